@@ -1,0 +1,231 @@
+//! Messages to a data server. The bytes of reads and writes are the frame's payload, never part of a message.
+
+use crate::meta::{ContainerInfo, Cuts};
+use crate::{Context, Result, messages};
+use braid_types::*;
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use std::future::Future;
+
+/// Writes the payload at `offset` of a chunk. Repeating it is harmless.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct WriteChunk {
+    pub chunk: ChunkId,
+    pub container: ContainerId,
+    pub offset: u64,
+    pub chunk_bytes: u64,
+    /// Whose data this is, so that what a lost client wrote is found again.
+    pub inode: InodeId,
+    pub index: ChunkIndex,
+    /// Cuts inside this chunk, in bytes of the chunk, that the server applies first if it has not.
+    pub cuts: Cuts,
+    /// Answer only when the write is on stable storage.
+    pub sync: bool,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct WriteAnswer {
+    pub version: Version,
+    /// This start of the server, and the write's place in its order.
+    pub incarnation: u64,
+    pub sequence: u64,
+    /// Every write up to this one is on stable storage.
+    pub stable: u64,
+}
+
+/// Reads; the payload has exactly `len` bytes, zeros where nothing was written.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ReadChunk {
+    pub chunk: ChunkId,
+    pub container: ContainerId,
+    pub offset: u64,
+    pub len: u32,
+    pub cuts: Cuts,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ReadAnswer {
+    pub version: Version,
+}
+
+/// Makes everything written to these chunks stable.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SyncChunks {
+    pub chunks: Vec<ChunkId>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SyncAnswer {
+    pub incarnation: u64,
+    pub stable: u64,
+}
+
+/// Applies truncations now.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CutChunk {
+    pub chunk: ChunkId,
+    pub container: ContainerId,
+    pub cuts: Cuts,
+}
+
+/// Frees a range, which reads as zero afterwards.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PunchChunk {
+    pub chunk: ChunkId,
+    pub container: ContainerId,
+    pub range: ByteRange,
+    pub cuts: Cuts,
+}
+
+/// Reserves space for a chunk up to `bytes` in all, so that writing it cannot end in ENOSPC.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ReserveChunk {
+    pub chunk: ChunkId,
+    pub container: ContainerId,
+    pub chunk_bytes: u64,
+    pub bytes: u64,
+}
+
+/// Returns unused reservations.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct UnreserveChunks {
+    pub chunks: Vec<ChunkId>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct StatChunk {
+    pub chunk: ChunkId,
+    pub container: ContainerId,
+    /// Ranges that hold data within this range, at block grain, for SEEK_DATA and SEEK_HOLE.
+    pub extents_in: ByteRange,
+    pub cuts: Cuts,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChunkStatus {
+    pub chunk: ChunkId,
+    pub container: ContainerId,
+    pub len: u64,
+    pub occupied: u64,
+    pub version: Version,
+    pub trunc_gen: TruncGen,
+    /// Of the file it was last written for.
+    pub inode: InodeId,
+    pub index: ChunkIndex,
+    pub extents: Vec<ByteRange>,
+}
+
+/// Deletes chunks; unknown ones are deleted already. Only the leader asks for this.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DeleteChunks {
+    pub chunks: Vec<ChunkId>,
+}
+
+/// Chunks after this id, in order, without extents.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ListChunks {
+    pub after: ChunkId,
+    pub limit: u32,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ChunkList {
+    pub chunks: Vec<ChunkStatus>,
+    pub more: bool,
+}
+
+/// Tells the server the chain of containers it serves, from the leader.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SetChains {
+    pub containers: Vec<ContainerInfo>,
+}
+
+/// A session has ended: refuse what it still sends.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct FenceSession {
+    pub session: SessionId,
+    pub epoch: SessionEpoch,
+}
+
+/// Checks every checksum of a chunk.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ScrubChunk {
+    pub chunk: ChunkId,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ScrubAnswer {
+    pub blocks: u64,
+    /// Offsets of blocks that do not match their checksum.
+    pub bad: Vec<u64>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct GetDataStatus {}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DataStatus {
+    pub id: ServerId,
+    pub incarnation: u64,
+    pub version: String,
+    pub uptime_ms: u64,
+    pub bytes_total: u64,
+    pub bytes_free: u64,
+    pub bytes_reserved: u64,
+    pub chunks: u64,
+    pub bad_blocks: u64,
+    pub sealed_blocks: u64,
+    pub reads: u64,
+    pub writes: u64,
+    pub syncs: u64,
+    pub bytes_read: u64,
+    pub bytes_written: u64,
+    pub waiting: Vec<crate::admin::Waiting>,
+}
+
+messages! {
+    DataRequest, DataAnswer:
+    WriteChunk -> WriteAnswer;
+    ReadChunk -> ReadAnswer;
+    SyncChunks -> SyncAnswer;
+    CutChunk -> ();
+    PunchChunk -> WriteAnswer;
+    ReserveChunk -> ();
+    UnreserveChunks -> ();
+    StatChunk -> ChunkStatus;
+    DeleteChunks -> ();
+    ListChunks -> ChunkList;
+    SetChains -> ();
+    FenceSession -> ();
+    ScrubChunk -> ScrubAnswer;
+    GetDataStatus -> DataStatus;
+}
+
+/// A data server, near or far.
+pub trait DataNode: Send + Sync + 'static {
+    /// `payload` is what a write carries; the answer's is what a read brings; both are empty otherwise.
+    fn execute(
+        &self,
+        cx: Context,
+        request: DataRequest,
+        payload: Bytes,
+    ) -> impl Future<Output = Result<(DataAnswer, Bytes)>> + Send;
+
+    /// The typed form of [`DataNode::execute`].
+    fn call<M>(
+        &self,
+        cx: Context,
+        message: M,
+        payload: Bytes,
+    ) -> impl Future<Output = Result<(M::Answer, Bytes)>> + Send
+    where
+        M: crate::Carries<DataRequest, DataAnswer> + Send,
+        M::Answer: Send,
+    {
+        async move {
+            let (answer, payload) = self.execute(cx, message.wrap(), payload).await?;
+            let answer = M::unwrap(answer).ok_or_else(|| crate::Error::bare(crate::Code::BadMessage))?;
+            Ok((answer, payload))
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! The contracts at which the parts of BraidFS meet.
+//!
+//! - [`FileSystem`]: what a door (FUSE, HDFS, MPI-IO) may ask; `client` and `model` implement it.
+//! - [`Namespace`]: what a client may ask a metadata server; the messages are in [`meta`].
+//! - [`DataNode`]: what a client or a metadata server may ask a data server; the messages are in [`data`].
+//! - [`Error`] with its stable [`Code`]s: the only error that crosses a process boundary.
+//!
+//! Promises: servers never name each other nor the client, they meet here over `wire`; a message is only ever
+//! extended at its end or by a new variant at the end of its enum, so that numbers on the wire stay.
+
+pub mod admin;
+pub mod data;
+mod error;
+mod fs;
+mod message;
+pub mod meta;
+
+pub use data::DataNode;
+pub use error::{Code, Error, Result, Retry};
+pub use fs::{
+    AttrReply, Caller, DirEntry, EntryReply, FallocateMode, FileSystem, HandleId, LockKind, LockRequest, LockSpace,
+    LookupReply, NewNode, NodeKind, OpenFlags, Opened, RenameMode, SeekWhence, SetAttr, StatFs, TimeOrNow, XattrMode,
+};
+pub use message::{Carries, Context};
+pub use meta::Namespace;
+
+/// Version of the protocol; raised when an old peer could misunderstand. See `wire` for the hello.
+pub const PROTOCOL_VERSION: u16 = 1;

@@ -1,0 +1,52 @@
+use braid_types::{RequestId, Token, TraceId};
+use std::time::Duration;
+
+/// A message and the answer that belongs to it, as variants of the enums `Q` and `A` that go over the wire.
+pub trait Carries<Q, A>: Sized {
+    type Answer;
+    fn wrap(self) -> Q;
+    /// `None` if the answer is of another kind, which is a broken peer.
+    fn unwrap(answer: A) -> Option<Self::Answer>;
+}
+
+/// What goes with every request, in the frame's header: who asks, under which epochs, for how long, and the
+/// trace of the file operation it serves.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Context {
+    pub token: Token,
+    /// Of a mutating request; 0 for one that may simply be repeated. The same id always brings the same outcome.
+    pub request: RequestId,
+    pub trace: TraceId,
+    /// The answer is worthless after this time. The server gives up then too. Zero means the default of 60 s.
+    pub deadline: Duration,
+}
+
+/// Makes the request and answer enums of a protocol from its list of messages, in wire order: append only.
+#[macro_export]
+macro_rules! messages {
+    ($request:ident, $answer:ident: $($(#[$doc:meta])* $name:ident -> $reply:ty;)*) => {
+        #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+        pub enum $request { $($(#[$doc])* $name($name),)* }
+
+        #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+        pub enum $answer { $($name($reply),)* }
+
+        impl $request {
+            /// The message's name, for logs, metrics and counters.
+            pub fn name(&self) -> &'static str {
+                match self { $($request::$name(_) => stringify!($name),)* }
+            }
+
+            /// Every message's name in wire order.
+            pub const NAMES: &[&'static str] = &[$(stringify!($name)),*];
+        }
+
+        $(impl $crate::Carries<$request, $answer> for $name {
+            type Answer = $reply;
+            fn wrap(self) -> $request { $request::$name(self) }
+            fn unwrap(answer: $answer) -> Option<$reply> {
+                match answer { $answer::$name(reply) => Some(reply), #[allow(unreachable_patterns)] _ => None }
+            }
+        })*
+    };
+}

@@ -1,0 +1,663 @@
+//! Messages between clients (and data servers) and a metadata server.
+//!
+//! Requests by id carry an [`InodeRef`]: the id and the last known place of its row. Mutating requests carry a
+//! request id in [`crate::Context`]; their answer is kept in the `requests` table until the session's low-water
+//! mark passes it, so that a repeated request takes effect once.
+
+use crate::{Context, Result, messages};
+use braid_types::*;
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use std::future::Future;
+
+/// An inode and where its row was last seen.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InodeRef {
+    pub id: InodeId,
+    pub hint: Option<(InodeId, Name)>,
+}
+
+impl From<InodeId> for InodeRef {
+    fn from(id: InodeId) -> Self {
+        InodeRef { id, hint: None }
+    }
+}
+
+/// For how long the client may keep what the answer says, in milliseconds; 0 is not at all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Grant {
+    pub ms: u32,
+}
+
+/// State of a file lease (design.md *File lease*).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LeaseState {
+    /// Nothing may be cached: close-to-open.
+    #[default]
+    None,
+    Shared,
+    Exclusive,
+    Sync,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileLease {
+    pub state: LeaseState,
+    pub generation: LeaseGen,
+    pub grant: Grant,
+}
+
+/// Where one chunk of a file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChunkRef {
+    pub index: ChunkIndex,
+    pub chunk: ChunkId,
+    pub container: ContainerId,
+}
+
+/// A chain: the data servers of a container, in order, under an epoch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContainerInfo {
+    pub id: ContainerId,
+    pub epoch: ChainEpoch,
+    pub chain: Vec<ServerId>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerInfo {
+    pub id: ServerId,
+    /// As [`Address`](../../braid_env/enum.Address.html) reads them; the first that works is used.
+    pub addresses: Vec<String>,
+    /// Name of the machine, so that a client knows which server is beside it.
+    pub host: String,
+    pub state: ServerState,
+    pub bytes_total: u64,
+    pub bytes_free: u64,
+    pub chunks: u64,
+    /// Milliseconds since its last heartbeat.
+    pub silent_ms: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ServerState {
+    Up,
+    Down,
+}
+
+/// How a file's bytes are found: chunks from `first` on, as many as fit a page, with their containers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChunkPage {
+    pub chunks: Vec<ChunkRef>,
+    pub containers: Vec<ContainerInfo>,
+    /// There are chunks after the last one.
+    pub more: bool,
+}
+
+/// Truncations a data server may not have seen yet: "before generation `.0` was current, the file was cut to
+/// `.1` bytes". Generations rise, sizes rise.
+pub type Cuts = Vec<(TruncGen, u64)>;
+
+/// What a client must know to read and write a file's bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileMap {
+    pub policy: Policy,
+    pub layout_gen: LayoutGen,
+    pub cuts: Cuts,
+    pub content: Content,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Content {
+    /// All of the file's bytes, exactly as many as its size (shorter if the rest is zero).
+    Inline(Bytes),
+    Chunked(ChunkPage),
+}
+
+// --- sessions -----------------------------------------------------------------------------------------------
+
+/// Registers a client. Idempotent by `client` (drawn at random at the client's start).
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct OpenSession {
+    pub client: u64,
+    /// For `status`: `fuse /mnt on host 3, process 4711`.
+    pub description: String,
+    pub host: String,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SessionReply {
+    pub session: SessionId,
+    pub epoch: SessionEpoch,
+    pub cluster: ClusterId,
+    pub lease_ms: u32,
+    pub renew_ms: u32,
+    pub servers: Vec<ServerInfo>,
+}
+
+/// Sent every `renew_ms` on a connection of its own.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RenewSession {
+    /// Every request with a smaller id has been answered and will not be repeated.
+    pub low_water: RequestId,
+    /// Up to where the client has read the list of unlinked inodes.
+    pub orphans_seen: u64,
+    /// Of the inodes listed up to there, those it has open.
+    pub orphans_held: Vec<InodeId>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RenewReply {
+    pub lease_ms: u32,
+    /// Inodes that lost their last name since `orphans_seen`, and the new mark.
+    pub orphans: Vec<InodeId>,
+    pub orphans_seen: u64,
+    /// Rises when servers come, go or change; the client then asks for them.
+    pub servers_version: u64,
+}
+
+/// A clean end: everything the client buffered has been sent.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CloseSession {}
+
+// --- namespace ----------------------------------------------------------------------------------------------
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Lookup {
+    pub parent: InodeId,
+    pub name: Name,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LookupAnswer {
+    pub attr: Option<Attr>,
+    pub grant: Grant,
+}
+
+/// Resolves a path of components from `from` in one message; for `braid fs` and native doors. Symbolic links in
+/// the middle are not followed: the answer says where one stands.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Resolve {
+    pub from: InodeId,
+    pub path: Vec<Name>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Resolved {
+    /// Attributes of each component found, in order.
+    pub attrs: Vec<Attr>,
+    /// Components that were not resolved, because one before is missing or is no directory.
+    pub rest: u32,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct GetAttr {
+    pub inode: InodeRef,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct AttrAnswer {
+    pub attr: Attr,
+    pub cuts: Cuts,
+    pub grant: Grant,
+    /// Where the row is now, if not at the hint.
+    pub place: Option<(InodeId, Name)>,
+}
+
+/// A change of attributes. A change of size is a truncate: see design.md *Size and times*.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ChangeAttr {
+    pub inode: InodeRef,
+    pub mode: Option<Mode>,
+    pub uid: Option<u32>,
+    pub gid: Option<u32>,
+    pub size: Option<u64>,
+    pub atime: Option<NewTime>,
+    pub mtime: Option<NewTime>,
+    pub kill_privileges: bool,
+    /// Cuts up to this generation are known at the owner and need not be remembered.
+    pub cuts_applied: TruncGen,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NewTime {
+    /// The server's clock.
+    Now,
+    At(Timestamp),
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ReadLink {
+    pub inode: InodeRef,
+}
+
+/// Makes an inode that is not opened: directory, symlink, special file, or file by mknod.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MakeNode {
+    pub parent: InodeRef,
+    pub name: Name,
+    pub spec: NodeSpec,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct NodeSpec {
+    pub kind: FileKind,
+    pub mode: Mode,
+    /// Applied unless the parent has a default ACL.
+    pub umask: u32,
+    pub uid: u32,
+    /// Replaced by the parent's group if the parent is setgid.
+    pub gid: u32,
+    pub rdev: DeviceId,
+    /// Of a symlink.
+    pub target: Bytes,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct EntryAnswer {
+    pub attr: Attr,
+    pub grant: Grant,
+}
+
+/// O_CREAT: makes or opens a file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CreateFile {
+    pub parent: InodeRef,
+    pub name: Name,
+    pub spec: NodeSpec,
+    pub exclusive: bool,
+    /// If the file exists: cut it to nothing.
+    pub truncate: bool,
+    pub write: bool,
+}
+
+/// O_TMPFILE: a file without a name, held by this session.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CreateTemporary {
+    pub parent: InodeRef,
+    pub spec: NodeSpec,
+}
+
+/// Opens a file by id. Opening for read only leaves no trace at the server.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct OpenFile {
+    pub inode: InodeRef,
+    pub write: bool,
+    pub truncate: bool,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct OpenAnswer {
+    pub attr: Attr,
+    pub grant: Grant,
+    pub lease: FileLease,
+    pub map: FileMap,
+    /// The file was made by this request.
+    pub created: bool,
+}
+
+/// More of a file's chunks, and its attributes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct GetMap {
+    pub inode: InodeRef,
+    pub first: ChunkIndex,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MapAnswer {
+    pub attr: Attr,
+    pub map: FileMap,
+}
+
+/// What a client did to a file's bytes: sent at fsync and close, every second while it writes, at revocation.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CommitFile {
+    pub inode: InodeRef,
+    /// The generation the size below was computed under; an older one is [`crate::Code::StaleTruncGen`].
+    pub trunc_gen: TruncGen,
+    /// The end of the furthest byte written: the size becomes the maximum of this and what the row has.
+    pub size: u64,
+    pub mtime: Option<Timestamp>,
+    pub atime: Option<Timestamp>,
+    pub content: CommitContent,
+    pub cuts_applied: TruncGen,
+    /// A write by an ordinary user happened: clear setuid and setgid.
+    pub kill_privileges: bool,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum CommitContent {
+    /// Size and times only.
+    Unchanged,
+    /// These are all bytes of the file now; chunks, if there were any, are freed.
+    Inline(Bytes),
+    /// Chunks that were written for the first time, from this session's spares. Inline bytes, if there were
+    /// any, are dropped: they are in the chunks now.
+    Chunks(Vec<ChunkRef>),
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CommitAnswer {
+    pub attr: Attr,
+    pub cuts: Cuts,
+    pub grant: Grant,
+    /// Chunks that another client had put in the same place before: write there instead.
+    pub instead: ChunkPage,
+}
+
+/// Frees whole chunks inside a range (punch hole); the client has zeroed the edges.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DropChunks {
+    pub inode: InodeRef,
+    pub from: ChunkIndex,
+    pub until: ChunkIndex,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Unlink {
+    pub parent: InodeRef,
+    pub name: Name,
+    /// Inodes this session has open, if the client knows which inode the name has; lets the server free at once
+    /// what nobody can have open.
+    pub open_here: bool,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct UnlinkAnswer {
+    /// What lost the name, with its remaining link count.
+    pub attr: Attr,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RemoveDir {
+    pub parent: InodeRef,
+    pub name: Name,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Rename {
+    pub from: InodeRef,
+    pub from_name: Name,
+    pub to: InodeRef,
+    pub to_name: Name,
+    pub mode: RenameKind,
+    /// As in [`Unlink`], of what is replaced.
+    pub open_here: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RenameKind {
+    Replace,
+    NoReplace,
+    Exchange,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RenameAnswer {
+    pub moved: Attr,
+    /// What was replaced (with its remaining link count) or exchanged.
+    pub other: Option<Attr>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Link {
+    pub inode: InodeRef,
+    pub parent: InodeRef,
+    pub name: Name,
+}
+
+/// One page of a directory in byte order of names.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ReadDir {
+    pub inode: InodeId,
+    pub after: Option<Name>,
+    pub limit: u32,
+    /// With attributes; else the attributes of files with several links are not looked up.
+    pub plus: bool,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DirPage {
+    pub entries: Vec<(Name, InodeId, FileKind, Option<Attr>)>,
+    pub more: bool,
+    pub grant: Grant,
+}
+
+/// The place of an inode: for `..`, NFS handles and messages.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct GetPlace {
+    pub id: InodeId,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Place {
+    pub parent: InodeId,
+    /// `None` for the root.
+    pub name: Option<Name>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct GetXattr {
+    pub inode: InodeRef,
+    pub name: Bytes,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SetXattr {
+    pub inode: InodeRef,
+    pub name: Bytes,
+    pub value: Bytes,
+    pub mode: XattrKind,
+    /// For setting `system.posix_acl_access`: the caller may keep setgid.
+    pub clear_setgid: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum XattrKind {
+    Any,
+    Create,
+    Replace,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ListXattr {
+    pub inode: InodeRef,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RemoveXattr {
+    pub inode: InodeRef,
+    pub name: Bytes,
+}
+
+/// A whole inline file in one message (the native call; POSIX needs two).
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PutFile {
+    pub parent: InodeRef,
+    pub name: Name,
+    pub spec: NodeSpec,
+    pub data: Bytes,
+    pub replace: bool,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct GetStatFs {}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct StatFsAnswer {
+    pub bytes_total: u64,
+    pub bytes_free: u64,
+    pub files: u64,
+    pub files_free: u64,
+}
+
+// --- policies, chunks, servers ------------------------------------------------------------------------------
+
+/// The policy in force, and the directory it comes from.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct GetPolicy {
+    pub inode: InodeRef,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PolicyAnswer {
+    pub policy: Policy,
+    pub root: InodeId,
+}
+
+/// Sets a directory's policy, or with `None` returns it to its parent's. What exists keeps its layout; what is
+/// made from now on below it takes the new one.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SetPolicy {
+    pub inode: InodeRef,
+    pub policy: Option<Policy>,
+}
+
+/// Spare chunks for files this session is going to write.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TakeSpares {
+    pub policy: Policy,
+    pub count: u32,
+    /// The data server beside the client, to be first in the chains.
+    pub beside: Option<ServerId>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Spares {
+    pub spares: Vec<(ChunkId, ContainerId)>,
+    pub containers: Vec<ContainerInfo>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct GetContainers {
+    pub ids: Vec<ContainerId>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct GetServers {}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Servers {
+    pub version: u64,
+    pub servers: Vec<ServerInfo>,
+}
+
+/// A data server's start.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RegisterServer {
+    /// 0 at its very first start: the answer brings an id.
+    pub id: ServerId,
+    /// Drawn at each start.
+    pub incarnation: u64,
+    pub addresses: Vec<String>,
+    pub host: String,
+    pub clean_stop: bool,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RegisterAnswer {
+    pub id: ServerId,
+    pub cluster: ClusterId,
+    pub heartbeat_ms: u32,
+}
+
+/// A data server's sign of life, on a connection of its own.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Heartbeat {
+    pub id: ServerId,
+    pub incarnation: u64,
+    pub bytes_total: u64,
+    pub bytes_free: u64,
+    pub chunks: u64,
+    pub bad_blocks: u64,
+    pub sealed_blocks: u64,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct HeartbeatAnswer {
+    /// The server is not known (any more): register again.
+    pub register_again: bool,
+}
+
+/// For administrators and fsck; see [`crate::admin`].
+pub use crate::admin::{AdminAnswer, AdminQuery};
+
+messages! {
+    MetaRequest, MetaAnswer:
+    OpenSession -> SessionReply;
+    RenewSession -> RenewReply;
+    CloseSession -> ();
+    Lookup -> LookupAnswer;
+    Resolve -> Resolved;
+    GetAttr -> AttrAnswer;
+    ChangeAttr -> AttrAnswer;
+    ReadLink -> Bytes;
+    MakeNode -> EntryAnswer;
+    CreateFile -> OpenAnswer;
+    CreateTemporary -> OpenAnswer;
+    OpenFile -> OpenAnswer;
+    GetMap -> MapAnswer;
+    CommitFile -> CommitAnswer;
+    DropChunks -> CommitAnswer;
+    Unlink -> UnlinkAnswer;
+    RemoveDir -> ();
+    Rename -> RenameAnswer;
+    Link -> EntryAnswer;
+    ReadDir -> DirPage;
+    GetPlace -> Place;
+    GetXattr -> Bytes;
+    SetXattr -> ();
+    ListXattr -> Vec<Bytes>;
+    RemoveXattr -> ();
+    PutFile -> EntryAnswer;
+    GetStatFs -> StatFsAnswer;
+    GetPolicy -> PolicyAnswer;
+    SetPolicy -> ();
+    TakeSpares -> Spares;
+    GetContainers -> Vec<ContainerInfo>;
+    GetServers -> Servers;
+    RegisterServer -> RegisterAnswer;
+    Heartbeat -> HeartbeatAnswer;
+    AdminQuery -> AdminAnswer;
+}
+
+impl MetaRequest {
+    /// Changes rows under a request id, so that a repetition must find the first outcome.
+    pub fn is_mutation(&self) -> bool {
+        match self {
+            MetaRequest::ChangeAttr(_)
+            | MetaRequest::MakeNode(_)
+            | MetaRequest::CreateFile(_)
+            | MetaRequest::CreateTemporary(_)
+            | MetaRequest::CommitFile(_)
+            | MetaRequest::DropChunks(_)
+            | MetaRequest::Unlink(_)
+            | MetaRequest::RemoveDir(_)
+            | MetaRequest::Rename(_)
+            | MetaRequest::Link(_)
+            | MetaRequest::SetXattr(_)
+            | MetaRequest::RemoveXattr(_)
+            | MetaRequest::PutFile(_)
+            | MetaRequest::SetPolicy(_)
+            | MetaRequest::TakeSpares(_) => true,
+            MetaRequest::OpenFile(open) => open.truncate,
+            _ => false,
+        }
+    }
+}
+
+/// A metadata server, near (the service itself) or far (the stub over `wire`).
+pub trait Namespace: Send + Sync + 'static {
+    fn execute(&self, cx: Context, request: MetaRequest) -> impl Future<Output = Result<MetaAnswer>> + Send;
+
+    /// The typed form of [`Namespace::execute`].
+    fn call<M>(&self, cx: Context, message: M) -> impl Future<Output = Result<M::Answer>> + Send
+    where
+        M: crate::Carries<MetaRequest, MetaAnswer> + Send,
+        M::Answer: Send,
+    {
+        async move {
+            let answer = self.execute(cx, message.wrap()).await?;
+            M::unwrap(answer).ok_or_else(|| crate::Error::bare(crate::Code::BadMessage))
+        }
+    }
+}

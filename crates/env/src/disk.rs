@@ -1,0 +1,82 @@
+use std::ffi::OsString;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+/// How a file is opened. Always for reading and writing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenMode {
+    /// Must exist.
+    Existing,
+    /// Is made if it does not exist.
+    OrCreate,
+    /// Must not exist.
+    CreateNew,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiskDirEntry {
+    pub name: OsString,
+    pub is_dir: bool,
+}
+
+/// Bytes of the file system a path lies on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiskSpace {
+    pub total: u64,
+    pub free: u64,
+}
+
+/// Held by the one process that may use a directory; freed when dropped.
+pub trait DiskLock: Send + Sync {}
+
+/// A directory tree with files. Calls block; use [`crate::Env::blocking`] unless the data is known to be cached.
+///
+/// Durability is POSIX's, and no more: a write is stable after [`DiskFile::sync_data`], a name after
+/// [`Disk::sync_dir`] of its directory. What was not synced may survive a power cut whole, torn or not at all, in
+/// any order.
+pub trait Disk: Send + Sync {
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>>;
+    fn remove(&self, path: &Path) -> io::Result<()>;
+    /// Replaces `to` if it exists.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    fn create_dir_all(&self, path: &Path) -> io::Result<()>;
+    /// In no particular order.
+    fn list(&self, path: &Path) -> io::Result<Vec<DiskDirEntry>>;
+    fn sync_dir(&self, path: &Path) -> io::Result<()>;
+    fn space(&self, path: &Path) -> io::Result<DiskSpace>;
+    /// Takes the file's lock without waiting; `WouldBlock` if another process (or handle) has it.
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn DiskLock>>;
+}
+
+/// An open file. Positions are explicit; many threads may call at once.
+pub trait DiskFile: Send + Sync {
+    /// Fills `buf`; fewer bytes only at the end of the file.
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize>;
+
+    /// As [`DiskFile::read_at`] if that needs no disk access (`RWF_NOWAIT`), else `None`.
+    fn read_cached_at(&self, buf: &mut [u8], offset: u64) -> io::Result<Option<usize>>;
+
+    /// Writes all of `buf`, growing the file.
+    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()>;
+
+    /// Makes data and length stable.
+    fn sync_data(&self) -> io::Result<()>;
+
+    fn len(&self) -> io::Result<u64>;
+
+    fn is_empty(&self) -> io::Result<bool> {
+        Ok(self.len()? == 0)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()>;
+
+    /// Reserves space for the range without changing the length; `Unsupported` where the disk cannot.
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()>;
+
+    /// Frees the range, which then reads as zero; the length stays.
+    fn punch_hole(&self, offset: u64, len: u64) -> io::Result<()>;
+
+    /// Bytes really occupied on the disk.
+    fn occupied(&self) -> io::Result<u64>;
+}

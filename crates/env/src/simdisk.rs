@@ -1,0 +1,1 @@
+//! A deterministic in-memory disk with a crash model.

@@ -1,0 +1,227 @@
+//! Mounting and unmounting.
+//!
+//! Root mounts through the kernel itself; anyone else through the set-uid helper `fusermount3`, which allows what
+//! `/etc/fuse.conf` does. A `Mount` unmounts when it is dropped, lazily, so that open files do not keep it in sight.
+
+use crate::device::open_device;
+use crate::fusermount;
+use crate::mountinfo::{self, DeviceNumber, canonical};
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use std::ffi::CString;
+use std::fmt::Write as _;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::Duration;
+use std::{fs, io, thread};
+
+/// How the file system is mounted. The default lets root's mounts have devices and set-uid programs, as a local disk does;
+/// `fusermount3` allows neither.
+#[derive(Debug, Clone)]
+pub struct MountOptions {
+    /// The source that `mount` shows.
+    pub fsname: String,
+    /// The type is `fuse.` and this.
+    pub subtype: String,
+    /// Other users than the one who mounts may use it.
+    pub allow_other: bool,
+    /// The kernel checks permission bits; without it every operation is left to the file system.
+    pub default_permissions: bool,
+    pub read_only: bool,
+    pub nodev: bool,
+    pub nosuid: bool,
+    pub noexec: bool,
+    pub noatime: bool,
+    /// Largest READ; `None` leaves it to `Config::max_write`.
+    pub max_read: Option<u32>,
+}
+
+impl Default for MountOptions {
+    fn default() -> Self {
+        Self {
+            fsname: "braid".into(),
+            subtype: "braid".into(),
+            allow_other: true,
+            default_permissions: true,
+            read_only: false,
+            nodev: false,
+            nosuid: false,
+            noexec: false,
+            noatime: false,
+            max_read: None,
+        }
+    }
+}
+
+impl MountOptions {
+    fn check(&self) -> io::Result<()> {
+        let plain = |text: &str| !text.is_empty() && !text.contains(['\0', '\n']);
+        let word =
+            |text: &str| plain(text) && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
+        if plain(&self.fsname) && word(&self.subtype) {
+            Ok(())
+        } else {
+            Err(io::Error::new(io::ErrorKind::InvalidInput, "fsname or subtype cannot be shown by mount"))
+        }
+    }
+
+    /// What FUSE itself understands, each with a comma before it.
+    fn fuse_options(&self) -> String {
+        let mut text = String::new();
+        if self.allow_other {
+            text.push_str(",allow_other");
+        }
+        if self.default_permissions {
+            text.push_str(",default_permissions");
+        }
+        if let Some(bytes) = self.max_read {
+            let _ = write!(text, ",max_read={bytes}");
+        }
+        text
+    }
+
+    fn flags(&self) -> MountFlags {
+        let table = [
+            (self.read_only, MountFlags::RDONLY),
+            (self.nodev, MountFlags::NODEV),
+            (self.nosuid, MountFlags::NOSUID),
+            (self.noexec, MountFlags::NOEXEC),
+            (self.noatime, MountFlags::NOATIME),
+        ];
+        table.into_iter().filter(|(on, _)| *on).fold(MountFlags::empty(), |flags, (_, flag)| flags | flag)
+    }
+
+    /// As the helper wants them.
+    fn helper_options(&self) -> String {
+        let fsname = self.fsname.replace('\\', "\\\\").replace(',', "\\,");
+        let mut text = format!("fsname={fsname},subtype={}{}", self.subtype, self.fuse_options());
+        text.push_str(if self.read_only { ",ro" } else { ",rw" });
+        for (on, word) in [(self.noexec, ",noexec"), (self.noatime, ",noatime")] {
+            if on {
+                text.push_str(word);
+            }
+        }
+        text
+    }
+}
+
+/// A file system that is mounted.
+#[derive(Debug)]
+pub(crate) struct Mount {
+    pub point: PathBuf,
+    pub device: Option<DeviceNumber>,
+    by_helper: bool,
+    mounted: bool,
+}
+
+impl Mount {
+    /// Mounts, and gives the device that its requests come from.
+    pub fn new(path: &Path, options: &MountOptions) -> io::Result<(Self, OwnedFd)> {
+        options.check()?;
+        let point = canonical(path)?;
+        let by_helper = !rustix::process::geteuid().is_root();
+        let device = if by_helper {
+            fusermount::mount(&point, &options.helper_options())?
+        } else {
+            mount_directly(&point, options)?
+        };
+        let number = mountinfo::find(&point).ok().flatten().map(|entry| entry.device);
+        Ok((Self { point, device: number, by_helper, mounted: true }, device))
+    }
+
+    /// Unmounts; `ResourceBusy` while it is in use.
+    pub fn unmount(&mut self) -> io::Result<()> {
+        self.end(false)
+    }
+
+    /// Takes the mount out of sight now; it ends when its last user is gone.
+    pub fn detach(&mut self) -> io::Result<()> {
+        self.end(true)
+    }
+
+    fn end(&mut self, lazy: bool) -> io::Result<()> {
+        if !self.mounted {
+            return Ok(());
+        }
+        match unmount_path(&self.point, lazy, self.by_helper) {
+            // Someone else has unmounted it.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}
+            Err(error) => return Err(error),
+            Ok(()) => {}
+        }
+        self.mounted = false;
+        Ok(())
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        if let Err(error) = self.detach() {
+            tracing::warn!(mount_point = %self.point.display(), %error, "the mount could not be removed");
+        }
+    }
+}
+
+fn mount_directly(point: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
+    let root_type = fs::metadata(point)?.mode() & libc::S_IFMT;
+    let device = open_device()?;
+    let data = format!(
+        "fd={},rootmode={root_type:o},user_id={},group_id={}{}",
+        device.as_raw_fd(),
+        rustix::process::getuid().as_raw(),
+        rustix::process::getgid().as_raw(),
+        options.fuse_options()
+    );
+    let data = CString::new(data).map_err(io::Error::other)?;
+    mount(&*options.fsname, point, format!("fuse.{}", options.subtype), options.flags(), data.as_c_str())?;
+    Ok(device)
+}
+
+fn unmount_path(point: &Path, lazy: bool, by_helper: bool) -> io::Result<()> {
+    if by_helper {
+        return fusermount::unmount(point, lazy);
+    }
+    let lazily = if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+    Ok(unmount(point, UnmountFlags::NOFOLLOW | lazily)?)
+}
+
+/// How long a file system may think before it counts as alive.
+const PROBE: Duration = Duration::from_secs(5);
+
+/// Removes the mount that a killed daemon left at `path`. False when there is none: nothing, another file system, or a FUSE mount
+/// that lives.
+pub fn clear_stale_mount(path: &Path) -> io::Result<bool> {
+    let point = canonical(path)?;
+    if !mountinfo::find(&point)?.is_some_and(|entry| entry.is_fuse()) || !is_dead(&point)? {
+        return Ok(false);
+    }
+    unmount_path(&point, true, !rustix::process::geteuid().is_root())?;
+    Ok(true)
+}
+
+/// `statfs` is never answered from a cache, so it tells whether anyone is there. A daemon that does not answer lives.
+fn is_dead(point: &Path) -> io::Result<bool> {
+    let (send, receive) = mpsc::channel();
+    let path = point.to_owned();
+    thread::Builder::new().name("fuse-probe".into()).spawn(move || send.send(rustix::fs::statfs(&path).map(drop)))?;
+    Ok(matches!(receive.recv_timeout(PROBE), Ok(Err(rustix::io::Errno::NOTCONN | rustix::io::Errno::CONNABORTED))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_spelt_as_kernel_and_helper_read_them() {
+        let options =
+            MountOptions { fsname: "a,b".into(), noexec: true, max_read: Some(65536), ..MountOptions::default() };
+        assert_eq!(options.fuse_options(), ",allow_other,default_permissions,max_read=65536");
+        assert_eq!(options.flags(), MountFlags::NOEXEC);
+        assert_eq!(
+            options.helper_options(),
+            "fsname=a\\,b,subtype=braid,allow_other,default_permissions,max_read=65536,rw,noexec"
+        );
+        assert!(MountOptions { subtype: "a,dev".into(), ..options }.check().is_err());
+    }
+}

@@ -1,0 +1,216 @@
+//! The answer to a request.
+//!
+//! A `Reply` may go to any thread and is answered once, by the call that consumes it. One that is dropped answers EIO, so that
+//! no caller waits for ever. Answers go to the descriptor the request came from, because the kernel looks for it only there.
+
+use crate::abi::{opcode, open_flags};
+use crate::attr::{AttrOut, EntryOut, StatfsOut, StatxOut};
+use crate::device::write_message;
+use crate::dir::{DirBuffer, DirPlusBuffer};
+use crate::fields::Record;
+use crate::passthrough::BackingFile;
+use crate::request::Lock;
+use rustix::io::Errno;
+use std::io::IoSlice;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// The kernel takes error numbers below this; above are its own that no caller may see.
+const ERRNO_MAX: i32 = 511;
+
+/// What an opened file is to the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct OpenOut {
+    pub fh: u64,
+    /// Of `open_flags`.
+    pub flags: u32,
+    backing_id: i32,
+}
+
+impl OpenOut {
+    pub fn new(fh: u64, flags: u32) -> Self {
+        Self { fh, flags, backing_id: 0 }
+    }
+
+    /// Reads, writes and maps go to `file` without asking. It must stay open until the handle is released.
+    pub fn passthrough(fh: u64, flags: u32, file: &BackingFile) -> Self {
+        Self { fh, flags: flags | open_flags::PASSTHROUGH, backing_id: file.id() }
+    }
+
+    fn encode(&self, out: &mut Record) {
+        out.u64(self.fh);
+        out.u32(self.flags);
+        out.i32(self.backing_id);
+    }
+}
+
+/// The obligation to answer one request.
+#[must_use = "dropping a reply answers EIO"]
+pub struct Reply {
+    /// Taken by the answer.
+    device: Option<Arc<OwnedFd>>,
+    unique: u64,
+    opcode: u32,
+}
+
+impl Reply {
+    pub(crate) fn new(device: Arc<OwnedFd>, unique: u64, opcode: u32) -> Self {
+        Self { device: Some(device), unique, opcode }
+    }
+
+    pub fn unique(&self) -> u64 {
+        self.unique
+    }
+
+    /// `errno` is a positive number of `errno.h`.
+    pub fn error(self, errno: i32) {
+        if matches!(self.opcode, opcode::FORGET | opcode::BATCH_FORGET) {
+            return self.none();
+        }
+        let errno = if (1..=ERRNO_MAX).contains(&errno) { errno } else { libc::EIO };
+        self.send(-errno, &[]);
+    }
+
+    /// Success with nothing to say.
+    pub fn ok(self) {
+        self.send(0, &[]);
+    }
+
+    /// For FORGET, BATCH_FORGET and INTERRUPT: nothing is sent.
+    pub fn none(mut self) {
+        self.device = None;
+    }
+
+    pub fn entry(self, entry: &EntryOut) {
+        self.record(|out| entry.encode(out));
+    }
+
+    pub fn attr(self, attr: &AttrOut) {
+        self.record(|out| attr.encode(out));
+    }
+
+    pub fn statx(self, statx: &StatxOut) {
+        self.record(|out| statx.encode(out));
+    }
+
+    /// For OPEN and OPENDIR.
+    pub fn open(self, open: OpenOut) {
+        self.record(|out| open.encode(out));
+    }
+
+    /// For CREATE and TMPFILE.
+    pub fn create(self, entry: &EntryOut, open: OpenOut) {
+        self.record(|out| {
+            entry.encode(out);
+            open.encode(out);
+        });
+    }
+
+    /// The bytes of READ, READLINK, GETXATTR or LISTXATTR: at most as many as were asked for.
+    pub fn data(self, data: &[u8]) {
+        self.send(0, &[IoSlice::new(data)]);
+    }
+
+    /// As `data`, gathered from up to 1,023 pieces.
+    pub fn data_vectored(self, pieces: &[IoSlice<'_>]) {
+        self.send(0, pieces);
+    }
+
+    pub fn directory(self, entries: &DirBuffer) {
+        self.data(entries.as_slice());
+    }
+
+    pub fn directory_plus(self, entries: &DirPlusBuffer) {
+        self.data(entries.as_slice());
+    }
+
+    /// For WRITE and COPY_FILE_RANGE: how many bytes were taken.
+    pub fn write(self, bytes: u64) {
+        let wide = self.opcode == opcode::COPY_FILE_RANGE_64;
+        self.record(|out| if wide { out.u64(bytes) } else { low_and_zero(out, bytes.min(u64::from(u32::MAX)) as u32) });
+    }
+
+    pub fn statfs(self, statfs: &StatfsOut) {
+        self.record(|out| statfs.encode(out));
+    }
+
+    /// The length of the value or list, when `size` was 0.
+    pub fn xattr_size(self, bytes: u32) {
+        self.record(|out| low_and_zero(out, bytes));
+    }
+
+    /// For GETLK: a lock in the way, or one of kind F_UNLCK.
+    pub fn lock(self, lock: &Lock) {
+        self.record(|out| {
+            out.u64(lock.start);
+            out.u64(lock.end);
+            out.u32(lock.kind);
+            out.u32(lock.pid);
+        });
+    }
+
+    pub fn lseek(self, offset: u64) {
+        self.record(|out| out.u64(offset));
+    }
+
+    pub fn bmap(self, block: u64) {
+        self.record(|out| out.u64(block));
+    }
+
+    pub fn poll(self, events: u32) {
+        self.record(|out| low_and_zero(out, events));
+    }
+
+    /// For IOCTL: what the system call returns, and at most `out_size` bytes.
+    pub fn ioctl(self, result: i32, data: &[u8]) {
+        let mut out = Record::new();
+        out.i32(result);
+        out.zeros(12);
+        self.send(0, &[IoSlice::new(out.as_slice()), IoSlice::new(data)]);
+    }
+
+    pub(crate) fn record(self, encode: impl FnOnce(&mut Record)) {
+        let mut out = Record::new();
+        encode(&mut out);
+        self.send(0, &[IoSlice::new(out.as_slice())]);
+    }
+
+    fn send(mut self, error: i32, body: &[IoSlice<'_>]) {
+        let Some(device) = self.device.take() else { return };
+        if let Err(failure) = write_message(&device, error, self.unique, body) {
+            self.after_failure(&device, failure);
+        }
+    }
+
+    fn after_failure(&self, device: &OwnedFd, failure: Errno) {
+        match failure {
+            // The request was aborted, or the session is over: nobody waits.
+            Errno::NOENT | Errno::NODEV | Errno::CONNABORTED => {
+                tracing::debug!(opcode = self.opcode, "nobody waits for this FUSE answer");
+            }
+            _ => {
+                tracing::error!(opcode = self.opcode, %failure, "the kernel refused a FUSE answer");
+                let _ = write_message(device, -libc::EIO, self.unique, &[]);
+            }
+        }
+    }
+}
+
+impl Drop for Reply {
+    fn drop(&mut self) {
+        let Some(device) = self.device.take() else { return };
+        if !matches!(self.opcode, opcode::FORGET | opcode::BATCH_FORGET | opcode::INTERRUPT) {
+            tracing::error!(opcode = self.opcode, "a FUSE request was dropped without an answer");
+            let _ = write_message(&device, -libc::EIO, self.unique, &[]);
+        }
+    }
+}
+
+fn low_and_zero(out: &mut Record, value: u32) {
+    out.u32(value);
+    out.u32(0);
+}
+
+#[cfg(test)]
+#[path = "reply_tests.rs"]
+mod tests;

@@ -1,0 +1,191 @@
+//! Serving: threads that read requests and hand them to the file system.
+//!
+//! Each thread has its own descriptor of the connection and its own buffer. A thread serves one request at a time; a file system
+//! that has to wait moves the `Reply` elsewhere and returns. A panic in the file system is one EIO and one line in the log.
+
+use crate::abi::opcode;
+use crate::buffers::{Buffer, Pool};
+use crate::channel::Channel;
+use crate::decode::{Dialect, Header, decode};
+use crate::device::{clone_device, read_request};
+use crate::init::{Config, InitFlags, Negotiated};
+use crate::mount::Mount;
+use crate::mountinfo::{DeviceNumber, set_device_read_ahead_kb};
+use crate::notify::Notifier;
+use crate::passthrough::BackingFile;
+use crate::reply::Reply;
+use crate::request::Request;
+use std::os::fd::{AsFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::{fs, io};
+
+/// Idle buffers kept for payloads that were kept: enough for the writes the kernel has under way by itself.
+const IDLE_BUFFERS_MAX: usize = 64;
+
+/// A file system that answers requests.
+pub trait Dispatch: Send + Sync + 'static {
+    /// Before the first request.
+    fn init(&self, _negotiated: &Negotiated, _notifier: &Notifier) {}
+
+    /// One request. What is borrowed in it ends with the call; the reply may live on.
+    fn dispatch(&self, request: Request<'_>, reply: Reply);
+
+    /// After the last request, once.
+    fn destroy(&self) {}
+}
+
+/// A mount that is being served. Dropping it detaches the mount and does not wait for the threads.
+pub struct Session {
+    mount: Mount,
+    device: Arc<OwnedFd>,
+    negotiated: Negotiated,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// Agrees with the kernel on the protocol and starts `threads` threads that serve `file_system`.
+pub fn serve<D: Dispatch>(
+    channel: Channel,
+    config: &Config,
+    threads: usize,
+    file_system: Arc<D>,
+) -> io::Result<Session> {
+    let pool = Pool::new(config.max_write, IDLE_BUFFERS_MAX);
+    let negotiated = channel.handshake(config, &pool)?;
+    let Channel { mount, device } = channel;
+    if let (Some(kb), Some(number)) = (config.read_ahead_kb, mount.device)
+        && let Err(error) = set_device_read_ahead_kb(number, kb)
+    {
+        tracing::debug!(%error, "read-ahead stays as it is");
+    }
+    file_system.init(&negotiated, &Notifier::new(&device));
+    let dialect = Dialect { setxattr_ext: negotiated.flags.contains(InitFlags::SETXATTR_EXT) };
+    let served = Arc::new(Served { file_system });
+    let mut session = Session { mount, device, negotiated, threads: Vec::with_capacity(threads) };
+    for number in 0..threads.max(1) {
+        // The first thread has the descriptor of the mount, the others one of their own.
+        let device = if number == 0 { session.device.clone() } else { Arc::new(clone_device(&session.device)?) };
+        let (pool, served) = (pool.clone(), served.clone());
+        let run = move || Worker { device, pool, dialect, served }.run();
+        session.threads.push(thread::Builder::new().name(format!("fuse-{number}")).spawn(run)?);
+    }
+    Ok(session)
+}
+
+impl Session {
+    pub fn negotiated(&self) -> &Negotiated {
+        &self.negotiated
+    }
+
+    pub fn mount_point(&self) -> &Path {
+        &self.mount.point
+    }
+
+    /// The number of the mounted file system, where it could be found out.
+    pub fn device_number(&self) -> Option<DeviceNumber> {
+        self.mount.device
+    }
+
+    pub fn notifier(&self) -> Notifier {
+        Notifier::new(&self.device)
+    }
+
+    /// Registers an open file for passthrough.
+    pub fn backing_file(&self, file: impl AsFd) -> io::Result<BackingFile> {
+        BackingFile::open(&self.device, file.as_fd())
+    }
+
+    /// Unmounts; `ResourceBusy` while the mount is in use. The threads end when the kernel is done.
+    pub fn unmount(&mut self) -> io::Result<()> {
+        self.mount.unmount()
+    }
+
+    /// Takes the mount out of sight now; it is served until its last user is gone.
+    pub fn detach(&mut self) -> io::Result<()> {
+        self.mount.detach()
+    }
+
+    /// Ends the connection at once: every request under way and to come fails. Needs the fuse control file system.
+    pub fn abort(&self) -> io::Result<()> {
+        let number = self.mount.device.ok_or(io::ErrorKind::NotFound)?;
+        fs::write(format!("/sys/fs/fuse/connections/{}/abort", number.minor), "1")
+    }
+
+    /// Waits until the file system is unmounted, by whomever, and the last request is served.
+    pub fn join(mut self) {
+        for thread in self.threads.drain(..) {
+            // A worker does not panic: the file system's panics are caught.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The file system, told of its end by the last thread.
+struct Served<D: Dispatch> {
+    file_system: Arc<D>,
+}
+
+impl<D: Dispatch> Drop for Served<D> {
+    fn drop(&mut self) {
+        self.file_system.destroy();
+    }
+}
+
+struct Worker<D: Dispatch> {
+    device: Arc<OwnedFd>,
+    pool: Arc<Pool>,
+    dialect: Dialect,
+    served: Arc<Served<D>>,
+}
+
+impl<D: Dispatch> Worker<D> {
+    fn run(self) {
+        if let Err(error) = self.serve_all() {
+            tracing::error!(%error, "a FUSE thread ends");
+        }
+    }
+
+    fn serve_all(&self) -> io::Result<()> {
+        let mut buffer = self.pool.take()?;
+        loop {
+            let space = match Arc::get_mut(&mut buffer) {
+                Some(own) => own.space(),
+                None => {
+                    // The last payload was kept.
+                    buffer = self.pool.take()?;
+                    continue;
+                }
+            };
+            match read_request(&self.device, space)? {
+                Some(bytes) => self.serve_one(&buffer, bytes),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    fn serve_one(&self, buffer: &Arc<Buffer>, bytes: usize) {
+        let request = buffer.request(bytes);
+        let Ok(header) = Header::decode(request) else {
+            tracing::error!(bytes, "a FUSE request without a header");
+            return;
+        };
+        let reply = Reply::new(self.device.clone(), header.unique, header.opcode);
+        match decode(&header, request, Some(buffer), self.dialect) {
+            Ok(Some(request)) => {
+                let call = AssertUnwindSafe(|| self.served.file_system.dispatch(request, reply));
+                if catch_unwind(call).is_err() {
+                    tracing::error!(opcode = header.opcode, "the file system panicked");
+                }
+            }
+            // The kernel's answer to a question this crate never asks.
+            Ok(None) if header.opcode == opcode::NOTIFY_REPLY => reply.none(),
+            Ok(None) => reply.error(libc::ENOSYS),
+            Err(malformed) => {
+                tracing::error!(opcode = header.opcode, bytes, "{malformed}");
+                reply.error(libc::EIO);
+            }
+        }
+    }
+}

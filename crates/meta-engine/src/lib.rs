@@ -1,0 +1,30 @@
+//! The contract of a transactional store of metadata rows (design.md §4 *Engine trait*).
+//!
+//! An engine knows tables, keys, bytes and transactions, and nothing of file systems. It is cut at the
+//! transaction: an [`Operation`] reads and writes rows through [`Tx`], so the meaning of `rename` is written
+//! once, for every engine. Promises of every engine, examined by [`conformance`]:
+//!
+//! - serializable outcome for operations that lock what they read, in the order of [`Key`];
+//! - a committed transaction survives a crash of the process and of the machine;
+//! - an operation that returns an error leaves no trace;
+//! - [`Engine::read`] sees a committed and durable snapshot at least as new as every transaction that was
+//!   answered before the read began.
+//!
+//! What it leaves to others: the meaning of rows and their versions, retries across servers, fencing.
+
+pub mod conformance;
+mod error;
+mod key;
+mod mem;
+mod overlay;
+mod ready;
+mod stats;
+mod tx;
+
+pub use error::{EngineError, TxError};
+pub use key::{Key, Table};
+pub use mem::{CommitDelay, CommitFault, MemEngine, MemStore, PlantedBug};
+pub use overlay::{Overlay, Pending, ScanRange};
+pub use ready::run_ready;
+pub use stats::{EngineStats, StatsSnapshot};
+pub use tx::{Engine, Lock, Operation, Page, Row, Tx};

@@ -1,0 +1,169 @@
+use super::{CommitFault, PlantedBug};
+use crate::{EngineStats, Key, Overlay, Row, Table};
+use parking_lot::{Mutex, MutexGuard};
+use std::collections::{BTreeMap, VecDeque};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+pub(super) type Rows = BTreeMap<Key, Row>;
+
+/// What a transaction awaits between its order and its durability.
+pub type CommitDelay = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// The disk: survives [`MemEngine`](super::MemEngine)s and crashes. Clones are the same disk.
+#[derive(Clone, Default)]
+pub struct MemStore {
+    state: Arc<Mutex<State>>,
+}
+
+impl MemStore {
+    pub fn new() -> Self {
+        MemStore::default()
+    }
+
+    /// `delay` is called and awaited once a transaction, between order and durability.
+    pub fn set_commit_delay(&self, delay: impl Fn() -> CommitDelay + Send + Sync + 'static) {
+        self.lock().delay = Some(Arc::new(delay));
+    }
+
+    /// From now on the store has this bug, or none.
+    pub fn plant(&self, bug: impl Into<Option<PlantedBug>>) {
+        self.lock().bug = bug.into();
+    }
+
+    /// The next `count` commits that carry writes fail like this.
+    pub fn fail_commits(&self, count: u32, fault: CommitFault) {
+        self.lock().faults.extend(std::iter::repeat_n(fault, count as usize));
+    }
+
+    /// The machine stops. Of the transactions that are ordered and not durable, oldest first, those survive
+    /// for which `keep` says so, up to the first no. Engines that had the store open answer
+    /// `MaybeCommitted` to what was under way and `Closed` to all else. Returns how many were lost.
+    pub fn crash(&self, mut keep: impl FnMut() -> bool) -> usize {
+        let mut state = self.lock();
+        let state = &mut *state;
+        let mut last = None;
+        while !state.pending.is_empty() && keep() {
+            if let Some(kept) = last.replace(state.pending.pop_front()).flatten() {
+                state.durable.apply(kept.writes);
+            }
+        }
+        if let Some(kept) = last.flatten() {
+            let torn = if state.bug == Some(PlantedBug::TornCommit) { 2 } else { 1 };
+            state.durable.apply(kept.writes.into_iter().step_by(torn));
+        }
+        let lost = state.pending.len();
+        state.pending.clear();
+        state.view = state.durable.clone();
+        state.life += 1;
+        lost
+    }
+
+    /// How many transactions are ordered and not durable.
+    pub fn pending(&self) -> usize {
+        self.lock().pending.len()
+    }
+
+    /// The durable rows of a table, for checkers that look past the engine.
+    pub fn durable_rows(&self, table: Table) -> Vec<(Key, Row)> {
+        let state = self.lock();
+        let rows = state.durable.range(Key::new(table, 0, &[])..).take_while(|(key, _)| key.table() == table);
+        rows.map(|(key, row)| (key.clone(), row.clone())).collect()
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+}
+
+/// Under SkippedSync nobody waits for durability, so the oldest transactions become durable when this many
+/// younger ones are pending, as an operating system writes back what nobody syncs.
+const UNSYNCED_MAX: usize = 1024;
+
+#[derive(Default)]
+pub(super) struct State {
+    /// Everything ordered.
+    pub view: Rows,
+    pub durable: Rows,
+    /// Ordered and not durable, oldest first: `view` is `durable` with these on top.
+    pending: VecDeque<Ordered>,
+    /// The number of the last ordered transaction.
+    last: u64,
+    /// How often the store has crashed.
+    pub life: u64,
+    pub bug: Option<PlantedBug>,
+    faults: VecDeque<CommitFault>,
+    pub delay: Option<Arc<dyn Fn() -> CommitDelay + Send + Sync>>,
+}
+
+struct Ordered {
+    number: u64,
+    writes: Vec<(Key, Option<Row>)>,
+}
+
+impl State {
+    pub fn next_fault(&mut self) -> Option<CommitFault> {
+        self.faults.pop_front()
+    }
+
+    /// Gives the writes their place in the order.
+    pub fn order(&mut self, overlay: &Overlay) {
+        if overlay.is_empty() {
+            return;
+        }
+        let writes: Vec<_> = overlay.writes().map(|(key, pending)| (key.clone(), pending.row.clone())).collect();
+        self.view.apply(writes.iter().cloned());
+        self.last += 1;
+        self.pending.push_back(Ordered { number: self.last, writes });
+        if self.bug == Some(PlantedBug::SkippedSync)
+            && self.pending.len() > UNSYNCED_MAX
+            && let Some(oldest) = self.pending.pop_front()
+        {
+            self.durable.apply(oldest.writes);
+        }
+    }
+
+    /// What must be durable before anyone may learn what a transaction saw that runs now.
+    pub fn seen(&self) -> Option<u64> {
+        self.pending.back().map(|ordered| ordered.number)
+    }
+
+    /// Makes everything up to `number` durable.
+    pub fn sync(&mut self, number: u64, stats: &EngineStats) {
+        let before = self.pending.len();
+        while self.pending.front().is_some_and(|ordered| ordered.number <= number) {
+            if let Some(ordered) = self.pending.pop_front() {
+                self.durable.apply(ordered.writes);
+            }
+        }
+        if self.pending.len() < before {
+            stats.syncs.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// What [`Engine::read`](crate::Engine::read) sees.
+    pub fn readable(&self) -> &Rows {
+        match self.bug {
+            // The bug answers before durable, and readers must see what was answered.
+            Some(PlantedBug::SkippedSync | PlantedBug::DirtyRead) => &self.view,
+            _ => &self.durable,
+        }
+    }
+}
+
+trait Apply {
+    fn apply(&mut self, writes: impl IntoIterator<Item = (Key, Option<Row>)>);
+}
+
+impl Apply for Rows {
+    fn apply(&mut self, writes: impl IntoIterator<Item = (Key, Option<Row>)>) {
+        for (key, row) in writes {
+            match row {
+                Some(row) => self.insert(key, row),
+                None => self.remove(&key),
+            };
+        }
+    }
+}

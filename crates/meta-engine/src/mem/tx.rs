@@ -1,0 +1,75 @@
+use super::store::Rows;
+use crate::{EngineError, Key, Lock, Overlay, Page, Row, ScanRange, Table, Tx};
+use std::future::{Future, ready};
+use std::ops::Bound;
+
+/// A transaction over rows that nobody changes meanwhile: the store is locked while an operation runs.
+pub(super) struct MemTx<'a> {
+    rows: &'a Rows,
+    pub overlay: Overlay,
+    /// Calls of `get` and scans so far.
+    pub round_trips: u64,
+}
+
+impl<'a> MemTx<'a> {
+    pub fn new(rows: &'a Rows) -> Self {
+        MemTx { rows, overlay: Overlay::default(), round_trips: 0 }
+    }
+
+    pub fn check_inserts(&self) -> Result<(), EngineError> {
+        self.overlay.check_inserts(|key| Ok(self.rows.contains_key(key)))
+    }
+
+    fn page(&mut self, range: ScanRange<'_>, limit: usize) -> Result<Page, EngineError> {
+        self.round_trips += 1;
+        let stored = self
+            .rows
+            .range::<Key, _>((range.start_key().as_ref(), Bound::Unbounded))
+            .take_while(|(key, _)| range.holds(key))
+            .map(|(key, row)| Ok((key.clone(), row.clone())));
+        self.overlay.merge(&range, limit, stored)
+    }
+}
+
+impl Tx for MemTx<'_> {
+    fn get(
+        &mut self,
+        keys: &[Key],
+        _lock: Lock,
+    ) -> impl Future<Output = Result<Vec<Option<Row>>, EngineError>> + Send {
+        self.round_trips += 1;
+        let get = |key| self.overlay.get(key).unwrap_or_else(|| self.rows.get(key)).cloned();
+        ready(Ok(keys.iter().map(get).collect()))
+    }
+
+    fn scan(
+        &mut self,
+        prefix: &Key,
+        after: Option<&Key>,
+        limit: usize,
+        _lock: Lock,
+    ) -> impl Future<Output = Result<Page, EngineError>> + Send {
+        ready(self.page(ScanRange::prefix(prefix, after), limit))
+    }
+
+    fn scan_table(
+        &mut self,
+        table: Table,
+        after: Option<&Key>,
+        limit: usize,
+    ) -> impl Future<Output = Result<Page, EngineError>> + Send {
+        ready(self.page(ScanRange::table(table, after), limit))
+    }
+
+    fn put(&mut self, key: Key, row: Row) {
+        self.overlay.put(key, row);
+    }
+
+    fn insert(&mut self, key: Key, row: Row) {
+        self.overlay.insert(key, row);
+    }
+
+    fn delete(&mut self, key: Key) {
+        self.overlay.delete(key);
+    }
+}

@@ -1,0 +1,98 @@
+use crate::{EngineError, EngineStats, Key, TxError};
+use std::future::Future;
+
+/// How a read locks the rows it names, until the transaction ends. Ordered by strength.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Lock {
+    None,
+    Shared,
+    Exclusive,
+}
+
+/// A row's value. The first byte is the version of its format, for its reader to check.
+pub type Row = Vec<u8>;
+
+/// One page of a scan, in key order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Page {
+    pub rows: Vec<(Key, Row)>,
+    /// There may be more rows after the last one.
+    pub more: bool,
+}
+
+/// A running transaction. Reads see its own writes. Writes are buffered and go out with the commit.
+///
+/// Each call of [`Tx::get`] or [`Tx::scan`] is one round trip of the engine, whatever the number of keys; the
+/// commit with its writes is one more. A transaction that wrote nothing commits without a round trip.
+pub trait Tx: Send {
+    /// The rows of `keys`, in their order, `None` where there is no row. Locks are taken in the order of
+    /// [`Key`], whatever the order of `keys`.
+    fn get(
+        &mut self,
+        keys: &[Key],
+        lock: Lock,
+    ) -> impl Future<Output = Result<Vec<Option<Row>>, EngineError>> + Send;
+
+    /// Up to `limit` rows whose key begins with `prefix` (a whole partition and the beginning of the rest) and
+    /// is greater than `after`, if given. Touches one partition.
+    fn scan(
+        &mut self,
+        prefix: &Key,
+        after: Option<&Key>,
+        limit: usize,
+        lock: Lock,
+    ) -> impl Future<Output = Result<Page, EngineError>> + Send;
+
+    /// Up to `limit` rows of a whole table after `after`, in key order: for housekeeping, fsck and SQL; touches
+    /// all partitions and takes no locks.
+    fn scan_table(
+        &mut self,
+        table: crate::Table,
+        after: Option<&Key>,
+        limit: usize,
+    ) -> impl Future<Output = Result<Page, EngineError>> + Send;
+
+    /// Writes a row, whether or not there is one.
+    fn put(&mut self, key: Key, row: Row);
+
+    /// Writes a row that must not exist: [`EngineError::Exists`] at the latest when the transaction commits.
+    /// This is how absence is proved on engines that cannot lock a row that is not there.
+    fn insert(&mut self, key: Key, row: Row);
+
+    /// Removes a row; nothing happens if there is none.
+    fn delete(&mut self, key: Key);
+}
+
+/// What is done in one transaction. May be run several times, so `run` takes `&self` and keeps no state but in
+/// `tx`; it must not do I/O, read clocks or wait for anything but `tx`.
+pub trait Operation: Send + Sync + 'static {
+    type Output: Send + 'static;
+    type Error: TxError;
+
+    /// An error aborts the transaction.
+    fn run<T: Tx>(&self, tx: &mut T) -> impl Future<Output = Result<Self::Output, Self::Error>> + Send;
+}
+
+/// A store of rows.
+pub trait Engine: Send + Sync + 'static {
+    /// Runs `op` until it commits. The answer comes when the transaction is durable. `partition` says where
+    /// most of its rows are, so that a distributed engine can begin there.
+    fn transact<O: Operation>(
+        &self,
+        partition: u64,
+        op: O,
+    ) -> impl Future<Output = Result<O::Output, O::Error>> + Send;
+
+    /// Runs `op` on a committed, durable snapshot without locks. A write in it is [`EngineError::ReadOnly`].
+    fn read<O: Operation>(
+        &self,
+        partition: u64,
+        op: O,
+    ) -> impl Future<Output = Result<O::Output, O::Error>> + Send;
+
+    /// Exact counters since the engine was opened.
+    fn stats(&self) -> &EngineStats;
+
+    /// `embedded`, `memory`, `sql`: for messages.
+    fn name(&self) -> &'static str;
+}

@@ -1,0 +1,40 @@
+//! The nouns of BraidFS: ids, epochs, versions, ranges, names, attributes, policies.
+//!
+//! Promises: every type here is plain data without I/O, clock or randomness; two quantities that could be
+//! confused (an inode id and a chunk id, a chain epoch and an owner term) are different types; a value that
+//! exists is valid (a [`Name`] cannot hold `/`, a [`Policy`] cannot ask for 0 copies). Everything is `serde`,
+//! because the same types travel in messages and lie in rows.
+
+mod attr;
+mod ids;
+mod name;
+mod policy;
+mod range;
+mod time;
+mod version;
+
+pub use attr::{Attr, DeviceId, FileKind, MODE_MASK, Mode};
+pub use ids::{
+    ChunkId, ChunkIndex, ClusterId, ContainerId, InodeId, RequestId, SLOT_BITS, SLOT_COUNT, ServerId, SessionId, Slot,
+    TraceId,
+};
+pub use name::{NAME_BYTES_MAX, Name, NameError};
+pub use policy::{Durability, Layout, Medium, Policy, PolicyError};
+pub use range::ByteRange;
+pub use time::Timestamp;
+pub use version::{
+    ChainEpoch, LayoutGen, LeaderEpoch, LeaseGen, MembershipEpoch, OwnerTerm, SessionEpoch, Token, TruncGen, Version,
+};
+
+/// Bytes in a chunk unless the policy says otherwise (design.md §1): 64 MiB.
+pub const CHUNK_BYTES_DEFAULT: u64 = 64 << 20;
+/// Chunks that share one container, its chain and its epoch (design.md §1).
+pub const CONTAINER_CHUNKS_MAX: u32 = 256;
+/// Bytes covered by one checksum, and the grain of maps of invalid blocks.
+pub const BLOCK_BYTES: u64 = 4096;
+/// Bytes kept inline beside the inode's row unless the policy says otherwise; to be revised by measurement.
+pub const INLINE_BYTES_DEFAULT: u32 = 16 << 10;
+/// The most a policy may keep inline.
+pub const INLINE_BYTES_MAX: u32 = 64 << 10;
+/// Largest file: 2^63 - 1 bytes, what `off_t` can address.
+pub const FILE_BYTES_MAX: u64 = i64::MAX as u64;
