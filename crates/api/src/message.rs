@@ -7,6 +7,8 @@ pub trait Carries<Q, A>: Sized {
     fn wrap(self) -> Q;
     /// `None` if the answer is of another kind, which is a broken peer.
     fn unwrap(answer: A) -> Option<Self::Answer>;
+    /// The other way: how the serving side wraps its answer.
+    fn answer(reply: Self::Answer) -> A;
 }
 
 /// What goes with every request, in the frame's header: who asks, under which epochs, for how long, and the
@@ -47,6 +49,7 @@ macro_rules! messages {
             fn unwrap(answer: $answer) -> Option<$reply> {
                 match answer { $answer::$name(reply) => Some(reply), #[allow(unreachable_patterns)] _ => None }
             }
+            fn answer(reply: $reply) -> $answer { $answer::$name(reply) }
         })*
     };
 }

@@ -103,7 +103,7 @@ mod tests {
         assert!(!page.push(4, 3, libc::S_IFREG, b""));
         let bytes = page.as_slice();
         assert_eq!(bytes.len(), 72);
-        assert_eq!(bytes[16..24], [3, 0, 0, 0, u8::from(libc::DT_DIR), 0, 0, 0]);
+        assert_eq!(bytes[16..24], [3, 0, 0, 0, libc::DT_DIR, 0, 0, 0]);
         assert_eq!(&bytes[24..32], b"sub\0\0\0\0\0");
         assert_eq!(bytes[32..40], 3u64.to_ne_bytes());
     }

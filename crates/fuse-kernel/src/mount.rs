@@ -6,6 +6,7 @@
 use crate::device::open_device;
 use crate::fusermount;
 use crate::mountinfo::{self, DeviceNumber, canonical};
+use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::ffi::CString;
 use std::fmt::Write as _;
@@ -140,6 +141,19 @@ impl Mount {
         self.end(true)
     }
 
+    /// Ends the connection and removes the mount, whoever uses it. Without root this needs the fuse control file system.
+    pub fn abort(&mut self) -> io::Result<()> {
+        if self.by_helper {
+            let number = self.device.ok_or(io::ErrorKind::NotFound)?;
+            fs::write(format!("/sys/fs/fuse/connections/{}/abort", number.minor), "1")?;
+            return self.detach();
+        }
+        // A forced unmount of FUSE aborts the connection before it tries anything else.
+        unmount(&self.point, UnmountFlags::NOFOLLOW | UnmountFlags::FORCE | UnmountFlags::DETACH)?;
+        self.mounted = false;
+        Ok(())
+    }
+
     fn end(&mut self, lazy: bool) -> io::Result<()> {
         if !self.mounted {
             return Ok(());
@@ -205,7 +219,7 @@ fn is_dead(point: &Path) -> io::Result<bool> {
     let (send, receive) = mpsc::channel();
     let path = point.to_owned();
     thread::Builder::new().name("fuse-probe".into()).spawn(move || send.send(rustix::fs::statfs(&path).map(drop)))?;
-    Ok(matches!(receive.recv_timeout(PROBE), Ok(Err(rustix::io::Errno::NOTCONN | rustix::io::Errno::CONNABORTED))))
+    Ok(matches!(receive.recv_timeout(PROBE), Ok(Err(Errno::NOTCONN | Errno::CONNABORTED | Errno::CONNREFUSED))))
 }
 
 #[cfg(test)]
@@ -223,5 +237,22 @@ mod tests {
             "fsname=a\\,b,subtype=braid,allow_other,default_permissions,max_read=65536,rw,noexec"
         );
         assert!(MountOptions { subtype: "a,dev".into(), ..options }.check().is_err());
+    }
+
+    /// Root too may use the helper; the device it passed is then closed as a dying daemon would.
+    #[test]
+    fn the_mount_of_a_dead_daemon_is_found_and_cleared() {
+        let here = tempfile::tempdir().unwrap();
+        assert!(!clear_stale_mount(here.path()).unwrap());
+        let options = MountOptions { allow_other: false, ..MountOptions::default() };
+        let device = match fusermount::mount(here.path(), &options.helper_options()) {
+            Ok(device) => device,
+            Err(error) => return eprintln!("not tested: {error}"),
+        };
+        drop(device);
+        assert_eq!(fs::read_dir(here.path()).unwrap_err().raw_os_error(), Some(libc::ENOTCONN));
+        assert!(clear_stale_mount(here.path()).unwrap());
+        assert!(!clear_stale_mount(here.path()).unwrap());
+        assert_eq!(fs::read_dir(here.path()).unwrap().count(), 0);
     }
 }

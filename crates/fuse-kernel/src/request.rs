@@ -93,6 +93,7 @@ pub enum Operation<'a> {
     CopyFileRange(CopyFileRange),
     /// `mask` are the STATX_ fields asked for, `flags` the AT_STATX_ sync flags.
     Statx { fh: Option<u64>, flags: u32, mask: u32 },
+    /// Linux up to 6.18 sends it to no ordinary mount: there `syncfs` only writes back the page cache.
     Syncfs,
 }
 

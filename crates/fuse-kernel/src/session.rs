@@ -15,12 +15,12 @@ use crate::notify::Notifier;
 use crate::passthrough::BackingFile;
 use crate::reply::Reply;
 use crate::request::Request;
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::{fs, io};
 
 /// Idle buffers kept for payloads that were kept: enough for the writes the kernel has under way by itself.
 const IDLE_BUFFERS_MAX: usize = 64;
@@ -107,10 +107,9 @@ impl Session {
         self.mount.detach()
     }
 
-    /// Ends the connection at once: every request under way and to come fails. Needs the fuse control file system.
-    pub fn abort(&self) -> io::Result<()> {
-        let number = self.mount.device.ok_or(io::ErrorKind::NotFound)?;
-        fs::write(format!("/sys/fs/fuse/connections/{}/abort", number.minor), "1")
+    /// Ends the connection at once: every request under way and to come fails, and the mount is gone.
+    pub fn abort(&mut self) -> io::Result<()> {
+        self.mount.abort()
     }
 
     /// Waits until the file system is unmounted, by whomever, and the last request is served.

@@ -1,1 +1,29 @@
+//! The embedded engine: metadata rows on this machine's disk, in LMDB (design.md §4 *Embedded engine*).
+//!
+//! One thread executes transactions one after the other inside one LMDB transaction, syncs once for all that
+//! are queued, then answers each: no row locks, no conflicts, no deadlocks. Each operation writes to a buffer
+//! of its own that reaches LMDB only when the operation succeeded, so one that fails leaves no trace while the
+//! others of its group commit. Reads run on the caller's thread on a lock-free snapshot and never wait.
+//!
+//! It promises what [`Engine`](braid_meta_engine::Engine) promises; that a directory is open once; that a
+//! newer format is refused; and that while the map or the disk is full, transactions that remove rows go
+//! through. It leaves to others: copies on other machines, and leases on the right to answer.
 
+mod engine;
+mod error;
+mod format;
+mod job;
+mod lock;
+mod options;
+mod queue;
+mod read;
+mod readers;
+mod room;
+mod rows;
+mod store;
+mod write;
+mod writer;
+
+pub use engine::EmbeddedEngine;
+pub use format::FORMAT;
+pub use options::EmbeddedOptions;

@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn keys_sort_by_table_then_partition_then_rest() {
-        let mut keys = vec![
+        let mut keys = [
             Key::new(Table::InodeIds, 1, b""),
             Key::new(Table::Inodes, 256, b"a"),
             Key::new(Table::Inodes, 2, b"b"),
@@ -115,10 +115,7 @@ mod tests {
         ];
         keys.sort();
         let order: Vec<_> = keys.iter().map(|k| (k.table(), k.partition())).collect();
-        assert_eq!(
-            order,
-            [(Table::Inodes, 2), (Table::Inodes, 2), (Table::Inodes, 256), (Table::InodeIds, 1)]
-        );
+        assert_eq!(order, [(Table::Inodes, 2), (Table::Inodes, 2), (Table::Inodes, 256), (Table::InodeIds, 1)]);
         assert_eq!(keys[0].rest(), b"a");
     }
 }

@@ -4,6 +4,7 @@
 //! rows that are half stored and half buffered, is decided here once.
 
 use crate::{EngineError, Key, Page, Row, Table};
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
@@ -64,10 +65,7 @@ impl Overlay {
     }
 
     /// [`EngineError::Exists`] if an insert met a row, here or in the store; to be asked before the commit.
-    pub fn check_inserts(
-        &self,
-        mut stored: impl FnMut(&Key) -> Result<bool, EngineError>,
-    ) -> Result<(), EngineError> {
+    pub fn check_inserts(&self, mut stored: impl FnMut(&Key) -> Result<bool, EngineError>) -> Result<(), EngineError> {
         if let Some(key) = &self.clash {
             return Err(EngineError::Exists(key.clone()));
         }
@@ -95,36 +93,25 @@ impl Overlay {
             .peekable();
         let mut theirs = stored.next().transpose()?;
         loop {
-            let written = match (&theirs, mine.peek()) {
-                (Some((stored_key, _)), Some((key, _))) => *key <= stored_key,
-                (None, Some(_)) => true,
-                (Some(_), None) => false,
+            // Less: the stored row comes first. Equal: the write hides it.
+            let order = match (&theirs, mine.peek()) {
                 (None, None) => return Ok(page),
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (Some((stored_key, _)), Some((key, _))) => stored_key.cmp(key),
             };
-            let row = if written {
-                mine.next().and_then(|(key, pending)| {
-                    // The write hides the stored row of the same key.
-                    let hidden = theirs.as_ref().is_some_and(|(stored_key, _)| stored_key == key);
-                    let next = if hidden { stored.next().transpose() } else { Ok(theirs.take()) };
-                    match next {
-                        Ok(next) => theirs = next,
-                        Err(error) => return Some(Err(error)),
-                    }
-                    pending.row.clone().map(|row| Ok((key.clone(), row)))
-                })
-            } else if page.rows.len() < limit {
-                let row = theirs.take().map(Ok);
-                theirs = stored.next().transpose()?;
-                row
-            } else {
-                theirs.take().map(Ok)
+            let row = match order {
+                Ordering::Less => theirs.take(),
+                _ => mine.next().and_then(|(key, pending)| pending.row.clone().map(|row| (key.clone(), row))),
             };
-            let Some(row) = row.transpose()? else { continue };
-            if page.rows.len() == limit {
+            if row.is_some() && page.rows.len() == limit {
                 page.more = true;
                 return Ok(page);
             }
-            page.rows.push(row);
+            page.rows.extend(row);
+            if order != Ordering::Greater {
+                theirs = stored.next().transpose()?;
+            }
         }
     }
 }

@@ -27,11 +27,7 @@ pub struct Page {
 pub trait Tx: Send {
     /// The rows of `keys`, in their order, `None` where there is no row. Locks are taken in the order of
     /// [`Key`], whatever the order of `keys`.
-    fn get(
-        &mut self,
-        keys: &[Key],
-        lock: Lock,
-    ) -> impl Future<Output = Result<Vec<Option<Row>>, EngineError>> + Send;
+    fn get(&mut self, keys: &[Key], lock: Lock) -> impl Future<Output = Result<Vec<Option<Row>>, EngineError>> + Send;
 
     /// Up to `limit` rows whose key begins with `prefix` (a whole partition and the beginning of the rest) and
     /// is greater than `after`, if given. Touches one partition.
@@ -77,18 +73,11 @@ pub trait Operation: Send + Sync + 'static {
 pub trait Engine: Send + Sync + 'static {
     /// Runs `op` until it commits. The answer comes when the transaction is durable. `partition` says where
     /// most of its rows are, so that a distributed engine can begin there.
-    fn transact<O: Operation>(
-        &self,
-        partition: u64,
-        op: O,
-    ) -> impl Future<Output = Result<O::Output, O::Error>> + Send;
+    fn transact<O: Operation>(&self, partition: u64, op: O)
+    -> impl Future<Output = Result<O::Output, O::Error>> + Send;
 
     /// Runs `op` on a committed, durable snapshot without locks. A write in it is [`EngineError::ReadOnly`].
-    fn read<O: Operation>(
-        &self,
-        partition: u64,
-        op: O,
-    ) -> impl Future<Output = Result<O::Output, O::Error>> + Send;
+    fn read<O: Operation>(&self, partition: u64, op: O) -> impl Future<Output = Result<O::Output, O::Error>> + Send;
 
     /// Exact counters since the engine was opened.
     fn stats(&self) -> &EngineStats;

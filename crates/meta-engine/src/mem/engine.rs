@@ -59,9 +59,7 @@ impl MemEngine {
             None => Ok(()),
             Some(CommitFault::Storage) => Err(EngineError::Storage("a fault was injected".into())),
             Some(CommitFault::Full) => Err(EngineError::Full("a fault was injected".into())),
-            Some(CommitFault::MaybeCommitted { .. }) => {
-                Err(EngineError::MaybeCommitted("a fault was injected".into()))
-            }
+            Some(CommitFault::MaybeCommitted { .. }) => Err(EngineError::MaybeCommitted("a fault was injected".into())),
         }
     }
 

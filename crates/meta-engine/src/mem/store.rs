@@ -44,16 +44,15 @@ impl MemStore {
     pub fn crash(&self, mut keep: impl FnMut() -> bool) -> usize {
         let mut state = self.lock();
         let state = &mut *state;
-        let mut last = None;
+        let mut kept = Vec::new();
         while !state.pending.is_empty() && keep() {
-            if let Some(kept) = last.replace(state.pending.pop_front()).flatten() {
-                state.durable.apply(kept.writes);
-            }
+            kept.extend(state.pending.pop_front());
         }
-        if let Some(kept) = last.flatten() {
-            let torn = if state.bug == Some(PlantedBug::TornCommit) { 2 } else { 1 };
-            state.durable.apply(kept.writes.into_iter().step_by(torn));
+        let torn = (state.bug == Some(PlantedBug::TornCommit)).then(|| kept.pop()).flatten();
+        for ordered in kept {
+            state.durable.apply(ordered.writes);
         }
+        state.durable.apply(torn.into_iter().flat_map(|ordered| ordered.writes).step_by(2));
         let lost = state.pending.len();
         state.pending.clear();
         state.view = state.durable.clone();

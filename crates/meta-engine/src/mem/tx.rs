@@ -32,11 +32,7 @@ impl<'a> MemTx<'a> {
 }
 
 impl Tx for MemTx<'_> {
-    fn get(
-        &mut self,
-        keys: &[Key],
-        _lock: Lock,
-    ) -> impl Future<Output = Result<Vec<Option<Row>>, EngineError>> + Send {
+    fn get(&mut self, keys: &[Key], _lock: Lock) -> impl Future<Output = Result<Vec<Option<Row>>, EngineError>> + Send {
         self.round_trips += 1;
         let get = |key| self.overlay.get(key).unwrap_or_else(|| self.rows.get(key)).cloned();
         ready(Ok(keys.iter().map(get).collect()))

@@ -1,0 +1,111 @@
+use crate::job::{Transaction, waited};
+use crate::options::EmbeddedOptions;
+use crate::queue::Queue;
+use crate::read::ReadTx;
+use crate::store::Store;
+use crate::writer::Writer;
+use braid_meta_engine::{Engine, EngineError, EngineStats, Operation, Tx, run_ready};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread::JoinHandle;
+use tokio::sync::oneshot;
+
+/// An open metadata directory. Dropping it closes it: transactions under way are finished, queued ones are
+/// answered with [`EngineError::Closed`].
+pub struct EmbeddedEngine {
+    store: Arc<Store>,
+    queue: Arc<Queue>,
+    writer: Option<JoinHandle<()>>,
+}
+
+impl EmbeddedEngine {
+    /// Opens `dir`, and makes it if there is none.
+    pub fn open(dir: &Path, options: EmbeddedOptions) -> Result<Self, EngineError> {
+        let store = Arc::new(Store::open(dir, options)?);
+        let queue = Arc::new(Queue::default());
+        let writer = Writer::new(store.clone(), queue.clone())?;
+        let thread = std::thread::Builder::new().name("meta-writer".into()).spawn(|| writer.run());
+        let thread = thread.map_err(|error| EngineError::Storage(format!("starting the write thread: {error}")))?;
+        Ok(EmbeddedEngine { store, queue, writer: Some(thread) })
+    }
+
+    /// Writes a copy of one moment, without its unused pages, into an empty directory `dir`, which can be
+    /// opened as an engine. Blocks; may run beside everything else, but pages freed meanwhile are not used
+    /// again before it ends.
+    pub fn snapshot_copy(&self, dir: &Path) -> Result<(), EngineError> {
+        self.store.snapshot_copy(dir)
+    }
+
+    /// What the store takes on the disk, the reserve included.
+    pub fn disk_bytes(&self) -> Result<u64, EngineError> {
+        self.store.disk_bytes()
+    }
+
+    /// Returns when every transaction begun before is durable or has failed.
+    pub async fn flush(&self) -> Result<(), EngineError> {
+        self.submit(Barrier).await
+    }
+
+    async fn submit<O: Operation>(&self, op: O) -> Result<O::Output, O::Error> {
+        let (reply, answer) = oneshot::channel();
+        self.queue.push(Box::new(Transaction::new(op, reply)));
+        answer.await.unwrap_or_else(|_| Err(EngineError::Closed.into()))
+    }
+
+    fn read_now<O: Operation>(&self, op: &O) -> Result<O::Output, O::Error> {
+        let snapshot = self.store.readers.take()?;
+        let mut tx = ReadTx::new(snapshot, &self.store.tables);
+        let ran = run_ready(op.run(&mut tx));
+        self.store.stats.round_trips.fetch_add(tx.round_trips, Relaxed);
+        let refused = tx.refused.take();
+        self.store.readers.park(tx.into_snapshot());
+        match refused {
+            Some(key) => Err(EngineError::ReadOnly(key).into()),
+            None => ran.unwrap_or_else(|| Err(waited().into())),
+        }
+    }
+}
+
+/// Comes through the queue after everything that was there, and does nothing.
+struct Barrier;
+
+impl Operation for Barrier {
+    type Output = ();
+    type Error = EngineError;
+
+    async fn run<T: Tx>(&self, _tx: &mut T) -> Result<(), EngineError> {
+        Ok(())
+    }
+}
+
+impl Engine for EmbeddedEngine {
+    async fn transact<O: Operation>(&self, _partition: u64, op: O) -> Result<O::Output, O::Error> {
+        self.store.stats.transactions.fetch_add(1, Relaxed);
+        self.submit(op).await
+    }
+
+    async fn read<O: Operation>(&self, _partition: u64, op: O) -> Result<O::Output, O::Error> {
+        self.store.stats.reads.fetch_add(1, Relaxed);
+        self.read_now(&op)
+    }
+
+    fn stats(&self) -> &EngineStats {
+        &self.store.stats
+    }
+
+    fn name(&self) -> &'static str {
+        "embedded"
+    }
+}
+
+impl Drop for EmbeddedEngine {
+    fn drop(&mut self) {
+        self.queue.close();
+        let Some(writer) = self.writer.take() else { return };
+        // An operation may hold the last reference to the engine it runs in: that thread ends by itself.
+        if writer.thread().id() != std::thread::current().id() && writer.join().is_err() {
+            tracing::error!("the write thread of the metadata store had panicked");
+        }
+    }
+}

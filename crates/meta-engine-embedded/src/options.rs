@@ -1,0 +1,32 @@
+/// How an [`EmbeddedEngine`](crate::EmbeddedEngine) is opened. None of these is stored: each may be another at
+/// the next start.
+#[derive(Clone, Copy, Debug)]
+pub struct EmbeddedOptions {
+    /// The most the store can grow to. It reserves address space and nothing else. A file is about 0.5 KiB of
+    /// rows without its inline bytes, so 256 GiB hold 500 million of them; more would not fit the 512 GiB of
+    /// address space that 39-bit kernels (small ARM machines) give a process. A store that is larger already
+    /// gets the map it needs.
+    pub map_bytes: u64,
+    /// Kept free in the map and allocated ahead on the disk, so that removing works when either is full. A
+    /// transaction that removes a row copies up to 5 pages in each of about 4 tables: 64 MiB are good for 800 of
+    /// them before the first freed page comes back, and it comes back two commits later.
+    pub reserve_bytes: u64,
+    /// Read transactions at one time: one a thread that reads, and what is parked.
+    pub readers_max: u32,
+    /// Transactions that share a sync. At 5 to 20 µs each, the last waits some 10 ms for the others.
+    pub group_ops_max: usize,
+    /// Bytes of rows written after which a group takes no further transaction: 8 MiB are 10 ms of a common disk.
+    pub group_bytes_max: usize,
+}
+
+impl Default for EmbeddedOptions {
+    fn default() -> Self {
+        EmbeddedOptions {
+            map_bytes: 256 << 30,
+            reserve_bytes: 64 << 20,
+            readers_max: 1024,
+            group_ops_max: 512,
+            group_bytes_max: 8 << 20,
+        }
+    }
+}

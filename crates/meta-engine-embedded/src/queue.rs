@@ -1,0 +1,56 @@
+use crate::job::Job;
+use parking_lot::{Condvar, Mutex};
+use std::collections::VecDeque;
+
+/// Transactions that wait for the write thread, in the order they came. It is as long as there are callers
+/// waiting: bounding them is the servers' admission, not the queue's.
+#[derive(Default)]
+pub struct Queue {
+    state: Mutex<State>,
+    filled: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    jobs: VecDeque<Box<dyn Job>>,
+    closed: bool,
+}
+
+impl Queue {
+    /// Drops the job, which answers its caller that the engine is closed, if the queue is.
+    pub fn push(&self, job: Box<dyn Job>) {
+        let mut state = self.state.lock();
+        if state.closed {
+            drop(state);
+            drop(job);
+            return;
+        }
+        state.jobs.push_back(job);
+        drop(state);
+        self.filled.notify_one();
+    }
+
+    /// Waits for a job; `None` once the queue is closed.
+    pub fn wait(&self) -> Option<Box<dyn Job>> {
+        let mut state = self.state.lock();
+        while state.jobs.is_empty() && !state.closed {
+            self.filled.wait(&mut state);
+        }
+        state.jobs.pop_front()
+    }
+
+    /// A job that is there already.
+    pub fn try_take(&self) -> Option<Box<dyn Job>> {
+        self.state.lock().jobs.pop_front()
+    }
+
+    /// Takes no further jobs and drops those that wait.
+    pub fn close(&self) {
+        let mut state = self.state.lock();
+        state.closed = true;
+        let jobs = std::mem::take(&mut state.jobs);
+        drop(state);
+        drop(jobs);
+        self.filled.notify_all();
+    }
+}

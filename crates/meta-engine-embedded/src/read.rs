@@ -1,0 +1,67 @@
+use crate::readers::Snapshot;
+use crate::rows::Tables;
+use braid_meta_engine::{EngineError, Key, Lock, Overlay, Page, Row, ScanRange, Table, Tx};
+use std::future::{Future, ready};
+
+/// A transaction that only reads, of one snapshot.
+pub struct ReadTx<'a> {
+    snapshot: Snapshot,
+    tables: &'a Tables,
+    /// Always empty.
+    overlay: Overlay,
+    pub refused: Option<Key>,
+    pub round_trips: u64,
+}
+
+impl<'a> ReadTx<'a> {
+    pub fn new(snapshot: Snapshot, tables: &'a Tables) -> Self {
+        ReadTx { snapshot, tables, overlay: Overlay::default(), refused: None, round_trips: 0 }
+    }
+
+    pub fn into_snapshot(self) -> Snapshot {
+        self.snapshot
+    }
+
+    fn page(&mut self, table: Table, range: ScanRange<'_>, limit: usize) -> Result<Page, EngineError> {
+        self.round_trips += 1;
+        self.tables.page(&self.snapshot, &self.overlay, table, &range, limit)
+    }
+}
+
+impl Tx for ReadTx<'_> {
+    fn get(&mut self, keys: &[Key], _lock: Lock) -> impl Future<Output = Result<Vec<Option<Row>>, EngineError>> + Send {
+        self.round_trips += 1;
+        ready(self.tables.get_all(&self.snapshot, &self.overlay, keys))
+    }
+
+    fn scan(
+        &mut self,
+        prefix: &Key,
+        after: Option<&Key>,
+        limit: usize,
+        _lock: Lock,
+    ) -> impl Future<Output = Result<Page, EngineError>> + Send {
+        ready(self.page(prefix.table(), ScanRange::prefix(prefix, after), limit))
+    }
+
+    fn scan_table(
+        &mut self,
+        table: Table,
+        after: Option<&Key>,
+        limit: usize,
+    ) -> impl Future<Output = Result<Page, EngineError>> + Send {
+        ready(self.page(table, ScanRange::table(table, after), limit))
+    }
+
+    fn put(&mut self, key: Key, _row: Row) {
+        self.refused.get_or_insert(key);
+    }
+
+    fn insert(&mut self, key: Key, _row: Row) {
+        self.refused.get_or_insert(key);
+    }
+
+    fn delete(&mut self, key: Key) {
+        self.refused.get_or_insert(key);
+    }
+}

@@ -1,0 +1,120 @@
+use crate::error::{disk_error, store_error};
+use crate::format;
+use crate::lock::DirLock;
+use crate::options::EmbeddedOptions;
+use crate::readers::Readers;
+use crate::rows::Tables;
+use braid_meta_engine::{EngineError, EngineStats, Table};
+use heed::{CommitOrAbort, CompactionOption, Env, EnvFlags, EnvOpenOptions, WithoutTls};
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// An open directory. The order of the fields is the order they are closed in: the lock last.
+pub struct Store {
+    pub readers: Readers,
+    pub tables: Tables,
+    pub env: Env<WithoutTls>,
+    pub options: EmbeddedOptions,
+    pub stats: EngineStats,
+    pub dir: PathBuf,
+    _lock: DirLock,
+}
+
+/// What LMDB calls its file.
+const DATA_FILE: &str = "data.mdb";
+
+impl Store {
+    pub fn open(dir: &Path, options: EmbeddedOptions) -> Result<Self, EngineError> {
+        let making = |error| disk_error(&format!("making the metadata directory {}", dir.display()), error);
+        std::fs::create_dir_all(dir).map_err(making)?;
+        let lock = DirLock::take(dir)?;
+        let env = open_env(dir, &options).map_err(|error| store_error(&format!("opening {}", dir.display()), error))?;
+        let tables = open_tables(&env)?;
+        env.clear_stale_readers().map_err(|error| store_error("clearing stale readers", error))?;
+        // The names of what was just made must be as durable as the first commit.
+        sync_dir(dir)?;
+        if let Some(parent) = dir.canonicalize().map_err(making)?.parent() {
+            sync_dir(parent)?;
+        }
+        let readers = Readers::new(env.clone());
+        let stats = EngineStats::default();
+        Ok(Store { readers, tables, env, options, stats, dir: dir.to_owned(), _lock: lock })
+    }
+
+    /// The file itself, for allocating ahead.
+    pub fn file(&self) -> Result<File, EngineError> {
+        self.env.try_clone_inner_file().map_err(|error| store_error("opening the metadata file", error))
+    }
+
+    pub fn disk_bytes(&self) -> Result<u64, EngineError> {
+        let failed = |error| disk_error("measuring the metadata file", error);
+        Ok(self.file()?.metadata().map_err(failed)?.blocks() * 512)
+    }
+
+    pub fn snapshot_copy(&self, dir: &Path) -> Result<(), EngineError> {
+        let failed = |error| disk_error(&format!("copying the metadata to {}", dir.display()), error);
+        std::fs::create_dir_all(dir).map_err(failed)?;
+        let target = dir.join(DATA_FILE);
+        if target.try_exists().map_err(failed)? {
+            return Err(EngineError::Storage(format!("{} holds a metadata store already", dir.display())));
+        }
+        // Under another name until it is whole.
+        let part = dir.join("data.mdb.part");
+        let mut file = File::create(&part).map_err(failed)?;
+        let copied = self.env.copy_to_file(&mut file, CompactionOption::Enabled);
+        copied.map_err(|error| store_error(&format!("copying the metadata to {}", dir.display()), error))?;
+        file.sync_all().map_err(failed)?;
+        std::fs::rename(&part, &target).map_err(failed)?;
+        sync_dir(dir)
+    }
+}
+
+fn open_env(dir: &Path, options: &EmbeddedOptions) -> heed::Result<Env<WithoutTls>> {
+    let page = rustix::param::page_size() as u64;
+    let map_bytes = usize::try_from(options.map_bytes.next_multiple_of(page)).unwrap_or(usize::MAX - page as usize + 1);
+    let mut open = EnvOpenOptions::new().read_txn_without_tls();
+    open.map_size(map_bytes).max_dbs(Table::ALL.len() as u32 + 1).max_readers(options.readers_max);
+    // SAFETY: no flag weakens what heed assumes. Without NO_MEM_INIT pages that go to the disk are zeroed.
+    // NO_READ_AHEAD: rows are looked up at random, and reading their neighbours evicts others.
+    unsafe { open.flags(EnvFlags::NO_READ_AHEAD) };
+    // SAFETY: nobody else changes or truncates the mapped file: `DirLock` keeps this directory to one process,
+    // and heed keeps it to one environment in it.
+    unsafe { open.open(dir) }
+}
+
+/// [`EngineError`] where heed wants an error that can hold its own.
+struct OpenError(EngineError);
+
+impl From<heed::Error> for OpenError {
+    fn from(error: heed::Error) -> Self {
+        OpenError(store_error("opening the tables", error))
+    }
+}
+
+fn open_tables(env: &Env<WithoutTls>) -> Result<Tables, EngineError> {
+    let txn = env.write_txn().map_err(|error| OpenError::from(error).0)?;
+    let opened = env.create_databases_and_commit(txn, |opener, txn| {
+        let format = opener.create_database(txn, Some(format::DATABASE))?;
+        format::check(&format, txn).map_err(|error| match error {
+            Ok(refused) => OpenError(refused),
+            Err(error) => error.into(),
+        })?;
+        let mut tables = Vec::with_capacity(Table::ALL.len());
+        for table in Table::ALL {
+            tables.push(opener.create_database(txn, Some(&Tables::name(table)))?);
+        }
+        let tables: [_; Table::ALL.len()] =
+            tables.try_into().map_err(|_| OpenError(EngineError::Storage("a table is missing".into())))?;
+        Ok(CommitOrAbort::<_, OpenError>::Commit(tables))
+    });
+    match opened {
+        Ok(CommitOrAbort::Commit(tables)) => Ok(Tables(tables)),
+        Ok(CommitOrAbort::Abort(error)) | Err(error) => Err(error.0),
+    }
+}
+
+fn sync_dir(dir: &Path) -> Result<(), EngineError> {
+    let synced = File::open(dir).and_then(|dir| dir.sync_all());
+    synced.map_err(|error| disk_error(&format!("syncing {}", dir.display()), error))
+}

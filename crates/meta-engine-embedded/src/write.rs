@@ -1,0 +1,98 @@
+use crate::room::Weight;
+use crate::rows::{Tables, check_keys};
+use braid_meta_engine::{EngineError, Key, Lock, Overlay, Page, Row, ScanRange, Table, Tx};
+use heed::RwTxn;
+use std::future::{Future, ready};
+
+/// One operation's transaction inside the group's LMDB transaction: it sees the operations before it, and its
+/// own writes stay in the overlay until [`WriteTx::apply`].
+pub struct WriteTx<'a, 'e> {
+    txn: &'a mut RwTxn<'e>,
+    tables: &'a Tables,
+    overlay: Overlay,
+    pub round_trips: u64,
+}
+
+impl<'a, 'e> WriteTx<'a, 'e> {
+    pub fn new(txn: &'a mut RwTxn<'e>, tables: &'a Tables) -> Self {
+        WriteTx { txn, tables, overlay: Overlay::default(), round_trips: 0 }
+    }
+
+    pub fn wrote(&self) -> bool {
+        !self.overlay.is_empty()
+    }
+
+    /// Whether the writes may be applied, asked before the first is: after this only the store can fail.
+    pub fn check(&self) -> Result<(), EngineError> {
+        check_keys(&self.overlay)?;
+        self.overlay.check_inserts(|key| Ok(self.tables.get(self.txn, key)?.is_some()))
+    }
+
+    /// What the writes would add and remove.
+    pub fn weight(&self) -> Result<Weight, EngineError> {
+        let mut weight = Weight::default();
+        for (key, pending) in self.overlay.writes() {
+            let old = self.tables.get(self.txn, key)?.map(<[u8]>::len);
+            weight.count(key.bytes().len(), old, pending.row.as_ref().map(Vec::len));
+        }
+        Ok(weight)
+    }
+
+    /// Writes to the LMDB transaction and tells how many bytes. An error leaves that in an unknown state.
+    pub fn apply(self) -> Result<usize, EngineError> {
+        let mut bytes = 0;
+        for (key, pending) in self.overlay.writes() {
+            match &pending.row {
+                Some(row) => {
+                    bytes += key.bytes().len() + row.len();
+                    self.tables.put(self.txn, key, row)?;
+                }
+                None => self.tables.delete(self.txn, key)?,
+            }
+        }
+        Ok(bytes)
+    }
+
+    fn page(&mut self, table: Table, range: ScanRange<'_>, limit: usize) -> Result<Page, EngineError> {
+        self.round_trips += 1;
+        self.tables.page(self.txn, &self.overlay, table, &range, limit)
+    }
+}
+
+impl Tx for WriteTx<'_, '_> {
+    fn get(&mut self, keys: &[Key], _lock: Lock) -> impl Future<Output = Result<Vec<Option<Row>>, EngineError>> + Send {
+        self.round_trips += 1;
+        ready(self.tables.get_all(self.txn, &self.overlay, keys))
+    }
+
+    fn scan(
+        &mut self,
+        prefix: &Key,
+        after: Option<&Key>,
+        limit: usize,
+        _lock: Lock,
+    ) -> impl Future<Output = Result<Page, EngineError>> + Send {
+        ready(self.page(prefix.table(), ScanRange::prefix(prefix, after), limit))
+    }
+
+    fn scan_table(
+        &mut self,
+        table: Table,
+        after: Option<&Key>,
+        limit: usize,
+    ) -> impl Future<Output = Result<Page, EngineError>> + Send {
+        ready(self.page(table, ScanRange::table(table, after), limit))
+    }
+
+    fn put(&mut self, key: Key, row: Row) {
+        self.overlay.put(key, row);
+    }
+
+    fn insert(&mut self, key: Key, row: Row) {
+        self.overlay.insert(key, row);
+    }
+
+    fn delete(&mut self, key: Key) {
+        self.overlay.delete(key);
+    }
+}

@@ -1,0 +1,158 @@
+//! Transactions that share a commit, and do not share their failures.
+
+use braid_meta_engine::conformance::{Script, ScriptError, Step};
+use braid_meta_engine::{Engine, EngineError, Key, Operation, Table, Tx};
+use braid_meta_engine_embedded::{EmbeddedEngine, EmbeddedOptions};
+use std::sync::Arc;
+use std::sync::mpsc;
+use tempfile::TempDir;
+
+fn open() -> (TempDir, Arc<EmbeddedEngine>) {
+    let dir = TempDir::new().expect("a directory");
+    let engine = EmbeddedEngine::open(dir.path(), EmbeddedOptions::default()).expect("it opens");
+    (dir, Arc::new(engine))
+}
+
+fn key(partition: u64, rest: &str) -> Key {
+    Key::new(Table::Inodes, partition, rest.as_bytes())
+}
+
+fn insert(partition: u64, rest: &str) -> Script {
+    Script(vec![Step::Insert(key(partition, rest), b"x".to_vec())])
+}
+
+async fn count(engine: &EmbeddedEngine) -> usize {
+    let all = Step::ScanTable { table: Table::Inodes, after: None, limit: 100_000 };
+    engine.read(0, Script(vec![all])).await.expect("it reads").remove(0).page().rows.len()
+}
+
+/// Keeps the write thread busy until the gate opens, so that what is submitted meanwhile becomes one group.
+struct Gate(parking_lot::Mutex<mpsc::Receiver<()>>);
+
+impl Operation for Gate {
+    type Output = ();
+    type Error = EngineError;
+
+    async fn run<T: Tx>(&self, _tx: &mut T) -> Result<(), EngineError> {
+        let _ = self.0.lock().recv();
+        Ok(())
+    }
+}
+
+struct Closed(mpsc::Sender<()>);
+
+async fn close_gate(engine: &Arc<EmbeddedEngine>) -> Closed {
+    let (open, gate) = mpsc::channel();
+    let engine = engine.clone();
+    tokio::spawn(async move { engine.transact(0, Gate(parking_lot::Mutex::new(gate))).await });
+    tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    Closed(open)
+}
+
+/// Lets the tasks reach the queue, then opens the gate.
+async fn open_gate(gate: Closed) {
+    tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    drop(gate.0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn concurrent_writers_share_syncs() {
+    let (_dir, engine) = open();
+    let writer = |writer: u64| {
+        let engine = engine.clone();
+        tokio::spawn(async move {
+            for n in 0..50 {
+                engine.transact(writer, insert(writer, &n.to_string())).await.expect("it commits");
+            }
+        })
+    };
+    let writers: Vec<_> = (0..32).map(writer).collect();
+    for writer in writers {
+        writer.await.expect("the writer ends");
+    }
+    let stats = engine.stats().snapshot();
+    assert_eq!((stats.transactions, count(&engine).await), (1600, 1600));
+    assert!(stats.syncs * 2 < stats.transactions, "{stats:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn failures_do_not_touch_the_others_of_their_group() {
+    let (_dir, engine) = open();
+    engine.transact(0, insert(1, "taken")).await.expect("it commits");
+    let syncs = engine.stats().snapshot().syncs;
+    let gate = close_gate(&engine).await;
+
+    let submit = |script: Script| {
+        let engine = engine.clone();
+        tokio::spawn(async move { engine.transact(0, script).await })
+    };
+    let put = |rest: &str| Step::Put(key(2, rest), b"x".to_vec());
+    let exists = submit(Script(vec![put("a"), Step::Insert(key(1, "taken"), vec![])]));
+    let aborted = submit(Script(vec![put("b"), Step::Fail]));
+    let too_long = submit(Script(vec![put("c"), Step::Put(Key::new(Table::Inodes, 1, &[b'x'; 600]), vec![])]));
+    let panicking = {
+        let engine = engine.clone();
+        tokio::spawn(async move { engine.transact(0, Panics).await })
+    };
+    let waiting = {
+        let engine = engine.clone();
+        tokio::spawn(async move { engine.transact(0, Waits).await })
+    };
+    let well: Vec<_> = (0..10).map(|n| submit(insert(3, &n.to_string()))).collect();
+    open_gate(gate).await;
+
+    for job in well {
+        job.await.expect("the task ends").expect("the others of the group commit");
+    }
+    let exists = exists.await.expect("the task ends");
+    assert!(matches!(exists, Err(ScriptError::Engine(EngineError::Exists(_)))), "{exists:?}");
+    assert!(matches!(aborted.await.expect("the task ends"), Err(ScriptError::Own)));
+    let too_long = too_long.await.expect("the task ends");
+    assert!(matches!(too_long, Err(ScriptError::Engine(EngineError::Storage(_)))), "{too_long:?}");
+    assert!(matches!(panicking.await.expect("the task ends"), Err(EngineError::Storage(_))));
+    assert!(matches!(waiting.await.expect("the task ends"), Err(EngineError::Storage(_))));
+    assert_eq!(count(&engine).await, 11, "the failed ones left no trace");
+    let stats = engine.stats().snapshot();
+    assert!(stats.syncs - syncs <= 2, "they were one group: {stats:?}");
+    assert_eq!(stats.retries, 0, "an operation's failure is not the group's");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_nobody_waits_for_is_not_begun() {
+    let (_dir, engine) = open();
+    let gate = close_gate(&engine).await;
+    let cancelled = {
+        let engine = engine.clone();
+        tokio::spawn(async move { engine.transact(0, insert(1, "cancelled")).await })
+    };
+    tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    cancelled.abort();
+    let _ = cancelled.await;
+    open_gate(gate).await;
+    engine.flush().await.expect("the engine runs");
+    assert_eq!(count(&engine).await, 0);
+}
+
+struct Panics;
+
+impl Operation for Panics {
+    type Output = ();
+    type Error = EngineError;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<(), EngineError> {
+        tx.put(key(4, "trace"), vec![]);
+        panic!("this panic is part of the test");
+    }
+}
+
+struct Waits;
+
+impl Operation for Waits {
+    type Output = ();
+    type Error = EngineError;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<(), EngineError> {
+        tx.put(key(4, "trace"), vec![]);
+        std::future::pending().await
+    }
+}

@@ -1,0 +1,66 @@
+//! POSIX ACLs in the namespace: inheritance and what chmod does to a list. The rules are in `braid-posix`.
+
+use crate::rows::{Inode, flags, keys};
+use crate::{OpError, Unit};
+use braid_api::{Code, Error};
+use braid_meta_engine::Tx;
+use braid_posix::acl::{self, Acl};
+use braid_types::{FileKind, Mode};
+
+pub const ACCESS: &[u8] = b"system.posix_acl_access";
+pub const DEFAULT: &[u8] = b"system.posix_acl_default";
+
+const PERMISSIONS: u32 = 0o777;
+
+/// Gives a new inode its mode and lists: from the parent's default ACL, or by the umask.
+pub(super) async fn inherit<T: Tx>(
+    unit: &mut Unit<'_, T>,
+    parent: &Inode,
+    inode: &mut Inode,
+    umask: u32,
+) -> Result<(), OpError> {
+    if inode.kind == FileKind::Symlink {
+        inode.mode = Mode(PERMISSIONS);
+        return Ok(());
+    }
+    let default = if parent.has(flags::DEFAULT_ACL) {
+        match unit.get_raw(&keys::xattr(parent.id, DEFAULT)).await? {
+            Some(bytes) => Acl::parse(&bytes).map_err(|e| bad_acl(parent, e))?,
+            None => None,
+        }
+    } else {
+        None
+    };
+    let inherited = acl::inherit(default.as_ref(), inode.mode, umask, inode.is_dir());
+    inode.mode = inherited.mode;
+    if let Some(list) = inherited.access {
+        unit.put_raw(keys::xattr(inode.id, ACCESS), list.to_bytes());
+        inode.set(flags::XATTRS | flags::ACL, true);
+    }
+    if let Some(list) = inherited.default {
+        unit.put_raw(keys::xattr(inode.id, DEFAULT), list.to_bytes());
+        inode.set(flags::XATTRS | flags::DEFAULT_ACL, true);
+    }
+    Ok(())
+}
+
+/// After a chmod the access list shows the new mode.
+pub(super) async fn follow_chmod<T: Tx>(unit: &mut Unit<'_, T>, inode: &mut Inode) -> Result<(), OpError> {
+    if !inode.has(flags::ACL) {
+        return Ok(());
+    }
+    let key = keys::xattr(inode.id, ACCESS);
+    let Some(bytes) = unit.get_raw(&key).await? else { return Ok(()) };
+    match acl::chmod(&bytes, inode.mode).map_err(|e| bad_acl(inode, e))? {
+        Some(list) => unit.put_raw(key, list.to_bytes()),
+        None => {
+            unit.delete(key);
+            inode.set(flags::ACL, false);
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn bad_acl(inode: &Inode, cause: acl::AclError) -> OpError {
+    Error::new(Code::Invalid, format_args!("the access list of inode {}", inode.id), cause).into()
+}

@@ -1,0 +1,56 @@
+//! open with O_CREAT, and O_TMPFILE.
+
+use super::content::keys_ahead;
+use super::free::truncate;
+use super::make_node::{add_entry, new_inode};
+use super::open::{expect_file, open_answer};
+use crate::rows::{IdRow, OrphanRow, keys};
+use crate::{Mutation, OpContext, OpError, Unit};
+use braid_api::Code;
+use braid_api::meta::{CreateFile, CreateTemporary, OpenAnswer};
+use braid_meta_engine::{Key, Tx};
+
+impl Mutation for CreateFile {
+    type Answer = OpenAnswer;
+
+    fn first_keys(&self) -> Vec<Key> {
+        super::parent_and_entry(&self.parent, &self.name)
+    }
+
+    async fn apply<T: Tx>(&self, unit: &mut Unit<'_, T>, cx: &OpContext) -> Result<OpenAnswer, OpError> {
+        let mut parent = unit.find_dir(&self.parent).await?;
+        if let Some(mut found) = unit.find_entry(parent.inode.id, &self.name).await? {
+            if self.exclusive {
+                return Err(Code::Exists.into());
+            }
+            expect_file(&found.inode)?;
+            unit.load(&keys_ahead(found.inode.id)).await?;
+            if self.truncate {
+                truncate(unit, &mut found.inode, 0).await?;
+                found.inode.touch(cx.now);
+                unit.store(&found);
+            }
+            return open_answer(unit, &found.inode, false).await;
+        }
+        let inode = new_inode(unit, cx, &parent.inode, &self.spec).await?;
+        add_entry(unit, cx, &mut parent, &self.name, &inode);
+        open_answer(unit, &inode, true).await
+    }
+}
+
+impl Mutation for CreateTemporary {
+    type Answer = OpenAnswer;
+
+    fn first_keys(&self) -> Vec<Key> {
+        super::keys_of(&self.parent)
+    }
+
+    async fn apply<T: Tx>(&self, unit: &mut Unit<'_, T>, cx: &OpContext) -> Result<OpenAnswer, OpError> {
+        let parent = unit.find_dir(&self.parent).await?;
+        let mut inode = new_inode(unit, cx, &parent.inode, &self.spec).await?;
+        inode.nlink = 0;
+        unit.put(keys::inode_id(inode.id), &IdRow::Attributes(inode.clone()));
+        unit.put(keys::orphan(inode.id), &OrphanRow { session: cx.session, since: cx.now });
+        open_answer(unit, &inode, true).await
+    }
+}

@@ -1,0 +1,57 @@
+//! Hard links. The second name of a file moves its attributes to `inode_ids`, where they stay for ever.
+
+use super::make_node::count_entry;
+use crate::rows::{Entry, keys};
+use crate::{Mutation, OpContext, OpError, Place, Unit};
+use braid_api::Code;
+use braid_api::meta::{EntryAnswer, Grant, Link};
+use braid_meta_engine::{Key, Tx};
+
+/// As many as ext4 allows.
+const LINKS_MAX: u32 = 65_000;
+
+impl Mutation for Link {
+    type Answer = EntryAnswer;
+
+    fn first_keys(&self) -> Vec<Key> {
+        let mut first = super::parent_and_entry(&self.parent, &self.name);
+        first.extend(super::keys_of(&self.inode));
+        first
+    }
+
+    async fn apply<T: Tx>(&self, unit: &mut Unit<'_, T>, cx: &OpContext) -> Result<EntryAnswer, OpError> {
+        let mut parent = unit.find_dir(&self.parent).await?;
+        let mut located = match unit.find(&self.inode).await {
+            Err(OpError(e)) if e.code == Code::Stale => return Err(Code::NotFound.into()),
+            other => other?,
+        };
+        if located.inode.is_dir() {
+            return Err(Code::NotPermitted.into());
+        }
+        if unit.get::<Entry>(&keys::entry(parent.inode.id, &self.name)).await?.is_some() {
+            return Err(Code::Exists.into());
+        }
+        if located.inode.nlink >= LINKS_MAX {
+            return Err(Code::TooManyLinks.into());
+        }
+        if parent.inode.snapshot_root != located.inode.snapshot_root {
+            return Err(Code::CrossDevice.into());
+        }
+        let pointer = Entry::Elsewhere { id: located.inode.id, kind: located.inode.kind };
+        if let Place::Entry(at, Some(name)) = &located.place {
+            unit.put(keys::entry(*at, name), &pointer);
+        }
+        if located.inode.nlink == 0 {
+            // A file of O_TMPFILE gets its name, or an orphan comes back.
+            unit.delete(keys::orphan(located.inode.id));
+        }
+        located.place = Place::Id;
+        located.inode.nlink += 1;
+        located.inode.change(cx.now);
+        unit.store(&located);
+        unit.insert(keys::entry(parent.inode.id, &self.name), &pointer);
+        count_entry(&mut parent.inode, cx.now, 1, false);
+        unit.store(&parent);
+        Ok(EntryAnswer { attr: located.inode.attr(), grant: Grant::default() })
+    }
+}

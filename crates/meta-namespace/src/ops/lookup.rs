@@ -1,0 +1,60 @@
+//! Finding names: one component, or a whole path in one message.
+
+use crate::rows::{flags, keys};
+use crate::{OpError, Query, Unit};
+use braid_api::Code;
+use braid_api::meta::{Grant, Lookup, LookupAnswer, Resolve, Resolved};
+use braid_meta_engine::Tx;
+use braid_types::FileKind;
+
+impl Query for Lookup {
+    type Answer = LookupAnswer;
+
+    async fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<LookupAnswer, OpError> {
+        let found = unit.find_entry(self.parent, &self.name).await?;
+        Ok(LookupAnswer { attr: found.map(|l| l.inode.attr()), grant: Grant::default() })
+    }
+}
+
+impl Query for Resolve {
+    type Answer = Resolved;
+
+    async fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<Resolved, OpError> {
+        let mut attrs = Vec::with_capacity(self.path.len());
+        let mut dir = self.from;
+        for (i, name) in self.path.iter().enumerate() {
+            let found = unit.find_entry(dir, name).await?;
+            let rest = (self.path.len() - i) as u32;
+            match found {
+                None => return Ok(Resolved { attrs, rest }),
+                Some(located) => {
+                    attrs.push(located.inode.attr());
+                    if located.inode.kind != FileKind::Directory || located.inode.has(flags::DEAD) {
+                        return Ok(Resolved { attrs, rest: rest - 1 });
+                    }
+                    dir = located.inode.id;
+                }
+            }
+        }
+        Ok(Resolved { attrs, rest: 0 })
+    }
+}
+
+/// The place of an inode, as fsck and `..` need it.
+impl Query for braid_api::meta::GetPlace {
+    type Answer = braid_api::meta::Place;
+
+    async fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<Self::Answer, OpError> {
+        if self.id == braid_types::InodeId::ROOT {
+            return Ok(braid_api::meta::Place { parent: self.id, name: None });
+        }
+        match unit.get::<crate::rows::IdRow>(&keys::inode_id(self.id)).await? {
+            Some(crate::rows::IdRow::At { parent, name }) => {
+                Ok(braid_api::meta::Place { parent, name: braid_types::Name::new(&name).ok() })
+            }
+            // A file with several links has no one place.
+            Some(crate::rows::IdRow::Attributes(_)) => Err(Code::NotSupported.into()),
+            None => Err(Code::Stale.into()),
+        }
+    }
+}

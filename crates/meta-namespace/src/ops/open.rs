@@ -1,0 +1,74 @@
+//! Opening a file by id, and reading more of its map.
+
+use super::content::{file_map, keys_ahead, policy_of};
+use super::free::truncate;
+use crate::rows::Inode;
+use crate::{Mutation, OpContext, OpError, Query, Unit};
+use braid_api::Code;
+use braid_api::meta::{FileLease, GetMap, Grant, MapAnswer, OpenAnswer, OpenFile};
+use braid_meta_engine::{Key, Tx};
+use braid_types::{ChunkIndex, FileKind};
+
+/// Only files are opened here; the door opens directories and the kernel all else.
+pub(super) fn expect_file(inode: &Inode) -> Result<(), OpError> {
+    match inode.kind {
+        FileKind::File => Ok(()),
+        FileKind::Directory => Err(Code::IsDirectory.into()),
+        _ => Err(Code::Invalid.into()),
+    }
+}
+
+pub(super) async fn open_answer<T: Tx>(
+    unit: &mut Unit<'_, T>,
+    inode: &Inode,
+    created: bool,
+) -> Result<OpenAnswer, OpError> {
+    let map = file_map(unit, inode, ChunkIndex(0)).await?;
+    debug_assert_eq!(map.policy, policy_of(inode));
+    Ok(OpenAnswer { attr: inode.attr(), grant: Grant::default(), lease: FileLease::default(), map, created })
+}
+
+/// Without truncation an open leaves no trace, so it is a question.
+impl Query for OpenFile {
+    type Answer = OpenAnswer;
+
+    async fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<OpenAnswer, OpError> {
+        let mut first = super::keys_of(&self.inode);
+        first.extend(keys_ahead(self.inode.id));
+        unit.load(&first).await?;
+        let located = unit.find(&self.inode).await?;
+        expect_file(&located.inode)?;
+        open_answer(unit, &located.inode, false).await
+    }
+}
+
+/// With truncation.
+impl Mutation for OpenFile {
+    type Answer = OpenAnswer;
+
+    fn first_keys(&self) -> Vec<Key> {
+        let mut first = keys_ahead(self.inode.id);
+        first.extend(super::keys_of(&self.inode));
+        first
+    }
+
+    async fn apply<T: Tx>(&self, unit: &mut Unit<'_, T>, cx: &OpContext) -> Result<OpenAnswer, OpError> {
+        let mut located = unit.find(&self.inode).await?;
+        expect_file(&located.inode)?;
+        truncate(unit, &mut located.inode, 0).await?;
+        located.inode.touch(cx.now);
+        unit.store(&located);
+        open_answer(unit, &located.inode, false).await
+    }
+}
+
+impl Query for GetMap {
+    type Answer = MapAnswer;
+
+    async fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<MapAnswer, OpError> {
+        let located = unit.find(&self.inode).await?;
+        expect_file(&located.inode)?;
+        let map = file_map(unit, &located.inode, self.first).await?;
+        Ok(MapAnswer { attr: located.inode.attr(), map })
+    }
+}

@@ -1,0 +1,125 @@
+//! Policies: a row for each directory that has one of its own, and in every inode the directory whose policy
+//! holds (`policy_root`). A file keeps the policy it was made under.
+
+use crate::rows::{Entry, Inode, RowFormat, keys};
+use crate::{Mutation, OpContext, OpError, Query, Unit};
+use braid_api::meta::{GetPolicy, PolicyAnswer, SetPolicy};
+use braid_api::{Code, Error};
+use braid_meta_engine::{Key, Operation, Tx};
+use braid_types::{InodeId, Name, Policy};
+use serde::{Deserialize, Serialize};
+
+/// A row of `policies`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PolicyRow {
+    pub policy: Policy,
+}
+
+impl RowFormat for PolicyRow {}
+
+/// The policy for what is made in `dir` now.
+pub(super) async fn in_force<T: Tx>(unit: &mut Unit<'_, T>, dir: &Inode) -> Result<Policy, OpError> {
+    match unit.get::<PolicyRow>(&keys::policy(dir.policy_root)).await? {
+        Some(row) => Ok(row.policy),
+        None => Err(Error::new(
+            Code::Internal,
+            format_args!("directory {}", dir.id),
+            format_args!("the policy of directory {} is missing; run braid admin fsck", dir.policy_root),
+        )
+        .into()),
+    }
+}
+
+impl Query for GetPolicy {
+    type Answer = PolicyAnswer;
+
+    async fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<PolicyAnswer, OpError> {
+        let inode = unit.find(&self.inode).await?.inode;
+        let policy = match inode.policy {
+            Some(policy) => policy,
+            None => in_force(unit, &inode).await?,
+        };
+        Ok(PolicyAnswer { policy, root: inode.policy_root })
+    }
+}
+
+/// Changes the directory itself; [`SpreadPolicy`] then goes through the directories below.
+impl Mutation for SetPolicy {
+    type Answer = ();
+
+    fn first_keys(&self) -> Vec<Key> {
+        let mut first = super::keys_of(&self.inode);
+        first.push(keys::policy(self.inode.id));
+        first
+    }
+
+    async fn apply<T: Tx>(&self, unit: &mut Unit<'_, T>, cx: &OpContext) -> Result<(), OpError> {
+        let mut dir = unit.find_dir(&self.inode).await?;
+        let id = dir.inode.id;
+        match self.policy {
+            Some(policy) => {
+                unit.put(keys::policy(id), &PolicyRow { policy });
+                dir.inode.policy_root = id;
+            }
+            None if id == InodeId::ROOT => {
+                return Err(Error::new(Code::Invalid, "the root directory", "it must have a policy").into());
+            }
+            None => {
+                let crate::Place::Entry(parent, _) = &dir.place else { return Err(Code::Internal.into()) };
+                let parent = unit.find(&(*parent).into()).await?;
+                unit.delete(keys::policy(id));
+                dir.inode.policy_root = parent.inode.policy_root;
+            }
+        }
+        dir.inode.change(cx.now);
+        unit.store(&dir);
+        Ok(())
+    }
+}
+
+/// Gives the new root of a policy to the directories directly in `dir`, a page at a time; those that have a
+/// policy of their own are left alone. The caller goes on with the directories that were changed.
+pub struct SpreadPolicy {
+    pub dir: InodeId,
+    pub after: Option<Name>,
+}
+
+#[derive(Debug, Default)]
+pub struct Spread {
+    pub changed: Vec<InodeId>,
+    /// Go on after this name.
+    pub next: Option<Name>,
+}
+
+const ENTRIES_A_PAGE: usize = 512;
+
+impl Operation for SpreadPolicy {
+    type Output = Spread;
+    type Error = OpError;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Spread, OpError> {
+        let mut unit = Unit::new(tx, braid_meta_engine::Lock::Exclusive);
+        let dir = match unit.find(&self.dir.into()).await {
+            Err(OpError(e)) if e.code == Code::Stale => return Ok(Spread::default()),
+            other => other?.inode,
+        };
+        let after = self.after.as_ref().map(|name| keys::entry(self.dir, name));
+        let page = unit.scan(&keys::entries(self.dir), after.as_ref(), ENTRIES_A_PAGE).await?;
+        let mut spread = Spread::default();
+        for (key, row) in &page.rows {
+            if let Entry::Here(mut inode) = Entry::decode(key, row)?
+                && inode.is_dir()
+                && inode.policy_root != inode.id
+                && inode.policy_root != dir.policy_root
+            {
+                inode.policy_root = dir.policy_root;
+                spread.changed.push(inode.id);
+                unit.put(key.clone(), &Entry::Here(inode));
+            }
+        }
+        if let (true, Some((key, _))) = (page.more, page.rows.last()) {
+            spread.next = Name::new(key.rest()).ok();
+        }
+        Ok(spread)
+    }
+}

@@ -1,0 +1,42 @@
+//! rmdir: emptiness is proved by the directory's own row, which counts its entries.
+
+use super::make_node::count_entry;
+use crate::rows::{Inode, flags, keys};
+use crate::{Mutation, OpContext, OpError, Unit};
+use braid_api::Code;
+use braid_api::meta::RemoveDir;
+use braid_meta_engine::{Key, Tx};
+
+impl Mutation for RemoveDir {
+    type Answer = ();
+
+    fn first_keys(&self) -> Vec<Key> {
+        super::parent_and_entry(&self.parent, &self.name)
+    }
+
+    async fn apply<T: Tx>(&self, unit: &mut Unit<'_, T>, cx: &OpContext) -> Result<(), OpError> {
+        let mut parent = unit.find_dir(&self.parent).await?;
+        let Some(found) = unit.find_entry(parent.inode.id, &self.name).await? else {
+            return Err(Code::NotFound.into());
+        };
+        if !found.inode.is_dir() {
+            return Err(Code::NotDirectory.into());
+        }
+        unit.delete(keys::entry(parent.inode.id, &self.name));
+        drop_dir(unit, found.inode).await?;
+        count_entry(&mut parent.inode, cx.now, -1, true);
+        unit.store(&parent);
+        Ok(())
+    }
+}
+
+/// Frees an empty directory; its entry has been deleted or replaced by the caller.
+pub(super) async fn drop_dir<T: Tx>(unit: &mut Unit<'_, T>, dir: Inode) -> Result<(), OpError> {
+    if dir.size > 0 || dir.has(flags::DEAD) {
+        return Err(Code::NotEmpty.into());
+    }
+    if dir.policy_root == dir.id {
+        unit.delete(keys::policy(dir.id));
+    }
+    super::free::destroy(unit, &dir).await
+}

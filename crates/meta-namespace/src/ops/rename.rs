@@ -1,0 +1,216 @@
+//! rename and its two variants. Moves one row, whatever hangs below it.
+//!
+//! A directory that goes to another parent takes the row `rename_lock`, so that no two renames can each make the
+//! other's destination its own descendant, and walks up from the destination: meeting the moved directory there
+//! is EINVAL.
+
+use super::make_node::count_entry;
+use super::remove_dir::drop_dir;
+use super::unlink::drop_link;
+use crate::rows::{Entry, IdRow, keys};
+use crate::{Located, Mutation, OpContext, OpError, Place, Unit};
+use braid_api::meta::{Rename, RenameAnswer, RenameKind};
+use braid_api::{Code, Error};
+use braid_meta_engine::{Key, Tx};
+use braid_types::{InodeId, Name};
+
+/// Deepest tree: what bounds the walk to the root. PATH_MAX allows 2,048 levels; by relative paths one gets deeper.
+const DEPTH_MAX: usize = 1 << 16;
+
+impl Mutation for Rename {
+    type Answer = RenameAnswer;
+
+    fn first_keys(&self) -> Vec<Key> {
+        let mut first = super::parent_and_entry(&self.from, &self.from_name);
+        first.extend(super::parent_and_entry(&self.to, &self.to_name));
+        first
+    }
+
+    async fn apply<T: Tx>(&self, unit: &mut Unit<'_, T>, cx: &OpContext) -> Result<RenameAnswer, OpError> {
+        let same_dir = self.from.id == self.to.id;
+        let from = unit.find_dir(&self.from).await?;
+        let to = unit.find_dir(&self.to).await?;
+        let Some(source) = unit.find_entry(self.from.id, &self.from_name).await? else {
+            return Err(Code::NotFound.into());
+        };
+        let target = unit.find_entry(self.to.id, &self.to_name).await?;
+        if from.inode.snapshot_root != to.inode.snapshot_root {
+            return Err(Code::CrossDevice.into());
+        }
+        match (self.mode, &target) {
+            (RenameKind::NoReplace, Some(_)) => return Err(Code::Exists.into()),
+            (RenameKind::Exchange, None) => return Err(Code::NotFound.into()),
+            _ => {}
+        }
+        if let Some(t) = &target
+            && t.inode.id == source.inode.id
+        {
+            // Two names of one file, or a name onto itself: POSIX says nothing happens.
+            return Ok(RenameAnswer { moved: source.inode.attr(), other: None });
+        }
+        if !same_dir {
+            if source.inode.is_dir() {
+                expect_not_below(unit, source.inode.id, self.to.id).await?;
+            }
+            if let (RenameKind::Exchange, Some(t)) = (self.mode, &target)
+                && t.inode.is_dir()
+            {
+                expect_not_below(unit, t.inode.id, self.from.id).await?;
+            }
+        }
+        let mut dirs = Parents { from, to: if same_dir { None } else { Some(to) } };
+        let other = match (self.mode, target) {
+            (RenameKind::Exchange, Some(target)) => {
+                let attr = self.exchange(unit, cx, &mut dirs, &source, target);
+                Some(attr)
+            }
+            (_, Some(target)) => Some(self.replace(unit, cx, &mut dirs, &source, target).await?),
+            (_, None) => None,
+        };
+        if self.mode != RenameKind::Exchange {
+            let is_dir = source.inode.is_dir();
+            unit.delete(keys::entry(self.from.id, &self.from_name));
+            count_entry(&mut dirs.from.inode, cx.now, -1, is_dir);
+            count_entry(&mut dirs.to_mut().inode, cx.now, 1, is_dir);
+        }
+        let moved = place_at(unit, cx, source, self.to.id, &self.to_name);
+        dirs.store(unit);
+        Ok(RenameAnswer { moved: moved.inode.attr(), other })
+    }
+}
+
+/// The one or two directories of a rename. With one, both names change the same row.
+struct Parents {
+    from: Located,
+    to: Option<Located>,
+}
+
+impl Parents {
+    fn to_mut(&mut self) -> &mut Located {
+        self.to.as_mut().unwrap_or(&mut self.from)
+    }
+
+    fn store<T: Tx>(&self, unit: &mut Unit<'_, T>) {
+        unit.store(&self.from);
+        if let Some(to) = &self.to {
+            unit.store(to);
+        }
+    }
+}
+
+trait Steps {
+    fn exchange<T: Tx>(
+        &self,
+        unit: &mut Unit<'_, T>,
+        cx: &OpContext,
+        dirs: &mut Parents,
+        source: &Located,
+        target: Located,
+    ) -> braid_types::Attr;
+
+    async fn replace<T: Tx>(
+        &self,
+        unit: &mut Unit<'_, T>,
+        cx: &OpContext,
+        dirs: &mut Parents,
+        source: &Located,
+        target: Located,
+    ) -> Result<braid_types::Attr, OpError>;
+}
+
+impl Steps for Rename {
+    /// Puts the target where the source was; the caller puts the source where the target was.
+    fn exchange<T: Tx>(
+        &self,
+        unit: &mut Unit<'_, T>,
+        cx: &OpContext,
+        dirs: &mut Parents,
+        source: &Located,
+        target: Located,
+    ) -> braid_types::Attr {
+        let (source_dir, target_dir) = (source.inode.is_dir(), target.inode.is_dir());
+        dirs.from.inode.touch(cx.now);
+        dirs.to_mut().inode.touch(cx.now);
+        if source_dir != target_dir {
+            let by: i32 = if source_dir { 1 } else { -1 };
+            let from = &mut dirs.from.inode;
+            from.nlink = from.nlink.saturating_add_signed(-by);
+            let to = &mut dirs.to_mut().inode;
+            to.nlink = to.nlink.saturating_add_signed(by);
+        }
+        place_at(unit, cx, target, self.from.id, &self.from_name).inode.attr()
+    }
+
+    /// Lets go of what had the new name.
+    async fn replace<T: Tx>(
+        &self,
+        unit: &mut Unit<'_, T>,
+        cx: &OpContext,
+        dirs: &mut Parents,
+        source: &Located,
+        target: Located,
+    ) -> Result<braid_types::Attr, OpError> {
+        match (source.inode.is_dir(), target.inode.is_dir()) {
+            (true, false) => Err(Code::NotDirectory.into()),
+            (false, true) => Err(Code::IsDirectory.into()),
+            (true, true) => {
+                let mut attr = target.inode.attr();
+                drop_dir(unit, target.inode).await?;
+                attr.nlink = 0;
+                count_entry(&mut dirs.to_mut().inode, cx.now, -1, true);
+                Ok(attr)
+            }
+            (false, false) => {
+                let inode = drop_link(unit, cx, target, self.open_here).await?;
+                count_entry(&mut dirs.to_mut().inode, cx.now, -1, false);
+                Ok(inode.attr())
+            }
+        }
+    }
+}
+
+/// Writes the inode's row, or the entry that leads to it, under a new place.
+fn place_at<T: Tx>(
+    unit: &mut Unit<'_, T>,
+    cx: &OpContext,
+    mut moved: Located,
+    parent: InodeId,
+    name: &Name,
+) -> Located {
+    moved.inode.change(cx.now);
+    match &moved.place {
+        Place::Id => {
+            let entry = Entry::Elsewhere { id: moved.inode.id, kind: moved.inode.kind };
+            unit.put(keys::entry(parent, name), &entry);
+        }
+        Place::Entry(..) => {
+            moved.place = Place::Entry(parent, Some(name.clone()));
+            let row = IdRow::At { parent, name: name.as_bytes().to_vec() };
+            unit.put(keys::inode_id(moved.inode.id), &row);
+        }
+    }
+    unit.store(&moved);
+    moved
+}
+
+/// Fails if `dir` is `top` or lies below it.
+async fn expect_not_below<T: Tx>(unit: &mut Unit<'_, T>, top: InodeId, dir: InodeId) -> Result<(), OpError> {
+    let lock = keys::global("rename_lock");
+    unit.get_raw(&lock).await?;
+    // Written, so that engines whose locks do not reach everywhere see two renames collide.
+    unit.put_raw(lock, vec![1]);
+    let mut at = dir;
+    for _ in 0..DEPTH_MAX {
+        if at == top {
+            return Err(Code::Invalid.into());
+        }
+        if at == InodeId::ROOT {
+            return Ok(());
+        }
+        match unit.get::<IdRow>(&keys::inode_id(at)).await? {
+            Some(IdRow::At { parent, .. }) => at = parent,
+            _ => return Err(Code::NotFound.into()),
+        }
+    }
+    Err(Error::new(Code::Internal, format_args!("directory {dir}"), "no way to the root; run braid admin fsck").into())
+}

@@ -1,0 +1,159 @@
+//! Extended attributes: a row each.
+
+use super::acl;
+use crate::rows::{Inode, flags, keys};
+use crate::{Mutation, OpContext, OpError, Query, Unit};
+use braid_api::Code;
+use braid_api::meta::{GetXattr, ListXattr, RemoveXattr, SetXattr, XattrKind};
+use braid_meta_engine::{Key, Tx};
+use braid_posix::acl as rules;
+use braid_types::Mode;
+use bytes::Bytes;
+
+/// XATTR_NAME_MAX and XATTR_SIZE_MAX of Linux.
+const NAME_BYTES_MAX: usize = 255;
+const VALUE_BYTES_MAX: usize = 65_536;
+/// XATTR_LIST_MAX of Linux: all names with their NULs.
+const LIST_BYTES_MAX: usize = 65_536;
+
+async fn expect_flag<T: Tx>(unit: &mut Unit<'_, T>, inode: &braid_api::meta::InodeRef) -> Result<Inode, OpError> {
+    Ok(unit.find(inode).await?.inode)
+}
+
+impl Query for GetXattr {
+    type Answer = Bytes;
+
+    async fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<Bytes, OpError> {
+        let key = keys::xattr(self.inode.id, &self.name);
+        let mut first = super::keys_of(&self.inode);
+        first.push(key.clone());
+        unit.load(&first).await?;
+        let inode = expect_flag(unit, &self.inode).await?;
+        if !inode.has(flags::XATTRS) {
+            return Err(Code::NoXattr.into());
+        }
+        unit.get_raw(&key).await?.map(Bytes::from).ok_or_else(|| Code::NoXattr.into())
+    }
+}
+
+impl Query for ListXattr {
+    type Answer = Vec<Bytes>;
+
+    async fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<Vec<Bytes>, OpError> {
+        let inode = expect_flag(unit, &self.inode).await?;
+        if !inode.has(flags::XATTRS) {
+            return Ok(Vec::new());
+        }
+        names(unit, &inode).await
+    }
+}
+
+async fn names<T: Tx>(unit: &mut Unit<'_, T>, inode: &Inode) -> Result<Vec<Bytes>, OpError> {
+    let page = unit.scan(&keys::xattrs(inode.id), None, LIST_BYTES_MAX).await?;
+    Ok(page.rows.iter().map(|(key, _)| Bytes::copy_from_slice(key.rest())).collect())
+}
+
+impl Mutation for SetXattr {
+    type Answer = ();
+
+    fn first_keys(&self) -> Vec<Key> {
+        let mut first = super::keys_of(&self.inode);
+        first.push(keys::xattr(self.inode.id, &self.name));
+        first
+    }
+
+    async fn apply<T: Tx>(&self, unit: &mut Unit<'_, T>, cx: &OpContext) -> Result<(), OpError> {
+        if self.name.is_empty() || self.name.len() > NAME_BYTES_MAX || self.name.contains(&0) {
+            return Err(Code::Range.into());
+        }
+        if self.value.len() > VALUE_BYTES_MAX {
+            return Err(Code::TooBig.into());
+        }
+        let mut located = unit.find(&self.inode).await?;
+        let key = keys::xattr(self.inode.id, &self.name);
+        let there = unit.get_raw(&key).await?.is_some();
+        match self.mode {
+            XattrKind::Create if there => return Err(Code::Exists.into()),
+            XattrKind::Replace if !there => return Err(Code::NoXattr.into()),
+            _ => {}
+        }
+        let inode = &mut located.inode;
+        if !there && inode.has(flags::XATTRS) {
+            let used: usize = names(unit, inode).await?.iter().map(|n| n.len() + 1).sum();
+            if used + self.name.len() + 1 > LIST_BYTES_MAX {
+                return Err(Code::NoSpace.into());
+            }
+        }
+        let value = self.effect(inode)?;
+        match value {
+            Some(value) => {
+                unit.put_raw(key, value);
+                inode.set(flags::XATTRS, true);
+            }
+            None => unit.delete(key),
+        }
+        inode.change(cx.now);
+        unit.store(&located);
+        Ok(())
+    }
+}
+
+trait Effect {
+    fn effect(&self, inode: &mut Inode) -> Result<Option<Vec<u8>>, OpError>;
+}
+
+impl Effect for SetXattr {
+    /// What to keep as the value (`None`: nothing), after an access list has had its effect on the mode.
+    fn effect(&self, inode: &mut Inode) -> Result<Option<Vec<u8>>, OpError> {
+        match &self.name[..] {
+            acl::ACCESS => {
+                let (mode, list) = rules::set_access(&self.value, inode.mode).map_err(|e| acl::bad_acl(inode, e))?;
+                inode.mode = mode;
+                if self.clear_setgid {
+                    inode.mode.0 &= !Mode::SETGID;
+                }
+                inode.set(flags::ACL, list.is_some());
+                Ok(list.map(|l| l.to_bytes()))
+            }
+            acl::DEFAULT => {
+                let list = rules::Acl::parse(&self.value).map_err(|e| acl::bad_acl(inode, e))?;
+                if list.is_some() && !inode.is_dir() {
+                    return Err(Code::AccessDenied.into());
+                }
+                inode.set(flags::DEFAULT_ACL, list.is_some());
+                Ok(list.map(|l| l.to_bytes()))
+            }
+            _ => Ok(Some(self.value.to_vec())),
+        }
+    }
+}
+
+impl Mutation for RemoveXattr {
+    type Answer = ();
+
+    fn first_keys(&self) -> Vec<Key> {
+        let mut first = super::keys_of(&self.inode);
+        first.push(keys::xattr(self.inode.id, &self.name));
+        first
+    }
+
+    async fn apply<T: Tx>(&self, unit: &mut Unit<'_, T>, cx: &OpContext) -> Result<(), OpError> {
+        let mut located = unit.find(&self.inode).await?;
+        let key = keys::xattr(self.inode.id, &self.name);
+        let is_acl = matches!(&self.name[..], acl::ACCESS | acl::DEFAULT);
+        if unit.get_raw(&key).await?.is_none() {
+            // Removing an access list that is no more than the mode is not an error (setfacl -b).
+            return if is_acl { Ok(()) } else { Err(Code::NoXattr.into()) };
+        }
+        unit.delete(key);
+        let inode = &mut located.inode;
+        match &self.name[..] {
+            acl::ACCESS => inode.set(flags::ACL, false),
+            acl::DEFAULT => inode.set(flags::DEFAULT_ACL, false),
+            _ => {}
+        }
+        inode.change(cx.now);
+        unit.store(&located);
+        Ok(())
+    }
+}

@@ -1,0 +1,99 @@
+use crate::rows::{RequestRow, SessionRow, keys};
+use crate::{OpContext, OpError, Unit};
+use braid_api::meta::{MetaAnswer, MetaRequest};
+use braid_api::{Carries, Code, Error};
+use braid_meta_engine::{Key, Lock, Operation, Tx};
+use braid_types::SessionId;
+use bytes::Bytes;
+use std::future::Future;
+
+/// A change of the namespace. May be applied several times until one commits, so it keeps no state.
+pub trait Mutation: Send + Sync + 'static {
+    type Answer: Send + 'static;
+
+    /// What it reads first; read together with the rows of session and request, in one round trip.
+    fn first_keys(&self) -> Vec<Key>;
+
+    fn apply<T: Tx>(
+        &self,
+        unit: &mut Unit<'_, T>,
+        cx: &OpContext,
+    ) -> impl Future<Output = Result<Self::Answer, OpError>> + Send;
+}
+
+/// A [`Mutation`] under its request id: the answer is kept in `requests` in the same transaction, and a
+/// repetition gets that answer and changes nothing.
+pub struct Recorded<M> {
+    pub cx: OpContext,
+    pub mutation: M,
+    /// Place of the message in the protocol, to notice an id that is used for another message.
+    pub message: u8,
+}
+
+impl<M> Operation for Recorded<M>
+where
+    M: Mutation + Carries<MetaRequest, MetaAnswer, Answer = <M as Mutation>::Answer>,
+{
+    type Output = MetaAnswer;
+    type Error = OpError;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<MetaAnswer, OpError> {
+        let mut unit = Unit::new(tx, Lock::Exclusive);
+        let cx = &self.cx;
+        if cx.session == SessionId(0) {
+            // The server's own housekeeping: no session, nothing to repeat.
+            unit.load(&self.mutation.first_keys()).await?;
+            return Ok(M::answer(self.mutation.apply(&mut unit, cx).await?));
+        }
+        let (session_key, request_key) = (keys::session(cx.session), keys::request(cx.session, cx.request));
+        let mut first = self.mutation.first_keys();
+        first.extend([session_key.clone(), request_key.clone()]);
+        unit.load(&first).await?;
+        match unit.get::<SessionRow>(&session_key).await? {
+            Some(row) if row.epoch == cx.session_epoch => {}
+            Some(_) => return Err(Error::new(Code::SessionFenced, format_args!("session {}", cx.session), "").into()),
+            None => return Err(Error::new(Code::SessionUnknown, format_args!("session {}", cx.session), "").into()),
+        }
+        if let Some(row) = unit.get::<RequestRow>(&request_key).await? {
+            if row.message != self.message {
+                return Err(Error::new(Code::RequestReused, format_args!("request {}", cx.request), "").into());
+            }
+            return postcard::from_bytes(&row.answer)
+                .map_err(|e| Error::new(Code::Internal, format_args!("request {}", cx.request), e).into());
+        }
+        let answer = M::answer(self.mutation.apply(&mut unit, cx).await?);
+        let bytes = postcard::to_stdvec(&answer).map_err(|e| Error::new(Code::Internal, "an answer", e))?;
+        unit.put(request_key, &RequestRow { message: self.message, answer: Bytes::from(bytes) });
+        Ok(answer)
+    }
+}
+
+impl<M> Recorded<M> {
+    pub fn new(cx: OpContext, message: u8, mutation: M) -> Self {
+        Recorded { cx, mutation, message }
+    }
+}
+
+/// A question to a committed snapshot.
+pub trait Query: Send + Sync + 'static {
+    type Answer: Send + 'static;
+
+    fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> impl Future<Output = Result<Self::Answer, OpError>> + Send;
+}
+
+/// A [`Query`] as an operation of the engine.
+pub struct ReadOnly<Q>(pub Q);
+
+impl<Q: Query> Operation for ReadOnly<Q> {
+    type Output = Q::Answer;
+    type Error = OpError;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Q::Answer, OpError> {
+        self.0.ask(&mut Unit::new(tx, Lock::None)).await
+    }
+}
+
+/// The place of a message in the protocol.
+pub fn message_number(request: &MetaRequest) -> u8 {
+    MetaRequest::NAMES.iter().position(|name| *name == request.name()).unwrap_or(usize::from(u8::MAX)) as u8
+}

@@ -1,0 +1,42 @@
+//! What the rows of design.md §4 hold, and their bytes.
+//!
+//! Promises: a row's first byte is the version of its format; what an older version wrote is read, what a newer
+//! one wrote is refused; bytes that are no row give an error that names the key, never a panic.
+
+mod container;
+mod inode;
+pub mod keys;
+mod session;
+
+pub use container::{ChunkRow, ContainerRow, ReclaimRow, ServerRow, SpareRow};
+pub use inode::{Entry, IdRow, InlineState, Inode, OrphanRow, flags};
+pub use session::{RequestRow, SessionRow};
+
+use crate::OpError;
+use braid_api::{Code, Error};
+use braid_meta_engine::{Key, Row};
+use serde::{Serialize, de::DeserializeOwned};
+
+/// A row type, with the version of its format.
+pub trait RowFormat: Serialize + DeserializeOwned {
+    const VERSION: u8 = 1;
+
+    fn encode(&self) -> Row {
+        // Serializing our own plain structs to memory cannot fail; an empty row would be refused by `decode`.
+        postcard::to_extend(self, vec![Self::VERSION]).unwrap_or_default()
+    }
+
+    fn decode(key: &Key, row: &[u8]) -> Result<Self, OpError> {
+        match row.split_first() {
+            Some((&version, body)) if version == Self::VERSION => postcard::from_bytes(body)
+                .map_err(|e| Error::new(Code::Internal, format_args!("{key:?}"), format_args!("damaged row: {e}")).into()),
+            Some((&version, _)) if version > Self::VERSION => Err(Error::new(
+                Code::Newer,
+                format_args!("{key:?}"),
+                format_args!("row format {version}, this version knows {}", Self::VERSION),
+            )
+            .into()),
+            _ => Err(Error::new(Code::Internal, format_args!("{key:?}"), "damaged row: no known format").into()),
+        }
+    }
+}
