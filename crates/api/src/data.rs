@@ -229,3 +229,9 @@ pub trait DataNode: Send + Sync + 'static {
         }
     }
 }
+
+/// Finds the way to a data server. Cheap to call; connects when it is first used.
+pub trait DataPeers: Send + Sync + 'static {
+    type Node: DataNode;
+    fn node(&self, server: &crate::meta::ServerInfo) -> std::sync::Arc<Self::Node>;
+}

@@ -15,7 +15,7 @@ mod fs;
 mod message;
 pub mod meta;
 
-pub use data::DataNode;
+pub use data::{DataNode, DataPeers};
 pub use error::{Code, Error, Result, Retry};
 pub use fs::{
     AttrReply, Caller, DirEntry, EntryReply, FallocateMode, FileSystem, HandleId, LockKind, LockRequest, LockSpace,

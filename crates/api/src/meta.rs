@@ -621,6 +621,11 @@ messages! {
 }
 
 impl MetaRequest {
+    /// The message's place in the protocol; kept with a remembered answer.
+    pub fn number(&self) -> u8 {
+        MetaRequest::NAMES.iter().position(|name| *name == self.name()).unwrap_or(usize::from(u8::MAX)) as u8
+    }
+
     /// Changes rows under a request id, so that a repetition must find the first outcome.
     pub fn is_mutation(&self) -> bool {
         match self {

@@ -141,6 +141,8 @@ impl<'a> ScanRange<'a> {
     pub fn start(&self) -> Bound<&'a [u8]> {
         match self.after {
             Some(after) if after >= self.prefix => Bound::Excluded(after),
+            // Stores know no empty key, not even as a bound.
+            _ if self.prefix.is_empty() => Bound::Unbounded,
             _ => Bound::Included(self.prefix),
         }
     }
@@ -148,7 +150,10 @@ impl<'a> ScanRange<'a> {
     /// Where to begin, as a key.
     pub fn start_key(&self) -> Bound<Key> {
         let smallest = || Key::new(self.table, 0, &[]);
-        self.start().map(|bytes| Key::from_bytes(self.table, bytes).unwrap_or_else(smallest))
+        match self.start().map(|bytes| Key::from_bytes(self.table, bytes).unwrap_or_else(smallest)) {
+            Bound::Unbounded => Bound::Included(smallest()),
+            start => start,
+        }
     }
 
     /// Whether a key at or after the start is still in the range.

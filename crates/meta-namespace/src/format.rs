@@ -1,4 +1,4 @@
-use crate::rows::{Entry, Inode, InlineState, RowFormat, keys};
+use crate::rows::{Entry, InlineState, Inode, RowFormat, keys};
 use crate::{OpError, Unit};
 use braid_api::{Code, Error};
 use braid_meta_engine::{Lock, Operation, Tx};

@@ -1,7 +1,7 @@
 use crate::rows::{RequestRow, SessionRow, keys};
 use crate::{OpContext, OpError, Unit};
-use braid_api::meta::{MetaAnswer, MetaRequest};
-use braid_api::{Carries, Code, Error};
+use braid_api::meta::MetaAnswer;
+use braid_api::{Code, Error};
 use braid_meta_engine::{Key, Lock, Operation, Tx};
 use braid_types::SessionId;
 use bytes::Bytes;
@@ -23,17 +23,16 @@ pub trait Mutation: Send + Sync + 'static {
 
 /// A [`Mutation`] under its request id: the answer is kept in `requests` in the same transaction, and a
 /// repetition gets that answer and changes nothing.
-pub struct Recorded<M> {
+pub struct Recorded<M: Mutation> {
     pub cx: OpContext,
     pub mutation: M,
     /// Place of the message in the protocol, to notice an id that is used for another message.
     pub message: u8,
+    /// How the answer goes over the wire.
+    pub answer: fn(M::Answer) -> MetaAnswer,
 }
 
-impl<M> Operation for Recorded<M>
-where
-    M: Mutation + Carries<MetaRequest, MetaAnswer, Answer = <M as Mutation>::Answer>,
-{
+impl<M: Mutation> Operation for Recorded<M> {
     type Output = MetaAnswer;
     type Error = OpError;
 
@@ -43,7 +42,7 @@ where
         if cx.session == SessionId(0) {
             // The server's own housekeeping: no session, nothing to repeat.
             unit.load(&self.mutation.first_keys()).await?;
-            return Ok(M::answer(self.mutation.apply(&mut unit, cx).await?));
+            return Ok((self.answer)(self.mutation.apply(&mut unit, cx).await?));
         }
         let (session_key, request_key) = (keys::session(cx.session), keys::request(cx.session, cx.request));
         let mut first = self.mutation.first_keys();
@@ -61,16 +60,10 @@ where
             return postcard::from_bytes(&row.answer)
                 .map_err(|e| Error::new(Code::Internal, format_args!("request {}", cx.request), e).into());
         }
-        let answer = M::answer(self.mutation.apply(&mut unit, cx).await?);
+        let answer = (self.answer)(self.mutation.apply(&mut unit, cx).await?);
         let bytes = postcard::to_stdvec(&answer).map_err(|e| Error::new(Code::Internal, "an answer", e))?;
         unit.put(request_key, &RequestRow { message: self.message, answer: Bytes::from(bytes) });
         Ok(answer)
-    }
-}
-
-impl<M> Recorded<M> {
-    pub fn new(cx: OpContext, message: u8, mutation: M) -> Self {
-        Recorded { cx, mutation, message }
     }
 }
 
@@ -91,9 +84,4 @@ impl<Q: Query> Operation for ReadOnly<Q> {
     async fn run<T: Tx>(&self, tx: &mut T) -> Result<Q::Answer, OpError> {
         self.0.ask(&mut Unit::new(tx, Lock::None)).await
     }
-}
-
-/// The place of a message in the protocol.
-pub fn message_number(request: &MetaRequest) -> u8 {
-    MetaRequest::NAMES.iter().position(|name| *name == request.name()).unwrap_or(usize::from(u8::MAX)) as u8
 }

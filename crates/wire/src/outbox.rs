@@ -32,6 +32,8 @@ struct State {
     /// The connection takes no more at the moment and wakes the writer task when it does: nobody else may poll
     /// it, since that would replace the task's waker.
     blocked: bool,
+    /// The writer task, while it waits for the connection.
+    task: Option<Waker>,
     /// Close when the queue is empty.
     finishing: bool,
     error: Option<String>,
@@ -65,6 +67,7 @@ impl Outbox {
             queue: VecDeque::new(),
             sink: Some(Box::new(Sink::new(io))),
             blocked: false,
+            task: None,
             finishing: false,
             error: None,
         };
@@ -144,6 +147,9 @@ impl Outbox {
                 state.blocked = false;
                 if sink.is_empty() {
                     state.sink = Some(sink);
+                    if state.finishing && !is_task {
+                        self.wake.notify_one();
+                    }
                     return Turn::Empty;
                 }
                 sink
@@ -166,6 +172,7 @@ impl Outbox {
                 Poll::Pending => {
                     state.sink = Some(sink);
                     state.blocked = true;
+                    state.task = is_task.then(|| cx.waker().clone());
                     return Turn::Blocked;
                 }
             }
@@ -209,6 +216,9 @@ impl Outbox {
         let dropped = {
             let mut state = self.state.lock();
             state.error.get_or_insert_with(|| why.to_owned());
+            if let Some(task) = state.task.take() {
+                task.wake();
+            }
             (state.sink.take(), std::mem::take(&mut state.queue))
         };
         drop(dropped);

@@ -33,6 +33,11 @@ impl Sink {
         }
     }
 
+    /// The writing half; what was not written is lost.
+    pub fn into_inner(self) -> Writer {
+        self.io
+    }
+
     pub fn is_empty(&self) -> bool {
         self.frames.is_empty()
     }

@@ -1,7 +1,7 @@
 //! mkdir, mknod, symlink: what is made without being opened.
 
 use super::{acl, policy};
-use crate::rows::{Entry, IdRow, Inode, InlineState, keys};
+use crate::rows::{Entry, IdRow, InlineState, Inode, keys};
 use crate::{Located, Mutation, OpContext, OpError, Unit};
 use braid_api::meta::{EntryAnswer, Grant, MakeNode, NodeSpec};
 use braid_api::{Code, Error};
@@ -72,10 +72,7 @@ pub(super) fn add_entry<T: Tx>(
     inode: &Inode,
 ) {
     unit.insert(keys::entry(parent.inode.id, name), &Entry::Here(inode.clone()));
-    unit.put(
-        keys::inode_id(inode.id),
-        &IdRow::At { parent: parent.inode.id, name: name.as_bytes().to_vec() },
-    );
+    unit.put(keys::inode_id(inode.id), &IdRow::At { parent: parent.inode.id, name: name.as_bytes().to_vec() });
     count_entry(&mut parent.inode, cx.now, 1, inode.is_dir());
     unit.store(parent);
 }

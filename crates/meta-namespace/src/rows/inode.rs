@@ -130,7 +130,10 @@ impl Inode {
 pub enum Entry {
     Here(Inode),
     /// The file has had several links: its attributes are in `inode_ids`.
-    Elsewhere { id: InodeId, kind: FileKind },
+    Elsewhere {
+        id: InodeId,
+        kind: FileKind,
+    },
 }
 
 impl RowFormat for Entry {}
@@ -155,7 +158,10 @@ impl Entry {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum IdRow {
     /// The attributes are in `inodes` at this place; the name is empty for the root.
-    At { parent: InodeId, name: Vec<u8> },
+    At {
+        parent: InodeId,
+        name: Vec<u8>,
+    },
     Attributes(Inode),
 }
 

@@ -28,8 +28,9 @@ pub trait RowFormat: Serialize + DeserializeOwned {
 
     fn decode(key: &Key, row: &[u8]) -> Result<Self, OpError> {
         match row.split_first() {
-            Some((&version, body)) if version == Self::VERSION => postcard::from_bytes(body)
-                .map_err(|e| Error::new(Code::Internal, format_args!("{key:?}"), format_args!("damaged row: {e}")).into()),
+            Some((&version, body)) if version == Self::VERSION => postcard::from_bytes(body).map_err(|e| {
+                Error::new(Code::Internal, format_args!("{key:?}"), format_args!("damaged row: {e}")).into()
+            }),
             Some((&version, _)) if version > Self::VERSION => Err(Error::new(
                 Code::Newer,
                 format_args!("{key:?}"),

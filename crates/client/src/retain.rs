@@ -1,0 +1,345 @@
+//! Writes a server has answered but not yet made stable. Pure.
+//!
+//! A server that restarts forgets what was not stable; its new incarnation shows in every answer. What is kept
+//! here is then written again. Per chunk only the newest bytes are kept: an older write under them would be
+//! overwritten by the repetition anyway, so repeating in any order gives the same chunk.
+
+use crate::buffer::Extents;
+use braid_api::meta::Cuts;
+use braid_env::Monotonic;
+use braid_types::{ByteRange, ChunkId, ChunkIndex, ContainerId, InodeId, TruncGen};
+use bytes::Bytes;
+use std::collections::HashMap;
+
+/// What a write to a chunk says of it, needed again to repeat the write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChunkKey {
+    pub chunk: ChunkId,
+    pub container: ContainerId,
+    pub inode: InodeId,
+    pub index: ChunkIndex,
+    pub chunk_bytes: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Tag {
+    incarnation: u64,
+    sequence: u64,
+    /// Place in this client's order: fsync waits for what came before it, not for what comes later.
+    order: u64,
+}
+
+struct Kept {
+    key: ChunkKey,
+    generation: TruncGen,
+    /// Cuts inside this chunk at the time of its last write.
+    cuts: Cuts,
+    extents: Extents<Tag>,
+    oldest: Monotonic,
+    /// Another client changed the file since: readers go to the server.
+    hidden: bool,
+}
+
+/// A write that has to be repeated.
+#[derive(Clone, Debug)]
+pub struct Repeat {
+    pub key: ChunkKey,
+    pub generation: TruncGen,
+    pub cuts: Cuts,
+    pub offset: u64,
+    pub data: Bytes,
+    pub order: u64,
+}
+
+/// A server's answer to a write.
+#[derive(Clone, Copy, Debug)]
+pub struct Receipt {
+    pub incarnation: u64,
+    pub sequence: u64,
+    pub stable: u64,
+}
+
+#[derive(Default)]
+pub struct Retain {
+    incarnation: u64,
+    chunks: HashMap<ChunkId, Kept>,
+    bytes: u64,
+    order: u64,
+}
+
+impl Retain {
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.chunks.is_empty()
+    }
+
+    /// The order of the last write kept so far.
+    pub fn order(&self) -> u64 {
+        self.order
+    }
+
+    /// When the oldest unstable write was answered.
+    pub fn oldest(&self) -> Option<Monotonic> {
+        self.chunks.values().map(|kept| kept.oldest).min()
+    }
+
+    /// A write was answered.
+    pub fn answered(
+        &mut self,
+        key: ChunkKey,
+        (generation, cuts): (TruncGen, Cuts),
+        (offset, data): (u64, Bytes),
+        receipt: Receipt,
+        now: Monotonic,
+    ) {
+        self.order += 1;
+        let tag = Tag { incarnation: receipt.incarnation, sequence: receipt.sequence, order: self.order };
+        self.incarnation = receipt.incarnation;
+        self.change(key.chunk, |chunks| {
+            let kept = chunks.entry(key.chunk).or_insert_with(|| Kept {
+                key,
+                generation,
+                cuts: Cuts::new(),
+                extents: Extents::default(),
+                oldest: now,
+                hidden: false,
+            });
+            kept.generation = kept.generation.max(generation);
+            kept.cuts = cuts;
+            kept.extents.insert_whole(offset, data, tag);
+        });
+        self.stable(receipt.incarnation, receipt.stable);
+    }
+
+    /// A repeated write was answered: what is still kept of it has a new place in the server's order.
+    pub fn repeated(&mut self, repeat: &Repeat, receipt: Receipt) {
+        self.incarnation = receipt.incarnation;
+        self.change(repeat.key.chunk, |chunks| {
+            let Some(kept) = chunks.get_mut(&repeat.key.chunk) else { return };
+            let range = ByteRange::at(repeat.offset, repeat.data.len() as u64);
+            for (start, data, tag) in kept.extents.take(range).into_pieces() {
+                let tag = match tag.order == repeat.order {
+                    true => Tag { incarnation: receipt.incarnation, sequence: receipt.sequence, ..tag },
+                    false => tag,
+                };
+                kept.extents.insert_whole(start, data, tag);
+            }
+        });
+        self.stable(receipt.incarnation, receipt.stable);
+    }
+
+    /// Everything up to `sequence` of this incarnation is stable.
+    pub fn stable(&mut self, incarnation: u64, sequence: u64) {
+        self.incarnation = incarnation;
+        self.release(|_, tag| tag.incarnation == incarnation && tag.sequence <= sequence);
+    }
+
+    /// These chunks were synced: what was kept of them up to `order` is stable if it was written in this
+    /// incarnation.
+    pub fn synced(&mut self, chunks: &[ChunkId], order: u64, incarnation: u64) {
+        self.incarnation = incarnation;
+        self.release(|id, tag| tag.incarnation == incarnation && tag.order <= order && chunks.contains(&id));
+    }
+
+    fn release(&mut self, stable: impl Fn(ChunkId, Tag) -> bool) {
+        let mut bytes = 0;
+        self.chunks.retain(|&id, kept| {
+            kept.extents.keep(|tag| !stable(id, tag));
+            bytes += kept.extents.bytes();
+            !kept.extents.is_empty()
+        });
+        self.bytes = bytes;
+    }
+
+    fn change(&mut self, id: ChunkId, change: impl FnOnce(&mut HashMap<ChunkId, Kept>)) {
+        let bytes = |chunks: &HashMap<ChunkId, Kept>| chunks.get(&id).map_or(0, |kept| kept.extents.bytes());
+        let before = bytes(&self.chunks);
+        change(&mut self.chunks);
+        self.bytes = self.bytes - before + bytes(&self.chunks);
+        if self.chunks.get(&id).is_some_and(|kept| kept.extents.is_empty()) {
+            self.chunks.remove(&id);
+        }
+    }
+
+    /// Writes of an earlier incarnation, to be repeated now.
+    pub fn lost(&self) -> Vec<Repeat> {
+        let mut lost = Vec::new();
+        for kept in self.chunks.values() {
+            let pieces = kept.extents.tags().filter(|(_, _, tag)| tag.incarnation != self.incarnation);
+            for (offset, len, tag) in pieces {
+                for (offset, data) in kept.extents.snapshot(ByteRange::at(offset, len)) {
+                    let (key, generation, cuts) = (kept.key, kept.generation, kept.cuts.clone());
+                    lost.push(Repeat { key, generation, cuts, offset, data, order: tag.order });
+                }
+            }
+        }
+        lost.sort_by_key(|repeat| repeat.order);
+        lost
+    }
+
+    /// The server does not know this chunk: all of it has to be repeated.
+    pub fn forgotten_by_server(&mut self, chunk: ChunkId) {
+        if let Some(kept) = self.chunks.get_mut(&chunk) {
+            let all = kept.extents.take(ByteRange::new(0, u64::MAX));
+            for (start, data, tag) in all.into_pieces() {
+                kept.extents.insert_whole(start, data, Tag { incarnation: !self.incarnation, sequence: 0, ..tag });
+            }
+        }
+    }
+
+    /// Chunks with unstable writes.
+    pub fn chunks(&self) -> Vec<ChunkId> {
+        self.chunks.keys().copied().collect()
+    }
+
+    /// Chunks of a file with writes up to `order` that are not stable.
+    pub fn chunks_of(&self, inode: InodeId, order: u64) -> Vec<ChunkId> {
+        let old = |kept: &&Kept| kept.key.inode == inode && kept.extents.tags().any(|(_, _, t)| t.order <= order);
+        self.chunks.values().filter(old).map(|kept| kept.key.chunk).collect()
+    }
+
+    pub fn has(&self, chunk: ChunkId) -> bool {
+        self.chunks.contains_key(&chunk)
+    }
+
+    /// What a reader of the chunk must see over the server's bytes.
+    pub fn overlay(&self, chunk: ChunkId, range: ByteRange) -> Vec<(u64, Bytes)> {
+        match self.chunks.get(&chunk) {
+            Some(kept) if !kept.hidden => kept.extents.snapshot(range),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Another client changed the file: from now on its readers see the server's bytes.
+    pub fn hide(&mut self, inode: InodeId) {
+        self.chunks.values_mut().filter(|kept| kept.key.inode == inode).for_each(|kept| kept.hidden = true);
+    }
+
+    /// The range was punched or cut off: it must not come back by a repetition.
+    pub fn remove(&mut self, chunk: ChunkId, range: ByteRange) {
+        self.change(chunk, |chunks| {
+            if let Some(kept) = chunks.get_mut(&chunk) {
+                kept.extents.remove(range);
+            }
+        });
+    }
+
+    /// A newer truncate generation is known for this chunk: what it cut off is not repeated.
+    pub fn cut(&mut self, chunk: ChunkId, generation: TruncGen, cuts: &Cuts) {
+        self.change(chunk, |chunks| {
+            let Some(kept) = chunks.get_mut(&chunk) else { return };
+            for &(_, size) in cuts.iter().filter(|(g, _)| *g > kept.generation) {
+                kept.extents.remove(ByteRange::new(size, u64::MAX));
+            }
+            kept.generation = kept.generation.max(generation);
+            kept.cuts = cuts.clone();
+        });
+    }
+
+    /// The chunk is no longer part of a file.
+    pub fn forget(&mut self, chunk: ChunkId) {
+        self.change(chunk, |chunks| drop(chunks.remove(&chunk)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::{RngExt, SeedableRng, rngs::StdRng};
+
+    const LEN: usize = 256;
+
+    fn key(chunk: u64) -> ChunkKey {
+        ChunkKey {
+            chunk: ChunkId(chunk),
+            container: ContainerId(1),
+            inode: InodeId(9),
+            index: ChunkIndex(0),
+            chunk_bytes: 1 << 20,
+        }
+    }
+
+    /// A server that keeps an unstable copy and forgets it when it restarts.
+    struct Server {
+        incarnation: u64,
+        sequence: u64,
+        now: [Vec<u8>; 2],
+        stable: [Vec<u8>; 2],
+    }
+
+    impl Server {
+        fn write(&mut self, chunk: usize, offset: u64, data: &[u8]) -> Receipt {
+            self.now[chunk][offset as usize..offset as usize + data.len()].copy_from_slice(data);
+            self.sequence += 1;
+            Receipt { incarnation: self.incarnation, sequence: self.sequence, stable: 0 }
+        }
+    }
+
+    #[test]
+    fn whatever_a_server_forgets_is_repeated() {
+        for seed in 0..300 {
+            let mut rng = StdRng::seed_from_u64(seed);
+            let clear = || [vec![0; LEN], vec![0; LEN]];
+            let mut server = Server { incarnation: 1, sequence: 0, now: clear(), stable: clear() };
+            let mut truth = clear();
+            let mut retain = Retain::default();
+            for _ in 0..80 {
+                let chunk = rng.random_range(0..2usize);
+                match rng.random_range(0..10) {
+                    0..6 => {
+                        let offset = rng.random_range(0..LEN as u64 - 60);
+                        let data = Bytes::from(vec![rng.random(); rng.random_range(1..60)]);
+                        truth[chunk][offset as usize..offset as usize + data.len()].copy_from_slice(&data);
+                        let receipt = server.write(chunk, offset, &data);
+                        let cuts = (TruncGen(0), Cuts::new());
+                        retain.answered(key(chunk as u64), cuts, (offset, data), receipt, Monotonic::default());
+                    }
+                    6 => {
+                        server.stable[chunk] = server.now[chunk].clone();
+                        retain.synced(&[ChunkId(chunk as u64)], retain.order(), server.incarnation);
+                    }
+                    7 => {
+                        server.stable = server.now.clone();
+                        retain.stable(server.incarnation, server.sequence);
+                    }
+                    8 => {
+                        // The power goes: an arbitrary server restart, seen at the next answer.
+                        server.now = server.stable.clone();
+                        (server.incarnation, server.sequence) = (server.incarnation + 1, 0);
+                        retain.stable(server.incarnation, 0);
+                        for repeat in retain.lost() {
+                            let receipt = server.write(repeat.key.chunk.0 as usize, repeat.offset, &repeat.data);
+                            retain.repeated(&repeat, receipt);
+                        }
+                        assert!(retain.lost().is_empty());
+                    }
+                    _ => {
+                        let mut seen = server.now[chunk].clone();
+                        let overlay = retain.overlay(ChunkId(chunk as u64), ByteRange::new(0, LEN as u64));
+                        crate::buffer::paint(&mut seen, 0, &overlay);
+                        assert_eq!(seen, truth[chunk]);
+                    }
+                }
+                assert_eq!(server.now, truth);
+                assert_eq!(retain.bytes(), retain.chunks.values().map(|kept| kept.extents.bytes()).sum::<u64>());
+            }
+        }
+    }
+
+    #[test]
+    fn a_cut_is_not_undone_by_a_repetition() {
+        let mut retain = Retain::default();
+        let receipt = Receipt { incarnation: 1, sequence: 1, stable: 0 };
+        let data = Bytes::from(vec![1; 100]);
+        retain.answered(key(1), (TruncGen(0), Cuts::new()), (0, data), receipt, Monotonic::default());
+        retain.cut(ChunkId(1), TruncGen(1), &vec![(TruncGen(1), 40)]);
+        retain.stable(2, 0);
+        let lost = retain.lost();
+        assert_eq!((lost.len(), lost[0].data.len(), lost[0].generation), (1, 40, TruncGen(1)));
+        retain.forget(ChunkId(1));
+        assert!(retain.is_empty() && retain.bytes() == 0);
+    }
+}

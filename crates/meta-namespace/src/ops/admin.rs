@@ -1,0 +1,154 @@
+//! Rows page by page, for fsck and administrators.
+
+use crate::rows::{ChunkRow, Entry, IdRow, InlineState, Inode, OrphanRow, RowFormat, SpareRow, flags, keys};
+use crate::{OpError, Query, Unit};
+use braid_api::admin;
+use braid_meta_engine::{Table, Tx};
+use braid_types::{ChunkId, ChunkIndex, InodeId, SessionId};
+
+/// Rows in one answer, whatever was asked for: about 500 KiB.
+const ROWS_MAX: usize = 4096;
+
+fn limit(asked: u32) -> usize {
+    (asked as usize).clamp(1, ROWS_MAX)
+}
+
+async fn inline_len<T: Tx>(unit: &mut Unit<'_, T>, inode: &Inode) -> Result<u64, OpError> {
+    Ok(super::content::inline_bytes(unit, inode).await?.len() as u64)
+}
+
+pub struct InodeRows {
+    pub after: Option<(InodeId, Vec<u8>)>,
+    pub limit: u32,
+}
+
+impl Query for InodeRows {
+    type Answer = Vec<admin::InodeRow>;
+
+    async fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<Self::Answer, OpError> {
+        let after = self.after.as_ref().map(|(p, n)| braid_meta_engine::Key::new(Table::Inodes, p.0, n));
+        let page = unit.scan_table(Table::Inodes, after.as_ref(), limit(self.limit)).await?;
+        let mut rows = Vec::with_capacity(page.rows.len());
+        for (key, row) in &page.rows {
+            let entry = Entry::decode(key, row)?;
+            let mut found = admin::InodeRow {
+                parent: InodeId(key.partition()),
+                name: key.rest().to_vec(),
+                id: entry.id(),
+                kind: entry.kind(),
+                attr: None,
+                entries: 0,
+                inline: false,
+                inline_bytes: 0,
+                chunk_bytes: 0,
+            };
+            if let Entry::Here(inode) = &entry {
+                found.attr = Some(inode.attr());
+                found.entries = if inode.is_dir() { inode.size } else { 0 };
+                found.inline = !inode.has(flags::CHUNKED);
+                if inode.inline != InlineState::None {
+                    found.inline_bytes = inline_len(unit, inode).await?;
+                }
+                found.chunk_bytes = super::content::policy_of(inode).chunk_bytes;
+            }
+            rows.push(found);
+        }
+        Ok(rows)
+    }
+}
+
+pub struct IdRows {
+    pub after: Option<InodeId>,
+    pub limit: u32,
+}
+
+impl Query for IdRows {
+    type Answer = Vec<admin::IdRow>;
+
+    async fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<Self::Answer, OpError> {
+        let after = self.after.map(keys::inode_id);
+        let page = unit.scan_table(Table::InodeIds, after.as_ref(), limit(self.limit)).await?;
+        let mut rows = Vec::with_capacity(page.rows.len());
+        for (key, row) in &page.rows {
+            let id = InodeId(key.partition());
+            let mut found = admin::IdRow {
+                id,
+                place: None,
+                attr: None,
+                inline: false,
+                inline_bytes: 0,
+                chunk_bytes: 0,
+                orphan: false,
+            };
+            match IdRow::decode(key, row)? {
+                IdRow::At { parent, name } => found.place = Some((parent, name)),
+                IdRow::Attributes(inode) => {
+                    found.attr = Some(inode.attr());
+                    found.inline = !inode.has(flags::CHUNKED);
+                    found.inline_bytes = inline_len(unit, &inode).await?;
+                    found.chunk_bytes = super::content::policy_of(&inode).chunk_bytes;
+                    found.orphan = unit.get::<OrphanRow>(&keys::orphan(id)).await?.is_some();
+                }
+            }
+            rows.push(found);
+        }
+        Ok(rows)
+    }
+}
+
+pub struct ChunkRows {
+    pub after: Option<(InodeId, ChunkIndex)>,
+    pub limit: u32,
+}
+
+impl Query for ChunkRows {
+    type Answer = Vec<admin::ChunkRow>;
+
+    async fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<Self::Answer, OpError> {
+        let after = self.after.map(|(inode, index)| keys::chunk(inode, index));
+        let page = unit.scan_table(Table::Chunks, after.as_ref(), limit(self.limit)).await?;
+        page.rows
+            .iter()
+            .map(|(key, row)| {
+                let value = ChunkRow::decode(key, row)?;
+                Ok(admin::ChunkRow {
+                    inode: InodeId(key.partition()),
+                    index: keys::chunk_index(key).ok_or_else(|| super::content::damaged(key))?,
+                    chunk: value.chunk,
+                    container: value.container,
+                })
+            })
+            .collect()
+    }
+}
+
+/// Orphans, spares and what waits to be freed.
+pub struct PendingRows;
+
+impl Query for PendingRows {
+    type Answer = admin::Pending;
+
+    async fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<Self::Answer, OpError> {
+        let all = usize::MAX >> 1;
+        let mut pending = admin::Pending::default();
+        for (key, _) in unit.scan_table(Table::Orphans, None, all).await?.rows {
+            pending.orphans.push(InodeId(key.partition()));
+        }
+        for (key, row) in unit.scan_table(Table::Spares, None, all).await?.rows {
+            let chunk = keys::trailing_number(&key).ok_or_else(|| super::content::damaged(&key))?;
+            let container = SpareRow::decode(&key, &row)?.container;
+            pending.spares.push((SessionId(key.partition()), ChunkId(chunk), container));
+        }
+        for (key, row) in unit.scan_table(Table::Reclaim, None, all).await?.rows {
+            match keys::reclaimed(&key) {
+                Some(keys::Reclaimed::Inode(id)) => pending.reclaim_inodes.push(id),
+                Some(keys::Reclaimed::Chunk(id)) => {
+                    let row = crate::rows::ReclaimRow::decode(&key, &row)?;
+                    pending.reclaim_chunks.push((id, row.container));
+                }
+                None => {}
+            }
+        }
+        Ok(pending)
+    }
+}

@@ -1,0 +1,141 @@
+//! Sessions: registration, pruning of remembered answers, the end.
+
+use super::ids::{Counter, take};
+use crate::rows::{ReclaimRow, RowFormat, SessionRow, SpareRow, keys};
+use crate::{OpError, Unit};
+use braid_meta_engine::{Lock, Operation, Table, Tx};
+use braid_types::{ChunkId, ContainerId, RequestId, SessionEpoch, SessionId, Timestamp};
+
+/// Registers a client; the same client gets the same session again.
+pub struct BeginSession {
+    pub client: u64,
+    pub description: String,
+    pub host: String,
+    pub now: Timestamp,
+}
+
+/// Sessions in one page of a scan.
+const SESSIONS_A_PAGE: usize = 1024;
+
+impl Operation for BeginSession {
+    type Output = (SessionId, SessionEpoch);
+    type Error = OpError;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Self::Output, OpError> {
+        let mut unit = Unit::new(tx, Lock::Exclusive);
+        let mut after = None;
+        loop {
+            let page = unit.scan_table(Table::Sessions, after.as_ref(), SESSIONS_A_PAGE).await?;
+            for (key, row) in &page.rows {
+                let row = SessionRow::decode(key, row)?;
+                if row.client == self.client {
+                    return Ok((SessionId(key.partition()), row.epoch));
+                }
+            }
+            match page.rows.into_iter().next_back() {
+                Some((key, _)) if page.more => after = Some(key),
+                _ => break,
+            }
+        }
+        let id = SessionId(take(&mut unit, Counter::Sessions, 1).await?);
+        let row = SessionRow {
+            epoch: SessionEpoch(1),
+            client: self.client,
+            description: self.description.clone(),
+            host: self.host.clone(),
+            since: self.now,
+        };
+        unit.insert(keys::session(id), &row);
+        Ok((id, row.epoch))
+    }
+}
+
+/// All sessions: what a metadata server reads at its start.
+pub struct ListSessions;
+
+impl Operation for ListSessions {
+    type Output = Vec<(SessionId, SessionRow)>;
+    type Error = OpError;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Self::Output, OpError> {
+        let mut unit = Unit::new(tx, Lock::None);
+        let page = unit.scan_table(Table::Sessions, None, usize::MAX >> 1).await?;
+        page.rows.iter().map(|(key, row)| Ok((SessionId(key.partition()), SessionRow::decode(key, row)?))).collect()
+    }
+}
+
+/// Forgets answers below the session's low-water mark, a page at a time; answers whether there are more.
+pub struct PruneRequests {
+    pub session: SessionId,
+    pub below: RequestId,
+}
+
+/// Rows forgotten in one transaction: short enough that nobody waits for it.
+const PRUNED_A_PAGE: usize = 4096;
+
+impl Operation for PruneRequests {
+    type Output = bool;
+    type Error = OpError;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<bool, OpError> {
+        let mut unit = Unit::new(tx, Lock::Exclusive);
+        let page = unit.scan(&keys::requests(self.session), None, PRUNED_A_PAGE).await?;
+        for (key, _) in page.rows {
+            if keys::trailing_number(&key).is_none_or(|id| id >= self.below.0) {
+                return Ok(false);
+            }
+            unit.delete(key);
+        }
+        Ok(page.more)
+    }
+}
+
+/// The spares a session still has: before it ends, those that were written are put into their files.
+pub struct ListSpares {
+    pub session: SessionId,
+}
+
+impl Operation for ListSpares {
+    type Output = Vec<(ChunkId, ContainerId)>;
+    type Error = OpError;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Self::Output, OpError> {
+        let mut unit = Unit::new(tx, Lock::None);
+        let page = unit.scan(&keys::spares(self.session), None, usize::MAX >> 1).await?;
+        page.rows
+            .iter()
+            .map(|(key, row)| {
+                let chunk = keys::trailing_number(key).ok_or_else(|| super::content::damaged(key))?;
+                Ok((ChunkId(chunk), SpareRow::decode(key, row)?.container))
+            })
+            .collect()
+    }
+}
+
+/// Ends a session: its spares go to reclaim, its remembered answers and its row go. Repeatable.
+pub struct EndSession {
+    pub session: SessionId,
+}
+
+impl Operation for EndSession {
+    type Output = ();
+    type Error = OpError;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<(), OpError> {
+        let mut unit = Unit::new(tx, Lock::Exclusive);
+        let spares = unit.scan(&keys::spares(self.session), None, usize::MAX >> 1).await?;
+        for (key, row) in spares.rows {
+            let spare = SpareRow::decode(&key, &row)?;
+            if let Some(chunk) = keys::trailing_number(&key) {
+                unit.put(keys::reclaim_chunk(ChunkId(chunk)), &ReclaimRow { container: spare.container });
+            }
+            unit.delete(key);
+        }
+        let requests = unit.scan(&keys::requests(self.session), None, usize::MAX >> 1).await?;
+        for (key, _) in requests.rows {
+            unit.delete(key);
+        }
+        unit.delete(keys::session(self.session));
+        Ok(())
+    }
+}

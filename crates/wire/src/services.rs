@@ -1,0 +1,44 @@
+use crate::body::{Reply, decode};
+use crate::hello::PeerInfo;
+use crate::service::{Request, Service};
+use braid_api::data::{DataNode, DataRequest};
+use braid_api::meta::{MetaRequest, Namespace};
+use braid_api::{Code, Error, Result};
+use bytes::Bytes;
+use std::sync::Arc;
+
+/// Puts a [`Namespace`] on the wire.
+pub struct NamespaceService<N>(pub Arc<N>);
+
+/// Puts a [`DataNode`] on the wire.
+pub struct DataNodeService<D>(pub Arc<D>);
+
+impl<N: Namespace> Service for NamespaceService<N> {
+    const NAMES: &'static [&'static str] = MetaRequest::NAMES;
+
+    async fn handle(self: Arc<Self>, _peer: Arc<PeerInfo>, request: Request) -> Result<Reply> {
+        let message: MetaRequest = decode(&request.body)?;
+        if !request.payload.is_empty() {
+            return Err(Error::new(Code::BadMessage, message.name(), "brings a payload, which no such message has"));
+        }
+        let answer = self.0.execute(request.context, message).await?;
+        Reply::new(&answer, Bytes::new())
+    }
+}
+
+impl<D: DataNode> Service for DataNodeService<D> {
+    const NAMES: &'static [&'static str] = DataRequest::NAMES;
+
+    async fn handle(self: Arc<Self>, _peer: Arc<PeerInfo>, request: Request) -> Result<Reply> {
+        let message: DataRequest = decode(&request.body)?;
+        let (answer, payload) = self.0.execute(request.context, message, request.payload).await?;
+        Reply::new(&answer, payload)
+    }
+
+    fn answer_bytes(&self, body: &[u8]) -> usize {
+        match decode(body) {
+            Ok(DataRequest::ReadChunk(read)) => read.len as usize,
+            _ => 0,
+        }
+    }
+}
