@@ -47,6 +47,11 @@ impl EmbeddedEngine {
         self.submit(Barrier).await
     }
 
+    /// Ends writing: what is queued and what comes later is answered with [`EngineError::Closed`]. Reads go on.
+    pub fn close(&self) {
+        self.queue.close();
+    }
+
     async fn submit<O: Operation>(&self, op: O) -> Result<O::Output, O::Error> {
         let (reply, answer) = oneshot::channel();
         self.queue.push(Box::new(Transaction::new(op, reply)));
@@ -54,13 +59,10 @@ impl EmbeddedEngine {
     }
 
     fn read_now<O: Operation>(&self, op: &O) -> Result<O::Output, O::Error> {
-        let snapshot = self.store.readers.take()?;
-        let mut tx = ReadTx::new(snapshot, &self.store.tables);
+        let mut tx = ReadTx::new(self.store.snapshot()?, &self.store.tables);
         let ran = run_ready(op.run(&mut tx));
         self.store.stats.round_trips.fetch_add(tx.round_trips, Relaxed);
-        let refused = tx.refused.take();
-        self.store.readers.park(tx.into_snapshot());
-        match refused {
+        match tx.refused.take() {
             Some(key) => Err(EngineError::ReadOnly(key).into()),
             None => ran.unwrap_or_else(|| Err(waited().into())),
         }

@@ -17,7 +17,6 @@ mod lock;
 mod options;
 mod queue;
 mod read;
-mod readers;
 mod room;
 mod rows;
 mod store;

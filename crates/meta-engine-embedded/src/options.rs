@@ -11,7 +11,7 @@ pub struct EmbeddedOptions {
     /// transaction that removes a row copies up to 5 pages in each of about 4 tables: 64 MiB are good for 800 of
     /// them before the first freed page comes back, and it comes back two commits later.
     pub reserve_bytes: u64,
-    /// Read transactions at one time: one a thread that reads, and what is parked.
+    /// Read transactions at one time: one a thread that reads, and a copy.
     pub readers_max: u32,
     /// Transactions that share a sync. At 5 to 20 µs each, the last waits some 10 ms for the others.
     pub group_ops_max: usize,

@@ -1,25 +1,22 @@
-use crate::readers::Snapshot;
 use crate::rows::Tables;
 use braid_meta_engine::{EngineError, Key, Lock, Overlay, Page, Row, ScanRange, Table, Tx};
+use heed::{RoTxn, WithoutTls};
 use std::future::{Future, ready};
 
 /// A transaction that only reads, of one snapshot.
 pub struct ReadTx<'a> {
-    snapshot: Snapshot,
+    snapshot: RoTxn<'a, WithoutTls>,
     tables: &'a Tables,
     /// Always empty.
     overlay: Overlay,
+    /// The first row that was to be written.
     pub refused: Option<Key>,
     pub round_trips: u64,
 }
 
 impl<'a> ReadTx<'a> {
-    pub fn new(snapshot: Snapshot, tables: &'a Tables) -> Self {
+    pub fn new(snapshot: RoTxn<'a, WithoutTls>, tables: &'a Tables) -> Self {
         ReadTx { snapshot, tables, overlay: Overlay::default(), refused: None, round_trips: 0 }
-    }
-
-    pub fn into_snapshot(self) -> Snapshot {
-        self.snapshot
     }
 
     fn page(&mut self, table: Table, range: ScanRange<'_>, limit: usize) -> Result<Page, EngineError> {

@@ -26,8 +26,8 @@ impl Room {
         Room { file, reserve_bytes, map_bytes, allocated_bytes: 0, cannot_allocate: false }
     }
 
-    /// Bytes that can be written without fail when pages are in use up to `end_bytes` and `used_bytes` of them
-    /// hold rows: asked only when there is not enough behind the end, as it takes a look at each table.
+    /// Whether less than the reserve is free when the file's pages end at `end_bytes` and `used_bytes` of them
+    /// hold rows. The latter is asked only when there is not enough behind the end: it looks at each table.
     pub fn is_low(
         &mut self,
         end_bytes: u64,
@@ -42,13 +42,16 @@ impl Room {
 
     /// Sees to the reserve behind `end_bytes`; up to where there is disk.
     fn allocate(&mut self, end_bytes: u64) -> u64 {
-        let wanted = end_bytes + self.reserve_bytes;
-        if self.allocated_bytes >= wanted || self.cannot_allocate {
-            return if self.cannot_allocate { end_bytes + self.disk_free() } else { self.allocated_bytes };
+        if self.cannot_allocate {
+            return end_bytes + self.disk_free();
+        }
+        let wanted = (end_bytes + self.reserve_bytes).min(self.map_bytes);
+        if self.allocated_bytes >= wanted {
+            return self.allocated_bytes;
         }
         // Half a reserve more than asked for, so that it is done once in a while and not with each page. From
         // the very beginning, as the file of an earlier run may have holes.
-        for ahead in [wanted + self.reserve_bytes / 2, wanted] {
+        for ahead in [(wanted + self.reserve_bytes / 2).min(self.map_bytes), wanted] {
             match fallocate(&self.file, FallocateFlags::KEEP_SIZE, 0, ahead) {
                 Ok(()) => {
                     self.allocated_bytes = ahead;

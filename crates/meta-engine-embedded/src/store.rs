@@ -2,17 +2,15 @@ use crate::error::{disk_error, store_error};
 use crate::format;
 use crate::lock::DirLock;
 use crate::options::EmbeddedOptions;
-use crate::readers::Readers;
 use crate::rows::Tables;
 use braid_meta_engine::{EngineError, EngineStats, Table};
-use heed::{CommitOrAbort, CompactionOption, Env, EnvFlags, EnvOpenOptions, WithoutTls};
+use heed::{CommitOrAbort, CompactionOption, Env, EnvOpenOptions, RoTxn, WithoutTls};
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// An open directory. The order of the fields is the order they are closed in: the lock last.
 pub struct Store {
-    pub readers: Readers,
     pub tables: Tables,
     pub env: Env<WithoutTls>,
     pub options: EmbeddedOptions,
@@ -37,9 +35,14 @@ impl Store {
         if let Some(parent) = dir.canonicalize().map_err(making)?.parent() {
             sync_dir(parent)?;
         }
-        let readers = Readers::new(env.clone());
         let stats = EngineStats::default();
-        Ok(Store { readers, tables, env, options, stats, dir: dir.to_owned(), _lock: lock })
+        Ok(Store { tables, env, options, stats, dir: dir.to_owned(), _lock: lock })
+    }
+
+    /// What is committed now. Beginning one costs a lock and an allocation; keeping them for the next read,
+    /// while nothing newer is committed, was measured and is not faster.
+    pub fn snapshot(&self) -> Result<RoTxn<'_, WithoutTls>, EngineError> {
+        self.env.read_txn().map_err(|error| store_error("beginning a read", error))
     }
 
     /// The file itself, for allocating ahead.
@@ -75,9 +78,7 @@ fn open_env(dir: &Path, options: &EmbeddedOptions) -> heed::Result<Env<WithoutTl
     let map_bytes = usize::try_from(options.map_bytes.next_multiple_of(page)).unwrap_or(usize::MAX - page as usize + 1);
     let mut open = EnvOpenOptions::new().read_txn_without_tls();
     open.map_size(map_bytes).max_dbs(Table::ALL.len() as u32 + 1).max_readers(options.readers_max);
-    // SAFETY: no flag weakens what heed assumes. Without NO_MEM_INIT pages that go to the disk are zeroed.
-    // NO_READ_AHEAD: rows are looked up at random, and reading their neighbours evicts others.
-    unsafe { open.flags(EnvFlags::NO_READ_AHEAD) };
+    // No flags: every commit is synced. Whether NO_READ_AHEAD helps stores larger than memory is not measured.
     // SAFETY: nobody else changes or truncates the mapped file: `DirLock` keeps this directory to one process,
     // and heed keeps it to one environment in it.
     unsafe { open.open(dir) }

@@ -138,7 +138,6 @@ impl Writer {
     fn commit(&self, txn: RwTxn<'_>) -> Result<(), Failure> {
         let committed = txn.commit();
         self.store.stats.syncs.fetch_add(1, Relaxed);
-        self.store.readers.drop_parked();
         let Err(error) = committed else { return Ok(()) };
         // When LMDB failed while it wrote the page that makes the commit valid, it refuses every later write
         // transaction; in any other case that page is as it was.

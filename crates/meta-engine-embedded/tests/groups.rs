@@ -133,6 +133,24 @@ async fn what_nobody_waits_for_is_not_begun() {
     assert_eq!(count(&engine).await, 0);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn closing_answers_what_is_queued() {
+    let (_dir, engine) = open();
+    engine.transact(0, insert(1, "before")).await.expect("it commits");
+    let gate = close_gate(&engine).await;
+    let queued = {
+        let engine = engine.clone();
+        tokio::spawn(async move { engine.transact(0, insert(1, "queued")).await })
+    };
+    tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    engine.close();
+    for answer in [queued.await.expect("the task ends"), engine.transact(0, insert(1, "late")).await] {
+        assert!(matches!(answer, Err(ScriptError::Engine(EngineError::Closed))), "{answer:?}");
+    }
+    open_gate(gate).await;
+    assert_eq!(count(&engine).await, 1);
+}
+
 struct Panics;
 
 impl Operation for Panics {

@@ -85,7 +85,19 @@ impl Overlay {
         limit: usize,
         mut stored: impl Iterator<Item = Result<(Key, Row), EngineError>>,
     ) -> Result<Page, EngineError> {
+        // Most scans are of a transaction that wrote nothing, and large.
         let mut page = Page::default();
+        if self.is_empty() {
+            for row in stored {
+                let row = row?;
+                if page.rows.len() == limit {
+                    page.more = true;
+                    break;
+                }
+                page.rows.push(row);
+            }
+            return Ok(page);
+        }
         let mut mine = self
             .writes
             .range::<Key, _>((range.start_key().as_ref(), Bound::Unbounded))

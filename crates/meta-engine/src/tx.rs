@@ -82,6 +82,17 @@ pub trait Engine: Send + Sync + 'static {
     /// Exact counters since the engine was opened.
     fn stats(&self) -> &EngineStats;
 
+    /// Rows in a table, if the engine knows without counting.
+    fn rows(&self, table: crate::Table) -> Option<u64> {
+        let _ = table;
+        None
+    }
+
+    /// Bytes the engine occupies, if it knows.
+    fn bytes(&self) -> Option<u64> {
+        None
+    }
+
     /// `embedded`, `memory`, `sql`: for messages.
     fn name(&self) -> &'static str;
 }

@@ -1,1 +1,23 @@
+//! The metadata server: turns messages into transactions of an engine, and keeps house.
+//!
+//! Promises: it keeps no state that it cannot rebuild from rows and from what clients and data servers say when
+//! they come back; a mutating request takes effect once; ids are never reused; what nobody has open any more is
+//! freed, what somebody may have open is not. It answers only what is durable.
+//!
+//! What it leaves to others: the meaning of operations (`meta-namespace`), the store (`meta-engine`), which
+//! servers suit a chunk (`placement`).
 
+mod admin;
+mod background;
+mod config;
+mod containers;
+mod data_servers;
+mod dispatch;
+mod hints;
+mod ids;
+mod orphans;
+mod server;
+mod sessions;
+
+pub use config::MetaConfig;
+pub use server::{MetaServer, StartError};

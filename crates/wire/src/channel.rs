@@ -208,6 +208,9 @@ impl Shared {
         if !matches!(kind, Kind::Answer | Kind::Error) {
             return Err(FrameError::Misplaced(kind));
         }
+        if frame.header.call == 0 {
+            return Err(FrameError::Refused(decode::<Error>(&frame.body).unwrap_or_else(|error| error).to_string()));
+        }
         // An answer without call came too late: its caller gave up.
         let Some(call) = self.calls.end(frame.header.call) else { return Ok(()) };
         let bytes = crate::PREFIX_BYTES + frame.body.len() + frame.payload.len();

@@ -97,12 +97,9 @@ impl Endpoint {
         let (mut reader, mut sink) = (self.greeting_reader(reader), Sink::new(writer));
         // A peer that refuses us may do so before it has read our hello: what it says counts more than the write.
         let written = self.say(&mut sink, &ours).await;
-        let theirs = reader.next().await.map_err(|error| error.into_error(&subject())).and_then(|f| Hello::read(f, &subject()));
-        let theirs = match (theirs, written) {
-            (Err(error), Err(_)) | (Err(error), Ok(())) => return Err(not_begun(error)),
-            (Ok(_), Err(error)) => return Err(not_begun(error)),
-            (Ok(theirs), Ok(())) => theirs,
-        };
+        let frame = reader.next().await.map_err(|error| error.into_error(&subject()));
+        let theirs = frame.and_then(|frame| Hello::read(frame, &subject())).map_err(not_begun)?;
+        written.map_err(not_begun)?;
         let peer = ours.accept(&theirs, &to.to_string())?;
         reader.set_limits(self.limits().clone());
         Ok(((reader, sink.into_inner()), peer))

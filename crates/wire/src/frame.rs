@@ -18,6 +18,8 @@ pub enum FrameError {
     Misplaced(Kind),
     #[error("call {0} was begun twice")]
     CallReused(u64),
+    #[error("the peer closes the connection: {0}")]
+    Refused(String),
     #[error("the stream ended inside a frame")]
     Truncated,
     #[error("{0}")]

@@ -84,6 +84,16 @@ impl fmt::Display for PeerInfo {
     }
 }
 
+/// As both ends would say it, since a refusal is shown at both.
+impl fmt::Display for Hello {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.server {
+            ServerId(0) => write!(f, "the {}", self.role),
+            id => write!(f, "{} {id}", self.role),
+        }
+    }
+}
+
 impl Hello {
     /// What a hello's frame may hold at most: whoever has not introduced itself gets no more room.
     pub(crate) fn limits(limits: &Limits) -> Limits {
@@ -157,7 +167,10 @@ impl Hello {
             None => Err(Error::new(Code::Disconnected, peer, "closed before its hello")),
             Some(frame) => match frame.header.kind {
                 Kind::Hello => Hello::decode(&frame.body, peer),
-                Kind::Error => Err(crate::body::decode::<Error>(&frame.body).unwrap_or_else(|e| e)),
+                Kind::Error => {
+                    let refusal = crate::body::decode::<Error>(&frame.body).unwrap_or_else(|error| error);
+                    Err(Error::new(refusal.code, peer, format!("it refused us: {}", refusal.cause())))
+                }
                 kind => Err(FrameError::Misplaced(kind).into_error(peer)),
             },
         }
@@ -167,21 +180,21 @@ impl Hello {
     pub fn accept(&self, other: &Hello, address: &str) -> Result<PeerInfo> {
         let version = self.version.min(other.version);
         if version < self.version_min || version < other.version_min {
-            let range = |hello: &Hello| format!("{} to {}", hello.version_min, hello.version);
-            let cause = format!("it speaks {}, we {}", range(other), range(self));
+            let says = |hello: &Hello| format!("{hello} speaks {} to {}", hello.version_min, hello.version);
+            let cause = format!("{}, {}", says(other), says(self));
             return Err(Error::new(Code::WrongVersion, address, cause));
         }
         let unknown = ClusterId::default();
         if self.cluster != other.cluster && self.cluster != unknown && other.cluster != unknown {
-            let cause = format!("it is of {}, we are of {}", other.cluster, self.cluster);
+            let cause = format!("{other} is of {}, {self} of {}", other.cluster, self.cluster);
             return Err(Error::new(Code::WrongCluster, address, cause));
         }
         if let Some(wanted) = other.wanted.filter(|&wanted| wanted != self.role) {
-            let cause = format!("it wants a {wanted}, we are a {}", self.role);
+            let cause = format!("{other} wants a {wanted}, this is {self}");
             return Err(Error::new(Code::WrongRole, address, cause));
         }
         if let Some(wanted) = self.wanted.filter(|&wanted| wanted != other.role) {
-            let cause = format!("we want a {wanted}, it is a {}", other.role);
+            let cause = format!("a {wanted} is wanted, this is {other}");
             return Err(Error::new(Code::WrongRole, address, cause));
         }
         let Hello { role, cluster, server, incarnation, .. } = *other;

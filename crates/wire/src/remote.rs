@@ -120,6 +120,9 @@ impl Remote {
             }
         }
         let rest = deadline.saturating_sub(env.clock.now().since(begun));
+        if rest.is_zero() {
+            return Err(story.end(&self.to_string(), deadline));
+        }
         let attempts = self.persist(begun, deadline, cx, body, payload, &mut story);
         match env.timeout(rest, attempts).await {
             Ok(result) => result,
@@ -143,8 +146,8 @@ impl Remote {
         let wait = endpoint.waits().enter(who_waits(name, cx.token.session), self.to_string(), begun);
         loop {
             if story.attempts > 0 {
-                stats.retries(1);
                 env.sleep(pause(story.attempts, &*env.random)).await;
+                stats.retries(1);
             }
             let attempt = async {
                 let channel = self.connected().await?;

@@ -1,0 +1,221 @@
+//! What the client remembers of the namespace: attributes and names while their grant lasts, and where rows
+//! were last seen.
+//!
+//! Promises: nothing is shown after its grant; a change made here is seen at once. An answer that was on its way
+//! while this client changed the same inode or directory is not kept: whoever asks draws a [`Ticket`] first, and
+//! a change in between makes it void.
+
+use crate::lru::Lru;
+use braid_api::meta::{Grant, InodeRef};
+use braid_env::Monotonic;
+use braid_types::{Attr, InodeId, Name, Timestamp, TruncGen};
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+const STRIPES: usize = 1024;
+
+/// What tells one state of a file's bytes from another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    pub size: u64,
+    pub mtime: Timestamp,
+    pub ctime: Timestamp,
+    pub trunc_gen: TruncGen,
+}
+
+impl From<&Attr> for Stamp {
+    fn from(attr: &Attr) -> Stamp {
+        Stamp { size: attr.size, mtime: attr.mtime, ctime: attr.ctime, trunc_gen: attr.trunc_gen }
+    }
+}
+
+/// Changes to an inode seen so far; an answer asked for before a later change is not kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ticket(u64);
+
+struct Maps {
+    attrs: Lru<InodeId, (Attr, Monotonic)>,
+    names: Lru<(InodeId, Name), (Option<InodeId>, Monotonic)>,
+    places: Lru<InodeId, (InodeId, Name)>,
+    stamps: Lru<InodeId, Stamp>,
+}
+
+pub struct Cache {
+    maps: Mutex<Maps>,
+    changes: Vec<AtomicU64>,
+}
+
+pub fn until(now: Monotonic, grant: Grant) -> Monotonic {
+    now + Duration::from_millis(grant.ms.into())
+}
+
+impl Cache {
+    pub fn new(entries_max: usize) -> Self {
+        let maps = Maps {
+            attrs: Lru::new(entries_max),
+            names: Lru::new(entries_max),
+            places: Lru::new(entries_max),
+            stamps: Lru::new(entries_max),
+        };
+        Cache { maps: Mutex::new(maps), changes: (0..STRIPES).map(|_| AtomicU64::new(0)).collect() }
+    }
+
+    fn stripe(&self, id: InodeId) -> &AtomicU64 {
+        // The low bits of an id are its directory's slot; the counter above tells siblings apart.
+        &self.changes[((id.0 >> braid_types::SLOT_BITS) ^ id.0) as usize % STRIPES]
+    }
+
+    pub fn ticket(&self, id: InodeId) -> Ticket {
+        Ticket(self.stripe(id).load(Relaxed))
+    }
+
+    /// This client changes the inode (of a directory: its entries).
+    pub fn changed(&self, id: InodeId) {
+        self.stripe(id).fetch_add(1, Relaxed);
+        self.maps.lock().attrs.remove(&id);
+    }
+
+    pub fn attr(&self, id: InodeId, now: Monotonic) -> Option<(Attr, Duration)> {
+        let mut maps = self.maps.lock();
+        let &mut (attr, until) = maps.attrs.get(&id)?;
+        if until <= now {
+            maps.attrs.remove(&id);
+            return None;
+        }
+        Some((attr, until.since(now)))
+    }
+
+    pub fn keep_attr(&self, attr: &Attr, ticket: Ticket, now: Monotonic, grant: Grant) {
+        if grant.ms > 0 && self.ticket(attr.id) == ticket {
+            self.maps.lock().attrs.insert(attr.id, (*attr, until(now, grant)));
+        }
+    }
+
+    /// The inode behind a name, its absence, or that it is not known.
+    pub fn name(&self, parent: InodeId, name: &Name, now: Monotonic) -> Option<(Option<InodeId>, Duration)> {
+        let key = (parent, name.clone());
+        let mut maps = self.maps.lock();
+        let &mut (id, until) = maps.names.get(&key)?;
+        if until <= now {
+            maps.names.remove(&key);
+            return None;
+        }
+        Some((id, until.since(now)))
+    }
+
+    /// The answer to a lookup asked for when `ticket` of the parent was drawn.
+    pub fn keep_name(
+        &self,
+        parent: InodeId,
+        name: &Name,
+        id: Option<InodeId>,
+        ticket: Ticket,
+        now: Monotonic,
+        grant: Grant,
+    ) {
+        if self.ticket(parent) != ticket {
+            return;
+        }
+        let mut maps = self.maps.lock();
+        if let Some(id) = id {
+            maps.places.insert(id, (parent, name.clone()));
+        }
+        if grant.ms > 0 {
+            maps.names.insert((parent, name.clone()), (id, until(now, grant)));
+        }
+    }
+
+    /// This client changed what the name stands for: the directory's attributes are void as well.
+    pub fn drop_name(&self, parent: InodeId, name: &Name) {
+        self.changed(parent);
+        self.maps.lock().names.remove(&(parent, name.clone()));
+    }
+
+    pub fn place(&self, id: InodeId, place: Option<(InodeId, Name)>) {
+        if let Some(place) = place {
+            self.maps.lock().places.insert(id, place);
+        }
+    }
+
+    pub fn drop_place(&self, id: InodeId, parent: InodeId, name: &Name) {
+        let mut maps = self.maps.lock();
+        if maps.places.get(&id).is_some_and(|place| place.0 == parent && place.1 == *name) {
+            maps.places.remove(&id);
+        }
+    }
+
+    pub fn inode(&self, id: InodeId) -> InodeRef {
+        InodeRef { id, hint: self.maps.lock().places.get(&id).cloned() }
+    }
+
+    /// The state of the file's bytes this client (and the kernel above it) last saw.
+    pub fn saw(&self, attr: &Attr) {
+        self.maps.lock().stamps.insert(attr.id, Stamp::from(attr));
+    }
+
+    pub fn seen(&self, id: InodeId) -> Option<Stamp> {
+        self.maps.lock().stamps.get(&id).copied()
+    }
+
+    /// The session was lost, and every grant with it.
+    pub fn clear(&self) {
+        let mut maps = self.maps.lock();
+        maps.attrs.clear();
+        maps.names.clear();
+        self.changes.iter().for_each(|stripe| drop(stripe.fetch_add(1, Relaxed)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_types::{DeviceId, FileKind, Mode};
+
+    fn attr(id: u64) -> Attr {
+        let t = Timestamp(0);
+        let id = InodeId(id);
+        Attr {
+            id,
+            kind: FileKind::File,
+            mode: Mode(0),
+            nlink: 1,
+            uid: 0,
+            gid: 0,
+            rdev: DeviceId(0),
+            size: 0,
+            blocks: 0,
+            atime: t,
+            mtime: t,
+            ctime: t,
+            btime: t,
+            trunc_gen: TruncGen(0),
+        }
+    }
+
+    fn at(ms: u64) -> Monotonic {
+        Monotonic(Duration::from_millis(ms))
+    }
+
+    #[test]
+    fn nothing_outlives_its_grant() {
+        let cache = Cache::new(10);
+        let (id, name) = (InodeId(5), "a".parse().unwrap());
+        cache.keep_attr(&attr(5), cache.ticket(id), at(0), Grant { ms: 100 });
+        cache.keep_name(InodeId(1), &name, None, cache.ticket(InodeId(1)), at(0), Grant { ms: 100 });
+        assert_eq!(cache.attr(id, at(40)).unwrap().1, Duration::from_millis(60));
+        assert_eq!(cache.name(InodeId(1), &name, at(40)), Some((None, Duration::from_millis(60))));
+        assert!(cache.attr(id, at(100)).is_none() && cache.name(InodeId(1), &name, at(100)).is_none());
+        cache.keep_attr(&attr(5), cache.ticket(id), at(0), Grant { ms: 0 });
+        assert!(cache.attr(id, at(0)).is_none());
+    }
+
+    #[test]
+    fn an_answer_overtaken_by_a_change_is_not_kept() {
+        let cache = Cache::new(10);
+        let ticket = cache.ticket(InodeId(5));
+        cache.changed(InodeId(5));
+        cache.keep_attr(&attr(5), ticket, at(0), Grant { ms: 100 });
+        assert!(cache.attr(InodeId(5), at(1)).is_none());
+    }
+}

@@ -1,0 +1,60 @@
+use std::time::Duration;
+
+/// Bounds and times of a client. The defaults suit one mount on a desktop machine: at most 128 MiB of writes
+/// on their way, 128 MiB kept for repetition, 64 MiB read ahead.
+#[derive(Clone, Debug)]
+pub struct ClientConfig {
+    /// For `status`: what this client is.
+    pub description: String,
+    /// The machine, so that the data server beside the client is known.
+    pub host: String,
+    /// Bytes written and not yet answered by a server, of all files. A write waits while they are full.
+    pub write_buffer_bytes: u64,
+    pub file_buffer_bytes: u64,
+    /// Bytes that servers have answered but not made stable. Nothing is sent while they are full.
+    pub retained_bytes: u64,
+    /// Bytes read ahead of all readers.
+    pub prefetch_bytes: u64,
+    pub prefetch_window_min: u64,
+    pub prefetch_window_max: u64,
+    /// Attributes, names and places remembered, each.
+    pub cache_entries: usize,
+    /// How long written bytes and size stay only here while a file is open.
+    pub write_back_after: Duration,
+    /// How long a server may have an answered write unstable before it is told to sync.
+    pub stabilise_after: Duration,
+    /// Ends every wait of an operation.
+    pub deadline: Duration,
+    /// After so long an unanswered data request is asked again, of where the chunk is by then.
+    pub attempt: Duration,
+    /// Spare chunks asked for at once, for each policy files are written under.
+    pub spares_ahead: u32,
+    /// Writes on their way of one file, and to one server.
+    pub file_writes_max: usize,
+    pub server_writes_max: usize,
+    pub statfs_valid: Duration,
+}
+
+impl Default for ClientConfig {
+    fn default() -> Self {
+        ClientConfig {
+            description: String::new(),
+            host: String::new(),
+            write_buffer_bytes: 128 << 20,
+            file_buffer_bytes: 64 << 20,
+            retained_bytes: 128 << 20,
+            prefetch_bytes: 64 << 20,
+            prefetch_window_min: 256 << 10,
+            prefetch_window_max: 8 << 20,
+            cache_entries: 100_000,
+            write_back_after: Duration::from_secs(1),
+            stabilise_after: Duration::from_secs(1),
+            deadline: Duration::from_secs(60),
+            attempt: Duration::from_secs(10),
+            spares_ahead: 8,
+            file_writes_max: 8,
+            server_writes_max: 16,
+            statfs_valid: Duration::from_secs(1),
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! The contracts without their types. The traits of `api` give futures of unnamed types; one allocation a
+//! message makes the client a single type whatever is below it.
+
+use braid_api::data::{DataAnswer, DataRequest};
+use braid_api::meta::{MetaAnswer, MetaRequest, Namespace, ServerInfo};
+use braid_api::{Context, DataNode, Result};
+use braid_env::BoxFuture;
+use bytes::Bytes;
+use std::sync::Arc;
+
+/// How the client reaches data servers.
+pub trait DataPeers: Send + Sync + 'static {
+    type Node: DataNode;
+
+    /// Asked once a server, and again when its addresses have changed.
+    fn node(&self, server: &ServerInfo) -> Arc<Self::Node>;
+}
+
+pub(crate) trait Meta: Send + Sync {
+    fn execute(&self, cx: Context, request: MetaRequest) -> BoxFuture<'_, Result<MetaAnswer>>;
+}
+
+impl<N: Namespace> Meta for N {
+    fn execute(&self, cx: Context, request: MetaRequest) -> BoxFuture<'_, Result<MetaAnswer>> {
+        Box::pin(Namespace::execute(self, cx, request))
+    }
+}
+
+pub(crate) trait Node: Send + Sync {
+    fn execute(&self, cx: Context, request: DataRequest, payload: Bytes) -> BoxFuture<'_, Result<(DataAnswer, Bytes)>>;
+}
+
+impl<N: DataNode> Node for N {
+    fn execute(&self, cx: Context, request: DataRequest, payload: Bytes) -> BoxFuture<'_, Result<(DataAnswer, Bytes)>> {
+        Box::pin(DataNode::execute(self, cx, request, payload))
+    }
+}
+
+pub(crate) trait Peers: Send + Sync {
+    fn node(&self, server: &ServerInfo) -> Arc<dyn Node>;
+}
+
+impl<P: DataPeers> Peers for P {
+    fn node(&self, server: &ServerInfo) -> Arc<dyn Node> {
+        DataPeers::node(self, server)
+    }
+}

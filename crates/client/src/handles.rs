@@ -1,0 +1,113 @@
+//! Open files and directories.
+
+use crate::dirpages::Pages;
+use crate::inode::Inode;
+use crate::prefetch::Window;
+use braid_api::meta::DirPage;
+use braid_api::{Code, Error, HandleId, OpenFlags, Result};
+use braid_env::Monotonic;
+use braid_types::{InodeId, Name};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+pub struct FileHandle {
+    pub id: HandleId,
+    pub inode: Arc<Inode>,
+    pub flags: OpenFlags,
+    /// Failures of this inode that were reported to this handle.
+    pub failures_seen: AtomicU64,
+    pub window: Mutex<Window>,
+    /// Owners of flock locks taken through this handle, freed with it.
+    pub flock_owners: Mutex<Vec<u64>>,
+}
+
+impl FileHandle {
+    /// A failed background write, once a handle.
+    pub fn report(&self) -> Result<()> {
+        let state = self.inode.state.lock();
+        if self.failures_seen.swap(state.failures, Relaxed) == state.failures {
+            return Ok(());
+        }
+        state.failed.clone().map_or(Ok(()), Err)
+    }
+}
+
+/// The page a directory handle is in the middle of.
+pub struct CurrentPage {
+    pub page: u64,
+    /// Index of the first entry below in the page.
+    pub first: u64,
+    pub entries: DirPage,
+    pub asked_at: Monotonic,
+    pub ticket: crate::cache::Ticket,
+    pub plus: bool,
+}
+
+#[derive(Default)]
+pub struct DirState {
+    pub pages: Pages,
+    pub current: Option<CurrentPage>,
+    pub last_name: Option<Name>,
+}
+
+pub struct DirHandle {
+    pub inode: InodeId,
+    /// Async: one reader of a handle at a time; no other lock is taken while it is held.
+    pub state: tokio::sync::Mutex<DirState>,
+}
+
+#[derive(Clone)]
+pub enum Handle {
+    File(Arc<FileHandle>),
+    Dir(Arc<DirHandle>),
+}
+
+#[derive(Default)]
+pub struct Handles {
+    map: Mutex<HashMap<HandleId, Handle>>,
+    last: AtomicU64,
+}
+
+impl Handles {
+    pub fn open_file(&self, inode: Arc<Inode>, flags: OpenFlags) -> Arc<FileHandle> {
+        let id = HandleId(self.last.fetch_add(1, Relaxed) + 1);
+        let failures_seen = AtomicU64::new(inode.state.lock().failures);
+        let (window, flock_owners) = (Mutex::default(), Mutex::default());
+        let handle = Arc::new(FileHandle { id, inode, flags, failures_seen, window, flock_owners });
+        self.map.lock().insert(id, Handle::File(handle.clone()));
+        handle
+    }
+
+    pub fn open_dir(&self, inode: InodeId) -> HandleId {
+        let id = HandleId(self.last.fetch_add(1, Relaxed) + 1);
+        let handle = DirHandle { inode, state: tokio::sync::Mutex::default() };
+        self.map.lock().insert(id, Handle::Dir(Arc::new(handle)));
+        id
+    }
+
+    pub fn file(&self, id: HandleId) -> Result<Arc<FileHandle>> {
+        match self.map.lock().get(&id) {
+            Some(Handle::File(handle)) => Ok(handle.clone()),
+            Some(Handle::Dir(_)) => Err(Error::bare(Code::IsDirectory)),
+            None => Err(Error::bare(Code::BadHandle)),
+        }
+    }
+
+    pub fn dir(&self, id: HandleId) -> Result<Arc<DirHandle>> {
+        match self.map.lock().get(&id) {
+            Some(Handle::Dir(handle)) => Ok(handle.clone()),
+            Some(Handle::File(_)) => Err(Error::bare(Code::NotDirectory)),
+            None => Err(Error::bare(Code::BadHandle)),
+        }
+    }
+
+    pub fn close(&self, id: HandleId) -> Option<Handle> {
+        self.map.lock().remove(&id)
+    }
+
+    pub fn len(&self) -> usize {
+        self.map.lock().len()
+    }
+}

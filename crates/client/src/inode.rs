@@ -1,0 +1,267 @@
+//! A file that is open here, or has bytes here that are not yet saved.
+//!
+//! Locks, in the order they may be taken: `Inode::order` (async: one commit, truncate or punch at a time), a
+//! server's gate (async), then `Inode::state` or a server's retention (never both, never across an await).
+
+use crate::body::Body;
+use crate::buffer::Extents;
+use crate::readahead::Blocks;
+use braid_api::Error;
+use braid_api::meta::{Cuts, FileMap, OpenAnswer};
+use braid_env::Monotonic;
+use braid_types::*;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+use tokio::sync::{Notify, Semaphore};
+
+pub struct Inode {
+    pub id: InodeId,
+    pub state: Mutex<FileState>,
+    /// Held by whoever commits, truncates or punches; see the module.
+    pub order: tokio::sync::Mutex<()>,
+    /// Something a waiter may look for has changed: a write was answered, sending may go on.
+    pub changed: Notify,
+    /// Writes on their way.
+    pub window: Arc<Semaphore>,
+}
+
+/// A write on its way to a server.
+pub struct InFlight {
+    pub range: ByteRange,
+    pub data: Bytes,
+}
+
+pub struct FileState {
+    /// As the metadata server told last.
+    pub attr: Attr,
+    pub policy: Policy,
+    pub layout_gen: LayoutGen,
+    pub lease_gen: LeaseGen,
+    pub cuts: Cuts,
+    /// Cuts up to here are known at the data servers.
+    pub cuts_applied: TruncGen,
+    pub body: Body,
+    /// As users of this client see it.
+    pub size: u64,
+    /// Of writes not yet committed.
+    pub mtime: Option<Timestamp>,
+    /// Of reads not yet reported.
+    pub atime: Option<Timestamp>,
+    /// Size, chunks or content differ from what the metadata server has.
+    pub unsaved: bool,
+    /// Raised by every change made here, so that an answer asked for before is recognised.
+    pub version: u64,
+    /// Bytes written here and not yet sent, in offsets of the file.
+    pub dirty: Extents,
+    pub dirty_since: Option<Monotonic>,
+    /// Offsets in runs of `dirty` that are long enough to be sent at once.
+    pub full: VecDeque<u64>,
+    pub sender_runs: bool,
+    /// By rising number; their ranges never overlap.
+    pub inflight: BTreeMap<u64, InFlight>,
+    pub last_ticket: u64,
+    /// Nothing may be sent now: a truncate or punch is under way.
+    pub held: bool,
+    /// How often inline bytes were moved into chunks; a commit must not begin before such a move and end after it.
+    pub conversions: u64,
+    /// Few bytes are left of a chunked file: put them inline with the next commit.
+    pub rewrite_inline: bool,
+    /// Another client truncated: fetch the map before it is used.
+    pub stale: bool,
+    pub failed: Option<Error>,
+    pub failures: u64,
+    pub retry_at: Option<Monotonic>,
+    pub handles: u32,
+    pub blocks: Blocks,
+    /// This file's share of the write buffer.
+    pub charged: u64,
+}
+
+impl FileState {
+    pub fn new(attr: Attr) -> Self {
+        FileState {
+            attr,
+            policy: Policy::PLAIN,
+            layout_gen: LayoutGen(0),
+            lease_gen: LeaseGen(0),
+            cuts: Cuts::new(),
+            cuts_applied: TruncGen(0),
+            body: Body::default(),
+            size: attr.size,
+            mtime: None,
+            atime: None,
+            unsaved: false,
+            version: 0,
+            dirty: Extents::default(),
+            dirty_since: None,
+            full: VecDeque::new(),
+            sender_runs: false,
+            inflight: BTreeMap::new(),
+            last_ticket: 0,
+            held: false,
+            conversions: 0,
+            rewrite_inline: false,
+            stale: false,
+            failed: None,
+            failures: 0,
+            retry_at: None,
+            handles: 0,
+            blocks: Blocks::default(),
+            charged: 0,
+        }
+    }
+
+    /// Nothing here is unknown to the servers, but perhaps a read's time.
+    pub fn is_clean(&self) -> bool {
+        !self.unsaved && self.dirty.is_empty() && self.inflight.is_empty()
+    }
+
+    pub fn buffered(&self) -> u64 {
+        let inline = match &self.body {
+            Body::Inline(bytes) if self.unsaved => bytes.len() as u64,
+            _ => 0,
+        };
+        self.dirty.bytes() + self.inflight.values().map(|write| write.data.len() as u64).sum::<u64>() + inline
+    }
+
+    /// Attributes as users of this client see them.
+    pub fn shown(&self, server: &Attr) -> Attr {
+        let mut attr = *server;
+        if !self.is_clean() {
+            attr.size = self.size;
+        }
+        if let Some(mtime) = self.mtime {
+            attr.mtime = attr.mtime.max(mtime);
+            attr.ctime = attr.ctime.max(mtime);
+        }
+        if let Some(atime) = self.atime {
+            attr.atime = attr.atime.max(atime);
+        }
+        attr
+    }
+
+    pub fn touched(&mut self, now: Monotonic, wall: Timestamp) {
+        self.version += 1;
+        self.unsaved = true;
+        self.dirty_since.get_or_insert(now);
+        // Times never go back, whatever this machine's clock says.
+        self.mtime = Some(wall.max(self.attr.mtime).max(self.mtime.unwrap_or(wall)));
+    }
+
+    /// The server's word on the file, with what is not saved here on top.
+    pub fn adopt_attr(&mut self, attr: &Attr, cuts: Option<&Cuts>) {
+        if attr.trunc_gen < self.attr.trunc_gen {
+            return;
+        }
+        self.attr = *attr;
+        if let Some(cuts) = cuts {
+            self.cuts = cuts.clone();
+        }
+        self.size = if self.is_clean() { attr.size } else { self.size.max(attr.size) };
+    }
+
+    /// An open's answer, if nothing was changed here since it was asked for.
+    pub fn adopt_open(&mut self, answer: &OpenAnswer, version: u64) {
+        self.lease_gen = answer.lease.generation;
+        if self.version == version && self.is_clean() && self.body.is_clean() {
+            self.adopt_map(&answer.attr, &answer.map);
+        } else if answer.attr.trunc_gen > self.attr.trunc_gen {
+            self.stale = true;
+        } else {
+            self.adopt_attr(&answer.attr, Some(&answer.map.cuts));
+        }
+    }
+
+    /// Replaces everything known of the file. The caller has nothing unsaved, or rebases it.
+    pub fn adopt_map(&mut self, attr: &Attr, map: &FileMap) {
+        self.attr = *attr;
+        self.size = attr.size;
+        self.policy = map.policy;
+        self.layout_gen = map.layout_gen;
+        self.cuts = map.cuts.clone();
+        self.body = Body::from_content(&map.content);
+        self.stale = false;
+    }
+
+    /// Writes on their way, and dirty bytes over them, in the order they must be painted.
+    pub fn overlay(&self, range: ByteRange) -> Vec<(u64, Bytes)> {
+        let mut pieces = Vec::new();
+        for write in self.inflight.values() {
+            if let Some(cut) = write.range.intersect(range) {
+                let from = (cut.start - write.range.start) as usize;
+                pieces.push((cut.start, write.data.slice(from..from + cut.len() as usize)));
+            }
+        }
+        pieces.extend(self.dirty.snapshot(range));
+        pieces
+    }
+
+    /// Chunk-relative cuts a request for this chunk must carry.
+    pub fn chunk_cuts(&self, index: ChunkIndex) -> Cuts {
+        crate::cuts::in_chunk(&self.cuts, index, self.policy.chunk_bytes)
+    }
+
+    pub fn fail(&mut self, error: Error) {
+        self.failures += 1;
+        self.failed = Some(error);
+    }
+}
+
+impl Inode {
+    pub fn new(attr: Attr, window: usize) -> Self {
+        Inode {
+            id: attr.id,
+            state: Mutex::new(FileState::new(attr)),
+            order: tokio::sync::Mutex::new(()),
+            changed: Notify::new(),
+            window: Arc::new(Semaphore::new(window)),
+        }
+    }
+}
+
+/// Inodes in use.
+#[derive(Default)]
+pub struct Inodes(Mutex<HashMap<InodeId, Arc<Inode>>>);
+
+impl Inodes {
+    pub fn get(&self, id: InodeId) -> Option<Arc<Inode>> {
+        self.0.lock().get(&id).cloned()
+    }
+
+    /// The inode, counted as open once more.
+    pub fn open(&self, attr: &Attr, window: usize) -> Arc<Inode> {
+        let mut map = self.0.lock();
+        let inode = map.entry(attr.id).or_insert_with(|| Arc::new(Inode::new(*attr, window)));
+        inode.state.lock().handles += 1;
+        inode.clone()
+    }
+
+    /// Forgets the inode if no handle and nothing unsaved needs it.
+    pub fn forget_if_unused(&self, id: InodeId) -> bool {
+        let mut map = self.0.lock();
+        let unused = map.get(&id).is_some_and(|inode| {
+            let state = inode.state.lock();
+            state.handles == 0 && state.is_clean()
+        });
+        if unused {
+            map.remove(&id);
+        }
+        unused
+    }
+
+    pub fn all(&self) -> Vec<Arc<Inode>> {
+        self.0.lock().values().cloned().collect()
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.lock().len()
+    }
+
+    /// Which of these are open here.
+    pub fn held(&self, ids: &[InodeId]) -> Vec<InodeId> {
+        let map = self.0.lock();
+        ids.iter().filter(|id| map.contains_key(id)).copied().collect()
+    }
+}

@@ -1,0 +1,67 @@
+//! Blocks of a file that were read ahead, shared by its handles.
+
+use braid_api::Result;
+use braid_types::ByteRange;
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use tokio::sync::watch;
+
+/// The result of a read that may still be on its way.
+pub type Arriving = watch::Receiver<Option<Result<Bytes>>>;
+
+pub struct Block {
+    pub range: ByteRange,
+    /// The handle it was read for; another one's jump does not forget it.
+    pub handle: u64,
+    pub bytes: Arriving,
+    /// The share of the bound it holds, given back when it is forgotten.
+    pub charge: Charge,
+}
+
+/// Bytes of the prefetch bound, given back on drop.
+pub struct Charge {
+    pub memory: std::sync::Arc<crate::memory::Memory>,
+    pub bytes: u64,
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.memory.prefetched.settle(self.bytes, 0);
+    }
+}
+
+#[derive(Default)]
+pub struct Blocks(BTreeMap<u64, Block>);
+
+impl Blocks {
+    pub fn add(&mut self, block: Block) {
+        self.0.insert(block.range.start, block);
+    }
+
+    /// The block that holds byte `at`.
+    pub fn at(&self, at: u64) -> Option<&Block> {
+        self.0.range(..=at).next_back().map(|(_, block)| block).filter(|block| at < block.range.end)
+    }
+
+    /// Where the next block after `at` begins.
+    pub fn next_after(&self, at: u64) -> Option<u64> {
+        self.0.range(at..).next().map(|(&start, _)| start)
+    }
+
+    /// These bytes were changed: what was read of them ahead is void.
+    pub fn invalidate(&mut self, range: ByteRange) {
+        if !self.0.is_empty() {
+            self.0.retain(|_, block| !block.range.overlaps(range));
+        }
+    }
+
+    pub fn forget(&mut self, handle: u64, before: u64) {
+        if !self.0.is_empty() {
+            self.0.retain(|_, block| block.handle != handle || block.range.end > before);
+        }
+    }
+
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+}

@@ -1,0 +1,63 @@
+//! Counters of one client.
+
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// What a client did and holds, at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct Stats {
+    /// Messages sent, by kind; the answer may have been an error.
+    pub messages: BTreeMap<&'static str, u64>,
+    pub bytes_written: u64,
+    pub bytes_read: u64,
+    /// Lookups and attributes answered here, and those that had to be asked.
+    pub cache_hits: u64,
+    pub cache_misses: u64,
+    /// Writes repeated to a server that had restarted.
+    pub writes_repeated: u64,
+    /// Bytes given up after their error was reported.
+    pub bytes_lost: u64,
+    pub bytes_buffered: u64,
+    pub bytes_retained: u64,
+    pub bytes_prefetched: u64,
+    pub open_inodes: u64,
+    pub open_handles: u64,
+}
+
+impl Stats {
+    /// Messages of this kind.
+    pub fn sent(&self, kind: &str) -> u64 {
+        self.messages.get(kind).copied().unwrap_or(0)
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct Counters {
+    messages: Mutex<BTreeMap<&'static str, u64>>,
+    pub bytes_written: AtomicU64,
+    pub bytes_read: AtomicU64,
+    pub cache_hits: AtomicU64,
+    pub cache_misses: AtomicU64,
+    pub writes_repeated: AtomicU64,
+    pub bytes_lost: AtomicU64,
+}
+
+impl Counters {
+    pub fn message(&self, kind: &'static str) {
+        *self.messages.lock().entry(kind).or_default() += 1;
+    }
+
+    pub fn read(&self) -> Stats {
+        Stats {
+            messages: self.messages.lock().clone(),
+            bytes_written: self.bytes_written.load(Relaxed),
+            bytes_read: self.bytes_read.load(Relaxed),
+            cache_hits: self.cache_hits.load(Relaxed),
+            cache_misses: self.cache_misses.load(Relaxed),
+            writes_repeated: self.writes_repeated.load(Relaxed),
+            bytes_lost: self.bytes_lost.load(Relaxed),
+            ..Stats::default()
+        }
+    }
+}

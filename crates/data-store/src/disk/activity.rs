@@ -1,0 +1,387 @@
+//! The activity log: which 1 MiB extents may hold bytes that their checksums do not match after a crash.
+//!
+//! An extent is logged, durably, before its first block that a sync has covered is changed. It stays logged when the
+//! chunk is synced, so that a working set that is written and synced again and again costs one log write and not one
+//! each time (as DRBD's log does); when the log has grown, it is written anew with the extents that are still dirty.
+//! Format: docs/formats/data-store.md.
+
+use crate::checksum::record_sum;
+use crate::{Result, StoreError};
+use braid_env::{Disk, DiskFile, OpenMode};
+use braid_types::ChunkId;
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::collections::{BTreeSet, HashMap};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Grain of the log.
+pub(crate) const EXTENT_BYTES: u64 = 1 << 20;
+
+/// Records before the log is written anew. After a crash each costs reading 1 MiB: 1,024 are 1 GiB, two to five
+/// seconds of a plain disk.
+const RECORDS_MAX: usize = 1024;
+const RECORD: usize = 32;
+const MAGIC: [u8; 8] = *b"BRACTIV\0";
+const FORMAT: u32 = 1;
+const FILE: &str = "activity";
+const NEW_FILE: &str = "activity.new";
+
+pub(crate) type Logged = HashMap<ChunkId, BTreeSet<u64>>;
+
+/// Lock order: a chunk's lock, then this one.
+pub(crate) struct ActivityLog {
+    disk: Arc<dyn Disk>,
+    dir: PathBuf,
+    state: Mutex<State>,
+    synced: Condvar,
+}
+
+struct State {
+    file: Option<Arc<dyn DiskFile>>,
+    /// Ties records to their file: what an older one left on the disk is not taken for a record.
+    generation: u64,
+    entries: HashMap<ChunkId, HashMap<u64, Entry>>,
+    /// Records in the file, and how many of them are on stable storage.
+    appended: usize,
+    synced: usize,
+    records_max: usize,
+    syncing: bool,
+    /// Counts calls of `ensure`, so that a sync knows which of them it covers.
+    uses: u64,
+}
+
+struct Entry {
+    record: usize,
+    last_use: u64,
+    dirty: bool,
+}
+
+fn record(generation: u64, chunk: u64, extent: u64) -> [u8; RECORD] {
+    let mut bytes = [0; RECORD];
+    bytes[..8].copy_from_slice(&generation.to_le_bytes());
+    bytes[8..16].copy_from_slice(&chunk.to_le_bytes());
+    bytes[16..24].copy_from_slice(&extent.to_le_bytes());
+    bytes[28..].copy_from_slice(&record_sum(&bytes[..28]).to_le_bytes());
+    bytes
+}
+
+fn header(generation: u64) -> [u8; RECORD] {
+    let mut bytes = [0; RECORD];
+    bytes[..8].copy_from_slice(&MAGIC);
+    bytes[8..12].copy_from_slice(&FORMAT.to_le_bytes());
+    bytes[16..24].copy_from_slice(&generation.to_le_bytes());
+    bytes[28..].copy_from_slice(&record_sum(&bytes[..28]).to_le_bytes());
+    bytes
+}
+
+fn word(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]))
+}
+
+fn half(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(std::array::from_fn(|i| bytes[at + i]))
+}
+
+/// What the file says was logged, and its generation. Records count up to the first that is not whole: later ones
+/// were not synced.
+fn parse(bytes: &[u8], path: &Path) -> Result<(u64, Logged)> {
+    let mut logged = Logged::new();
+    let bad = |cause: &str| StoreError::NotAStore {
+        dir: path.parent().unwrap_or(path).to_owned(),
+        cause: format!("{FILE}: {cause}"),
+    };
+    let mut records = bytes.chunks_exact(RECORD);
+    let head = records.next().ok_or_else(|| bad("it is too short"))?;
+    if head[..8] == MAGIC && half(head, 8) > FORMAT {
+        return Err(StoreError::NewerFormat { file: path.to_owned(), found: half(head, 8), known: FORMAT });
+    }
+    if head[..8] != MAGIC || record_sum(&head[..28]) != half(head, 28) {
+        return Err(bad("its header is damaged"));
+    }
+    let generation = word(head, 16);
+    for bytes in records {
+        if word(bytes, 0) != generation || record_sum(&bytes[..28]) != half(bytes, 28) {
+            break;
+        }
+        logged.entry(ChunkId(word(bytes, 8))).or_default().insert(word(bytes, 16));
+    }
+    Ok((generation, logged))
+}
+
+impl ActivityLog {
+    /// Makes the log of a new store.
+    pub fn create(disk: Arc<dyn Disk>, dir: &Path) -> Result<()> {
+        let log = ActivityLog::empty(disk, dir, 0);
+        log.rewrite(&mut log.state.lock()).map_err(|e| StoreError::io("write", &dir.join(FILE), e))
+    }
+
+    fn empty(disk: Arc<dyn Disk>, dir: &Path, generation: u64) -> ActivityLog {
+        let state = State {
+            file: None,
+            generation,
+            entries: HashMap::new(),
+            appended: 0,
+            synced: 0,
+            records_max: RECORDS_MAX,
+            syncing: false,
+            uses: 0,
+        };
+        ActivityLog { disk, dir: dir.to_owned(), state: Mutex::new(state), synced: Condvar::new() }
+    }
+
+    /// Reads what the last run logged. These extents stay dirty until [`ActivityLog::clean`]: a crash during
+    /// recovery must find them again.
+    pub fn open(disk: Arc<dyn Disk>, dir: &Path) -> Result<(ActivityLog, Logged)> {
+        let path = dir.join(FILE);
+        let read = || -> io::Result<Vec<u8>> {
+            let file = disk.open(&path, OpenMode::Existing)?;
+            let mut bytes = vec![0; file.len()? as usize];
+            let n = file.read_at(&mut bytes, 0)?;
+            bytes.truncate(n);
+            Ok(bytes)
+        };
+        let bytes = read().map_err(|e| StoreError::io("read", &path, e))?;
+        let (generation, logged) = parse(&bytes, &path)?;
+        let log = ActivityLog::empty(disk, dir, generation);
+        {
+            let mut state = log.state.lock();
+            for (chunk, extents) in &logged {
+                let entries = extents.iter().map(|extent| (*extent, Entry { record: 0, last_use: 0, dirty: true }));
+                state.entries.insert(*chunk, entries.collect());
+            }
+            log.rewrite(&mut state).map_err(|e| StoreError::io("write", &path, e))?;
+        }
+        Ok((log, logged))
+    }
+
+    /// Returns when the extents are logged on stable storage, and counts them as dirty.
+    pub fn ensure(&self, chunk: ChunkId, extents: impl Iterator<Item = u64>) -> Result<()> {
+        let mut state = self.state.lock();
+        self.log(&mut state, chunk, extents).map_err(|e| StoreError::io("write", &self.dir.join(FILE), e))
+    }
+
+    fn log(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        chunk: ChunkId,
+        extents: impl Iterator<Item = u64>,
+    ) -> io::Result<()> {
+        state.uses += 1;
+        let uses = state.uses;
+        let mut newest = 0;
+        let mut new: Vec<u64> = Vec::new();
+        let entries = state.entries.entry(chunk).or_default();
+        for extent in extents {
+            match entries.get_mut(&extent) {
+                Some(entry) => {
+                    (entry.last_use, entry.dirty) = (uses, true);
+                    newest = newest.max(entry.record);
+                }
+                None => new.push(extent),
+            }
+        }
+        if new.is_empty() && newest <= state.synced && state.file.is_some() {
+            return Ok(());
+        }
+        for extent in &new {
+            let entry = Entry { record: usize::MAX, last_use: uses, dirty: true };
+            state.entries.entry(chunk).or_default().insert(*extent, entry);
+        }
+        while state.syncing {
+            self.synced.wait(state);
+        }
+        if state.file.is_none() || state.appended + new.len() > state.records_max {
+            return self.rewrite(state);
+        }
+        // Another thread may have rewritten the log, with these extents, while this one waited.
+        let has = |state: &State, extent: &u64| {
+            state.entries.get(&chunk).and_then(|e| e.get(extent)).is_some_and(|e| e.record != usize::MAX)
+        };
+        new.retain(|extent| !has(state, extent));
+        self.append(state, chunk, &new)?;
+        let target = state.entries.get(&chunk).map_or(0, |entries| {
+            entries.values().filter(|e| e.last_use == uses).map(|e| e.record).max().unwrap_or(0)
+        });
+        self.wait_synced(state, target)
+    }
+
+    fn append(&self, state: &mut State, chunk: ChunkId, extents: &[u64]) -> io::Result<()> {
+        if extents.is_empty() {
+            return Ok(());
+        }
+        let bytes: Vec<u8> = extents.iter().flat_map(|extent| record(state.generation, chunk.0, *extent)).collect();
+        let offset = (state.appended + 1) * RECORD;
+        let written = match &state.file {
+            Some(file) => file.write_at(&bytes, offset as u64),
+            None => Err(io::ErrorKind::NotFound.into()),
+        };
+        if let Err(error) = written {
+            state.file = None;
+            return Err(error);
+        }
+        for extent in extents {
+            state.appended += 1;
+            let record = state.appended;
+            if let Some(entry) = state.entries.get_mut(&chunk).and_then(|e| e.get_mut(extent)) {
+                entry.record = record;
+            }
+        }
+        Ok(())
+    }
+
+    /// One thread syncs for all whose records are in the file when it begins.
+    fn wait_synced(&self, state: &mut MutexGuard<'_, State>, target: usize) -> io::Result<()> {
+        let generation = state.generation;
+        while state.generation == generation && state.synced < target {
+            if state.syncing {
+                self.synced.wait(state);
+                continue;
+            }
+            let Some(file) = state.file.clone() else { return Err(io::ErrorKind::BrokenPipe.into()) };
+            let covered = state.appended;
+            state.syncing = true;
+            let result = MutexGuard::unlocked(state, || file.sync_data());
+            state.syncing = false;
+            self.synced.notify_all();
+            match result {
+                Ok(()) => state.synced = state.synced.max(covered),
+                // What a failed sync lost does not come back: the next caller writes a new file.
+                Err(error) => {
+                    state.file = None;
+                    return Err(error);
+                }
+            }
+        }
+        // A log written anew holds every dirty extent, this one too.
+        Ok(())
+    }
+
+    /// Writes a new log with the dirty extents alone.
+    fn rewrite(&self, state: &mut State) -> io::Result<()> {
+        state.file = None;
+        for entries in state.entries.values_mut() {
+            entries.retain(|_, entry| entry.dirty);
+        }
+        state.entries.retain(|_, entries| !entries.is_empty());
+        let generation = state.generation + 1;
+        let mut bytes = header(generation).to_vec();
+        let mut count = 0;
+        for (chunk, entries) in &mut state.entries {
+            for (extent, entry) in entries {
+                count += 1;
+                entry.record = count;
+                bytes.extend_from_slice(&record(generation, chunk.0, *extent));
+            }
+        }
+        let records_max = RECORDS_MAX.max(2 * count);
+        let (path, new) = (self.dir.join(FILE), self.dir.join(NEW_FILE));
+        let file = self.disk.open(&new, OpenMode::OrCreate)?;
+        file.set_len(0)?;
+        match file.allocate(0, ((records_max + 1) * RECORD) as u64) {
+            Err(error) if error.kind() != io::ErrorKind::Unsupported => return Err(error),
+            _ => {}
+        }
+        file.write_at(&bytes, 0)?;
+        file.sync_data()?;
+        self.disk.rename(&new, &path)?;
+        self.disk.sync_dir(&self.dir)?;
+        state.generation = generation;
+        (state.appended, state.synced, state.records_max) = (count, count, records_max);
+        state.file = Some(file);
+        Ok(())
+    }
+
+    /// Marks a moment: what was ensured before it is covered by a sync that begins now.
+    pub fn mark(&self) -> u64 {
+        self.state.lock().uses
+    }
+
+    /// A sync that began at `mark` covered the chunk.
+    pub fn clean(&self, chunk: ChunkId, mark: u64) {
+        if let Some(entries) = self.state.lock().entries.get_mut(&chunk) {
+            entries.values_mut().filter(|entry| entry.last_use <= mark).for_each(|entry| entry.dirty = false);
+        }
+    }
+
+    /// The chunk is gone.
+    pub fn forget(&self, chunk: ChunkId) {
+        self.clean(chunk, u64::MAX);
+    }
+
+    /// Writes the log anew if it holds nothing that is dirty: a clean stop leaves an empty one.
+    pub fn compact(&self) -> Result<()> {
+        let mut state = self.state.lock();
+        while state.syncing {
+            self.synced.wait(&mut state);
+        }
+        self.rewrite(&mut state).map_err(|e| StoreError::io("write", &self.dir.join(FILE), e))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_env::simdisk::SimDisk;
+
+    fn store() -> (SimDisk, ActivityLog) {
+        let disk = SimDisk::new();
+        let dir = Path::new("/");
+        ActivityLog::create(Arc::new(disk.clone()), dir).unwrap();
+        let log = ActivityLog::open(Arc::new(disk.clone()), dir).unwrap().0;
+        (disk, log)
+    }
+
+    fn reopened(disk: &SimDisk, seed: u64) -> Logged {
+        disk.crash(seed);
+        ActivityLog::open(Arc::new(disk.clone()), Path::new("/")).unwrap().1
+    }
+
+    #[test]
+    fn what_is_ensured_is_found_after_every_crash() {
+        for seed in 0..50 {
+            let (disk, log) = store();
+            log.ensure(ChunkId(7), [1, 2].into_iter()).unwrap();
+            log.ensure(ChunkId(8), [3].into_iter()).unwrap();
+            let found = reopened(&disk, seed);
+            assert_eq!(found[&ChunkId(7)], BTreeSet::from([1, 2]));
+            assert_eq!(reopened(&disk, seed), found, "until it is cleaned");
+        }
+    }
+
+    #[test]
+    fn an_extent_costs_one_sync_for_many_writes() {
+        let (disk, log) = store();
+        log.ensure(ChunkId(7), [1].into_iter()).unwrap();
+        let before = disk.counters().syncs;
+        for _ in 0..100 {
+            log.clean(ChunkId(7), log.mark());
+            log.ensure(ChunkId(7), [1].into_iter()).unwrap();
+        }
+        assert_eq!(disk.counters().syncs, before);
+    }
+
+    #[test]
+    fn a_full_log_keeps_what_is_dirty() {
+        let (disk, log) = store();
+        log.ensure(ChunkId(1), 0..10).unwrap();
+        for n in 0..3 * RECORDS_MAX as u64 {
+            log.ensure(ChunkId(2), [n].into_iter()).unwrap();
+            log.clean(ChunkId(2), log.mark());
+        }
+        let found = reopened(&disk, 1);
+        assert_eq!(found[&ChunkId(1)].len(), 10);
+        assert!(found[&ChunkId(2)].len() <= RECORDS_MAX);
+    }
+
+    #[test]
+    fn a_failed_sync_is_an_error_and_the_next_call_makes_it_good() {
+        for seed in 0..20 {
+            let (disk, log) = store();
+            disk.fail_next_sync(braid_env::simdisk::SyncFault::Error);
+            assert!(log.ensure(ChunkId(7), [1].into_iter()).is_err());
+            log.ensure(ChunkId(7), [1].into_iter()).unwrap();
+            assert!(reopened(&disk, seed).contains_key(&ChunkId(7)));
+        }
+    }
+}

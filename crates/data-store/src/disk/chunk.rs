@@ -1,0 +1,201 @@
+//! One open chunk: its two files, its header and its table.
+
+use super::header::{HEADER_BYTES, Header, SLOT_BYTES, SLOTS, Slot};
+use super::table::Table;
+use crate::checksum::{BLOCK, Block, HOLE, block_sum, blocks};
+use crate::{BadBlockCause, Result, StoreError};
+use braid_env::{Disk, DiskFile, OpenMode};
+use braid_types::{BLOCK_BYTES, ChunkId};
+use parking_lot::{Mutex, RwLock};
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+/// Shards by the low bits of the id, which is a counter: 256 directories with a few thousand files each.
+pub(crate) const SHARDS: u64 = 256;
+
+pub(crate) fn shard_dir(dir: &Path, shard: u64) -> PathBuf {
+    dir.join("chunks").join(format!("{shard:02x}"))
+}
+
+pub(crate) fn shard_of(dir: &Path, chunk: ChunkId) -> PathBuf {
+    shard_dir(dir, chunk.0 % SHARDS)
+}
+
+pub(crate) fn file_path(dir: &Path, chunk: ChunkId, suffix: &str) -> PathBuf {
+    shard_of(dir, chunk).join(format!("{:016x}.{suffix}", chunk.0))
+}
+
+pub(crate) struct Chunk {
+    pub id: ChunkId,
+    pub data: Arc<dyn DiskFile>,
+    pub meta: Arc<dyn DiskFile>,
+    pub data_path: PathBuf,
+    pub meta_path: PathBuf,
+    /// Orders changes of the chunk; readers share it. Taken after `sync`, before the store's own locks.
+    pub state: RwLock<State>,
+    /// Held by the one sync of the chunk that runs.
+    pub sync: Mutex<()>,
+    pub used: AtomicU64,
+}
+
+pub(crate) struct State {
+    pub header: Header,
+    pub table: Table,
+    /// Number of the first change that no finished or running sync covers.
+    pub first_dirty: Option<u64>,
+    /// The same for the running sync.
+    pub syncing_first: Option<u64>,
+    /// Blocks below this length may be counted as synced: their extents are logged before they change.
+    pub synced_floor: u64,
+    /// The files' names are not known to be on stable storage.
+    pub new_names: bool,
+    /// Why the chunk takes no more writes.
+    pub failed: Option<String>,
+    pub deleted: bool,
+}
+
+impl State {
+    /// Every entry of a block beyond is a hole.
+    pub fn blocks(&self) -> u64 {
+        blocks(self.header.length)
+    }
+}
+
+impl Chunk {
+    fn new(dir: &Path, id: ChunkId, files: (Arc<dyn DiskFile>, Arc<dyn DiskFile>), header: Header) -> Chunk {
+        let state = State {
+            table: Table::default(),
+            first_dirty: None,
+            syncing_first: None,
+            synced_floor: header.synced_len,
+            new_names: header.slot_seq == 0,
+            failed: None,
+            deleted: false,
+            header,
+        };
+        Chunk {
+            id,
+            data: files.0,
+            meta: files.1,
+            data_path: file_path(dir, id, "data"),
+            meta_path: file_path(dir, id, "meta"),
+            state: RwLock::new(state),
+            sync: Mutex::new(()),
+            used: AtomicU64::new(0),
+        }
+    }
+
+    /// Makes the files of a chunk that does not exist. What a crash left of an earlier attempt goes.
+    pub fn create(disk: &dyn Disk, dir: &Path, header: Header) -> Result<Chunk> {
+        let id = header.chunk;
+        let (data_path, meta_path) = (file_path(dir, id, "data"), file_path(dir, id, "meta"));
+        let fail = |e| StoreError::io("create", &meta_path, e);
+        let open = |path: &Path| -> io::Result<Arc<dyn DiskFile>> {
+            let file = disk.open(path, OpenMode::OrCreate)?;
+            if file.len()? > 0 {
+                file.set_len(0)?;
+            }
+            Ok(file)
+        };
+        let files = (open(&data_path).map_err(fail)?, open(&meta_path).map_err(fail)?);
+        let chunk = Chunk::new(dir, id, files, header);
+        chunk.write_header(&chunk.state.read().header).map_err(fail)?;
+        Ok(chunk)
+    }
+
+    /// `None` if the chunk does not exist; it does from the first sync or, if only the process died, from `create`.
+    pub fn open(disk: &dyn Disk, dir: &Path, id: ChunkId) -> Result<Option<Chunk>> {
+        let meta_path = file_path(dir, id, "meta");
+        let meta = match disk.open(&meta_path, OpenMode::Existing) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            result => result.map_err(|e| StoreError::io("open", &meta_path, e))?,
+        };
+        let Some(header) = read_header(meta.as_ref(), &meta_path, id)? else { return Ok(None) };
+        let data_path = file_path(dir, id, "data");
+        // A chunk that was never synced may have lost one of its names.
+        let mode = if header.slot_seq == 0 { OpenMode::OrCreate } else { OpenMode::Existing };
+        let data = disk.open(&data_path, mode).map_err(|e| StoreError::io("open", &data_path, e))?;
+        Ok(Some(Chunk::new(dir, id, (data, meta), header)))
+    }
+
+    pub fn write_header(&self, header: &Header) -> io::Result<()> {
+        self.meta.write_at(&header.encode(), header.slot_offset())
+    }
+
+    pub fn is_clean(&self) -> bool {
+        self.state.try_read().is_some_and(|s| s.first_dirty.is_none() && s.syncing_first.is_none())
+    }
+
+    pub fn load(&self, state: &mut State, blocks: &Range<u64>) -> Result<()> {
+        state.table.load(self.meta.as_ref(), blocks).map_err(|e| self.meta_error(e))
+    }
+
+    pub fn meta_error(&self, error: io::Error) -> StoreError {
+        StoreError::io("use", &self.meta_path, error)
+    }
+
+    pub fn data_error(&self, error: io::Error) -> StoreError {
+        StoreError::io("write", &self.data_path, error)
+    }
+
+    pub fn bad_block(&self, block: u64, cause: BadBlockCause) -> StoreError {
+        StoreError::BadBlock { chunk: self.id, block, file: self.data_path.clone(), cause }
+    }
+
+    /// The block as it is: what the disk has inside the length, zeros beyond.
+    pub fn raw_block(&self, length: u64, block: u64, buf: &mut Block) -> io::Result<()> {
+        let start = block * BLOCK_BYTES;
+        let inside = length.saturating_sub(start).min(BLOCK_BYTES) as usize;
+        let n = self.data.read_at(&mut buf[..inside], start)?;
+        buf[n..].fill(0);
+        Ok(())
+    }
+
+    /// The block, verified; a hole is zeros. Its entry must be loaded.
+    pub fn block(&self, state: &State, block: u64, buf: &mut Block) -> Result<()> {
+        let sum = state.table.get(block);
+        if sum == HOLE {
+            buf.fill(0);
+            return Ok(());
+        }
+        self.raw_block(state.header.length, block, buf)
+            .map_err(|e| self.bad_block(block, BadBlockCause::Unreadable(e.to_string())))?;
+        if block_sum(buf) != sum {
+            return Err(self.bad_block(block, BadBlockCause::Checksum));
+        }
+        Ok(())
+    }
+}
+
+pub(crate) const ZERO_BLOCK: Block = [0; BLOCK];
+
+/// The valid header with the highest sequence; `None` if none was ever written.
+fn read_header(meta: &dyn DiskFile, path: &Path, id: ChunkId) -> Result<Option<Header>> {
+    let mut best: Option<Header> = None;
+    let mut damaged = false;
+    for slot in 0..SLOTS {
+        let mut bytes = [0; HEADER_BYTES];
+        let n = meta.read_at(&mut bytes, slot * SLOT_BYTES).map_err(|e| StoreError::io("read", path, e))?;
+        bytes[n..].fill(0);
+        match Header::decode(&bytes) {
+            Slot::Empty => {}
+            Slot::Damaged => damaged = true,
+            Slot::Newer(found) => {
+                let known = super::header::FORMAT;
+                return Err(StoreError::NewerFormat { file: path.to_owned(), found, known });
+            }
+            Slot::Valid(header) if best.as_ref().is_none_or(|b| b.slot_seq < header.slot_seq) => best = Some(header),
+            Slot::Valid(_) => {}
+        }
+    }
+    let bad = |cause| StoreError::BadHeader { chunk: id, file: path.to_owned(), cause };
+    match best {
+        Some(header) if header.chunk != id => Err(bad("it is another chunk's")),
+        Some(header) => Ok(Some(header)),
+        None if damaged => Err(bad("no header is whole")),
+        None => Ok(None),
+    }
+}

@@ -1,0 +1,85 @@
+//! What happens when a chunk is opened for the first time since the store was: a crash may lie between.
+//!
+//! Suspect are the blocks of logged extents and those beyond the synced length. A suspect block whose checksum fails
+//! was being written when the power went: it is sealed, that is, taken as it is. Any other block that fails is bad
+//! and stays so. Whatever lies beyond the length is removed, so that it cannot come back when the chunk grows.
+
+use super::chunk::Chunk;
+use super::header::TABLE_OFFSET;
+use super::table::entry_offset;
+use super::activity::EXTENT_BYTES;
+use crate::Result;
+use crate::checksum::{HOLE, block_sum, blocks};
+use braid_env::Disk;
+use braid_types::BLOCK_BYTES;
+use std::collections::BTreeSet;
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+
+impl Chunk {
+    /// Returns the blocks sealed and those that cannot be read.
+    pub fn recover(&self, disk: &dyn Disk, shard: &Path, logged: &BTreeSet<u64>) -> Result<(u64, Vec<u64>)> {
+        let mut state = self.state.write();
+        let state = &mut *state;
+        let count = state.blocks();
+        let trimmed = self.trim(state.header.length, count).map_err(|e| self.meta_error(e))?;
+        let per_extent = EXTENT_BYTES / BLOCK_BYTES;
+        let tail = blocks(state.header.synced_len).min(count)..count;
+        let mut ranges: Vec<Range<u64>> = logged
+            .iter()
+            .map(|extent| extent.saturating_mul(per_extent))
+            .map(|first| first.min(tail.start)..first.saturating_add(per_extent).min(tail.start))
+            .collect();
+        ranges.push(tail);
+        let (mut sealed, mut unreadable) = (0, Vec::new());
+        let suspects: u64 = ranges.iter().map(|range| range.end - range.start).sum();
+        for block in ranges.into_iter().flatten() {
+            self.load(state, &(block..block + 1))?;
+            let sum = state.table.get(block);
+            if sum == HOLE {
+                continue;
+            }
+            let mut bytes = super::chunk::ZERO_BLOCK;
+            if self.raw_block(state.header.length, block, &mut bytes).is_err() {
+                unreadable.push(block);
+                continue;
+            }
+            let found = block_sum(&bytes);
+            if found != sum {
+                sealed += 1;
+                state.table.set(self.meta.as_ref(), block, &[found]).map_err(|e| self.meta_error(e))?;
+            }
+        }
+        if suspects > 0 || trimmed || state.header.synced_len < state.header.length {
+            // After the death of the process alone, what was read may be in memory only.
+            let stable = || -> io::Result<()> {
+                self.data.sync_data()?;
+                self.meta.sync_data()?;
+                if state.new_names { disk.sync_dir(shard) } else { Ok(()) }
+            };
+            stable().map_err(|e| self.meta_error(e))?;
+            state.new_names = false;
+            state.header.slot_seq += 1;
+            state.header.synced_len = state.header.synced_len.max(state.header.length);
+            state.synced_floor = state.header.synced_len;
+            self.write_header(&state.header).map_err(|e| self.meta_error(e))?;
+        }
+        Ok((sealed, unreadable))
+    }
+
+    /// Cuts both files to what the length allows.
+    fn trim(&self, length: u64, count: u64) -> io::Result<bool> {
+        let mut trimmed = false;
+        let table_end = entry_offset(count).max(TABLE_OFFSET);
+        if self.meta.len()? > table_end {
+            self.meta.set_len(table_end)?;
+            trimmed = true;
+        }
+        if self.data.len()? > length {
+            self.data.set_len(length)?;
+            trimmed = true;
+        }
+        Ok(trimmed)
+    }
+}

@@ -1,0 +1,116 @@
+//! Accounting of free space: a promise made by `reserve` is kept by the disk.
+
+use crate::{Result, StoreError};
+use braid_env::Disk;
+use braid_types::ChunkId;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Kept back for tables of checksums (a thousandth of the data), the activity log and the disk's own maps: a 64th of
+/// the disk, at most 256 MiB.
+const SPARE_SHARE: u64 = 64;
+const SPARE_BYTES_MAX: u64 = 256 << 20;
+/// The disk is asked again after this many changes, or at once when little is left: others may use it as well.
+const ASK_EVERY: u32 = 1024;
+const ASK_BELOW_BYTES: u64 = 64 << 20;
+
+pub(crate) struct Space {
+    disk: Arc<dyn Disk>,
+    dir: PathBuf,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// What the disk said, less what was taken since.
+    free: u64,
+    total: u64,
+    changes: u32,
+    reserved: HashMap<ChunkId, u64>,
+    reserved_total: u64,
+}
+
+impl State {
+    fn available(&self) -> u64 {
+        let spare = (self.total / SPARE_SHARE).min(SPARE_BYTES_MAX);
+        self.free.saturating_sub(self.reserved_total).saturating_sub(spare)
+    }
+}
+
+impl Space {
+    pub fn new(disk: Arc<dyn Disk>, dir: PathBuf) -> Result<Space> {
+        let space = Space { disk, dir, state: Mutex::default() };
+        space.ask(&mut space.state.lock())?;
+        Ok(space)
+    }
+
+    fn ask(&self, state: &mut State) -> Result<()> {
+        let space = self.disk.space(&self.dir).map_err(|e| StoreError::io("ask the free space of", &self.dir, e))?;
+        (state.free, state.total, state.changes) = (space.free, space.total, 0);
+        Ok(())
+    }
+
+    fn fit(&self, state: &mut State, chunk: ChunkId, bytes: u64) -> Result<()> {
+        state.changes += 1;
+        if state.changes >= ASK_EVERY || state.available() < bytes.saturating_add(ASK_BELOW_BYTES) {
+            self.ask(state)?;
+        }
+        let free = state.available();
+        if free < bytes {
+            return Err(StoreError::NoSpace { subject: format!("chunk {chunk}"), needed: bytes, free });
+        }
+        Ok(())
+    }
+
+    pub fn reserve(&self, chunk: ChunkId, bytes: u64) -> Result<()> {
+        let mut state = self.state.lock();
+        self.fit(&mut state, chunk, bytes)?;
+        state.reserved_total += bytes;
+        *state.reserved.entry(chunk).or_default() += bytes;
+        Ok(())
+    }
+
+    /// Gives back up to `bytes` and returns how much that was.
+    pub fn unreserve(&self, chunk: ChunkId, bytes: u64) -> u64 {
+        let mut state = self.state.lock();
+        let Some(held) = state.reserved.get_mut(&chunk) else { return 0 };
+        let given = bytes.min(*held);
+        *held -= given;
+        if *held == 0 {
+            state.reserved.remove(&chunk);
+        }
+        state.reserved_total -= given;
+        given
+    }
+
+    /// A chunk is about to occupy `bytes` more: first its reservation, then what nobody has reserved.
+    pub fn take(&self, chunk: ChunkId, bytes: u64) -> Result<()> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        let mut state = self.state.lock();
+        let held = state.reserved.get(&chunk).copied().unwrap_or(0);
+        if bytes > held {
+            self.fit(&mut state, chunk, bytes - held)?;
+        }
+        let used = bytes.min(held);
+        if used > 0 {
+            state.reserved_total -= used;
+            match held - used {
+                0 => state.reserved.remove(&chunk),
+                left => state.reserved.insert(chunk, left),
+            };
+        }
+        state.free = state.free.saturating_sub(bytes);
+        Ok(())
+    }
+
+    /// (total, available, reserved) now.
+    pub fn usage(&self) -> Result<(u64, u64, u64)> {
+        let mut state = self.state.lock();
+        self.ask(&mut state)?;
+        Ok((state.total, state.available(), state.reserved_total))
+    }
+}

@@ -1,0 +1,166 @@
+use crate::Result;
+use braid_types::{ByteRange, ChunkId, ContainerId, TruncGen, Version};
+
+/// The truncations of a file as one chunk sees them: the newest generation and, for each that may be unknown to
+/// the chunk, the length it left to this chunk. Generations the chunk has seen are skipped.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Cuts<'a> {
+    pub trunc_gen: TruncGen,
+    pub list: &'a [(TruncGen, u64)],
+}
+
+impl Cuts<'_> {
+    /// The shortest length that a generation newer than `seen` left; bytes beyond read as zeros afterwards.
+    pub(crate) fn shortest_since(&self, seen: TruncGen) -> Option<u64> {
+        self.list.iter().filter(|(trunc_gen, _)| *trunc_gen > seen).map(|(_, len)| *len).min()
+    }
+}
+
+/// What a write says beside its bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WriteInfo<'a> {
+    /// For the first write, which makes the chunk.
+    pub container: ContainerId,
+    pub chunk_bytes: u64,
+    /// The chunk keeps the highest it has seen.
+    pub version: Version,
+    pub cuts: Cuts<'a>,
+}
+
+/// Answer to a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// The chunk's highest version now.
+    pub version: Version,
+    /// The write's number in the store; it is on stable storage when [`ChunkStore::stable_seq`] reaches it.
+    pub seq: u64,
+}
+
+/// Answer to a sync.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Synced {
+    pub chunk: ChunkId,
+    /// Everything up to this version is on stable storage.
+    pub version: Version,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChunkStat {
+    pub container: ContainerId,
+    pub chunk_bytes: u64,
+    /// End of the last byte written and not cut.
+    pub length: u64,
+    /// Bytes occupied on the disk or in memory.
+    pub occupied: u64,
+    pub version: Version,
+    pub trunc_gen: TruncGen,
+}
+
+/// A piece of a chunk that is all data or all hole, at the grain of blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    pub range: ByteRange,
+    pub data: bool,
+}
+
+/// Where a scrub goes on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ScrubCursor {
+    pub chunk: ChunkId,
+    pub block: u64,
+}
+
+/// What a step of scrubbing found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ScrubStep {
+    /// `None` at the end of the store.
+    pub next: Option<ScrubCursor>,
+    pub checked_bytes: u64,
+    pub bad: Vec<(ChunkId, u64)>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreUsage {
+    pub chunks: u64,
+    pub total_bytes: u64,
+    /// Bytes that can still be reserved.
+    pub free_bytes: u64,
+    pub reserved_bytes: u64,
+    /// Blocks taken as they were after a crash, since this store was opened.
+    pub sealed_blocks: u64,
+    /// Blocks known to be bad now.
+    pub bad_blocks: u64,
+}
+
+/// A store of chunks. Calls for different chunks run at once; calls for one chunk are ordered.
+pub trait ChunkStore: Send + Sync {
+    /// Makes an empty chunk; does nothing if it exists.
+    fn create(&self, chunk: ChunkId, container: ContainerId, chunk_bytes: u64) -> Result<()>;
+
+    /// Cuts as `info.cuts` says, then writes, making the chunk if it does not exist. When this returns, the bytes
+    /// survive the death of the process; of the machine only after a sync.
+    fn write(&self, chunk: ChunkId, offset: u64, bytes: &[u8], info: &WriteInfo) -> Result<Written>;
+
+    /// Fills `buf`; holes and what is past the length are zeros. Every block touched is verified.
+    fn read(&self, chunk: ChunkId, offset: u64, buf: &mut [u8]) -> Result<()>;
+
+    /// As [`ChunkStore::read`] if that waits for neither the disk nor a writer; else false, and `buf` is undefined.
+    fn read_cached(&self, chunk: ChunkId, offset: u64, buf: &mut [u8]) -> Result<bool>;
+
+    /// Refuses an older truncate generation than the chunk has seen; applies a newer one's cuts and keeps it. A
+    /// request passes here before it reads.
+    fn apply_cuts(&self, chunk: ChunkId, cuts: &Cuts) -> Result<()>;
+
+    /// Makes the range a hole; the length stays.
+    fn punch(&self, chunk: ChunkId, range: ByteRange, info: &WriteInfo) -> Result<Written>;
+
+    /// Makes everything written to the chunks stable.
+    fn sync(&self, chunks: &[ChunkId]) -> Result<Vec<Synced>>;
+
+    /// Makes everything written so far stable and returns [`ChunkStore::stable_seq`]. If some chunk cannot be
+    /// synced, the others are, and its error is returned.
+    fn sync_all(&self) -> Result<u64>;
+
+    /// The number of the last change. Counts from 1 at every opening of the store.
+    fn write_seq(&self) -> u64;
+
+    /// All changes up to this number are on stable storage (of a memory store: in memory).
+    fn stable_seq(&self) -> u64;
+
+    /// Sets space aside for new blocks of a chunk, which need not exist yet, so that writes up to this amount do
+    /// not fail for want of space.
+    fn reserve(&self, chunk: ChunkId, bytes: u64) -> Result<()>;
+
+    /// Gives back what is still reserved, at most `bytes`.
+    fn unreserve(&self, chunk: ChunkId, bytes: u64);
+
+    /// Removes the chunks, durably; those that do not exist are skipped.
+    fn delete(&self, chunks: &[ChunkId]) -> Result<()>;
+
+    fn stat(&self, chunk: ChunkId) -> Result<ChunkStat>;
+
+    /// The range as data and holes in turn; past the length all is a hole.
+    fn extents(&self, chunk: ChunkId, range: ByteRange) -> Result<Vec<Extent>>;
+
+    /// Up to `limit` chunks after `after`, by id.
+    fn list(&self, after: ChunkId, limit: usize) -> Vec<ChunkId>;
+
+    /// Verifies about `bytes` (at least a block) from the cursor on.
+    fn scrub_step(&self, from: ScrubCursor, bytes: u64) -> Result<ScrubStep>;
+
+    fn usage(&self) -> Result<StoreUsage>;
+}
+
+/// Data and holes of a range, from what each block is.
+pub(crate) fn extents_of(range: ByteRange, block_bytes: u64, is_data: impl Fn(u64) -> bool) -> Vec<Extent> {
+    let mut found: Vec<Extent> = Vec::new();
+    for (block, piece) in range.split_by(block_bytes) {
+        let range = ByteRange::new(block * block_bytes + piece.start, block * block_bytes + piece.end);
+        let data = is_data(block);
+        match found.last_mut() {
+            Some(last) if last.data == data => last.range.end = range.end,
+            _ => found.push(Extent { range, data }),
+        }
+    }
+    found
+}

@@ -1,0 +1,147 @@
+use crate::convert::inode_of;
+use crate::errno::errno_of;
+use crate::handles::Handles;
+use crate::interrupts::Interrupts;
+use crate::run::run;
+use crate::stats::Stats;
+use braid_api::{Error, FileSystem, Result};
+use braid_fuse_kernel::{Dispatch, InitFlags, Negotiated, Notifier, Operation, Reply, Request};
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::runtime::Handle;
+
+/// The file system seen by the kernel: takes requests apart and hands them to `ops`.
+pub struct Door<F> {
+    pub fs: Arc<F>,
+    pub runtime: Handle,
+    pub stats: Arc<Stats>,
+    pub handles: Arc<Handles>,
+    pub interrupts: Arc<Interrupts>,
+    /// Negotiated: the kernel sends the group that counts with each create.
+    pub groups_sent: AtomicBool,
+}
+
+impl<F: FileSystem> Door<F> {
+    pub fn new(fs: Arc<F>, runtime: Handle) -> Self {
+        Door {
+            fs,
+            runtime,
+            stats: Arc::default(),
+            handles: Arc::default(),
+            interrupts: Arc::default(),
+            groups_sent: AtomicBool::new(false),
+        }
+    }
+
+    /// Makes `call` and answers with what `tell` makes of its result, or with its error.
+    pub fn answer<T: Send + 'static>(
+        &self,
+        reply: Reply,
+        call: impl Future<Output = Result<T>> + Send + 'static,
+        tell: impl FnOnce(Reply, T) + Send + 'static,
+    ) {
+        let stats = self.stats.clone();
+        let done = run(&self.runtime, async move {
+            match call.await {
+                Ok(value) => tell(reply, value),
+                Err(error) => refuse(&stats, reply, &error),
+            }
+        });
+        if !done {
+            Stats::add(&self.stats.waited, 1);
+        }
+    }
+
+    /// Answers what could not even be asked.
+    pub fn refuse(&self, reply: Reply, error: &Error) {
+        refuse(&self.stats, reply, error);
+    }
+}
+
+fn refuse(stats: &Stats, reply: Reply, error: &Error) {
+    Stats::add(&stats.errors, 1);
+    let errno = errno_of(error.code);
+    if errno == libc::EIO {
+        // The program sees EIO only; here is what it means.
+        tracing::warn!(%error, "a file operation failed");
+    }
+    reply.error(errno);
+}
+
+impl<F: FileSystem> Dispatch for Door<F> {
+    fn init(&self, negotiated: &Negotiated, _notifier: &Notifier) {
+        let sent = negotiated.flags.contains(InitFlags::CREATE_SUPP_GROUP);
+        self.groups_sent.store(sent, Ordering::Relaxed);
+        tracing::debug!(?negotiated, "the kernel is connected");
+    }
+
+    fn dispatch(&self, request: Request<'_>, reply: Reply) {
+        Stats::add(&self.stats.requests, 1);
+        let id = inode_of(request.nodeid);
+        match &request.operation {
+            Operation::Lookup { name } => self.lookup(&request, reply, id, name),
+            Operation::Forget { .. } => self.forget(reply, 1),
+            Operation::BatchForget { forgets } => self.forget(reply, forgets.len() as u64),
+            Operation::Getattr { fh } => self.get_attr(&request, reply, id, *fh),
+            Operation::Statx { fh, .. } => self.statx(&request, reply, id, *fh),
+            Operation::Setattr(change) => self.set_attr(&request, reply, id, change),
+            Operation::Readlink => self.read_link(&request, reply, id),
+            Operation::Statfs => self.statfs(&request, reply),
+            Operation::Symlink { name, target } => self.symlink(&request, reply, id, name, target),
+            Operation::Mknod { name, mode, umask, rdev } => {
+                self.make_node(&request, reply, id, name, *mode, *umask, *rdev);
+            }
+            Operation::Mkdir { name, mode, umask } => {
+                self.make_node(&request, reply, id, name, libc::S_IFDIR | mode & 0o7777, *umask, 0);
+            }
+            Operation::Unlink { name } => self.unlink(&request, reply, id, name),
+            Operation::Rmdir { name } => self.remove_dir(&request, reply, id, name),
+            Operation::Rename { name, new_parent, new_name, flags } => {
+                self.rename(&request, reply, (id, name), (inode_of(*new_parent), new_name), *flags);
+            }
+            Operation::Link { nodeid, new_name } => self.link(&request, reply, inode_of(*nodeid), id, new_name),
+            Operation::Open { flags, kill_suidgid } => self.open(&request, reply, id, *flags, *kill_suidgid),
+            Operation::Create { name, flags, mode, umask, kill_suidgid: _ } => {
+                self.create(&request, reply, id, name, *flags, *mode, *umask);
+            }
+            Operation::Tmpfile { flags, mode, umask, kill_suidgid: _ } => {
+                self.make_temporary(&request, reply, id, *flags, *mode, *umask);
+            }
+            Operation::Read { fh, offset, size, .. } => self.read(reply, *fh, *offset, *size),
+            Operation::Write(write) => self.write(&request, reply, id, write),
+            Operation::Flush { fh, lock_owner } => self.flush(reply, id, *fh, *lock_owner),
+            Operation::Fsync { fh, data_only } => self.fsync(reply, *fh, *data_only),
+            Operation::Release(release) => self.release(reply, release.fh),
+            Operation::Fallocate { fh, offset, length, mode } => {
+                self.fallocate(&request, reply, id, *fh, (*offset, *length), *mode);
+            }
+            Operation::Lseek { fh, offset, whence } => self.seek(reply, *fh, *offset, *whence),
+            Operation::CopyFileRange(copy) => self.copy_range(&request, reply, copy),
+            Operation::Opendir { .. } => self.open_dir(&request, reply, id),
+            Operation::Readdir { fh, offset, size } => self.read_dir(&request, reply, id, *fh, *offset, *size),
+            Operation::Readdirplus { fh, offset, size } => {
+                self.read_dir_plus(&request, reply, id, *fh, *offset, *size);
+            }
+            Operation::Releasedir(release) => self.release(reply, release.fh),
+            Operation::Fsyncdir { fh, .. } => self.sync_dir(reply, *fh),
+            Operation::Syncfs => self.sync_fs(reply),
+            Operation::Getxattr { name, size } => self.get_xattr(&request, reply, id, name, *size),
+            Operation::Setxattr { name, value, flags, acl_kill_sgid } => {
+                self.set_xattr(&request, reply, id, name, value, *flags, *acl_kill_sgid);
+            }
+            Operation::Listxattr { size } => self.list_xattr(&request, reply, id, *size),
+            Operation::Removexattr { name } => self.remove_xattr(&request, reply, id, name),
+            Operation::Getlk(lock) => self.get_lock(reply, lock),
+            Operation::Setlk(lock) => self.set_lock(reply, id, lock, None),
+            Operation::Setlkw(lock) => self.set_lock(reply, id, lock, Some(request.unique)),
+            Operation::Interrupt { unique } => self.interrupt(reply, *unique),
+            // No ioctl has a meaning here; FS_IOC_GETFLAGS and its like expect this answer.
+            Operation::Ioctl { .. } => reply.error(libc::ENOTTY),
+            // After this answer the kernel stops asking: it checks permissions itself, files are always ready, and
+            // no file has block numbers.
+            Operation::Access { .. } | Operation::Poll { .. } | Operation::Bmap { .. } => reply.error(libc::ENOSYS),
+            Operation::Destroy => reply.ok(),
+        }
+    }
+}

@@ -1,0 +1,71 @@
+use crate::config::MountConfig;
+use crate::door::Door;
+use crate::invalidator::Invalidator;
+use crate::stats::Stats;
+use braid_api::FileSystem;
+use braid_fuse_kernel::{Channel, Session, clear_stale_mount, serve};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tokio::runtime::Handle;
+
+/// A file system that is mounted. Dropping it takes the mount out of sight at once; programs that still use it are
+/// served as long as this process runs. On SIGTERM call [`Mount::unmount`]: a process that ends without it leaves a
+/// mount that answers ENOTCONN, which the next start clears.
+pub struct Mount {
+    session: Session,
+    runtime: Handle,
+    stats: Arc<Stats>,
+}
+
+/// Mounts `fs` at `path`; what a killed process left there is cleared first. Calls that have to wait go on as tasks of
+/// `runtime`, which must have its timers on.
+pub fn mount<F: FileSystem>(
+    fs: Arc<F>,
+    runtime: Handle,
+    path: impl AsRef<Path>,
+    config: &MountConfig,
+) -> io::Result<Mount> {
+    let path = path.as_ref();
+    if clear_stale_mount(path)? {
+        tracing::info!(path = %path.display(), "a mount without a server was cleared");
+    }
+    let door = Arc::new(Door::new(fs, runtime.clone()));
+    let stats = door.stats.clone();
+    let channel = Channel::mount(path, &config.options())?;
+    let session = serve(channel, &config.protocol(), config.threads, door)?;
+    Ok(Mount { session, runtime, stats })
+}
+
+impl Mount {
+    pub fn mount_point(&self) -> PathBuf {
+        self.session.mount_point().to_owned()
+    }
+
+    /// What tells the kernel to forget.
+    pub fn notifier(&self) -> Invalidator {
+        Invalidator::new(self.session.notifier(), self.runtime.clone(), self.stats.clone())
+    }
+
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// The end on request: unmounts, or, while programs use the mount, takes it out of sight.
+    pub fn unmount(&mut self) -> io::Result<()> {
+        match self.session.unmount() {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => self.session.detach(),
+            other => other,
+        }
+    }
+
+    /// Fails every request under way and to come: the last resort, when the file system does not answer any more.
+    pub fn abort(&mut self) -> io::Result<()> {
+        self.session.abort()
+    }
+
+    /// Waits until somebody unmounts.
+    pub fn join(self) {
+        self.session.join();
+    }
+}

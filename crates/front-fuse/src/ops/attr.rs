@@ -1,0 +1,68 @@
+use crate::caller::caller;
+use crate::door::Door;
+use crate::handles::handle;
+use crate::{convert, stats::Stats};
+use braid_api::{AttrReply, FileSystem, SetAttr};
+use braid_fuse_kernel as kernel;
+use braid_fuse_kernel::{AttrOut, Reply, Request, StatfsOut};
+use braid_types::{InodeId, NAME_BYTES_MAX};
+
+const BLOCK_BYTES: u32 = 4096;
+
+fn tell_attr(reply: Reply, found: AttrReply) {
+    reply.attr(&AttrOut { attr: convert::attr(&found.attr), attr_valid: found.valid });
+}
+
+impl<F: FileSystem> Door<F> {
+    pub fn forget(&self, reply: Reply, nodes: u64) {
+        Stats::add(&self.stats.forgotten, nodes);
+        reply.none();
+    }
+
+    pub fn get_attr(&self, request: &Request<'_>, reply: Reply, id: InodeId, fh: Option<u64>) {
+        let (fs, cx) = (self.fs.clone(), caller(request));
+        self.answer(reply, async move { fs.get_attr(&cx, id, fh.map(handle)).await }, tell_attr);
+    }
+
+    pub fn statx(&self, request: &Request<'_>, reply: Reply, id: InodeId, fh: Option<u64>) {
+        let (fs, cx) = (self.fs.clone(), caller(request));
+        let call = async move { fs.get_attr(&cx, id, fh.map(handle)).await };
+        self.answer(reply, call, |reply, found| reply.statx(&convert::statx(&found)));
+    }
+
+    pub fn set_attr(&self, request: &Request<'_>, reply: Reply, id: InodeId, change: &kernel::SetAttr) {
+        let (fs, cx, fh) = (self.fs.clone(), caller(request), change.fh.map(handle));
+        let change = SetAttr {
+            mode: change.mode.map(convert::mode),
+            uid: change.uid,
+            gid: change.gid,
+            size: change.size,
+            atime: change.atime.map(convert::new_time),
+            mtime: change.mtime.map(convert::new_time),
+            kill_privileges: change.kill_suidgid,
+        };
+        self.answer(reply, async move { fs.set_attr(&cx, id, fh, change).await }, tell_attr);
+    }
+
+    pub fn read_link(&self, request: &Request<'_>, reply: Reply, id: InodeId) {
+        let (fs, cx) = (self.fs.clone(), caller(request));
+        self.answer(reply, async move { fs.read_link(&cx, id).await }, |reply, target| reply.data(&target));
+    }
+
+    pub fn statfs(&self, request: &Request<'_>, reply: Reply) {
+        let (fs, cx) = (self.fs.clone(), caller(request));
+        self.answer(reply, async move { fs.statfs(&cx).await }, |reply, totals| {
+            let blocks = |bytes: u64| bytes / u64::from(BLOCK_BYTES);
+            reply.statfs(&StatfsOut {
+                blocks: blocks(totals.bytes_total),
+                bfree: blocks(totals.bytes_free),
+                bavail: blocks(totals.bytes_free),
+                files: totals.files,
+                ffree: totals.files_free,
+                bsize: BLOCK_BYTES,
+                namelen: NAME_BYTES_MAX as u32,
+                frsize: BLOCK_BYTES,
+            });
+        });
+    }
+}

@@ -1,0 +1,88 @@
+use crate::caller::creator;
+use crate::convert::{self, name_of};
+use crate::door::Door;
+use crate::handles::number;
+use braid_api::{Caller, Code, EntryReply, FileSystem, NewNode, NodeKind, OpenFlags, Opened};
+use braid_fuse_kernel::{OpenOut, Reply, Request};
+use braid_types::{DeviceId, FileKind, InodeId};
+use bytes::Bytes;
+use std::sync::atomic::Ordering;
+
+fn tell_opened(flags: OpenFlags) -> impl FnOnce(Reply, (EntryReply, Opened)) {
+    move |reply, (made, opened)| {
+        let open = OpenOut::new(number(opened.handle, flags.append), convert::cache_flags(&opened));
+        reply.create(&convert::entry(&made), open);
+    }
+}
+
+impl<F: FileSystem> Door<F> {
+    fn creator(&self, request: &Request<'_>, umask: u32, mode: u32) -> Caller {
+        creator(request, umask, mode, self.groups_sent.load(Ordering::Relaxed))
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the fields of the kernel's request")]
+    pub fn make_node(
+        &self,
+        request: &Request<'_>,
+        reply: Reply,
+        parent: InodeId,
+        name: &[u8],
+        mode: u32,
+        umask: u32,
+        rdev: u32,
+    ) {
+        let kind = match convert::kind_of(mode) {
+            Some(FileKind::File) => NodeKind::File,
+            Some(FileKind::Directory) => NodeKind::Directory,
+            Some(kind @ (FileKind::Fifo | FileKind::Socket | FileKind::CharDevice | FileKind::BlockDevice)) => {
+                NodeKind::Special(kind, DeviceId(rdev))
+            }
+            Some(FileKind::Symlink) | None => return self.refuse(reply, &Code::Invalid.into()),
+        };
+        let cx = self.creator(request, umask, mode);
+        self.make(cx, reply, parent, name, NewNode { kind, mode: convert::mode(mode) });
+    }
+
+    pub fn symlink(&self, request: &Request<'_>, reply: Reply, parent: InodeId, name: &[u8], target: &[u8]) {
+        let kind = NodeKind::Symlink(Bytes::copy_from_slice(target));
+        self.make(self.creator(request, 0, 0), reply, parent, name, NewNode { kind, mode: convert::mode(0o777) });
+    }
+
+    fn make(&self, cx: Caller, reply: Reply, parent: InodeId, name: &[u8], new: NewNode) {
+        let (fs, name) = (self.fs.clone(), name_of(name));
+        let call = async move { fs.make_node(&cx, parent, &name?, new).await };
+        self.answer(reply, call, |reply, made| reply.entry(&convert::entry(&made)));
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the fields of the kernel's request")]
+    pub fn create(
+        &self,
+        request: &Request<'_>,
+        reply: Reply,
+        parent: InodeId,
+        name: &[u8],
+        flags: u32,
+        mode: u32,
+        umask: u32,
+    ) {
+        let (fs, cx, name) = (self.fs.clone(), self.creator(request, umask, mode), name_of(name));
+        let (flags, mode) = (convert::open_flags(flags), convert::mode(mode));
+        let call = async move { fs.create(&cx, parent, &name?, mode, flags).await };
+        self.answer(reply, call, tell_opened(flags));
+    }
+
+    pub fn make_temporary(
+        &self,
+        request: &Request<'_>,
+        reply: Reply,
+        parent: InodeId,
+        flags: u32,
+        mode: u32,
+        umask: u32,
+    ) {
+        let (fs, cx) = (self.fs.clone(), self.creator(request, umask, mode));
+        let (flags, mode) = (convert::open_flags(flags), convert::mode(mode));
+        let call = async move { fs.make_temporary(&cx, parent, mode, flags).await };
+        self.answer(reply, call, tell_opened(flags));
+    }
+}

@@ -1,0 +1,78 @@
+use crate::caller::caller;
+use crate::convert;
+use crate::door::Door;
+use crate::handles::{handle, number};
+use braid_api::{Caller, FileSystem, HandleId, LockKind, LockRequest, LockSpace, Result, SetAttr};
+use braid_fuse_kernel::{OpenOut, Reply, Request};
+use braid_types::{ByteRange, InodeId, Mode};
+
+/// What a write by somebody without privilege does to setuid and setgid (only where the kernel leaves it to the door).
+pub async fn kill_privileges<F: FileSystem>(fs: &F, cx: &Caller, id: InodeId, handle: Option<HandleId>) -> Result<()> {
+    let mode = fs.get_attr(cx, id, handle).await?.attr.mode;
+    if mode.has(Mode::SETUID) || mode.has(Mode::SETGID | 0o010) {
+        fs.set_attr(cx, id, handle, SetAttr { kill_privileges: true, ..SetAttr::default() }).await?;
+    }
+    Ok(())
+}
+
+impl<F: FileSystem> Door<F> {
+    pub fn open(&self, request: &Request<'_>, reply: Reply, id: InodeId, flags: u32, kill: bool) {
+        let (fs, cx) = (self.fs.clone(), caller(request));
+        // O_CREAT and O_EXCL are over when a file is opened by its number.
+        let flags = braid_api::OpenFlags { exclusive: false, ..convert::open_flags(flags) };
+        let call = async move {
+            let opened = fs.open(&cx, id, flags).await?;
+            if kill && flags.truncate {
+                kill_privileges(&*fs, &cx, id, Some(opened.handle)).await?;
+            }
+            Ok(opened)
+        };
+        self.answer(reply, call, move |reply, opened| {
+            reply.open(OpenOut::new(number(opened.handle, flags.append), convert::cache_flags(&opened)));
+        });
+    }
+
+    /// A descriptor was closed: what close waits for, and the end of the process's fcntl locks on the file.
+    pub fn flush(&self, reply: Reply, id: InodeId, fh: u64, lock_owner: u64) {
+        let (fs, handles) = (self.fs.clone(), self.handles.clone());
+        let call = async move {
+            let flushed = fs.flush(handle(fh)).await;
+            let twin = match handles.twin(fh) {
+                Some(twin) => fs.flush(twin).await,
+                None => Ok(()),
+            };
+            if handles.forget_locks(id, lock_owner) {
+                let all = ByteRange::new(0, u64::MAX);
+                let (space, kind) = (LockSpace::Posix, LockKind::Unlock);
+                let unlock = LockRequest { space, owner: lock_owner, pid: 0, kind, range: all };
+                fs.set_lock(handle(fh), unlock, false).await?;
+            }
+            flushed.and(twin)
+        };
+        self.answer(reply, call, |reply, ()| reply.ok());
+    }
+
+    pub fn fsync(&self, reply: Reply, fh: u64, data_only: bool) {
+        let (fs, twin) = (self.fs.clone(), self.handles.twin(fh));
+        let call = async move {
+            if let Some(twin) = twin {
+                fs.fsync(twin, data_only).await?;
+            }
+            fs.fsync(handle(fh), data_only).await
+        };
+        self.answer(reply, call, |reply, ()| reply.ok());
+    }
+
+    /// Of a file or a directory.
+    pub fn release(&self, reply: Reply, fh: u64) {
+        let (fs, twin) = (self.fs.clone(), self.handles.forget_twin(fh));
+        let call = async move {
+            if let Some(twin) = twin {
+                fs.release(twin).await;
+            }
+            fs.release(handle(fh)).await;
+            Ok(())
+        };
+        self.answer(reply, call, |reply, ()| reply.ok());
+    }
+}

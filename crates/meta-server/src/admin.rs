@@ -1,0 +1,84 @@
+//! Answers for administrators and fsck.
+
+use crate::server::MetaServer;
+use braid_api::admin::{AdminAnswer, AdminQuery, ContainerStatus, SessionStatus, Status};
+use braid_api::{DataPeers, Error, Result};
+use braid_meta_engine::{Engine, Table};
+use braid_meta_namespace::ReadOnly;
+use braid_meta_namespace::ops::{admin, repair, spares};
+
+impl<E: Engine, P: DataPeers> MetaServer<E, P> {
+    pub(crate) async fn admin(&self, query: AdminQuery) -> Result<AdminAnswer> {
+        Ok(match query {
+            AdminQuery::Status => AdminAnswer::Status(self.status()),
+            AdminQuery::Sessions => {
+                let now = self.env.clock.now();
+                let all = self.sessions.snapshot().into_iter().map(|(session, s)| SessionStatus {
+                    session,
+                    epoch: s.epoch,
+                    description: s.description,
+                    host: s.host,
+                    silent_ms: now.since(s.seen).as_millis() as u64,
+                });
+                AdminAnswer::Sessions(all.collect())
+            }
+            AdminQuery::Containers { after, limit } => {
+                let page = spares::ListContainers { after: Some(after), limit: limit.clamp(1, 4096) as usize };
+                let rows = self.engine.read(0, page).await.map_err(Error::from)?;
+                let all = rows.into_iter().map(|(id, row)| ContainerStatus {
+                    id,
+                    epoch: row.epoch,
+                    chain: row.chain,
+                    layout: row.layout,
+                    chunk_bytes: row.chunk_bytes,
+                    chunks_given: row.given,
+                    chunks_freed: row.freed,
+                });
+                AdminAnswer::Containers(all.collect())
+            }
+            AdminQuery::InodeRows { after, limit } => {
+                AdminAnswer::InodeRows(self.rows(admin::InodeRows { after, limit }).await?)
+            }
+            AdminQuery::IdRows { after, limit } => {
+                AdminAnswer::IdRows(self.rows(admin::IdRows { after, limit }).await?)
+            }
+            AdminQuery::ChunkRows { after, limit } => {
+                AdminAnswer::ChunkRows(self.rows(admin::ChunkRows { after, limit }).await?)
+            }
+            AdminQuery::Pending => AdminAnswer::Pending(self.rows(admin::PendingRows).await?),
+            AdminQuery::Why => AdminAnswer::Why(self.waiting.lock().clone()),
+            AdminQuery::Repair(what) => {
+                let op = repair::RepairRow { repair: what, now: self.env.clock.wall() };
+                let done = self.engine.transact(0, op).await.map_err(Error::from)?;
+                AdminAnswer::Repaired { done: done.is_some(), what: done.unwrap_or_default() }
+            }
+        })
+    }
+
+    async fn rows<Q: braid_meta_namespace::Query>(&self, query: Q) -> Result<Q::Answer> {
+        self.engine.read(0, ReadOnly(query)).await.map_err(Error::from)
+    }
+
+    fn status(&self) -> Status {
+        let servers = self.servers.candidates();
+        let up = servers.iter().filter(|s| s.up).count() as u32;
+        let stats = self.engine.stats().snapshot();
+        Status {
+            cluster: self.cluster,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            engine: self.engine.name().to_owned(),
+            uptime_ms: self.env.clock.now().since(self.started).as_millis() as u64,
+            sessions: self.sessions.len() as u32,
+            servers_up: up,
+            servers_down: servers.len() as u32 - up,
+            inodes: self.engine.rows(Table::InodeIds).unwrap_or(0),
+            metadata_bytes: self.engine.bytes().unwrap_or(0),
+            // Copies of the metadata itself come with the copy set; today there is the one here.
+            metadata_copies: 1,
+            round_trips: stats.round_trips,
+            transactions: stats.transactions,
+            reads: stats.reads,
+            syncs: stats.syncs,
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Housekeeping: ends sessions that are gone, notices servers that are down, frees what nobody has any more.
+
+use crate::server::MetaServer;
+use braid_api::admin::Waiting;
+use braid_api::data::{DeleteChunks, FenceSession, StatChunk};
+use braid_api::{Code, Context, DataNode, DataPeers, Error, Result};
+use braid_meta_engine::Engine;
+use braid_meta_namespace::ops::{reclaim, session, spares};
+use braid_types::{ByteRange, ChunkId, ContainerId, ServerId, SessionId};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Chunks freed between two looks at the clock.
+const RECLAIM_A_ROUND: usize = 1024;
+
+impl<E: Engine, P: DataPeers> MetaServer<E, P> {
+    pub(crate) fn keep_house(self: Arc<Self>) {
+        let env = self.env.clone();
+        env.spawn("housekeeping", async move {
+            while !self.stopping.load(Ordering::Relaxed) {
+                self.env.sleep(self.config.housekeeping).await;
+                let now = self.env.clock.now();
+                for id in self.servers.expire(self.config.server_lease, now) {
+                    tracing::warn!(server = id.0, "data server is silent: nothing new is placed there");
+                }
+                for id in self.sessions.silent_longer_than(self.config.session_expiry, now) {
+                    tracing::warn!(session = id.0, "session is silent and ends");
+                    if let Err(e) = self.end_session(id).await {
+                        tracing::warn!(session = id.0, "cannot end it yet: {e}");
+                    }
+                }
+                self.waiting.lock().clear();
+                for step in [self.prune().await, self.free_orphans().await, self.reclaim().await] {
+                    if let Err(e) = step {
+                        tracing::warn!("housekeeping goes on later: {e}");
+                    }
+                }
+            }
+        });
+    }
+
+    /// Forgets remembered answers that will not be asked for again.
+    async fn prune(&self) -> Result<()> {
+        for (id, state) in self.sessions.snapshot() {
+            if state.low_water <= state.pruned {
+                continue;
+            }
+            let below = state.low_water;
+            while self.engine.transact(0, session::PruneRequests { session: id, below }).await.map_err(Error::from)? {}
+            self.sessions.with(id, |s| s.pruned = below);
+        }
+        Ok(())
+    }
+
+    async fn free_orphans(&self) -> Result<()> {
+        for (number, inode) in self.orphans.free_now(&self.sessions.snapshot()) {
+            self.engine.transact(inode.0, reclaim::FreeOrphan { inode }).await.map_err(Error::from)?;
+            self.orphans.remove(number);
+        }
+        Ok(())
+    }
+
+    /// Rows of freed files become chunks to delete; chunks are deleted at their servers; then their rows go.
+    async fn reclaim(&self) -> Result<()> {
+        let list = reclaim::ListReclaim { limit: RECLAIM_A_ROUND };
+        let waiting = self.engine.read(0, list).await.map_err(Error::from)?;
+        for inode in waiting.inodes {
+            while !self.engine.transact(inode.0, reclaim::ReclaimInode { inode }).await.map_err(Error::from)? {}
+        }
+        let mut by_server: BTreeMap<ServerId, Vec<(ChunkId, ContainerId)>> = BTreeMap::new();
+        for (chunk, container) in waiting.chunks {
+            let chain = self.chain(container).await?;
+            // A chunk is forgotten when the last server of its chain has deleted it; the others come first.
+            match chain.as_slice() {
+                [] => by_server.entry(ServerId(0)).or_default().push((chunk, container)),
+                [one] => by_server.entry(*one).or_default().push((chunk, container)),
+                _ => {
+                    if self.delete_on(&chain[1..], chunk).await {
+                        by_server.entry(chain[0]).or_default().push((chunk, container));
+                    }
+                }
+            }
+        }
+        for (server, chunks) in by_server {
+            let ids = chunks.iter().map(|(chunk, _)| *chunk).collect();
+            if server == ServerId(0) || self.delete_chunks(server, ids).await.is_ok() {
+                self.engine.transact(0, reclaim::ForgetChunks { chunks }).await.map_err(Error::from)?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn delete_on(&self, servers: &[ServerId], chunk: ChunkId) -> bool {
+        for server in servers {
+            if self.delete_chunks(*server, vec![chunk]).await.is_err() {
+                return false;
+            }
+        }
+        true
+    }
+
+    async fn delete_chunks(&self, server: ServerId, chunks: Vec<ChunkId>) -> Result<()> {
+        let count = chunks.len();
+        let result = self.on_server(server, DeleteChunks { chunks }).await;
+        if let Err(e) = &result {
+            self.waiting.lock().push(Waiting {
+                who: format!("freeing of {count} chunks"),
+                for_what: format!("data server {server}: {e}"),
+                since_ms: 0,
+            });
+        }
+        result
+    }
+
+    async fn chain(&self, container: ContainerId) -> Result<Vec<ServerId>> {
+        if let Some(info) = self.containers.get(container) {
+            return Ok(info.chain);
+        }
+        let rows = self.engine.read(0, spares::ReadContainers(vec![container])).await.map_err(Error::from)?;
+        Ok(rows.into_iter().next().map(|(_, row)| row.chain).unwrap_or_default())
+    }
+
+    async fn on_server<M>(&self, server: ServerId, message: M) -> Result<M::Answer>
+    where
+        M: braid_api::Carries<braid_api::data::DataRequest, braid_api::data::DataAnswer> + Send,
+        M::Answer: Send,
+    {
+        let info = self.servers.info(server, self.env.clock.now());
+        let Some(info) = info.filter(|i| i.state == braid_api::meta::ServerState::Up) else {
+            return Err(Error::new(Code::Unreachable, format_args!("data server {server}"), "it is down"));
+        };
+        let cx = Context { deadline: self.config.data_deadline, ..Context::default() };
+        Ok(self.peers.node(&info).call(cx, message, Bytes::new()).await?.0)
+    }
+
+    /// Ends a session: data servers refuse what it still sends, what it wrote into spare chunks and could not
+    /// commit goes into its files, the rest is freed. Design.md §5: it has ended only when every live data
+    /// server has acknowledged, so an error leaves it for the next round.
+    pub(crate) async fn end_session(&self, id: SessionId) -> Result<()> {
+        let Some(epoch) = self.sessions.with(id, |s| s.epoch) else { return Ok(()) };
+        if !self.sessions.begin_end(id) {
+            return Ok(());
+        }
+        let result = self.end_session_steps(id, epoch).await;
+        match &result {
+            Ok(()) => self.sessions.remove(id),
+            Err(_) => self.sessions.end_failed(id),
+        }
+        result
+    }
+
+    async fn end_session_steps(&self, id: SessionId, epoch: braid_types::SessionEpoch) -> Result<()> {
+        for server in self.servers.candidates().into_iter().filter(|c| c.up) {
+            self.on_server(server.id, FenceSession { session: id, epoch }).await?;
+        }
+        let held = self.engine.read(0, session::ListSpares { session: id }).await.map_err(Error::from)?;
+        for (chunk, container) in held {
+            let Some(first) = self.chain(container).await?.first().copied() else { continue };
+            let ask = StatChunk { chunk, container, extents_in: ByteRange::default(), cuts: Vec::new() };
+            match self.on_server(first, ask).await {
+                Ok(found) if found.len > 0 => {
+                    let adopt = spares::AdoptSpare { session: id, chunk: found, now: self.env.clock.wall() };
+                    if self.engine.transact(0, adopt).await.map_err(Error::from)? {
+                        tracing::info!(session = id.0, chunk = chunk.0, "a lost client's chunk was put into its file");
+                    }
+                }
+                Ok(_) => {}
+                Err(e) if e.code == Code::ChunkUnknown => {}
+                Err(e) => return Err(e),
+            }
+        }
+        self.engine.transact(0, session::EndSession { session: id }).await.map_err(Error::from)
+    }
+}

@@ -1,0 +1,70 @@
+use std::time::Duration;
+
+/// Times and bounds of a metadata server. The inequalities between them are checked by [`MetaConfig::check`].
+#[derive(Clone, Debug)]
+pub struct MetaConfig {
+    /// A session keeps what it caches for this long after its last renewal.
+    pub session_lease: Duration,
+    /// How often clients renew; three tries fit into a lease.
+    pub session_renew: Duration,
+    /// A silent session is ended after this time. Longer than the lease, because ending it frees what it had
+    /// open and nothing asks for that sooner.
+    pub session_expiry: Duration,
+    /// How often data servers say that they live.
+    pub heartbeat: Duration,
+    /// A data server that is silent for this long is down: nothing new is placed there.
+    pub server_lease: Duration,
+    /// How often the house is kept.
+    pub housekeeping: Duration,
+    /// Places of inodes remembered, about 100 bytes each: 256 Ki are 25 MiB.
+    pub hints_max: usize,
+    /// What a data server must have free to be given a new chunk.
+    pub chunk_reserve_bytes: u64,
+    /// How long a call to a data server may take when the house is kept.
+    pub data_deadline: Duration,
+}
+
+impl Default for MetaConfig {
+    fn default() -> Self {
+        MetaConfig {
+            session_lease: Duration::from_secs(10),
+            session_renew: Duration::from_secs(3),
+            session_expiry: Duration::from_secs(60),
+            heartbeat: Duration::from_secs(1),
+            server_lease: Duration::from_secs(4),
+            housekeeping: Duration::from_millis(500),
+            hints_max: 256 << 10,
+            chunk_reserve_bytes: 256 << 20,
+            data_deadline: Duration::from_secs(5),
+        }
+    }
+}
+
+impl MetaConfig {
+    /// design.md §5 *Fencing*: renewal × 3 ≤ lease; server lease ≤ session lease ≤ session expiry.
+    pub fn check(&self) -> Result<(), String> {
+        let rules = [
+            (self.session_renew * 3 <= self.session_lease, "three session renewals must fit into a session lease"),
+            (self.heartbeat * 3 <= self.server_lease, "three heartbeats must fit into a server lease"),
+            (self.server_lease <= self.session_lease, "a server lease must not be longer than a session lease"),
+            (self.session_lease <= self.session_expiry, "a session cannot expire before its lease is over"),
+            (!self.housekeeping.is_zero(), "housekeeping needs an interval above zero"),
+        ];
+        match rules.iter().find(|(holds, _)| !holds) {
+            Some((_, rule)) => Err((*rule).to_owned()),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_obey_the_rules_and_a_bad_setting_names_the_rule() {
+        assert_eq!(MetaConfig::default().check(), Ok(()));
+        let bad = MetaConfig { session_renew: Duration::from_secs(4), ..MetaConfig::default() };
+        assert!(bad.check().unwrap_err().contains("renewals"));
+    }
+}

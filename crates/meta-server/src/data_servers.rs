@@ -1,0 +1,130 @@
+//! Data servers as the metadata server knows them: registered in rows, alive by heartbeats.
+
+use braid_api::meta::{Heartbeat, ServerInfo, ServerState};
+use braid_env::Monotonic;
+use braid_meta_namespace::rows::ServerRow;
+use braid_placement::Candidate;
+use braid_types::ServerId;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+#[derive(Clone, Debug)]
+struct Known {
+    row: ServerRow,
+    incarnation: u64,
+    /// `None` until it is heard of after this server's start.
+    seen: Option<Monotonic>,
+    up: bool,
+    bytes_total: u64,
+    bytes_free: u64,
+    chunks: u64,
+}
+
+#[derive(Default)]
+struct State {
+    known: BTreeMap<ServerId, Known>,
+    version: u64,
+}
+
+#[derive(Default)]
+pub struct DataServers {
+    state: Mutex<State>,
+}
+
+impl DataServers {
+    /// Read from rows: known, but not heard of.
+    pub fn learn(&self, id: ServerId, row: ServerRow) {
+        let known = Known { row, incarnation: 0, seen: None, up: false, bytes_total: 0, bytes_free: 0, chunks: 0 };
+        let mut state = self.state.lock();
+        state.known.insert(id, known);
+        state.version += 1;
+    }
+
+    pub fn registered(&self, id: ServerId, row: ServerRow, incarnation: u64, now: Monotonic) {
+        let mut state = self.state.lock();
+        let old = state.known.get(&id);
+        let (total, free, chunks) = old.map_or((0, 0, 0), |k| (k.bytes_total, k.bytes_free, k.chunks));
+        let known = Known { row, incarnation, seen: Some(now), up: true, bytes_total: total, bytes_free: free, chunks };
+        state.known.insert(id, known);
+        state.version += 1;
+    }
+
+    /// False if the server must register first.
+    pub fn heartbeat(&self, beat: &Heartbeat, now: Monotonic) -> bool {
+        let mut state = self.state.lock();
+        let Some(known) = state.known.get_mut(&beat.id).filter(|k| k.incarnation == beat.incarnation) else {
+            return false;
+        };
+        let came_back = !known.up;
+        known.seen = Some(now);
+        known.up = true;
+        known.bytes_total = beat.bytes_total;
+        known.bytes_free = beat.bytes_free;
+        known.chunks = beat.chunks;
+        if came_back {
+            state.version += 1;
+        }
+        true
+    }
+
+    /// Marks those silent for longer than the lease as down; answers them.
+    pub fn expire(&self, lease: Duration, now: Monotonic) -> Vec<ServerId> {
+        let mut state = self.state.lock();
+        let mut lost = Vec::new();
+        for (id, known) in &mut state.known {
+            if known.up && known.seen.is_none_or(|seen| now.since(seen) > lease) {
+                known.up = false;
+                lost.push(*id);
+            }
+        }
+        if !lost.is_empty() {
+            state.version += 1;
+        }
+        lost
+    }
+
+    pub fn candidates(&self) -> Vec<Candidate> {
+        let state = self.state.lock();
+        state
+            .known
+            .iter()
+            .map(|(id, k)| Candidate { id: *id, host: k.row.host.clone(), bytes_free: k.bytes_free, up: k.up })
+            .collect()
+    }
+
+    pub fn version(&self) -> u64 {
+        self.state.lock().version
+    }
+
+    pub fn infos(&self, now: Monotonic) -> Vec<ServerInfo> {
+        self.state.lock().known.iter().map(|(id, k)| info(*id, k, now)).collect()
+    }
+
+    pub fn info(&self, id: ServerId, now: Monotonic) -> Option<ServerInfo> {
+        self.state.lock().known.get(&id).map(|k| info(id, k, now))
+    }
+
+    /// (bytes in all, bytes free) of the servers that are up.
+    pub fn space(&self) -> (u64, u64) {
+        let state = self.state.lock();
+        state
+            .known
+            .values()
+            .filter(|k| k.up)
+            .fold((0, 0), |(total, free), k| (total + k.bytes_total, free + k.bytes_free))
+    }
+}
+
+fn info(id: ServerId, known: &Known, now: Monotonic) -> ServerInfo {
+    ServerInfo {
+        id,
+        addresses: known.row.addresses.clone(),
+        host: known.row.host.clone(),
+        state: if known.up { ServerState::Up } else { ServerState::Down },
+        bytes_total: known.bytes_total,
+        bytes_free: known.bytes_free,
+        chunks: known.chunks,
+        silent_ms: known.seen.map_or(u64::MAX, |seen| now.since(seen).as_millis() as u64),
+    }
+}

@@ -1,0 +1,464 @@
+//! From messages to operations and back: fills hints in, runs the transaction, adds grants and chains.
+
+use crate::server::MetaServer;
+use crate::sessions::SessionState;
+use braid_api::meta::*;
+use braid_api::{Code, Context, DataPeers, Error, Namespace, Result};
+use braid_meta_engine::Engine;
+use braid_meta_namespace::ops::{policy, servers, session, spares};
+use braid_meta_namespace::rows::ServerRow;
+use braid_meta_namespace::{Mutation, OpContext, Query, ReadOnly, Recorded};
+use braid_placement::Want;
+use braid_types::{CONTAINER_CHUNKS_MAX, InodeId, Name, SessionId};
+
+/// Spares in one message at the most.
+const SPARES_MAX: u32 = 64;
+
+impl<E: Engine, P: DataPeers> Namespace for MetaServer<E, P> {
+    async fn execute(&self, cx: Context, request: MetaRequest) -> Result<MetaAnswer> {
+        let number = request.number();
+        let session = cx.token.session;
+        // Any message is a sign of life.
+        self.sessions.with(session, |s| s.seen = self.env.clock.now());
+        Ok(match request {
+            MetaRequest::OpenSession(m) => MetaAnswer::OpenSession(self.open_session(m).await?),
+            MetaRequest::RenewSession(m) => MetaAnswer::RenewSession(self.renew_session(session, &m)?),
+            MetaRequest::CloseSession(_) => {
+                self.end_session(session).await?;
+                MetaAnswer::CloseSession(())
+            }
+            MetaRequest::Lookup(m) => {
+                let (parent, name) = (m.parent, m.name.clone());
+                let mut answer = self.ask(parent, m).await?;
+                if let Some(attr) = &answer.attr {
+                    self.hints.set(attr.id, parent, &name);
+                }
+                answer.grant = self.grant(session);
+                MetaAnswer::Lookup(answer)
+            }
+            MetaRequest::Resolve(m) => MetaAnswer::Resolve(self.ask(m.from, m).await?),
+            MetaRequest::GetAttr(mut m) => {
+                self.hint(&mut m.inode);
+                let mut answer = self.ask(m.inode.id, m).await?;
+                answer.grant = self.grant(session);
+                MetaAnswer::GetAttr(answer)
+            }
+            MetaRequest::ReadLink(mut m) => {
+                self.hint(&mut m.inode);
+                MetaAnswer::ReadLink(self.ask(m.inode.id, m).await?)
+            }
+            MetaRequest::OpenFile(mut m) if !m.truncate => {
+                self.hint(&mut m.inode);
+                let mut answer = self.ask(m.inode.id, m).await?;
+                self.complete_open(session, &mut answer).await?;
+                MetaAnswer::OpenFile(answer)
+            }
+            MetaRequest::GetMap(mut m) => {
+                self.hint(&mut m.inode);
+                let mut answer = self.ask(m.inode.id, m).await?;
+                self.complete_map(&mut answer.map).await?;
+                MetaAnswer::GetMap(answer)
+            }
+            MetaRequest::ReadDir(m) => {
+                let dir = m.inode;
+                let mut answer = self.ask(dir, m).await?;
+                for (name, id, _, _) in &answer.entries {
+                    self.hints.set(*id, dir, name);
+                }
+                answer.grant = self.grant(session);
+                MetaAnswer::ReadDir(answer)
+            }
+            MetaRequest::GetPlace(m) => MetaAnswer::GetPlace(self.ask(m.id, m).await?),
+            MetaRequest::GetXattr(mut m) => {
+                self.hint(&mut m.inode);
+                MetaAnswer::GetXattr(self.ask(m.inode.id, m).await?)
+            }
+            MetaRequest::ListXattr(mut m) => {
+                self.hint(&mut m.inode);
+                MetaAnswer::ListXattr(self.ask(m.inode.id, m).await?)
+            }
+            MetaRequest::GetPolicy(mut m) => {
+                self.hint(&mut m.inode);
+                MetaAnswer::GetPolicy(self.ask(m.inode.id, m).await?)
+            }
+            MetaRequest::GetStatFs(_) => MetaAnswer::GetStatFs(self.statfs()),
+            MetaRequest::GetContainers(m) => MetaAnswer::GetContainers(self.read_containers(m.ids).await?),
+            MetaRequest::GetServers(_) => MetaAnswer::GetServers(Servers {
+                version: self.servers.version(),
+                servers: self.servers.infos(self.env.clock.now()),
+            }),
+            MetaRequest::RegisterServer(m) => MetaAnswer::RegisterServer(self.register_server(m).await?),
+            MetaRequest::Heartbeat(m) => MetaAnswer::Heartbeat(HeartbeatAnswer {
+                register_again: !self.servers.heartbeat(&m, self.env.clock.now()),
+            }),
+            MetaRequest::AdminQuery(m) => MetaAnswer::AdminQuery(self.admin(m).await?),
+            mutation => self.mutate(cx, number, mutation).await?,
+        })
+    }
+}
+
+impl<E: Engine, P: DataPeers> MetaServer<E, P> {
+    async fn mutate(&self, cx: Context, number: u8, request: MetaRequest) -> Result<MetaAnswer> {
+        let session = cx.token.session;
+        if session == SessionId(0) || cx.request.0 == 0 {
+            return Err(Error::new(Code::BadMessage, request.name(), "a change needs a session and a request id"));
+        }
+        let op = OpContext {
+            session,
+            session_epoch: cx.token.session_epoch,
+            request: cx.request,
+            now: self.env.clock.wall(),
+            fresh: InodeId(0),
+            others: self.sessions.others(session),
+        };
+        let mut answer = match request {
+            MetaRequest::ChangeAttr(mut m) => {
+                self.hint(&mut m.inode);
+                self.record(m.inode.id, op, number, m, MetaAnswer::ChangeAttr).await?
+            }
+            MetaRequest::MakeNode(mut m) => {
+                self.hint(&mut m.parent);
+                let (op, place) = (self.fresh(op).await?, (m.parent.id, m.name.clone()));
+                let answer = self.record(place.0, op, number, m, MetaAnswer::MakeNode).await?;
+                self.note_entry(&answer, &place);
+                answer
+            }
+            MetaRequest::CreateFile(mut m) => {
+                self.hint(&mut m.parent);
+                let (op, place) = (self.fresh(op).await?, (m.parent.id, m.name.clone()));
+                let answer = self.record(place.0, op, number, m, MetaAnswer::CreateFile).await?;
+                self.note_entry(&answer, &place);
+                answer
+            }
+            MetaRequest::CreateTemporary(mut m) => {
+                self.hint(&mut m.parent);
+                let op = self.fresh(op).await?;
+                let answer = self.record(m.parent.id, op, number, m, MetaAnswer::CreateTemporary).await?;
+                if let MetaAnswer::CreateTemporary(made) = &answer {
+                    self.hold_orphan(session, made.attr.id);
+                }
+                answer
+            }
+            MetaRequest::OpenFile(mut m) => {
+                self.hint(&mut m.inode);
+                self.record(m.inode.id, op, number, m, MetaAnswer::OpenFile).await?
+            }
+            MetaRequest::CommitFile(mut m) => {
+                self.hint(&mut m.inode);
+                self.record(m.inode.id, op, number, m, MetaAnswer::CommitFile).await?
+            }
+            MetaRequest::DropChunks(mut m) => {
+                self.hint(&mut m.inode);
+                self.record(m.inode.id, op, number, m, MetaAnswer::DropChunks).await?
+            }
+            MetaRequest::Unlink(mut m) => {
+                self.hint(&mut m.parent);
+                let open_here = m.open_here;
+                let answer = self.record(m.parent.id, op, number, m, MetaAnswer::Unlink).await?;
+                if let MetaAnswer::Unlink(gone) = &answer {
+                    self.note_gone(&op, &gone.attr, open_here);
+                }
+                answer
+            }
+            MetaRequest::RemoveDir(mut m) => {
+                self.hint(&mut m.parent);
+                self.record(m.parent.id, op, number, m, MetaAnswer::RemoveDir).await?
+            }
+            MetaRequest::Rename(mut m) => {
+                self.hint(&mut m.from);
+                self.hint(&mut m.to);
+                let (to, open_here) = ((m.to.id, m.to_name.clone()), m.open_here);
+                let (from, exchange) = ((m.from.id, m.from_name.clone()), m.mode == RenameKind::Exchange);
+                let answer = self.record(m.from.id, op, number, m, MetaAnswer::Rename).await?;
+                if let MetaAnswer::Rename(done) = &answer {
+                    self.hints.set(done.moved.id, to.0, &to.1);
+                    match &done.other {
+                        Some(other) if exchange => self.hints.set(other.id, from.0, &from.1),
+                        Some(other) => self.note_gone(&op, other, open_here),
+                        None => {}
+                    }
+                }
+                answer
+            }
+            MetaRequest::Link(mut m) => {
+                self.hint(&mut m.parent);
+                self.hint(&mut m.inode);
+                self.record(m.parent.id, op, number, m, MetaAnswer::Link).await?
+            }
+            MetaRequest::SetXattr(mut m) => {
+                self.hint(&mut m.inode);
+                self.record(m.inode.id, op, number, m, MetaAnswer::SetXattr).await?
+            }
+            MetaRequest::RemoveXattr(mut m) => {
+                self.hint(&mut m.inode);
+                self.record(m.inode.id, op, number, m, MetaAnswer::RemoveXattr).await?
+            }
+            MetaRequest::PutFile(mut m) => {
+                self.hint(&mut m.parent);
+                let (op, place) = (self.fresh(op).await?, (m.parent.id, m.name.clone()));
+                let answer = self.record(place.0, op, number, m, MetaAnswer::PutFile).await?;
+                self.note_entry(&answer, &place);
+                answer
+            }
+            MetaRequest::SetPolicy(mut m) => {
+                self.hint(&mut m.inode);
+                self.set_policy(op, number, m).await?
+            }
+            MetaRequest::TakeSpares(m) => self.take_spares(op, number, m).await?,
+            other => return Err(Error::new(Code::BadMessage, other.name(), "is no change")),
+        };
+        self.complete(session, &mut answer).await?;
+        Ok(answer)
+    }
+
+    async fn record<M: Mutation>(
+        &self,
+        partition: InodeId,
+        cx: OpContext,
+        message: u8,
+        mutation: M,
+        answer: fn(M::Answer) -> MetaAnswer,
+    ) -> Result<MetaAnswer> {
+        let recorded = Recorded { cx, mutation, message, answer };
+        self.engine.transact(partition.0, recorded).await.map_err(Error::from)
+    }
+
+    async fn ask<Q: Query>(&self, partition: InodeId, query: Q) -> Result<Q::Answer> {
+        self.engine.read(partition.0, ReadOnly(query)).await.map_err(Error::from)
+    }
+
+    async fn fresh(&self, op: OpContext) -> Result<OpContext> {
+        Ok(OpContext { fresh: self.ids.fresh(&self.env, &*self.engine).await?, ..op })
+    }
+
+    fn hint(&self, inode: &mut InodeRef) {
+        if inode.hint.is_none() && inode.id != InodeId::ROOT {
+            inode.hint = self.hints.get(inode.id);
+        }
+    }
+
+    fn note_entry(&self, answer: &MetaAnswer, place: &(InodeId, Name)) {
+        let attr = match answer {
+            MetaAnswer::MakeNode(made) | MetaAnswer::PutFile(made) => &made.attr,
+            MetaAnswer::CreateFile(made) => &made.attr,
+            _ => return,
+        };
+        self.hints.set(attr.id, place.0, &place.1);
+    }
+
+    /// An inode lost a name; if it was the last one and the inode stays as an orphan, it goes onto the list.
+    fn note_gone(&self, op: &OpContext, attr: &braid_types::Attr, open_here: bool) {
+        self.hints.forget(attr.id);
+        if attr.nlink > 0 || !attr.is_file() || !(open_here || op.others) {
+            return;
+        }
+        if open_here { self.hold_orphan(op.session, attr.id) } else { self.orphans.add(attr.id) }
+    }
+
+    /// An orphan that `session` is known to have open. It is held for the session before it is listed, so that
+    /// no moment lets it go.
+    fn hold_orphan(&self, session: SessionId, inode: InodeId) {
+        self.sessions.with(session, |s| s.orphans_held.insert(inode));
+        self.orphans.add(inode);
+    }
+
+    /// Only a session that is alone may cache: agreement between several comes with revocation.
+    fn grant(&self, session: SessionId) -> Grant {
+        let ms = if self.sessions.alone(session) { self.config.session_lease.as_millis() as u32 } else { 0 };
+        Grant { ms }
+    }
+
+    fn lease(&self, session: SessionId) -> FileLease {
+        let grant = self.grant(session);
+        let state = if grant.ms > 0 { LeaseState::Exclusive } else { LeaseState::None };
+        FileLease { state, grant, ..FileLease::default() }
+    }
+
+    /// Adds what is not in rows: grants, leases, chains.
+    async fn complete(&self, session: SessionId, answer: &mut MetaAnswer) -> Result<()> {
+        match answer {
+            MetaAnswer::ChangeAttr(a) => a.grant = self.grant(session),
+            MetaAnswer::MakeNode(a) | MetaAnswer::Link(a) | MetaAnswer::PutFile(a) => a.grant = self.grant(session),
+            MetaAnswer::CreateFile(a) | MetaAnswer::CreateTemporary(a) | MetaAnswer::OpenFile(a) => {
+                self.complete_open(session, a).await?;
+            }
+            MetaAnswer::CommitFile(a) | MetaAnswer::DropChunks(a) => {
+                a.grant = self.grant(session);
+                self.complete_page(&mut a.instead).await?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    async fn complete_open(&self, session: SessionId, answer: &mut OpenAnswer) -> Result<()> {
+        answer.grant = self.grant(session);
+        answer.lease = self.lease(session);
+        self.complete_map(&mut answer.map).await
+    }
+
+    async fn complete_map(&self, map: &mut FileMap) -> Result<()> {
+        match &mut map.content {
+            Content::Chunked(page) => self.complete_page(page).await,
+            Content::Inline(_) => Ok(()),
+        }
+    }
+
+    async fn complete_page(&self, page: &mut ChunkPage) -> Result<()> {
+        let unknown = self.containers.fill(page);
+        if !unknown.is_empty() {
+            let more = self.read_containers(unknown).await?;
+            page.containers.extend(more);
+        }
+        Ok(())
+    }
+
+    async fn read_containers(&self, ids: Vec<braid_types::ContainerId>) -> Result<Vec<ContainerInfo>> {
+        let (mut found, mut missing) = (Vec::with_capacity(ids.len()), Vec::new());
+        for id in ids {
+            match self.containers.get(id) {
+                Some(info) => found.push(info),
+                None => missing.push(id),
+            }
+        }
+        if !missing.is_empty() {
+            let rows = self.engine.read(0, spares::ReadContainers(missing)).await.map_err(Error::from)?;
+            for (id, row) in rows {
+                self.containers.learn_chain(row.info(id));
+                found.push(row.info(id));
+            }
+        }
+        Ok(found)
+    }
+
+    fn statfs(&self) -> StatFsAnswer {
+        let (bytes_total, bytes_free) = self.servers.space();
+        let files = self.engine.rows(braid_meta_engine::Table::InodeIds).unwrap_or(0);
+        // Inodes are rows: there is no table to fill up, so as many are free as 4 KiB of free space would hold.
+        StatFsAnswer { bytes_total, bytes_free, files: files + bytes_free / 4096, files_free: bytes_free / 4096 }
+    }
+
+    async fn open_session(&self, m: OpenSession) -> Result<SessionReply> {
+        let now = self.env.clock.now();
+        let begin = session::BeginSession {
+            client: m.client,
+            description: m.description.clone(),
+            host: m.host.clone(),
+            now: self.env.clock.wall(),
+        };
+        let (id, epoch) = self.engine.transact(0, begin).await.map_err(Error::from)?;
+        self.sessions.insert(id, SessionState::new(epoch, m.description, m.host, now));
+        Ok(SessionReply {
+            session: id,
+            epoch,
+            cluster: self.cluster,
+            lease_ms: self.config.session_lease.as_millis() as u32,
+            renew_ms: self.config.session_renew.as_millis() as u32,
+            servers: self.servers.infos(now),
+        })
+    }
+
+    fn renew_session(&self, id: SessionId, m: &RenewSession) -> Result<RenewReply> {
+        let (orphans, orphans_seen) = self.orphans.after(m.orphans_seen);
+        let known = self.sessions.with(id, |s| {
+            s.low_water = s.low_water.max(m.low_water);
+            s.orphans_seen = m.orphans_seen;
+            s.orphans_held = m.orphans_held.iter().copied().collect();
+        });
+        if known.is_none() {
+            return Err(Error::new(Code::SessionUnknown, format_args!("session {id}"), "it was ended or never began"));
+        }
+        Ok(RenewReply {
+            lease_ms: self.config.session_lease.as_millis() as u32,
+            orphans,
+            orphans_seen,
+            servers_version: self.servers.version(),
+        })
+    }
+
+    async fn register_server(&self, m: RegisterServer) -> Result<RegisterAnswer> {
+        let row = ServerRow { addresses: m.addresses, host: m.host };
+        let enrol = servers::EnrolServer { id: m.id, row: row.clone() };
+        let id = self.engine.transact(0, enrol).await.map_err(Error::from)?;
+        self.servers.registered(id, row, m.incarnation, self.env.clock.now());
+        tracing::info!(server = id.0, "data server registered");
+        Ok(RegisterAnswer { id, cluster: self.cluster, heartbeat_ms: self.config.heartbeat.as_millis() as u32 })
+    }
+
+    /// The directory first, then all directories below that have no policy of their own.
+    async fn set_policy(&self, op: OpContext, number: u8, m: SetPolicy) -> Result<MetaAnswer> {
+        let top = m.inode.id;
+        let answer = self.record(top, op, number, m, MetaAnswer::SetPolicy).await?;
+        let mut waiting = vec![top];
+        while let Some(dir) = waiting.pop() {
+            let mut after = None;
+            loop {
+                let page = policy::SpreadPolicy { dir, after };
+                let spread = self.engine.transact(dir.0, page).await.map_err(Error::from)?;
+                waiting.extend(spread.changed);
+                after = spread.next;
+                if after.is_none() {
+                    break;
+                }
+            }
+        }
+        Ok(answer)
+    }
+
+    async fn take_spares(&self, op: OpContext, number: u8, m: TakeSpares) -> Result<MetaAnswer> {
+        let want = Want {
+            chain_len: m.policy.chain_len(),
+            count: m.count.clamp(1, SPARES_MAX) as usize,
+            bytes_needed: self.config.chunk_reserve_bytes,
+            beside: m.beside,
+        };
+        let candidates = self.servers.candidates();
+        let chains = self.placement.lock().choose(want, &candidates).map_err(|short| {
+            Error::new(
+                Code::NoServers,
+                format_args!("a new chunk under policy {}", m.policy),
+                format_args!(
+                    "it needs {} data servers that are up and have {} MiB free; there are {} of {}",
+                    short.wanted,
+                    want.bytes_needed >> 20,
+                    short.usable,
+                    candidates.len()
+                ),
+            )
+        })?;
+        let (layout, chunk_bytes) = (m.policy.layout, m.policy.chunk_bytes);
+        let mut sources: Vec<(spares::Source, u32)> = Vec::new();
+        let mut fresh: Vec<(Vec<braid_types::ServerId>, u32)> = Vec::new();
+        for chain in chains {
+            if let Some((id, count)) = self.containers.take_room(layout, chunk_bytes, &chain, 1) {
+                match sources.iter_mut().find(|(s, _)| *s == spares::Source::Container(id)) {
+                    Some((_, n)) => *n += count,
+                    None => sources.push((spares::Source::Container(id), count)),
+                }
+            } else {
+                match fresh.iter_mut().find(|(c, _)| *c == chain) {
+                    Some((_, n)) => *n += 1,
+                    None => fresh.push((chain, 1)),
+                }
+            }
+        }
+        let new: Vec<u32> = fresh.iter().map(|(_, n)| *n).collect();
+        sources.extend(fresh.into_iter().map(|(chain, n)| (spares::Source::NewContainer { chain }, n)));
+        let old = sources.len() - new.len();
+        let give = spares::GiveSpares { layout, chunk_bytes, sources };
+        let answer = self.record(InodeId(0), op, number, give, MetaAnswer::TakeSpares).await?;
+        if let MetaAnswer::TakeSpares(given) = &answer {
+            // New containers stand behind the old ones, in order; a repeated request may have been answered from
+            // rows with fewer, whose room is then simply not known here until the next start.
+            for (info, used) in given.containers.iter().skip(old).zip(new) {
+                if self.containers.get(info.id).is_none() {
+                    self.containers.opened(layout, chunk_bytes, info, CONTAINER_CHUNKS_MAX - used);
+                }
+            }
+            for info in &given.containers {
+                self.containers.learn_chain(info.clone());
+            }
+        }
+        Ok(answer)
+    }
+}

@@ -1,0 +1,115 @@
+use crate::config::MetaConfig;
+use crate::containers::Containers;
+use crate::data_servers::DataServers;
+use crate::hints::HintCache;
+use crate::ids::InodeIds;
+use crate::orphans::Orphans;
+use crate::sessions::{SessionState, Sessions};
+use braid_api::{DataPeers, Error};
+use braid_env::{Env, Monotonic};
+use braid_meta_engine::Engine;
+use braid_meta_namespace::FormatCluster;
+use braid_meta_namespace::ops::{reclaim, servers, session, spares};
+use braid_placement::{Placement, Spread};
+use braid_types::{ClusterId, Policy};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// A metadata server over an engine `E`, reaching data servers through `P`.
+pub struct MetaServer<E, P> {
+    pub(crate) env: Env,
+    pub(crate) engine: Arc<E>,
+    pub(crate) peers: P,
+    pub(crate) config: MetaConfig,
+    pub(crate) cluster: ClusterId,
+    pub(crate) started: Monotonic,
+    pub(crate) ids: InodeIds,
+    pub(crate) hints: HintCache,
+    pub(crate) sessions: Sessions,
+    pub(crate) servers: DataServers,
+    pub(crate) containers: Containers,
+    pub(crate) placement: Mutex<Box<dyn Placement>>,
+    pub(crate) orphans: Orphans,
+    pub(crate) stopping: AtomicBool,
+    /// Names data servers that housekeeping waits for, for `braid admin why`.
+    pub(crate) waiting: Mutex<Vec<braid_api::admin::Waiting>>,
+}
+
+/// Why a metadata server does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error("the times of the metadata server do not fit together: {0}")]
+    Config(String),
+    #[error(transparent)]
+    Namespace(#[from] Error),
+}
+
+/// All rows of a table that is read whole at start.
+const ALL: usize = usize::MAX >> 1;
+
+impl<E: Engine, P: DataPeers> MetaServer<E, P> {
+    /// Opens the namespace, making an empty one for `cluster` under `policy` if the engine has none, rebuilds
+    /// soft state from rows and starts housekeeping.
+    pub async fn start(
+        env: Env,
+        engine: Arc<E>,
+        peers: P,
+        config: MetaConfig,
+        cluster: ClusterId,
+        policy: Policy,
+    ) -> Result<Arc<Self>, StartError> {
+        config.check().map_err(StartError::Config)?;
+        let format = FormatCluster { cluster, policy, now: env.clock.wall() };
+        let cluster = engine.transact(0, format).await.map_err(Error::from)?;
+        let now = env.clock.now();
+        let server = Arc::new(MetaServer {
+            ids: InodeIds::new(),
+            hints: HintCache::new(config.hints_max),
+            sessions: Sessions::default(),
+            servers: DataServers::default(),
+            containers: Containers::default(),
+            placement: Mutex::new(Box::new(Spread::new())),
+            orphans: Orphans::default(),
+            stopping: AtomicBool::new(false),
+            waiting: Mutex::new(Vec::new()),
+            started: now,
+            env,
+            engine,
+            peers,
+            config,
+            cluster,
+        });
+        server.rebuild().await?;
+        server.clone().keep_house();
+        Ok(server)
+    }
+
+    /// Soft state from rows. Sessions count as just seen: they get a whole expiry to come back.
+    async fn rebuild(&self) -> Result<(), Error> {
+        let now = self.env.clock.now();
+        for (id, row) in self.engine.read(0, session::ListSessions).await.map_err(Error::from)? {
+            self.sessions.insert(id, SessionState::new(row.epoch, row.description, row.host, now));
+        }
+        for (id, row) in self.engine.read(0, servers::ListServers).await.map_err(Error::from)? {
+            self.servers.learn(id, row);
+        }
+        let all = spares::ListContainers { after: None, limit: ALL };
+        for (id, row) in self.engine.read(0, all).await.map_err(Error::from)? {
+            self.containers.learn(id, &row);
+        }
+        for (id, _) in self.engine.read(0, reclaim::ListOrphans).await.map_err(Error::from)? {
+            self.orphans.add(id);
+        }
+        Ok(())
+    }
+
+    pub fn cluster(&self) -> ClusterId {
+        self.cluster
+    }
+
+    /// Ends housekeeping; what is being answered is answered.
+    pub fn stop(&self) {
+        self.stopping.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+}
