@@ -264,10 +264,15 @@ impl<T: Copy + PartialEq> Extents<T> {
         enough(first, end).then_some(first)
     }
 
+    /// The first offset within the range that holds something.
+    pub fn first_in(&self, range: ByteRange) -> Option<u64> {
+        self.overlapping(range).next().map(|(start, _)| start.max(range.start))
+    }
+
     /// Takes the first bytes inside `range` as one payload of at most `max`: a large piece alone, small
     /// neighbours joined.
     pub fn take_run(&mut self, range: ByteRange, max: u64) -> Option<(u64, Bytes)> {
-        let first = self.overlapping(range).next().map(|(start, _)| start.max(range.start))?;
+        let first = self.first_in(range)?;
         let limit = range.end.min(first.saturating_add(max));
         let mut end = first;
         let mut count = 0;

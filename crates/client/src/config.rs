@@ -33,6 +33,9 @@ pub struct ClientConfig {
     pub file_writes_max: usize,
     pub server_writes_max: usize,
     pub statfs_valid: Duration,
+    /// Record reads (relatime); reported so long after the last close, if nothing else is.
+    pub atime: bool,
+    pub atime_after: Duration,
 }
 
 impl Default for ClientConfig {
@@ -55,6 +58,8 @@ impl Default for ClientConfig {
             file_writes_max: 8,
             server_writes_max: 16,
             statfs_valid: Duration::from_secs(1),
+            atime: true,
+            atime_after: Duration::from_secs(10),
         }
     }
 }

@@ -47,8 +47,6 @@ pub struct FileState {
     pub size: u64,
     /// Of writes not yet committed.
     pub mtime: Option<Timestamp>,
-    /// Of reads not yet reported.
-    pub atime: Option<Timestamp>,
     /// Size, chunks or content differ from what the metadata server has.
     pub unsaved: bool,
     /// Raised by every change made here, so that an answer asked for before is recognised.
@@ -91,7 +89,6 @@ impl FileState {
             body: Body::default(),
             size: attr.size,
             mtime: None,
-            atime: None,
             unsaved: false,
             version: 0,
             dirty: Extents::default(),
@@ -113,7 +110,7 @@ impl FileState {
         }
     }
 
-    /// Nothing here is unknown to the servers, but perhaps a read's time.
+    /// Nothing here is unknown to the servers.
     pub fn is_clean(&self) -> bool {
         !self.unsaved && self.dirty.is_empty() && self.inflight.is_empty()
     }
@@ -135,9 +132,6 @@ impl FileState {
         if let Some(mtime) = self.mtime {
             attr.mtime = attr.mtime.max(mtime);
             attr.ctime = attr.ctime.max(mtime);
-        }
-        if let Some(atime) = self.atime {
-            attr.atime = attr.atime.max(atime);
         }
         attr
     }

@@ -164,6 +164,12 @@ impl Retain {
         }
     }
 
+    /// A write of an earlier incarnation is waiting to be repeated.
+    pub fn has_lost(&self) -> bool {
+        let now = self.incarnation;
+        self.chunks.values().any(|kept| kept.extents.tags().any(|(_, _, tag)| tag.incarnation != now))
+    }
+
     /// Writes of an earlier incarnation, to be repeated now.
     pub fn lost(&self) -> Vec<Repeat> {
         let mut lost = Vec::new();
@@ -227,16 +233,20 @@ impl Retain {
         });
     }
 
-    /// A newer truncate generation is known for this chunk: what it cut off is not repeated.
-    pub fn cut(&mut self, chunk: ChunkId, generation: TruncGen, cuts: &Cuts) {
-        self.change(chunk, |chunks| {
-            let Some(kept) = chunks.get_mut(&chunk) else { return };
-            for &(_, size) in cuts.iter().filter(|(g, _)| *g > kept.generation) {
-                kept.extents.remove(ByteRange::new(size, u64::MAX));
-            }
-            kept.generation = kept.generation.max(generation);
-            kept.cuts = cuts.clone();
-        });
+    /// A newer truncate generation of the file is known: what it cut off is not repeated. `cuts` are the file's.
+    pub fn cut_file(&mut self, inode: InodeId, generation: TruncGen, cuts: &Cuts) {
+        let of_file: Vec<ChunkKey> = self.chunks.values().map(|kept| kept.key).filter(|key| key.inode == inode).collect();
+        for key in of_file {
+            let base = key.index.0.saturating_mul(key.chunk_bytes);
+            self.change(key.chunk, |chunks| {
+                let Some(kept) = chunks.get_mut(&key.chunk) else { return };
+                for &(_, size) in cuts.iter().filter(|(g, _)| *g > kept.generation) {
+                    kept.extents.remove(ByteRange::new(size.saturating_sub(base), u64::MAX));
+                }
+                kept.generation = kept.generation.max(generation);
+                kept.cuts = crate::cuts::in_chunk(cuts, key.index, key.chunk_bytes);
+            });
+        }
     }
 
     /// The chunk is no longer part of a file.
@@ -335,7 +345,7 @@ mod tests {
         let receipt = Receipt { incarnation: 1, sequence: 1, stable: 0 };
         let data = Bytes::from(vec![1; 100]);
         retain.answered(key(1), (TruncGen(0), Cuts::new()), (0, data), receipt, Monotonic::default());
-        retain.cut(ChunkId(1), TruncGen(1), &vec![(TruncGen(1), 40)]);
+        retain.cut_file(InodeId(9), TruncGen(1), &vec![(TruncGen(1), 40)]);
         retain.stable(2, 0);
         let lost = retain.lost();
         assert_eq!((lost.len(), lost[0].data.len(), lost[0].generation), (1, 40, TruncGen(1)));

@@ -51,8 +51,8 @@ impl StoreIdentity {
     /// Written last when a directory is made, and whole: a directory without it is no store.
     pub(crate) fn write(&self, disk: &dyn Disk, dir: &Path) -> Result<()> {
         let text = Text { format: FORMAT_VERSION, cluster: self.cluster.to_string(), server: self.server.0 };
-        let text = toml::to_string(&text)
-            .map_err(|e| StoreError::NotAStore { dir: dir.to_owned(), cause: e.to_string() })?;
+        let text =
+            toml::to_string(&text).map_err(|e| StoreError::NotAStore { dir: dir.to_owned(), cause: e.to_string() })?;
         let (path, new) = (dir.join(FILE), dir.join(NEW_FILE));
         let write = || {
             let file = disk.open(&new, OpenMode::OrCreate)?;

@@ -19,6 +19,4 @@ pub use disk::{DiskStore, StoreOptions};
 pub use error::{BadBlockCause, Result, StoreError};
 pub use identity::{FORMAT_VERSION, StoreIdentity};
 pub use memory::MemoryStore;
-pub use store::{
-    ChunkStat, ChunkStore, Cuts, Extent, ScrubCursor, ScrubStep, StoreUsage, Synced, WriteInfo, Written,
-};
+pub use store::{ChunkStat, ChunkStore, Cuts, Extent, ScrubCursor, ScrubStep, StoreUsage, Synced, WriteInfo, Written};

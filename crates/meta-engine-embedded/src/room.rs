@@ -17,13 +17,18 @@ pub struct Room {
     map_bytes: u64,
     /// The file's blocks are allocated up to here.
     allocated_bytes: u64,
+    /// Groups to go before the full disk is asked again.
+    pause: u32,
     /// The file system cannot allocate ahead: what it says to have free counts.
     cannot_allocate: bool,
 }
 
+/// A full disk looks for space at every request, at some cost; this many groups later is soon enough.
+const FULL_PAUSE_GROUPS: u32 = 16;
+
 impl Room {
     pub fn new(file: File, reserve_bytes: u64, map_bytes: u64) -> Self {
-        Room { file, reserve_bytes, map_bytes, allocated_bytes: 0, cannot_allocate: false }
+        Room { file, reserve_bytes, map_bytes, allocated_bytes: 0, pause: 0, cannot_allocate: false }
     }
 
     /// Whether less than the reserve is free when the file's pages end at `end_bytes` and `used_bytes` of them
@@ -46,18 +51,21 @@ impl Room {
             return end_bytes + self.disk_free();
         }
         let wanted = (end_bytes + self.reserve_bytes).min(self.map_bytes);
-        if self.allocated_bytes >= wanted {
+        if self.allocated_bytes >= wanted || self.pause > 0 {
+            self.pause = self.pause.saturating_sub(1);
             return self.allocated_bytes;
         }
-        // Half a reserve more than asked for, so that it is done once in a while and not with each page. From
-        // the very beginning, as the file of an earlier run may have holes.
+        // Half a reserve more than asked for, so that it is done once in a while and not with each page. The
+        // first time from the very beginning, as the file of an earlier run may have holes.
         for ahead in [(wanted + self.reserve_bytes / 2).min(self.map_bytes), wanted] {
-            match fallocate(&self.file, FallocateFlags::KEEP_SIZE, 0, ahead) {
+            let missing = ahead - self.allocated_bytes;
+            match fallocate(&self.file, FallocateFlags::KEEP_SIZE, self.allocated_bytes, missing) {
                 Ok(()) => {
                     self.allocated_bytes = ahead;
+                    self.pause = 0;
                     break;
                 }
-                Err(errno) if is_full(errno) => {}
+                Err(errno) if is_full(errno) => self.pause = FULL_PAUSE_GROUPS,
                 Err(Errno::INTR) => break,
                 Err(errno) => {
                     tracing::info!(%errno, "the metadata disk cannot reserve space ahead");

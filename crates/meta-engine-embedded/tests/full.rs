@@ -57,7 +57,7 @@ async fn a_full_map_still_removes_and_then_takes_again() {
         let dir = TempDir::new().expect("a directory");
         let engine = small(&dir);
         let fitted = fill(&engine, 0, bytes).await;
-        assert!((fitted * EACH) as usize * bytes > 3 << 20, "{fitted} batches of rows of {bytes} bytes fitted");
+        assert!((fitted * EACH) as usize * bytes > 2 << 20, "{fitted} batches of rows of {bytes} bytes fitted");
         assert!(matches!(insert(&engine, fitted, bytes).await, Err(EngineError::Full(_))));
 
         let heartbeat = Script(vec![Step::Put(key(0), vec![2; bytes])]);

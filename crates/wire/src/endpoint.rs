@@ -78,7 +78,9 @@ impl Endpoint {
         let connected = self.env().timeout(timeout, self.connect_and_greet(to, wanted)).await;
         let greeted = match connected {
             Ok(greeted) => greeted,
-            Err(_) => Err(Error::new(Code::Unreachable, format!("{wanted} at {to}"), format!("silent for {timeout:?}"))),
+            Err(_) => {
+                Err(Error::new(Code::Unreachable, format!("{wanted} at {to}"), format!("silent for {timeout:?}")))
+            }
         };
         let (halves, peer) = greeted.inspect_err(|error| {
             if !matches!(error.code, Code::Unreachable | Code::Disconnected) {

@@ -13,6 +13,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 /// A server somewhere, over one connection that is made when needed and made again when it breaks.
@@ -30,15 +31,20 @@ struct Inner {
     server: ServerId,
     addresses: AddressBook,
     channel: Mutex<Option<Channel>>,
-    /// Held by the one caller that connects; the others wait for it.
+    /// Held by the one caller that connects; the others wait for it and share the outcome.
     pace: tokio::sync::Mutex<Pace>,
+    /// Attempts to connect that have failed.
+    failed: AtomicU64,
     stats: Arc<WireStats>,
 }
 
 #[derive(Default)]
 struct Pace {
+    /// In a row.
     failures: u32,
     not_before: Monotonic,
+    /// Of the last attempt.
+    error: Option<Error>,
 }
 
 impl fmt::Display for Remote {
@@ -70,6 +76,7 @@ impl Remote {
             addresses: AddressBook::new(addresses),
             channel: Mutex::new(None),
             pace: tokio::sync::Mutex::default(),
+            failed: AtomicU64::new(0),
             stats: WireStats::new(names),
         }))
     }
@@ -164,16 +171,22 @@ impl Remote {
         }
     }
 
-    /// A connection that works, made now if there is none. Each caller tries once; between attempts there is the
-    /// pause all callers share.
+    /// A connection that works, made now if there is none. One caller tries, once, after the pause that follows the
+    /// last failure; those who come meanwhile share its outcome.
     async fn connected(&self) -> Result<Channel> {
         if let Some(channel) = self.live() {
             return Ok(channel);
         }
-        let Inner { endpoint, addresses, pace, .. } = &*self.0;
+        let Inner { endpoint, addresses, pace, failed, .. } = &*self.0;
+        let failed_before = failed.load(Relaxed);
         let mut pace = pace.lock().await;
         if let Some(channel) = self.live() {
             return Ok(channel);
+        }
+        if failed.load(Relaxed) != failed_before
+            && let Some(error) = &pace.error
+        {
+            return Err(error.clone());
         }
         let env = endpoint.env();
         let mut changes = addresses.watch();
@@ -183,13 +196,15 @@ impl Remote {
         }
         match self.connect_to_any().await {
             Ok(channel) => {
-                pace.failures = 0;
+                *pace = Pace::default();
                 *self.0.channel.lock() = Some(channel.clone());
                 Ok(channel)
             }
             Err(error) => {
                 pace.failures += 1;
                 pace.not_before = env.clock.now() + pause(pace.failures, &*env.random);
+                pace.error = Some(error.clone());
+                failed.fetch_add(1, Relaxed);
                 Err(error)
             }
         }

@@ -200,9 +200,10 @@ impl ActivityLog {
         };
         new.retain(|extent| !has(state, extent));
         self.append(state, chunk, &new)?;
-        let target = state.entries.get(&chunk).map_or(0, |entries| {
-            entries.values().filter(|e| e.last_use == uses).map(|e| e.record).max().unwrap_or(0)
-        });
+        let target = state
+            .entries
+            .get(&chunk)
+            .map_or(0, |entries| entries.values().filter(|e| e.last_use == uses).map(|e| e.record).max().unwrap_or(0));
         self.wait_synced(state, target)
     }
 

@@ -89,11 +89,7 @@ impl Header {
             length: word(40),
             synced_len: word(48),
             slot_seq: word(56),
-            version: Version {
-                counter: word(64),
-                chain_epoch: ChainEpoch(half(72)),
-                owner_term: OwnerTerm(half(76)),
-            },
+            version: Version { counter: word(64), chain_epoch: ChainEpoch(half(72)), owner_term: OwnerTerm(half(76)) },
             trunc_gen: TruncGen(half(80)),
         })
     }

@@ -4,10 +4,10 @@
 //! was being written when the power went: it is sealed, that is, taken as it is. Any other block that fails is bad
 //! and stays so. Whatever lies beyond the length is removed, so that it cannot come back when the chunk grows.
 
+use super::activity::EXTENT_BYTES;
 use super::chunk::Chunk;
 use super::header::TABLE_OFFSET;
 use super::table::entry_offset;
-use super::activity::EXTENT_BYTES;
 use crate::Result;
 use crate::checksum::{HOLE, block_sum, blocks};
 use braid_env::Disk;

@@ -1,0 +1,101 @@
+//! The parts of a client, and its background tasks' reins.
+
+use crate::cache::Cache;
+use crate::config::ClientConfig;
+use crate::erased::Meta;
+use crate::handles::Handles;
+use crate::inode::{FileState, Inode, Inodes};
+use crate::locks::Locks;
+use crate::memory::Memory;
+use crate::requests::Requests;
+use crate::servers::Directory;
+use crate::session::Session;
+use crate::spares::Spares;
+use crate::stats::{Counters, Stats};
+use crate::wait::{Deadline, Waits};
+use braid_api::StatFs;
+use braid_env::{Env, Monotonic};
+use braid_types::{InodeId, Timestamp, TraceId};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+use tokio::sync::{Notify, watch};
+
+pub struct Core {
+    pub env: Env,
+    pub config: ClientConfig,
+    pub meta: Box<dyn Meta>,
+    pub control: Box<dyn Meta>,
+    pub session: Session,
+    pub requests: Requests,
+    pub servers: Directory,
+    pub spares: Spares,
+    pub cache: Cache,
+    pub inodes: Inodes,
+    pub handles: Handles,
+    pub locks: Locks,
+    pub memory: Arc<Memory>,
+    pub counters: Counters,
+    pub waits: Waits,
+    pub statfs: Mutex<Option<(StatFs, Monotonic)>>,
+    /// Reads not yet reported, and since when.
+    pub atimes: Mutex<HashMap<InodeId, (Timestamp, Monotonic)>>,
+    /// Wakes the write-back: something became dirty, or memory is short.
+    pub wake: Notify,
+    /// True once the client stops; ends background tasks.
+    pub stop: watch::Sender<bool>,
+}
+
+/// One file operation: until when it may wait, and its trace.
+#[derive(Clone, Copy, Debug)]
+pub struct Op {
+    pub deadline: Deadline,
+    pub trace: TraceId,
+}
+
+impl Core {
+    pub fn now(&self) -> Monotonic {
+        self.env.clock.now()
+    }
+
+    pub fn op(&self, trace: TraceId) -> Op {
+        Op { deadline: Deadline::after(&self.env, self.config.deadline), trace }
+    }
+
+    /// An operation of the client's own.
+    pub fn own_op(&self) -> Op {
+        self.op(TraceId(0))
+    }
+
+    /// Brings the file's share of the write buffer up to date. Call after every change to what it holds.
+    pub fn settle(&self, state: &mut FileState) {
+        let buffered = state.buffered();
+        self.memory.buffered.settle(state.charged, buffered);
+        state.charged = buffered;
+    }
+
+    /// Changes a file's state and keeps the accounts.
+    pub fn update<T>(&self, inode: &Inode, change: impl FnOnce(&mut FileState) -> T) -> T {
+        let mut state = inode.state.lock();
+        let value = change(&mut state);
+        self.settle(&mut state);
+        drop(state);
+        inode.changed.notify_waiters();
+        value
+    }
+
+    pub fn stats(&self) -> Stats {
+        Stats {
+            bytes_buffered: self.memory.buffered.used(),
+            bytes_retained: self.memory.retained.used(),
+            bytes_prefetched: self.memory.prefetched.used(),
+            open_inodes: self.inodes.len() as u64,
+            open_handles: self.handles.len() as u64,
+            ..self.counters.read()
+        }
+    }
+
+    pub fn stopped(&self) -> bool {
+        *self.stop.borrow()
+    }
+}

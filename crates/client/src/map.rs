@@ -1,0 +1,160 @@
+//! Learning where a file's chunks are, and finding a place for new ones.
+
+use crate::body::{Body, ChunkSlot};
+use crate::core::{Core, Op};
+use crate::inode::{FileState, Inode};
+use crate::retain::ChunkKey;
+use braid_api::meta::{Content, GetMap, MapAnswer};
+use braid_api::{Code, Error, Result};
+use braid_types::{ChunkId, ChunkIndex, InodeId, Policy};
+use std::sync::Arc;
+
+impl Core {
+    /// Fetches the map again if another client truncated.
+    pub async fn fresh(&self, inode: &Inode, op: Op) -> Result<()> {
+        match inode.state.lock().stale {
+            false => return Ok(()),
+            true => {}
+        }
+        self.refresh_map(inode, op).await
+    }
+
+    /// Reads the file's map and rebases what is not saved here on it.
+    ///
+    /// Buffered bytes cannot be ordered against a truncate of another client, so they are taken to come after it;
+    /// what a data server had answered under the old generation comes before and is cut.
+    pub async fn refresh_map(&self, inode: &Inode, op: Op) -> Result<()> {
+        let message = GetMap { inode: self.cache.inode(inode.id), first: ChunkIndex(0) };
+        let answer = self.call(message, op).await?;
+        let gone = self.update(inode, |state| rebase(state, &answer));
+        self.cut_retained(inode.id, &answer);
+        gone.into_iter().for_each(|chunk| self.servers.forget_chunk(chunk));
+        Ok(())
+    }
+
+    fn cut_retained(&self, id: InodeId, answer: &MapAnswer) {
+        for lane in self.servers.lanes() {
+            lane.retained(|retain| retain.cut_file(id, answer.attr.trunc_gen, &answer.map.cuts));
+        }
+    }
+
+    /// For a file that is not open here any more: learns how it was cut. False if it is gone.
+    pub async fn refresh_cuts(&self, id: InodeId, op: Op) -> Result<bool> {
+        if let Some(inode) = self.inodes.get(id) {
+            return self.refresh_map(&inode, op).await.map(|()| true);
+        }
+        match self.call(GetMap { inode: self.cache.inode(id), first: ChunkIndex(0) }, op).await {
+            Ok(answer) => self.cut_retained(id, &answer),
+            Err(error) if matches!(error.code, Code::NotFound | Code::Stale) => return Ok(false),
+            Err(error) => return Err(error),
+        }
+        Ok(true)
+    }
+
+    /// Fetches pages of the map until the chunk at `index` is known or known to be absent.
+    pub async fn know_chunk(&self, inode: &Inode, index: ChunkIndex, op: Op) -> Result<()> {
+        loop {
+            let Some(first) = inode.state.lock().body.unknown_from(index) else { return Ok(()) };
+            let answer = self.call(GetMap { inode: self.cache.inode(inode.id), first }, op).await?;
+            self.update(inode, |state| {
+                let Body::Chunked(table) = &mut state.body else { return };
+                match &answer.map.content {
+                    _ if answer.attr.trunc_gen > state.attr.trunc_gen => state.stale = true,
+                    Content::Chunked(page) if table.known_below == Some(first) => {
+                        table.adopt(page);
+                        // A page without progress would be asked for ever.
+                        if table.known_below == Some(first) {
+                            table.known_below = None;
+                        }
+                    }
+                    Content::Chunked(_) => {}
+                    Content::Inline(_) => state.stale = true,
+                }
+            });
+            self.fresh(inode, op).await?;
+        }
+    }
+
+    /// The chunk at `index`, taking a spare if the file has none there.
+    pub async fn slot_for(self: &Arc<Self>, inode: &Inode, index: ChunkIndex, op: Op) -> Result<(ChunkKey, Policy)> {
+        self.know_chunk(inode, index, op).await?;
+        let policy = {
+            let state = inode.state.lock();
+            if let Some(slot) = state.body.slot(index) {
+                return Ok((key(inode.id, index, slot, &state.policy), state.policy));
+            }
+            state.policy
+        };
+        let spare = self.take_spare(policy, op).await?;
+        let mut unused = Some(spare);
+        let slot = self.update(inode, |state| {
+            let Body::Chunked(table) = &mut state.body else { return None };
+            let slot = table.slots.entry(index).or_insert_with(|| {
+                unused = None;
+                ChunkSlot::fresh(spare.0, spare.1, spare.2)
+            });
+            Some(slot.clone())
+        });
+        if let Some(spare) = unused {
+            self.spares.give_back(policy, spare);
+        }
+        let slot = slot.ok_or_else(|| Error::new(Code::Internal, file_name(inode), "chunk data of an inline file"))?;
+        Ok((key(inode.id, index, &slot, &policy), policy))
+    }
+}
+
+pub fn key(inode: InodeId, index: ChunkIndex, slot: &ChunkSlot, policy: &Policy) -> ChunkKey {
+    ChunkKey { chunk: slot.chunk, container: slot.container, inode, index, chunk_bytes: policy.chunk_bytes }
+}
+
+pub fn file_name(inode: &Inode) -> String {
+    format!("inode {}", inode.id)
+}
+
+/// Puts what is unsaved on top of a newer map. Gives chunks that are no longer the file's.
+fn rebase(state: &mut FileState, answer: &MapAnswer) -> Vec<ChunkId> {
+    let before = state.attr.trunc_gen;
+    let clean = state.is_clean() && state.body.is_clean();
+    let own_size = state.size;
+    let old = std::mem::take(&mut state.body);
+    state.blocks.clear();
+    state.adopt_map(&answer.attr, &answer.map);
+    state.version += 1;
+    if clean {
+        return Vec::new();
+    }
+    // The smallest cut this client did not know: sizes rise with generations.
+    let cut = answer.map.cuts.iter().find(|(generation, _)| *generation > before).map_or(u64::MAX, |(_, size)| *size);
+    let chunk_bytes = state.policy.chunk_bytes;
+    let ends = state.inflight.values().map(|write| write.range.end).chain([state.dirty.end()]).max().unwrap_or(0);
+    let mut gone = Vec::new();
+    match (old, &mut state.body) {
+        (Body::Inline(own), Body::Inline(_)) => {
+            // Which of these bytes were written here is not known: all of them are.
+            state.size = own_size;
+            state.body = Body::Inline(own);
+        }
+        (Body::Inline(own), Body::Chunked(_)) => {
+            state.size = state.size.max(own_size);
+            state.dirty.insert_under(0, own.into(), ());
+            state.conversions += 1;
+        }
+        (Body::Chunked(mut table), new) => {
+            gone.extend(table.cut(cut, chunk_bytes).iter().map(|slot| slot.chunk));
+            let fresh = table.slots.into_iter().filter(|(_, slot)| slot.fresh.is_some());
+            if let Body::Chunked(new) = new {
+                for (index, slot) in fresh {
+                    new.slots.entry(index).or_insert(slot);
+                }
+            } else if let Content::Inline(base) = &answer.map.content {
+                state.dirty.insert_under(0, base.clone(), ());
+                state.conversions += 1;
+                let slots = fresh.collect();
+                state.body = Body::Chunked(crate::body::ChunkTable { slots, known_below: None });
+            }
+            state.size = answer.attr.size.max(ends).max(own_size.min(cut));
+        }
+    }
+    state.unsaved = true;
+    gone
+}

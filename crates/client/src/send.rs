@@ -1,0 +1,232 @@
+//! From the buffer to the data servers.
+//!
+//! Promises: several writes of a file are on their way at once, but never two that overlap; bytes leave `dirty`
+//! and enter `inflight` in one step, and leave `inflight` only when they are retained, so a reader always finds
+//! them; a write that cannot be sent before its deadline goes back to the buffer.
+
+use crate::core::{Core, Op};
+use crate::inode::{FileState, InFlight, Inode};
+use crate::map::file_name;
+use crate::buffer::RUN_BYTES;
+use crate::retain::Receipt;
+use crate::servers::Lane;
+use crate::wait::{Attempts, Deadline, timed_out, wait_until};
+use braid_api::data::WriteChunk;
+use braid_api::{Code, Result, Retry};
+use braid_types::{ByteRange, ChunkIndex, ContainerId};
+use bytes::Bytes;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+use tokio::sync::OwnedSemaphorePermit;
+
+/// A write ends by its own deadline; whoever waits for it gives it this long to report.
+const REPORT_SLACK: Duration = Duration::from_secs(1);
+/// After a write failed at its deadline the buffer tries again this much later.
+const RETRY_AFTER: Duration = Duration::from_secs(5);
+
+/// A write within one chunk.
+struct Piece {
+    ticket: u64,
+    offset: u64,
+    data: Bytes,
+}
+
+enum Taken {
+    Piece(Piece),
+    /// Something has to be answered first.
+    NotNow,
+    Nothing,
+}
+
+/// Moves the first dirty bytes within `range` into flight.
+fn take_piece(state: &mut FileState, range: ByteRange) -> Taken {
+    if state.held {
+        return Taken::NotNow;
+    }
+    let chunk_bytes = state.policy.chunk_bytes;
+    let Some(first) = state.dirty.first_in(range) else { return Taken::Nothing };
+    let end = (first / chunk_bytes + 1).saturating_mul(chunk_bytes).min(range.end);
+    let Some((offset, data)) = state.dirty.take_run(ByteRange::new(first, end), RUN_BYTES as u64) else {
+        return Taken::Nothing;
+    };
+    let range = ByteRange::at(offset, data.len() as u64);
+    if state.inflight.values().any(|write| write.range.overlaps(range)) {
+        state.dirty.insert_whole(offset, data, ());
+        return Taken::NotNow;
+    }
+    state.last_ticket += 1;
+    let ticket = state.last_ticket;
+    state.inflight.insert(ticket, InFlight { range, data: data.clone() });
+    Taken::Piece(Piece { ticket, offset, data })
+}
+
+impl Core {
+    /// Sends everything that is dirty now and waits until it is answered.
+    pub async fn send_all(self: &Arc<Self>, inode: &Arc<Inode>, op: Op) -> Result<()> {
+        let (failures, ranges) = {
+            let state = inode.state.lock();
+            (state.failures, state.dirty.ranges())
+        };
+        for range in ranges {
+            while inode.state.lock().failures == failures && self.send_one(inode, range, op).await? {}
+        }
+        let last = inode.state.lock().last_ticket;
+        let answered = || {
+            let state = inode.state.lock();
+            state.inflight.first_key_value().is_none_or(|(&first, _)| first > last).then_some(())
+        };
+        let until = Deadline(op.deadline.0 + REPORT_SLACK);
+        let done = wait_until(&self.env, &inode.changed, until, answered).await;
+        let state = inode.state.lock();
+        match (&state.failed, done) {
+            (Some(error), _) if state.failures != failures => Err(error.clone()),
+            (_, None) => Err(timed_out(file_name(inode), "its writes to be answered")),
+            _ => Ok(()),
+        }
+    }
+
+    /// Sends the first piece within the range; false if there is none.
+    async fn send_one(self: &Arc<Self>, inode: &Arc<Inode>, range: ByteRange, op: Op) -> Result<bool> {
+        let left = op.deadline.left(&self.env);
+        let permit = self.env.timeout(left, inode.window.clone().acquire_owned()).await;
+        let Ok(Ok(permit)) = permit else { return Err(timed_out(file_name(inode), "earlier writes to be answered")) };
+        let take = || match take_piece(&mut inode.state.lock(), range) {
+            Taken::Piece(piece) => Some(Some(piece)),
+            Taken::Nothing => Some(None),
+            Taken::NotNow => None,
+        };
+        match wait_until(&self.env, &inode.changed, op.deadline, take).await {
+            Some(Some(piece)) => {
+                self.start_write(inode, piece, permit, op);
+                Ok(true)
+            }
+            Some(None) => Ok(false),
+            None => Err(timed_out(file_name(inode), "an earlier write to the same bytes")),
+        }
+    }
+
+    /// Sends runs that are long enough, in the background.
+    pub fn send_full_runs(self: &Arc<Self>, inode: &Arc<Inode>) {
+        if std::mem::replace(&mut inode.state.lock().sender_runs, true) {
+            return;
+        }
+        let (core, inode) = (self.clone(), inode.clone());
+        self.env.spawn("send", async move {
+            loop {
+                let run = {
+                    let mut state = inode.state.lock();
+                    let Some(at) = state.full.pop_front() else {
+                        state.sender_runs = false;
+                        return;
+                    };
+                    state.dirty.run_around(at)
+                };
+                let Some(start) = run else { continue };
+                let range = ByteRange::at(start, RUN_BYTES as u64);
+                let op = core.own_op();
+                while let Ok(true) = core.send_one(&inode, range, op).await {}
+            }
+        });
+    }
+
+    fn start_write(self: &Arc<Self>, inode: &Arc<Inode>, piece: Piece, permit: OwnedSemaphorePermit, op: Op) {
+        let (core, inode) = (self.clone(), inode.clone());
+        self.env.spawn("write", async move {
+            let result = core.write_piece(&inode, &piece, op).await;
+            core.update(&inode, |state| {
+                let Some(write) = state.inflight.remove(&piece.ticket) else { return };
+                state.blocks.invalidate(write.range);
+                let Err(error) = result else { return };
+                if error.retry() == Retry::No {
+                    core.counters.bytes_lost.fetch_add(write.data.len() as u64, Relaxed);
+                    tracing::error!(%error, inode = inode.id.0, bytes = write.data.len(), "written bytes are given up");
+                } else {
+                    state.dirty.insert_under(write.range.start, write.data, ());
+                    state.retry_at = Some(core.now() + RETRY_AFTER);
+                }
+                state.fail(error);
+            });
+            drop(permit);
+        });
+    }
+
+    async fn write_piece(self: &Arc<Self>, inode: &Arc<Inode>, piece: &Piece, op: Op) -> Result<()> {
+        let mut attempts = Attempts::until(op.deadline);
+        let mut waiting = None;
+        loop {
+            let mut container = ContainerId(0);
+            let Err(error) = self.try_write(inode, piece, &mut container, op).await else { return Ok(()) };
+            if error.code == Code::StaleTruncGen {
+                self.refresh_map(inode, op).await?;
+            }
+            let who = || format!("write of {}", file_name(inode));
+            waiting.get_or_insert_with(|| self.waits.enter(&self.env, who(), &error));
+            self.recover(&mut attempts, error, container, op).await?;
+        }
+    }
+
+    async fn try_write(
+        self: &Arc<Self>,
+        inode: &Arc<Inode>,
+        piece: &Piece,
+        container: &mut ContainerId,
+        op: Op,
+    ) -> Result<()> {
+        let chunk_bytes = inode.state.lock().policy.chunk_bytes;
+        let index = ChunkIndex(piece.offset / chunk_bytes);
+        let (key, policy) = self.slot_for(inode, index, op).await?;
+        *container = key.container;
+        let route = self.route(&policy, key.container, op).await?;
+        let lane = route.lane.clone();
+        self.retained_room(piece.data.len() as u64, op).await?;
+        let busy = || timed_out(file_name(inode), format!("{} to take a write", lane.name()));
+        let left = op.deadline.left(&self.env);
+        let Ok(Ok(_window)) = self.env.timeout(left, lane.window.acquire()).await else { return Err(busy()) };
+        let left = op.deadline.left(&self.env);
+        let Ok(_gate) = self.env.timeout(left, lane.gate.read()).await else { return Err(busy()) };
+        let (token, cuts) = {
+            let state = inode.state.lock();
+            (self.data_token(&state, &route), state.chunk_cuts(index))
+        };
+        let offset = piece.offset % chunk_bytes;
+        let message = WriteChunk {
+            chunk: key.chunk,
+            container: key.container,
+            offset,
+            chunk_bytes,
+            inode: inode.id,
+            index,
+            cuts: cuts.clone(),
+            sync: false,
+        };
+        let (answer, _) = self.ask(&lane, token, message, piece.data.clone(), op).await?;
+        let len = piece.data.len() as u64;
+        self.counters.bytes_written.fetch_add(len, Relaxed);
+        let receipt =
+            Receipt { incarnation: answer.incarnation, sequence: answer.sequence, stable: answer.stable };
+        let cuts = (token.trunc_gen, cuts);
+        lane.retained(|retain| retain.answered(key, cuts, (offset, piece.data.clone()), receipt, self.now()));
+        if let Some(slot) = inode.state.lock().body.slot_mut(index)
+            && slot.chunk == key.chunk
+            && slot.fresh.is_some()
+        {
+            slot.written.add(ByteRange::at(offset, len));
+        }
+        self.mind(&lane);
+        Ok(())
+    }
+
+    /// Waits until the servers have made enough stable.
+    async fn retained_room(self: &Arc<Self>, bytes: u64, op: Op) -> Result<()> {
+        let fits = || self.memory.retained.fits(bytes, self.config.retained_bytes).then_some(());
+        if fits().is_some() {
+            return Ok(());
+        }
+        self.servers.lanes().iter().for_each(|lane: &Arc<Lane>| lane.wake.notify_one());
+        let full = "room for writes that are not stable yet";
+        let _waiting = self.waits.enter(&self.env, "write", full);
+        let room = wait_until(&self.env, &self.memory.retained.room, op.deadline, fits).await;
+        room.ok_or_else(|| timed_out("write", full))
+    }
+}

@@ -1,0 +1,228 @@
+//! Data servers, containers, and the way to them.
+
+use crate::core::{Core, Op};
+use crate::erased::{Node, Peers};
+use crate::inode::FileState;
+use crate::layout::Placement;
+use crate::lru::Lru;
+use crate::memory::Memory;
+use crate::retain::Retain;
+use crate::wait::Attempts;
+use braid_api::data::{DataAnswer, DataRequest};
+use braid_api::meta::{ContainerInfo, GetContainers, GetServers, ServerInfo};
+use braid_api::{Carries, Code, Context, Error, Result, Retry};
+use braid_types::{ChainEpoch, ContainerId, Policy, ServerId, Token};
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+use tokio::sync::{Notify, RwLock, Semaphore};
+
+/// Containers remembered: 4 Mi chunks of 64 MiB, 256 TiB.
+const CONTAINERS_MAX: usize = 16 << 10;
+
+/// Everything about one data server.
+pub struct Lane {
+    pub id: ServerId,
+    peer: Mutex<(ServerInfo, Arc<dyn Node>)>,
+    /// Writes hold it for reading while they are on their way, a repetition after a restart for writing: so
+    /// nothing newer can be overtaken by what is repeated.
+    pub gate: RwLock<()>,
+    /// Writes on their way.
+    pub window: Semaphore,
+    retain: Mutex<Retain>,
+    memory: Arc<Memory>,
+    /// Wakes the stabiliser.
+    pub wake: Notify,
+    pub stabiliser: Mutex<bool>,
+}
+
+impl Lane {
+    pub fn node(&self) -> Arc<dyn Node> {
+        self.peer.lock().1.clone()
+    }
+
+    pub fn host(&self) -> String {
+        self.peer.lock().0.host.clone()
+    }
+
+    pub fn name(&self) -> String {
+        let peer = self.peer.lock();
+        let at = peer.0.addresses.first().map_or("", String::as_str);
+        format!("data server {} at {at}", self.id)
+    }
+
+    /// Looks at or changes what is retained for this server, and keeps the accounts.
+    pub fn retained<T>(&self, change: impl FnOnce(&mut Retain) -> T) -> T {
+        let mut retain = self.retain.lock();
+        let before = retain.bytes();
+        let value = change(&mut retain);
+        self.memory.retained.settle(before, retain.bytes());
+        value
+    }
+}
+
+pub struct Directory {
+    peers: Box<dyn Peers>,
+    lanes: Mutex<HashMap<ServerId, Arc<Lane>>>,
+    containers: Mutex<Lru<ContainerId, Arc<ContainerInfo>>>,
+    memory: Arc<Memory>,
+    writes_max: usize,
+}
+
+impl Directory {
+    pub fn new(peers: Box<dyn Peers>, memory: Arc<Memory>, writes_max: usize) -> Self {
+        let containers = Mutex::new(Lru::new(CONTAINERS_MAX));
+        Directory { peers, lanes: Mutex::default(), containers, memory, writes_max }
+    }
+
+    /// Learns of servers. A changed address brings a new stub; what is retained stays.
+    pub fn adopt(&self, servers: &[ServerInfo]) {
+        let mut lanes = self.lanes.lock();
+        for info in servers {
+            match lanes.get(&info.id) {
+                Some(lane) => {
+                    let mut peer = lane.peer.lock();
+                    if peer.0.addresses != info.addresses {
+                        peer.1 = self.peers.node(info);
+                    }
+                    peer.0 = info.clone();
+                }
+                None => drop(lanes.insert(info.id, Arc::new(self.lane(info)))),
+            }
+        }
+    }
+
+    fn lane(&self, info: &ServerInfo) -> Lane {
+        Lane {
+            id: info.id,
+            peer: Mutex::new((info.clone(), self.peers.node(info))),
+            gate: RwLock::new(()),
+            window: Semaphore::new(self.writes_max),
+            retain: Mutex::default(),
+            memory: self.memory.clone(),
+            wake: Notify::new(),
+            stabiliser: Mutex::new(false),
+        }
+    }
+
+    pub fn learn(&self, containers: &[ContainerInfo]) {
+        let mut known = self.containers.lock();
+        for info in containers {
+            known.insert(info.id, Arc::new(info.clone()));
+        }
+    }
+
+    /// The chain epoch known of a container.
+    pub fn epoch(&self, id: ContainerId) -> ChainEpoch {
+        self.container(id).map(|info| info.epoch).unwrap_or_default()
+    }
+
+    pub fn lanes(&self) -> Vec<Arc<Lane>> {
+        self.lanes.lock().values().cloned().collect()
+    }
+
+    fn known_lane(&self, id: ServerId) -> Option<Arc<Lane>> {
+        self.lanes.lock().get(&id).cloned()
+    }
+
+    fn container(&self, id: ContainerId) -> Option<Arc<ContainerInfo>> {
+        self.containers.lock().get(&id).cloned()
+    }
+
+    /// The server on this machine.
+    pub fn beside(&self, host: &str) -> Option<ServerId> {
+        let lanes = self.lanes.lock();
+        lanes.values().filter(|lane| !host.is_empty() && lane.host() == host).map(|lane| lane.id).min()
+    }
+
+    /// The chunk is no longer part of any file.
+    pub fn forget_chunk(&self, chunk: braid_types::ChunkId) {
+        self.lanes().iter().for_each(|lane| lane.retained(|retain| retain.forget(chunk)));
+    }
+}
+
+/// Where a request goes, and under which chain epoch.
+#[derive(Clone)]
+pub struct Route {
+    pub lane: Arc<Lane>,
+    pub container: Arc<ContainerInfo>,
+}
+
+impl Core {
+    pub async fn refresh_servers(&self, op: Op) -> Result<()> {
+        let answer = self.call(GetServers {}, op).await?;
+        self.servers.adopt(&answer.servers);
+        Ok(())
+    }
+
+    pub async fn refresh_container(&self, id: ContainerId, op: Op) -> Result<()> {
+        let answer = self.call(GetContainers { ids: vec![id] }, op).await?;
+        self.servers.learn(&answer);
+        Ok(())
+    }
+
+    /// The owner of a container's chunks.
+    pub async fn route(&self, policy: &Policy, id: ContainerId, op: Op) -> Result<Route> {
+        let placement = Placement::of(policy)?;
+        if self.servers.container(id).is_none() {
+            self.refresh_container(id, op).await?;
+        }
+        let container = self.servers.container(id);
+        let container = container.ok_or_else(|| Error::new(Code::NotFound, format!("container {id}"), ""))?;
+        let owner = placement.owner(&container)?;
+        if self.servers.known_lane(owner).is_none() {
+            self.refresh_servers(op).await?;
+        }
+        let unknown = || Error::new(Code::NoServers, format!("data server {owner}"), "it is not registered");
+        let lane = self.servers.known_lane(owner).ok_or_else(unknown)?;
+        Ok(Route { lane, container })
+    }
+
+    /// What a request about this file's chunks carries.
+    pub fn data_token(&self, state: &FileState, route: &Route) -> Token {
+        Token {
+            lease_gen: state.lease_gen,
+            layout_gen: state.layout_gen,
+            trunc_gen: state.attr.trunc_gen,
+            chain_epoch: route.container.epoch,
+            ..self.session.token()
+        }
+    }
+
+    /// One attempt at one message to a data server.
+    pub async fn ask<M>(&self, lane: &Lane, token: Token, message: M, payload: Bytes, op: Op) -> Result<(M::Answer, Bytes)>
+    where
+        M: Carries<DataRequest, DataAnswer>,
+    {
+        let request = message.wrap();
+        let name = request.name();
+        self.counters.message(name);
+        let left = op.deadline.left(&self.env).min(self.config.attempt);
+        let cx = Context { token, request: Default::default(), trace: op.trace, deadline: left };
+        let node = lane.node();
+        let answer = self.env.timeout(left, node.execute(cx, request, payload)).await;
+        let named = |error: Error| Error::new(error.code, format!("{name} at {}", lane.name()), error.cause());
+        let (answer, payload) = match answer {
+            Ok(answer) => answer.map_err(named)?,
+            Err(_) => return Err(Error::new(Code::DeadlineExceeded, format!("{name} at {}", lane.name()), "no answer")),
+        };
+        Ok((M::unwrap(answer).ok_or(Error::bare(Code::BadMessage))?, payload))
+    }
+
+    /// Learns again what a failed data request was based on, then pauses; the error itself when there is no
+    /// sense in another attempt. A stale truncate generation is the caller's to refresh.
+    pub async fn recover(&self, attempts: &mut Attempts, error: Error, container: ContainerId, op: Op) -> Result<()> {
+        let refreshed = match (error.code, error.retry()) {
+            (Code::StaleTruncGen, _) => Ok(()),
+            (Code::SessionUnknown, _) => self.register_again(self.session.token(), op).await,
+            (_, Retry::AfterRefresh) => self.refresh_container(container, op).await,
+            (Code::Unreachable | Code::Disconnected | Code::DeadlineExceeded, _) => self.refresh_servers(op).await,
+            _ => Ok(()),
+        };
+        if let Err(cause) = refreshed {
+            tracing::debug!(%error, %cause, "what the request was based on could not be learnt again");
+        }
+        attempts.again(&self.env, error).await
+    }
+}

@@ -1,0 +1,183 @@
+//! The client's registration: opened at start, renewed on its own connection, opened again when the server has
+//! forgotten it.
+
+use crate::core::{Core, Op};
+use braid_api::meta::{CloseSession, OpenSession, RenewReply, RenewSession, SessionReply};
+use braid_api::{Carries, Code, Context, Error, Result};
+use braid_env::Monotonic;
+use braid_types::{InodeId, SessionEpoch, SessionId, Token};
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+#[derive(Clone, Copy, Debug)]
+pub struct Registration {
+    pub session: SessionId,
+    pub epoch: SessionEpoch,
+    pub lease: Duration,
+    pub renew: Duration,
+    pub renewed: Monotonic,
+}
+
+impl Registration {
+    pub fn from_reply(reply: &SessionReply, now: Monotonic) -> Self {
+        Registration {
+            session: reply.session,
+            epoch: reply.epoch,
+            lease: Duration::from_millis(reply.lease_ms.into()),
+            renew: Duration::from_millis(reply.renew_ms.max(1).into()),
+            renewed: now,
+        }
+    }
+}
+
+/// What is known of inodes without a name.
+#[derive(Default)]
+struct Orphans {
+    seen: u64,
+    /// Listed by the server and open here at that time.
+    held: BTreeSet<InodeId>,
+}
+
+pub struct Session {
+    /// Drawn at the client's start; registering again with it finds the same session, if that still exists.
+    client: u64,
+    now: Mutex<Registration>,
+    orphans: Mutex<Orphans>,
+    servers_version: Mutex<u64>,
+    /// Async: one registration at a time.
+    registering: tokio::sync::Mutex<()>,
+}
+
+impl Session {
+    pub fn new(client: u64, registration: Registration) -> Self {
+        Session {
+            client,
+            now: Mutex::new(registration),
+            orphans: Mutex::default(),
+            servers_version: Mutex::default(),
+            registering: tokio::sync::Mutex::default(),
+        }
+    }
+
+    pub fn id(&self) -> SessionId {
+        self.now.lock().session
+    }
+
+    pub fn token(&self) -> Token {
+        let now = self.now.lock();
+        Token { session: now.session, session_epoch: now.epoch, ..Token::default() }
+    }
+}
+
+impl Core {
+    /// The server does not know `unknown` any more: register again, unless somebody just did.
+    pub async fn register_again(&self, unknown: Token, op: Op) -> Result<()> {
+        let _one = self.session.registering.lock().await;
+        let token = self.session.token();
+        if (token.session, token.session_epoch) != (unknown.session, unknown.session_epoch) {
+            return Ok(());
+        }
+        let message = OpenSession {
+            client: self.session.client,
+            description: self.config.description.clone(),
+            host: self.config.host.clone(),
+        };
+        self.counters.message("OpenSession");
+        let cx = Context { deadline: op.deadline.left(&self.env), ..Context::default() };
+        let answer = self.env.timeout(cx.deadline, self.meta.execute(cx, message.wrap())).await;
+        let answer = answer.map_err(|_| Error::new(Code::DeadlineExceeded, "registering again", ""))??;
+        let reply = OpenSession::unwrap(answer).ok_or(Error::bare(Code::BadMessage))?;
+        let registration = Registration::from_reply(&reply, self.now());
+        let old = std::mem::replace(&mut *self.session.now.lock(), registration);
+        self.servers.adopt(&reply.servers);
+        if old.session != registration.session {
+            // Grants and spares ended with the old session. Chunks taken from its spares and not committed are
+            // written again, see `commit`.
+            tracing::warn!(old = old.session.0, new = registration.session.0, "the session was lost, a new one begins");
+            self.cache.clear();
+            self.spares.clear();
+            *self.session.orphans.lock() = Orphans::default();
+        }
+        Ok(())
+    }
+
+    async fn renew(&self) -> Result<()> {
+        let now = *self.session.now.lock();
+        let (orphans_seen, orphans_held) = {
+            let mut orphans = self.session.orphans.lock();
+            let listed: Vec<InodeId> = orphans.held.iter().copied().collect();
+            let held = self.inodes.held(&listed);
+            orphans.held = held.iter().copied().collect();
+            (orphans.seen, held)
+        };
+        let message = RenewSession { low_water: self.requests.low_water(), orphans_seen, orphans_held };
+        let cx = Context { token: self.session.token(), deadline: now.renew, ..Context::default() };
+        self.counters.message("RenewSession");
+        let sent = self.now();
+        let answer = self.env.timeout(now.renew, self.control.execute(cx, message.wrap())).await;
+        let answer = answer.map_err(|_| Error::new(Code::DeadlineExceeded, "renewing the session", ""))??;
+        let reply: RenewReply = RenewSession::unwrap(answer).ok_or(Error::bare(Code::BadMessage))?;
+        let mut current = self.session.now.lock();
+        if current.session == now.session {
+            // The lease runs from when it was asked for.
+            current.renewed = sent;
+            current.lease = Duration::from_millis(reply.lease_ms.into());
+        }
+        drop(current);
+        let mut orphans = self.session.orphans.lock();
+        orphans.seen = reply.orphans_seen;
+        orphans.held.extend(self.inodes.held(&reply.orphans));
+        drop(orphans);
+        let version = std::mem::replace(&mut *self.session.servers_version.lock(), reply.servers_version);
+        if version != reply.servers_version {
+            let op = self.own_op();
+            self.refresh_servers(op).await?;
+        }
+        Ok(())
+    }
+
+    /// Nothing granted to this session may be shown when the lease is over.
+    fn check_lease(&self) {
+        let now = *self.session.now.lock();
+        if self.now().since(now.renewed) >= now.lease {
+            self.cache.clear();
+        }
+    }
+
+    pub fn keep_session(self: &Arc<Self>) {
+        let (core, mut stop) = (Arc::downgrade(self), self.stop.subscribe());
+        let (env, mut pause) = (self.env.clone(), self.session.now.lock().renew);
+        self.env.spawn("session", async move {
+            loop {
+                tokio::select! {
+                    () = env.sleep(pause) => {}
+                    _ = stop.wait_for(|stop| *stop) => return,
+                }
+                let Some(core) = Weak::upgrade(&core) else { return };
+                pause = core.renew_once().await;
+            }
+        });
+    }
+
+    /// Renews; gives the time until the next renewal.
+    async fn renew_once(self: &Arc<Self>) -> Duration {
+        let token = self.session.token();
+        let renew = self.session.now.lock().renew;
+        let Err(error) = self.renew().await else { return renew };
+        tracing::warn!(%error, "the session was not renewed");
+        self.check_lease();
+        if error.code == Code::SessionUnknown {
+            let op = self.own_op();
+            if let Err(error) = self.register_again(token, op).await {
+                tracing::warn!(%error, "the session was not opened again");
+            }
+        }
+        renew / 3
+    }
+
+    pub async fn close_session(&self) -> Result<()> {
+        self.call(CloseSession {}, self.own_op()).await
+    }
+}

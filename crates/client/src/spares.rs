@@ -1,0 +1,100 @@
+//! Chunks taken in advance, so that a new file's data needs no message of its own to the metadata server.
+
+use crate::core::{Core, Op};
+use braid_api::meta::TakeSpares;
+use braid_api::{Code, Error, Result};
+use braid_types::{ChunkId, ContainerId, Policy, SessionId};
+use parking_lot::Mutex;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+pub type Spare = (ChunkId, ContainerId, SessionId);
+
+#[derive(Default)]
+struct Pool {
+    ready: VecDeque<Spare>,
+    refilling: bool,
+}
+
+#[derive(Default)]
+pub struct Spares {
+    pools: Mutex<HashMap<Policy, Pool>>,
+    /// Async: one request at a time for those who wait; nothing else is locked under it.
+    asking: tokio::sync::Mutex<()>,
+}
+
+impl Spares {
+    pub fn clear(&self) {
+        self.pools.lock().clear();
+    }
+
+    /// Was taken and not used.
+    pub fn give_back(&self, policy: Policy, spare: Spare) {
+        self.pools.lock().entry(policy).or_default().ready.push_front(spare);
+    }
+
+    fn pop(&self, policy: &Policy) -> Option<(Spare, usize)> {
+        let mut pools = self.pools.lock();
+        let ready = &mut pools.entry(*policy).or_default().ready;
+        let spare = ready.pop_front()?;
+        Some((spare, ready.len()))
+    }
+
+    /// True for the one who shall refill.
+    fn begin_refill(&self, policy: &Policy) -> bool {
+        !std::mem::replace(&mut self.pools.lock().entry(*policy).or_default().refilling, true)
+    }
+
+    fn end_refill(&self, policy: &Policy) {
+        self.pools.lock().entry(*policy).or_default().refilling = false;
+    }
+}
+
+impl Core {
+    /// A spare chunk; waits only if there is none.
+    pub async fn take_spare(self: &Arc<Self>, policy: Policy, op: Op) -> Result<Spare> {
+        if let Some(spare) = self.ready_spare(&policy) {
+            return Ok(spare);
+        }
+        let _one = self.spares.asking.lock().await;
+        if let Some(spare) = self.ready_spare(&policy) {
+            return Ok(spare);
+        }
+        self.fetch_spares(policy, op).await?;
+        let none = || Error::new(Code::NoSpace, "spare chunks", "the metadata server gave none");
+        self.ready_spare(&policy).ok_or_else(none)
+    }
+
+    fn ready_spare(self: &Arc<Self>, policy: &Policy) -> Option<Spare> {
+        let (spare, left) = self.spares.pop(policy)?;
+        if left < self.config.spares_ahead as usize / 2 {
+            self.refill_spares(*policy);
+        }
+        Some(spare)
+    }
+
+    fn refill_spares(self: &Arc<Self>, policy: Policy) {
+        if !self.spares.begin_refill(&policy) {
+            return;
+        }
+        let core = self.clone();
+        self.env.spawn("spares", async move {
+            let op = core.own_op();
+            if let Err(error) = core.fetch_spares(policy, op).await {
+                tracing::warn!(%error, "no spare chunks were taken ahead");
+            }
+            core.spares.end_refill(&policy);
+        });
+    }
+
+    async fn fetch_spares(&self, policy: Policy, op: Op) -> Result<()> {
+        let session = self.session.id();
+        let beside = self.servers.beside(&self.config.host);
+        let message = TakeSpares { policy, count: self.config.spares_ahead.max(1), beside };
+        let answer = self.call(message, op).await?;
+        self.servers.learn(&answer.containers);
+        let taken = answer.spares.into_iter().map(|(chunk, container)| (chunk, container, session));
+        self.spares.pools.lock().entry(policy).or_default().ready.extend(taken);
+        Ok(())
+    }
+}

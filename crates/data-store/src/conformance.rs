@@ -1,0 +1,1 @@
+//! Examination of stores.

@@ -1,0 +1,320 @@
+//! Chunks as files of a directory. The format is drawn in docs/formats/data-store.md; design/0003 says why.
+
+mod activity;
+mod bad;
+mod cache;
+mod chunk;
+mod cut;
+mod header;
+mod open;
+mod read;
+mod recover;
+mod scrub;
+mod sequence;
+mod space;
+mod sync;
+mod table;
+mod write;
+
+use crate::checksum::{HOLE, blocks};
+use crate::store::extents_of;
+use crate::{
+    ChunkStat, ChunkStore, Cuts, Extent, Result, ScrubCursor, ScrubStep, StoreError, StoreUsage, Synced, WriteInfo,
+    Written,
+};
+use activity::ActivityLog;
+use bad::BadBlocks;
+use braid_env::{Disk, DiskLock};
+use braid_types::{BLOCK_BYTES, ByteRange, ChunkId, ContainerId, TruncGen, Version};
+use cache::OpenChunks;
+use chunk::{Chunk, shard_of};
+use header::Header;
+use parking_lot::{Mutex, RwLock};
+use sequence::Sequence;
+use space::Space;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Locks that keep one chunk from being opened twice at once; chunks of different locks open in parallel.
+const OPENING_LOCKS: usize = 64;
+
+#[derive(Clone, Copy, Debug)]
+pub struct StoreOptions {
+    /// Chunks kept open, each with two descriptors and up to 64 KiB (of a 64 MiB chunk) of checksums.
+    pub open_chunks_max: usize,
+    /// Planted bug, for tests of the tests: changes synced bytes without logging them first.
+    #[doc(hidden)]
+    pub plant_no_activity_log: bool,
+}
+
+impl Default for StoreOptions {
+    /// 384 chunks: 768 descriptors stay below the usual limit of 1,024, with 24 MiB of checksums.
+    fn default() -> Self {
+        StoreOptions { open_chunks_max: 384, plant_no_activity_log: false }
+    }
+}
+
+/// A store in a directory. One process has it open.
+///
+/// Lock order: a chunk's opening lock, its `sync`, its `state`, then the log, the sequence, the space, the index.
+pub struct DiskStore {
+    disk: Arc<dyn Disk>,
+    dir: PathBuf,
+    options: StoreOptions,
+    log: ActivityLog,
+    space: Space,
+    sequence: Sequence,
+    open: OpenChunks,
+    opening: Vec<Mutex<()>>,
+    /// Every chunk of the store: about 40 bytes each.
+    index: RwLock<BTreeSet<ChunkId>>,
+    bad: BadBlocks,
+    sealed: AtomicU64,
+    _lock: Box<dyn DiskLock>,
+}
+
+/// What every change of a chunk passes.
+struct Gate<'a> {
+    end: u64,
+    version: Version,
+    cuts: &'a Cuts<'a>,
+}
+
+impl DiskStore {
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Syncs everything and empties the activity log, so that the next start has nothing to verify.
+    pub fn close(&self) -> Result<()> {
+        self.sync_dirty()?;
+        self.log.compact()
+    }
+
+    fn opening(&self, chunk: ChunkId) -> &Mutex<()> {
+        &self.opening[chunk.0 as usize % OPENING_LOCKS]
+    }
+
+    /// The chunk, opened if it exists.
+    fn find(&self, id: ChunkId) -> Result<Option<Arc<Chunk>>> {
+        if let Some(chunk) = self.open.get(id) {
+            return Ok(Some(chunk));
+        }
+        if !self.index.read().contains(&id) {
+            return Ok(None);
+        }
+        let found = {
+            let _opening = self.opening(id).lock();
+            self.find_locked(id)?
+        };
+        self.make_room();
+        Ok(found)
+    }
+
+    /// The caller holds the chunk's opening lock.
+    fn find_locked(&self, id: ChunkId) -> Result<Option<Arc<Chunk>>> {
+        if let Some(chunk) = self.open.get(id) {
+            return Ok(Some(chunk));
+        }
+        let Some(chunk) = Chunk::open(self.disk.as_ref(), &self.dir, id)? else { return Ok(None) };
+        self.recover(&chunk, &BTreeSet::new())?;
+        let chunk = Arc::new(chunk);
+        self.open.insert(chunk.clone());
+        Ok(Some(chunk))
+    }
+
+    fn recover(&self, chunk: &Chunk, logged: &BTreeSet<u64>) -> Result<()> {
+        let shard = shard_of(&self.dir, chunk.id);
+        let (sealed, unreadable) = chunk.recover(self.disk.as_ref(), &shard, logged)?;
+        if sealed > 0 {
+            tracing::warn!("chunk {}: {sealed} blocks were being written at the crash; taken as they are", chunk.id);
+        }
+        self.sealed.fetch_add(sealed, Ordering::Relaxed);
+        unreadable.into_iter().for_each(|block| self.bad.found(chunk.id, block));
+        Ok(())
+    }
+
+    fn existing(&self, id: ChunkId) -> Result<Arc<Chunk>> {
+        self.find(id)?.ok_or(StoreError::NoSuchChunk(id))
+    }
+
+    fn find_or_create(&self, id: ChunkId, container: ContainerId, chunk_bytes: u64) -> Result<Arc<Chunk>> {
+        if let Some(chunk) = self.open.get(id) {
+            return Ok(chunk);
+        }
+        let made = {
+            let _opening = self.opening(id).lock();
+            match self.find_locked(id)? {
+                Some(chunk) => chunk,
+                None => {
+                    if chunk_bytes == 0 {
+                        return Err(StoreError::NoSuchChunk(id));
+                    }
+                    let (version, trunc_gen) = (Version::default(), TruncGen::default());
+                    let (length, synced_len, slot_seq) = (0, 0, 0);
+                    let header =
+                        Header { chunk: id, container, chunk_bytes, length, synced_len, slot_seq, version, trunc_gen };
+                    let chunk = Arc::new(Chunk::create(self.disk.as_ref(), &self.dir, header)?);
+                    self.begin(&chunk, &mut chunk.state.write());
+                    self.index.write().insert(id);
+                    self.open.insert(chunk.clone());
+                    chunk
+                }
+            }
+        };
+        self.make_room();
+        Ok(made)
+    }
+}
+
+impl ChunkStore for DiskStore {
+    fn create(&self, chunk: ChunkId, container: ContainerId, chunk_bytes: u64) -> Result<()> {
+        self.find_or_create(chunk, container, chunk_bytes).map(drop)
+    }
+
+    fn write(&self, id: ChunkId, offset: u64, bytes: &[u8], info: &WriteInfo) -> Result<Written> {
+        let chunk = self.find_or_create(id, info.container, info.chunk_bytes)?;
+        let end = offset.saturating_add(bytes.len() as u64);
+        self.change(&chunk, &Gate { end, version: info.version, cuts: &info.cuts }, |state| {
+            let seq = match bytes {
+                [] => self.write_seq(),
+                _ => self.write_locked(&chunk, state, offset, bytes)?,
+            };
+            Ok(Written { version: state.header.version, seq })
+        })
+    }
+
+    fn read(&self, id: ChunkId, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let chunk = self.existing(id)?;
+        loop {
+            {
+                let state = chunk.state.read();
+                if state.deleted {
+                    return Err(StoreError::NoSuchChunk(id));
+                }
+                let end = offset.saturating_add(buf.len() as u64).min(state.header.length);
+                if offset >= end || state.table.has(&(offset / BLOCK_BYTES..blocks(end))) {
+                    let result = chunk.read_verified(&state, offset, buf, read::waiting);
+                    return result.map(drop).inspect_err(|error| self.note(error));
+                }
+            }
+            let mut state = chunk.state.write();
+            let end = offset.saturating_add(buf.len() as u64).min(state.header.length);
+            if offset < end {
+                chunk.load(&mut state, &(offset / BLOCK_BYTES..blocks(end)))?;
+            }
+        }
+    }
+
+    fn read_cached(&self, id: ChunkId, offset: u64, buf: &mut [u8]) -> Result<bool> {
+        let Some(chunk) = self.open.get(id) else { return Ok(false) };
+        let Some(state) = chunk.state.try_read() else { return Ok(false) };
+        let end = offset.saturating_add(buf.len() as u64).min(state.header.length);
+        if state.deleted || (offset < end && !state.table.has(&(offset / BLOCK_BYTES..blocks(end)))) {
+            return Ok(false);
+        }
+        chunk.read_verified(&state, offset, buf, read::cached).inspect_err(|error| self.note(error))
+    }
+
+    fn apply_cuts(&self, id: ChunkId, cuts: &Cuts) -> Result<()> {
+        let chunk = self.existing(id)?;
+        {
+            let state = chunk.state.read();
+            if !state.deleted && state.header.trunc_gen == cuts.trunc_gen {
+                return Ok(());
+            }
+        }
+        self.change(&chunk, &Gate { end: 0, version: Version::default(), cuts }, |_| Ok(()))
+    }
+
+    fn punch(&self, id: ChunkId, range: ByteRange, info: &WriteInfo) -> Result<Written> {
+        let chunk = self.existing(id)?;
+        self.change(&chunk, &Gate { end: 0, version: info.version, cuts: &info.cuts }, |state| {
+            let seq = self.punch_locked(&chunk, state, range)?;
+            Ok(Written { version: state.header.version, seq })
+        })
+    }
+
+    fn sync(&self, chunks: &[ChunkId]) -> Result<Vec<Synced>> {
+        chunks.iter().map(|id| self.sync_chunk(&*self.existing(*id)?)).collect()
+    }
+
+    fn sync_all(&self) -> Result<u64> {
+        self.sync_dirty()?;
+        Ok(self.stable_seq())
+    }
+
+    fn write_seq(&self) -> u64 {
+        self.sequence.last()
+    }
+
+    fn stable_seq(&self) -> u64 {
+        self.sequence.stable()
+    }
+
+    fn reserve(&self, chunk: ChunkId, bytes: u64) -> Result<()> {
+        self.space.reserve(chunk, bytes)
+    }
+
+    fn unreserve(&self, chunk: ChunkId, bytes: u64) {
+        self.space.unreserve(chunk, bytes);
+    }
+
+    fn delete(&self, chunks: &[ChunkId]) -> Result<()> {
+        let mut shards = BTreeSet::new();
+        for id in chunks {
+            self.delete_chunk(*id)?;
+            shards.insert(shard_of(&self.dir, *id));
+        }
+        shards.iter().try_for_each(|dir| self.disk.sync_dir(dir).map_err(|e| StoreError::io("sync", dir, e)))
+    }
+
+    fn stat(&self, id: ChunkId) -> Result<ChunkStat> {
+        let chunk = self.existing(id)?;
+        let state = chunk.state.read();
+        let header = &state.header;
+        Ok(ChunkStat {
+            container: header.container,
+            chunk_bytes: header.chunk_bytes,
+            length: header.length,
+            occupied: chunk.data.occupied().map_err(|e| StoreError::io("stat", &chunk.data_path, e))?,
+            version: header.version,
+            trunc_gen: header.trunc_gen,
+        })
+    }
+
+    fn extents(&self, id: ChunkId, range: ByteRange) -> Result<Vec<Extent>> {
+        let chunk = self.existing(id)?;
+        let mut state = chunk.state.write();
+        let range = ByteRange::new(range.start, range.end.min(state.header.chunk_bytes).max(range.start));
+        let end = range.end.min(state.header.length);
+        if range.start < end {
+            chunk.load(&mut state, &(range.start / BLOCK_BYTES..blocks(end)))?;
+        }
+        let count = state.blocks();
+        Ok(extents_of(range, BLOCK_BYTES, |block| block < count && state.table.get(block) != HOLE))
+    }
+
+    fn list(&self, after: ChunkId, limit: usize) -> Vec<ChunkId> {
+        let index = self.index.read();
+        index.range(ChunkId(after.0.saturating_add(1))..).filter(|id| **id > after).take(limit).copied().collect()
+    }
+
+    fn scrub_step(&self, from: ScrubCursor, bytes: u64) -> Result<ScrubStep> {
+        self.scrub(from, bytes)
+    }
+
+    fn usage(&self) -> Result<StoreUsage> {
+        let (total_bytes, free_bytes, reserved_bytes) = self.space.usage()?;
+        Ok(StoreUsage {
+            chunks: self.index.read().len() as u64,
+            total_bytes,
+            free_bytes,
+            reserved_bytes,
+            sealed_blocks: self.sealed.load(Ordering::Relaxed),
+            bad_blocks: self.bad.count(),
+        })
+    }
+}

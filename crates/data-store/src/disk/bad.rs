@@ -1,0 +1,42 @@
+//! The blocks known to be bad.
+
+use braid_types::ChunkId;
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A disk with more bad blocks than this (256 MiB) is replaced, not counted.
+const MAX: usize = 65_536;
+
+#[derive(Default)]
+pub(crate) struct BadBlocks {
+    set: Mutex<BTreeSet<(ChunkId, u64)>>,
+    /// Length of `set`, so that a write need not lock while there are none.
+    count: AtomicU64,
+}
+
+impl BadBlocks {
+    pub fn found(&self, chunk: ChunkId, block: u64) {
+        let mut set = self.set.lock();
+        if set.len() < MAX {
+            set.insert((chunk, block));
+        }
+        self.count.store(set.len() as u64, Ordering::Release);
+    }
+
+    /// The blocks were written whole, cut or removed.
+    pub fn mended(&self, chunk: ChunkId, blocks: Range<u64>) {
+        if self.count() == 0 || blocks.is_empty() {
+            return;
+        }
+        let mut set = self.set.lock();
+        let gone: Vec<_> = set.range((chunk, blocks.start)..(chunk, blocks.end)).copied().collect();
+        gone.iter().for_each(|bad| drop(set.remove(bad)));
+        self.count.store(set.len() as u64, Ordering::Release);
+    }
+
+    pub fn count(&self) -> u64 {
+        self.count.load(Ordering::Acquire)
+    }
+}

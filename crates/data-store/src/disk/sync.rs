@@ -1,0 +1,106 @@
+//! Sync: data, table and header, names, then the books. Writers go on meanwhile; what they write is the next sync's.
+
+use super::DiskStore;
+use super::chunk::{Chunk, shard_of};
+use crate::{Result, StoreError, Synced};
+use braid_types::ChunkId;
+use std::io;
+use std::sync::Arc;
+
+impl DiskStore {
+    pub(super) fn sync_chunk(&self, chunk: &Chunk) -> Result<Synced> {
+        let _one = chunk.sync.lock();
+        let (length, version, mark, new_names) = {
+            let mut state = chunk.state.write();
+            if state.deleted {
+                return Err(StoreError::NoSuchChunk(chunk.id));
+            }
+            if let Some(cause) = &state.failed {
+                return Err(StoreError::Failed { chunk: chunk.id, cause: cause.clone() });
+            }
+            let version = state.header.version;
+            if state.first_dirty.is_none() && !state.new_names {
+                return Ok(Synced { chunk: chunk.id, version });
+            }
+            state.syncing_first = state.first_dirty.take();
+            // From here on a change below this length counts as one of synced bytes, and the headers of such
+            // changes go to a slot that this sync does not depend on.
+            state.synced_floor = state.synced_floor.max(state.header.length);
+            state.header.slot_seq += 1;
+            (state.header.length, version, self.log.mark(), state.new_names)
+        };
+        let stable = || -> io::Result<()> {
+            chunk.data.sync_data()?;
+            chunk.meta.sync_data()?;
+            if new_names { self.disk.sync_dir(&shard_of(&self.dir, chunk.id)) } else { Ok(()) }
+        };
+        let result = stable();
+        let mut state = chunk.state.write();
+        if state.deleted {
+            return Err(StoreError::NoSuchChunk(chunk.id));
+        }
+        if let Err(error) = result {
+            return Err(self.fail(&mut state, StoreError::io("sync", &chunk.data_path, error)));
+        }
+        state.new_names = false;
+        state.header.synced_len = state.header.synced_len.max(length);
+        // Not synced itself: until it happens to be, more blocks than needed are suspect.
+        chunk.write_header(&state.header).map_err(|e| self.fail(&mut state, chunk.meta_error(e)))?;
+        self.log.clean(chunk.id, mark);
+        if let Some(first) = state.syncing_first.take() {
+            self.sequence.synced(first, chunk.id);
+        }
+        Ok(Synced { chunk: chunk.id, version })
+    }
+
+    pub(super) fn sync_dirty(&self) -> Result<()> {
+        let mut first_error = None;
+        for id in self.sequence.dirty() {
+            // A dirty chunk is never closed; one that is gone was deleted.
+            let Some(chunk) = self.open.get(id) else { continue };
+            match self.sync_chunk(&chunk) {
+                Ok(_) | Err(StoreError::NoSuchChunk(_)) => {}
+                Err(error) => first_error = first_error.or(Some(error)),
+            }
+        }
+        first_error.map_or(Ok(()), Err)
+    }
+
+    /// Closes chunks beyond the bound. Those that must be synced first are, by whoever opened one too many.
+    pub(super) fn make_room(&self) {
+        for id in self.open.shrink(self.options.open_chunks_max) {
+            let synced = self.open.get(id).map(|chunk: Arc<Chunk>| self.sync_chunk(&chunk));
+            if let Some(Err(error)) = synced {
+                tracing::warn!("a chunk stays open: {error}");
+            }
+        }
+        self.open.shrink(self.options.open_chunks_max);
+    }
+
+    pub(super) fn delete_chunk(&self, id: ChunkId) -> Result<()> {
+        let opening = self.opening(id).lock();
+        if let Some(chunk) = self.open.remove(id) {
+            let mut state = chunk.state.write();
+            state.deleted = true;
+            for first in [state.first_dirty.take(), state.syncing_first.take()].into_iter().flatten() {
+                self.sequence.synced(first, id);
+            }
+        }
+        // The header first: data without one is swept when the store is opened.
+        for suffix in ["meta", "data"] {
+            let path = super::chunk::file_path(&self.dir, id, suffix);
+            match self.disk.remove(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(StoreError::io("remove", &path, error));
+                }
+                _ => {}
+            }
+        }
+        self.index.write().remove(&id);
+        self.log.forget(id);
+        self.bad.mended(id, 0..u64::MAX);
+        self.space.unreserve(id, u64::MAX);
+        drop(opening);
+        Ok(())
+    }
+}
