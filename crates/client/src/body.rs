@@ -21,6 +21,8 @@ pub struct ChunkSlot {
     pub fresh: Option<SessionId>,
     /// Of a fresh chunk: what was written to it.
     pub written: RangeSet,
+    /// Space was reserved: the chunk exists although nothing was written.
+    pub reserved: bool,
 }
 
 #[derive(Default)]
@@ -101,7 +103,7 @@ impl ChunkTable {
 
     /// Chunks the metadata server does not know and that hold something.
     pub fn fresh(&self) -> Vec<ChunkRef> {
-        let fresh = self.slots.iter().filter(|(_, slot)| slot.fresh.is_some() && !slot.written.is_empty());
+        let fresh = self.slots.iter().filter(|(_, slot)| slot.fresh.is_some() && slot.exists());
         fresh.map(|(&index, slot)| ChunkRef { index, chunk: slot.chunk, container: slot.container }).collect()
     }
 
@@ -116,12 +118,17 @@ impl ChunkTable {
 }
 
 impl ChunkSlot {
+    /// Its server has heard of it.
+    pub fn exists(&self) -> bool {
+        self.fresh.is_none() || self.reserved || !self.written.is_empty()
+    }
+
     pub fn committed(chunk: &ChunkRef) -> ChunkSlot {
-        ChunkSlot { chunk: chunk.chunk, container: chunk.container, fresh: None, written: RangeSet::default() }
+        ChunkSlot { chunk: chunk.chunk, container: chunk.container, fresh: None, written: RangeSet::default(), reserved: false }
     }
 
     pub fn fresh(chunk: ChunkId, container: ContainerId, session: SessionId) -> ChunkSlot {
-        ChunkSlot { chunk, container, fresh: Some(session), written: RangeSet::default() }
+        ChunkSlot { chunk, container, fresh: Some(session), written: RangeSet::default(), reserved: false }
     }
 }
 

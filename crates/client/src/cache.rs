@@ -10,7 +10,7 @@ use braid_api::meta::{Grant, InodeRef};
 use braid_env::Monotonic;
 use braid_types::{Attr, InodeId, Name, Timestamp, TruncGen};
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 const STRIPES: usize = 1024;
@@ -30,7 +30,7 @@ impl From<&Attr> for Stamp {
     }
 }
 
-/// Changes to an inode seen so far; an answer asked for before a later change is not kept.
+/// A moment among the changes made here; an answer asked for before a later change is not kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket(u64);
 
@@ -43,6 +43,9 @@ struct Maps {
 
 pub struct Cache {
     maps: Mutex<Maps>,
+    /// Counts changes.
+    moment: AtomicU64,
+    /// The moment of the last change, by inode; several share one.
     changes: Vec<AtomicU64>,
 }
 
@@ -58,7 +61,7 @@ impl Cache {
             places: Lru::new(entries_max),
             stamps: Lru::new(entries_max),
         };
-        Cache { maps: Mutex::new(maps), changes: (0..STRIPES).map(|_| AtomicU64::new(0)).collect() }
+        Cache { maps: Mutex::new(maps), moment: AtomicU64::new(0), changes: (0..STRIPES).map(|_| AtomicU64::new(0)).collect() }
     }
 
     fn stripe(&self, id: InodeId) -> &AtomicU64 {
@@ -66,13 +69,20 @@ impl Cache {
         &self.changes[((id.0 >> braid_types::SLOT_BITS) ^ id.0) as usize % STRIPES]
     }
 
-    pub fn ticket(&self, id: InodeId) -> Ticket {
-        Ticket(self.stripe(id).load(Relaxed))
+    /// To be drawn before asking.
+    pub fn ticket(&self) -> Ticket {
+        Ticket(self.moment.load(SeqCst))
+    }
+
+    /// Nothing changed the inode (or the directory's entries) here since the ticket was drawn.
+    pub fn valid(&self, id: InodeId, ticket: Ticket) -> bool {
+        self.stripe(id).load(SeqCst) <= ticket.0
     }
 
     /// This client changes the inode (of a directory: its entries).
     pub fn changed(&self, id: InodeId) {
-        self.stripe(id).fetch_add(1, Relaxed);
+        let moment = self.moment.fetch_add(1, SeqCst) + 1;
+        self.stripe(id).fetch_max(moment, SeqCst);
         self.maps.lock().attrs.remove(&id);
     }
 
@@ -87,7 +97,7 @@ impl Cache {
     }
 
     pub fn keep_attr(&self, attr: &Attr, ticket: Ticket, now: Monotonic, grant: Grant) {
-        if grant.ms > 0 && self.ticket(attr.id) == ticket {
+        if grant.ms > 0 && self.valid(attr.id, ticket) {
             self.maps.lock().attrs.insert(attr.id, (*attr, until(now, grant)));
         }
     }
@@ -114,7 +124,7 @@ impl Cache {
         now: Monotonic,
         grant: Grant,
     ) {
-        if self.ticket(parent) != ticket {
+        if !self.valid(parent, ticket) {
             return;
         }
         let mut maps = self.maps.lock();
@@ -127,9 +137,17 @@ impl Cache {
     }
 
     /// This client changed what the name stands for: the directory's attributes are void as well.
-    pub fn drop_name(&self, parent: InodeId, name: &Name) {
-        self.changed(parent);
+    pub fn name_changed(&self, parent: InodeId, name: &Name) {
         self.maps.lock().names.remove(&(parent, name.clone()));
+        self.changed(parent);
+    }
+
+    /// As [`Cache::name_changed`], to a new inode, by a request sent when `ticket` was drawn.
+    pub fn named(&self, parent: InodeId, name: &Name, attr: &Attr, grant: Grant, ticket: Ticket, now: Monotonic) {
+        self.maps.lock().names.remove(&(parent, name.clone()));
+        self.keep_name(parent, name, Some(attr.id), ticket, now, grant);
+        self.changed(parent);
+        self.keep_attr(attr, ticket, now, grant);
     }
 
     pub fn place(&self, id: InodeId, place: Option<(InodeId, Name)>) {
@@ -163,7 +181,8 @@ impl Cache {
         let mut maps = self.maps.lock();
         maps.attrs.clear();
         maps.names.clear();
-        self.changes.iter().for_each(|stripe| drop(stripe.fetch_add(1, Relaxed)));
+        let moment = self.moment.fetch_add(1, SeqCst) + 1;
+        self.changes.iter().for_each(|stripe| stripe.store(moment, SeqCst));
     }
 }
 
@@ -201,19 +220,19 @@ mod tests {
     fn nothing_outlives_its_grant() {
         let cache = Cache::new(10);
         let (id, name) = (InodeId(5), "a".parse().unwrap());
-        cache.keep_attr(&attr(5), cache.ticket(id), at(0), Grant { ms: 100 });
-        cache.keep_name(InodeId(1), &name, None, cache.ticket(InodeId(1)), at(0), Grant { ms: 100 });
+        cache.keep_attr(&attr(5), cache.ticket(), at(0), Grant { ms: 100 });
+        cache.keep_name(InodeId(1), &name, None, cache.ticket(), at(0), Grant { ms: 100 });
         assert_eq!(cache.attr(id, at(40)).unwrap().1, Duration::from_millis(60));
         assert_eq!(cache.name(InodeId(1), &name, at(40)), Some((None, Duration::from_millis(60))));
         assert!(cache.attr(id, at(100)).is_none() && cache.name(InodeId(1), &name, at(100)).is_none());
-        cache.keep_attr(&attr(5), cache.ticket(id), at(0), Grant { ms: 0 });
+        cache.keep_attr(&attr(5), cache.ticket(), at(0), Grant { ms: 0 });
         assert!(cache.attr(id, at(0)).is_none());
     }
 
     #[test]
     fn an_answer_overtaken_by_a_change_is_not_kept() {
         let cache = Cache::new(10);
-        let ticket = cache.ticket(InodeId(5));
+        let ticket = cache.ticket();
         cache.changed(InodeId(5));
         cache.keep_attr(&attr(5), ticket, at(0), Grant { ms: 100 });
         assert!(cache.attr(InodeId(5), at(1)).is_none());

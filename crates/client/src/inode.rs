@@ -60,6 +60,8 @@ pub struct FileState {
     /// By rising number; their ranges never overlap.
     pub inflight: BTreeMap<u64, InFlight>,
     pub last_ticket: u64,
+    /// End of the furthest byte that was sent.
+    pub sent_end: u64,
     /// Nothing may be sent now: a truncate or punch is under way.
     pub held: bool,
     /// How often inline bytes were moved into chunks; a commit must not begin before such a move and end after it.
@@ -97,6 +99,7 @@ impl FileState {
             sender_runs: false,
             inflight: BTreeMap::new(),
             last_ticket: 0,
+            sent_end: 0,
             held: false,
             conversions: 0,
             rewrite_inline: false,
@@ -134,6 +137,38 @@ impl FileState {
             attr.ctime = attr.ctime.max(mtime);
         }
         attr
+    }
+
+    /// Takes a write into the buffer, or into the inline bytes while they are few.
+    pub fn write(&mut self, offset: u64, data: Bytes, now: Monotonic, wall: Timestamp) {
+        let range = ByteRange::at(offset, data.len() as u64);
+        let size = self.size.max(range.end);
+        if size > u64::from(self.policy.inline_bytes) {
+            self.convert();
+        }
+        match &mut self.body {
+            Body::Inline(bytes) => crate::body::write_inline(bytes, offset, &data),
+            Body::Chunked(_) => {
+                self.dirty.insert(offset, data, ());
+                if self.dirty.run_around(offset).is_some() {
+                    self.full.push_back(offset);
+                }
+            }
+        }
+        self.size = size;
+        self.blocks.invalidate(range);
+        self.touched(now, wall);
+    }
+
+    /// Inline bytes grow too many: from now on they are chunk data like all others.
+    pub fn convert(&mut self) {
+        if let Body::Inline(bytes) = &mut self.body {
+            let bytes = std::mem::take(bytes);
+            self.body = Body::Chunked(Default::default());
+            self.dirty.insert(0, bytes.into(), ());
+            self.conversions += 1;
+            self.unsaved = true;
+        }
     }
 
     pub fn touched(&mut self, now: Monotonic, wall: Timestamp) {
@@ -217,16 +252,32 @@ impl Inode {
 
 /// Inodes in use.
 #[derive(Default)]
-pub struct Inodes(Mutex<HashMap<InodeId, Arc<Inode>>>);
+pub struct Inodes {
+    map: Mutex<HashMap<InodeId, Arc<Inode>>>,
+    /// Being opened: the server may list them as unlinked before the answer is here.
+    opening: Mutex<Vec<InodeId>>,
+}
+
+/// An open on its way.
+pub struct Opening<'a>(&'a Inodes, InodeId);
+
+impl Drop for Opening<'_> {
+    fn drop(&mut self) {
+        let mut opening = self.0.opening.lock();
+        if let Some(at) = opening.iter().position(|id| *id == self.1) {
+            opening.swap_remove(at);
+        }
+    }
+}
 
 impl Inodes {
     pub fn get(&self, id: InodeId) -> Option<Arc<Inode>> {
-        self.0.lock().get(&id).cloned()
+        self.map.lock().get(&id).cloned()
     }
 
     /// The inode, counted as open once more.
     pub fn open(&self, attr: &Attr, window: usize) -> Arc<Inode> {
-        let mut map = self.0.lock();
+        let mut map = self.map.lock();
         let inode = map.entry(attr.id).or_insert_with(|| Arc::new(Inode::new(*attr, window)));
         inode.state.lock().handles += 1;
         inode.clone()
@@ -234,7 +285,7 @@ impl Inodes {
 
     /// Forgets the inode if no handle and nothing unsaved needs it.
     pub fn forget_if_unused(&self, id: InodeId) -> bool {
-        let mut map = self.0.lock();
+        let mut map = self.map.lock();
         let unused = map.get(&id).is_some_and(|inode| {
             let state = inode.state.lock();
             state.handles == 0 && state.is_clean()
@@ -246,16 +297,24 @@ impl Inodes {
     }
 
     pub fn all(&self) -> Vec<Arc<Inode>> {
-        self.0.lock().values().cloned().collect()
+        self.map.lock().values().cloned().collect()
     }
 
     pub fn len(&self) -> usize {
-        self.0.lock().len()
+        self.map.lock().len()
     }
 
     /// Which of these are open here.
     pub fn held(&self, ids: &[InodeId]) -> Vec<InodeId> {
-        let map = self.0.lock();
-        ids.iter().filter(|id| map.contains_key(id)).copied().collect()
+        if ids.is_empty() {
+            return Vec::new();
+        }
+        let (map, opening) = (self.map.lock(), self.opening.lock());
+        ids.iter().filter(|id| map.contains_key(id) || opening.contains(id)).copied().collect()
+    }
+
+    pub fn opening(&self, id: InodeId) -> Opening<'_> {
+        self.opening.lock().push(id);
+        Opening(self, id)
     }
 }

@@ -65,6 +65,10 @@ pub struct Retain {
     chunks: HashMap<ChunkId, Kept>,
     bytes: u64,
     order: u64,
+    /// Up to here everything of this incarnation was released already.
+    released: u64,
+    /// The incarnation changed while something was kept: look for what was lost.
+    suspect: bool,
 }
 
 impl Retain {
@@ -96,8 +100,13 @@ impl Retain {
         now: Monotonic,
     ) {
         self.order += 1;
+        self.saw(receipt.incarnation);
+        self.stable(receipt.incarnation, receipt.stable);
+        if receipt.sequence <= receipt.stable {
+            // Older bytes under it are stable too, or overwritten by it after a repetition.
+            return self.remove(key.chunk, ByteRange::at(offset, data.len() as u64));
+        }
         let tag = Tag { incarnation: receipt.incarnation, sequence: receipt.sequence, order: self.order };
-        self.incarnation = receipt.incarnation;
         self.change(key.chunk, |chunks| {
             let kept = chunks.entry(key.chunk).or_insert_with(|| Kept {
                 key,
@@ -111,12 +120,18 @@ impl Retain {
             kept.cuts = cuts;
             kept.extents.insert_whole(offset, data, tag);
         });
-        self.stable(receipt.incarnation, receipt.stable);
+    }
+
+    fn saw(&mut self, incarnation: u64) {
+        if self.incarnation != incarnation {
+            self.suspect = !self.chunks.is_empty();
+            (self.incarnation, self.released) = (incarnation, 0);
+        }
     }
 
     /// A repeated write was answered: what is still kept of it has a new place in the server's order.
     pub fn repeated(&mut self, repeat: &Repeat, receipt: Receipt) {
-        self.incarnation = receipt.incarnation;
+        self.saw(receipt.incarnation);
         self.change(repeat.key.chunk, |chunks| {
             let Some(kept) = chunks.get_mut(&repeat.key.chunk) else { return };
             let range = ByteRange::at(repeat.offset, repeat.data.len() as u64);
@@ -128,19 +143,24 @@ impl Retain {
                 kept.extents.insert_whole(start, data, tag);
             }
         });
+        self.released = 0;
         self.stable(receipt.incarnation, receipt.stable);
     }
 
     /// Everything up to `sequence` of this incarnation is stable.
     pub fn stable(&mut self, incarnation: u64, sequence: u64) {
-        self.incarnation = incarnation;
+        self.saw(incarnation);
+        if sequence <= self.released {
+            return;
+        }
+        self.released = sequence;
         self.release(|_, tag| tag.incarnation == incarnation && tag.sequence <= sequence);
     }
 
     /// These chunks were synced: what was kept of them up to `order` is stable if it was written in this
     /// incarnation.
     pub fn synced(&mut self, chunks: &[ChunkId], order: u64, incarnation: u64) {
-        self.incarnation = incarnation;
+        self.saw(incarnation);
         self.release(|id, tag| tag.incarnation == incarnation && tag.order <= order && chunks.contains(&id));
     }
 
@@ -165,9 +185,10 @@ impl Retain {
     }
 
     /// A write of an earlier incarnation is waiting to be repeated.
-    pub fn has_lost(&self) -> bool {
+    pub fn has_lost(&mut self) -> bool {
         let now = self.incarnation;
-        self.chunks.values().any(|kept| kept.extents.tags().any(|(_, _, tag)| tag.incarnation != now))
+        self.suspect = self.suspect && self.chunks.values().any(|kept| kept.extents.tags().any(|(_, _, tag)| tag.incarnation != now));
+        self.suspect
     }
 
     /// Writes of an earlier incarnation, to be repeated now.
@@ -188,6 +209,7 @@ impl Retain {
 
     /// The server does not know this chunk: all of it has to be repeated.
     pub fn forgotten_by_server(&mut self, chunk: ChunkId) {
+        self.suspect = true;
         if let Some(kept) = self.chunks.get_mut(&chunk) {
             let all = kept.extents.take(ByteRange::new(0, u64::MAX));
             for (start, data, tag) in all.into_pieces() {

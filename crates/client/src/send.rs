@@ -57,6 +57,7 @@ fn take_piece(state: &mut FileState, range: ByteRange) -> Taken {
     }
     state.last_ticket += 1;
     let ticket = state.last_ticket;
+    state.sent_end = state.sent_end.max(range.end);
     state.inflight.insert(ticket, InFlight { range, data: data.clone() });
     Taken::Piece(Piece { ticket, offset, data })
 }

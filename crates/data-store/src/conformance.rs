@@ -1,1 +1,60 @@
-//! Examination of stores.
+//! The examination of a chunk store: [`run`] for any store, [`crash`] for those that keep promises over a power cut.
+//!
+//! Checked: contents against plain bytes in memory, generations and versions, sequence numbers, space, names,
+//! threads. Not checked: speed, and what two stores may do differently (when `read_cached` answers).
+
+mod contents;
+pub mod crash;
+mod rules;
+mod threads;
+
+use crate::ChunkStore;
+use braid_types::{ChainEpoch, ChunkId, ContainerId, OwnerTerm, TruncGen, Version};
+
+/// Bytes of the chunks of the suite: three extents of the activity log, and a part.
+pub(crate) const CHUNK_BYTES: u64 = (3 << 20) + 12_288;
+pub(crate) const CONTAINER: ContainerId = ContainerId(77);
+
+/// Runs the whole examination. `make` gives an empty store that can hold at least 64 MiB, or, given a number, about
+/// that many bytes (1 to 64 MiB).
+///
+/// # Panics
+/// With the first rule that is broken.
+pub fn run(make: &dyn Fn(Option<u64>) -> Box<dyn ChunkStore>) {
+    rules::chunks_are_made_and_removed(make(None).as_ref());
+    rules::versions_and_numbers_rise(make(None).as_ref());
+    rules::truncate_generations_are_kept(make(None).as_ref());
+    rules::bounds_are_checked(make(None).as_ref());
+    rules::space_is_promised_and_kept(make(Some(8 << 20)).as_ref());
+    for seed in 0..8 {
+        contents::random_changes_match_plain_bytes(make(None).as_ref(), seed);
+    }
+    contents::extents_tell_data_from_holes(make(None).as_ref());
+    threads::chunks_do_not_mix(make(None).as_ref());
+    threads::one_chunk_is_never_torn(make(None).as_ref());
+}
+
+pub(crate) fn version(counter: u64) -> Version {
+    Version { chain_epoch: ChainEpoch(1), owner_term: OwnerTerm(1), counter }
+}
+
+pub(crate) fn info(counter: u64) -> crate::WriteInfo<'static> {
+    let cuts = crate::Cuts { trunc_gen: TruncGen(0), list: &[] };
+    crate::WriteInfo { container: CONTAINER, chunk_bytes: CHUNK_BYTES, version: version(counter), cuts }
+}
+
+pub(crate) fn read(store: &dyn ChunkStore, chunk: ChunkId, offset: u64, len: usize) -> Vec<u8> {
+    let mut buf = vec![0xee; len];
+    match store.read(chunk, offset, &mut buf) {
+        Ok(()) => buf,
+        Err(error) => panic!("a read of {len} bytes at {offset} failed: {error}"),
+    }
+}
+
+/// Unwraps with the rule that was broken.
+pub(crate) fn must<T>(rule: &str, result: crate::Result<T>) -> T {
+    match result {
+        Ok(value) => value,
+        Err(error) => panic!("{rule}: {error}"),
+    }
+}

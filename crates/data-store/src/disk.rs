@@ -33,6 +33,7 @@ use parking_lot::{Mutex, RwLock};
 use sequence::Sequence;
 use space::Space;
 use std::collections::BTreeSet;
+use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -118,7 +119,11 @@ impl DiskStore {
         if let Some(chunk) = self.open.get(id) {
             return Ok(Some(chunk));
         }
-        let Some(chunk) = Chunk::open(self.disk.as_ref(), &self.dir, id)? else { return Ok(None) };
+        let Some(chunk) = Chunk::open(self.disk.as_ref(), &self.dir, id)? else {
+            // A file whose header never reached the disk before a crash.
+            self.index.write().remove(&id);
+            return Ok(None);
+        };
         self.recover(&chunk, &BTreeSet::new())?;
         let chunk = Arc::new(chunk);
         self.open.insert(chunk.clone());
@@ -299,7 +304,7 @@ impl ChunkStore for DiskStore {
 
     fn list(&self, after: ChunkId, limit: usize) -> Vec<ChunkId> {
         let index = self.index.read();
-        index.range(ChunkId(after.0.saturating_add(1))..).filter(|id| **id > after).take(limit).copied().collect()
+        index.range((Bound::Excluded(after), Bound::Unbounded)).take(limit).copied().collect()
     }
 
     fn scrub_step(&self, from: ScrubCursor, bytes: u64) -> Result<ScrubStep> {

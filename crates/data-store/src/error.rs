@@ -29,6 +29,9 @@ pub enum StoreError {
     BeyondChunk { chunk: ChunkId, end: u64, chunk_bytes: u64 },
     #[error("no space for {needed} bytes of {subject}: {free} are free")]
     NoSpace { subject: String, needed: u64, free: u64 },
+    /// The disk refused bytes that the accounting thought would fit: others fill it as well.
+    #[error("the disk is full: {subject}")]
+    Full { subject: String },
     /// A write or sync failed in a way that leaves unknown what the disk has. The chunk can be read, whose
     /// checksums tell what is right; it takes no writes until the store is opened again.
     #[error("chunk {chunk} takes no more writes since {cause}")]
@@ -54,7 +57,7 @@ impl StoreError {
     pub(crate) fn io(doing: &str, path: &Path, source: io::Error) -> StoreError {
         match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                StoreError::NoSpace { subject: format!("{doing} {}", path.display()), needed: 0, free: 0 }
+                StoreError::Full { subject: format!("{doing} {}", path.display()) }
             }
             io::ErrorKind::ReadOnlyFilesystem => StoreError::ReadOnly(path.to_owned()),
             _ => StoreError::Io { subject: format!("{doing} {}", path.display()), source: Arc::new(source) },
@@ -62,6 +65,6 @@ impl StoreError {
     }
 
     pub fn is_no_space(&self) -> bool {
-        matches!(self, StoreError::NoSpace { .. })
+        matches!(self, StoreError::NoSpace { .. } | StoreError::Full { .. })
     }
 }

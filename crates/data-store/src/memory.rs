@@ -9,6 +9,7 @@ use crate::{
 use braid_types::{BLOCK_BYTES, ByteRange, ChunkId, ContainerId, TruncGen, Version};
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -297,7 +298,7 @@ impl ChunkStore for MemoryStore {
 
     fn list(&self, after: ChunkId, limit: usize) -> Vec<ChunkId> {
         let chunks = self.chunks.read();
-        chunks.keys().filter(|id| **id > after).take(limit).copied().collect()
+        chunks.range((Bound::Excluded(after), Bound::Unbounded)).take(limit).map(|(id, _)| *id).collect()
     }
 
     /// Memory is not verified: the machine's own check of it is all there is.

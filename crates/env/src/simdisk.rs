@@ -165,8 +165,14 @@ impl World {
         self.nodes.get_mut(&node).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
+    /// A file without a name occupies nothing, though its inode is kept for what a crash may do to the name.
     fn used_bytes(&self) -> u64 {
-        self.nodes.values().map(Inode::occupied).sum()
+        self.names.nodes().iter().filter_map(|node| self.nodes.get(node)).map(Inode::occupied).sum()
+    }
+
+    /// Bytes that can still be written. Summed up only where there is a limit.
+    fn room(&self) -> u64 {
+        self.faults.capacity.map_or(u64::MAX, |capacity| capacity.saturating_sub(self.used_bytes()))
     }
 
     /// Counts a change, unless the disk refuses it.

@@ -96,6 +96,15 @@ impl Engine for EmbeddedEngine {
         &self.store.stats
     }
 
+    fn rows(&self, table: braid_meta_engine::Table) -> Option<u64> {
+        let snapshot = self.store.snapshot().ok()?;
+        self.store.tables.of(table).len(&snapshot).ok()
+    }
+
+    fn bytes(&self) -> Option<u64> {
+        self.disk_bytes().ok()
+    }
+
     fn name(&self) -> &'static str {
         "embedded"
     }

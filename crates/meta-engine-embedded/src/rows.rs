@@ -21,7 +21,7 @@ impl Tables {
         format!("table-{:02}", table as u8)
     }
 
-    fn of(&self, table: Table) -> &Rows<'static> {
+    pub fn of(&self, table: Table) -> &Rows<'static> {
         // `Table::ALL` is in the order of the numbers, which begin with 1.
         &self.0[table as usize - 1]
     }

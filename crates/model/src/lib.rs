@@ -4,20 +4,22 @@
 //! (the kernel does, see design.md §8), keeps everything for ever valid and never loses anything. By default its clock
 //! is a counter, so that one stream of operations always gives one result.
 //!
-//! [`random`] makes streams of operations from a seed, and [`compare()`] drives two file systems with one stream and
+//! [`stream`] makes streams of operations from a seed, and [`compare()`] drives two file systems with one stream and
 //! reports the first difference.
 
 mod clock;
-//mod compare;
+mod compare;
 mod content;
 mod inode;
 mod locks;
 mod model;
 mod ops;
-//pub mod random;
+
 mod state;
+pub mod stream;
+mod world;
 
 pub use clock::Clock;
-//pub use compare::{Report, Summary, compare, compare_stream};
+pub use compare::{Report, Summary, compare, compare_stream};
 pub use content::Content;
 pub use model::Model;

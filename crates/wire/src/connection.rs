@@ -174,7 +174,7 @@ impl<S: Service> ServerConnection<S> {
         let context = Context { deadline: deadline_or_default(header.context.deadline), ..header.context };
         let held = payload.len();
         let request = Request { context, body: body.clone(), payload };
-        let span = tracing::debug_span!("call", trace = context.trace.0, message = self.stats.name(message));
+        let span = tracing::debug_span!("call", trace = context.trace.0, what = self.stats.name(message));
         let handling = self.service.clone().handle(self.peer.clone(), request).instrument(span);
         let mut handling = Caught(Box::pin(handling));
         // A second poll by its own task follows, so that no wake-up can get lost here.

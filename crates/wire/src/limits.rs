@@ -16,7 +16,7 @@ pub struct Limits {
     pub running_bytes_max: usize,
     /// Bytes queued for one connection before those who send on it wait.
     pub outbox_bytes_max: usize,
-    /// Connections one server keeps open.
+    /// Connections one server keeps open; each has a buffer of 32 KiB.
     pub connections_max: usize,
     /// Free buffers kept for payloads to come, over all connections of an endpoint.
     pub pool_bytes_max: usize,
@@ -36,7 +36,7 @@ impl Default for Limits {
             running_max: 1024,
             running_bytes_max: 64 << 20,
             outbox_bytes_max: 16 << 20,
-            connections_max: 16 << 10,
+            connections_max: 4096,
             pool_bytes_max: 64 << 20,
             hello_timeout: Duration::from_secs(5),
             connect_timeout: Duration::from_secs(5),

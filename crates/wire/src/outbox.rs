@@ -14,6 +14,11 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
 use tokio::sync::{Notify, Semaphore};
 
+/// A payload from here on is written at once by whoever sends it: there is nothing to gain from gathering, and the
+/// bytes are in this core's cache. Four senders of 1 MiB each got 2.8 to 3.2 GB/s through the writer task, 4.3 to 7.3
+/// directly.
+const BULK_BYTES: usize = 64 << 10;
+
 pub(crate) struct Outbox {
     state: Mutex<State>,
     /// Bytes of room.
@@ -109,6 +114,7 @@ impl Outbox {
     }
 
     fn push(&self, frame: OutFrame, urgency: Urgency) -> Result<(), Closed> {
+        let is_bulk = frame.payload.len() >= BULK_BYTES;
         {
             let mut state = self.state.lock();
             if state.error.is_some() {
@@ -118,6 +124,7 @@ impl Outbox {
         }
         match urgency {
             Urgency::Now => self.flush(),
+            Urgency::Soon if is_bulk => self.flush(),
             Urgency::Soon => self.wake.notify_one(),
             Urgency::Later => {}
         }

@@ -12,6 +12,8 @@ use braid_types::*;
 use braid_wire::*;
 use bytes::Bytes;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::Duration;
 use support::{CLUSTER, endpoint};
 
 struct Names;
@@ -122,5 +124,50 @@ fn bulk_bytes_arrive_whole_from_many_tasks() {
         }
         assert_eq!(remote.stats().connects, 1);
         assert_eq!((remote.stats().sent["WriteChunk"], remote.stats().received["ReadChunk"]), (160, 160));
+    });
+}
+
+#[test]
+fn a_server_that_restarts_under_load_fails_no_call() {
+    both(async |env, at| {
+        let service = Arc::new(DataNodeService(Arc::new(Chunks)));
+        let client = endpoint(&env, Role::Client, 0, Limits::default());
+        let remote = Remote::new(&client, Role::Data, ServerId(2), DataRequest::NAMES, vec![]);
+        let done = Arc::new(AtomicBool::new(false));
+        let callers: Vec<_> = (0..8)
+            .map(|_| {
+                let (far, done) = (RemoteDataNode(remote.clone()), done.clone());
+                tokio::spawn(async move {
+                    let mut calls = 0;
+                    while !done.load(SeqCst) {
+                        let (chunk, container) = (ChunkId(1), ContainerId(1));
+                        let read = ReadChunk { chunk, container, offset: 7, len: 10_000, cuts: Vec::new() };
+                        let (_, bytes) = far.call(Context::default(), read, Bytes::new()).await.unwrap();
+                        assert_eq!(bytes, [7; 10_000][..]);
+                        calls += 1;
+                    }
+                    calls
+                })
+            })
+            .collect();
+        for _ in 0..5 {
+            // With TCP it is another port each time.
+            let listener = env.transport.listen(&at).await.unwrap();
+            remote.set_addresses(vec![listener.local()]);
+            let server = endpoint(&env, Role::Data, 2, Limits::default());
+            let up = env.sleep(Duration::from_millis(60));
+            serve(server, listener, service.clone(), WireStats::new(DataRequest::NAMES), up).await;
+        }
+        let listener = env.transport.listen(&at).await.unwrap();
+        remote.set_addresses(vec![listener.local()]);
+        done.store(true, SeqCst);
+        let server = endpoint(&env, Role::Data, 2, Limits::default());
+        let all = async {
+            for caller in callers {
+                assert!(caller.await.unwrap() > 0);
+            }
+        };
+        serve(server, listener, service, WireStats::new(DataRequest::NAMES), all).await;
+        assert!(remote.stats().connects >= 2, "{:?}", remote.stats());
     });
 }

@@ -62,7 +62,8 @@ fn record(generation: u64, chunk: u64, extent: u64) -> [u8; RECORD] {
     bytes[..8].copy_from_slice(&generation.to_le_bytes());
     bytes[8..16].copy_from_slice(&chunk.to_le_bytes());
     bytes[16..24].copy_from_slice(&extent.to_le_bytes());
-    bytes[28..].copy_from_slice(&record_sum(&bytes[..28]).to_le_bytes());
+    let sum = record_sum(&bytes[..28]);
+    bytes[28..].copy_from_slice(&sum.to_le_bytes());
     bytes
 }
 
@@ -71,7 +72,8 @@ fn header(generation: u64) -> [u8; RECORD] {
     bytes[..8].copy_from_slice(&MAGIC);
     bytes[8..12].copy_from_slice(&FORMAT.to_le_bytes());
     bytes[16..24].copy_from_slice(&generation.to_le_bytes());
-    bytes[28..].copy_from_slice(&record_sum(&bytes[..28]).to_le_bytes());
+    let sum = record_sum(&bytes[..28]);
+    bytes[28..].copy_from_slice(&sum.to_le_bytes());
     bytes
 }
 

@@ -31,8 +31,7 @@ impl BadBlocks {
             return;
         }
         let mut set = self.set.lock();
-        let gone: Vec<_> = set.range((chunk, blocks.start)..(chunk, blocks.end)).copied().collect();
-        gone.iter().for_each(|bad| drop(set.remove(bad)));
+        set.retain(|(of, block)| *of != chunk || !blocks.contains(block));
         self.count.store(set.len() as u64, Ordering::Release);
     }
 

@@ -2,10 +2,11 @@
 //!
 //! Suspect are the blocks of logged extents and those beyond the synced length. A suspect block whose checksum fails
 //! was being written when the power went: it is sealed, that is, taken as it is. Any other block that fails is bad
-//! and stays so. Whatever lies beyond the length is removed, so that it cannot come back when the chunk grows.
+//! and stays so. Whatever lies beyond the length or where the table says hole is removed: else it could come back
+//! when the chunk grows, or when the next crash loses the data of a write to the hole and keeps its checksum.
 
 use super::activity::EXTENT_BYTES;
-use super::chunk::Chunk;
+use super::chunk::{Chunk, ZERO_BLOCK};
 use super::header::TABLE_OFFSET;
 use super::table::entry_offset;
 use crate::Result;
@@ -37,11 +38,15 @@ impl Chunk {
         for block in ranges.into_iter().flatten() {
             self.load(state, &(block..block + 1))?;
             let sum = state.table.get(block);
+            let mut bytes = ZERO_BLOCK;
+            let read = self.raw_block(state.header.length, block, &mut bytes);
             if sum == HOLE {
+                if read.is_err() || bytes != ZERO_BLOCK {
+                    self.clear(block).map_err(|e| self.data_error(e))?;
+                }
                 continue;
             }
-            let mut bytes = super::chunk::ZERO_BLOCK;
-            if self.raw_block(state.header.length, block, &mut bytes).is_err() {
+            if read.is_err() {
                 unreadable.push(block);
                 continue;
             }
@@ -66,6 +71,16 @@ impl Chunk {
             self.write_header(&state.header).map_err(|e| self.meta_error(e))?;
         }
         Ok((sealed, unreadable))
+    }
+
+    /// Makes the disk agree that the block is a hole.
+    fn clear(&self, block: u64) -> io::Result<()> {
+        match self.data.punch_hole(block * BLOCK_BYTES, BLOCK_BYTES) {
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+                self.data.write_at(&ZERO_BLOCK, block * BLOCK_BYTES)
+            }
+            result => result,
+        }
     }
 
     /// Cuts both files to what the length allows.

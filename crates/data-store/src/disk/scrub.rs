@@ -12,7 +12,10 @@ impl DiskStore {
         // Small chunks must not make a step long: a step looks at 64 chunks at most.
         for _ in 0..64 {
             let id = self.index.read().range(at.chunk..).next().copied();
-            let Some(id) = id else { return Ok(step) };
+            let Some(id) = id else {
+                step.next = None;
+                return Ok(step);
+            };
             if id != at.chunk {
                 at = ScrubCursor { chunk: id, block: 0 };
             }
@@ -24,9 +27,6 @@ impl DiskStore {
             if at.chunk == id {
                 break;
             }
-        }
-        if step.next.is_some_and(|next| self.index.read().range(next.chunk..).next().is_none()) {
-            step.next = None;
         }
         Ok(step)
     }

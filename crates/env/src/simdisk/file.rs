@@ -148,7 +148,7 @@ fn read(world: &mut World, node: NodeId, offset: u64, buf: &mut [u8]) -> io::Res
 }
 
 fn write(world: &mut World, node: NodeId, offset: u64, buf: &[u8]) -> io::Result<()> {
-    let mut room = world.space().free / PAGE_BYTES as u64;
+    let mut room = world.room() / PAGE_BYTES as u64;
     let inode = inode(world, node)?;
     // As the kernel does, a write that does not fit is done up to where it fits.
     let fits = pieces(offset, buf.len())
@@ -240,7 +240,7 @@ impl DiskFile for SimFile {
     fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
         self.with(|world, node| {
             world.change()?;
-            let free = world.space().free;
+            let free = world.room();
             let inode = inode(world, node)?;
             let pages = offset / PAGE_BYTES as u64..offset.saturating_add(len).div_ceil(PAGE_BYTES as u64);
             let new: Vec<u64> =

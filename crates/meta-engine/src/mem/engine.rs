@@ -113,6 +113,10 @@ impl Engine for MemEngine {
         &self.stats
     }
 
+    fn rows(&self, table: crate::Table) -> Option<u64> {
+        Some(self.store.durable_rows(table).len() as u64)
+    }
+
     fn name(&self) -> &'static str {
         "memory"
     }

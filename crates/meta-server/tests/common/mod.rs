@@ -1,5 +1,5 @@
 //! A metadata server over the in-memory engine, with a data node that only remembers, and one session.
-#![allow(dead_code)]
+#![allow(dead_code, clippy::unwrap_used)]
 
 use braid_api::data::*;
 use braid_api::meta::*;

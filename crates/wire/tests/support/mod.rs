@@ -200,6 +200,7 @@ impl Service for Obedient {
 
     async fn handle(self: Arc<Self>, _: Arc<PeerInfo>, request: Request) -> Result<Reply> {
         self.begun.fetch_add(1, SeqCst);
+        tracing::info!("handled");
         *self.last.lock() = Some(request.context);
         match request.body.first().copied().unwrap_or(255) {
             HANG => {

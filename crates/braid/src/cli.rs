@@ -1,0 +1,101 @@
+//! The command line.
+
+use crate::{admin, config, fs, local, roles};
+use anyhow::Result;
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// BraidFS: one name space over local-write, striped, erasure-coded and in-memory files.
+#[derive(Parser)]
+#[command(name = "braid", version, propagate_version = true, after_help = EXAMPLES)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  braid up ./var --mount ./mnt        start a small cluster here and mount it
+  braid admin status --cluster ./var  what runs, and is it well
+  braid down ./var                    stop it";
+
+/// Where a command finds its cluster.
+#[derive(Args, Clone, Default)]
+pub struct ClusterArgs {
+    /// Configuration file (TOML).
+    #[arg(long, short, value_name = "FILE", global = true)]
+    pub config: Option<PathBuf>,
+    /// Override a setting, e.g. --set client.deadline=10s.
+    #[arg(long = "set", value_name = "SECTION.KEY=VALUE", global = true)]
+    pub set: Vec<String>,
+    /// A cluster made by `braid up DIR`: the same as --config DIR/braid.toml.
+    #[arg(long, value_name = "DIR", global = true, conflicts_with = "config")]
+    pub cluster: Option<PathBuf>,
+}
+
+impl ClusterArgs {
+    pub fn load(&self) -> Result<config::Config> {
+        let path = match (&self.config, &self.cluster) {
+            (Some(path), _) => Some(path.clone()),
+            (None, Some(dir)) => Some(dir.join(local::CONFIG_FILE)),
+            (None, None) => std::env::var_os("BRAID_CONFIG").map(PathBuf::from),
+        };
+        config::Config::load(path.as_deref(), &self.set)
+    }
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Start a small cluster on this machine and mount it; safe to run again.
+    Up(local::UpArgs),
+    /// Unmount and stop what `up` started; nothing is lost.
+    Down(local::DownArgs),
+    /// Run one role: metadata or data.
+    Serve(roles::ServeArgs),
+    /// Mount a cluster at a directory.
+    Mount(roles::MountArgs),
+    /// Unmount.
+    Umount(roles::UmountArgs),
+    /// Work on files without a mount.
+    Fs(fs::FsArgs),
+    /// Look at a cluster, check and repair it.
+    Admin(admin::AdminArgs),
+    /// Print every setting with its default and meaning.
+    Config,
+    /// Print a completion script for a shell.
+    #[command(after_help = "Example:\n  braid completion bash > /etc/bash_completion.d/braid")]
+    Completion { shell: clap_complete::Shell },
+}
+
+impl Cli {
+    pub fn run(self) -> Result<ExitCode> {
+        match self.command {
+            Command::Up(args) => args.run(),
+            Command::Down(args) => args.run(),
+            Command::Serve(args) => args.run(),
+            Command::Mount(args) => args.run(),
+            Command::Umount(args) => args.run(),
+            Command::Fs(args) => args.run(),
+            Command::Admin(args) => args.run(),
+            Command::Config => {
+                print!("{}", config::DEFAULT_TEXT);
+                Ok(ExitCode::SUCCESS)
+            }
+            Command::Completion { shell } => {
+                clap_complete::generate(shell, &mut Cli::command(), "braid", &mut std::io::stdout());
+                Ok(ExitCode::SUCCESS)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

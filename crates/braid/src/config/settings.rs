@@ -1,0 +1,262 @@
+//! The settings of each role. `config/default.toml` says what they mean; this file says what they are.
+
+use super::units::{ByteSize, Span};
+use braid_client::ClientConfig;
+use braid_env::Address;
+use braid_front_fuse::{KillPrivileges, LockMode, MountConfig};
+use braid_meta_engine_embedded::EmbeddedOptions;
+use braid_meta_server::MetaConfig;
+use braid_types::Policy;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use std::time::Duration;
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    pub cluster: ClusterSettings,
+    pub metadata: MetadataSettings,
+    pub data: DataSettings,
+    pub client: ClientSettings,
+    pub mount: MountSettings,
+    pub log: LogSettings,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ClusterSettings {
+    pub metadata: Vec<String>,
+    pub host: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct MetadataSettings {
+    pub dir: PathBuf,
+    pub listen: Vec<String>,
+    pub http: String,
+    pub policy: String,
+    pub map: ByteSize,
+    pub session_lease: Span,
+    pub session_renew: Span,
+    pub session_expiry: Span,
+    pub heartbeat: Span,
+    pub server_lease: Span,
+    pub housekeeping: Span,
+    pub hints: usize,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DataSettings {
+    pub dir: PathBuf,
+    pub listen: Vec<String>,
+    pub advertise: Vec<String>,
+    pub http: String,
+    pub io_threads: usize,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ClientSettings {
+    pub write_buffer: ByteSize,
+    pub retained: ByteSize,
+    pub prefetch: ByteSize,
+    pub prefetch_window: ByteSize,
+    pub cache_entries: usize,
+    pub write_back_after: Span,
+    pub deadline: Span,
+    pub atime: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct MountSettings {
+    pub threads: usize,
+    pub read_ahead: ByteSize,
+    pub allow_other: bool,
+    pub locks: String,
+    pub control: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LogSettings {
+    pub level: String,
+}
+
+impl Default for ClusterSettings {
+    fn default() -> Self {
+        ClusterSettings { metadata: vec!["tcp:127.0.0.1:7400".to_owned()], host: String::new() }
+    }
+}
+
+impl Default for MetadataSettings {
+    fn default() -> Self {
+        let times = MetaConfig::default();
+        MetadataSettings {
+            dir: "/var/lib/braid/metadata".into(),
+            listen: vec!["tcp:127.0.0.1:7400".to_owned()],
+            http: String::new(),
+            policy: "plain".to_owned(),
+            map: ByteSize(EmbeddedOptions::default().map_bytes),
+            session_lease: Span(times.session_lease),
+            session_renew: Span(times.session_renew),
+            session_expiry: Span(times.session_expiry),
+            heartbeat: Span(times.heartbeat),
+            server_lease: Span(times.server_lease),
+            housekeeping: Span(times.housekeeping),
+            hints: times.hints_max,
+        }
+    }
+}
+
+impl Default for DataSettings {
+    fn default() -> Self {
+        DataSettings {
+            dir: "/var/lib/braid/data".into(),
+            listen: vec!["tcp:127.0.0.1:0".to_owned()],
+            advertise: Vec::new(),
+            http: String::new(),
+            io_threads: 4,
+        }
+    }
+}
+
+impl Default for ClientSettings {
+    fn default() -> Self {
+        let client = ClientConfig::default();
+        ClientSettings {
+            write_buffer: ByteSize(client.write_buffer_bytes),
+            retained: ByteSize(client.retained_bytes),
+            prefetch: ByteSize(client.prefetch_bytes),
+            prefetch_window: ByteSize(client.prefetch_window_max),
+            cache_entries: client.cache_entries,
+            write_back_after: Span(client.write_back_after),
+            deadline: Span(client.deadline),
+            atime: client.atime,
+        }
+    }
+}
+
+impl Default for MountSettings {
+    fn default() -> Self {
+        let mount = MountConfig::default();
+        MountSettings {
+            threads: mount.threads,
+            read_ahead: ByteSize(mount.read_ahead_bytes.into()),
+            allow_other: mount.allow_other,
+            locks: "kernel".to_owned(),
+            control: String::new(),
+        }
+    }
+}
+
+impl Default for LogSettings {
+    fn default() -> Self {
+        LogSettings { level: "info".to_owned() }
+    }
+}
+
+impl Config {
+    /// What no single setting shows: addresses, the policy, the inequalities between times.
+    pub fn check(&self) -> Result<(), String> {
+        let lists = [
+            ("cluster.metadata", &self.cluster.metadata),
+            ("metadata.listen", &self.metadata.listen),
+            ("data.listen", &self.data.listen),
+            ("data.advertise", &self.data.advertise),
+        ];
+        for (key, list) in lists {
+            parse_addresses(list).map_err(|e| format!("{key}: {e}"))?;
+        }
+        self.metadata.policy().map_err(|e| format!("metadata.policy: {e}"))?;
+        self.metadata.times().check()?;
+        if !(1..=1024).contains(&self.data.io_threads) {
+            return Err("data.io_threads: 1 to 1024".to_owned());
+        }
+        if !(1..=64).contains(&self.mount.threads) {
+            return Err("mount.threads: 1 to 64".to_owned());
+        }
+        if self.client.deadline.0 < Duration::from_secs(1) {
+            return Err("client.deadline: at least 1s".to_owned());
+        }
+        if !matches!(self.mount.locks.as_str(), "kernel" | "servers") {
+            return Err(format!("mount.locks: kernel or servers, not {:?}", self.mount.locks));
+        }
+        Ok(())
+    }
+
+    pub fn metadata_addresses(&self) -> Vec<Address> {
+        parse_addresses(&self.cluster.metadata).unwrap_or_default()
+    }
+
+    /// The machine's name: what is configured, or what the kernel says.
+    pub fn host(&self) -> String {
+        if self.cluster.host.is_empty() {
+            rustix::system::uname().nodename().to_string_lossy().into_owned()
+        } else {
+            self.cluster.host.clone()
+        }
+    }
+}
+
+pub fn parse_addresses(list: &[String]) -> Result<Vec<Address>, String> {
+    list.iter().map(|text| text.parse::<Address>().map_err(|e| e.to_string())).collect()
+}
+
+impl MetadataSettings {
+    pub fn policy(&self) -> Result<Policy, String> {
+        self.policy.parse().map_err(|e: braid_types::PolicyError| e.to_string())
+    }
+
+    pub fn times(&self) -> MetaConfig {
+        MetaConfig {
+            session_lease: self.session_lease.0,
+            session_renew: self.session_renew.0,
+            session_expiry: self.session_expiry.0,
+            heartbeat: self.heartbeat.0,
+            server_lease: self.server_lease.0,
+            housekeeping: self.housekeeping.0,
+            hints_max: self.hints,
+            ..MetaConfig::default()
+        }
+    }
+
+    pub fn engine(&self) -> EmbeddedOptions {
+        EmbeddedOptions { map_bytes: self.map.0, ..EmbeddedOptions::default() }
+    }
+}
+
+impl ClientSettings {
+    pub fn client(&self, description: String, host: String) -> ClientConfig {
+        ClientConfig {
+            description,
+            host,
+            write_buffer_bytes: self.write_buffer.0,
+            retained_bytes: self.retained.0,
+            prefetch_bytes: self.prefetch.0,
+            prefetch_window_max: self.prefetch_window.0,
+            cache_entries: self.cache_entries,
+            write_back_after: self.write_back_after.0,
+            deadline: self.deadline.0,
+            atime: self.atime,
+            ..ClientConfig::default()
+        }
+    }
+}
+
+impl MountSettings {
+    pub fn mount(&self, source: String, read_only: bool) -> MountConfig {
+        MountConfig {
+            source,
+            read_only,
+            allow_other: self.allow_other,
+            threads: self.threads,
+            read_ahead_bytes: self.read_ahead.0 as u32,
+            locks: if self.locks == "servers" { LockMode::FileSystem } else { LockMode::Kernel },
+            kill_privileges: KillPrivileges::default(),
+            ..MountConfig::default()
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! `braid down`: the mount first, which sends what it has; then data servers, which sync; then metadata.
+
+use super::layout::Layout;
+use super::process;
+use anyhow::Result;
+use clap::Args;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+#[derive(Args)]
+#[command(after_help = "Example:\n  braid down ./var")]
+pub struct DownArgs {
+    /// The directory given to `braid up`.
+    pub dir: PathBuf,
+}
+
+/// A mount may have its whole write buffer to send.
+const STOP_LIMIT: Duration = Duration::from_secs(90);
+
+impl DownArgs {
+    pub fn run(self) -> Result<ExitCode> {
+        let layout = Layout::at(&self.dir, false)?;
+        let mut names = layout.names()?;
+        names.sort_by_key(|name| match name.as_str() {
+            "mount" => 0,
+            "metadata" => 2,
+            _ => 1,
+        });
+        let mut ran = false;
+        for name in names {
+            if process::stop(&layout, &name, STOP_LIMIT)? {
+                println!("{name:<10} stopped");
+                ran = true;
+            }
+        }
+        if !ran {
+            println!("nothing runs in {}", layout.root.display());
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}

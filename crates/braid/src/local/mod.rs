@@ -1,0 +1,13 @@
+//! A small cluster on this machine: `braid up DIR` and `braid down DIR`.
+//!
+//! Everything lies below DIR: `braid.toml`, `metadata/`, `data-N/`, `run/` (sockets, pids, who is ready), `log/`.
+//! Each server is a process of its own, so that any of them can be killed, looked at or upgraded alone.
+
+mod down;
+mod layout;
+pub mod process;
+mod up;
+
+pub use down::DownArgs;
+pub use layout::CONFIG_FILE;
+pub use up::UpArgs;

@@ -1,0 +1,133 @@
+//! Processes of our own in the background: started, waited for, found again, stopped.
+
+use super::layout::Layout;
+use crate::roles::ready;
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal};
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How often a wait looks again.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// A process that was started and is not ready yet.
+pub struct Spawned {
+    child: Child,
+    log: PathBuf,
+    ready_file: PathBuf,
+}
+
+impl Spawned {
+    /// Starts this program again with `arguments`, in a group of its own, logging to `log`.
+    pub fn start(arguments: &[OsString], log: &Path) -> Result<Spawned> {
+        let ready_file = log.with_extension(format!("ready-{}", std::process::id()));
+        let mut arguments = arguments.to_vec();
+        arguments.extend(["--ready-file".into(), ready_file.clone().into_os_string()]);
+        Spawned::with_ready_file(&arguments, log, ready_file)
+    }
+
+    pub fn with_ready_file(arguments: &[OsString], log: &Path, ready_file: PathBuf) -> Result<Spawned> {
+        let _ = std::fs::remove_file(&ready_file);
+        let open = || {
+            std::fs::OpenOptions::new()
+                .create(true)
+                .append(true)
+                .open(log)
+                .with_context(|| format!("cannot write the log {}", log.display()))
+        };
+        let program = std::env::current_exe().context("cannot find the braid program")?;
+        let child = Command::new(&program)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(open()?)
+            .stderr(open()?)
+            .process_group(0)
+            .spawn()
+            .with_context(|| format!("cannot start {}", program.display()))?;
+        Ok(Spawned { child, log: log.to_owned(), ready_file })
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until the process says that it serves; answers what it said.
+    pub fn wait_ready(&mut self, limit: Duration) -> Result<String> {
+        let begun = Instant::now();
+        loop {
+            if let Some(line) = ready::read(&self.ready_file) {
+                return Ok(line);
+            }
+            if let Some(status) = self.child.try_wait().context("cannot wait for the process")? {
+                let last = last_line(&self.log);
+                bail!("it ended at once ({status}): {last} (log: {})", self.log.display());
+            }
+            if begun.elapsed() > limit {
+                let last = last_line(&self.log);
+                let _ = self.child.kill();
+                bail!("it was not ready after {} s: {last} (log: {})", limit.as_secs(), self.log.display());
+            }
+            std::thread::sleep(LOOK_AGAIN);
+        }
+    }
+}
+
+fn last_line(log: &Path) -> String {
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    text.lines().rev().find(|l| !l.trim().is_empty()).unwrap_or("its log is empty").to_owned()
+}
+
+/// The process of `name`, if it runs: its pid file names a live process that is a braid with that name's files.
+pub fn running(layout: &Layout, name: &str) -> Option<Pid> {
+    let text = std::fs::read_to_string(layout.pid(name)).ok()?;
+    let raw: i32 = text.trim().parse().ok()?;
+    let pid = Pid::from_raw(raw)?;
+    // A pid may have been given to another program since: its command line must name our ready file.
+    let command = std::fs::read(format!("/proc/{raw}/cmdline")).ok()?;
+    let ours = layout.ready(name);
+    let ours = ours.as_os_str().as_encoded_bytes();
+    let alive = command.windows(ours.len()).any(|w| w == ours) && !is_zombie(raw);
+    alive.then_some(pid)
+}
+
+fn is_zombie(pid: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('Z'))
+}
+
+/// Starts `name` unless it runs; answers whether it was started.
+pub fn ensure(layout: &Layout, name: &str, arguments: Vec<OsString>, limit: Duration) -> Result<bool> {
+    if running(layout, name).is_some() {
+        return Ok(false);
+    }
+    let ready_file = layout.ready(name);
+    let mut arguments = arguments;
+    arguments.extend(["--ready-file".into(), ready_file.clone().into_os_string()]);
+    let mut spawned = Spawned::with_ready_file(&arguments, &layout.log(name), ready_file)?;
+    let pid_file = layout.pid(name);
+    std::fs::write(&pid_file, format!("{}\n", spawned.pid()))
+        .with_context(|| format!("cannot write {}", pid_file.display()))?;
+    spawned.wait_ready(limit).with_context(|| format!("{name} does not start"))?;
+    Ok(true)
+}
+
+/// Ends `name` by SIGTERM and waits; answers whether it ran.
+pub fn stop(layout: &Layout, name: &str, limit: Duration) -> Result<bool> {
+    let Some(pid) = running(layout, name) else {
+        let _ = std::fs::remove_file(layout.pid(name));
+        return Ok(false);
+    };
+    rustix::process::kill_process(pid, Signal::TERM).with_context(|| format!("cannot stop {name}"))?;
+    let begun = Instant::now();
+    while running(layout, name).is_some() {
+        if begun.elapsed() > limit {
+            bail!("{name} (process {}) did not stop within {} s; its log is {}", pid.as_raw_nonzero(), limit.as_secs(), layout.log(name).display());
+        }
+        std::thread::sleep(LOOK_AGAIN);
+    }
+    let _ = std::fs::remove_file(layout.pid(name));
+    Ok(true)
+}

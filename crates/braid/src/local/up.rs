@@ -1,0 +1,110 @@
+//! `braid up`.
+
+use super::layout::Layout;
+use super::process;
+use crate::roles;
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+#[derive(Args)]
+#[command(after_help = "Example:\n  braid up ./var --mount ./mnt")]
+pub struct UpArgs {
+    /// Where the cluster lies; made if it does not exist.
+    pub dir: PathBuf,
+    /// Where to mount it; default: DIR/mnt.
+    #[arg(long, value_name = "DIR")]
+    pub mount: Option<PathBuf>,
+    /// Data servers.
+    #[arg(long, default_value_t = 3)]
+    pub data_servers: u32,
+    /// Do not mount.
+    #[arg(long, conflicts_with = "mount")]
+    pub no_mount: bool,
+    /// Override a setting when the cluster is made, e.g. --set metadata.policy=plain,inline=4KiB.
+    #[arg(long = "set", value_name = "SECTION.KEY=VALUE")]
+    pub set: Vec<String>,
+}
+
+const START_LIMIT: Duration = Duration::from_secs(30);
+
+impl UpArgs {
+    pub fn run(self) -> Result<ExitCode> {
+        if !(1..=64).contains(&self.data_servers) {
+            bail!("--data-servers takes 1 to 64");
+        }
+        let layout = Layout::at(&self.dir, true)?;
+        self.write_config(&layout)?;
+        let config = layout.config();
+        self.start(&layout, "metadata", vec!["serve".into(), "metadata".into()])?;
+        for n in 1..=self.data_servers {
+            let name = format!("data-{n}");
+            let set = [
+                format!("data.dir={}", layout.dir(&name).display()),
+                format!("data.listen=[\"unix:{}\", \"tcp:127.0.0.1:0\"]", layout.socket(&name).display()),
+            ];
+            let mut arguments: Vec<OsString> = vec!["serve".into(), "data".into()];
+            for setting in set {
+                arguments.extend(["--set".into(), setting.into()]);
+            }
+            self.start(&layout, &name, arguments)?;
+        }
+        if self.no_mount {
+            println!("\nBraidFS runs in {}; its configuration is {}.", layout.root.display(), config.display());
+            return Ok(ExitCode::SUCCESS);
+        }
+        let point = self.mount.clone().unwrap_or_else(|| layout.root.join("mnt"));
+        if !roles::is_braid_mount(&roles::absolute(&point).unwrap_or_else(|_| point.clone()))? {
+            std::fs::create_dir_all(&point)
+                .with_context(|| format!("cannot make the mount point {}", point.display()))?;
+        }
+        let point = roles::absolute(&point)?;
+        let arguments: Vec<OsString> =
+            vec!["mount".into(), point.clone().into_os_string(), "--foreground".into()];
+        self.start(&layout, "mount", arguments)?;
+        self.say_what_next(&layout, &point);
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn start(&self, layout: &Layout, name: &str, mut arguments: Vec<OsString>) -> Result<()> {
+        arguments.extend(["--config".into(), layout.config().into_os_string()]);
+        let started = process::ensure(layout, name, arguments, START_LIMIT)?;
+        println!("{name:<10} {}", if started { "started" } else { "runs already" });
+        Ok(())
+    }
+
+    /// Written once; a later `up` keeps what people changed in it.
+    fn write_config(&self, layout: &Layout) -> Result<()> {
+        let path = layout.config();
+        if path.exists() {
+            return Ok(());
+        }
+        let socket = layout.socket("metadata");
+        let base = [
+            format!("cluster.metadata=[\"unix:{}\"]", socket.display()),
+            format!("metadata.dir={}", layout.dir("metadata").display()),
+            format!("metadata.listen=[\"unix:{}\", \"tcp:127.0.0.1:0\"]", socket.display()),
+        ];
+        let overrides: Vec<String> = base.into_iter().chain(self.set.iter().cloned()).collect();
+        let config = crate::config::Config::load(None, &overrides)?;
+        let text = toml::to_string(&config).context("cannot write the configuration")?;
+        let head = "# Made by `braid up`. `braid config` says what each setting means.\n";
+        std::fs::write(&path, format!("{head}{text}")).with_context(|| format!("cannot write {}", path.display()))
+    }
+
+    fn say_what_next(&self, layout: &Layout, point: &std::path::Path) {
+        let dir = self.dir.display();
+        println!(
+            "\nBraidFS is mounted at {}\n\n  cp -r some/files {}/     use it like any directory\n  \
+             braid admin status --cluster {dir}    what runs, and is it well\n  \
+             braid fs policy get / --cluster {dir}  how files are laid out\n  \
+             braid down {dir}                      stop it; nothing is lost\n\nLogs are in {}.",
+            point.display(),
+            point.display(),
+            layout.root.join("log").display()
+        );
+    }
+}

@@ -1,0 +1,88 @@
+//! `braid serve` and `braid mount`: the processes of a cluster.
+
+mod data;
+mod metadata;
+mod mount;
+pub mod ready;
+mod signals;
+
+pub use mount::{MountArgs, UmountArgs, absolute, is_braid_mount};
+
+use crate::cli::ClusterArgs;
+use crate::{connect, output};
+use anyhow::Result;
+use braid_env::{Address, Env, Listener};
+use clap::{Args, ValueEnum};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+#[derive(Clone, Copy, ValueEnum)]
+enum RoleName {
+    Metadata,
+    Data,
+}
+
+#[derive(Args)]
+#[command(after_help = "Example:\n  braid serve data --config braid.toml --set data.dir=/disk1/braid")]
+pub struct ServeArgs {
+    role: RoleName,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+    /// Written when the server serves; removed when it stops.
+    #[arg(long, value_name = "FILE")]
+    ready_file: Option<PathBuf>,
+}
+
+impl ServeArgs {
+    pub fn run(self) -> Result<ExitCode> {
+        let config = self.cluster.load()?;
+        output::start_log(&config.log.level);
+        let runtime = connect::runtime()?;
+        let ready = ready::ReadyFile::new(self.ready_file);
+        let result = match self.role {
+            RoleName::Metadata => runtime.block_on(metadata::serve(config, ready)),
+            RoleName::Data => runtime.block_on(data::serve(config, ready)),
+        };
+        // What still runs in the background (a blocked disk) must not hold up the end.
+        runtime.shutdown_background();
+        result.map(|()| ExitCode::SUCCESS)
+    }
+}
+
+/// Listens at every address; answers the listeners and where they really are.
+async fn listen(env: &Env, addresses: &[Address]) -> Result<Vec<Box<dyn Listener>>> {
+    let mut listeners = Vec::new();
+    for address in addresses {
+        let listener = env.transport.listen(address).await.map_err(|e| {
+            anyhow::anyhow!("cannot listen at {address}: {e}; is another server running there, or the path missing?")
+        })?;
+        listeners.push(listener);
+    }
+    Ok(listeners)
+}
+
+fn addresses(list: &[String]) -> Result<Vec<Address>> {
+    crate::config::parse_addresses(list).map_err(anyhow::Error::msg)
+}
+
+/// Messages and bytes of a server, as Prometheus reads them.
+fn wire_metrics(text: &mut String, prefix: &str, stats: &braid_wire::WireStats) {
+    use std::fmt::Write as _;
+    let now = stats.snapshot();
+    let _ = writeln!(text, "# TYPE {prefix}_messages_total counter");
+    for (name, count) in &now.received {
+        let _ = writeln!(text, "{prefix}_messages_total{{message=\"{name}\"}} {count}");
+    }
+    let totals = [
+        ("bytes_received", now.bytes_received),
+        ("bytes_sent", now.bytes_sent),
+        ("payload_bytes_received", now.payload_bytes_received),
+        ("payload_bytes_sent", now.payload_bytes_sent),
+        ("errors", now.errors),
+        ("connects", now.connects),
+        ("refusals", now.refusals),
+    ];
+    for (name, count) in totals {
+        let _ = write!(text, "# TYPE {prefix}_{name}_total counter\n{prefix}_{name}_total {count}\n");
+    }
+}

@@ -1,0 +1,215 @@
+//! `braid mount`: a client with a FUSE door. Goes to the background when the mount serves.
+
+use super::ready::ReadyFile;
+use super::signals;
+use crate::cli::ClusterArgs;
+use crate::local::process;
+use crate::{connect, output};
+use anyhow::{Context, Result, bail};
+use braid_env::Env;
+use braid_front_fuse::mount as mount_fuse;
+use clap::Args;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+#[derive(Args)]
+#[command(after_help = "Example:\n  braid mount /mnt/braid --cluster ./var")]
+pub struct MountArgs {
+    /// An empty directory. A mount that a killed client left there is replaced.
+    pub mount_point: PathBuf,
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+    #[arg(long)]
+    pub read_only: bool,
+    /// Stay in the foreground.
+    #[arg(long)]
+    pub foreground: bool,
+    /// Where the client in the background logs; default: /tmp/braid-mount-PID.log.
+    #[arg(long, value_name = "FILE")]
+    pub log: Option<PathBuf>,
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub ready_file: Option<PathBuf>,
+}
+
+/// How long a mount may take to serve before the command gives up.
+const READY_TIMEOUT: Duration = Duration::from_secs(30);
+
+impl MountArgs {
+    pub fn run(self) -> Result<ExitCode> {
+        let mount_point = check_mount_point(&self.mount_point)?;
+        if self.foreground {
+            return self.serve(&mount_point);
+        }
+        let log = self.log.clone().unwrap_or_else(|| {
+            std::env::temp_dir().join(format!("braid-mount-{}.log", std::process::id()))
+        });
+        let mut arguments: Vec<std::ffi::OsString> = std::env::args_os().skip(1).collect();
+        arguments.push("--foreground".into());
+        let mut child = process::Spawned::start(&arguments, &log)?;
+        child.wait_ready(READY_TIMEOUT)?;
+        println!("mounted at {}; log in {}", mount_point.display(), log.display());
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn serve(self, mount_point: &Path) -> Result<ExitCode> {
+        let config = self.cluster.load()?;
+        output::start_log(&config.log.level);
+        let runtime = connect::runtime()?;
+        let ready = ReadyFile::new(self.ready_file.clone());
+        let description = format!("mount {} by process {}", mount_point.display(), std::process::id());
+        let result = runtime.block_on(async {
+            let (_endpoint, client) = connect::client(Env::os(), &config, description).await?;
+            let source = config.cluster.metadata.first().cloned().unwrap_or_default();
+            let settings = config.mount.mount(source, self.read_only);
+            let handle = tokio::runtime::Handle::current();
+            let mut mount = tokio::task::block_in_place(|| mount_fuse(client.clone(), handle, mount_point, &settings))
+                .with_context(|| format!("cannot mount at {}", mount_point.display()))?;
+            tracing::info!("mounted at {}", mount_point.display());
+            ready.write(&mount_point.display().to_string())?;
+            let ended = wait_for_end(mount_point).await;
+            tracing::info!("the mount ends: what was written is sent");
+            // The mount goes first, so that nothing new comes while the client sends what it has.
+            tokio::task::block_in_place(|| mount.unmount()).ok();
+            client.shutdown().await?;
+            ended
+        });
+        runtime.shutdown_background();
+        result.map(|()| ExitCode::SUCCESS)
+    }
+}
+
+/// Until a signal, or until somebody unmounts.
+async fn wait_for_end(mount_point: &Path) -> Result<()> {
+    let gone = async {
+        loop {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            if !matches!(is_braid_mount(mount_point), Ok(true)) {
+                return;
+            }
+        }
+    };
+    tokio::select! {
+        ended = signals::terminated() => ended,
+        () = gone => Ok(()),
+    }
+}
+
+/// Whether `path` is a BraidFS mount, dead or alive. Reads the mount table only: asking the path itself would wait
+/// for a dead daemon.
+pub fn is_braid_mount(path: &Path) -> Result<bool> {
+    let table = std::fs::read_to_string("/proc/self/mountinfo").context("cannot read /proc/self/mountinfo")?;
+    let wanted = path.to_string_lossy();
+    Ok(table.lines().any(|line| {
+        let mut fields = line.split(' ');
+        let point = fields.nth(4).map(unescape);
+        let kind = fields.skip_while(|f| *f != "-").nth(1);
+        point.as_deref() == Some(&*wanted) && kind == Some("fuse.braid")
+    }))
+}
+
+/// The kernel writes spaces and the like as `\040`.
+fn unescape(field: &str) -> String {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field.as_bytes();
+    while let Some((&first, tail)) = rest.split_first() {
+        let octal = rest.get(1..4).and_then(|d| std::str::from_utf8(d).ok()).and_then(|d| u8::from_str_radix(d, 8).ok());
+        match (first, octal) {
+            (b'\\', Some(byte)) => {
+                bytes.push(byte);
+                rest = &rest[4..];
+            }
+            _ => {
+                bytes.push(first);
+                rest = tail;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// The absolute path of a directory that can be mounted on. A dead BraidFS mount there is fine: it is replaced.
+fn check_mount_point(path: &Path) -> Result<PathBuf> {
+    let absolute = absolute(path)?;
+    if is_braid_mount(&absolute)? {
+        braid_fuse_kernel::clear_stale_mount(&absolute)
+            .with_context(|| format!("cannot look at the mount at {}", absolute.display()))?;
+        if is_braid_mount(&absolute)? {
+            bail!("{} is mounted already; braid umount {0} ends it", absolute.display());
+        }
+    }
+    let what = std::fs::metadata(&absolute).map_err(|e| {
+        anyhow::anyhow!("the mount point {} cannot be used: {e}; make it with mkdir -p", absolute.display())
+    })?;
+    if !what.is_dir() {
+        bail!("the mount point {} is not a directory", absolute.display());
+    }
+    let mut entries = std::fs::read_dir(&absolute).with_context(|| format!("cannot read {}", absolute.display()))?;
+    if entries.next().is_some() {
+        bail!("the mount point {} is not empty; choose an empty directory", absolute.display());
+    }
+    Ok(absolute)
+}
+
+/// `path` from the root, without asking the last component, which may be a dead mount.
+pub fn absolute(path: &Path) -> Result<PathBuf> {
+    let whole = std::path::absolute(path).with_context(|| format!("{} is no path", path.display()))?;
+    match (whole.parent(), whole.file_name()) {
+        (Some(parent), Some(name)) => {
+            let parent = parent.canonicalize().with_context(|| format!("{} cannot be reached", parent.display()))?;
+            Ok(parent.join(name))
+        }
+        _ => Ok(whole),
+    }
+}
+
+#[derive(Args)]
+#[command(after_help = "Example:\n  braid umount /mnt/braid")]
+pub struct UmountArgs {
+    pub mount_point: PathBuf,
+}
+
+impl UmountArgs {
+    pub fn run(self) -> Result<ExitCode> {
+        let mount_point = absolute(&self.mount_point)?;
+        if !is_braid_mount(&mount_point)? {
+            bail!("{} is not a BraidFS mount", mount_point.display());
+        }
+        unmount(&mount_point)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Unmounts; where programs still use the mount, takes it out of sight and serves them to their end.
+pub fn unmount(mount_point: &Path) -> Result<()> {
+    use rustix::mount::UnmountFlags;
+    match rustix::mount::unmount(mount_point, UnmountFlags::empty()) {
+        Ok(()) => Ok(()),
+        Err(rustix::io::Errno::BUSY) => rustix::mount::unmount(mount_point, UnmountFlags::DETACH)
+            .with_context(|| format!("cannot unmount {}", mount_point.display())),
+        Err(e) => Err(e).with_context(|| format!("cannot unmount {}", mount_point.display())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mount_table_escapes_are_read() {
+        assert_eq!(unescape("/a\\040b\\134"), "/a b\\");
+        assert_eq!(unescape("/plain\\"), "/plain\\");
+    }
+
+    #[test]
+    fn bad_mount_points_say_what_to_do() {
+        let dir = tempfile::tempdir().unwrap();
+        let say = |path: &Path| format!("{:#}", check_mount_point(path).unwrap_err());
+        assert!(say(&dir.path().join("missing")).contains("mkdir -p"));
+        let file = dir.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        assert!(say(&file).contains("not a directory"));
+        assert!(say(dir.path()).contains("not empty"));
+        assert!(!is_braid_mount(dir.path()).unwrap());
+    }
+}

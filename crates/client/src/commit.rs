@@ -1,0 +1,275 @@
+//! Telling the metadata server what was done to a file's bytes.
+//!
+//! Promises: a commit speaks only of bytes that servers have answered; inline bytes are dropped by a commit only
+//! when all of them are in chunks; what changes while a commit is on its way stays unsaved.
+
+use crate::body::Body;
+use crate::core::{Core, Op};
+use crate::inode::{FileState, Inode};
+use crate::map::file_name;
+use crate::wait::{Attempts, timed_out};
+use braid_api::meta::{ChunkPage, ChunkRef, CommitAnswer, CommitContent, CommitFile};
+use braid_api::{Code, Error, Result, Retry};
+use braid_types::{ByteRange, ChunkIndex, SessionId};
+use std::sync::Arc;
+
+/// How far the bytes must be before the commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// At the servers: what a close waits for.
+    Answered,
+    /// On stable storage: what fsync waits for.
+    Stable,
+}
+
+/// What the file was when a commit began to collect its bytes.
+struct Mark {
+    size: u64,
+    conversions: u64,
+}
+
+struct Draft {
+    message: CommitFile,
+    version: u64,
+    sent: Vec<ChunkRef>,
+}
+
+impl Core {
+    /// Saves everything of this file.
+    pub async fn commit(self: &Arc<Self>, inode: &Arc<Inode>, reach: Reach, op: Op) -> Result<()> {
+        if reach == Reach::Answered && inode.state.lock().is_clean() {
+            return Ok(());
+        }
+        let left = op.deadline.left(&self.env);
+        let order = self.env.timeout(left, inode.order.lock()).await;
+        let _order = order.map_err(|_| timed_out(file_name(inode), "another commit or truncate of it"))?;
+        self.commit_ordered(inode, reach, op).await
+    }
+
+    /// As [`Core::commit`], by the holder of the inode's order.
+    pub async fn commit_ordered(self: &Arc<Self>, inode: &Arc<Inode>, reach: Reach, op: Op) -> Result<()> {
+        let mut attempts = Attempts::until(op.deadline);
+        loop {
+            self.fresh(inode, op).await?;
+            self.rescue_void_chunks(inode, op).await?;
+            let mark = {
+                let state = inode.state.lock();
+                Mark { size: state.size, conversions: state.conversions }
+            };
+            self.send_all(inode, op).await?;
+            if reach == Reach::Stable {
+                self.sync_inode(inode, op).await?;
+            }
+            self.move_inline(inode, op).await?;
+            let draft = {
+                let state = inode.state.lock();
+                if !state.unsaved {
+                    return Ok(());
+                }
+                if state.conversions != mark.conversions || state.stale {
+                    continue;
+                }
+                self.draft(inode, &state, &mark)
+            };
+            match self.call(draft.message.clone(), op).await {
+                Ok(answer) => {
+                    if self.committed(inode, draft, answer, op).await? {
+                        return Ok(());
+                    }
+                }
+                Err(error) => self.commit_failed(inode, &mut attempts, error, op).await?,
+            }
+        }
+    }
+
+    fn draft(&self, inode: &Inode, state: &FileState, mark: &Mark) -> Draft {
+        let (content, sent) = match &state.body {
+            Body::Inline(bytes) => (CommitContent::Inline(bytes.clone().into()), Vec::new()),
+            Body::Chunked(table) => match table.fresh() {
+                fresh if fresh.is_empty() => (CommitContent::Unchanged, fresh),
+                fresh => (CommitContent::Chunks(fresh.clone()), fresh),
+            },
+        };
+        let atime = self.atimes.lock().get(&inode.id).map(|(atime, _)| *atime);
+        let message = CommitFile {
+            inode: self.cache.inode(inode.id),
+            trunc_gen: state.attr.trunc_gen,
+            size: if matches!(state.body, Body::Inline(_)) { state.size } else { mark.size.min(state.size) },
+            mtime: state.mtime,
+            atime,
+            content,
+            cuts_applied: state.cuts_applied,
+            kill_privileges: false,
+        };
+        Draft { message, version: state.version, sent }
+    }
+
+    /// Takes in the answer. False if more has to be committed.
+    async fn committed(self: &Arc<Self>, inode: &Arc<Inode>, draft: Draft, answer: CommitAnswer, op: Op) -> Result<bool> {
+        self.servers.learn(&answer.instead.containers);
+        self.cache.changed(inode.id);
+        self.cache.saw(&answer.attr);
+        self.cache.keep_attr(&answer.attr, self.cache.ticket(), self.now(), answer.grant);
+        self.reported_atime(inode.id, draft.message.atime);
+        let instead = &answer.instead.chunks;
+        self.update(inode, |state| {
+            for chunk in draft.sent.iter().filter(|sent| instead.iter().all(|other| other.index != sent.index)) {
+                if let Some(slot) = state.body.slot_mut(chunk.index)
+                    && slot.chunk == chunk.chunk
+                {
+                    (slot.fresh, slot.written) = (None, Default::default());
+                }
+            }
+            if state.mtime == draft.message.mtime {
+                state.mtime = None;
+            }
+            if state.version == draft.version && instead.is_empty() {
+                (state.unsaved, state.dirty_since, state.retry_at) = (false, None, None);
+            }
+            if state.unsaved {
+                state.dirty_since = Some(self.now());
+            }
+            state.adopt_attr(&answer.attr, Some(&answer.cuts));
+        });
+        if let CommitContent::Inline(_) = draft.message.content {
+            self.forget_chunks_of(inode);
+        }
+        if instead.is_empty() {
+            return Ok(true);
+        }
+        self.write_instead(inode, &answer.instead, op).await?;
+        Ok(false)
+    }
+
+    async fn commit_failed(&self, inode: &Inode, attempts: &mut Attempts, error: Error, op: Op) -> Result<()> {
+        let named = |error: Error| match error.cause() {
+            cause if error.subject().is_empty() => Error::new(error.code, format!("commit of {}", file_name(inode)), cause),
+            _ => error,
+        };
+        if error.code == Code::StaleTruncGen {
+            self.refresh_map(inode, op).await?;
+        }
+        match attempts.again(&self.env, named(error)).await {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                self.update(inode, |state| {
+                    if error.retry() == Retry::No {
+                        // The file is gone, or the session is: nothing here can be saved any more.
+                        state.unsaved = false;
+                        state.dirty_since = None;
+                        let _ = state.dirty.take(ByteRange::new(0, u64::MAX));
+                    }
+                    state.retry_at = Some(self.now() + self.config.attempt);
+                    state.fail(error.clone());
+                });
+                Err(error)
+            }
+        }
+    }
+
+    /// After a truncate to almost nothing: the bytes that are left go inline.
+    async fn move_inline(self: &Arc<Self>, inode: &Arc<Inode>, op: Op) -> Result<()> {
+        let (size, version) = {
+            let state = inode.state.lock();
+            if !state.rewrite_inline || matches!(state.body, Body::Inline(_)) {
+                return Ok(());
+            }
+            (state.size, state.version)
+        };
+        if size > u64::from(inode.state.lock().policy.inline_bytes) {
+            inode.state.lock().rewrite_inline = false;
+            return Ok(());
+        }
+        let pieces = self.read_bytes(inode, ByteRange::new(0, size), None, op).await?;
+        self.update(inode, |state| {
+            if state.version == version && state.dirty.is_empty() && state.inflight.is_empty() {
+                state.body = Body::Inline(pieces.concat());
+                state.rewrite_inline = false;
+                state.unsaved = true;
+                state.blocks.clear();
+            }
+        });
+        Ok(())
+    }
+
+    /// The file is inline now, its chunks are freed: nothing of them is repeated.
+    fn forget_chunks_of(&self, inode: &Inode) {
+        for lane in self.servers.lanes() {
+            let chunks = lane.retained(|retain| retain.chunks_of(inode.id, u64::MAX));
+            chunks.into_iter().for_each(|chunk| lane.retained(|retain| retain.forget(chunk)));
+        }
+    }
+
+    /// Another client put chunks where this one did: what was written here goes into those.
+    async fn write_instead(self: &Arc<Self>, inode: &Arc<Inode>, instead: &ChunkPage, op: Op) -> Result<()> {
+        for chunk in &instead.chunks {
+            self.rescue(inode, chunk.index, Some(chunk), op).await?;
+        }
+        Ok(())
+    }
+
+    /// Fresh chunks of a session that has ended belong to nobody: what was written to them is written again.
+    async fn rescue_void_chunks(self: &Arc<Self>, inode: &Arc<Inode>, op: Op) -> Result<()> {
+        let session = self.session.id();
+        let void = |fresh: Option<SessionId>| fresh.is_some_and(|of| of != session);
+        let indices: Vec<ChunkIndex> = match &inode.state.lock().body {
+            Body::Inline(_) => return Ok(()),
+            Body::Chunked(table) => {
+                table.slots.iter().filter(|(_, slot)| void(slot.fresh)).map(|(&index, _)| index).collect()
+            }
+        };
+        for index in indices {
+            self.rescue(inode, index, None, op).await?;
+        }
+        Ok(())
+    }
+
+    /// Brings what was written to the fresh chunk at `index` back into the buffer, and puts `other`, or a hole, in
+    /// its place.
+    async fn rescue(
+        self: &Arc<Self>,
+        inode: &Arc<Inode>,
+        index: ChunkIndex,
+        other: Option<&ChunkRef>,
+        op: Op,
+    ) -> Result<()> {
+        let (slot, chunk_bytes) = {
+            let state = inode.state.lock();
+            let Some(slot) = state.body.slot(index).cloned() else { return Ok(()) };
+            (slot, state.policy.chunk_bytes)
+        };
+        let base = index.0 * chunk_bytes;
+        let mut saved = Vec::new();
+        for range in slot.written.iter() {
+            for (unit, part) in range.split_by(crate::buffer::RUN_BYTES as u64) {
+                let at = unit * crate::buffer::RUN_BYTES as u64 + part.start;
+                let bytes = self.fetch_chunk(inode, index, ByteRange::at(at, part.len()), op).await?;
+                saved.push((base + at, bytes));
+            }
+        }
+        self.update(inode, |state| {
+            let Body::Chunked(table) = &mut state.body else { return };
+            match other {
+                Some(other) => drop(table.slots.insert(index, crate::body::ChunkSlot::committed(other))),
+                None => drop(table.slots.remove(&index)),
+            }
+            let inflight = std::mem::take(&mut state.inflight);
+            // Of what is on its way nobody knows which chunk it reaches: it is written again as well.
+            for write in inflight.values() {
+                let under = state.dirty.gaps(write.range);
+                for gap in under {
+                    let from = (gap.start - write.range.start) as usize;
+                    let bytes = write.data.slice(from..from + gap.len() as usize);
+                    state.dirty.insert_under(gap.start, bytes, ());
+                }
+            }
+            state.inflight = inflight;
+            saved.into_iter().for_each(|(offset, bytes)| state.dirty.insert_under(offset, bytes, ()));
+            state.unsaved = true;
+            state.version += 1;
+            state.blocks.clear();
+        });
+        self.servers.forget_chunk(slot.chunk);
+        Ok(())
+    }
+}

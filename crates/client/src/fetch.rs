@@ -1,0 +1,302 @@
+//! Reading: dirty bytes over those on their way over the retained over the servers'.
+//!
+//! The buffer is looked at before the servers are asked. What leaves it in between is at the server by then, or
+//! retained and painted over its answer; so a read sees every write that was complete when it began.
+
+use crate::body::{Body, read_inline};
+use crate::buffer::{RUN_BYTES, paint};
+use crate::core::{Core, Op};
+use crate::handles::FileHandle;
+use crate::inode::{FileState, Inode};
+use crate::map::key;
+use crate::prefetch::Limits;
+use crate::readahead::{Arriving, Block, Charge};
+use crate::ranges::RangeSet;
+use crate::wait::{Attempts, join_all, timed_out};
+use braid_api::data::ReadChunk;
+use braid_api::{Code, Error, Result};
+use braid_types::{ByteRange, ChunkIndex};
+use bytes::{Bytes, BytesMut};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use tokio::sync::watch;
+
+enum Source {
+    /// Read ahead, perhaps still on its way: the block, and where it begins.
+    Block(Arriving, u64),
+    Chunk(ChunkIndex),
+    /// All of it is in the buffer.
+    Buffer,
+}
+
+struct Segment {
+    range: ByteRange,
+    source: Source,
+}
+
+impl Core {
+    /// The bytes of `range`, as far as the file reaches.
+    pub async fn read_bytes(
+        self: &Arc<Self>,
+        inode: &Arc<Inode>,
+        range: ByteRange,
+        handle: Option<&FileHandle>,
+        op: Op,
+    ) -> Result<Vec<Bytes>> {
+        self.fresh(inode, op).await?;
+        let (segments, overlay, chunk_bytes) = loop {
+            let unknown = {
+                let state = inode.state.lock();
+                let range = ByteRange::new(range.start.min(state.size), range.end.min(state.size));
+                if range.is_empty() {
+                    return Ok(Vec::new());
+                }
+                let chunk_bytes = state.policy.chunk_bytes;
+                if let Body::Inline(bytes) = &state.body {
+                    return Ok(vec![read_inline(bytes, range)]);
+                }
+                let last = ChunkIndex((range.end - 1) / chunk_bytes);
+                match state.body.unknown_from(last) {
+                    Some(_) => last,
+                    None => {
+                        let overlay = state.overlay(range);
+                        break (segments(&state, range, &overlay), overlay, chunk_bytes);
+                    }
+                }
+            };
+            self.know_chunk(inode, unknown, op).await?;
+        };
+        if let Some(handle) = handle {
+            self.read_ahead(inode, handle, range);
+        }
+        let bytes = join_all(segments.iter().map(|s| self.fetch_segment(inode, s, chunk_bytes, op)).collect()).await;
+        let mut pieces = Vec::with_capacity(segments.len());
+        for (segment, bytes) in segments.iter().zip(bytes) {
+            pieces.push(painted(bytes?, segment.range, &overlay));
+        }
+        Ok(pieces)
+    }
+
+    async fn fetch_segment(
+        self: &Arc<Self>,
+        inode: &Arc<Inode>,
+        segment: &Segment,
+        chunk_bytes: u64,
+        op: Op,
+    ) -> Result<Bytes> {
+        let (range, index) = (segment.range, ChunkIndex(segment.range.start / chunk_bytes));
+        match &segment.source {
+            Source::Buffer => return Ok(Bytes::new()),
+            Source::Block(arriving, start) => {
+                let mut arriving = arriving.clone();
+                let left = op.deadline.left(&self.env);
+                let arrived = self.env.timeout(left, arriving.wait_for(Option::is_some)).await;
+                if let Ok(Ok(value)) = &arrived
+                    && let Some(Ok(bytes)) = &**value
+                {
+                    let from = (range.start - start) as usize;
+                    return Ok(bytes.slice(from..from + range.len() as usize));
+                }
+            }
+            Source::Chunk(_) => {}
+        }
+        self.fetch_chunk(inode, index, ByteRange::at(range.start % chunk_bytes, range.len()), op).await
+    }
+
+    /// Bytes of one chunk as its server and what is retained for it say.
+    pub async fn fetch_chunk(
+        self: &Arc<Self>,
+        inode: &Arc<Inode>,
+        index: ChunkIndex,
+        range: ByteRange,
+        op: Op,
+    ) -> Result<Bytes> {
+        let mut attempts = Attempts::until(op.deadline);
+        let mut waiting = None;
+        loop {
+            let mut container = Default::default();
+            let error = match self.try_fetch(inode, index, range, &mut container, op).await {
+                Ok(bytes) => return Ok(bytes),
+                Err(error) => error,
+            };
+            if matches!(error.code, Code::StaleTruncGen | Code::ChunkUnknown) {
+                self.refresh_map(inode, op).await?;
+            }
+            let who = || format!("read of inode {}", inode.id);
+            waiting.get_or_insert_with(|| self.waits.enter(&self.env, who(), &error));
+            self.recover(&mut attempts, error, container, op).await?;
+        }
+    }
+
+    async fn try_fetch(
+        self: &Arc<Self>,
+        inode: &Arc<Inode>,
+        index: ChunkIndex,
+        range: ByteRange,
+        container: &mut braid_types::ContainerId,
+        op: Op,
+    ) -> Result<Bytes> {
+        let zeros = || Bytes::from(vec![0; range.len() as usize]);
+        let (key, policy) = {
+            let state = inode.state.lock();
+            let Some(slot) = state.body.slot(index) else { return Ok(zeros()) };
+            if slot.fresh.is_some() && slot.written.is_empty() {
+                return Ok(zeros());
+            }
+            (key(inode.id, index, slot, &state.policy), state.policy)
+        };
+        *container = key.container;
+        let route = self.route(&policy, key.container, op).await?;
+        let lane = &route.lane;
+        let overlay = lane.retained(|retain| retain.overlay(key.chunk, range));
+        if covers(&overlay, range) {
+            return Ok(painted(Bytes::new(), range, &overlay));
+        }
+        let (token, cuts) = {
+            let state = inode.state.lock();
+            (self.data_token(&state, &route), state.chunk_cuts(index))
+        };
+        let len = range.len() as u32;
+        let message = ReadChunk { chunk: key.chunk, container: key.container, offset: range.start, len, cuts };
+        let bytes = match self.ask(lane, token, message, Bytes::new(), op).await {
+            Ok((_, bytes)) if bytes.len() as u64 == range.len() => bytes,
+            Ok((_, bytes)) => {
+                let cause = format!("{} bytes instead of {len}", bytes.len());
+                return Err(Error::new(Code::BadMessage, format!("ReadChunk at {}", lane.name()), cause));
+            }
+            // It restarted before the chunk was stable; what it lost is retained and will be repeated.
+            Err(error) if error.code == Code::ChunkUnknown && lane.retained(|retain| retain.has(key.chunk)) => zeros(),
+            Err(error) => return Err(error),
+        };
+        self.counters.bytes_read.fetch_add(range.len(), Relaxed);
+        Ok(painted(bytes, range, &overlay))
+    }
+
+    /// Reads on where a stream goes, within the bound.
+    fn read_ahead(self: &Arc<Self>, inode: &Arc<Inode>, handle: &FileHandle, range: ByteRange) {
+        let limits = Limits {
+            window_bytes_min: self.config.prefetch_window_min,
+            window_bytes_max: self.config.prefetch_window_max,
+        };
+        let mut state = inode.state.lock();
+        let mut window = handle.window.lock();
+        let plan = window.read(range, state.size, limits);
+        let before = if plan.forget_all { u64::MAX } else { plan.forget_before };
+        state.blocks.forget(handle.id.0, before);
+        let Some(fetch) = plan.fetch else { return };
+        let chunk_bytes = state.policy.chunk_bytes;
+        for (unit, part) in fetch.split_by(chunk_bytes.min(RUN_BYTES as u64)) {
+            let range = ByteRange::at(unit * chunk_bytes.min(RUN_BYTES as u64) + part.start, part.len());
+            let index = ChunkIndex(range.start / chunk_bytes);
+            let known = state.body.unknown_from(index).is_none();
+            let there = state.blocks.at(range.start).is_some_and(|block| block.range.end >= range.end);
+            if there || (known && state.body.slot(index).is_none()) {
+                continue;
+            }
+            if !known || !self.memory.prefetched.take(range.len(), self.config.prefetch_bytes) {
+                return window.refused(range.start);
+            }
+            let charge = Charge { memory: self.memory.clone(), bytes: range.len() };
+            let (send, bytes) = watch::channel(None);
+            state.blocks.add(Block { range, handle: handle.id.0, bytes, charge });
+            let (core, inode) = (self.clone(), inode.clone());
+            self.env.spawn("read ahead", async move {
+                let part = ByteRange::at(range.start % chunk_bytes, range.len());
+                let bytes = core.fetch_chunk(&inode, index, part, core.own_op()).await;
+                let _ = send.send(Some(bytes));
+            });
+        }
+    }
+
+    /// Where the file's data is, within the chunk at `index`: bytes of the file.
+    pub async fn data_ranges(self: &Arc<Self>, inode: &Arc<Inode>, index: ChunkIndex, op: Op) -> Result<RangeSet> {
+        self.know_chunk(inode, index, op).await?;
+        let (range, mut set, found) = {
+            let state = inode.state.lock();
+            let bytes = state.policy.chunk_bytes;
+            let range = ByteRange::at(index.0.saturating_mul(bytes), bytes);
+            let mut set = RangeSet::default();
+            state.overlay(range).iter().for_each(|(at, data)| set.add(ByteRange::at(*at, data.len() as u64)));
+            (range, set, state.body.slot(index).map(|slot| (key(inode.id, index, slot, &state.policy), state.policy)))
+        };
+        let Some((key, policy)) = found else { return Ok(set) };
+        let mut attempts = Attempts::until(op.deadline);
+        loop {
+            let route = self.route(&policy, key.container, op).await?;
+            let retained = route.lane.retained(|retain| retain.overlay(key.chunk, ByteRange::new(0, u64::MAX)));
+            let in_file = |range: ByteRange, base: u64| ByteRange::at(base + range.start, range.len());
+            retained.iter().for_each(|(at, data)| set.add(in_file(ByteRange::at(*at, data.len() as u64), range.start)));
+            let (token, cuts) = {
+                let state = inode.state.lock();
+                (self.data_token(&state, &route), state.chunk_cuts(index))
+            };
+            let extents_in = ByteRange::new(0, range.len());
+            let message =
+                braid_api::data::StatChunk { chunk: key.chunk, container: key.container, extents_in, cuts };
+            match self.ask(&route.lane, token, message, Bytes::new(), op).await {
+                Ok((status, _)) => {
+                    status.extents.iter().for_each(|&extent| set.add(in_file(extent, range.start)));
+                    return Ok(set);
+                }
+                Err(error) if error.code == Code::ChunkUnknown => return Ok(set),
+                Err(error) if error.code == Code::StaleTruncGen => {
+                    self.refresh_map(inode, op).await?;
+                    attempts.again(&self.env, error).await?;
+                }
+                Err(error) => self.recover(&mut attempts, error, key.container, op).await?,
+            }
+            if op.deadline.left(&self.env).is_zero() {
+                return Err(timed_out(format!("inode {}", inode.id), "its map of data"));
+            }
+        }
+    }
+}
+
+fn covers(overlay: &[(u64, Bytes)], range: ByteRange) -> bool {
+    if overlay.is_empty() {
+        return false;
+    }
+    let mut set = RangeSet::default();
+    overlay.iter().for_each(|(at, bytes)| set.add(ByteRange::at(*at, bytes.len() as u64)));
+    set.next(range.start, false).is_none_or(|hole| hole >= range.end)
+}
+
+/// `bytes` (or zeros, where they are left out) with the overlay on top. Untouched bytes are not copied.
+fn painted(bytes: Bytes, range: ByteRange, overlay: &[(u64, Bytes)]) -> Bytes {
+    let touched = |(at, data): &(u64, Bytes)| ByteRange::at(*at, data.len() as u64).overlaps(range);
+    if !overlay.iter().any(touched) {
+        return bytes;
+    }
+    if let Some((at, data)) = overlay.last()
+        && ByteRange::at(*at, data.len() as u64).contains(range)
+    {
+        let from = (range.start - at) as usize;
+        return data.slice(from..from + range.len() as usize);
+    }
+    let mut out = BytesMut::from(&bytes[..]);
+    out.resize(range.len() as usize, 0);
+    paint(&mut out, range.start, overlay);
+    out.freeze()
+}
+
+/// Cuts a range at chunks, at messages of 1 MiB and at blocks that were read ahead.
+fn segments(state: &FileState, range: ByteRange, overlay: &[(u64, Bytes)]) -> Vec<Segment> {
+    let unit = state.policy.chunk_bytes.min(RUN_BYTES as u64);
+    let mut segments = Vec::new();
+    let mut at = range.start;
+    while at < range.end {
+        let limit = range.end.min((at / unit + 1) * unit);
+        let (end, source) = match state.blocks.at(at) {
+            Some(block) => (limit.min(block.range.end), Source::Block(block.bytes.clone(), block.range.start)),
+            None => {
+                let end = state.blocks.next_after(at).map_or(limit, |next| limit.min(next));
+                (end, Source::Chunk(ChunkIndex(at / state.policy.chunk_bytes)))
+            }
+        };
+        let range = ByteRange::new(at, end);
+        let source = if covers(overlay, range) { Source::Buffer } else { source };
+        segments.push(Segment { range, source });
+        at = end;
+    }
+    segments
+}

@@ -1,0 +1,294 @@
+//! Cutting a file, and freeing ranges of it.
+//!
+//! Order of a truncate: what is buffered beyond the new size is dropped; what is on its way is awaited, and nothing
+//! is sent meanwhile, for bytes written after the truncate but sent under the old generation would be cut; then the
+//! metadata server raises the generation; then the chunk at the border is cut. If servers hold bytes the metadata
+//! server has not heard of, they are committed first: it would take the truncate for growth and remember no cut.
+
+use crate::body::Body;
+use crate::commit::Reach;
+use crate::core::{Core, Op};
+use crate::cuts::{border, in_chunk};
+use crate::inode::{FileState, Inode};
+use crate::map::{file_name, key};
+use crate::wait::{Attempts, timed_out, wait_until};
+use braid_api::data::{CutChunk, PunchChunk, SyncChunks};
+use braid_api::meta::{AttrAnswer, ChangeAttr, Cuts, DropChunks};
+use braid_api::{Code, Error, Result};
+use braid_types::{ByteRange, ChunkIndex, InodeId};
+use bytes::Bytes;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// While it lives nothing of the inode is sent.
+pub struct Quiet<'a>(&'a Inode);
+
+impl Drop for Quiet<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().held = false;
+        self.0.changed.notify_waiters();
+    }
+}
+
+impl Core {
+    /// Stops sending and waits for what is on its way. The caller holds the inode's order.
+    pub async fn quiet<'a>(&self, inode: &'a Inode, op: Op) -> Result<Quiet<'a>> {
+        inode.state.lock().held = true;
+        let quiet = Quiet(inode);
+        let idle = || inode.state.lock().inflight.is_empty().then_some(());
+        let done = wait_until(&self.env, &inode.changed, op.deadline, idle).await;
+        done.ok_or_else(|| timed_out(file_name(inode), "its writes to be answered"))?;
+        Ok(quiet)
+    }
+
+    /// Changes attributes, of which the size is one.
+    pub async fn truncate(self: &Arc<Self>, inode: &Arc<Inode>, change: ChangeAttr, size: u64, op: Op) -> Result<AttrAnswer> {
+        let left = op.deadline.left(&self.env);
+        let order = self.env.timeout(left, inode.order.lock()).await;
+        let _order = order.map_err(|_| timed_out(file_name(inode), "another commit or truncate of it"))?;
+        self.fresh(inode, op).await?;
+        let dropped = self.update(inode, |state| drop_beyond(state, size));
+        let result = self.truncate_ordered(inode, change, size, op).await;
+        match &result {
+            Ok(_) => self.cut_border(inode, op).await,
+            Err(_) => self.update(inode, |state| restore(state, dropped)),
+        }
+        result
+    }
+
+    async fn truncate_ordered(
+        self: &Arc<Self>,
+        inode: &Arc<Inode>,
+        mut change: ChangeAttr,
+        size: u64,
+        op: Op,
+    ) -> Result<AttrAnswer> {
+        let unheard = {
+            let state = inode.state.lock();
+            state.sent_end > state.attr.size && size < state.sent_end
+        };
+        if unheard {
+            // Without what was dropped; the size it commits is the one after the truncate.
+            inode.state.lock().size = size.max(inode.state.lock().dirty.end());
+            let sent_end = inode.state.lock().sent_end;
+            self.commit_before_cut(inode, sent_end, op).await?;
+        }
+        let _quiet = self.quiet(inode, op).await?;
+        change.cuts_applied = inode.state.lock().cuts_applied;
+        let answer = self.call(change, op).await?;
+        let gone = self.update(inode, |state| adopt_cut(state, &answer, size));
+        gone.into_iter().for_each(|chunk| self.servers.forget_chunk(chunk));
+        self.cut_retained_at(inode.id, &answer, size);
+        Ok(answer)
+    }
+
+    /// Tells the metadata server how far servers hold bytes.
+    async fn commit_before_cut(self: &Arc<Self>, inode: &Arc<Inode>, sent_end: u64, op: Op) -> Result<()> {
+        let size = std::mem::replace(&mut inode.state.lock().size, sent_end);
+        inode.state.lock().unsaved = true;
+        let result = self.commit_ordered(inode, Reach::Answered, op).await;
+        self.update(inode, |state| state.size = size.max(state.dirty.end()));
+        result
+    }
+
+    /// What is retained of the file beyond `size` must not come back.
+    pub fn cut_retained_at(&self, id: InodeId, answer: &AttrAnswer, size: u64) {
+        let generation = answer.attr.trunc_gen;
+        let mut cuts: Cuts = answer.cuts.clone();
+        if cuts.last().is_none_or(|(last, _)| *last < generation) {
+            cuts.push((generation, size));
+        }
+        for lane in self.servers.lanes() {
+            lane.retained(|retain| retain.cut_file(id, generation, &cuts));
+        }
+    }
+
+    /// Cuts the chunks at borders now, so that the cuts need not be remembered. A server that does not answer
+    /// learns them from the next request.
+    pub async fn cut_border(&self, inode: &Inode, op: Op) {
+        let (policy, generation, cuts, borders) = {
+            let state = inode.state.lock();
+            let bytes = state.policy.chunk_bytes;
+            let borders: BTreeSet<ChunkIndex> = state.cuts.iter().filter_map(|(_, size)| border(*size, bytes)).collect();
+            if state.cuts.is_empty() || borders.iter().any(|&index| state.body.unknown_from(index).is_some()) {
+                return;
+            }
+            (state.policy, state.attr.trunc_gen, state.cuts.clone(), borders)
+        };
+        for index in borders {
+            let Some(slot) = inode.state.lock().body.slot(index).cloned() else { continue };
+            if !slot.exists() {
+                continue;
+            }
+            let Ok(route) = self.route(&policy, slot.container, op).await else { return };
+            let token = self.data_token(&inode.state.lock(), &route);
+            let cuts = in_chunk(&cuts, index, policy.chunk_bytes);
+            let message = CutChunk { chunk: slot.chunk, container: slot.container, cuts };
+            if let Err(error) = self.ask(&route.lane, token, message, Bytes::new(), op).await {
+                tracing::debug!(%error, "a chunk is not cut yet");
+                return;
+            }
+        }
+        let mut state = inode.state.lock();
+        state.cuts_applied = state.cuts_applied.max(generation);
+    }
+
+    /// The range reads as zero afterwards and holds no space. The size stays.
+    pub async fn punch(self: &Arc<Self>, inode: &Arc<Inode>, range: ByteRange, op: Op) -> Result<()> {
+        let left = op.deadline.left(&self.env);
+        let order = self.env.timeout(left, inode.order.lock()).await;
+        let _order = order.map_err(|_| timed_out(file_name(inode), "another commit or truncate of it"))?;
+        // Everything is known everywhere, so that chunks can be dropped by row.
+        self.commit_ordered(inode, Reach::Answered, op).await?;
+        let (now, wall) = (self.now(), self.env.clock.wall());
+        let range = {
+            let state = inode.state.lock();
+            ByteRange::new(range.start.min(state.size), range.end.min(state.size))
+        };
+        if range.is_empty() || self.update(inode, |state| punch_inline(state, range, now, wall)) {
+            return Ok(());
+        }
+        let chunk_bytes = inode.state.lock().policy.chunk_bytes;
+        self.know_chunk(inode, ChunkIndex((range.end - 1) / chunk_bytes), op).await?;
+        let _quiet = self.quiet(inode, op).await?;
+        self.update(inode, |state| {
+            state.dirty.remove(range);
+            state.blocks.invalidate(range);
+            state.touched(now, wall);
+        });
+        self.wake.notify_one();
+        let mut whole: Option<(ChunkIndex, ChunkIndex)> = None;
+        for (index, part) in range.split_by(chunk_bytes) {
+            let index = ChunkIndex(index);
+            if inode.state.lock().body.slot(index).is_none() {
+                continue;
+            }
+            if part.len() == chunk_bytes {
+                whole = Some((whole.map_or(index, |(from, _)| from), ChunkIndex(index.0 + 1)));
+            } else {
+                self.punch_chunk(inode, index, part, op).await?;
+            }
+        }
+        match whole {
+            Some((from, until)) => self.drop_chunks(inode, from, until, op).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn drop_chunks(&self, inode: &Inode, from: ChunkIndex, until: ChunkIndex, op: Op) -> Result<()> {
+        let message = DropChunks { inode: self.cache.inode(inode.id), from, until };
+        let answer = self.call(message, op).await?;
+        let gone = self.update(inode, |state| {
+            state.adopt_attr(&answer.attr, Some(&answer.cuts));
+            let Body::Chunked(table) = &mut state.body else { return Vec::new() };
+            let mut rest = table.slots.split_off(&from);
+            table.slots.extend(rest.split_off(&until));
+            rest.into_values().map(|slot| slot.chunk).collect()
+        });
+        self.cache.changed(inode.id);
+        gone.into_iter().for_each(|chunk| self.servers.forget_chunk(chunk));
+        Ok(())
+    }
+
+    /// A punch is not retained: it is stable when this returns.
+    async fn punch_chunk(self: &Arc<Self>, inode: &Inode, index: ChunkIndex, range: ByteRange, op: Op) -> Result<()> {
+        let mut attempts = Attempts::until(op.deadline);
+        loop {
+            let Some(slot) = inode.state.lock().body.slot(index).cloned() else { return Ok(()) };
+            let policy = inode.state.lock().policy;
+            let key = key(inode.id, index, &slot, &policy);
+            let route = self.route(&policy, key.container, op).await?;
+            let (token, cuts) = {
+                let state = inode.state.lock();
+                (self.data_token(&state, &route), state.chunk_cuts(index))
+            };
+            let message = PunchChunk { chunk: key.chunk, container: key.container, range, cuts };
+            route.lane.retained(|retain| retain.remove(key.chunk, range));
+            let error = match self.ask(&route.lane, token, message, Bytes::new(), op).await {
+                Ok((punched, _)) => {
+                    route.lane.retained(|retain| retain.stable(punched.incarnation, punched.stable));
+                    let message = SyncChunks { chunks: vec![key.chunk] };
+                    match self.ask(&route.lane, token, message, Bytes::new(), op).await {
+                        Ok((synced, _)) if synced.incarnation == punched.incarnation => {
+                            self.mind(&route.lane);
+                            return Ok(());
+                        }
+                        Ok(_) => Error::new(Code::Disconnected, route.lane.name(), "it restarted during a punch"),
+                        Err(error) => error,
+                    }
+                }
+                Err(error) if error.code == Code::ChunkUnknown => return Ok(()),
+                Err(error) => error,
+            };
+            if error.code == Code::StaleTruncGen {
+                self.refresh_map(inode, op).await?;
+            }
+            self.recover(&mut attempts, error, key.container, op).await?;
+        }
+    }
+}
+
+/// What a truncate took away, in case it fails.
+struct Dropped {
+    pieces: Vec<(u64, Bytes)>,
+    inline: Vec<u8>,
+    size: u64,
+}
+
+fn drop_beyond(state: &mut FileState, size: u64) -> Dropped {
+    let pieces = state.dirty.take(ByteRange::new(size, u64::MAX)).into_pieces().map(|(at, data, ())| (at, data));
+    let pieces = pieces.collect();
+    let inline = match &mut state.body {
+        Body::Inline(bytes) => bytes.split_off((bytes.len() as u64).min(size) as usize),
+        Body::Chunked(_) => Vec::new(),
+    };
+    state.blocks.clear();
+    state.version += 1;
+    Dropped { pieces, inline, size: std::mem::replace(&mut state.size, size) }
+}
+
+fn restore(state: &mut FileState, dropped: Dropped) {
+    let cut = state.size;
+    for (offset, data) in dropped.pieces {
+        state.dirty.insert_under(offset, data, ());
+    }
+    if let Body::Inline(bytes) = &mut state.body
+        && bytes.len() as u64 <= cut
+    {
+        bytes.resize(bytes.len().max(if dropped.inline.is_empty() { 0 } else { cut as usize }), 0);
+        bytes.extend(dropped.inline);
+    }
+    state.size = state.size.max(dropped.size);
+    state.version += 1;
+}
+
+fn adopt_cut(state: &mut FileState, answer: &AttrAnswer, size: u64) -> Vec<braid_types::ChunkId> {
+    state.version += 1;
+    state.attr = answer.attr;
+    state.cuts = answer.cuts.clone();
+    state.mtime = None;
+    state.sent_end = state.sent_end.min(size);
+    let (inline_bytes, chunk_bytes) = (u64::from(state.policy.inline_bytes), state.policy.chunk_bytes);
+    let Body::Chunked(table) = &mut state.body else { return Vec::new() };
+    let gone = table.cut(size, chunk_bytes).into_iter().map(|slot| slot.chunk).collect();
+    if size == 0 && state.dirty.is_empty() {
+        state.body = Body::Inline(Vec::new());
+    } else if size <= inline_bytes / 2 && !table.slots.is_empty() {
+        state.rewrite_inline = true;
+        state.unsaved = true;
+    }
+    gone
+}
+
+fn punch_inline(
+    state: &mut FileState,
+    range: ByteRange,
+    now: braid_env::Monotonic,
+    wall: braid_types::Timestamp,
+) -> bool {
+    let Body::Inline(bytes) = &mut state.body else { return false };
+    let len = bytes.len() as u64;
+    bytes[range.start.min(len) as usize..range.end.min(len) as usize].fill(0);
+    state.touched(now, wall);
+    true
+}

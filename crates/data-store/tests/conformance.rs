@@ -1,0 +1,74 @@
+//! Both stores pass one examination, and the examination finds planted bugs.
+
+use braid_data_store::conformance::{self, crash};
+use braid_data_store::{DiskStore, MemoryStore, StoreIdentity, StoreOptions};
+use braid_env::os::OsDisk;
+use braid_env::simdisk::SimDisk;
+use braid_types::{ClusterId, ServerId};
+use std::path::Path;
+use std::sync::Arc;
+
+fn identity() -> StoreIdentity {
+    StoreIdentity { cluster: ClusterId([7; 16]), server: ServerId(1) }
+}
+
+#[test]
+fn memory_passes() {
+    conformance::run(&|bytes| Box::new(MemoryStore::new(bytes.unwrap_or(64 << 20))));
+}
+
+#[test]
+fn the_simulated_disk_passes() {
+    conformance::run(&|bytes| {
+        let disk = SimDisk::new();
+        disk.set_capacity(bytes);
+        let options = StoreOptions { open_chunks_max: 2, ..StoreOptions::default() };
+        Box::new(DiskStore::create(Arc::new(disk), Path::new("/store"), identity(), options).unwrap())
+    });
+}
+
+#[test]
+fn a_real_disk_passes() {
+    // A real disk is not filled up; its capacity comes from the simulated one.
+    let root = tempfile::tempdir().unwrap();
+    let next = std::sync::atomic::AtomicU64::new(0);
+    conformance::run(&|bytes| {
+        let Some(_) = bytes else {
+            let n = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let dir = root.path().join(n.to_string());
+            let options = StoreOptions::default();
+            return Box::new(DiskStore::create(Arc::new(OsDisk), &dir, identity(), options).unwrap());
+        };
+        Box::new(MemoryStore::new(8 << 20))
+    });
+}
+
+#[test]
+fn a_crash_at_any_moment_keeps_every_promise() {
+    for script in 1..=6 {
+        let cuts = crash::everywhere(script, 2, crash::Planted::default()).unwrap_or_else(|e| panic!("{e}"));
+        assert!(cuts > 50, "script {script} is too short to find anything: {cuts}");
+    }
+}
+
+#[test]
+fn skipped_syncs_are_found() {
+    let planted = crash::Planted { skip_syncs: true, ..Default::default() };
+    assert!((1..=3).any(|script| crash::everywhere(script, 1, planted).is_err()));
+}
+
+#[test]
+fn a_missing_activity_log_is_found() {
+    let planted = crash::Planted { no_activity_log: true, ..Default::default() };
+    assert!((1..=6).any(|script| crash::everywhere(script, 2, planted).is_err()));
+}
+
+/// Longer, for a change of the format or of recovery: `BRAID_CRASH_SCRIPTS=200 cargo test --release -- --ignored`.
+#[test]
+#[ignore = "takes minutes"]
+fn a_crash_at_any_moment_of_many_scripts() {
+    let scripts = std::env::var("BRAID_CRASH_SCRIPTS").ok().and_then(|n| n.parse().ok()).unwrap_or(50);
+    for script in 1000..1000 + scripts {
+        crash::everywhere(script, 4, crash::Planted::default()).unwrap_or_else(|e| panic!("{e}"));
+    }
+}

@@ -1,0 +1,258 @@
+//! What a disk store says and does when the disk, the directory or the process fails.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+use braid_data_store::{
+    BadBlockCause, ChunkStore, DiskStore, FORMAT_VERSION, Result, ScrubCursor, StoreError, StoreIdentity, StoreOptions,
+    WriteInfo,
+};
+use braid_env::simdisk::{SimDisk, SyncFault};
+use braid_env::{Disk, OpenMode};
+use braid_types::{ByteRange, ChunkId, ClusterId, ContainerId, ServerId, Version};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+const ID: ChunkId = ChunkId(0x1ff);
+const CHUNK_BYTES: u64 = 4 << 20;
+
+fn identity() -> StoreIdentity {
+    StoreIdentity { cluster: ClusterId([7; 16]), server: ServerId(1) }
+}
+
+fn open(disk: &SimDisk) -> Result<DiskStore> {
+    DiskStore::open_or_create(Arc::new(disk.clone()), Path::new("/store"), identity(), StoreOptions::default())
+}
+
+fn info(counter: u64) -> WriteInfo<'static> {
+    let version = Version { counter, ..Version::default() };
+    WriteInfo { container: ContainerId(1), chunk_bytes: CHUNK_BYTES, version, ..WriteInfo::default() }
+}
+
+/// A store with one synced chunk of 16 KiB.
+fn store() -> (SimDisk, DiskStore) {
+    let disk = SimDisk::new();
+    let store = open(&disk).unwrap();
+    store.write(ID, 0, &[1; 16_384], &info(1)).unwrap();
+    store.sync_all().unwrap();
+    (disk, store)
+}
+
+fn data_file() -> PathBuf {
+    PathBuf::from("/store/chunks/ff/00000000000001ff.data")
+}
+
+fn meta_file() -> PathBuf {
+    data_file().with_extension("meta")
+}
+
+#[test]
+fn a_block_that_rots_is_named_and_never_served() {
+    let (disk, store) = store();
+    disk.corrupt(&data_file(), 5_000, 1).unwrap();
+    let mut buf = [0; 100];
+    store.read(ID, 0, &mut buf).unwrap();
+    let error = store.read(ID, 8_100, &mut buf).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "chunk 511, block 1 in /store/chunks/ff/00000000000001ff.data: its checksum is wrong"
+    );
+    disk.bad_range(&data_file(), 12_288..12_289).unwrap();
+    let mut all = [0; 16_384];
+    assert!(matches!(store.read(ID, 0, &mut all), Err(StoreError::BadBlock { block: 1, .. })));
+    let unreadable = store.read(ID, 8_192, &mut all[..8_192]);
+    let expected =
+        |e: &StoreError| matches!(e, StoreError::BadBlock { block: 3, cause: BadBlockCause::Unreadable(_), .. });
+    assert!(unreadable.is_err_and(|e| expected(&e)));
+    assert_eq!(store.usage().unwrap().bad_blocks, 2);
+
+    let step = store.scrub_step(ScrubCursor::default(), 1 << 20).unwrap();
+    assert_eq!((step.bad, step.next, step.checked_bytes), (vec![(ID, 1), (ID, 3)], None, 16_384));
+
+    assert!(store.write(ID, 5_000, b"part of a bad block", &info(2)).is_err());
+    store.write(ID, 4_096, &[2; 4_096], &info(3)).unwrap();
+    store.write(ID, 12_288, &[2; 4_096], &info(3)).unwrap();
+    store.read(ID, 0, &mut all).unwrap();
+    assert_eq!(store.usage().unwrap().bad_blocks, 0, "written whole, they are good again");
+}
+
+#[test]
+fn rot_is_not_taken_for_a_crash() {
+    for seed in 0..10 {
+        let (disk, store) = store();
+        // Reopening makes the header with the synced length stable, as the next sync of the chunk would.
+        store.write(ID, 0, &[1; 1], &info(2)).unwrap();
+        store.close().unwrap();
+        disk.corrupt(&data_file(), 9_000, 4).unwrap();
+        disk.crash(seed);
+        let store = open(&disk).unwrap();
+        assert!(matches!(store.read(ID, 8_192, &mut [0; 4_096]), Err(StoreError::BadBlock { block: 2, .. })));
+        assert_eq!(store.usage().unwrap().sealed_blocks, 0);
+    }
+}
+
+#[test]
+fn torn_writes_are_sealed_and_counted() {
+    let sealed: u64 = (0..30)
+        .map(|seed| {
+            let (disk, store) = store();
+            store.write(ID, 0, &[2; 16_384], &info(2)).unwrap();
+            disk.crash(seed);
+            let store = open(&disk).unwrap();
+            let mut buf = [0; 16_384];
+            store.read(ID, 0, &mut buf).unwrap();
+            assert!(buf.iter().all(|b| [1, 2].contains(b)));
+            store.usage().unwrap().sealed_blocks
+        })
+        .sum();
+    assert!(sealed > 0);
+}
+
+#[test]
+fn a_killed_process_loses_nothing() {
+    let (disk, store) = store();
+    let mut expected = vec![1; 16_384];
+    for n in 0..50u8 {
+        let at = usize::from(n) * 531;
+        store.write(ID, at as u64, &[n; 700], &info(2 + u64::from(n))).unwrap();
+        expected.resize(expected.len().max(at + 700), 0);
+        expected[at..at + 700].fill(n);
+    }
+    store.punch(ID, ByteRange::new(4_000, 9_000), &info(60)).unwrap();
+    expected[4_000..9_000].fill(0);
+    disk.kill_process();
+    let store = open(&disk).unwrap();
+    let mut buf = vec![9; expected.len()];
+    store.read(ID, 0, &mut buf).unwrap();
+    assert!(buf == expected);
+    let stat = store.stat(ID).unwrap();
+    assert_eq!((stat.length, stat.version.counter), (expected.len() as u64, 60));
+    assert_eq!(store.usage().unwrap().sealed_blocks, 0);
+}
+
+#[test]
+fn a_failed_sync_stops_the_chunk_and_no_other() {
+    let (disk, store) = store();
+    let stable = store.stable_seq();
+    store.write(ID, 0, &[2; 4_096], &info(2)).unwrap();
+    disk.fail_next_sync(SyncFault::Error);
+    assert!(store.sync(&[ID]).is_err());
+    assert!(matches!(store.sync(&[ID]), Err(StoreError::Failed { .. })), "a second sync does not make it good");
+    assert!(matches!(store.write(ID, 0, &[3], &info(3)), Err(StoreError::Failed { .. })));
+    store.read(ID, 0, &mut [0; 4_096]).unwrap();
+    store.write(ChunkId(2), 0, &[2], &info(1)).unwrap();
+    store.sync(&[ChunkId(2)]).unwrap();
+    assert!(store.sync_all().is_err());
+    assert_eq!(store.stable_seq(), stable, "what is not stable is not called stable");
+}
+
+#[test]
+fn a_full_disk_refuses_and_goes_on() {
+    let (disk, store) = store();
+    let mut buf = [0; 16_384];
+    // Behind the store's back, as another program would.
+    let used = (1 << 40) - disk.space(Path::new("/")).unwrap().free;
+    disk.set_capacity(Some(used + 4_096 * 3));
+    let refused = store.write(ID, 0, &[2; 100_000], &info(2)).unwrap_err();
+    assert!(refused.is_no_space(), "{refused}");
+    store.read(ID, 0, &mut buf).unwrap();
+    store.write(ID, 0, &[3; 4_096], &info(3)).unwrap();
+    store.sync_all().unwrap();
+    store.read(ID, 0, &mut buf).unwrap();
+    assert_eq!(buf[..4_096], [3; 4_096]);
+    disk.set_capacity(None);
+    store.write(ID, 0, &[4; 100_000], &info(4)).unwrap();
+}
+
+#[test]
+fn a_write_that_fails_half_way_leaves_a_readable_chunk() {
+    let (disk, store) = store();
+    store.write(ID, 0, &[2; 8_192], &info(2)).unwrap();
+    disk.fail_writes(1);
+    assert!(store.write(ID, 4_096, &[3; 12_288], &info(3)).is_err());
+    let mut buf = [0; 16_384];
+    store.read(ID, 0, &mut buf).unwrap();
+    assert!(buf[..4_096].iter().all(|&b| b == 2));
+    store.write(ID, 4_096, &[4; 12_288], &info(4)).unwrap();
+    store.sync_all().unwrap();
+}
+
+#[test]
+fn the_directory_is_checked_before_it_is_used() {
+    let (disk, store) = store();
+    let dir = Path::new("/store");
+    let try_open = |disk: &SimDisk, identity| {
+        let result = DiskStore::open(Arc::new(disk.clone()), dir, identity, StoreOptions::default());
+        result.err().map(|e| e.to_string()).unwrap_or_default()
+    };
+    assert_eq!(try_open(&disk, identity()), "/store is in use by another process");
+    drop(store);
+    let other = StoreIdentity { cluster: ClusterId([9; 16]), ..identity() };
+    assert!(try_open(&disk, other).starts_with("/store belongs to cluster 0707"));
+    let other = StoreIdentity { server: ServerId(2), ..identity() };
+    assert_eq!(try_open(&disk, other), "/store belongs to data server 1, not to 2");
+    disk.read_only(true);
+    assert_eq!(try_open(&disk, identity()), "/store is on a read-only disk");
+    disk.read_only(false);
+    let file = disk.open(&dir.join("store.toml"), OpenMode::Existing).unwrap();
+    let newer = format!("format = {}\ncluster = \"x\"\nserver = 1\n", FORMAT_VERSION + 1);
+    file.set_len(0).unwrap();
+    file.write_at(newer.as_bytes(), 0).unwrap();
+    assert!(try_open(&disk, identity()).contains("format 2, this program knows 1"));
+    file.write_at(b"rubbish", 0).unwrap();
+    assert!(try_open(&disk, identity()).starts_with("/store is not a BraidFS data directory"));
+
+    let foreign = SimDisk::new();
+    foreign.create_dir_all(dir).unwrap();
+    foreign.open(&dir.join("thesis.tex"), OpenMode::OrCreate).unwrap();
+    assert!(open(&foreign).err().unwrap().to_string().contains("thesis.tex"));
+    let full = SimDisk::new();
+    full.set_capacity(Some(4_096));
+    assert!(open(&full).err().unwrap().is_no_space());
+}
+
+#[test]
+fn a_newer_or_damaged_chunk_is_refused_by_name() {
+    let (disk, store) = store();
+    store.close().unwrap();
+    drop(store);
+    let file = disk.open(&meta_file(), OpenMode::Existing).unwrap();
+    for slot in 0..3 {
+        file.write_at(&9u32.to_le_bytes(), slot * 512 + 8).unwrap();
+    }
+    let store = open(&disk).unwrap();
+    assert!(store.stat(ID).is_err());
+    for slot in 0..3 {
+        file.write_at(b"garbage!", slot * 512).unwrap();
+    }
+    drop(store);
+    let store = open(&disk).unwrap();
+    assert!(matches!(store.stat(ID), Err(StoreError::BadHeader { chunk: ID, .. })));
+}
+
+#[test]
+fn a_store_stays_within_its_descriptors() {
+    let disk = SimDisk::new();
+    let options = StoreOptions { open_chunks_max: 8, ..StoreOptions::default() };
+    let store = DiskStore::create(Arc::new(disk), Path::new("/store"), identity(), options).unwrap();
+    for round in 0..3u8 {
+        for id in 1..100 {
+            store.write(ChunkId(id), 0, &[round; 5_000], &info(u64::from(round))).unwrap();
+        }
+    }
+    for id in 1..100 {
+        let mut buf = [9; 5_000];
+        store.read(ChunkId(id), 0, &mut buf).unwrap();
+        assert_eq!(buf, [2; 5_000]);
+    }
+}
+
+#[test]
+fn nothing_is_read_from_the_disk_inline() {
+    let (disk, store) = store();
+    let mut buf = [0; 4_096];
+    assert!(store.read_cached(ID, 0, &mut buf).unwrap());
+    disk.drop_caches();
+    assert!(!store.read_cached(ID, 0, &mut buf).unwrap());
+    store.read(ID, 0, &mut buf).unwrap();
+    assert!(store.read_cached(ID, 0, &mut buf).unwrap());
+}
