@@ -184,7 +184,7 @@ impl ChunkStore for DiskStore {
         let end = offset.saturating_add(bytes.len() as u64);
         self.change(&chunk, &Gate { end, version: info.version, cuts: &info.cuts }, |state| {
             let seq = match bytes {
-                [] => self.write_seq(),
+                [] => self.touch(&chunk, state)?,
                 _ => self.write_locked(&chunk, state, offset, bytes)?,
             };
             Ok(Written { version: state.header.version, seq })

@@ -78,8 +78,9 @@ impl MountConfig {
             congestion_threshold: self.background_max - self.background_max / 4,
             ..Config::default()
         };
-        // The file system says when cached pages are void; a changed mtime alone (this mount's own writes) must not.
-        config = config.with(InitFlags::AUTO_INVAL_DATA);
+        // The file system says when cached pages are void. Else the kernel would drop a file's pages whenever its mtime
+        // has changed, and this mount's own writes change it too.
+        config = config.with(InitFlags::EXPLICIT_INVAL_DATA);
         if self.locks == LockMode::FileSystem {
             config = config.with(InitFlags::POSIX_LOCKS | InitFlags::FLOCK_LOCKS);
         }

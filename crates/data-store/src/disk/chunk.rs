@@ -96,7 +96,9 @@ impl Chunk {
         let open = |path: &Path| -> io::Result<Arc<dyn DiskFile>> {
             let file = disk.open(path, OpenMode::OrCreate)?;
             if file.len()? > 0 {
+                // Durably: a crash that undid this but kept what is written next would mix the two.
                 file.set_len(0)?;
+                file.sync_data()?;
             }
             Ok(file)
         };

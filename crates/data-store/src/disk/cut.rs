@@ -127,7 +127,7 @@ impl DiskStore {
     }
 
     /// Writes the header, as a change of its own.
-    fn touch(&self, chunk: &Chunk, state: &mut State) -> Result<u64> {
+    pub(super) fn touch(&self, chunk: &Chunk, state: &mut State) -> Result<u64> {
         let seq = self.begin(chunk, state);
         chunk.write_header(&state.header).map_err(|e| self.fail(state, chunk.meta_error(e)))?;
         Ok(seq)

@@ -74,7 +74,7 @@ impl Chunk {
     }
 
     /// Makes the disk agree that the block is a hole.
-    fn clear(&self, block: u64) -> io::Result<()> {
+    pub(super) fn clear(&self, block: u64) -> io::Result<()> {
         match self.data.punch_hole(block * BLOCK_BYTES, BLOCK_BYTES) {
             Err(error) if error.kind() == io::ErrorKind::Unsupported => {
                 self.data.write_at(&ZERO_BLOCK, block * BLOCK_BYTES)

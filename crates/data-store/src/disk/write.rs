@@ -150,6 +150,7 @@ impl DiskStore {
             }
             for block in touched.start..touched.end.min(blocks(length)) {
                 if state.table.get(block) == HOLE {
+                    chunk.clear(block)?;
                     continue;
                 }
                 let mut bytes = ZERO_BLOCK;

@@ -1,0 +1,123 @@
+//! What the kernel keeps, and how it is made to forget: changes behind the mount's back, as another mount makes them.
+
+use crate::world::{World, errno, with_world};
+use braid_api::{Caller, FileSystem, NewNode, NodeKind, OpenFlags};
+use braid_front_fuse::MountConfig;
+use braid_types::{ByteRange, InodeId, Mode, Name};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+const LONG: Duration = Duration::from_secs(3600);
+
+fn name(text: &str) -> Name {
+    text.parse().unwrap()
+}
+
+fn make_behind(w: &World, text: &str) {
+    let new = NewNode { kind: NodeKind::File, mode: Mode(0o644) };
+    w.runtime.block_on(w.model.make_node(&Caller::default(), InodeId::ROOT, &name(text), new)).unwrap();
+}
+
+fn overwrite_behind(w: &World, id: InodeId, data: &'static str) {
+    let flags = OpenFlags { write: true, ..OpenFlags::default() };
+    w.runtime.block_on(async {
+        let handle = w.model.open(&Caller::default(), id, flags).await.unwrap().handle;
+        w.model.write(handle, 0, data.into()).await.unwrap();
+        w.model.release(handle).await;
+    });
+}
+
+#[test]
+fn an_absence_is_remembered_until_it_is_told() {
+    with_world(MountConfig::default(), LONG, |w| {
+        let path = w.path("f");
+        assert_eq!(errno(fs::metadata(&path)), libc::ENOENT);
+        make_behind(w, "f");
+        assert_eq!(errno(fs::metadata(&path)), libc::ENOENT);
+        w.runtime.block_on(w.mounted.notifier().entry(InodeId::ROOT, name("f"))).unwrap();
+        assert_eq!(errno(fs::metadata(&path)), 0);
+        let asked = || w.mounted.stats().requests.load(Ordering::Relaxed);
+        let before = asked();
+        for _ in 0..100 {
+            fs::metadata(&path).unwrap();
+        }
+        assert_eq!(asked(), before, "a kept answer is not asked for");
+    });
+}
+
+#[test]
+fn a_removed_name_is_forgotten() {
+    with_world(MountConfig::default(), LONG, |w| {
+        let path = w.path("f");
+        fs::write(&path, b"x").unwrap();
+        let id = InodeId(fs::metadata(&path).unwrap().ino());
+        w.runtime.block_on(w.model.unlink(&Caller::default(), InodeId::ROOT, &name("f"))).unwrap();
+        assert_eq!(errno(fs::metadata(&path)), 0);
+        w.runtime.block_on(w.mounted.notifier().removed(InodeId::ROOT, id, name("f"))).unwrap();
+        assert_eq!(errno(fs::metadata(&path)), libc::ENOENT);
+    });
+}
+
+#[test]
+fn pages_and_attributes_are_forgotten() {
+    with_world(MountConfig::default(), LONG, |w| {
+        let path = w.path("f");
+        fs::write(&path, b"old content").unwrap();
+        let id = InodeId(fs::metadata(&path).unwrap().ino());
+        assert_eq!(fs::read(&path).unwrap(), b"old content");
+        overwrite_behind(w, id, "new content, longer");
+        assert_eq!(fs::read(&path).unwrap(), b"old content");
+        let whole = ByteRange::new(0, u64::MAX);
+        w.runtime.block_on(w.mounted.notifier().pages(id, whole)).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"new content, longer");
+        w.runtime.block_on(w.mounted.notifier().attributes(id)).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().len(), 19);
+    });
+}
+
+#[test]
+fn every_name_can_be_ended_at_once() {
+    with_world(MountConfig::default(), LONG, |w| {
+        assert_eq!(errno(fs::metadata(w.path("f"))), libc::ENOENT);
+        make_behind(w, "f");
+        match w.mounted.notifier().all_entries() {
+            Ok(()) => assert_eq!(errno(fs::metadata(w.path("f"))), 0),
+            Err(error) if error.kind() == std::io::ErrorKind::Unsupported => eprintln!("not tested: older kernel"),
+            Err(error) => panic!("{error}"),
+        }
+    });
+}
+
+/// The kernel holds a directory's lock until a create in it is answered; an invalidation there cannot wait for that.
+#[test]
+fn an_invalidation_under_load_always_returns() {
+    with_world(MountConfig::default(), LONG, |w| {
+        std::thread::scope(|scope| {
+            for thread in 0..3 {
+                scope.spawn(move || {
+                    for i in 0..200 {
+                        let path = w.path(&format!("{thread}-{i}"));
+                        fs::write(&path, b"x").unwrap();
+                        fs::remove_file(&path).unwrap();
+                    }
+                });
+            }
+            for i in 0..200 {
+                w.runtime.block_on(w.mounted.notifier().entry(InodeId::ROOT, name(&format!("0-{i}")))).unwrap();
+            }
+        });
+    });
+}
+
+#[test]
+fn nothing_is_kept_for_no_time() {
+    with_world(MountConfig::default(), Duration::ZERO, |w| {
+        assert_eq!(errno(fs::metadata(w.path("f"))), libc::ENOENT);
+        make_behind(w, "f");
+        let id = InodeId(fs::metadata(w.path("f")).unwrap().ino());
+        overwrite_behind(w, id, "four");
+        assert_eq!(fs::metadata(w.path("f")).unwrap().len(), 4);
+    });
+}

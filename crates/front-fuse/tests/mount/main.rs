@@ -1,0 +1,10 @@
+//! The door seen from the other side: real system calls on a mount of the model. Needs root and /dev/fuse.
+
+mod access;
+mod cache;
+mod directories;
+mod files;
+mod locks;
+mod names;
+mod world;
+mod xattrs;
