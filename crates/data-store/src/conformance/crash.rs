@@ -177,9 +177,6 @@ impl Run {
             },
             _ => Ok(()),
         };
-        eprintln!("op {what} chunk {id} {range:?} -> {:?} gen {} len {:?} result {:?}", offset_of(range.start), self.chunks[n].trunc_gen, self.store.stat(id).map(|s|(s.length, s.trunc_gen)).ok(), result.as_ref().err().map(|e| e.to_string()));
-        let mut b=[0;1]; let r=self.store.read(ChunkId(3), 1064450, &mut b).map_err(|e|e.to_string());
-        eprintln!("  chunk 3 now {:?} {r:?} model {} ext {:?}", b, self.chunks[2].now[40450], self.store.extents(ChunkId(3), ByteRange::new(1060864, 1060864+4096*3)).ok());
         match result {
             Ok(()) => Ok(true),
             Err(_) if self.disk.space(Path::new("/")).is_err() => Ok(false),
@@ -204,7 +201,6 @@ impl Run {
             if stat.version.counter < chunk.synced_counter {
                 return Err(format!("chunk {id} went back to version {:?}", stat.version));
             }
-            eprintln!("examine {id} {stat:?} model gen {}", chunk.trunc_gen);
             let known = stat.trunc_gen == chunk.trunc_gen;
             let allowed = if known { &chunk.allowed_since_cut } else { &chunk.allowed };
             let mut found = Vec::new();
@@ -222,7 +218,6 @@ impl Run {
             if between != [0; 64] {
                 return Err(format!("chunk {id} has bytes that were never written"));
             }
-            if n==2 {eprintln!("found {}", found[40450]);}
             chunk.now = found;
             (chunk.exists, chunk.trunc_gen) = (true, stat.trunc_gen);
             (chunk.counter, chunk.sent) = (stat.version.counter, stat.version.counter);
@@ -232,7 +227,6 @@ impl Run {
     }
 
     fn crash(&mut self, seed: u64, planted: Planted) -> Result<(), String> {
-        eprintln!("CRASH");
         self.disk.crash(seed);
         self.store = open(&self.disk, planted).map_err(|e| format!("opening after the crash: {e}"))?;
         self.examine()
@@ -273,9 +267,4 @@ pub fn everywhere(script_seed: u64, crash_seeds: u64, planted: Planted) -> Resul
         }
     }
     Ok(0)
-}
-
-#[test]
-fn debug_one() {
-    println!("{:?}", cut_at(1003, 49, 4307852202788, Planted::default()));
 }

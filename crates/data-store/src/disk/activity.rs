@@ -20,6 +20,11 @@ use std::sync::Arc;
 /// Grain of the log.
 pub(crate) const EXTENT_BYTES: u64 = 1 << 20;
 
+/// A change of more extents than this (a cut or hole in a chunk above 64 MiB) logs the whole chunk instead: the
+/// million extents of a 1 TiB chunk would be a log of 32 MB.
+pub(crate) const EXTENTS_SINGLY_MAX: u64 = 64;
+pub(crate) const WHOLE_CHUNK: u64 = u64::MAX;
+
 /// Records before the log is written anew. After a crash each costs reading 1 MiB: 1,024 are 1 GiB, two to five
 /// seconds of a plain disk.
 const RECORDS_MAX: usize = 1024;

@@ -1,5 +1,5 @@
-//! Cuts (truncation) and holes. Both change the table first and durably: once no checksum speaks of a block, it does
-//! not matter what a power cut leaves of its bytes.
+//! Cuts (truncation) and holes. Both are changes like any other to the activity log: a crash between table and data
+//! leaves old bytes behind a hole, which recovery clears.
 
 use super::DiskStore;
 use super::chunk::{Chunk, State, ZERO_BLOCK};
@@ -44,12 +44,12 @@ impl DiskStore {
                 Ok(()) => {
                     bytes[inside..].fill(0);
                     kept = Some(block_sum(&bytes));
-                    self.log_overwrite(chunk, state, &(last..last + 1))?;
                 }
                 // A bad block does not stand in the way of a cut. Its entry stays, so it stays bad.
                 Err(error) => self.note(&error),
             }
         }
+        self.log_overwrite(chunk, state, &(last..state.blocks()))?;
         let cut = |state: &mut State| -> io::Result<()> {
             if let Some(sum) = kept {
                 state.table.set(chunk.meta.as_ref(), last, &[sum])?;
@@ -101,6 +101,7 @@ impl DiskStore {
     }
 
     fn punch_blocks(&self, chunk: &Chunk, state: &mut State, first: u64, end: u64) -> Result<()> {
+        self.log_overwrite(chunk, state, &(first..end))?;
         self.begin(chunk, state);
         // In pieces of a megabyte's table at most, so that a hole in a huge chunk needs no huge buffer.
         const PIECE: u64 = 4096;
@@ -113,7 +114,6 @@ impl DiskStore {
                     state.table.set(chunk.meta.as_ref(), piece.start, &holes)?;
                 }
             }
-            chunk.meta.sync_data()?;
             let bytes = ByteRange::new(first * BLOCK_BYTES, end * BLOCK_BYTES);
             match chunk.data.punch_hole(bytes.start, bytes.len()) {
                 // The table says zeros; the space stays occupied.

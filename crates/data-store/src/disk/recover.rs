@@ -5,7 +5,7 @@
 //! and stays so. Whatever lies beyond the length or where the table says hole is removed: else it could come back
 //! when the chunk grows, or when the next crash loses the data of a write to the hole and keeps its checksum.
 
-use super::activity::EXTENT_BYTES;
+use super::activity::{EXTENT_BYTES, WHOLE_CHUNK};
 use super::chunk::{Chunk, ZERO_BLOCK};
 use super::header::TABLE_OFFSET;
 use super::table::entry_offset;
@@ -27,11 +27,14 @@ impl Chunk {
         let trimmed = self.trim(state.header.length, count).map_err(|e| self.meta_error(e))?;
         let per_extent = EXTENT_BYTES / BLOCK_BYTES;
         let tail = blocks(state.header.synced_len).min(count)..count;
-        let mut ranges: Vec<Range<u64>> = logged
-            .iter()
-            .map(|extent| extent.saturating_mul(per_extent))
-            .map(|first| first.min(tail.start)..first.saturating_add(per_extent).min(tail.start))
-            .collect();
+        let blocks_of = |extent: u64| match extent {
+            WHOLE_CHUNK => 0..tail.start,
+            _ => {
+                let first = extent.saturating_mul(per_extent);
+                first.min(tail.start)..first.saturating_add(per_extent).min(tail.start)
+            }
+        };
+        let mut ranges: Vec<Range<u64>> = logged.iter().map(|extent| blocks_of(*extent)).collect();
         ranges.push(tail);
         let (mut sealed, mut unreadable) = (0, Vec::new());
         let suspects: u64 = ranges.iter().map(|range| range.end - range.start).sum();

@@ -3,7 +3,7 @@
 //! Whole blocks go from the caller's buffer to the disk; a block written in part is read and verified first, so that
 //! rot beside the new bytes is not sealed by their checksum.
 
-use super::activity::EXTENT_BYTES;
+use super::activity::{EXTENT_BYTES, EXTENTS_SINGLY_MAX, WHOLE_CHUNK};
 use super::chunk::{Chunk, State, ZERO_BLOCK};
 use super::{DiskStore, Gate};
 use crate::checksum::{BLOCK, Block, HOLE, block_sum, blocks};
@@ -101,7 +101,11 @@ impl DiskStore {
             return Ok(());
         }
         let end = touched.end.min(synced) * BLOCK_BYTES;
-        self.log.ensure(chunk.id, touched.start * BLOCK_BYTES / EXTENT_BYTES..end.div_ceil(EXTENT_BYTES))
+        let extents = touched.start * BLOCK_BYTES / EXTENT_BYTES..end.div_ceil(EXTENT_BYTES);
+        if extents.end - extents.start > EXTENTS_SINGLY_MAX {
+            return self.log.ensure(chunk.id, std::iter::once(WHOLE_CHUNK));
+        }
+        self.log.ensure(chunk.id, extents)
     }
 
     /// Numbers a change and counts the chunk as dirty.

@@ -56,10 +56,10 @@ fn appending_can_be_switched_on_and_off() {
         fs::write(&path, b"12345").unwrap();
         let mut file = open(&path, libc::O_RDWR).unwrap();
         // SAFETY: sets flags of a descriptor this test owns.
-        let set = |flags| unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags) };
-        assert_eq!(set(libc::O_APPEND), 0);
+        let set = |fd: i32, flags: i32| unsafe { libc::fcntl(fd, libc::F_SETFL, flags) };
+        assert_eq!(set(file.as_raw_fd(), libc::O_APPEND), 0);
         file.write_all(b"end").unwrap();
-        assert_eq!(set(0), 0);
+        assert_eq!(set(file.as_raw_fd(), 0), 0);
         file.seek(std::io::SeekFrom::Start(0)).unwrap();
         file.write_all(b"A").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"A2345end");
