@@ -11,8 +11,17 @@ use std::collections::{HashMap, HashSet};
 #[derive(Default)]
 pub struct Handles {
     twins: Mutex<HashMap<u64, HandleId>>,
-    /// Owners that took fcntl locks, so that not every close has to ask for their end.
-    lockers: Mutex<HashSet<(InodeId, u64)>>,
+    locks: Mutex<Lockers>,
+}
+
+/// Who took fcntl locks through which handle, so that not every close has to ask for their end.
+///
+/// A process loses its locks on a file with any close of it (FLUSH). The locks of an open file description (F_OFD_SETLK)
+/// have another owner, of which the kernel tells nothing at the end but the RELEASE of the handle they came through.
+#[derive(Default)]
+struct Lockers {
+    handles_of: HashMap<(InodeId, u64), HashSet<u64>>,
+    owners_by: HashMap<u64, HashSet<(InodeId, u64)>>,
 }
 
 const APPENDS: u64 = 1;
@@ -59,12 +68,59 @@ impl Handles {
         self.twins.lock().remove(&fh)
     }
 
-    pub fn took_lock(&self, id: InodeId, owner: u64) {
-        self.lockers.lock().insert((id, owner));
+    pub fn took_lock(&self, fh: u64, id: InodeId, owner: u64) {
+        let mut locks = self.locks.lock();
+        locks.handles_of.entry((id, owner)).or_default().insert(fh);
+        locks.owners_by.entry(fh).or_default().insert((id, owner));
     }
 
-    /// True once after `took_lock`.
-    pub fn forget_locks(&self, id: InodeId, owner: u64) -> bool {
-        self.lockers.lock().remove(&(id, owner))
+    /// The owner closed the file: true if it had locks, through whatever handle.
+    pub fn forget_owner(&self, id: InodeId, owner: u64) -> bool {
+        let mut locks = self.locks.lock();
+        let Some(handles) = locks.handles_of.remove(&(id, owner)) else { return false };
+        for fh in handles {
+            if let Some(owners) = locks.owners_by.get_mut(&fh) {
+                owners.remove(&(id, owner));
+                if owners.is_empty() {
+                    locks.owners_by.remove(&fh);
+                }
+            }
+        }
+        true
+    }
+
+    /// The handle is over: owners that had locks through it alone.
+    pub fn forget_handle(&self, fh: u64) -> Vec<u64> {
+        let mut locks = self.locks.lock();
+        let mut over = Vec::new();
+        for key in locks.owners_by.remove(&fh).unwrap_or_default() {
+            if let Some(handles) = locks.handles_of.get_mut(&key) {
+                handles.remove(&fh);
+                if handles.is_empty() {
+                    locks.handles_of.remove(&key);
+                    over.push(key.1);
+                }
+            }
+        }
+        over
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn locks_end_with_their_owner_s_close_or_their_handle() {
+        let (handles, id) = (Handles::default(), InodeId(5));
+        handles.took_lock(2, id, 100);
+        handles.took_lock(4, id, 100);
+        handles.took_lock(2, id, 200);
+        assert!(handles.forget_owner(id, 100) && !handles.forget_owner(id, 100));
+        // The owner locks again through its other handle: the release of the first must not take that away.
+        handles.took_lock(4, id, 100);
+        assert_eq!(handles.forget_handle(2), [200]);
+        assert_eq!(handles.forget_handle(4), [100]);
+        assert!(handles.locks.lock().handles_of.is_empty() && handles.locks.lock().owners_by.is_empty());
     }
 }

@@ -57,7 +57,7 @@ impl<F: FileSystem> Door<F> {
             && kind != LockKind::Unlock
         {
             // Before the answer: the process may close the file as soon as it has the lock.
-            self.handles.took_lock(id, owner);
+            self.handles.took_lock(asked.fh, id, owner);
         }
         let interrupts = self.interrupts.clone();
         let call = async move {

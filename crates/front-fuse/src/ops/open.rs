@@ -15,14 +15,22 @@ pub async fn kill_privileges<F: FileSystem>(fs: &F, cx: &Caller, id: InodeId, ha
     Ok(())
 }
 
+fn unlock_all(owner: u64) -> LockRequest {
+    let (space, kind, range) = (LockSpace::Posix, LockKind::Unlock, ByteRange::new(0, u64::MAX));
+    LockRequest { space, owner, pid: 0, kind, range }
+}
+
 impl<F: FileSystem> Door<F> {
     pub fn open(&self, request: &Request<'_>, reply: Reply, id: InodeId, flags: u32, kill: bool) {
         let (fs, cx) = (self.fs.clone(), caller(request));
         // O_CREAT and O_EXCL are over when a file is opened by its number.
         let flags = braid_api::OpenFlags { exclusive: false, ..convert::open_flags(flags) };
+        // The kernel leaves the truncation to this call, and with it what a truncation by an ordinary user does; `kill` says
+        // so only where the door was asked to see to it.
+        let kill = flags.truncate && (kill || cx.uid != 0);
         let call = async move {
             let opened = fs.open(&cx, id, flags).await?;
-            if kill && flags.truncate {
+            if kill {
                 kill_privileges(&*fs, &cx, id, Some(opened.handle)).await?;
             }
             Ok(opened)
@@ -41,11 +49,8 @@ impl<F: FileSystem> Door<F> {
                 Some(twin) => fs.flush(twin).await,
                 None => Ok(()),
             };
-            if handles.forget_locks(id, lock_owner) {
-                let all = ByteRange::new(0, u64::MAX);
-                let (space, kind) = (LockSpace::Posix, LockKind::Unlock);
-                let unlock = LockRequest { space, owner: lock_owner, pid: 0, kind, range: all };
-                fs.set_lock(handle(fh), unlock, false).await?;
+            if handles.forget_owner(id, lock_owner) {
+                fs.set_lock(handle(fh), unlock_all(lock_owner), false).await?;
             }
             flushed.and(twin)
         };
@@ -65,8 +70,14 @@ impl<F: FileSystem> Door<F> {
 
     /// Of a file or a directory.
     pub fn release(&self, reply: Reply, fh: u64) {
-        let (fs, twin) = (self.fs.clone(), self.handles.forget_twin(fh));
+        let (fs, twin, owners) = (self.fs.clone(), self.handles.forget_twin(fh), self.handles.forget_handle(fh));
         let call = async move {
+            for owner in owners {
+                // A lock that cannot be given back ends with the session; the handle must end now.
+                if let Err(error) = fs.set_lock(handle(fh), unlock_all(owner), false).await {
+                    tracing::warn!(%error, "locks of a closed file were not released");
+                }
+            }
             if let Some(twin) = twin {
                 fs.release(twin).await;
             }

@@ -68,7 +68,8 @@ fn pages_and_attributes_are_forgotten() {
         let id = InodeId(fs::metadata(&path).unwrap().ino());
         assert_eq!(fs::read(&path).unwrap(), b"old content");
         overwrite_behind(w, id, "new content, longer");
-        assert_eq!(fs::read(&path).unwrap(), b"old content");
+        // The size may be asked for, pages are kept: nobody told.
+        assert!(fs::read(&path).unwrap().starts_with(b"old content"));
         let whole = ByteRange::new(0, u64::MAX);
         w.runtime.block_on(w.mounted.notifier().pages(id, whole)).unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"new content, longer");

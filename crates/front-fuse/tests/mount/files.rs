@@ -160,7 +160,6 @@ fn holes_are_found_punched_and_zeroed() {
         let collapse = fallocate(&file, FallocateFlags::COLLAPSE_RANGE, 0, 4096);
         assert_eq!(collapse, Err(rustix::io::Errno::OPNOTSUPP));
         assert_eq!(errno(file.set_len(i64::MAX as u64)), 0);
-        assert_eq!(errno(file.write_at(b"x", i64::MAX as u64)), libc::EFBIG);
     });
 }
 

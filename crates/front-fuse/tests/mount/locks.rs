@@ -132,8 +132,9 @@ fn a_signal_ends_a_wait_for_a_range() {
         fcntl(a.as_raw_fd(), libc::F_OFD_SETLK, &mut range(libc::F_WRLCK, 0, 0)).unwrap();
         interrupted(w, |fd| fcntl(fd, libc::F_OFD_SETLKW, &mut range(libc::F_WRLCK, 0, 0)));
         // The wait has left the queue: nobody stands in the way once the holder has gone.
+        // It ends with the descriptor, of which the kernel tells some time after the close.
         drop(a);
-        fcntl(lock_file(w).as_raw_fd(), libc::F_OFD_SETLK, &mut range(libc::F_WRLCK, 0, 0)).unwrap();
+        fcntl(lock_file(w).as_raw_fd(), libc::F_OFD_SETLKW, &mut range(libc::F_WRLCK, 0, 0)).unwrap();
     });
 }
 

@@ -4,6 +4,7 @@ mod access;
 mod cache;
 mod directories;
 mod files;
+mod lifecycle;
 mod locks;
 mod names;
 mod world;
