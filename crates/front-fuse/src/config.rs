@@ -14,9 +14,10 @@ pub enum LockMode {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KillPrivileges {
     /// The kernel asks for `security.capability` before each write and sends a change of attributes when needed.
-    #[default]
     Kernel,
-    /// The door: saves the question, but file capabilities stay until the mode is changed.
+    /// The door, which asks once a handle: 4 KiB writes are 1.5 times as fast, 1 MiB ones twice (dd on the model).
+    /// Capabilities that another mount gives a file while it is open here stay until it is opened again.
+    #[default]
     Door,
 }
 
@@ -38,6 +39,10 @@ pub struct MountConfig {
     /// Requests nobody waits for (read-ahead, write-back) under way: 64 x 1 MiB fills a 10 Gbit/s link for 50 ms; the
     /// kernel's 12 leaves it idle between answers.
     pub background_max: u16,
+    /// An open with O_TRUNC truncates in the same request. That saves one request for each file that is overwritten, but
+    /// with O_RDONLY|O_TRUNC it comes before the kernel sees that the file is a running program: the open then fails
+    /// with ETXTBSY and the program is gone.
+    pub truncate_in_open: bool,
     pub locks: LockMode,
     pub kill_privileges: KillPrivileges,
 }
@@ -52,6 +57,7 @@ impl Default for MountConfig {
             write_bytes_max: 1 << 20,
             read_ahead_bytes: 1 << 20,
             background_max: 64,
+            truncate_in_open: false,
             locks: LockMode::default(),
             kill_privileges: KillPrivileges::default(),
         }
@@ -81,6 +87,9 @@ impl MountConfig {
         // The file system says when cached pages are void. Else the kernel would drop a file's pages whenever its mtime
         // has changed, and this mount's own writes change it too.
         config = config.with(InitFlags::EXPLICIT_INVAL_DATA);
+        if !self.truncate_in_open {
+            config = config.without(InitFlags::ATOMIC_O_TRUNC);
+        }
         if self.locks == LockMode::FileSystem {
             config = config.with(InitFlags::POSIX_LOCKS | InitFlags::FLOCK_LOCKS);
         }

@@ -2,6 +2,7 @@ use crate::convert::inode_of;
 use crate::errno::errno_of;
 use crate::handles::Handles;
 use crate::interrupts::Interrupts;
+use crate::privileges::Privileges;
 use crate::run::run;
 use crate::stats::Stats;
 use braid_api::{Error, FileSystem, Result};
@@ -18,6 +19,9 @@ pub struct Door<F> {
     pub stats: Arc<Stats>,
     pub handles: Arc<Handles>,
     pub interrupts: Arc<Interrupts>,
+    pub privileges: Arc<Privileges>,
+    /// Negotiated: the kernel leaves it to the door to take privileges away.
+    pub kills_privileges: AtomicBool,
     /// Negotiated: the kernel sends the group that counts with each create.
     pub groups_sent: AtomicBool,
 }
@@ -30,6 +34,8 @@ impl<F: FileSystem> Door<F> {
             stats: Arc::default(),
             handles: Arc::default(),
             interrupts: Arc::default(),
+            privileges: Arc::default(),
+            kills_privileges: AtomicBool::new(false),
             groups_sent: AtomicBool::new(false),
         }
     }
@@ -53,6 +59,11 @@ impl<F: FileSystem> Door<F> {
         }
     }
 
+    /// Privileges, unless the kernel sees to them.
+    pub fn privileges_if_ours(&self) -> Option<Arc<Privileges>> {
+        self.kills_privileges.load(Ordering::Relaxed).then(|| self.privileges.clone())
+    }
+
     /// Answers what could not even be asked.
     pub fn refuse(&self, reply: Reply, error: &Error) {
         refuse(&self.stats, reply, error);
@@ -73,6 +84,8 @@ impl<F: FileSystem> Dispatch for Door<F> {
     fn init(&self, negotiated: &Negotiated, _notifier: &Notifier) {
         let sent = negotiated.flags.contains(InitFlags::CREATE_SUPP_GROUP);
         self.groups_sent.store(sent, Ordering::Relaxed);
+        let ours = negotiated.flags.contains(InitFlags::HANDLE_KILLPRIV_V2);
+        self.kills_privileges.store(ours, Ordering::Relaxed);
         tracing::debug!(?negotiated, "the kernel is connected");
     }
 

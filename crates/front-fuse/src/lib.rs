@@ -18,6 +18,7 @@ mod interrupts;
 mod invalidator;
 mod mount;
 mod ops;
+mod privileges;
 mod run;
 mod stats;
 

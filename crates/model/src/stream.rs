@@ -91,6 +91,9 @@ const XATTRS: [&str; 8] = [
 const OFFSETS: [u64; 9] = [0, 1, 100, 4095, 4096, 8192, 10_000, 65_536, 1 << 20];
 const LENGTHS: [usize; 7] = [0, 1, 10, 4096, 4097, 8192, 20_000];
 
+/// Makes one operation of a group.
+type Maker = fn(&mut Stream) -> Op;
+
 /// An endless stream of operations from a seed.
 pub struct Stream {
     random: StdRng,
@@ -294,7 +297,7 @@ impl Iterator for Stream {
 
     fn next(&mut self) -> Option<Op> {
         let w = self.weights;
-        let groups: [(u32, fn(&mut Stream) -> Op); 8] = [
+        let groups: [(u32, Maker); 8] = [
             (w.names, Stream::names),
             (w.attributes, Stream::attributes),
             (w.handles, Stream::handles),

@@ -31,7 +31,8 @@ impl<F: FileSystem> Door<F> {
     }
 
     pub fn set_attr(&self, request: &Request<'_>, reply: Reply, id: InodeId, change: &kernel::SetAttr) {
-        let (fs, cx, fh) = (self.fs.clone(), caller(request), change.fh.map(handle));
+        let (fs, cx, fh) = (self.fs.clone(), caller(request), change.fh);
+        let privileges = change.size.and_then(|_| self.privileges_if_ours());
         let change = SetAttr {
             mode: change.mode.map(convert::mode),
             uid: change.uid,
@@ -39,9 +40,16 @@ impl<F: FileSystem> Door<F> {
             size: change.size,
             atime: change.atime.map(convert::new_time),
             mtime: change.mtime.map(convert::new_time),
-            kill_privileges: change.kill_suidgid,
+            // A change of owner takes them whoever makes it.
+            kill_privileges: change.kill_suidgid || change.uid.is_some() || change.gid.is_some(),
         };
-        self.answer(reply, async move { fs.set_attr(&cx, id, fh, change).await }, tell_attr);
+        let call = async move {
+            if let Some(privileges) = privileges {
+                privileges.before_change(&*fs, &cx, id, fh).await?;
+            }
+            fs.set_attr(&cx, id, fh.map(handle), change).await
+        };
+        self.answer(reply, call, tell_attr);
     }
 
     pub fn read_link(&self, request: &Request<'_>, reply: Reply, id: InodeId) {

@@ -2,6 +2,7 @@ use crate::caller::creator;
 use crate::convert::{self, name_of};
 use crate::door::Door;
 use crate::handles::number;
+use crate::privileges::kill_privileges;
 use braid_api::{Caller, Code, EntryReply, FileSystem, NewNode, NodeKind, OpenFlags, Opened};
 use braid_fuse_kernel::{OpenOut, Reply, Request};
 use braid_types::{DeviceId, FileKind, InodeId};
@@ -67,7 +68,18 @@ impl<F: FileSystem> Door<F> {
     ) {
         let (fs, cx, name) = (self.fs.clone(), self.creator(request, umask, mode), name_of(name));
         let (flags, mode) = (convert::open_flags(flags), convert::mode(mode));
-        let call = async move { fs.create(&cx, parent, &name?, mode, flags).await };
+        let privileges = self.privileges.clone();
+        let call = async move {
+            let (made, opened) = fs.create(&cx, parent, &name?, mode, flags).await?;
+            // Nothing has changed since its birth: it is new, or nobody has given it anything. Else somebody was faster
+            // with the name, and this is an open.
+            if made.attr.ctime == made.attr.btime {
+                privileges.created(number(opened.handle, flags.append));
+            } else if flags.truncate && cx.uid != 0 {
+                kill_privileges(&*fs, &cx, made.attr.id, Some(opened.handle)).await?;
+            }
+            Ok((made, opened))
+        };
         self.answer(reply, call, tell_opened(flags));
     }
 
@@ -82,7 +94,12 @@ impl<F: FileSystem> Door<F> {
     ) {
         let (fs, cx) = (self.fs.clone(), self.creator(request, umask, mode));
         let (flags, mode) = (convert::open_flags(flags), convert::mode(mode));
-        let call = async move { fs.make_temporary(&cx, parent, mode, flags).await };
+        let privileges = self.privileges.clone();
+        let call = async move {
+            let made = fs.make_temporary(&cx, parent, mode, flags).await?;
+            privileges.created(number(made.1.handle, flags.append));
+            Ok(made)
+        };
         self.answer(reply, call, tell_opened(flags));
     }
 }

@@ -2,7 +2,7 @@ use crate::caller::caller;
 use crate::convert::{self, inode_of};
 use crate::door::Door;
 use crate::handles::handle;
-use crate::ops::open::kill_privileges;
+use crate::privileges::kill_privileges;
 use braid_api::{Code, FileSystem, SeekWhence};
 use braid_fuse_kernel::{CopyFileRange, Reply, Request, Write};
 use braid_types::{ByteRange, InodeId};
@@ -31,7 +31,11 @@ impl<F: FileSystem> Door<F> {
         let Write { fh, offset, kill_suidgid, .. } = *write;
         let append = write.flags as i32 & libc::O_APPEND != 0 && !write.from_cache;
         let data = write.data.to_bytes();
+        let privileges = self.privileges_if_ours();
         let call = async move {
+            if let Some(privileges) = privileges {
+                privileges.before_change(&*fs, &cx, id, Some(fh)).await?;
+            }
             if kill_suidgid {
                 kill_privileges(&*fs, &cx, id, Some(handle(fh))).await?;
             }

@@ -2,18 +2,10 @@ use crate::caller::caller;
 use crate::convert;
 use crate::door::Door;
 use crate::handles::{handle, number};
-use braid_api::{Caller, FileSystem, HandleId, LockKind, LockRequest, LockSpace, Result, SetAttr};
+use crate::privileges::kill_privileges;
+use braid_api::{FileSystem, LockKind, LockRequest, LockSpace};
 use braid_fuse_kernel::{OpenOut, Reply, Request};
-use braid_types::{ByteRange, InodeId, Mode};
-
-/// What a write by somebody without privilege does to setuid and setgid (only where the kernel leaves it to the door).
-pub async fn kill_privileges<F: FileSystem>(fs: &F, cx: &Caller, id: InodeId, handle: Option<HandleId>) -> Result<()> {
-    let mode = fs.get_attr(cx, id, handle).await?.attr.mode;
-    if mode.has(Mode::SETUID) || mode.has(Mode::SETGID | 0o010) {
-        fs.set_attr(cx, id, handle, SetAttr { kill_privileges: true, ..SetAttr::default() }).await?;
-    }
-    Ok(())
-}
+use braid_types::{ByteRange, InodeId};
 
 fn unlock_all(owner: u64) -> LockRequest {
     let (space, kind, range) = (LockSpace::Posix, LockKind::Unlock, ByteRange::new(0, u64::MAX));
@@ -25,10 +17,14 @@ impl<F: FileSystem> Door<F> {
         let (fs, cx) = (self.fs.clone(), caller(request));
         // O_CREAT and O_EXCL are over when a file is opened by its number.
         let flags = braid_api::OpenFlags { exclusive: false, ..convert::open_flags(flags) };
-        // The kernel leaves the truncation to this call, and with it what a truncation by an ordinary user does; `kill` says
-        // so only where the door was asked to see to it.
+        // The kernel leaves the truncation to this call, and with it what a truncation does to privileges; `kill` tells of
+        // it only where the door was asked to see to all of them.
         let kill = flags.truncate && (kill || cx.uid != 0);
+        let privileges = self.privileges.clone();
         let call = async move {
+            if flags.truncate {
+                privileges.before_change(&*fs, &cx, id, None).await?;
+            }
             let opened = fs.open(&cx, id, flags).await?;
             if kill {
                 kill_privileges(&*fs, &cx, id, Some(opened.handle)).await?;
@@ -70,6 +66,7 @@ impl<F: FileSystem> Door<F> {
 
     /// Of a file or a directory.
     pub fn release(&self, reply: Reply, fh: u64) {
+        self.privileges.released(fh);
         let (fs, twin, owners) = (self.fs.clone(), self.handles.forget_twin(fh), self.handles.forget_handle(fh));
         let call = async move {
             for owner in owners {

@@ -1,5 +1,6 @@
 use crate::caller::caller;
 use crate::door::Door;
+use crate::privileges::CAPABILITY;
 use braid_api::{Code, FileSystem, SetAttr, XattrMode};
 use braid_fuse_kernel::{Reply, Request};
 use braid_types::{InodeId, Mode};
@@ -37,6 +38,9 @@ impl<F: FileSystem> Door<F> {
     ) {
         let (fs, cx, name) = (self.fs.clone(), caller(request), Bytes::copy_from_slice(name));
         let value = Bytes::copy_from_slice(value);
+        if name == CAPABILITY {
+            self.privileges.capabilities_set();
+        }
         let mode = match flags as i32 {
             0 => XattrMode::Any,
             libc::XATTR_CREATE => XattrMode::Create,

@@ -128,13 +128,44 @@ fn privileges_go(w: &World) {
     assert_eq!(mode(&path), 0o6755);
 }
 
+fn capabilities_go(w: &World) {
+    let path = w.path("capable");
+    // cap_net_raw, version 2, as setcap writes it.
+    let value: Vec<u8> = [0x0200_0001u32, 1 << 13, 0, 0, 0].iter().flat_map(|word| word.to_le_bytes()).collect();
+    let has = |w: &World| getxattr(w.path("capable"), "security.capability", &mut [0; 64]).is_ok();
+    fs::write(&path, b"program").unwrap();
+    let file = fs::File::options().write(true).open(&path).unwrap();
+    file.write_all_at(b"P", 0).unwrap();
+    let capable = || set_list(&w.path("capable"), b"security.capability", &value);
+    capable();
+    assert!(has(w));
+    file.write_all_at(b"P", 0).unwrap();
+    assert!(!has(w), "after a write");
+    capable();
+    file.set_len(3).unwrap();
+    assert!(!has(w), "after a truncate");
+    capable();
+    fs::File::create(&path).unwrap();
+    assert!(!has(w), "after an open that truncates");
+    capable();
+    chown(&path, Some(OTHER), None).unwrap();
+    assert!(!has(w), "after a change of owner");
+}
+
+fn with_privileges(kill_privileges: KillPrivileges, test: fn(&World)) {
+    let config = MountConfig { kill_privileges, truncate_in_open: true, ..MountConfig::default() };
+    with_world(config.clone(), Duration::from_secs(1), test);
+    with_world(MountConfig { truncate_in_open: false, ..config }, Duration::from_secs(1), test);
+}
+
 #[test]
 fn privileges_go_when_the_kernel_sees_to_it() {
-    on_mount(privileges_go);
+    with_privileges(KillPrivileges::Kernel, privileges_go);
+    with_privileges(KillPrivileges::Kernel, capabilities_go);
 }
 
 #[test]
 fn privileges_go_when_the_door_sees_to_it() {
-    let config = MountConfig { kill_privileges: KillPrivileges::Door, ..MountConfig::default() };
-    with_world(config, Duration::from_secs(1), privileges_go);
+    with_privileges(KillPrivileges::Door, privileges_go);
+    with_privileges(KillPrivileges::Door, capabilities_go);
 }

@@ -224,3 +224,22 @@ fn a_fifo_and_a_device_are_made() {
         checked(unsafe { libc::mkfifo(fifo.as_ptr(), 0o600) }.into()).unwrap();
     });
 }
+
+/// The refused open must not have truncated the program.
+#[test]
+fn a_running_program_cannot_be_written() {
+    on_mount(|w| {
+        let path = w.path("program");
+        fs::copy("/bin/sleep", &path).unwrap();
+        let len = fs::metadata(&path).unwrap().len();
+        let mut program = std::process::Command::new(&path).arg("20").spawn().unwrap();
+        for flags in [libc::O_WRONLY, libc::O_RDWR | libc::O_TRUNC, libc::O_RDONLY | libc::O_TRUNC] {
+            let c_path = c_path(&path);
+            // SAFETY: the path is NUL-terminated and outlives the call; the result is no descriptor.
+            let opened = checked(unsafe { libc::open(c_path.as_ptr(), flags) }.into());
+            assert_eq!((errno(opened), fs::metadata(&path).unwrap().len()), (libc::ETXTBSY, len));
+        }
+        program.kill().unwrap();
+        program.wait().unwrap();
+    });
+}

@@ -1,0 +1,158 @@
+//! Fencing: which tokens are too old (design.md §5 *Fencing*).
+//!
+//! A change passes twice: when it arrives, so that it is refused early, and again when it is applied, with a [`Pass`]
+//! that it keeps meanwhile. A fence is acknowledged when no pass of the fenced is left; so after the acknowledgement
+//! nothing of it is applied, although its requests may still be queued.
+//!
+//! Zero session, session epoch or chain epoch is "not used" and passes. The truncate generation is the store's to
+//! judge, and 0 is a generation like any other: that of a file that was never cut.
+
+use braid_api::data::FenceSession;
+use braid_api::meta::ContainerInfo;
+use braid_api::{Code, Error, Result};
+use braid_types::{ChainEpoch, ContainerId, ServerId, SessionEpoch, SessionId, Token};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tokio::sync::Notify;
+
+pub(crate) struct Gate {
+    server: ServerId,
+    state: Mutex<State>,
+    /// A pass has ended.
+    ended: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    /// Sessions heard of; ended ones stay for as long as the process lives, 16 bytes each.
+    sessions: BTreeMap<SessionId, Session>,
+    chains: BTreeMap<ContainerId, ChainEpoch>,
+    passes: BTreeMap<u64, Passing>,
+    next: u64,
+    closed: bool,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Session {
+    epoch: SessionEpoch,
+    fenced: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Passing {
+    session: SessionId,
+    session_epoch: SessionEpoch,
+    container: ContainerId,
+    chain_epoch: ChainEpoch,
+}
+
+/// A change that is being applied, until dropped.
+pub(crate) struct Pass {
+    gate: Arc<Gate>,
+    id: u64,
+}
+
+impl Gate {
+    pub fn new(server: ServerId) -> Arc<Gate> {
+        Arc::new(Gate { server, state: Mutex::default(), ended: Notify::new() })
+    }
+
+    /// Would this token pass now? `container` is 0 where the request names none.
+    pub fn check(&self, token: &Token, container: ContainerId) -> Result<()> {
+        self.check_locked(&mut self.state.lock(), token, container)
+    }
+
+    pub fn enter(self: &Arc<Self>, token: &Token, container: ContainerId) -> Result<Pass> {
+        let mut state = self.state.lock();
+        self.check_locked(&mut state, token, container)?;
+        state.next += 1;
+        let id = state.next;
+        let Token { session, session_epoch, chain_epoch, .. } = *token;
+        state.passes.insert(id, Passing { session, session_epoch, container, chain_epoch });
+        Ok(Pass { gate: self.clone(), id })
+    }
+
+    /// Refuses the session from now on; returns when nothing of it is being applied any more.
+    pub async fn fence(&self, fence: &FenceSession) {
+        {
+            let mut state = self.state.lock();
+            let known = state.sessions.entry(fence.session).or_default();
+            // A fence that comes late does not touch a session that has registered anew.
+            if fence.epoch >= known.epoch {
+                *known = Session { epoch: fence.epoch, fenced: true };
+            }
+        }
+        self.none(|passing| passing.session == fence.session && passing.session_epoch <= fence.epoch).await;
+    }
+
+    /// Learns chains; returns when nothing under an older epoch of them is being applied.
+    pub async fn set_chains(&self, containers: &[ContainerInfo]) {
+        let newest: BTreeMap<ContainerId, ChainEpoch> = {
+            let mut state = self.state.lock();
+            let learnt = containers.iter().map(|info| {
+                let known = state.chains.entry(info.id).or_default();
+                *known = info.epoch.max(*known);
+                (info.id, *known)
+            });
+            learnt.collect()
+        };
+        let is_old = |p: &Passing| p.chain_epoch.0 != 0 && newest.get(&p.container).is_some_and(|e| p.chain_epoch < *e);
+        self.none(is_old).await;
+    }
+
+    /// Nothing passes any more; returns when nothing is being applied.
+    pub async fn close(&self) {
+        self.state.lock().closed = true;
+        self.none(|_| true).await;
+    }
+
+    fn check_locked(&self, state: &mut State, token: &Token, container: ContainerId) -> Result<()> {
+        let here = format_args!("data server {}", self.server);
+        if state.closed {
+            return Err(Error::new(Code::NotServing, here, "it is stopping"));
+        }
+        if token.session.0 != 0 {
+            let known = state.sessions.entry(token.session).or_default();
+            let (epoch, id) = (token.session_epoch, token.session);
+            if epoch > known.epoch {
+                *known = Session { epoch, fenced: false };
+            } else if known.fenced {
+                let cause = format_args!("session {id} has ended with epoch {}", known.epoch);
+                return Err(Error::new(Code::SessionFenced, here, cause));
+            } else if epoch.0 != 0 && epoch < known.epoch {
+                let cause = format_args!("session {id} is at epoch {}, the request carries {epoch}", known.epoch);
+                return Err(Error::new(Code::SessionFenced, here, cause));
+            }
+        }
+        let chain_epoch = token.chain_epoch;
+        if chain_epoch.0 != 0
+            && let Some(known) = state.chains.get(&container)
+            && chain_epoch < *known
+        {
+            let cause = format_args!("container {container} is at epoch {known}, the request carries {chain_epoch}");
+            return Err(Error::new(Code::StaleEpoch, here, cause));
+        }
+        Ok(())
+    }
+
+    async fn none(&self, held: impl Fn(&Passing) -> bool) {
+        loop {
+            let ended = self.ended.notified();
+            let mut ended = std::pin::pin!(ended);
+            // Registered before the look, so that no end between the two is missed.
+            ended.as_mut().enable();
+            if !self.state.lock().passes.values().any(&held) {
+                return;
+            }
+            ended.await;
+        }
+    }
+}
+
+impl Drop for Pass {
+    fn drop(&mut self) {
+        self.gate.state.lock().passes.remove(&self.id);
+        self.gate.ended.notify_waiters();
+    }
+}

@@ -1,0 +1,35 @@
+//! DeleteChunks: removes chunks for good, after all that came for them before.
+
+use crate::core::{Call, Core};
+use braid_api::Result;
+use braid_api::data::DeleteChunks;
+use braid_data_store::ChunkStore;
+use braid_types::{ChunkId, ContainerId};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+impl<S: ChunkStore + 'static> Core<S> {
+    pub async fn delete(self: &Arc<Self>, call: &Call, m: DeleteChunks) -> Result<()> {
+        self.gate.check(&call.token, ContainerId(0))?;
+        // In order of ids, so that two deletions never wait for each other; nobody else holds more than one turn.
+        let chunks: Vec<ChunkId> = m.chunks.into_iter().collect::<BTreeSet<_>>().into_iter().collect();
+        let mut turns = Vec::with_capacity(chunks.len());
+        for chunk in &chunks {
+            turns.push(self.turn(call, &self.lanes.get(*chunk)).await);
+        }
+        let working = self.working(call, chunks.first().copied().unwrap_or_default(), "the disk");
+        let of_work = *call;
+        let delete = move |core: &Core<S>| {
+            let _pass = core.gate.enter(&of_work.token, ContainerId(0))?;
+            let deleted = core.store.delete(&chunks);
+            turns.iter().for_each(|turn| turn.lane.forget());
+            let subject = if let [one] = chunks.as_slice() { *one } else { ChunkId(0) };
+            deleted.map_err(|error| core.error(subject, &error))?;
+            chunks.iter().for_each(|chunk| core.reservations.forget(*chunk));
+            Ok(())
+        };
+        let done = self.on_disk(call, delete).await;
+        drop(working);
+        done
+    }
+}

@@ -1,0 +1,27 @@
+//! PunchChunk: a range becomes a hole, in order with the writes.
+
+use crate::core::{Call, Change, Core};
+use braid_api::Result;
+use braid_api::data::{PunchChunk, WriteAnswer};
+use braid_data_store::ChunkStore;
+use std::sync::Arc;
+
+impl<S: ChunkStore + 'static> Core<S> {
+    pub async fn punch(self: &Arc<Self>, call: &Call, m: PunchChunk) -> Result<WriteAnswer> {
+        if m.range.start > m.range.end {
+            return Err(self.invalid(m.chunk, "the range ends before it begins"));
+        }
+        self.gate.check(&call.token, m.container)?;
+        let lane = self.lanes.get(m.chunk);
+        let mut turn = self.turn(call, &lane).await;
+        let _working = self.working(call, m.chunk, "the disk");
+        let of_work = *call;
+        let punch = move |core: &Core<S>| {
+            let _pass = core.gate.enter(&of_work.token, m.container)?;
+            let change = Change { container: m.container, chunk_bytes: 0, cuts: &m.cuts, range: m.range };
+            core.apply(&mut turn, &of_work.token, &change, |store, info| store.punch(m.chunk, m.range, info))
+        };
+        let written = self.on_disk(call, punch).await?;
+        Ok(self.write_answer(written))
+    }
+}

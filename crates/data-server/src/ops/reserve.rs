@@ -1,0 +1,45 @@
+//! ReserveChunk and UnreserveChunks.
+
+use crate::core::{Call, Core};
+use braid_api::Result;
+use braid_api::data::{ReserveChunk, UnreserveChunks};
+use braid_data_store::{ChunkStore, StoreError};
+use braid_types::ContainerId;
+use std::sync::Arc;
+
+impl<S: ChunkStore + 'static> Core<S> {
+    /// In order with the chunk's writes, so that what it occupies does not change meanwhile.
+    pub async fn reserve(self: &Arc<Self>, call: &Call, m: ReserveChunk) -> Result<()> {
+        if m.bytes > m.chunk_bytes {
+            let cause = format_args!("{} bytes are more than the chunk can have: {}", m.bytes, m.chunk_bytes);
+            return Err(self.invalid(m.chunk, cause));
+        }
+        self.gate.check(&call.token, m.container)?;
+        let lane = self.lanes.get(m.chunk);
+        let turn = self.turn(call, &lane).await;
+        let _working = self.working(call, m.chunk, "the disk");
+        let of_work = *call;
+        let reserve = move |core: &Core<S>| {
+            let _turn = turn;
+            let _pass = core.gate.enter(&of_work.token, m.container)?;
+            let fail = |error: StoreError| core.error(m.chunk, &error);
+            let occupied = match core.store.stat(m.chunk) {
+                Ok(stat) => stat.occupied,
+                Err(StoreError::NoSuchChunk(_)) => 0,
+                Err(error) => return Err(fail(error)),
+            };
+            let reserve = |missing| core.store.reserve(m.chunk, missing);
+            core.reservations.reserve(m.chunk, of_work.token.session, m.bytes, occupied, reserve).map_err(fail)
+        };
+        self.on_disk(call, reserve).await
+    }
+
+    pub fn unreserve(&self, call: &Call, m: &UnreserveChunks) -> Result<()> {
+        self.gate.check(&call.token, ContainerId(0))?;
+        for chunk in &m.chunks {
+            let give_back = |chunk| self.store.unreserve(chunk, u64::MAX);
+            self.reservations.release(*chunk, call.token.session, give_back);
+        }
+        Ok(())
+    }
+}

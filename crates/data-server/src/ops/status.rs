@@ -1,0 +1,43 @@
+//! GetDataStatus.
+
+use crate::core::{Call, Core};
+use braid_api::Result;
+use braid_api::data::DataStatus;
+use braid_data_store::{ChunkStore, StoreUsage};
+use braid_types::ChunkId;
+use std::sync::Arc;
+
+impl<S: ChunkStore + 'static> Core<S> {
+    pub async fn status(self: &Arc<Self>, call: &Call) -> Result<DataStatus> {
+        // Still answered when the disk is not, with what was last known.
+        let usage = if self.env.clock.now() > call.until { *self.usage.lock() } else { self.look_at_usage().await? };
+        let counters = self.stats.snapshot();
+        Ok(DataStatus {
+            id: self.id,
+            incarnation: self.incarnation,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            uptime_ms: self.env.clock.now().since(self.started).as_millis() as u64,
+            bytes_total: usage.total_bytes,
+            bytes_free: usage.free_bytes,
+            bytes_reserved: usage.reserved_bytes,
+            chunks: usage.chunks,
+            bad_blocks: usage.bad_blocks,
+            sealed_blocks: usage.sealed_blocks,
+            reads: counters.reads,
+            writes: counters.writes,
+            syncs: counters.syncs,
+            bytes_read: counters.bytes_read,
+            bytes_written: counters.bytes_written,
+            waiting: self.work.list(),
+        })
+    }
+
+    /// Asks the store what it occupies, and remembers it.
+    pub async fn look_at_usage(&self) -> Result<StoreUsage> {
+        let store = self.store.clone();
+        let usage = self.env.blocking(move || store.usage()).await;
+        let usage = usage.map_err(|error| self.error(ChunkId(0), &error))?;
+        *self.usage.lock() = usage;
+        Ok(usage)
+    }
+}

@@ -1,0 +1,164 @@
+//! How a data server comes to its id, and shows that it lives.
+
+use crate::DataServer;
+use crate::core::Core;
+use braid_api::meta::{Heartbeat, Namespace, RegisterAnswer, RegisterServer};
+use braid_api::{Context, Error, Result, Retry};
+use braid_data_store::{ChunkStore, StoreIdentity};
+use braid_env::{Env, TaskHandle};
+use braid_types::ServerId;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// An answer that takes longer is not waited for: the next attempt may find another server.
+const CALL_DEADLINE: Duration = Duration::from_secs(5);
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// What a data server tells of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Announcement {
+    /// Where clients find it, the best first.
+    pub addresses: Vec<String>,
+    /// Name of the machine.
+    pub host: String,
+    /// The last stop was a clean one.
+    pub clean_stop: bool,
+}
+
+impl Announcement {
+    fn message(&self, id: ServerId, incarnation: u64) -> RegisterServer {
+        let Announcement { addresses, host, clean_stop } = self.clone();
+        RegisterServer { id, incarnation, addresses, host, clean_stop }
+    }
+}
+
+/// The very first start: asks the metadata server for an id, for as long as it takes, and returns what is to be
+/// written into the data directory (`DiskStore::create` does). With the identity of an existing directory it asks
+/// nothing. Fails only if the metadata server says that it will never do.
+///
+/// An id whose answer was lost is never used: the next attempt gets another.
+pub async fn enrol<N: Namespace>(
+    env: &Env,
+    namespace: &N,
+    known: Option<StoreIdentity>,
+    announcement: &Announcement,
+) -> Result<StoreIdentity> {
+    if let Some(known) = known {
+        return Ok(known);
+    }
+    let incarnation = env.random.u64().max(1);
+    let mut failures = 0;
+    loop {
+        match namespace.call(context(), announcement.message(ServerId(0), incarnation)).await {
+            Ok(RegisterAnswer { id, cluster, .. }) => return Ok(StoreIdentity { cluster, server: id }),
+            Err(error) if error.retry() == Retry::No => return Err(error),
+            Err(error) => {
+                tracing::warn!("no metadata server gives this data server an id yet: {error}");
+                failures += 1;
+                env.sleep(pause(env, failures)).await;
+            }
+        }
+    }
+}
+
+impl<S: ChunkStore + 'static> DataServer<S> {
+    /// Registers with the metadata server, sends signs of life as often as it asks for, and registers again when it
+    /// is told to. Goes on until the server is dropped; the handle ends it sooner. `namespace` should have a
+    /// connection of its own, so that signs of life never queue behind anything.
+    pub fn report_to<N: Namespace>(self: &Arc<Self>, namespace: Arc<N>, announcement: Announcement) -> TaskHandle {
+        let (env, core) = (self.0.env.clone(), Arc::downgrade(&self.0));
+        env.clone().spawn("heartbeats", async move {
+            let mut reporter = Reporter { env, core, namespace, announcement, every: None, failures: 0 };
+            while let Some(pause) = reporter.report().await {
+                reporter.env.sleep(pause).await;
+            }
+        })
+    }
+}
+
+struct Reporter<S, N> {
+    env: Env,
+    core: Weak<Core<S>>,
+    namespace: Arc<N>,
+    announcement: Announcement,
+    /// Between heartbeats; `None` while not registered.
+    every: Option<Duration>,
+    /// In a row.
+    failures: u32,
+}
+
+impl<S: ChunkStore + 'static, N: Namespace> Reporter<S, N> {
+    /// One message, and the pause before the next; `None` when the server is gone.
+    async fn report(&mut self) -> Option<Duration> {
+        let core = self.core.upgrade()?;
+        let sent = match self.every {
+            None => self.register(&core).await,
+            Some(every) => self.beat(&core, every).await,
+        };
+        core.registered.store(self.every.is_some() && sent.is_ok(), Relaxed);
+        match sent {
+            Ok(pause) => {
+                if self.failures > 0 {
+                    tracing::info!("data server {}: in touch with the metadata server again", core.id);
+                }
+                self.failures = 0;
+                Some(pause)
+            }
+            Err(error) => {
+                if self.failures == 0 {
+                    tracing::warn!("data server {}: out of touch with the metadata server: {error}", core.id);
+                }
+                self.failures += 1;
+                Some(pause(&self.env, self.failures))
+            }
+        }
+    }
+
+    async fn register(&mut self, core: &Core<S>) -> Result<Duration> {
+        let message = self.announcement.message(core.id, core.incarnation);
+        let RegisterAnswer { id, heartbeat_ms, .. } = self.namespace.call(context(), message).await?;
+        if id != core.id {
+            let subject = format_args!("data server {}", core.id);
+            return Err(Error::new(braid_api::Code::WrongCluster, subject, format_args!("was registered as {id}")));
+        }
+        let every = Duration::from_millis(u64::from(heartbeat_ms.max(1)));
+        self.every = Some(every);
+        Ok(every)
+    }
+
+    async fn beat(&mut self, core: &Core<S>, every: Duration) -> Result<Duration> {
+        // A disk that does not answer in time must not make the server look dead; it shows in other ways.
+        let usage = match self.env.timeout(every, core.look_at_usage()).await {
+            Ok(Ok(usage)) => usage,
+            _ => *core.usage.lock(),
+        };
+        let message = Heartbeat {
+            id: core.id,
+            incarnation: core.incarnation,
+            bytes_total: usage.total_bytes,
+            bytes_free: usage.free_bytes,
+            chunks: usage.chunks,
+            bad_blocks: usage.bad_blocks,
+            sealed_blocks: usage.sealed_blocks,
+        };
+        if self.namespace.call(context(), message).await?.register_again {
+            self.every = None;
+            return Ok(Duration::ZERO);
+        }
+        Ok(every)
+    }
+}
+
+fn context() -> Context {
+    Context { deadline: CALL_DEADLINE, ..Context::default() }
+}
+
+/// Doubles with every failure; drawn from the upper half, so that servers that lost the same peer do not all come
+/// back in the same moment.
+fn pause(env: &Env, failures: u32) -> Duration {
+    let full = PAUSE_MIN.saturating_mul(1 << failures.saturating_sub(1).min(10)).min(PAUSE_MAX);
+    let half = full / 2;
+    half + Duration::from_nanos(env.random.below(half.as_nanos() as u64 + 1))
+}

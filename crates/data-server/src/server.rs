@@ -1,0 +1,114 @@
+use crate::DataServerConfig;
+use crate::budget::Budget;
+use crate::core::{Call, Core};
+use crate::gate::Gate;
+use crate::lane::Lanes;
+use crate::metrics;
+use crate::reservations::Reservations;
+use crate::stats::{DataCounters, Stats, count};
+use crate::syncs::Syncs;
+use crate::work::Work;
+use braid_api::data::{DataAnswer, DataRequest};
+use braid_api::{Context, DataNode, Result};
+use braid_data_store::{ChunkStore, StoreError, StoreIdentity, StoreUsage};
+use braid_env::Env;
+use braid_types::{ChunkId, ServerId};
+use braid_wire::BufferPool;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// A running data server. Its background tasks end soon after the last reference is gone.
+pub struct DataServer<S: ChunkStore + 'static>(pub(crate) Arc<Core<S>>);
+
+impl<S: ChunkStore + 'static> DataServer<S> {
+    /// Serves `store`, which is `identity`'s, under a new incarnation.
+    pub fn start(env: Env, store: Arc<S>, identity: StoreIdentity, config: DataServerConfig) -> Arc<Self> {
+        let (stats, lanes) = (Arc::new(Stats::default()), Arc::new(Lanes::new(config.lanes_max)));
+        let syncs = Syncs::new(env.clone(), store.clone(), lanes.clone(), stats.clone(), config.syncs_at_once);
+        let core = Arc::new(Core {
+            // 0 stands for "not known" in hellos and answers.
+            incarnation: env.random.u64().max(1),
+            started: env.clock.now(),
+            id: identity.server,
+            gate: Gate::new(identity.server),
+            budget: Budget::new(config.memory_bytes),
+            pool: BufferPool::new(config.pool_bytes),
+            work: Work::new(env.clock.clone()),
+            reservations: Reservations::default(),
+            usage: Mutex::new(StoreUsage::default()),
+            registered: AtomicBool::new(false),
+            syncs,
+            lanes,
+            stats,
+            env,
+            store,
+            config,
+        });
+        core.keep_stable();
+        core.keep_scrubbing();
+        Arc::new(DataServer(core))
+    }
+
+    pub fn id(&self) -> ServerId {
+        self.0.id
+    }
+
+    /// Of this start; answers carry it, so that a client notices a restart.
+    pub fn incarnation(&self) -> u64 {
+        self.0.incarnation
+    }
+
+    pub fn store(&self) -> &Arc<S> {
+        &self.0.store
+    }
+
+    /// The metadata server knew this server at the last sign of life.
+    pub fn is_registered(&self) -> bool {
+        self.0.registered.load(Relaxed)
+    }
+
+    pub fn counters(&self) -> DataCounters {
+        self.0.stats.snapshot()
+    }
+
+    /// The metrics as Prometheus reads them. Waits for nothing: what the store occupies is as of the last second.
+    pub fn metrics_text(&self) -> String {
+        let core = &self.0;
+        let gauges = metrics::Gauges {
+            usage: *core.usage.lock(),
+            in_process: core.work.count(),
+            memory_held_bytes: core.budget.bytes_held(),
+            registered: self.is_registered(),
+            write_seq: core.store.write_seq(),
+            stable_seq: core.store.stable_seq(),
+        };
+        metrics::text(&core.stats.snapshot(), &gauges)
+    }
+
+    /// Refuses what comes from now on, lets what is being applied end, makes everything stable and lets `close`
+    /// tell the store so: `server.stop(DiskStore::close)`. An error means that the stop was not clean.
+    pub async fn stop(&self, close: impl FnOnce(&S) -> std::result::Result<(), StoreError> + Send + 'static) -> Result<()> {
+        let core = &self.0;
+        core.gate.close().await;
+        core.sync_all().await?;
+        let store = core.store.clone();
+        let closed = core.env.blocking(move || close(&store)).await;
+        closed.map_err(|error| core.error(ChunkId(0), &error))
+    }
+}
+
+impl<S: ChunkStore + 'static> DataNode for DataServer<S> {
+    async fn execute(&self, cx: Context, request: DataRequest, payload: Bytes) -> Result<(DataAnswer, Bytes)> {
+        let core = &self.0;
+        let now = core.env.clock.now();
+        let call = Call::new(&cx, request.name(), now);
+        let done = core.env.timeout(call.until.since(now), core.dispatch(&call, request, payload)).await;
+        let done = done.unwrap_or_else(|_| Err(core.too_late(&call)));
+        if done.is_err() {
+            count(&core.stats.errors, 1);
+        }
+        done
+    }
+}
