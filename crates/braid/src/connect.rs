@@ -23,8 +23,7 @@ pub fn runtime() -> Result<tokio::runtime::Runtime> {
 
 /// What a process says of itself before it knows its cluster.
 pub fn endpoint(env: &Env, role: Role) -> Endpoint {
-    let identity =
-        Identity { role, cluster: ClusterId::default(), server: ServerId(0), incarnation: env.random.u64() };
+    let identity = Identity { role, cluster: ClusterId::default(), server: ServerId(0), incarnation: env.random.u64() };
     Endpoint::new(env.clone(), identity, Limits::default())
 }
 

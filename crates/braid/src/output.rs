@@ -79,8 +79,8 @@ pub fn millis(ms: u64) -> String {
 /// Starts logging to standard error. `BRAID_LOG` wins over the configuration.
 pub fn start_log(level: &str) {
     let filter = std::env::var("BRAID_LOG").unwrap_or_else(|_| level.to_owned());
-    let filter = tracing_subscriber::EnvFilter::try_new(&filter)
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+    let filter =
+        tracing_subscriber::EnvFilter::try_new(&filter).unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
     // A second start, as in tests, keeps the first.
     let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).try_init();
 }

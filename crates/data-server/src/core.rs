@@ -12,7 +12,7 @@ use crate::{DataServerConfig, versions};
 use braid_api::{Code, Context, Error, Result};
 use braid_data_store::{ChunkStore, Cuts, StoreError, StoreUsage, WriteInfo};
 use braid_env::{Env, Monotonic};
-use braid_types::{ByteRange, ChunkId, ContainerId, ServerId, Token, TruncGen, Version};
+use braid_types::{ByteRange, ChunkId, ClusterId, ContainerId, ServerId, Token, TruncGen, Version};
 use braid_wire::{BufferPool, CALL_DEADLINE_DEFAULT};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -22,6 +22,7 @@ pub(crate) struct Core<S> {
     pub env: Env,
     pub store: Arc<S>,
     pub id: ServerId,
+    pub cluster: ClusterId,
     pub incarnation: u64,
     pub started: Monotonic,
     pub config: DataServerConfig,
@@ -109,7 +110,7 @@ impl<S: ChunkStore + 'static> Core<S> {
         work: impl FnOnce(&Core<S>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let (core, call) = (self.clone(), *call);
-        let run = move || if core.env.clock.now() > call.until { Err(core.too_late(&call)) } else { work(&core) };
+        let run = move || if core.env.clock.now() >= call.until { Err(core.too_late(&call)) } else { work(&core) };
         self.env.blocking(run).await
     }
 

@@ -156,3 +156,76 @@ impl Drop for Pass {
         self.gate.ended.notify_waiters();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::Future;
+    use std::task::{Context, Poll, Waker};
+
+    fn token(session: u64, epoch: u32, chain: u32) -> Token {
+        let (session, session_epoch) = (SessionId(session), SessionEpoch(epoch));
+        Token { session, session_epoch, chain_epoch: ChainEpoch(chain), ..Token::default() }
+    }
+
+    fn fence(session: u64, epoch: u32) -> FenceSession {
+        FenceSession { session: SessionId(session), epoch: SessionEpoch(epoch) }
+    }
+
+    fn is_ready(future: impl Future<Output = ()>) -> bool {
+        std::pin::pin!(future).poll(&mut Context::from_waker(Waker::noop())) == Poll::Ready(())
+    }
+
+    const NONE: ContainerId = ContainerId(0);
+
+    #[test]
+    fn older_epochs_of_a_session_are_refused() {
+        let gate = Gate::new(ServerId(1));
+        assert!(gate.check(&token(5, 2, 0), NONE).is_ok());
+        assert_eq!(gate.check(&token(5, 1, 0), NONE).unwrap_err().code, Code::SessionFenced);
+        assert!(gate.check(&token(5, 0, 0), NONE).is_ok(), "not used");
+        assert!(is_ready(gate.fence(&fence(5, 2))));
+        for epoch in [0, 1, 2] {
+            assert_eq!(gate.check(&token(5, epoch, 0), NONE).unwrap_err().code, Code::SessionFenced);
+        }
+        assert!(gate.check(&token(6, 1, 0), NONE).is_ok() && gate.check(&Token::default(), NONE).is_ok());
+        assert!(gate.check(&token(5, 3, 0), NONE).is_ok(), "registered anew");
+        assert!(is_ready(gate.fence(&fence(5, 2))), "late");
+        assert!(gate.check(&token(5, 3, 0), NONE).is_ok());
+    }
+
+    #[test]
+    fn a_fence_waits_for_what_is_being_applied() {
+        let gate = Gate::new(ServerId(1));
+        let other = gate.enter(&token(6, 1, 0), NONE).unwrap();
+        let pass = gate.enter(&token(5, 1, 0), NONE).unwrap();
+        let fence = fence(5, 1);
+        let mut fencing = std::pin::pin!(gate.fence(&fence));
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(fencing.as_mut().poll(&mut cx).is_pending());
+        assert!(gate.enter(&token(5, 1, 0), NONE).is_err());
+        drop(pass);
+        assert!(fencing.poll(&mut cx).is_ready());
+        assert!(!is_ready(gate.close()));
+        drop(other);
+        assert!(is_ready(gate.close()));
+        assert_eq!(gate.check(&Token::default(), NONE).unwrap_err().code, Code::NotServing);
+    }
+
+    #[test]
+    fn older_chain_epochs_are_refused_and_waited_for() {
+        let gate = Gate::new(ServerId(1));
+        let container = ContainerId(9);
+        let chain = |epoch| [ContainerInfo { id: container, epoch: ChainEpoch(epoch), chain: Vec::new() }];
+        let pass = gate.enter(&token(5, 1, 2), container).unwrap();
+        assert!(is_ready(gate.set_chains(&chain(2))));
+        assert!(!is_ready(gate.set_chains(&chain(3))));
+        drop(pass);
+        assert!(is_ready(gate.set_chains(&chain(3))));
+        assert!(is_ready(gate.set_chains(&chain(1))), "late");
+        assert_eq!(gate.check(&token(5, 1, 2), container).unwrap_err().code, Code::StaleEpoch);
+        assert!(gate.check(&token(5, 1, 2), ContainerId(8)).is_ok());
+        assert!(gate.check(&token(5, 1, 0), container).is_ok(), "not used");
+        assert!(gate.check(&token(5, 1, 4), container).is_ok());
+    }
+}

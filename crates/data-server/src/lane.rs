@@ -119,10 +119,9 @@ impl Lane {
         Some(Turn { prepared, lane: self.clone() })
     }
 
-    /// Queues at its first poll, whatever the task's budget is: a later request must not come before this one
-    /// because this one's task had done enough for now.
+    /// Queues at its first poll, in a task without a budget.
     pub async fn turn(self: &Arc<Self>) -> Turn {
-        let prepared = tokio::task::unconstrained(self.order.clone().lock_owned()).await;
+        let prepared = self.order.clone().lock_owned().await;
         Turn { prepared, lane: self.clone() }
     }
 

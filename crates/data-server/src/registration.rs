@@ -3,7 +3,7 @@
 use crate::DataServer;
 use crate::core::Core;
 use braid_api::meta::{Heartbeat, Namespace, RegisterAnswer, RegisterServer};
-use braid_api::{Context, Error, Result, Retry};
+use braid_api::{Code, Context, Error, Result, Retry};
 use braid_data_store::{ChunkStore, StoreIdentity};
 use braid_env::{Env, TaskHandle};
 use braid_types::ServerId;
@@ -118,10 +118,11 @@ impl<S: ChunkStore + 'static, N: Namespace> Reporter<S, N> {
 
     async fn register(&mut self, core: &Core<S>) -> Result<Duration> {
         let message = self.announcement.message(core.id, core.incarnation);
-        let RegisterAnswer { id, heartbeat_ms, .. } = self.namespace.call(context(), message).await?;
-        if id != core.id {
-            let subject = format_args!("data server {}", core.id);
-            return Err(Error::new(braid_api::Code::WrongCluster, subject, format_args!("was registered as {id}")));
+        let RegisterAnswer { id, cluster, heartbeat_ms } = self.namespace.call(context(), message).await?;
+        if (id, cluster) != (core.id, core.cluster) {
+            let subject = format_args!("data server {} of cluster {}", core.id, core.cluster);
+            let cause = format_args!("was registered as {id} of {cluster}");
+            return Err(Error::new(Code::WrongCluster, subject, cause));
         }
         let every = Duration::from_millis(u64::from(heartbeat_ms.max(1)));
         self.every = Some(every);

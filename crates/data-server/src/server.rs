@@ -32,6 +32,7 @@ impl<S: ChunkStore + 'static> DataServer<S> {
             incarnation: env.random.u64().max(1),
             started: env.clock.now(),
             id: identity.server,
+            cluster: identity.cluster,
             gate: Gate::new(identity.server),
             budget: Budget::new(config.memory_bytes),
             pool: BufferPool::new(config.pool_bytes),
@@ -89,7 +90,10 @@ impl<S: ChunkStore + 'static> DataServer<S> {
 
     /// Refuses what comes from now on, lets what is being applied end, makes everything stable and lets `close`
     /// tell the store so: `server.stop(DiskStore::close)`. An error means that the stop was not clean.
-    pub async fn stop(&self, close: impl FnOnce(&S) -> std::result::Result<(), StoreError> + Send + 'static) -> Result<()> {
+    pub async fn stop(
+        &self,
+        close: impl FnOnce(&S) -> std::result::Result<(), StoreError> + Send + 'static,
+    ) -> Result<()> {
         let core = &self.0;
         core.gate.close().await;
         core.sync_all().await?;
@@ -104,7 +108,10 @@ impl<S: ChunkStore + 'static> DataNode for DataServer<S> {
         let core = &self.0;
         let now = core.env.clock.now();
         let call = Call::new(&cx, request.name(), now);
-        let done = core.env.timeout(call.until.since(now), core.dispatch(&call, request, payload)).await;
+        // A request takes its place in the order when it is first polled, so that must not end without a look at
+        // it because the task that reads the connection has used up what tokio lets a task do at a time.
+        let work = core.env.timeout(call.until.since(now), core.dispatch(&call, request, payload));
+        let done = tokio::task::unconstrained(work).await;
         let done = done.unwrap_or_else(|_| Err(core.too_late(&call)));
         if done.is_err() {
             count(&core.stats.errors, 1);

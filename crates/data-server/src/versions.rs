@@ -5,8 +5,7 @@ use braid_types::{Token, Version};
 /// What a write under `token` makes of a chunk at `last`: always higher, never under an older epoch or term than the
 /// chunk has, whatever the token leaves out.
 pub(crate) fn next(last: Version, token: &Token) -> Version {
-    let (chain_epoch, owner_term) =
-        (last.chain_epoch, last.owner_term).max((token.chain_epoch, token.owner_term));
+    let (chain_epoch, owner_term) = (last.chain_epoch, last.owner_term).max((token.chain_epoch, token.owner_term));
     Version { chain_epoch, owner_term, counter: last.counter.saturating_add(1) }
 }
 

@@ -24,7 +24,10 @@ impl Layout {
         let layout = Layout { root };
         let longest = layout.socket("data-999");
         if longest.as_os_str().len() > SOCKET_PATH_MAX {
-            bail!("the path {} is too long for sockets ({SOCKET_PATH_MAX} bytes); choose a shorter one", longest.display());
+            bail!(
+                "the path {} is too long for sockets ({SOCKET_PATH_MAX} bytes); choose a shorter one",
+                longest.display()
+            );
         }
         Ok(layout)
     }

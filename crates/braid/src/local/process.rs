@@ -124,7 +124,12 @@ pub fn stop(layout: &Layout, name: &str, limit: Duration) -> Result<bool> {
     let begun = Instant::now();
     while running(layout, name).is_some() {
         if begun.elapsed() > limit {
-            bail!("{name} (process {}) did not stop within {} s; its log is {}", pid.as_raw_nonzero(), limit.as_secs(), layout.log(name).display());
+            bail!(
+                "{name} (process {}) did not stop within {} s; its log is {}",
+                pid.as_raw_nonzero(),
+                limit.as_secs(),
+                layout.log(name).display()
+            );
         }
         std::thread::sleep(LOOK_AGAIN);
     }

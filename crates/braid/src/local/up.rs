@@ -62,8 +62,7 @@ impl UpArgs {
                 .with_context(|| format!("cannot make the mount point {}", point.display()))?;
         }
         let point = roles::absolute(&point)?;
-        let arguments: Vec<OsString> =
-            vec!["mount".into(), point.clone().into_os_string(), "--foreground".into()];
+        let arguments: Vec<OsString> = vec!["mount".into(), point.clone().into_os_string(), "--foreground".into()];
         self.start(&layout, "mount", arguments)?;
         self.say_what_next(&layout, &point);
         Ok(ExitCode::SUCCESS)

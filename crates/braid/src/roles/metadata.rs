@@ -95,7 +95,10 @@ impl Pages for MetadataPages {
         match self.status() {
             Some(s) => (
                 s.servers_up > 0,
-                format!("cluster {}: {} data servers up, {} down, {} sessions", s.cluster, s.servers_up, s.servers_down, s.sessions),
+                format!(
+                    "cluster {}: {} data servers up, {} down, {} sessions",
+                    s.cluster, s.servers_up, s.servers_down, s.sessions
+                ),
             ),
             None => (false, "the metadata server does not answer".to_owned()),
         }

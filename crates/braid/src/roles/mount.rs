@@ -41,9 +41,10 @@ impl MountArgs {
         if self.foreground {
             return self.serve(&mount_point);
         }
-        let log = self.log.clone().unwrap_or_else(|| {
-            std::env::temp_dir().join(format!("braid-mount-{}.log", std::process::id()))
-        });
+        let log = self
+            .log
+            .clone()
+            .unwrap_or_else(|| std::env::temp_dir().join(format!("braid-mount-{}.log", std::process::id())));
         let mut arguments: Vec<std::ffi::OsString> = std::env::args_os().skip(1).collect();
         arguments.push("--foreground".into());
         let mut child = process::Spawned::start(&arguments, &log)?;
@@ -113,7 +114,8 @@ fn unescape(field: &str) -> String {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field.as_bytes();
     while let Some((&first, tail)) = rest.split_first() {
-        let octal = rest.get(1..4).and_then(|d| std::str::from_utf8(d).ok()).and_then(|d| u8::from_str_radix(d, 8).ok());
+        let octal =
+            rest.get(1..4).and_then(|d| std::str::from_utf8(d).ok()).and_then(|d| u8::from_str_radix(d, 8).ok());
         match (first, octal) {
             (b'\\', Some(byte)) => {
                 bytes.push(byte);

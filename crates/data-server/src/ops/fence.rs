@@ -1,19 +1,22 @@
 //! FenceSession and SetChains: acknowledged when nothing that they forbid is being applied any more.
 
 use crate::core::{Call, Core};
+use braid_api::Result;
 use braid_api::data::{FenceSession, SetChains};
 use braid_data_store::ChunkStore;
 
 impl<S: ChunkStore + 'static> Core<S> {
-    pub async fn fence(&self, call: &Call, m: FenceSession) {
+    pub async fn fence(&self, call: &Call, m: FenceSession) -> Result<()> {
         let _working = self.working(call, Default::default(), "writes of the fenced session");
         self.gate.fence(&m).await;
         // None can be made any more, so nothing is left behind.
         self.reservations.release_all(m.session, |chunk| self.store.unreserve(chunk, u64::MAX));
+        Ok(())
     }
 
-    pub async fn set_chains(&self, call: &Call, m: SetChains) {
+    pub async fn set_chains(&self, call: &Call, m: SetChains) -> Result<()> {
         let _working = self.working(call, Default::default(), "writes under older chain epochs");
         self.gate.set_chains(&m.containers).await;
+        Ok(())
     }
 }

@@ -18,9 +18,8 @@ impl<S: ChunkStore + 'static> Core<S> {
         let mut answer = ScrubAnswer { blocks: length.div_ceil(BLOCK_BYTES), bad: Vec::new() };
         let mut at = ScrubCursor { chunk, block: 0 };
         loop {
-            let step = move |core: &Core<S>| {
-                core.store.scrub_step(at, STEP_BYTES).map_err(|error| core.error(chunk, &error))
-            };
+            let step =
+                move |core: &Core<S>| core.store.scrub_step(at, STEP_BYTES).map_err(|error| core.error(chunk, &error));
             let step = self.on_disk(call, step).await?;
             // The last step may have gone on into the next chunk.
             let bad = step.bad.iter().filter(|(of, _)| *of == chunk);

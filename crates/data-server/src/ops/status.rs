@@ -6,11 +6,18 @@ use braid_api::data::DataStatus;
 use braid_data_store::{ChunkStore, StoreUsage};
 use braid_types::ChunkId;
 use std::sync::Arc;
+use std::time::Duration;
+
+const USAGE_WITHIN: Duration = Duration::from_millis(500);
 
 impl<S: ChunkStore + 'static> Core<S> {
     pub async fn status(self: &Arc<Self>, call: &Call) -> Result<DataStatus> {
-        // Still answered when the disk is not, with what was last known.
-        let usage = if self.env.clock.now() > call.until { *self.usage.lock() } else { self.look_at_usage().await? };
+        let _working = self.working(call, ChunkId(0), "the disk");
+        // Whoever asks this may want to know why the disk does not answer: then with what was last known.
+        let usage = match self.env.timeout(USAGE_WITHIN, self.look_at_usage()).await {
+            Ok(usage) => usage?,
+            Err(_) => *self.usage.lock(),
+        };
         let counters = self.stats.snapshot();
         Ok(DataStatus {
             id: self.id,

@@ -46,8 +46,8 @@ impl<S: ChunkStore + 'static> Core<S> {
         let _pass = self.gate.enter(&call.token, m.container)?;
         let range = ByteRange::at(m.offset, payload.len() as u64);
         let change = Change { container: m.container, chunk_bytes: m.chunk_bytes, cuts: &m.cuts, range };
-        let write = |store: &S, info: &_| store.write(m.chunk, m.offset, payload, info);
-        let written = self.apply(&mut turn, &call.token, &change, write)?;
+        let written =
+            self.apply(&mut turn, &call.token, &change, |store, info| store.write(m.chunk, m.offset, payload, info))?;
         count(&self.stats.writes, 1);
         count(&self.stats.bytes_written, payload.len());
         Ok(written)
@@ -79,6 +79,7 @@ impl<S: ChunkStore + 'static> Core<S> {
         }
     }
 
+    /// The write is part of the sync, which begins after it.
     async fn sync_one(&self, call: &Call, chunk: ChunkId) -> Result<()> {
         count(&self.stats.sync_requests, 1);
         let pending = self.syncs.ask(chunk);

@@ -1,0 +1,88 @@
+//! A data server on a directory.
+
+use super::ready::ReadyFile;
+use super::{listen, signals};
+use crate::config::Config;
+use crate::http::{self, Pages};
+use crate::{connect, roles};
+use anyhow::{Context, Result};
+use braid_api::data::DataRequest;
+use braid_data_server::{Announcement, DataServer, DataServerConfig, enrol};
+use braid_data_store::{DiskStore, StoreIdentity, StoreOptions};
+use braid_wire::{DataNodeService, Identity, Role, WireStats, serve as serve_wire};
+use std::sync::Arc;
+use tokio::sync::watch;
+
+pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
+    let settings = &config.data;
+    let env = braid_env::os::env_with(settings.io_threads);
+    let endpoint = connect::endpoint(&env, Role::Data);
+    // A directory of another cluster or of a newer version is refused before anybody is asked for anything.
+    let known = StoreIdentity::read(&*env.disk, &settings.dir)?;
+    if let Some(known) = known {
+        let identity = Identity { cluster: known.cluster, server: known.server, ..endpoint.identity() };
+        endpoint.set_identity(identity);
+    }
+
+    let listeners = listen(&env, &roles::addresses(&settings.listen)?).await?;
+    let local: Vec<String> = listeners.iter().map(|l| l.local().to_string()).collect();
+    let addresses = if settings.advertise.is_empty() { local.clone() } else { settings.advertise.clone() };
+    let announcement = Announcement { addresses, host: config.host(), clean_stop: false };
+    let control = Arc::new(connect::namespace(&endpoint, &config));
+    let identity = enrol(&env, &*control, known, &announcement).await?;
+
+    let (disk, dir) = (env.disk.clone(), settings.dir.clone());
+    let opened = env.blocking(move || DiskStore::open_or_create(disk, &dir, identity, StoreOptions::default())).await;
+    let store = opened.context("cannot open the data directory")?;
+    let server = DataServer::start(env.clone(), Arc::new(store), identity, DataServerConfig::default());
+    endpoint.set_identity(Identity {
+        cluster: identity.cluster,
+        server: identity.server,
+        incarnation: server.incarnation(),
+        ..endpoint.identity()
+    });
+
+    let stats = WireStats::new(DataRequest::NAMES);
+    http::serve(&settings.http, Arc::new(DataPages { server: server.clone(), stats: stats.clone() })).await?;
+    let (stop, stopped) = watch::channel(false);
+    let mut serving = Vec::new();
+    for listener in listeners {
+        let mut stopped = stopped.clone();
+        let until = async move {
+            let _ = stopped.wait_for(|s| *s).await;
+        };
+        let service = Arc::new(DataNodeService(server.clone()));
+        serving.push(tokio::spawn(serve_wire(endpoint.clone(), listener, service, stats.clone(), until)));
+    }
+    let heartbeats = server.report_to(control, announcement);
+    tracing::info!(server = identity.server.0, "data server serves at {}", local.join(", "));
+    ready.write(&local.join(" "))?;
+    signals::terminated().await?;
+    tracing::info!("data server stops: everything is synced");
+    heartbeats.abort();
+    let stopped = server.stop(DiskStore::close).await;
+    let _ = stop.send(true);
+    for task in serving {
+        let _ = task.await;
+    }
+    stopped.context("the stop was not clean; the next start checks what was being written")
+}
+
+struct DataPages {
+    server: Arc<DataServer<DiskStore>>,
+    stats: Arc<WireStats>,
+}
+
+impl Pages for DataPages {
+    fn health(&self) -> (bool, String) {
+        let registered = self.server.is_registered();
+        let state = if registered { "in touch with" } else { "without" };
+        (registered, format!("data server {}: {state} a metadata server", self.server.id()))
+    }
+
+    fn metrics(&self) -> String {
+        let mut text = self.server.metrics_text();
+        roles::wire_metrics(&mut text, "braid_data", &self.stats);
+        text
+    }
+}

@@ -1,0 +1,58 @@
+//! The outside world of a simulated machine, behind `braid_env::Env`.
+//!
+//! Promises: time, randomness, network and disk come from the seed and from nothing else; a machine's clock is wrong by
+//! a constant and drifts by up to 1 %; a restarted process draws other numbers than the one before; disks outlive
+//! processes. Blocking work runs in place. Unix sockets are refused: machines are apart.
+
+mod clock;
+mod links;
+mod pause;
+mod random;
+mod spawn;
+mod transport;
+
+pub use clock::Skew;
+pub use links::Links;
+pub use pause::PauseGate;
+pub use spawn::SimSpawn;
+
+use crate::failures::Failures;
+use crate::history::History;
+use braid_env::Env;
+use braid_env::simdisk::SimDisk;
+use clock::SimClock;
+use random::SimRandom;
+use std::sync::Arc;
+use transport::SimTransport;
+
+/// What the machines of a world share.
+#[derive(Clone)]
+pub struct Surroundings {
+    pub seed: u64,
+    pub history: Arc<History>,
+    pub failures: Arc<Failures>,
+    pub links: Arc<Links>,
+}
+
+/// What a machine keeps over the lives of its process.
+#[derive(Clone)]
+pub struct Hardware {
+    pub name: &'static str,
+    pub skew: Skew,
+    pub disk: SimDisk,
+    pub pause: Arc<PauseGate>,
+}
+
+/// The outside world of the process that is started on `hardware` for the `life`th time. The spawner is given too,
+/// for the process's first task.
+pub fn process_env(around: &Surroundings, hardware: &Hardware, life: u64) -> (Env, Arc<SimSpawn>) {
+    let spawner = Arc::new(SimSpawn::new(hardware.name, hardware.pause.clone(), around.failures.clone()));
+    let env = Env {
+        clock: Arc::new(SimClock::new(hardware.skew)),
+        random: Arc::new(SimRandom::new(around.seed, hardware.name, life)),
+        disk: Arc::new(hardware.disk.clone()),
+        transport: Arc::new(SimTransport::new(hardware.name, around.links.clone(), around.history.clone())),
+        spawner: spawner.clone(),
+    };
+    (env, spawner)
+}

@@ -1,0 +1,62 @@
+//! Promises that were broken.
+
+use parking_lot::Mutex;
+use std::fmt;
+
+/// What is checked; the names are for people, logs and counters. Each is a promise of design.md §8.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Invariant {
+    /// Creations, removals, renames and lookups have one order that explains every answer.
+    NamesAreLinearizable,
+    /// An operation gives what the model gives.
+    SameAsModel,
+    /// No operation fails because of a fault that ended before its deadline.
+    OperationsSurviveFaults,
+    /// A byte that fsync returned for is there after any crash.
+    FsyncIsKept,
+    /// A write whose close returned survives the loss of the owner's power or of its client, not of both.
+    CloseIsKept,
+    /// Who opens after a close sees what was written before it.
+    CloseToOpen,
+    /// When faults stop, everything ends.
+    ItComesBack,
+    /// Every name leads to an inode, every inode to its name; counts are what the rows say.
+    RowsAgree,
+    /// Every chunk row has its chunk where its container says.
+    RowsHaveChunks,
+    /// Every chunk on a server belongs to a file, a spare, or is about to be freed.
+    ChunksHaveRows,
+    /// No task panics, no server fails to start.
+    NothingPanics,
+}
+
+/// One broken promise.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    pub invariant: Invariant,
+    pub text: String,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {}", self.invariant, self.text)
+    }
+}
+
+/// Those of one world, oldest first.
+#[derive(Default)]
+pub struct Failures(Mutex<Vec<Failure>>);
+
+impl Failures {
+    pub fn add(&self, invariant: Invariant, text: impl fmt::Display) {
+        self.0.lock().push(Failure { invariant, text: text.to_string() });
+    }
+
+    pub fn any(&self) -> bool {
+        !self.0.lock().is_empty()
+    }
+
+    pub fn take(&self) -> Vec<Failure> {
+        std::mem::take(&mut self.0.lock())
+    }
+}
