@@ -34,6 +34,26 @@ pub enum AdminQuery {
     Why,
     /// Carry out one repair of fsck in a transaction that checks first that the fault is still there.
     Repair(Repair),
+    /// Everything known of one inode, in one snapshot.
+    Inode {
+        id: InodeId,
+    },
+    /// One name and what it leads to, in one snapshot.
+    Entry {
+        parent: InodeId,
+        name: Vec<u8>,
+    },
+    /// The names from the root to a directory or a file with one name, in one snapshot.
+    PathOf {
+        id: InodeId,
+    },
+    /// One chunk row, its file, and who else may say something of the chunk, in one snapshot.
+    Chunk {
+        inode: InodeId,
+        index: ChunkIndex,
+        /// Whose spares are looked at.
+        session: SessionId,
+    },
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -47,6 +67,10 @@ pub enum AdminAnswer {
     Pending(Pending),
     Why(Vec<Waiting>),
     Repaired { done: bool, what: String },
+    Inode(Box<InodeCheck>),
+    Entry(Box<EntryCheck>),
+    PathOf(PathCheck),
+    Chunk(ChunkCheck),
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -131,6 +155,72 @@ pub struct Pending {
     pub reclaim_chunks: Vec<(ChunkId, ContainerId)>,
 }
 
+/// One inode in one snapshot.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct InodeCheck {
+    pub id_row: Option<IdRow>,
+    /// The entry where `id_row` says that it is, whatever it leads to; the root's own row for the root.
+    pub entry: Option<InodeRow>,
+    /// Of a directory: its entries and subdirectories, counted.
+    pub entries: u64,
+    pub subdirs: u64,
+    pub orphan: bool,
+    /// Its chunks wait to be freed.
+    pub reclaim: bool,
+}
+
+/// One name in one snapshot.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct EntryCheck {
+    pub entry: Option<InodeRow>,
+    /// Of the inode that the entry leads to.
+    pub id_row: Option<IdRow>,
+    /// What lies where `id_row` says.
+    pub there: Option<InodeRow>,
+    /// The entry's parent is a directory that exists.
+    pub parent_exists: bool,
+}
+
+/// The way from the root.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PathCheck {
+    /// Names from where `end` stands down to the inode.
+    pub names: Vec<Vec<u8>>,
+    pub end: PathEnd,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PathEnd {
+    Root,
+    /// This inode has no row that says where it is.
+    Missing(InodeId),
+    /// This directory lies below itself.
+    Circle(InodeId),
+}
+
+/// One chunk row in one snapshot.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ChunkCheck {
+    pub row: Option<ChunkRow>,
+    /// `None` if there is no such file.
+    pub file: Option<FileCheck>,
+    /// The inode's chunks wait to be freed.
+    pub reclaim_inode: bool,
+    /// The chunk is a spare of the session that was asked about.
+    pub spare: bool,
+    /// The chunk itself waits to be freed.
+    pub reclaim: bool,
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct FileCheck {
+    pub size: u64,
+    pub chunk_bytes: u64,
+    pub trunc_gen: TruncGen,
+    /// Truncations that its data servers may not have made yet.
+    pub cuts: u32,
+}
+
 /// Something that waits, what for, on whom and since when.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waiting {
@@ -144,7 +234,8 @@ pub struct Waiting {
 /// What `fsck --repair` may do. Each is checked again inside its transaction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Repair {
-    /// Set a link count, or a directory's count of entries, to what the rows say.
+    /// Set a link count, or a directory's count of entries, to what the rows say. A directory is counted again in
+    /// the transaction.
     Links { inode: InodeId, nlink: u32, entries: u64 },
     /// Write the missing or wrong `inode_ids` row.
     IdRow { inode: InodeId, parent: InodeId, name: Vec<u8> },
@@ -154,8 +245,28 @@ pub enum Repair {
     DropChunkRow { inode: InodeId, index: ChunkIndex },
     /// A name leads to no inode: remove the name.
     DropEntry { parent: InodeId, name: Vec<u8> },
-    /// A tree that cannot be reached: give it a name below `lost+found`.
+    /// A tree that cannot be reached: give it the name `#<id>` in the root directory.
     Reattach { inode: InodeId },
     /// Size beyond what any chunk can hold, or the like.
     Size { inode: InodeId, size: u64 },
+    /// Set the links of an inode whose attributes are in `inode_ids`, if they and its change time are still these.
+    /// With 0 names counted it gets the name `#<id>` in the root directory.
+    FileLinks { inode: InodeId, names: u32, nlink: u32, ctime: Timestamp },
+    /// An entry that cannot be reached (its directory does not exist, or lies below itself) gets the name `#<id>` in
+    /// the root directory.
+    MoveEntry { parent: InodeId, name: Vec<u8> },
+    /// An entry with attributes that also lie elsewhere: where `inode_ids` leads to is the truth. The entry goes, or
+    /// becomes a pointer if the truth is in `inode_ids` itself.
+    Duplicate { parent: InodeId, name: Vec<u8> },
+    /// An inode without names that nothing would free: list it as an orphan.
+    MakeOrphan { inode: InodeId },
+    /// An orphan that has names, or does not exist: take it from the list.
+    DropOrphan { inode: InodeId },
+    /// A chunk of a file is also a spare, or waits to be freed: the file keeps it.
+    KeepChunk { inode: InodeId, index: ChunkIndex, session: SessionId },
+    /// A chunk row without a file, whose chunk another row names: drop the row and leave the chunk alone.
+    ForgetChunkRow { inode: InodeId, index: ChunkIndex },
+    /// Bytes lie beyond the size: their writer was lost before it could report. Raise the size from `from` to `to` if
+    /// it and the truncate generation are still these.
+    RaiseSize { inode: InodeId, from: u64, to: u64, trunc_gen: TruncGen },
 }

@@ -9,8 +9,6 @@ use braid_types::{ClusterId, ServerId};
 use braid_wire::{Endpoint, Identity, Limits, Remote, RemoteNamespace, Role, WirePeers};
 use std::sync::Arc;
 
-pub type WireClient = Client<RemoteNamespace, WirePeers>;
-
 /// A runtime with a worker a core, at least two: one that is busy must not hold up leases.
 pub fn runtime() -> Result<tokio::runtime::Runtime> {
     let workers = std::thread::available_parallelism().map_or(2, |n| n.get()).max(2);
@@ -34,7 +32,7 @@ pub fn namespace(endpoint: &Endpoint, config: &Config) -> RemoteNamespace {
 }
 
 /// A client of the cluster with a session.
-pub async fn client(env: Env, config: &Config, description: String) -> Result<(Endpoint, Arc<WireClient>)> {
+pub async fn client(env: Env, config: &Config, description: String) -> Result<(Endpoint, Arc<Client>)> {
     let endpoint = endpoint(&env, Role::Client);
     let (calls, control) = (namespace(&endpoint, config), namespace(&endpoint, config));
     let settings = config.client.client(description, config.host());

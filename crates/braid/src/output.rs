@@ -1,5 +1,6 @@
 //! What people see: aligned tables, sizes, and the log.
 
+use braid_types::{FileKind, Mode, Timestamp};
 use std::fmt::Write as _;
 
 /// Rows under a heading, columns aligned; numbers to the right.
@@ -76,6 +77,74 @@ pub fn millis(ms: u64) -> String {
     }
 }
 
+/// A name or path from the cluster: as it is if people can read it, else with escapes.
+pub fn shown(bytes: &[u8]) -> String {
+    match std::str::from_utf8(bytes) {
+        Ok(text) if !text.chars().any(char::is_control) => text.to_owned(),
+        _ => bytes.escape_ascii().to_string(),
+    }
+}
+
+/// `2026-11-21 05:41:20`, in UTC.
+pub fn time(at: Timestamp) -> String {
+    let (days, secs) = (at.secs().div_euclid(86_400), at.secs().rem_euclid(86_400));
+    let (y, m, d) = date(days);
+    format!("{y:04}-{m:02}-{d:02} {:02}:{:02}:{:02}", secs / 3600, secs / 60 % 60, secs % 60)
+}
+
+/// Year, month and day of a day counted from 1970-01-01, in years that begin in March, whose leap day comes last.
+fn date(days: i64) -> (i64, i64, i64) {
+    let days = days + 719_468;
+    let era = days.div_euclid(146_097);
+    let of_era = days.rem_euclid(146_097);
+    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month + 2) / 5 + 1;
+    let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    (era * 400 + year + next, month, day)
+}
+
+/// `drwxr-xr-x`.
+pub fn mode(kind: FileKind, mode: Mode) -> String {
+    let mut text = String::with_capacity(10);
+    text.push(match kind {
+        FileKind::File => '-',
+        FileKind::Directory => 'd',
+        FileKind::Symlink => 'l',
+        FileKind::Fifo => 'p',
+        FileKind::Socket => 's',
+        FileKind::CharDevice => 'c',
+        FileKind::BlockDevice => 'b',
+    });
+    let special = [(Mode::SETUID, 's', 'S'), (Mode::SETGID, 's', 'S'), (Mode::STICKY, 't', 'T')];
+    for (i, (bit, with_x, without_x)) in special.into_iter().enumerate() {
+        let rwx = mode.0 >> (6 - 3 * i);
+        text.push(if rwx & 4 != 0 { 'r' } else { '-' });
+        text.push(if rwx & 2 != 0 { 'w' } else { '-' });
+        text.push(match (mode.has(bit), rwx & 1 != 0) {
+            (true, true) => with_x,
+            (true, false) => without_x,
+            (false, true) => 'x',
+            (false, false) => '-',
+        });
+    }
+    text
+}
+
+/// The word for a kind, as `find --type` and `--json` have it.
+pub fn kind(kind: FileKind) -> &'static str {
+    match kind {
+        FileKind::File => "file",
+        FileKind::Directory => "directory",
+        FileKind::Symlink => "symlink",
+        FileKind::Fifo => "fifo",
+        FileKind::Socket => "socket",
+        FileKind::CharDevice => "char-device",
+        FileKind::BlockDevice => "block-device",
+    }
+}
+
 /// Starts logging to standard error. `BRAID_LOG` wins over the configuration.
 pub fn start_log(level: &str) {
     let filter = std::env::var("BRAID_LOG").unwrap_or_else(|_| level.to_owned());
@@ -101,5 +170,21 @@ mod tests {
     fn sizes_and_times_are_short() {
         assert_eq!([bytes(5), bytes(1536), bytes(3 << 40)], ["5 B", "1.5 KiB", "3.0 TiB"]);
         assert_eq!([millis(5), millis(2_500), millis(u64::MAX)], ["5 ms", "2 s", "never"]);
+    }
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        let at = |secs| time(Timestamp::from_parts(secs, 0));
+        assert_eq!(at(0), "1970-01-01 00:00:00");
+        assert_eq!(at(951_827_696), "2000-02-29 12:34:56");
+        assert_eq!(at(-1), "1969-12-31 23:59:59");
+        assert_eq!(at(4_102_444_800), "2100-01-01 00:00:00");
+    }
+
+    #[test]
+    fn modes_and_names_are_shown_as_by_ls() {
+        assert_eq!(mode(FileKind::Directory, Mode(0o1755)), "drwxr-xr-t");
+        assert_eq!(mode(FileKind::File, Mode(0o6644)), "-rwSr-Sr--");
+        assert_eq!((shown("é".as_bytes()), shown(b"a\n\xff")), ("é".to_owned(), "a\\n\\xff".to_owned()));
     }
 }

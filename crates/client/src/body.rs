@@ -79,13 +79,6 @@ impl Body {
             _ => None,
         }
     }
-
-    pub fn chunk_ids(&self) -> Vec<ChunkId> {
-        match self {
-            Body::Inline(_) => Vec::new(),
-            Body::Chunked(table) => table.slots.values().map(|slot| slot.chunk).collect(),
-        }
-    }
 }
 
 impl ChunkTable {
@@ -124,7 +117,13 @@ impl ChunkSlot {
     }
 
     pub fn committed(chunk: &ChunkRef) -> ChunkSlot {
-        ChunkSlot { chunk: chunk.chunk, container: chunk.container, fresh: None, written: RangeSet::default(), reserved: false }
+        ChunkSlot {
+            chunk: chunk.chunk,
+            container: chunk.container,
+            fresh: None,
+            written: RangeSet::default(),
+            reserved: false,
+        }
     }
 
     pub fn fresh(chunk: ChunkId, container: ContainerId, session: SessionId) -> ChunkSlot {

@@ -61,7 +61,11 @@ impl Cache {
             places: Lru::new(entries_max),
             stamps: Lru::new(entries_max),
         };
-        Cache { maps: Mutex::new(maps), moment: AtomicU64::new(0), changes: (0..STRIPES).map(|_| AtomicU64::new(0)).collect() }
+        Cache {
+            maps: Mutex::new(maps),
+            moment: AtomicU64::new(0),
+            changes: (0..STRIPES).map(|_| AtomicU64::new(0)).collect(),
+        }
     }
 
     fn stripe(&self, id: InodeId) -> &AtomicU64 {

@@ -20,7 +20,8 @@ impl Core {
         let mut waiting = None;
         loop {
             let token = self.session.token();
-            let left = op.deadline.left(&self.env);
+            // A server that lost its power after it took the request answers nothing, and nothing says so.
+            let left = op.deadline.left(&self.env).min(self.config.attempt);
             let cx = Context { token, request: id, trace: op.trace, deadline: left };
             self.counters.message(name);
             let error = match self.env.timeout(left, self.meta.execute(cx, request.clone())).await {

@@ -25,6 +25,8 @@ pub enum Reach {
 /// What the file was when a commit began to collect its bytes.
 struct Mark {
     size: u64,
+    /// Of what is written after it nothing is said, so that it stays unsaved.
+    version: u64,
     conversions: u64,
 }
 
@@ -54,7 +56,7 @@ impl Core {
             self.rescue_void_chunks(inode, op).await?;
             let mark = {
                 let state = inode.state.lock();
-                Mark { size: state.size, conversions: state.conversions }
+                Mark { size: state.size, version: state.version, conversions: state.conversions }
             };
             self.send_all(inode, op).await?;
             if reach == Reach::Stable {
@@ -101,11 +103,17 @@ impl Core {
             cuts_applied: state.cuts_applied,
             kill_privileges: false,
         };
-        Draft { message, version: state.version, sent }
+        Draft { message, version: mark.version, sent }
     }
 
     /// Takes in the answer. False if more has to be committed.
-    async fn committed(self: &Arc<Self>, inode: &Arc<Inode>, draft: Draft, answer: CommitAnswer, op: Op) -> Result<bool> {
+    async fn committed(
+        self: &Arc<Self>,
+        inode: &Arc<Inode>,
+        draft: Draft,
+        answer: CommitAnswer,
+        op: Op,
+    ) -> Result<bool> {
         self.servers.learn(&answer.instead.containers);
         self.cache.changed(inode.id);
         self.cache.saw(&answer.attr);
@@ -143,7 +151,9 @@ impl Core {
 
     async fn commit_failed(&self, inode: &Inode, attempts: &mut Attempts, error: Error, op: Op) -> Result<()> {
         let named = |error: Error| match error.cause() {
-            cause if error.subject().is_empty() => Error::new(error.code, format!("commit of {}", file_name(inode)), cause),
+            cause if error.subject().is_empty() => {
+                Error::new(error.code, format!("commit of {}", file_name(inode)), cause)
+            }
             _ => error,
         };
         if error.code == Code::StaleTruncGen {

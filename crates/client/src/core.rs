@@ -94,8 +94,4 @@ impl Core {
             ..self.counters.read()
         }
     }
-
-    pub fn stopped(&self) -> bool {
-        *self.stop.borrow()
-    }
 }

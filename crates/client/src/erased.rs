@@ -3,20 +3,12 @@
 
 use braid_api::data::{DataAnswer, DataRequest};
 use braid_api::meta::{MetaAnswer, MetaRequest, Namespace, ServerInfo};
-use braid_api::{Context, DataNode, Result};
+use braid_api::{Context, DataNode, DataPeers, Result};
 use braid_env::BoxFuture;
 use bytes::Bytes;
 use std::sync::Arc;
 
-/// How the client reaches data servers.
-pub trait DataPeers: Send + Sync + 'static {
-    type Node: DataNode;
-
-    /// Asked once a server, and again when its addresses have changed.
-    fn node(&self, server: &ServerInfo) -> Arc<Self::Node>;
-}
-
-pub(crate) trait Meta: Send + Sync {
+pub trait Meta: Send + Sync {
     fn execute(&self, cx: Context, request: MetaRequest) -> BoxFuture<'_, Result<MetaAnswer>>;
 }
 
@@ -26,7 +18,7 @@ impl<N: Namespace> Meta for N {
     }
 }
 
-pub(crate) trait Node: Send + Sync {
+pub trait Node: Send + Sync {
     fn execute(&self, cx: Context, request: DataRequest, payload: Bytes) -> BoxFuture<'_, Result<(DataAnswer, Bytes)>>;
 }
 
@@ -36,7 +28,7 @@ impl<N: DataNode> Node for N {
     }
 }
 
-pub(crate) trait Peers: Send + Sync {
+pub trait Peers: Send + Sync {
     fn node(&self, server: &ServerInfo) -> Arc<dyn Node>;
 }
 

@@ -10,8 +10,8 @@ use crate::handles::FileHandle;
 use crate::inode::{FileState, Inode};
 use crate::map::key;
 use crate::prefetch::Limits;
-use crate::readahead::{Arriving, Block, Charge};
 use crate::ranges::RangeSet;
+use crate::readahead::{Arriving, Block, Charge};
 use crate::wait::{Attempts, join_all, timed_out};
 use braid_api::data::ReadChunk;
 use braid_api::{Code, Error, Result};
@@ -24,7 +24,7 @@ use tokio::sync::watch;
 enum Source {
     /// Read ahead, perhaps still on its way: the block, and where it begins.
     Block(Arriving, u64),
-    Chunk(ChunkIndex),
+    Chunk,
     /// All of it is in the buffer.
     Buffer,
 }
@@ -98,7 +98,7 @@ impl Core {
                     return Ok(bytes.slice(from..from + range.len() as usize));
                 }
             }
-            Source::Chunk(_) => {}
+            Source::Chunk => {}
         }
         self.fetch_chunk(inode, index, ByteRange::at(range.start % chunk_bytes, range.len()), op).await
     }
@@ -198,7 +198,7 @@ impl Core {
             }
             let charge = Charge { memory: self.memory.clone(), bytes: range.len() };
             let (send, bytes) = watch::channel(None);
-            state.blocks.add(Block { range, handle: handle.id.0, bytes, charge });
+            state.blocks.add(Block { range, handle: handle.id.0, bytes, _charge: charge });
             let (core, inode) = (self.clone(), inode.clone());
             self.env.spawn("read ahead", async move {
                 let part = ByteRange::at(range.start % chunk_bytes, range.len());
@@ -231,8 +231,7 @@ impl Core {
                 (self.data_token(&state, &route), state.chunk_cuts(index))
             };
             let extents_in = ByteRange::new(0, range.len());
-            let message =
-                braid_api::data::StatChunk { chunk: key.chunk, container: key.container, extents_in, cuts };
+            let message = braid_api::data::StatChunk { chunk: key.chunk, container: key.container, extents_in, cuts };
             match self.ask(&route.lane, token, message, Bytes::new(), op).await {
                 Ok((status, _)) => {
                     status.extents.iter().for_each(|&extent| set.add(in_file(extent, range.start)));
@@ -290,7 +289,7 @@ fn segments(state: &FileState, range: ByteRange, overlay: &[(u64, Bytes)]) -> Ve
             Some(block) => (limit.min(block.range.end), Source::Block(block.bytes.clone(), block.range.start)),
             None => {
                 let end = state.blocks.next_after(at).map_or(limit, |next| limit.min(next));
-                (end, Source::Chunk(ChunkIndex(at / state.policy.chunk_bytes)))
+                (end, Source::Chunk)
             }
         };
         let range = ByteRange::new(at, end);

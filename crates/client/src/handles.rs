@@ -6,7 +6,7 @@ use crate::prefetch::Window;
 use braid_api::meta::DirPage;
 use braid_api::{Code, Error, HandleId, OpenFlags, Result};
 use braid_env::Monotonic;
-use braid_types::{InodeId, Name};
+use braid_types::InodeId;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -49,7 +49,6 @@ pub struct CurrentPage {
 pub struct DirState {
     pub pages: Pages,
     pub current: Option<CurrentPage>,
-    pub last_name: Option<Name>,
 }
 
 pub struct DirHandle {

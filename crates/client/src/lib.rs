@@ -1,1 +1,48 @@
+//! The client: caches, buffers and the way to the servers behind [`braid_api::FileSystem`].
+//!
+//! Promises: what a server may still lose is kept here and repeated; a read sees every write of this client that was
+//! complete when it began; two overlapping writes are never reordered; nothing granted is shown after its grant;
+//! memory is bounded by [`ClientConfig`]; every wait ends by its deadline with an error that names what it waited for;
+//! a failed write is reported once to each open handle.
+//!
+//! Leaves to others: permissions (the door's kernel), the meaning of names (`meta-namespace`), repeated sending and
+//! reconnecting (`wire`).
 
+mod body;
+mod buffer;
+mod cache;
+mod calls;
+mod client;
+mod commit;
+mod config;
+mod core;
+mod cuts;
+mod dirpages;
+mod erased;
+mod fetch;
+mod handles;
+mod inode;
+mod layout;
+mod locks;
+mod lru;
+mod map;
+mod memory;
+mod ops;
+mod prefetch;
+mod ranges;
+mod readahead;
+mod requests;
+mod retain;
+mod send;
+mod servers;
+mod session;
+mod spares;
+mod stabilise;
+mod stats;
+mod truncate;
+mod wait;
+mod writeback;
+
+pub use client::Client;
+pub use config::ClientConfig;
+pub use stats::Stats;

@@ -53,6 +53,7 @@ impl<K: Hash + Eq + Clone, V> Lru<K, V> {
         self.old.clear();
     }
 
+    #[cfg(test)]
     pub fn len(&self) -> usize {
         self.young.len() + self.old.len()
     }

@@ -52,8 +52,7 @@ impl Window {
         let from = self.ahead.max(range.end);
         let until = (self.next + self.window).min(size);
         // Asking again only when half of the window is used makes requests large.
-        let fetch = (until > from && (self.ahead < self.next + self.window / 2))
-            .then(|| ByteRange::new(from, until));
+        let fetch = (until > from && (self.ahead < self.next + self.window / 2)).then(|| ByteRange::new(from, until));
         if let Some(fetch) = fetch {
             self.ahead = fetch.end;
         }

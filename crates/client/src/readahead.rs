@@ -15,7 +15,7 @@ pub struct Block {
     pub handle: u64,
     pub bytes: Arriving,
     /// The share of the bound it holds, given back when it is forgotten.
-    pub charge: Charge,
+    pub _charge: Charge,
 }
 
 /// Bytes of the prefetch bound, given back on drop.

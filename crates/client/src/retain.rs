@@ -187,7 +187,8 @@ impl Retain {
     /// A write of an earlier incarnation is waiting to be repeated.
     pub fn has_lost(&mut self) -> bool {
         let now = self.incarnation;
-        self.suspect = self.suspect && self.chunks.values().any(|kept| kept.extents.tags().any(|(_, _, tag)| tag.incarnation != now));
+        self.suspect = self.suspect
+            && self.chunks.values().any(|kept| kept.extents.tags().any(|(_, _, tag)| tag.incarnation != now));
         self.suspect
     }
 
@@ -257,7 +258,8 @@ impl Retain {
 
     /// A newer truncate generation of the file is known: what it cut off is not repeated. `cuts` are the file's.
     pub fn cut_file(&mut self, inode: InodeId, generation: TruncGen, cuts: &Cuts) {
-        let of_file: Vec<ChunkKey> = self.chunks.values().map(|kept| kept.key).filter(|key| key.inode == inode).collect();
+        let of_file: Vec<ChunkKey> =
+            self.chunks.values().map(|kept| kept.key).filter(|key| key.inode == inode).collect();
         for key in of_file {
             let base = key.index.0.saturating_mul(key.chunk_bytes);
             self.change(key.chunk, |chunks| {

@@ -4,10 +4,10 @@
 //! and enter `inflight` in one step, and leave `inflight` only when they are retained, so a reader always finds
 //! them; a write that cannot be sent before its deadline goes back to the buffer.
 
+use crate::buffer::RUN_BYTES;
 use crate::core::{Core, Op};
 use crate::inode::{FileState, InFlight, Inode};
 use crate::map::file_name;
-use crate::buffer::RUN_BYTES;
 use crate::retain::Receipt;
 use crate::servers::Lane;
 use crate::wait::{Attempts, Deadline, timed_out, wait_until};
@@ -204,8 +204,7 @@ impl Core {
         let (answer, _) = self.ask(&lane, token, message, piece.data.clone(), op).await?;
         let len = piece.data.len() as u64;
         self.counters.bytes_written.fetch_add(len, Relaxed);
-        let receipt =
-            Receipt { incarnation: answer.incarnation, sequence: answer.sequence, stable: answer.stable };
+        let receipt = Receipt { incarnation: answer.incarnation, sequence: answer.sequence, stable: answer.stable };
         let cuts = (token.trunc_gen, cuts);
         lane.retained(|retain| retain.answered(key, cuts, (offset, piece.data.clone()), receipt, self.now()));
         if let Some(slot) = inode.state.lock().body.slot_mut(index)

@@ -191,7 +191,14 @@ impl Core {
     }
 
     /// One attempt at one message to a data server.
-    pub async fn ask<M>(&self, lane: &Lane, token: Token, message: M, payload: Bytes, op: Op) -> Result<(M::Answer, Bytes)>
+    pub async fn ask<M>(
+        &self,
+        lane: &Lane,
+        token: Token,
+        message: M,
+        payload: Bytes,
+        op: Op,
+    ) -> Result<(M::Answer, Bytes)>
     where
         M: Carries<DataRequest, DataAnswer>,
     {
@@ -205,7 +212,9 @@ impl Core {
         let named = |error: Error| Error::new(error.code, format!("{name} at {}", lane.name()), error.cause());
         let (answer, payload) = match answer {
             Ok(answer) => answer.map_err(named)?,
-            Err(_) => return Err(Error::new(Code::DeadlineExceeded, format!("{name} at {}", lane.name()), "no answer")),
+            Err(_) => {
+                return Err(Error::new(Code::DeadlineExceeded, format!("{name} at {}", lane.name()), "no answer"));
+            }
         };
         Ok((M::unwrap(answer).ok_or(Error::bare(Code::BadMessage))?, payload))
     }

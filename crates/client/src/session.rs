@@ -119,17 +119,19 @@ impl Core {
         let answer = self.env.timeout(now.renew, self.control.execute(cx, message.wrap())).await;
         let answer = answer.map_err(|_| Error::new(Code::DeadlineExceeded, "renewing the session", ""))??;
         let reply: RenewReply = RenewSession::unwrap(answer).ok_or(Error::bare(Code::BadMessage))?;
-        let mut current = self.session.now.lock();
-        if current.session == now.session {
-            // The lease runs from when it was asked for.
-            current.renewed = sent;
-            current.lease = Duration::from_millis(reply.lease_ms.into());
+        {
+            let mut current = self.session.now.lock();
+            if current.session == now.session {
+                // The lease runs from when it was asked for.
+                current.renewed = sent;
+                current.lease = Duration::from_millis(reply.lease_ms.into());
+            }
         }
-        drop(current);
-        let mut orphans = self.session.orphans.lock();
-        orphans.seen = reply.orphans_seen;
-        orphans.held.extend(self.inodes.held(&reply.orphans));
-        drop(orphans);
+        {
+            let mut orphans = self.session.orphans.lock();
+            orphans.seen = reply.orphans_seen;
+            orphans.held.extend(self.inodes.held(&reply.orphans));
+        }
         let version = std::mem::replace(&mut *self.session.servers_version.lock(), reply.servers_version);
         if version != reply.servers_version {
             let op = self.own_op();
@@ -152,6 +154,7 @@ impl Core {
         self.env.spawn("session", async move {
             loop {
                 tokio::select! {
+                    biased;
                     () = env.sleep(pause) => {}
                     _ = stop.wait_for(|stop| *stop) => return,
                 }
@@ -177,7 +180,7 @@ impl Core {
         renew / 3
     }
 
-    pub async fn close_session(&self) -> Result<()> {
-        self.call(CloseSession {}, self.own_op()).await
+    pub async fn close_session(&self, op: Op) -> Result<()> {
+        self.call(CloseSession {}, op).await
     }
 }

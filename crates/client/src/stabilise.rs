@@ -134,8 +134,7 @@ impl Core {
         };
         let (answer, _) = self.ask(lane, token, message, repeat.data.clone(), op).await?;
         self.counters.writes_repeated.fetch_add(1, Relaxed);
-        let receipt =
-            Receipt { incarnation: answer.incarnation, sequence: answer.sequence, stable: answer.stable };
+        let receipt = Receipt { incarnation: answer.incarnation, sequence: answer.sequence, stable: answer.stable };
         lane.retained(|retain| retain.repeated(repeat, receipt));
         Ok(())
     }

@@ -42,7 +42,13 @@ impl Core {
     }
 
     /// Changes attributes, of which the size is one.
-    pub async fn truncate(self: &Arc<Self>, inode: &Arc<Inode>, change: ChangeAttr, size: u64, op: Op) -> Result<AttrAnswer> {
+    pub async fn truncate(
+        self: &Arc<Self>,
+        inode: &Arc<Inode>,
+        change: ChangeAttr,
+        size: u64,
+        op: Op,
+    ) -> Result<AttrAnswer> {
         let left = op.deadline.left(&self.env);
         let order = self.env.timeout(left, inode.order.lock()).await;
         let _order = order.map_err(|_| timed_out(file_name(inode), "another commit or truncate of it"))?;
@@ -109,7 +115,8 @@ impl Core {
         let (policy, generation, cuts, borders) = {
             let state = inode.state.lock();
             let bytes = state.policy.chunk_bytes;
-            let borders: BTreeSet<ChunkIndex> = state.cuts.iter().filter_map(|(_, size)| border(*size, bytes)).collect();
+            let borders: BTreeSet<ChunkIndex> =
+                state.cuts.iter().filter_map(|(_, size)| border(*size, bytes)).collect();
             if state.cuts.is_empty() || borders.iter().any(|&index| state.body.unknown_from(index).is_some()) {
                 return;
             }

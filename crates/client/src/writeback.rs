@@ -23,6 +23,7 @@ impl Core {
                 let Some(core) = Weak::upgrade(&weak) else { return };
                 let idle = !core.write_back_due();
                 tokio::select! {
+                    biased;
                     () = core.wake.notified(), if idle => {}
                     () = env.sleep(pause), if !idle => {}
                     _ = stop.wait_for(|stop| *stop) => return,

@@ -12,7 +12,9 @@ use crate::{DataServerConfig, versions};
 use braid_api::{Code, Context, Error, Result};
 use braid_data_store::{ChunkStore, Cuts, StoreError, StoreUsage, WriteInfo};
 use braid_env::{Env, Monotonic};
-use braid_types::{ByteRange, ChunkId, ClusterId, ContainerId, ServerId, Token, TruncGen, Version};
+use braid_types::{
+    ByteRange, ChunkId, ChunkIndex, ClusterId, ContainerId, InodeId, ServerId, Token, TruncGen, Version,
+};
 use braid_wire::{BufferPool, CALL_DEADLINE_DEFAULT};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -67,6 +69,8 @@ impl Call {
 /// What a change says beside what it does.
 pub(crate) struct Change<'a> {
     pub container: ContainerId,
+    /// Whose data it is; inode 0 if the request does not say.
+    pub file: (InodeId, ChunkIndex),
     /// 0 if the chunk must exist.
     pub chunk_bytes: u64,
     pub cuts: &'a [(TruncGen, u64)],
@@ -138,6 +142,8 @@ impl<S: ChunkStore + 'static> Core<S> {
             container: change.container,
             chunk_bytes: change.chunk_bytes,
             version: versions::next(last, token),
+            inode: change.file.0,
+            index: change.file.1,
             cuts: Cuts { trunc_gen: token.trunc_gen, list: change.cuts },
         };
         let written = apply(&self.store, &info).map_err(|error| {

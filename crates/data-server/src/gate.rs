@@ -73,17 +73,19 @@ impl Gate {
         Ok(Pass { gate: self.clone(), id })
     }
 
-    /// Refuses the session from now on; returns when nothing of it is being applied any more.
-    pub async fn fence(&self, fence: &FenceSession) {
-        {
+    /// Refuses the session from now on; returns when nothing of it is being applied any more. False if the session
+    /// has registered anew since, which a fence that comes late does not touch.
+    pub async fn fence(&self, fence: &FenceSession) -> bool {
+        let has_ended = {
             let mut state = self.state.lock();
             let known = state.sessions.entry(fence.session).or_default();
-            // A fence that comes late does not touch a session that has registered anew.
             if fence.epoch >= known.epoch {
                 *known = Session { epoch: fence.epoch, fenced: true };
             }
-        }
+            known.fenced
+        };
         self.none(|passing| passing.session == fence.session && passing.session_epoch <= fence.epoch).await;
+        has_ended
     }
 
     /// Learns chains; returns when nothing under an older epoch of them is being applied.
@@ -172,8 +174,15 @@ mod tests {
         FenceSession { session: SessionId(session), epoch: SessionEpoch(epoch) }
     }
 
+    fn ready<T>(future: impl Future<Output = T>) -> Option<T> {
+        match std::pin::pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(value) => Some(value),
+            Poll::Pending => None,
+        }
+    }
+
     fn is_ready(future: impl Future<Output = ()>) -> bool {
-        std::pin::pin!(future).poll(&mut Context::from_waker(Waker::noop())) == Poll::Ready(())
+        ready(future).is_some()
     }
 
     const NONE: ContainerId = ContainerId(0);
@@ -184,13 +193,13 @@ mod tests {
         assert!(gate.check(&token(5, 2, 0), NONE).is_ok());
         assert_eq!(gate.check(&token(5, 1, 0), NONE).unwrap_err().code, Code::SessionFenced);
         assert!(gate.check(&token(5, 0, 0), NONE).is_ok(), "not used");
-        assert!(is_ready(gate.fence(&fence(5, 2))));
+        assert_eq!(ready(gate.fence(&fence(5, 2))), Some(true));
         for epoch in [0, 1, 2] {
             assert_eq!(gate.check(&token(5, epoch, 0), NONE).unwrap_err().code, Code::SessionFenced);
         }
         assert!(gate.check(&token(6, 1, 0), NONE).is_ok() && gate.check(&Token::default(), NONE).is_ok());
         assert!(gate.check(&token(5, 3, 0), NONE).is_ok(), "registered anew");
-        assert!(is_ready(gate.fence(&fence(5, 2))), "late");
+        assert_eq!(ready(gate.fence(&fence(5, 2))), Some(false), "late");
         assert!(gate.check(&token(5, 3, 0), NONE).is_ok());
     }
 

@@ -54,7 +54,9 @@ async fn a_restart_changes_the_incarnation_and_loses_nothing_stable() {
         let mut stable = 0;
         let mut written = Vec::new();
         for n in 0..20u64 {
-            let answer = write(&*server, n, 0, &[n as u8 + 1; 5000]).await;
+            let message = WriteChunk { index: ChunkIndex(2), ..write_of(n, 0) };
+            let answer =
+                server.call(cx(), message, Bytes::from(vec![n as u8 + 1; 5000])).await.map(|(answer, _)| answer);
             if n == 0 {
                 assert_eq!(code(answer), Code::Invalid);
                 continue;
@@ -76,6 +78,10 @@ async fn a_restart_changes_the_incarnation_and_loses_nothing_stable() {
             let whole = found.as_ref().is_ok_and(|bytes| bytes.iter().all(|b| *b == chunk as u8 + 1));
             assert!(whole || sequence > stable, "seed {seed}: chunk {chunk} was stable: {found:?}");
             lost += u64::from(!whole);
+            if sequence <= stable {
+                let list = ask(&*server, ListChunks { after: ChunkId(chunk - 1), limit: 1 }).await.unwrap();
+                assert_eq!((list.chunks[0].inode, list.chunks[0].index), (InodeId(chunk << 12), ChunkIndex(2)));
+            }
         }
     }
     assert!(lost > 0, "the power cuts lost nothing, so this has shown nothing");

@@ -24,6 +24,7 @@ pub fn run(make: &dyn Fn(Option<u64>) -> Box<dyn ChunkStore>) {
     rules::chunks_are_made_and_removed(make(None).as_ref());
     rules::versions_and_numbers_rise(make(None).as_ref());
     rules::truncate_generations_are_kept(make(None).as_ref());
+    rules::the_file_is_remembered(make(None).as_ref());
     rules::bounds_are_checked(make(None).as_ref());
     rules::space_is_promised_and_kept(make(Some(8 << 20)).as_ref());
     for seed in 0..8 {
@@ -40,7 +41,13 @@ pub(crate) fn version(counter: u64) -> Version {
 
 pub(crate) fn info(counter: u64) -> crate::WriteInfo<'static> {
     let cuts = crate::Cuts { trunc_gen: TruncGen(0), list: &[] };
-    crate::WriteInfo { container: CONTAINER, chunk_bytes: CHUNK_BYTES, version: version(counter), cuts }
+    crate::WriteInfo {
+        container: CONTAINER,
+        chunk_bytes: CHUNK_BYTES,
+        version: version(counter),
+        cuts,
+        ..crate::WriteInfo::default()
+    }
 }
 
 pub(crate) fn read(store: &dyn ChunkStore, chunk: ChunkId, offset: u64, len: usize) -> Vec<u8> {

@@ -25,7 +25,7 @@ use crate::{
 use activity::ActivityLog;
 use bad::BadBlocks;
 use braid_env::{Disk, DiskLock};
-use braid_types::{BLOCK_BYTES, ByteRange, ChunkId, ContainerId, TruncGen, Version};
+use braid_types::{BLOCK_BYTES, ByteRange, ChunkId, ChunkIndex, ContainerId, InodeId, TruncGen, Version};
 use cache::OpenChunks;
 use chunk::{Chunk, shard_of};
 use header::Header;
@@ -80,6 +80,7 @@ pub struct DiskStore {
 struct Gate<'a> {
     end: u64,
     version: Version,
+    file: Option<(InodeId, ChunkIndex)>,
     cuts: &'a Cuts<'a>,
 }
 
@@ -159,8 +160,19 @@ impl DiskStore {
                     }
                     let (version, trunc_gen) = (Version::default(), TruncGen::default());
                     let (length, synced_len, slot_seq) = (0, 0, 0);
-                    let header =
-                        Header { chunk: id, container, chunk_bytes, length, synced_len, slot_seq, version, trunc_gen };
+                    let (inode, index) = (InodeId::default(), ChunkIndex::default());
+                    let header = Header {
+                        chunk: id,
+                        container,
+                        chunk_bytes,
+                        length,
+                        synced_len,
+                        slot_seq,
+                        version,
+                        trunc_gen,
+                        inode,
+                        index,
+                    };
                     let chunk = Arc::new(Chunk::create(self.disk.as_ref(), &self.dir, header)?);
                     self.begin(&chunk, &mut chunk.state.write());
                     self.index.write().insert(id);
@@ -182,7 +194,7 @@ impl ChunkStore for DiskStore {
     fn write(&self, id: ChunkId, offset: u64, bytes: &[u8], info: &WriteInfo) -> Result<Written> {
         let chunk = self.find_or_create(id, info.container, info.chunk_bytes)?;
         let end = offset.saturating_add(bytes.len() as u64);
-        self.change(&chunk, &Gate { end, version: info.version, cuts: &info.cuts }, |state| {
+        self.change(&chunk, &Gate { end, version: info.version, file: info.file(), cuts: &info.cuts }, |state| {
             let seq = match bytes {
                 [] => self.touch(&chunk, state)?,
                 _ => self.write_locked(&chunk, state, offset, bytes)?,
@@ -231,12 +243,12 @@ impl ChunkStore for DiskStore {
                 return Ok(());
             }
         }
-        self.change(&chunk, &Gate { end: 0, version: Version::default(), cuts }, |_| Ok(()))
+        self.change(&chunk, &Gate { end: 0, version: Version::default(), file: None, cuts }, |_| Ok(()))
     }
 
     fn punch(&self, id: ChunkId, range: ByteRange, info: &WriteInfo) -> Result<Written> {
         let chunk = self.existing(id)?;
-        self.change(&chunk, &Gate { end: 0, version: info.version, cuts: &info.cuts }, |state| {
+        self.change(&chunk, &Gate { end: 0, version: info.version, file: info.file(), cuts: &info.cuts }, |state| {
             let seq = self.punch_locked(&chunk, state, range)?;
             Ok(Written { version: state.header.version, seq })
         })
@@ -287,6 +299,8 @@ impl ChunkStore for DiskStore {
             occupied: chunk.data.occupied().map_err(|e| StoreError::io("stat", &chunk.data_path, e))?,
             version: header.version,
             trunc_gen: header.trunc_gen,
+            inode: header.inode,
+            index: header.index,
         })
     }
 

@@ -6,7 +6,7 @@ use crate::{
     ChunkStat, ChunkStore, Cuts, Extent, Result, ScrubCursor, ScrubStep, StoreError, StoreUsage, Synced, WriteInfo,
     Written,
 };
-use braid_types::{BLOCK_BYTES, ByteRange, ChunkId, ContainerId, TruncGen, Version};
+use braid_types::{BLOCK_BYTES, ByteRange, ChunkId, ChunkIndex, ContainerId, InodeId, TruncGen, Version};
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
@@ -37,6 +37,7 @@ struct Chunk {
     length: u64,
     version: Version,
     trunc_gen: TruncGen,
+    file: (InodeId, ChunkIndex),
     /// Bytes beyond the length are zeros.
     blocks: BTreeMap<u64, Box<Block>>,
     deleted: bool,
@@ -188,6 +189,7 @@ impl ChunkStore for MemoryStore {
                 chunk.put(offset, bytes);
             }
             chunk.version = chunk.version.max(info.version);
+            chunk.file = info.file().unwrap_or(chunk.file);
             Ok(Written { version: chunk.version, seq: self.next_seq() })
         })
     }
@@ -222,6 +224,7 @@ impl ChunkStore for MemoryStore {
                 self.give_back(chunk.clear(ByteRange::new(range.start, end)));
             }
             chunk.version = chunk.version.max(info.version);
+            chunk.file = info.file().unwrap_or(chunk.file);
             Ok(Written { version: chunk.version, seq: self.next_seq() })
         })
     }
@@ -286,6 +289,8 @@ impl ChunkStore for MemoryStore {
             occupied: chunk.blocks.len() as u64 * BLOCK_BYTES,
             version: chunk.version,
             trunc_gen: chunk.trunc_gen,
+            inode: chunk.file.0,
+            index: chunk.file.1,
         })
     }
 

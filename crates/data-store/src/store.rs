@@ -1,5 +1,5 @@
 use crate::Result;
-use braid_types::{ByteRange, ChunkId, ContainerId, TruncGen, Version};
+use braid_types::{ByteRange, ChunkId, ChunkIndex, ContainerId, InodeId, TruncGen, Version};
 
 /// The truncations of a file as one chunk sees them: the newest generation and, for each that may be unknown to
 /// the chunk, the length it left to this chunk. Generations the chunk has seen are skipped.
@@ -24,7 +24,18 @@ pub struct WriteInfo<'a> {
     pub chunk_bytes: u64,
     /// The chunk keeps the highest it has seen.
     pub version: Version,
+    /// Whose data this is, which the chunk keeps, so that it is found again without its row; inode 0 says nothing
+    /// and changes nothing.
+    pub inode: InodeId,
+    pub index: ChunkIndex,
     pub cuts: Cuts<'a>,
+}
+
+impl WriteInfo<'_> {
+    /// The file this is written for, if the request says.
+    pub(crate) fn file(&self) -> Option<(InodeId, ChunkIndex)> {
+        (self.inode.0 != 0).then_some((self.inode, self.index))
+    }
 }
 
 /// Answer to a write.
@@ -54,6 +65,9 @@ pub struct ChunkStat {
     pub occupied: u64,
     pub version: Version,
     pub trunc_gen: TruncGen,
+    /// Of the file it was last written for; 0 if no write has said.
+    pub inode: InodeId,
+    pub index: ChunkIndex,
 }
 
 /// A piece of a chunk that is all data or all hole, at the grain of blocks.

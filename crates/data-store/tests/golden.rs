@@ -1,19 +1,20 @@
-//! A directory written by the first version of the format opens in this one, byte for byte.
+//! Directories written by every version of the format open in this one, byte for byte.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use braid_data_store::{ChunkStore, Cuts, DiskStore, StoreIdentity, StoreOptions, WriteInfo};
 use braid_env::os::OsDisk;
-use braid_types::{ByteRange, ChainEpoch, ChunkId, ClusterId, ContainerId, OwnerTerm, ServerId, TruncGen, Version};
+use braid_types::*;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 const FILES: [&str; 4] =
     ["store.toml", "activity", "chunks/2a/000000000000072a.data", "chunks/2a/000000000000072a.meta"];
 const ID: ChunkId = ChunkId(0x72a);
+const FILE: (InodeId, ChunkIndex) = (InodeId(0x5001), ChunkIndex(6));
 
 fn golden() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/v1")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
 }
 
 fn identity() -> StoreIdentity {
@@ -26,11 +27,18 @@ fn version(counter: u64) -> Version {
 
 fn write(store: &DiskStore, offset: u64, bytes: &[u8], counter: u64) {
     let cuts = Cuts { trunc_gen: TruncGen(4), list: &[] };
-    let info = WriteInfo { container: ContainerId(9), chunk_bytes: 1 << 20, version: version(counter), cuts };
+    let info = WriteInfo {
+        container: ContainerId(9),
+        chunk_bytes: 1 << 20,
+        version: version(counter),
+        inode: FILE.0,
+        index: FILE.1,
+        cuts,
+    };
     store.write(ID, offset, bytes, &info).unwrap();
 }
 
-fn check(store: &DiskStore) {
+fn check(store: &DiskStore, file: (InodeId, ChunkIndex)) {
     let mut buf = vec![0xee; 16_384];
     store.read(ID, 0, &mut buf).unwrap();
     let mut expected = vec![0; 16_384];
@@ -41,25 +49,33 @@ fn check(store: &DiskStore) {
     let stat = store.stat(ID).unwrap();
     assert_eq!((stat.container, stat.chunk_bytes, stat.length), (ContainerId(9), 1 << 20, 12_300));
     assert_eq!((stat.version, stat.trunc_gen), (version(8), TruncGen(4)));
+    assert_eq!((stat.inode, stat.index), file);
     let extents = store.extents(ID, ByteRange::new(8_192, 12_288)).unwrap();
     assert!(!extents[0].data);
 }
 
+/// The first version did not know the file.
 #[test]
-fn the_first_format_opens() {
+fn every_format_opens() {
+    opens("v1", (InodeId(0), ChunkIndex(0)));
+    opens("v2", FILE);
+}
+
+fn opens(format: &str, file_of_chunk: (InodeId, ChunkIndex)) {
     let dir = tempfile::tempdir().unwrap();
     for shard in 0..256 {
         std::fs::create_dir_all(dir.path().join(format!("chunks/{shard:02x}"))).unwrap();
     }
     for file in FILES {
-        std::fs::copy(golden().join(file), dir.path().join(file)).unwrap();
+        std::fs::copy(golden().join(format).join(file), dir.path().join(file)).unwrap();
     }
     let store = DiskStore::open(Arc::new(OsDisk), dir.path(), identity(), StoreOptions::default()).unwrap();
-    check(&store);
+    check(&store, file_of_chunk);
     assert_eq!(store.usage().unwrap().sealed_blocks, 0);
 }
 
-/// Wrote the files of `v1`. Kept to show what they hold; the format's next version makes a `v2` beside them.
+/// Wrote the files of `v2`, and those of `v1` before. Kept to show what they hold; the next version of the format makes a
+/// `v3` beside them.
 #[test]
 #[ignore = "writes the golden files"]
 fn write_golden_files() {
@@ -70,9 +86,9 @@ fn write_golden_files() {
     // Logged, and not synced: the log has a record.
     write(&store, 100, &[2; 100], 7);
     write(&store, 12_288, &[3; 12], 8);
-    check(&store);
+    check(&store, FILE);
     for file in FILES {
-        let target = golden().join(file);
+        let target = golden().join("v2").join(file);
         std::fs::create_dir_all(target.parent().unwrap()).unwrap();
         std::fs::copy(dir.path().join(file), target).unwrap();
     }

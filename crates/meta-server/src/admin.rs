@@ -1,11 +1,11 @@
 //! Answers for administrators and fsck.
 
 use crate::server::MetaServer;
-use braid_api::admin::{AdminAnswer, AdminQuery, ContainerStatus, SessionStatus, Status};
+use braid_api::admin::{AdminAnswer, AdminQuery, ContainerStatus, Repair, SessionStatus, Status};
 use braid_api::{DataPeers, Error, Result};
 use braid_meta_engine::{Engine, Table};
 use braid_meta_namespace::ReadOnly;
-use braid_meta_namespace::ops::{admin, repair, spares};
+use braid_meta_namespace::ops::{admin, check, repair, spares};
 
 impl<E: Engine, P: DataPeers> MetaServer<E, P> {
     pub(crate) async fn admin(&self, query: AdminQuery) -> Result<AdminAnswer> {
@@ -48,9 +48,24 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             AdminQuery::Pending => AdminAnswer::Pending(self.rows(admin::PendingRows).await?),
             AdminQuery::Why => AdminAnswer::Why(self.waiting.lock().clone()),
             AdminQuery::Repair(what) => {
+                let freed = match &what {
+                    Repair::MakeOrphan { inode } => Some(*inode),
+                    _ => None,
+                };
                 let op = repair::RepairRow { repair: what, now: self.env.clock.wall() };
                 let done = self.engine.transact(0, op).await.map_err(Error::from)?;
+                if let (Some(inode), true) = (freed, done.is_some()) {
+                    self.orphans.add(inode);
+                }
                 AdminAnswer::Repaired { done: done.is_some(), what: done.unwrap_or_default() }
+            }
+            AdminQuery::Inode { id } => AdminAnswer::Inode(Box::new(self.rows(check::CheckInode(id)).await?)),
+            AdminQuery::Entry { parent, name } => {
+                AdminAnswer::Entry(Box::new(self.rows(check::CheckEntry { parent, name }).await?))
+            }
+            AdminQuery::PathOf { id } => AdminAnswer::PathOf(self.rows(check::CheckPath(id)).await?),
+            AdminQuery::Chunk { inode, index, session } => {
+                AdminAnswer::Chunk(self.rows(check::CheckChunk { inode, index, session }).await?)
             }
         })
     }

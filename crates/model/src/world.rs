@@ -3,7 +3,7 @@
 
 use crate::stream::{At, Op};
 use braid_api::*;
-use braid_types::{Attr, ByteRange, DeviceId, FileKind, InodeId, Mode, Name};
+use braid_types::{Attr, ByteRange, FileKind, InodeId, Mode, Name};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 
@@ -21,9 +21,11 @@ pub struct View {
 
 impl From<Attr> for View {
     fn from(a: Attr) -> Self {
-        let DeviceId(rdev) = a.rdev;
         let Mode(mode) = a.mode;
-        View { id: a.id, kind: kind(a.kind), mode, nlink: a.nlink, owner: (a.uid, a.gid), size: a.size, rdev }
+        // A directory's size is each file system's own, and so is the device number of what is no device.
+        let size = if a.is_dir() { 0 } else { a.size };
+        let rdev = if matches!(a.kind, FileKind::CharDevice | FileKind::BlockDevice) { a.rdev.0 } else { 0 };
+        View { id: a.id, kind: kind(a.kind), mode, nlink: a.nlink, owner: (a.uid, a.gid), size, rdev }
     }
 }
 

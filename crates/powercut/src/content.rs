@@ -17,9 +17,20 @@ const PENDING_BYTES_MAX: usize = 128 << 20;
 /// A change that no sync has covered. `seq` is its place in the journal, where metadata changes.
 pub(crate) enum Change {
     /// `bytes` are whole sectors; `end` is where the write really ended.
-    Write { offset: u64, bytes: Vec<u8>, end: u64 },
-    Zero { offset: u64, len: u64, seq: u64 },
-    SetLen { len: u64, seq: u64 },
+    Write {
+        offset: u64,
+        bytes: Vec<u8>,
+        end: u64,
+    },
+    Zero {
+        offset: u64,
+        len: u64,
+        seq: u64,
+    },
+    SetLen {
+        len: u64,
+        seq: u64,
+    },
 }
 
 impl Change {
@@ -169,7 +180,7 @@ mod tests {
         for order in [Order::Journal, Order::Posix] {
             let (mut old, mut new, mut torn) = (0, 0, 0);
             for seed in 0..300 {
-                let bytes = after(order, seed, |content| drop(content.write(4096, &[2; 4096])));
+                let bytes = after(order, seed, |content| _ = content.write(4096, &[2; 4096]));
                 assert_eq!((bytes.len(), &bytes[..4096]), (8192, &[1; 4096][..]));
                 let sectors = bytes[4096..].chunks(SECTOR_BYTES as usize);
                 assert!(sectors.clone().all(|sector| sector.iter().all(|byte| *byte == sector[0])));
@@ -180,6 +191,15 @@ mod tests {
                 }
             }
             assert!(old > 30 && new > 30 && torn > 30, "{order:?}: {old} {new} {torn}");
+        }
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_content() {
+        let write = |content: &mut Content| (0..20).for_each(|n| _ = content.write(n * 3000, &[n as u8; 5000]));
+        for order in [Order::Journal, Order::Posix] {
+            assert!((0..20).all(|seed| after(order, seed, write) == after(order, seed, write)));
+            assert!((0..20).any(|seed| after(order, seed, write) != after(order, seed + 1, write)));
         }
     }
 
@@ -208,7 +228,8 @@ mod tests {
             lengths.insert(bytes.len());
         }
         assert!(lengths.len() > 3 && lengths.contains(&8192) && lengths.contains(&18192), "{lengths:?}");
-        let hole = |seed| after(Order::Posix, seed, |content| drop(content.write(8192, &[2; 5000])))[8192..].contains(&0);
+        let write = |content: &mut Content| _ = content.write(8192, &[2; 5000]);
+        let hole = |seed| after(Order::Posix, seed, write)[8192..].contains(&0);
         assert!((0..100).any(hole), "without order a length may arrive alone");
     }
 

@@ -124,6 +124,10 @@ impl Machine {
 
     pub fn release(&mut self, fh: u64) {
         self.handles.remove(&fh);
+        self.collect_many();
+    }
+
+    fn collect_many(&mut self) {
         if self.unlinked > UNREACHABLE_MAX {
             self.collect();
         }
@@ -233,7 +237,7 @@ impl Machine {
         }
         self.names.sync_dir(id);
         self.names.committed = self.names.committed.max(self.node(id)?.last_change);
-        self.collect();
+        self.collect_many();
         Ok(())
     }
 

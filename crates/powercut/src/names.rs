@@ -213,8 +213,7 @@ impl Names {
     pub fn renumber(&mut self, new: &BTreeMap<NodeId, NodeId>) {
         let number = |node: &NodeId| new.get(node).copied().unwrap_or(*node);
         let entries = std::mem::take(&mut self.now);
-        self.now =
-            entries.into_iter().map(|((dir, name), node)| ((number(&dir), name), number(&node))).collect();
+        self.now = entries.into_iter().map(|((dir, name), node)| ((number(&dir), name), number(&node))).collect();
         self.stable = self.now.clone();
     }
 }

@@ -14,9 +14,9 @@ pub(crate) struct Node {
     pub gid: u32,
     pub rdev: u32,
     pub links: u32,
-    atime: Timestamp,
-    mtime: Timestamp,
-    ctime: Timestamp,
+    pub atime: Timestamp,
+    pub mtime: Timestamp,
+    pub ctime: Timestamp,
     pub content: Content,
     /// Of a symbolic link, whose creation carries it.
     pub target: Vec<u8>,
@@ -38,10 +38,6 @@ impl Node {
 
     pub fn is_dir(&self) -> bool {
         self.mode & libc::S_IFMT == libc::S_IFDIR
-    }
-
-    pub fn is_file(&self) -> bool {
-        self.mode & libc::S_IFMT == libc::S_IFREG
     }
 
     pub fn attr(&self, id: NodeId) -> Attr {

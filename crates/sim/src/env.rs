@@ -5,6 +5,7 @@
 //! processes. Blocking work runs in place. Unix sockets are refused: machines are apart.
 
 mod clock;
+pub mod entropy;
 mod links;
 mod pause;
 mod random;

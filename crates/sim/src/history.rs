@@ -5,6 +5,9 @@ use std::fmt::Arguments;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
+/// Messages may carry a file's bytes.
+const DETAIL_CHARS_MAX: usize = 600;
+
 /// The history of one world. Two runs of one seed have the same hash, or something is not deterministic.
 #[derive(Default)]
 pub struct History {
@@ -39,6 +42,15 @@ impl History {
         inner.events += 1;
         if inner.print {
             println!("{:>9.3} {machine:<8} {text}", now.as_secs_f64());
+        }
+    }
+
+    /// What only a reader of this one history wants to know. Costs nothing while nobody reads.
+    pub fn detail(&self, machine: &str, what: impl FnOnce() -> String) {
+        let inner = self.inner.lock();
+        if inner.print {
+            let text: String = what().chars().take(DETAIL_CHARS_MAX).collect();
+            println!("{:>9.3} {machine:<8}     {text}", inner.now.as_secs_f64());
         }
     }
 

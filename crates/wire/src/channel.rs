@@ -174,6 +174,7 @@ impl Shared {
 
     async fn read(self: Arc<Self>, mut reader: Reader) {
         let why = tokio::select! {
+            biased;
             why = self.read_frames(&mut reader) => why,
             why = self.outbox.failed() => why,
         };

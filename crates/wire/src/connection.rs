@@ -45,6 +45,7 @@ pub(crate) async fn serve_connection<S: Service>(
     let address = connection.peer.clone();
     let greeting = endpoint.env().timeout(endpoint.limits().hello_timeout, greet(&endpoint, connection));
     let greeted = tokio::select! {
+        biased;
         greeted = greeting => greeted,
         _ = stop.wait_for(|stop| *stop) => return,
     };
@@ -105,6 +106,7 @@ async fn greet(endpoint: &Endpoint, connection: Connection) -> Result<((Reader, 
 impl<S: Service> ServerConnection<S> {
     async fn run(&self, mut reader: Reader, mut stop: watch::Receiver<bool>) {
         let end = tokio::select! {
+            biased;
             end = self.read(&mut reader, &mut stop) => end,
             why = self.outbox.failed() => Err(FrameError::Io(why)),
         };

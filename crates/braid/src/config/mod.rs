@@ -5,8 +5,7 @@
 mod settings;
 mod units;
 
-pub use settings::{ClientSettings, Config, DataSettings, MetadataSettings, MountSettings};
-pub use units::{ByteSize, Span};
+pub use settings::{Config, parse_addresses};
 
 use anyhow::{Context, Result, anyhow, bail};
 use std::path::Path;

@@ -5,6 +5,7 @@ mod metadata;
 mod mount;
 pub mod ready;
 mod signals;
+pub mod why;
 
 pub use mount::{MountArgs, UmountArgs, absolute, is_braid_mount};
 

@@ -26,14 +26,6 @@ impl Placement {
             Placement::Replica => container.chain.first().copied().ok_or_else(|| no_chain(container)),
         }
     }
-
-    /// Who is asked for bytes: the server beside the client if it has them, else the owner.
-    pub fn reader(self, container: &ContainerInfo, _beside: Option<ServerId>) -> Result<ServerId> {
-        match self {
-            // Until members say which regions they may serve, only the owner is known to be current.
-            Placement::Replica => self.owner(container),
-        }
-    }
 }
 
 fn no_chain(container: &ContainerInfo) -> Error {

@@ -8,9 +8,10 @@ use braid_data_store::ChunkStore;
 impl<S: ChunkStore + 'static> Core<S> {
     pub async fn fence(&self, call: &Call, m: FenceSession) -> Result<()> {
         let _working = self.working(call, Default::default(), "writes of the fenced session");
-        self.gate.fence(&m).await;
-        // None can be made any more, so nothing is left behind.
-        self.reservations.release_all(m.session, |chunk| self.store.unreserve(chunk, u64::MAX));
+        if self.gate.fence(&m).await {
+            // None can be made any more, so nothing is left behind.
+            self.reservations.release_all(m.session, |chunk| self.store.unreserve(chunk, u64::MAX));
+        }
         Ok(())
     }
 

@@ -40,6 +40,8 @@ pub(crate) fn status_of(chunk: ChunkId, stat: &ChunkStat) -> ChunkStatus {
         occupied: stat.occupied,
         version: stat.version,
         trunc_gen: stat.trunc_gen,
-        ..ChunkStatus::default()
+        inode: stat.inode,
+        index: stat.index,
+        extents: Vec::new(),
     }
 }

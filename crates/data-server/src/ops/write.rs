@@ -45,7 +45,8 @@ impl<S: ChunkStore + 'static> Core<S> {
     fn write_now(&self, mut turn: Turn, call: &Call, m: &WriteChunk, payload: &[u8]) -> Result<Written> {
         let _pass = self.gate.enter(&call.token, m.container)?;
         let range = ByteRange::at(m.offset, payload.len() as u64);
-        let change = Change { container: m.container, chunk_bytes: m.chunk_bytes, cuts: &m.cuts, range };
+        let file = (m.inode, m.index);
+        let change = Change { container: m.container, file, chunk_bytes: m.chunk_bytes, cuts: &m.cuts, range };
         let written =
             self.apply(&mut turn, &call.token, &change, |store, info| store.write(m.chunk, m.offset, payload, info))?;
         count(&self.stats.writes, 1);

@@ -7,7 +7,6 @@
 //! - the store works on: more changes, a sync, another crash, and all is there.
 
 use super::contents::Dice;
-use super::{CHUNK_BYTES, CONTAINER, version};
 use crate::{ChunkStore, Cuts, DiskStore, StoreIdentity, StoreOptions, WriteInfo};
 use braid_env::Disk;
 use braid_env::simdisk::SimDisk;
@@ -135,7 +134,7 @@ impl Run {
         let chunk = &mut self.chunks[n];
         chunk.counter += 1;
         let cuts = Cuts { trunc_gen: chunk.trunc_gen, list: &[] };
-        let info = WriteInfo { container: CONTAINER, chunk_bytes: CHUNK_BYTES, version: version(chunk.counter), cuts };
+        let info = WriteInfo { cuts, ..super::info(chunk.counter) };
         if what < 5 || (what == 5 && chunk.exists) {
             chunk.sent = chunk.counter;
         }

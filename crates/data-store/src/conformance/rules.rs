@@ -1,6 +1,6 @@
 use super::{CHUNK_BYTES, CONTAINER, info, must, read, version};
 use crate::{ChunkStore, Cuts, StoreError, WriteInfo};
-use braid_types::{ByteRange, ChunkId, ContainerId, TruncGen};
+use braid_types::{ByteRange, ChunkId, ChunkIndex, ContainerId, InodeId, TruncGen};
 
 pub fn chunks_are_made_and_removed(store: &dyn ChunkStore) {
     let id = ChunkId(5);
@@ -41,6 +41,21 @@ pub fn versions_and_numbers_rise(store: &dyn ChunkStore) {
     assert!(third.seq > stable);
     must("sync", store.sync(&[a, b]));
     assert!(store.stable_seq() >= third.seq);
+}
+
+pub fn the_file_is_remembered(store: &dyn ChunkStore) {
+    let id = ChunkId(4);
+    let of = |inode, index| WriteInfo { inode: InodeId(inode), index: ChunkIndex(index), ..info(1) };
+    let file = || must("stat", store.stat(id).map(|stat| (stat.inode.0, stat.index.0)));
+    must("create", store.create(id, CONTAINER, CHUNK_BYTES));
+    assert_eq!(file(), (0, 0));
+    must("write", store.write(id, 0, b"x", &of(77, 5)));
+    must("write for nobody", store.write(id, 0, b"y", &of(0, 9)));
+    must("punch", store.punch(id, ByteRange::new(0, 1), &info(2)));
+    assert_eq!(file(), (77, 5), "what says nothing changes nothing");
+    must("write", store.write(id, 0, b"z", &of(78, 1 << 40)));
+    must("sync", store.sync(&[id]));
+    assert_eq!(file(), (78, 1 << 40));
 }
 
 pub fn truncate_generations_are_kept(store: &dyn ChunkStore) {

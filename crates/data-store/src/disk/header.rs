@@ -1,7 +1,7 @@
 //! The head of a chunk's `.meta` file: see docs/formats/data-store.md.
 
 use crate::checksum::record_sum;
-use braid_types::{ChainEpoch, ChunkId, ContainerId, OwnerTerm, TruncGen, Version};
+use braid_types::{ChainEpoch, ChunkId, ChunkIndex, ContainerId, InodeId, OwnerTerm, TruncGen, Version};
 
 /// Three slots, a sector each: one is on stable storage, one is being synced, one is written now. So whatever a
 /// power cut does to the sectors in flight, the last synced header is whole.
@@ -11,9 +11,14 @@ pub(crate) const SLOT_BYTES: u64 = 512;
 pub(crate) const TABLE_OFFSET: u64 = SLOTS * SLOT_BYTES;
 
 const MAGIC: [u8; 8] = *b"BRCHUNK\0";
-pub(crate) const FORMAT: u32 = 1;
-pub(crate) const HEADER_BYTES: usize = 96;
-const SUM_AT: usize = HEADER_BYTES - 4;
+pub(crate) const FORMAT: u32 = 2;
+pub(crate) const HEADER_BYTES: usize = 112;
+
+/// Where the sum of a header of this format is. The first one did not know the chunk's file.
+const fn sum_at(format: u32) -> usize {
+    if format == 1 { 92 } else { HEADER_BYTES - 4 }
+}
+const SUM_AT: usize = sum_at(FORMAT);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
@@ -27,6 +32,9 @@ pub(crate) struct Header {
     pub slot_seq: u64,
     pub version: Version,
     pub trunc_gen: TruncGen,
+    /// The file the chunk was last written for; 0 is unknown.
+    pub inode: InodeId,
+    pub index: ChunkIndex,
 }
 
 /// What a slot holds.
@@ -65,6 +73,9 @@ impl Header {
         for (half, at) in halves.iter().zip((72..).step_by(4)) {
             bytes[at..at + 4].copy_from_slice(&half.to_le_bytes());
         }
+        for (word, at) in [self.inode.0, self.index.0].iter().zip((84..).step_by(8)) {
+            bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
+        }
         let sum = record_sum(&bytes[..SUM_AT]);
         bytes[SUM_AT..].copy_from_slice(&sum.to_le_bytes());
         bytes
@@ -79,9 +90,11 @@ impl Header {
         if bytes[..8] == MAGIC && half(8) > FORMAT {
             return Slot::Newer(half(8));
         }
-        if bytes[..8] != MAGIC || half(8) == 0 || record_sum(&bytes[..SUM_AT]) != half(SUM_AT) {
+        let sum_at = sum_at(half(8));
+        if bytes[..8] != MAGIC || half(8) == 0 || record_sum(&bytes[..sum_at]) != half(sum_at) {
             return Slot::Damaged;
         }
+        let of_file = |at| if half(8) == 1 { 0 } else { word(at) };
         Slot::Valid(Header {
             chunk: ChunkId(word(16)),
             container: ContainerId(word(24)),
@@ -91,6 +104,8 @@ impl Header {
             slot_seq: word(56),
             version: Version { counter: word(64), chain_epoch: ChainEpoch(half(72)), owner_term: OwnerTerm(half(76)) },
             trunc_gen: TruncGen(half(80)),
+            inode: InodeId(of_file(84)),
+            index: ChunkIndex(of_file(92)),
         })
     }
 }
@@ -110,6 +125,8 @@ mod tests {
             slot_seq: 6,
             version: Version { chain_epoch: ChainEpoch(7), owner_term: OwnerTerm(8), counter: 9 },
             trunc_gen: TruncGen(10),
+            inode: InodeId(11),
+            index: ChunkIndex(12),
         };
         let bytes = header.encode();
         assert!(matches!(Header::decode(&bytes), Slot::Valid(h) if h == header));
@@ -119,8 +136,22 @@ mod tests {
             assert!(matches!(Header::decode(&bad), Slot::Damaged), "byte {at}");
         }
         let mut newer = bytes;
-        newer[8] = 2;
-        assert!(matches!(Header::decode(&newer), Slot::Newer(2)));
+        newer[8] = 3;
+        assert!(matches!(Header::decode(&newer), Slot::Newer(3)));
         assert!(matches!(Header::decode(&[0; HEADER_BYTES]), Slot::Empty));
+    }
+
+    #[test]
+    fn a_header_of_the_first_format_is_read() {
+        let mut bytes = [0; HEADER_BYTES];
+        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[8] = 1;
+        bytes[12] = 96;
+        bytes[16] = 7;
+        let sum = record_sum(&bytes[..92]);
+        bytes[92..96].copy_from_slice(&sum.to_le_bytes());
+        assert!(matches!(Header::decode(&bytes), Slot::Valid(h) if h.chunk == ChunkId(7) && h.inode == InodeId(0)));
+        bytes[84] = 1;
+        assert!(matches!(Header::decode(&bytes), Slot::Damaged));
     }
 }

@@ -188,6 +188,9 @@ impl DiskStore {
         }
         self.gate_cuts(chunk, &mut state, gate.cuts)?;
         state.header.version = state.header.version.max(gate.version);
+        if let Some((inode, index)) = gate.file {
+            (state.header.inode, state.header.index) = (inode, index);
+        }
         change(&mut state)
     }
 

@@ -3,7 +3,7 @@
 use crate::rows::{ChunkRow, Entry, IdRow, InlineState, Inode, OrphanRow, RowFormat, SpareRow, flags, keys};
 use crate::{OpError, Query, Unit};
 use braid_api::admin;
-use braid_meta_engine::{Table, Tx};
+use braid_meta_engine::{Key, Table, Tx};
 use braid_types::{ChunkId, ChunkIndex, InodeId, SessionId};
 
 /// Rows in one answer, whatever was asked for: about 500 KiB.
@@ -17,6 +17,56 @@ async fn inline_len<T: Tx>(unit: &mut Unit<'_, T>, inode: &Inode) -> Result<u64,
     Ok(super::content::inline_bytes(unit, inode).await?.len() as u64)
 }
 
+/// An entry as fsck sees it.
+pub(super) async fn shown_entry<T: Tx>(
+    unit: &mut Unit<'_, T>,
+    key: &Key,
+    entry: &Entry,
+) -> Result<admin::InodeRow, OpError> {
+    let mut found = admin::InodeRow {
+        parent: InodeId(key.partition()),
+        name: key.rest().to_vec(),
+        id: entry.id(),
+        kind: entry.kind(),
+        attr: None,
+        entries: 0,
+        inline: false,
+        inline_bytes: 0,
+        chunk_bytes: 0,
+    };
+    if let Entry::Here(inode) = entry {
+        found.attr = Some(inode.attr());
+        found.entries = if inode.is_dir() { inode.size } else { 0 };
+        found.inline = !inode.has(flags::CHUNKED);
+        if inode.inline != InlineState::None {
+            found.inline_bytes = inline_len(unit, inode).await?;
+        }
+        found.chunk_bytes = super::content::policy_of(inode).chunk_bytes;
+    }
+    Ok(found)
+}
+
+/// A row of `inode_ids` as fsck sees it.
+pub(super) async fn shown_id_row<T: Tx>(
+    unit: &mut Unit<'_, T>,
+    id: InodeId,
+    row: IdRow,
+) -> Result<admin::IdRow, OpError> {
+    let mut found =
+        admin::IdRow { id, place: None, attr: None, inline: false, inline_bytes: 0, chunk_bytes: 0, orphan: false };
+    match row {
+        IdRow::At { parent, name } => found.place = Some((parent, name)),
+        IdRow::Attributes(inode) => {
+            found.attr = Some(inode.attr());
+            found.inline = !inode.has(flags::CHUNKED);
+            found.inline_bytes = inline_len(unit, &inode).await?;
+            found.chunk_bytes = super::content::policy_of(&inode).chunk_bytes;
+            found.orphan = unit.get::<OrphanRow>(&keys::orphan(id)).await?.is_some();
+        }
+    }
+    Ok(found)
+}
+
 pub struct InodeRows {
     pub after: Option<(InodeId, Vec<u8>)>,
     pub limit: u32,
@@ -26,32 +76,11 @@ impl Query for InodeRows {
     type Answer = Vec<admin::InodeRow>;
 
     async fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<Self::Answer, OpError> {
-        let after = self.after.as_ref().map(|(p, n)| braid_meta_engine::Key::new(Table::Inodes, p.0, n));
+        let after = self.after.as_ref().map(|(p, n)| Key::new(Table::Inodes, p.0, n));
         let page = unit.scan_table(Table::Inodes, after.as_ref(), limit(self.limit)).await?;
         let mut rows = Vec::with_capacity(page.rows.len());
         for (key, row) in &page.rows {
-            let entry = Entry::decode(key, row)?;
-            let mut found = admin::InodeRow {
-                parent: InodeId(key.partition()),
-                name: key.rest().to_vec(),
-                id: entry.id(),
-                kind: entry.kind(),
-                attr: None,
-                entries: 0,
-                inline: false,
-                inline_bytes: 0,
-                chunk_bytes: 0,
-            };
-            if let Entry::Here(inode) = &entry {
-                found.attr = Some(inode.attr());
-                found.entries = if inode.is_dir() { inode.size } else { 0 };
-                found.inline = !inode.has(flags::CHUNKED);
-                if inode.inline != InlineState::None {
-                    found.inline_bytes = inline_len(unit, inode).await?;
-                }
-                found.chunk_bytes = super::content::policy_of(inode).chunk_bytes;
-            }
-            rows.push(found);
+            rows.push(shown_entry(unit, key, &Entry::decode(key, row)?).await?);
         }
         Ok(rows)
     }
@@ -70,27 +99,7 @@ impl Query for IdRows {
         let page = unit.scan_table(Table::InodeIds, after.as_ref(), limit(self.limit)).await?;
         let mut rows = Vec::with_capacity(page.rows.len());
         for (key, row) in &page.rows {
-            let id = InodeId(key.partition());
-            let mut found = admin::IdRow {
-                id,
-                place: None,
-                attr: None,
-                inline: false,
-                inline_bytes: 0,
-                chunk_bytes: 0,
-                orphan: false,
-            };
-            match IdRow::decode(key, row)? {
-                IdRow::At { parent, name } => found.place = Some((parent, name)),
-                IdRow::Attributes(inode) => {
-                    found.attr = Some(inode.attr());
-                    found.inline = !inode.has(flags::CHUNKED);
-                    found.inline_bytes = inline_len(unit, &inode).await?;
-                    found.chunk_bytes = super::content::policy_of(&inode).chunk_bytes;
-                    found.orphan = unit.get::<OrphanRow>(&keys::orphan(id)).await?.is_some();
-                }
-            }
-            rows.push(found);
+            rows.push(shown_id_row(unit, InodeId(key.partition()), IdRow::decode(key, row)?).await?);
         }
         Ok(rows)
     }

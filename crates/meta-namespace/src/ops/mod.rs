@@ -5,6 +5,7 @@ pub mod acl;
 pub mod admin;
 mod attr;
 mod change_attr;
+pub mod check;
 mod commit;
 pub mod content;
 mod create;

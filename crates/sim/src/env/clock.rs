@@ -6,6 +6,9 @@ use std::time::Duration;
 /// 2026-01-01: wall clocks begin around here.
 const WALL_START_NS: i64 = 1_767_225_600_000_000_000;
 
+/// As between machines that ask a time server now and then.
+const WALL_SKEW_NS_MAX: i64 = 0;
+
 /// How wrong a machine's clock is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Skew {
@@ -23,7 +26,7 @@ impl Skew {
     pub fn draw(random: &mut crate::seed::Stream) -> Self {
         Skew {
             uptime: Duration::from_millis(random.random_range(0..1_000_000)),
-            wall_ns: random.random_range(-5_000_000_000..5_000_000_000),
+            wall_ns: random.random_range(-WALL_SKEW_NS_MAX..=WALL_SKEW_NS_MAX),
             drift_ppm: random.random_range(-Self::DRIFT_PPM_MAX..=Self::DRIFT_PPM_MAX),
         }
     }

@@ -22,7 +22,10 @@ impl SimSpawn {
     }
 
     /// `task`, which stops while the machine does and whose panic is reported.
-    pub fn guard(&self, name: &'static str, task: impl Future<Output = ()> + 'static) -> impl Future<Output = ()> {
+    pub fn guard<T>(&self, name: &'static str, task: T) -> impl Future<Output = ()> + use<T>
+    where
+        T: Future<Output = ()> + 'static,
+    {
         let mut task: Pin<Box<dyn Future<Output = ()>>> = Box::pin(task);
         let (machine, failures) = (self.machine, self.failures.clone());
         self.gate.stoppable(Box::pin(poll_fn(move |cx| {

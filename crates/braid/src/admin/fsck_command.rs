@@ -1,0 +1,62 @@
+//! `braid admin fsck`: the command line of [`super::fsck`].
+
+use super::Cluster;
+use super::fsck::{Fsck, Options};
+use crate::fs::progress::Counting;
+use anyhow::Result;
+use clap::Args;
+use std::process::ExitCode;
+
+#[derive(Args)]
+#[command(after_help = "\
+Exit code: 0 clean, 1 faults are left, 2 not everything could be checked.
+Examples:
+  braid admin fsck                    check the metadata of a running cluster
+  braid admin fsck --data             ask the data servers for their chunks too
+  braid admin fsck --data --repair    mend what can be mended")]
+pub struct FsckArgs {
+    /// Mend what can be mended. Nothing that holds bytes of a file is dropped.
+    #[arg(long)]
+    repair: bool,
+    /// Compare with the chunks at the data servers too.
+    #[arg(long)]
+    data: bool,
+    /// An object.
+    #[arg(long)]
+    json: bool,
+}
+
+impl FsckArgs {
+    pub async fn run(self, cluster: &Cluster) -> Result<ExitCode> {
+        let counting = Counting::start();
+        let progress = |what: &'static str, more: u64| {
+            counting.of(what);
+            counting.more(more);
+        };
+        let check = Fsck {
+            env: &cluster.env,
+            namespace: &cluster.namespace,
+            peers: &cluster.peers,
+            options: Options { repair: self.repair, data: self.data, ..Options::default() },
+            progress: &progress,
+        };
+        let checked = match cluster.reach().await {
+            Ok(()) => check.run().await.map_err(anyhow::Error::new),
+            Err(e) => Err(e),
+        };
+        drop(counting);
+        let report = match checked {
+            Ok(report) => report,
+            Err(e) => {
+                eprintln!("braid: the check could not be finished: {e:#}");
+                return Ok(2.into());
+            }
+        };
+        if self.json {
+            println!("{}", serde_json::to_string_pretty(&report.json())?);
+        } else {
+            println!("{}", report.text());
+        }
+        Ok(report.verdict().exit_code().into())
+    }
+}

@@ -1,0 +1,313 @@
+//! `braid admin status`.
+
+use super::{Cluster, PATIENCE, strange};
+use crate::output::{Table, bytes, millis};
+use anyhow::Result;
+use braid_api::admin::{AdminAnswer, AdminQuery, Status};
+use braid_api::data::{DataStatus, GetDataStatus};
+use braid_api::meta::{ServerInfo, ServerState};
+use braid_api::{Context, DataNode, DataPeers};
+use bytes::Bytes;
+use clap::Args;
+use serde::Serialize;
+use std::process::ExitCode;
+
+#[derive(Args)]
+#[command(after_help = "Examples:\n  braid admin status\n  braid admin status --json | jq .problems")]
+pub struct StatusArgs {
+    /// An object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// A data server as the metadata server and as it itself sees it.
+pub struct Seen {
+    pub info: ServerInfo,
+    /// Its own answer, or why there is none; not asked if it is down.
+    pub status: Option<Result<DataStatus, String>>,
+}
+
+pub async fn look(cluster: &Cluster) -> Result<Vec<Seen>> {
+    let mut all = Vec::new();
+    for info in cluster.servers().await? {
+        let status = match info.state {
+            ServerState::Down => None,
+            ServerState::Up => {
+                let cx = Context { deadline: PATIENCE, ..Context::default() };
+                let answer = cluster.peers.node(&info).call(cx, GetDataStatus {}, Bytes::new()).await;
+                Some(answer.map(|(status, _)| status).map_err(|e| e.to_string()))
+            }
+        };
+        all.push(Seen { info, status });
+    }
+    Ok(all)
+}
+
+impl StatusArgs {
+    pub async fn run(self, cluster: &Cluster) -> Result<ExitCode> {
+        let AdminAnswer::Status(status) = cluster.ask(AdminQuery::Status).await? else { return strange() };
+        let servers = look(cluster).await?;
+        let (problems, notes) = (problems(&status, &servers), notes(&status));
+        if self.json {
+            println!("{}", serde_json::to_string_pretty(&json(&status, &servers, &problems, &notes))?);
+        } else {
+            print(&status, &servers, &problems, &notes);
+        }
+        Ok(u8::from(!problems.is_empty()).into())
+    }
+}
+
+/// A server with less than this share of its space free soon has none.
+const FREE_PERCENT_MIN: u64 = 5;
+
+/// What is not well, in words.
+fn problems(status: &Status, servers: &[Seen]) -> Vec<String> {
+    let mut problems = Vec::new();
+    if !servers.iter().any(|s| s.info.state == ServerState::Up) {
+        problems.push("no data server is up: files that are not inline can be neither read nor written".to_owned());
+    }
+    for Seen { info, status } in servers {
+        let who = format!("data server {} on {}", info.id, info.host);
+        match (info.state, status) {
+            (ServerState::Down, _) if info.silent_ms == u64::MAX => {
+                problems.push(format!("{who} is down: not heard of since the metadata server started"));
+            }
+            (ServerState::Down, _) => {
+                problems.push(format!(
+                    "{who} is down: silent for {}; what it holds cannot be read",
+                    millis(info.silent_ms)
+                ));
+            }
+            (ServerState::Up, Some(Err(why))) => problems.push(format!("{who} cannot be reached from here: {why}")),
+            (ServerState::Up, Some(Ok(own))) => {
+                if own.bad_blocks > 0 {
+                    problems.push(format!(
+                        "{who} has {} damaged blocks: braid admin scrub names the files",
+                        own.bad_blocks
+                    ));
+                }
+                if own.bytes_free < own.bytes_total / 100 * FREE_PERCENT_MIN {
+                    problems.push(format!(
+                        "{who} is nearly full: {} free of {}",
+                        bytes(own.bytes_free),
+                        bytes(own.bytes_total)
+                    ));
+                }
+            }
+            (ServerState::Up, None) => {}
+        }
+    }
+    if status.metadata_copies == 0 {
+        problems.push("there is no copy of the metadata".to_owned());
+    }
+    problems
+}
+
+/// What is good to know and no problem.
+fn notes(status: &Status) -> Vec<String> {
+    if status.metadata_copies == 1 {
+        vec!["the metadata has one copy: back up its directory".to_owned()]
+    } else {
+        Vec::new()
+    }
+}
+
+/// The servers as `status` and `servers` print them.
+pub fn table(servers: &[Seen]) -> Table {
+    let mut table = Table::new(&["server", "state", "host", "used", "free", "chunks", "silent", "address"]);
+    for Seen { info, .. } in servers {
+        table.row([
+            info.id.to_string(),
+            state(info.state).to_owned(),
+            info.host.clone(),
+            bytes(info.bytes_total.saturating_sub(info.bytes_free)),
+            bytes(info.bytes_free),
+            info.chunks.to_string(),
+            millis(info.silent_ms),
+            info.addresses.first().cloned().unwrap_or_default(),
+        ]);
+    }
+    table
+}
+
+pub fn state(state: ServerState) -> &'static str {
+    match state {
+        ServerState::Up => "up",
+        ServerState::Down => "down",
+    }
+}
+
+fn print(status: &Status, servers: &[Seen], problems: &[String], notes: &[String]) {
+    println!("cluster   {}", status.cluster);
+    println!("version   {}, up for {}, engine {}", status.version, millis(status.uptime_ms), status.engine);
+    println!("sessions  {}", status.sessions);
+    let copies = if status.metadata_copies == 1 { "copy" } else { "copies" };
+    let size = bytes(status.metadata_bytes);
+    println!("metadata  {} inodes, {size}, {} {copies}", status.inodes, status.metadata_copies);
+    println!();
+    if servers.is_empty() {
+        println!("no data servers");
+    } else {
+        table(servers).print();
+    }
+    println!();
+    for note in notes {
+        println!("note: {note}");
+    }
+    if problems.is_empty() {
+        println!("healthy");
+    }
+    for problem in problems {
+        println!("NOT WELL: {problem}");
+    }
+}
+
+#[derive(Serialize)]
+struct StatusJson<'a> {
+    healthy: bool,
+    problems: &'a [String],
+    notes: &'a [String],
+    cluster: String,
+    version: &'a str,
+    engine: &'a str,
+    uptime_ms: u64,
+    sessions: u32,
+    inodes: u64,
+    metadata_bytes: u64,
+    metadata_copies: u32,
+    servers: Vec<ServerJson<'a>>,
+}
+
+#[derive(Serialize)]
+pub struct ServerJson<'a> {
+    id: u64,
+    state: &'static str,
+    host: &'a str,
+    addresses: &'a [String],
+    bytes_total: u64,
+    bytes_free: u64,
+    chunks: u64,
+    /// Absent if it was never heard of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    silent_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bad_blocks: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<&'a str>,
+}
+
+pub fn server_json(seen: &Seen) -> ServerJson<'_> {
+    let info = &seen.info;
+    ServerJson {
+        id: info.id.0,
+        state: state(info.state),
+        host: &info.host,
+        addresses: &info.addresses,
+        bytes_total: info.bytes_total,
+        bytes_free: info.bytes_free,
+        chunks: info.chunks,
+        silent_ms: Some(info.silent_ms).filter(|ms| *ms != u64::MAX),
+        bad_blocks: seen.status.as_ref().and_then(|s| s.as_ref().ok()).map(|s| s.bad_blocks),
+        error: seen.status.as_ref().and_then(|s| s.as_ref().err()).map(String::as_str),
+    }
+}
+
+fn json<'a>(status: &'a Status, servers: &'a [Seen], problems: &'a [String], notes: &'a [String]) -> StatusJson<'a> {
+    StatusJson {
+        healthy: problems.is_empty(),
+        problems,
+        notes,
+        cluster: status.cluster.to_string(),
+        version: &status.version,
+        engine: &status.engine,
+        uptime_ms: status.uptime_ms,
+        sessions: status.sessions,
+        inodes: status.inodes,
+        metadata_bytes: status.metadata_bytes,
+        metadata_copies: status.metadata_copies,
+        servers: servers.iter().map(server_json).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_types::{ClusterId, ServerId};
+
+    fn status() -> Status {
+        Status {
+            cluster: ClusterId([1; 16]),
+            version: "1".into(),
+            engine: "memory".into(),
+            uptime_ms: 5,
+            sessions: 0,
+            servers_up: 1,
+            servers_down: 0,
+            inodes: 1,
+            metadata_bytes: 0,
+            metadata_copies: 1,
+            round_trips: 0,
+            transactions: 0,
+            reads: 0,
+            syncs: 0,
+        }
+    }
+
+    fn server(state: ServerState, silent_ms: u64, own: Option<Result<(u64, u64), &str>>) -> Seen {
+        let info = ServerInfo {
+            id: ServerId(1),
+            addresses: vec!["tcp:h:1".into()],
+            host: "h".into(),
+            state,
+            bytes_total: 100 << 30,
+            bytes_free: 50 << 30,
+            chunks: 0,
+            silent_ms,
+        };
+        let status = own.map(|own| match own {
+            Ok((bytes_free, bad_blocks)) => Ok(DataStatus {
+                id: ServerId(1),
+                incarnation: 1,
+                version: "1".into(),
+                uptime_ms: 1,
+                bytes_total: 100 << 30,
+                bytes_free,
+                bytes_reserved: 0,
+                chunks: 0,
+                bad_blocks,
+                sealed_blocks: 0,
+                reads: 0,
+                writes: 0,
+                syncs: 0,
+                bytes_read: 0,
+                bytes_written: 0,
+                waiting: Vec::new(),
+            }),
+            Err(why) => Err(why.to_owned()),
+        });
+        Seen { info, status }
+    }
+
+    #[test]
+    fn what_is_not_well_is_said_in_words() {
+        let said = |servers: &[Seen]| problems(&status(), servers).join("\n");
+        let up = ServerState::Up;
+        assert_eq!(said(&[server(up, 5, Some(Ok((50 << 30, 0))))]), "");
+        assert!(said(&[]).contains("no data server is up"));
+        assert!(said(&[server(ServerState::Down, 7_000, None)]).contains("silent for 7 s"));
+        assert!(said(&[server(ServerState::Down, u64::MAX, None)]).contains("not heard of"));
+        assert!(said(&[server(up, 5, Some(Err("refused")))]).contains("cannot be reached from here: refused"));
+        assert!(said(&[server(up, 5, Some(Ok((50 << 30, 3))))]).contains("3 damaged blocks"));
+        assert!(said(&[server(up, 5, Some(Ok((1 << 30, 0))))]).contains("nearly full: 1.0 GiB free"));
+    }
+
+    #[test]
+    fn scripts_get_the_same() {
+        let servers = [server(ServerState::Down, u64::MAX, None)];
+        let status = status();
+        let problems = problems(&status, &servers);
+        let value = serde_json::to_value(json(&status, &servers, &problems, &notes(&status))).unwrap();
+        assert_eq!((&value["healthy"], &value["servers"][0]["state"]), (&false.into(), &"down".into()));
+        assert!(value["servers"][0].get("silent_ms").is_none());
+    }
+}

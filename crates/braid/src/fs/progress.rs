@@ -1,0 +1,67 @@
+//! Progress on a terminal, at the standard error; nothing elsewhere.
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// Bytes and files so far, where the end is not known.
+pub struct Copying {
+    bar: ProgressBar,
+    files: u64,
+}
+
+fn spinner(template: &str) -> ProgressBar {
+    // Hidden by itself where the standard error is no terminal.
+    let bar = ProgressBar::new_spinner();
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar.enable_steady_tick(std::time::Duration::from_millis(200));
+    bar
+}
+
+impl Copying {
+    pub fn start() -> Self {
+        Copying { bar: spinner("{spinner} {binary_bytes} {binary_bytes_per_sec} {wide_msg}"), files: 0 }
+    }
+
+    pub fn file(&mut self, path: impl std::fmt::Display) {
+        self.files += 1;
+        self.bar.set_message(format!("file {}: {path}", self.files));
+    }
+
+    pub fn bytes(&self, n: u64) {
+        self.bar.inc(n);
+    }
+}
+
+impl Drop for Copying {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+/// Things counted.
+pub struct Counting(ProgressBar);
+
+impl Counting {
+    pub fn start() -> Self {
+        Counting(spinner("{spinner} {human_pos} {wide_msg}"))
+    }
+
+    pub fn more(&self, n: u64) {
+        self.0.inc(n);
+    }
+
+    /// Another thing is counted from now on.
+    pub fn of(&self, what: &str) {
+        if self.0.message() != what {
+            self.0.set_position(0);
+            self.0.set_message(what.to_owned());
+        }
+    }
+}
+
+impl Drop for Counting {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}

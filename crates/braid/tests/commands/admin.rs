@@ -1,0 +1,75 @@
+//! `braid admin`.
+
+use super::{Cluster, pattern};
+use std::time::{Duration, Instant};
+
+#[test]
+fn a_cluster_that_is_well_says_so() {
+    let c = Cluster::new();
+    let status = c.says("admin status");
+    assert!(status.contains("healthy") && status.contains("engine embedded"), "{status}");
+    let json: serde_json::Value = serde_json::from_str(&c.says("admin status --json")).unwrap();
+    assert_eq!((&json["healthy"], json["servers"].as_array().unwrap().len()), (&true.into(), 2));
+    assert_eq!(c.says("admin servers --json").lines().count(), 2);
+    assert_eq!(c.says("admin why"), "nothing waits\n");
+    assert!(c.says("admin fsck --data").starts_with("clean: 1 inodes, 0 names"));
+    assert!(c.says("admin scrub").starts_with("sound: 0 chunks"));
+}
+
+#[test]
+fn a_dead_data_server_is_not_well_and_not_checked() {
+    let c = Cluster::new();
+    c.kill("data-2");
+    let begun = Instant::now();
+    let status = loop {
+        let status = c.run("admin status");
+        if status.out.contains("is down: silent for") {
+            break status;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(30), "{}", status.out);
+    };
+    assert_eq!(status.code, 1);
+    let fsck = c.run("admin fsck --data");
+    assert_eq!(fsck.code, 2, "{}{}", fsck.out, fsck.err);
+    assert!(fsck.out.contains("not checked: data server 2"), "{}", fsck.out);
+    assert_eq!(c.run("admin fsck").code, 0, "the metadata alone is sound");
+    assert_eq!(c.run("admin scrub").code, 2);
+}
+
+#[test]
+fn nobody_there_is_one_line() {
+    let c = Cluster::new();
+    c.kill("metadata");
+    let said = c.fails("admin status");
+    assert!(said.contains("the metadata server at") && said.contains("does not answer"), "{said}");
+    assert_eq!(c.run("admin fsck").code, 2);
+}
+
+#[test]
+fn a_cluster_at_work_is_reported_clean() {
+    let c = Cluster::new();
+    let local = tempfile::tempdir().unwrap();
+    for n in 0..40 {
+        std::fs::create_dir_all(local.path().join(format!("d{}", n % 4))).unwrap();
+        std::fs::write(local.path().join(format!("d{}/f{n}", n % 4)), pattern(n * 10_000)).unwrap();
+    }
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for worker in 0..2 {
+            let (c, local, stop) = (&c, local.path(), &stop);
+            scope.spawn(move || {
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    c.says(&format!("fs put -r {} /w{worker}", local.display()));
+                    c.says(&format!("fs mv /w{worker}/d1 /w{worker}/d2"));
+                    c.says(&format!("fs rm -r /w{worker}"));
+                }
+            });
+        }
+        let checks: Vec<_> = (0..8).map(|_| c.run("admin fsck --data --repair")).collect();
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        for check in checks {
+            assert_eq!(check.code, 0, "{}{}", check.out, check.err);
+            assert!(check.out.starts_with("clean: "), "{}", check.out);
+        }
+    });
+}

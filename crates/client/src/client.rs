@@ -1,0 +1,229 @@
+//! A started client, and its face as a file system. What each call does is in `ops`.
+
+use crate::config::ClientConfig;
+use crate::core::Core;
+use crate::stats::Stats;
+use braid_api::admin::Waiting;
+use braid_api::data::DataPeers;
+use braid_api::meta::{Namespace, NodeSpec, Resolved};
+use braid_api::*;
+use braid_env::Env;
+use braid_types::{Attr, ByteRange, InodeId, Mode, Name};
+use bytes::Bytes;
+use std::sync::Arc;
+
+/// A session with a cluster. Call [`Client::shutdown`] before it is dropped, or what is buffered is lost.
+pub struct Client(pub(crate) Arc<Core>);
+
+impl Client {
+    /// Opens a session. `control` is the same metadata server on a connection of its own, for renewals.
+    pub async fn start<N: Namespace, P: DataPeers>(
+        env: Env,
+        namespace: N,
+        control: N,
+        peers: P,
+        config: ClientConfig,
+    ) -> Result<Arc<Client>> {
+        Ok(Arc::new(Client(Core::start(env, Box::new(namespace), Box::new(control), Box::new(peers), config).await?)))
+    }
+
+    /// Saves everything, makes it stable and ends the session. The client answers nothing afterwards.
+    pub async fn shutdown(&self) -> Result<()> {
+        self.0.shutdown().await
+    }
+
+    /// What waits in this client, for what, and since when.
+    pub fn waiting(&self) -> Vec<Waiting> {
+        self.0.waits.list(&self.0.env)
+    }
+
+    pub fn stats(&self) -> Stats {
+        self.0.stats()
+    }
+
+    /// A whole small file in one message (design.md §4, `put_file`).
+    pub async fn put_file(
+        &self,
+        parent: InodeId,
+        name: &Name,
+        spec: NodeSpec,
+        data: Bytes,
+        replace: bool,
+    ) -> Result<Attr> {
+        self.0.put_file(parent, name, spec, data, replace).await
+    }
+
+    /// The attributes along a path, in one message; links are not followed.
+    pub async fn resolve(&self, from: InodeId, path: &[Name]) -> Result<Resolved> {
+        self.0.resolve(from, path).await
+    }
+}
+
+impl FileSystem for Client {
+    async fn statfs(&self, cx: &Caller) -> Result<StatFs> {
+        self.0.statfs(cx).await
+    }
+
+    async fn lookup(&self, cx: &Caller, parent: InodeId, name: &Name) -> Result<LookupReply> {
+        self.0.lookup(cx, parent, name).await
+    }
+
+    async fn parent(&self, cx: &Caller, dir: InodeId) -> Result<InodeId> {
+        self.0.parent(cx, dir).await
+    }
+
+    async fn get_attr(&self, cx: &Caller, id: InodeId, _handle: Option<HandleId>) -> Result<AttrReply> {
+        self.0.get_attr(cx, id).await
+    }
+
+    async fn set_attr(
+        &self,
+        cx: &Caller,
+        id: InodeId,
+        _handle: Option<HandleId>,
+        change: SetAttr,
+    ) -> Result<AttrReply> {
+        self.0.set_attr(cx, id, change).await
+    }
+
+    async fn read_link(&self, cx: &Caller, id: InodeId) -> Result<Bytes> {
+        self.0.read_link(cx, id).await
+    }
+
+    async fn make_node(&self, cx: &Caller, parent: InodeId, name: &Name, node: NewNode) -> Result<EntryReply> {
+        self.0.make_node(cx, parent, name, node).await
+    }
+
+    async fn unlink(&self, cx: &Caller, parent: InodeId, name: &Name) -> Result<()> {
+        self.0.unlink(cx, parent, name).await
+    }
+
+    async fn remove_dir(&self, cx: &Caller, parent: InodeId, name: &Name) -> Result<()> {
+        self.0.remove_dir(cx, parent, name).await
+    }
+
+    async fn rename(&self, cx: &Caller, from: (InodeId, &Name), to: (InodeId, &Name), mode: RenameMode) -> Result<()> {
+        self.0.rename(cx, from, to, mode).await
+    }
+
+    async fn link(&self, cx: &Caller, id: InodeId, parent: InodeId, name: &Name) -> Result<EntryReply> {
+        self.0.link(cx, id, parent, name).await
+    }
+
+    async fn open(&self, cx: &Caller, id: InodeId, flags: OpenFlags) -> Result<Opened> {
+        self.0.open(cx, id, flags).await
+    }
+
+    async fn create(
+        &self,
+        cx: &Caller,
+        parent: InodeId,
+        name: &Name,
+        mode: Mode,
+        flags: OpenFlags,
+    ) -> Result<(EntryReply, Opened)> {
+        self.0.create(cx, parent, name, mode, flags).await
+    }
+
+    async fn make_temporary(
+        &self,
+        cx: &Caller,
+        parent: InodeId,
+        mode: Mode,
+        flags: OpenFlags,
+    ) -> Result<(EntryReply, Opened)> {
+        self.0.make_temporary(cx, parent, mode, flags).await
+    }
+
+    async fn read(&self, handle: HandleId, offset: u64, len: u32) -> Result<Vec<Bytes>> {
+        self.0.read(handle, offset, len).await
+    }
+
+    async fn write(&self, handle: HandleId, offset: u64, data: Bytes) -> Result<u32> {
+        self.0.write(handle, offset, data).await
+    }
+
+    async fn flush(&self, handle: HandleId) -> Result<()> {
+        self.0.flush(handle).await
+    }
+
+    async fn fsync(&self, handle: HandleId, _data_only: bool) -> Result<()> {
+        self.0.fsync(handle).await
+    }
+
+    async fn release(&self, handle: HandleId) {
+        self.0.release(handle);
+    }
+
+    async fn fallocate(&self, handle: HandleId, mode: FallocateMode, range: ByteRange) -> Result<()> {
+        self.0.fallocate(handle, mode, range).await
+    }
+
+    async fn seek(&self, handle: HandleId, offset: u64, whence: SeekWhence) -> Result<u64> {
+        self.0.seek(handle, offset, whence).await
+    }
+
+    async fn copy_range(
+        &self,
+        from: HandleId,
+        from_offset: u64,
+        to: HandleId,
+        to_offset: u64,
+        len: u64,
+    ) -> Result<u64> {
+        self.0.copy_range((from, from_offset), (to, to_offset), len).await
+    }
+
+    async fn open_dir(&self, cx: &Caller, id: InodeId) -> Result<HandleId> {
+        self.0.open_dir(cx, id).await
+    }
+
+    async fn read_dir(
+        &self,
+        cx: &Caller,
+        handle: HandleId,
+        offset: u64,
+        limit: usize,
+        plus: bool,
+    ) -> Result<Vec<DirEntry>> {
+        self.0.read_dir(cx, handle, offset, limit, plus).await
+    }
+
+    async fn sync_dir(&self, handle: HandleId) -> Result<()> {
+        // Every change of a name was durable when it was answered.
+        self.0.handles.dir(handle).map(drop)
+    }
+
+    async fn sync_fs(&self) -> Result<()> {
+        self.0.sync_fs().await
+    }
+
+    async fn get_xattr(&self, cx: &Caller, id: InodeId, name: &[u8]) -> Result<Bytes> {
+        self.0.get_xattr(cx, id, name).await
+    }
+
+    async fn set_xattr(&self, cx: &Caller, id: InodeId, name: &[u8], value: Bytes, mode: XattrMode) -> Result<()> {
+        self.0.set_xattr(cx, id, name, value, mode).await
+    }
+
+    async fn list_xattr(&self, cx: &Caller, id: InodeId) -> Result<Vec<Bytes>> {
+        self.0.list_xattr(cx, id).await
+    }
+
+    async fn remove_xattr(&self, cx: &Caller, id: InodeId, name: &[u8]) -> Result<()> {
+        self.0.remove_xattr(cx, id, name).await
+    }
+
+    async fn get_lock(&self, handle: HandleId, lock: LockRequest) -> Result<Option<LockRequest>> {
+        let file = self.0.handles.file(handle)?;
+        Ok(self.0.locks.test(file.inode.id, lock))
+    }
+
+    async fn set_lock(&self, handle: HandleId, lock: LockRequest, wait: bool) -> Result<()> {
+        let file = self.0.handles.file(handle)?;
+        if lock.space == LockSpace::Flock {
+            file.flock_owners.lock().push(lock.owner);
+        }
+        self.0.locks.set(file.inode.id, lock, wait).await
+    }
+}

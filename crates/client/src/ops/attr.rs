@@ -1,0 +1,155 @@
+//! Attributes: reading, changing, truncating; and the file system's totals.
+
+use crate::cache::{Ticket, until};
+use crate::commit::Reach;
+use crate::core::{Core, Op};
+use crate::inode::Inode;
+use braid_api::meta::{AttrAnswer, ChangeAttr, GetAttr, GetPlace, GetStatFs, Grant, NewTime, ReadLink};
+use braid_api::{AttrReply, Caller, Code, Error, Result, SetAttr, StatFs, TimeOrNow};
+use braid_env::Monotonic;
+use braid_types::{Attr, FILE_BYTES_MAX, InodeId};
+use bytes::Bytes;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+impl Core {
+    /// What users of this client see: the server's word with what is not saved here on top.
+    pub fn shown(&self, attr: &Attr) -> Attr {
+        match self.inodes.get(attr.id) {
+            Some(inode) => inode.state.lock().shown(attr),
+            None => *attr,
+        }
+    }
+
+    /// How long something asked for at `asked` may still be kept.
+    pub fn valid(&self, asked: Monotonic, grant: Grant) -> Duration {
+        until(asked, grant).since(self.now())
+    }
+
+    pub async fn get_attr(&self, cx: &Caller, id: InodeId) -> Result<AttrReply> {
+        if let Some((attr, valid)) = self.cache.attr(id, self.now()) {
+            self.counters.cache_hits.fetch_add(1, Relaxed);
+            return Ok(AttrReply { attr: self.shown(&attr), valid });
+        }
+        self.counters.cache_misses.fetch_add(1, Relaxed);
+        let (ticket, asked) = (self.cache.ticket(), self.now());
+        let answer = self.call(GetAttr { inode: self.cache.inode(id) }, self.op(cx.trace)).await?;
+        Ok(self.attr_reply(answer, ticket, asked))
+    }
+
+    fn attr_reply(&self, answer: AttrAnswer, ticket: Ticket, asked: Monotonic) -> AttrReply {
+        self.cache.place(answer.attr.id, answer.place);
+        self.cache.keep_attr(&answer.attr, ticket, asked, answer.grant);
+        AttrReply { attr: self.shown(&answer.attr), valid: self.valid(asked, answer.grant) }
+    }
+
+    pub async fn set_attr(self: &Arc<Self>, cx: &Caller, id: InodeId, change: SetAttr) -> Result<AttrReply> {
+        let op = self.op(cx.trace);
+        if change.size.is_some_and(|size| size > FILE_BYTES_MAX) {
+            return Err(Error::new(Code::FileTooBig, format!("inode {id}"), "files have at most 2^63 - 1 bytes"));
+        }
+        let time = |time: Option<TimeOrNow>| {
+            time.map(|time| match time {
+                TimeOrNow::Now => NewTime::Now,
+                TimeOrNow::At(at) => NewTime::At(at),
+            })
+        };
+        let message = ChangeAttr {
+            inode: self.cache.inode(id),
+            mode: change.mode,
+            uid: change.uid,
+            gid: change.gid,
+            size: change.size,
+            atime: time(change.atime),
+            mtime: time(change.mtime),
+            kill_privileges: change.kill_privileges,
+            cuts_applied: Default::default(),
+        };
+        if change.atime.is_some() {
+            // The new time wins over a read not yet reported.
+            self.atimes.lock().remove(&id);
+        }
+        let asked = self.now();
+        let open = self.inodes.get(id);
+        let answer = match (change.size, open) {
+            (Some(size), Some(inode)) => self.truncate(&inode, message, size, op).await?,
+            (Some(size), None) if size > 0 => self.truncate_closed(id, message, size, op).await?,
+            (size, open) => {
+                if let Some(inode) = &open
+                    && (change.mtime.is_some() || change.atime.is_some())
+                {
+                    // Times that buffered writes still bring must not overtake the one that is set now.
+                    self.commit(inode, Reach::Answered, op).await?;
+                }
+                let answer = self.call(message, op).await?;
+                if let Some(size) = size {
+                    self.cut_retained_at(id, &answer, size);
+                }
+                if let Some(inode) = &open {
+                    self.update(inode, |state| state.adopt_attr(&answer.attr, Some(&answer.cuts)));
+                }
+                answer
+            }
+        };
+        self.cache.changed(id);
+        let ticket = self.cache.ticket();
+        Ok(self.attr_reply(answer, ticket, asked))
+    }
+
+    /// Truncates a file that nobody has open here: its map is needed to cut the chunk at the border.
+    async fn truncate_closed(
+        self: &Arc<Self>,
+        id: InodeId,
+        message: ChangeAttr,
+        size: u64,
+        op: Op,
+    ) -> Result<AttrAnswer> {
+        let inode = self.open_inode(id, false, op).await?.0;
+        let answer = self.truncate(&inode, message, size, op).await;
+        self.close_inode(&inode);
+        answer
+    }
+
+    pub fn close_inode(self: &Arc<Self>, inode: &Arc<Inode>) {
+        let clean = self.update(inode, |state| {
+            state.handles = state.handles.saturating_sub(1);
+            state.is_clean()
+        });
+        if clean {
+            self.inodes.forget_if_unused(inode.id);
+        } else {
+            self.save_in_background(inode);
+            self.wake.notify_one();
+        }
+    }
+
+    pub async fn read_link(&self, cx: &Caller, id: InodeId) -> Result<Bytes> {
+        self.call(ReadLink { inode: self.cache.inode(id) }, self.op(cx.trace)).await
+    }
+
+    pub async fn parent(&self, cx: &Caller, dir: InodeId) -> Result<InodeId> {
+        if dir == InodeId::ROOT {
+            return Ok(dir);
+        }
+        Ok(self.call(GetPlace { id: dir }, self.op(cx.trace)).await?.parent)
+    }
+
+    pub async fn statfs(&self, cx: &Caller) -> Result<StatFs> {
+        let now = self.now();
+        if let Some((totals, at)) = *self.statfs.lock()
+            && now.since(at) < self.config.statfs_valid
+        {
+            return Ok(totals);
+        }
+        let answer = self.call(GetStatFs {}, self.op(cx.trace)).await?;
+        let totals = StatFs {
+            bytes_total: answer.bytes_total,
+            bytes_free: answer.bytes_free,
+            files: answer.files,
+            files_free: answer.files_free,
+        };
+        *self.statfs.lock() = Some((totals, now));
+        Ok(totals)
+    }
+}

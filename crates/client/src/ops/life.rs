@@ -1,0 +1,99 @@
+//! Start and end of a client.
+
+use crate::cache::Cache;
+use crate::commit::Reach;
+use crate::config::ClientConfig;
+use crate::core::Core;
+use crate::erased::{Meta, Peers};
+use crate::memory::Memory;
+use crate::servers::Directory;
+use crate::session::{Registration, Session};
+use crate::wait::{Deadline, Waits};
+use braid_api::meta::OpenSession;
+use braid_api::{Carries, Code, Context, Error, Result};
+use braid_env::Env;
+use braid_types::TraceId;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use tokio::sync::{Notify, watch};
+
+impl Core {
+    pub async fn start(
+        env: Env,
+        meta: Box<dyn Meta>,
+        control: Box<dyn Meta>,
+        peers: Box<dyn Peers>,
+        config: ClientConfig,
+    ) -> Result<Arc<Core>> {
+        let client = env.random.u64();
+        let open = OpenSession { client, description: config.description.clone(), host: config.host.clone() };
+        let cx = Context { deadline: config.deadline, ..Context::default() };
+        let sent = env.clock.now();
+        let answer = env.timeout(config.deadline, meta.execute(cx, open.wrap())).await;
+        let late = |_| Error::new(Code::DeadlineExceeded, "opening a session", "the metadata server did not answer");
+        let reply = OpenSession::unwrap(answer.map_err(late)??).ok_or(Error::bare(Code::BadMessage))?;
+        let memory = Arc::new(Memory::default());
+        let core = Arc::new(Core {
+            session: Session::new(client, Registration::from_reply(&reply, sent)),
+            requests: Default::default(),
+            servers: Directory::new(peers, memory.clone(), config.server_writes_max),
+            spares: Default::default(),
+            cache: Cache::new(config.cache_entries),
+            inodes: Default::default(),
+            handles: Default::default(),
+            locks: Default::default(),
+            memory,
+            counters: Default::default(),
+            waits: Waits::default(),
+            statfs: Mutex::default(),
+            atimes: Mutex::default(),
+            wake: Notify::new(),
+            stop: watch::Sender::new(false),
+            env,
+            config,
+            meta,
+            control,
+        });
+        core.servers.adopt(&reply.servers);
+        core.keep_session();
+        core.keep_writing_back();
+        Ok(core)
+    }
+
+    /// Everything of every file, as far as `reach`.
+    async fn save_all(self: &Arc<Self>, reach: Reach) -> Result<()> {
+        let op = self.own_op();
+        let mut result = Ok(());
+        for inode in self.inodes.all() {
+            // One file that cannot be saved must not keep the others from it.
+            if let Err(error) = self.commit(&inode, reach, op).await {
+                tracing::warn!(%error, inode = inode.id.0, "cannot be saved");
+                result = Err(error);
+            }
+        }
+        result
+    }
+
+    pub async fn sync_fs(self: &Arc<Self>) -> Result<()> {
+        self.save_all(Reach::Stable).await?;
+        self.sync_all(self.own_op()).await
+    }
+
+    pub async fn shutdown(self: &Arc<Self>) -> Result<()> {
+        let saved = self.sync_fs().await;
+        let reads: Vec<_> = self.atimes.lock().keys().copied().collect();
+        for id in reads {
+            // Nice to have: not worth a long wait for a server that is gone.
+            let soon = Deadline::after(&self.env, std::time::Duration::from_secs(1));
+            self.report_atime(id, crate::core::Op { deadline: soon, trace: TraceId(0) }).await;
+        }
+        self.stop.send_replace(true);
+        let soon = Deadline::after(&self.env, std::time::Duration::from_secs(5));
+        let closed = self.close_session(crate::core::Op { deadline: soon, trace: TraceId(0) }).await;
+        if let Err(error) = closed {
+            // The session ends by itself when it is silent for long enough; nothing depends on it any more.
+            tracing::info!(%error, "the session was not closed");
+        }
+        saved
+    }
+}

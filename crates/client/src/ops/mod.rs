@@ -1,0 +1,10 @@
+//! What each call of [`braid_api::FileSystem`] does.
+
+mod attr;
+mod dir;
+mod life;
+mod names;
+mod open;
+mod read_write;
+mod space;
+mod xattr;

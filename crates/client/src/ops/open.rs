@@ -1,0 +1,185 @@
+//! Opening and creating files; closing them.
+
+use super::names::spec;
+use crate::cache::Stamp;
+use crate::commit::Reach;
+use crate::core::{Core, Op};
+use crate::handles::Handle;
+use crate::inode::Inode;
+use braid_api::meta::{AttrAnswer, ChangeAttr, Content, CreateFile, CreateTemporary, OpenAnswer, OpenFile};
+use braid_api::{Caller, EntryReply, HandleId, OpenFlags, Opened, Result};
+use braid_types::{Durability, FileKind, InodeId, Mode, Name};
+use std::sync::Arc;
+
+impl Core {
+    /// The inode with its map, counted as open once more, and what the server said.
+    pub async fn open_inode(self: &Arc<Self>, id: InodeId, truncate: bool, op: Op) -> Result<(Arc<Inode>, OpenAnswer)> {
+        let _opening = self.inodes.opening(id);
+        let version = self.version_of(id);
+        let message = OpenFile { inode: self.cache.inode(id), write: false, truncate };
+        let answer = self.call(message, op).await?;
+        let inode = self.adopt_opened(&answer, version);
+        Ok((inode, answer))
+    }
+
+    fn version_of(&self, id: InodeId) -> u64 {
+        self.inodes.get(id).map_or(0, |inode| inode.state.lock().version)
+    }
+
+    fn adopt_opened(self: &Arc<Self>, answer: &OpenAnswer, version: u64) -> Arc<Inode> {
+        if let Content::Chunked(page) = &answer.map.content {
+            self.servers.learn(&page.containers);
+        }
+        let inode = self.inodes.open(&answer.attr, self.config.file_writes_max);
+        self.update(&inode, |state| state.adopt_open(answer, version));
+        inode
+    }
+
+    pub async fn open(self: &Arc<Self>, cx: &Caller, id: InodeId, flags: OpenFlags) -> Result<Opened> {
+        let op = self.op(cx.trace);
+        let (ticket, asked) = (self.cache.ticket(), self.now());
+        // What is buffered here must be dropped by the truncate, so it goes through the inode's own order.
+        let in_use = self.inodes.get(id).is_some();
+        let (inode, answer) = self.open_inode(id, flags.truncate && !in_use, op).await?;
+        if flags.truncate {
+            if in_use {
+                let truncated = self.truncate(&inode, emptied(self, id), 0, op).await;
+                if let Err(error) = truncated {
+                    self.close_inode(&inode);
+                    return Err(error);
+                }
+            } else {
+                self.cut_retained_at(id, &attr_of(&answer), 0);
+            }
+            self.cache.changed(id);
+        } else {
+            self.cache.keep_attr(&answer.attr, ticket, asked, answer.grant);
+        }
+        Ok(self.opened(inode, flags))
+    }
+
+    /// A handle, and whether the kernel's pages of the file are still right.
+    fn opened(&self, inode: Arc<Inode>, flags: OpenFlags) -> Opened {
+        let attr = {
+            let state = inode.state.lock();
+            state.shown(&state.attr)
+        };
+        let keep_cache = self.cache.seen(inode.id) == Some(Stamp::from(&attr));
+        self.cache.saw(&attr);
+        if !keep_cache {
+            // Another client changed it: what is retained here is older than what the servers have.
+            self.servers.lanes().iter().for_each(|lane| lane.retained(|retain| retain.hide(inode.id)));
+        }
+        let handle = self.handles.open_file(inode, flags);
+        Opened { handle: handle.id, keep_cache, direct_io: false }
+    }
+
+    pub async fn create(
+        self: &Arc<Self>,
+        cx: &Caller,
+        parent: InodeId,
+        name: &Name,
+        mode: Mode,
+        flags: OpenFlags,
+    ) -> Result<(EntryReply, Opened)> {
+        let op = self.op(cx.trace);
+        let (ticket, asked) = (self.cache.ticket(), self.now());
+        let message = CreateFile {
+            parent: self.cache.inode(parent),
+            name: name.clone(),
+            spec: spec(cx, FileKind::File, mode),
+            exclusive: flags.exclusive,
+            // A file that exists may have buffered bytes here; see `open`.
+            truncate: false,
+            write: flags.write,
+        };
+        let answer = self.call(message, op).await?;
+        let id = answer.attr.id;
+        let _opening = self.inodes.opening(id);
+        let version = self.version_of(id);
+        let inode = self.adopt_opened(&answer, version);
+        if answer.created {
+            self.cache.named(parent, name, &answer.attr, answer.grant, ticket, asked);
+        } else {
+            self.cache.keep_name(parent, name, Some(id), ticket, asked, answer.grant);
+            if flags.truncate {
+                if let Err(error) = self.truncate(&inode, emptied(self, id), 0, op).await {
+                    self.close_inode(&inode);
+                    return Err(error);
+                }
+                self.cache.changed(id);
+            }
+        }
+        let attr = {
+            let state = inode.state.lock();
+            state.shown(&state.attr)
+        };
+        let opened = self.opened(inode, flags);
+        Ok((EntryReply { attr, valid: self.valid(asked, answer.grant) }, opened))
+    }
+
+    pub async fn make_temporary(
+        self: &Arc<Self>,
+        cx: &Caller,
+        parent: InodeId,
+        mode: Mode,
+        flags: OpenFlags,
+    ) -> Result<(EntryReply, Opened)> {
+        let asked = self.now();
+        let message = CreateTemporary { parent: self.cache.inode(parent), spec: spec(cx, FileKind::File, mode) };
+        let answer = self.call(message, self.op(cx.trace)).await?;
+        let inode = self.adopt_opened(&answer, 0);
+        let opened = self.opened(inode, flags);
+        Ok((EntryReply { attr: answer.attr, valid: self.valid(asked, answer.grant) }, opened))
+    }
+
+    /// What close(2) waits for.
+    pub async fn flush(self: &Arc<Self>, handle: HandleId) -> Result<()> {
+        let file = self.handles.file(handle)?;
+        if !file.flags.write {
+            return Ok(());
+        }
+        let reach = match file.inode.state.lock().policy.durability {
+            Durability::Fsync => Reach::Answered,
+            Durability::Close | Durability::Write => Reach::Stable,
+        };
+        let saved = self.commit(&file.inode, reach, self.own_op()).await;
+        let earlier = file.report();
+        saved.and(earlier)
+    }
+
+    pub async fn fsync(self: &Arc<Self>, handle: HandleId) -> Result<()> {
+        let file = self.handles.file(handle)?;
+        let saved = self.commit(&file.inode, Reach::Stable, self.own_op()).await;
+        let earlier = file.report();
+        saved.and(earlier)
+    }
+
+    pub fn release(self: &Arc<Self>, handle: HandleId) {
+        let Some(Handle::File(file)) = self.handles.close(handle) else { return };
+        for owner in file.flock_owners.lock().drain(..) {
+            self.locks.release_flock(file.inode.id, owner);
+        }
+        file.inode.state.lock().blocks.forget(handle.0, u64::MAX);
+        self.close_inode(&file.inode);
+    }
+}
+
+fn attr_of(answer: &OpenAnswer) -> AttrAnswer {
+    AttrAnswer { attr: answer.attr, cuts: answer.map.cuts.clone(), grant: answer.grant, place: None }
+}
+
+/// The change that O_TRUNC is.
+fn emptied(core: &Core, id: InodeId) -> ChangeAttr {
+    ChangeAttr {
+        inode: core.cache.inode(id),
+        mode: None,
+        uid: None,
+        gid: None,
+        size: Some(0),
+        atime: None,
+        mtime: None,
+        kill_privileges: false,
+        cuts_applied: Default::default(),
+    }
+}

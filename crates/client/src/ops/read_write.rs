@@ -1,0 +1,127 @@
+//! read, write, copy_file_range.
+
+use crate::buffer::RUN_BYTES;
+use crate::commit::Reach;
+use crate::core::{Core, Op};
+use crate::inode::Inode;
+use crate::map::file_name;
+use crate::wait::{timed_out, wait_until};
+use braid_api::{Code, Error, HandleId, Result};
+use braid_types::{ByteRange, Durability, FILE_BYTES_MAX};
+use bytes::Bytes;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Where a write goes.
+#[derive(Clone, Copy)]
+enum Place {
+    At(u64),
+    End,
+}
+
+impl Core {
+    pub async fn read(self: &Arc<Self>, handle: HandleId, offset: u64, len: u32) -> Result<Vec<Bytes>> {
+        let file = self.handles.file(handle)?;
+        let range = ByteRange::at(offset, len.into());
+        // A direct handle reads what it asks for and nothing ahead.
+        let ahead = (!file.flags.direct).then_some(&*file);
+        let bytes = self.read_bytes(&file.inode, range, ahead, self.own_op()).await?;
+        self.note_read(&file.inode);
+        let total: usize = bytes.iter().map(Bytes::len).sum();
+        self.counters.bytes_read.fetch_add(total as u64, Relaxed);
+        Ok(bytes)
+    }
+
+    pub async fn write(self: &Arc<Self>, handle: HandleId, offset: u64, data: Bytes) -> Result<u32> {
+        let file = self.handles.file(handle)?;
+        if !file.flags.write {
+            return Err(Error::new(Code::BadHandle, file_name(&file.inode), "it was not opened for writing"));
+        }
+        file.report()?;
+        let op = self.own_op();
+        let len = data.len() as u32;
+        let place = if file.flags.append { Place::End } else { Place::At(offset) };
+        self.write_to(&file.inode, place, data, op).await?;
+        let durability = file.inode.state.lock().policy.durability;
+        if file.flags.sync || durability == Durability::Write {
+            self.commit(&file.inode, Reach::Stable, op).await?;
+        }
+        Ok(len)
+    }
+
+    async fn write_to(self: &Arc<Self>, inode: &Arc<Inode>, place: Place, data: Bytes, op: Op) -> Result<()> {
+        self.write_room(inode, data.len() as u64, op).await?;
+        self.fresh(inode, op).await?;
+        let (now, wall) = (self.now(), self.env.clock.wall());
+        let send = self.update(inode, |state| {
+            let offset = match place {
+                Place::At(offset) => offset,
+                Place::End => state.size,
+            };
+            if offset.checked_add(data.len() as u64).is_none_or(|end| end > FILE_BYTES_MAX) {
+                return Err(Error::new(Code::FileTooBig, file_name(inode), "files have at most 2^63 - 1 bytes"));
+            }
+            if !data.is_empty() {
+                state.write(offset, data, now, wall);
+            }
+            Ok(!state.full.is_empty())
+        })?;
+        if send {
+            self.send_full_runs(inode);
+        }
+        self.wake.notify_one();
+        Ok(())
+    }
+
+    /// Waits until the write buffer takes so much more.
+    async fn write_room(self: &Arc<Self>, inode: &Arc<Inode>, bytes: u64, op: Op) -> Result<()> {
+        let fits = || {
+            let own = inode.state.lock().charged;
+            let file = own == 0 || own + bytes <= self.config.file_buffer_bytes;
+            (file && self.memory.buffered.fits(bytes, self.config.write_buffer_bytes)).then_some(())
+        };
+        if fits().is_some() {
+            return Ok(());
+        }
+        self.save_in_background(inode);
+        self.relieve();
+        let full = "room in the write buffer";
+        let _waiting = self.waits.enter(&self.env, format!("write of {}", file_name(inode)), full);
+        let room = wait_until(&self.env, &self.memory.buffered.room, op.deadline, fits).await;
+        room.ok_or_else(|| timed_out(file_name(inode), full))
+    }
+
+    pub async fn copy_range(self: &Arc<Self>, from: (HandleId, u64), to: (HandleId, u64), len: u64) -> Result<u64> {
+        let (source, target) = (self.handles.file(from.0)?, self.handles.file(to.0)?);
+        if !target.flags.write || target.flags.append {
+            return Err(Error::new(Code::BadHandle, file_name(&target.inode), "it cannot be written at an offset"));
+        }
+        let (reading, writing) = (ByteRange::at(from.1, len), ByteRange::at(to.1, len));
+        if source.inode.id == target.inode.id && reading.overlaps(writing) {
+            return Err(Error::new(Code::Invalid, file_name(&source.inode), "the ranges overlap"));
+        }
+        target.report()?;
+        let op = self.own_op();
+        let mut done = 0;
+        while done < len {
+            let step = (len - done).min(RUN_BYTES as u64);
+            let range = ByteRange::at(from.1 + done, step);
+            let pieces = self.read_bytes(&source.inode, range, None, op).await?;
+            let mut copied = 0;
+            for piece in pieces {
+                let size = piece.len() as u64;
+                self.write_to(&target.inode, Place::At(to.1 + done + copied), piece, op).await?;
+                copied += size;
+            }
+            done += copied;
+            if copied < step {
+                break;
+            }
+        }
+        self.note_read(&source.inode);
+        if target.flags.sync {
+            self.commit(&target.inode, Reach::Stable, op).await?;
+        }
+        Ok(done)
+    }
+}

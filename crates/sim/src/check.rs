@@ -1,0 +1,5 @@
+//! Checkers that look past the servers: at histories, rows and chunks.
+
+pub mod ledger;
+pub mod linear;
+pub mod rows;

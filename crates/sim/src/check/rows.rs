@@ -1,0 +1,167 @@
+//! Rows against rows, and rows against chunks: fsck, over the stores themselves.
+//!
+//! Run when every client has left and housekeeping has had time: then no orphan, no spare and nothing to reclaim may
+//! be left, and every chunk on a server is a file's.
+
+use crate::cluster::Cluster;
+use crate::failures::Invariant;
+use crate::known;
+use braid_data_store::ChunkStore;
+use braid_meta_engine::{Key, Row, Table};
+use braid_meta_namespace::rows::{ChunkRow, ContainerRow, Entry, IdRow, Inode, RowFormat, flags, keys};
+use braid_types::{ChunkId, ContainerId, InodeId, ServerId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// One complaint.
+pub type Fault = (Invariant, String);
+
+struct Rows<'a>(&'a Cluster);
+
+impl Rows<'_> {
+    fn table(&self, table: Table) -> Vec<(Key, Row)> {
+        self.0.meta_store.durable_rows(table)
+    }
+
+    fn decoded<R: RowFormat>(&self, table: Table, faults: &mut Vec<Fault>) -> Vec<(Key, R)> {
+        let mut rows = Vec::new();
+        for (key, row) in self.table(table) {
+            match R::decode(&key, &row) {
+                Ok(row) => rows.push((key, row)),
+                Err(error) => faults.push((Invariant::RowsAgree, format!("{key:?}: {error:?}"))),
+            }
+        }
+        rows
+    }
+}
+
+/// Rows that say that housekeeping is not done.
+pub fn unfinished(cluster: &Cluster) -> Vec<String> {
+    [Table::Orphans, Table::Spares, Table::Reclaim, Table::Sessions, Table::Requests]
+        .into_iter()
+        .flat_map(|table| cluster.meta_store.durable_rows(table))
+        .map(|(key, _)| format!("{key:?}"))
+        .collect()
+}
+
+/// Everything that is wrong. With `lossy`, chunks whose client and server were both lost may be missing.
+pub fn check(cluster: &Cluster, lossy: bool) -> Vec<Fault> {
+    let (rows, mut faults) = (Rows(cluster), Vec::new());
+    let inodes = check_names(&rows, &mut faults);
+    check_chunks(&rows, &inodes, lossy, &mut faults);
+    faults
+}
+
+/// Names, ids, counts. Answers the inodes.
+fn check_names(rows: &Rows<'_>, faults: &mut Vec<Fault>) -> BTreeMap<InodeId, Inode> {
+    let entries: Vec<(Key, Entry)> = rows.decoded(Table::Inodes, faults);
+    let ids: BTreeMap<InodeId, IdRow> =
+        rows.decoded(Table::InodeIds, faults).into_iter().map(|(key, row)| (InodeId(key.partition()), row)).collect();
+    let mut inodes: BTreeMap<InodeId, Inode> = BTreeMap::new();
+    let mut wrong = |text: String| faults.push((Invariant::RowsAgree, text));
+    for (id, row) in &ids {
+        if let IdRow::Attributes(inode) = row {
+            inodes.insert(*id, inode.clone());
+        }
+    }
+    let (mut names, mut children, mut subdirs) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+    for (key, entry) in &entries {
+        let (parent, id) = (InodeId(key.partition()), entry.id());
+        *names.entry(id).or_insert(0u32) += 1;
+        *children.entry(parent).or_insert(0u64) += 1;
+        *subdirs.entry(parent).or_insert(0u32) += u32::from(entry.kind() == braid_types::FileKind::Directory);
+        match (entry, ids.get(&id)) {
+            (Entry::Here(inode), Some(IdRow::At { parent: there, name })) => {
+                if (*there, name.as_slice()) != (parent, key.rest()) {
+                    wrong(format!("{key:?} is inode {id}, whose id row says {there} {name:?}"));
+                }
+                if inodes.insert(id, inode.clone()).is_some() {
+                    wrong(format!("inode {id} has two rows"));
+                }
+            }
+            (Entry::Elsewhere { .. }, Some(IdRow::Attributes(_))) => {}
+            // Everybody knows where the root is.
+            (Entry::Here(inode), None) if id == InodeId::ROOT && parent == keys::NO_PARENT => {
+                inodes.insert(id, inode.clone());
+            }
+            (_, row) => wrong(format!("{key:?} is inode {id}, whose id row is {row:?}")),
+        }
+    }
+    for (id, row) in &ids {
+        if !inodes.contains_key(id) {
+            wrong(format!("the id row of {id} leads nowhere: {row:?}"));
+        }
+    }
+    for (id, inode) in &inodes {
+        let named = names.get(id).copied().unwrap_or(0);
+        let (entries, dirs) = (children.get(id).copied().unwrap_or(0), subdirs.get(id).copied().unwrap_or(0));
+        if inode.is_dir() && (inode.size, inode.nlink) != (entries, 2 + dirs) {
+            wrong(format!(
+                "directory {id} counts {} entries and {} links, has {entries} and {}",
+                inode.size,
+                inode.nlink,
+                2 + dirs
+            ));
+        }
+        if !inode.is_dir() && inode.nlink != named {
+            wrong(format!("inode {id} counts {} links and has {named} names", inode.nlink));
+        }
+    }
+    for parent in children.keys().filter(|parent| **parent != keys::NO_PARENT) {
+        if !inodes.get(parent).is_some_and(Inode::is_dir) {
+            wrong(format!("there are names in {parent}, which is no directory"));
+        }
+    }
+    inodes
+}
+
+/// Which server has which chunks.
+fn chunks_on_servers(cluster: &Cluster) -> BTreeMap<ServerId, BTreeSet<ChunkId>> {
+    let stores = cluster.stores().into_iter();
+    stores.map(|(server, store)| (server, store.list(ChunkId(0), usize::MAX).into_iter().collect())).collect()
+}
+
+fn check_chunks(rows: &Rows<'_>, inodes: &BTreeMap<InodeId, Inode>, lossy: bool, faults: &mut Vec<Fault>) {
+    let containers: BTreeMap<ContainerId, ContainerRow> = rows
+        .decoded(Table::Containers, faults)
+        .into_iter()
+        .map(|(key, row)| (ContainerId(key.partition()), row))
+        .collect();
+    let stored = chunks_on_servers(rows.0);
+    let mut owned: BTreeMap<ChunkId, InodeId> = BTreeMap::new();
+    for (key, row) in rows.decoded::<ChunkRow>(Table::Chunks, faults) {
+        let id = InodeId(key.partition());
+        if let Some(other) = owned.insert(row.chunk, id) {
+            faults.push((Invariant::RowsAgree, format!("chunk {} belongs to inodes {other} and {id}", row.chunk)));
+        }
+        if !inodes.get(&id).is_some_and(|inode| inode.has(flags::CHUNKED)) {
+            faults.push((Invariant::RowsAgree, format!("{key:?}: inode {id} has no chunks")));
+        }
+        let Some(container) = containers.get(&row.container) else {
+            faults
+                .push((Invariant::RowsAgree, format!("chunk {} is in unknown container {}", row.chunk, row.container)));
+            continue;
+        };
+        let missing = |server: &&ServerId| !stored.get(server).is_some_and(|chunks| chunks.contains(&row.chunk));
+        if let Some(server) = container.chain.iter().find(missing)
+            && !lossy
+        {
+            let text = format!("chunk {} of inode {id} is not on data server {server}", row.chunk);
+            faults.push((Invariant::RowsHaveChunks, text));
+        }
+    }
+    for (server, chunks) in &stored {
+        for chunk in chunks.iter().filter(|chunk| !owned.contains_key(chunk)) {
+            if rows.0.witness.was_deleted(*chunk) {
+                rows.0.coverage.count(known::DELETED_CHUNK_CAME_BACK);
+                continue;
+            }
+            faults
+                .push((Invariant::ChunksHaveRows, format!("chunk {chunk} on data server {server} belongs to nobody")));
+        }
+    }
+}
+
+/// All chunks of all files.
+pub fn chunk_ids(cluster: &Cluster) -> Vec<ChunkId> {
+    Rows(cluster).decoded::<ChunkRow>(Table::Chunks, &mut Vec::new()).into_iter().map(|(_, row)| row.chunk).collect()
+}

@@ -1,0 +1,76 @@
+//! How often each fault and each state of a protocol was reached: a test that never gets somewhere proves nothing
+//! about it.
+
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// States of the protocols of this version. Each of them must be reached by the seeds that CI runs, and every fault.
+/// What only the table shows, and no test asks for, is a hole of [`crate::known`].
+pub const MUST_BE_REACHED: &[&str] = &[
+    "chunk reclaimed",
+    "commit told to use another's chunk instead",
+    "commit under a stale truncate generation refused",
+    "data server registered again",
+    "fenced session refused by a data server",
+    "living client learnt that its session had ended",
+    "metadata transactions lost unanswered",
+    "no data server for a new chunk",
+    "orphan freed",
+    "request answered from its row",
+    "session fenced at a data server",
+    "session registered again",
+    "spare adopted from a lost client",
+    "stale truncate generation refused by the owner",
+    "torn blocks sealed after a crash",
+    "truncate applied by the owner",
+    "unknown chunk asked for",
+    "unknown session refused",
+    "write repeated to a server that had lost it",
+];
+
+/// Counts by name. The names are those of [`MUST_BE_REACHED`], of the faults and of known holes.
+#[derive(Default)]
+pub struct Coverage(Mutex<Counts>);
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts(pub BTreeMap<&'static str, u64>);
+
+impl Coverage {
+    pub fn count(&self, what: &'static str) {
+        self.add(what, 1);
+    }
+
+    pub fn add(&self, what: &'static str, n: u64) {
+        if n > 0 {
+            *self.0.lock().0.entry(what).or_default() += n;
+        }
+    }
+
+    pub fn counts(&self) -> Counts {
+        self.0.lock().clone()
+    }
+}
+
+impl Counts {
+    pub fn merge(&mut self, other: &Counts) {
+        for (name, n) in &other.0 {
+            *self.0.entry(name).or_default() += n;
+        }
+    }
+
+    pub fn of(&self, what: &str) -> u64 {
+        self.0.get(what).copied().unwrap_or(0)
+    }
+
+    /// What must be reached and was not.
+    pub fn missing(&self, wanted: &[&'static str]) -> Vec<&'static str> {
+        wanted.iter().copied().filter(|what| self.of(what) == 0).collect()
+    }
+}
+
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|(what, n)| writeln!(f, "{n:>9}  {what}"))
+    }
+}

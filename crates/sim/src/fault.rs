@@ -1,0 +1,137 @@
+//! What goes wrong, how often, and for how long.
+//!
+//! To add a fault: a line here, and what it does in `inject.rs`.
+
+use crate::seed::Stream;
+use rand::RngExt;
+use std::time::Duration;
+
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $name:ident = $text:literal, $from:literal..$to:literal ms;)*) => {
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Kind { $($(#[$doc])* $name,)* }
+
+        impl Kind {
+            pub const ALL: &[Kind] = &[$(Kind::$name),*];
+
+            /// For the table of what was reached.
+            pub fn text(self) -> &'static str {
+                match self { $(Kind::$name => concat!("fault: ", $text),)* }
+            }
+
+            /// How long it lasts.
+            pub fn lasts(self, random: &mut Stream) -> Duration {
+                let ms = match self { $(Kind::$name => $from..$to,)* };
+                Duration::from_millis(random.random_range(ms))
+            }
+        }
+    };
+}
+
+kinds! {
+    /// The process dies; what it wrote is in the kernel's page cache, and its connections are closed for it.
+    KillMeta = "kill of the metadata server", 50..2500 ms;
+    KillData = "kill of a data server", 50..2500 ms;
+    KillClient = "kill of a client", 50..1500 ms;
+    /// The machine is off: what was not synced is lost or torn, and nobody is told.
+    PowerMeta = "power cut of the metadata server", 50..2500 ms;
+    PowerData = "power cut of a data server", 50..2500 ms;
+    PowerClient = "power cut of a client", 50..1500 ms;
+    PowerAllData = "power cut of all data servers", 50..2500 ms;
+    PowerEverything = "power cut of everything", 50..2500 ms;
+    /// The process is stopped, time goes on.
+    PauseMeta = "pause of the metadata server", 50..3000 ms;
+    PauseData = "pause of a data server", 50..3000 ms;
+    PauseClient = "pause of a client", 50..3000 ms;
+    /// Longer than a session is waited for where that is short.
+    FreezeClient = "long pause of a client", 5000..9000 ms;
+    /// Two machines do not hear each other; afterwards what was sent arrives, as TCP repeats it.
+    Hold = "partition that TCP outlives", 50..3000 ms;
+    /// The same, and connections break when it is over.
+    Cut = "partition that breaks connections", 200..4000 ms;
+    /// Connections between two machines are reset: answers under way are lost.
+    Break = "connections reset", 1..2 ms;
+    Slow = "slow link", 500..4000 ms;
+}
+
+/// How often each fault comes, relative to the others.
+pub type Weights = &'static [(Kind, u32)];
+
+/// One of `weights`; `None` if there are none.
+pub fn pick(weights: Weights, random: &mut Stream) -> Option<Kind> {
+    let total: u32 = weights.iter().map(|(_, weight)| weight).sum();
+    let mut point = random.random_range(0..total.max(1));
+    for (kind, weight) in weights {
+        if point < *weight {
+            return Some(*kind);
+        }
+        point -= weight;
+    }
+    None
+}
+
+const NETWORK: [(Kind, u32); 4] = [(Kind::Hold, 4), (Kind::Cut, 3), (Kind::Break, 6), (Kind::Slow, 3)];
+
+/// Of the metadata server and the network.
+pub const META: Weights = &[
+    (Kind::KillMeta, 4),
+    (Kind::PowerMeta, 4),
+    (Kind::PauseMeta, 2),
+    (Kind::PauseClient, 1),
+    NETWORK[0],
+    NETWORK[1],
+    NETWORK[2],
+    NETWORK[3],
+];
+
+/// The same, and clients die.
+pub const META_AND_CLIENTS: Weights =
+    &[(Kind::KillMeta, 4), (Kind::PowerMeta, 4), (Kind::KillClient, 2), (Kind::PowerClient, 2), NETWORK[0], NETWORK[2]];
+
+/// Servers of both kinds; no client is lost and no two data servers lose their power in one moment.
+pub const SERVERS: Weights = &[
+    (Kind::KillMeta, 2),
+    (Kind::PowerMeta, 2),
+    (Kind::KillData, 3),
+    (Kind::PowerData, 5),
+    (Kind::PowerAllData, 2),
+    (Kind::PauseMeta, 1),
+    (Kind::PauseData, 2),
+    NETWORK[0],
+    NETWORK[1],
+    NETWORK[2],
+    NETWORK[3],
+];
+
+/// Clients die, data servers do not lose their power.
+pub const CLIENTS: Weights = &[
+    (Kind::KillClient, 5),
+    (Kind::PowerClient, 5),
+    (Kind::KillMeta, 2),
+    (Kind::PowerMeta, 2),
+    (Kind::KillData, 2),
+    (Kind::PauseData, 1),
+    NETWORK[0],
+    NETWORK[2],
+];
+
+/// Clients stand still until their sessions have ended, and go on.
+pub const FREEZES: Weights =
+    &[(Kind::FreezeClient, 4), (Kind::KillMeta, 1), (Kind::PowerMeta, 1), (Kind::KillData, 1), NETWORK[0], NETWORK[2]];
+
+/// Everything at once: only what fsync returned for is sure.
+pub const EVERYTHING: Weights = &[
+    (Kind::KillMeta, 1),
+    (Kind::PowerMeta, 2),
+    (Kind::KillData, 1),
+    (Kind::PowerData, 4),
+    (Kind::PowerAllData, 3),
+    (Kind::PowerEverything, 3),
+    (Kind::KillClient, 2),
+    (Kind::PowerClient, 2),
+    (Kind::PauseData, 1),
+    (Kind::PauseClient, 1),
+    NETWORK[0],
+    NETWORK[1],
+    NETWORK[2],
+];

@@ -1,0 +1,29 @@
+//! What runs on each machine: the real servers and clients on the simulated environment.
+
+mod client;
+mod data;
+mod door;
+mod metadata;
+mod mount;
+
+pub use client::{Native, endpoint, namespace};
+pub use mount::{Mount, mount};
+
+use crate::cluster::Process;
+use crate::machine::Role;
+use crate::work::Work;
+use std::sync::Arc;
+
+/// Where servers listen, on every machine.
+pub const PORT: u16 = 7000;
+
+/// Runs a process until it is killed.
+pub async fn run(process: Process, work: Arc<dyn Work>) {
+    match process.machine.role() {
+        Role::Meta => metadata::run(process).await,
+        Role::Data => data::run(process).await,
+        Role::Client => work.run(process).await,
+    }
+    // A process that ended would be taken for one whose machine is off.
+    std::future::pending().await
+}

@@ -1,0 +1,167 @@
+//! The servers' doors: between wire and server, where protocol states are counted and mistakes are planted.
+//!
+//! Both are the simulator's own: the servers know nothing of them.
+
+use crate::cluster::Cluster;
+use crate::settings::Bug;
+use braid_api::data::{DataAnswer, DataNode, DataRequest};
+use braid_api::meta::{MetaAnswer, MetaRequest, Namespace};
+use braid_api::{Code, Context, Result};
+use braid_data_server::DataServer;
+use braid_data_store::{ChunkStore, DiskStore};
+use braid_meta_engine::MemEngine;
+use braid_meta_server::MetaServer;
+use braid_types::{ChunkId, SessionId, TruncGen};
+use braid_wire::WirePeers;
+use bytes::Bytes;
+use std::sync::Arc;
+
+pub struct MetaDoor {
+    server: Arc<MetaServer<MemEngine, WirePeers>>,
+    cluster: Arc<Cluster>,
+}
+
+impl MetaDoor {
+    pub fn new(server: Arc<MetaServer<MemEngine, WirePeers>>, cluster: Arc<Cluster>) -> Self {
+        MetaDoor { server, cluster }
+    }
+
+    fn count(&self, what: &'static str) {
+        self.cluster.coverage.count(what);
+    }
+
+    fn saw(&self, session: SessionId, request: &MetaRequest, result: &Result<MetaAnswer>) {
+        match result {
+            Ok(answer) => {
+                self.cluster.witness.answered(session, request, answer);
+                match answer {
+                    MetaAnswer::CommitFile(commit) if !commit.instead.chunks.is_empty() => {
+                        self.count("commit told to use another's chunk instead");
+                    }
+                    MetaAnswer::Heartbeat(beat) if beat.register_again => self.count("data server registered again"),
+                    _ => {}
+                }
+            }
+            Err(error) => match error.code {
+                Code::SessionUnknown => self.count("unknown session refused"),
+                Code::MaybeCommitted => self.count("outcome of a commit unknown"),
+                Code::StaleTruncGen => self.count("commit under a stale truncate generation refused"),
+                Code::NoServers => self.count("no data server for a new chunk"),
+                _ => {}
+            },
+        }
+    }
+}
+
+impl Namespace for MetaDoor {
+    async fn execute(&self, mut cx: Context, request: MetaRequest) -> Result<MetaAnswer> {
+        let (session, number) = (cx.token.session, cx.request);
+        let witness = &self.cluster.witness;
+        let repeated = request.is_mutation() && witness.was_done(session, number);
+        if repeated && self.cluster.settings.bug == Some(Bug::RequestAppliedTwice) {
+            cx.request = witness.forge();
+        }
+        if let MetaRequest::OpenSession(open) = &request
+            && witness.registers(open.client)
+        {
+            self.count("session registered again");
+        }
+        let result = self.server.execute(cx, request.clone()).await;
+        if result.is_ok() && request.is_mutation() {
+            if repeated {
+                self.count("request answered from its row");
+            }
+            witness.done(session, number);
+        }
+        self.saw(session, &request, &result);
+        let shown = !matches!(request, MetaRequest::Heartbeat(_) | MetaRequest::RenewSession(_));
+        if shown {
+            let history = &self.cluster.around.history;
+            history.detail("meta", || format!("{session}.{number}: {request:?} -> {result:?}"));
+        }
+        result
+    }
+}
+
+pub struct DataDoor {
+    server: Arc<DataServer<DiskStore>>,
+    cluster: Arc<Cluster>,
+}
+
+/// The chunk of a request that carries cuts, and the cuts.
+fn cuts_of(request: &mut DataRequest) -> Option<(ChunkId, &mut braid_api::meta::Cuts)> {
+    match request {
+        DataRequest::WriteChunk(m) => Some((m.chunk, &mut m.cuts)),
+        DataRequest::ReadChunk(m) => Some((m.chunk, &mut m.cuts)),
+        DataRequest::CutChunk(m) => Some((m.chunk, &mut m.cuts)),
+        DataRequest::PunchChunk(m) => Some((m.chunk, &mut m.cuts)),
+        DataRequest::StatChunk(m) => Some((m.chunk, &mut m.cuts)),
+        _ => None,
+    }
+}
+
+impl DataDoor {
+    pub fn new(server: Arc<DataServer<DiskStore>>, cluster: Arc<Cluster>) -> Self {
+        DataDoor { server, cluster }
+    }
+
+    fn count(&self, what: &'static str) {
+        self.cluster.coverage.count(what);
+    }
+
+    /// How far the chunk has been cut; `None` if there is none.
+    fn generation(&self, chunk: ChunkId) -> Option<TruncGen> {
+        self.server.store().stat(chunk).ok().map(|stat| stat.trunc_gen)
+    }
+
+    fn saw(&self, request: &DataRequest, before: Option<(ChunkId, TruncGen)>, result: &Result<(DataAnswer, Bytes)>) {
+        match result {
+            Ok(_) => {
+                if let Some((chunk, generation)) = before
+                    && self.generation(chunk).is_some_and(|now| now > generation)
+                {
+                    self.count("truncate applied by the owner");
+                }
+                if matches!(request, DataRequest::FenceSession(_)) {
+                    self.count("session fenced at a data server");
+                }
+            }
+            Err(error) => match error.code {
+                Code::StaleTruncGen => self.count("stale truncate generation refused by the owner"),
+                Code::SessionFenced => self.count("fenced session refused by a data server"),
+                Code::ChunkUnknown => self.count("unknown chunk asked for"),
+                Code::BadBlock => self.count("bad block met"),
+                _ => {}
+            },
+        }
+    }
+}
+
+impl DataNode for DataDoor {
+    async fn execute(&self, mut cx: Context, mut request: DataRequest, payload: Bytes) -> Result<(DataAnswer, Bytes)> {
+        let bug = self.cluster.settings.bug;
+        if bug == Some(Bug::TruncateIgnored) {
+            cx.token.trunc_gen = TruncGen(0);
+            if let Some((_, cuts)) = cuts_of(&mut request) {
+                cuts.clear();
+            }
+        }
+        let before = cuts_of(&mut request).and_then(|(chunk, _)| Some((chunk, self.generation(chunk)?)));
+        if let DataRequest::DeleteChunks(delete) = &request {
+            let there = delete.chunks.iter().filter(|chunk| self.generation(**chunk).is_some()).count();
+            self.cluster.coverage.add("chunk reclaimed", there as u64);
+            self.cluster.witness.deletes(&delete.chunks);
+        }
+        let mut result = self.server.execute(cx, request.clone(), payload).await;
+        if bug == Some(Bug::LostReplay)
+            && let Ok((DataAnswer::WriteChunk(answer), _)) = &mut result
+        {
+            answer.stable = answer.sequence;
+        }
+        self.saw(&request, before, &result);
+        let answer = result.as_ref().map(|(answer, _)| answer);
+        let name = format_args!("data {}", self.server.id()).to_string();
+        self.cluster.around.history.detail(&name, || format!("{:?} {request:?} -> {answer:?}", cx.token.trunc_gen));
+        result
+    }
+}

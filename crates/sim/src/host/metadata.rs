@@ -1,0 +1,28 @@
+use super::door::MetaDoor;
+use super::{PORT, endpoint};
+use crate::cluster::Process;
+use braid_api::meta::MetaRequest;
+use braid_env::Address;
+use braid_meta_engine::MemEngine;
+use braid_meta_server::MetaServer;
+use braid_types::ClusterId;
+use braid_wire::{Identity, NamespaceService, Role, WirePeers, WireStats, serve};
+use std::sync::Arc;
+
+/// The real metadata server over an engine whose disk survives it.
+pub async fn run(process: Process) {
+    let settings = &process.cluster.settings;
+    let endpoint = endpoint(&process, Role::Metadata);
+    let engine = Arc::new(MemEngine::new(process.cluster.meta_store.clone()));
+    let mut fresh = ClusterId::default();
+    process.env.random.fill(&mut fresh.0);
+    let peers = WirePeers::new(&endpoint);
+    let started =
+        MetaServer::start(process.env.clone(), engine, peers, settings.meta.clone(), fresh, settings.policy).await;
+    let server = started.expect("the metadata server starts on what its predecessor left");
+    endpoint.set_identity(Identity { cluster: server.cluster(), ..endpoint.identity() });
+    let at = Address::Tcp(format!("{}:{PORT}", process.machine.name()));
+    let listener = process.env.transport.listen(&at).await.expect("the port is free");
+    let service = Arc::new(NamespaceService(Arc::new(MetaDoor::new(server, process.cluster.clone()))));
+    serve(endpoint, listener, service, WireStats::new(MetaRequest::NAMES), std::future::pending()).await;
+}

@@ -1,0 +1,27 @@
+//! Holes of the present version that the simulator found: counted, so that they are seen, and not failed on, so that
+//! what is new is seen too. Each goes away with its cause; none may be added without an issue.
+
+/// A client that retains a write repeats it when its server does not know the chunk, also when the chunk was deleted
+/// with its file by another client: it is made again and belongs to nobody (client `stabilise.rs`).
+pub const DELETED_CHUNK_CAME_BACK: &str = "known hole: deleted chunk came back by a repeated write";
+
+/// A data server that lost its power serves what it has before the clients that retain newer bytes have repeated them:
+/// another client reads what was before (design.md §5 asks for the owner's confirmation first).
+pub const STALE_UNTIL_REPEATED: &str = "known hole: stale read until the writer had repeated its write";
+
+/// wire ends the handler of a request whose client is gone, perhaps between the commit and the note that there is a
+/// new orphan: the row waits for the next start of the metadata server (meta-server `dispatch.rs`).
+pub const ORPHAN_NOT_LISTED: &str = "known hole: orphan not listed until the metadata server restarted";
+
+/// Bytes that nobody synced are gone with their client and their server; where they were all of a chunk, reading it
+/// fails after the whole deadline instead of showing a hole (client `fetch.rs`).
+pub const LOST_CHUNK_CANNOT_BE_READ: &str = "known hole: chunk lost unsynced cannot be read";
+
+/// Two clients that retain writes of one range repeat them after a power cut in any order: the older may end on top of
+/// the newer, though each was complete and the file closed before the other opened it (client `retain.rs`; nothing in a
+/// repeated write says how old it is).
+pub const OLDER_WRITE_ON_TOP: &str = "known hole: older write of another client repeated over a newer one";
+
+/// What is spared here must not become a habit.
+pub const ALL: [&str; 5] =
+    [DELETED_CHUNK_CAME_BACK, STALE_UNTIL_REPEATED, ORPHAN_NOT_LISTED, LOST_CHUNK_CANNOT_BE_READ, OLDER_WRITE_ON_TOP];

@@ -1,0 +1,44 @@
+/// The machines of a world, a process on each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Machine {
+    Meta,
+    Data1,
+    Data2,
+    Data3,
+    Client1,
+    Client2,
+}
+
+/// What runs on a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    Meta,
+    Data,
+    Client,
+}
+
+impl Machine {
+    pub const ALL: [Machine; 6] =
+        [Machine::Meta, Machine::Data1, Machine::Data2, Machine::Data3, Machine::Client1, Machine::Client2];
+    pub const DATA: [Machine; 3] = [Machine::Data1, Machine::Data2, Machine::Data3];
+    pub const CLIENTS: [Machine; 2] = [Machine::Client1, Machine::Client2];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Machine::Meta => "meta",
+            Machine::Data1 => "data1",
+            Machine::Data2 => "data2",
+            Machine::Data3 => "data3",
+            Machine::Client1 => "client1",
+            Machine::Client2 => "client2",
+        }
+    }
+
+    pub fn role(self) -> Role {
+        match self {
+            Machine::Meta => Role::Meta,
+            Machine::Data1 | Machine::Data2 | Machine::Data3 => Role::Data,
+            Machine::Client1 | Machine::Client2 => Role::Client,
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! A scenario: a workload, a table of faults, settings, and how long.
+
+use crate::fault::{self, Weights};
+use crate::settings::{Bug, Settings};
+use crate::work::{Durable, Handover, Modelled, Names, Sure, Work};
+use std::sync::Arc;
+use std::time::Duration;
+
+#[derive(Clone)]
+pub struct Scenario {
+    pub name: &'static str,
+    pub faults: Weights,
+    /// On average between two faults.
+    pub fault_every: Duration,
+    /// Faults come for so long.
+    pub stormy: Duration,
+    pub settings: Settings,
+    /// Chunks may be lost with their client and their server.
+    pub lossy: bool,
+    make: fn(u64) -> Arc<dyn Work>,
+}
+
+/// All scenarios; seed n runs the (n mod their number)th unless one is named.
+pub fn all() -> Vec<Scenario> {
+    let base = Scenario {
+        name: "names",
+        faults: fault::META,
+        fault_every: Duration::from_millis(700),
+        stormy: Duration::from_secs(8),
+        settings: Settings::default(),
+        lossy: false,
+        make: |_| Names::new(),
+    };
+    vec![
+        base.clone(),
+        Scenario { name: "names-clients-die", faults: fault::META_AND_CLIENTS, ..base.clone() },
+        Scenario { name: "handover", faults: fault::SERVERS, make: |seed| Handover::new(seed), ..base.clone() },
+        Scenario { name: "close", faults: fault::SERVERS, make: |_| Durable::new(Sure::AtClose), ..base.clone() },
+        Scenario { name: "client-loss", faults: fault::CLIENTS, make: |_| Durable::new(Sure::AtClose), ..base.clone() },
+        Scenario {
+            name: "fsync",
+            faults: fault::EVERYTHING,
+            lossy: true,
+            make: |_| Durable::new(Sure::AtFsync),
+            ..base.clone()
+        },
+        Scenario {
+            name: "session-loss",
+            faults: fault::FREEZES,
+            stormy: Duration::from_secs(20),
+            settings: Settings::with_short_sessions(),
+            make: |_| Durable::new(Sure::AtFsync),
+            ..base
+        },
+    ]
+}
+
+/// Run by name only, as long as the client and the model differ in peace already.
+fn unfinished() -> Vec<Scenario> {
+    let model =
+        Scenario { name: "model", faults: fault::SERVERS, make: |seed| Modelled::new(seed, 250), ..all().remove(0) };
+    vec![model.clone(), Scenario { name: "model-quiet", faults: &[], make: |seed| Modelled::new(seed, 600), ..model }]
+}
+
+impl Scenario {
+    pub fn named(name: &str) -> Option<Scenario> {
+        all().into_iter().chain(unfinished()).find(|scenario| scenario.name == name)
+    }
+
+    pub fn of_seed(seed: u64) -> Scenario {
+        let mut all = all();
+        let n = seed as usize % all.len();
+        all.swap_remove(n)
+    }
+
+    pub fn with_bug(mut self, bug: Bug) -> Scenario {
+        self.settings.bug = Some(bug);
+        self
+    }
+
+    pub fn work(&self, seed: u64) -> Arc<dyn Work> {
+        (self.make)(seed)
+    }
+}

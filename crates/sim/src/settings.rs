@@ -1,0 +1,83 @@
+//! Times and sizes of a simulated cluster: those of a real one, divided so that seconds show what hours would.
+
+use braid_client::ClientConfig;
+use braid_data_server::DataServerConfig;
+use braid_meta_server::MetaConfig;
+use braid_types::Policy;
+use std::time::Duration;
+
+/// A deliberate mistake, which the checkers must find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bug {
+    /// Data servers' disks sync nothing and say they did.
+    SkippedDataSync,
+    /// The metadata store answers before it is durable.
+    SkippedMetaSync,
+    /// Data servers report every write as stable, so that clients forget what they would have to repeat.
+    LostReplay,
+    /// Data servers see neither cuts nor truncate generations.
+    TruncateIgnored,
+    /// A repeated request comes under a new request id.
+    RequestAppliedTwice,
+}
+
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub meta: MetaConfig,
+    pub data: DataServerConfig,
+    /// Of the root directory. Small chunks and small inline files, so that few bytes meet every case.
+    pub policy: Policy,
+    /// Its deadline is longer than any fault lasts, so that no operation may fail for one.
+    pub client: ClientConfig,
+    /// Sessions of living clients may end: longer pauses than they are waited for.
+    pub sessions_end: bool,
+    pub bug: Option<Bug>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let ms = Duration::from_millis;
+        Settings {
+            meta: MetaConfig {
+                session_lease: ms(3000),
+                session_renew: ms(1000),
+                session_expiry: ms(20_000),
+                heartbeat: ms(300),
+                server_lease: ms(1000),
+                housekeeping: ms(250),
+                hints_max: 256,
+                chunk_reserve_bytes: 1 << 20,
+                data_deadline: ms(1000),
+            },
+            data: DataServerConfig { scrub_bytes_per_s: 1 << 20, scrub_pause: ms(5000), ..DataServerConfig::default() },
+            policy: Policy { chunk_bytes: 1 << 20, inline_bytes: 4096, ..Policy::PLAIN },
+            client: ClientConfig {
+                write_buffer_bytes: 2 << 20,
+                file_buffer_bytes: 1 << 20,
+                retained_bytes: 1 << 20,
+                prefetch_bytes: 1 << 20,
+                prefetch_window_min: 16 << 10,
+                prefetch_window_max: 256 << 10,
+                cache_entries: 64,
+                write_back_after: ms(300),
+                stabilise_after: ms(700),
+                deadline: ms(60_000),
+                attempt: ms(3000),
+                spares_ahead: 4,
+                atime_after: ms(1000),
+                ..ClientConfig::default()
+            },
+            sessions_end: false,
+            bug: None,
+        }
+    }
+}
+
+impl Settings {
+    /// Sessions end soon after their lease, so that living clients lose theirs.
+    pub fn with_short_sessions() -> Settings {
+        let mut settings = Settings { sessions_end: true, ..Settings::default() };
+        settings.meta.session_expiry = Duration::from_millis(4000);
+        settings
+    }
+}

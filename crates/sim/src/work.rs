@@ -1,0 +1,34 @@
+//! What clients do in a world, and how they know that it was right.
+
+mod durable;
+mod handover;
+mod modelled;
+mod names;
+
+pub use durable::{Durable, Sure};
+pub use handover::Handover;
+pub use modelled::Modelled;
+pub use names::{NameOp, Names};
+
+use crate::cluster::{Cluster, Process};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+pub type Task = Pin<Box<dyn Future<Output = ()>>>;
+
+/// A workload of one world. It outlives the processes that work on it: what they must not forget is in here.
+pub trait Work {
+    /// What the process of a client machine does. Called at each of its starts; returns when this client has nothing
+    /// left to do. While the cluster is not calm it goes on working, then it checks and leaves.
+    fn run(self: Arc<Self>, process: Process) -> Task;
+
+    /// Every client has left.
+    fn done(&self) -> bool;
+
+    /// For the failure that it never was.
+    fn waits_for(&self) -> String;
+
+    /// What can only be checked at the end.
+    fn check(&self, cluster: &Cluster);
+}

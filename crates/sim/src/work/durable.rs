@@ -1,0 +1,275 @@
+//! Each client writes, cuts, syncs and closes files of its own, dies and comes back; whatever it was told to be safe
+//! must be there (design.md §8). At the end each reads the other's files as well.
+
+use super::{Task, Work};
+use crate::check::ledger::{Change, FileLedger};
+use crate::cluster::{Cluster, Process};
+use crate::failures::Invariant;
+use crate::host::{Mount, mount};
+use crate::known;
+use crate::machine::Machine;
+use crate::seed::Stream;
+use braid_api::{Caller, Code, Error, FileSystem, HandleId, OpenFlags, Result, SetAttr};
+use braid_types::{InodeId, Mode, Name};
+use parking_lot::Mutex;
+use rand::RngExt;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+const FILES: u8 = 4;
+/// Between operations, so that faults come between them too.
+const PAUSE_MS_MAX: u64 = 120;
+/// Inside the first chunk, across its end, in the second; the first two are inline for a while.
+const OFFSETS: [u64; 6] = [0, 1000, 5000, 100_000, (1 << 20) - 3000, (1 << 20) + 70_000];
+const LENGTHS: [usize; 5] = [1, 100, 3000, 9000, 40_000];
+const SIZES: [u64; 6] = [0, 500, 4096, 50_000, 1 << 20, (1 << 20) + 80_000];
+const READ_MAX: u32 = 4 << 20;
+/// As in the settings' policy.
+const CHUNK_BYTES: u64 = 1 << 20;
+
+/// When a change is sure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sure {
+    /// When fsync has returned.
+    AtFsync,
+    /// When close has returned: where a client or its servers lose what they remember, not both.
+    AtClose,
+}
+
+type FileKey = (Machine, u8);
+
+pub struct Durable {
+    sure: Sure,
+    files: Mutex<BTreeMap<FileKey, File>>,
+    lives: Mutex<u64>,
+    /// Who has finished which part of the end.
+    flushed: Mutex<BTreeSet<Machine>>,
+    left: Mutex<BTreeSet<Machine>>,
+}
+
+#[derive(Default)]
+struct File {
+    /// Its creation was answered.
+    exists: bool,
+    ledger: FileLedger,
+}
+
+/// One life of a client.
+struct Life {
+    process: Process,
+    fs: Arc<Mount>,
+    random: Stream,
+    number: u64,
+}
+
+fn name((machine, number): FileKey) -> Name {
+    Name::new(format!("{}-{number}", machine.name()).as_bytes()).expect("a short name")
+}
+
+impl Durable {
+    pub fn new(sure: Sure) -> Arc<Self> {
+        Arc::new(Durable {
+            sure,
+            files: Mutex::default(),
+            lives: Mutex::default(),
+            flushed: Mutex::default(),
+            left: Mutex::default(),
+        })
+    }
+
+    fn with<T>(&self, key: FileKey, change: impl FnOnce(&mut File) -> T) -> T {
+        change(self.files.lock().entry(key).or_default())
+    }
+
+    async fn life(&self, life: &mut Life) -> Result<()> {
+        let me = life.process.machine;
+        for number in 0..FILES {
+            self.verify(life, (me, number)).await?;
+        }
+        while !life.process.cluster.is_calm() {
+            let number = life.random.random_range(0..FILES);
+            self.session_with((me, number), life).await?;
+            life.pause().await;
+        }
+        life.fs.sync_fs().await?;
+        (0..FILES).for_each(|number| self.with((me, number), |file| file.ledger.make_sure(life.number)));
+        self.flushed.lock().insert(me);
+        while self.flushed.lock().len() < Machine::CLIENTS.len() {
+            life.pause().await;
+        }
+        for machine in Machine::CLIENTS {
+            for number in 0..FILES {
+                self.verify(life, (machine, number)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens a file, works on it, closes it.
+    async fn session_with(&self, key: FileKey, life: &mut Life) -> Result<()> {
+        let (cx, flags) = (Caller::default(), OpenFlags { read: true, write: true, ..OpenFlags::default() });
+        let opened = life.fs.create(&cx, InodeId::ROOT, &name(key), Mode(0o644), flags).await?;
+        let (id, handle) = (opened.0.attr.id, opened.1.handle);
+        self.with(key, |file| file.exists = true);
+        for _ in 0..life.random.random_range(1..6) {
+            self.work_on(key, id, handle, life).await?;
+            life.pause().await;
+        }
+        life.fs.flush(handle).await?;
+        life.process.note(format_args!("{key:?} closed"));
+        if self.sure == Sure::AtClose {
+            self.with(key, |file| file.ledger.make_sure(life.number));
+        }
+        life.fs.release(handle).await;
+        Ok(())
+    }
+
+    async fn work_on(&self, key: FileKey, id: InodeId, handle: HandleId, life: &mut Life) -> Result<()> {
+        let random = &mut life.random;
+        match random.random_range(0..10) {
+            0..6 => {
+                let offset = OFFSETS[random.random_range(0..OFFSETS.len())] + random.random_range(0..50);
+                let fill: u8 = random.random_range(1..=255);
+                let len = LENGTHS[random.random_range(0..LENGTHS.len())];
+                let bytes: Vec<u8> = (0..len).map(|i| fill.wrapping_add((i / 97) as u8).max(1)).collect();
+                life.process.note(format_args!("{key:?} write {len} at {offset}"));
+                let change = Change::Write { offset, bytes: bytes.clone() };
+                self.with(key, |file| file.ledger.begin(change, life.number));
+                life.fs.write(handle, offset, bytes.into()).await.map(drop)
+            }
+            6 => {
+                let size = SIZES[random.random_range(0..SIZES.len())];
+                life.process.note(format_args!("{key:?} truncate to {size}"));
+                self.with(key, |file| file.ledger.begin(Change::Truncate { size }, life.number));
+                let change = SetAttr { size: Some(size), ..SetAttr::default() };
+                life.fs.set_attr(&Caller::default(), id, Some(handle), change).await?;
+                self.with(key, |file| file.ledger.answered());
+                Ok(())
+            }
+            7 | 8 => {
+                life.fs.fsync(handle, random.random_bool(0.5)).await?;
+                life.process.note(format_args!("{key:?} synced"));
+                self.with(key, |file| file.ledger.make_sure(life.number));
+                Ok(())
+            }
+            _ => {
+                let content = life.fs.read(handle, 0, READ_MAX).await?.concat();
+                self.compare(life, key, &content);
+                Ok(())
+            }
+        }
+    }
+
+    fn compare(&self, life: &Life, key: FileKey, content: &[u8]) {
+        let checked = self.with(key, |file| file.ledger.check(content, life.number));
+        if let Err(text) = checked {
+            let invariant = match self.sure {
+                Sure::AtFsync => Invariant::FsyncIsKept,
+                Sure::AtClose => Invariant::CloseIsKept,
+            };
+            let reader = life.process.machine.name();
+            life.process.cluster.around.failures.add(invariant, format_args!("{reader} reads {}: {text}", name(key)));
+        }
+    }
+
+    /// Chunk by chunk; what nobody synced may be gone for ever, and is taken as zeros then.
+    async fn read_in_pieces(&self, life: &Life, key: FileKey, handle: HandleId, size: u64) -> Result<Vec<u8>> {
+        let mut content: Vec<u8> = Vec::new();
+        while (content.len() as u64) < size {
+            let offset = content.len() as u64;
+            let len = (size - offset).min(CHUNK_BYTES);
+            match life.fs.read(handle, offset, len as u32).await {
+                Ok(pieces) => content.extend(pieces.concat()),
+                Err(error) => {
+                    if self.with(key, |file| file.ledger.is_sure_of_any(offset..offset + len)) {
+                        return Err(error);
+                    }
+                    life.process.cluster.coverage.count(known::LOST_CHUNK_CANNOT_BE_READ);
+                    content.resize((offset + len) as usize, 0);
+                }
+            }
+        }
+        Ok(content)
+    }
+
+    async fn verify(&self, life: &Life, key: FileKey) -> Result<()> {
+        let cx = Caller::default();
+        let Some(attr) = life.fs.lookup(&cx, InodeId::ROOT, &name(key)).await?.attr else {
+            if self.with(key, |file| file.exists) {
+                let text = format_args!("the name {} was answered and is gone", name(key));
+                life.process.cluster.around.failures.add(Invariant::NamesAreLinearizable, text);
+            }
+            return Ok(());
+        };
+        let flags = OpenFlags { read: true, ..OpenFlags::default() };
+        let handle = life.fs.open(&cx, attr.id, flags).await?.handle;
+        let content = match self.sure {
+            Sure::AtClose => Ok(life.fs.read(handle, 0, READ_MAX).await?.concat()),
+            Sure::AtFsync => self.read_in_pieces(life, key, handle, attr.size).await,
+        };
+        life.fs.release(handle).await;
+        let content = content?;
+        life.process.note(format_args!("{key:?} has {} bytes", content.len()));
+        self.compare(life, key, &content);
+        Ok(())
+    }
+}
+
+impl Life {
+    async fn pause(&mut self) {
+        let ms = self.random.random_range(0..PAUSE_MS_MAX);
+        self.process.env.sleep(Duration::from_millis(ms)).await;
+    }
+}
+
+impl Durable {
+    /// One client, from mount to its end. A session that was ended takes with it what was not synced; whoever used it
+    /// begins anew.
+    async fn client(&self, process: &Process) -> Result<()> {
+        let fs = mount(process).await;
+        // Numbered through all clients, because a ledger is of a file, not of a client.
+        let number = {
+            let mut lives = self.lives.lock();
+            *lives += 1;
+            *lives
+        };
+        let random = process.stream(&format!("durable {number}"));
+        let mut life = Life { process: process.clone(), fs: fs.clone(), random, number };
+        self.life(&mut life).await?;
+        fs.shutdown().await
+    }
+}
+
+impl Work for Durable {
+    fn run(self: Arc<Self>, process: Process) -> Task {
+        Box::pin(async move {
+            while let Err(error) = self.client(&process).await {
+                if error.code != Code::SessionFenced || !process.cluster.settings.sessions_end {
+                    fail(&process, &error);
+                    break;
+                }
+                process.cluster.coverage.count("living client learnt that its session had ended");
+            }
+            self.left.lock().insert(process.machine);
+        })
+    }
+
+    fn done(&self) -> bool {
+        self.left.lock().len() == Machine::CLIENTS.len()
+    }
+
+    fn waits_for(&self) -> String {
+        format!("have flushed: {:?}; have left: {:?}", self.flushed.lock(), self.left.lock())
+    }
+
+    fn check(&self, _: &Cluster) {}
+}
+
+pub fn fail(process: &Process, error: &Error) {
+    let invariant = match error.code {
+        Code::BadBlock => Invariant::FsyncIsKept,
+        _ => Invariant::OperationsSurviveFaults,
+    };
+    process.cluster.around.failures.add(invariant, format_args!("{}: {error}", process.machine.name()));
+}

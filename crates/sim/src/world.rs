@@ -1,0 +1,201 @@
+//! One run: a cluster from a seed, a storm of faults, the calm after it, and the checks.
+
+use crate::check::rows;
+use crate::cluster::Cluster;
+use crate::coverage::Counts;
+use crate::env::{Surroundings, entropy};
+use crate::failures::{Failure, Invariant};
+use crate::host;
+use crate::inject::{Injector, LATENCY_MAX, LATENCY_MIN};
+use crate::known;
+use crate::machine::Machine;
+use crate::scenario::Scenario;
+use crate::work::Work;
+use braid_meta_engine::Table;
+use braid_types::{ChunkId, InodeId};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+use turmoil::Sim;
+
+/// The step of the network: what happens within it on one machine is not seen by the others.
+const TICK: Duration = Duration::from_millis(1);
+/// The cluster forms undisturbed.
+const FIRST_FAULT: Duration = Duration::from_millis(500);
+/// After the last fault everything must have ended within this time. Longer than any deadline.
+const CALM_MAX: Duration = Duration::from_secs(400);
+/// And after the last client has left, housekeeping within this.
+const HOUSE_MAX: Duration = Duration::from_secs(30);
+/// Between two looks at the rows.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// How a run ended.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    pub seed: u64,
+    pub scenario: &'static str,
+    pub failures: Vec<Failure>,
+    pub coverage: Counts,
+    /// Of the history.
+    pub hash: u64,
+    pub events: u64,
+    pub simulated: Duration,
+}
+
+/// Runs `scenario` with `seed`; prints the history if asked to.
+pub fn run(seed: u64, scenario: &Scenario, print: bool) -> Outcome {
+    let scenario = scenario.clone();
+    // On a thread of its own, whose hash tables nobody used before.
+    let running = std::thread::spawn(move || {
+        entropy::simulate(seed);
+        let mut world = World::new(seed, &scenario, print);
+        world.storm_and_calm();
+        world.outcome()
+    });
+    running.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+struct World {
+    sim: Sim<'static>,
+    cluster: Arc<Cluster>,
+    scenario: Scenario,
+    work: Arc<dyn Work>,
+    injector: Injector,
+    next_look: Duration,
+}
+
+impl World {
+    fn new(seed: u64, scenario: &Scenario, print: bool) -> Self {
+        let around = Surroundings { seed, history: Arc::default(), failures: Arc::default(), links: Arc::default() };
+        around.history.print(print);
+        let cluster = Cluster::new(around, scenario.settings.clone());
+        let mut sim = turmoil::Builder::new()
+            .rng_seed(seed)
+            .epoch(SystemTime::UNIX_EPOCH)
+            .simulation_duration(Duration::from_secs(3600))
+            .tick_duration(TICK)
+            .min_message_latency(LATENCY_MIN)
+            .max_message_latency(LATENCY_MAX)
+            // Segments, of any size: turmoil has no window of bytes, and stalls or panics where this is too small.
+            .tcp_capacity(4096)
+            .enable_random_order()
+            .build();
+        let work = scenario.work(seed);
+        for machine in Machine::ALL {
+            let (cluster, work) = (cluster.clone(), work.clone());
+            sim.host(machine.name(), move || {
+                let process = cluster.boot(machine);
+                let spawner = process.spawner.clone();
+                let running = spawner.guard("process", host::run(process, work.clone()));
+                async move {
+                    running.await;
+                    Ok(())
+                }
+            });
+        }
+        let injector = Injector::new(cluster.clone(), scenario.faults, scenario.fault_every, FIRST_FAULT);
+        World { sim, cluster, scenario: scenario.clone(), work, injector, next_look: LOOK }
+    }
+
+    fn fail(&self, invariant: Invariant, text: impl std::fmt::Display) {
+        self.cluster.around.failures.add(invariant, text);
+    }
+
+    fn failed(&self) -> bool {
+        self.cluster.around.failures.any()
+    }
+
+    /// One step of everything. False when there is no sense in another.
+    fn step(&mut self) -> bool {
+        let now = self.sim.elapsed();
+        self.cluster.around.history.tick(now);
+        self.injector.step(&mut self.sim, now);
+        if let Err(error) = self.sim.step() {
+            self.fail(Invariant::NothingPanics, error);
+        }
+        if now >= self.next_look {
+            self.next_look = now + LOOK;
+            self.look();
+        }
+        !self.failed()
+    }
+
+    /// Steps until `done`, at most to `end`. False if that did not happen.
+    fn step_until(&mut self, end: Duration, done: impl Fn(&World) -> bool) -> bool {
+        loop {
+            if done(self) {
+                return true;
+            }
+            if self.sim.elapsed() >= end || !self.step() {
+                return false;
+            }
+        }
+    }
+
+    fn storm_and_calm(&mut self) {
+        let stormy = self.scenario.stormy;
+        self.step_until(FIRST_FAULT, |_| false);
+        self.cluster.plant();
+        self.step_until(stormy, |_| false);
+        self.cluster.note("world", format_args!("the storm is over"));
+        self.cluster.calm_down();
+        self.injector.repair_all(&mut self.sim);
+        if !self.step_until(stormy + CALM_MAX, |world| world.work.done()) {
+            if !self.failed() {
+                self.fail(
+                    Invariant::ItComesBack,
+                    format_args!("after {CALM_MAX:?} of calm: {}", self.work.waits_for()),
+                );
+            }
+            return;
+        }
+        self.cluster.note("world", format_args!("all clients have left"));
+        let end = self.sim.elapsed() + HOUSE_MAX;
+        if !self.step_until(end, |world| world.is_tidy()) && self.only_orphans_are_left() {
+            self.cluster.coverage.count(known::ORPHAN_NOT_LISTED);
+            self.injector.restart_meta(&mut self.sim);
+        }
+        if !self.step_until(end + HOUSE_MAX, |world| world.is_tidy()) {
+            if !self.failed() {
+                let left = rows::unfinished(&self.cluster);
+                self.fail(Invariant::ItComesBack, format_args!("not cleared up after {HOUSE_MAX:?}: {left:?}"));
+            }
+            return;
+        }
+        self.work.check(&self.cluster);
+        for (invariant, text) in rows::check(&self.cluster, self.scenario.lossy) {
+            self.fail(invariant, text);
+        }
+    }
+
+    /// All machines run, and housekeeping has nothing left to do.
+    fn is_tidy(&self) -> bool {
+        self.cluster.stores().len() == Machine::DATA.len() && rows::unfinished(&self.cluster).is_empty()
+    }
+
+    fn only_orphans_are_left(&self) -> bool {
+        rows::unfinished(&self.cluster).iter().all(|key| key.starts_with("Orphans"))
+    }
+
+    /// Counts what only rows show.
+    fn look(&self) {
+        let orphans = self.cluster.meta_store.durable_rows(Table::Orphans);
+        let freed = self.cluster.witness.orphans_now(orphans.iter().map(|(key, _)| InodeId(key.partition())).collect());
+        self.cluster.coverage.add("orphan freed", freed);
+        self.cluster.look_at_clients();
+    }
+
+    fn outcome(self) -> Outcome {
+        let chunks: Vec<ChunkId> = rows::chunk_ids(&self.cluster);
+        self.cluster.coverage.add("spare adopted from a lost client", self.cluster.witness.adopted(chunks));
+        let (hash, events) = self.cluster.around.history.hash();
+        Outcome {
+            seed: self.cluster.around.seed,
+            scenario: self.scenario.name,
+            failures: self.cluster.around.failures.take(),
+            coverage: self.cluster.coverage.counts(),
+            hash,
+            events,
+            simulated: self.sim.elapsed(),
+        }
+    }
+}
