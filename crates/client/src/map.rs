@@ -12,9 +12,8 @@ use std::sync::Arc;
 impl Core {
     /// Fetches the map again if another client truncated.
     pub async fn fresh(&self, inode: &Inode, op: Op) -> Result<()> {
-        match inode.state.lock().stale {
-            false => return Ok(()),
-            true => {}
+        if !inode.state.lock().stale {
+            return Ok(());
         }
         self.refresh_map(inode, op).await
     }

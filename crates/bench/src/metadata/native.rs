@@ -114,7 +114,8 @@ impl Native {
         }
         let mut tasks = Vec::new();
         let next = Arc::new(AtomicU64::new(0));
-        for c in self.connections.iter().cycle().take(64).cloned() {
+        for c in self.connections.iter().cycle().take(64) {
+            let c = c.clone();
             let (next, files, dir) = (next.clone(), self.settings.files, self.files_dir);
             tasks.push(tokio::spawn(async move {
                 loop {

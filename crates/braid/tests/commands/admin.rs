@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 #[test]
 fn a_cluster_that_is_well_says_so() {
-    let c = Cluster::new();
+    let c = Cluster::start();
     let status = c.says("admin status");
     assert!(status.contains("healthy") && status.contains("engine embedded"), "{status}");
     let json: serde_json::Value = serde_json::from_str(&c.says("admin status --json")).unwrap();
@@ -18,7 +18,7 @@ fn a_cluster_that_is_well_says_so() {
 
 #[test]
 fn a_dead_data_server_is_not_well_and_not_checked() {
-    let c = Cluster::new();
+    let c = Cluster::start();
     c.kill("data-2");
     let begun = Instant::now();
     let status = loop {
@@ -38,7 +38,7 @@ fn a_dead_data_server_is_not_well_and_not_checked() {
 
 #[test]
 fn nobody_there_is_one_line() {
-    let c = Cluster::new();
+    let c = Cluster::start();
     c.kill("metadata");
     let said = c.fails("admin status");
     assert!(said.contains("the metadata server at") && said.contains("does not answer"), "{said}");
@@ -47,7 +47,7 @@ fn nobody_there_is_one_line() {
 
 #[test]
 fn a_cluster_at_work_is_reported_clean() {
-    let c = Cluster::new();
+    let c = Cluster::start();
     let local = tempfile::tempdir().unwrap();
     for n in 0..40 {
         std::fs::create_dir_all(local.path().join(format!("d{}", n % 4))).unwrap();

@@ -6,7 +6,7 @@ use std::process::Stdio;
 
 #[test]
 fn trees_come_back_as_they_were() {
-    let c = Cluster::new();
+    let c = Cluster::start();
     let local = tempfile::tempdir().unwrap();
     let (from, to) = (local.path().join("from"), local.path().join("to"));
     tree(&from);
@@ -27,7 +27,7 @@ fn trees_come_back_as_they_were() {
 
 #[test]
 fn a_pipe_becomes_a_file() {
-    let c = Cluster::new();
+    let c = Cluster::start();
     let mut put = c.command(&["fs".as_ref(), "put".as_ref(), "-".as_ref(), "/piped".as_ref()]);
     let mut put = put.stdin(Stdio::piped()).spawn().unwrap();
     let bytes = pattern(5_000_000);
@@ -45,7 +45,7 @@ fn a_pipe_becomes_a_file() {
 
 #[test]
 fn links_are_followed_where_posix_does() {
-    let c = Cluster::new();
+    let c = Cluster::start();
     c.says("fs mkdir -p /a/b/c");
     c.says("fs mkdir -p /a/b/c");
     c.says("fs put /proc/self/comm /a/f");
@@ -65,7 +65,7 @@ fn links_are_followed_where_posix_does() {
 
 #[test]
 fn names_modes_and_owners_change() {
-    let c = Cluster::new();
+    let c = Cluster::start();
     c.says("fs mkdir /a /b");
     c.says("fs put /proc/self/comm /a/f");
     c.says("fs ln /a/f /a/hard");
@@ -90,7 +90,7 @@ fn names_modes_and_owners_change() {
 
 #[test]
 fn trees_are_searched_and_summed() {
-    let c = Cluster::new();
+    let c = Cluster::start();
     let local = tempfile::tempdir().unwrap();
     tree(local.path());
     c.says("fs put /proc/self/comm /before");
@@ -112,7 +112,7 @@ fn trees_are_searched_and_summed() {
 
 #[test]
 fn policies_are_inherited_and_refused() {
-    let c = Cluster::new();
+    let c = Cluster::start();
     c.says("fs mkdir -p /p/q");
     c.says("fs policy set /p plain,inline=0,durability=close");
     assert_eq!(c.says("fs policy get /p/q"), "/p/q  plain,durability=close,inline=0\n");
@@ -126,7 +126,7 @@ fn policies_are_inherited_and_refused() {
 
 #[test]
 fn errors_name_path_and_cause_and_the_rest_goes_on() {
-    let c = Cluster::new();
+    let c = Cluster::start();
     c.says("fs put /proc/self/comm /f");
     assert_eq!(c.fails("fs cat /nothing"), "braid: /nothing: no such file or directory\n");
     assert_eq!(c.fails("fs ls /f/x"), "braid: /f/x: not a directory\n");
@@ -144,7 +144,7 @@ fn errors_name_path_and_cause_and_the_rest_goes_on() {
 
 #[test]
 fn a_command_leaves_no_session() {
-    let c = Cluster::new();
+    let c = Cluster::start();
     c.says("fs ls /");
     c.fails("fs cat /nothing");
     assert_eq!(c.says("admin sessions").lines().count(), 1, "only the heading");

@@ -20,7 +20,7 @@ pub struct Ran {
 }
 
 impl Cluster {
-    pub fn new() -> Cluster {
+    pub fn start() -> Cluster {
         let cluster = Cluster { dir: tempfile::tempdir().unwrap() };
         let root = cluster.root();
         let up = ["up".as_ref(), root.as_os_str(), "--no-mount".as_ref(), "--data-servers=2".as_ref()];

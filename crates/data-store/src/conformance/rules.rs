@@ -1,3 +1,5 @@
+//! Single rules of the contract, each with the least it takes to break it.
+
 use super::{CHUNK_BYTES, CONTAINER, info, must, read, version};
 use crate::{ChunkStore, Cuts, StoreError, WriteInfo};
 use braid_types::{ByteRange, ChunkId, ChunkIndex, ContainerId, InodeId, TruncGen};

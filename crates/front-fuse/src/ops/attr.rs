@@ -1,3 +1,5 @@
+//! Attributes and totals: GETATTR, SETATTR, STATX, STATFS.
+
 use crate::caller::caller;
 use crate::door::Door;
 use crate::handles::handle;

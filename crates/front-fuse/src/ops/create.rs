@@ -1,3 +1,5 @@
+//! What makes inodes: MKNOD, MKDIR, SYMLINK, CREATE, TMPFILE.
+
 use crate::caller::creator;
 use crate::convert::{self, name_of};
 use crate::door::Door;

@@ -1,3 +1,5 @@
+//! Hard links.
+
 use crate::state::State;
 use braid_api::{Code, Result};
 use braid_types::{Attr, InodeId, Name, Timestamp};

@@ -1,3 +1,5 @@
+//! Removing names.
+
 use crate::state::State;
 use braid_api::{Code, Result};
 use braid_types::{InodeId, Name, Timestamp};

@@ -113,6 +113,7 @@ impl<N: Namespace, P: DataPeers> Fsck<'_, N, P> {
 
         progress("doubts", 0);
         let doubts = tally.doubts(&after.orphans);
+        seen.doubts = doubts.len() as u64;
         let mut findings = confirm::confirm(&ask, doubts).await?;
         let mut chunks = Chunks {
             env: self.env,

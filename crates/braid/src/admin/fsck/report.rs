@@ -21,6 +21,8 @@ pub struct Seen {
     pub containers: u64,
     /// Chunks at data servers; `None` if they were not asked.
     pub chunks_held: Option<u64>,
+    /// Inodes that did not fit between two pages, and were asked about again.
+    pub doubts: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +76,7 @@ impl Report {
             }
             (Verdict::NotAllChecked, _) => "no faults left in what could be checked".to_owned(),
         };
-        let Seen { inodes, names, chunk_rows, containers, chunks_held } = self.seen;
+        let Seen { inodes, names, chunk_rows, containers, chunks_held, .. } = self.seen;
         let held = match chunks_held {
             Some(held) => format!("{held} chunks at data servers"),
             None => "data servers not asked (--data asks them)".to_owned(),
