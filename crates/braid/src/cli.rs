@@ -36,12 +36,20 @@ pub struct ClusterArgs {
 
 impl ClusterArgs {
     pub fn load(&self) -> Result<config::Config> {
-        let path = match (&self.config, &self.cluster) {
+        config::Config::load(self.path().as_deref(), &self.set)
+    }
+
+    fn path(&self) -> Option<PathBuf> {
+        match (&self.config, &self.cluster) {
             (Some(path), _) => Some(path.clone()),
             (None, Some(dir)) => Some(dir.join(local::CONFIG_FILE)),
             (None, None) => std::env::var_os("BRAID_CONFIG").map(PathBuf::from),
-        };
-        config::Config::load(path.as_deref(), &self.set)
+        }
+    }
+
+    /// Where the configuration lies: of a local cluster, the directory of everything.
+    pub fn dir(&self) -> Option<PathBuf> {
+        self.path()?.parent().map(Into::into)
     }
 }
 

@@ -9,6 +9,7 @@ use braid_api::{DataPeers, Error};
 use braid_env::{Env, Monotonic};
 use braid_meta_engine::Engine;
 use braid_meta_namespace::FormatCluster;
+use braid_meta_namespace::ops::policy::check_served;
 use braid_meta_namespace::ops::{reclaim, servers, session, spares};
 use braid_placement::{Placement, Spread};
 use braid_types::{ClusterId, Policy};
@@ -60,6 +61,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         policy: Policy,
     ) -> Result<Arc<Self>, StartError> {
         config.check().map_err(StartError::Config)?;
+        check_served(&policy).map_err(Error::from)?;
         let format = FormatCluster { cluster, policy, now: env.clock.wall() };
         let cluster = engine.transact(0, format).await.map_err(Error::from)?;
         let now = env.clock.now();

@@ -319,6 +319,7 @@ async fn policies_are_inherited_also_by_directories_that_exist() {
     w.call(set(a, None)).await.unwrap();
     assert_eq!((get(b).await.root, get(b).await.policy), (ROOT, Policy::PLAIN));
     assert_eq!(code(w.call(set(ROOT, None)).await), Code::Invalid);
+    assert_eq!(code(w.call(set(a, Some("replica:3"))).await), Code::NotSupported, "nobody could write there");
     assert_eq!(code(w.call(set(before.id, Some("plain"))).await), Code::NotDirectory);
 }
 

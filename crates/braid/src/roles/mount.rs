@@ -1,7 +1,7 @@
 //! `braid mount`: a client with a FUSE door. Goes to the background when the mount serves.
 
 use super::ready::ReadyFile;
-use super::signals;
+use super::{signals, why};
 use crate::cli::ClusterArgs;
 use crate::local::process;
 use crate::{connect, output};
@@ -67,6 +67,10 @@ impl MountArgs {
             let mut mount = tokio::task::block_in_place(|| mount_fuse(client.clone(), handle, mount_point, &settings))
                 .with_context(|| format!("cannot mount at {}", mount_point.display()))?;
             tracing::info!("mounted at {}", mount_point.display());
+            // Beside the other run files of a local cluster, where `braid admin why` looks.
+            let run = self.cluster.dir().map(|dir| dir.join("run")).filter(|run| run.is_dir());
+            let asked = client.clone();
+            let _why = run.map(|run| why::spawn_reporter(run.join("mount.why.json"), move || asked.waiting()));
             ready.write(&mount_point.display().to_string())?;
             let ended = wait_for_end(mount_point).await;
             tracing::info!("the mount ends: what was written is sent");

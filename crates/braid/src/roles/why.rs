@@ -28,7 +28,6 @@ pub struct Reporter {
 }
 
 /// Asks `waiting` every second and keeps `path` up to date.
-#[allow(dead_code, reason = "called where a mount is started with a run directory")]
 pub fn spawn_reporter(path: PathBuf, waiting: impl Fn() -> Vec<Waiting> + Send + 'static) -> Reporter {
     let file = path.clone();
     let task = tokio::spawn(async move {

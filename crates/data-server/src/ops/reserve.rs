@@ -25,7 +25,13 @@ impl<S: ChunkStore + 'static> Core<S> {
             let fail = |error: StoreError| core.error(m.chunk, &error);
             let occupied = match core.store.stat(m.chunk) {
                 Ok(stat) => stat.occupied,
-                Err(StoreError::NoSuchChunk(_)) => 0,
+                // The client is going to name the chunk in a row, written or not: so it exists from now on, durably, or
+                // reading the reserved range would find a chunk missing after a power cut.
+                Err(StoreError::NoSuchChunk(_)) => {
+                    core.store.create(m.chunk, m.container, m.chunk_bytes).map_err(fail)?;
+                    core.store.sync(&[m.chunk]).map_err(fail)?;
+                    0
+                }
                 Err(error) => return Err(fail(error)),
             };
             let reserve = |missing| core.store.reserve(m.chunk, missing);

@@ -6,7 +6,7 @@ use crate::{Mutation, OpContext, OpError, Query, Unit};
 use braid_api::meta::{GetPolicy, PolicyAnswer, SetPolicy};
 use braid_api::{Code, Error};
 use braid_meta_engine::{Key, Operation, Tx};
-use braid_types::{InodeId, Name, Policy};
+use braid_types::{InodeId, Layout, Medium, Name, Policy};
 use serde::{Deserialize, Serialize};
 
 /// A row of `policies`.
@@ -43,6 +43,15 @@ impl Query for GetPolicy {
     }
 }
 
+/// Refuses what no data server of this version can store, before a file is made that nobody can write.
+pub fn check_served(policy: &Policy) -> Result<(), OpError> {
+    if policy.layout == (Layout::Replica { copies: 1 }) && policy.medium == Medium::Disk {
+        return Ok(());
+    }
+    let cause = "this version serves the layout plain on disk; copies, rain and memory come later";
+    Err(Error::new(Code::NotSupported, format_args!("policy {policy}"), cause).into())
+}
+
 /// Changes the directory itself; [`SpreadPolicy`] then goes through the directories below.
 impl Mutation for SetPolicy {
     type Answer = ();
@@ -54,6 +63,9 @@ impl Mutation for SetPolicy {
     }
 
     async fn apply<T: Tx>(&self, unit: &mut Unit<'_, T>, cx: &OpContext) -> Result<(), OpError> {
+        if let Some(policy) = &self.policy {
+            check_served(policy)?;
+        }
         let mut dir = unit.find_dir(&self.inode).await?;
         let id = dir.inode.id;
         match self.policy {

@@ -1,0 +1,291 @@
+//! A cluster in one process: a metadata server over the in-memory engine, three data servers, and clients that
+//! reach them directly. Servers can be taken down, brought back, slowed, and lose their power.
+#![allow(dead_code, clippy::unwrap_used, reason = "each test uses a part")]
+
+use braid_api::data::{DataAnswer, DataRequest};
+use braid_api::meta::*;
+use braid_api::{Caller, Code, Context, DataNode, DataPeers, Error, FileSystem, HandleId, Namespace, OpenFlags, Result};
+use braid_client::{Client, ClientConfig};
+use braid_data_server::{DataServer, DataServerConfig};
+use braid_data_store::{DiskStore, MemoryStore, StoreIdentity, StoreOptions};
+use braid_env::Env;
+use braid_env::simdisk::SimDisk;
+use braid_meta_engine::{MemEngine, MemStore};
+use braid_meta_server::{MetaConfig, MetaServer};
+use braid_types::*;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub const CHUNK: u64 = 1 << 20;
+pub const INLINE: u32 = 4 << 10;
+const CLUSTER: ClusterId = ClusterId([7; 16]);
+
+/// Small chunks, so that streams cross borders.
+pub const SMALL: Policy = Policy { inline_bytes: INLINE, chunk_bytes: CHUNK, ..Policy::PLAIN };
+
+/// Where data servers keep their chunks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Storage {
+    /// Stable at once.
+    Memory,
+    /// A simulated disk, which loses what was not synced when the power goes.
+    Disk,
+}
+
+type Messages = Arc<Mutex<BTreeMap<&'static str, u64>>>;
+
+fn count(messages: &Messages, name: &'static str) {
+    *messages.lock().entry(name).or_default() += 1;
+}
+
+/// The metadata server as one client sees it; counts what comes.
+pub struct Meta {
+    server: Arc<MetaServer<MemEngine, Peers>>,
+    messages: Messages,
+}
+
+impl Namespace for Meta {
+    async fn execute(&self, cx: Context, request: MetaRequest) -> Result<MetaAnswer> {
+        count(&self.messages, request.name());
+        self.server.execute(cx, request).await
+    }
+}
+
+enum Running {
+    Memory(Arc<DataServer<MemoryStore>>),
+    Disk(Arc<DataServer<DiskStore>>),
+    Down,
+}
+
+/// One data server, whatever start of it runs at the moment.
+pub struct Node {
+    pub id: ServerId,
+    env: Env,
+    disk: SimDisk,
+    memory: Arc<MemoryStore>,
+    storage: Storage,
+    running: Mutex<Arc<Running>>,
+    delay: Mutex<Duration>,
+    messages: Messages,
+}
+
+impl Node {
+    fn new(id: ServerId, storage: Storage, messages: Messages) -> Node {
+        let disk = SimDisk::new();
+        let env = Env { disk: Arc::new(disk.clone()), ..Env::os() };
+        let memory = Arc::new(MemoryStore::new(4 << 30));
+        let (running, delay) = (Mutex::new(Arc::new(Running::Down)), Mutex::default());
+        let node = Node { id, env, disk, memory, storage, running, delay, messages };
+        node.up();
+        node
+    }
+
+    /// Requests find nobody from now on; those on their way are not answered.
+    pub fn down(&self) {
+        *self.running.lock() = Arc::new(Running::Down);
+    }
+
+    /// A new start, with a new incarnation, on what the store holds.
+    pub fn up(&self) {
+        let identity = StoreIdentity { cluster: CLUSTER, server: self.id };
+        // Nothing is synced but by those who ask.
+        let config = DataServerConfig { sync_every: Duration::ZERO, scrub_bytes_per_s: 0, ..Default::default() };
+        let env = self.env.clone();
+        let running = match self.storage {
+            Storage::Memory => Running::Memory(DataServer::start(env, self.memory.clone(), identity, config)),
+            Storage::Disk => {
+                let disk = self.env.disk.clone();
+                let store = DiskStore::open_or_create(disk, Path::new("/store"), identity, StoreOptions::default());
+                Running::Disk(DataServer::start(env, Arc::new(store.unwrap()), identity, config))
+            }
+        };
+        *self.running.lock() = Arc::new(running);
+    }
+
+    /// The power goes and comes back: what was not synced is lost, or not, as `seed` says.
+    pub fn lose_power(&self, seed: u64) {
+        self.down();
+        self.disk.crash(seed);
+        self.up();
+    }
+
+    /// Every answer takes this much longer.
+    pub fn slow(&self, delay: Duration) {
+        *self.delay.lock() = delay;
+    }
+}
+
+impl DataNode for Node {
+    async fn execute(&self, cx: Context, request: DataRequest, payload: Bytes) -> Result<(DataAnswer, Bytes)> {
+        count(&self.messages, request.name());
+        let delay = *self.delay.lock();
+        if !delay.is_zero() {
+            tokio::time::sleep(delay).await;
+        }
+        let running = self.running.lock().clone();
+        let answer = match &*running {
+            Running::Memory(server) => server.execute(cx, request, payload).await,
+            Running::Disk(server) => server.execute(cx, request, payload).await,
+            Running::Down => return Err(Error::new(Code::Unreachable, format!("data server {}", self.id), "it is down")),
+        };
+        match Arc::ptr_eq(&running, &self.running.lock()) {
+            true => answer,
+            false => Err(Error::new(Code::Disconnected, format!("data server {}", self.id), "it went down")),
+        }
+    }
+}
+
+#[derive(Clone)]
+pub struct Peers {
+    nodes: Arc<Mutex<BTreeMap<ServerId, Arc<Node>>>>,
+    storage: Storage,
+    messages: Messages,
+}
+
+impl DataPeers for Peers {
+    type Node = Node;
+    fn node(&self, server: &ServerInfo) -> Arc<Node> {
+        let make = || Arc::new(Node::new(server.id, self.storage, self.messages.clone()));
+        self.nodes.lock().entry(server.id).or_insert_with(make).clone()
+    }
+}
+
+pub struct World {
+    pub env: Env,
+    pub meta: Arc<MetaServer<MemEngine, Peers>>,
+    pub nodes: Vec<Arc<Node>>,
+    /// Counted from the last [`World::take_messages`] on.
+    meta_messages: Messages,
+    data_messages: Messages,
+    peers: Peers,
+    _beats: tokio::task::JoinHandle<()>,
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self._beats.abort();
+    }
+}
+
+impl World {
+    pub async fn new(storage: Storage, policy: Policy) -> World {
+        let env = Env::os();
+        let data_messages = Messages::default();
+        let peers = Peers { nodes: Arc::default(), storage, messages: data_messages.clone() };
+        let engine = Arc::new(MemEngine::new(MemStore::new()));
+        let config = MetaConfig { housekeeping: Duration::from_millis(50), ..MetaConfig::default() };
+        let meta = MetaServer::start(env.clone(), engine, peers.clone(), config, CLUSTER, policy).await.unwrap();
+        let mut nodes = Vec::new();
+        for host in ["one", "two", "three"] {
+            let register = RegisterServer {
+                id: ServerId(0),
+                incarnation: 1,
+                addresses: vec![format!("tcp:{host}:1")],
+                host: host.into(),
+                clean_stop: false,
+            };
+            let id = meta.call(Context::default(), register).await.unwrap().id;
+            beat(&meta, id).await;
+            let info = meta.call(Context::default(), GetServers {}).await.unwrap().servers;
+            nodes.push(peers.node(info.iter().find(|info| info.id == id).unwrap()));
+        }
+        let (server, ids) = (meta.clone(), nodes.iter().map(|node| node.id).collect::<Vec<_>>());
+        let beats = tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(Duration::from_millis(500)).await;
+                for &id in &ids {
+                    beat(&server, id).await;
+                }
+            }
+        });
+        World { env, meta, nodes, meta_messages: Messages::default(), data_messages, peers, _beats: beats }
+    }
+
+    pub async fn client(&self) -> Arc<Client> {
+        self.client_with(ClientConfig::default()).await
+    }
+
+    pub async fn client_with(&self, config: ClientConfig) -> Arc<Client> {
+        let meta = |messages: &Messages| Meta { server: self.meta.clone(), messages: messages.clone() };
+        let (namespace, control) = (meta(&self.meta_messages), meta(&Messages::default()));
+        Client::start(self.env.clone(), namespace, control, self.peers.clone(), config).await.unwrap()
+    }
+
+    /// Messages to the metadata server and to data servers since the last call, by name; renewals are not counted.
+    pub fn take_messages(&self) -> (BTreeMap<&'static str, u64>, BTreeMap<&'static str, u64>) {
+        (std::mem::take(&mut self.meta_messages.lock()), std::mem::take(&mut self.data_messages.lock()))
+    }
+}
+
+async fn beat(meta: &MetaServer<MemEngine, Peers>, id: ServerId) {
+    let bytes = 100 << 30;
+    let beat =
+        Heartbeat { id, incarnation: 1, bytes_total: bytes, bytes_free: bytes, chunks: 0, bad_blocks: 0, sealed_blocks: 0 };
+    assert!(!meta.call(Context::default(), beat).await.unwrap().register_again);
+}
+
+pub fn cx() -> Caller {
+    Caller { uid: 1000, gid: 1000, umask: 0o022, ..Caller::default() }
+}
+
+pub fn name(text: &str) -> Name {
+    text.parse().unwrap()
+}
+
+pub const READ_WRITE: OpenFlags = OpenFlags {
+    read: true,
+    write: true,
+    append: false,
+    truncate: false,
+    exclusive: false,
+    sync: false,
+    direct: false,
+};
+pub const READ: OpenFlags = OpenFlags { write: false, ..READ_WRITE };
+
+/// Makes or opens a file in the root.
+pub async fn create(client: &Client, text: &str) -> (InodeId, HandleId) {
+    let (entry, opened) =
+        client.create(&cx(), InodeId::ROOT, &name(text), Mode(0o644), READ_WRITE).await.unwrap();
+    (entry.attr.id, opened.handle)
+}
+
+pub async fn open(client: &Client, id: InodeId, flags: OpenFlags) -> HandleId {
+    client.open(&cx(), id, flags).await.unwrap().handle
+}
+
+/// What close(2) does.
+pub async fn close(client: &Client, handle: HandleId) -> Result<()> {
+    let flushed = client.flush(handle).await;
+    client.release(handle).await;
+    flushed
+}
+
+pub async fn read(client: &Client, handle: HandleId, offset: u64, len: u32) -> Vec<u8> {
+    client.read(handle, offset, len).await.unwrap().concat()
+}
+
+/// Bytes that tell where they belong.
+pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
+    (0..len as u64).map(|at| (at.wrapping_mul(31).wrapping_add(at >> 8).wrapping_add(seed * 97) % 251) as u8 + 1).collect()
+}
+
+/// The first difference, short enough to read.
+#[track_caller]
+pub fn assert_same(got: &[u8], expected: &[u8], context: impl std::fmt::Display) {
+    if got != expected {
+        let at = got.iter().zip(expected).position(|(a, b)| a != b).unwrap_or(got.len().min(expected.len()));
+        let near = |bytes: &[u8]| bytes[at..(at + 8).min(bytes.len())].to_vec();
+        panic!(
+            "{context}: {} bytes for {} differ at {at}: {:?}, expected {:?}",
+            got.len(),
+            expected.len(),
+            near(got),
+            near(expected)
+        );
+    }
+}

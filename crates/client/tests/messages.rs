@@ -1,0 +1,81 @@
+//! What a user's calls cost, in messages.
+
+mod common;
+
+use braid_api::FileSystem;
+use braid_types::{InodeId, Policy};
+use bytes::Bytes;
+use common::*;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+const POLICY: Policy = Policy { inline_bytes: 16 << 10, ..SMALL };
+
+fn none() -> BTreeMap<&'static str, u64> {
+    BTreeMap::new()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_small_file_costs_two_messages_to_make_and_one_to_read() {
+    let world = World::new(Storage::Memory, POLICY).await;
+    let client = world.client().await;
+    let data = pattern(1, 4096);
+    world.take_messages();
+    let (id, handle) = create(&client, "small").await;
+    client.write(handle, 0, Bytes::from(data.clone())).await.unwrap();
+    close(&client, handle).await.unwrap();
+    assert_eq!(world.take_messages(), (BTreeMap::from([("CommitFile", 1), ("CreateFile", 1)]), none()));
+    let handle = open(&client, id, READ).await;
+    assert_eq!(read(&client, handle, 0, 10_000).await, data);
+    close(&client, handle).await.unwrap();
+    assert_eq!(world.take_messages(), (BTreeMap::from([("OpenFile", 1)]), none()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_large_file_costs_two_messages_and_its_writes() {
+    let world = World::new(Storage::Memory, POLICY).await;
+    let client = world.client().await;
+    // Takes spares; those that are taken ahead have come before anything is counted.
+    let (_, handle) = create(&client, "first").await;
+    client.write(handle, 0, Bytes::from(pattern(1, 20_000))).await.unwrap();
+    close(&client, handle).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    world.take_messages();
+    let (id, handle) = create(&client, "large").await;
+    let data = pattern(2, 1 << 20);
+    for (i, part) in data.chunks(128 << 10).enumerate() {
+        client.write(handle, i as u64 * (128 << 10), Bytes::copy_from_slice(part)).await.unwrap();
+    }
+    close(&client, handle).await.unwrap();
+    let (meta, data_messages) = world.take_messages();
+    assert_eq!(meta, BTreeMap::from([("CommitFile", 1), ("CreateFile", 1)]));
+    assert_eq!(data_messages, BTreeMap::from([("WriteChunk", 1)]));
+    let handle = open(&client, id, READ).await;
+    assert_same(&read(&client, handle, 0, 2 << 20).await, &data, "read back");
+    close(&client, handle).await.unwrap();
+    assert_eq!(world.take_messages().0, BTreeMap::from([("OpenFile", 1)]));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_granted_costs_nothing() {
+    let world = World::new(Storage::Memory, POLICY).await;
+    let client = world.client().await;
+    let (id, handle) = create(&client, "there").await;
+    client.write(handle, 0, Bytes::from_static(b"bytes")).await.unwrap();
+    close(&client, handle).await.unwrap();
+    let absent = client.lookup(&cx(), InodeId::ROOT, &name("absent")).await.unwrap();
+    assert!(absent.attr.is_none() && !absent.valid.is_zero());
+    let stat = client.get_attr(&cx(), id, None).await.unwrap();
+    assert!(stat.attr.size == 5 && !stat.valid.is_zero());
+    world.take_messages();
+    for _ in 0..10 {
+        assert_eq!(client.get_attr(&cx(), id, None).await.unwrap().attr, stat.attr);
+        assert_eq!(client.lookup(&cx(), InodeId::ROOT, &name("there")).await.unwrap().attr, Some(stat.attr));
+        assert!(client.lookup(&cx(), InodeId::ROOT, &name("absent")).await.unwrap().attr.is_none());
+    }
+    assert_eq!(world.take_messages(), (none(), none()));
+    // What this client makes itself is there at once.
+    let (made, handle) = create(&client, "absent").await;
+    close(&client, handle).await.unwrap();
+    assert_eq!(client.lookup(&cx(), InodeId::ROOT, &name("absent")).await.unwrap().attr.map(|a| a.id), Some(made));
+}
