@@ -43,8 +43,8 @@ async fn a_large_file_costs_two_messages_and_its_writes() {
     world.take_messages();
     let (id, handle) = create(&client, "large").await;
     let data = pattern(2, 1 << 20);
-    for (i, part) in data.chunks(128 << 10).enumerate() {
-        client.write(handle, i as u64 * (128 << 10), Bytes::copy_from_slice(part)).await.unwrap();
+    for (i, part) in data.chunks(64 << 10).enumerate() {
+        client.write(handle, i as u64 * (64 << 10), Bytes::copy_from_slice(part)).await.unwrap();
     }
     close(&client, handle).await.unwrap();
     let (meta, data_messages) = world.take_messages();

@@ -61,6 +61,16 @@ async fn a_temporary_file_gets_a_name_unless_it_must_not() {
 }
 
 #[tokio::test]
+async fn names_of_one_file_are_bounded() {
+    let fs = Model::default();
+    let (id, _) = file(&fs, "f").await;
+    for i in 1..braid_posix::LINKS_MAX {
+        fs.link(&cx(), id, ROOT, &name(&i.to_string())).await.unwrap();
+    }
+    assert_eq!(code(fs.link(&cx(), id, ROOT, &name("one too many")).await), Code::TooManyLinks);
+}
+
+#[tokio::test]
 async fn a_directory_cannot_move_below_itself() {
     let fs = Model::default();
     let a = dir(&fs, ROOT, "a").await;

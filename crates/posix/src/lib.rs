@@ -10,6 +10,9 @@
 //! Promises: no I/O, no clock, nothing that waits; bytes from outside are checked, never trusted; no permission is
 //! checked here (that is the kernel's part, see design.md §8).
 
+/// Names one file may have, as in ext4; a bound that programs have met before.
+pub const LINKS_MAX: u32 = 65_000;
+
 pub mod acl;
 pub mod create;
 pub mod locks;

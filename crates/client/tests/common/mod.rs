@@ -4,7 +4,9 @@
 
 use braid_api::data::{DataAnswer, DataRequest};
 use braid_api::meta::*;
-use braid_api::{Caller, Code, Context, DataNode, DataPeers, Error, FileSystem, HandleId, Namespace, OpenFlags, Result};
+use braid_api::{
+    Caller, Code, Context, DataNode, DataPeers, Error, FileSystem, HandleId, Namespace, OpenFlags, Result,
+};
 use braid_client::{Client, ClientConfig};
 use braid_data_server::{DataServer, DataServerConfig};
 use braid_data_store::{DiskStore, MemoryStore, StoreIdentity, StoreOptions};
@@ -130,7 +132,9 @@ impl DataNode for Node {
         let answer = match &*running {
             Running::Memory(server) => server.execute(cx, request, payload).await,
             Running::Disk(server) => server.execute(cx, request, payload).await,
-            Running::Down => return Err(Error::new(Code::Unreachable, format!("data server {}", self.id), "it is down")),
+            Running::Down => {
+                return Err(Error::new(Code::Unreachable, format!("data server {}", self.id), "it is down"));
+            }
         };
         match Arc::ptr_eq(&running, &self.running.lock()) {
             true => answer,
@@ -223,8 +227,15 @@ impl World {
 
 async fn beat(meta: &MetaServer<MemEngine, Peers>, id: ServerId) {
     let bytes = 100 << 30;
-    let beat =
-        Heartbeat { id, incarnation: 1, bytes_total: bytes, bytes_free: bytes, chunks: 0, bad_blocks: 0, sealed_blocks: 0 };
+    let beat = Heartbeat {
+        id,
+        incarnation: 1,
+        bytes_total: bytes,
+        bytes_free: bytes,
+        chunks: 0,
+        bad_blocks: 0,
+        sealed_blocks: 0,
+    };
     assert!(!meta.call(Context::default(), beat).await.unwrap().register_again);
 }
 
@@ -236,21 +247,13 @@ pub fn name(text: &str) -> Name {
     text.parse().unwrap()
 }
 
-pub const READ_WRITE: OpenFlags = OpenFlags {
-    read: true,
-    write: true,
-    append: false,
-    truncate: false,
-    exclusive: false,
-    sync: false,
-    direct: false,
-};
+pub const READ_WRITE: OpenFlags =
+    OpenFlags { read: true, write: true, append: false, truncate: false, exclusive: false, sync: false, direct: false };
 pub const READ: OpenFlags = OpenFlags { write: false, ..READ_WRITE };
 
 /// Makes or opens a file in the root.
 pub async fn create(client: &Client, text: &str) -> (InodeId, HandleId) {
-    let (entry, opened) =
-        client.create(&cx(), InodeId::ROOT, &name(text), Mode(0o644), READ_WRITE).await.unwrap();
+    let (entry, opened) = client.create(&cx(), InodeId::ROOT, &name(text), Mode(0o644), READ_WRITE).await.unwrap();
     (entry.attr.id, opened.handle)
 }
 
@@ -271,7 +274,9 @@ pub async fn read(client: &Client, handle: HandleId, offset: u64, len: u32) -> V
 
 /// Bytes that tell where they belong.
 pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
-    (0..len as u64).map(|at| (at.wrapping_mul(31).wrapping_add(at >> 8).wrapping_add(seed * 97) % 251) as u8 + 1).collect()
+    (0..len as u64)
+        .map(|at| (at.wrapping_mul(31).wrapping_add(at >> 8).wrapping_add(seed * 97) % 251) as u8 + 1)
+        .collect()
 }
 
 /// The first difference, short enough to read.

@@ -2,6 +2,7 @@
 
 use crate::state::State;
 use braid_api::{Code, Result};
+use braid_posix::LINKS_MAX;
 use braid_types::{Attr, InodeId, Name, Timestamp};
 
 impl State {
@@ -18,10 +19,12 @@ impl State {
         if inode.attr.nlink == 0 && !inode.linkable {
             return Err(Code::NotFound.into());
         }
-        let nlink = inode.attr.nlink.checked_add(1).ok_or(Code::TooManyLinks)?;
+        if inode.attr.nlink >= LINKS_MAX {
+            return Err(Code::TooManyLinks.into());
+        }
         self.check_alive(parent)?;
         let inode = self.inode_mut(id)?;
-        inode.attr.nlink = nlink;
+        inode.attr.nlink += 1;
         inode.attr.ctime = now;
         self.attach(parent, name, id, now)?;
         self.stat(id)

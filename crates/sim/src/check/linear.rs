@@ -65,11 +65,17 @@ impl<S: Sequential> Linear<S> {
         !self.possible.is_empty()
     }
 
-    /// It ended without any effect, and nobody learnt an answer.
+    /// It changes nothing, and nobody learns its answer.
     pub fn forget(&mut self, id: Id) {
         self.running.remove(&id);
         let possible = std::mem::take(&mut self.possible);
-        self.possible = possible.into_iter().filter(|(_, effects)| !effects.contains_key(&id)).collect();
+        self.possible = possible
+            .into_iter()
+            .map(|(state, mut effects)| {
+                effects.remove(&id);
+                (state, effects)
+            })
+            .collect();
     }
 }
 

@@ -236,8 +236,10 @@ impl Durable {
         };
         let random = process.stream(&format!("durable {number}"));
         let mut life = Life { process: process.clone(), fs: fs.clone(), random, number };
-        self.life(&mut life).await?;
-        fs.shutdown().await
+        let lived = self.life(&mut life).await;
+        // Also after a failure: what it still tries to save would keep its session alive.
+        let ended = fs.shutdown().await;
+        lived.and(ended)
     }
 }
 

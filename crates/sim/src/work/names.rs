@@ -6,6 +6,7 @@ use crate::check::linear::{Linear, Sequential};
 use crate::cluster::{Cluster, Process};
 use crate::failures::Invariant;
 use crate::host::Native;
+use crate::machine::Machine;
 use braid_api::meta::{CreateFile, Lookup, MakeNode, NodeSpec, Rename, RenameKind, Unlink};
 use braid_api::{Code, Error, Result};
 use braid_types::{DeviceId, FileKind, InodeId, Mode, Name};
@@ -83,6 +84,8 @@ pub struct Names {
     linear: Mutex<Linear<Owners>>,
     left: Mutex<BTreeSet<&'static str>>,
     next_owner: Mutex<u32>,
+    /// Under way, and whose they are.
+    lookups: Mutex<BTreeMap<u64, (Machine, u64)>>,
 }
 
 impl Names {
@@ -91,7 +94,19 @@ impl Names {
             linear: Mutex::new(Linear::new(Owners::default())),
             left: Mutex::default(),
             next_owner: Mutex::new(0),
+            lookups: Mutex::default(),
         })
+    }
+
+    /// Lookups of dead processes explain nothing and only make the search longer.
+    fn forget_lookups_before(&self, machine: Machine, life: u64) {
+        let mut lookups = self.lookups.lock();
+        let dead: Vec<u64> =
+            lookups.iter().filter(|(_, by)| by.0 == machine && by.1 < life).map(|(id, _)| *id).collect();
+        for id in dead {
+            lookups.remove(&id);
+            self.linear.lock().forget(id);
+        }
     }
 
     fn draw(&self, random: &mut crate::seed::Stream) -> NameOp {
@@ -125,6 +140,9 @@ impl Names {
     async fn once(&self, process: &Process, client: &Native, dirs: &[InodeId; DIRS], op: NameOp) {
         process.note(format_args!("{op:?}"));
         let id = self.linear.lock().begin(op);
+        if matches!(op, NameOp::Lookup(_)) {
+            self.lookups.lock().insert(id, (process.machine, process.life));
+        }
         let answer = match perform(client, dirs, op).await {
             Ok(answer) => answer,
             Err(error) => {
@@ -137,6 +155,7 @@ impl Names {
             }
         };
         process.note(format_args!("{op:?}: {answer:?}"));
+        self.lookups.lock().remove(&id);
         if !self.linear.lock().end(id, &answer) {
             let text = format_args!("nothing explains that {op:?} on {} gave {answer:?}", process.machine.name());
             process.cluster.around.failures.add(Invariant::NamesAreLinearizable, text);
@@ -211,6 +230,7 @@ async fn perform(client: &Native, dirs: &[InodeId; DIRS], op: NameOp) -> Result<
 impl Work for Names {
     fn run(self: Arc<Self>, process: Process) -> Task {
         Box::pin(async move {
+            self.forget_lookups_before(process.machine, process.life);
             let client = Native::start(&process).await;
             let dirs = match make_dirs(&client).await {
                 Ok(dirs) => dirs,
