@@ -1,14 +1,14 @@
 //! Ways to data servers: one stub each, kept for ever, moved when the server's addresses change.
 
+use crate::endpoint::Endpoint;
+use crate::hello::Role;
+use crate::remote::Remote;
+use crate::stubs::RemoteDataNode;
 use braid_api::DataPeers;
 use braid_api::data::DataRequest;
 use braid_api::meta::ServerInfo;
 use braid_env::Address;
 use braid_types::ServerId;
-use crate::endpoint::Endpoint;
-use crate::hello::Role;
-use crate::remote::Remote;
-use crate::stubs::RemoteDataNode;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
