@@ -89,16 +89,14 @@ impl Handles {
     pub fn file(&self, id: HandleId) -> Result<Arc<FileHandle>> {
         match self.map.lock().get(&id) {
             Some(Handle::File(handle)) => Ok(handle.clone()),
-            Some(Handle::Dir(_)) => Err(Error::bare(Code::IsDirectory)),
-            None => Err(Error::bare(Code::BadHandle)),
+            Some(Handle::Dir(_)) | None => Err(Error::bare(Code::BadHandle)),
         }
     }
 
     pub fn dir(&self, id: HandleId) -> Result<Arc<DirHandle>> {
         match self.map.lock().get(&id) {
             Some(Handle::Dir(handle)) => Ok(handle.clone()),
-            Some(Handle::File(_)) => Err(Error::bare(Code::NotDirectory)),
-            None => Err(Error::bare(Code::BadHandle)),
+            Some(Handle::File(_)) | None => Err(Error::bare(Code::BadHandle)),
         }
     }
 

@@ -75,8 +75,10 @@ impl Core {
         };
         if unheard {
             // Without what was dropped; the size it commits is the one after the truncate.
-            inode.state.lock().size = size.max(inode.state.lock().dirty.end());
-            let sent_end = inode.state.lock().sent_end;
+            let sent_end = self.update(inode, |state| {
+                state.size = size.max(state.dirty.end());
+                state.sent_end
+            });
             self.commit_before_cut(inode, sent_end, op).await?;
         }
         let _quiet = self.quiet(inode, op).await?;

@@ -71,7 +71,7 @@ impl Stream {
         let len = self.truth.len() as u64;
         let expected = &self.truth[range.start.min(len) as usize..range.end.min(len) as usize];
         let last = self.log.len().saturating_sub(12);
-        assert_same(&got, expected, format_args!("read of {range:?} after {:#?}", &self.log[last..]));
+        assert_same(&got, expected, format_args!("{}: read of {range:?} after {:#?}", self.log[0], &self.log[last..]));
     }
 
     async fn reopen(&mut self, flags: OpenFlags) {

@@ -26,7 +26,7 @@ pub enum Invariant {
     RowsHaveChunks,
     /// Every chunk on a server belongs to a file, a spare, or is about to be freed.
     ChunksHaveRows,
-    /// No task panics, no server fails to start.
+    /// No task panics or stands still, no server fails to start.
     NothingPanics,
 }
 

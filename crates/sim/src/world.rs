@@ -14,6 +14,7 @@ use crate::work::Work;
 use braid_meta_engine::Table;
 use braid_types::{ChunkId, InodeId};
 use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, SystemTime};
 use turmoil::Sim;
 
@@ -25,6 +26,8 @@ const FIRST_FAULT: Duration = Duration::from_millis(500);
 const CALM_MAX: Duration = Duration::from_secs(400);
 /// And after the last client has left, housekeeping within this.
 const HOUSE_MAX: Duration = Duration::from_secs(30);
+/// Of real time, for a run that takes a second or two: the only clock here that is not simulated.
+const HANG: Duration = Duration::from_secs(120);
 /// Between two looks at the rows.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -43,15 +46,34 @@ pub struct Outcome {
 
 /// Runs `scenario` with `seed`; prints the history if asked to.
 pub fn run(seed: u64, scenario: &Scenario, print: bool) -> Outcome {
-    let scenario = scenario.clone();
+    let (name, scenario) = (scenario.name, scenario.clone());
+    let (send, outcome) = mpsc::channel();
     // On a thread of its own, whose hash tables nobody used before.
     let running = std::thread::spawn(move || {
         entropy::simulate(seed);
         let mut world = World::new(seed, &scenario, print);
         world.storm_and_calm();
-        world.outcome()
+        // Whoever asked has gone only if it is a hang that ended after all.
+        let _ = send.send(world.outcome());
     });
-    running.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    match outcome.recv_timeout(HANG) {
+        Ok(outcome) => outcome,
+        Err(RecvTimeoutError::Timeout) => Outcome::hang(seed, name),
+        Err(RecvTimeoutError::Disconnected) => match running.join() {
+            Err(panic) => std::panic::resume_unwind(panic),
+            Ok(()) => Outcome::hang(seed, name),
+        },
+    }
+}
+
+impl Outcome {
+    /// The simulator cannot interrupt code that never awaits.
+    fn hang(seed: u64, scenario: &'static str) -> Outcome {
+        let text = format!("stands still for {HANG:?} of real time: an endless loop, or a lock taken twice");
+        let failure = Failure { invariant: Invariant::NothingPanics, text };
+        let (coverage, simulated) = (Counts::default(), Duration::ZERO);
+        Outcome { seed, scenario, failures: vec![failure], coverage, hash: 0, events: 0, simulated }
+    }
 }
 
 struct World {
