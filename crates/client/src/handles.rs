@@ -100,6 +100,11 @@ impl Handles {
         }
     }
 
+    /// Whether it is open at all.
+    pub fn known(&self, id: HandleId) -> Result<()> {
+        if self.map.lock().contains_key(&id) { Ok(()) } else { Err(Error::bare(Code::BadHandle)) }
+    }
+
     pub fn close(&self, id: HandleId) -> Option<Handle> {
         self.map.lock().remove(&id)
     }

@@ -71,7 +71,8 @@ impl Core {
     ) -> Result<AttrAnswer> {
         let unheard = {
             let state = inode.state.lock();
-            state.sent_end > state.attr.size && size < state.sent_end
+            // A chunk without a row is as unheard of as a size: the metadata server would take the file for inline.
+            size < state.sent_end && (state.sent_end > state.attr.size || !state.body.is_clean())
         };
         if unheard {
             // Without what was dropped; the size it commits is the one after the truncate.

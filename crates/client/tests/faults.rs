@@ -1,5 +1,7 @@
 //! Servers that restart, go away or are slow; two clients on one file.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use braid_api::{Code, FileSystem};

@@ -1,5 +1,7 @@
 //! What a user's calls cost, in messages.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use braid_api::FileSystem;

@@ -61,7 +61,7 @@ impl Default for Settings {
                 cache_entries: 64,
                 write_back_after: ms(300),
                 stabilise_after: ms(700),
-                deadline: ms(60_000),
+                deadline: ms(30_000),
                 attempt: ms(3000),
                 spares_ahead: 4,
                 atime_after: ms(1000),

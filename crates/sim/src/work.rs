@@ -4,11 +4,13 @@ mod durable;
 mod handover;
 mod modelled;
 mod names;
+mod shared;
 
 pub use durable::{Durable, Sure};
 pub use handover::Handover;
 pub use modelled::Modelled;
 pub use names::{NameOp, Names};
+pub use shared::Shared;
 
 use crate::cluster::{Cluster, Process};
 use std::future::Future;

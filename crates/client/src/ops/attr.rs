@@ -132,6 +132,14 @@ impl Core {
         if dir == InodeId::ROOT {
             return Ok(dir);
         }
+        let known = self.cache.attr(dir, self.now()).map(|(attr, _)| attr.is_dir());
+        let is_dir = match known {
+            Some(is_dir) => is_dir,
+            None => self.get_attr(cx, dir).await?.attr.is_dir(),
+        };
+        if !is_dir {
+            return Err(Code::NotDirectory.into());
+        }
         Ok(self.call(GetPlace { id: dir }, self.op(cx.trace)).await?.parent)
     }
 

@@ -63,6 +63,17 @@ impl FileLedger {
         self.compact();
     }
 
+    /// What was sure is written again by `by`, to another place, and what was there before is given up.
+    pub fn doubt(&mut self, by: u64) {
+        let sure = self.entries.iter_mut().filter(|entry| entry.sure);
+        sure.for_each(|entry| (entry.sure, entry.by) = (false, by));
+    }
+
+    /// The size it is sure to have.
+    pub fn size(&self, reader: u64) -> u64 {
+        self.sure_bytes(self.entries.len(), reader).len() as u64
+    }
+
     /// What is sure at the beginning need not be kept change by change.
     fn compact(&mut self) {
         let sure = self.entries.iter().take_while(|entry| entry.sure).count();

@@ -27,6 +27,7 @@ const SIZES: [u64; 6] = [0, 500, 4096, 50_000, 1 << 20, (1 << 20) + 80_000];
 const READ_MAX: u32 = 4 << 20;
 /// As in the settings' policy.
 const CHUNK_BYTES: u64 = 1 << 20;
+const INLINE_BYTES: u64 = 4096;
 
 /// When a change is sure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +54,29 @@ struct File {
     /// Its creation was answered.
     exists: bool,
     ledger: FileLedger,
+    /// The same, without the doubts of [`known::INLINE_MOVED_UNSYNCED`].
+    strict: FileLedger,
+}
+
+impl File {
+    fn begin(&mut self, change: Change, by: u64) {
+        let before = self.ledger.size(by);
+        self.strict.begin(change.clone(), by);
+        self.ledger.begin(change, by);
+        if before <= INLINE_BYTES && self.ledger.size(by) > INLINE_BYTES {
+            self.ledger.doubt(by);
+        }
+    }
+
+    fn answered(&mut self) {
+        self.ledger.answered();
+        self.strict.answered();
+    }
+
+    fn make_sure(&mut self, by: u64) {
+        self.ledger.make_sure(by);
+        self.strict.make_sure(by);
+    }
 }
 
 /// One life of a client.
@@ -93,7 +117,7 @@ impl Durable {
             life.pause().await;
         }
         life.fs.sync_fs().await?;
-        (0..FILES).for_each(|number| self.with((me, number), |file| file.ledger.make_sure(life.number)));
+        (0..FILES).for_each(|number| self.with((me, number), |file| file.make_sure(life.number)));
         self.flushed.lock().insert(me);
         while self.flushed.lock().len() < Machine::CLIENTS.len() {
             life.pause().await;
@@ -119,7 +143,7 @@ impl Durable {
         life.fs.flush(handle).await?;
         life.process.note(format_args!("{key:?} closed"));
         if self.sure == Sure::AtClose {
-            self.with(key, |file| file.ledger.make_sure(life.number));
+            self.with(key, |file| file.make_sure(life.number));
         }
         life.fs.release(handle).await;
         Ok(())
@@ -135,22 +159,22 @@ impl Durable {
                 let bytes: Vec<u8> = (0..len).map(|i| fill.wrapping_add((i / 97) as u8).max(1)).collect();
                 life.process.note(format_args!("{key:?} write {len} at {offset}"));
                 let change = Change::Write { offset, bytes: bytes.clone() };
-                self.with(key, |file| file.ledger.begin(change, life.number));
+                self.with(key, |file| file.begin(change, life.number));
                 life.fs.write(handle, offset, bytes.into()).await.map(drop)
             }
             6 => {
                 let size = SIZES[random.random_range(0..SIZES.len())];
                 life.process.note(format_args!("{key:?} truncate to {size}"));
-                self.with(key, |file| file.ledger.begin(Change::Truncate { size }, life.number));
+                self.with(key, |file| file.begin(Change::Truncate { size }, life.number));
                 let change = SetAttr { size: Some(size), ..SetAttr::default() };
                 life.fs.set_attr(&Caller::default(), id, Some(handle), change).await?;
-                self.with(key, |file| file.ledger.answered());
+                self.with(key, |file| file.answered());
                 Ok(())
             }
             7 | 8 => {
                 life.fs.fsync(handle, random.random_bool(0.5)).await?;
                 life.process.note(format_args!("{key:?} synced"));
-                self.with(key, |file| file.ledger.make_sure(life.number));
+                self.with(key, |file| file.make_sure(life.number));
                 Ok(())
             }
             _ => {
@@ -162,14 +186,20 @@ impl Durable {
     }
 
     fn compare(&self, life: &Life, key: FileKey, content: &[u8]) {
-        let checked = self.with(key, |file| file.ledger.check(content, life.number));
-        if let Err(text) = checked {
+        // A session that has ended takes what was only buffered with it, before anybody has been told.
+        let reader = if life.process.cluster.settings.sessions_end { u64::MAX } else { life.number };
+        let (strict, checked) =
+            self.with(key, |file| [&file.strict, &file.ledger].map(|l| l.check(content, reader))).into();
+        if self.sure == Sure::AtFsync && strict.is_err() && checked.is_ok() {
+            life.process.cluster.coverage.count(known::INLINE_MOVED_UNSYNCED);
+        }
+        if let Err(text) = if self.sure == Sure::AtFsync { checked } else { strict } {
             let invariant = match self.sure {
                 Sure::AtFsync => Invariant::FsyncIsKept,
                 Sure::AtClose => Invariant::CloseIsKept,
             };
-            let reader = life.process.machine.name();
-            life.process.cluster.around.failures.add(invariant, format_args!("{reader} reads {}: {text}", name(key)));
+            let who = life.process.machine.name();
+            life.process.cluster.around.failures.add(invariant, format_args!("{who} reads {}: {text}", name(key)));
         }
     }
 
