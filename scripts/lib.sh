@@ -10,6 +10,8 @@ die() { printf 'FAILED: %s\n' "$*" >&2; exit 1; }
 # A cluster of its own in a new directory; gone again, with its processes, when the script ends.
 make_cluster() { # [braid up options...]
     work=$(mktemp -d "${TMPDIR:-/tmp}/braid-try.XXXXXX")
+    # Other users must reach the mount: the POSIX suite acts as them.
+    chmod 755 "$work"
     var=$work/var mnt=$work/mnt
     trap 'end_cluster' EXIT
     "$braid" up "$var" --mount "$mnt" "$@" >"$work/up.log" 2>&1 || { cat "$work/up.log" >&2; die "braid up"; }
