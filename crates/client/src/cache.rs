@@ -24,6 +24,13 @@ pub struct Stamp {
     pub trunc_gen: TruncGen,
 }
 
+impl Stamp {
+    /// The bytes are as they were, whatever became of mode, owner and names.
+    fn same_bytes(&self, attr: &Attr) -> bool {
+        *self == Stamp { ctime: self.ctime, ..Stamp::from(attr) }
+    }
+}
+
 impl From<&Attr> for Stamp {
     fn from(attr: &Attr) -> Stamp {
         Stamp { size: attr.size, mtime: attr.mtime, ctime: attr.ctime, trunc_gen: attr.trunc_gen }
@@ -176,6 +183,15 @@ impl Cache {
         self.maps.lock().stamps.insert(attr.id, Stamp::from(attr));
     }
 
+    /// The answer to a change of this client's own: if the bytes are as last seen, only the rest is new.
+    pub fn own_change(&self, attr: &Attr) {
+        if let Some(stamp) = self.maps.lock().stamps.get(&attr.id)
+            && stamp.same_bytes(attr)
+        {
+            stamp.ctime = attr.ctime;
+        }
+    }
+
     pub fn seen(&self, id: InodeId) -> Option<Stamp> {
         self.maps.lock().stamps.get(&id).copied()
     }
@@ -231,6 +247,17 @@ mod tests {
         assert!(cache.attr(id, at(100)).is_none() && cache.name(InodeId(1), &name, at(100)).is_none());
         cache.keep_attr(&attr(5), cache.ticket(), at(0), Grant { ms: 0 });
         assert!(cache.attr(id, at(0)).is_none());
+    }
+
+    #[test]
+    fn an_own_change_of_mode_is_no_change_of_bytes() {
+        let cache = Cache::new(10);
+        cache.saw(&attr(5));
+        let chmod = Attr { ctime: Timestamp(9), ..attr(5) };
+        cache.own_change(&chmod);
+        assert_eq!(cache.seen(InodeId(5)), Some(Stamp::from(&chmod)));
+        cache.own_change(&Attr { size: 1, ..chmod });
+        assert_eq!(cache.seen(InodeId(5)), Some(Stamp::from(&chmod)));
     }
 
     #[test]

@@ -222,7 +222,10 @@ impl FileSystem for Client {
     async fn set_lock(&self, handle: HandleId, lock: LockRequest, wait: bool) -> Result<()> {
         let file = self.0.handles.file(handle)?;
         if lock.space == LockSpace::Flock {
-            file.flock_owners.lock().push(lock.owner);
+            let mut owners = file.flock_owners.lock();
+            if !owners.contains(&lock.owner) {
+                owners.push(lock.owner);
+            }
         }
         self.0.locks.set(file.inode.id, lock, wait).await
     }

@@ -36,8 +36,17 @@ struct Kept {
     cuts: Cuts,
     extents: Extents<Tag>,
     oldest: Monotonic,
-    /// Another client changed the file since: readers go to the server.
-    hidden: bool,
+    /// Another client changed the file after this client's writes up to here: readers see the server's bytes.
+    hidden: u64,
+}
+
+impl Kept {
+    /// What was written after another client's change.
+    fn shown(&self, range: ByteRange) -> Vec<(u64, Bytes)> {
+        let newer = self.extents.tags().filter(|(_, _, tag)| tag.order > self.hidden);
+        let parts = newer.filter_map(|(start, len, _)| ByteRange::at(start, len).intersect(range));
+        parts.flat_map(|part| self.extents.snapshot(part)).collect()
+    }
 }
 
 /// A write that has to be repeated.
@@ -114,7 +123,7 @@ impl Retain {
                 cuts: Cuts::new(),
                 extents: Extents::default(),
                 oldest: now,
-                hidden: false,
+                hidden: 0,
             });
             kept.generation = kept.generation.max(generation);
             kept.cuts = cuts;
@@ -237,14 +246,16 @@ impl Retain {
     /// What a reader of the chunk must see over the server's bytes.
     pub fn overlay(&self, chunk: ChunkId, range: ByteRange) -> Vec<(u64, Bytes)> {
         match self.chunks.get(&chunk) {
-            Some(kept) if !kept.hidden => kept.extents.snapshot(range),
-            _ => Vec::new(),
+            Some(kept) if kept.hidden == 0 => kept.extents.snapshot(range),
+            Some(kept) => kept.shown(range),
+            None => Vec::new(),
         }
     }
 
     /// Another client changed the file: from now on its readers see the server's bytes.
     pub fn hide(&mut self, inode: InodeId) {
-        self.chunks.values_mut().filter(|kept| kept.key.inode == inode).for_each(|kept| kept.hidden = true);
+        let order = self.order;
+        self.chunks.values_mut().filter(|kept| kept.key.inode == inode).for_each(|kept| kept.hidden = order);
     }
 
     /// The range was punched or cut off: it must not come back by a repetition.
@@ -361,6 +372,22 @@ mod tests {
                 assert_eq!(retain.bytes(), retain.chunks.values().map(|kept| kept.extents.bytes()).sum::<u64>());
             }
         }
+    }
+
+    #[test]
+    fn only_what_came_before_another_clients_change_is_hidden() {
+        let mut retain = Retain::default();
+        let write = |retain: &mut Retain, offset, sequence| {
+            let receipt = Receipt { incarnation: 1, sequence, stable: 0 };
+            let data = Bytes::from(vec![sequence as u8; 10]);
+            retain.answered(key(1), (TruncGen(0), Cuts::new()), (offset, data), receipt, Monotonic::default());
+        };
+        write(&mut retain, 0, 1);
+        retain.hide(InodeId(9));
+        assert!(retain.overlay(ChunkId(1), ByteRange::new(0, 100)).is_empty());
+        write(&mut retain, 5, 2);
+        let shown = retain.overlay(ChunkId(1), ByteRange::new(0, 100));
+        assert_eq!(shown, [(5, Bytes::from(vec![2; 10]))]);
     }
 
     #[test]

@@ -33,6 +33,10 @@ impl Spares {
         self.pools.lock().entry(policy).or_default().ready.push_front(spare);
     }
 
+    fn add(&self, policy: Policy, spares: impl IntoIterator<Item = Spare>) {
+        self.pools.lock().entry(policy).or_default().ready.extend(spares);
+    }
+
     fn pop(&self, policy: &Policy) -> Option<(Spare, usize)> {
         let mut pools = self.pools.lock();
         let ready = &mut pools.entry(*policy).or_default().ready;
@@ -60,9 +64,13 @@ impl Core {
         if let Some(spare) = self.ready_spare(&policy) {
             return Ok(spare);
         }
-        self.fetch_spares(policy, op).await?;
+        // Whoever asked keeps the first: in the pool others might take all of them, and this write would be told
+        // that there is no space.
+        let mut taken = self.fetch_spares(policy, op).await?.into_iter();
         let none = || Error::new(Code::NoSpace, "spare chunks", "the metadata server gave none");
-        self.ready_spare(&policy).ok_or_else(none)
+        let spare = taken.next().ok_or_else(none)?;
+        self.spares.add(policy, taken);
+        Ok(spare)
     }
 
     fn ready_spare(self: &Arc<Self>, policy: &Policy) -> Option<Spare> {
@@ -80,21 +88,20 @@ impl Core {
         let core = self.clone();
         self.env.spawn("spares", async move {
             let op = core.own_op();
-            if let Err(error) = core.fetch_spares(policy, op).await {
-                tracing::warn!(%error, "no spare chunks were taken ahead");
+            match core.fetch_spares(policy, op).await {
+                Ok(taken) => core.spares.add(policy, taken),
+                Err(error) => tracing::warn!(%error, "no spare chunks were taken ahead"),
             }
             core.spares.end_refill(&policy);
         });
     }
 
-    async fn fetch_spares(&self, policy: Policy, op: Op) -> Result<()> {
+    async fn fetch_spares(&self, policy: Policy, op: Op) -> Result<Vec<Spare>> {
         let session = self.session.id();
         let beside = self.servers.beside(&self.config.host);
         let message = TakeSpares { policy, count: self.config.spares_ahead.max(1), beside };
         let answer = self.call(message, op).await?;
         self.servers.learn(&answer.containers);
-        let taken = answer.spares.into_iter().map(|(chunk, container)| (chunk, container, session));
-        self.spares.pools.lock().entry(policy).or_default().ready.extend(taken);
-        Ok(())
+        Ok(answer.spares.into_iter().map(|(chunk, container)| (chunk, container, session)).collect())
     }
 }

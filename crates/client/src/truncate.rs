@@ -78,6 +78,9 @@ impl Core {
             // Without what was dropped; the size it commits is the one after the truncate.
             let sent_end = self.update(inode, |state| {
                 state.size = size.max(state.dirty.end());
+                // Nor may it move bytes inline: it would take those that are to be cut, and nothing cuts them there.
+                // `adopt_cut` asks for the move again.
+                state.rewrite_inline = false;
                 state.sent_end
             });
             self.commit_before_cut(inode, sent_end, op).await?;

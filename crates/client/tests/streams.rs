@@ -229,10 +229,6 @@ async fn a_file_is_a_vector_of_bytes() {
 }
 
 /// Saving runs beside everything else, and memory is always short.
-///
-/// Seed 1004 finds bytes beyond an earlier truncate again after the file grew: a defect that is not understood yet. The
-/// test stays as it is and is run by hand until that is mended: `-- --ignored`.
-#[ignore = "finds a known defect: bytes beyond a truncate come back under memory pressure (seed 1004)"]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_file_is_a_vector_of_bytes_under_pressure() {
     let config = ClientConfig {

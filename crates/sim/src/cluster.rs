@@ -38,7 +38,7 @@ pub struct Cluster {
     /// Clients that may still live, and what of their counters has been told.
     clients: Mutex<Vec<(Weak<Client>, u64)>>,
     calm: AtomicBool,
-    power_cuts: AtomicU64,
+    data_stops: AtomicU64,
 }
 
 /// One life of a machine's process.
@@ -77,7 +77,7 @@ impl Cluster {
             stores: Mutex::default(),
             clients: Mutex::default(),
             calm: AtomicBool::new(false),
-            power_cuts: AtomicU64::new(0),
+            data_stops: AtomicU64::new(0),
         })
     }
 
@@ -139,13 +139,13 @@ impl Cluster {
         });
     }
 
-    pub fn data_lost_power(&self) {
-        self.power_cuts.fetch_add(1, Relaxed);
+    pub fn data_server_stopped(&self) {
+        self.data_stops.fetch_add(1, Relaxed);
     }
 
-    /// Power cuts of data servers so far.
-    pub fn power_cuts(&self) -> u64 {
-        self.power_cuts.load(Relaxed)
+    /// Kills and power cuts of data servers so far.
+    pub fn data_stops(&self) -> u64 {
+        self.data_stops.load(Relaxed)
     }
 
     /// No more faults come.

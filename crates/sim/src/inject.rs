@@ -141,6 +141,9 @@ impl Injector {
             let how = if power { "loses its power" } else { "is killed" };
             self.cluster.note(machine.name(), format_args!("{how}"));
             self.cluster.store_lost(machine);
+            if machine.role() == Role::Data {
+                self.cluster.data_server_stopped();
+            }
             if power {
                 self.power_off(sim, machine);
             } else {
@@ -170,9 +173,6 @@ impl Injector {
         }
         let seed = self.random.random_range(0..u64::MAX);
         self.cluster.hardware(machine).disk.crash(seed);
-        if machine.role() == Role::Data {
-            self.cluster.data_lost_power();
-        }
         if machine == Machine::Meta {
             let random = &mut self.random;
             let lost = self.cluster.meta_store.crash(|| random.random_bool(0.5));

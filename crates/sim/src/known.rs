@@ -13,11 +13,15 @@ pub const STALE_UNTIL_REPEATED: &str = "known hole: stale read until the writer 
 /// new orphan: the row waits for the next start of the metadata server (meta-server `dispatch.rs`).
 pub const ORPHAN_NOT_LISTED: &str = "known hole: orphan not listed until the metadata server restarted";
 
+/// The same happens to the handler of CloseSession: the session stays marked as ending, the repeated CloseSession is
+/// told that all is well, and nobody ends it before the next start (meta-server `background.rs`).
+pub const SESSION_HALF_ENDED: &str = "known hole: session half ended until the metadata server restarted";
+
 /// Bytes that nobody synced are gone with their client and their server; where they were all of a chunk, reading it
 /// fails after the whole deadline instead of showing a hole (client `fetch.rs`).
 pub const LOST_CHUNK_CANNOT_BE_READ: &str = "known hole: chunk lost unsynced cannot be read";
 
-/// Two clients that retain writes of one range repeat them after a power cut in any order: the older may end on top of
+/// Two clients that retain writes of one range repeat them after a restart of the server in any order: the older may end on top of
 /// the newer, though each was complete and the file closed before the other opened it (client `retain.rs`; nothing in a
 /// repeated write says how old it is).
 pub const OLDER_WRITE_ON_TOP: &str = "known hole: older write of another client repeated over a newer one";

@@ -173,8 +173,8 @@ impl World {
         }
         self.cluster.note("world", format_args!("all clients have left"));
         let end = self.sim.elapsed() + HOUSE_MAX;
-        if !self.step_until(end, |world| world.is_tidy()) && self.only_orphans_are_left() {
-            self.cluster.coverage.count(known::ORPHAN_NOT_LISTED);
+        if !self.step_until(end, |world| world.is_tidy()) && !self.failed() {
+            self.count_what_a_restart_must_clear();
             self.injector.restart_meta(&mut self.sim);
         }
         if !self.step_until(end + HOUSE_MAX, |world| world.is_tidy()) {
@@ -195,8 +195,12 @@ impl World {
         self.cluster.stores().len() == Machine::DATA.len() && rows::unfinished(&self.cluster).is_empty()
     }
 
-    fn only_orphans_are_left(&self) -> bool {
-        rows::unfinished(&self.cluster).iter().all(|key| key.starts_with("Orphans"))
+    fn count_what_a_restart_must_clear(&self) {
+        let left = rows::unfinished(&self.cluster);
+        let half_ended = left.iter().any(|key| key.starts_with("Sessions"));
+        let hole = if half_ended { known::SESSION_HALF_ENDED } else { known::ORPHAN_NOT_LISTED };
+        self.cluster.note("world", format_args!("the metadata server is to restart for {left:?}"));
+        self.cluster.coverage.count(hole);
     }
 
     /// Counts what only rows show.

@@ -92,6 +92,7 @@ impl Core {
                 answer
             }
         };
+        self.cache.own_change(&answer.attr);
         self.cache.changed(id);
         let ticket = self.cache.ticket();
         Ok(self.attr_reply(answer, ticket, asked))

@@ -1,12 +1,14 @@
 //! Names: finding, making, removing, moving.
 
 use crate::cache::Ticket;
-use crate::core::Core;
+use crate::commit::Reach;
+use crate::core::{Core, Op};
 use braid_api::meta::*;
 use braid_api::{Caller, Code, EntryReply, Error, LookupReply, NewNode, NodeKind, RenameMode, Result};
 use braid_env::Monotonic;
 use braid_types::{Attr, DeviceId, FileKind, InodeId, Mode, Name, TraceId};
 use bytes::Bytes;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// What is made, for the metadata server.
@@ -125,13 +127,31 @@ impl Core {
         answer
     }
 
+    /// Whoever finds the new name must find what was written, so the source is saved first (design.md *File
+    /// lease*).
+    async fn save_source(self: &Arc<Self>, parent: InodeId, name: &Name, op: Op) -> Result<()> {
+        let known = self.cache.name(parent, name, self.now()).and_then(|(id, _)| id);
+        let source = match known {
+            Some(id) => self.inodes.get(id),
+            None => self.inodes.all().into_iter().find(|inode| {
+                self.cache.inode(inode.id).hint.is_some_and(|place| place.0 == parent && place.1 == *name)
+            }),
+        };
+        match source {
+            Some(inode) => self.commit(&inode, Reach::Answered, op).await,
+            None => Ok(()),
+        }
+    }
+
     pub async fn rename(
-        &self,
+        self: &Arc<Self>,
         cx: &Caller,
         from: (InodeId, &Name),
         to: (InodeId, &Name),
         mode: RenameMode,
     ) -> Result<()> {
+        let op = self.op(cx.trace);
+        self.save_source(from.0, from.1, op).await?;
         let kind = match mode {
             RenameMode::Replace => RenameKind::Replace,
             RenameMode::NoReplace => RenameKind::NoReplace,
@@ -145,11 +165,12 @@ impl Core {
             mode: kind,
             open_here: self.may_be_open(to.0, to.1),
         };
-        let answer = self.call(message, self.op(cx.trace)).await;
+        let answer = self.call(message, op).await;
         self.cache.name_changed(from.0, from.1);
         self.cache.name_changed(to.0, to.1);
         let answer = answer?;
         self.cache.changed(answer.moved.id);
+        self.cache.own_change(&answer.moved);
         // Two names of one file: nothing moved, and its places stay.
         let moved = answer.other.is_some() || from != to;
         if moved {
@@ -171,6 +192,7 @@ impl Core {
         let message = Link { inode: self.cache.inode(id), parent: self.cache.inode(parent), name: name.clone() };
         let answer = self.call(message, self.op(cx.trace)).await?;
         self.cache.changed(id);
+        self.cache.own_change(&answer.attr);
         if let Some(inode) = self.inodes.get(id) {
             self.update(&inode, |state| state.adopt_attr(&answer.attr, None));
         }

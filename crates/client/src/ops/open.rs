@@ -60,13 +60,12 @@ impl Core {
 
     /// A handle, and whether the kernel's pages of the file are still right.
     fn opened(&self, inode: Arc<Inode>, flags: OpenFlags) -> Opened {
-        let attr = {
-            let state = inode.state.lock();
-            state.shown(&state.attr)
-        };
-        let keep_cache = self.cache.seen(inode.id) == Some(Stamp::from(&attr));
+        // What the server says, not what is shown: writes that are not saved yet are this client's own.
+        let attr = inode.state.lock().attr;
+        let seen = self.cache.seen(inode.id);
+        let keep_cache = seen == Some(Stamp::from(&attr));
         self.cache.saw(&attr);
-        if !keep_cache {
+        if seen.is_some() && !keep_cache {
             // Another client changed it: what is retained here is older than what the servers have.
             self.servers.lanes().iter().for_each(|lane| lane.retained(|retain| retain.hide(inode.id)));
         }

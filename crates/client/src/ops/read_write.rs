@@ -44,7 +44,12 @@ impl Core {
         self.write_to(&file.inode, place, data, op).await?;
         let durability = file.inode.state.lock().policy.durability;
         if file.flags.sync || durability == Durability::Write {
-            self.commit(&file.inode, Reach::Stable, op).await?;
+            let saved = self.commit(&file.inode, Reach::Stable, op).await;
+            if saved.is_err() {
+                // This handle is being told now: its next close or fsync does not tell it again.
+                let _ = file.report();
+            }
+            saved?;
         }
         Ok(len)
     }

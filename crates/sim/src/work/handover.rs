@@ -2,7 +2,7 @@
 //! (close-to-open). Now and then the file is replaced by rename, or removed.
 //!
 //! In odd seeds the writer syncs before it closes, and what is read must be right whatever happened. In even ones it
-//! only closes; then the holes of [`known`] that a power cut opens are counted and passed over.
+//! only closes; then the holes of [`known`] that a restart opens are counted and passed over.
 
 use super::durable::fail;
 use super::{Task, Work};
@@ -108,10 +108,10 @@ impl Handover {
 }
 
 impl Handover {
-    /// What the file is; where a server lost its power meanwhile, what it is once the writer has repeated its write.
+    /// What the file is; where a server stopped meanwhile, what it is once the writer has repeated its write.
     async fn read_again(&self, process: &Process, fs: &Mount, expected: &mut Content) -> Result<Content> {
         let seen = read(fs).await?;
-        if seen == *expected || self.synced || process.cluster.power_cuts() == 0 {
+        if seen == *expected || self.synced || process.cluster.data_stops() == 0 {
             return Ok(seen);
         }
         let begun = process.env.clock.now();
