@@ -7,6 +7,7 @@ mod errno;
 mod outside;
 mod paths;
 mod pinned;
+mod promises;
 mod size;
 mod unsafety;
 mod unwraps;
@@ -31,6 +32,7 @@ pub fn all() -> Vec<Check> {
         Check { name: "size", run: size::check },
         Check { name: "documented", run: documented::check },
         Check { name: "architecture", run: architecture::check },
+        Check { name: "promises", run: promises::check },
     ]
 }
 
@@ -53,6 +55,6 @@ mod planted {
         sources: &[(&str, &str)],
     ) -> Vec<String> {
         let crates = vec![Crate::planted(name, manifest, sources)];
-        check(&Workspace { crates, manifest: toml::Table::new(), architecture: None })
+        check(&Workspace { crates, ..Workspace::default() })
     }
 }

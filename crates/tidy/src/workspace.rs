@@ -6,12 +6,17 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 use toml::Table;
 
+#[derive(Default)]
 pub struct Workspace {
     pub crates: Vec<Crate>,
     /// The manifest of the workspace itself.
     pub manifest: Table,
     /// `ARCHITECTURE.md`, once there is one.
     pub architecture: Option<String>,
+    /// `docs/semantics.md`, once there is one.
+    pub semantics: Option<String>,
+    /// Names of the files in `scripts`.
+    pub scripts: Vec<String>,
 }
 
 pub struct Crate {
@@ -20,6 +25,8 @@ pub struct Crate {
     pub manifest: Table,
     /// All under `src`.
     pub sources: Vec<Source>,
+    /// All under `tests`.
+    pub tests: Vec<Source>,
 }
 
 pub struct Source {
@@ -39,7 +46,11 @@ impl Workspace {
             crates.push(Crate::read(dir)?);
         }
         let architecture = fs::read_to_string(root.join("ARCHITECTURE.md")).ok();
-        Ok(Self { crates, manifest: table(&fs::read_to_string(root.join("Cargo.toml"))?)?, architecture })
+        let semantics = fs::read_to_string(root.join("docs/semantics.md")).ok();
+        let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let scripts = sorted(&root.join("scripts"))?.iter().map(name).collect();
+        let manifest = table(&fs::read_to_string(root.join("Cargo.toml"))?)?;
+        Ok(Self { crates, manifest, architecture, semantics, scripts })
     }
 }
 
@@ -48,20 +59,16 @@ impl Crate {
     pub fn planted(name: &str, manifest: &str, sources: &[(&str, &str)]) -> Self {
         let sources = sources.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect();
         let manifest = table(manifest).unwrap_or_default();
-        Self { name: name.to_owned(), manifest, sources: with_tests_marked(sources) }
+        Self { name: name.to_owned(), manifest, sources: with_tests_marked(sources), tests: Vec::new() }
     }
 
     fn read(dir: &Path) -> io::Result<Self> {
         let name = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let manifest = table(&fs::read_to_string(dir.join("Cargo.toml"))?)?;
-        let mut files = Vec::new();
-        collect(&dir.join("src"), &mut files)?;
-        let mut sources = Vec::new();
-        for path in files {
-            let short = path.strip_prefix(dir).unwrap_or(&path).to_string_lossy().into_owned();
-            sources.push((short, fs::read_to_string(&path)?));
-        }
-        Ok(Self { name, manifest, sources: with_tests_marked(sources) })
+        let sources = with_tests_marked(texts(dir, "src")?);
+        let tests = if dir.join("tests").exists() { texts(dir, "tests")? } else { Vec::new() };
+        let as_test = |(path, text): (String, String)| Source { code: Code::new(&text), path, text, is_test: true };
+        Ok(Self { name, manifest, sources, tests: tests.into_iter().map(as_test).collect() })
     }
 
     /// What is not for tests alone.
@@ -84,6 +91,18 @@ fn sorted(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut paths = fs::read_dir(dir)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
     paths.sort();
     Ok(paths)
+}
+
+/// The files under a part of a crate: path from the crate's directory on, and text.
+fn texts(dir: &Path, part: &str) -> io::Result<Vec<(String, String)>> {
+    let mut files = Vec::new();
+    collect(&dir.join(part), &mut files)?;
+    let mut texts = Vec::new();
+    for path in files {
+        let short = path.strip_prefix(dir).unwrap_or(&path).to_string_lossy().into_owned();
+        texts.push((short, fs::read_to_string(&path)?));
+    }
+    Ok(texts)
 }
 
 fn collect(dir: &Path, into: &mut Vec<PathBuf>) -> io::Result<()> {

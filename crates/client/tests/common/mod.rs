@@ -2,7 +2,7 @@
 //! reach them directly. Servers can be taken down, brought back, slowed, and lose their power.
 #![allow(dead_code, clippy::unwrap_used, reason = "each test uses a part")]
 
-use braid_api::data::{DataAnswer, DataRequest};
+use braid_api::data::{DataAnswer, DataRequest, ListChunks};
 use braid_api::meta::*;
 use braid_api::{
     Caller, Code, Context, DataNode, DataPeers, Error, FileSystem, HandleId, Namespace, OpenFlags, Result,
@@ -48,11 +48,19 @@ fn count(messages: &Messages, name: &'static str) {
 pub struct Meta {
     server: Arc<MetaServer<MemEngine, Peers>>,
     messages: Messages,
+    late: Late,
 }
+
+/// Messages that take their time, by name.
+type Late = Arc<Mutex<BTreeMap<&'static str, Duration>>>;
 
 impl Namespace for Meta {
     async fn execute(&self, cx: Context, request: MetaRequest) -> Result<MetaAnswer> {
         count(&self.messages, request.name());
+        let late = self.late.lock().get(request.name()).copied();
+        if let Some(late) = late {
+            tokio::time::sleep(late).await;
+        }
         self.server.execute(cx, request).await
     }
 }
@@ -165,6 +173,8 @@ pub struct World {
     /// Counted from the last [`World::take_messages`] on.
     meta_messages: Messages,
     data_messages: Messages,
+    /// Messages to the metadata server that arrive late.
+    pub late: Late,
     peers: Peers,
     _beats: tokio::task::JoinHandle<()>,
 }
@@ -206,7 +216,8 @@ impl World {
                 }
             }
         });
-        World { env, meta, nodes, meta_messages: Messages::default(), data_messages, peers, _beats: beats }
+        let (meta_messages, late) = (Messages::default(), Late::default());
+        World { env, meta, nodes, meta_messages, data_messages, late, peers, _beats: beats }
     }
 
     pub async fn client(&self) -> Arc<Client> {
@@ -214,9 +225,36 @@ impl World {
     }
 
     pub async fn client_with(&self, config: ClientConfig) -> Arc<Client> {
-        let meta = |messages: &Messages| Meta { server: self.meta.clone(), messages: messages.clone() };
+        let meta = |messages: &Messages| {
+            let (server, messages, late) = (self.meta.clone(), messages.clone(), self.late.clone());
+            Meta { server, messages, late }
+        };
         let (namespace, control) = (meta(&self.meta_messages), meta(&Messages::default()));
         Client::start(self.env.clone(), namespace, control, self.peers.clone(), config).await.unwrap()
+    }
+
+    /// All chunks there are, on any data server.
+    pub async fn chunks(&self) -> Vec<ChunkId> {
+        let mut chunks = Vec::new();
+        for node in &self.nodes {
+            let list = ListChunks { after: ChunkId(0), limit: 1000 };
+            let (list, _) = node.call(Context::default(), list, Bytes::new()).await.unwrap();
+            chunks.extend(list.chunks.iter().map(|status| status.chunk));
+        }
+        chunks
+    }
+
+    pub async fn sessions(&self) -> Vec<SessionId> {
+        match self.meta.call(Context::default(), AdminQuery::Sessions).await.unwrap() {
+            braid_api::admin::AdminAnswer::Sessions(all) => all.iter().map(|status| status.session).collect(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// As when the session's client has been silent for too long.
+    pub async fn end_session(&self, session: SessionId) {
+        let cx = Context { token: Token { session, ..Token::default() }, ..Context::default() };
+        self.meta.call(cx, CloseSession {}).await.unwrap();
     }
 
     /// Messages to the metadata server and to data servers since the last call, by name; renewals are not counted.

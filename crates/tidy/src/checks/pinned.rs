@@ -36,7 +36,7 @@ mod tests {
             "[dependencies]\nbytes = \"1\"\nserde = { workspace = true }\n[dev-dependencies]\nrand.workspace = true";
         assert_eq!(says(check, "wire", own, &[]), [format!("wire asks for bytes by itself: {RULE}")]);
         let manifest = "[workspace.dependencies]\na = \"*\"\nb = \"1.2\"\nc = { path = \"c\" }".parse().unwrap();
-        let workspace = Workspace { crates: Vec::new(), manifest, architecture: None };
+        let workspace = Workspace { manifest, ..Workspace::default() };
         assert_eq!(check(&workspace), [format!("the workspace asks for any a: {RULE}")]);
     }
 }
