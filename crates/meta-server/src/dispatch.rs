@@ -9,7 +9,8 @@ use braid_meta_namespace::ops::{policy, servers, session, spares};
 use braid_meta_namespace::rows::ServerRow;
 use braid_meta_namespace::{Mutation, OpContext, Query, ReadOnly, Recorded};
 use braid_placement::Want;
-use braid_types::{CONTAINER_CHUNKS_MAX, InodeId, Name, SessionId};
+use braid_types::{CONTAINER_CHUNKS_MAX, ChunkId, ContainerId, InodeId, Name, SessionId};
+use std::collections::HashMap;
 
 /// Spares in one message at the most.
 const SPARES_MAX: u32 = 64;
@@ -410,7 +411,9 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             chain_len: m.policy.chain_len(),
             count: m.count.clamp(1, SPARES_MAX) as usize,
             bytes_needed: self.config.chunk_reserve_bytes,
-            beside: m.beside,
+            // One copy is spread over all servers: beside the writer it would fill one disk and use one. Copies begin
+            // there, because the owner's is the one that is written (design.md §5, *Who owns*).
+            beside: m.beside.filter(|_| m.policy.chain_len() > 1),
         };
         let candidates = self.servers.candidates();
         let chains = self.placement.lock().choose(want, &candidates).map_err(|short| {
@@ -446,8 +449,9 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         sources.extend(fresh.into_iter().map(|(chain, n)| (spares::Source::NewContainer { chain }, n)));
         let old = sources.len() - new.len();
         let give = spares::GiveSpares { layout, chunk_bytes, sources };
-        let answer = self.record(InodeId(0), op, number, give, MetaAnswer::TakeSpares).await?;
-        if let MetaAnswer::TakeSpares(given) = &answer {
+        let mut answer = self.record(InodeId(0), op, number, give, MetaAnswer::TakeSpares).await?;
+        if let MetaAnswer::TakeSpares(given) = &mut answer {
+            take_turns(&mut given.spares);
             // New containers stand behind the old ones, in order; a repeated request may have been answered from
             // rows with fewer, whose room is then simply not known here until the next start.
             for (info, used) in given.containers.iter().skip(old).zip(new) {
@@ -461,4 +465,14 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         }
         Ok(answer)
     }
+}
+
+/// Chunks come grouped by container; in turns, the next chunks of a file lie on different servers.
+fn take_turns(spares: &mut [(ChunkId, ContainerId)]) {
+    let mut seen: HashMap<ContainerId, usize> = HashMap::new();
+    spares.sort_by_cached_key(|(_, container)| {
+        let turn = seen.entry(*container).or_default();
+        *turn += 1;
+        *turn
+    });
 }
