@@ -7,32 +7,55 @@ braid=${BRAID:-${CARGO_TARGET_DIR:-$root/target}/release/braid}
 say() { printf '%s\n' "$*"; }
 die() { printf 'FAILED: %s\n' "$*" >&2; exit 1; }
 
-# A cluster of its own in a new directory; gone again, with its processes, when the script ends.
-make_cluster() { # [braid up options...]
+# A directory to work in, and in it where a cluster is to lie; gone again, with its processes, when the script ends.
+make_work() {
     work=$(mktemp -d "${TMPDIR:-/tmp}/braid-try.XXXXXX")
     # Other users must reach the mount: the POSIX suite acts as them.
     chmod 755 "$work"
     var=$work/var mnt=$work/mnt
     trap 'end_cluster' EXIT
+}
+
+make_cluster() { # [braid up options...]
+    make_work
     "$braid" up "$var" --mount "$mnt" "$@" >"$work/up.log" 2>&1 || { cat "$work/up.log" >&2; die "braid up"; }
 }
 
+# What a script has to say when it fails, and to take away before its directory goes: it may define these anew.
+explain() { :; }
+take_away() { :; }
+
 end_cluster() {
     local code=$?
-    if [ "$code" -ne 0 ] && [ -d "$var/log" ]; then
-        say "--- last lines of the logs"
-        tail -n 15 "$var"/log/*.log
+    if [ "$code" -ne 0 ]; then
+        explain
+        if [ -d "$var/log" ]; then
+            say "--- last lines of the logs"
+            tail -n 15 "$var"/log/*.log
+        fi
     fi
     timeout 120 "$braid" down "$var" >/dev/null 2>&1 || say "braid down did not end well"
     if mountpoint -q "$mnt" 2>/dev/null || grep -q " $mnt fuse" /proc/self/mountinfo; then umount -l "$mnt"; fi
-    [ -n "${KEEP:-}" ] || rm -rf "$work"
+    take_away
+    if [ -n "${KEEP:-}" ]; then say "kept: $work"; else rm -rf "$work"; fi
     exit "$code"
 }
 
 pid_of() { cat "$var/run/$1.pid"; }
 
-# Kills a server of the cluster as a crash would, and starts it again.
-kill_hard() { kill -9 "$(pid_of "$1")" 2>/dev/null || true; }
+# Kills processes of the cluster as a crash would. The kernel takes a moment to end one, and until then `up` finds it running.
+kill_hard() { # names...
+    local pids=() name pid
+    for name in "$@"; do pids+=("$(pid_of "$name")"); done
+    kill -9 "${pids[@]}"
+    for pid in "${pids[@]}"; do
+        for _ in $(seq 500); do
+            if [ ! -e "/proc/$pid/stat" ] || [ "$(sed 's/.*) //' "/proc/$pid/stat" 2>/dev/null | cut -c1)" = Z ]; then break; fi
+            sleep 0.02
+        done
+    done
+}
+# Starts what does not run.
 up_again() { "$braid" up "$var" --mount "$mnt" >>"$work/up.log" 2>&1 || die "braid up after a kill"; }
 
 fsck_clean() { "$braid" admin fsck --cluster "$var" >"$work/fsck.log" 2>&1 || { cat "$work/fsck.log"; die "fsck is not clean"; }; }

@@ -54,6 +54,13 @@ pub enum AdminQuery {
         /// Whose spares are looked at.
         session: SessionId,
     },
+    /// Which inodes have rows in the tables beside, in order, after this one.
+    SideRows {
+        after: Option<(SideTable, InodeId)>,
+        limit: u32,
+    },
+    /// The rows of one inode in one of these tables, in one snapshot.
+    Side(SideRow),
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -71,6 +78,8 @@ pub enum AdminAnswer {
     Entry(Box<EntryCheck>),
     PathOf(PathCheck),
     Chunk(ChunkCheck),
+    SideRows(Vec<SideRow>),
+    Side(SideCheck),
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -221,6 +230,46 @@ pub struct FileCheck {
     pub cuts: u32,
 }
 
+/// A table whose rows stand beside an inode. In the order in which [`AdminQuery::SideRows`] lists them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum SideTable {
+    InlineSmall,
+    InlineLarge,
+    Xattrs,
+    Quotas,
+    Policies,
+}
+
+impl SideTable {
+    pub const ALL: [SideTable; 5] =
+        [SideTable::InlineSmall, SideTable::InlineLarge, SideTable::Xattrs, SideTable::Quotas, SideTable::Policies];
+}
+
+impl std::fmt::Display for SideTable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            SideTable::InlineSmall | SideTable::InlineLarge => "inline bytes",
+            SideTable::Xattrs => "extended attributes",
+            SideTable::Quotas => "quotas",
+            SideTable::Policies => "policies",
+        })
+    }
+}
+
+/// An inode has rows in a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SideRow {
+    pub table: SideTable,
+    pub inode: InodeId,
+}
+
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct SideCheck {
+    pub rows: u32,
+    /// The inode exists, or waits to be freed.
+    pub belongs: bool,
+}
+
 /// Something that waits, what for, on whom and since when.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waiting {
@@ -269,4 +318,6 @@ pub enum Repair {
     /// Bytes lie beyond the size: their writer was lost before it could report. Raise the size from `from` to `to` if
     /// it and the truncate generation are still these.
     RaiseSize { inode: InodeId, from: u64, to: u64, trunc_gen: TruncGen },
+    /// Drop rows beside an inode that does not exist.
+    DropSideRows(SideRow),
 }

@@ -21,6 +21,23 @@ pub struct WriteChunk {
     pub cuts: Cuts,
     /// Answer only when the write is on stable storage.
     pub sync: bool,
+    pub make: Make,
+}
+
+/// Whether a request may make the chunk it names where the server has none.
+///
+/// Chunks are deleted at the metadata server's word, and no request that is late or repeated may bring one back: nobody
+/// would ever free it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Make {
+    /// It is a spare of the session, and in no file yet.
+    #[default]
+    Yes,
+    /// It is in a file: if it is not here it was deleted, or lost unsynced with the server's power.
+    No,
+    /// It was lost, for its row was there after the server had answered this in [`SyncAnswer`]. Without effect if
+    /// anything was deleted here since.
+    Lost { incarnation: u64, deletions: u64 },
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -48,7 +65,7 @@ pub struct ReadAnswer {
     pub version: Version,
 }
 
-/// Makes everything written to these chunks stable.
+/// Makes everything written to these chunks stable; of none it asks how the server is.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SyncChunks {
     pub chunks: Vec<ChunkId>,
@@ -58,6 +75,8 @@ pub struct SyncChunks {
 pub struct SyncAnswer {
     pub incarnation: u64,
     pub stable: u64,
+    /// Deletions in this incarnation, see [`Make::Lost`].
+    pub deletions: u64,
 }
 
 /// Applies truncations now.
@@ -84,6 +103,7 @@ pub struct ReserveChunk {
     pub container: ContainerId,
     pub chunk_bytes: u64,
     pub bytes: u64,
+    pub make: Make,
 }
 
 /// Returns unused reservations.

@@ -83,8 +83,8 @@ codes! {
 
     /// The server does not know this session (any more): register again.
     SessionUnknown = 200, AfterRefresh, "the session is not registered";
-    /// The session was declared dead and fenced; its locks and buffered writes are void.
-    SessionFenced = 201, No, "the session was fenced";
+    /// The session was declared dead and fenced; its locks and what only it could save are void. A new one may go on.
+    SessionFenced = 201, AfterRefresh, "the session was fenced";
     StaleEpoch = 202, AfterRefresh, "carries an old chain epoch";
     StaleTruncGen = 203, AfterRefresh, "carries an old truncate generation";
     StaleLease = 204, AfterRefresh, "carries an old lease";

@@ -14,6 +14,7 @@ mod error;
 mod fs;
 mod message;
 pub mod meta;
+pub mod trace;
 
 pub use data::{DataNode, DataPeers};
 pub use error::{Code, Error, Result, Retry};

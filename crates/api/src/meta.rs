@@ -599,7 +599,7 @@ messages! {
     CommitFile -> CommitAnswer;
     DropChunks -> CommitAnswer;
     Unlink -> UnlinkAnswer;
-    RemoveDir -> ();
+    RemoveDir -> UnlinkAnswer;
     Rename -> RenameAnswer;
     Link -> EntryAnswer;
     ReadDir -> DirPage;
@@ -625,6 +625,24 @@ impl MetaRequest {
     pub fn number(&self) -> u8 {
         MetaRequest::NAMES.iter().position(|name| *name == self.name()).unwrap_or(usize::from(u8::MAX)) as u8
     }
+
+    /// Messages that change nothing, neither rows nor what the server keeps in memory: their work may be given up at
+    /// any moment. `OpenFile` is none of them because it may truncate.
+    pub const QUESTIONS: &[&str] = &[
+        "Lookup",
+        "Resolve",
+        "GetAttr",
+        "ReadLink",
+        "GetMap",
+        "ReadDir",
+        "GetPlace",
+        "GetXattr",
+        "ListXattr",
+        "GetStatFs",
+        "GetPolicy",
+        "GetContainers",
+        "GetServers",
+    ];
 
     /// Changes rows under a request id, so that a repetition must find the first outcome.
     pub fn is_mutation(&self) -> bool {
@@ -663,6 +681,26 @@ pub trait Namespace: Send + Sync + 'static {
         async move {
             let answer = self.execute(cx, message.wrap()).await?;
             M::unwrap(answer).ok_or_else(|| crate::Error::bare(crate::Code::BadMessage))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A question that is no message would silently never be given up; a change among them would be.
+    #[test]
+    fn questions_are_messages_and_no_changes() {
+        for name in MetaRequest::QUESTIONS {
+            assert!(MetaRequest::NAMES.contains(name), "{name}");
+        }
+        let others: Vec<&str> =
+            MetaRequest::NAMES.iter().copied().filter(|name| !MetaRequest::QUESTIONS.contains(name)).collect();
+        let questions = MetaRequest::NAMES.len() - others.len();
+        assert_eq!(questions, MetaRequest::QUESTIONS.len());
+        for change in ["OpenSession", "CloseSession", "OpenFile", "RegisterServer", "AdminQuery", "Unlink", "Rename"] {
+            assert!(others.contains(&change), "{change}");
         }
     }
 }

@@ -4,8 +4,9 @@
 //! returned; two targets that are compared take turns within one run, so that a slow minute of the machine hits both;
 //! counters (round trips, messages, payload bytes, syncs an operation) are exact and repeatable, times are not.
 //!
-//! Leaves to others: FUSE workloads, which run against any directory (`scripts/bench-peers`).
+//! Leaves to others: FUSE workloads, which run against any directory (`scripts/peers-bench`).
 
+pub mod data;
 pub mod metadata;
 mod report;
 mod turns;

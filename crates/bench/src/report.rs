@@ -58,14 +58,15 @@ impl Report {
     /// Markdown, ready for `docs/benchmarks.md`.
     pub fn markdown(&self) -> String {
         let mut text = format!("### {}\n\n{}\n\n", self.title, self.machine);
-        text.push_str("| workload | target | ops/s | low to high | p50 µs | p99 µs | round trips | messages | syncs | conditions |\n");
-        text.push_str("| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |\n");
+        text.push_str("| workload | target | ops/s | low to high | p50 µs | p99 µs | round trips | messages ");
+        text.push_str("| payload bytes | syncs | conditions |\n");
+        text.push_str("| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |\n");
         for c in &self.cells {
             let k = &c.counters;
             // Writing into a String cannot fail.
             let _ = writeln!(
                 text,
-                "| {} | {} | {:.0} | {:.0} to {:.0} | {:.0} | {:.0} | {:.2} | {:.2} | {:.3} | {} |",
+                "| {} | {} | {:.0} | {:.0} to {:.0} | {:.0} | {:.0} | {:.2} | {:.2} | {:.0} | {:.4} | {} |",
                 c.workload,
                 c.target,
                 c.per_second,
@@ -75,6 +76,7 @@ impl Report {
                 c.p99_us,
                 k.engine_round_trips,
                 k.messages,
+                k.payload_bytes,
                 k.syncs,
                 c.conditions
             );

@@ -1,6 +1,6 @@
 //! The command line.
 
-use crate::{admin, config, fs, local, roles};
+use crate::{admin, bench, config, fs, local, roles};
 use anyhow::Result;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use std::path::PathBuf;
@@ -69,7 +69,10 @@ enum Command {
     Fs(fs::FsArgs),
     /// Look at a cluster, check and repair it.
     Admin(admin::AdminArgs),
+    /// Measure this machine: native clients against the engine and the disk below them.
+    Bench(bench::BenchArgs),
     /// Print every setting with its default and meaning.
+    #[command(after_help = "Example:\n  braid config > braid.toml")]
     Config,
     /// Print a completion script for a shell.
     #[command(after_help = "Example:\n  braid completion bash > /etc/bash_completion.d/braid")]
@@ -86,6 +89,7 @@ impl Cli {
             Command::Umount(args) => args.run(),
             Command::Fs(args) => args.run(),
             Command::Admin(args) => args.run(),
+            Command::Bench(args) => args.run(),
             Command::Config => {
                 print!("{}", config::DEFAULT_TEXT);
                 Ok(ExitCode::SUCCESS)
@@ -101,6 +105,59 @@ impl Cli {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Every command with the words that lead to it.
+    fn all(command: &clap::Command, words: &str, found: &mut Vec<(String, clap::Command)>) {
+        let words = format!("{words} {}", command.get_name()).trim().to_owned();
+        for sub in command.get_subcommands().filter(|sub| sub.get_name() != "help") {
+            all(sub, &words, found);
+        }
+        found.push((words, command.clone()));
+    }
+
+    fn commands() -> Vec<(String, clap::Command)> {
+        let mut found = Vec::new();
+        all(&Cli::command(), "", &mut found);
+        found
+    }
+
+    /// The example begins with the command's own words, so that it is one of this command.
+    #[test]
+    fn every_help_has_an_example() {
+        let commands = commands();
+        assert!(commands.len() > 30, "{}", commands.len());
+        for (words, command) in commands {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let example = help.lines().skip_while(|line| !line.starts_with("Example")).nth(1).unwrap_or_default();
+            let begin = format!("  {words} ");
+            assert!(format!("{example} ").starts_with(&begin), "{words}: {help:?}");
+            assert!(command.get_about().is_some(), "{words} says nothing of itself");
+        }
+    }
+
+    #[test]
+    fn what_scripts_read_is_there_as_json() {
+        let commands = commands();
+        for words in [
+            "admin status",
+            "admin servers",
+            "admin sessions",
+            "admin containers",
+            "admin fsck",
+            "admin scrub",
+            "admin why",
+            "fs stat",
+            "fs ls",
+            "fs find",
+            "fs du",
+            "fs df",
+            "fs policy get",
+        ] {
+            let command = commands.iter().find(|(found, _)| *found == format!("braid {words}"));
+            let (_, command) = command.unwrap_or_else(|| panic!("there is no braid {words}"));
+            assert!(command.get_arguments().any(|arg| arg.get_long() == Some("json")), "{words}");
+        }
+    }
 
     #[test]
     fn the_command_line_is_consistent() {

@@ -7,6 +7,7 @@
 //! about files, data or protocols.
 
 mod admin;
+mod bench;
 mod cli;
 mod config;
 mod connect;
@@ -14,6 +15,8 @@ mod fs;
 mod http;
 mod local;
 mod output;
+#[cfg(feature = "planted")]
+mod planted;
 mod roles;
 
 use clap::Parser;

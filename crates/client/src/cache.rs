@@ -7,6 +7,7 @@
 
 use crate::lru::Lru;
 use braid_api::meta::{Grant, InodeRef};
+use braid_api::{Code, Error, Result};
 use braid_env::Monotonic;
 use braid_types::{Attr, InodeId, Name, Timestamp, TruncGen};
 use parking_lot::Mutex;
@@ -46,6 +47,10 @@ struct Maps {
     names: Lru<(InodeId, Name), (Option<InodeId>, Monotonic)>,
     places: Lru<InodeId, (InodeId, Name)>,
     stamps: Lru<InodeId, Stamp>,
+    /// Lost their last name and are not open here: for this client they do not exist, whoever else still has them open.
+    gone: Lru<InodeId, ()>,
+    /// Whether it is a directory, which never changes.
+    dirs: Lru<InodeId, bool>,
 }
 
 pub struct Cache {
@@ -67,6 +72,8 @@ impl Cache {
             names: Lru::new(entries_max),
             places: Lru::new(entries_max),
             stamps: Lru::new(entries_max),
+            gone: Lru::new(entries_max),
+            dirs: Lru::new(entries_max),
         };
         Cache {
             maps: Mutex::new(maps),
@@ -108,9 +115,16 @@ impl Cache {
     }
 
     pub fn keep_attr(&self, attr: &Attr, ticket: Ticket, now: Monotonic, grant: Grant) {
-        if grant.ms > 0 && self.valid(attr.id, ticket) {
-            self.maps.lock().attrs.insert(attr.id, (*attr, until(now, grant)));
+        let keep = grant.ms > 0 && self.valid(attr.id, ticket);
+        let mut maps = self.maps.lock();
+        maps.dirs.insert(attr.id, attr.is_dir());
+        if keep {
+            maps.attrs.insert(attr.id, (*attr, until(now, grant)));
         }
+    }
+
+    pub fn is_dir(&self, id: InodeId) -> Option<bool> {
+        if id == InodeId::ROOT { Some(true) } else { self.maps.lock().dirs.get(&id).copied() }
     }
 
     /// The inode behind a name, its absence, or that it is not known.
@@ -172,6 +186,19 @@ impl Cache {
         if maps.places.get(&id).is_some_and(|place| place.0 == parent && place.1 == *name) {
             maps.places.remove(&id);
         }
+    }
+
+    /// Ids are never reused, so it stays so.
+    pub fn gone(&self, id: InodeId) {
+        self.maps.lock().gone.insert(id, ());
+    }
+
+    /// The inode for a request, unless it has gone.
+    pub fn existing(&self, id: InodeId) -> Result<InodeRef> {
+        if self.maps.lock().gone.get(&id).is_some() {
+            return Err(Error::new(Code::Stale, format_args!("inode {id}"), "its last name was removed"));
+        }
+        Ok(self.inode(id))
     }
 
     pub fn inode(&self, id: InodeId) -> InodeRef {

@@ -30,7 +30,7 @@ impl Core {
                 Err(_) => Error::new(Code::DeadlineExceeded, name, "the metadata server did not answer in time"),
             };
             match error.code {
-                Code::SessionUnknown => self.register_again(token, op).await?,
+                code @ (Code::SessionUnknown | Code::SessionFenced) => self.register_again(token, code, op).await?,
                 // Whoever asked knows what else is stale.
                 code if code.retry() == Retry::AfterRefresh => return Err(error),
                 _ => {}

@@ -59,6 +59,13 @@ impl Client {
     }
 }
 
+impl Drop for Client {
+    fn drop(&mut self) {
+        // What runs in the background keeps parts alive for a while: nothing of it may renew or begin a session.
+        self.0.stop.send_replace(true);
+    }
+}
+
 impl FileSystem for Client {
     async fn statfs(&self, cx: &Caller) -> Result<StatFs> {
         self.0.statfs(cx).await
@@ -191,7 +198,7 @@ impl FileSystem for Client {
 
     async fn sync_dir(&self, handle: HandleId) -> Result<()> {
         // Every change of a name was durable when it was answered.
-        self.0.handles.known(handle)
+        self.0.handles.any(handle).map(drop)
     }
 
     async fn sync_fs(&self) -> Result<()> {
@@ -220,13 +227,13 @@ impl FileSystem for Client {
     }
 
     async fn set_lock(&self, handle: HandleId, lock: LockRequest, wait: bool) -> Result<()> {
-        let file = self.0.handles.file(handle)?;
+        let open = self.0.handles.any(handle)?;
         if lock.space == LockSpace::Flock {
-            let mut owners = file.flock_owners.lock();
+            let mut owners = open.flock_owners().lock();
             if !owners.contains(&lock.owner) {
                 owners.push(lock.owner);
             }
         }
-        self.0.locks.set(file.inode.id, lock, wait).await
+        self.0.locks.set(open.inode(), lock, wait).await
     }
 }

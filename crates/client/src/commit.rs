@@ -1,7 +1,8 @@
 //! Telling the metadata server what was done to a file's bytes.
 //!
 //! Promises: a commit speaks only of bytes that servers have answered; inline bytes are dropped by a commit only
-//! when all of them are in chunks; what changes while a commit is on its way stays unsaved.
+//! when all of them are in chunks, and on stable storage if a row had them; what changes while a commit is on its way
+//! stays unsaved.
 
 use crate::body::Body;
 use crate::core::{Core, Op};
@@ -12,6 +13,7 @@ use braid_api::meta::{ChunkPage, ChunkRef, CommitAnswer, CommitContent, CommitFi
 use braid_api::{Code, Error, Result, Retry};
 use braid_types::{ByteRange, ChunkIndex, SessionId};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// How far the bytes must be before the commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,19 +61,31 @@ impl Core {
                 Mark { size: state.size, version: state.version, conversions: state.conversions }
             };
             self.send_all(inode, op).await?;
-            if reach == Reach::Stable {
+            if self.has_void_chunks(inode) {
+                // The session was lost meanwhile: what was not sent for that is sent elsewhere.
+                continue;
+            }
+            // Bytes in a row are durable, and this commit drops them: where they are now they must be as safe.
+            let leaves_row = {
+                let state = inode.state.lock();
+                state.inline_row && matches!(state.body, Body::Chunked(_))
+            };
+            if reach == Reach::Stable || leaves_row {
                 self.sync_inode(inode, op).await?;
             }
             self.move_inline(inode, op).await?;
             let draft = {
-                let state = inode.state.lock();
+                let mut state = inode.state.lock();
                 if !state.unsaved {
                     return Ok(());
                 }
                 if state.conversions != mark.conversions || state.stale {
                     continue;
                 }
-                self.draft(inode, &state, &mark)
+                let draft = self.draft(inode, &state, &mark);
+                // Whether it arrives or not is not known before the answer.
+                state.inline_row |= matches!(&draft.message.content, CommitContent::Inline(bytes) if !bytes.is_empty());
+                draft
             };
             match self.call(draft.message.clone(), op).await {
                 Ok(answer) => {
@@ -130,6 +144,11 @@ impl Core {
             }
             if state.mtime == draft.message.mtime {
                 state.mtime = None;
+            }
+            match &draft.message.content {
+                CommitContent::Inline(bytes) => state.inline_row = !bytes.is_empty(),
+                CommitContent::Chunks(_) => state.inline_row = false,
+                CommitContent::Unchanged => {}
             }
             if state.version == draft.version && instead.is_empty() {
                 (state.unsaved, state.dirty_since, state.retry_at) = (false, None, None);
@@ -205,8 +224,7 @@ impl Core {
     /// The file is inline now, its chunks are freed: nothing of them is repeated.
     fn forget_chunks_of(&self, inode: &Inode) {
         for lane in self.servers.lanes() {
-            let chunks = lane.retained(|retain| retain.chunks_of(inode.id, u64::MAX));
-            chunks.into_iter().for_each(|chunk| lane.retained(|retain| retain.forget(chunk)));
+            lane.retained(|retain| retain.forget_file(inode.id));
         }
     }
 
@@ -220,18 +238,25 @@ impl Core {
 
     /// Fresh chunks of a session that has ended belong to nobody: what was written to them is written again.
     async fn rescue_void_chunks(self: &Arc<Self>, inode: &Arc<Inode>, op: Op) -> Result<()> {
-        let session = self.session.id();
-        let void = |fresh: Option<SessionId>| fresh.is_some_and(|of| of != session);
-        let indices: Vec<ChunkIndex> = match &inode.state.lock().body {
-            Body::Inline(_) => return Ok(()),
-            Body::Chunked(table) => {
-                table.slots.iter().filter(|(_, slot)| void(slot.fresh)).map(|(&index, _)| index).collect()
-            }
-        };
-        for index in indices {
+        for index in self.void_chunks(inode) {
             self.rescue(inode, index, None, op).await?;
         }
         Ok(())
+    }
+
+    fn has_void_chunks(&self, inode: &Inode) -> bool {
+        !self.void_chunks(inode).is_empty()
+    }
+
+    fn void_chunks(&self, inode: &Inode) -> Vec<ChunkIndex> {
+        let session = self.session.id();
+        let void = |fresh: Option<SessionId>| fresh.is_some_and(|of| of != session);
+        match &inode.state.lock().body {
+            Body::Inline(_) => Vec::new(),
+            Body::Chunked(table) => {
+                table.slots.iter().filter(|(_, slot)| void(slot.fresh)).map(|(&index, _)| index).collect()
+            }
+        }
     }
 
     /// Brings what was written to the fresh chunk at `index` back into the buffer, and puts `other`, or a hole, in
@@ -253,8 +278,15 @@ impl Core {
         for range in slot.written.iter() {
             for (unit, part) in range.split_by(crate::buffer::RUN_BYTES as u64) {
                 let at = unit * crate::buffer::RUN_BYTES as u64 + part.start;
-                let bytes = self.fetch_chunk(inode, index, ByteRange::at(at, part.len()), op).await?;
-                saved.push((base + at, bytes));
+                match self.fetch_chunk(inode, index, ByteRange::at(at, part.len()), op).await {
+                    Ok(bytes) => saved.push((base + at, bytes)),
+                    Err(error) if error.code == Code::Stale => {
+                        tracing::error!(%error, bytes = part.len(), "written bytes are lost with their session");
+                        self.counters.bytes_lost.fetch_add(part.len(), Relaxed);
+                        self.update(inode, |state| state.fail(error));
+                    }
+                    Err(error) => return Err(error),
+                }
             }
         }
         self.update(inode, |state| {

@@ -23,6 +23,9 @@ pub struct ClientConfig {
     pub write_back_after: Duration,
     /// How long a server may have an answered write unstable before it is told to sync.
     pub stabilise_after: Duration,
+    /// A chunk of a file that its server does not know, and of which nothing is retained here, reads as a hole after so
+    /// long. Until then whoever wrote it may be about to repeat it: that takes `stabilise_after` and two messages.
+    pub lost_after: Duration,
     /// Ends every wait of an operation.
     pub deadline: Duration,
     /// After so long an unanswered data request is asked again, of where the chunk is by then.
@@ -52,6 +55,7 @@ impl Default for ClientConfig {
             cache_entries: 100_000,
             write_back_after: Duration::from_secs(1),
             stabilise_after: Duration::from_secs(1),
+            lost_after: Duration::from_secs(3),
             deadline: Duration::from_secs(60),
             attempt: Duration::from_secs(10),
             spares_ahead: 8,

@@ -6,6 +6,7 @@ use crate::erased::Meta;
 use crate::handles::Handles;
 use crate::inode::{FileState, Inode, Inodes};
 use crate::locks::Locks;
+use crate::lru::Lru;
 use crate::memory::Memory;
 use crate::requests::Requests;
 use crate::servers::Directory;
@@ -15,7 +16,7 @@ use crate::stats::{Counters, Stats};
 use crate::wait::{Deadline, Waits};
 use braid_api::StatFs;
 use braid_env::{Env, Monotonic};
-use braid_types::{InodeId, Timestamp, TraceId};
+use braid_types::{ChunkId, InodeId, Timestamp, TraceId};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -34,6 +35,8 @@ pub struct Core {
     pub inodes: Inodes,
     pub handles: Handles,
     pub locks: Locks,
+    /// Chunks that read as holes, see `unknown`.
+    pub lost: Mutex<Lru<ChunkId, ()>>,
     pub memory: Arc<Memory>,
     pub counters: Counters,
     pub waits: Waits,
@@ -62,9 +65,9 @@ impl Core {
         Op { deadline: Deadline::after(&self.env, self.config.deadline), trace }
     }
 
-    /// An operation of the client's own.
+    /// An operation whose caller is not named: the one that is being worked for, or the client's own.
     pub fn own_op(&self) -> Op {
-        self.op(TraceId(0))
+        self.op(braid_api::trace::current())
     }
 
     /// Brings the file's share of the write buffer up to date. Call after every change to what it holds.

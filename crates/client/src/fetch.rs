@@ -8,14 +8,16 @@ use crate::buffer::{RUN_BYTES, paint};
 use crate::core::{Core, Op};
 use crate::handles::FileHandle;
 use crate::inode::{FileState, Inode};
-use crate::map::key;
+use crate::map::{file_name, key};
 use crate::prefetch::Limits;
 use crate::ranges::RangeSet;
 use crate::readahead::{Arriving, Block, Charge};
+use crate::retain::ChunkKey;
 use crate::wait::{Attempts, join_all, timed_out};
 use braid_api::data::ReadChunk;
 use braid_api::{Code, Error, Result};
-use braid_types::{ByteRange, ChunkIndex};
+use braid_env::Monotonic;
+use braid_types::{ByteRange, ChunkId, ChunkIndex};
 use bytes::{Bytes, BytesMut};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -112,20 +114,47 @@ impl Core {
         op: Op,
     ) -> Result<Bytes> {
         let mut attempts = Attempts::until(op.deadline);
-        let mut waiting = None;
+        let (mut waiting, mut missed) = (None, None);
         loop {
-            let mut container = Default::default();
-            let error = match self.try_fetch(inode, index, range, &mut container, op).await {
+            let mut asked = None;
+            let error = match self.try_fetch(inode, index, range, &mut asked, op).await {
                 Ok(bytes) => return Ok(bytes),
                 Err(error) => error,
             };
             if matches!(error.code, Code::StaleTruncGen | Code::ChunkUnknown) {
                 self.refresh_map(inode, op).await?;
             }
+            if let (Some(key), Code::ChunkUnknown) = (asked, error.code)
+                && self.is_void(inode, &key)
+            {
+                let cause = "its session ended before the chunk was in the file, and what was stable of it was freed";
+                return Err(Error::new(Code::Stale, format!("chunk {} of {}", key.chunk, file_name(inode)), cause));
+            }
+            if let (Some(key), Code::ChunkUnknown) = (asked, error.code)
+                && self.is_given_up(inode, &key, &mut missed)
+            {
+                return Ok(Bytes::from(vec![0; range.len() as usize]));
+            }
             let who = || format!("read of inode {}", inode.id);
             waiting.get_or_insert_with(|| self.waits.enter(&self.env, who(), &error));
-            self.recover(&mut attempts, error, container, op).await?;
+            self.recover(&mut attempts, error, asked.map(|key| key.container).unwrap_or_default(), op).await?;
         }
+    }
+
+    /// The server does not know a chunk that is still the file's, and nobody has repeated it for long enough.
+    fn is_given_up(&self, inode: &Inode, key: &ChunkKey, missed: &mut Option<(ChunkId, Monotonic)>) -> bool {
+        let now = self.now();
+        let since = match *missed {
+            Some((chunk, since)) if chunk == key.chunk => since,
+            _ => missed.insert((key.chunk, now)).1,
+        };
+        let still = inode.state.lock().body.slot(key.index).is_some_and(|slot| slot.chunk == key.chunk);
+        let known = self.lost.lock().get(&key.chunk).is_some();
+        if still && (known || now.since(since) >= self.config.lost_after) {
+            self.chunk_is_lost(key.chunk, inode);
+            return true;
+        }
+        false
     }
 
     async fn try_fetch(
@@ -133,7 +162,7 @@ impl Core {
         inode: &Arc<Inode>,
         index: ChunkIndex,
         range: ByteRange,
-        container: &mut braid_types::ContainerId,
+        asked: &mut Option<ChunkKey>,
         op: Op,
     ) -> Result<Bytes> {
         let zeros = || Bytes::from(vec![0; range.len() as usize]);
@@ -145,7 +174,7 @@ impl Core {
             }
             (key(inode.id, index, slot, &state.policy), state.policy)
         };
-        *container = key.container;
+        *asked = Some(key);
         let route = self.route(&policy, key.container, op).await?;
         let lane = &route.lane;
         let overlay = lane.retained(|retain| retain.overlay(key.chunk, range));

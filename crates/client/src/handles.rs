@@ -55,12 +55,30 @@ pub struct DirHandle {
     pub inode: InodeId,
     /// Async: one reader of a handle at a time; no other lock is taken while it is held.
     pub state: tokio::sync::Mutex<DirState>,
+    /// As of a file: flock(2) takes directories too.
+    pub flock_owners: Mutex<Vec<u64>>,
 }
 
 #[derive(Clone)]
 pub enum Handle {
     File(Arc<FileHandle>),
     Dir(Arc<DirHandle>),
+}
+
+impl Handle {
+    pub fn inode(&self) -> InodeId {
+        match self {
+            Handle::File(file) => file.inode.id,
+            Handle::Dir(dir) => dir.inode,
+        }
+    }
+
+    pub fn flock_owners(&self) -> &Mutex<Vec<u64>> {
+        match self {
+            Handle::File(file) => &file.flock_owners,
+            Handle::Dir(dir) => &dir.flock_owners,
+        }
+    }
 }
 
 #[derive(Default)]
@@ -81,7 +99,7 @@ impl Handles {
 
     pub fn open_dir(&self, inode: InodeId) -> HandleId {
         let id = HandleId(self.last.fetch_add(1, Relaxed) + 1);
-        let handle = DirHandle { inode, state: tokio::sync::Mutex::default() };
+        let handle = DirHandle { inode, state: tokio::sync::Mutex::default(), flock_owners: Mutex::default() };
         self.map.lock().insert(id, Handle::Dir(Arc::new(handle)));
         id
     }
@@ -100,9 +118,9 @@ impl Handles {
         }
     }
 
-    /// Whether it is open at all.
-    pub fn known(&self, id: HandleId) -> Result<()> {
-        if self.map.lock().contains_key(&id) { Ok(()) } else { Err(Error::bare(Code::BadHandle)) }
+    /// Whatever it is that is open.
+    pub fn any(&self, id: HandleId) -> Result<Handle> {
+        self.map.lock().get(&id).cloned().ok_or(Error::bare(Code::BadHandle))
     }
 
     pub fn close(&self, id: HandleId) -> Option<Handle> {

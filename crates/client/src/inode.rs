@@ -7,7 +7,7 @@ use crate::body::Body;
 use crate::buffer::Extents;
 use crate::readahead::Blocks;
 use braid_api::Error;
-use braid_api::meta::{Cuts, FileMap, OpenAnswer};
+use braid_api::meta::{Content, Cuts, FileMap, OpenAnswer};
 use braid_env::Monotonic;
 use braid_types::*;
 use bytes::Bytes;
@@ -68,12 +68,18 @@ pub struct FileState {
     pub conversions: u64,
     /// Few bytes are left of a chunked file: put them inline with the next commit.
     pub rewrite_inline: bool,
+    /// The metadata server may hold inline bytes of the file, which are durable there until a commit drops them.
+    pub inline_row: bool,
+    /// Up to here inline bytes from the row were moved to the buffer and are not all answered: they are sent first.
+    pub moved_end: u64,
     /// Another client truncated: fetch the map before it is used.
     pub stale: bool,
     pub failed: Option<Error>,
     pub failures: u64,
     pub retry_at: Option<Monotonic>,
     pub handles: u32,
+    /// Made without a name, and may get one.
+    pub linkable: bool,
     pub blocks: Blocks,
     /// This file's share of the write buffer.
     pub charged: u64,
@@ -103,11 +109,14 @@ impl FileState {
             held: false,
             conversions: 0,
             rewrite_inline: false,
+            inline_row: false,
+            moved_end: 0,
             stale: false,
             failed: None,
             failures: 0,
             retry_at: None,
             handles: 0,
+            linkable: false,
             blocks: Blocks::default(),
             charged: 0,
         }
@@ -165,10 +174,20 @@ impl FileState {
         if let Body::Inline(bytes) = &mut self.body {
             let bytes = std::mem::take(bytes);
             self.body = Body::Chunked(Default::default());
-            self.dirty.insert(0, bytes.into(), ());
-            self.conversions += 1;
+            self.move_out(bytes.into());
             self.unsaved = true;
         }
+    }
+
+    /// Inline bytes go to chunks with what else is dirty, and under it. If a row holds them they are sent before
+    /// anything else: should this client die, the metadata server takes a chunk 0 that it finds for all that was
+    /// inline.
+    pub fn move_out(&mut self, bytes: Bytes) {
+        if self.inline_row {
+            self.moved_end = self.moved_end.max(bytes.len() as u64);
+        }
+        self.dirty.insert_under(0, bytes, ());
+        self.conversions += 1;
     }
 
     pub fn touched(&mut self, now: Monotonic, wall: Timestamp) {
@@ -181,7 +200,7 @@ impl FileState {
 
     /// The server's word on the file, with what is not saved here on top.
     pub fn adopt_attr(&mut self, attr: &Attr, cuts: Option<&Cuts>) {
-        if attr.trunc_gen < self.attr.trunc_gen {
+        if attr.trunc_gen < self.attr.trunc_gen || self.is_older(attr) {
             return;
         }
         self.attr = *attr;
@@ -191,9 +210,18 @@ impl FileState {
         self.size = if self.is_clean() { attr.size } else { self.size.max(attr.size) };
     }
 
+    /// An answer that was overtaken by another: the metadata server never sets a ctime back.
+    fn is_older(&self, attr: &Attr) -> bool {
+        attr.ctime < self.attr.ctime
+    }
+
     /// An open's answer, if nothing was changed here since it was asked for.
     pub fn adopt_open(&mut self, answer: &OpenAnswer, version: u64) {
         self.lease_gen = answer.lease.generation;
+        self.inline_row |= holds_inline(&answer.map.content);
+        if self.is_older(&answer.attr) && answer.attr.trunc_gen <= self.attr.trunc_gen {
+            return;
+        }
         if self.version == version && self.is_clean() && self.body.is_clean() {
             self.adopt_map(&answer.attr, &answer.map);
         } else if answer.attr.trunc_gen > self.attr.trunc_gen {
@@ -210,6 +238,7 @@ impl FileState {
         self.policy = map.policy;
         self.layout_gen = map.layout_gen;
         self.cuts = map.cuts.clone();
+        self.inline_row = holds_inline(&map.content);
         self.body = Body::from_content(&map.content);
         self.stale = false;
     }
@@ -236,6 +265,11 @@ impl FileState {
         self.failures += 1;
         self.failed = Some(error);
     }
+}
+
+/// There are bytes in a row.
+fn holds_inline(content: &Content) -> bool {
+    matches!(content, Content::Inline(bytes) if !bytes.is_empty())
 }
 
 impl Inode {

@@ -40,6 +40,7 @@ mod spares;
 mod stabilise;
 mod stats;
 mod truncate;
+mod unknown;
 mod wait;
 mod writeback;
 

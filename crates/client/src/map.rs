@@ -135,8 +135,7 @@ fn rebase(state: &mut FileState, answer: &MapAnswer) -> Vec<ChunkId> {
         }
         (Body::Inline(own), Body::Chunked(_)) => {
             state.size = state.size.max(own_size);
-            state.dirty.insert_under(0, own.into(), ());
-            state.conversions += 1;
+            state.move_out(own.into());
         }
         (Body::Chunked(mut table), new) => {
             gone.extend(table.cut(cut, chunk_bytes).iter().map(|slot| slot.chunk));
@@ -146,12 +145,14 @@ fn rebase(state: &mut FileState, answer: &MapAnswer) -> Vec<ChunkId> {
                     new.slots.entry(index).or_insert(slot);
                 }
             } else if let Content::Inline(base) = &answer.map.content {
-                state.dirty.insert_under(0, base.clone(), ());
-                state.conversions += 1;
+                state.move_out(base.clone());
                 let slots = fresh.collect();
                 state.body = Body::Chunked(crate::body::ChunkTable { slots, known_below: None });
             }
-            state.size = answer.attr.size.max(ends).max(own_size.min(cut));
+            // A cut is in the server's size already, also one that is not remembered any more: what this client had
+            // beyond it, and has not written since, is gone.
+            let own_size = if answer.attr.trunc_gen > before { 0 } else { own_size };
+            state.size = answer.attr.size.max(ends).max(own_size);
         }
     }
     state.unsaved = true;

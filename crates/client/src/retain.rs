@@ -36,6 +36,9 @@ struct Kept {
     cuts: Cuts,
     extents: Extents<Tag>,
     oldest: Monotonic,
+    /// It belongs to a session that has ended: readers still see it, and nothing of it is repeated or made stable.
+    /// Whoever saves the file writes it again elsewhere, see `commit`.
+    aside: bool,
     /// Another client changed the file after this client's writes up to here: readers see the server's bytes.
     hidden: u64,
 }
@@ -85,8 +88,13 @@ impl Retain {
         self.bytes
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.chunks.is_empty()
+    /// Nothing waits to become stable.
+    pub fn is_idle(&self) -> bool {
+        self.minded().next().is_none()
+    }
+
+    fn minded(&self) -> impl Iterator<Item = &Kept> {
+        self.chunks.values().filter(|kept| !kept.aside)
     }
 
     /// The order of the last write kept so far.
@@ -96,7 +104,7 @@ impl Retain {
 
     /// When the oldest unstable write was answered.
     pub fn oldest(&self) -> Option<Monotonic> {
-        self.chunks.values().map(|kept| kept.oldest).min()
+        self.minded().map(|kept| kept.oldest).min()
     }
 
     /// A write was answered.
@@ -123,6 +131,7 @@ impl Retain {
                 cuts: Cuts::new(),
                 extents: Extents::default(),
                 oldest: now,
+                aside: false,
                 hidden: 0,
             });
             kept.generation = kept.generation.max(generation);
@@ -196,15 +205,15 @@ impl Retain {
     /// A write of an earlier incarnation is waiting to be repeated.
     pub fn has_lost(&mut self) -> bool {
         let now = self.incarnation;
-        self.suspect = self.suspect
-            && self.chunks.values().any(|kept| kept.extents.tags().any(|(_, _, tag)| tag.incarnation != now));
+        self.suspect =
+            self.suspect && self.minded().any(|kept| kept.extents.tags().any(|(_, _, tag)| tag.incarnation != now));
         self.suspect
     }
 
     /// Writes of an earlier incarnation, to be repeated now.
     pub fn lost(&self) -> Vec<Repeat> {
         let mut lost = Vec::new();
-        for kept in self.chunks.values() {
+        for kept in self.minded() {
             let pieces = kept.extents.tags().filter(|(_, _, tag)| tag.incarnation != self.incarnation);
             for (offset, len, tag) in pieces {
                 for (offset, data) in kept.extents.snapshot(ByteRange::at(offset, len)) {
@@ -230,13 +239,26 @@ impl Retain {
 
     /// Chunks with unstable writes.
     pub fn chunks(&self) -> Vec<ChunkId> {
-        self.chunks.keys().copied().collect()
+        self.minded().map(|kept| kept.key.chunk).collect()
+    }
+
+    /// The chunk belongs to nobody any more, but what was written to it is still to be read.
+    pub fn set_aside(&mut self, chunk: ChunkId) {
+        if let Some(kept) = self.chunks.get_mut(&chunk) {
+            kept.aside = true;
+        }
     }
 
     /// Chunks of a file with writes up to `order` that are not stable.
     pub fn chunks_of(&self, inode: InodeId, order: u64) -> Vec<ChunkId> {
         let old = |kept: &&Kept| kept.key.inode == inode && kept.extents.tags().any(|(_, _, t)| t.order <= order);
-        self.chunks.values().filter(old).map(|kept| kept.key.chunk).collect()
+        self.minded().filter(old).map(|kept| kept.key.chunk).collect()
+    }
+
+    /// Nothing of the file is to be repeated or shown any more.
+    pub fn forget_file(&mut self, inode: InodeId) {
+        self.chunks.retain(|_, kept| kept.key.inode != inode);
+        self.bytes = self.chunks.values().map(|kept| kept.extents.bytes()).sum();
     }
 
     pub fn has(&self, chunk: ChunkId) -> bool {
@@ -391,6 +413,20 @@ mod tests {
     }
 
     #[test]
+    fn what_is_set_aside_is_read_and_not_repeated() {
+        let mut retain = Retain::default();
+        let receipt = Receipt { incarnation: 1, sequence: 1, stable: 0 };
+        let data = Bytes::from(vec![1; 100]);
+        retain.answered(key(1), (TruncGen(0), Cuts::new()), (0, data.clone()), receipt, Monotonic::default());
+        retain.set_aside(ChunkId(1));
+        retain.stable(2, 0);
+        assert!(retain.is_idle() && !retain.has_lost() && retain.lost().is_empty() && retain.chunks().is_empty());
+        assert_eq!(retain.overlay(ChunkId(1), ByteRange::new(0, 200)), [(0, data)]);
+        retain.forget_file(InodeId(9));
+        assert!(!retain.has(ChunkId(1)) && retain.bytes() == 0);
+    }
+
+    #[test]
     fn a_cut_is_not_undone_by_a_repetition() {
         let mut retain = Retain::default();
         let receipt = Receipt { incarnation: 1, sequence: 1, stable: 0 };
@@ -401,6 +437,6 @@ mod tests {
         let lost = retain.lost();
         assert_eq!((lost.len(), lost[0].data.len(), lost[0].generation), (1, 40, TruncGen(1)));
         retain.forget(ChunkId(1));
-        assert!(retain.is_empty() && retain.bytes() == 0);
+        assert!(retain.is_idle() && retain.bytes() == 0);
     }
 }

@@ -12,7 +12,7 @@ use crate::retain::Receipt;
 use crate::servers::Lane;
 use crate::wait::{Attempts, Deadline, timed_out, wait_until};
 use braid_api::data::WriteChunk;
-use braid_api::{Code, Result, Retry};
+use braid_api::{Code, Error, Result, Retry};
 use braid_types::{ByteRange, ChunkIndex, ContainerId};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -39,12 +39,35 @@ enum Taken {
     Nothing,
 }
 
+/// Bytes that were inline in a row are being answered.
+struct OnItsWay;
+
+/// Where such bytes still wait to be sent, before all others.
+fn moved_first(state: &mut FileState) -> std::result::Result<Option<ByteRange>, OnItsWay> {
+    let moved = ByteRange::new(0, state.moved_end);
+    if state.dirty.first_in(moved).is_some() {
+        return Ok(Some(moved));
+    }
+    if state.inflight.values().any(|write| write.range.overlaps(moved)) {
+        return Err(OnItsWay);
+    }
+    state.moved_end = 0;
+    Ok(None)
+}
+
 /// Moves the first dirty bytes within `range` into flight.
 fn take_piece(state: &mut FileState, range: ByteRange) -> Taken {
     if state.held {
         return Taken::NotNow;
     }
     let chunk_bytes = state.policy.chunk_bytes;
+    if state.dirty.first_in(range).is_none() {
+        return Taken::Nothing;
+    }
+    let range = match moved_first(state) {
+        Ok(moved) => moved.unwrap_or(range),
+        Err(OnItsWay) => return Taken::NotNow,
+    };
     let Some(first) = state.dirty.first_in(range) else { return Taken::Nothing };
     let end = (first / chunk_bytes + 1).saturating_mul(chunk_bytes).min(range.end);
     let Some((offset, data)) = state.dirty.take_run(ByteRange::new(first, end), RUN_BYTES as u64) else {
@@ -139,7 +162,14 @@ impl Core {
                 let Some(write) = state.inflight.remove(&piece.ticket) else { return };
                 state.blocks.invalidate(write.range);
                 let Err(error) = result else { return };
-                if error.retry() == Retry::No {
+                if error.code == Code::StaleLease {
+                    // Its chunk is void: the commit that is under way, or the next, finds another place.
+                    state.dirty.insert_under(write.range.start, write.data, ());
+                    return;
+                }
+                // Bytes that a row still has are never given up: a commit without them would drop them there.
+                let in_row = write.range.start < state.moved_end;
+                if error.retry() == Retry::No && !in_row {
                     core.counters.bytes_lost.fetch_add(write.data.len() as u64, Relaxed);
                     tracing::error!(%error, inode = inode.id.0, bytes = write.data.len(), "written bytes are given up");
                 } else {
@@ -158,6 +188,9 @@ impl Core {
         loop {
             let mut container = ContainerId(0);
             let Err(error) = self.try_write(inode, piece, &mut container, op).await else { return Ok(()) };
+            if error.code == Code::StaleLease {
+                return Err(error);
+            }
             if error.code == Code::StaleTruncGen {
                 self.refresh_map(inode, op).await?;
             }
@@ -177,6 +210,10 @@ impl Core {
         let chunk_bytes = inode.state.lock().policy.chunk_bytes;
         let index = ChunkIndex(piece.offset / chunk_bytes);
         let (key, policy) = self.slot_for(inode, index, op).await?;
+        if self.is_void(inode, &key) {
+            let cause = "it is a spare of a session that has ended";
+            return Err(Error::new(Code::StaleLease, format!("chunk {} of {}", key.chunk, file_name(inode)), cause));
+        }
         *container = key.container;
         let route = self.route(&policy, key.container, op).await?;
         let lane = route.lane.clone();
@@ -191,7 +228,7 @@ impl Core {
             (self.data_token(&state, &route), state.chunk_cuts(index))
         };
         let offset = piece.offset % chunk_bytes;
-        let message = WriteChunk {
+        let message = |make| WriteChunk {
             chunk: key.chunk,
             container: key.container,
             offset,
@@ -200,8 +237,20 @@ impl Core {
             index,
             cuts: cuts.clone(),
             sync: false,
+            make,
         };
-        let (answer, _) = self.ask(&lane, token, message, piece.data.clone(), op).await?;
+        let make = self.make_of(&key);
+        let mut written = self.ask(&lane, token, message(make), piece.data.clone(), op).await;
+        if let Err(error) = &written
+            && error.code == Code::ChunkUnknown
+        {
+            match self.make_again(&lane, &key, op).await? {
+                Some(again) => written = self.ask(&lane, token, message(again), piece.data.clone(), op).await,
+                // Another client removed the chunk: the file has another now, or needs one.
+                None => self.refresh_map(inode, op).await?,
+            }
+        }
+        let (answer, _) = written?;
         let len = piece.data.len() as u64;
         self.counters.bytes_written.fetch_add(len, Relaxed);
         let receipt = Receipt { incarnation: answer.incarnation, sequence: answer.sequence, stable: answer.stable };

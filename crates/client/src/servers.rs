@@ -211,7 +211,14 @@ impl Core {
         let answer = self.env.timeout(left, node.execute(cx, request, payload)).await;
         let named = |error: Error| Error::new(error.code, format!("{name} at {}", lane.name()), error.cause());
         let (answer, payload) = match answer {
-            Ok(answer) => answer.map_err(named)?,
+            Ok(Ok(answer)) => answer,
+            Ok(Err(error)) => {
+                if matches!(error.code, Code::SessionUnknown | Code::SessionFenced) {
+                    // Whoever asked tries again, then with the new session.
+                    self.register_again(token, error.code, op).await?;
+                }
+                return Err(named(error));
+            }
             Err(_) => {
                 return Err(Error::new(Code::DeadlineExceeded, format!("{name} at {}", lane.name()), "no answer"));
             }
@@ -224,7 +231,7 @@ impl Core {
     pub async fn recover(&self, attempts: &mut Attempts, error: Error, container: ContainerId, op: Op) -> Result<()> {
         let refreshed = match (error.code, error.retry()) {
             (Code::StaleTruncGen, _) => Ok(()),
-            (Code::SessionUnknown, _) => self.register_again(self.session.token(), op).await,
+            (Code::SessionUnknown | Code::SessionFenced, _) => Ok(()),
             (_, Retry::AfterRefresh) => self.refresh_container(container, op).await,
             (Code::Unreachable | Code::Disconnected | Code::DeadlineExceeded, _) => self.refresh_servers(op).await,
             _ => Ok(()),

@@ -8,6 +8,7 @@ use braid_env::Monotonic;
 use braid_types::{InodeId, SessionEpoch, SessionId, Token};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -41,8 +42,9 @@ struct Orphans {
 }
 
 pub struct Session {
-    /// Drawn at the client's start; registering again with it finds the same session, if that still exists.
-    client: u64,
+    /// Registering again with it finds the same session, if that still exists. Drawn at the client's start, and again
+    /// when data servers have fenced the session: a fence is for ever.
+    client: Mutex<u64>,
     now: Mutex<Registration>,
     orphans: Mutex<Orphans>,
     servers_version: Mutex<u64>,
@@ -53,7 +55,7 @@ pub struct Session {
 impl Session {
     pub fn new(client: u64, registration: Registration) -> Self {
         Session {
-            client,
+            client: Mutex::new(client),
             now: Mutex::new(registration),
             orphans: Mutex::default(),
             servers_version: Mutex::default(),
@@ -72,15 +74,27 @@ impl Session {
 }
 
 impl Core {
-    /// The server does not know `unknown` any more: register again, unless somebody just did.
-    pub async fn register_again(&self, unknown: Token, op: Op) -> Result<()> {
+    /// A server does not know the session of `unknown` any more, or refuses it: register again, unless somebody just
+    /// did.
+    ///
+    /// What is buffered or retained is kept and goes to the servers under the new session. That is as safe as it was:
+    /// no lease keeps others from writing meanwhile, and buffered writes are taken to come last in any case. What is
+    /// void is chunks that were taken from the old session's spares and not committed, see `commit`.
+    pub async fn register_again(&self, unknown: Token, why: Code, op: Op) -> Result<()> {
         let _one = self.session.registering.lock().await;
+        if *self.stop.borrow() {
+            return Err(Error::new(Code::SessionUnknown, "this client", "it has ended"));
+        }
         let token = self.session.token();
         if (token.session, token.session_epoch) != (unknown.session, unknown.session_epoch) {
             return Ok(());
         }
+        if why == Code::SessionFenced {
+            // The metadata server may still be ending it and would give it again.
+            *self.session.client.lock() = self.env.random.u64();
+        }
         let message = OpenSession {
-            client: self.session.client,
+            client: *self.session.client.lock(),
             description: self.config.description.clone(),
             host: self.config.host.clone(),
         };
@@ -96,6 +110,7 @@ impl Core {
             // Grants and spares ended with the old session. Chunks taken from its spares and not committed are
             // written again, see `commit`.
             tracing::warn!(old = old.session.0, new = registration.session.0, "the session was lost, a new one begins");
+            self.counters.sessions_lost.fetch_add(1, Relaxed);
             self.cache.clear();
             self.spares.clear();
             *self.session.orphans.lock() = Orphans::default();
@@ -173,14 +188,23 @@ impl Core {
         self.check_lease();
         if error.code == Code::SessionUnknown {
             let op = self.own_op();
-            if let Err(error) = self.register_again(token, op).await {
+            if let Err(error) = self.register_again(token, error.code, op).await {
                 tracing::warn!(%error, "the session was not opened again");
             }
         }
         renew / 3
     }
 
+    /// The last thing a client says. From now on nobody registers again: what still runs in the background would
+    /// otherwise begin a session that nobody ends.
     pub async fn close_session(&self, op: Op) -> Result<()> {
-        self.call(CloseSession {}, op).await
+        self.stop.send_replace(true);
+        // A registration that is under way brings the session that is to be closed.
+        let left = op.deadline.left(&self.env);
+        drop(self.env.timeout(left, self.session.registering.lock()).await);
+        match self.call(CloseSession {}, op).await {
+            Err(error) if error.code == Code::SessionUnknown => Ok(()),
+            done => done,
+        }
     }
 }

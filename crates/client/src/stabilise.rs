@@ -1,11 +1,14 @@
 //! Making answered writes stable, and repeating those a restarted server has forgotten.
+//!
+//! A repetition makes a chunk only if a row still names it, see `unknown`: else a file that another client has removed
+//! meanwhile would leave chunks behind that nobody frees.
 
 use crate::core::{Core, Op};
 use crate::inode::Inode;
 use crate::retain::{Receipt, Repeat};
 use crate::servers::Lane;
 use crate::wait::{Attempts, join_all, timed_out};
-use braid_api::data::{SyncChunks, WriteChunk};
+use braid_api::data::{Make, SyncChunks, WriteChunk};
 use braid_api::{Code, Error, Result};
 use braid_types::{ChunkId, InodeId, Token};
 use bytes::Bytes;
@@ -33,7 +36,7 @@ impl Core {
                 let Some(oldest) = lane.retained(|retain| retain.oldest()) else {
                     let mut runs = lane.stabiliser.lock();
                     // What came in between found the stabiliser running.
-                    if lane.retained(|retain| retain.is_empty()) {
+                    if lane.retained(|retain| retain.is_idle()) {
                         *runs = false;
                         return;
                     }
@@ -98,6 +101,9 @@ impl Core {
             }
             tracing::info!(server = lane.id.0, writes = lost.len(), "the server restarted, writes are repeated");
             for repeat in lost {
+                if !lane.retained(|retain| retain.has(repeat.key.chunk)) {
+                    continue;
+                }
                 match self.repeat(lane, &repeat, op).await {
                     Ok(()) => {}
                     Err(error) if error.code == Code::StaleTruncGen => {
@@ -120,6 +126,24 @@ impl Core {
 
     async fn repeat(&self, lane: &Lane, repeat: &Repeat, op: Op) -> Result<()> {
         let key = repeat.key;
+        let mut make = self.make_of(&key);
+        loop {
+            match self.try_repeat(lane, repeat, make, op).await {
+                Err(error) if error.code == Code::ChunkUnknown && !op.deadline.left(&self.env).is_zero() => {}
+                done => return done,
+            }
+            match self.make_again(lane, &key, op).await? {
+                Some(again) => make = again,
+                None => {
+                    self.give_up_chunk(lane, &key);
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    async fn try_repeat(&self, lane: &Lane, repeat: &Repeat, make: Make, op: Op) -> Result<()> {
+        let key = repeat.key;
         let chain_epoch = self.servers.epoch(key.container);
         let token = Token { trunc_gen: repeat.generation, chain_epoch, ..self.session.token() };
         let message = WriteChunk {
@@ -131,6 +155,7 @@ impl Core {
             index: key.index,
             cuts: repeat.cuts.clone(),
             sync: false,
+            make,
         };
         let (answer, _) = self.ask(lane, token, message, repeat.data.clone(), op).await?;
         self.counters.writes_repeated.fetch_add(1, Relaxed);

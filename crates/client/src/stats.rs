@@ -16,6 +16,10 @@ pub struct Stats {
     pub cache_misses: u64,
     /// Writes repeated to a server that had restarted.
     pub writes_repeated: u64,
+    /// Sessions that ended while this client lived.
+    pub sessions_lost: u64,
+    /// Chunks found lost unsynced, which read as holes.
+    pub chunks_lost: u64,
     /// Bytes given up after their error was reported.
     pub bytes_lost: u64,
     pub bytes_buffered: u64,
@@ -40,6 +44,8 @@ pub(crate) struct Counters {
     pub cache_hits: AtomicU64,
     pub cache_misses: AtomicU64,
     pub writes_repeated: AtomicU64,
+    pub chunks_lost: AtomicU64,
+    pub sessions_lost: AtomicU64,
     pub bytes_lost: AtomicU64,
 }
 
@@ -56,6 +62,8 @@ impl Counters {
             cache_hits: self.cache_hits.load(Relaxed),
             cache_misses: self.cache_misses.load(Relaxed),
             writes_repeated: self.writes_repeated.load(Relaxed),
+            chunks_lost: self.chunks_lost.load(Relaxed),
+            sessions_lost: self.sessions_lost.load(Relaxed),
             bytes_lost: self.bytes_lost.load(Relaxed),
             ..Stats::default()
         }

@@ -279,8 +279,11 @@ fn adopt_cut(state: &mut FileState, answer: &AttrAnswer, size: u64) -> Vec<braid
     state.version += 1;
     state.attr = answer.attr;
     state.cuts = answer.cuts.clone();
-    state.mtime = None;
+    // Shown before, and later than the server's clock: the next commit says so.
+    state.mtime = state.mtime.filter(|mtime| *mtime > answer.attr.mtime);
+    state.unsaved |= state.mtime.is_some();
     state.sent_end = state.sent_end.min(size);
+    state.inline_row &= size > 0;
     let (inline_bytes, chunk_bytes) = (u64::from(state.policy.inline_bytes), state.policy.chunk_bytes);
     let Body::Chunked(table) = &mut state.body else { return Vec::new() };
     let gone = table.cut(size, chunk_bytes).into_iter().map(|slot| slot.chunk).collect();

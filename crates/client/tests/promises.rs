@@ -1,5 +1,7 @@
 //! Promises that were broken once.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use braid_api::{FileSystem, OpenFlags, RenameMode, SetAttr};
@@ -9,12 +11,61 @@ use bytes::Bytes;
 use common::*;
 use std::time::Duration;
 
+/// Nothing becomes stable by itself while the test looks.
+fn never_stable() -> ClientConfig {
+    ClientConfig { stabilise_after: Duration::from_secs(600), ..ClientConfig::default() }
+}
+
+/// The client is gone, and every data server loses its power.
+fn lose_client_and_power(world: &World, client: std::sync::Arc<braid_client::Client>, seed: u64) {
+    drop(client);
+    world.nodes.iter().for_each(|node| node.lose_power(seed));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_synced_inline_stays_when_the_file_grows_into_a_chunk() {
+    for seed in 0..6 {
+        let world = World::new(Storage::Disk, SMALL).await;
+        let client = world.client_with(never_stable()).await;
+        let (id, handle) = create(&client, "file").await;
+        let synced = pattern(seed, 3000);
+        client.write(handle, 0, Bytes::from(synced.clone())).await.unwrap();
+        client.fsync(handle, false).await.unwrap();
+        // The commit drops the inline bytes; nobody asks for another sync.
+        client.write(handle, 3000, Bytes::from(pattern(seed, 50_000))).await.unwrap();
+        close(&client, handle).await.unwrap();
+        lose_client_and_power(&world, client, seed);
+        let other = world.client().await;
+        let handle = open(&other, id, READ).await;
+        assert_same(&read(&other, handle, 0, 3000).await, &synced, format_args!("seed {seed}"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_synced_inline_stays_when_the_client_dies_before_its_commit() {
+    let world = World::new(Storage::Disk, SMALL).await;
+    let config = ClientConfig { write_back_after: Duration::from_secs(600), ..never_stable() };
+    let client = world.client_with(config).await;
+    let (id, handle) = create(&client, "file").await;
+    let synced = pattern(1, 3000);
+    client.write(handle, 0, Bytes::from(synced.clone())).await.unwrap();
+    client.fsync(handle, false).await.unwrap();
+    // A whole run far behind is sent at once, the moved bytes are not due; then the client is gone.
+    client.write(handle, 10_000, Bytes::from(pattern(2, CHUNK as usize - 10_000))).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let session = world.sessions().await[0];
+    drop(client);
+    world.end_session(session).await;
+    world.nodes.iter().for_each(|node| node.lose_power(1));
+    let other = world.client().await;
+    let handle = open(&other, id, READ).await;
+    assert_same(&read(&other, handle, 0, 3000).await, &synced, "what fsync returned for");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn own_writes_stay_visible_over_a_restart_whoever_opens_again() {
     let world = World::new(Storage::Disk, SMALL).await;
-    // Nothing becomes stable by itself while the test looks.
-    let config = ClientConfig { stabilise_after: Duration::from_secs(600), ..ClientConfig::default() };
-    let client = world.client_with(config).await;
+    let client = world.client_with(never_stable()).await;
     let (id, handle) = create(&client, "file").await;
     let data = pattern(1, 2 << 20);
     client.write(handle, 0, Bytes::from(data.clone())).await.unwrap();
@@ -60,4 +111,124 @@ async fn a_failed_save_is_told_once_to_each_handle() {
     assert!(client.flush(first).await.is_err(), "this one did not know");
     client.flush(first).await.unwrap();
     assert_same(&read(&client, first, 0, 200_000).await, &data, "nothing was dropped");
+}
+
+/// Waits until the metadata server has freed what it wants to free.
+async fn until_no_chunk_is_left(world: &World) {
+    for _ in 0..100 {
+        if world.chunks().await.is_empty() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("not freed: {:?}", world.chunks().await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_repeated_write_brings_no_deleted_chunk_back() {
+    let world = World::new(Storage::Disk, SMALL).await;
+    let (a, b) = (world.client_with(never_stable()).await, world.client().await);
+    let (id, handle) = create(&a, "file").await;
+    a.write(handle, 0, Bytes::from(pattern(1, 100_000))).await.unwrap();
+    close(&a, handle).await.unwrap();
+    let emptied = open(&b, id, OpenFlags { truncate: true, ..READ_WRITE }).await;
+    close(&b, emptied).await.unwrap();
+    until_no_chunk_is_left(&world).await;
+    // What a retains would be repeated to servers that have restarted, and to those that know nothing of it.
+    world.nodes.iter().for_each(|node| node.lose_power(1));
+    a.sync_fs().await.unwrap();
+    assert_eq!(world.chunks().await, [], "nobody would ever free them");
+    assert_eq!(a.stats().bytes_retained, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_makes_no_chunk_that_another_client_removed() {
+    let world = World::new(Storage::Memory, SMALL).await;
+    let (a, b) = (world.client().await, world.client().await);
+    let (id, handle) = create(&a, "file").await;
+    a.write(handle, 0, Bytes::from(pattern(1, 100_000))).await.unwrap();
+    a.fsync(handle, false).await.unwrap();
+    let emptied = open(&b, id, OpenFlags { truncate: true, ..READ_WRITE }).await;
+    close(&b, emptied).await.unwrap();
+    until_no_chunk_is_left(&world).await;
+    // a has not heard of it and writes to where its chunk was.
+    let data = pattern(2, 50_000);
+    a.write(handle, 0, Bytes::from(data.clone())).await.unwrap();
+    close(&a, handle).await.unwrap();
+    assert_eq!(world.chunks().await.len(), 1, "the file's, and no other");
+    let handle = open(&b, id, READ).await;
+    assert_same(&read(&b, handle, 0, 1 << 20).await, &data, "what was written last");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_chunk_lost_with_client_and_server_reads_as_a_hole() {
+    let mut lost = 0;
+    for seed in 0..4 {
+        let world = World::new(Storage::Disk, SMALL).await;
+        let client = world.client_with(never_stable()).await;
+        let (id, handle) = create(&client, "file").await;
+        let data = pattern(seed, 100_000);
+        client.write(handle, 0, Bytes::from(data.clone())).await.unwrap();
+        close(&client, handle).await.unwrap();
+        lose_client_and_power(&world, client, seed);
+        let config = ClientConfig { lost_after: Duration::from_millis(200), ..ClientConfig::default() };
+        let other = world.client_with(config).await;
+        let handle = open(&other, id, READ).await;
+        let begun = std::time::Instant::now();
+        let got = read(&other, handle, 0, 1 << 20).await;
+        assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+        assert_eq!(got.len(), data.len());
+        if world.chunks().await.is_empty() {
+            assert!(got.iter().all(|byte| *byte == 0), "never written reads as zero");
+            assert_eq!(other.stats().chunks_lost, 1);
+            lost += 1;
+        }
+        // The file can be used like any other.
+        let handle = open(&other, id, READ_WRITE).await;
+        other.write(handle, 0, Bytes::from(data.clone())).await.unwrap();
+        close(&other, handle).await.unwrap();
+        let third = world.client().await;
+        let handle = open(&third, id, READ).await;
+        assert_same(&read(&third, handle, 0, 1 << 20).await, &data, "written again");
+    }
+    assert!(lost > 0, "the power cuts lost nothing, so this has shown nothing");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_chunk_that_its_writer_repeats_is_not_taken_for_lost() {
+    let world = World::new(Storage::Disk, SMALL).await;
+    let config = ClientConfig { stabilise_after: Duration::from_millis(400), ..ClientConfig::default() };
+    let writer = world.client_with(config).await;
+    let (id, handle) = create(&writer, "file").await;
+    let data = pattern(1, 100_000);
+    writer.write(handle, 0, Bytes::from(data.clone())).await.unwrap();
+    close(&writer, handle).await.unwrap();
+    world.nodes.iter().for_each(|node| node.lose_power(0));
+    let reader = world.client().await;
+    let handle = open(&reader, id, READ).await;
+    assert_same(&read(&reader, handle, 0, 1 << 20).await, &data, "the writer lives");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_has_ended_begins_no_session() {
+    for shut_down in [true, false] {
+        let world = World::new(Storage::Memory, SMALL).await;
+        let client = world.client().await;
+        world.late.lock().insert("TakeSpares", Duration::from_millis(300));
+        // Of eight spares five are used, so that more are fetched in the background.
+        for n in 0..5 {
+            let (_, handle) = create(&client, &format!("file {n}")).await;
+            client.write(handle, 0, Bytes::from(pattern(n, 100_000))).await.unwrap();
+            close(&client, handle).await.unwrap();
+        }
+        if shut_down {
+            client.shutdown().await.unwrap();
+        } else {
+            let session = world.sessions().await[0];
+            drop(client);
+            world.end_session(session).await;
+        }
+        tokio::time::sleep(Duration::from_millis(600)).await;
+        assert_eq!(world.sessions().await, [], "shut down: {shut_down}");
+    }
 }

@@ -9,6 +9,7 @@ use crate::stats::Stats;
 use crate::syncs::{Pending, Syncs};
 use crate::work::{Work, WorkGuard};
 use crate::{DataServerConfig, versions};
+use braid_api::data::Make;
 use braid_api::{Code, Context, Error, Result};
 use braid_data_store::{ChunkStore, Cuts, StoreError, StoreUsage, WriteInfo};
 use braid_env::{Env, Monotonic};
@@ -18,7 +19,7 @@ use braid_types::{
 use braid_wire::{BufferPool, CALL_DEADLINE_DEFAULT};
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
 pub(crate) struct Core<S> {
     pub env: Env,
@@ -26,6 +27,8 @@ pub(crate) struct Core<S> {
     pub id: ServerId,
     pub cluster: ClusterId,
     pub incarnation: u64,
+    /// Deletions of chunks since the start.
+    pub deletions: AtomicU64,
     pub started: Monotonic,
     pub config: DataServerConfig,
     pub gate: Arc<Gate>,
@@ -90,6 +93,18 @@ impl<S: ChunkStore + 'static> Core<S> {
     pub fn too_late(&self, call: &Call) -> Error {
         let subject = format_args!("{} at data server {}", call.what, self.id);
         Error::new(Code::DeadlineExceeded, subject, "it was not done in time")
+    }
+
+    /// May a chunk that is not here be made? To be asked by the holder of its turn: a deletion counts before it gives
+    /// the turn on.
+    pub fn may_make(&self, make: Make) -> bool {
+        match make {
+            Make::Yes => true,
+            Make::No => false,
+            Make::Lost { incarnation, deletions } => {
+                (incarnation, deletions) == (self.incarnation, self.deletions.load(SeqCst))
+            }
+        }
     }
 
     pub fn working(&self, call: &Call, chunk: ChunkId, stage: &'static str) -> WorkGuard {

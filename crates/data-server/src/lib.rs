@@ -5,7 +5,8 @@
 //! machine; what is dirty is synced every second without being asked; a request of a fenced session, or one that
 //! carries an old epoch or truncate generation, changes nothing once the fence is acknowledged; every error names
 //! this server and the chunk, and the file where there is one; memory for requests in process is bounded; the thread
-//! that reads a connection never waits for a sync.
+//! that reads a connection never waits for a sync; a request may be dropped at any await, and is then carried out whole
+//! or not at all.
 //!
 //! Leaves to others: bytes and checksums (`data-store`), framing (`wire`), what a file is and which chunks it has
 //! (`client`, `meta-namespace`), and reading a spare chunk that was never written, which is unknown here.

@@ -17,7 +17,7 @@ use braid_wire::BufferPool;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// A running data server. Its background tasks end soon after the last reference is gone.
 pub struct DataServer<S: ChunkStore + 'static>(pub(crate) Arc<Core<S>>);
@@ -30,6 +30,7 @@ impl<S: ChunkStore + 'static> DataServer<S> {
         let core = Arc::new(Core {
             // 0 stands for "not known" in hellos and answers.
             incarnation: env.random.u64().max(1),
+            deletions: AtomicU64::new(0),
             started: env.clock.now(),
             id: identity.server,
             cluster: identity.cluster,

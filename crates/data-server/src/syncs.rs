@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::sync::{Semaphore, watch};
+use tracing::Instrument;
 
 pub(crate) type Synced = Result<(), StoreError>;
 type Outcome = watch::Sender<Option<Synced>>;
@@ -65,7 +66,9 @@ impl<S: ChunkStore + 'static> Syncs<S> {
         let (send, pending) = new();
         chunks.insert(chunk, send);
         let this = self.clone();
-        self.env.spawn("sync of a chunk", async move { this.serve(chunk).await });
+        // Logged under the request that asked first; the others share its sync.
+        let serving = async move { this.serve(chunk).await }.instrument(tracing::Span::current());
+        self.env.spawn("sync of a chunk", serving);
         pending
     }
 

@@ -4,9 +4,11 @@
 mod support;
 
 use braid_api::DataNode;
+use braid_api::data::*;
 use braid_data_server::{DataServer, DataServerConfig};
 use braid_data_store::{ChunkStore, DiskStore, MemoryStore};
 use braid_env::{Env, Random};
+use braid_types::*;
 use bytes::Bytes;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -100,4 +102,68 @@ async fn a_write_whose_caller_has_gone_keeps_its_place() {
     world.io.release(false);
     second.await.unwrap().unwrap();
     assert_eq!(read(&*server, 1, 0, 6).await.unwrap(), b"second"[..]);
+}
+
+/// wire drops a request as soon as nobody waits for its answer. Whatever it was waiting for then, it has either not
+/// begun or is carried out whole, and gives back its turn, its memory and its pass.
+#[tokio::test(start_paused = true)]
+async fn requests_given_up_at_any_await_leave_nothing_half_done() {
+    // Room for one large write at a time, so that some wait for memory.
+    let world = World::new(31);
+    let server = world.serve(world.open(), DataServerConfig { memory_bytes: 256 << 10, ..quiet() });
+    let (chunk, container, cuts) = (ChunkId(1), ContainerId(9), Vec::new());
+    for polls in 1..5 {
+        write(&*server, 1, 0, &[1; 8192]).await.unwrap();
+        world.io.hold();
+        let large = || Bytes::from(vec![2; 200 << 10]);
+        let mut given_up: Vec<Pin<Box<dyn Future<Output = ()> + Send + '_>>> = vec![
+            Box::pin(async { drop(server.call(cx(), write_of(1, 0), large()).await) }),
+            Box::pin(async { drop(server.call(cx(), WriteChunk { sync: true, ..write_of(2, 0) }, large()).await) }),
+            Box::pin(async { drop(server.call(cx(), read_of(1, 0, 4096), Bytes::new()).await) }),
+            Box::pin(async { drop(ask(&*server, CutChunk { chunk, container, cuts: cuts.clone() }).await) }),
+            Box::pin(async {
+                let range = ByteRange::new(0, 4096);
+                drop(ask(&*server, PunchChunk { chunk, container, range, cuts: cuts.clone() }).await);
+            }),
+            Box::pin(async {
+                let (chunk, make) = (ChunkId(3), Make::Yes);
+                let reserve = ReserveChunk { chunk, container, chunk_bytes: CHUNK, bytes: CHUNK, make };
+                drop(ask(&*server, reserve).await);
+            }),
+            Box::pin(async { drop(ask(&*server, SyncChunks { chunks: vec![chunk, ChunkId(2)] }).await) }),
+            Box::pin(async { drop(ask(&*server, DeleteChunks { chunks: vec![ChunkId(2), ChunkId(4)] }).await) }),
+            Box::pin(async {
+                let fence = FenceSession { session: SessionId(90), epoch: SessionEpoch(1) };
+                drop(ask(&*server, fence).await);
+            }),
+        ];
+        for _ in 0..polls {
+            let mut going_on = Vec::new();
+            for mut request in given_up {
+                if poll_fn(|cx| Poll::Ready(request.as_mut().poll(cx))).await.is_pending() {
+                    going_on.push(request);
+                }
+            }
+            given_up = going_on;
+            world.io.release(polls % 2 == 0);
+            world.io.hold();
+            settle().await;
+        }
+        drop(given_up);
+        world.io.release(false);
+        settle().await;
+        for id in [1, 2, 3, 4] {
+            let bytes = Bytes::from(vec![3; 200 << 10]);
+            let again = tokio::time::timeout(Duration::from_secs(5), server.call(cx(), write_of(id, 0), bytes)).await;
+            again.unwrap_or_else(|_| panic!("chunk {id} is stuck after {polls} polls")).unwrap();
+            assert_eq!(read(&*server, id, 100_000, 4).await.unwrap(), [3; 4][..]);
+        }
+        ask(&*server, FenceSession { session: SessionId(91), epoch: SessionEpoch(1) }).await.unwrap();
+        let metrics = server.metrics_text();
+        for gauge in ["braid_data_requests_in_process 0", "braid_data_request_memory_bytes 0"] {
+            assert!(metrics.contains(gauge), "after {polls} polls: {metrics}");
+        }
+    }
+    let stopped = tokio::time::timeout(Duration::from_secs(5), server.stop(DiskStore::close)).await;
+    stopped.expect("nothing passes any more").unwrap();
 }

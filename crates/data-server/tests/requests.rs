@@ -142,13 +142,42 @@ async fn a_cached_read_and_a_small_write_need_no_io_thread() {
     assert_eq!(server.counters().writes_inline, 101);
 }
 
+fn reserve_of() -> ReserveChunk {
+    let container = ContainerId(9);
+    ReserveChunk { chunk: ChunkId(1), container, chunk_bytes: CHUNK, bytes: CHUNK, make: Make::Yes }
+}
+
+/// Only what a row still names is made again, and only by who looked at the row after the last deletion.
+#[tokio::test(start_paused = true)]
+async fn a_late_request_does_not_bring_a_deleted_chunk_back() {
+    let world = World::new(12);
+    let server = world.serve(world.open(), quiet());
+    let state = async || ask(&*server, SyncChunks { chunks: vec![] }).await.unwrap();
+    let repeat = async |chunk, make| {
+        let message = WriteChunk { make, ..write_of(chunk, 0) };
+        server.call(cx(), message, Bytes::from_static(b"again")).await.map(drop)
+    };
+    write(&*server, 1, 0, b"first").await.unwrap();
+    repeat(1, Make::No).await.unwrap();
+    let SyncAnswer { incarnation, deletions, .. } = state().await;
+    ask(&*server, DeleteChunks { chunks: vec![ChunkId(1)] }).await.unwrap();
+    for make in [Make::No, Make::Lost { incarnation, deletions }, Make::Lost { incarnation: 1, deletions: 1 }] {
+        assert_eq!(code(repeat(1, make).await), Code::ChunkUnknown, "{make:?}");
+        let reserve = ReserveChunk { make, ..reserve_of() };
+        assert_eq!(code(ask(&*server, reserve).await), Code::ChunkUnknown, "{make:?}");
+    }
+    assert_eq!(code(read(&*server, 1, 0, 5).await), Code::ChunkUnknown);
+    let SyncAnswer { incarnation, deletions, .. } = state().await;
+    repeat(2, Make::Lost { incarnation, deletions }).await.unwrap();
+    assert_eq!(read(&*server, 2, 0, 5).await.unwrap(), "again");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_full_disk_is_told_and_reservations_keep_their_promise() {
     let world = World::new(5);
     world.disk.set_capacity(Some(1 << 20));
     let server = world.serve(world.open(), quiet());
-    let reserve =
-        |chunk, bytes| ReserveChunk { chunk: ChunkId(chunk), container: ContainerId(9), chunk_bytes: CHUNK, bytes };
+    let reserve = |chunk, bytes| ReserveChunk { chunk: ChunkId(chunk), bytes, ..reserve_of() };
     ask(&*server, reserve(1, 256 << 10)).await.unwrap();
     ask(&*server, reserve(1, 256 << 10)).await.unwrap();
     assert_eq!(ask(&*server, GetDataStatus {}).await.unwrap().bytes_reserved, 256 << 10);
@@ -173,8 +202,7 @@ async fn a_full_disk_is_told_and_reservations_keep_their_promise() {
 async fn reservations_return_with_the_session() {
     let world = World::new(6);
     let server = world.serve(world.open(), quiet());
-    let reserve =
-        |chunk| ReserveChunk { chunk: ChunkId(chunk), container: ContainerId(9), chunk_bytes: CHUNK, bytes: CHUNK };
+    let reserve = |chunk| ReserveChunk { chunk: ChunkId(chunk), ..reserve_of() };
     let reserved = async || ask(&*server, GetDataStatus {}).await.unwrap().bytes_reserved;
     for chunk in 1..=3 {
         server.call(cx_of(chunk, 1, 0), reserve(chunk), Bytes::new()).await.unwrap();

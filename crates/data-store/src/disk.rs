@@ -199,6 +199,7 @@ impl ChunkStore for DiskStore {
                 [] => self.touch(&chunk, state)?,
                 _ => self.write_locked(&chunk, state, offset, bytes)?,
             };
+            tracing::debug!(chunk = id.0, offset, bytes = bytes.len(), "written");
             Ok(Written { version: state.header.version, seq })
         })
     }

@@ -49,8 +49,10 @@ impl Env {
     /// is going down, when the future never ends; callers hold a deadline anyway.
     pub async fn blocking<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
         let (send, receive) = tokio::sync::oneshot::channel();
+        // What it logs belongs to the request it works for.
+        let span = tracing::Span::current();
         self.spawner.run_blocking(Box::new(move || {
-            let _ = send.send(work());
+            let _ = send.send(span.in_scope(work));
         }));
         match receive.await {
             Ok(value) => value,

@@ -5,8 +5,9 @@ use crate::interrupts::Interrupts;
 use crate::privileges::Privileges;
 use crate::run::run;
 use crate::stats::Stats;
-use braid_api::{Error, FileSystem, Result};
+use braid_api::{Error, FileSystem, Result, trace};
 use braid_fuse_kernel::{Dispatch, InitFlags, Negotiated, Notifier, Operation, Reply, Request};
+use braid_types::TraceId;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -48,6 +49,7 @@ impl<F: FileSystem> Door<F> {
         tell: impl FnOnce(Reply, T) + Send + 'static,
     ) {
         let stats = self.stats.clone();
+        let call = trace::under(trace::current(), call);
         let done = run(&self.runtime, async move {
             match call.await {
                 Ok(value) => tell(reply, value),
@@ -91,6 +93,8 @@ impl<F: FileSystem> Dispatch for Door<F> {
 
     fn dispatch(&self, request: Request<'_>, reply: Reply) {
         Stats::add(&self.stats.requests, 1);
+        let _entered = trace::enter(TraceId(request.unique));
+        tracing::debug!(trace = request.unique, inode = request.nodeid, "file operation");
         let id = inode_of(request.nodeid);
         match &request.operation {
             Operation::Lookup { name } => self.lookup(&request, reply, id, name),

@@ -17,6 +17,9 @@ pub struct EmbeddedOptions {
     pub group_ops_max: usize,
     /// Bytes of rows written after which a group takes no further transaction: 8 MiB are 10 ms of a common disk.
     pub group_bytes_max: usize,
+    /// Planted fault, for tests of the tests: commits are not synced.
+    #[cfg(feature = "planted")]
+    pub plant_no_syncs: bool,
 }
 
 impl Default for EmbeddedOptions {
@@ -27,6 +30,8 @@ impl Default for EmbeddedOptions {
             readers_max: 1024,
             group_ops_max: 512,
             group_bytes_max: 8 << 20,
+            #[cfg(feature = "planted")]
+            plant_no_syncs: false,
         }
     }
 }

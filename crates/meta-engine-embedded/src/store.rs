@@ -79,6 +79,11 @@ fn open_env(dir: &Path, options: &EmbeddedOptions) -> heed::Result<Env<WithoutTl
     let mut open = EnvOpenOptions::new().read_txn_without_tls();
     open.map_size(map_bytes).max_dbs(Table::ALL.len() as u32 + 1).max_readers(options.readers_max);
     // No flags: every commit is synced. Whether NO_READ_AHEAD helps stores larger than memory is not measured.
+    #[cfg(feature = "planted")]
+    if options.plant_no_syncs {
+        // SAFETY: what a power cut leaves of the store may be corrupt, which is what the fault is planted for.
+        unsafe { open.flags(heed::EnvFlags::NO_SYNC) };
+    }
     // SAFETY: nobody else changes or truncates the mapped file: `DirLock` keeps this directory to one process,
     // and heed keeps it to one environment in it.
     unsafe { open.open(dir) }

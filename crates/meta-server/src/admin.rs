@@ -5,7 +5,7 @@ use braid_api::admin::{AdminAnswer, AdminQuery, ContainerStatus, Repair, Session
 use braid_api::{DataPeers, Error, Result};
 use braid_meta_engine::{Engine, Table};
 use braid_meta_namespace::ReadOnly;
-use braid_meta_namespace::ops::{admin, check, repair, spares};
+use braid_meta_namespace::ops::{admin, check, repair, side, spares};
 
 impl<E: Engine, P: DataPeers> MetaServer<E, P> {
     pub(crate) async fn admin(&self, query: AdminQuery) -> Result<AdminAnswer> {
@@ -64,6 +64,10 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
                 AdminAnswer::Entry(Box::new(self.rows(check::CheckEntry { parent, name }).await?))
             }
             AdminQuery::PathOf { id } => AdminAnswer::PathOf(self.rows(check::CheckPath(id)).await?),
+            AdminQuery::SideRows { after, limit } => {
+                AdminAnswer::SideRows(self.rows(side::SideRows { after, limit }).await?)
+            }
+            AdminQuery::Side(row) => AdminAnswer::Side(self.rows(side::CheckSide(row)).await?),
             AdminQuery::Chunk { inode, index, session } => {
                 AdminAnswer::Chunk(self.rows(check::CheckChunk { inode, index, session }).await?)
             }
@@ -72,6 +76,11 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
 
     async fn rows<Q: braid_meta_namespace::Query>(&self, query: Q) -> Result<Q::Answer> {
         self.engine.read(0, ReadOnly(query)).await.map_err(Error::from)
+    }
+
+    /// Every inode has a row that says where it is, but for the root directory, which is where it is.
+    pub(crate) fn inodes(&self) -> u64 {
+        self.engine.rows(Table::InodeIds).unwrap_or(0) + 1
     }
 
     fn status(&self) -> Status {
@@ -86,7 +95,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             sessions: self.sessions.len() as u32,
             servers_up: up,
             servers_down: servers.len() as u32 - up,
-            inodes: self.engine.rows(Table::InodeIds).unwrap_or(0),
+            inodes: self.inodes(),
             metadata_bytes: self.engine.bytes().unwrap_or(0),
             // Copies of the metadata itself come with the copy set; today there is the one here.
             metadata_copies: 1,

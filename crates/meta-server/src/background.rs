@@ -2,7 +2,7 @@
 
 use crate::server::MetaServer;
 use braid_api::admin::Waiting;
-use braid_api::data::{DeleteChunks, FenceSession, StatChunk};
+use braid_api::data::{DeleteChunks, FenceSession, StatChunk, SyncChunks};
 use braid_api::{Code, Context, DataNode, DataPeers, Error, Result};
 use braid_meta_engine::Engine;
 use braid_meta_namespace::ops::{reclaim, session, spares};
@@ -139,16 +139,10 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
     /// commit goes into its files, the rest is freed. Design.md §5: it has ended only when every live data
     /// server has acknowledged, so an error leaves it for the next round.
     pub(crate) async fn end_session(&self, id: SessionId) -> Result<()> {
-        let Some(epoch) = self.sessions.with(id, |s| s.epoch) else { return Ok(()) };
-        if !self.sessions.begin_end(id) {
-            return Ok(());
-        }
-        let result = self.end_session_steps(id, epoch).await;
-        match &result {
-            Ok(()) => self.sessions.remove(id),
-            Err(_) => self.sessions.end_failed(id),
-        }
-        result
+        let Some(ending) = self.sessions.begin_end(id).await else { return Ok(()) };
+        self.end_session_steps(id, ending.epoch).await?;
+        ending.done();
+        Ok(())
     }
 
     async fn end_session_steps(&self, id: SessionId, epoch: braid_types::SessionEpoch) -> Result<()> {
@@ -161,6 +155,8 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             let ask = StatChunk { chunk, container, extents_in: ByteRange::default(), cuts: Vec::new() };
             match self.on_server(first, ask).await {
                 Ok(found) if found.len > 0 => {
+                    // Its row may replace inline bytes, which were durable, and nobody is left to repeat the write.
+                    self.on_server(first, SyncChunks { chunks: vec![chunk] }).await?;
                     let adopt = spares::AdoptSpare { session: id, chunk: found, now: self.env.clock.wall() };
                     if self.engine.transact(0, adopt).await.map_err(Error::from)? {
                         tracing::info!(session = id.0, chunk = chunk.0, "a lost client's chunk was put into its file");

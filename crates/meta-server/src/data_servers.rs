@@ -93,6 +93,17 @@ impl DataServers {
             .collect()
     }
 
+    /// For placing chunks. Until its first heartbeat after a start of this server nobody knows a data server's room: it
+    /// is not full, it is not there yet, and whoever asks waits.
+    pub fn places(&self) -> Vec<Candidate> {
+        let mut candidates = self.candidates();
+        let state = self.state.lock();
+        for candidate in &mut candidates {
+            candidate.up &= state.known.get(&candidate.id).is_some_and(|k| k.bytes_total > 0);
+        }
+        candidates
+    }
+
     pub fn version(&self) -> u64 {
         self.state.lock().version
     }

@@ -334,7 +334,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
 
     fn statfs(&self) -> StatFsAnswer {
         let (bytes_total, bytes_free) = self.servers.space();
-        let files = self.engine.rows(braid_meta_engine::Table::InodeIds).unwrap_or(0);
+        let files = self.inodes();
         // Inodes are rows: there is no table to fill up, so as many are free as 4 KiB of free space would hold.
         StatFsAnswer { bytes_total, bytes_free, files: files + bytes_free / 4096, files_free: bytes_free / 4096 }
     }
@@ -415,10 +415,13 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             // there, because the owner's is the one that is written (design.md §5, *Who owns*).
             beside: m.beside.filter(|_| m.policy.chain_len() > 1),
         };
-        let candidates = self.servers.candidates();
+        let candidates = self.servers.places();
         let chains = self.placement.lock().choose(want, &candidates).map_err(|short| {
+            // Servers that are down may come back, and whoever asks waits for them. Full disks stay full until
+            // somebody removes something.
+            let up = candidates.iter().filter(|c| c.up).count();
             Error::new(
-                Code::NoServers,
+                if up >= short.wanted { Code::NoSpace } else { Code::NoServers },
                 format_args!("a new chunk under policy {}", m.policy),
                 format_args!(
                     "it needs {} data servers that are up and have {} MiB free; there are {} of {}",

@@ -5,6 +5,7 @@ use braid_types::{InodeId, RequestId, SessionEpoch, SessionId};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
+use tokio::sync::Notify;
 
 #[derive(Clone, Debug)]
 pub struct SessionState {
@@ -18,7 +19,7 @@ pub struct SessionState {
     /// Up to where it has read the list of orphans, and which of those it holds.
     pub orphans_seen: u64,
     pub orphans_held: BTreeSet<InodeId>,
-    /// It is being ended.
+    /// It is being ended; see [`Ending`].
     pub ending: bool,
 }
 
@@ -41,15 +42,21 @@ impl SessionState {
 #[derive(Default)]
 pub struct Sessions {
     all: Mutex<BTreeMap<SessionId, SessionState>>,
+    /// An end was reached or given up.
+    ended: Notify,
+}
+
+/// The right to end a session, which one at a time has. Dropped, in whatever way, it leaves the session alive, to be
+/// ended later: only [`Ending::done`] takes it away.
+pub struct Ending<'a> {
+    sessions: &'a Sessions,
+    id: SessionId,
+    pub epoch: SessionEpoch,
 }
 
 impl Sessions {
     pub fn insert(&self, id: SessionId, state: SessionState) {
         self.all.lock().entry(id).or_insert(state);
-    }
-
-    pub fn remove(&self, id: SessionId) {
-        self.all.lock().remove(&id);
     }
 
     /// Live sessions other than `id` exist.
@@ -68,15 +75,22 @@ impl Sessions {
         self.all.lock().get_mut(&id).filter(|s| !s.ending).map(f)
     }
 
-    /// Marks a session as ending; false if it is unknown or already so.
-    pub fn begin_end(&self, id: SessionId) -> bool {
-        self.with(id, |s| s.ending = true).is_some()
-    }
-
-    /// It could not be ended now; it is tried again later.
-    pub fn end_failed(&self, id: SessionId) {
-        if let Some(s) = self.all.lock().get_mut(&id) {
-            s.ending = false;
+    /// The right to end the session; `None` if there is no such session (any more). Waits while another ends it.
+    pub async fn begin_end(&self, id: SessionId) -> Option<Ending<'_>> {
+        loop {
+            let ended = self.ended.notified();
+            let mut ended = std::pin::pin!(ended);
+            // Registered before the look, so that no end between the two is missed.
+            ended.as_mut().enable();
+            match self.all.lock().get_mut(&id) {
+                None => return None,
+                Some(s) if !s.ending => {
+                    s.ending = true;
+                    return Some(Ending { sessions: self, id, epoch: s.epoch });
+                }
+                Some(_) => {}
+            }
+            ended.await;
         }
     }
 
@@ -91,5 +105,21 @@ impl Sessions {
 
     pub fn len(&self) -> usize {
         self.all.lock().len()
+    }
+}
+
+impl Ending<'_> {
+    /// It has ended: every row and every data server says so.
+    pub fn done(self) {
+        self.sessions.all.lock().remove(&self.id);
+    }
+}
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        if let Some(s) = self.sessions.all.lock().get_mut(&self.id) {
+            s.ending = false;
+        }
+        self.sessions.ended.notify_waiters();
     }
 }

@@ -7,6 +7,7 @@ use braid_api::{Code, Namespace};
 use braid_types::*;
 use bytes::Bytes;
 use common::*;
+use std::time::Duration;
 
 const ROOT: InodeId = InodeId::ROOT;
 
@@ -266,6 +267,25 @@ async fn a_lost_client_leaves_what_it_wrote_and_nothing_else() {
     assert_eq!(attr.size, 1234, "a write that reached its owner survives the loss of its client");
     eventually("freeing the unused spare", async || w.peers.0.deleted.lock().contains(&spares[1].0)).await;
     assert!(!w.peers.0.deleted.lock().contains(&spares[0].0));
+    assert_eq!(code(w.call(create(ROOT, "late")).await), Code::SessionUnknown);
+}
+
+/// A CloseSession that is given up in the middle, as in-process callers can, leaves a session that can be ended; one
+/// that is repeated while the first is at work is not told that all is well before it is.
+#[tokio::test]
+async fn the_end_of_a_session_that_was_given_up_can_be_repeated() {
+    let w = World::new().await;
+    let rows = || w.store.durable_rows(braid_meta_engine::Table::Sessions).len();
+    w.store.set_commit_delay(|| Box::pin(tokio::time::sleep(Duration::from_millis(300))));
+    let given_up = tokio::time::timeout(Duration::from_millis(50), w.call(CloseSession {})).await;
+    assert!(given_up.is_err() && rows() == 1, "it was in the middle");
+    let (first, second) = tokio::join!(w.call(CloseSession {}), async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let answer = w.call(CloseSession {}).await;
+        (answer, rows())
+    });
+    first.unwrap();
+    assert_eq!((second.0.unwrap(), second.1), ((), 0), "answered when the session had ended");
     assert_eq!(code(w.call(create(ROOT, "late")).await), Code::SessionUnknown);
 }
 

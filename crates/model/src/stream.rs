@@ -66,6 +66,8 @@ pub struct Weights {
     pub data: u32,
     pub listings: u32,
     pub xattrs: u32,
+    /// The policy is among the extended attributes: ours, and in no standard.
+    pub policies: bool,
     pub locks: u32,
     /// flush, fsync, sync_dir, sync_fs.
     pub syncs: u32,
@@ -73,11 +75,22 @@ pub struct Weights {
 
 impl Default for Weights {
     fn default() -> Self {
-        Weights { names: 30, attributes: 12, handles: 14, data: 24, listings: 4, xattrs: 8, locks: 5, syncs: 3 }
+        Weights {
+            names: 30,
+            attributes: 12,
+            handles: 14,
+            data: 24,
+            listings: 4,
+            xattrs: 8,
+            policies: true,
+            locks: 5,
+            syncs: 3,
+        }
     }
 }
 
 const NAMES: [&str; 6] = ["a", "b", "c", "dir", "x y", "\u{fc}ml\u{e4}ut"];
+const POLICY: &str = "user.braid.policy";
 const XATTRS: [&str; 8] = [
     "user.one",
     "user.two",
@@ -85,7 +98,7 @@ const XATTRS: [&str; 8] = [
     "security.s",
     "system.posix_acl_access",
     "system.posix_acl_default",
-    "user.braid.policy",
+    POLICY,
     "wrong",
 ];
 const OFFSETS: [u64; 9] = [0, 1, 100, 4095, 4096, 8192, 10_000, 65_536, 1 << 20];
@@ -266,7 +279,10 @@ impl Stream {
     }
 
     fn xattrs(&mut self) -> Op {
-        let (node, name) = (self.any(), self.pick(&XATTRS));
+        let (node, mut name) = (self.any(), self.pick(&XATTRS));
+        while name == POLICY && !self.weights.policies {
+            name = self.pick(&XATTRS);
+        }
         match self.random.random_range(0..8) {
             0 | 1 => Op::GetXattr { node, name },
             2 => Op::ListXattr { node },

@@ -13,7 +13,7 @@ use braid_types::ByteRange;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A lock that is held, wanted or in the way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Lock<O> {
     pub owner: O,
     /// Shown by F_GETLK.
@@ -45,7 +45,7 @@ pub enum Outcome {
 }
 
 /// How a table treats an owner's second lock on the same bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Flavour {
     /// fcntl: the old lock is kept until the new one is granted.
     Posix,
@@ -53,13 +53,13 @@ pub enum Flavour {
     Flock,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Waiter<O> {
     ticket: Ticket,
     lock: Lock<O>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct FileLocks<O> {
     held: Vec<Lock<O>>,
     /// In order of arrival.
@@ -73,7 +73,7 @@ impl<O> Default for FileLocks<O> {
 }
 
 /// See the module.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LockTable<F, O> {
     flavour: Flavour,
     files: BTreeMap<F, FileLocks<O>>,

@@ -20,11 +20,13 @@ mod machine;
 mod machine_names;
 mod names;
 mod node;
+mod promises;
 mod settle;
 mod stats;
 
 pub use control::{Control, ask};
 pub use disk::{PowerCutDisk, Watchdog};
 pub use faults::Options;
+pub use promises::{Expect, Load, LoadReport, Verdict, check, load};
 pub use settle::{Order, Tally};
 pub use stats::{CutReport, Stats};

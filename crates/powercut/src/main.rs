@@ -3,10 +3,13 @@
 //! `braid-powercut MOUNTPOINT --control SOCKET` mounts an empty disk, prints `ready` and serves it until `unmount` is said at
 //! the socket, its standard input ends (with `--while-stdin`), or it gets SIGINT or SIGTERM. `braid-powercut ctl SOCKET
 //! COMMAND...` says something at the socket and prints the answer.
+//!
+//! `braid-powercut load` and `check` are what runs on the system under test: calls whose promises are recorded, and the
+//! comparison after the crash.
 
 mod signals;
 
-use braid_powercut::{Control, Options, Order, PowerCutDisk, ask};
+use braid_powercut::{Control, Expect, Load, Options, Order, PowerCutDisk, ask};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, mpsc};
@@ -15,6 +18,8 @@ use std::{env, fs, io, thread};
 const USAGE: &str = "\
 usage: braid-powercut MOUNTPOINT --control SOCKET [--capacity BYTES] [--order journal|posix] [--while-stdin]
        braid-powercut ctl SOCKET COMMAND...
+       braid-powercut load DIR --record DIR --stop FILE --seed NUMBER [--workers NUMBER]
+       braid-powercut check DIR --record DIR [--everything]
 commands: cut SEED | lose-syncs on|off | fail-writes COUNT | fail-syncs COUNT | capacity BYTES|none |
           slow-syncs MILLISECONDS | stop-after CHANGES|none | stats | unmount";
 
@@ -54,12 +59,17 @@ fn main() -> ExitCode {
         Some((first, [socket, command @ ..])) if first == "ctl" && !command.is_empty() => {
             ask(Path::new(socket), &command.join(" ")).map(|answer| println!("ok {answer}"))
         }
+        Some((first, rest)) if first == "load" => match parse_load(rest) {
+            Some(load) => run_load(&load),
+            None => return usage(),
+        },
+        Some((first, rest)) if first == "check" => match parse_check(rest) {
+            Some((dir, record, expect)) => run_check(&dir, &record, expect),
+            None => return usage(),
+        },
         _ => match parse(&words) {
             Some(arguments) => serve(&arguments),
-            None => {
-                eprintln!("{USAGE}");
-                return ExitCode::from(2);
-            }
+            None => return usage(),
         },
     };
     match outcome {
@@ -68,6 +78,56 @@ fn main() -> ExitCode {
             eprintln!("braid-powercut: {error}");
             ExitCode::FAILURE
         }
+    }
+}
+
+fn usage() -> ExitCode {
+    eprintln!("{USAGE}");
+    ExitCode::from(2)
+}
+
+fn parse_load(words: &[String]) -> Option<Load> {
+    let (dir, words) = words.split_first()?;
+    let (mut record, mut stop, mut seed, mut workers) = (None, None, None, 4);
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--record" => record = Some(words.next()?.into()),
+            "--stop" => stop = Some(words.next()?.into()),
+            "--seed" => seed = Some(words.next()?.parse().ok()?),
+            "--workers" => workers = words.next()?.parse().ok()?,
+            _ => return None,
+        }
+    }
+    Some(Load { dir: dir.into(), record: record?, stop: stop?, seed: seed?, workers })
+}
+
+fn parse_check(words: &[String]) -> Option<(PathBuf, PathBuf, Expect)> {
+    match words {
+        [dir, flag, record] if flag == "--record" => Some((dir.into(), record.into(), Expect::Promised)),
+        [dir, flag, record, all] if flag == "--record" && all == "--everything" => {
+            Some((dir.into(), record.into(), Expect::Everything))
+        }
+        _ => None,
+    }
+}
+
+/// Fails when a file reads wrong; calls that failed are the caller's to judge, who may have killed the mount.
+fn run_load(load: &Load) -> io::Result<()> {
+    let report = braid_powercut::load(load)?;
+    report.failed.iter().for_each(|what| println!("failed: {what}"));
+    report.wrong.iter().for_each(|what| println!("wrong: {what}"));
+    println!("load {report}");
+    if report.wrong.is_empty() { Ok(()) } else { Err(io::Error::other("files read otherwise than they were written")) }
+}
+
+fn run_check(dir: &Path, record: &Path, expect: Expect) -> io::Result<()> {
+    let verdict = braid_powercut::check(dir, record, expect)?;
+    verdict.problems.iter().for_each(|what| println!("broken promise: {what}"));
+    println!("check {verdict}");
+    match verdict.problems.len() {
+        0 => Ok(()),
+        n => Err(io::Error::other(format!("{n} promises are broken"))),
     }
 }
 

@@ -35,8 +35,8 @@ pub struct Cluster {
     lives: Mutex<BTreeMap<Machine, u64>>,
     /// Of data servers that run.
     stores: Mutex<BTreeMap<Machine, (ServerId, Arc<DiskStore>)>>,
-    /// Clients that may still live, and what of their counters has been told.
-    clients: Mutex<Vec<(Weak<Client>, u64)>>,
+    /// Clients that may still live, and what of their counters has been told: writes repeated, sessions lost.
+    clients: Mutex<Vec<(Weak<Client>, [u64; 2])>>,
     calm: AtomicBool,
     data_stops: AtomicU64,
 }
@@ -125,16 +125,18 @@ impl Cluster {
     }
 
     pub fn client_started(&self, client: &Arc<Client>) {
-        self.clients.lock().push((Arc::downgrade(client), 0));
+        self.clients.lock().push((Arc::downgrade(client), [0; 2]));
     }
 
     /// Counts what clients have done since the last look.
     pub fn look_at_clients(&self) {
         self.clients.lock().retain_mut(|(client, told)| {
             let Some(client) = client.upgrade() else { return false };
-            let repeated = client.stats().writes_repeated;
-            self.coverage.add("write repeated to a server that had lost it", repeated - *told);
-            *told = repeated;
+            let stats = client.stats();
+            let now = [stats.writes_repeated, stats.sessions_lost];
+            self.coverage.add("write repeated to a server that had lost it", now[0] - told[0]);
+            self.coverage.add("living client went on in a new session", now[1] - told[1]);
+            *told = now;
             true
         });
     }

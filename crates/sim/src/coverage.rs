@@ -13,7 +13,7 @@ pub const MUST_BE_REACHED: &[&str] = &[
     "commit under a stale truncate generation refused",
     "data server registered again",
     "fenced session refused by a data server",
-    "living client learnt that its session had ended",
+    "living client went on in a new session",
     "metadata transactions lost unanswered",
     "no data server for a new chunk",
     "orphan freed",

@@ -67,11 +67,6 @@ impl Injector {
         }
     }
 
-    /// In the calm, where nothing else is broken.
-    pub fn restart_meta(&mut self, sim: &mut Sim<'static>) {
-        self.stop(sim, &[Machine::Meta], false, Duration::ZERO);
-    }
-
     pub fn repair_all(&mut self, sim: &mut Sim<'static>) {
         self.repair(sim, |_| true);
     }

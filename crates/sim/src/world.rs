@@ -7,7 +7,6 @@ use crate::env::{Surroundings, entropy};
 use crate::failures::{Failure, Invariant};
 use crate::host;
 use crate::inject::{Injector, LATENCY_MAX, LATENCY_MIN};
-use crate::known;
 use crate::machine::Machine;
 use crate::scenario::Scenario;
 use crate::work::Work;
@@ -173,11 +172,7 @@ impl World {
         }
         self.cluster.note("world", format_args!("all clients have left"));
         let end = self.sim.elapsed() + HOUSE_MAX;
-        if !self.step_until(end, |world| world.is_tidy()) && !self.failed() {
-            self.count_what_a_restart_must_clear();
-            self.injector.restart_meta(&mut self.sim);
-        }
-        if !self.step_until(end + HOUSE_MAX, |world| world.is_tidy()) {
+        if !self.step_until(end, |world| world.is_tidy()) {
             if !self.failed() {
                 let left = rows::unfinished(&self.cluster);
                 self.fail(Invariant::ItComesBack, format_args!("not cleared up after {HOUSE_MAX:?}: {left:?}"));
@@ -193,14 +188,6 @@ impl World {
     /// All machines run, and housekeeping has nothing left to do.
     fn is_tidy(&self) -> bool {
         self.cluster.stores().len() == Machine::DATA.len() && rows::unfinished(&self.cluster).is_empty()
-    }
-
-    fn count_what_a_restart_must_clear(&self) {
-        let left = rows::unfinished(&self.cluster);
-        let half_ended = left.iter().any(|key| key.starts_with("Sessions"));
-        let hole = if half_ended { known::SESSION_HALF_ENDED } else { known::ORPHAN_NOT_LISTED };
-        self.cluster.note("world", format_args!("the metadata server is to restart for {left:?}"));
-        self.cluster.coverage.count(hole);
     }
 
     /// Counts what only rows show.

@@ -177,6 +177,7 @@ impl<S: Service> ServerConnection<S> {
         let held = payload.len();
         let request = Request { context, body: body.clone(), payload };
         let span = tracing::debug_span!("call", trace = context.trace.0, what = self.stats.name(message));
+        span.in_scope(|| tracing::debug!("a request of {}", self.peer));
         let handling = self.service.clone().handle(self.peer.clone(), request).instrument(span);
         let mut handling = Caught(Box::pin(handling));
         // A second poll by its own task follows, so that no wake-up can get lost here.
@@ -188,16 +189,29 @@ impl<S: Service> ServerConnection<S> {
             return Ok(());
         }
         let held = held + self.service.answer_bytes(&body);
-        let place = self.running.enter(header.call, held).ok_or(FrameError::CallReused(header.call))?;
-        let (this, call) = (self.clone(), header.call);
+        let (this, call, may_drop) = (self.clone(), header.call, self.service.may_drop(&body));
+        let Some(place) = self.running.enter(call, held) else {
+            if !may_drop {
+                self.endpoint.env().spawn("wire request", async move { drop(handling.await) });
+            }
+            return Err(FrameError::CallReused(call));
+        };
         let task = self.endpoint.env().spawn("wire request", async move {
             let _place = place;
-            let handled = this.endpoint.env().timeout(context.deadline, handling).await;
+            let handled = this.endpoint.env().timeout(context.deadline, &mut handling).await;
+            let rest = (handled.is_err() && !may_drop).then_some(handling);
             let result = handled.unwrap_or_else(|_| Err(this.too_late(message, context)));
             let answer = this.answer(call, message, result);
-            let _ = this.outbox.send(answer, Urgency::Soon).await;
+            let send = this.outbox.send(answer, Urgency::Soon);
+            match rest {
+                // It has begun and ends, in its place among those that run; its answer is not wanted any more.
+                Some(rest) => drop(tokio::join!(send, rest)),
+                None => drop(send.await),
+            }
         });
-        self.running.set_task(header.call, task);
+        if may_drop {
+            self.running.set_task(call, task);
+        }
         Ok(())
     }
 

@@ -181,12 +181,12 @@ impl Hello {
         let version = self.version.min(other.version);
         if version < self.version_min || version < other.version_min {
             let says = |hello: &Hello| format!("{hello} speaks {} to {}", hello.version_min, hello.version);
-            let cause = format!("{}, {}", says(other), says(self));
+            let cause = format!("{}, {}; upgrade the older one", says(other), says(self));
             return Err(Error::new(Code::WrongVersion, address, cause));
         }
         let unknown = ClusterId::default();
         if self.cluster != other.cluster && self.cluster != unknown && other.cluster != unknown {
-            let cause = format!("{other} is of {}, {self} of {}", other.cluster, self.cluster);
+            let cause = format!("{other} is of {}, {self} of {}; check the address", other.cluster, self.cluster);
             return Err(Error::new(Code::WrongCluster, address, cause));
         }
         if let Some(wanted) = other.wanted.filter(|&wanted| wanted != self.role) {

@@ -118,6 +118,9 @@ impl Remote {
     pub async fn call(&self, cx: Context, body: &impl Body, payload: Bytes) -> Result<(Bytes, Bytes)> {
         let env = self.0.endpoint.env();
         let begun = env.clock.now();
+        if cx.trace.0 != 0 {
+            tracing::debug!(trace = cx.trace.0, session = cx.token.session.0, "a request to {self}");
+        }
         let deadline = deadline_or_default(cx.deadline);
         let mut story = Story::default();
         if let Some(channel) = self.live() {

@@ -18,7 +18,7 @@ pub(crate) struct Running {
 
 #[derive(Default)]
 struct Table {
-    /// By call, in order: the simulator's runs must not depend on a hash.
+    /// By call, in order: the simulator's runs must not depend on a hash. Without a task is what nobody may end.
     tasks: BTreeMap<u64, Option<TaskHandle>>,
     bytes: usize,
 }
@@ -52,7 +52,7 @@ impl Running {
         Some(Place { running: self.clone(), call, bytes })
     }
 
-    /// Remembers the task, unless it has ended already.
+    /// Lets the task be ended by `cancel`, unless it has ended already.
     pub fn set_task(&self, call: u64, task: TaskHandle) {
         if let Some(place) = self.table.lock().tasks.get_mut(&call) {
             *place = Some(task);

@@ -1,4 +1,4 @@
-use crate::body::{Reply, decode};
+use crate::body::{Reply, decode, message_number};
 use crate::hello::PeerInfo;
 use crate::service::{Request, Service};
 use braid_api::data::{DataNode, DataRequest};
@@ -24,6 +24,11 @@ impl<N: Namespace> Service for NamespaceService<N> {
         let answer = self.0.execute(request.context, message).await?;
         Reply::new(&answer, Bytes::new())
     }
+
+    /// Questions only: behind the commit of a change there is what the server must remember of it.
+    fn may_drop(&self, body: &[u8]) -> bool {
+        MetaRequest::NAMES.get(message_number(body)).is_some_and(|name| MetaRequest::QUESTIONS.contains(name))
+    }
 }
 
 impl<D: DataNode> Service for DataNodeService<D> {
@@ -33,6 +38,11 @@ impl<D: DataNode> Service for DataNodeService<D> {
         let message: DataRequest = decode(&request.body)?;
         let (answer, payload) = self.0.execute(request.context, message, request.payload).await?;
         Reply::new(&answer, payload)
+    }
+
+    /// A data server hands each change to an I/O thread as a whole, with all it holds; see `braid-data-server`.
+    fn may_drop(&self, _: &[u8]) -> bool {
+        true
     }
 
     fn answer_bytes(&self, body: &[u8]) -> usize {

@@ -201,6 +201,43 @@ fn a_dropped_call_is_cancelled() {
     });
 }
 
+/// Three ways to lose whoever waits. In each the change has begun, and what comes after its wait must still happen.
+#[test]
+fn a_change_that_has_begun_goes_on_to_its_end_whoever_has_gone() {
+    run(async {
+        let (env, net) = world();
+        let server = Server::start(&env, &at("a:1"), Arc::default(), Limits::default()).await;
+        let client = endpoint(&env, Role::Client, 0, Limits::default());
+        let effects = || (server.service.begun.load(SeqCst), server.service.effects.load(SeqCst));
+        let channel = client.connect(&server.at, Role::Data, WireStats::new(NAMES)).await.unwrap();
+
+        let error = channel.call(within(200), &Raw(&[CHANGE, 5]), Bytes::new()).await.unwrap_err();
+        assert_eq!((error.code, effects()), (Code::DeadlineExceeded, (1, 0)));
+        env.sleep(Duration::from_millis(400)).await;
+        assert_eq!(effects(), (1, 1), "after its deadline");
+
+        let of_call = channel.clone();
+        let call = tokio::spawn(async move { of_call.call(within(0), &Raw(&[CHANGE, 5]), Bytes::new()).await });
+        env.sleep(Duration::from_millis(100)).await;
+        call.abort();
+        env.sleep(Duration::from_millis(100)).await;
+        assert_eq!((effects(), server.stats.snapshot().cancels), ((2, 1), 2));
+        env.sleep(Duration::from_millis(400)).await;
+        assert_eq!(effects(), (2, 2), "cancelled");
+        // What is ended and what goes on share a connection that lives.
+        channel.call(within(0), &Raw(&[ECHO]), Bytes::new()).await.unwrap();
+
+        let of_call = channel.clone();
+        let call = tokio::spawn(async move { of_call.call(within(0), &Raw(&[CHANGE, 5]), Bytes::new()).await });
+        env.sleep(Duration::from_millis(100)).await;
+        net.cut();
+        assert_eq!(call.await.unwrap().unwrap_err().code, Code::Disconnected);
+        assert_eq!(effects(), (4, 2));
+        env.sleep(Duration::from_millis(500)).await;
+        assert_eq!(effects(), (4, 3), "the connection broke");
+    });
+}
+
 #[test]
 fn a_panic_and_a_garbage_body_spoil_one_call_each() {
     run(async {

@@ -7,6 +7,7 @@ mod support;
 
 use braid_api::{Code, Context, PROTOCOL_VERSION};
 use braid_env::Random;
+use braid_types::ClusterId;
 use braid_wire::*;
 use bytes::Bytes;
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -155,6 +156,45 @@ fn a_server_refuses_what_is_no_hello_and_serves_on() {
         let begun = env.clock.now();
         assert_eq!(refusal(&server, &env, &[]).await, None);
         assert_eq!(env.clock.now().since(begun), Duration::from_secs(5), "the hello's time");
+        let client = endpoint(&env, Role::Client, 0, Limits::default());
+        remote(&client, &server.at).call(within(0), &Raw(&[ECHO]), Bytes::new()).await.unwrap();
+    });
+}
+
+/// What stands in the log of both sides: who speaks what, and what to do.
+#[test]
+fn who_is_of_another_cluster_or_version_is_told_so() {
+    run(async {
+        let (env, _) = world();
+        let server = Server::start(&env, &at("a:1"), Arc::default(), Limits::default()).await;
+        let (newer, other) = (PROTOCOL_VERSION + 1, ClusterId([8; 16]));
+        for (wrong, code, words) in [
+            (
+                Hello { version: newer + 3, version_min: newer, ..Hello::default() },
+                Code::WrongVersion,
+                [format!("speaks {newer} to {}", newer + 3), "upgrade the older one".to_owned()],
+            ),
+            (
+                Hello { version: PROTOCOL_VERSION_MIN - 1, version_min: 0, ..Hello::default() },
+                Code::WrongVersion,
+                [format!("speaks 0 to {}", PROTOCOL_VERSION_MIN - 1), "upgrade the older one".to_owned()],
+            ),
+            (
+                Hello { cluster: other, ..Hello::default() },
+                Code::WrongCluster,
+                [format!("the client is of {other}"), "check the address".to_owned()],
+            ),
+            (
+                Hello { wanted: Some(Role::Metadata), ..Hello::default() },
+                Code::WrongRole,
+                ["wants a metadata server".to_owned(), "this is data server 2".to_owned()],
+            ),
+        ] {
+            let error = refusal(&server, &env, &hello(&wrong)).await.expect("a line");
+            let text = error.to_string();
+            assert_eq!(error.code, code, "{text}");
+            assert!(words.iter().all(|word| text.contains(word)) && !text.contains('\n'), "{text}");
+        }
         let client = endpoint(&env, Role::Client, 0, Limits::default());
         remote(&client, &server.at).call(within(0), &Raw(&[ECHO]), Bytes::new()).await.unwrap();
     });

@@ -91,6 +91,34 @@ fn a_namespace_far_away_answers_as_a_near_one() {
     });
 }
 
+/// A peer that is not ours, or is damaged, may put any bytes where a name belongs.
+#[test]
+fn a_name_that_cannot_be_spoils_one_message() {
+    both(async |env, at| {
+        let local = start(&env, Role::Metadata, &at, NamespaceService(Arc::new(Names))).await;
+        let client = endpoint(&env, Role::Client, 0, Limits::default());
+        let remote = Remote::new(&client, Role::Metadata, ServerId(2), MetaRequest::NAMES, vec![local]);
+        let lookup = |name: &[u8]| {
+            let good = MetaRequest::Lookup(Lookup { parent: InodeId::ROOT, name: Name::new(b"NAME").unwrap() });
+            let body = good.write(Vec::new()).unwrap();
+            let from = body.windows(4).position(|bytes| bytes == b"NAME").unwrap();
+            // The length stands before the bytes, as a varint.
+            let mut length = vec![name.len() as u8];
+            if name.len() > 127 {
+                length = vec![name.len() as u8 | 0x80, (name.len() >> 7) as u8];
+            }
+            [&body[..from - 1], &length, name, &body[from + 4..]].concat()
+        };
+        for name in [&b"a/b"[..], b"a\0b", b"", b"..", &[b'x'; 256]] {
+            let error = remote.call(Context::default(), &Raw(&lookup(name)), Bytes::new()).await.unwrap_err();
+            assert_eq!(error.code, Code::BadMessage, "{error}");
+        }
+        // The server takes what is right, over the same connection.
+        assert!(remote.call(Context::default(), &Raw(&lookup(b"right")), Bytes::new()).await.is_ok());
+        assert_eq!(remote.stats().connects, 1);
+    });
+}
+
 #[test]
 fn bulk_bytes_arrive_whole_from_many_tasks() {
     both(async |env, at| {
@@ -105,9 +133,9 @@ fn bulk_bytes_arrive_whole_from_many_tasks() {
                         let len = [10, 5_000, 300_000, 1 << 20][(task + round) as usize % 4];
                         let (chunk, container) = (ChunkId(task), ContainerId(1));
                         let (index, inode) = (ChunkIndex(0), InodeId(1));
-                        let (cuts, chunk_bytes, sync) = (Vec::new(), CHUNK_BYTES_DEFAULT, false);
+                        let (cuts, chunk_bytes, sync, make) = (Vec::new(), CHUNK_BYTES_DEFAULT, false, Make::Yes);
                         let write =
-                            WriteChunk { chunk, container, offset: round, chunk_bytes, inode, index, cuts, sync };
+                            WriteChunk { chunk, container, offset: round, chunk_bytes, inode, index, cuts, sync, make };
                         let bytes = Bytes::from(vec![task as u8 + 1; len]);
                         let (answer, _) = far.call(Context::default(), write, bytes).await.unwrap();
                         assert_eq!((answer.version.counter, answer.sequence), ((task + 1) * len as u64, round));

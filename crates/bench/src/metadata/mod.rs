@@ -4,6 +4,7 @@ mod bare;
 mod native;
 mod size;
 
+pub(crate) use native::name;
 pub use size::{SizeReport, measure_size};
 
 use crate::report::Report;
@@ -75,7 +76,7 @@ impl Kind {
 const SAMPLE_EVERY: u64 = 64;
 
 /// A cheap sequence of choices; no need for good randomness.
-fn choose(state: &mut u64, below: u64) -> u64 {
+pub(crate) fn choose(state: &mut u64, below: u64) -> u64 {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     (*state >> 33) % below.max(1)
 }

@@ -45,7 +45,7 @@ fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-fn name(n: u64) -> Result<Name> {
+pub fn name(n: u64) -> Result<Name> {
     Name::new(format!("file{n}").as_bytes()).map_err(text)
 }
 

@@ -28,15 +28,24 @@ pub struct Seen {
 }
 
 pub async fn look(cluster: &Cluster) -> Result<Vec<Seen>> {
-    let mut all = Vec::new();
+    let mut asked = Vec::new();
+    // All at once: one that does not answer costs its patience, and not once for each such server.
     for info in cluster.servers().await? {
-        let status = match info.state {
-            ServerState::Down => None,
-            ServerState::Up => {
-                let cx = Context { deadline: PATIENCE, ..Context::default() };
-                let answer = cluster.peers.node(&info).call(cx, GetDataStatus {}, Bytes::new()).await;
-                Some(answer.map(|(status, _)| status).map_err(|e| e.to_string()))
-            }
+        let answer = (info.state == ServerState::Up).then(|| {
+            let node = cluster.peers.node(&info);
+            let cx = Context { deadline: PATIENCE, ..Context::default() };
+            tokio::spawn(async move { node.call(cx, GetDataStatus {}, Bytes::new()).await })
+        });
+        asked.push((info, answer));
+    }
+    let mut all = Vec::new();
+    for (info, answer) in asked {
+        let status = match answer {
+            None => None,
+            Some(answer) => Some(match answer.await {
+                Ok(answer) => answer.map(|(status, _)| status).map_err(|e| e.to_string()),
+                Err(ended) => Err(ended.to_string()),
+            }),
         };
         all.push(Seen { info, status });
     }

@@ -43,6 +43,10 @@ impl WhyArgs {
             let fits = |w: &Waiting| wanted.is_none_or(|id| names(w, id));
             lines.extend(list.into_iter().filter(fits).map(|waiting| Line { at: at.to_owned(), waiting }));
         };
+        // The mounts first: asking a server that stands still takes a while, and what waits now may be over by then.
+        for (name, report) in run_dir(args).map(|run| reports(&run)).unwrap_or_default() {
+            add(&format!("{name} (process {})", report.process), report.waiting);
+        }
         // What hangs may be a server: the others are asked all the same.
         match cluster.ask(AdminQuery::Why).await {
             Ok(AdminAnswer::Why(list)) => add("metadata server", list),
@@ -61,9 +65,6 @@ impl WhyArgs {
                 }
             }
             Err(e) => eprintln!("braid: {e:#}"),
-        }
-        for (name, report) in run_dir(args).map(|run| reports(&run)).unwrap_or_default() {
-            add(&format!("{name} (process {})", report.process), report.waiting);
         }
         self.print(lines)
     }

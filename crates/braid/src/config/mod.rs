@@ -2,7 +2,10 @@
 //!
 //! `config/default.toml` documents each setting; a test compares it with the defaults in code.
 
+mod known;
 mod settings;
+#[cfg(test)]
+mod tests;
 mod units;
 
 pub use settings::{Config, parse_addresses};
@@ -13,31 +16,72 @@ use std::path::Path;
 /// The documented default, as `braid config` prints it.
 pub const DEFAULT_TEXT: &str = include_str!("../../config/default.toml");
 
+/// Longer lines of a file are shown cut.
+const SHOWN_CHARS: usize = 60;
+
 impl Config {
     /// Reads `path` (defaults only, if `None`) and applies `key=value` overrides, as `--set` takes them.
     pub fn load(path: Option<&Path>, overrides: &[String]) -> Result<Config> {
         let mut table = match path {
             None => toml::Table::new(),
             Some(path) => {
-                let text = std::fs::read_to_string(path)
-                    .with_context(|| format!("cannot read the configuration {}", path.display()))?;
-                text.parse::<toml::Table>().map_err(|e| bad(path, &e))?
+                let bytes =
+                    std::fs::read(path).with_context(|| format!("cannot read the configuration {}", path.display()))?;
+                let text = String::from_utf8(bytes)
+                    .map_err(|e| anyhow!("{}: it is not text: {}", path.display(), e.utf8_error()))?;
+                parse(&text).map_err(|why| anyhow!("{}: {why}", path.display()))?
             }
         };
         for setting in overrides {
+            // Alone, so that a mistake is told with the words it was made in.
+            let mut alone = toml::Table::new();
+            set(&mut alone, setting)?;
+            read(&alone).map_err(|why| anyhow!("--set {setting}: {why}"))?;
             set(&mut table, setting)?;
         }
         let shown = path.unwrap_or(Path::new("--set"));
-        let config: Config = table.try_into().map_err(|e| bad(shown, &e))?;
+        let config = read(&table).map_err(|why| anyhow!("{}: {why}", shown.display()))?;
         config.check().map_err(|e| anyhow!("{}: {e}", shown.display()))?;
         Ok(config)
     }
 }
 
+/// The tables of a file that holds nothing but settings, each of its kind. Otherwise one line that tells where the
+/// mistake is and what would be right.
+fn parse(text: &str) -> Result<toml::Table, String> {
+    let table: toml::Table = text.parse().map_err(|e| bad(text, &e))?;
+    if let Err(unknown) = known::check(&table) {
+        let line = unknown.line(text).map_or(String::new(), |line| format!("line {line}: "));
+        return Err(format!("{line}{unknown} ({HINT})"));
+    }
+    match toml::from_str::<Config>(text) {
+        Ok(_) => Ok(table),
+        Err(e) => Err(bad(text, &e)),
+    }
+}
+
+const HINT: &str = "braid config prints every setting with its default";
+
+fn read(table: &toml::Table) -> Result<Config, String> {
+    known::check(table).map_err(|unknown| format!("{unknown} ({HINT})"))?;
+    table.clone().try_into().map_err(|e: toml::de::Error| format!("{} ({HINT})", e.message().replace('\n', " ")))
+}
+
 /// One clear line instead of a drawing of the file.
-fn bad(path: &Path, error: &toml::de::Error) -> anyhow::Error {
+fn bad(text: &str, error: &toml::de::Error) -> String {
     let message = error.message().replace('\n', " ");
-    anyhow!("{}: {message} (braid config prints every setting with its default)", path.display())
+    let Some(before) = error.span().and_then(|span| text.get(..span.start)) else {
+        return format!("{message} ({HINT})");
+    };
+    let number = before.matches('\n').count();
+    let line = text.lines().nth(number).unwrap_or_default().trim();
+    let mut shown: String = line.escape_debug().take(SHOWN_CHARS).collect();
+    if shown.len() < line.len() {
+        shown.push('…');
+    }
+    // Quotes are read easier as they were written.
+    let shown = shown.replace("\\\"", "\"").replace("\\'", "'");
+    format!("line {}, {shown}: {message} ({HINT})", number + 1)
 }
 
 /// Applies `section.key=value`. The value is TOML, or a plain text where that is no TOML.
@@ -60,78 +104,5 @@ fn set(table: &mut toml::Table, setting: &str) -> Result<()> {
             Ok(())
         }
         None => bail!("{section} is not a section"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn parse(text: &str) -> Result<Config> {
-        let dir = tempfile::tempdir()?;
-        let path = dir.path().join("braid.toml");
-        std::fs::write(&path, text)?;
-        Config::load(Some(&path), &[])
-    }
-
-    #[test]
-    fn the_documented_default_is_the_default_and_names_every_setting() {
-        let documented: Config = toml::from_str(DEFAULT_TEXT).unwrap();
-        assert_eq!(documented, Config::default());
-        let all = toml::Table::try_from(Config::default()).unwrap();
-        let written: toml::Table = DEFAULT_TEXT.parse().unwrap();
-        for (section, keys) in &all {
-            for key in keys.as_table().unwrap().keys() {
-                assert!(written[section].as_table().unwrap().contains_key(key), "{section}.{key} is not documented");
-            }
-        }
-    }
-
-    #[test]
-    fn an_empty_file_is_all_defaults() {
-        assert_eq!(parse("").unwrap(), Config::default());
-    }
-
-    #[test]
-    fn mistakes_name_the_file_the_setting_and_what_would_be_right() {
-        for (text, words) in [
-            ("[metadata]\ncolour = \"red\"", vec!["braid.toml", "colour"]),
-            ("[nonsense]\n", vec!["braid.toml", "nonsense"]),
-            ("[metadata]\nsession_lease = \"10 parsecs\"", vec!["braid.toml", "parsecs", "10s"]),
-            ("[client]\nwrite_buffer = \"lots\"", vec!["braid.toml", "lots", "64MiB"]),
-            ("[metadata]\npolicy = \"raid5\"", vec!["braid.toml", "raid5", "plain"]),
-            ("[metadata]\nlisten = [\"nowhere\"]", vec!["braid.toml", "nowhere", "host:port"]),
-            ("[metadata]\nsession_lease = \"1s\"", vec!["braid.toml", "renewals"]),
-            ("[metadata\n", vec!["braid.toml"]),
-            ("[data]\nio_threads = -1", vec!["braid.toml"]),
-        ] {
-            let error = format!("{:#}", parse(text).unwrap_err());
-            assert!(words.iter().all(|w| error.contains(w)), "{text}: {error}");
-            assert!(!error.contains('\n'), "one line: {error}");
-        }
-    }
-
-    #[test]
-    fn settings_can_be_given_on_the_command_line() {
-        let set = |s: &str| Config::load(None, &[s.to_owned()]);
-        assert_eq!(set("data.dir=/x").unwrap().data.dir, Path::new("/x"));
-        assert_eq!(set("mount.threads=2").unwrap().mount.threads, 2);
-        assert!(set("data.dir").is_err());
-        assert!(set("dir=/x").is_err());
-    }
-
-    #[test]
-    fn garbage_never_panics() {
-        // A fixed seed of bytes that look like TOML more often than chance would make them.
-        let alphabet: &[u8] = b"[]{}=\"'\n.#abcmetadtliv0159-_, \xff\x00";
-        let mut state = 1u64;
-        for _ in 0..2_000 {
-            let mut bytes = Vec::new();
-            for _ in 0..60 {
-                state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-                bytes.push(alphabet[(state >> 33) as usize % alphabet.len()]);
-            }
-            let _ = parse(&String::from_utf8_lossy(&bytes));
-        }
     }
 }

@@ -14,6 +14,7 @@ use std::process::ExitCode;
 const ATTRIBUTE: &[u8] = b"user.braid.policy";
 
 #[derive(Subcommand)]
+#[command(after_help = "Example:\n  braid fs policy set /projects plain,durability=close")]
 pub enum PolicyCommand {
     /// Show the policy in force.
     #[command(after_help = "Example:\n  braid fs policy get /projects")]

@@ -93,9 +93,24 @@ pub fn running(layout: &Layout, name: &str) -> Option<Pid> {
     alive.then_some(pid)
 }
 
+/// Dead to its last thread. While the first is a zombie and others are still ending, files and locks are held.
 fn is_zombie(pid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('Z'))
+    let first_is = stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('Z'));
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
+    first_is && threads <= 1
+}
+
+/// Waits until nothing is left of a killed process. Its first thread may have ended while others are in the kernel, in
+/// a sync for instance, and until they are out its locks are held.
+fn wait_gone(layout: &Layout, name: &str, limit: Duration) {
+    let text = std::fs::read_to_string(layout.pid(name)).unwrap_or_default();
+    let Ok(raw) = text.trim().parse::<i32>() else { return };
+    let threads = || std::fs::read_dir(format!("/proc/{raw}/task")).map_or(0, Iterator::count);
+    let begun = Instant::now();
+    while is_zombie(raw) && threads() > 1 && begun.elapsed() < limit {
+        std::thread::sleep(LOOK_AGAIN);
+    }
 }
 
 /// Starts `name` unless it runs; answers whether it was started.
@@ -103,6 +118,7 @@ pub fn ensure(layout: &Layout, name: &str, arguments: Vec<OsString>, limit: Dura
     if running(layout, name).is_some() {
         return Ok(false);
     }
+    wait_gone(layout, name, limit);
     let ready_file = layout.ready(name);
     let mut arguments = arguments;
     arguments.extend(["--ready-file".into(), ready_file.clone().into_os_string()]);

@@ -36,6 +36,7 @@ impl UpArgs {
         if !(1..=64).contains(&self.data_servers) {
             bail!("--data-servers takes 1 to 64");
         }
+        roles::place::writable(&self.dir)?;
         let layout = Layout::at(&self.dir, true)?;
         self.write_config(&layout)?;
         let config = layout.config();

@@ -7,17 +7,24 @@ use crate::http::{self, Pages};
 use crate::{connect, roles};
 use anyhow::{Context, Result};
 use braid_api::data::DataRequest;
+use braid_api::meta::GetServers;
+use braid_api::{Code, Context as CallContext, Namespace};
 use braid_data_server::{Announcement, DataServer, DataServerConfig, enrol};
 use braid_data_store::{DiskStore, StoreIdentity, StoreOptions};
 use braid_wire::{DataNodeService, Identity, Role, WireStats, serve as serve_wire};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::watch;
+
+/// How long a start waits for the metadata server's word on whether the directory is of its cluster.
+const FIRST_ASK: Duration = Duration::from_secs(1);
 
 pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
     let settings = &config.data;
     let env = braid_env::os::env_with(settings.io_threads);
     let endpoint = connect::endpoint(&env, Role::Data);
-    // A directory of another cluster or of a newer version is refused before anybody is asked for anything.
+    // A directory of another role or of a newer version is refused before anybody is asked for anything.
+    super::place::for_data(&settings.dir)?;
     let known = StoreIdentity::read(&*env.disk, &settings.dir)?;
     if let Some(known) = known {
         let identity = Identity { cluster: known.cluster, server: known.server, ..endpoint.identity() };
@@ -29,9 +36,17 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
     let addresses = if settings.advertise.is_empty() { local.clone() } else { settings.advertise.clone() };
     let announcement = Announcement { addresses, host: config.host(), clean_stop: false };
     let control = Arc::new(connect::namespace(&endpoint, &config));
+    if known.is_some()
+        && let Some(refusal) = refused(&*control).await
+    {
+        let dir = settings.dir.display();
+        return Err(refusal).with_context(|| format!("{dir} is of another cluster: check data.dir and cluster.metadata"));
+    }
     let identity = enrol(&env, &*control, known, &announcement).await?;
 
     let (disk, dir) = (env.disk.clone(), settings.dir.clone());
+    #[cfg(feature = "planted")]
+    let disk = crate::planted::data(disk);
     let opened = env.blocking(move || DiskStore::open_or_create(disk, &dir, identity, StoreOptions::default())).await;
     let store = opened.context("cannot open the data directory")?;
     let server = DataServer::start(env.clone(), Arc::new(store), identity, DataServerConfig::default());
@@ -66,6 +81,14 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
         let _ = task.await;
     }
     stopped.context("the stop was not clean; the next start checks what was being written")
+}
+
+/// Does the metadata server say now that this server is none of its cluster? One that is down or slow says nothing, and
+/// is no reason not to serve: then the heartbeats tell it later, in the log.
+async fn refused(control: &impl Namespace) -> Option<braid_api::Error> {
+    let cx = CallContext { deadline: FIRST_ASK, ..CallContext::default() };
+    let answer = control.call(cx, GetServers {}).await;
+    answer.err().filter(|error| error.code == Code::WrongCluster)
 }
 
 struct DataPages {

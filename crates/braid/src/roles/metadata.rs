@@ -24,9 +24,13 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
     let env = Env::os();
     let settings = &config.metadata;
     let policy = settings.policy().map_err(anyhow::Error::msg)?;
+    super::place::for_metadata(&settings.dir)?;
     std::fs::create_dir_all(&settings.dir)
         .with_context(|| format!("cannot make the metadata directory {}", settings.dir.display()))?;
-    let engine = EmbeddedEngine::open(&settings.dir, settings.engine())
+    let options = settings.engine();
+    #[cfg(feature = "planted")]
+    let options = crate::planted::metadata(options);
+    let engine = EmbeddedEngine::open(&settings.dir, options)
         .with_context(|| format!("cannot open the metadata in {}", settings.dir.display()))?;
     let endpoint = connect::endpoint(&env, Role::Metadata);
     let peers = WirePeers::new(&endpoint);

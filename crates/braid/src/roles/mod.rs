@@ -3,6 +3,7 @@
 mod data;
 mod metadata;
 mod mount;
+pub mod place;
 pub mod ready;
 mod signals;
 pub mod why;

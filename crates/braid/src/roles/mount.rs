@@ -100,17 +100,23 @@ async fn wait_for_end(mount_point: &Path) -> Result<()> {
     }
 }
 
-/// Whether `path` is a BraidFS mount, dead or alive. Reads the mount table only: asking the path itself would wait
-/// for a dead daemon.
+/// Whether `path` is a BraidFS mount, dead or alive.
 pub fn is_braid_mount(path: &Path) -> Result<bool> {
+    Ok(mounted_at(path)?.is_some_and(|kind| kind == "fuse.braid"))
+}
+
+/// The kind of file system mounted at exactly `path`, the uppermost if there are several. Reads the mount table only:
+/// asking the path itself would wait for a dead daemon.
+fn mounted_at(path: &Path) -> Result<Option<String>> {
     let table = std::fs::read_to_string("/proc/self/mountinfo").context("cannot read /proc/self/mountinfo")?;
     let wanted = path.to_string_lossy();
-    Ok(table.lines().any(|line| {
+    let kind_there = |line: &str| {
         let mut fields = line.split(' ');
         let point = fields.nth(4).map(unescape);
         let kind = fields.skip_while(|f| *f != "-").nth(1);
-        point.as_deref() == Some(&*wanted) && kind == Some("fuse.braid")
-    }))
+        kind.filter(|_| point.as_deref() == Some(&*wanted)).map(str::to_owned)
+    };
+    Ok(table.lines().filter_map(kind_there).last())
 }
 
 /// The kernel writes spaces and the like as `\040`.
@@ -143,6 +149,9 @@ fn check_mount_point(path: &Path) -> Result<PathBuf> {
         if is_braid_mount(&absolute)? {
             bail!("{} is mounted already; braid umount {0} ends it", absolute.display());
         }
+    }
+    if let Some(kind) = mounted_at(&absolute)? {
+        bail!("{} is a mount already ({kind}): umount it, or choose an empty directory", absolute.display());
     }
     let what = std::fs::metadata(&absolute).map_err(|e| {
         anyhow::anyhow!("the mount point {} cannot be used: {e}; make it with mkdir -p", absolute.display())

@@ -2,8 +2,11 @@
 #![allow(clippy::unwrap_used)]
 
 mod admin;
+mod bad_input;
 mod files;
+mod mounted;
 
+use rustix::process::{Pid, Signal};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -21,12 +24,28 @@ pub struct Ran {
 
 impl Cluster {
     pub fn start() -> Cluster {
-        let cluster = Cluster { dir: tempfile::tempdir().unwrap() };
-        let root = cluster.root();
-        let up = ["up".as_ref(), root.as_os_str(), "--no-mount".as_ref(), "--data-servers=2".as_ref()];
-        let ran = cluster.braid(&up);
+        let cluster = Cluster::new();
+        let ran = cluster.up();
         assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
         cluster
+    }
+
+    /// The place of one that is not made yet.
+    pub fn new() -> Cluster {
+        Cluster { dir: tempfile::tempdir().unwrap() }
+    }
+
+    /// Makes it, or starts what of it does not run.
+    pub fn up(&self) -> Ran {
+        self.up_with(&[])
+    }
+
+    pub fn up_with(&self, more: &[&str]) -> Ran {
+        let root = self.root();
+        let mut up = vec!["up".as_ref(), root.as_os_str(), "--no-mount".as_ref(), "--data-servers=2".as_ref()];
+        up.extend(more.iter().map(OsStr::new));
+        // Not of a cluster that is to be made.
+        ran(self.command(&up).env_remove("BRAID_CONFIG").output().unwrap())
     }
 
     pub fn root(&self) -> PathBuf {
@@ -39,8 +58,29 @@ impl Cluster {
         command
     }
 
-    fn braid(&self, arguments: &[&OsStr]) -> Ran {
+    pub fn braid(&self, arguments: &[&OsStr]) -> Ran {
         ran(self.command(arguments).output().unwrap())
+    }
+
+    /// A shell whose `$0` is the program.
+    pub fn shell(&self, script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script, env!("CARGO_BIN_EXE_braid")]);
+        command.env("BRAID_CONFIG", self.root().join("braid.toml")).stdin(Stdio::null());
+        command
+    }
+
+    pub fn mount_point(&self) -> PathBuf {
+        self.dir.path().join("m")
+    }
+
+    /// As [`Cluster::up`], with a mount.
+    pub fn up_mounted(&self, more: &[&str]) -> Ran {
+        let (root, at) = (self.root(), self.mount_point());
+        let mut up = vec!["up".as_ref(), root.as_os_str(), "--data-servers=2".as_ref()];
+        up.extend(["--mount".as_ref(), at.as_os_str()]);
+        up.extend(more.iter().map(OsStr::new));
+        ran(self.command(&up).env_remove("BRAID_CONFIG").output().unwrap())
     }
 
     /// `braid fs ls /` with this text as its line.
@@ -56,6 +96,14 @@ impl Cluster {
         ran.out
     }
 
+    /// What it prints, byte by byte.
+    pub fn bytes(&self, line: &str) -> Vec<u8> {
+        let words: Vec<&OsStr> = line.split_whitespace().map(OsStr::new).collect();
+        let output = self.command(&words).output().unwrap();
+        assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+        output.stdout
+    }
+
     /// The one line of its complaint.
     pub fn fails(&self, line: &str) -> String {
         let ran = self.run(line);
@@ -65,11 +113,30 @@ impl Cluster {
 
     /// kill -9 of one of its processes.
     pub fn kill(&self, name: &str) {
-        let pid = std::fs::read_to_string(self.root().join("run").join(format!("{name}.pid"))).unwrap();
-        let pid = pid.split_whitespace().next().unwrap().parse().unwrap();
-        rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), rustix::process::Signal::KILL)
-            .unwrap();
+        self.signal(name, Signal::KILL);
     }
+
+    pub fn signal(&self, name: &str, signal: Signal) {
+        rustix::process::kill_process(self.pid(name), signal).unwrap();
+    }
+
+    pub fn pid(&self, name: &str) -> Pid {
+        let text = std::fs::read_to_string(self.root().join("run").join(format!("{name}.pid"))).unwrap();
+        Pid::from_raw(text.trim().parse().unwrap()).unwrap()
+    }
+
+    /// It is there, and no zombie whose last thread has ended.
+    pub fn is_running(&self, name: &str) -> bool {
+        let pid = self.pid(name).as_raw_nonzero();
+        let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
+        let threads = std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
+        threads > 1 || !stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('Z'))
+    }
+}
+
+/// A test that leaves something out says so where nobody can miss it.
+pub fn say_skipped(what: &str) {
+    eprintln!("SKIPPED: {what}");
 }
 
 pub fn ran(output: Output) -> Ran {

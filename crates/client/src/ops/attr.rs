@@ -3,7 +3,7 @@
 use crate::cache::{Ticket, until};
 use crate::commit::Reach;
 use crate::core::{Core, Op};
-use crate::inode::Inode;
+use crate::inode::{FileState, Inode};
 use braid_api::meta::{AttrAnswer, ChangeAttr, GetAttr, GetPlace, GetStatFs, Grant, NewTime, ReadLink};
 use braid_api::{AttrReply, Caller, Code, Error, Result, SetAttr, StatFs, TimeOrNow};
 use braid_env::Monotonic;
@@ -28,14 +28,26 @@ impl Core {
     }
 
     pub async fn get_attr(&self, cx: &Caller, id: InodeId) -> Result<AttrReply> {
-        if let Some((attr, valid)) = self.cache.attr(id, self.now()) {
-            self.counters.cache_hits.fetch_add(1, Relaxed);
-            return Ok(AttrReply { attr: self.shown(&attr), valid });
+        let op = self.op(cx.trace);
+        loop {
+            let (ticket, asked) = (self.cache.ticket(), self.now());
+            let inode = self.cache.existing(id)?;
+            let reply = match self.cache.attr(id, asked) {
+                Some((attr, valid)) => {
+                    self.counters.cache_hits.fetch_add(1, Relaxed);
+                    AttrReply { attr: self.shown(&attr), valid }
+                }
+                None => {
+                    self.counters.cache_misses.fetch_add(1, Relaxed);
+                    let answer = self.call(GetAttr { inode }, op).await?;
+                    self.attr_reply(answer, ticket, asked)
+                }
+            };
+            // A save that ended meanwhile took with it what was to be shown on top of an answer that is older.
+            if self.cache.valid(id, ticket) || op.deadline.left(&self.env).is_zero() {
+                return Ok(reply);
+            }
         }
-        self.counters.cache_misses.fetch_add(1, Relaxed);
-        let (ticket, asked) = (self.cache.ticket(), self.now());
-        let answer = self.call(GetAttr { inode: self.cache.inode(id) }, self.op(cx.trace)).await?;
-        Ok(self.attr_reply(answer, ticket, asked))
     }
 
     fn attr_reply(&self, answer: AttrAnswer, ticket: Ticket, asked: Monotonic) -> AttrReply {
@@ -56,7 +68,7 @@ impl Core {
             })
         };
         let message = ChangeAttr {
-            inode: self.cache.inode(id),
+            inode: self.cache.existing(id)?,
             mode: change.mode,
             uid: change.uid,
             gid: change.gid,
@@ -72,16 +84,16 @@ impl Core {
         }
         let asked = self.now();
         let open = self.inodes.get(id);
+        if let Some(inode) = &open
+            && (change.mtime.is_some() || change.atime.is_some())
+        {
+            // Times that buffered writes still bring must not overtake the one that is set now.
+            self.commit(inode, Reach::Answered, op).await?;
+        }
         let answer = match (change.size, open) {
             (Some(size), Some(inode)) => self.truncate(&inode, message, size, op).await?,
             (Some(size), None) if size > 0 => self.truncate_closed(id, message, size, op).await?,
             (size, open) => {
-                if let Some(inode) = &open
-                    && (change.mtime.is_some() || change.atime.is_some())
-                {
-                    // Times that buffered writes still bring must not overtake the one that is set now.
-                    self.commit(inode, Reach::Answered, op).await?;
-                }
                 let answer = self.call(message, op).await?;
                 if let Some(size) = size {
                     self.cut_retained_at(id, &answer, size);
@@ -115,6 +127,7 @@ impl Core {
     pub fn close_inode(self: &Arc<Self>, inode: &Arc<Inode>) {
         let clean = self.update(inode, |state| {
             state.handles = state.handles.saturating_sub(1);
+            self.let_go(state);
             state.is_clean()
         });
         if clean {
@@ -125,22 +138,24 @@ impl Core {
         }
     }
 
+    /// A file without a name that nobody has open here: nobody will ever read what is not saved yet.
+    pub fn let_go(&self, state: &mut FileState) {
+        if state.handles == 0 && state.attr.nlink == 0 {
+            drop(std::mem::take(&mut state.dirty));
+            (state.unsaved, state.dirty_since) = (false, None);
+            self.cache.gone(state.attr.id);
+        }
+    }
+
     pub async fn read_link(&self, cx: &Caller, id: InodeId) -> Result<Bytes> {
-        self.call(ReadLink { inode: self.cache.inode(id) }, self.op(cx.trace)).await
+        self.call(ReadLink { inode: self.cache.existing(id)? }, self.op(cx.trace)).await
     }
 
     pub async fn parent(&self, cx: &Caller, dir: InodeId) -> Result<InodeId> {
         if dir == InodeId::ROOT {
             return Ok(dir);
         }
-        let known = self.cache.attr(dir, self.now()).map(|(attr, _)| attr.is_dir());
-        let is_dir = match known {
-            Some(is_dir) => is_dir,
-            None => self.get_attr(cx, dir).await?.attr.is_dir(),
-        };
-        if !is_dir {
-            return Err(Code::NotDirectory.into());
-        }
+        self.expect_dir(cx, dir).await?;
         Ok(self.call(GetPlace { id: dir }, self.op(cx.trace)).await?.parent)
     }
 

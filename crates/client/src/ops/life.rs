@@ -5,9 +5,11 @@ use crate::commit::Reach;
 use crate::config::ClientConfig;
 use crate::core::Core;
 use crate::erased::{Meta, Peers};
+use crate::lru::Lru;
 use crate::memory::Memory;
 use crate::servers::Directory;
 use crate::session::{Registration, Session};
+use crate::unknown::LOST_MAX;
 use crate::wait::{Deadline, Waits};
 use braid_api::meta::OpenSession;
 use braid_api::{Carries, Code, Context, Error, Result};
@@ -42,6 +44,7 @@ impl Core {
             inodes: Default::default(),
             handles: Default::default(),
             locks: Default::default(),
+            lost: Mutex::new(Lru::new(LOST_MAX)),
             memory,
             counters: Default::default(),
             waits: Waits::default(),
@@ -87,7 +90,6 @@ impl Core {
             let soon = Deadline::after(&self.env, std::time::Duration::from_secs(1));
             self.report_atime(id, crate::core::Op { deadline: soon, trace: TraceId(0) }).await;
         }
-        self.stop.send_replace(true);
         let soon = Deadline::after(&self.env, std::time::Duration::from_secs(5));
         let closed = self.close_session(crate::core::Op { deadline: soon, trace: TraceId(0) }).await;
         if let Err(error) = closed {

@@ -11,14 +11,26 @@ use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// What is made, for the metadata server.
-pub fn spec(cx: &Caller, kind: FileKind, mode: Mode) -> NodeSpec {
-    NodeSpec { kind, mode, umask: cx.umask, uid: cx.uid, gid: cx.gid, rdev: DeviceId(0), target: Bytes::new() }
-}
-
 impl Core {
+    /// What is made, for the metadata server.
+    pub async fn spec(&self, cx: &Caller, parent: InodeId, kind: FileKind, mut mode: Mode) -> Result<NodeSpec> {
+        let runs_as_group = Mode::SETGID | 0o010;
+        if kind != FileKind::Directory && mode.0 & runs_as_group == runs_as_group && cx.uid != 0 {
+            // In a setgid directory the file gets the directory's group: whoever is not in it makes no program that
+            // runs as it. Linux sees to it for a mount, native callers rely on this.
+            let dir = self.get_attr(cx, parent).await?.attr;
+            let is_in = cx.gid == dir.gid || cx.groups.contains(&dir.gid);
+            if dir.mode.has(Mode::SETGID) && !is_in {
+                mode.0 &= !Mode::SETGID;
+            }
+        }
+        let (umask, uid, gid) = (cx.umask, cx.uid, cx.gid);
+        Ok(NodeSpec { kind, mode, umask, uid, gid, rdev: DeviceId(0), target: Bytes::new() })
+    }
+
     pub async fn lookup(&self, cx: &Caller, parent: InodeId, name: &Name) -> Result<LookupReply> {
         let now = self.now();
+        self.cache.existing(parent)?;
         match self.cache.name(parent, name, now) {
             Some((None, valid)) => {
                 self.counters.cache_hits.fetch_add(1, Relaxed);
@@ -35,6 +47,9 @@ impl Core {
         self.counters.cache_misses.fetch_add(1, Relaxed);
         let ticket = self.cache.ticket();
         let answer = self.call(Lookup { parent, name: name.clone() }, self.op(cx.trace)).await?;
+        if answer.attr.is_none() {
+            self.expect_dir(cx, parent).await?;
+        }
         let id = answer.attr.map(|attr| attr.id);
         self.cache.keep_name(parent, name, id, ticket, now, answer.grant);
         if let Some(attr) = &answer.attr {
@@ -44,6 +59,16 @@ impl Core {
         Ok(LookupReply { attr, valid: self.valid(now, answer.grant) })
     }
 
+    /// The metadata server knows only that no such name is there; in what is no directory that is another error.
+    pub async fn expect_dir(&self, cx: &Caller, id: InodeId) -> Result<()> {
+        self.cache.existing(id)?;
+        let is_dir = match self.cache.is_dir(id) {
+            Some(is_dir) => is_dir,
+            None => self.get_attr(cx, id).await?.attr.is_dir(),
+        };
+        if is_dir { Ok(()) } else { Err(Code::NotDirectory.into()) }
+    }
+
     pub async fn make_node(&self, cx: &Caller, parent: InodeId, name: &Name, node: NewNode) -> Result<EntryReply> {
         let kind = match &node.kind {
             NodeKind::File => FileKind::File,
@@ -51,14 +76,14 @@ impl Core {
             NodeKind::Symlink(_) => FileKind::Symlink,
             NodeKind::Special(kind, _) => *kind,
         };
-        let mut spec = spec(cx, kind, node.mode);
+        let mut spec = self.spec(cx, parent, kind, node.mode).await?;
         match node.kind {
             NodeKind::Symlink(target) => spec.target = target,
             NodeKind::Special(_, rdev) => spec.rdev = rdev,
             _ => {}
         }
         let (ticket, asked) = (self.cache.ticket(), self.now());
-        let message = MakeNode { parent: self.cache.inode(parent), name: name.clone(), spec };
+        let message = MakeNode { parent: self.cache.existing(parent)?, name: name.clone(), spec };
         let answer = self.call(message, self.op(cx.trace)).await?;
         Ok(self.new_entry(parent, name, &answer, ticket, asked))
     }
@@ -86,7 +111,7 @@ impl Core {
 
     pub async fn unlink(&self, cx: &Caller, parent: InodeId, name: &Name) -> Result<()> {
         let open_here = self.may_be_open(parent, name);
-        let message = Unlink { parent: self.cache.inode(parent), name: name.clone(), open_here };
+        let message = Unlink { parent: self.cache.existing(parent)?, name: name.clone(), open_here };
         let answer = self.call(message, self.op(cx.trace)).await;
         self.cache.name_changed(parent, name);
         self.lost_name(parent, name, &answer?.attr);
@@ -98,33 +123,27 @@ impl Core {
         self.cache.changed(attr.id);
         self.cache.drop_place(attr.id, parent, name);
         match self.inodes.get(attr.id) {
-            Some(inode) => self.update(&inode, |state| state.adopt_attr(attr, None)),
-            None if attr.nlink == 0 && attr.is_file() => {
+            Some(inode) => self.update(&inode, |state| {
+                state.adopt_attr(attr, None);
+                self.let_go(state);
+            }),
+            None if attr.nlink == 0 => {
                 for lane in self.servers.lanes() {
-                    lane.retained(|retain| {
-                        let chunks = retain.chunks_of(attr.id, u64::MAX);
-                        chunks.into_iter().for_each(|chunk| retain.forget(chunk));
-                    });
+                    lane.retained(|retain| retain.forget_file(attr.id));
                 }
                 self.atimes.lock().remove(&attr.id);
+                self.cache.gone(attr.id);
             }
             None => {}
         }
     }
 
     pub async fn remove_dir(&self, cx: &Caller, parent: InodeId, name: &Name) -> Result<()> {
-        let removed = match self.cache.name(parent, name, self.now()) {
-            Some((id, _)) => id,
-            None => None,
-        };
-        let message = RemoveDir { parent: self.cache.inode(parent), name: name.clone() };
+        let message = RemoveDir { parent: self.cache.existing(parent)?, name: name.clone() };
         let answer = self.call(message, self.op(cx.trace)).await;
         self.cache.name_changed(parent, name);
-        if let Some(id) = removed {
-            self.cache.changed(id);
-            self.cache.drop_place(id, parent, name);
-        }
-        answer
+        self.lost_name(parent, name, &answer?.attr);
+        Ok(())
     }
 
     /// Whoever finds the new name must find what was written, so the source is saved first (design.md *File
@@ -158,9 +177,9 @@ impl Core {
             RenameMode::Exchange => RenameKind::Exchange,
         };
         let message = Rename {
-            from: self.cache.inode(from.0),
+            from: self.cache.existing(from.0)?,
             from_name: from.1.clone(),
-            to: self.cache.inode(to.0),
+            to: self.cache.existing(to.0)?,
             to_name: to.1.clone(),
             mode: kind,
             open_here: self.may_be_open(to.0, to.1),
@@ -189,7 +208,23 @@ impl Core {
 
     pub async fn link(&self, cx: &Caller, id: InodeId, parent: InodeId, name: &Name) -> Result<EntryReply> {
         let (ticket, asked) = (self.cache.ticket(), self.now());
-        let message = Link { inode: self.cache.inode(id), parent: self.cache.inode(parent), name: name.clone() };
+        // As in Linux: what lost its last name never gets another; what never had one may, unless its maker said no.
+        let open = self.inodes.get(id);
+        if open.is_some_and(|inode| {
+            let state = inode.state.lock();
+            state.attr.nlink == 0 && !state.linkable
+        }) {
+            if self.lookup(cx, parent, name).await?.attr.is_some() {
+                return Err(Code::Exists.into());
+            }
+            return Err(Error::new(Code::NotFound, format_args!("inode {id}"), "its last name was removed"));
+        }
+        self.cache.existing(parent)?;
+        if self.cache.is_dir(parent) == Some(false) {
+            return Err(Code::NotDirectory.into());
+        }
+        let message =
+            Link { inode: self.cache.existing(id)?, parent: self.cache.existing(parent)?, name: name.clone() };
         let answer = self.call(message, self.op(cx.trace)).await?;
         self.cache.changed(id);
         self.cache.own_change(&answer.attr);

@@ -1,7 +1,6 @@
 //! Opening and creating files; closing them.
 
-use super::names::spec;
-use crate::cache::Stamp;
+use crate::cache::{Stamp, Ticket};
 use crate::commit::Reach;
 use crate::core::{Core, Op};
 use crate::handles::Handle;
@@ -15,11 +14,24 @@ impl Core {
     /// The inode with its map, counted as open once more, and what the server said.
     pub async fn open_inode(self: &Arc<Self>, id: InodeId, truncate: bool, op: Op) -> Result<(Arc<Inode>, OpenAnswer)> {
         let _opening = self.inodes.opening(id);
-        let version = self.version_of(id);
-        let message = OpenFile { inode: self.cache.inode(id), write: false, truncate };
+        let (version, ticket) = (self.version_of(id), self.cache.ticket());
+        let message = OpenFile { inode: self.cache.existing(id)?, write: false, truncate };
         let answer = self.call(message, op).await?;
         let inode = self.adopt_opened(&answer, version);
+        self.not_overtaken(&inode, ticket, op).await?;
         Ok((inode, answer))
+    }
+
+    /// A save that ended while the answer was on its way is not in it, and its inode may have been forgotten since.
+    async fn not_overtaken(self: &Arc<Self>, inode: &Arc<Inode>, ticket: Ticket, op: Op) -> Result<()> {
+        if !self.cache.valid(inode.id, ticket) {
+            inode.state.lock().stale = true;
+        }
+        let fresh = self.fresh(inode, op).await;
+        if fresh.is_err() {
+            self.close_inode(inode);
+        }
+        fresh
     }
 
     fn version_of(&self, id: InodeId) -> u64 {
@@ -84,9 +96,9 @@ impl Core {
         let op = self.op(cx.trace);
         let (ticket, asked) = (self.cache.ticket(), self.now());
         let message = CreateFile {
-            parent: self.cache.inode(parent),
+            parent: self.cache.existing(parent)?,
             name: name.clone(),
-            spec: spec(cx, FileKind::File, mode),
+            spec: self.spec(cx, parent, FileKind::File, mode).await?,
             exclusive: flags.exclusive,
             // A file that exists may have buffered bytes here; see `open`.
             truncate: false,
@@ -97,6 +109,7 @@ impl Core {
         let _opening = self.inodes.opening(id);
         let version = self.version_of(id);
         let inode = self.adopt_opened(&answer, version);
+        self.not_overtaken(&inode, ticket, op).await?;
         if answer.created {
             self.cache.named(parent, name, &answer.attr, answer.grant, ticket, asked);
         } else {
@@ -125,16 +138,20 @@ impl Core {
         flags: OpenFlags,
     ) -> Result<(EntryReply, Opened)> {
         let asked = self.now();
-        let message = CreateTemporary { parent: self.cache.inode(parent), spec: spec(cx, FileKind::File, mode) };
+        let spec = self.spec(cx, parent, FileKind::File, mode).await?;
+        let message = CreateTemporary { parent: self.cache.existing(parent)?, spec };
         let answer = self.call(message, self.op(cx.trace)).await?;
         let inode = self.adopt_opened(&answer, 0);
+        // O_EXCL says that the file shall never get a name.
+        inode.state.lock().linkable = !flags.exclusive;
         let opened = self.opened(inode, flags);
         Ok((EntryReply { attr: answer.attr, valid: self.valid(asked, answer.grant) }, opened))
     }
 
     /// What close(2) waits for.
     pub async fn flush(self: &Arc<Self>, handle: HandleId) -> Result<()> {
-        let file = self.handles.file(handle)?;
+        // Every change of a directory was durable when it was answered.
+        let Handle::File(file) = self.handles.any(handle)? else { return Ok(()) };
         if !file.flags.write {
             return Ok(());
         }
@@ -148,17 +165,18 @@ impl Core {
     }
 
     pub async fn fsync(self: &Arc<Self>, handle: HandleId) -> Result<()> {
-        let file = self.handles.file(handle)?;
+        let Handle::File(file) = self.handles.any(handle)? else { return Ok(()) };
         let saved = self.commit(&file.inode, Reach::Stable, self.own_op()).await;
         let earlier = file.report();
         saved.and(earlier)
     }
 
     pub fn release(self: &Arc<Self>, handle: HandleId) {
-        let Some(Handle::File(file)) = self.handles.close(handle) else { return };
-        for owner in file.flock_owners.lock().drain(..) {
-            self.locks.release_flock(file.inode.id, owner);
+        let Some(closed) = self.handles.close(handle) else { return };
+        for owner in closed.flock_owners().lock().drain(..) {
+            self.locks.release_flock(closed.inode(), owner);
         }
+        let Handle::File(file) = closed else { return };
         file.inode.state.lock().blocks.forget(handle.0, u64::MAX);
         self.close_inode(&file.inode);
     }

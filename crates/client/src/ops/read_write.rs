@@ -22,6 +22,9 @@ enum Place {
 impl Core {
     pub async fn read(self: &Arc<Self>, handle: HandleId, offset: u64, len: u32) -> Result<Vec<Bytes>> {
         let file = self.handles.file(handle)?;
+        if !file.flags.read {
+            return Err(Error::new(Code::BadHandle, file_name(&file.inode), "it was not opened for reading"));
+        }
         let range = ByteRange::at(offset, len.into());
         // A direct handle reads what it asks for and nothing ahead.
         let ahead = (!file.flags.direct).then_some(&*file);
@@ -101,12 +104,18 @@ impl Core {
         if !target.flags.write || target.flags.append {
             return Err(Error::new(Code::BadHandle, file_name(&target.inode), "it cannot be written at an offset"));
         }
+        if !source.flags.read {
+            return Err(Error::new(Code::BadHandle, file_name(&source.inode), "it was not opened for reading"));
+        }
+        let op = self.own_op();
+        self.fresh(&source.inode, op).await?;
+        // As in Linux, what lies beyond the end of the source is not copied and overlaps nothing.
+        let len = len.min(source.inode.state.lock().size.saturating_sub(from.1));
         let (reading, writing) = (ByteRange::at(from.1, len), ByteRange::at(to.1, len));
         if source.inode.id == target.inode.id && reading.overlaps(writing) {
             return Err(Error::new(Code::Invalid, file_name(&source.inode), "the ranges overlap"));
         }
         target.report()?;
-        let op = self.own_op();
         let mut done = 0;
         while done < len {
             let step = (len - done).min(RUN_BYTES as u64);

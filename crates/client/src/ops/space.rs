@@ -1,6 +1,7 @@
 //! fallocate and lseek's SEEK_DATA and SEEK_HOLE.
 
 use crate::body::Body;
+use crate::commit::Reach;
 use crate::core::{Core, Op};
 use crate::inode::Inode;
 use crate::map::file_name;
@@ -69,11 +70,18 @@ impl Core {
         op: Op,
     ) -> Result<()> {
         let mut attempts = Attempts::until(op.deadline);
+        let mut again = None;
         loop {
             let (key, policy) = self.slot_for(inode, index, op).await?;
+            if self.is_void(inode, &key) {
+                self.update(inode, |state| state.unsaved = true);
+                self.commit(inode, Reach::Answered, op).await?;
+                continue;
+            }
             let route = self.route(&policy, key.container, op).await?;
             let token = self.data_token(&inode.state.lock(), &route);
-            let message = ReserveChunk { chunk: key.chunk, container: key.container, chunk_bytes, bytes };
+            let make = again.take().unwrap_or_else(|| self.make_of(&key));
+            let message = ReserveChunk { chunk: key.chunk, container: key.container, chunk_bytes, bytes, make };
             match self.ask(&route.lane, token, message, Bytes::new(), op).await {
                 Ok(_) => {
                     if let Some(slot) = inode.state.lock().body.slot_mut(index)
@@ -87,7 +95,15 @@ impl Core {
                     self.refresh_map(inode, op).await?;
                     attempts.again(&self.env, error).await?;
                 }
-                Err(error) => self.recover(&mut attempts, error, key.container, op).await?,
+                Err(error) => {
+                    if error.code == Code::ChunkUnknown {
+                        again = self.make_again(&route.lane, &key, op).await?;
+                        if again.is_none() {
+                            self.refresh_map(inode, op).await?;
+                        }
+                    }
+                    self.recover(&mut attempts, error, key.container, op).await?;
+                }
             }
         }
     }

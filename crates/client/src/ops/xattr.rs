@@ -9,9 +9,26 @@ use bytes::Bytes;
 /// Not listed, so that copying all attributes of a file does not copy where it lies.
 const POLICY: &[u8] = b"user.braid.policy";
 
+/// As the metadata server, which comes too late where the inode has gone.
+fn check_name(name: &[u8]) -> Result<()> {
+    let prefixes = [&b"user."[..], b"trusted.", b"security."];
+    let in_namespace = prefixes.iter().any(|prefix| name.starts_with(prefix) && name.len() > prefix.len());
+    let known = in_namespace || name == braid_posix::acl::ACCESS || name == braid_posix::acl::DEFAULT;
+    if known { Ok(()) } else { Err(Code::NotSupported.into()) }
+}
+
+/// For setxattr(2) that is an attribute which this file cannot have.
+fn only_directories(error: Error) -> Error {
+    match error.code {
+        Code::NotDirectory => Error::new(Code::NotSupported, "user.braid.policy", "only directories have a policy"),
+        _ => error,
+    }
+}
+
 impl Core {
     pub async fn get_xattr(&self, cx: &Caller, id: InodeId, name: &[u8]) -> Result<Bytes> {
-        let (op, inode) = (self.op(cx.trace), self.cache.inode(id));
+        check_name(name)?;
+        let (op, inode) = (self.op(cx.trace), self.cache.existing(id)?);
         if name == POLICY {
             let answer = self.call(GetPolicy { inode }, op).await?;
             return Ok(Bytes::from(answer.policy.to_string()));
@@ -20,11 +37,12 @@ impl Core {
     }
 
     pub async fn set_xattr(&self, cx: &Caller, id: InodeId, name: &[u8], value: Bytes, mode: XattrMode) -> Result<()> {
-        let (op, inode) = (self.op(cx.trace), self.cache.inode(id));
+        check_name(name)?;
+        let (op, inode) = (self.op(cx.trace), self.cache.existing(id)?);
         let done = if name == POLICY {
             let text = std::str::from_utf8(&value).map_err(|_| Error::bare(Code::Invalid))?;
             let policy: Policy = text.parse().map_err(|e| Error::new(Code::Invalid, "user.braid.policy", e))?;
-            self.call(SetPolicy { inode, policy: Some(policy) }, op).await
+            self.call(SetPolicy { inode, policy: Some(policy) }, op).await.map_err(only_directories)
         } else {
             let mode = match mode {
                 XattrMode::Any => XattrKind::Any,
@@ -39,13 +57,14 @@ impl Core {
     }
 
     pub async fn list_xattr(&self, cx: &Caller, id: InodeId) -> Result<Vec<Bytes>> {
-        self.call(ListXattr { inode: self.cache.inode(id) }, self.op(cx.trace)).await
+        self.call(ListXattr { inode: self.cache.existing(id)? }, self.op(cx.trace)).await
     }
 
     pub async fn remove_xattr(&self, cx: &Caller, id: InodeId, name: &[u8]) -> Result<()> {
-        let (op, inode) = (self.op(cx.trace), self.cache.inode(id));
+        check_name(name)?;
+        let (op, inode) = (self.op(cx.trace), self.cache.existing(id)?);
         let done = if name == POLICY {
-            self.call(SetPolicy { inode, policy: None }, op).await
+            self.call(SetPolicy { inode, policy: None }, op).await.map_err(only_directories)
         } else {
             self.call(RemoveXattr { inode, name: Bytes::copy_from_slice(name) }, op).await
         };

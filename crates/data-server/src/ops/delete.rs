@@ -7,6 +7,7 @@ use braid_data_store::ChunkStore;
 use braid_types::{ChunkId, ContainerId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 
 impl<S: ChunkStore + 'static> Core<S> {
     pub async fn delete(self: &Arc<Self>, call: &Call, m: DeleteChunks) -> Result<()> {
@@ -21,6 +22,7 @@ impl<S: ChunkStore + 'static> Core<S> {
         let of_work = *call;
         let delete = move |core: &Core<S>| {
             let _pass = core.gate.enter(&of_work.token, ContainerId(0))?;
+            core.deletions.fetch_add(1, SeqCst);
             let deleted = core.store.delete(&chunks);
             turns.iter().for_each(|turn| turn.lane.forget());
             let subject = if let [one] = chunks.as_slice() { *one } else { ChunkId(0) };

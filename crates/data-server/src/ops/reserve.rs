@@ -27,7 +27,7 @@ impl<S: ChunkStore + 'static> Core<S> {
                 Ok(stat) => stat.occupied,
                 // The client is going to name the chunk in a row, written or not: so it exists from now on, durably, or
                 // reading the reserved range would find a chunk missing after a power cut.
-                Err(StoreError::NoSuchChunk(_)) => {
+                Err(StoreError::NoSuchChunk(_)) if core.may_make(m.make) => {
                     core.store.create(m.chunk, m.container, m.chunk_bytes).map_err(fail)?;
                     core.store.sync(&[m.chunk]).map_err(fail)?;
                     0

@@ -7,6 +7,7 @@ use braid_api::data::{SyncAnswer, SyncChunks};
 use braid_data_store::ChunkStore;
 use braid_types::{ChunkId, ContainerId};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 
 /// Chunks asked for together; each is a task.
 const CHUNKS_AT_ONCE: usize = 256;
@@ -26,7 +27,11 @@ impl<S: ChunkStore + 'static> Core<S> {
         }
         match first_error {
             Some(error) => Err(error),
-            None => Ok(SyncAnswer { incarnation: self.incarnation, stable: self.store.stable_seq() }),
+            None => Ok(SyncAnswer {
+                incarnation: self.incarnation,
+                stable: self.store.stable_seq(),
+                deletions: self.deletions.load(SeqCst),
+            }),
         }
     }
 

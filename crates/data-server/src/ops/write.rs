@@ -46,7 +46,8 @@ impl<S: ChunkStore + 'static> Core<S> {
         let _pass = self.gate.enter(&call.token, m.container)?;
         let range = ByteRange::at(m.offset, payload.len() as u64);
         let file = (m.inode, m.index);
-        let change = Change { container: m.container, file, chunk_bytes: m.chunk_bytes, cuts: &m.cuts, range };
+        let chunk_bytes = if self.may_make(m.make) { m.chunk_bytes } else { 0 };
+        let change = Change { container: m.container, file, chunk_bytes, cuts: &m.cuts, range };
         let written =
             self.apply(&mut turn, &call.token, &change, |store, info| store.write(m.chunk, m.offset, payload, info))?;
         count(&self.stats.writes, 1);

@@ -139,6 +139,7 @@ pub fn write_of(chunk: u64, offset: u64) -> WriteChunk {
         index: ChunkIndex(0),
         cuts: Vec::new(),
         sync: false,
+        make: Make::Yes,
     }
 }
 

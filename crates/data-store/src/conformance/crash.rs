@@ -86,6 +86,13 @@ impl Expected {
         }
     }
 
+    /// The cut was answered, so it is forgotten by who asked: its generation stays, and nothing it took comes back.
+    fn settle_cut(&mut self, from: usize) {
+        self.synced_gen = self.trunc_gen;
+        let since = self.allowed_since_cut[from..].to_vec();
+        self.allowed[from..].copy_from_slice(&since);
+    }
+
     fn settle(&mut self) {
         for (at, value) in self.now.iter().enumerate() {
             let mut only = [0; 4];
@@ -155,7 +162,13 @@ impl Run {
                 let next = chunk.trunc_gen.next();
                 chunk.trunc_gen = next;
                 chunk.cut(range.start as usize);
-                self.store.apply_cuts(id, &Cuts { trunc_gen: next, list: &[(next, offset_of(range.start))] })
+                let len = offset_of(range.start);
+                let cuts = self.store.stat(id).is_ok_and(|stat| len < stat.length);
+                let result = self.store.apply_cuts(id, &Cuts { trunc_gen: next, list: &[(next, len)] });
+                if cuts && result.is_ok() {
+                    chunk.settle_cut(range.start as usize);
+                }
+                result
             }
             7 if chunk.exists => match self.store.sync(&[id]) {
                 Ok(_) => {

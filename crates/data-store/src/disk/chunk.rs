@@ -71,7 +71,7 @@ impl Chunk {
             first_dirty: None,
             syncing_first: None,
             synced_floor: header.synced_len,
-            new_names: header.slot_seq == 0,
+            new_names: !header.names_are_stable(),
             failed: None,
             deleted: false,
             header,
@@ -118,7 +118,7 @@ impl Chunk {
         let Some(header) = read_header(meta.as_ref(), &meta_path, id)? else { return Ok(None) };
         let data_path = file_path(dir, id, "data");
         // A chunk that was never synced may have lost one of its names.
-        let mode = if header.slot_seq == 0 { OpenMode::OrCreate } else { OpenMode::Existing };
+        let mode = if header.names_are_stable() { OpenMode::Existing } else { OpenMode::OrCreate };
         let data = disk.open(&data_path, mode).map_err(|e| StoreError::io("open", &data_path, e))?;
         Ok(Some(Chunk::new(dir, id, (data, meta), header)))
     }

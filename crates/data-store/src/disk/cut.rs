@@ -3,10 +3,11 @@
 
 use super::DiskStore;
 use super::chunk::{Chunk, State, ZERO_BLOCK};
+use super::header::Header;
 use super::table::entry_offset;
 use crate::checksum::{HOLE, block_sum, blocks};
 use crate::{Cuts, Result, StoreError};
-use braid_types::{BLOCK_BYTES, ByteRange};
+use braid_types::{BLOCK_BYTES, ByteRange, TruncGen};
 use std::io;
 
 impl DiskStore {
@@ -23,16 +24,19 @@ impl DiskStore {
         if let Some(len) = cuts.shortest_since(seen)
             && len < state.header.length
         {
-            self.cut(chunk, state, len)?;
+            return self.cut(chunk, state, len, cuts.trunc_gen);
         }
-        // Only now: a generation that is remembered without its cut would let cut bytes come back after a crash.
         state.header.trunc_gen = cuts.trunc_gen;
         chunk.write_header(&state.header).map_err(|e| self.fail(state, chunk.meta_error(e)))
     }
 
-    /// Cuts to `len` bytes, on stable storage but for the header. Costs three syncs; a truncation to nothing never
-    /// comes here, because it drops the chunk.
-    fn cut(&self, chunk: &Chunk, state: &mut State, len: u64) -> Result<()> {
+    /// Cuts to `len` bytes, on stable storage. Costs three syncs; a truncation to nothing never comes here, because it
+    /// drops the chunk.
+    ///
+    /// The header goes with the table: whoever asked for the cut forgets it once it is answered, so a length that came
+    /// back after a power cut would stay for ever. Length and generation are in one sector, and a chunk is trimmed to its
+    /// length when it is opened, so a crash before the data is cut brings nothing back either.
+    fn cut(&self, chunk: &Chunk, state: &mut State, len: u64, trunc_gen: TruncGen) -> Result<()> {
         let last = len / BLOCK_BYTES;
         let inside = (len % BLOCK_BYTES) as usize;
         let mut kept = None;
@@ -50,6 +54,7 @@ impl DiskStore {
             }
         }
         self.log_overwrite(chunk, state, &(last..state.blocks()))?;
+        let header = Header { length: len, trunc_gen, ..state.header.clone() };
         let cut = |state: &mut State| -> io::Result<()> {
             if let Some(sum) = kept {
                 state.table.set(chunk.meta.as_ref(), last, &[sum])?;
@@ -59,6 +64,7 @@ impl DiskStore {
                 chunk.meta.set_len(table_end)?;
             }
             state.table.forget();
+            chunk.write_header(&header)?;
             chunk.meta.sync_data()?;
             if chunk.data.len()? > len {
                 chunk.data.set_len(len)?;
@@ -67,7 +73,8 @@ impl DiskStore {
         };
         cut(state).map_err(|e| self.fail(state, chunk.meta_error(e)))?;
         self.bad.mended(chunk.id, blocks(len)..state.blocks());
-        state.header.length = len;
+        // The slot is stable now: the next header goes to another.
+        state.header = Header { slot_seq: header.slot_seq + 1, ..header };
         Ok(())
     }
 

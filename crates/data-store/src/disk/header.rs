@@ -47,6 +47,12 @@ pub(crate) enum Slot {
 }
 
 impl Header {
+    /// A sync has returned, directory included. The slot's number does not say so: it rises when a sync begins, and
+    /// writes meanwhile bear it.
+    pub fn names_are_stable(&self) -> bool {
+        self.synced_len > 0
+    }
+
     /// Where it is written.
     pub fn slot_offset(&self) -> u64 {
         self.slot_seq % SLOTS * SLOT_BYTES

@@ -10,6 +10,7 @@ use std::sync::Arc;
 impl DiskStore {
     pub(super) fn sync_chunk(&self, chunk: &Chunk) -> Result<Synced> {
         let _one = chunk.sync.lock();
+        tracing::debug!(chunk = chunk.id.0, "sync");
         let (length, version, mark, new_names) = {
             let mut state = chunk.state.write();
             if state.deleted {

@@ -39,12 +39,13 @@ impl Mutation for ChangeAttr {
         if let Some(gid) = self.gid {
             inode.gid = gid;
         }
-        if self.kill_privileges {
-            inode.kill_privileges();
-        }
         if let Some(mode) = self.mode {
             inode.mode = mode;
             acl::follow_chmod(unit, inode).await?;
+        }
+        // On a directory these bits mean something else and stay, as in Linux.
+        if self.kill_privileges && inode.kind != FileKind::Directory {
+            inode.kill_privileges();
         }
         let time = |new: NewTime| -> Timestamp {
             match new {

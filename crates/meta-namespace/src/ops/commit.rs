@@ -8,7 +8,7 @@ use crate::{Mutation, OpContext, OpError, Unit};
 use braid_api::meta::{ChunkPage, ChunkRef, CommitAnswer, CommitContent, CommitFile, Grant};
 use braid_api::{Code, Error};
 use braid_meta_engine::{Key, Tx};
-use braid_types::{ChunkIndex, FILE_BYTES_MAX, INLINE_BYTES_MAX};
+use braid_types::{ChunkIndex, FILE_BYTES_MAX, INLINE_BYTES_MAX, Timestamp};
 
 impl Mutation for CommitFile {
     type Answer = CommitAnswer;
@@ -65,8 +65,9 @@ impl Mutation for CommitFile {
             }
         }
         inode.size = inode.size.max(self.size);
+        // Times never go back, whatever the clocks of client and server say of each other.
         if let Some(mtime) = self.mtime {
-            inode.mtime = mtime;
+            inode.mtime = inode.mtime.max(mtime);
         }
         if let Some(atime) = self.atime {
             inode.atime = atime;
@@ -75,7 +76,10 @@ impl Mutation for CommitFile {
             inode.kill_privileges();
         }
         if changed {
-            inode.change(cx.now);
+            // Later than before, so that whoever cached the bytes sees that there are others; a client whose clock is
+            // ahead has shown its own time already.
+            let later = Timestamp(inode.ctime.0.saturating_add(1));
+            inode.change(cx.now.max(later).max(self.mtime.unwrap_or(later)));
         }
         unit.store(&located);
         Ok(CommitAnswer {

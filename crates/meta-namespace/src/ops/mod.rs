@@ -25,6 +25,7 @@ mod rename;
 pub mod repair;
 pub mod servers;
 pub mod session;
+pub mod side;
 pub mod spares;
 mod unlink;
 mod xattr;

@@ -4,17 +4,17 @@ use super::make_node::count_entry;
 use crate::rows::{Inode, flags, keys};
 use crate::{Mutation, OpContext, OpError, Unit};
 use braid_api::Code;
-use braid_api::meta::RemoveDir;
+use braid_api::meta::{RemoveDir, UnlinkAnswer};
 use braid_meta_engine::{Key, Tx};
 
 impl Mutation for RemoveDir {
-    type Answer = ();
+    type Answer = UnlinkAnswer;
 
     fn first_keys(&self) -> Vec<Key> {
         super::parent_and_entry(&self.parent, &self.name)
     }
 
-    async fn apply<T: Tx>(&self, unit: &mut Unit<'_, T>, cx: &OpContext) -> Result<(), OpError> {
+    async fn apply<T: Tx>(&self, unit: &mut Unit<'_, T>, cx: &OpContext) -> Result<UnlinkAnswer, OpError> {
         let mut parent = unit.find_dir(&self.parent).await?;
         let Some(found) = unit.find_entry(parent.inode.id, &self.name).await? else {
             return Err(Code::NotFound.into());
@@ -23,10 +23,12 @@ impl Mutation for RemoveDir {
             return Err(Code::NotDirectory.into());
         }
         unit.delete(keys::entry(parent.inode.id, &self.name));
+        let mut attr = found.inode.attr();
+        attr.nlink = 0;
         drop_dir(unit, found.inode).await?;
         count_entry(&mut parent.inode, cx.now, -1, true);
         unit.store(&parent);
-        Ok(())
+        Ok(UnlinkAnswer { attr })
     }
 }
 

@@ -43,6 +43,7 @@ impl Operation for RepairRow {
             Repair::MoveEntry { parent, name } => names::move_entry(unit, now, *parent, name).await,
             Repair::DropChunkRow { inode, index } => chunks::drop_row(unit, *inode, *index, true).await,
             Repair::ForgetChunkRow { inode, index } => chunks::drop_row(unit, *inode, *index, false).await,
+            Repair::DropSideRows(row) => super::side::drop_rows(unit, *row).await,
             Repair::KeepChunk { inode, index, session } => chunks::keep(unit, *inode, *index, *session).await,
         }
     }

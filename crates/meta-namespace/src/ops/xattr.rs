@@ -7,7 +7,7 @@ use braid_api::Code;
 use braid_api::meta::{GetXattr, ListXattr, RemoveXattr, SetXattr, XattrKind};
 use braid_meta_engine::{Key, Tx};
 use braid_posix::acl as rules;
-use braid_types::Mode;
+use braid_types::{FileKind, Mode};
 use bytes::Bytes;
 
 /// XATTR_NAME_MAX and XATTR_SIZE_MAX of Linux.
@@ -15,6 +15,16 @@ const NAME_BYTES_MAX: usize = 255;
 const VALUE_BYTES_MAX: usize = 65_536;
 /// XATTR_LIST_MAX of Linux: all names with their NULs.
 const LIST_BYTES_MAX: usize = 65_536;
+
+/// Linux leaves it to a FUSE file system which namespaces of names there are.
+fn check_name(name: &[u8]) -> Result<(), OpError> {
+    if name.len() > NAME_BYTES_MAX || name.contains(&0) {
+        return Err(Code::Range.into());
+    }
+    let prefixes = [&b"user."[..], b"trusted.", b"security."];
+    let in_namespace = prefixes.iter().any(|prefix| name.starts_with(prefix) && name.len() > prefix.len());
+    if in_namespace || name == acl::ACCESS || name == acl::DEFAULT { Ok(()) } else { Err(Code::NotSupported.into()) }
+}
 
 async fn expect_flag<T: Tx>(unit: &mut Unit<'_, T>, inode: &braid_api::meta::InodeRef) -> Result<Inode, OpError> {
     Ok(unit.find(inode).await?.inode)
@@ -24,6 +34,7 @@ impl Query for GetXattr {
     type Answer = Bytes;
 
     async fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<Bytes, OpError> {
+        check_name(&self.name)?;
         let key = keys::xattr(self.inode.id, &self.name);
         let mut first = super::keys_of(&self.inode);
         first.push(key.clone());
@@ -63,19 +74,24 @@ impl Mutation for SetXattr {
     }
 
     async fn apply<T: Tx>(&self, unit: &mut Unit<'_, T>, cx: &OpContext) -> Result<(), OpError> {
-        if self.name.is_empty() || self.name.len() > NAME_BYTES_MAX || self.name.contains(&0) {
-            return Err(Code::Range.into());
-        }
+        check_name(&self.name)?;
         if self.value.len() > VALUE_BYTES_MAX {
             return Err(Code::TooBig.into());
         }
         let mut located = unit.find(&self.inode).await?;
+        let kind = located.inode.kind;
+        if self.name.starts_with(b"user.") && !matches!(kind, FileKind::File | FileKind::Directory) {
+            return Err(Code::NotPermitted.into());
+        }
         let key = keys::xattr(self.inode.id, &self.name);
         let there = unit.get_raw(&key).await?.is_some();
         match self.mode {
             XattrKind::Create if there => return Err(Code::Exists.into()),
             XattrKind::Replace if !there => return Err(Code::NoXattr.into()),
             _ => {}
+        }
+        if kind == FileKind::Symlink && (self.name[..] == *acl::ACCESS || self.name[..] == *acl::DEFAULT) {
+            return Err(Code::NotSupported.into());
         }
         let inode = &mut located.inode;
         if !there && inode.has(flags::XATTRS) {
@@ -138,6 +154,7 @@ impl Mutation for RemoveXattr {
     }
 
     async fn apply<T: Tx>(&self, unit: &mut Unit<'_, T>, cx: &OpContext) -> Result<(), OpError> {
+        check_name(&self.name)?;
         let mut located = unit.find(&self.inode).await?;
         let key = keys::xattr(self.inode.id, &self.name);
         let is_acl = matches!(&self.name[..], acl::ACCESS | acl::DEFAULT);

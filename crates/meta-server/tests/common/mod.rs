@@ -38,6 +38,9 @@ impl DataNode for FakeNode {
                 Some(found) => DataAnswer::StatChunk(found.clone()),
                 None => return Err(Code::ChunkUnknown.into()),
             },
+            DataRequest::SyncChunks(_) => {
+                DataAnswer::SyncChunks(SyncAnswer { incarnation: 1, stable: 0, deletions: 0 })
+            },
             other => return Err(Error::new(Code::NotSupported, other.name(), "not in this test")),
         };
         Ok((answer, Bytes::new()))

@@ -10,15 +10,22 @@ impl State {
         mode: RenameMode,
         now: Timestamp,
     ) -> Result<()> {
+        // Both paths are walked before either name is looked up.
+        self.entries(from)?;
+        self.entries(to)?;
         let moved = self.child(from, from_name)?;
         let replaced = self.find(to, to_name)?;
         self.check_alive(to)?;
+        // In the order of Linux: first what the flags ask of the new name.
+        match (replaced, mode) {
+            (Some(_), RenameMode::NoReplace) => return Err(Code::Exists.into()),
+            (None, RenameMode::Exchange) => return Err(Code::NotFound.into()),
+            _ => {}
+        }
         if self.is_below(to, moved)? {
             return Err(Code::Invalid.into());
         }
         match (replaced, mode) {
-            (Some(_), RenameMode::NoReplace) => return Err(Code::Exists.into()),
-            (None, RenameMode::Exchange) => return Err(Code::NotFound.into()),
             (Some(other), RenameMode::Exchange) if self.is_below(from, other)? => return Err(Code::Invalid.into()),
             // Two names of one file: nothing to do, says POSIX, and both stay.
             (Some(other), _) if other == moved => return Ok(()),

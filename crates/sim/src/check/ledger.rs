@@ -63,17 +63,6 @@ impl FileLedger {
         self.compact();
     }
 
-    /// What was sure is written again by `by`, to another place, and what was there before is given up.
-    pub fn doubt(&mut self, by: u64) {
-        let sure = self.entries.iter_mut().filter(|entry| entry.sure);
-        sure.for_each(|entry| (entry.sure, entry.by) = (false, by));
-    }
-
-    /// The size it is sure to have.
-    pub fn size(&self, reader: u64) -> u64 {
-        self.sure_bytes(self.entries.len(), reader).len() as u64
-    }
-
     /// What is sure at the beginning need not be kept change by change.
     fn compact(&mut self) {
         let sure = self.entries.iter().take_while(|entry| entry.sure).count();
@@ -97,13 +86,6 @@ impl FileLedger {
             }
         }
         bytes
-    }
-
-    /// Something in `range` is sure to be kept, and not zero.
-    pub fn is_sure_of_any(&self, range: std::ops::Range<u64>) -> bool {
-        let sure = self.sure_bytes(self.entries.len(), u64::MAX);
-        let end = range.end.min(sure.len() as u64) as usize;
-        sure.get(range.start as usize..end).is_some_and(|bytes| bytes.iter().any(|byte| *byte != 0))
     }
 
     /// Is this what the file may hold, as `reader` sees it? Who made a change and lives sees it for sure.

@@ -5,7 +5,6 @@
 
 use crate::cluster::Cluster;
 use crate::failures::Invariant;
-use crate::known;
 use braid_data_store::ChunkStore;
 use braid_meta_engine::{Key, Row, Table};
 use braid_meta_namespace::rows::{ChunkRow, ContainerRow, Entry, IdRow, Inode, RowFormat, flags, keys};
@@ -151,12 +150,9 @@ fn check_chunks(rows: &Rows<'_>, inodes: &BTreeMap<InodeId, Inode>, lossy: bool,
     }
     for (server, chunks) in &stored {
         for chunk in chunks.iter().filter(|chunk| !owned.contains_key(chunk)) {
-            if rows.0.witness.was_deleted(*chunk) {
-                rows.0.coverage.count(known::DELETED_CHUNK_CAME_BACK);
-                continue;
-            }
-            faults
-                .push((Invariant::ChunksHaveRows, format!("chunk {chunk} on data server {server} belongs to nobody")));
+            let deleted = if rows.0.witness.was_deleted(*chunk) { " after it was deleted" } else { "" };
+            let text = format!("chunk {chunk} on data server {server} belongs to nobody{deleted}");
+            faults.push((Invariant::ChunksHaveRows, text));
         }
     }
 }

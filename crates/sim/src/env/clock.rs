@@ -6,9 +6,8 @@ use std::time::Duration;
 /// 2026-01-01: wall clocks begin around here.
 const WALL_START_NS: i64 = 1_767_225_600_000_000_000;
 
-/// Zero for now: a client shows times of its own wall clock for what it has not saved, and they go back when the server
-/// answers with its own; with 5 s here the model's comparison says so at once.
-const WALL_SKEW_NS_MAX: i64 = 0;
+/// How far a wall clock is from the truth, either way.
+const WALL_SKEW_NS_MAX: i64 = 5_000_000_000;
 
 /// How wrong a machine's clock is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 //!
 //! `HashMap` draws its keys from the operating system once a thread, and with them the order in which it is walked
 //! through. Servers and clients use such maps where the order means nothing, and sometimes it means a little: which
-//! message goes first. So a world runs on a thread of its own on which `getrandom` answers from the seed; then the order
-//! is part of the history, and other seeds try other orders.
+//! message goes first. So a world runs on a thread of its own on which `getrandom` answers from the seed; then the
+//! order is part of the history, and other seeds try other orders.
 
 use std::cell::Cell;
 use std::ffi::{c_uint, c_void};

@@ -6,7 +6,6 @@ use crate::check::ledger::{Change, FileLedger};
 use crate::cluster::{Cluster, Process};
 use crate::failures::Invariant;
 use crate::host::{Mount, mount};
-use crate::known;
 use crate::machine::Machine;
 use crate::seed::Stream;
 use braid_api::{Caller, Code, Error, FileSystem, HandleId, OpenFlags, Result, SetAttr};
@@ -25,9 +24,6 @@ const OFFSETS: [u64; 6] = [0, 1000, 5000, 100_000, (1 << 20) - 3000, (1 << 20) +
 const LENGTHS: [usize; 5] = [1, 100, 3000, 9000, 40_000];
 const SIZES: [u64; 6] = [0, 500, 4096, 50_000, 1 << 20, (1 << 20) + 80_000];
 const READ_MAX: u32 = 4 << 20;
-/// As in the settings' policy.
-const CHUNK_BYTES: u64 = 1 << 20;
-const INLINE_BYTES: u64 = 4096;
 
 /// When a change is sure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,29 +50,6 @@ struct File {
     /// Its creation was answered.
     exists: bool,
     ledger: FileLedger,
-    /// The same, without the doubts of [`known::INLINE_MOVED_UNSYNCED`].
-    strict: FileLedger,
-}
-
-impl File {
-    fn begin(&mut self, change: Change, by: u64) {
-        let before = self.ledger.size(by);
-        self.strict.begin(change.clone(), by);
-        self.ledger.begin(change, by);
-        if before <= INLINE_BYTES && self.ledger.size(by) > INLINE_BYTES {
-            self.ledger.doubt(by);
-        }
-    }
-
-    fn answered(&mut self) {
-        self.ledger.answered();
-        self.strict.answered();
-    }
-
-    fn make_sure(&mut self, by: u64) {
-        self.ledger.make_sure(by);
-        self.strict.make_sure(by);
-    }
 }
 
 /// One life of a client.
@@ -117,7 +90,7 @@ impl Durable {
             life.pause().await;
         }
         life.fs.sync_fs().await?;
-        (0..FILES).for_each(|number| self.with((me, number), |file| file.make_sure(life.number)));
+        (0..FILES).for_each(|number| self.with((me, number), |file| file.ledger.make_sure(life.number)));
         self.flushed.lock().insert(me);
         while self.flushed.lock().len() < Machine::CLIENTS.len() {
             life.pause().await;
@@ -143,7 +116,7 @@ impl Durable {
         life.fs.flush(handle).await?;
         life.process.note(format_args!("{key:?} closed"));
         if self.sure == Sure::AtClose {
-            self.with(key, |file| file.make_sure(life.number));
+            self.with(key, |file| file.ledger.make_sure(life.number));
         }
         life.fs.release(handle).await;
         Ok(())
@@ -159,22 +132,22 @@ impl Durable {
                 let bytes: Vec<u8> = (0..len).map(|i| fill.wrapping_add((i / 97) as u8).max(1)).collect();
                 life.process.note(format_args!("{key:?} write {len} at {offset}"));
                 let change = Change::Write { offset, bytes: bytes.clone() };
-                self.with(key, |file| file.begin(change, life.number));
+                self.with(key, |file| file.ledger.begin(change, life.number));
                 life.fs.write(handle, offset, bytes.into()).await.map(drop)
             }
             6 => {
                 let size = SIZES[random.random_range(0..SIZES.len())];
                 life.process.note(format_args!("{key:?} truncate to {size}"));
-                self.with(key, |file| file.begin(Change::Truncate { size }, life.number));
+                self.with(key, |file| file.ledger.begin(Change::Truncate { size }, life.number));
                 let change = SetAttr { size: Some(size), ..SetAttr::default() };
                 life.fs.set_attr(&Caller::default(), id, Some(handle), change).await?;
-                self.with(key, |file| file.answered());
+                self.with(key, |file| file.ledger.answered());
                 Ok(())
             }
             7 | 8 => {
                 life.fs.fsync(handle, random.random_bool(0.5)).await?;
                 life.process.note(format_args!("{key:?} synced"));
-                self.with(key, |file| file.make_sure(life.number));
+                self.with(key, |file| file.ledger.make_sure(life.number));
                 Ok(())
             }
             _ => {
@@ -188,12 +161,7 @@ impl Durable {
     fn compare(&self, life: &Life, key: FileKey, content: &[u8]) {
         // A session that has ended takes what was only buffered with it, before anybody has been told.
         let reader = if life.process.cluster.settings.sessions_end { u64::MAX } else { life.number };
-        let (strict, checked) =
-            self.with(key, |file| [&file.strict, &file.ledger].map(|l| l.check(content, reader))).into();
-        if self.sure == Sure::AtFsync && strict.is_err() && checked.is_ok() {
-            life.process.cluster.coverage.count(known::INLINE_MOVED_UNSYNCED);
-        }
-        if let Err(text) = if self.sure == Sure::AtFsync { checked } else { strict } {
+        if let Err(text) = self.with(key, |file| file.ledger.check(content, reader)) {
             let invariant = match self.sure {
                 Sure::AtFsync => Invariant::FsyncIsKept,
                 Sure::AtClose => Invariant::CloseIsKept,
@@ -201,26 +169,6 @@ impl Durable {
             let who = life.process.machine.name();
             life.process.cluster.around.failures.add(invariant, format_args!("{who} reads {}: {text}", name(key)));
         }
-    }
-
-    /// Chunk by chunk; what nobody synced may be gone for ever, and is taken as zeros then.
-    async fn read_in_pieces(&self, life: &Life, key: FileKey, handle: HandleId, size: u64) -> Result<Vec<u8>> {
-        let mut content: Vec<u8> = Vec::new();
-        while (content.len() as u64) < size {
-            let offset = content.len() as u64;
-            let len = (size - offset).min(CHUNK_BYTES);
-            match life.fs.read(handle, offset, len as u32).await {
-                Ok(pieces) => content.extend(pieces.concat()),
-                Err(error) => {
-                    if self.with(key, |file| file.ledger.is_sure_of_any(offset..offset + len)) {
-                        return Err(error);
-                    }
-                    life.process.cluster.coverage.count(known::LOST_CHUNK_CANNOT_BE_READ);
-                    content.resize((offset + len) as usize, 0);
-                }
-            }
-        }
-        Ok(content)
     }
 
     async fn verify(&self, life: &Life, key: FileKey) -> Result<()> {
@@ -234,12 +182,8 @@ impl Durable {
         };
         let flags = OpenFlags { read: true, ..OpenFlags::default() };
         let handle = life.fs.open(&cx, attr.id, flags).await?.handle;
-        let content = match self.sure {
-            Sure::AtClose => Ok(life.fs.read(handle, 0, READ_MAX).await?.concat()),
-            Sure::AtFsync => self.read_in_pieces(life, key, handle, attr.size).await,
-        };
+        let content = life.fs.read(handle, 0, READ_MAX).await?.concat();
         life.fs.release(handle).await;
-        let content = content?;
         life.process.note(format_args!("{key:?} has {} bytes", content.len()));
         self.compare(life, key, &content);
         Ok(())
@@ -254,8 +198,8 @@ impl Life {
 }
 
 impl Durable {
-    /// One client, from mount to its end. A session that was ended takes with it what was not synced; whoever used it
-    /// begins anew.
+    /// One client, from mount to its end. A session that was ended may take with it what was not synced; whoever is
+    /// told so begins anew.
     async fn client(&self, process: &Process) -> Result<()> {
         let fs = mount(process).await;
         // Numbered through all clients, because a ledger is of a file, not of a client.
@@ -277,11 +221,11 @@ impl Work for Durable {
     fn run(self: Arc<Self>, process: Process) -> Task {
         Box::pin(async move {
             while let Err(error) = self.client(&process).await {
-                if error.code != Code::SessionFenced || !process.cluster.settings.sessions_end {
+                if error.code != Code::Stale || !process.cluster.settings.sessions_end {
                     fail(&process, &error);
                     break;
                 }
-                process.cluster.coverage.count("living client learnt that its session had ended");
+                process.cluster.coverage.count("living client told that bytes went with its session");
             }
             self.left.lock().insert(process.machine);
         })

@@ -23,8 +23,17 @@ pub struct Modelled {
 }
 
 /// What faults can touch; that every call means what the model says is the client's own test.
-const WEIGHTS: Weights =
-    Weights { names: 20, attributes: 10, handles: 20, data: 45, listings: 0, xattrs: 0, locks: 0, syncs: 0 };
+const WEIGHTS: Weights = Weights {
+    names: 20,
+    attributes: 10,
+    handles: 20,
+    data: 45,
+    listings: 0,
+    xattrs: 0,
+    policies: false,
+    locks: 0,
+    syncs: 0,
+};
 const POLL: Duration = Duration::from_millis(20);
 
 impl Modelled {

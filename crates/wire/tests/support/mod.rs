@@ -169,18 +169,20 @@ pub fn at(name: &str) -> Address {
     Address::Tcp(name.to_owned())
 }
 
-pub const NAMES: &[&str] = &["Echo", "Hang", "Add", "Panic", "Sleep", "Busy"];
+pub const NAMES: &[&str] = &["Echo", "Hang", "Add", "Panic", "Sleep", "Busy", "Change"];
 pub const ECHO: u8 = 0;
 pub const HANG: u8 = 1;
 pub const ADD: u8 = 2;
 pub const PANIC: u8 = 3;
 pub const SLEEP: u8 = 4;
 pub const BUSY: u8 = 5;
+/// Takes its second byte in tenths of a second and has its effect at the end.
+pub const CHANGE: u8 = 6;
 
 #[derive(Default)]
 pub struct Obedient {
     seen: Mutex<BTreeSet<u64>>,
-    /// Effects of ADD.
+    /// Effects of ADD and CHANGE.
     pub effects: AtomicUsize,
     pub dropped: AtomicUsize,
     pub begun: AtomicUsize,
@@ -220,10 +222,20 @@ impl Service for Obedient {
                 tokio::time::sleep(Duration::from_millis(u64::from(request.body[1]) * 100)).await;
                 Ok(Reply::raw(&request.body, Bytes::new()))
             }
+            CHANGE => {
+                let _count = CountDrop(&self.dropped);
+                tokio::time::sleep(Duration::from_millis(u64::from(request.body[1]) * 100)).await;
+                self.effects.fetch_add(1, SeqCst);
+                Ok(Reply::raw(&request.body, Bytes::new()))
+            }
             BUSY if self.begun.load(SeqCst) < 4 => Err(braid_api::Code::Busy.into()),
             ECHO | BUSY => Ok(Reply::raw(&request.body, request.payload)),
             _ => Err(braid_api::Error::new(braid_api::Code::BadMessage, "body", "no such order")),
         }
+    }
+
+    fn may_drop(&self, body: &[u8]) -> bool {
+        body.first() != Some(&CHANGE)
     }
 }
 

@@ -74,6 +74,15 @@ impl<'a, N: Namespace> Ask<'a, N> {
         expect!(self.query(AdminQuery::Chunk { inode, index, session }).await?, Chunk)
     }
 
+    /// Inodes with rows beside them, after this one; empty at the end.
+    pub async fn side_rows(&self, after: Option<(SideTable, InodeId)>) -> Result<Vec<SideRow>> {
+        expect!(self.query(AdminQuery::SideRows { after, limit: PAGE }).await?, SideRows)
+    }
+
+    pub async fn side(&self, row: SideRow) -> Result<SideCheck> {
+        expect!(self.query(AdminQuery::Side(row)).await?, Side)
+    }
+
     /// What was done, if the fault was still there.
     pub async fn repair(&self, repair: Repair) -> Result<Option<String>> {
         match self.query(AdminQuery::Repair(repair)).await? {

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 macro_rules! faults {
     ($($(#[$doc:meta])* $name:ident = $code:literal;)*) => {
-        /// Kinds of faults. 1xx: names and inodes, 2xx: rows that say where an inode is, and counts, 3xx: rows of
+        /// Kinds of faults. 1xx: names and inodes, 2xx: rows that say where an inode is, counts, and rows beside it, 3xx: rows of
         /// chunks, 4xx: chunks at data servers. The codes are for scripts and stay.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Fault { $($(#[$doc])* $name,)* }
@@ -49,6 +49,14 @@ faults! {
     Links = "F211";
     /// A directory's row counts other entries or subdirectories than there are.
     Counts = "F212";
+    /// Inline bytes without an inode.
+    InlineWithoutFile = "F221";
+    /// Extended attributes without an inode.
+    XattrsWithoutInode = "F222";
+    /// A quota without an inode.
+    QuotaWithoutInode = "F223";
+    /// A policy without an inode.
+    PolicyWithoutInode = "F224";
     /// A chunk row without a file.
     ChunkWithoutFile = "F301";
     /// Two rows name one chunk.
@@ -139,6 +147,7 @@ fn intent(repair: &Repair) -> String {
         Repair::DropIdRow { .. } | Repair::DropChunkRow { .. } | Repair::ForgetChunkRow { .. } => {
             "drops the row".to_owned()
         }
+        Repair::DropSideRows(_) => "drops the rows".to_owned(),
         Repair::DropEntry { .. } => "removes the name".to_owned(),
         Repair::Duplicate { .. } => "keeps the row that the inode's id leads to".to_owned(),
         Repair::Reattach { inode } => format!("moves it to /#{inode}"),

@@ -11,7 +11,7 @@
 //! - Memory: 55 to 110 MB a million inodes (see [`tally`]), 32 bytes a chunk row, 16 a chunk at a data server, and the
 //!   lists of spares and of what is to be freed.
 //!
-//! Not looked at: the bytes themselves (scrub does that), extended attributes, policies, remembered requests.
+//! Not looked at: the bytes themselves (scrub does that), what attributes and policies say, remembered requests.
 
 pub mod ask;
 mod chunks;
@@ -20,6 +20,7 @@ pub mod finding;
 pub mod held;
 mod names;
 pub mod report;
+mod side;
 mod tally;
 #[cfg(test)]
 pub mod tests;
@@ -115,6 +116,7 @@ impl<N: Namespace, P: DataPeers> Fsck<'_, N, P> {
         let doubts = tally.doubts(&after.orphans);
         seen.doubts = doubts.len() as u64;
         let mut findings = confirm::confirm(&ask, doubts).await?;
+        findings.append(&mut side::check(&ask, &tally, &|n| progress("rows beside inodes", n)).await?);
         let mut chunks = Chunks {
             env: self.env,
             ask: &ask,

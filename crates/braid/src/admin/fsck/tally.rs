@@ -156,6 +156,11 @@ impl Tally {
         }
     }
 
+    /// Some row spoke of it: a name, or where it is.
+    pub fn knows(&self, id: InodeId) -> bool {
+        self.nodes.contains_key(&id.0)
+    }
+
     pub fn has_root(&self) -> bool {
         self.nodes.get(&InodeId::ROOT.0).is_some_and(|root| root.has(flag::HERE) && root.has(flag::DIR))
     }

@@ -5,5 +5,6 @@ mod alive;
 mod chunks;
 mod names;
 mod output;
+mod side;
 mod workload;
 pub mod world;

@@ -1,0 +1,277 @@
+//! What people get wrong: each gives one line that says what to do, changes nothing and takes no server down.
+
+use super::{Cluster, pattern, ran, say_skipped};
+use rustix::mount::{MountFlags, UnmountFlags, mount, mount_remount, unmount};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Everything below a directory with its bytes, to see that nothing changed. Sockets and what processes write while
+/// they live are not in it.
+fn contents(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let (path, kind) = entry.map(|entry| (entry.path(), entry.file_type().unwrap())).unwrap();
+        if kind.is_dir() {
+            found.extend(contents(&path));
+        } else if kind.is_file() {
+            found.push((path.clone(), std::fs::read(&path).unwrap()));
+        }
+    }
+    found.sort();
+    found
+}
+
+/// Runs `braid serve` to its end, which must come by itself: the last line is its complaint.
+fn serve_fails(c: &Cluster, role: &str, settings: &[String]) -> String {
+    let mut arguments = vec!["serve".to_owned(), role.to_owned()];
+    for setting in settings {
+        arguments.extend(["--set".to_owned(), setting.clone()]);
+    }
+    let mut command = c.command(&arguments.iter().map(AsRef::as_ref).collect::<Vec<_>>());
+    let mut serving = command.env("BRAID_LOG", "off").stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let begun = Instant::now();
+    while serving.try_wait().unwrap().is_none() {
+        if begun.elapsed() > Duration::from_secs(20) {
+            serving.kill().unwrap();
+            panic!("serve {role} with {settings:?} goes on: {}", ran(serving.wait_with_output().unwrap()).err);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let ran = ran(serving.wait_with_output().unwrap());
+    assert!(ran.code == 1 && ran.err.trim_end().lines().count() == 1, "{}: {}", ran.code, ran.err);
+    ran.err
+}
+
+#[test]
+fn names_that_cannot_be_are_refused_before_anybody_is_asked() {
+    let c = Cluster::start();
+    let long = "x".repeat(256);
+    for line in [
+        format!("fs mkdir /{long}"),
+        format!("fs put /proc/self/comm /{long}"),
+        format!("fs mv / /{long}/x"),
+        format!("fs ln -s target /{long}"),
+        format!("fs stat /{long}"),
+    ] {
+        let said = c.run(&line);
+        assert!(said.code != 0 && said.err.contains("a name has at most 255 bytes, this one has 256"), "{}", said.err);
+    }
+    let just = "y".repeat(255);
+    c.says(&format!("fs mkdir /{just}"));
+    assert_eq!(c.says("fs ls /"), format!("{just}/\n"));
+}
+
+#[test]
+fn directories_of_another_role_or_cluster_stay_as_they_are() {
+    let (c, other) = (Cluster::start(), Cluster::start());
+    c.says("fs put /proc/self/comm /f");
+    for cluster in [&c, &other] {
+        assert_eq!(cluster.braid(&["down".as_ref(), cluster.root().as_os_str()]).code, 0);
+    }
+    let before = (contents(&c.root().join("metadata")), contents(&c.root().join("data-1")));
+    let dir = |name: &str| c.root().join(name).display().to_string();
+
+    let said = serve_fails(&c, "data", &[format!("data.dir={}", dir("metadata"))]);
+    assert!(said.contains("belongs to a metadata server") && said.contains("set data.dir"), "{said}");
+    let said = serve_fails(&c, "metadata", &[format!("metadata.dir={}", dir("data-1"))]);
+    assert!(said.contains("belongs to a data server") && said.contains("set metadata.dir"), "{said}");
+    let said = serve_fails(&c, "metadata", &[format!("metadata.dir={}", dir("log"))]);
+    assert!(said.contains("not empty") && said.contains("set metadata.dir to an empty directory"), "{said}");
+
+    assert_eq!(other.up().code, 0);
+    let said = serve_fails(&other, "data", &[format!("data.dir={}", dir("data-1"))]);
+    assert!(said.contains("is of another cluster: check data.dir and cluster.metadata"), "{said}");
+    assert_eq!((contents(&c.root().join("metadata")), contents(&c.root().join("data-1"))), before);
+
+    // As it was: it serves what it held.
+    assert_eq!(c.up().code, 0);
+    assert_eq!(c.says("fs cat /f"), "braid\n");
+    assert!(other.says("admin status").contains("healthy"));
+}
+
+#[test]
+fn a_directory_of_a_newer_version_is_not_touched() {
+    let c = Cluster::start();
+    assert_eq!(c.braid(&["down".as_ref(), c.root().as_os_str()]).code, 0);
+    let store = c.root().join("data-1/store.toml");
+    let text = std::fs::read_to_string(&store).unwrap();
+    let newer: String = text
+        .lines()
+        .map(|line| if line.starts_with("format") { "format = 99\n".to_owned() } else { format!("{line}\n") })
+        .collect();
+    assert_ne!(newer, text);
+    std::fs::write(&store, &newer).unwrap();
+    let before = contents(&c.root().join("data-1"));
+    let said = serve_fails(&c, "data", &[format!("data.dir={}", c.root().join("data-1").display())]);
+    assert!(said.contains("format 99") && said.contains("upgrade"), "{said}");
+    assert_eq!(contents(&c.root().join("data-1")), before);
+    let up = c.up();
+    assert!(up.code == 1 && up.err.contains("data-1 does not start") && up.err.contains("format 99"), "{}", up.err);
+}
+
+/// A tmpfs of `bytes`, unmounted at the end.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    /// `None`, and it is said, for those who may not mount.
+    fn at(path: &Path, bytes: u64) -> Option<SmallDisk> {
+        std::fs::create_dir_all(path).unwrap();
+        let options = std::ffi::CString::new(format!("size={bytes}")).unwrap();
+        match mount("tmpfs", path, "tmpfs", MountFlags::empty(), options.as_c_str()) {
+            Ok(()) => Some(SmallDisk(path.to_owned())),
+            Err(rustix::io::Errno::PERM) if !rustix::process::geteuid().is_root() => {
+                say_skipped("a disk of its own, which only root can mount");
+                None
+            }
+            Err(error) => panic!("cannot mount a tmpfs at {}: {error}", path.display()),
+        }
+    }
+
+    fn remount(&self, flags: MountFlags) {
+        mount_remount(&self.0, flags, c"").unwrap();
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = unmount(&self.0, UnmountFlags::DETACH);
+    }
+}
+
+#[test]
+fn a_read_only_disk_is_told_in_one_line() {
+    let c = Cluster::new();
+    std::fs::create_dir_all(c.root()).unwrap();
+    let Some(disk) = SmallDisk::at(&c.root(), 512 << 20) else { return };
+    assert_eq!(c.up().code, 0);
+    c.says("fs put /proc/self/comm /f");
+    assert_eq!(c.braid(&["down".as_ref(), c.root().as_os_str()]).code, 0);
+    let before = contents(&c.root());
+    disk.remount(MountFlags::RDONLY);
+    let at = |key: &str, name: &str| format!("{key}={}", c.root().join(name).display());
+    let said = serve_fails(&c, "metadata", &[at("metadata.dir", "metadata")]);
+    assert!(said.contains("metadata is on a read-only disk") && said.contains("remount,rw"), "{said}");
+    let said = serve_fails(&c, "data", &[at("data.dir", "data-1")]);
+    assert!(said.contains("data-1 is on a read-only disk") && said.contains("remount,rw"), "{said}");
+    let up = c.up();
+    assert!(up.code == 1 && up.err.trim_end().lines().count() == 1, "{}", up.err);
+    assert!(up.err.contains("is on a read-only disk"), "{}", up.err);
+    assert_eq!(contents(&c.root()), before);
+    disk.remount(MountFlags::empty());
+    assert_eq!(c.up().code, 0);
+    assert_eq!(c.says("fs cat /f"), "braid\n");
+    assert_eq!(c.braid(&["down".as_ref(), c.root().as_os_str()]).code, 0);
+}
+
+/// A server gives no new chunk with less than 256 MiB free, so each of these takes a few chunks.
+/// The data servers' disks fill up; who writes is told, what was there stays, and room helps at once.
+#[test]
+fn a_full_data_disk_is_told_and_nothing_else_fails() {
+    let c = Cluster::new();
+    let disks: Option<Vec<SmallDisk>> =
+        ["data-1", "data-2"].iter().map(|name| SmallDisk::at(&c.root().join(name), 272 << 20)).collect();
+    let Some(_disks) = disks else { return };
+    assert_eq!(c.up().code, 0);
+    let local = tempfile::tempdir().unwrap();
+    let (small, large) = (local.path().join("small"), local.path().join("large"));
+    std::fs::write(&small, pattern(2_000_000)).unwrap();
+    let mut file = std::fs::File::create(&large).unwrap();
+    let mebibyte = pattern(1 << 20);
+    (0..600).for_each(|_| std::io::Write::write_all(&mut file, &mebibyte).unwrap());
+    drop(file);
+    c.says(&format!("fs put {} /before", small.display()));
+    let full = c.run(&format!("fs put {} /large", large.display()));
+    let told: Vec<&str> = full.err.lines().filter(|line| line.starts_with("braid: ")).collect();
+    assert!(full.code == 1 && told.len() == 1 && told[0].contains("no space"), "{}: {}", full.code, full.err);
+    assert_eq!(c.bytes("fs cat /before"), pattern(2_000_000));
+    c.says("fs mkdir /names/go/on -p");
+    c.run("fs rm -f /large");
+    let begun = Instant::now();
+    while c.run(&format!("fs put {} /after", small.display())).code != 0 {
+        assert!(begun.elapsed() < Duration::from_secs(30), "freed room is not found: {}", c.run("admin status").out);
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    assert_eq!(c.bytes("fs cat /after"), pattern(2_000_000));
+    assert_eq!(c.run("admin fsck --data").code, 0);
+    assert_eq!(c.braid(&["down".as_ref(), c.root().as_os_str()]).code, 0);
+}
+
+/// The metadata's map is full: names are refused with a word for it, reads go on, and removing makes room.
+#[test]
+fn a_full_metadata_map_is_told_and_nothing_else_fails() {
+    let c = Cluster::new();
+    assert_eq!(c.up_with(&["--set", "metadata.map=4MiB"]).code, 0);
+    let local = tempfile::tempdir().unwrap();
+    for n in 0..400 {
+        std::fs::write(local.path().join(format!("f{n}")), pattern(16_000)).unwrap();
+    }
+    c.says("fs put /proc/self/comm /before");
+    let full = c.run(&format!("fs put -r {} /many", local.path().display()));
+    assert!(full.code == 1 && full.err.contains("space"), "{}: {}", full.code, full.err);
+    assert_eq!(c.says("fs cat /before"), "braid\n");
+    assert_eq!(c.run("admin status").code, 0, "the server is up");
+    c.says("fs rm -r /many");
+    let begun = Instant::now();
+    while c.run("fs put /proc/self/comm /after").code != 0 {
+        assert!(begun.elapsed() < Duration::from_secs(30), "removing made no room");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    assert_eq!(c.run("admin fsck --data").code, 0);
+}
+
+/// The disk under the metadata fills up before its map does.
+#[test]
+fn a_full_metadata_disk_is_told_and_nothing_else_fails() {
+    let c = Cluster::new();
+    let Some(disk) = SmallDisk::at(&c.root().join("metadata"), 160 << 20) else { return };
+    assert_eq!(c.up().code, 0);
+    c.says("fs put /proc/self/comm /before");
+    // Somebody else takes what is left.
+    let hog = disk.0.join("hog");
+    let mut file = std::fs::File::create(&hog).unwrap();
+    while std::io::Write::write_all(&mut file, &[1; 1 << 16]).is_ok() {}
+    drop(file);
+    let local = tempfile::tempdir().unwrap();
+    let dir = local.path().join("d");
+    std::fs::create_dir(&dir).unwrap();
+    for n in 0..1_000 {
+        std::fs::write(dir.join(format!("f{n}")), pattern(16_000)).unwrap();
+    }
+    let mut full = c.run(&format!("fs put -r {} /many0", dir.display()));
+    for n in 1..20 {
+        if full.code != 0 {
+            break;
+        }
+        full = c.run(&format!("fs put -r {} /many{n}", dir.display()));
+    }
+    assert!(full.code == 1 && full.err.contains("space"), "{}: {}", full.code, full.err);
+    assert_eq!(c.says("fs cat /before"), "braid\n");
+    assert!(c.is_running("metadata"));
+    std::fs::remove_file(&hog).unwrap();
+    let begun = Instant::now();
+    while c.run("fs put /proc/self/comm /after").code != 0 {
+        assert!(begun.elapsed() < Duration::from_secs(30), "the room that came back is not used");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    assert_eq!(c.run("admin fsck").code, 0);
+    assert_eq!(c.braid(&["down".as_ref(), c.root().as_os_str()]).code, 0);
+}
+
+#[test]
+fn mount_points_that_cannot_be_used_are_told_in_one_line() {
+    let c = Cluster::start();
+    let dir = tempfile::tempdir().unwrap();
+    let (missing, full) = (dir.path().join("missing"), dir.path().join("full"));
+    std::fs::create_dir(&full).unwrap();
+    std::fs::write(full.join("mine"), "kept").unwrap();
+    let said = c.fails(&format!("mount {}", missing.display()));
+    assert!(said.contains("mkdir -p") && !missing.exists(), "{said}");
+    assert!(c.fails(&format!("mount {}", full.display())).contains("not empty; choose an empty directory"));
+    let busy = dir.path().join("busy");
+    if let Some(_disk) = SmallDisk::at(&busy, 1 << 20) {
+        let said = c.fails(&format!("mount {}", busy.display()));
+        assert!(said.contains("is a mount already (tmpfs)") && said.contains("umount"), "{said}");
+    }
+    assert_eq!(std::fs::read(full.join("mine")).unwrap(), b"kept");
+    assert_eq!(c.says("admin sessions").lines().count(), 1, "no client was started");
+}

@@ -1,0 +1,251 @@
+//! A mount on a cluster of real processes: what programs see while servers stop, go and come back.
+
+use super::{Cluster, pattern, ran, say_skipped};
+use rustix::process::Signal;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// `None`, and it is said, where nobody may mount.
+fn mounted(more: &[&str]) -> Option<(Cluster, PathBuf)> {
+    if !Path::new("/dev/fuse").exists() {
+        say_skipped("there is no /dev/fuse");
+        return None;
+    }
+    let c = Cluster::new();
+    let up = c.up_mounted(more);
+    assert_eq!(up.code, 0, "{}{}", up.out, up.err);
+    let at = c.mount_point();
+    Some((c, at))
+}
+
+fn log(c: &Cluster, name: &str) -> String {
+    std::fs::read_to_string(c.root().join("log").join(format!("{name}.log"))).unwrap()
+}
+
+fn eventually(what: &str, limit: Duration, mut done: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !done() {
+        assert!(begun.elapsed() < limit, "{what} did not happen within {limit:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Writes, syncs, renames and reads back; ends at the first error. A process of its own: one that has files of the mount
+/// open must not start the servers it waits for, since a child that it starts closes copies of them first.
+const LOAD: &str = r#"
+n=0
+while [ ! -e "$1/stop" ]; do
+    n=$((n + 1))
+    source=$1/large; [ $((n % 3)) = 0 ] && source=$1/small
+    dd if="$source" of="$2/new$n" bs=64k conv=fsync status=none || exit 1
+    mv "$2/new$n" "$2/file$n" || exit 1
+    cmp "$source" "$2/file$n" || exit 1
+    echo "$2/file$n $source" >>"$1/list" || exit 1
+done
+"#;
+
+/// As an upgrade does it: each server in turn is told to stop and started again, while programs write.
+#[test]
+fn servers_that_are_stopped_and_started_in_turn_lose_and_fail_nothing() {
+    let Some((c, at)) = mounted(&[]) else { return };
+    let work = tempfile::tempdir().unwrap();
+    // One inline, one in a chunk.
+    std::fs::write(work.path().join("small"), pattern(3_000)).unwrap();
+    std::fs::write(work.path().join("large"), pattern(300_000)).unwrap();
+    let mut load = std::process::Command::new("sh")
+        .args(["-c", LOAD, "load"])
+        .args([work.path(), &at])
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    for _ in 0..2 {
+        for name in ["metadata", "data-1", "data-2"] {
+            std::thread::sleep(Duration::from_millis(500));
+            c.signal(name, Signal::TERM);
+            eventually("the end on SIGTERM", Duration::from_secs(20), || !c.is_running(name));
+            let up = c.up_mounted(&[]);
+            assert_eq!(up.code, 0, "{}{}", up.out, up.err);
+            assert!(load.try_wait().unwrap().is_none(), "{}", ran(load.wait_with_output().unwrap()).err);
+        }
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    std::fs::write(work.path().join("stop"), "").unwrap();
+    let loaded = ran(load.wait_with_output().unwrap());
+    assert_eq!((loaded.code, loaded.err.as_str()), (0, ""));
+    let list = std::fs::read_to_string(work.path().join("list")).unwrap();
+    let written: Vec<(&Path, &Path)> = list
+        .lines()
+        .filter_map(|line| line.split_once(' '))
+        .map(|(file, source)| (Path::new(file), Path::new(source)))
+        .collect();
+    assert!(written.len() > 5, "the load did {} files only", written.len());
+    for name in ["data-1", "data-2"] {
+        assert!(log(&c, name).contains("data server stops: everything is synced"), "{name}");
+        assert!(!log(&c, name).contains("the stop was not clean"), "{name}");
+    }
+    // Not from what the mount remembers: a new mount reads what the servers have.
+    assert_eq!(c.run(&format!("umount {}", at.display())).code, 0);
+    eventually("the end of the mount", Duration::from_secs(20), || !c.is_running("mount"));
+    assert_eq!(c.up_mounted(&[]).code, 0);
+    for (path, source) in &written {
+        assert!(std::fs::read(path).unwrap() == std::fs::read(source).unwrap(), "{} differs", path.display());
+    }
+    assert!(c.says("admin fsck --data").starts_with("clean: "));
+}
+
+/// Calls wait while the server that they need stands still, and go on when it does.
+#[test]
+fn calls_wait_for_servers_that_stand_still_and_go_on() {
+    let Some((c, at)) = mounted(&[]) else { return };
+    for name in ["metadata", "data-1", "data-2"] {
+        std::fs::write(at.join("before"), pattern(500_000)).unwrap();
+        c.signal(name, Signal::STOP);
+        let (path, begun) = (at.join(format!("during-{name}")), Instant::now());
+        let waiting = std::thread::spawn(move || {
+            // Chunks of one file lie on both data servers in turn.
+            for n in 0..4 {
+                let mut file = std::fs::File::create(path.with_extension(n.to_string())).unwrap();
+                file.write_all(&pattern(400_000)).unwrap();
+                file.sync_all().unwrap();
+            }
+        });
+        std::thread::sleep(Duration::from_secs(3));
+        assert!(!waiting.is_finished(), "{name} was not needed");
+        c.signal(name, Signal::CONT);
+        waiting.join().unwrap();
+        assert!(begun.elapsed() < Duration::from_secs(30), "{name}: {:?}", begun.elapsed());
+    }
+    for name in ["metadata", "data-1", "data-2"] {
+        for n in 0..4 {
+            assert!(std::fs::read(at.join(format!("during-{name}.{n}"))).unwrap() == pattern(400_000));
+        }
+    }
+}
+
+/// Past the deadline: EIO, once to each handle, with a name for what was waited for; what was written is kept, and is
+/// there when the server is back.
+#[test]
+fn past_the_deadline_is_an_error_that_names_the_server_and_loses_nothing() {
+    let Some((c, at)) = mounted(&["--set", "client.deadline=8s"]) else { return };
+    let path = at.join("file");
+    std::fs::write(&path, pattern(400_000)).unwrap();
+    // Asked over and over by a process that has no file of the mount open: to end one it would wait itself.
+    let asked = c.root().join("log/why.log");
+    let mut asking = c
+        .shell(&format!("while sleep 0.5; do \"$0\" admin why; done >{} 2>/dev/null", asked.display()))
+        .spawn()
+        .unwrap();
+    let open = || std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    let (one, two) = (open(), open());
+    one.sync_all().unwrap();
+    for name in ["data-1", "data-2"] {
+        c.signal(name, Signal::STOP);
+    }
+    one.write_all_at(b"written while the server stands still", 1000).unwrap();
+    let begun = Instant::now();
+    let syncing = {
+        let one = one.try_clone().unwrap();
+        std::thread::spawn(move || one.sync_all())
+    };
+    let error = syncing.join().unwrap().unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::IO.raw_os_error()));
+    let waited = begun.elapsed();
+    assert!(waited > Duration::from_secs(7) && waited < Duration::from_secs(30), "{waited:?}");
+    let said = log(&c, "mount");
+    let line = said.lines().find(|line| line.contains("a file operation failed")).unwrap_or_else(|| panic!("{said}"));
+    assert!(line.contains("data server") && line.contains("deadline"), "{line}");
+    for name in ["data-1", "data-2"] {
+        c.signal(name, Signal::CONT);
+    }
+    eventually("a word of why", Duration::from_secs(30), || {
+        let why = std::fs::read_to_string(&asked).unwrap_or_default();
+        why.lines().any(|line| line.contains("data server") && line.contains("mount"))
+    });
+    asking.kill().unwrap();
+    asking.wait().unwrap();
+    // The bytes were kept, and go out by themselves or with the next fsync.
+    eventually("a sync that succeeds", Duration::from_secs(20), || one.sync_all().is_ok());
+    two.sync_all().ok();
+    assert!(two.sync_all().is_ok(), "an error is told once to a handle");
+    drop((one, two));
+    c.kill("mount");
+    eventually("the end of the mount", Duration::from_secs(20), || !c.is_running("mount"));
+    assert_eq!(c.up_mounted(&[]).code, 0);
+    let mut back = vec![0; 37];
+    let mut file = std::fs::File::open(&path).unwrap();
+    file.seek(SeekFrom::Start(1000)).unwrap();
+    file.read_exact(&mut back).unwrap();
+    assert_eq!(back, b"written while the server stands still");
+}
+
+/// `braid mount` again brings back the mount of a client that was killed.
+#[test]
+fn the_same_command_mounts_again_after_the_client_was_killed() {
+    let Some((c, at)) = mounted(&[]) else { return };
+    let place = c.root().join("second");
+    std::fs::create_dir(&place).unwrap();
+    let line = format!("mount {} --log {}", place.display(), c.root().join("log/second.log").display());
+    c.says(&line);
+    std::fs::write(place.join("kept"), "kept").unwrap();
+    assert!(c.fails(&line).contains("is mounted already"));
+    let pid = second_mount(&place);
+    rustix::process::kill_process(pid, Signal::KILL).unwrap();
+    eventually("a dead mount", Duration::from_secs(10), || {
+        std::fs::read_dir(&place).is_err_and(|e| e.raw_os_error() == Some(107))
+    });
+    c.says(&line);
+    assert_eq!(std::fs::read(place.join("kept")).unwrap(), b"kept");
+    assert_eq!(std::fs::read(at.join("kept")).unwrap(), b"kept");
+    c.says(&format!("umount {}", place.display()));
+}
+
+/// The process that serves a mount: its command line names the place.
+fn second_mount(place: &Path) -> rustix::process::Pid {
+    let wanted = place.as_os_str().as_encoded_bytes();
+    let pids = std::fs::read_dir("/proc").unwrap().flatten().filter_map(|e| e.file_name().to_str()?.parse().ok());
+    let serves = |pid: &i32| {
+        let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        command.split(|&b| b == 0).any(|word| word == wanted) && command.windows(12).any(|w| w == b"--foreground")
+    };
+    rustix::process::Pid::from_raw(pids.into_iter().find(serves).unwrap()).unwrap()
+}
+
+/// One fsync, followed from the kernel's request to the disk write by its number.
+#[test]
+fn one_trace_leads_from_the_operation_to_the_disk() {
+    let Some((c, at)) = mounted(&["--set", "log.level=debug"]) else { return };
+    let mut file = std::fs::File::create(at.join("file")).unwrap();
+    file.write_all(&pattern(100_000)).unwrap();
+    file.sync_all().unwrap();
+    drop(file);
+    let client = log(&c, "mount");
+    let trace_of = |line: &str| {
+        let rest = line.split_once("trace=")?.1;
+        rest.split(|ch: char| !ch.is_ascii_digit()).next()?.parse::<u64>().ok()
+    };
+    let servers: Vec<String> = ["metadata", "data-1", "data-2"].map(|name| log(&c, name)).into_iter().collect();
+    // The traces under which a chunk was written or synced on a disk.
+    let stored = |what: &str| {
+        let lines = servers[1..].iter().flat_map(|text| text.lines());
+        let of_store = lines.filter(move |line| line.contains("braid_data_store") && line.contains(what));
+        of_store.filter_map(trace_of).filter(|trace| *trace != 0).collect::<Vec<u64>>()
+    };
+    let (written, synced) = (stored("written"), stored(" sync"));
+    let trace = *written
+        .iter()
+        .find(|trace| synced.contains(trace))
+        .unwrap_or_else(|| panic!("no write and sync under one trace: {written:?} {synced:?}\n{}", servers[1]));
+    let has = |text: &str, words: &[&str]| {
+        let is_it = |line: &str| trace_of(line) == Some(trace) && words.iter().all(|word| line.contains(word));
+        assert!(text.lines().any(is_it), "no line of trace {trace} with {words:?} in\n{text}");
+    };
+    has(&client, &["file operation"]);
+    has(&client, &["a request to data server"]);
+    has(&client, &["a request to metadata server"]);
+    has(&servers[0], &["CommitFile"]);
+    let data = servers[1..].iter().find(|text| text.lines().any(|line| trace_of(line) == Some(trace))).unwrap();
+    has(data, &["what=\"WriteChunk\"", "a request of"]);
+    has(data, &["what=\"SyncChunks\"", "a request of"]);
+}

@@ -1,0 +1,42 @@
+//! The reasoning of `replica:N`: who orders writes to a chunk, who may serve it, when a call is answered, who goes on
+//! when a server is gone, and what is copied to whom.
+//!
+//! Three state machines, each fed with `on(now, event)` and answering with commands: [`DataServer`] is all chains of
+//! one data server, [`Leader`] all chains of the cluster, [`Repair`] the order of mending. Around them: sets of blocks,
+//! the lease, fencing, what a call waits for, the record on disk. docs/design/0006-replica-chains.md has the states,
+//! messages and invariants.
+//!
+//! Promises: no I/O, no clock, no randomness: the same events give the same commands. Nothing here touches content:
+//! it is only ever named by blocks. Any message may be lost, repeated, late or out of order.
+//!
+//! Left to others: writing and reading content, recalling descriptors, transactions of rows, choosing spare servers,
+//! moving ownership inside an epoch (the owner term is carried and checked, and always 1 until then).
+
+mod answer;
+mod blocks;
+mod changes;
+mod container;
+pub mod fence;
+mod leader;
+mod lease;
+mod limits;
+mod lineage;
+mod message;
+mod record;
+mod repair;
+mod replica;
+mod server;
+mod takeover;
+
+pub use answer::{Answer, Call, FileLease, Refusal, Until, Waits, until};
+pub use blocks::{BLOCKS_MAX, BlockSet};
+pub use changes::{Changes, Group};
+pub use leader::{ChainRow, ContainerRow, Leader, LeaderCommand, LeaderEvent, Spares};
+pub use lease::{LeaseBook, ServerLease};
+pub use limits::{DRIFT_PERCENT, Limits, Moment};
+pub use lineage::{Lineage, Start, common};
+pub use message::{Body, Envelope, FromLeader, Install, Report, ToLeader, Told};
+pub use record::{ChunkRecord, Claims, FORMAT, RecordError};
+pub use repair::Repair;
+pub use server::{Command, CopyStatus, DataServer, Event, Found};
+pub use takeover::{Answer as TakeoverAnswer, Decision, Question, TooFew, answers_needed, decide};

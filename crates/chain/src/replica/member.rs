@@ -1,0 +1,145 @@
+//! A copy that follows the owner: is told, acknowledges, pulls.
+
+use super::{Cx, Replica};
+use crate::BlockSet;
+use crate::changes::Group;
+use crate::limits::Moment;
+use crate::message::{Body, Told};
+use crate::server::Command;
+use braid_types::{ServerId, Version};
+
+#[derive(Clone, Debug, Default, Hash)]
+pub(super) struct Following {
+    /// When blocks were last asked for, and which.
+    pulled: Option<(Moment, BlockSet)>,
+    /// Until then blocks are expected without asking.
+    pushed_until: Moment,
+    /// Whole copies, as the owner last said.
+    copies: u8,
+    /// The owner has been greeted in this epoch.
+    greeted: Option<Moment>,
+    greeting: bool,
+}
+
+impl Replica {
+    /// The epoch is new and so is the owner's map: ask for it until it comes.
+    pub(super) fn greet(&mut self, cx: &mut Cx) {
+        self.member = Following { greeting: true, greeted: Some(cx.now), ..Following::default() };
+        self.send(cx, self.owner, Body::Hello { told: self.told() });
+    }
+
+    pub(crate) fn on_tell(&mut self, cx: &mut Cx, tell: Body) {
+        let Body::Tell { groups, agreed, want_stable, pushed, copies, end } = tell else { return };
+        let mut gap = false;
+        let mut changed = BlockSet::new();
+        let before = self.told();
+        for Told { base, upto, blocks } in groups {
+            let told = self.told();
+            if upto <= told {
+                continue;
+            }
+            // Base of a later group than was told: something between was lost.
+            if base > told {
+                gap = true;
+                break;
+            }
+            changed.union(&blocks);
+            let group = Group { base: told, upto, missing: blocks.clone(), blocks };
+            gap |= !self.claims.changes.append(group, cx.limits.groups_max);
+        }
+        self.member.copies = copies;
+        self.claims.end = self.claims.end.max(end);
+        self.want_stable = self.want_stable.max(want_stable);
+        self.claims.changes.forget(agreed);
+        if self.told() >= self.opening {
+            self.member.greeting = false;
+        }
+        if pushed {
+            self.member.pushed_until = cx.now + cx.limits.resend;
+        }
+        if self.told() > before {
+            let (container, chunk, upto) = (cx.container, self.chunk, self.told());
+            cx.out.push(Command::Invalidate { container, chunk, upto, blocks: changed });
+        }
+        self.acknowledge(cx, gap);
+        self.follow(cx);
+    }
+
+    pub(crate) fn on_blocks(&mut self, cx: &mut Cx, at: Version, blocks: &BlockSet) {
+        self.store(cx, at, blocks);
+        if let Some((_, pulled)) = &mut self.member.pulled {
+            pulled.subtract(blocks);
+            if pulled.is_empty() {
+                self.member.pulled = None;
+            }
+        }
+        self.follow(cx);
+    }
+
+    /// No reader of this server sees anything older any more.
+    pub(crate) fn on_invalidated(&mut self, cx: &mut Cx, upto: Version) {
+        self.invalidated = self.invalidated.max(upto.min(self.told()));
+        if !self.is_owner() {
+            self.acknowledge(cx, false);
+        }
+    }
+
+    pub(super) fn acknowledge(&mut self, cx: &mut Cx, gap: bool) {
+        let complete = self.claims.complete();
+        let body = Body::Ack { told: self.invalidated, complete, stable: self.stable.min(complete), gap };
+        self.send(cx, self.owner, body);
+    }
+
+    /// Whatever is to be done next.
+    pub(super) fn follow(&mut self, cx: &mut Cx) {
+        self.sync_if_wanted(cx);
+        if let Some((since, _)) = &self.member.pulled
+            && cx.now >= *since + cx.limits.resend
+        {
+            self.member.pulled = None;
+        }
+        if self.is_behind(cx) && !self.needs_repair(cx) {
+            self.pull(cx);
+        }
+    }
+
+    pub(crate) fn member_tick(&mut self, cx: &mut Cx) {
+        if self.member.greeting && self.member.greeted.is_none_or(|at| cx.now >= at + cx.limits.resend) {
+            self.member.greeted = Some(cx.now);
+            self.send(cx, self.owner, Body::Hello { told: self.told() });
+        }
+        self.follow(cx);
+    }
+
+    /// It lacks blocks and may ask for them now.
+    fn is_behind(&self, cx: &Cx) -> bool {
+        let may_ask = self.member.pulled.is_none() && cx.now >= self.member.pushed_until && !self.member.greeting;
+        may_ask && self.storing.is_empty() && !self.claims.invalid().is_empty()
+    }
+
+    /// It lacks so much that the repair of other chunks may come first.
+    fn needs_repair(&self, cx: &Cx) -> bool {
+        self.claims.invalid().len() > cx.limits.repair_above
+    }
+
+    /// Waits for the scheduler of repair; with the number of whole copies.
+    pub(crate) fn awaits_repair(&self, cx: &Cx) -> Option<u8> {
+        (!self.is_owner() && self.is_behind(cx) && self.needs_repair(cx)).then_some(self.member.copies)
+    }
+
+    pub(crate) fn is_pulling(&self) -> bool {
+        self.member.pulled.is_some() || !self.storing.is_empty()
+    }
+
+    pub(crate) fn pull(&mut self, cx: &mut Cx) {
+        let blocks = self.claims.invalid().first(cx.limits.pull_blocks);
+        self.member.pulled = Some((cx.now, blocks.clone()));
+        self.send(cx, self.owner, Body::Pull { blocks });
+    }
+
+    /// A successor asks for what this copy has and it has not.
+    pub(crate) fn on_fetch(&self, cx: &mut Cx, from: ServerId, blocks: BlockSet) {
+        let envelope = self.envelope(cx, Body::Fetched { blocks });
+        cx.out.push(Command::SendContent { to: from, envelope });
+    }
+}

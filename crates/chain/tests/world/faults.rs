@@ -1,0 +1,158 @@
+//! What goes wrong, and when.
+
+use super::*;
+
+#[derive(Clone, Copy, Debug)]
+pub enum Fault {
+    /// The page cache stays.
+    Kill(usize),
+    Power(usize),
+    PowerOfAll,
+    Start(usize),
+    /// As SIGSTOP, for so long.
+    Pause(usize, Us),
+    /// Two do not hear each other; 0 is the leader.
+    Cut(u64, u64, Us),
+    LeaderDies,
+    LeaderStarts,
+    /// A server and its disk are gone for ever.
+    Lose(usize),
+    ClientDies(usize),
+}
+
+impl World {
+    /// A random plan of faults.
+    pub fn plan_faults(&mut self, count: u64, may_lose: bool) {
+        let (storm, servers) = (self.setup.storm, self.setup.servers);
+        let mut lost = 0;
+        for _ in 0..count {
+            let at = self.rng.between(200 * MS, storm);
+            let node = self.rng.below(servers) as usize;
+            let long = if self.rng.chance(50) { self.rng.between(50 * MS, 2 * S) } else { self.rng.between(S, 14 * S) };
+            let fault = match self.rng.below(100) {
+                0..22 => Fault::Kill(node),
+                22..42 => Fault::Power(node),
+                42..46 => Fault::PowerOfAll,
+                46..62 => Fault::Pause(node, long),
+                62..82 => {
+                    let (a, b) = (self.rng.below(servers + 1), self.rng.between(1, servers));
+                    if a == b { Fault::Cut(0, b, long) } else { Fault::Cut(a.min(b), a.max(b), long) }
+                }
+                82..92 => Fault::LeaderDies,
+                92..96 => Fault::ClientDies(self.rng.below(self.setup.clients as u64) as usize),
+                _ if may_lose && lost + 1 < self.setup.min_copies => {
+                    lost += 1;
+                    Fault::Lose(node)
+                }
+                _ => Fault::Kill(node),
+            };
+            self.at(at, Item::Fault(fault));
+            match fault {
+                Fault::Kill(node) | Fault::Power(node) => self.at(at + long, Item::Fault(Fault::Start(node))),
+                Fault::PowerOfAll => (0..self.nodes.len())
+                    .for_each(|node| self.at(at + long + node as u64 * 37 * MS, Item::Fault(Fault::Start(node)))),
+                Fault::LeaderDies => self.at(at + long.min(5 * S), Item::Fault(Fault::LeaderStarts)),
+                _ => {}
+            }
+        }
+    }
+
+    pub fn fault(&mut self, fault: Fault) {
+        self.note(|| format!("FAULT {fault:?}"));
+        let until = match fault {
+            Fault::Pause(_, long) | Fault::Cut(_, _, long) => self.now + long,
+            _ => self.now,
+        };
+        match fault {
+            Fault::Kill(node) => {
+                self.saw("fault: kill");
+                self.stop(node);
+            }
+            Fault::Power(node) => {
+                self.saw("fault: power cut");
+                self.stop(node);
+                self.nodes[node].disk.power_cut(&mut self.rng);
+            }
+            Fault::PowerOfAll => {
+                self.saw("fault: power cut of all");
+                for node in 0..self.nodes.len() {
+                    self.stop(node);
+                    self.nodes[node].disk.power_cut(&mut self.rng);
+                    self.ledger.faults.push((self.now, self.now));
+                }
+            }
+            Fault::Start(node) => {
+                if self.nodes[node].machine.is_none() && !self.nodes[node].gone {
+                    self.start_node(node);
+                }
+                return;
+            }
+            Fault::Pause(node, _) => {
+                self.saw("fault: pause");
+                let was = self.nodes[node].paused_until.max(self.now);
+                self.nodes[node].paused_until = was.max(until);
+                self.nodes[node].stood_still += self.nodes[node].paused_until - was;
+            }
+            Fault::Cut(a, b, _) => {
+                self.saw(if a == 0 { "fault: cut from the leader" } else { "fault: cut between servers" });
+                self.cuts.insert((a, b), until);
+            }
+            Fault::LeaderDies => {
+                self.saw("fault: leader dies");
+                self.leader.machine = None;
+                return;
+            }
+            Fault::LeaderStarts => {
+                if self.leader.machine.is_none() {
+                    self.start_leader();
+                }
+                return;
+            }
+            Fault::Lose(node) => {
+                let gone = self.nodes.iter().filter(|node| node.gone).count() + 1;
+                let min_copies = usize::from(self.setup.min_copies);
+                if gone >= min_copies || self.nodes.len() - gone < min_copies {
+                    return;
+                }
+                self.saw("fault: server lost for ever");
+                self.stop(node);
+                self.nodes[node].gone = true;
+            }
+            Fault::ClientDies(client) => {
+                if self.clients.iter().filter(|client| client.alive).count() > 1 {
+                    self.saw("fault: client dies");
+                    self.clients[client].alive = false;
+                    self.clients[client].tasks.clear();
+                    for id in 0..self.clients.len() {
+                        self.at(100 * MS, Item::Client(id));
+                    }
+                }
+                return;
+            }
+        }
+        self.ledger.faults.push((self.now, until));
+    }
+
+    fn stop(&mut self, node: usize) {
+        self.nodes[node].machine = None;
+        self.nodes[node].paused_until = 0;
+    }
+
+    /// Nothing goes wrong any more.
+    pub fn heal(&mut self) {
+        self.calm = true;
+        self.cuts.clear();
+        for node in 0..self.nodes.len() {
+            self.nodes[node].paused_until = 0;
+            if self.nodes[node].machine.is_none() && !self.nodes[node].gone {
+                self.start_node(node);
+            }
+        }
+        if self.leader.machine.is_none() {
+            self.start_leader();
+        }
+        for id in 0..self.clients.len() {
+            self.at(MS, Item::Client(id));
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! A cluster of the real state machines over a made-up network, made-up disks and made-up clients, driven by one seed.
+//!
+//! Every message may be lost, repeated or late; every process may be killed, lose its power, stand still or be cut off;
+//! clocks are off by up to 1 %. `checks.rs` says what must hold at every step and at the end.
+
+#![allow(dead_code)]
+
+pub mod checks;
+pub mod clients;
+pub mod disk;
+pub mod faults;
+pub mod net;
+pub mod run;
+
+use braid_chain::*;
+use braid_types::{ChunkId, ContainerId, LeaderEpoch, ServerId};
+use checks::Ledger;
+use clients::Client;
+use disk::Disk;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::time::Duration;
+
+pub const C: ContainerId = ContainerId(7);
+
+/// Microseconds of true time.
+pub type Us = u64;
+pub const MS: Us = 1_000;
+pub const S: Us = 1_000_000;
+
+#[derive(Clone)]
+pub struct Rng(pub u64);
+
+impl Rng {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut x = self.0;
+        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^ (x >> 31)
+    }
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.next() % n.max(1)
+    }
+    pub fn between(&mut self, low: u64, high: u64) -> u64 {
+        low + self.below(high - low + 1)
+    }
+    pub fn chance(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+    pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len() as u64) as usize]
+    }
+}
+
+/// Mistakes made at the doors of the machines, that the checks must find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bug {
+    /// Messages of an older epoch are taken for ones of the present.
+    StaleEpochAccepted,
+    /// A member acknowledges what it has not.
+    AckBeforeTheMemberHasIt,
+    /// A group that follows a lost one is taken for the next.
+    PrefixAdvancedOverAGap,
+    /// The leader takes silence for an answer.
+    TakeOverWithTooFewAnswers,
+    /// A member acknowledges what it goes on serving.
+    InvalidationAcknowledgedBeforeApplied,
+    /// A data server's clock does not count the time it stood still.
+    LeaseThatSuspensionDoesNotEnd,
+    /// A copy calls stable what no sync has covered.
+    SkippedSync,
+}
+
+#[derive(Clone, Debug)]
+pub struct Setup {
+    pub servers: u64,
+    pub copies: u8,
+    pub min_copies: u8,
+    pub chunks: u64,
+    pub blocks: u64,
+    pub clients: usize,
+    pub limits: Limits,
+    pub bug: Option<Bug>,
+    pub loss_percent: u64,
+    /// Faults come until then.
+    pub storm: Us,
+    pub trace: bool,
+}
+
+pub struct Node {
+    pub id: ServerId,
+    pub machine: Option<DataServer>,
+    pub incarnation: u64,
+    pub disk: Disk,
+    /// This clock's rate in parts per million, and where it began.
+    pub rate: i64,
+    pub offset: Us,
+    pub paused_until: Us,
+    /// How long it has stood still in all: for the bug of a clock that does not count it.
+    pub stood_still: Us,
+    pub gone: bool,
+}
+
+pub struct LeaderNode {
+    pub machine: Option<Leader>,
+    pub epoch: u64,
+    pub rows: BTreeMap<ContainerId, ContainerRow>,
+    pub paused_until: Us,
+}
+
+pub enum Item {
+    Tick(usize, u64),
+    LeaderTick(u64),
+    ToServer { to: usize, from: ServerId, envelope: Envelope, content: Vec<(u64, u64)> },
+    Content { node: usize, incarnation: u64, to: ServerId, envelope: Envelope },
+    ToLeader { from: ServerId, incarnation: u64, message: ToLeader },
+    FromLeader { to: usize, incarnation: u64, message: FromLeader },
+    Io { node: usize, incarnation: u64, io: disk::Io },
+    Committed { epoch: u64, number: u64, row: ContainerRow },
+    Request { node: usize, op: u64 },
+    Answered { op: u64, node: usize, result: Result<Answer, Refusal>, epoch: Option<u32> },
+    ReadDone { op: u64, node: usize, value: Option<u64>, epoch: Option<u32> },
+    Client(usize),
+    Timeout { client: usize, op: u64 },
+    Fault(faults::Fault),
+    Resume(usize),
+}
+
+pub struct Due {
+    at: Us,
+    order: u64,
+    item: Item,
+}
+
+impl PartialEq for Due {
+    fn eq(&self, other: &Due) -> bool {
+        (self.at, self.order) == (other.at, other.order)
+    }
+}
+impl Eq for Due {}
+impl PartialOrd for Due {
+    fn partial_cmp(&self, other: &Due) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Due {
+    fn cmp(&self, other: &Due) -> std::cmp::Ordering {
+        (other.at, other.order).cmp(&(self.at, self.order))
+    }
+}
+
+pub struct World {
+    pub setup: Setup,
+    pub rng: Rng,
+    pub now: Us,
+    pub order: u64,
+    pub queue: BinaryHeap<Due>,
+    pub nodes: Vec<Node>,
+    pub leader: LeaderNode,
+    pub clients: Vec<Client>,
+    pub lease: clients::LeaseState,
+    /// Pairs that do not hear each other; 0 is the leader. Until when.
+    pub cuts: BTreeMap<(u64, u64), Us>,
+    pub ops: BTreeMap<u64, clients::Op>,
+    pub next_op: u64,
+    pub next_value: u64,
+    pub ledger: Ledger,
+    pub calm: bool,
+    pub seen: BTreeMap<&'static str, u64>,
+    pub steps: u64,
+    pub log: Vec<String>,
+}
+
+/// The first live server that is not in the chain.
+pub struct FirstSpare;
+impl Spares for FirstSpare {
+    fn successor(&mut self, _: ContainerId, chain: &[ServerId], live: &[ServerId]) -> Option<ServerId> {
+        live.iter().find(|server| !chain.contains(server)).copied()
+    }
+}
+
+impl World {
+    pub fn new(seed: u64, setup: Setup) -> World {
+        let mut rng = Rng(seed);
+        let nodes: Vec<Node> = (1..=setup.servers)
+            .map(|id| Node {
+                id: ServerId(id),
+                machine: None,
+                incarnation: 0,
+                disk: Disk::default(),
+                rate: rng.between(0, 20_000) as i64 - 10_000,
+                offset: rng.below(1000 * S),
+                paused_until: 0,
+                stood_still: 0,
+                gone: false,
+            })
+            .collect();
+        let members = (1..=u64::from(setup.copies)).map(ServerId).collect();
+        let row = ContainerRow::new(C, members, setup.copies, setup.min_copies);
+        let leader =
+            LeaderNode { machine: None, epoch: 0, rows: BTreeMap::from([(C, row.clone())]), paused_until: 0 };
+        let mut world = World {
+            rng,
+            now: 0,
+            order: 0,
+            queue: BinaryHeap::new(),
+            nodes,
+            leader,
+            clients: (0..setup.clients).map(Client::new).collect(),
+            lease: clients::LeaseState::Exclusive(0),
+            cuts: BTreeMap::new(),
+            ops: BTreeMap::new(),
+            next_op: 0,
+            next_value: 0,
+            ledger: Ledger::default(),
+            calm: false,
+            seen: BTreeMap::new(),
+            steps: 0,
+            log: Vec::new(),
+            setup,
+        };
+        for node in 0..world.nodes.len() {
+            world.start_node(node);
+        }
+        world.start_leader();
+        world.leader_event(LeaderEvent::Made { container: C, row });
+        for client in 0..world.clients.len() {
+            world.at(50 * MS + client as u64 * MS, Item::Client(client));
+        }
+        world
+    }
+
+    pub fn chunks(&self) -> impl Iterator<Item = ChunkId> + use<> {
+        (1..=self.setup.chunks).map(ChunkId)
+    }
+
+    pub fn at(&mut self, delay: Us, item: Item) {
+        self.order += 1;
+        self.queue.push(Due { at: self.now + delay, order: self.order, item });
+    }
+
+    pub fn saw(&mut self, what: &'static str) {
+        *self.seen.entry(what).or_default() += 1;
+    }
+
+    pub fn note(&mut self, text: impl FnOnce() -> String) {
+        if self.setup.trace {
+            self.log.push(format!("{:>10.3} ms  {}", self.now as f64 / 1000.0, text()));
+        }
+    }
+
+    /// What this machine's clock shows.
+    pub fn clock(&self, node: usize) -> Moment {
+        let node = &self.nodes[node];
+        let slept = if self.setup.bug == Some(Bug::LeaseThatSuspensionDoesNotEnd) {
+            // Its clock stands while it does.
+            node.stood_still + if node.paused_until > self.now { 0 } else { 0 }
+        } else {
+            0
+        };
+        let passed = self.now.saturating_sub(slept);
+        Duration::from_micros(node.offset + (passed as i64 + passed as i64 * node.rate / 1_000_000) as u64)
+    }
+
+    pub fn leader_clock(&self) -> Moment {
+        Duration::from_micros(self.now)
+    }
+
+    pub fn start_node(&mut self, index: usize) {
+        let found = self.nodes[index].disk.found();
+        let node = &mut self.nodes[index];
+        node.incarnation += 1;
+        let limits = self.setup.limits.clone();
+        node.machine = Some(DataServer::new(node.id, node.incarnation, limits, found));
+        let incarnation = node.incarnation;
+        self.at(MS, Item::Tick(index, incarnation));
+    }
+
+    pub fn start_leader(&mut self) {
+        self.leader.epoch += 1;
+        let epoch = LeaderEpoch(self.leader.epoch);
+        let rows = if self.leader.epoch == 1 { BTreeMap::new() } else { self.leader.rows.clone() };
+        let machine = Leader::new(self.leader_clock(), epoch, self.setup.limits.clone(), rows);
+        self.leader.machine = Some(machine);
+        let number = self.leader.epoch;
+        self.at(MS, Item::LeaderTick(number));
+    }
+
+    pub fn is_paused(&self, node: usize) -> bool {
+        self.nodes[node].paused_until > self.now
+    }
+
+    pub fn node_of(&self, server: ServerId) -> usize {
+        server.0 as usize - 1
+    }
+
+    /// May these two speak now? 0 is the leader; clients are never cut off.
+    pub fn is_cut(&self, a: u64, b: u64) -> bool {
+        self.cuts.get(&(a.min(b), a.max(b))).is_some_and(|until| *until > self.now)
+    }
+}

@@ -1,0 +1,92 @@
+//! Chunks that their server does not know.
+//!
+//! A data server answers for the store that bears its id, and only once that is open: what it does not know was never
+//! written, was deleted, or was lost with its power before it was synced. The metadata server tells which: chunks that
+//! a row names were lost.
+
+use crate::core::{Core, Op};
+use crate::inode::Inode;
+use crate::retain::ChunkKey;
+use crate::servers::Lane;
+use braid_api::data::{Make, SyncChunks};
+use braid_api::meta::{Content, GetMap};
+use braid_api::{Code, Result};
+use braid_types::{ChunkId, SessionId};
+use bytes::Bytes;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Lost chunks remembered: a read of one of these does not wait for it again.
+pub const LOST_MAX: usize = 4096;
+
+impl Core {
+    /// Whether a write to the chunk may make it: only a spare of this session that is in no file yet.
+    pub fn make_of(&self, key: &ChunkKey) -> Make {
+        let session = self.session.id();
+        let inode = self.inodes.get(key.inode);
+        let fresh = inode.is_some_and(|inode| {
+            let state = inode.state.lock();
+            state.body.slot(key.index).is_some_and(|slot| slot.chunk == key.chunk && slot.fresh == Some(session))
+        });
+        if fresh { Make::Yes } else { Make::No }
+    }
+
+    /// The server does not know a chunk that is to be written: may it be made again? Not if no row names it any more.
+    pub async fn make_again(&self, lane: &Lane, key: &ChunkKey, op: Op) -> Result<Option<Make>> {
+        if self.make_of(key) == Make::Yes {
+            return Ok(Some(Make::Yes));
+        }
+        // Before the look at the row: what is deleted from now on the server refuses to make.
+        let message = SyncChunks { chunks: Vec::new() };
+        let (state, _) = self.ask(lane, self.session.token(), message, Bytes::new(), op).await?;
+        let named = match self.call(GetMap { inode: self.cache.inode(key.inode), first: key.index }, op).await {
+            Ok(answer) => match answer.map.content {
+                Content::Chunked(page) => page.chunks.iter().any(|at| at.index == key.index && at.chunk == key.chunk),
+                Content::Inline(_) => false,
+            },
+            Err(error) if matches!(error.code, Code::NotFound | Code::Stale) => false,
+            Err(error) => return Err(error),
+        };
+        Ok(named.then_some(Make::Lost { incarnation: state.incarnation, deletions: state.deletions }))
+    }
+
+    /// No row names the chunk: what is retained for it is repeated no more.
+    pub fn give_up_chunk(&self, lane: &Lane, key: &ChunkKey) {
+        if let Some(inode) = self.inodes.get(key.inode)
+            && self.is_void(&inode, key)
+        {
+            // Its session has ended before it was committed. The bytes are the file's nevertheless: the next save
+            // writes them elsewhere, see `commit`.
+            lane.retained(|retain| retain.set_aside(key.chunk));
+            let now = self.now();
+            self.update(&inode, |state| {
+                state.unsaved = true;
+                state.dirty_since.get_or_insert(now);
+            });
+            self.wake.notify_one();
+            return;
+        }
+        tracing::info!(chunk = key.chunk.0, inode = key.inode.0, "a chunk was deleted, its writes are not repeated");
+        lane.retained(|retain| retain.forget(key.chunk));
+    }
+
+    /// The file's chunk was a spare of a session that ended before it was committed.
+    pub fn is_void(&self, inode: &Inode, key: &ChunkKey) -> bool {
+        let (state, session) = (inode.state.lock(), self.session.id());
+        let void = |fresh: Option<SessionId>| fresh.is_some_and(|of| of != session);
+        state.body.slot(key.index).is_some_and(|slot| slot.chunk == key.chunk && void(slot.fresh))
+    }
+
+    /// The server has known nothing of a chunk of a file for as long as its writer may take to repeat it.
+    pub fn chunk_is_lost(&self, chunk: ChunkId, inode: &Inode) {
+        let mut lost = self.lost.lock();
+        if lost.get(&chunk).is_none() {
+            lost.insert(chunk, ());
+            self.counters.chunks_lost.fetch_add(1, Relaxed);
+            tracing::warn!(
+                chunk = chunk.0,
+                inode = inode.id.0,
+                "a chunk was lost unsynced with its server's power and reads as a hole"
+            );
+        }
+    }
+}

@@ -1,0 +1,625 @@
+//! File leases at the slot holder: per (session, inode), in one of three states, each under a generation.
+//!
+//! Requests for a file are served in order of arrival. The first one says what the others may keep; whoever has more is
+//! recalled and answers under the number of the recall. An answer under another number changes nothing, so messages may
+//! be lost, repeated and overtaken. `step.rs` has the rules of who may have what.
+
+mod step;
+
+use crate::command::{Command, Refusal};
+use crate::key::AskId;
+use crate::locks::{LockSpec, Locks, Space};
+use crate::names::{Names, View};
+use crate::time::Moment;
+use braid_types::{InodeId, MembershipEpoch, SessionId, Timestamp};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// What a session may do with a file's bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Mode {
+    /// Nothing without asking.
+    #[default]
+    None,
+    /// Cache pages.
+    Shared,
+    /// Read and write, caching nothing: every write reaches the owner before it returns.
+    Sync,
+    /// Cache, buffer writes, own size and times.
+    Exclusive,
+}
+
+impl Mode {
+    /// Everything this allows, `other` allows too.
+    pub fn is_within(self, other: Mode) -> bool {
+        self == Mode::None || self == other || other == Mode::Exclusive
+    }
+
+    /// Two sessions may have these at once.
+    pub fn agrees_with(self, other: Mode) -> bool {
+        match (self, other) {
+            (Mode::None, _) | (_, Mode::None) => true,
+            (one, other) => one == other && one != Mode::Exclusive,
+        }
+    }
+
+    /// Bytes may be changed under it.
+    pub fn writes(self) -> bool {
+        matches!(self, Mode::Sync | Mode::Exclusive)
+    }
+}
+
+/// Orders everything a holder says about its file leases: the membership epoch, then a counter. Messages are told apart
+/// by it, and one of them, the *token*, travels in data requests: all who may write a file at once have the same, and
+/// whoever may write it next has a higher one. 24 bits of epochs and 40 bits of counter: 16 million changes of membership, and under one of them
+/// 10,000 grants a second for three and a half years.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Generation(pub u64);
+
+const COUNTER_BITS: u32 = 40;
+
+/// What a session has open on a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Handles {
+    /// Rises with each change at the session, so that an older message changes nothing.
+    pub seq: u64,
+    pub open: bool,
+    /// Some handle is open for writing through the page cache.
+    pub cached_write: bool,
+    /// Some handle is open for writing and asked for `sync`: O_DIRECT, a native door, a file marked shared.
+    pub sync_write: bool,
+}
+
+impl Handles {
+    fn writes(self) -> bool {
+        self.cached_write || self.sync_write
+    }
+
+    fn any(self) -> bool {
+        self.open || self.writes()
+    }
+}
+
+/// What a session asks a file lease for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Want {
+    /// Reading, with pages cached where that is possible.
+    Read,
+    /// Writing: `exclusive`, or `sync` where every writer can.
+    Write,
+    /// One append or truncate: `exclusive`, whatever the others are.
+    Once,
+}
+
+/// Size and time that writes under `sync` gave a file, as far as the row may not have them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Grown {
+    pub size: u64,
+    pub mtime: Timestamp,
+}
+
+/// A lock that a session granted itself or says it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct HeldLock {
+    pub space: Space,
+    pub lock: LockSpec,
+}
+
+/// What a session says it has of a file, after a change of holder or a silence.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Reasserted {
+    pub inode: InodeId,
+    pub mode: Mode,
+    pub handles: Handles,
+    /// Of writes under `sync`.
+    pub grown: Option<Grown>,
+    pub locks: Vec<HeldLock>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Recall {
+    number: Generation,
+    to: Mode,
+    token: Generation,
+    locks: bool,
+    first: Moment,
+    sent: Moment,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Held {
+    mode: Mode,
+    generation: Generation,
+    granted: Moment,
+    /// It may grant itself locks.
+    locks: bool,
+    handles: Handles,
+    recall: Option<Recall>,
+    /// The number of the last recall it answered.
+    answered: Generation,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Purpose {
+    Take(Want),
+    Refresh,
+    Lock { space: Space, lock: LockSpec, until: Option<Moment> },
+    TestLock { space: Space, lock: LockSpec },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Waiter {
+    ask: AskId,
+    session: SessionId,
+    purpose: Purpose,
+    /// Answers to recalls up to this one are older than the request.
+    arrived: Generation,
+    since: Moment,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct File {
+    held: BTreeMap<SessionId, Held>,
+    queue: VecDeque<Waiter>,
+    grown: Option<Grown>,
+    storing: bool,
+    /// What data requests carry now. Raised when the right to write passes to somebody; those who are in `sync` together
+    /// share it, else the owner would take each for an older holder than the other.
+    token: Generation,
+    /// The token is that of sessions in `sync`.
+    sync: bool,
+}
+
+/// What a step needs beside the files, and what it leaves behind.
+pub struct Around<'a> {
+    pub view: View<'a>,
+    pub names: &'a mut Names,
+    pub locks: &'a mut Locks,
+    pub out: &'a mut Vec<Command>,
+    /// Sessions whose term is over and that somebody waits for.
+    pub end: &'a mut BTreeSet<SessionId>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Files {
+    leases_max: usize,
+    files: BTreeMap<InodeId, File>,
+    /// The last number that was given out.
+    last: Generation,
+    by_session: BTreeMap<SessionId, BTreeSet<InodeId>>,
+    by_age: BTreeMap<Generation, (InodeId, SessionId)>,
+    asks: BTreeMap<AskId, InodeId>,
+    recalled: BTreeSet<(InodeId, SessionId)>,
+    /// Files whose first request waits for the end of a hold.
+    due: BTreeMap<InodeId, Moment>,
+}
+
+/// File leases recalled together when memory is full.
+const ROOM_BATCH: usize = 64;
+
+impl Files {
+    pub fn new(leases_max: usize) -> Self {
+        Files {
+            leases_max,
+            files: BTreeMap::new(),
+            last: Generation(0),
+            by_session: BTreeMap::new(),
+            by_age: BTreeMap::new(),
+            asks: BTreeMap::new(),
+            recalled: BTreeSet::new(),
+            due: BTreeMap::new(),
+        }
+    }
+
+    /// Generations of a new epoch are above all of older ones, whoever gave them out.
+    pub fn begin_epoch(&mut self, epoch: MembershipEpoch) {
+        self.last = self.last.max(Generation(epoch.0 << COUNTER_BITS));
+    }
+
+    fn next_number(&mut self) -> Generation {
+        self.last = Generation(self.last.0.saturating_add(1));
+        self.last
+    }
+
+    /// Sessions that may have the file open.
+    pub fn openers(&self, inode: InodeId) -> Vec<SessionId> {
+        self.files.get(&inode).into_iter().flat_map(|file| file.held.keys().copied()).collect()
+    }
+
+    pub fn leases(&self) -> usize {
+        self.by_age.len()
+    }
+
+    pub fn mode(&self, session: SessionId, inode: InodeId) -> (Mode, Generation) {
+        let held = self.files.get(&inode).and_then(|file| file.held.get(&session));
+        held.map_or((Mode::None, Generation(0)), |held| (held.mode, held.generation))
+    }
+
+    // --- requests ---
+
+    pub fn take(&mut self, ask: AskId, session: SessionId, inode: InodeId, want: Want, around: &mut Around<'_>) {
+        self.enter(ask, session, inode, Purpose::Take(want), around);
+    }
+
+    pub fn refresh(&mut self, ask: AskId, session: SessionId, inode: InodeId, around: &mut Around<'_>) {
+        self.enter(ask, session, inode, Purpose::Refresh, around);
+    }
+
+    pub fn lock(
+        &mut self,
+        ask: AskId,
+        inode: InodeId,
+        (space, lock): (Space, LockSpec),
+        until: Option<Moment>,
+        around: &mut Around<'_>,
+    ) {
+        self.enter(ask, lock.owner.session, inode, Purpose::Lock { space, lock, until }, around);
+    }
+
+    pub fn test_lock(&mut self, ask: AskId, inode: InodeId, (space, lock): (Space, LockSpec), around: &mut Around<'_>) {
+        self.enter(ask, lock.owner.session, inode, Purpose::TestLock { space, lock }, around);
+    }
+
+    fn enter(&mut self, ask: AskId, session: SessionId, inode: InodeId, purpose: Purpose, around: &mut Around<'_>) {
+        if let Some(why) = refusal(&around.view, session, inode) {
+            return around.out.push(Command::Refuse { ask, why });
+        }
+        let last = self.last;
+        let file = self.files.entry(inode).or_insert_with(|| File::new(last));
+        let waiter = Waiter { ask, session, purpose, arrived: last, since: around.view.now };
+        let same = |w: &&mut Waiter| w.session == session && matches!(w.purpose, Purpose::Take(_));
+        let is_take = matches!(purpose, Purpose::Take(_));
+        match file.queue.iter_mut().find(same).filter(|_| is_take) {
+            // A session has one request for a file at a time; this one repeats or replaces it, and keeps its place.
+            Some(old) => {
+                let gone = std::mem::replace(old, Waiter { since: old.since, ..waiter });
+                self.asks.remove(&gone.ask);
+                around.out.push(Command::Refuse { ask: gone.ask, why: Refusal::Repeated });
+            }
+            None => file.queue.push_back(waiter),
+        }
+        self.asks.insert(ask, inode);
+        self.step(inode, around);
+    }
+
+    pub fn abandon(&mut self, ask: AskId, around: &mut Around<'_>) {
+        let Some(inode) = self.asks.remove(&ask) else { return };
+        if let Some(file) = self.files.get_mut(&inode) {
+            file.queue.retain(|waiter| waiter.ask != ask);
+        }
+        self.step(inode, around);
+    }
+
+    // --- what sessions say ---
+
+    pub fn opened(
+        &mut self,
+        ask: AskId,
+        session: SessionId,
+        inode: InodeId,
+        handles: Handles,
+        around: &mut Around<'_>,
+    ) {
+        let known = self.files.get(&inode).and_then(|file| file.held.get(&session)).map(|held| held.handles);
+        let is_old = known.is_some_and(|known| known.seq >= handles.seq);
+        let opens = handles.any() && !known.is_some_and(Handles::any);
+        if opens && !is_old {
+            let refused = refusal(&around.view, session, inode);
+            let unlinked = || around.names.opens_unlinked(inode, session).then_some(Refusal::Changing);
+            if let Some(why) = refused.or_else(unlinked) {
+                return around.out.push(Command::Refuse { ask, why });
+            }
+        }
+        around.out.push(Command::Registered { ask });
+        if is_old || (known.is_none() && !handles.any()) {
+            return;
+        }
+        self.entry(session, inode).handles = handles;
+        self.tidy(session, inode);
+        self.step(inode, around);
+    }
+
+    /// The session's record on the file, made if there is none.
+    fn entry(&mut self, session: SessionId, inode: InodeId) -> &mut Held {
+        self.by_session.entry(session).or_default().insert(inode);
+        let last = self.last;
+        self.files.entry(inode).or_insert_with(|| File::new(last)).held.entry(session).or_insert(Held {
+            mode: Mode::None,
+            generation: Generation(0),
+            granted: Moment::default(),
+            locks: false,
+            handles: Handles::default(),
+            recall: None,
+            answered: Generation(0),
+        })
+    }
+
+    /// Forgets a record that says nothing.
+    fn tidy(&mut self, session: SessionId, inode: InodeId) {
+        let Some(file) = self.files.get_mut(&inode) else { return };
+        let empty = |held: &Held| held.mode == Mode::None && !held.handles.any() && held.recall.is_none();
+        if file.held.get(&session).is_some_and(empty) {
+            file.held.remove(&session);
+            if let Some(inodes) = self.by_session.get_mut(&session) {
+                inodes.remove(&inode);
+                if inodes.is_empty() {
+                    self.by_session.remove(&session);
+                }
+            }
+        }
+    }
+
+    fn set_mode(&mut self, session: SessionId, inode: InodeId, mode: Mode, generation: Generation) {
+        let held = self.entry(session, inode);
+        let old = std::mem::replace(&mut held.generation, generation);
+        held.mode = mode;
+        self.by_age.remove(&old);
+        if mode != Mode::None {
+            self.by_age.insert(generation, (inode, session));
+        }
+    }
+
+    pub fn yielded(
+        &mut self,
+        session: SessionId,
+        inode: InodeId,
+        generation: Generation,
+        mode: Mode,
+        handed: &[HeldLock],
+        around: &mut Around<'_>,
+    ) {
+        let Some(held) = self.files.get_mut(&inode).and_then(|file| file.held.get_mut(&session)) else { return };
+        let keeps_locks = match held.recall {
+            Some(recall) if recall.number == generation && mode.is_within(recall.to) => {
+                held.recall = None;
+                held.answered = generation;
+                recall.locks && mode == Mode::Exclusive
+            }
+            // Of its own accord, and not crossed by a grant or a recall.
+            None if held.generation == generation && mode.is_within(held.mode) => held.locks && mode == Mode::Exclusive,
+            _ => return,
+        };
+        let hands_back = held.locks && !keeps_locks;
+        held.locks &= keeps_locks;
+        // Who keeps `exclusive` keeps its generation: its writes on their way stay good.
+        if mode != Mode::Exclusive || held.mode != mode {
+            self.set_mode(session, inode, mode, generation);
+        }
+        self.recalled.remove(&(inode, session));
+        if hands_back && !around.locks.adopt(inode, session, handed, around.out) {
+            around.out.push(Command::LocksLost { session, inode });
+        }
+        self.tidy(session, inode);
+        self.step(inode, around);
+    }
+
+    /// True if the write may return.
+    pub fn extend(&mut self, session: SessionId, inode: InodeId, generation: Generation, to: Grown) -> bool {
+        let Some(file) = self.files.get_mut(&inode) else { return false };
+        let may = |held: &Held| held.mode == Mode::Sync && held.generation == generation;
+        if !file.held.get(&session).is_some_and(may) {
+            return false;
+        }
+        file.grow(to);
+        true
+    }
+
+    pub fn stored(&mut self, inode: InodeId, stored: Grown, around: &mut Around<'_>) {
+        let Some(file) = self.files.get_mut(&inode) else { return };
+        file.storing = false;
+        if file.grown == Some(stored) {
+            file.grown = None;
+        }
+        self.step(inode, around);
+    }
+
+    // --- sessions and slots ---
+
+    /// The term is over: what could only be read under is gone. What could be written under is void only when the
+    /// data servers say so, and that is asked for when somebody waits for it.
+    pub fn lapsed(&mut self, session: SessionId, around: &mut Around<'_>) {
+        for inode in self.inodes_of(session) {
+            if self.mode(session, inode).0 == Mode::Shared {
+                let number = self.next_number();
+                self.set_mode(session, inode, Mode::None, number);
+                self.entry(session, inode).recall = None;
+                self.recalled.remove(&(inode, session));
+                self.tidy(session, inode);
+            }
+            self.step(inode, around);
+        }
+    }
+
+    pub fn ended(&mut self, session: SessionId, around: &mut Around<'_>) {
+        let waited: Vec<AskId> = self
+            .asks
+            .iter()
+            .filter(|(ask, inode)| {
+                let queue = self.files.get(inode).map(|file| &file.queue);
+                queue.is_some_and(|queue| queue.iter().any(|w| w.ask == **ask && w.session == session))
+            })
+            .map(|(ask, _)| *ask)
+            .collect();
+        for ask in waited {
+            around.out.push(Command::Refuse { ask, why: Refusal::NoTerm });
+            self.abandon(ask, around);
+        }
+        for inode in self.inodes_of(session) {
+            self.remove(session, inode);
+            self.step(inode, around);
+        }
+    }
+
+    fn remove(&mut self, session: SessionId, inode: InodeId) {
+        let held = self.entry(session, inode);
+        (held.mode, held.handles, held.recall) = (Mode::None, Handles::default(), None);
+        let generation = held.generation;
+        self.by_age.remove(&generation);
+        self.recalled.remove(&(inode, session));
+        self.tidy(session, inode);
+    }
+
+    fn inodes_of(&self, session: SessionId) -> Vec<InodeId> {
+        self.by_session.get(&session).into_iter().flatten().copied().collect()
+    }
+
+    /// All that the session holds, as it says. What is known of it here and not said is not held any more.
+    pub fn reassert(&mut self, session: SessionId, files: &[Reasserted], first: bool, around: &mut Around<'_>) {
+        let said: BTreeSet<InodeId> = files.iter().map(|file| file.inode).collect();
+        if first {
+            for inode in self.inodes_of(session).into_iter().filter(|inode| !said.contains(inode)) {
+                self.remove(session, inode);
+                around.locks.adopt(inode, session, &[], around.out);
+                self.step(inode, around);
+            }
+        }
+        for file in files {
+            self.reassert_one(session, file, first, around);
+            self.step(file.inode, around);
+        }
+    }
+
+    fn reassert_one(&mut self, session: SessionId, said: &Reasserted, first: bool, around: &mut Around<'_>) {
+        let inode = said.inode;
+        let view = &around.view;
+        let known = self.mode(session, inode).0;
+        // Known here and never taken away, or of the holder before, of whom nothing is known.
+        let is_its_own =
+            said.mode.is_within(known) || (first && view.slots.is_unknown(session) && view.slots.is_settling(inode));
+        let others = self.files.get(&inode).into_iter().flat_map(|file| &file.held);
+        let agrees = others.filter(|(s, _)| **s != session).all(|(_, held)| held.mode.agrees_with(said.mode));
+        if !view.slots.holds(inode.slot()) || view.terms.is_ending(session) || !is_its_own || !agrees {
+            around.out.push(Command::Lost { session, inode });
+            return;
+        }
+        if first && !around.locks.adopt(inode, session, &said.locks, around.out) {
+            around.out.push(Command::LocksLost { session, inode });
+        }
+        if said.handles.seq >= self.entry(session, inode).handles.seq {
+            self.entry(session, inode).handles = said.handles;
+        }
+        if said.mode != Mode::None {
+            let keep = (said.mode == Mode::Exclusive).then_some(session);
+            if said.mode.writes() {
+                // Nobody was granted attributes while the slot settles, nor while the lease was known here.
+                around.names.bar(&around.view, inode, keep, around.out);
+            }
+            if let (Some(grown), Some(file)) = (said.grown, self.files.get_mut(&inode)) {
+                file.grow(grown);
+            }
+            self.entry(session, inode).recall = None;
+            self.recalled.remove(&(inode, session));
+            self.grant(None, session, inode, said.mode, around);
+        }
+        self.tidy(session, inode);
+    }
+
+    pub fn slots_lost(&mut self, lost: impl Fn(InodeId) -> bool, out: &mut Vec<Command>) {
+        let gone: Vec<InodeId> = self.files.keys().copied().filter(|inode| lost(*inode)).collect();
+        for inode in gone {
+            let Some(file) = self.files.remove(&inode) else { continue };
+            for waiter in file.queue {
+                self.asks.remove(&waiter.ask);
+                out.push(Command::Refuse { ask: waiter.ask, why: Refusal::NotHere });
+            }
+            for (session, held) in file.held {
+                self.by_age.remove(&held.generation);
+                self.recalled.remove(&(inode, session));
+                if let Some(inodes) = self.by_session.get_mut(&session) {
+                    inodes.remove(&inode);
+                }
+            }
+            self.due.remove(&inode);
+        }
+        self.by_session.retain(|_, inodes| !inodes.is_empty());
+    }
+
+    /// Every file on which somebody waits looks again: a slot has settled.
+    pub fn step_all(&mut self, around: &mut Around<'_>) {
+        let waiting: BTreeSet<InodeId> = self.asks.values().copied().collect();
+        waiting.into_iter().for_each(|inode| self.step(inode, around));
+    }
+
+    /// Repeats recalls that are not answered. Gives the sessions whose patience is over.
+    pub fn pass(&mut self, around: &mut Around<'_>) -> Vec<SessionId> {
+        let (now, limits) = (around.view.now, around.view.limits);
+        let mut slow = Vec::new();
+        for (inode, session) in self.recalled.clone() {
+            let Some(held) = self.files.get_mut(&inode).and_then(|file| file.held.get_mut(&session)) else { continue };
+            let Some(recall) = &mut held.recall else { continue };
+            if around.view.terms.has_lapsed(session) {
+                continue;
+            }
+            if now >= recall.first + limits.acknowledge {
+                slow.push(session);
+            }
+            if now >= recall.sent + limits.resend {
+                recall.sent = now;
+                around.out.push(recall.told(session, inode));
+            }
+        }
+        let due: Vec<InodeId> = self.due.iter().filter(|(_, at)| **at <= now).map(|(inode, _)| *inode).collect();
+        due.into_iter().for_each(|inode| self.step(inode, around));
+        slow
+    }
+
+    pub fn next(&self, view: &View<'_>) -> Option<Moment> {
+        let recalls = self.recalled.iter().filter(|(_, session)| !view.terms.has_lapsed(*session));
+        let resends = recalls.filter_map(|(inode, session)| {
+            let held = self.files.get(inode)?.held.get(session)?;
+            held.recall.map(|recall| recall.sent + view.limits.resend)
+        });
+        resends.chain(self.due.values().copied()).min()
+    }
+
+    /// Requests that wait: which, whose, for which file, since when, and for whom.
+    pub fn waits(&self) -> impl Iterator<Item = (AskId, SessionId, InodeId, Moment, Vec<SessionId>)> + '_ {
+        self.files.iter().flat_map(|(inode, file)| {
+            let in_the_way: Vec<SessionId> =
+                file.held.iter().filter(|(_, held)| held.recall.is_some()).map(|(session, _)| *session).collect();
+            file.queue.iter().map(move |w| (w.ask, w.session, *inode, w.since, in_the_way.clone()))
+        })
+    }
+
+    pub fn audit(&self) -> Result<(), String> {
+        for (inode, file) in &self.files {
+            for (one, a) in &file.held {
+                if let Some((other, b)) = file.held.iter().find(|(s, b)| *s != one && !a.mode.agrees_with(b.mode)) {
+                    return Err(format!("{inode}: {one} has {:?} and {other} has {:?}", a.mode, b.mode));
+                }
+                if a.generation > self.last {
+                    return Err(format!("{inode}: {one} has a generation from nowhere"));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What speaks against a request of the session on the inode.
+fn refusal(view: &View<'_>, session: SessionId, inode: InodeId) -> Option<Refusal> {
+    if !view.slots.holds(inode.slot()) {
+        Some(Refusal::NotHere)
+    } else if !view.terms.is_live(session, view.now) || view.terms.is_ending(session) {
+        Some(Refusal::NoTerm)
+    } else {
+        None
+    }
+}
+
+impl File {
+    /// What is not known here is not newer than `last`.
+    fn new(last: Generation) -> Self {
+        File { held: BTreeMap::new(), queue: VecDeque::new(), grown: None, storing: false, token: last, sync: false }
+    }
+
+    fn grow(&mut self, to: Grown) {
+        let old = self.grown.unwrap_or(to);
+        self.grown = Some(Grown { size: old.size.max(to.size), mtime: old.mtime.max(to.mtime) });
+    }
+}
+
+impl Recall {
+    fn told(&self, session: SessionId, inode: InodeId) -> Command {
+        Command::Recall { session, inode, generation: self.number, token: self.token, to: self.to, locks: self.locks }
+    }
+}

@@ -1,0 +1,289 @@
+//! The slot holder: sessions' terms, leases of the namespace, file leases and locks behind one call.
+
+use crate::command::{Command, EndReason};
+use crate::event::Event;
+use crate::files::{Around, Files, Generation, Grown, Mode};
+use crate::key::{AnnouncementId, AskId, Key};
+use crate::limits::Limits;
+use crate::locks::Locks;
+use crate::names::{Names, View};
+use crate::slots::{SlotSet, Slots};
+use crate::terms::Terms;
+use crate::time::Moment;
+use braid_types::{InodeId, MembershipEpoch, SessionId};
+use std::collections::BTreeSet;
+
+/// Something that waits, for `braid admin why`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Waits {
+    /// A change waits for a session to drop what it caches; without one for the former holder's grants to run out.
+    Change {
+        announcement: AnnouncementId,
+        since: Moment,
+        session: Option<SessionId>,
+    },
+    /// A request for a file lease, or for size and times, waits for these sessions.
+    File {
+        ask: AskId,
+        session: SessionId,
+        inode: InodeId,
+        since: Moment,
+        sessions: Vec<SessionId>,
+    },
+    Lock {
+        ask: AskId,
+        inode: InodeId,
+        until: Moment,
+    },
+    /// File leases and locks wait for this session to say what it held.
+    Settling {
+        session: SessionId,
+        until: Moment,
+    },
+}
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Holder {
+    limits: Limits,
+    slots: Slots,
+    terms: Terms,
+    names: Names,
+    files: Files,
+    locks: Locks,
+    /// Nothing happens by itself before this.
+    wakeup: Option<Moment>,
+}
+
+macro_rules! view {
+    ($self:ident, $now:expr) => {
+        View { now: $now, limits: &$self.limits, terms: &$self.terms, slots: &$self.slots }
+    };
+}
+
+/// Splits the holder into its files and what is around them.
+macro_rules! around {
+    ($self:ident, $now:expr, $out:expr, $end:expr) => {
+        Around { view: view!($self, $now), names: &mut $self.names, locks: &mut $self.locks, out: $out, end: $end }
+    };
+}
+
+impl Holder {
+    /// Keeps at most so many leases of each kind; see [`Holder::memory`].
+    pub fn new(limits: Limits, leases_max: usize) -> Self {
+        Holder {
+            limits,
+            slots: Slots::new(),
+            terms: Terms::default(),
+            names: Names::new(leases_max),
+            files: Files::new(leases_max),
+            locks: Locks::new(),
+            wakeup: None,
+        }
+    }
+
+    /// When [`Event::Tick`] is due, if nothing else happens.
+    pub fn wakeup(&self) -> Option<Moment> {
+        self.wakeup
+    }
+
+    /// Takes what happened, gives what is to be done, in order. Time that passed counts first: an event cannot use what
+    /// ended before it.
+    pub fn on(&mut self, now: Moment, event: Event) -> Vec<Command> {
+        let mut out = Vec::new();
+        let mut end = BTreeSet::new();
+        let due = self.wakeup.is_some_and(|at| at <= now);
+        if due {
+            self.pass(now, &mut out, &mut end);
+        }
+        // The hot path: asking and claiming leaves nothing to be repeated, unless memory is full.
+        let is_claim = matches!(event, Event::Ask { .. } | Event::Claim { .. });
+        self.take(now, event, &mut out, &mut end);
+        let quiet = is_claim && !due && out.len() <= 1;
+        for session in end {
+            if self.terms.begin_end(session) {
+                out.push(Command::End { session, why: EndReason::Lapsed });
+            }
+        }
+        if !quiet {
+            self.wakeup = self.next(now);
+        }
+        out
+    }
+
+    fn take(&mut self, now: Moment, event: Event, out: &mut Vec<Command>, end: &mut BTreeSet<SessionId>) {
+        let view = view!(self, now);
+        match event {
+            Event::Tick => {}
+            Event::Gained { epoch, slots, sessions } => self.gained(now, epoch, slots, sessions),
+            Event::Lost { epoch, slots } => self.lost(epoch, slots, out),
+            Event::ServerGone { server } => self.names.server_gone(&view, server, out),
+            Event::Renew { session } => self.renew(now, session, out),
+            Event::Ended { session } => self.ended(now, session, out, end),
+
+            Event::Ask { ask, session } => self.names.ask(ask, session),
+            Event::Claim { ask, keys } => self.names.claim(&view, ask, keys, out),
+            Event::Abandon { ask } => {
+                self.names.abandon(ask);
+                self.locks.abandon(ask, out);
+                self.files.abandon(ask, &mut around!(self, now, out, end));
+            }
+            Event::Announce { announcement, session, keys, unlinks } => {
+                let unlinks = unlinks.map(|inode| (inode, self.files.openers(inode)));
+                self.names.announce(&view, announcement, session, keys, unlinks, out);
+            }
+            Event::Release { announcement, keep } => self.names.release(&view, announcement, keep, out),
+            Event::Acknowledge { session, revocation, open } => {
+                if let Some(inode) = self.names.acknowledge(&view, session, revocation, open, out) {
+                    self.files.step(inode, &mut around!(self, now, out, end));
+                }
+            }
+            Event::Reassert { session, round, files } => {
+                // What was said under an older number is about leases that are long over.
+                let Some(first) = self.terms.says(session, round) else { return };
+                self.files.reassert(session, &files, first, &mut around!(self, now, out, end));
+                self.terms.settle(session);
+                if self.slots.settle(session) {
+                    self.settled(now, out, end);
+                }
+            }
+            other => self.take_of_file(now, other, out, end),
+        }
+    }
+
+    fn take_of_file(&mut self, now: Moment, event: Event, out: &mut Vec<Command>, end: &mut BTreeSet<SessionId>) {
+        let around = &mut around!(self, now, out, end);
+        let files = &mut self.files;
+        match event {
+            Event::Opened { ask, session, inode, handles } => files.opened(ask, session, inode, handles, around),
+            Event::Take { ask, session, inode, want } => files.take(ask, session, inode, want, around),
+            Event::Refresh { ask, session, inode } => files.refresh(ask, session, inode, around),
+            Event::Yield { session, inode, generation, mode, locks } => {
+                files.yielded(session, inode, generation, mode, &locks, around);
+            }
+            Event::Extend { ask, session, inode, generation, size, mtime } => {
+                let ending = around.view.terms.is_ending(session);
+                let accepted = !ending && files.extend(session, inode, generation, Grown { size, mtime });
+                around.out.push(Command::Extended { ask, accepted });
+            }
+            Event::Stored { inode, size, mtime } => files.stored(inode, Grown { size, mtime }, around),
+            Event::Lock { ask, inode, space, lock, until } => files.lock(ask, inode, (space, lock), until, around),
+            Event::TestLock { ask, inode, space, lock } => files.test_lock(ask, inode, (space, lock), around),
+            Event::Unlock { inode, space, owner, range } => {
+                around.locks.release(inode, space, owner, range, around.out);
+            }
+            Event::LocksClosed { inode, space, owner } => around.locks.closed(inode, space, owner, around.out),
+            _ => {}
+        }
+    }
+
+    // --- time ---
+
+    fn pass(&mut self, now: Moment, out: &mut Vec<Command>, end: &mut BTreeSet<SessionId>) {
+        for session in self.terms.lapse(now) {
+            let bars = self.names.session_over(&view!(self, now), session, out);
+            self.files.lapsed(session, &mut around!(self, now, out, end));
+            bars.into_iter().for_each(|inode| self.files.step(inode, &mut around!(self, now, out, end)));
+        }
+        let waited_for = self.locks.blockers();
+        end.extend(waited_for.into_iter().filter(|session| self.terms.has_lapsed(*session)));
+        let mut slow = self.names.pass(&view!(self, now), out);
+        slow.extend(self.files.pass(&mut around!(self, now, out, end)));
+        slow.into_iter().for_each(|session| self.terms.condemn(session));
+        self.locks.pass(now, out);
+        if self.slots.until().is_some_and(|until| until <= now) {
+            for session in self.slots.unknown().clone() {
+                if self.terms.begin_end(session) {
+                    out.push(Command::End { session, why: EndReason::Unsettled });
+                }
+            }
+        }
+    }
+
+    fn next(&self, now: Moment) -> Option<Moment> {
+        let view = view!(self, now);
+        let slots = self.slots.until().filter(|until| now < *until);
+        let all = [slots, self.terms.next(), self.names.next(&self.limits), self.files.next(&view), self.locks.next()];
+        all.into_iter().flatten().min()
+    }
+
+    // --- sessions and membership ---
+
+    fn renew(&mut self, now: Moment, session: SessionId, out: &mut Vec<Command>) {
+        let (until, prolonged) = self.terms.renew(session, now + self.limits.session_lease);
+        let reassert = self.terms.asked(session);
+        out.push(Command::Renewed { session, until, prolonged, epoch: self.slots.epoch, reassert });
+    }
+
+    fn ended(&mut self, now: Moment, session: SessionId, out: &mut Vec<Command>, end: &mut BTreeSet<SessionId>) {
+        self.terms.remove(session);
+        let bars = self.names.session_over(&view!(self, now), session, out);
+        self.locks.session_over(session, out);
+        self.files.ended(session, &mut around!(self, now, out, end));
+        bars.into_iter().for_each(|inode| self.files.step(inode, &mut around!(self, now, out, end)));
+        if self.slots.settle(session) {
+            self.settled(now, out, end);
+        }
+    }
+
+    fn gained(&mut self, now: Moment, epoch: MembershipEpoch, slots: SlotSet, sessions: Vec<SessionId>) {
+        self.slots.epoch = self.slots.epoch.max(epoch);
+        self.files.begin_epoch(epoch);
+        // A client counts at most 98 % of a term from before the former holder's end: at 1.01/0.99 of drift that is less
+        // than a whole term on this clock (0.98 × 1.0203 = 0.9999).
+        self.slots.gain(slots, now + self.limits.session_lease, &sessions);
+        sessions.into_iter().for_each(|session| self.terms.inherit(session));
+    }
+
+    fn lost(&mut self, epoch: MembershipEpoch, slots: SlotSet, out: &mut Vec<Command>) {
+        self.slots.epoch = self.slots.epoch.max(epoch);
+        self.slots.lose(&slots);
+        self.names.slots_lost(|slot| slots.has(slot), out);
+        self.locks.forget(|inode| slots.has(inode.slot()), out);
+        self.files.slots_lost(|inode| slots.has(inode.slot()), out);
+    }
+
+    /// Everybody has said what he holds, or has ended.
+    fn settled(&mut self, now: Moment, out: &mut Vec<Command>, end: &mut BTreeSet<SessionId>) {
+        _ = self.names.pass(&view!(self, now), out);
+        self.files.step_all(&mut around!(self, now, out, end));
+    }
+
+    // --- looking ---
+
+    /// Leases kept: of the namespace, of files.
+    pub fn leases(&self) -> (usize, usize) {
+        (self.names.leases(), self.files.leases())
+    }
+
+    pub fn has(&self, session: SessionId, key: &Key) -> bool {
+        self.names.has(session, key)
+    }
+
+    pub fn mode(&self, session: SessionId, inode: InodeId) -> (Mode, Generation) {
+        self.files.mode(session, inode)
+    }
+
+    /// Everything that waits, and for whom.
+    pub fn waits(&self) -> Vec<Waits> {
+        let changes =
+            self.names.waits().map(|(announcement, since, session)| Waits::Change { announcement, since, session });
+        let files = self.files.waits().map(|(ask, session, inode, since, sessions)| Waits::File {
+            ask,
+            session,
+            inode,
+            since,
+            sessions,
+        });
+        let locks = self.locks.waits().map(|(ask, inode, until)| Waits::Lock { ask, inode, until });
+        let until = self.slots.until().unwrap_or_default();
+        let settling = self.slots.unknown().iter().map(|session| Waits::Settling { session: *session, until });
+        changes.chain(files).chain(locks).chain(settling).collect()
+    }
+
+    /// Checks what must hold between the tables at every moment; for tests and simulations.
+    pub fn audit(&self, now: Moment) -> Result<(), String> {
+        self.names.audit(&view!(self, now))?;
+        self.files.audit()
+    }
+}

@@ -1,0 +1,235 @@
+//! Locks at the slot holder: flock and fcntl over the tables of `braid-posix`, which queue fairly and refuse what would
+//! wait in a circle. A circle through another holder's locks is not seen here: every wait has an end, and ends there.
+
+use crate::command::Command;
+use crate::files::HeldLock;
+use crate::key::AskId;
+use crate::time::Moment;
+use braid_posix::locks::{Flavour, Lock, LockTable, Outcome, Ticket};
+use braid_types::{ByteRange, InodeId, SessionId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// fcntl and flock do not see each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Space {
+    Posix,
+    Flock,
+}
+
+/// Who holds a lock: an owner as its session's kernel names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LockOwner {
+    pub session: SessionId,
+    pub owner: u64,
+}
+
+pub type LockSpec = Lock<LockOwner>;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LockAnswer {
+    Granted,
+    WouldBlock,
+    /// Waiting would never end.
+    Deadlock,
+    TimedOut,
+    /// To a test: nobody is in the way.
+    Free,
+    /// To a test: this one is.
+    Held(LockSpec),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Waiting {
+    ask: AskId,
+    inode: InodeId,
+    lock: LockSpec,
+    until: Moment,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Locks {
+    posix: LockTable<InodeId, LockOwner>,
+    flock: LockTable<InodeId, LockOwner>,
+    waiting: BTreeMap<(Space, Ticket), Waiting>,
+}
+
+const EVERYTHING: ByteRange = ByteRange { start: 0, end: u64::MAX };
+
+impl Locks {
+    pub fn new() -> Self {
+        let (posix, flock) = (LockTable::new(Flavour::Posix), LockTable::new(Flavour::Flock));
+        Locks { posix, flock, waiting: BTreeMap::new() }
+    }
+
+    fn table(&mut self, space: Space) -> &mut LockTable<InodeId, LockOwner> {
+        match space {
+            Space::Posix => &mut self.posix,
+            Space::Flock => &mut self.flock,
+        }
+    }
+
+    fn held(&self, inode: InodeId) -> impl Iterator<Item = HeldLock> + '_ {
+        let posix = self.posix.held(inode).iter().map(|lock| HeldLock { space: Space::Posix, lock: *lock });
+        posix.chain(self.flock.held(inode).iter().map(|lock| HeldLock { space: Space::Flock, lock: *lock }))
+    }
+
+    /// The session may grant itself locks on the file: nobody else has one or waits for one.
+    pub fn may_delegate(&self, inode: InodeId, session: SessionId) -> bool {
+        self.held(inode).all(|held| held.lock.owner.session == session)
+            && self.waiting.values().all(|waiting| waiting.inode != inode)
+    }
+
+    /// Gives the sessions in the way.
+    pub fn set(
+        &mut self,
+        ask: AskId,
+        inode: InodeId,
+        space: Space,
+        lock: LockSpec,
+        until: Option<Moment>,
+        out: &mut Vec<Command>,
+    ) -> Vec<SessionId> {
+        let in_the_way = self.in_the_way(inode, space, &lock);
+        let (outcome, others) = self.table(space).acquire(inode, lock, until.is_some());
+        let answer = match (outcome, until) {
+            (Outcome::Granted, _) => Some(LockAnswer::Granted),
+            (Outcome::Deadlock, _) => Some(LockAnswer::Deadlock),
+            (Outcome::Waiting(ticket), Some(until)) => {
+                self.waiting.insert((space, ticket), Waiting { ask, inode, lock, until });
+                None
+            }
+            (Outcome::WouldBlock | Outcome::Waiting(_), _) => Some(LockAnswer::WouldBlock),
+        };
+        out.extend(answer.map(|answer| Command::Locked { ask, answer }));
+        self.granted(space, others, out);
+        in_the_way
+    }
+
+    fn in_the_way(&self, inode: InodeId, space: Space, lock: &LockSpec) -> Vec<SessionId> {
+        let against = |held: &HeldLock| {
+            held.space == space
+                && held.lock.owner != lock.owner
+                && (held.lock.exclusive || lock.exclusive)
+                && held.lock.range.overlaps(lock.range)
+        };
+        self.held(inode).filter(against).map(|held| held.lock.owner.session).collect()
+    }
+
+    fn granted(&mut self, space: Space, tickets: Vec<Ticket>, out: &mut Vec<Command>) {
+        for ticket in tickets {
+            if let Some(waiting) = self.waiting.remove(&(space, ticket)) {
+                out.push(Command::Locked { ask: waiting.ask, answer: LockAnswer::Granted });
+            }
+        }
+    }
+
+    pub fn release(
+        &mut self,
+        inode: InodeId,
+        space: Space,
+        owner: LockOwner,
+        range: ByteRange,
+        out: &mut Vec<Command>,
+    ) {
+        let granted = self.table(space).release(inode, owner, range);
+        self.granted(space, granted, out);
+    }
+
+    pub fn closed(&mut self, inode: InodeId, space: Space, owner: LockOwner, out: &mut Vec<Command>) {
+        self.waiting.retain(|(s, _), w| *s != space || w.inode != inode || w.lock.owner != owner);
+        let granted = self.table(space).release_owner(inode, owner);
+        self.granted(space, granted, out);
+    }
+
+    pub fn test(&mut self, inode: InodeId, space: Space, lock: &LockSpec) -> LockAnswer {
+        self.table(space).test(inode, lock).map_or(LockAnswer::Free, LockAnswer::Held)
+    }
+
+    /// A request that waits is not wanted any more.
+    pub fn abandon(&mut self, ask: AskId, out: &mut Vec<Command>) {
+        let found = self.waiting.iter().find(|(_, waiting)| waiting.ask == ask).map(|(key, w)| (*key, w.inode));
+        if let Some(((space, ticket), inode)) = found {
+            self.waiting.remove(&(space, ticket));
+            let (_, granted) = self.table(space).cancel(inode, ticket);
+            self.granted(space, granted, out);
+        }
+    }
+
+    /// What `session` holds on the file is exactly `list`: it granted these itself, or says that it holds them. False
+    /// if somebody else has a lock that excludes one of them.
+    pub fn adopt(&mut self, inode: InodeId, session: SessionId, list: &[HeldLock], out: &mut Vec<Command>) -> bool {
+        let mut all = true;
+        // First what it has, then what it has not any more: in the other order a waiter could step in between.
+        for held in list.iter().filter(|held| held.lock.owner.session == session) {
+            let (outcome, granted) = self.table(held.space).acquire(inode, held.lock, false);
+            all &= outcome == Outcome::Granted;
+            self.granted(held.space, granted, out);
+        }
+        let mine: BTreeSet<(Space, LockOwner)> = self
+            .held(inode)
+            .filter(|held| held.lock.owner.session == session)
+            .map(|held| (held.space, held.lock.owner))
+            .collect();
+        for (space, owner) in mine {
+            let of_owner = |held: &&HeldLock| held.space == space && held.lock.owner == owner;
+            let mut kept: Vec<ByteRange> = list.iter().filter(of_owner).map(|held| held.lock.range).collect();
+            kept.sort();
+            let mut from = EVERYTHING.start;
+            for range in kept.into_iter().chain([ByteRange::new(EVERYTHING.end, EVERYTHING.end)]) {
+                if from < range.start {
+                    self.release(inode, space, owner, ByteRange::new(from, range.start), out);
+                }
+                from = from.max(range.end);
+            }
+        }
+        all
+    }
+
+    pub fn session_over(&mut self, session: SessionId, out: &mut Vec<Command>) {
+        self.waiting.retain(|_, waiting| waiting.lock.owner.session != session);
+        for space in [Space::Posix, Space::Flock] {
+            let granted = self.table(space).owners_gone(|owner| owner.session == session);
+            self.granted(space, granted, out);
+        }
+    }
+
+    /// Forgets the file: its slot is another's.
+    pub fn forget(&mut self, lost: impl Fn(InodeId) -> bool, out: &mut Vec<Command>) {
+        let waiting: Vec<AskId> = self.waiting.values().filter(|w| lost(w.inode)).map(|w| w.ask).collect();
+        for ask in waiting {
+            self.abandon(ask, out);
+            out.push(Command::Refuse { ask, why: crate::command::Refusal::NotHere });
+        }
+        for space in [Space::Posix, Space::Flock] {
+            let inodes: Vec<InodeId> = self.table(space).files().filter(|inode| lost(*inode)).collect();
+            for inode in inodes {
+                let owners: Vec<LockOwner> = self.table(space).held(inode).iter().map(|lock| lock.owner).collect();
+                owners.into_iter().for_each(|owner| _ = self.table(space).release_owner(inode, owner));
+            }
+        }
+    }
+
+    /// Sessions that somebody waits for.
+    pub fn blockers(&self) -> BTreeSet<SessionId> {
+        let all = self.waiting.iter();
+        all.flat_map(|((space, _), waiting)| self.in_the_way(waiting.inode, *space, &waiting.lock)).collect()
+    }
+
+    /// Ends the waits that have lasted long enough.
+    pub fn pass(&mut self, now: Moment, out: &mut Vec<Command>) {
+        let over: Vec<AskId> = self.waiting.values().filter(|w| w.until <= now).map(|w| w.ask).collect();
+        for ask in over {
+            self.abandon(ask, out);
+            out.push(Command::Locked { ask, answer: LockAnswer::TimedOut });
+        }
+    }
+
+    pub fn next(&self) -> Option<Moment> {
+        self.waiting.values().map(|waiting| waiting.until).min()
+    }
+
+    /// Requests that wait: which, for what file, until when.
+    pub fn waits(&self) -> impl Iterator<Item = (AskId, InodeId, Moment)> + '_ {
+        self.waiting.values().map(|waiting| (waiting.ask, waiting.inode, waiting.until))
+    }
+}

@@ -1,0 +1,123 @@
+//! Which slots are held here, and which of them were somebody else's a moment ago.
+
+use crate::key::Key;
+use crate::time::Moment;
+use braid_types::{InodeId, MembershipEpoch, SessionId, Slot};
+use std::collections::BTreeSet;
+
+/// A set of slots. One metadata server holds them all.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum SlotSet {
+    All,
+    Some(BTreeSet<Slot>),
+}
+
+impl SlotSet {
+    pub fn none() -> Self {
+        SlotSet::Some(BTreeSet::new())
+    }
+
+    pub fn has(&self, slot: Slot) -> bool {
+        match self {
+            SlotSet::All => true,
+            SlotSet::Some(slots) => slots.contains(&slot),
+        }
+    }
+
+    fn add(&mut self, more: SlotSet) {
+        match (self, more) {
+            (SlotSet::All, _) => {}
+            (SlotSet::Some(slots), SlotSet::Some(more)) => slots.extend(more),
+            (this, SlotSet::All) => *this = SlotSet::All,
+        }
+    }
+
+    fn remove(&mut self, less: &SlotSet) {
+        match (self, less) {
+            (this, SlotSet::All) => *this = SlotSet::none(),
+            (this @ SlotSet::All, SlotSet::Some(less)) => {
+                let all = (0..braid_types::SLOT_COUNT).map(Slot);
+                *this = SlotSet::Some(all.filter(|slot| !less.contains(slot)).collect());
+            }
+            (SlotSet::Some(slots), SlotSet::Some(less)) => slots.retain(|slot| !less.contains(slot)),
+        }
+    }
+}
+
+/// The holder's slots and the state of those that changed hands.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Slots {
+    pub epoch: MembershipEpoch,
+    held: SlotSet,
+    /// Gained, and somebody may still hold a lease on them that is not known here.
+    settling: SlotSet,
+    /// Leases of the namespace that the former holder gave on `settling` are over then.
+    until: Moment,
+    /// Sessions that may have file leases and locks in `settling` and have not said which.
+    unknown: BTreeSet<SessionId>,
+}
+
+impl Slots {
+    pub fn new() -> Self {
+        Slots {
+            epoch: MembershipEpoch(0),
+            held: SlotSet::none(),
+            settling: SlotSet::none(),
+            until: Moment::default(),
+            unknown: BTreeSet::new(),
+        }
+    }
+
+    pub fn gain(&mut self, slots: SlotSet, until: Moment, sessions: &[SessionId]) {
+        if sessions.is_empty() && self.unknown.is_empty() {
+            // Nobody has a session: nobody holds anything.
+            self.held.add(slots);
+            return;
+        }
+        self.held.add(slots.clone());
+        self.settling.add(slots);
+        self.until = self.until.max(until);
+        self.unknown.extend(sessions);
+    }
+
+    pub fn lose(&mut self, slots: &SlotSet) {
+        self.held.remove(slots);
+        self.settling.remove(slots);
+    }
+
+    /// The session has said what it holds, or has ended. True if it was the last one.
+    pub fn settle(&mut self, session: SessionId) -> bool {
+        let last = self.unknown.remove(&session) && self.unknown.is_empty();
+        if last {
+            self.settling = SlotSet::none();
+        }
+        last
+    }
+
+    pub fn is_unknown(&self, session: SessionId) -> bool {
+        self.unknown.contains(&session)
+    }
+
+    pub fn unknown(&self) -> &BTreeSet<SessionId> {
+        &self.unknown
+    }
+
+    /// When those who have not said what they hold have nothing of the namespace any more.
+    pub fn until(&self) -> Option<Moment> {
+        (!self.unknown.is_empty()).then_some(self.until)
+    }
+
+    pub fn holds(&self, slot: Slot) -> bool {
+        self.held.has(slot)
+    }
+
+    /// A lease of the namespace that is not known here may exist on the key.
+    pub fn may_be_leased(&self, key: &Key, now: Moment) -> bool {
+        now < self.until && self.settling.has(key.slot())
+    }
+
+    /// A file lease or lock that is not known here may exist on the inode.
+    pub fn is_settling(&self, inode: InodeId) -> bool {
+        self.settling.has(inode.slot())
+    }
+}
