@@ -23,3 +23,7 @@ lint:
 clean: 
 	-./target/release/braid down ./var
 	cargo clean
+
+bench: build
+	./target/release/braid bench metadata
+	./target/release/braid bench data

@@ -1,8 +1,8 @@
 //! Which file operation the running code works for.
 //!
 //! A door knows it, and so does every message that leaves the client. In between lie calls that name no caller (write,
-//! fsync and close of a handle), which find it here: it goes with the future of the operation, on whatever thread that is
-//! polled. What an operation starts beside itself has none.
+//! fsync and close of a handle), which find it here: it goes with the future of the operation, on whatever thread that
+//! is polled. What an operation starts beside itself has none.
 
 use braid_types::TraceId;
 use std::cell::Cell;

@@ -367,8 +367,7 @@ mod tests {
             let longest = [1, 1, 3, 300, 5000][round % 5];
             let (mut sets, mut plain) = ([BlockSet::new(), BlockSet::new()], [BTreeSet::new(), BTreeSet::new()]);
             for _ in 0..[5, 400, 2000][round % 3] {
-                let (which, start, len) =
-                    (stream.below(2) as usize, stream.below(9000), 1 + stream.below(longest));
+                let (which, start, len) = (stream.below(2) as usize, stream.below(9000), 1 + stream.below(longest));
                 if stream.below(4) == 0 {
                     sets[which].remove(start..start + len);
                     plain[which].retain(|block| !(start..start + len).contains(block));

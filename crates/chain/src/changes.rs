@@ -227,10 +227,13 @@ mod tests {
                 assert_eq!(changes.complete(), v((i + 1).min(arrive_upto)), "after {i}");
             }
             assert!(changes.groups().len() <= 6);
-            assert_eq!(changes.since(v(0)).unwrap().iter().fold(BlockSet::new(), |mut all, (_, _, blocks)| {
-                all.union(blocks);
-                all
-            }), BlockSet::of(0..101));
+            assert_eq!(
+                changes.since(v(0)).unwrap().iter().fold(BlockSet::new(), |mut all, (_, _, blocks)| {
+                    all.union(blocks);
+                    all
+                }),
+                BlockSet::of(0..101)
+            );
         }
     }
 }

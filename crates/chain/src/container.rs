@@ -79,8 +79,12 @@ impl Container {
 
     /// From now on nothing older than this epoch is obeyed.
     pub fn prepare(&mut self, cx: &mut Cx, epoch: ChainEpoch) {
-        if epoch < self.promised || self.chain().is_some_and(|chain| chain.epoch == epoch) {
+        if epoch < self.promised {
             return;
+        }
+        if self.chain().is_some_and(|chain| chain.epoch == epoch) {
+            let container = cx.container;
+            return cx.out.push(Command::ToLeader(ToLeader::Installed { container, epoch }));
         }
         if epoch > self.promised {
             self.promised = epoch;

@@ -24,21 +24,42 @@ use std::collections::{BTreeMap, BTreeSet};
 pub enum LeaderEvent {
     /// Time has passed; every 50 ms or so.
     Tick,
-    FromServer { server: ServerId, incarnation: u64, message: ToLeader },
+    FromServer {
+        server: ServerId,
+        incarnation: u64,
+        message: ToLeader,
+    },
     /// A container was made: its row is committed.
-    Made { container: ContainerId, row: ContainerRow },
+    Made {
+        container: ContainerId,
+        row: ContainerRow,
+    },
     /// Done what [`LeaderCommand::Commit`] says.
-    Committed { container: ContainerId, number: u64 },
+    Committed {
+        container: ContainerId,
+        number: u64,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaderCommand {
-    Send { to: ServerId, incarnation: u64, message: FromLeader },
+    Send {
+        to: ServerId,
+        incarnation: u64,
+        message: FromLeader,
+    },
     /// Write the row, if it still is as this leader read it and this leader still leads; else stop leading. Rows of one
     /// round may share a transaction.
-    Commit { container: ContainerId, number: u64, row: ContainerRow },
+    Commit {
+        container: ContainerId,
+        number: u64,
+        row: ContainerRow,
+    },
     /// For the log and for counters: how a chunk goes on, and what it lost.
-    Decided { container: ContainerId, decision: Decision },
+    Decided {
+        container: ContainerId,
+        decision: Decision,
+    },
 }
 
 /// Who takes the place of a server that is gone.
@@ -155,7 +176,7 @@ impl Leader {
                 }
             }
             LeaderEvent::FromServer { server, incarnation, message } => {
-                self.from_server(now, server, incarnation, message, &mut out);
+                self.heard(now, server, incarnation, message, &mut out);
             }
             LeaderEvent::Made { container, row } => {
                 self.containers.insert(container, Held::new(row, true));
@@ -166,7 +187,7 @@ impl Leader {
         out
     }
 
-    fn from_server(
+    fn heard(
         &mut self,
         now: Moment,
         server: ServerId,
@@ -205,6 +226,10 @@ impl Leader {
                 }
             }
             ToLeader::Installed { container, epoch } => {
+                // Who acts in the new one has let go of the old ones.
+                if let Some(known) = self.servers.get_mut(&server) {
+                    known.owes.retain(|owed, (raised, _)| *owed != container || *raised > epoch);
+                }
                 if let Some(held) = self.containers.get_mut(&container)
                     && held.row.epoch() == epoch
                 {
@@ -279,8 +304,14 @@ impl Leader {
 
     fn grant(&mut self, now: Moment, server: ServerId, asked: Moment, out: &mut Vec<LeaderCommand>) {
         let Some(known) = self.servers.get(&server) else { return };
-        // Who does not let go of an old epoch gets no lease to act under it.
+        // Who does not let go of an old epoch gets no lease to act under it, and is asked again to let go.
         if known.owes.values().any(|(_, since)| now >= *since + self.limits.server_lease) {
+            let prepare = |(id, (epoch, _)): (&ContainerId, &(ChainEpoch, Moment))| FromLeader::Prepare {
+                container: *id,
+                epoch: *epoch,
+            };
+            let asks: Vec<FromLeader> = known.owes.iter().map(prepare).collect();
+            asks.into_iter().for_each(|message| self.send(server, message, out));
             return;
         }
         let raised = known.owes.iter().map(|(id, (epoch, _))| (*id, *epoch)).collect();

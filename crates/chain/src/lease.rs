@@ -91,7 +91,10 @@ mod tests {
         assert!(!lease.is_held(S(0)));
         assert!(lease.granted(S(10), LeaderEpoch(2), &limits));
         assert!(lease.is_held(S(13)) && !lease.is_held(S(14)));
-        assert!(lease.granted(S(9), LeaderEpoch(2), &limits) && lease.is_held(S(13)), "an older answer shortens nothing");
+        assert!(
+            lease.granted(S(9), LeaderEpoch(2), &limits) && lease.is_held(S(13)),
+            "an older answer shortens nothing"
+        );
         assert!(!lease.granted(S(12), LeaderEpoch(1), &limits) && !lease.is_held(S(14)), "of a leader deposed");
     }
 

@@ -4,8 +4,8 @@
 //! between data servers names the chain epoch and owner term it belongs to; every message of the leader names the
 //! incarnation of the process it is for.
 
-use crate::{BlockSet, Claims, Decision};
 use crate::limits::Moment;
+use crate::{BlockSet, Claims, Decision};
 use braid_types::{ChainEpoch, ChunkId, ContainerId, LeaderEpoch, OwnerTerm, ServerId, Version};
 use serde::{Deserialize, Serialize};
 
@@ -79,24 +79,58 @@ pub struct Install {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum FromLeader {
     /// The lease asked for at `asked`, and the chain epochs this server must not act under any more.
-    Grant { asked: Moment, leader: LeaderEpoch, raised: Vec<(ContainerId, ChainEpoch)> },
+    Grant {
+        asked: Moment,
+        leader: LeaderEpoch,
+        raised: Vec<(ContainerId, ChainEpoch)>,
+    },
     /// No lease before you say what chains you know.
-    TellChains { leader: LeaderEpoch },
+    TellChains {
+        leader: LeaderEpoch,
+    },
     /// Stop acting under older epochs, and say what you have.
-    Prepare { container: ContainerId, epoch: ChainEpoch },
-    Install { container: ContainerId, install: Install },
+    Prepare {
+        container: ContainerId,
+        epoch: ChainEpoch,
+    },
+    Install {
+        container: ContainerId,
+        install: Install,
+    },
     /// These chunks are open in this epoch, durably.
-    Opened { container: ContainerId, epoch: ChainEpoch, chunks: Vec<ChunkId> },
+    Opened {
+        container: ContainerId,
+        epoch: ChainEpoch,
+        chunks: Vec<ChunkId>,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ToLeader {
     /// Asks for a lease; with the epochs this server acts under, if the leader may not know them.
-    Renew { asked: Moment, chains: Option<Vec<(ContainerId, ChainEpoch)>> },
-    Prepared { container: ContainerId, epoch: ChainEpoch, reports: Vec<Report> },
-    Installed { container: ContainerId, epoch: ChainEpoch },
+    Renew {
+        asked: Moment,
+        chains: Option<Vec<(ContainerId, ChainEpoch)>>,
+    },
+    Prepared {
+        container: ContainerId,
+        epoch: ChainEpoch,
+        reports: Vec<Report>,
+    },
+    Installed {
+        container: ContainerId,
+        epoch: ChainEpoch,
+    },
     /// `min_copies` members have the start of the epoch on stable storage.
-    Open { container: ContainerId, epoch: ChainEpoch, chunks: Vec<ChunkId> },
+    Open {
+        container: ContainerId,
+        epoch: ChainEpoch,
+        chunks: Vec<ChunkId>,
+    },
     /// This member does not answer.
-    Remove { container: ContainerId, epoch: ChainEpoch, server: ServerId },
+    Remove {
+        container: ContainerId,
+        epoch: ChainEpoch,
+        server: ServerId,
+    },
 }

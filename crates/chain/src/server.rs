@@ -3,6 +3,7 @@
 //! The loop around it is thin: it hands in what happened and carries out what comes back. Content never passes through
 //! here, only which blocks it is of.
 
+use crate::BlockSet;
 use crate::answer::{Refusal, Until, Waits};
 use crate::container::Container;
 use crate::lease::ServerLease;
@@ -11,7 +12,6 @@ use crate::message::{Body, Envelope, FromLeader, ToLeader};
 use crate::record::ChunkRecord;
 use crate::repair::Repair;
 use crate::replica::{Cx, Replica};
-use crate::BlockSet;
 use braid_types::{ChainEpoch, ChunkId, ContainerId, LeaderEpoch, ServerId, Version};
 use std::collections::BTreeMap;
 
@@ -21,49 +21,133 @@ pub enum Event {
     /// Time has passed; every 50 ms or so.
     Tick,
     /// A client's write; its token has passed the gate.
-    Write { op: u64, container: ContainerId, chunk: ChunkId, blocks: BlockSet, until: Until },
+    Write {
+        op: u64,
+        container: ContainerId,
+        chunk: ChunkId,
+        blocks: BlockSet,
+        until: Until,
+    },
     /// A close, an fsync or a flush.
-    Wait { op: u64, container: ContainerId, chunk: ChunkId, until: Until },
+    Wait {
+        op: u64,
+        container: ContainerId,
+        chunk: ChunkId,
+        until: Until,
+    },
     /// Done what [`Command::Apply`] says. Reads of other requests see all of the write or nothing.
-    Applied { container: ContainerId, chunk: ChunkId, version: Version },
+    Applied {
+        container: ContainerId,
+        chunk: ChunkId,
+        version: Version,
+    },
     /// Done what [`Command::Store`] says.
-    Stored { container: ContainerId, chunk: ChunkId, number: u64 },
+    Stored {
+        container: ContainerId,
+        chunk: ChunkId,
+        number: u64,
+    },
     /// Done what [`Command::Invalidate`] says.
-    Invalidated { container: ContainerId, chunk: ChunkId, upto: Version },
+    Invalidated {
+        container: ContainerId,
+        chunk: ChunkId,
+        upto: Version,
+    },
     /// Done what [`Command::Sync`] says.
-    Synced { container: ContainerId, chunk: ChunkId, number: u64 },
+    Synced {
+        container: ContainerId,
+        chunk: ChunkId,
+        number: u64,
+    },
     /// Done what [`Command::Persist`] says.
-    Persisted { container: ContainerId, chunk: ChunkId, number: u64 },
+    Persisted {
+        container: ContainerId,
+        chunk: ChunkId,
+        number: u64,
+    },
     /// Done what [`Command::HandsOff`] says.
-    HandsOff { container: ContainerId, epoch: ChainEpoch },
-    FromPeer { from: ServerId, envelope: Envelope },
+    HandsOff {
+        container: ContainerId,
+        epoch: ChainEpoch,
+    },
+    FromPeer {
+        from: ServerId,
+        envelope: Envelope,
+    },
     /// `incarnation` is the one the leader speaks to.
-    FromLeader { incarnation: u64, message: FromLeader },
+    FromLeader {
+        incarnation: u64,
+        message: FromLeader,
+    },
 }
 
 /// What is to be done. Commands of one chunk are carried out in their order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Write what the call brought, under this version.
-    Apply { op: u64, container: ContainerId, chunk: ChunkId, version: Version, blocks: BlockSet },
-    Answer { op: u64, result: Result<crate::answer::Answer, Refusal> },
-    Send { to: ServerId, envelope: Envelope },
+    Apply {
+        op: u64,
+        container: ContainerId,
+        chunk: ChunkId,
+        version: Version,
+        blocks: BlockSet,
+    },
+    Answer {
+        op: u64,
+        result: Result<crate::answer::Answer, Refusal>,
+    },
+    Send {
+        to: ServerId,
+        envelope: Envelope,
+    },
     /// Read the blocks the body names, now or later, and send them with it.
-    SendContent { to: ServerId, envelope: Envelope },
+    SendContent {
+        to: ServerId,
+        envelope: Envelope,
+    },
     /// Write these blocks of the content that came with the event at hand.
-    Store { number: u64, container: ContainerId, chunk: ChunkId, blocks: BlockSet },
+    Store {
+        number: u64,
+        container: ContainerId,
+        chunk: ChunkId,
+        blocks: BlockSet,
+    },
     /// Take back descriptors and cached pages of these blocks.
-    Invalidate { container: ContainerId, chunk: ChunkId, upto: Version, blocks: BlockSet },
+    Invalidate {
+        container: ContainerId,
+        chunk: ChunkId,
+        upto: Version,
+        blocks: BlockSet,
+    },
     /// Make all that is applied and stored of the chunk stable.
-    Sync { number: u64, container: ContainerId, chunk: ChunkId },
+    Sync {
+        number: u64,
+        container: ContainerId,
+        chunk: ChunkId,
+    },
     /// Keep this record, durably, in the place of the chunk's last one.
-    Persist { number: u64, container: ContainerId, chunk: ChunkId, record: Vec<u8> },
+    Persist {
+        number: u64,
+        container: ContainerId,
+        chunk: ChunkId,
+        record: Vec<u8>,
+    },
     /// Take back every descriptor and cached page of the container; reads of it are refused from now on.
-    HandsOff { container: ContainerId, epoch: ChainEpoch },
+    HandsOff {
+        container: ContainerId,
+        epoch: ChainEpoch,
+    },
     /// The chunk's content is to be zeros.
-    Discard { container: ContainerId, chunk: ChunkId },
+    Discard {
+        container: ContainerId,
+        chunk: ChunkId,
+    },
     /// Ask the leader to remove a member that does not answer.
-    Remove { container: ContainerId, epoch: ChainEpoch, server: ServerId },
+    Remove {
+        container: ContainerId,
+        epoch: ChainEpoch,
+        server: ServerId,
+    },
     ToLeader(ToLeader),
 }
 
@@ -235,9 +319,9 @@ impl DataServer {
                 }
                 self.go_on(now, container, &mut out);
             }
-            Event::FromPeer { from, envelope } => self.from_peer(now, from, envelope, &mut out),
+            Event::FromPeer { from, envelope } => self.heard_of_peer(now, from, envelope, &mut out),
             Event::FromLeader { incarnation, message } if incarnation == self.incarnation => {
-                self.from_leader(now, message, &mut out);
+                self.heard_of_leader(now, message, &mut out);
             }
             Event::FromLeader { .. } => {}
         }
@@ -273,7 +357,7 @@ impl DataServer {
         self.with(now, container, out, |known, cx| known.replicas.get_mut(&chunk).map(|replica| work(replica, cx)));
     }
 
-    fn from_peer(&mut self, now: Moment, from: ServerId, envelope: Envelope, out: &mut Vec<Command>) {
+    fn heard_of_peer(&mut self, now: Moment, from: ServerId, envelope: Envelope, out: &mut Vec<Command>) {
         let Envelope { container, chunk, epoch, term, body } = envelope;
         self.with(now, container, out, |known, cx| {
             if let Body::Fetch { blocks } = body {
@@ -305,7 +389,7 @@ impl DataServer {
         });
     }
 
-    fn from_leader(&mut self, now: Moment, message: FromLeader, out: &mut Vec<Command>) {
+    fn heard_of_leader(&mut self, now: Moment, message: FromLeader, out: &mut Vec<Command>) {
         match message {
             FromLeader::TellChains { leader } => {
                 if leader >= self.lease.leader() {

@@ -7,9 +7,9 @@
 //! The successor is the one with the longest prefix. It continues from there plus every newer block any answer holds;
 //! it fetches from others what it has not. A block held by none goes back to the prefix and is counted.
 
+use crate::BlockSet;
 use crate::lineage::{Lineage, common};
 use crate::record::Claims;
-use crate::BlockSet;
 use braid_types::{ChainEpoch, ChunkId, OwnerTerm, ServerId, Version};
 use serde::{Deserialize, Serialize};
 
@@ -110,7 +110,7 @@ pub fn decide(question: &Question, answers: &[Answer]) -> Result<Decision, TooFe
         let groups = claims.changes.groups().iter().filter(|group| group.upto > start);
         groups.for_each(|group| announced.union(&group.blocks));
     }
-    newer.sort_by(|a, b| (b.0, b.1, b.2).cmp(&(a.0, a.1, a.2)));
+    newer.sort_by_key(|(at, is_own, server, _)| std::cmp::Reverse((*at, *is_own, *server)));
     let (mut opening, mut fetch) = (BlockSet::new(), Vec::new());
     for (at, is_own, server, blocks) in newer {
         let blocks = blocks.without(&opening);

@@ -13,7 +13,8 @@ fn seeds(name: &str, default: u64) -> u64 {
 
 fn run(seed: u64, trace: bool) -> Outcome {
     let mut rng = Rng(seed ^ 0x5eed);
-    let (copies, min_copies) = rng.pick(&[(3, 2), (3, 2), (3, 2), (3, 2), (2, 2), (1, 1), (3, 3), (4, 2), (5, 3), (2, 1), (3, 1)]);
+    let (copies, min_copies) =
+        rng.pick(&[(3, 2), (3, 2), (3, 2), (3, 2), (2, 2), (1, 1), (3, 3), (4, 2), (5, 3), (2, 1), (3, 1)]);
     let mut limits = braid_chain::Limits::default();
     if rng.chance(50) {
         // So that few blocks are many.
@@ -32,6 +33,7 @@ fn run(seed: u64, trace: bool) -> Outcome {
         limits,
         bug: None,
         loss_percent: rng.pick(&[0, 1, 10]),
+        late: rng.pick(&[(2, 2 * S), (2, 2 * S), (10, 8 * S)]),
         storm: rng.between(2, 20) * S,
         trace,
     };
@@ -68,5 +70,10 @@ fn no_seed_breaks_a_promise() {
     }
     println!("{count} seeds, {steps} steps; whole again after at most {} ms", longest / MS);
     seen.iter().for_each(|(what, count)| println!("{count:>9} {what}"));
-    assert!(failures.is_empty(), "{} of {count} seeds fail:\n{}", failures.len(), failures[..failures.len().min(12)].join("\n"));
+    assert!(
+        failures.is_empty(),
+        "{} of {count} seeds fail:\n{}",
+        failures.len(),
+        failures[..failures.len().min(12)].join("\n")
+    );
 }

@@ -19,6 +19,7 @@ fn run(seed: u64, bug: Option<Bug>) -> Option<String> {
         limits: Limits::default(),
         bug,
         loss_percent: rng.pick(&[1, 5, 10]),
+        late: (10, 8 * S),
         storm: 12 * S,
         trace: std::env::var("SEED").is_ok(),
     };

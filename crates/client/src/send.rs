@@ -11,7 +11,7 @@ use crate::map::file_name;
 use crate::retain::Receipt;
 use crate::servers::Lane;
 use crate::wait::{Attempts, Deadline, timed_out, wait_until};
-use braid_api::data::WriteChunk;
+use braid_api::data::{Make, WriteChunk};
 use braid_api::{Code, Error, Result, Retry};
 use braid_types::{ByteRange, ChunkIndex, ContainerId};
 use bytes::Bytes;
@@ -210,6 +210,9 @@ impl Core {
         let chunk_bytes = inode.state.lock().policy.chunk_bytes;
         let index = ChunkIndex(piece.offset / chunk_bytes);
         let (key, policy) = self.slot_for(inode, index, op).await?;
+        if self.make_of(&key) == Make::Yes {
+            self.confirm_session(op).await?;
+        }
         if self.is_void(inode, &key) {
             let cause = "it is a spare of a session that has ended";
             return Err(Error::new(Code::StaleLease, format!("chunk {} of {}", key.chunk, file_name(inode)), cause));

@@ -155,6 +155,22 @@ impl Core {
         Ok(())
     }
 
+    /// What is this session's alone, its spares, may be used only while its lease lasts: afterwards it may have ended, and
+    /// a data server that has restarted since does not know so.
+    pub async fn confirm_session(&self, op: Op) -> Result<()> {
+        let now = *self.session.now.lock();
+        if self.now().since(now.renewed) < now.lease {
+            return Ok(());
+        }
+        let token = self.session.token();
+        match self.renew().await {
+            Err(error) if matches!(error.code, Code::SessionUnknown | Code::SessionFenced) => {
+                self.register_again(token, error.code, op).await
+            }
+            done => done,
+        }
+    }
+
     /// Nothing granted to this session may be shown when the lease is over.
     fn check_lease(&self) {
         let now = *self.session.now.lock();

@@ -127,6 +127,10 @@ impl Core {
     async fn repeat(&self, lane: &Lane, repeat: &Repeat, op: Op) -> Result<()> {
         let key = repeat.key;
         let mut make = self.make_of(&key);
+        if make == Make::Yes {
+            self.confirm_session(op).await?;
+            make = self.make_of(&key);
+        }
         loop {
             match self.try_repeat(lane, repeat, make, op).await {
                 Err(error) if error.code == Code::ChunkUnknown && !op.deadline.left(&self.env).is_zero() => {}

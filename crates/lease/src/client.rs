@@ -120,7 +120,8 @@ pub enum Todo {
         want: Want,
     },
     /// Finish the operations that run under the lease and begin none. If `to` is less than what is held, have the kernel
-    /// write back and unmap, and send what is buffered. Store size and times, then say [`Seen::Flushed`].
+    /// write back and unmap, and send what is buffered. Store size and times, in the attributes cached here too, then say
+    /// [`Seen::Flushed`].
     Flush {
         inode: InodeId,
         generation: Generation,

@@ -5,115 +5,17 @@
 //! be lost, repeated and overtaken. `step.rs` has the rules of who may have what.
 
 mod step;
+mod words;
+
+pub use words::{Generation, Grown, Handles, HeldLock, Mode, Reasserted, Want};
 
 use crate::command::{Command, Refusal};
 use crate::key::AskId;
 use crate::locks::{LockSpec, Locks, Space};
 use crate::names::{Names, View};
 use crate::time::Moment;
-use braid_types::{InodeId, MembershipEpoch, SessionId, Timestamp};
+use braid_types::{InodeId, MembershipEpoch, SessionId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-
-/// What a session may do with a file's bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Mode {
-    /// Nothing without asking.
-    #[default]
-    None,
-    /// Cache pages.
-    Shared,
-    /// Read and write, caching nothing: every write reaches the owner before it returns.
-    Sync,
-    /// Cache, buffer writes, own size and times.
-    Exclusive,
-}
-
-impl Mode {
-    /// Everything this allows, `other` allows too.
-    pub fn is_within(self, other: Mode) -> bool {
-        self == Mode::None || self == other || other == Mode::Exclusive
-    }
-
-    /// Two sessions may have these at once.
-    pub fn agrees_with(self, other: Mode) -> bool {
-        match (self, other) {
-            (Mode::None, _) | (_, Mode::None) => true,
-            (one, other) => one == other && one != Mode::Exclusive,
-        }
-    }
-
-    /// Bytes may be changed under it.
-    pub fn writes(self) -> bool {
-        matches!(self, Mode::Sync | Mode::Exclusive)
-    }
-}
-
-/// Orders everything a holder says about its file leases: the membership epoch, then a counter. Messages are told apart
-/// by it, and one of them, the *token*, travels in data requests: all who may write a file at once have the same, and
-/// whoever may write it next has a higher one. 24 bits of epochs and 40 bits of counter: 16 million changes of membership, and under one of them
-/// 10,000 grants a second for three and a half years.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Generation(pub u64);
-
-const COUNTER_BITS: u32 = 40;
-
-/// What a session has open on a file.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Handles {
-    /// Rises with each change at the session, so that an older message changes nothing.
-    pub seq: u64,
-    pub open: bool,
-    /// Some handle is open for writing through the page cache.
-    pub cached_write: bool,
-    /// Some handle is open for writing and asked for `sync`: O_DIRECT, a native door, a file marked shared.
-    pub sync_write: bool,
-}
-
-impl Handles {
-    fn writes(self) -> bool {
-        self.cached_write || self.sync_write
-    }
-
-    fn any(self) -> bool {
-        self.open || self.writes()
-    }
-}
-
-/// What a session asks a file lease for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Want {
-    /// Reading, with pages cached where that is possible.
-    Read,
-    /// Writing: `exclusive`, or `sync` where every writer can.
-    Write,
-    /// One append or truncate: `exclusive`, whatever the others are.
-    Once,
-}
-
-/// Size and time that writes under `sync` gave a file, as far as the row may not have them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Grown {
-    pub size: u64,
-    pub mtime: Timestamp,
-}
-
-/// A lock that a session granted itself or says it holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct HeldLock {
-    pub space: Space,
-    pub lock: LockSpec,
-}
-
-/// What a session says it has of a file, after a change of holder or a silence.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Reasserted {
-    pub inode: InodeId,
-    pub mode: Mode,
-    pub handles: Handles,
-    /// Of writes under `sync`.
-    pub grown: Option<Grown>,
-    pub locks: Vec<HeldLock>,
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Recall {
@@ -212,7 +114,7 @@ impl Files {
 
     /// Generations of a new epoch are above all of older ones, whoever gave them out.
     pub fn begin_epoch(&mut self, epoch: MembershipEpoch) {
-        self.last = self.last.max(Generation(epoch.0 << COUNTER_BITS));
+        self.last = self.last.max(Generation::begin(epoch));
     }
 
     fn next_number(&mut self) -> Generation {

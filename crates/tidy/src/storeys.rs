@@ -21,7 +21,7 @@ const fn alone(name: &'static str, knows: &'static [&'static str], rule: &'stati
 
 const GROUND: &str = "the ground storey lies below everything";
 const CONTRACT: &str = "contracts know the ground storey, not those who keep them";
-const REASONING: &str = "reasoning is pure: it knows types alone, no I/O and no contract";
+const REASONING: &str = "reasoning is pure: it knows types and other reasoning, no I/O and no contract";
 const ENGINE: &str = "an engine knows rows, not files: there is no file-system meaning in it";
 const NAMESPACE: &str = "the namespace decides over rows and reaches no server, store or client";
 const SERVER: &str = "servers never name each other nor the client, they meet in api over wire";
@@ -42,6 +42,8 @@ pub const PLACES: &[Place] = &[
     // reasoning
     alone("placement", &["types"], REASONING),
     alone("posix", &["types"], REASONING),
+    alone("chain", &["types"], REASONING),
+    alone("lease", &["types", "posix"], REASONING),
     alone("erasure", &["types"], REASONING),
     alone("ownership", &["types"], REASONING),
     alone("election", &["types"], REASONING),
@@ -52,13 +54,13 @@ pub const PLACES: &[Place] = &[
     place("meta-namespace", &["types", "api", "meta-engine", "placement", "posix"], NAMESPACE),
     place(
         "meta-server",
-        &["types", "env", "api", "wire", "placement", "election", "meta-engine", "meta-namespace"],
+        &["types", "env", "api", "wire", "placement", "lease", "election", "meta-engine", "meta-namespace"],
         SERVER,
     ),
     place("data-store", &["types", "env"], STORE),
-    place("data-server", &["types", "env", "api", "wire", "erasure", "ownership", "data-store"], SERVER),
+    place("data-server", &["types", "env", "api", "wire", "chain", "erasure", "ownership", "data-store"], SERVER),
     // client
-    place("client", &["types", "env", "api", "wire", "posix", "placement", "erasure"], CLIENT),
+    place("client", &["types", "env", "api", "wire", "posix", "lease", "placement", "erasure"], CLIENT),
     // doors
     alone("fuse-kernel", &[], KERNEL),
     place("front-fuse", &["types", "env", "api", "fuse-kernel"], DOOR),

@@ -117,8 +117,7 @@ async fn data_server(
     let control = Arc::new(meta.stub());
     let identity = enrol(env, &*control, None, &announcement).await.map_err(text)?;
     let (disk, place) = (env.disk.clone(), dir.join("chunks"));
-    let opened =
-        env.blocking(move || DiskStore::open_or_create(disk, &place, identity, StoreOptions::default())).await;
+    let opened = env.blocking(move || DiskStore::open_or_create(disk, &place, identity, StoreOptions::default())).await;
     let store = opened.map_err(text)?;
     let server = DataServer::start(env.clone(), Arc::new(store), identity, DataServerConfig::default());
     let incarnation = server.incarnation();

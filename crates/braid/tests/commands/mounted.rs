@@ -32,8 +32,8 @@ fn eventually(what: &str, limit: Duration, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Writes, syncs, renames and reads back; ends at the first error. A process of its own: one that has files of the mount
-/// open must not start the servers it waits for, since a child that it starts closes copies of them first.
+/// Writes, syncs, renames and reads back; ends at the first error. A process of its own: one that has files of the
+/// mount open must not start the servers it waits for, since a child that it starts closes copies of them first.
 const LOAD: &str = r#"
 n=0
 while [ ! -e "$1/stop" ]; do
@@ -56,7 +56,7 @@ fn servers_that_are_stopped_and_started_in_turn_lose_and_fail_nothing() {
     std::fs::write(work.path().join("large"), pattern(300_000)).unwrap();
     let mut load = std::process::Command::new("sh")
         .args(["-c", LOAD, "load"])
-        .args([work.path(), &at])
+        .args([work.path(), at.as_path()])
         .stderr(std::process::Stdio::piped())
         .spawn()
         .unwrap();

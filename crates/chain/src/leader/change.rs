@@ -157,7 +157,9 @@ impl Leader {
         let reports = || answered.iter().filter_map(|server| held.reports.get(server).map(|(_, r)| (*server, r)));
         let chunks: BTreeSet<ChunkId> = reports().flat_map(|(_, r)| r.iter().map(|report| report.chunk)).collect();
         let decision = |chunk: ChunkId| {
-            let answer = |(server, reports): (ServerId, &Vec<crate::message::Report>)| (server, reports.iter().position(|r| r.chunk == chunk));
+            let answer = |(server, reports): (ServerId, &Vec<crate::message::Report>)| {
+                (server, reports.iter().position(|r| r.chunk == chunk))
+            };
             let places: Vec<(ServerId, Option<usize>)> = reports().map(answer).collect();
             let answers: Vec<Answer> = places
                 .iter()

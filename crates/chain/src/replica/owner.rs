@@ -197,9 +197,8 @@ impl Replica {
         let Some(owning) = &self.owning else { return Vec::new() };
         let late = |peer: &Peer| peer.asked.is_some_and(|since| cx.now >= since + cx.limits.resend * 2);
         let mut ranked: Vec<ServerId> = cx.others().collect();
-        ranked.sort_by_key(|member| {
-            owning.peers.get(member).map(|peer| (late(peer), std::cmp::Reverse(peer.complete)))
-        });
+        ranked
+            .sort_by_key(|member| owning.peers.get(member).map(|peer| (late(peer), std::cmp::Reverse(peer.complete))));
         ranked.truncate(cx.min_copies.saturating_sub(1));
         ranked
     }
@@ -232,8 +231,7 @@ impl Replica {
         peer.sent = changes.told();
         peer.sent_at = cx.now;
         peer.asked.get_or_insert(cx.now);
-        let body =
-            Body::Tell { groups, agreed: owning.agreed, want_stable, pushed, copies, end: self.claims.end };
+        let body = Body::Tell { groups, agreed: owning.agreed, want_stable, pushed, copies, end: self.claims.end };
         self.send(cx, member, body);
     }
 
@@ -288,7 +286,8 @@ impl Replica {
             return;
         }
         owning.fetch_asked = Some(cx.now);
-        let asks: Vec<_> = owning.fetch.iter().map(|(from, _, rest)| (*from, rest.first(cx.limits.pull_blocks))).collect();
+        let asks: Vec<_> =
+            owning.fetch.iter().map(|(from, _, rest)| (*from, rest.first(cx.limits.pull_blocks))).collect();
         asks.into_iter().for_each(|(from, blocks)| self.send(cx, from, Body::Fetch { blocks }));
     }
 

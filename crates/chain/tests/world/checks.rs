@@ -129,8 +129,10 @@ impl World {
             let write = self.ledger.writes[&missed].clone();
             let id = self.nodes[node].id;
             self.fail(|| {
-                format!("client {client} read {value} of block {block} of chunk {chunk} from server {id}, which is \
-                         older than {missed}: {write:?}")
+                format!(
+                    "client {client} read {value} of block {block} of chunk {chunk} from server {id}, which is \
+                         older than {missed}: {write:?}"
+                )
             });
         }
     }
@@ -170,7 +172,9 @@ impl World {
                 let copy = machine.map(|machine| machine.copy(C, chunk));
                 copy.is_none_or(|copy| copy.is_some_and(|copy| copy.complete >= answer.version))
             };
-            let copies = self.nodes.iter().filter(may_hold).count();
+            let chain = self.leader.rows.get(&C).map(|row| row.members().to_vec()).unwrap_or_default();
+            let is_member = |other: &&Node| chain.contains(&other.id);
+            let copies = self.nodes.iter().filter(is_member).filter(may_hold).count();
             if answer.version > Version::default() && copies < usize::from(self.setup.min_copies) {
                 let id = self.nodes[node].id;
                 self.fail(|| format!("server {id} answered for {answer:?} that {copies} memories hold"));
@@ -188,8 +192,10 @@ impl World {
                         if there != *value && there != TORN && self.ledger.is_older(there, &write) {
                             let id = self.nodes[other].id;
                             self.fail(|| {
-                                format!("{value} of block {block} of chunk {chunk} is acknowledged to all, and server \
-                                         {id} serves {there}")
+                                format!(
+                                    "{value} of block {block} of chunk {chunk} is acknowledged to all, and server \
+                                         {id} serves {there}"
+                                )
                             });
                         }
                     }
@@ -236,8 +242,10 @@ impl World {
                         let id = self.nodes[node].id;
                         let write = self.ledger.writes[&missed].clone();
                         self.fail(|| {
-                            format!("server {id} serves {value} of block {block} of chunk {chunk}, older than \
-                                     {missed}: {write:?}")
+                            format!(
+                                "server {id} serves {value} of block {block} of chunk {chunk}, older than \
+                                     {missed}: {write:?}"
+                            )
                         });
                     }
                 }
@@ -258,7 +266,8 @@ impl World {
         if row.members().len() != live.min(self.setup.copies.into()) {
             return Err(format!("the chain has {:?}, of {live} servers", row.members()));
         }
-        if let Some(client) = self.clients.iter().find(|c| c.alive && (c.outstanding.is_some() || !c.tasks.is_empty())) {
+        if let Some(client) = self.clients.iter().find(|c| c.alive && (c.outstanding.is_some() || !c.tasks.is_empty()))
+        {
             return Err(format!("client {} waits for {:?}", client.id, client.tasks.front()));
         }
         if let Some(client) = self.clients.iter().find(|c| c.alive && c.kept.values().any(|kept| !kept.is_empty())) {
@@ -288,7 +297,9 @@ impl World {
                 };
                 let is_whole = copy.told == owner.told && copy.complete == owner.told && copy.invalid.is_empty();
                 if !is_whole || copy.stable != owner.told || copy.epoch != owner.epoch {
-                    return Err(format!("the copy of chunk {chunk} at {server} is not whole: {copy:?}, owner {owner:?}"));
+                    return Err(format!(
+                        "the copy of chunk {chunk} at {server} is not whole: {copy:?}, owner {owner:?}"
+                    ));
                 }
             }
         }

@@ -9,7 +9,9 @@ use std::collections::VecDeque;
 pub enum LeaseState {
     Exclusive(usize),
     /// All may write; nothing new is begun while one waits to be the only one.
-    Sync { next: Option<usize> },
+    Sync {
+        next: Option<usize>,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -124,7 +126,9 @@ impl World {
                     self.ledger.issued(*v, id, chunk, b, self.now);
                 }
             }
-            Task::Wait { .. } => covers = self.ledger.acked_of(id, chunk, self.clients[id].epoch.get(&chunk).copied().unwrap_or(1)),
+            Task::Wait { .. } => {
+                covers = self.ledger.acked_of(id, chunk, self.clients[id].epoch.get(&chunk).copied().unwrap_or(1))
+            }
             Task::Read { block, .. } => blocks = BlockSet::of(*block..*block + 1),
             Task::Switch(_) => {}
         }
@@ -248,8 +252,6 @@ impl World {
                 let copy = machine.copy(C, chunk);
                 let value = match served {
                     Ok(()) => Some(self.content(node, chunk, block)),
-                    // Nothing was ever written there in this epoch: only the owner knows that for sure.
-                    Err(Refusal::UnknownChunk) if at_least == Version::default() => None,
                     Err(_) => None,
                 };
                 if served.is_ok() && !copy.is_some_and(|copy| copy.is_owner) {
@@ -278,7 +280,7 @@ impl World {
         let epoch = self.nodes[node].machine.as_ref().and_then(|m| m.epoch(C)).map(|epoch| epoch.0);
         let delay = self.rng.between(50, 2 * MS);
         if self.calm || !self.rng.chance(self.setup.loss_percent) {
-            self.at(delay, Item::Answered { op, node, result, epoch });
+            self.at(delay, Item::Answered { op, result, epoch });
         }
     }
 
@@ -299,9 +301,9 @@ impl World {
         self.at(pause, Item::Client(id));
     }
 
-    pub fn got_answer(&mut self, node: usize, op: u64, result: Result<Answer, Refusal>, epoch: Option<u32>) {
-        let Some(Op { client: id, task, chunk, covers, epoch: asked, .. }) = self.ops.get(&op) else { return };
-        let (id, task, chunk, covers, asked) = (*id, task.clone(), *chunk, covers.clone(), *asked);
+    pub fn got_answer(&mut self, op: u64, result: Result<Answer, Refusal>, epoch: Option<u32>) {
+        let Some(Op { client: id, task, chunk, covers, .. }) = self.ops.get(&op) else { return };
+        let (id, task, chunk, covers) = (*id, task.clone(), *chunk, covers.clone());
         if self.clients[id].outstanding != Some(op) || !self.clients[id].alive {
             return;
         }
@@ -310,7 +312,6 @@ impl World {
             Err(Refusal::NotOwner { owner }) => return self.again(id, epoch, chunk, Some(owner)),
             Err(_) => return self.again(id, epoch, chunk, None),
         };
-        let _ = (node, asked);
         let now = self.now;
         let is_sync = matches!(self.lease, LeaseState::Sync { .. });
         let client = &mut self.clients[id];

@@ -82,6 +82,8 @@ pub struct Setup {
     pub limits: Limits,
     pub bug: Option<Bug>,
     pub loss_percent: u64,
+    /// How many of a hundred messages overtake others by far, and by how much at most.
+    pub late: (u64, Us),
     /// Faults come until then.
     pub storm: Us,
     pub trace: bool,
@@ -118,12 +120,11 @@ pub enum Item {
     Io { node: usize, incarnation: u64, io: disk::Io },
     Committed { epoch: u64, number: u64, row: ContainerRow },
     Request { node: usize, op: u64 },
-    Answered { op: u64, node: usize, result: Result<Answer, Refusal>, epoch: Option<u32> },
+    Answered { op: u64, result: Result<Answer, Refusal>, epoch: Option<u32> },
     ReadDone { op: u64, node: usize, value: Option<u64>, epoch: Option<u32> },
     Client(usize),
     Timeout { client: usize, op: u64 },
     Fault(faults::Fault),
-    Resume(usize),
 }
 
 pub struct Due {
@@ -197,8 +198,7 @@ impl World {
             .collect();
         let members = (1..=u64::from(setup.copies)).map(ServerId).collect();
         let row = ContainerRow::new(C, members, setup.copies, setup.min_copies);
-        let leader =
-            LeaderNode { machine: None, epoch: 0, rows: BTreeMap::from([(C, row.clone())]), paused_until: 0 };
+        let leader = LeaderNode { machine: None, epoch: 0, rows: BTreeMap::from([(C, row.clone())]), paused_until: 0 };
         let mut world = World {
             rng,
             now: 0,
@@ -253,8 +253,8 @@ impl World {
     pub fn clock(&self, node: usize) -> Moment {
         let node = &self.nodes[node];
         let slept = if self.setup.bug == Some(Bug::LeaseThatSuspensionDoesNotEnd) {
-            // Its clock stands while it does.
-            node.stood_still + if node.paused_until > self.now { 0 } else { 0 }
+            // What it stood still for has not passed, as far as it knows.
+            node.stood_still
         } else {
             0
         };

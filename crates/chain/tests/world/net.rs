@@ -6,7 +6,9 @@ use super::*;
 impl World {
     fn delay(&mut self) -> Us {
         // Some overtake others by far.
-        if !self.calm && self.rng.chance(2) { self.rng.between(10 * MS, 2 * S) } else { self.rng.between(100, 3 * MS) }
+        let (percent, longest) = self.setup.late;
+        let is_late = !self.calm && self.rng.chance(percent);
+        if is_late { self.rng.between(10 * MS, longest) } else { self.rng.between(100, 3 * MS) }
     }
 
     /// How often a message arrives, and after how long.

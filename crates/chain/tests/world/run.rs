@@ -108,7 +108,7 @@ impl World {
                 }
             }
             Item::Request { node, op } => self.request(node, op),
-            Item::Answered { op, node, result, epoch } => self.got_answer(node, op, result, epoch),
+            Item::Answered { op, result, epoch } => self.got_answer(op, result, epoch),
             Item::ReadDone { op, node, value, epoch } => self.got_read(node, op, value, epoch),
             Item::Client(id) => self.client_step(id),
             Item::Timeout { client, op } => self.timed_out(client, op),
@@ -117,7 +117,6 @@ impl World {
                     self.fault(fault);
                 }
             }
-            Item::Resume(_) => {}
         }
     }
 

@@ -1,0 +1,474 @@
+//! The rules one by one, as a slot holder's server would see them.
+#![allow(clippy::unwrap_used)]
+
+use braid_lease::*;
+use braid_types::{ByteRange, InodeId, MembershipEpoch, Name, ServerId, SessionId, Timestamp};
+use std::time::Duration;
+
+const A: SessionId = SessionId(1);
+const B: SessionId = SessionId(2);
+const C: SessionId = SessionId(3);
+const DIR: InodeId = InodeId(4096);
+const FILE: InodeId = InodeId(8192);
+
+struct Server {
+    holder: Holder,
+    now: Duration,
+    last: u64,
+}
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+impl Server {
+    fn new(sessions: &[SessionId]) -> Self {
+        Self::with(sessions, 1000)
+    }
+
+    fn with(sessions: &[SessionId], leases_max: usize) -> Self {
+        let mut server = Server { holder: Holder::new(Limits::default(), leases_max), now: ms(0), last: 0 };
+        server.on(Event::Gained { epoch: MembershipEpoch(1), slots: SlotSet::All, sessions: vec![] });
+        sessions.iter().for_each(|session| _ = server.on(Event::Renew { session: *session }));
+        server
+    }
+
+    fn on(&mut self, event: Event) -> Vec<Command> {
+        let commands = self.holder.on(Moment(self.now), event);
+        self.holder.audit(Moment(self.now)).unwrap();
+        commands
+    }
+
+    /// Lets time pass in the holder's own steps.
+    fn pass(&mut self, time: Duration, renew: &[SessionId]) -> Vec<Command> {
+        let until = self.now + time;
+        let mut out = Vec::new();
+        while self.now < until {
+            let wakeup = self.holder.wakeup().map_or(until, |at| at.0.max(self.now + ms(1)));
+            self.now = wakeup.min(until).min(self.now + ms(1000));
+            out.extend(self.on(Event::Tick));
+            for session in renew {
+                out.extend(self.on(Event::Renew { session: *session }));
+            }
+        }
+        out.retain(|command| !matches!(command, Command::Renewed { .. }));
+        out
+    }
+
+    fn ask_id(&mut self) -> AskId {
+        self.last += 1;
+        AskId(self.last)
+    }
+
+    fn get(&mut self, session: SessionId, key: &Key) -> Result<(), Refusal> {
+        let ask = self.ask_id();
+        self.on(Event::Ask { ask, session });
+        let out = self.on(Event::Claim { ask, keys: vec![key.clone()] });
+        match &out[0] {
+            Command::Claimed { refused, .. } => refused.first().map_or(Ok(()), |(_, why)| Err(*why)),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn announce(
+        &mut self,
+        session: SessionId,
+        keys: &[Key],
+        unlinks: Option<InodeId>,
+    ) -> (AnnouncementId, Vec<Command>) {
+        self.last += 1;
+        let announcement = AnnouncementId { server: ServerId(1), number: self.last };
+        let out = self.on(Event::Announce { announcement, session, keys: keys.to_vec(), unlinks });
+        (announcement, out)
+    }
+
+    fn change(&mut self, session: SessionId, keys: &[Key]) {
+        let (announcement, out) = self.announce(session, keys, None);
+        for command in out {
+            if let Command::Revoke { session, revocation, .. } = command {
+                self.on(Event::Acknowledge { session, revocation, open: false });
+            }
+        }
+        self.on(Event::Release { announcement, keep: vec![] });
+    }
+
+    fn open(&mut self, session: SessionId, cached_write: bool, sync_write: bool) -> Vec<Command> {
+        let ask = self.ask_id();
+        let handles = Handles { seq: ask.0, open: true, cached_write, sync_write };
+        self.on(Event::Opened { ask, session, inode: FILE, handles })
+    }
+
+    fn take(&mut self, session: SessionId, want: Want) -> Vec<Command> {
+        let ask = self.ask_id();
+        self.on(Event::Take { ask, session, inode: FILE, want })
+    }
+
+    /// The session answers its recall as asked.
+    fn answer(&mut self, recall: &Command, locks: Vec<HeldLock>) -> Vec<Command> {
+        let Command::Recall { session, inode, generation, to, .. } = *recall else { panic!("{recall:?}") };
+        self.on(Event::Yield { session, inode, generation, mode: to, locks })
+    }
+
+    fn lock(&mut self, session: SessionId, owner: u64, range: (u64, u64), wait: Option<u64>) -> Vec<Command> {
+        let ask = self.ask_id();
+        let until = wait.map(|wait| Moment(self.now + ms(wait)));
+        self.on(Event::Lock { ask, inode: FILE, space: Space::Posix, lock: lock(session, owner, range), until })
+    }
+}
+
+fn lock(session: SessionId, owner: u64, (start, end): (u64, u64)) -> LockSpec {
+    let range = ByteRange::new(start, end);
+    LockSpec { owner: LockOwner { session, owner }, pid: 7, exclusive: true, range }
+}
+
+fn answers(commands: &[Command]) -> Vec<LockAnswer> {
+    commands.iter().filter_map(|c| if let Command::Locked { answer, .. } = c { Some(*answer) } else { None }).collect()
+}
+
+fn grants(commands: &[Command]) -> Vec<(SessionId, Mode)> {
+    let grant = |c: &Command| match c {
+        Command::Grant { session, mode, .. } => Some((*session, *mode)),
+        _ => None,
+    };
+    commands.iter().filter_map(grant).collect()
+}
+
+fn recalls(commands: &[Command]) -> Vec<Command> {
+    commands.iter().filter(|c| matches!(c, Command::Recall { .. })).cloned().collect()
+}
+
+fn is_ready(commands: &[Command]) -> bool {
+    commands.iter().any(|c| matches!(c, Command::Ready { .. }))
+}
+
+// --- the namespace ---
+
+#[test]
+fn a_directory_two_sessions_change_grants_no_listing_until_it_is_quiet() {
+    let mut s = Server::new(&[A, B]);
+    let (dir, name) = (Key::Dir(DIR), Key::Name(DIR, "x".parse::<Name>().unwrap()));
+    for _ in 0..3 {
+        s.change(A, std::slice::from_ref(&dir));
+    }
+    assert_eq!(s.get(B, &dir), Ok(()), "one session alone may change as often as it likes");
+    s.now += ms(900);
+    s.change(B, std::slice::from_ref(&dir));
+    assert_eq!(s.get(A, &dir), Err(Refusal::Busy));
+    assert_eq!(s.get(A, &name), Ok(()), "single names are granted all the same");
+    s.now += ms(999);
+    assert_eq!(s.get(A, &dir), Err(Refusal::Busy));
+    s.now += ms(1);
+    assert_eq!(s.get(A, &dir), Ok(()));
+}
+
+#[test]
+fn an_unlink_asks_who_has_it_open() {
+    let mut s = Server::new(&[A, B, C]);
+    s.open(B, false, false);
+    s.open(C, false, false);
+    let (announcement, out) = s.announce(A, &[Key::Dir(DIR)], Some(FILE));
+    assert!(!is_ready(&out));
+    let asked: Vec<_> = out
+        .iter()
+        .map(|c| match c {
+            Command::Revoke { session, revocation, unlinked: Some(FILE), .. } => (*session, *revocation),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    s.on(Event::Acknowledge { session: asked[0].0, revocation: asked[0].1, open: false });
+    let out = s.on(Event::Acknowledge { session: asked[1].0, revocation: asked[1].1, open: true });
+    let ready = Command::Ready { announcement, epoch: MembershipEpoch(1), open: vec![C], unsure: false };
+    assert_eq!(out, [ready]);
+    // Who comes while it is transacted has to look again afterwards.
+    let late = s.open(A, false, false);
+    assert!(matches!(late[..], [Command::Refuse { why: Refusal::Changing, .. }]), "{late:?}");
+    s.on(Event::Release { announcement, keep: vec![] });
+    assert!(matches!(s.open(A, false, false)[..], [Command::Registered { .. }]));
+}
+
+#[test]
+fn a_session_that_cannot_be_asked_makes_an_unlink_unsure() {
+    let mut s = Server::new(&[A, B]);
+    s.open(B, false, false);
+    let (_, out) = s.announce(A, &[Key::Dir(DIR)], Some(FILE));
+    assert!(!is_ready(&out));
+    let out = s.pass(ms(10_000), &[A]);
+    assert!(out.iter().any(|c| matches!(c, Command::Ready { unsure: true, .. })), "{out:?}");
+}
+
+#[test]
+fn memory_is_bounded_by_revoking_the_oldest() {
+    let mut s = Server::with(&[A, B], 100);
+    for n in 0..100 {
+        assert_eq!(s.get(A, &Key::Attr(InodeId(n << 12))), Ok(()));
+    }
+    let ask = s.ask_id();
+    s.on(Event::Ask { ask, session: B });
+    let out = s.on(Event::Claim { ask, keys: vec![Key::Dir(DIR)] });
+    let Command::Revoke { session: A, revocation, keys, .. } = &out[1] else { panic!("{out:?}") };
+    assert_eq!((keys.len(), &keys[0]), (64, &Key::Attr(InodeId(0))));
+    // A session that does not answer cannot make the holder grow.
+    let refused = (1000..1100).filter(|n| s.get(B, &Key::Attr(InodeId(n << 12))) == Err(Refusal::Full)).count();
+    assert_eq!((refused, s.holder.leases().0), (37, 164));
+    s.on(Event::Acknowledge { session: A, revocation: *revocation, open: false });
+    assert_eq!(s.holder.leases().0, 100);
+}
+
+#[test]
+fn a_live_session_that_does_not_answer_is_waited_for_no_longer_than_its_patience_and_term() {
+    let mut s = Server::new(&[A, B]);
+    s.get(B, &Key::Dir(DIR)).unwrap();
+    let (_, out) = s.announce(A, &[Key::Dir(DIR)], None);
+    assert!(!is_ready(&out));
+    // It renews all the time. 15 s of patience, 10 s of term.
+    let early = s.pass(ms(24_000), &[A, B]);
+    assert!(!is_ready(&early) && early.iter().any(|c| matches!(c, Command::Revoke { .. })), "it is asked again");
+    assert!(is_ready(&s.pass(ms(2_000), &[A, B])));
+    assert_eq!(s.get(B, &Key::Dir(InodeId(5 << 12))), Ok(()), "afterwards it begins anew");
+}
+
+#[test]
+fn a_new_holder_lets_the_old_term_run_out() {
+    let mut s = Server::new(&[]);
+    s.on(Event::Gained { epoch: MembershipEpoch(2), slots: SlotSet::All, sessions: vec![A, B] });
+    s.on(Event::Renew { session: A });
+    let (_, out) = s.announce(A, &[Key::Dir(DIR)], None);
+    assert!(!is_ready(&out), "B may hold what the former holder granted");
+    assert!(!is_ready(&s.pass(ms(9_900), &[A])));
+    assert!(is_ready(&s.pass(ms(200), &[A])));
+}
+
+// --- files ---
+
+#[test]
+fn exclusive_travels_in_order_of_arrival_and_is_kept_five_milliseconds() {
+    let mut s = Server::new(&[A, B, C]);
+    for session in [A, B, C] {
+        s.open(session, true, false);
+    }
+    assert_eq!(grants(&s.take(A, Want::Write)), [(A, Mode::Exclusive)]);
+    assert!(s.take(B, Want::Write).is_empty(), "not before its hold is over");
+    assert!(s.take(C, Want::Write).is_empty());
+    assert!(s.pass(ms(4), &[]).is_empty());
+    let out = s.pass(ms(1), &[]);
+    assert!(matches!(out[..], [Command::Recall { session: A, to: Mode::None, .. }]), "{out:?}");
+    assert_eq!(grants(&s.answer(&out[0], vec![])), [(B, Mode::Exclusive)]);
+    assert!(s.take(A, Want::Write).is_empty());
+    let out = s.pass(ms(5), &[]);
+    assert_eq!(grants(&s.answer(&out[0], vec![])), [(C, Mode::Exclusive)], "A came back later");
+}
+
+#[test]
+fn sync_is_entered_only_when_every_writer_asked_for_it() {
+    let mut s = Server::new(&[A, B, C]);
+    s.open(A, false, true);
+    s.open(B, false, true);
+    assert_eq!(grants(&s.take(A, Want::Write)), [(A, Mode::Sync)]);
+    let out = s.take(B, Want::Write);
+    assert_eq!(grants(&out), [(B, Mode::Sync)]);
+    assert_eq!(grants(&s.take(C, Want::Read)), [(C, Mode::Sync)], "a reader of such a file caches nothing");
+    // One cached write handle, and the file is `sync` no more: exclusive travels, also to those with O_DIRECT.
+    s.open(C, true, false);
+    let out = s.take(C, Want::Write);
+    assert_eq!(recalls(&out).len(), 2);
+    let after: Vec<_> = recalls(&out).iter().flat_map(|recall| s.answer(recall, vec![])).collect();
+    assert_eq!(grants(&after), [(C, Mode::Exclusive)]);
+    s.now += ms(5);
+    let out = s.take(A, Want::Write);
+    assert_eq!(grants(&s.answer(&recalls(&out)[0], vec![])), [(A, Mode::Exclusive)]);
+}
+
+#[test]
+fn those_in_sync_share_a_token_and_the_next_writer_has_a_higher_one() {
+    let token = |out: &[Command]| match out.last() {
+        Some(Command::Grant { token, .. }) => *token,
+        other => panic!("{other:?}"),
+    };
+    let mut s = Server::new(&[A, B]);
+    s.open(A, false, true);
+    s.open(B, false, true);
+    let (a, b) = (s.take(A, Want::Write), s.take(B, Want::Write));
+    assert_eq!(token(&a), token(&b));
+    let out = s.take(A, Want::Once);
+    let out = s.answer(&recalls(&out)[0], vec![]);
+    assert_eq!(grants(&out), [(A, Mode::Exclusive)], "an append takes exclusive");
+    let append = token(&out);
+    assert!(append > token(&b));
+    s.now += ms(5);
+    let out = s.take(B, Want::Write);
+    let Command::Recall { to: Mode::Sync, token: stays, .. } = recalls(&out)[0] else { panic!("{out:?}") };
+    let out = s.answer(&recalls(&out)[0], vec![]);
+    assert_eq!((grants(&out), token(&out)), (vec![(B, Mode::Sync)], stays));
+    assert!(stays > append);
+}
+
+#[test]
+fn what_grew_under_sync_is_in_the_row_before_somebody_owns_the_size() {
+    let mut s = Server::new(&[A, B]);
+    s.open(A, false, true);
+    s.open(B, false, true);
+    let out = s.take(A, Want::Write);
+    let Some(Command::Grant { generation, .. }) = out.last().cloned() else { panic!("{out:?}") };
+    s.take(B, Want::Write);
+    let (size, mtime) = (9000, Timestamp(5));
+    let ask = s.ask_id();
+    let out = s.on(Event::Extend { ask, session: A, inode: FILE, generation, size, mtime });
+    assert_eq!(out, [Command::Extended { ask, accepted: true }]);
+    let ask = s.ask_id();
+    let fresh = s.on(Event::Refresh { ask, session: B, inode: FILE });
+    assert_eq!(fresh, [Command::Fresh { ask, grown: Some(Grown { size, mtime }) }]);
+    let out = s.take(B, Want::Once);
+    let out = s.answer(&recalls(&out)[0], vec![]);
+    assert_eq!(out, [Command::Store { inode: FILE, size, mtime }], "not granted yet");
+    let out = s.on(Event::Stored { inode: FILE, size, mtime });
+    assert_eq!(grants(&out), [(B, Mode::Exclusive)]);
+    let late = s.on(Event::Extend { ask, session: A, inode: FILE, generation, size: 9999, mtime });
+    assert_eq!(late, [Command::Extended { ask, accepted: false }]);
+}
+
+#[test]
+fn a_stat_recalls_the_size_and_takes_no_older_answer_for_it() {
+    let mut s = Server::new(&[A, B]);
+    s.open(A, true, false);
+    s.take(A, Want::Write);
+    assert_eq!(s.get(B, &Key::Attr(FILE)), Err(Refusal::Elsewhere));
+    assert_eq!(s.get(A, &Key::Attr(FILE)), Ok(()));
+    let first = s.ask_id();
+    let out = s.on(Event::Refresh { ask: first, session: B, inode: FILE });
+    let recall = recalls(&out)[0].clone();
+    assert!(matches!(recall, Command::Recall { session: A, to: Mode::Exclusive, locks: true, .. }));
+    // The first stat is given up; the answer to it may be older than the second.
+    s.on(Event::Abandon { ask: first });
+    let second = s.ask_id();
+    assert!(s.on(Event::Refresh { ask: second, session: B, inode: FILE }).is_empty());
+    let out = s.answer(&recall, vec![]);
+    assert_eq!((out.len(), recalls(&out).len()), (1, 1), "asked again: {out:?}");
+    assert_eq!(s.answer(&out[0], vec![]), [Command::Fresh { ask: second, grown: None }]);
+    assert_eq!(s.holder.mode(A, FILE).0, Mode::Exclusive, "a stat takes nothing away");
+}
+
+#[test]
+fn a_dead_writer_is_fenced_before_another_writes_and_only_if_one_waits() {
+    let mut s = Server::new(&[A, B]);
+    s.open(A, true, false);
+    s.open(B, true, false);
+    s.take(A, Want::Write);
+    let out = s.pass(ms(30_000), &[B]);
+    assert!(out.is_empty(), "nobody waits: it may come back with what it has: {out:?}");
+    let out = s.take(B, Want::Write);
+    assert_eq!(out, [Command::End { session: A, why: EndReason::Lapsed }]);
+    assert!(s.take(B, Want::Write).iter().all(|c| !matches!(c, Command::End { .. } | Command::Grant { .. })));
+    assert!(s.on(Event::Renew { session: A }).iter().any(|c| matches!(c, Command::Renewed { prolonged: false, .. })));
+    assert_eq!(grants(&s.on(Event::Ended { session: A })), [(B, Mode::Exclusive)]);
+}
+
+#[test]
+fn a_writer_that_was_silent_goes_on_if_nobody_waited() {
+    let mut s = Server::new(&[A]);
+    s.open(A, true, false);
+    s.take(A, Want::Write);
+    s.pass(ms(30_000), &[]);
+    let out = s.on(Event::Renew { session: A });
+    let [Command::Renewed { reassert: Some(round), .. }] = out[..] else { panic!("{out:?}") };
+    let handles = Handles { seq: 99, open: true, cached_write: true, sync_write: false };
+    let file = |mode| Reasserted { inode: FILE, mode, handles, grown: None, locks: vec![] };
+    let out = s.on(Event::Reassert { session: A, round, files: vec![file(Mode::Exclusive)] });
+    assert_eq!(grants(&out), [(A, Mode::Exclusive)]);
+    let out = s.on(Event::Reassert { session: A, round: round + 1, files: vec![] });
+    assert!(out.is_empty() && s.holder.mode(A, FILE).0 == Mode::Exclusive, "nobody asked for this");
+}
+
+// --- a change of holder ---
+
+#[test]
+fn file_leases_and_locks_are_reasserted_within_the_grace() {
+    let mut s = Server::new(&[]);
+    s.on(Event::Gained { epoch: MembershipEpoch(2), slots: SlotSet::All, sessions: vec![A, B, C] });
+    let mut rounds = Vec::new();
+    for session in [A, B] {
+        let out = s.on(Event::Renew { session });
+        let [Command::Renewed { reassert: Some(round), .. }] = out[..] else { panic!("{out:?}") };
+        rounds.push(round);
+    }
+    assert!(s.take(B, Want::Write).is_empty(), "somebody may have it");
+    assert!(s.lock(B, 1, (0, 10), Some(60_000)).is_empty());
+    assert_eq!(s.get(B, &Key::Attr(FILE)), Err(Refusal::Settling));
+    let handles = Handles { seq: 5, open: true, cached_write: true, sync_write: false };
+    let locks = vec![HeldLock { space: Space::Posix, lock: lock(A, 9, (0, 100)) }];
+    let file = Reasserted { inode: FILE, mode: Mode::Exclusive, handles, grown: None, locks };
+    let out = s.on(Event::Reassert { session: A, round: rounds[0], files: vec![file.clone()] });
+    let Some(Command::Grant { ask: None, session: A, generation, .. }) = out.last() else { panic!("{out:?}") };
+    assert!(*generation > Generation(2 << 40), "above everything of the former epoch");
+    // B claims the same: it lost it long ago.
+    let out = s.on(Event::Reassert { session: B, round: rounds[1], files: vec![file] });
+    assert!(out.contains(&Command::Lost { session: B, inode: FILE }), "{out:?}");
+    // C says nothing: it is ended, and then the waiting are served in order.
+    let out = s.pass(ms(10_000), &[A, B]);
+    assert!(out.contains(&Command::End { session: C, why: EndReason::Unsettled }), "{out:?}");
+    let out = s.on(Event::Ended { session: C });
+    let recall = recalls(&out).pop().unwrap();
+    let kept = vec![HeldLock { space: Space::Posix, lock: lock(A, 9, (0, 100)) }];
+    assert_eq!(grants(&s.answer(&recall, kept)), [(B, Mode::Exclusive)]);
+    assert!(
+        s.lock(B, 2, (50, 60), None)
+            .iter()
+            .any(|c| matches!(c, Command::Locked { answer: LockAnswer::WouldBlock, .. }))
+            || !recalls(&s.lock(B, 2, (50, 60), None)).is_empty()
+    );
+}
+
+// --- locks ---
+
+#[test]
+fn locks_a_client_granted_itself_come_back_with_the_recall() {
+    let mut s = Server::new(&[A, B]);
+    s.open(A, true, false);
+    let out = s.take(A, Want::Write);
+    assert!(matches!(out.last(), Some(Command::Grant { locks: true, .. })));
+    let out = s.lock(B, 1, (0, 10), Some(1_000));
+    let recall = recalls(&out).pop().unwrap();
+    assert!(matches!(recall, Command::Recall { to: Mode::Exclusive, locks: false, .. }), "only the locks are wanted");
+    let own = vec![HeldLock { space: Space::Posix, lock: lock(A, 9, (5, 6)) }];
+    assert_eq!(answers(&s.answer(&recall, own)), [], "B waits for A's lock");
+    assert_eq!(s.holder.mode(A, FILE).0, Mode::Exclusive);
+    let owner = LockOwner { session: A, owner: 9 };
+    let out = s.on(Event::Unlock { inode: FILE, space: Space::Posix, owner, range: ByteRange::new(0, 10) });
+    assert_eq!(answers(&out), [LockAnswer::Granted]);
+    let out = s.take(A, Want::Write);
+    assert!(
+        matches!(out.last(), Some(Command::Grant { locks: false, .. })),
+        "B has a lock: A asks for each of its own"
+    );
+}
+
+#[test]
+fn a_wait_for_a_lock_ends_with_the_lock_a_deadlock_or_its_deadline() {
+    let mut s = Server::new(&[A, B]);
+    assert_eq!(answers(&s.lock(A, 1, (0, 10), None)), [LockAnswer::Granted]);
+    assert_eq!(answers(&s.lock(B, 2, (10, 20), None)), [LockAnswer::Granted]);
+    assert_eq!(answers(&s.lock(B, 2, (0, 10), None)), [LockAnswer::WouldBlock]);
+    assert_eq!(answers(&s.lock(B, 2, (0, 10), Some(500))), []);
+    assert_eq!(answers(&s.lock(A, 1, (10, 20), Some(500))), [LockAnswer::Deadlock]);
+    assert_eq!(answers(&s.pass(ms(499), &[])), []);
+    assert_eq!(answers(&s.pass(ms(1), &[])), [LockAnswer::TimedOut]);
+}
+
+#[test]
+fn a_dead_session_s_locks_are_freed_when_its_end_is_known() {
+    let mut s = Server::new(&[A, B]);
+    s.lock(A, 1, (0, 10), None);
+    assert_eq!(answers(&s.lock(B, 2, (0, 10), Some(60_000))), []);
+    let out = s.pass(ms(10_000), &[B]);
+    assert!(out.contains(&Command::End { session: A, why: EndReason::Lapsed }), "{out:?}");
+    assert_eq!(answers(&out), []);
+    assert_eq!(answers(&s.on(Event::Ended { session: A })), [LockAnswer::Granted]);
+}
+
+#[test]
+fn why_names_who_is_waited_for() {
+    let mut s = Server::new(&[A, B]);
+    s.get(B, &Key::Dir(DIR)).unwrap();
+    let (announcement, _) = s.announce(A, &[Key::Dir(DIR)], None);
+    let since = Moment(s.now);
+    assert_eq!(s.holder.waits(), [Waits::Change { announcement, since, session: Some(B) }]);
+}
