@@ -105,8 +105,8 @@ struct Held {
     /// `None`: made by a leader before.
     decisions: Option<Vec<Decision>>,
     installed: BTreeSet<ServerId>,
-    /// The processes that may go into the newest epoch as it was decided: those that reported, and those that were first
-    /// told of it. One that restarted since has lost what the decision rests on.
+    /// The processes that may go into the newest epoch as it was decided: those that reported, and those that were
+    /// first told of it. One that restarted since has lost what the decision rests on.
     invited: BTreeMap<ServerId, u64>,
     sent_at: Moment,
     /// The members that stay were asked to stop, not only those that are removed.

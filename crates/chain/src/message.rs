@@ -48,8 +48,8 @@ pub enum Body {
     Ack { told: Version, complete: Version, stable: Version, gap: bool },
     /// Member to owner.
     Pull { blocks: BlockSet },
-    /// Owner to member, with the content: it has every write up to `at`.
-    Blocks { at: Version, blocks: BlockSet },
+    /// Owner to member, with the content: it has every write up to `at`, and none after `upto`.
+    Blocks { at: Version, upto: Version, blocks: BlockSet },
     /// Successor to whoever holds newer blocks, before it begins.
     Fetch { blocks: BlockSet },
     /// The answer, with the content.
@@ -65,7 +65,8 @@ pub struct Report {
     pub owns: bool,
 }
 
-/// A chain and its epoch, and how each chunk goes on. A chunk that is not named begins with nothing, at the first member.
+/// A chain and its epoch, and how each chunk goes on. A chunk that is not named begins with nothing, at the first
+/// member.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Install {
     pub epoch: ChainEpoch,

@@ -24,6 +24,10 @@ pub struct Claims {
     pub suspect: BlockSet,
     /// Blocks that do not match their checksum.
     pub bad: BlockSet,
+    /// Blocks whose content may have writes this copy was not told of yet, and up to which version. They may be served:
+    /// such a write is answered to no other session before all are told. But when the chain goes on without it, they
+    /// are to be made equal.
+    pub ahead: Vec<(Version, BlockSet)>,
     /// While there are stale, suspect or bad blocks, nothing is claimed beyond this version.
     pub sure: Version,
     /// One past the highest block ever written or told.
@@ -126,6 +130,7 @@ mod tests {
             stale: vec![(v(1, 310), BlockSet::of(7..9))],
             suspect: scattered,
             bad: BlockSet::of(4..5),
+            ahead: vec![(v(3, 2), BlockSet::of(3..4))],
             sure: v(1, 200),
             end: 5002,
         };

@@ -1,7 +1,7 @@
 //! One copy of a chunk at one data server: as the owner that orders writes, or as a member that follows.
 //!
-//! Both are one structure, because ownership moves and what a copy holds does not: an owner is a copy that lacks nothing
-//! and makes the next version.
+//! Both are one structure, because ownership moves and what a copy holds does not: an owner is a copy that lacks
+//! nothing and makes the next version.
 
 mod change;
 pub(crate) use change::sources;

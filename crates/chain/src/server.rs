@@ -100,7 +100,7 @@ pub enum Command {
         to: ServerId,
         envelope: Envelope,
     },
-    /// Read the blocks the body names, now or later, and send them with it.
+    /// Read the blocks the body names, before any later `Apply` of the chunk, and send them with it.
     SendContent {
         to: ServerId,
         envelope: Envelope,
@@ -361,7 +361,7 @@ impl DataServer {
         let Envelope { container, chunk, epoch, term, body } = envelope;
         self.with(now, container, out, |known, cx| {
             if let Body::Fetch { blocks } = body {
-                // Also between two epochs: what this copy reported stays as it is until it is told what is in the new one.
+                // Also between two epochs: what this copy reported stays as it is until it is told of the new one.
                 if known.promised() == epoch
                     && let Some(replica) = known.replicas.get(&chunk)
                 {
@@ -379,7 +379,9 @@ impl DataServer {
             let is_owner = replica.is_owner();
             match body {
                 Body::Tell { .. } if from == replica.owner && !is_owner => replica.on_tell(cx, body),
-                Body::Blocks { at, blocks } if from == replica.owner && !is_owner => replica.on_blocks(cx, at, &blocks),
+                Body::Blocks { at, upto, blocks } if from == replica.owner && !is_owner => {
+                    replica.on_blocks(cx, at, upto, &blocks);
+                }
                 Body::Hello { told } if is_owner => replica.on_hello(cx, from, told),
                 Body::Ack { .. } if is_owner => replica.on_ack(cx, from, &body),
                 Body::Pull { blocks } if is_owner => replica.on_pull(cx, from, &blocks),

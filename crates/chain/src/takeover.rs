@@ -119,6 +119,19 @@ pub fn decide(question: &Question, answers: &[Answer]) -> Result<Decision, TooFe
             fetch.push((server, at, blocks));
         }
     }
+    // What only a copy has that does not verify is taken as it is: old, new or torn is better than nothing.
+    let mut taken_as_is = 0;
+    for answer in answers.iter().filter(|answer| answer.server != owner) {
+        let Some(claims) = answer.claims else { continue };
+        let mut changed = BlockSet::new();
+        claims.changes.held_above(start, claims.end).iter().for_each(|(_, blocks)| changed.union(blocks));
+        let torn = claims.bad.intersection(&changed).without(&opening).without(&held_below(own, start));
+        if !torn.is_empty() {
+            taken_as_is += torn.len();
+            opening.union(&torn);
+            fetch.push((answer.server, start, torn));
+        }
+    }
     let lost = announced.without(&opening).len();
 
     // Blocks that do not verify here are taken from a copy that has them at least as new as they must be.
@@ -144,7 +157,103 @@ pub fn decide(question: &Question, answers: &[Answer]) -> Result<Decision, TooFe
     }
     opening.union(&sealed);
     opening.union(&own.suspect);
+    own.ahead.iter().for_each(|(_, blocks)| opening.union(blocks));
     let end = answers.iter().filter_map(|answer| answer.claims).map(|claims| claims.end).max().unwrap_or(0);
     let term = OwnerTerm(1);
-    Ok(Decision { chunk, owner, term, lineage, start, opening, fetch, lost, sealed: sealed.len(), end })
+    Ok(Decision { chunk, owner, term, lineage, start, opening, fetch, lost, sealed: sealed.len() + taken_as_is, end })
+}
+
+/// Blocks the successor has content of, at or below its prefix.
+fn held_below(own: &Claims, start: Version) -> BlockSet {
+    let mut held = if own.changes.floor() > Version::default() { BlockSet::of(0..own.end) } else { BlockSet::new() };
+    let groups = own.changes.groups().iter().filter(|group| group.upto <= start);
+    groups.for_each(|group| held.union(&group.blocks));
+    held
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::changes::Group;
+
+    const A: ServerId = ServerId(1);
+    const B: ServerId = ServerId(2);
+    const C: ServerId = ServerId(3);
+
+    fn v(counter: u64) -> Version {
+        Version { chain_epoch: ChainEpoch(1), owner_term: OwnerTerm(1), counter }
+    }
+
+    fn set(blocks: &[u64]) -> BlockSet {
+        blocks.iter().copied().collect()
+    }
+
+    /// Told of (upto, blocks, of these missing).
+    fn claims(told: &[(u64, &[u64], &[u64])]) -> Claims {
+        let mut claims = Claims { lineage: Lineage::new(ChainEpoch(1)), end: 9, ..Claims::default() };
+        for (upto, blocks, missing) in told {
+            let base = claims.changes.told();
+            let group = Group { base, upto: v(*upto), blocks: set(blocks), missing: set(missing) };
+            assert!(claims.changes.append(group, 64));
+        }
+        claims
+    }
+
+    fn decided(min_copies: usize, answers: &[(ServerId, &Claims)]) -> Result<Decision, TooFew> {
+        let all = [A, B, C];
+        let (chunk, epoch) = (ChunkId(1), ChainEpoch(2));
+        let question = Question { chunk, epoch, counted: &all, members: &all, min_copies, lineage_max: 8 };
+        let answer = |(server, claims): &(ServerId, &'_ Claims)| (*server, (*claims).clone());
+        let kept: Vec<(ServerId, Claims)> = answers.iter().map(answer).collect();
+        let answers: Vec<Answer> =
+            kept.iter().map(|(server, claims)| Answer { server: *server, claims: Some(claims), owns: false }).collect();
+        decide(&question, &answers)
+    }
+
+    #[test]
+    fn n_minus_min_copies_plus_one_must_answer() {
+        for (members, min_copies, needed) in [(1, 1, 1), (2, 2, 1), (3, 2, 2), (3, 1, 3), (3, 3, 1), (8, 2, 7)] {
+            assert_eq!(answers_needed(members, min_copies), needed, "{members} {min_copies}");
+        }
+        let empty = claims(&[]);
+        let refused = decided(2, &[(A, &empty)]).unwrap_err();
+        assert_eq!(refused, TooFew { needed: 2, answered: 1, missing: vec![B, C] });
+        assert!(decided(3, &[(A, &empty)]).is_ok());
+    }
+
+    #[test]
+    fn the_longest_prefix_goes_on_with_every_newer_block() {
+        let a = claims(&[(5, &[1], &[]), (9, &[2, 3, 4], &[2, 3, 4])]);
+        let b = claims(&[(5, &[1], &[1]), (9, &[2, 3, 4], &[3, 4])]);
+        let decision = decided(2, &[(A, &a), (B, &b)]).unwrap();
+        assert_eq!((decision.owner, decision.start), (A, v(5)));
+        assert_eq!(decision.fetch, [(B, v(9), set(&[2]))]);
+        assert_eq!((decision.opening, decision.lost), (set(&[2]), 2), "3 and 4 are held by none");
+    }
+
+    #[test]
+    fn of_two_newer_contents_the_newer_is_taken() {
+        let a = claims(&[(5, &[1], &[]), (7, &[2, 6], &[6]), (9, &[2], &[2])]);
+        let b = claims(&[(5, &[1], &[1]), (7, &[2, 6], &[6]), (9, &[2], &[])]);
+        let decision = decided(2, &[(A, &a), (B, &b)]).unwrap();
+        assert_eq!((decision.owner, decision.fetch), (A, vec![(B, v(9), set(&[2]))]));
+        assert_eq!((decision.opening, decision.lost), (set(&[2]), 1));
+    }
+
+    #[test]
+    fn a_bad_block_comes_from_a_copy_that_is_new_enough_or_is_sealed() {
+        let good = claims(&[(5, &[1], &[]), (9, &[2], &[2])]);
+        let bad = Claims { bad: set(&[1, 2]), sure: v(9), ..claims(&[(5, &[1], &[]), (9, &[2], &[])]) };
+        let decision = decided(2, &[(A, &bad), (B, &good)]).unwrap();
+        assert_eq!((decision.owner, decision.start), (A, v(9)));
+        assert_eq!(decision.fetch, [(B, v(5), set(&[1]))]);
+        assert_eq!((decision.opening, decision.sealed), (set(&[1, 2]), 1), "block 2 of version 9 verifies nowhere");
+    }
+
+    #[test]
+    fn what_a_returning_server_alone_has_is_suspect_for_all() {
+        let a = Claims { suspect: set(&[7]), sure: v(5), ..claims(&[(5, &[1], &[])]) };
+        let decision = decided(2, &[(A, &a), (B, &claims(&[]))]).unwrap();
+        assert_eq!((decision.owner, decision.opening), (A, set(&[7])));
+    }
 }

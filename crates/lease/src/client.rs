@@ -217,6 +217,12 @@ impl Holdings {
         kept
     }
 
+    /// An answer to this ticket may be of before what has been revoked, changed or given up here since. Attributes of a
+    /// file that was owned when they were asked for, and is not any more, are then asked for again.
+    pub fn is_overtaken(&self, ticket: Ticket, key: &Key) -> bool {
+        ticket < self.void_before || self.voided.get(key).is_some_and(|at| *at > ticket)
+    }
+
     /// This client is about to change what the keys cover. What it asked for before may be of before the change.
     pub fn changing(&mut self, keys: &[Key]) -> Ticket {
         keys.iter().for_each(|key| self.void(key.clone()));
@@ -245,7 +251,7 @@ impl Holdings {
         self.keys.remove(key);
     }
 
-    fn void(&mut self, key: Key) {
+    pub(crate) fn void(&mut self, key: Key) {
         let at = self.draw();
         if self.voided.len() >= VOIDED_MAX {
             self.voided.clear();

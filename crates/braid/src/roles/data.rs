@@ -40,7 +40,8 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
         && let Some(refusal) = refused(&*control).await
     {
         let dir = settings.dir.display();
-        return Err(refusal).with_context(|| format!("{dir} is of another cluster: check data.dir and cluster.metadata"));
+        return Err(refusal)
+            .with_context(|| format!("{dir} is of another cluster: check data.dir and cluster.metadata"));
     }
     let identity = enrol(&env, &*control, known, &announcement).await?;
 

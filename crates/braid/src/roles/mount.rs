@@ -60,7 +60,7 @@ impl MountArgs {
         let ready = ReadyFile::new(self.ready_file.clone());
         let description = format!("mount {} by process {}", mount_point.display(), std::process::id());
         let result = runtime.block_on(async {
-            let (_endpoint, client) = connect::client(Env::os(), &config, description).await?;
+            let (endpoint, client) = connect::client(Env::os(), &config, description).await?;
             let source = config.cluster.metadata.first().cloned().unwrap_or_default();
             let settings = config.mount.mount(source, self.read_only);
             let handle = tokio::runtime::Handle::current();
@@ -69,8 +69,11 @@ impl MountArgs {
             tracing::info!("mounted at {}", mount_point.display());
             // Beside the other run files of a local cluster, where `braid admin why` looks.
             let run = self.cluster.dir().map(|dir| dir.join("run")).filter(|run| run.is_dir());
-            let asked = client.clone();
-            let _why = run.map(|run| why::spawn_reporter(run.join("mount.why.json"), move || asked.waiting()));
+            // What the client tries again, and the messages that have no answer yet: of a server that stands still
+            // the client hears nothing for as long as one attempt may take.
+            let (asked, waits) = (client.clone(), endpoint.waits().clone());
+            let waiting = move || [asked.waiting(), waits.list()].concat();
+            let _why = run.map(|run| why::spawn_reporter(run.join("mount.why.json"), waiting));
             ready.write(&mount_point.display().to_string())?;
             let ended = wait_for_end(mount_point).await;
             tracing::info!("the mount ends: what was written is sent");
@@ -116,7 +119,7 @@ fn mounted_at(path: &Path) -> Result<Option<String>> {
         let kind = fields.skip_while(|f| *f != "-").nth(1);
         kind.filter(|_| point.as_deref() == Some(&*wanted)).map(str::to_owned)
     };
-    Ok(table.lines().filter_map(kind_there).last())
+    Ok(table.lines().filter_map(kind_there).next_back())
 }
 
 /// The kernel writes spaces and the like as `\040`.

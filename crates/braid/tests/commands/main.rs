@@ -24,14 +24,14 @@ pub struct Ran {
 
 impl Cluster {
     pub fn start() -> Cluster {
-        let cluster = Cluster::new();
+        let cluster = Cluster::unmade();
         let ran = cluster.up();
         assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
         cluster
     }
 
     /// The place of one that is not made yet.
-    pub fn new() -> Cluster {
+    pub fn unmade() -> Cluster {
         Cluster { dir: tempfile::tempdir().unwrap() }
     }
 

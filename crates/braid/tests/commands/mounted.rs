@@ -13,7 +13,7 @@ fn mounted(more: &[&str]) -> Option<(Cluster, PathBuf)> {
         say_skipped("there is no /dev/fuse");
         return None;
     }
-    let c = Cluster::new();
+    let c = Cluster::unmade();
     let up = c.up_mounted(more);
     assert_eq!(up.code, 0, "{}{}", up.out, up.err);
     let at = c.mount_point();

@@ -63,6 +63,8 @@ impl Replica {
         let claims = &mut self.claims;
         let was_clean = claims.stale.is_empty() && claims.suspect.is_empty() && claims.bad.is_empty();
         claims.sure = if was_clean { fork } else { claims.sure.min(fork) };
+        // What it was not told of the chain may have left behind.
+        claims.ahead.drain(..).for_each(|(_, blocks)| claims.suspect.union(&blocks));
         if fork < claims.changes.floor() {
             // What came after the fork is forgotten: it may be anywhere.
             claims.suspect.insert(0..claims.end);
@@ -80,6 +82,7 @@ impl Replica {
         claims.changes.go_back(decision.start);
         claims.lineage = decision.lineage.clone();
         claims.stale.clear();
+        claims.ahead.clear();
         (claims.suspect, claims.bad) = (BlockSet::new(), BlockSet::new());
         let mut missing = BlockSet::new();
         decision.fetch.iter().for_each(|(_, _, blocks)| missing.union(blocks));

@@ -8,6 +8,9 @@ use crate::message::{Body, Told};
 use crate::server::Command;
 use braid_types::{ServerId, Version};
 
+/// Versions remembered of blocks that are ahead of what was told.
+const AHEAD_MAX: usize = 8;
+
 #[derive(Clone, Debug, Default, Hash)]
 pub(super) struct Following {
     /// When blocks were last asked for, and which.
@@ -54,6 +57,8 @@ impl Replica {
         if self.told() >= self.opening {
             self.member.greeting = false;
         }
+        let told = self.told();
+        self.claims.ahead.retain(|(upto, _)| *upto > told);
         if pushed {
             self.member.pushed_until = cx.now + cx.limits.resend;
         }
@@ -65,8 +70,22 @@ impl Replica {
         self.follow(cx);
     }
 
-    pub(crate) fn on_blocks(&mut self, cx: &mut Cx, at: Version, blocks: &BlockSet) {
+    pub(crate) fn on_blocks(&mut self, cx: &mut Cx, at: Version, upto: Version, blocks: &BlockSet) {
         self.store(cx, at, blocks);
+        if upto > self.told() {
+            // Also if they are not wanted any more when they come: one entry too many costs a block copied in vain.
+            match self.claims.ahead.iter_mut().find(|(other, _)| *other == upto) {
+                Some((_, ahead)) => ahead.union(blocks),
+                None => self.claims.ahead.push((upto, blocks.clone())),
+            }
+            // Few versions are remembered: the highest stands for all that are merged.
+            if self.claims.ahead.len() > AHEAD_MAX {
+                let highest = self.claims.ahead.iter().map(|(upto, _)| *upto).max().unwrap_or(upto);
+                let mut all = BlockSet::new();
+                self.claims.ahead.drain(..).for_each(|(_, blocks)| all.union(&blocks));
+                self.claims.ahead.push((highest, all));
+            }
+        }
         if let Some((_, pulled)) = &mut self.member.pulled {
             pulled.subtract(blocks);
             if pulled.is_empty() {

@@ -209,7 +209,7 @@ impl Replica {
         while !rest.is_empty() {
             let blocks = rest.first(cx.limits.pull_blocks);
             rest.subtract(&blocks);
-            let envelope = self.envelope(cx, Body::Blocks { at: owning.applied, blocks });
+            let envelope = self.envelope(cx, Body::Blocks { at: owning.applied, upto: owning.assigned, blocks });
             cx.out.push(Command::SendContent { to, envelope });
         }
     }

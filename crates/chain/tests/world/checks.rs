@@ -102,8 +102,10 @@ impl World {
         if is(write.shared) && few_faults {
             return true;
         }
-        let keeps = || self.clients[write.client].alive && self.clients[write.client].keeps(value);
-        reader == Some(write.client) && is(write.acked) && (keeps() || few_faults)
+        // A write that reached its owner survives the loss of the owner or of its client, not of both.
+        let client = &self.clients[write.client];
+        let survives = client.alive && (client.keeps(value) || few_faults);
+        reader == Some(write.client) && is(write.acked) && survives
     }
 
     /// The write that a block's value is too old for, if there is one.
@@ -115,8 +117,9 @@ impl World {
                 return false;
             }
             if value == TORN {
-                let newer = |v: &&u64| self.ledger.writes[*v].issued > write.issued;
-                return !(self.ledger.sealed.contains(&chunk) && writes.iter().any(|v| newer(&v)));
+                // It was being overwritten, by something newer or by a client that repeated what it kept, when the
+                // power went, and no copy that verifies answered: counted, never silent.
+                return !self.ledger.sealed.contains(&chunk);
             }
             self.ledger.is_older(value, write)
         })

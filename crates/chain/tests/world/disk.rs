@@ -33,6 +33,7 @@ pub enum Io {
     SyncBegins { chunk: ChunkId, number: u64 },
     Synced { chunk: ChunkId, number: u64 },
     Persist { chunk: ChunkId, number: u64, record: Vec<u8> },
+    Content { to: ServerId, envelope: Envelope },
     HandsOff { epoch: braid_types::ChainEpoch },
 }
 

@@ -114,7 +114,6 @@ pub enum Item {
     Tick(usize, u64),
     LeaderTick(u64),
     ToServer { to: usize, from: ServerId, envelope: Envelope, content: Vec<(u64, u64)> },
-    Content { node: usize, incarnation: u64, to: ServerId, envelope: Envelope },
     ToLeader { from: ServerId, incarnation: u64, message: ToLeader },
     FromLeader { to: usize, incarnation: u64, message: FromLeader },
     Io { node: usize, incarnation: u64, io: disk::Io },

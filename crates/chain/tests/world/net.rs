@@ -63,9 +63,10 @@ impl World {
                 self.send(index, to, envelope, Vec::new());
             }
             Command::SendContent { to, envelope } => {
+                // In the order of the chunk's work: after what was applied before, before what is applied later.
                 let delay = self.rng.between(1, MS);
-                let incarnation = self.nodes[index].incarnation;
-                self.at(delay, Item::Content { node: index, incarnation, to, envelope });
+                let chunk = envelope.chunk;
+                self.io_in_order(index, chunk, delay, Io::Content { to, envelope });
             }
             Command::Invalidate { chunk, upto, .. } => {
                 let delay = self.rng.between(1, 5 * MS);
@@ -92,14 +93,24 @@ impl World {
             }
             Command::Remove { container, epoch, server } => {
                 self.saw("removal asked");
-                self.to_leader(index, ToLeader::Remove { container, epoch, server });
+                self.tell_leader(index, ToLeader::Remove { container, epoch, server });
             }
-            Command::ToLeader(message) => self.to_leader(index, message),
+            Command::ToLeader(message) => self.tell_leader(index, message),
         }
     }
 
-    fn to_leader(&mut self, index: usize, message: ToLeader) {
+    fn tell_leader(&mut self, index: usize, message: ToLeader) {
         let (from, incarnation) = (self.nodes[index].id, self.nodes[index].incarnation);
+        if let ToLeader::Prepared { reports, .. } = &message {
+            let any = |is: fn(&Claims) -> bool| reports.iter().any(|report| is(&report.claims));
+            let states: [(&'static str, bool); 4] = [
+                ("reported: content the chain left behind", any(|claims| !claims.stale.is_empty())),
+                ("reported: suspect after a crash", any(|claims| !claims.suspect.is_empty())),
+                ("reported: torn blocks", any(|claims| !claims.bad.is_empty())),
+                ("reported: told of more than it has", any(|claims| claims.changes.told() > claims.complete())),
+            ];
+            states.iter().filter(|(_, is_so)| *is_so).for_each(|(what, _)| self.saw(what));
+        }
         if !matches!(message, ToLeader::Renew { .. }) {
             self.note(|| format!("{from} -> leader: {message:?}"));
         }
@@ -240,6 +251,7 @@ impl World {
                 self.nodes[index].disk.chunks.entry(chunk).or_default().persisted(number, record);
                 self.node_event(index, Event::Persisted { container, chunk, number }, &[]);
             }
+            Io::Content { to, envelope } => self.send_content(index, to, envelope),
             Io::HandsOff { epoch } => self.node_event(index, Event::HandsOff { container, epoch }, &[]),
         }
     }

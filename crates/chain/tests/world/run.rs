@@ -57,7 +57,7 @@ impl World {
     /// What is for a machine that stands still waits.
     fn waits_for(&self, item: &Item) -> Option<usize> {
         let node = match item {
-            Item::Tick(node, _) | Item::ToServer { to: node, .. } | Item::Content { node, .. } => *node,
+            Item::Tick(node, _) | Item::ToServer { to: node, .. } => *node,
             Item::FromLeader { to: node, .. } | Item::Io { node, .. } | Item::Request { node, .. } => *node,
             _ => return None,
         };
@@ -86,11 +86,6 @@ impl World {
                 }
             }
             Item::ToServer { to, from, envelope, content } => self.arrive(to, from, envelope, &content),
-            Item::Content { node, incarnation, to, envelope } => {
-                if lives(self, node, incarnation) {
-                    self.send_content(node, to, envelope);
-                }
-            }
             Item::ToLeader { from, incarnation, message } => self.arrive_at_leader(from, incarnation, message),
             Item::FromLeader { to, incarnation, message } => {
                 self.node_event(to, Event::FromLeader { incarnation, message }, &[]);

@@ -82,7 +82,7 @@ impl Core {
             // The new time wins over a read not yet reported.
             self.atimes.lock().remove(&id);
         }
-        let asked = self.now();
+        let (before, asked) = (self.cache.ticket(), self.now());
         let open = self.inodes.get(id);
         if let Some(inode) = &open
             && (change.mtime.is_some() || change.atime.is_some())
@@ -105,7 +105,12 @@ impl Core {
             }
         };
         self.cache.own_change(&answer.attr);
+        let overtaken = !self.cache.valid(id, before);
         self.cache.changed(id);
+        if overtaken {
+            // As in `get_attr`: a save ended meanwhile, and what it saved is not in the answer.
+            return self.get_attr(cx, id).await;
+        }
         let ticket = self.cache.ticket();
         Ok(self.attr_reply(answer, ticket, asked))
     }

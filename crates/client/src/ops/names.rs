@@ -208,6 +208,11 @@ impl Core {
 
     pub async fn link(&self, cx: &Caller, id: InodeId, parent: InodeId, name: &Name) -> Result<EntryReply> {
         let (ticket, asked) = (self.cache.ticket(), self.now());
+        self.cache.existing(parent)?;
+        if self.cache.is_dir(parent) == Some(false) {
+            return Err(Code::NotDirectory.into());
+        }
+        self.cache.existing(id)?;
         // As in Linux: what lost its last name never gets another; what never had one may, unless its maker said no.
         let open = self.inodes.get(id);
         if open.is_some_and(|inode| {
@@ -218,10 +223,6 @@ impl Core {
                 return Err(Code::Exists.into());
             }
             return Err(Error::new(Code::NotFound, format_args!("inode {id}"), "its last name was removed"));
-        }
-        self.cache.existing(parent)?;
-        if self.cache.is_dir(parent) == Some(false) {
-            return Err(Code::NotDirectory.into());
         }
         let message =
             Link { inode: self.cache.existing(id)?, parent: self.cache.existing(parent)?, name: name.clone() };

@@ -2,6 +2,7 @@
 
 use super::{Holdings, Ticket, Todo};
 use crate::files::{Generation, HeldLock, Mode, Want};
+use crate::key::Key;
 use crate::time::Moment;
 use braid_types::InodeId;
 
@@ -230,6 +231,7 @@ impl Holdings {
         let Some(file) = self.files.get_mut(&inode) else { return };
         let is_it = |y: &mut Yielding| y.recall.number == number && y.hold_ends.is_none();
         let Some(Yielding { recall, .. }) = file.yielding.take_if(is_it) else { return };
+        let owned = file.mode.writes();
         if !file.mode.is_within(recall.to) {
             (file.mode, file.token) = (recall.to, recall.token);
         }
@@ -241,6 +243,10 @@ impl Holdings {
         file.locks &= recall.locks && mode == Mode::Exclusive;
         file.suspended &= mode != Mode::None;
         todo.push(Todo::Yield { inode, generation: number, mode, held });
+        if owned && mode != Mode::Exclusive {
+            // Attributes on their way here were read before what was stored just now.
+            self.void(Key::Attr(inode));
+        }
         self.tidy(inode);
     }
 
@@ -252,6 +258,7 @@ impl Holdings {
         }
         (file.mode, file.locks) = (to, false);
         todo.push(Todo::Yield { inode, generation: file.generation, mode: to, held });
+        self.void(Key::Attr(inode));
         self.tidy(inode);
     }
 

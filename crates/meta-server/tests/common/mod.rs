@@ -40,7 +40,7 @@ impl DataNode for FakeNode {
             },
             DataRequest::SyncChunks(_) => {
                 DataAnswer::SyncChunks(SyncAnswer { incarnation: 1, stable: 0, deletions: 0 })
-            },
+            }
             other => return Err(Error::new(Code::NotSupported, other.name(), "not in this test")),
         };
         Ok((answer, Bytes::new()))

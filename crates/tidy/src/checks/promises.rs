@@ -135,8 +135,9 @@ mod tests {
     fn a_claim_without_a_test_is_named() {
         let page = "# What\n\n## Bytes\n\n- Kept by `copy_file_range`.\n\n## Known defects\n\n- One.\n";
         assert_eq!(says(page), ["docs/semantics.md:5 makes a claim and names no test of it"]);
-        assert_eq!(says("| call | x |\n| --- | --- |\n| `write` | lost |"), [
-            "docs/semantics.md:3 makes a claim and names no test of it"
-        ]);
+        assert_eq!(
+            says("| call | x |\n| --- | --- |\n| `write` | lost |"),
+            ["docs/semantics.md:3 makes a claim and names no test of it"]
+        );
     }
 }
