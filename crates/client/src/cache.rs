@@ -89,6 +89,8 @@ impl Cache {
 
     /// To be drawn before asking.
     pub fn ticket(&self) -> Ticket {
+        // Under the lock, as changes are: a change is before the ticket with all it does, or after it.
+        let _maps = self.maps.lock();
         Ticket(self.moment.load(SeqCst))
     }
 
@@ -99,9 +101,10 @@ impl Cache {
 
     /// This client changes the inode (of a directory: its entries).
     pub fn changed(&self, id: InodeId) {
+        let mut maps = self.maps.lock();
         let moment = self.moment.fetch_add(1, SeqCst) + 1;
         self.stripe(id).fetch_max(moment, SeqCst);
-        self.maps.lock().attrs.remove(&id);
+        maps.attrs.remove(&id);
     }
 
     pub fn attr(&self, id: InodeId, now: Monotonic) -> Option<(Attr, Duration)> {
@@ -115,8 +118,8 @@ impl Cache {
     }
 
     pub fn keep_attr(&self, attr: &Attr, ticket: Ticket, now: Monotonic, grant: Grant) {
-        let keep = grant.ms > 0 && self.valid(attr.id, ticket);
         let mut maps = self.maps.lock();
+        let keep = grant.ms > 0 && self.valid(attr.id, ticket);
         maps.dirs.insert(attr.id, attr.is_dir());
         if keep {
             maps.attrs.insert(attr.id, (*attr, until(now, grant)));
@@ -149,10 +152,10 @@ impl Cache {
         now: Monotonic,
         grant: Grant,
     ) {
+        let mut maps = self.maps.lock();
         if !self.valid(parent, ticket) {
             return;
         }
-        let mut maps = self.maps.lock();
         if let Some(id) = id {
             maps.places.insert(id, (parent, name.clone()));
         }

@@ -5,12 +5,14 @@
 //! stays unsaved.
 
 use crate::body::Body;
+use crate::cache::Ticket;
 use crate::core::{Core, Op};
 use crate::inode::{FileState, Inode};
 use crate::map::file_name;
 use crate::wait::{Attempts, timed_out};
 use braid_api::meta::{ChunkPage, ChunkRef, CommitAnswer, CommitContent, CommitFile};
 use braid_api::{Code, Error, Result, Retry};
+use braid_env::Monotonic;
 use braid_types::{ByteRange, ChunkIndex, SessionId};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -87,9 +89,10 @@ impl Core {
                 state.inline_row |= matches!(&draft.message.content, CommitContent::Inline(bytes) if !bytes.is_empty());
                 draft
             };
+            let asked = (self.cache.ticket(), self.now());
             match self.call(draft.message.clone(), op).await {
                 Ok(answer) => {
-                    if self.committed(inode, draft, answer, op).await? {
+                    if self.committed(inode, draft, answer, asked, op).await? {
                         return Ok(());
                     }
                 }
@@ -126,12 +129,17 @@ impl Core {
         inode: &Arc<Inode>,
         draft: Draft,
         answer: CommitAnswer,
+        (ticket, asked): (Ticket, Monotonic),
         op: Op,
     ) -> Result<bool> {
         self.servers.learn(&answer.instead.containers);
+        // A change that was answered meanwhile, an unlink for example, may be newer than this answer.
+        let newest = self.cache.valid(inode.id, ticket);
         self.cache.changed(inode.id);
         self.cache.saw(&answer.attr);
-        self.cache.keep_attr(&answer.attr, self.cache.ticket(), self.now(), answer.grant);
+        if newest {
+            self.cache.keep_attr(&answer.attr, self.cache.ticket(), asked, answer.grant);
+        }
         self.reported_atime(inode.id, draft.message.atime);
         let instead = &answer.instead.chunks;
         self.update(inode, |state| {

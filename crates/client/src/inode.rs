@@ -211,15 +211,15 @@ impl FileState {
     }
 
     /// An answer that was overtaken by another: the metadata server never sets a ctime back.
-    fn is_older(&self, attr: &Attr) -> bool {
-        attr.ctime < self.attr.ctime
+    pub fn is_older(&self, attr: &Attr) -> bool {
+        attr.ctime < self.attr.ctime && attr.trunc_gen <= self.attr.trunc_gen
     }
 
     /// An open's answer, if nothing was changed here since it was asked for.
     pub fn adopt_open(&mut self, answer: &OpenAnswer, version: u64) {
         self.lease_gen = answer.lease.generation;
         self.inline_row |= holds_inline(&answer.map.content);
-        if self.is_older(&answer.attr) && answer.attr.trunc_gen <= self.attr.trunc_gen {
+        if self.is_older(&answer.attr) {
             return;
         }
         if self.version == version && self.is_clean() && self.body.is_clean() {

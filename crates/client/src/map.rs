@@ -23,8 +23,14 @@ impl Core {
     /// Buffered bytes cannot be ordered against a truncate of another client, so they are taken to come after it;
     /// what a data server had answered under the old generation comes before and is cut.
     pub async fn refresh_map(&self, inode: &Inode, op: Op) -> Result<()> {
-        let message = GetMap { inode: self.cache.inode(inode.id), first: ChunkIndex(0) };
-        let answer = self.call(message, op).await?;
+        let answer = loop {
+            let message = GetMap { inode: self.cache.inode(inode.id), first: ChunkIndex(0) };
+            let answer = self.call(message, op).await?;
+            // Overtaken by a save of this client's own: the next answer has what it saved.
+            if !inode.state.lock().is_older(&answer.attr) || op.deadline.left(&self.env).is_zero() {
+                break answer;
+            }
+        };
         let gone = self.update(inode, |state| rebase(state, &answer));
         self.cut_retained(inode.id, &answer);
         gone.into_iter().for_each(|chunk| self.servers.forget_chunk(chunk));

@@ -81,11 +81,15 @@ impl Replica {
         let claims = &mut self.claims;
         claims.changes.go_back(decision.start);
         claims.lineage = decision.lineage.clone();
-        claims.stale.clear();
-        claims.ahead.clear();
-        (claims.suspect, claims.bad) = (BlockSet::new(), BlockSet::new());
         let mut missing = BlockSet::new();
         decision.fetch.iter().for_each(|(_, _, blocks)| missing.union(blocks));
+        // What is to be fetched is not here yet: until then it is what it was, for a take-over that comes before.
+        claims.ahead.drain(..).for_each(|(_, blocks)| claims.suspect.union(&blocks));
+        claims.suspect = claims.suspect.intersection(&missing);
+        claims.bad = claims.bad.intersection(&missing);
+        claims.stale.iter_mut().for_each(|(_, blocks)| *blocks = blocks.intersection(&missing));
+        claims.stale.retain(|(_, blocks)| !blocks.is_empty());
+        claims.sure = decision.start;
         let opening = decision.opening_version();
         let blocks = decision.opening.clone();
         let group = Group { base: decision.start, upto: opening, blocks, missing };
