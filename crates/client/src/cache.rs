@@ -101,10 +101,17 @@ impl Cache {
 
     /// This client changes the inode (of a directory: its entries).
     pub fn changed(&self, id: InodeId) {
+        self.changed_since(id, Ticket(u64::MAX));
+    }
+
+    /// As [`Cache::changed`]; true if another change came since the ticket was drawn.
+    pub fn changed_since(&self, id: InodeId, ticket: Ticket) -> bool {
         let mut maps = self.maps.lock();
+        let overtaken = !self.valid(id, ticket);
         let moment = self.moment.fetch_add(1, SeqCst) + 1;
         self.stripe(id).fetch_max(moment, SeqCst);
         maps.attrs.remove(&id);
+        overtaken
     }
 
     pub fn attr(&self, id: InodeId, now: Monotonic) -> Option<(Attr, Duration)> {

@@ -134,11 +134,11 @@ impl Core {
     ) -> Result<bool> {
         self.servers.learn(&answer.instead.containers);
         // A change that was answered meanwhile, an unlink for example, may be newer than this answer.
-        let newest = self.cache.valid(inode.id, ticket);
-        self.cache.changed(inode.id);
+        let overtaken = self.cache.changed_since(inode.id, ticket);
+        let now = self.cache.ticket();
         self.cache.saw(&answer.attr);
-        if newest {
-            self.cache.keep_attr(&answer.attr, self.cache.ticket(), asked, answer.grant);
+        if !overtaken {
+            self.cache.keep_attr(&answer.attr, now, asked, answer.grant);
         }
         self.reported_atime(inode.id, draft.message.atime);
         let instead = &answer.instead.chunks;

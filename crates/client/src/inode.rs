@@ -309,12 +309,13 @@ impl Inodes {
         self.map.lock().get(&id).cloned()
     }
 
-    /// The inode, counted as open once more.
-    pub fn open(&self, attr: &Attr, window: usize) -> Arc<Inode> {
+    /// The inode, counted as open once more, and whether nothing was known of it.
+    pub fn open(&self, attr: &Attr, window: usize) -> (Arc<Inode>, bool) {
         let mut map = self.map.lock();
+        let new = !map.contains_key(&attr.id);
         let inode = map.entry(attr.id).or_insert_with(|| Arc::new(Inode::new(*attr, window)));
         inode.state.lock().handles += 1;
-        inode.clone()
+        (inode.clone(), new)
     }
 
     /// Forgets the inode if no handle and nothing unsaved needs it.

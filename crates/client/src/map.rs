@@ -23,15 +23,16 @@ impl Core {
     /// Buffered bytes cannot be ordered against a truncate of another client, so they are taken to come after it;
     /// what a data server had answered under the old generation comes before and is cut.
     pub async fn refresh_map(&self, inode: &Inode, op: Op) -> Result<()> {
-        let answer = loop {
+        let (answer, gone) = loop {
             let message = GetMap { inode: self.cache.inode(inode.id), first: ChunkIndex(0) };
             let answer = self.call(message, op).await?;
+            let late = op.deadline.left(&self.env).is_zero();
             // Overtaken by a save of this client's own: the next answer has what it saved.
-            if !inode.state.lock().is_older(&answer.attr) || op.deadline.left(&self.env).is_zero() {
-                break answer;
+            let based = |state: &mut FileState| (late || !state.is_older(&answer.attr)).then(|| rebase(state, &answer));
+            if let Some(gone) = self.update(inode, based) {
+                break (answer, gone);
             }
         };
-        let gone = self.update(inode, |state| rebase(state, &answer));
         self.cut_retained(inode.id, &answer);
         gone.into_iter().for_each(|chunk| self.servers.forget_chunk(chunk));
         Ok(())

@@ -105,14 +105,16 @@ impl Core {
             }
         };
         self.cache.own_change(&answer.attr);
-        let overtaken = !self.cache.valid(id, before);
-        self.cache.changed(id);
-        if overtaken {
-            // As in `get_attr`: a save ended meanwhile, and what it saved is not in the answer.
-            return self.get_attr(cx, id).await;
-        }
+        let overtaken = self.cache.changed_since(id, before);
         let ticket = self.cache.ticket();
-        Ok(self.attr_reply(answer, ticket, asked))
+        if !overtaken {
+            let reply = self.attr_reply(answer, ticket, asked);
+            if self.cache.valid(id, ticket) {
+                return Ok(reply);
+            }
+        }
+        // As in `get_attr`: a save ended meanwhile, and what it saved is not in the answer.
+        self.get_attr(cx, id).await
     }
 
     /// Truncates a file that nobody has open here: its map is needed to cut the chunk at the border.

@@ -56,7 +56,15 @@ impl Core {
             self.cache.keep_attr(attr, ticket, now, answer.grant);
         }
         let attr = answer.attr.map(|attr| self.shown(&attr));
-        Ok(LookupReply { attr, valid: self.valid(now, answer.grant) })
+        let valid = self.valid(now, answer.grant);
+        match attr {
+            // As in `get_attr`: a save ended meanwhile, and what it saved is not in the answer.
+            Some(attr) if !self.cache.valid(attr.id, ticket) => {
+                let newer = self.get_attr(cx, attr.id).await?;
+                Ok(LookupReply { attr: Some(newer.attr), valid: valid.min(newer.valid) })
+            }
+            attr => Ok(LookupReply { attr, valid }),
+        }
     }
 
     /// The metadata server knows only that no such name is there; in what is no directory that is another error.
@@ -227,12 +235,17 @@ impl Core {
         let message =
             Link { inode: self.cache.existing(id)?, parent: self.cache.existing(parent)?, name: name.clone() };
         let answer = self.call(message, self.op(cx.trace)).await?;
-        self.cache.changed(id);
+        let overtaken = self.cache.changed_since(id, ticket);
+        let changed = self.cache.ticket();
         self.cache.own_change(&answer.attr);
         if let Some(inode) = self.inodes.get(id) {
             self.update(&inode, |state| state.adopt_attr(&answer.attr, None));
         }
-        Ok(self.new_entry(parent, name, &answer, ticket, asked))
+        let made = self.new_entry(parent, name, &answer, ticket, asked);
+        if overtaken || !self.cache.valid(id, changed) {
+            return Ok(EntryReply { attr: self.get_attr(cx, id).await?.attr, ..made });
+        }
+        Ok(made)
     }
 
     pub async fn put_file(

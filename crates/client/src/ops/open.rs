@@ -42,8 +42,9 @@ impl Core {
         if let Content::Chunked(page) = &answer.map.content {
             self.servers.learn(&page.containers);
         }
-        let inode = self.inodes.open(&answer.attr, self.config.file_writes_max);
-        self.update(&inode, |state| state.adopt_open(answer, version));
+        let (inode, new) = self.inodes.open(&answer.attr, self.config.file_writes_max);
+        // It may have been forgotten while the answer was on its way, and then its version begins anew.
+        self.update(&inode, |state| state.adopt_open(answer, if new { state.version } else { version }));
         inode
     }
 
