@@ -167,6 +167,14 @@ pub struct FenceSession {
     pub epoch: SessionEpoch,
 }
 
+/// Nothing of the session is applied any more.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fenced {
+    /// Chunks that its writes have made longer, since this start of the server and in the last minutes: their files'
+    /// sizes may not know.
+    pub grown: Vec<ChunkId>,
+}
+
 /// Checks every checksum of a chunk.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ScrubChunk {
@@ -216,7 +224,7 @@ messages! {
     DeleteChunks -> ();
     ListChunks -> ChunkList;
     SetChains -> ();
-    FenceSession -> ();
+    FenceSession -> Fenced;
     ScrubChunk -> ScrubAnswer;
     GetDataStatus -> DataStatus;
 }

@@ -232,3 +232,24 @@ async fn a_client_that_has_ended_begins_no_session() {
         assert_eq!(world.sessions().await, [], "shut down: {shut_down}");
     }
 }
+
+/// An open is on its way while the last other handle of the file is closed: the client forgets the file and meets it
+/// anew in the answer, which is all it knows of it then. (It read zeros of the right length.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_open_that_overtakes_the_last_close_reads_the_file() {
+    let world = World::new(Storage::Memory, SMALL).await;
+    let client = world.client().await;
+    let (id, handle) = create(&client, "file").await;
+    // In the second chunk, so that nothing of the file is inline.
+    client.write(handle, CHUNK + 1, Bytes::from_static(b"data")).await.unwrap();
+    client.flush(handle).await.unwrap();
+    world.late.lock().insert("OpenFile", Duration::from_millis(200));
+    let opening = tokio::spawn({
+        let client = client.clone();
+        async move { open(&client, id, READ).await }
+    });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    client.release(handle).await;
+    let opened = opening.await.unwrap();
+    assert_eq!(read(&client, opened, CHUNK + 1, 4).await, b"data");
+}

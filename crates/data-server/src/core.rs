@@ -3,6 +3,7 @@
 use crate::budget::Budget;
 use crate::error;
 use crate::gate::Gate;
+use crate::grown::Grown;
 use crate::lane::{Lane, Lanes, Seen, Turn};
 use crate::reservations::Reservations;
 use crate::stats::Stats;
@@ -37,6 +38,7 @@ pub(crate) struct Core<S> {
     pub pool: Arc<BufferPool>,
     pub syncs: Arc<Syncs<S>>,
     pub reservations: Reservations,
+    pub grown: Grown,
     pub work: Arc<Work>,
     pub stats: Arc<Stats>,
     /// As of the last look, at most a second old while the server is in touch.

@@ -17,6 +17,7 @@ mod config;
 mod core;
 mod error;
 mod gate;
+mod grown;
 mod lane;
 mod metrics;
 mod ops;

@@ -2,6 +2,7 @@ use crate::DataServerConfig;
 use crate::budget::Budget;
 use crate::core::{Call, Core};
 use crate::gate::Gate;
+use crate::grown::Grown;
 use crate::lane::Lanes;
 use crate::metrics;
 use crate::reservations::Reservations;
@@ -39,6 +40,7 @@ impl<S: ChunkStore + 'static> DataServer<S> {
             pool: BufferPool::new(config.pool_bytes),
             work: Work::new(env.clock.clone()),
             reservations: Reservations::default(),
+            grown: Grown::default(),
             usage: Mutex::new(StoreUsage::default()),
             registered: AtomicBool::new(false),
             syncs,

@@ -195,12 +195,13 @@ impl ChunkStore for DiskStore {
         let chunk = self.find_or_create(id, info.container, info.chunk_bytes)?;
         let end = offset.saturating_add(bytes.len() as u64);
         self.change(&chunk, &Gate { end, version: info.version, file: info.file(), cuts: &info.cuts }, |state| {
+            let before = state.header.length;
             let seq = match bytes {
                 [] => self.touch(&chunk, state)?,
                 _ => self.write_locked(&chunk, state, offset, bytes)?,
             };
             tracing::debug!(chunk = id.0, offset, bytes = bytes.len(), "written");
-            Ok(Written { version: state.header.version, seq })
+            Ok(Written { version: state.header.version, seq, grew: state.header.length > before })
         })
     }
 
@@ -251,7 +252,7 @@ impl ChunkStore for DiskStore {
         let chunk = self.existing(id)?;
         self.change(&chunk, &Gate { end: 0, version: info.version, file: info.file(), cuts: &info.cuts }, |state| {
             let seq = self.punch_locked(&chunk, state, range)?;
-            Ok(Written { version: state.header.version, seq })
+            Ok(Written { version: state.header.version, seq, grew: false })
         })
     }
 

@@ -182,6 +182,7 @@ impl ChunkStore for MemoryStore {
             return Err(StoreError::BeyondChunk { chunk: id, end, chunk_bytes });
         }
         self.change(id, &chunk, &info.cuts, |chunk| {
+            let before = chunk.length;
             let touched = offset / BLOCK_BYTES..blocks(end);
             let have = chunk.blocks.range(touched.clone()).count() as u64;
             if !bytes.is_empty() {
@@ -190,7 +191,7 @@ impl ChunkStore for MemoryStore {
             }
             chunk.version = chunk.version.max(info.version);
             chunk.file = info.file().unwrap_or(chunk.file);
-            Ok(Written { version: chunk.version, seq: self.next_seq() })
+            Ok(Written { version: chunk.version, seq: self.next_seq(), grew: chunk.length > before })
         })
     }
 
@@ -225,7 +226,7 @@ impl ChunkStore for MemoryStore {
             }
             chunk.version = chunk.version.max(info.version);
             chunk.file = info.file().unwrap_or(chunk.file);
-            Ok(Written { version: chunk.version, seq: self.next_seq() })
+            Ok(Written { version: chunk.version, seq: self.next_seq(), grew: false })
         })
     }
 

@@ -45,6 +45,8 @@ pub struct Written {
     pub version: Version,
     /// The write's number in the store; it is on stable storage when [`ChunkStore::stable_seq`] reaches it.
     pub seq: u64,
+    /// The chunk's content ends later than before.
+    pub grew: bool,
 }
 
 /// Answer to a sync.

@@ -27,12 +27,18 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
                 }
                 for id in self.sessions.silent_longer_than(self.config.session_expiry, now) {
                     tracing::warn!(session = id.0, "session is silent and ends");
-                    if let Err(e) = self.end_session(id).await {
+                    if let Err(e) = self.end_session(id, Leaves::Silently).await {
                         tracing::warn!(session = id.0, "cannot end it yet: {e}");
                     }
                 }
                 self.waiting.lock().clear();
-                for step in [self.prune().await, self.free_orphans().await, self.reclaim().await] {
+                let steps = [
+                    self.prune().await,
+                    self.free_orphans().await,
+                    self.reclaim().await,
+                    self.look_through_sizes().await,
+                ];
+                for step in steps {
                     if let Err(e) = step {
                         tracing::warn!("housekeeping goes on later: {e}");
                     }
@@ -122,7 +128,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         Ok(rows.into_iter().next().map(|(_, row)| row.chain).unwrap_or_default())
     }
 
-    async fn on_server<M>(&self, server: ServerId, message: M) -> Result<M::Answer>
+    pub(crate) async fn on_server<M>(&self, server: ServerId, message: M) -> Result<M::Answer>
     where
         M: braid_api::Carries<braid_api::data::DataRequest, braid_api::data::DataAnswer> + Send,
         M::Answer: Send,
@@ -138,16 +144,23 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
     /// Ends a session: data servers refuse what it still sends, what it wrote into spare chunks and could not
     /// commit goes into its files, the rest is freed. Design.md §5: it has ended only when every live data
     /// server has acknowledged, so an error leaves it for the next round.
-    pub(crate) async fn end_session(&self, id: SessionId) -> Result<()> {
+    pub(crate) async fn end_session(&self, id: SessionId, leaves: Leaves) -> Result<()> {
         let Some(ending) = self.sessions.begin_end(id).await else { return Ok(()) };
-        self.end_session_steps(id, ending.epoch).await?;
+        self.end_session_steps(id, ending.epoch, leaves).await?;
         ending.done();
         Ok(())
     }
 
-    async fn end_session_steps(&self, id: SessionId, epoch: braid_types::SessionEpoch) -> Result<()> {
+    async fn end_session_steps(
+        &self,
+        id: SessionId,
+        epoch: braid_types::SessionEpoch,
+        leaves: Leaves,
+    ) -> Result<()> {
+        let mut grown = Vec::new();
         for server in self.servers.candidates().into_iter().filter(|c| c.up) {
-            self.on_server(server.id, FenceSession { session: id, epoch }).await?;
+            let fenced = self.on_server(server.id, FenceSession { session: id, epoch }).await?;
+            grown.push((server.id, fenced.grown));
         }
         let held = self.engine.read(0, session::ListSpares { session: id }).await.map_err(Error::from)?;
         for (chunk, container) in held {
@@ -167,6 +180,19 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
                 Err(e) => return Err(e),
             }
         }
+        if leaves == Leaves::Silently {
+            for (server, chunks) in grown {
+                self.raise_sizes_of(server, chunks).await?;
+            }
+        }
         self.engine.transact(0, session::EndSession { session: id }).await.map_err(Error::from)
     }
+}
+
+/// How a session ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Leaves {
+    /// It said so, after it had saved everything.
+    InOrder,
+    Silently,
 }

@@ -41,13 +41,16 @@ impl DataServers {
         state.version += 1;
     }
 
-    pub fn registered(&self, id: ServerId, row: ServerRow, incarnation: u64, now: Monotonic) {
+    /// True if this is a start of the data server that was not heard of.
+    pub fn registered(&self, id: ServerId, row: ServerRow, incarnation: u64, now: Monotonic) -> bool {
         let mut state = self.state.lock();
         let old = state.known.get(&id);
+        let new = old.is_none_or(|k| k.incarnation != incarnation);
         let (total, free, chunks) = old.map_or((0, 0, 0), |k| (k.bytes_total, k.bytes_free, k.chunks));
         let known = Known { row, incarnation, seen: Some(now), up: true, bytes_total: total, bytes_free: free, chunks };
         state.known.insert(id, known);
         state.version += 1;
+        new
     }
 
     /// False if the server must register first.

@@ -1,5 +1,6 @@
 //! From messages to operations and back: fills hints in, runs the transaction, adds grants and chains.
 
+use crate::background::Leaves;
 use crate::server::MetaServer;
 use crate::sessions::SessionState;
 use braid_api::meta::*;
@@ -25,7 +26,7 @@ impl<E: Engine, P: DataPeers> Namespace for MetaServer<E, P> {
             MetaRequest::OpenSession(m) => MetaAnswer::OpenSession(self.open_session(m).await?),
             MetaRequest::RenewSession(m) => MetaAnswer::RenewSession(self.renew_session(session, &m)?),
             MetaRequest::CloseSession(_) => {
-                self.end_session(session).await?;
+                self.end_session(session, Leaves::InOrder).await?;
                 MetaAnswer::CloseSession(())
             }
             MetaRequest::Lookup(m) => {
@@ -381,7 +382,9 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         let row = ServerRow { addresses: m.addresses, host: m.host };
         let enrol = servers::EnrolServer { id: m.id, row: row.clone() };
         let id = self.engine.transact(0, enrol).await.map_err(Error::from)?;
-        self.servers.registered(id, row, m.incarnation, self.env.clock.now());
+        if self.servers.registered(id, row, m.incarnation, self.env.clock.now()) {
+            self.sizes.look_through(id);
+        }
         tracing::info!(server = id.0, "data server registered");
         Ok(RegisterAnswer { id, cluster: self.cluster, heartbeat_ms: self.config.heartbeat.as_millis() as u32 })
     }

@@ -18,6 +18,7 @@ mod ids;
 mod orphans;
 mod server;
 mod sessions;
+mod sizes;
 
 pub use config::MetaConfig;
 pub use server::{MetaServer, StartError};

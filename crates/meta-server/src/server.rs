@@ -5,6 +5,7 @@ use crate::hints::HintCache;
 use crate::ids::InodeIds;
 use crate::orphans::Orphans;
 use crate::sessions::{SessionState, Sessions};
+use crate::sizes::SizesToCheck;
 use braid_api::{DataPeers, Error};
 use braid_env::{Env, Monotonic};
 use braid_meta_engine::Engine;
@@ -32,6 +33,7 @@ pub struct MetaServer<E, P> {
     pub(crate) containers: Containers,
     pub(crate) placement: Mutex<Box<dyn Placement>>,
     pub(crate) orphans: Orphans,
+    pub(crate) sizes: SizesToCheck,
     pub(crate) stopping: AtomicBool,
     /// Names data servers that housekeeping waits for, for `braid admin why`.
     pub(crate) waiting: Mutex<Vec<braid_api::admin::Waiting>>,
@@ -73,6 +75,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             containers: Containers::default(),
             placement: Mutex::new(Box::new(Spread::new())),
             orphans: Orphans::default(),
+            sizes: SizesToCheck::default(),
             stopping: AtomicBool::new(false),
             waiting: Mutex::new(Vec::new()),
             started: now,

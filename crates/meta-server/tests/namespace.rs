@@ -3,7 +3,8 @@
 mod common;
 
 use braid_api::meta::*;
-use braid_api::{Code, Namespace};
+use braid_api::{Code, Context, Namespace};
+use braid_meta_server::MetaConfig;
 use braid_types::*;
 use bytes::Bytes;
 use common::*;
@@ -268,6 +269,96 @@ async fn a_lost_client_leaves_what_it_wrote_and_nothing_else() {
     eventually("freeing the unused spare", async || w.peers.0.deleted.lock().contains(&spares[1].0)).await;
     assert!(!w.peers.0.deleted.lock().contains(&spares[0].0));
     assert_eq!(code(w.call(create(ROOT, "late")).await), Code::SessionUnknown);
+}
+
+/// A file of one committed chunk of 100 bytes, of which the data server has `len` bytes of generation `trunc_gen`.
+async fn longer_than_its_size(w: &World, text: &str, len: u64, trunc_gen: u32) -> InodeId {
+    let (chunk, container) = w.spares(1).await.spares[0];
+    let file = w.create(ROOT, text).await.attr;
+    let row = ChunkRef { index: ChunkIndex(0), chunk, container };
+    w.commit(&file, 100, CommitContent::Chunks(vec![row])).await.unwrap();
+    w.peers.0.written.lock().push(braid_api::data::ChunkStatus {
+        chunk,
+        container,
+        len,
+        inode: file.id,
+        index: ChunkIndex(0),
+        trunc_gen: TruncGen(trunc_gen),
+        ..Default::default()
+    });
+    file.id
+}
+
+async fn size_seen_by(w: &World, session: &SessionReply, id: InodeId) -> u64 {
+    w.server.call(w.cx_of(session), GetAttr { inode: id.into() }).await.unwrap().attr.size
+}
+
+/// Design.md §8: a write that reached its owner survives the loss of its client. Here the chunk was in the file before.
+#[tokio::test]
+async fn a_lost_client_leaves_the_size_of_what_it_appended() {
+    let ms = Duration::from_millis;
+    let times = MetaConfig {
+        session_renew: ms(60),
+        session_lease: ms(200),
+        session_expiry: ms(400),
+        heartbeat: ms(40),
+        server_lease: ms(200),
+        ..fast_config()
+    };
+    let w = World::with(Default::default(), Default::default(), times).await;
+    let server = w.add_data_server().await;
+    // The servers of this world do not fall silent: it beats for them.
+    let beat = Heartbeat {
+        id: server,
+        incarnation: 1,
+        bytes_total: 1 << 40,
+        bytes_free: 1 << 40,
+        chunks: 0,
+        bad_blocks: 0,
+        sealed_blocks: 0,
+    };
+    let appended = longer_than_its_size(&w, "appended", 1234, 0).await;
+    let cut = longer_than_its_size(&w, "cut", 1234, 0).await;
+    w.call(truncate(cut, 50)).await.unwrap();
+    let shorter = longer_than_its_size(&w, "shorter", 60, 0).await;
+    let other = open_session(&w.server, 5).await;
+    // Looked through when the server was first heard of, before there was anything: only the fence tells.
+    let grown = w.peers.0.written.lock().iter().map(|c| c.chunk).collect();
+    *w.peers.0.grown.lock() = grown;
+    eventually("the end of the silent session", async || {
+        w.server.call(w.cx_of(&other), GetAttr { inode: appended.into() }).await.unwrap();
+        w.server.call(Context::default(), beat.clone()).await.unwrap();
+        w.peers.0.fenced.lock().contains(&w.session.session)
+    })
+    .await;
+    eventually("the size", async || size_seen_by(&w, &other, appended).await == 1234).await;
+    assert_eq!(size_seen_by(&w, &other, cut).await, 50, "what was cut off stays cut off");
+    assert_eq!(size_seen_by(&w, &other, shorter).await, 100, "a size is never lowered");
+}
+
+#[tokio::test]
+async fn a_data_server_that_comes_back_is_looked_through_for_sizes() {
+    let w = World::new().await;
+    let id = w.add_data_server().await;
+    // It was looked through when it was first heard of, and had nothing then.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let mut files = Vec::new();
+    for n in 0..3 {
+        files.push(longer_than_its_size(&w, &format!("f{n}"), 1000 + n, 0).await);
+    }
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(w.attr(files[0]).await.unwrap().size, 100, "nobody has asked");
+    let again = RegisterServer {
+        id,
+        incarnation: 2,
+        addresses: vec!["tcp:nowhere:1".into()],
+        host: "h".into(),
+        clean_stop: false,
+    };
+    w.call(again).await.unwrap();
+    for (n, file) in (0..).zip(&files) {
+        eventually("the size", async || w.attr(*file).await.unwrap().size == 1000 + n).await;
+    }
 }
 
 /// A CloseSession that is given up in the middle, as in-process callers can, leaves a session that can be ended; one

@@ -2,17 +2,17 @@
 
 use crate::core::{Call, Core};
 use braid_api::Result;
-use braid_api::data::{FenceSession, SetChains};
+use braid_api::data::{FenceSession, Fenced, SetChains};
 use braid_data_store::ChunkStore;
 
 impl<S: ChunkStore + 'static> Core<S> {
-    pub async fn fence(&self, call: &Call, m: FenceSession) -> Result<()> {
+    pub async fn fence(&self, call: &Call, m: FenceSession) -> Result<Fenced> {
         let _working = self.working(call, Default::default(), "writes of the fenced session");
         if self.gate.fence(&m).await {
             // None can be made any more, so nothing is left behind.
             self.reservations.release_all(m.session, |chunk| self.store.unreserve(chunk, u64::MAX));
         }
-        Ok(())
+        Ok(Fenced { grown: self.grown.of(m.session) })
     }
 
     pub async fn set_chains(&self, call: &Call, m: SetChains) -> Result<()> {

@@ -50,6 +50,9 @@ impl<S: ChunkStore + 'static> Core<S> {
         let change = Change { container: m.container, file, chunk_bytes, cuts: &m.cuts, range };
         let written =
             self.apply(&mut turn, &call.token, &change, |store, info| store.write(m.chunk, m.offset, payload, info))?;
+        if written.grew {
+            self.grown.add(call.token.session, m.chunk, self.env.clock.now());
+        }
         count(&self.stats.writes, 1);
         count(&self.stats.bytes_written, payload.len());
         Ok(written)

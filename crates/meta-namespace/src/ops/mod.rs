@@ -26,6 +26,7 @@ pub mod repair;
 pub mod servers;
 pub mod session;
 pub mod side;
+pub mod sizes;
 pub mod spares;
 mod unlink;
 mod xattr;

@@ -21,6 +21,8 @@ pub struct FakeNode {
     pub deleted: Mutex<BTreeSet<ChunkId>>,
     pub fenced: Mutex<BTreeSet<SessionId>>,
     pub written: Mutex<Vec<ChunkStatus>>,
+    /// What a fenced session is said to have made longer.
+    pub grown: Mutex<Vec<ChunkId>>,
 }
 
 impl DataNode for FakeNode {
@@ -32,12 +34,20 @@ impl DataNode for FakeNode {
             }
             DataRequest::FenceSession(m) => {
                 self.fenced.lock().insert(m.session);
-                DataAnswer::FenceSession(())
+                DataAnswer::FenceSession(Fenced { grown: self.grown.lock().clone() })
             }
             DataRequest::StatChunk(m) => match self.written.lock().iter().find(|c| c.chunk == m.chunk) {
                 Some(found) => DataAnswer::StatChunk(found.clone()),
                 None => return Err(Code::ChunkUnknown.into()),
             },
+            DataRequest::ListChunks(m) => {
+                let mut chunks = self.written.lock().clone();
+                chunks.retain(|c| c.chunk > m.after);
+                chunks.sort_by_key(|c| c.chunk);
+                let more = chunks.len() > m.limit as usize;
+                chunks.truncate(m.limit as usize);
+                DataAnswer::ListChunks(ChunkList { chunks, more })
+            }
             DataRequest::SyncChunks(_) => {
                 DataAnswer::SyncChunks(SyncAnswer { incarnation: 1, stable: 0, deletions: 0 })
             }
@@ -77,10 +87,14 @@ impl World {
 
     /// A server started on what `store` holds: also how a restart is made.
     pub async fn on(store: MemStore, peers: Peers) -> World {
+        World::with(store, peers, fast_config()).await
+    }
+
+    pub async fn with(store: MemStore, peers: Peers, config: MetaConfig) -> World {
         let engine = Arc::new(MemEngine::new(store.clone()));
         let (cluster, policy) = (ClusterId([7; 16]), Policy::PLAIN);
         let server =
-            MetaServer::start(Env::os(), engine.clone(), peers.clone(), fast_config(), cluster, policy).await.unwrap();
+            MetaServer::start(Env::os(), engine.clone(), peers.clone(), config, cluster, policy).await.unwrap();
         let session = open_session(&server, 1).await;
         // A restarted server meets a client that goes on counting where it was.
         static NEXT: AtomicU64 = AtomicU64::new(1);

@@ -58,7 +58,7 @@ impl DataNode for FakeNode {
                 m.chunks.iter().for_each(|c| drop(chunks.remove(c)));
                 DataAnswer::DeleteChunks(())
             }
-            DataRequest::FenceSession(_) => DataAnswer::FenceSession(()),
+            DataRequest::FenceSession(_) => DataAnswer::FenceSession(Default::default()),
             DataRequest::StatChunk(m) => match chunks.get(&m.chunk) {
                 Some(found) => DataAnswer::StatChunk(found.clone()),
                 None => return Err(Code::ChunkUnknown.into()),
