@@ -151,12 +151,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         Ok(())
     }
 
-    async fn end_session_steps(
-        &self,
-        id: SessionId,
-        epoch: braid_types::SessionEpoch,
-        leaves: Leaves,
-    ) -> Result<()> {
+    async fn end_session_steps(&self, id: SessionId, epoch: braid_types::SessionEpoch, leaves: Leaves) -> Result<()> {
         let mut grown = Vec::new();
         for server in self.servers.candidates().into_iter().filter(|c| c.up) {
             let fenced = self.on_server(server.id, FenceSession { session: id, epoch }).await?;

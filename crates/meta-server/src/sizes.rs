@@ -74,12 +74,8 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
     pub(crate) async fn raise_sizes_of(&self, server: ServerId, chunks: Vec<ChunkId>) -> Result<()> {
         let mut held = Vec::new();
         for chunk in chunks {
-            let ask = StatChunk {
-                chunk,
-                container: ContainerId(0),
-                extents_in: ByteRange::default(),
-                cuts: Vec::new(),
-            };
+            let ask =
+                StatChunk { chunk, container: ContainerId(0), extents_in: ByteRange::default(), cuts: Vec::new() };
             match self.on_server(server, ask).await {
                 Ok(status) => held.push(status),
                 Err(e) if e.code == Code::ChunkUnknown => {}

@@ -1,5 +1,7 @@
 //! What the namespace promises, message by message.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use braid_api::meta::*;
