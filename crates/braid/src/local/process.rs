@@ -95,10 +95,16 @@ pub fn running(layout: &Layout, name: &str) -> Option<Pid> {
 
 /// Dead to its last thread. While the first is a zombie and others are still ending, files and locks are held.
 fn is_zombie(pid: i32) -> bool {
+    first_thread_ended(pid) && threads(pid) <= 1
+}
+
+fn first_thread_ended(pid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let first_is = stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('Z'));
-    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
-    first_is && threads <= 1
+    stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('Z'))
+}
+
+fn threads(pid: i32) -> usize {
+    std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count)
 }
 
 /// Waits until nothing is left of a killed process. Its first thread may have ended while others are in the kernel, in
@@ -106,9 +112,8 @@ fn is_zombie(pid: i32) -> bool {
 fn wait_gone(layout: &Layout, name: &str, limit: Duration) {
     let text = std::fs::read_to_string(layout.pid(name)).unwrap_or_default();
     let Ok(raw) = text.trim().parse::<i32>() else { return };
-    let threads = || std::fs::read_dir(format!("/proc/{raw}/task")).map_or(0, Iterator::count);
     let begun = Instant::now();
-    while is_zombie(raw) && threads() > 1 && begun.elapsed() < limit {
+    while first_thread_ended(raw) && threads(raw) > 1 && begun.elapsed() < limit {
         std::thread::sleep(LOOK_AGAIN);
     }
 }

@@ -41,18 +41,7 @@ impl UpArgs {
         self.write_config(&layout)?;
         let config = layout.config();
         self.start(&layout, "metadata", vec!["serve".into(), "metadata".into()])?;
-        for n in 1..=self.data_servers {
-            let name = format!("data-{n}");
-            let set = [
-                format!("data.dir={}", layout.dir(&name).display()),
-                format!("data.listen=[\"unix:{}\", \"tcp:127.0.0.1:0\"]", layout.socket(&name).display()),
-            ];
-            let mut arguments: Vec<OsString> = vec!["serve".into(), "data".into()];
-            for setting in set {
-                arguments.extend(["--set".into(), setting.into()]);
-            }
-            self.start(&layout, &name, arguments)?;
-        }
+        self.start_data_servers(&layout)?;
         if self.no_mount {
             println!("\nBraidFS runs in {}; its configuration is {}.", layout.root.display(), config.display());
             return Ok(ExitCode::SUCCESS);
@@ -67,6 +56,37 @@ impl UpArgs {
         self.start(&layout, "mount", arguments)?;
         self.say_what_next(&layout, &point);
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// New ones one after the other, so that their ids are in the order of their names; others all at once: after a crash
+    /// each has its log to go through.
+    fn start_data_servers(&self, layout: &Layout) -> Result<()> {
+        let names: Vec<String> = (1..=self.data_servers).map(|n| format!("data-{n}")).collect();
+        if names.iter().any(|name| !layout.dir(name).join("store.toml").exists()) {
+            return names.iter().try_for_each(|name| self.start_data_server(layout, name));
+        }
+        std::thread::scope(|scope| {
+            let starts: Vec<_> =
+                names.iter().map(|name| scope.spawn(move || self.start_data_server(layout, name))).collect();
+            // All are waited for, also if one fails.
+            let results: Vec<Result<()>> = starts
+                .into_iter()
+                .map(|start| start.join().unwrap_or_else(|_| bail!("starting a data server panicked")))
+                .collect();
+            results.into_iter().collect()
+        })
+    }
+
+    fn start_data_server(&self, layout: &Layout, name: &str) -> Result<()> {
+        let set = [
+            format!("data.dir={}", layout.dir(name).display()),
+            format!("data.listen=[\"unix:{}\", \"tcp:127.0.0.1:0\"]", layout.socket(name).display()),
+        ];
+        let mut arguments: Vec<OsString> = vec!["serve".into(), "data".into()];
+        for setting in set {
+            arguments.extend(["--set".into(), setting.into()]);
+        }
+        self.start(layout, name, arguments)
     }
 
     fn start(&self, layout: &Layout, name: &str, mut arguments: Vec<OsString>) -> Result<()> {
