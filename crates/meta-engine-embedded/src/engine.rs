@@ -45,7 +45,7 @@ impl EmbeddedEngine {
 
     /// Returns when every transaction begun before is durable or has failed.
     pub async fn flush(&self) -> Result<(), EngineError> {
-        Ok(self.submit(Barrier, None, false).await?.0)
+        self.submit(Barrier, None, false).await.map(drop)
     }
 
     /// Ends writing: what is queued and what comes later is answered with [`EngineError::Closed`]. Reads go on.

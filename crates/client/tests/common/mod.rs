@@ -63,6 +63,15 @@ impl Namespace for Meta {
         }
         self.server.execute(cx, request).await
     }
+
+    async fn execute_early(&self, cx: Context, request: MetaRequest) -> Result<(MetaAnswer, Mark)> {
+        count(&self.messages, request.name());
+        let late = self.late.lock().get(request.name()).copied();
+        if let Some(late) = late {
+            tokio::time::sleep(late).await;
+        }
+        self.server.execute_early(cx, request).await
+    }
 }
 
 enum Running {

@@ -60,12 +60,18 @@ impl MemStore {
         }
         state.durable.apply(torn.into_iter().flat_map(|ordered| ordered.writes).step_by(2));
         let lost = state.pending.len();
+        state.early_lost += state.pending.iter().filter(|ordered| ordered.early.is_some()).count();
         state.pending.clear();
         (state.holding, state.late) = (false, false);
         state.dirty.clear();
         state.view = state.durable.clone();
         state.life += 1;
         lost
+    }
+
+    /// How many of the transactions that crashes have lost had been answered early.
+    pub fn early_lost(&self) -> usize {
+        self.lock().early_lost
     }
 
     /// How many transactions are ordered and not durable.
@@ -100,6 +106,7 @@ pub(super) struct State {
     last: u64,
     /// How often the store has crashed.
     pub life: u64,
+    early_lost: usize,
     pub bug: Option<PlantedBug>,
     faults: VecDeque<CommitFault>,
     pub delay: Option<Arc<dyn Fn() -> CommitDelay + Send + Sync>>,
