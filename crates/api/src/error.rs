@@ -93,6 +93,9 @@ codes! {
     NotServing = 206, Yes, "the server does not serve yet";
     /// A request with this id ran before with other contents.
     RequestReused = 207, No, "the request id was used for another request";
+    /// The metadata server has started again and waits for what clients keep of answers that came before they were
+    /// durable: send it, then come again.
+    Recovering = 208, AfterRefresh, "the server collects what clients keep";
 
     Unreachable = 300, Yes, "the server cannot be reached";
     DeadlineExceeded = 301, IfIdempotent, "the deadline passed";

@@ -22,7 +22,7 @@ pub use fs::{
     AttrReply, Caller, DirEntry, EntryReply, FallocateMode, FileSystem, HandleId, LockKind, LockRequest, LockSpace,
     LookupReply, NewNode, NodeKind, OpenFlags, Opened, RenameMode, SeekWhence, SetAttr, StatFs, TimeOrNow, XattrMode,
 };
-pub use message::{Carries, Context};
+pub use message::{Carries, Context, When};
 pub use meta::Namespace;
 
 /// Version of the protocol; raised when an old peer could misunderstand. See `wire` for the hello.

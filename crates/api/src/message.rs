@@ -19,8 +19,22 @@ pub struct Context {
     /// Of a mutating request; 0 for one that may simply be repeated. The same id always brings the same outcome.
     pub request: RequestId,
     pub trace: TraceId,
+    /// When the answer of a metadata server may come.
+    pub when: When,
     /// The answer is worthless after this time. The server gives up then too. Zero means the default of 60 s.
     pub deadline: Duration,
+}
+
+/// When a metadata server may answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum When {
+    /// When what the answer tells of is durable.
+    #[default]
+    Durable,
+    /// The same, and the answer comes with a [`Mark`](crate::meta::Mark).
+    Marked,
+    /// Before: the caller keeps what it asks until a mark says that it is durable.
+    Early,
 }
 
 /// Makes the request and answer enums of a protocol from its list of messages, in wire order: append only.

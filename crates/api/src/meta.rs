@@ -4,7 +4,7 @@
 //! request id in [`crate::Context`]; their answer is kept in the `requests` table until the session's low-water
 //! mark passes it, so that a repeated request takes effect once.
 
-use crate::{Context, Result, messages};
+use crate::{Context, Result, When, messages};
 use braid_types::*;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -158,6 +158,60 @@ pub struct RenewReply {
 /// A clean end: everything the client buffered has been sent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CloseSession {}
+
+// --- early answers --------------------------------------------------------------------------------------------
+// Design.md §4 *Early reply*; docs/design/0007-early-reply.md says who keeps what, and why.
+
+/// How far the metadata server is, beside every answer to a caller that asks for it by [`Context::when`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mark {
+    /// Drawn at each start of the server; numbers of different ones have nothing to do with each other. 0: this server
+    /// answers nothing early.
+    pub incarnation: u64,
+    /// What was answered early under a number up to this one is durable.
+    pub durable: u64,
+    /// The server has all that was kept of its predecessor's answers, and it is durable.
+    pub open: bool,
+    pub early: Option<EarlyMark>,
+}
+
+/// An answer that came before what it tells of is durable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EarlyMark {
+    /// Durable when [`Mark::durable`] reaches it.
+    pub number: u64,
+    /// What the server had drawn for the request: with both it can be repeated exactly.
+    pub fresh: InodeId,
+    pub now: Timestamp,
+}
+
+/// A change that was answered early, as its client keeps it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Kept {
+    pub request: RequestId,
+    pub mark: EarlyMark,
+    /// Whoever asked has been told, so that it must not fail. Else it is only kept for the sake of others that were.
+    pub told: bool,
+    pub message: MetaRequest,
+}
+
+/// What a session keeps, in pages, after a start of the server. Can be repeated.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Replay {
+    pub kept: Vec<Kept>,
+    /// Nothing follows.
+    pub last: bool,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplayAnswer {
+    /// Of these, changes that the server no longer takes and does not have: they are lost.
+    pub lost: Vec<RequestId>,
+}
+
+/// Answered when everything that was ordered before is durable.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Settle {}
 
 // --- namespace ----------------------------------------------------------------------------------------------
 
@@ -618,6 +672,8 @@ messages! {
     RegisterServer -> RegisterAnswer;
     Heartbeat -> HeartbeatAnswer;
     AdminQuery -> AdminAnswer;
+    Replay -> ReplayAnswer;
+    Settle -> ();
 }
 
 impl MetaRequest {
@@ -668,9 +724,56 @@ impl MetaRequest {
     }
 }
 
+impl MetaRequest {
+    /// Changes that may be answered before they are durable. None of them makes a data server forget or cut anything
+    /// before its row is durable: a truncate does, so it waits. What only the server can repeat waits as well.
+    pub fn may_be_early(&self) -> bool {
+        match self {
+            MetaRequest::MakeNode(_)
+            | MetaRequest::CommitFile(_)
+            | MetaRequest::DropChunks(_)
+            | MetaRequest::Unlink(_)
+            | MetaRequest::RemoveDir(_)
+            | MetaRequest::Rename(_)
+            | MetaRequest::Link(_)
+            | MetaRequest::SetXattr(_)
+            | MetaRequest::RemoveXattr(_)
+            | MetaRequest::PutFile(_) => true,
+            MetaRequest::CreateFile(create) => !create.truncate,
+            MetaRequest::ChangeAttr(change) => change.size.is_none(),
+            _ => false,
+        }
+    }
+
+    /// Bytes a request takes while it is kept: a bound, not exact.
+    pub fn kept_bytes(&self) -> usize {
+        const FIXED: usize = 256 + 2 * 255;
+        FIXED
+            + match self {
+                MetaRequest::CommitFile(CommitFile { content: CommitContent::Inline(bytes), .. }) => bytes.len(),
+                MetaRequest::CommitFile(CommitFile { content: CommitContent::Chunks(chunks), .. }) => 32 * chunks.len(),
+                MetaRequest::PutFile(put) => put.data.len(),
+                MetaRequest::SetXattr(set) => set.name.len() + set.value.len(),
+                MetaRequest::RemoveXattr(remove) => remove.name.len(),
+                MetaRequest::MakeNode(make) => make.spec.target.len(),
+                _ => 0,
+            }
+    }
+}
+
 /// A metadata server, near (the service itself) or far (the stub over `wire`).
 pub trait Namespace: Send + Sync + 'static {
     fn execute(&self, cx: Context, request: MetaRequest) -> impl Future<Output = Result<MetaAnswer>> + Send;
+
+    /// As [`Namespace::execute`] for a caller that keeps what it asks: with [`When::Early`] the answer may come before it
+    /// is durable, and the mark says so; of a server that knows no early answers it never does.
+    fn execute_early(
+        &self,
+        cx: Context,
+        request: MetaRequest,
+    ) -> impl Future<Output = Result<(MetaAnswer, Mark)>> + Send {
+        async move { Ok((self.execute(Context { when: When::Durable, ..cx }, request).await?, Mark::default())) }
+    }
 
     /// The typed form of [`Namespace::execute`].
     fn call<M>(&self, cx: Context, message: M) -> impl Future<Output = Result<M::Answer>> + Send
@@ -699,7 +802,9 @@ mod tests {
             MetaRequest::NAMES.iter().copied().filter(|name| !MetaRequest::QUESTIONS.contains(name)).collect();
         let questions = MetaRequest::NAMES.len() - others.len();
         assert_eq!(questions, MetaRequest::QUESTIONS.len());
-        for change in ["OpenSession", "CloseSession", "OpenFile", "RegisterServer", "AdminQuery", "Unlink", "Rename"] {
+        for change in
+            ["Replay", "OpenSession", "CloseSession", "OpenFile", "RegisterServer", "AdminQuery", "Unlink", "Rename"]
+        {
             assert!(others.contains(&change), "{change}");
         }
     }

@@ -1,20 +1,39 @@
 //! Messages to the metadata server.
 
 use crate::core::{Core, Op};
+use crate::requests::Asked;
 use crate::wait::Attempts;
 use braid_api::meta::{MetaAnswer, MetaRequest};
-use braid_api::{Carries, Code, Context, Error, Result, Retry};
+use braid_api::{Carries, Code, Context, Error, Result, Retry, When};
 
 impl Core {
     /// Sends one message and gives its answer. A mutation gets a request id, which stays the same however often
-    /// it is sent. Errors that allow it are retried until the operation's deadline.
+    /// it is sent. Errors that allow it are retried until the operation's deadline. The answer may come before it is
+    /// durable: then it is kept here what was asked.
     pub async fn call<M>(&self, message: M, op: Op) -> Result<M::Answer>
+    where
+        M: Carries<MetaRequest, MetaAnswer>,
+    {
+        self.call_when(message, When::Early, op).await
+    }
+
+    /// As [`Core::call`], of a change that is durable, with all before it, when the answer comes.
+    pub async fn call_durable<M>(&self, message: M, op: Op) -> Result<M::Answer>
+    where
+        M: Carries<MetaRequest, MetaAnswer>,
+    {
+        self.call_when(message, When::Marked, op).await
+    }
+
+    async fn call_when<M>(&self, message: M, when: When, op: Op) -> Result<M::Answer>
     where
         M: Carries<MetaRequest, MetaAnswer>,
     {
         let request = message.wrap();
         let name = request.name();
-        let numbered = request.is_mutation().then(|| self.requests.begin());
+        let is_change = request.is_mutation();
+        let when = if is_change && !self.may_keep(&request) { When::Marked } else { when };
+        let numbered = is_change.then(|| self.requests.begin(when == When::Early));
         let id = numbered.as_ref().map(|numbered| numbered.id).unwrap_or_default();
         let mut attempts = Attempts::until(op.deadline);
         let mut waiting = None;
@@ -22,17 +41,42 @@ impl Core {
             let token = self.session.token();
             // A server that lost its power after it took the request answers nothing, and nothing says so.
             let left = op.deadline.left(&self.env).min(self.config.attempt);
-            let cx = Context { token, request: id, trace: op.trace, deadline: left };
+            let cx = Context { token, request: id, trace: op.trace, when, deadline: left };
             self.counters.message(name);
             let error = match self.env.timeout(left, self.meta.execute(cx, request.clone())).await {
-                Ok(Ok(answer)) => return M::unwrap(answer).ok_or(Error::bare(Code::BadMessage)),
+                Ok(Ok((answer, mark))) => {
+                    let asked = Asked { id, session: token.session, message: &request };
+                    if self.requests.accept(&self.env, op.deadline, is_change.then_some(asked), &mark).await {
+                        if self.requests.is_to_replay() {
+                            // It did not wait for this client, so that nothing kept should be missing there.
+                            if let Err(error) = self.replay(op).await {
+                                tracing::debug!(%error, "what is kept was not compared");
+                            }
+                        }
+                        return M::unwrap(answer).ok_or(Error::bare(Code::BadMessage));
+                    }
+                    Error::new(Code::Disconnected, name, "the metadata server went before its answer was sure")
+                }
                 Ok(Err(error)) => error,
                 Err(_) => Error::new(Code::DeadlineExceeded, name, "the metadata server did not answer in time"),
             };
+            if let (Some(numbered), Retry::No) = (&numbered, error.retry()) {
+                numbered.ended();
+            }
             match error.code {
                 code @ (Code::SessionUnknown | Code::SessionFenced) => self.register_again(token, code, op).await?,
+                Code::Recovering => {
+                    if let Err(error) = self.replay(op).await {
+                        tracing::debug!(%error, "what is kept was not sent yet");
+                    }
+                }
                 // Whoever asked knows what else is stale.
-                code if code.retry() == Retry::AfterRefresh => return Err(error),
+                code if code.retry() == Retry::AfterRefresh => {
+                    if let Some(numbered) = &numbered {
+                        numbered.ended();
+                    }
+                    return Err(error);
+                }
                 _ => {}
             }
             waiting.get_or_insert_with(|| self.waits.enter(&self.env, name, &error));

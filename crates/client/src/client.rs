@@ -197,8 +197,8 @@ impl FileSystem for Client {
     }
 
     async fn sync_dir(&self, handle: HandleId) -> Result<()> {
-        // Every change of a name was durable when it was answered.
-        self.0.handles.any(handle).map(drop)
+        self.0.handles.any(handle)?;
+        self.0.settle_changes(self.0.own_op()).await
     }
 
     async fn sync_fs(&self) -> Result<()> {

@@ -49,7 +49,12 @@ impl Core {
         let left = op.deadline.left(&self.env);
         let order = self.env.timeout(left, inode.order.lock()).await;
         let _order = order.map_err(|_| timed_out(file_name(inode), "another commit or truncate of it"))?;
-        self.commit_ordered(inode, reach, op).await
+        self.commit_ordered(inode, reach, op).await?;
+        match reach {
+            Reach::Answered => Ok(()),
+            // Its name, and whatever else was changed before.
+            Reach::Stable => self.settle_changes(op).await,
+        }
     }
 
     /// As [`Core::commit`], by the holder of the inode's order.
@@ -90,7 +95,11 @@ impl Core {
                 draft
             };
             let asked = (self.cache.ticket(), self.now());
-            match self.call(draft.message.clone(), op).await {
+            let saved = match reach {
+                Reach::Answered => self.call(draft.message.clone(), op).await,
+                Reach::Stable => self.call_durable(draft.message.clone(), op).await,
+            };
+            match saved {
                 Ok(answer) => {
                     if self.committed(inode, draft, answer, asked, op).await? {
                         return Ok(());

@@ -13,6 +13,8 @@ pub struct ClientConfig {
     pub file_buffer_bytes: u64,
     /// Bytes that servers have answered but not made stable. Nothing is sent while they are full.
     pub retained_bytes: u64,
+    /// Bytes of changes of names and attributes that were answered and are not durable. Beyond them answers wait.
+    pub kept_bytes: usize,
     /// Bytes read ahead of all readers.
     pub prefetch_bytes: u64,
     pub prefetch_window_min: u64,
@@ -49,6 +51,7 @@ impl Default for ClientConfig {
             write_buffer_bytes: 128 << 20,
             file_buffer_bytes: 64 << 20,
             retained_bytes: 128 << 20,
+            kept_bytes: 4 << 20,
             prefetch_bytes: 64 << 20,
             prefetch_window_min: 256 << 10,
             prefetch_window_max: 8 << 20,

@@ -29,6 +29,8 @@ pub struct Core {
     pub control: Box<dyn Meta>,
     pub session: Session,
     pub requests: Requests,
+    /// Async: one sends what is kept.
+    pub replaying: tokio::sync::Mutex<()>,
     pub servers: Directory,
     pub spares: Spares,
     pub cache: Cache,
@@ -92,6 +94,7 @@ impl Core {
             bytes_buffered: self.memory.buffered.used(),
             bytes_retained: self.memory.retained.used(),
             bytes_prefetched: self.memory.prefetched.used(),
+            changes_kept: self.requests.kept().0 as u64,
             open_inodes: self.inodes.len() as u64,
             open_handles: self.handles.len() as u64,
             ..self.counters.read()

@@ -2,19 +2,20 @@
 //! message makes the client a single type whatever is below it.
 
 use braid_api::data::{DataAnswer, DataRequest};
-use braid_api::meta::{MetaAnswer, MetaRequest, Namespace, ServerInfo};
+use braid_api::meta::{Mark, MetaAnswer, MetaRequest, Namespace, ServerInfo};
 use braid_api::{Context, DataNode, DataPeers, Result};
 use braid_env::BoxFuture;
 use bytes::Bytes;
 use std::sync::Arc;
 
 pub trait Meta: Send + Sync {
-    fn execute(&self, cx: Context, request: MetaRequest) -> BoxFuture<'_, Result<MetaAnswer>>;
+    /// [`Namespace::execute_early`].
+    fn execute(&self, cx: Context, request: MetaRequest) -> BoxFuture<'_, Result<(MetaAnswer, Mark)>>;
 }
 
 impl<N: Namespace> Meta for N {
-    fn execute(&self, cx: Context, request: MetaRequest) -> BoxFuture<'_, Result<MetaAnswer>> {
-        Box::pin(Namespace::execute(self, cx, request))
+    fn execute(&self, cx: Context, request: MetaRequest) -> BoxFuture<'_, Result<(MetaAnswer, Mark)>> {
+        Box::pin(Namespace::execute_early(self, cx, request))
     }
 }
 

@@ -31,6 +31,7 @@ mod ops;
 mod prefetch;
 mod ranges;
 mod readahead;
+mod replay;
 mod requests;
 mod retain;
 mod send;
@@ -46,4 +47,8 @@ mod writeback;
 
 pub use client::Client;
 pub use config::ClientConfig;
+#[doc(hidden)]
+pub use requests::{Asked, Requests};
 pub use stats::Stats;
+#[doc(hidden)]
+pub use wait::Deadline;

@@ -206,7 +206,7 @@ impl Core {
         let name = request.name();
         self.counters.message(name);
         let left = op.deadline.left(&self.env).min(self.config.attempt);
-        let cx = Context { token, request: Default::default(), trace: op.trace, deadline: left };
+        let cx = Context { token, trace: op.trace, deadline: left, ..Context::default() };
         let node = lane.node();
         let answer = self.env.timeout(left, node.execute(cx, request, payload)).await;
         let named = |error: Error| Error::new(error.code, format!("{name} at {}", lane.name()), error.cause());

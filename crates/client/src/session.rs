@@ -3,7 +3,7 @@
 
 use crate::core::{Core, Op};
 use braid_api::meta::{CloseSession, OpenSession, RenewReply, RenewSession, SessionReply};
-use braid_api::{Carries, Code, Context, Error, Result};
+use braid_api::{Carries, Code, Context, Error, Result, When};
 use braid_env::Monotonic;
 use braid_types::{InodeId, SessionEpoch, SessionId, Token};
 use parking_lot::Mutex;
@@ -99,9 +99,10 @@ impl Core {
             host: self.config.host.clone(),
         };
         self.counters.message("OpenSession");
-        let cx = Context { deadline: op.deadline.left(&self.env), ..Context::default() };
+        let cx = Context { deadline: op.deadline.left(&self.env), when: When::Marked, ..Context::default() };
         let answer = self.env.timeout(cx.deadline, self.meta.execute(cx, message.wrap())).await;
-        let answer = answer.map_err(|_| Error::new(Code::DeadlineExceeded, "registering again", ""))??;
+        let (answer, mark) = answer.map_err(|_| Error::new(Code::DeadlineExceeded, "registering again", ""))??;
+        self.requests.observe(&mark);
         let reply = OpenSession::unwrap(answer).ok_or(Error::bare(Code::BadMessage))?;
         let registration = Registration::from_reply(&reply, self.now());
         let old = std::mem::replace(&mut *self.session.now.lock(), registration);
@@ -128,11 +129,14 @@ impl Core {
             (orphans.seen, held)
         };
         let message = RenewSession { low_water: self.requests.low_water(), orphans_seen, orphans_held };
-        let cx = Context { token: self.session.token(), deadline: now.renew, ..Context::default() };
+        let token = self.session.token();
+        let cx = Context { token, deadline: now.renew, when: When::Marked, ..Context::default() };
         self.counters.message("RenewSession");
         let sent = self.now();
         let answer = self.env.timeout(now.renew, self.control.execute(cx, message.wrap())).await;
-        let answer = answer.map_err(|_| Error::new(Code::DeadlineExceeded, "renewing the session", ""))??;
+        let (answer, mark) = answer.map_err(|_| Error::new(Code::DeadlineExceeded, "renewing the session", ""))??;
+        self.requests.observe(&mark);
+        let recovering = mark.incarnation != 0 && !mark.open;
         let reply: RenewReply = RenewSession::unwrap(answer).ok_or(Error::bare(Code::BadMessage))?;
         {
             let mut current = self.session.now.lock();
@@ -151,6 +155,10 @@ impl Core {
         if version != reply.servers_version {
             let op = self.own_op();
             self.refresh_servers(op).await?;
+        }
+        if recovering || self.requests.is_to_replay() {
+            // Others wait for what this client keeps, or for hearing that it is nothing.
+            self.replay(self.own_op()).await?;
         }
         Ok(())
     }

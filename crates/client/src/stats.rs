@@ -20,6 +20,12 @@ pub struct Stats {
     pub sessions_lost: u64,
     /// Chunks found lost unsynced, which read as holes.
     pub chunks_lost: u64,
+    /// Changes sent again to a metadata server that had answered them and started again before they were durable.
+    pub changes_replayed: u64,
+    /// Such changes that could not be: the session had ended.
+    pub changes_lost: u64,
+    /// Changes that are answered and not known to be durable, now.
+    pub changes_kept: u64,
     /// Bytes given up after their error was reported.
     pub bytes_lost: u64,
     pub bytes_buffered: u64,
@@ -46,6 +52,8 @@ pub(crate) struct Counters {
     pub writes_repeated: AtomicU64,
     pub chunks_lost: AtomicU64,
     pub sessions_lost: AtomicU64,
+    pub changes_replayed: AtomicU64,
+    pub changes_lost: AtomicU64,
     pub bytes_lost: AtomicU64,
 }
 
@@ -64,6 +72,8 @@ impl Counters {
             writes_repeated: self.writes_repeated.load(Relaxed),
             chunks_lost: self.chunks_lost.load(Relaxed),
             sessions_lost: self.sessions_lost.load(Relaxed),
+            changes_replayed: self.changes_replayed.load(Relaxed),
+            changes_lost: self.changes_lost.load(Relaxed),
             bytes_lost: self.bytes_lost.load(Relaxed),
             ..Stats::default()
         }

@@ -41,6 +41,7 @@ pub fn errno_of(code: Code) -> i32 {
         | Code::StaleLease
         | Code::NotOwner
         | Code::NotServing
+        | Code::Recovering
         | Code::RequestReused
         | Code::Unreachable
         | Code::DeadlineExceeded

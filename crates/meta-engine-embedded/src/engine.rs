@@ -1,10 +1,11 @@
-use crate::job::{Transaction, waited};
+use crate::job::{Answer, Transaction, waited};
 use crate::options::EmbeddedOptions;
+use crate::ordered::Looker;
 use crate::queue::Queue;
 use crate::read::ReadTx;
 use crate::store::Store;
 use crate::writer::Writer;
-use braid_meta_engine::{Engine, EngineError, EngineStats, Operation, Tx, run_ready};
+use braid_meta_engine::{Early, Engine, EngineError, EngineStats, Operation, Order, Touched, Tx, run_ready};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -44,7 +45,7 @@ impl EmbeddedEngine {
 
     /// Returns when every transaction begun before is durable or has failed.
     pub async fn flush(&self) -> Result<(), EngineError> {
-        self.submit(Barrier).await
+        self.submit(Barrier, None, false).await.map(drop)
     }
 
     /// Ends writing: what is queued and what comes later is answered with [`EngineError::Closed`]. Reads go on.
@@ -52,19 +53,32 @@ impl EmbeddedEngine {
         self.queue.close();
     }
 
-    async fn submit<O: Operation>(&self, op: O) -> Result<O::Output, O::Error> {
+    async fn submit<O: Operation>(&self, op: O, early: Option<Early>, read_only: bool) -> Answer<O> {
         let (reply, answer) = oneshot::channel();
-        self.queue.push(Box::new(Transaction::new(op, reply)));
+        self.queue.push(Box::new(Transaction::new(op, early, read_only, reply)));
         answer.await.unwrap_or_else(|_| Err(EngineError::Closed.into()))
     }
 
-    fn read_now<O: Operation>(&self, op: &O) -> Result<O::Output, O::Error> {
-        let mut tx = ReadTx::new(self.store.snapshot()?, &self.store.tables);
+    /// Runs a read on a snapshot; `None` if that is not enough, because it touched what was answered early.
+    fn read_now<O: Operation>(&self, op: &O, owner: Option<u64>) -> Option<Result<O::Output, O::Error>> {
+        let ordered = &self.store.ordered;
+        let view = ordered.view();
+        if ordered.has_failed() {
+            return Some(Err(EngineError::Closed.into()));
+        }
+        let snapshot = match self.store.snapshot() {
+            Ok(snapshot) => snapshot,
+            Err(error) => return Some(Err(error.into())),
+        };
+        let mut tx = ReadTx::new(snapshot, &self.store.tables, Looker::new(ordered, view, owner));
         let ran = run_ready(op.run(&mut tx));
+        if tx.looker.touched != Touched::default() || !ordered.held(view) {
+            return None;
+        }
         self.store.stats.round_trips.fetch_add(tx.round_trips, Relaxed);
         match tx.refused.take() {
-            Some(key) => Err(EngineError::ReadOnly(key).into()),
-            None => ran.unwrap_or_else(|| Err(waited().into())),
+            Some(key) => Some(Err(EngineError::ReadOnly(key).into())),
+            None => Some(ran.unwrap_or_else(|| Err(waited().into()))),
         }
     }
 }
@@ -84,12 +98,36 @@ impl Operation for Barrier {
 impl Engine for EmbeddedEngine {
     async fn transact<O: Operation>(&self, _partition: u64, op: O) -> Result<O::Output, O::Error> {
         self.store.stats.transactions.fetch_add(1, Relaxed);
-        self.submit(op).await
+        Ok(self.submit(op, None, false).await?.0)
     }
 
     async fn read<O: Operation>(&self, _partition: u64, op: O) -> Result<O::Output, O::Error> {
         self.store.stats.reads.fetch_add(1, Relaxed);
-        self.read_now(&op)
+        match self.read_now(&op, None) {
+            Some(answer) => answer,
+            None => Ok(self.submit(op, None, true).await?.0),
+        }
+    }
+
+    async fn transact_early<O: Operation>(&self, _partition: u64, early: Early, op: O) -> Answer<O> {
+        self.store.stats.transactions.fetch_add(1, Relaxed);
+        self.submit(op, Some(early), false).await
+    }
+
+    async fn read_early<O: Operation>(&self, _partition: u64, early: Early, op: O) -> Answer<O> {
+        self.store.stats.reads.fetch_add(1, Relaxed);
+        match self.read_now(&op, Some(early.owner)) {
+            Some(answer) => Ok((answer?, Order::Durable)),
+            None => self.submit(op, Some(early), true).await,
+        }
+    }
+
+    fn durable(&self) -> u64 {
+        self.store.ordered.durable()
+    }
+
+    async fn settle(&self) -> Result<(), EngineError> {
+        self.flush().await
     }
 
     fn stats(&self) -> &EngineStats {

@@ -3,7 +3,8 @@
 //! One thread executes transactions one after the other inside one LMDB transaction, syncs once for all that
 //! are queued, then answers each: no row locks, no conflicts, no deadlocks. Each operation writes to a buffer
 //! of its own that reaches LMDB only when the operation succeeded, so one that fails leaves no trace while the
-//! others of its group commit. Reads run on the caller's thread on a lock-free snapshot and never wait.
+//! others of its group commit. Reads run on the caller's thread on a lock-free snapshot and never wait, but where they
+//! touch what was answered early and is not durable (`ordered.rs`): then they run on the write thread.
 //!
 //! It promises what [`Engine`](braid_meta_engine::Engine) promises; that a directory is open once; that a
 //! newer format is refused; and that while the map or the disk is full, transactions that remove rows go
@@ -15,6 +16,7 @@ mod format;
 mod job;
 mod lock;
 mod options;
+mod ordered;
 mod queue;
 mod read;
 mod room;

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 /// How an [`EmbeddedEngine`](crate::EmbeddedEngine) is opened. None of these is stored: each may be another at
 /// the next start.
 #[derive(Clone, Copy, Debug)]
@@ -17,6 +19,10 @@ pub struct EmbeddedOptions {
     pub group_ops_max: usize,
     /// Bytes of rows written after which a group takes no further transaction: 8 MiB are 10 ms of a common disk.
     pub group_bytes_max: usize,
+    /// How long a group in which everything was answered early stays open for more. Nobody ever waits for it: whoever
+    /// wants durability ends it. What it can cost is what was answered in it, if this server and the client that
+    /// keeps it are lost together.
+    pub group_hold: Duration,
     /// Planted fault, for tests of the tests: commits are not synced.
     #[cfg(feature = "planted")]
     pub plant_no_syncs: bool,
@@ -30,6 +36,7 @@ impl Default for EmbeddedOptions {
             readers_max: 1024,
             group_ops_max: 512,
             group_bytes_max: 8 << 20,
+            group_hold: Duration::from_millis(5),
             #[cfg(feature = "planted")]
             plant_no_syncs: false,
         }

@@ -1,6 +1,7 @@
 use crate::job::Job;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
+use std::time::Instant;
 
 /// Transactions that wait for the write thread, in the order they came. It is as long as there are callers
 /// waiting: bounding them is the servers' admission, not the queue's.
@@ -35,6 +36,17 @@ impl Queue {
         let mut state = self.state.lock();
         while state.jobs.is_empty() && !state.closed {
             self.filled.wait(&mut state);
+        }
+        state.jobs.pop_front()
+    }
+
+    /// Waits for a job until then; `None` if none came, or once the queue is closed.
+    pub fn wait_until(&self, end: Instant) -> Option<Box<dyn Job>> {
+        let mut state = self.state.lock();
+        while state.jobs.is_empty() && !state.closed {
+            if self.filled.wait_until(&mut state, end).timed_out() {
+                break;
+            }
         }
         state.jobs.pop_front()
     }

@@ -1,3 +1,4 @@
+use crate::ordered::Looker;
 use crate::rows::Tables;
 use braid_meta_engine::{EngineError, Key, Lock, Overlay, Page, Row, ScanRange, Table, Tx};
 use heed::{RoTxn, WithoutTls};
@@ -7,6 +8,7 @@ use std::future::{Future, ready};
 pub struct ReadTx<'a> {
     snapshot: RoTxn<'a, WithoutTls>,
     tables: &'a Tables,
+    pub looker: Looker<'a>,
     /// Always empty.
     overlay: Overlay,
     /// The first row that was to be written.
@@ -15,8 +17,8 @@ pub struct ReadTx<'a> {
 }
 
 impl<'a> ReadTx<'a> {
-    pub fn new(snapshot: RoTxn<'a, WithoutTls>, tables: &'a Tables) -> Self {
-        ReadTx { snapshot, tables, overlay: Overlay::default(), refused: None, round_trips: 0 }
+    pub fn new(snapshot: RoTxn<'a, WithoutTls>, tables: &'a Tables, looker: Looker<'a>) -> Self {
+        ReadTx { snapshot, tables, looker, overlay: Overlay::default(), refused: None, round_trips: 0 }
     }
 
     fn page(&mut self, table: Table, range: ScanRange<'_>, limit: usize) -> Result<Page, EngineError> {
@@ -28,6 +30,7 @@ impl<'a> ReadTx<'a> {
 impl Tx for ReadTx<'_> {
     fn get(&mut self, keys: &[Key], _lock: Lock) -> impl Future<Output = Result<Vec<Option<Row>>, EngineError>> + Send {
         self.round_trips += 1;
+        self.looker.keys(keys);
         ready(self.tables.get_all(&self.snapshot, &self.overlay, keys))
     }
 
@@ -38,6 +41,7 @@ impl Tx for ReadTx<'_> {
         limit: usize,
         _lock: Lock,
     ) -> impl Future<Output = Result<Page, EngineError>> + Send {
+        self.looker.partition(prefix.table(), prefix.partition());
         ready(self.page(prefix.table(), ScanRange::prefix(prefix, after), limit))
     }
 
@@ -47,6 +51,7 @@ impl Tx for ReadTx<'_> {
         after: Option<&Key>,
         limit: usize,
     ) -> impl Future<Output = Result<Page, EngineError>> + Send {
+        self.looker.table(table);
         ready(self.page(table, ScanRange::table(table, after), limit))
     }
 

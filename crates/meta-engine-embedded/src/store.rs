@@ -2,6 +2,7 @@ use crate::error::{disk_error, store_error};
 use crate::format;
 use crate::lock::DirLock;
 use crate::options::EmbeddedOptions;
+use crate::ordered::Ordered;
 use crate::rows::Tables;
 use braid_meta_engine::{EngineError, EngineStats, Table};
 use heed::{CommitOrAbort, CompactionOption, Env, EnvOpenOptions, RoTxn, WithoutTls};
@@ -15,6 +16,7 @@ pub struct Store {
     pub env: Env<WithoutTls>,
     pub options: EmbeddedOptions,
     pub stats: EngineStats,
+    pub ordered: Ordered,
     pub dir: PathBuf,
     _lock: DirLock,
 }
@@ -36,7 +38,8 @@ impl Store {
             sync_dir(parent)?;
         }
         let stats = EngineStats::default();
-        Ok(Store { tables, env, options, stats, dir: dir.to_owned(), _lock: lock })
+        let ordered = Ordered::default();
+        Ok(Store { tables, env, options, stats, ordered, dir: dir.to_owned(), _lock: lock })
     }
 
     /// What is committed now. Beginning one costs a lock and an allocation; keeping them for the next read,

@@ -1,3 +1,4 @@
+use crate::ordered::Looker;
 use crate::room::Weight;
 use crate::rows::{Tables, check_keys};
 use braid_meta_engine::{EngineError, Key, Lock, Overlay, Page, Row, ScanRange, Table, Tx};
@@ -10,12 +11,23 @@ pub struct WriteTx<'a, 'e> {
     txn: &'a mut RwTxn<'e>,
     tables: &'a Tables,
     overlay: Overlay,
+    pub looker: Looker<'a>,
     pub round_trips: u64,
 }
 
 impl<'a, 'e> WriteTx<'a, 'e> {
-    pub fn new(txn: &'a mut RwTxn<'e>, tables: &'a Tables) -> Self {
-        WriteTx { txn, tables, overlay: Overlay::default(), round_trips: 0 }
+    pub fn new(txn: &'a mut RwTxn<'e>, tables: &'a Tables, looker: Looker<'a>) -> Self {
+        WriteTx { txn, tables, overlay: Overlay::default(), looker, round_trips: 0 }
+    }
+
+    /// The first row it writes.
+    pub fn written(&self) -> Option<Key> {
+        self.overlay.writes().next().map(|(key, _)| key.clone())
+    }
+
+    /// The rows it writes.
+    pub fn keys(&self) -> impl Iterator<Item = &Key> {
+        self.overlay.writes().map(|(key, _)| key)
     }
 
     pub fn wrote(&self) -> bool {
@@ -39,7 +51,7 @@ impl<'a, 'e> WriteTx<'a, 'e> {
     }
 
     /// Writes to the LMDB transaction and tells how many bytes. An error leaves that in an unknown state.
-    pub fn apply(self) -> Result<usize, EngineError> {
+    pub fn apply(&mut self) -> Result<usize, EngineError> {
         let mut bytes = 0;
         for (key, pending) in self.overlay.writes() {
             match &pending.row {
@@ -62,6 +74,7 @@ impl<'a, 'e> WriteTx<'a, 'e> {
 impl Tx for WriteTx<'_, '_> {
     fn get(&mut self, keys: &[Key], _lock: Lock) -> impl Future<Output = Result<Vec<Option<Row>>, EngineError>> + Send {
         self.round_trips += 1;
+        self.looker.keys(keys);
         ready(self.tables.get_all(self.txn, &self.overlay, keys))
     }
 
@@ -72,6 +85,7 @@ impl Tx for WriteTx<'_, '_> {
         limit: usize,
         _lock: Lock,
     ) -> impl Future<Output = Result<Page, EngineError>> + Send {
+        self.looker.partition(prefix.table(), prefix.partition());
         ready(self.page(prefix.table(), ScanRange::prefix(prefix, after), limit))
     }
 
@@ -81,18 +95,22 @@ impl Tx for WriteTx<'_, '_> {
         after: Option<&Key>,
         limit: usize,
     ) -> impl Future<Output = Result<Page, EngineError>> + Send {
+        self.looker.table(table);
         ready(self.page(table, ScanRange::table(table, after), limit))
     }
 
     fn put(&mut self, key: Key, row: Row) {
+        self.looker.keys([&key]);
         self.overlay.put(key, row);
     }
 
     fn insert(&mut self, key: Key, row: Row) {
+        self.looker.keys([&key]);
         self.overlay.insert(key, row);
     }
 
     fn delete(&mut self, key: Key) {
+        self.looker.keys([&key]);
         self.overlay.delete(key);
     }
 }

@@ -1,22 +1,30 @@
 //! The write thread: groups of transactions, one LMDB commit and one wait for the disk each.
+//!
+//! A group ends when nobody has anything to add and somebody waits for it, when it is full, or, if all it did was
+//! answered early, when it has been held long enough. After a transaction that changed something and waits for the
+//! commit no other of its group is answered early: it may have seen what nobody keeps.
 
 use crate::error::store_error;
 use crate::job::Job;
+use crate::ordered::Looker;
 use crate::queue::Queue;
 use crate::room::Room;
 use crate::store::Store;
 use crate::write::WriteTx;
-use braid_meta_engine::EngineError;
+use braid_meta_engine::{Early, EngineError, Order, may_answer};
 use heed::RwTxn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 
 pub struct Writer {
     store: Arc<Store>,
     queue: Arc<Queue>,
     room: Room,
     low: bool,
+    /// Of the last transaction that changed something.
+    number: u64,
 }
 
 type Group = Vec<Box<dyn Job>>;
@@ -36,48 +44,80 @@ impl Writer {
     pub fn new(store: Arc<Store>, queue: Arc<Queue>) -> Result<Self, EngineError> {
         let map_bytes = store.env.info().map_size as u64;
         let room = Room::new(store.file()?, store.options.reserve_bytes.min(map_bytes / 8), map_bytes);
-        Ok(Writer { store, queue, room, low: false })
+        Ok(Writer { store, queue, room, low: false, number: 0 })
     }
 
-    /// Works until the queue is closed.
+    /// Works until the queue is closed, or until changes that were answered are lost.
     pub fn run(mut self) {
         // If this thread should ever panic, callers get an answer and do not hang.
         let _closer = Closer(self.queue.clone());
         while let Some(first) = self.queue.wait() {
             let mut group = vec![first];
-            match self.attempt(&mut group, true) {
-                Err(Failure::Undone(error)) if group.len() > 1 => {
+            let tried = match self.attempt(&mut group, true) {
+                Err(Failure::Undone(error)) if group.len() > 1 || promised(&group) => {
                     tracing::warn!(%error, transactions = group.len(), "a group failed, each is tried alone");
                     self.store.stats.retries.fetch_add(group.len() as u64, Relaxed);
-                    group.into_iter().for_each(|job| self.alone(job));
+                    self.each_alone(group)
                 }
-                result => answer(group, result),
+                result => vec![(group, result)],
+            };
+            let broken = tried.iter().find_map(|(group, result)| match result {
+                Err(Failure::Undone(error) | Failure::Unknown(error)) if promised(group) => Some(error.clone()),
+                _ => None,
+            });
+            match &broken {
+                None => self.store.ordered.settled(self.number),
+                Some(_) => self.store.ordered.fail(),
+            }
+            tried.into_iter().for_each(|(group, result)| answer(group, result));
+            if let Some(error) = broken {
+                // Whoever asked keeps what it was answered for and asks again, but only of a server that starts.
+                tracing::error!(%error, "changes that were answered are not durable: start the metadata server again");
+                return;
             }
         }
     }
 
-    fn alone(&mut self, job: Box<dyn Job>) {
-        let mut group = vec![job];
-        let result = self.attempt(&mut group, false);
-        answer(group, result);
+    /// In their order, up to the first that was answered and fails.
+    fn each_alone(&mut self, group: Group) -> Vec<(Group, Result<(), Failure>)> {
+        let mut tried = Vec::with_capacity(group.len());
+        for job in group {
+            let mut alone = vec![job];
+            let result = self.attempt(&mut alone, false);
+            let end = result.is_err() && promised(&alone);
+            tried.push((alone, result));
+            if end {
+                break;
+            }
+        }
+        tried
     }
 
     /// Runs the group, and with `grow` what comes to the queue meanwhile, in one LMDB transaction.
     ///
-    /// All answers wait for the commit, also of operations that failed or only read: they may have seen what
-    /// operations before them wrote.
+    /// Answers that are not early wait for the commit, also of operations that failed or only read: they may have seen
+    /// what operations before them wrote.
     fn attempt(&mut self, group: &mut Group, grow: bool) -> Result<(), Failure> {
         let store = self.store.clone();
         let begun = store.env.write_txn().map_err(|error| store_error("beginning a group", error));
         let mut txn = begun.map_err(Failure::Undone)?;
         self.look_at_room(&txn).map_err(Failure::Undone)?;
         let ops_max = if self.low { LOW_GROUP_OPS_MAX } else { store.options.group_ops_max };
-        let mut written = Written::default();
+        // What is tried again is answered when it is durable.
+        let mut written = Written { late: !grow, ..Written::default() };
+        let mut end = None;
         let mut next = 0;
         loop {
             if next == group.len() {
-                let full = next >= ops_max || written.bytes >= store.options.group_bytes_max;
-                let more = if full || !grow { None } else { self.queue.try_take() };
+                if !grow || next >= ops_max || written.bytes >= store.options.group_bytes_max {
+                    break;
+                }
+                let more = match self.queue.try_take() {
+                    None if written.any && !written.awaited => {
+                        self.queue.wait_until(*end.get_or_insert_with(|| Instant::now() + store.options.group_hold))
+                    }
+                    more => more,
+                };
                 let Some(job) = more else { break };
                 group.push(job);
             }
@@ -91,34 +131,60 @@ impl Writer {
         self.commit(txn)
     }
 
-    /// Runs one operation and applies its writes. An error is the store's; the operation's own is its answer.
-    fn execute(&self, txn: &mut RwTxn<'_>, job: &mut dyn Job, written: &mut Written) -> Result<(), EngineError> {
+    /// Runs one operation, applies its writes and answers it if it may be answered early. An error is the store's; the
+    /// operation's own is its answer.
+    fn execute(&mut self, txn: &mut RwTxn<'_>, job: &mut dyn Job, written: &mut Written) -> Result<(), EngineError> {
         if job.is_abandoned() {
             return Ok(());
         }
-        let mut tx = WriteTx::new(txn, &self.store.tables);
+        let store = self.store.clone();
+        let early = job.early();
+        let looker = Looker::new(&store.ordered, store.ordered.view(), early.map(|early| early.owner));
+        let mut tx = WriteTx::new(txn, &store.tables, looker);
         let ran = catch_unwind(AssertUnwindSafe(|| job.run(&mut tx)));
-        let writes = *ran.as_ref().unwrap_or(&false) && tx.wrote();
+        let mut writes = *ran.as_ref().unwrap_or(&false) && tx.wrote();
         self.store.stats.round_trips.fetch_add(tx.round_trips + u64::from(writes), Relaxed);
         if ran.is_err() {
             job.refuse(EngineError::Storage("the operation panicked".into()));
         }
-        if !writes {
-            return Ok(());
-        }
-        match self.admit(&tx) {
-            Ok(()) => {
-                written.bytes += tx.apply()?;
-                written.any = true;
+        if writes {
+            match self.admit(&tx, early) {
+                Ok(()) => {
+                    written.bytes += tx.apply()?;
+                    written.any = true;
+                    self.number += 1;
+                }
+                Err(refused) => {
+                    job.refuse(refused);
+                    writes = false;
+                }
             }
-            Err(refused) => job.refuse(refused),
+        }
+        if job.is_answered() {
+            // It is tried again, and its answer stands.
+            let lost = || EngineError::Storage("a change that was answered cannot be repeated".into());
+            return job.outcome().map(drop).map_err(|()| lost());
+        }
+        let touched = tx.looker.touched;
+        match early.filter(|_| may_answer(written.late, touched, job.outcome())) {
+            Some(early) => {
+                if writes {
+                    store.ordered.add(early.owner, tx.keys());
+                }
+                job.answer(if writes || touched.own { Order::Early(self.number) } else { Order::Durable });
+            }
+            None => {
+                written.late |= writes;
+                written.awaited = true;
+            }
         }
         Ok(())
     }
 
-    fn admit(&self, tx: &WriteTx<'_, '_>) -> Result<(), EngineError> {
+    fn admit(&self, tx: &WriteTx<'_, '_>, early: Option<Early>) -> Result<(), EngineError> {
         tx.check()?;
-        if self.low && !tx.weight()?.may_use_reserve() {
+        let admitted = early.is_some_and(|early| early.admitted);
+        if self.low && !admitted && !tx.weight()?.may_use_reserve() {
             return Err(EngineError::Full("what is left is kept for removing files".into()));
         }
         Ok(())
@@ -154,18 +220,30 @@ impl Writer {
     }
 }
 
-/// What a group has written so far.
+/// What a group has done so far.
 #[derive(Default)]
 struct Written {
     any: bool,
     bytes: usize,
+    /// Something was changed for one who waits for the commit.
+    late: bool,
+    /// Somebody waits for the commit.
+    awaited: bool,
 }
 
+/// Something of the group was answered already.
+fn promised(group: &Group) -> bool {
+    group.iter().any(|job| job.is_answered())
+}
+
+/// Tells those who wait.
 fn answer(mut group: Group, result: Result<(), Failure>) {
-    if let Err(Failure::Undone(error) | Failure::Unknown(error)) = result {
-        group.iter_mut().for_each(|job| job.refuse(error.clone()));
+    for job in group.iter_mut().filter(|job| !job.is_answered()) {
+        if let Err(Failure::Undone(error) | Failure::Unknown(error)) = &result {
+            job.refuse(error.clone());
+        }
+        job.answer(Order::Durable);
     }
-    group.into_iter().for_each(|job| job.answer());
 }
 
 struct Closer(Arc<Queue>);

@@ -8,11 +8,14 @@
 //! - a committed transaction survives a crash of the process and of the machine;
 //! - an operation that returns an error leaves no trace;
 //! - [`Engine::read`] sees a committed and durable snapshot at least as new as every transaction that was
-//!   answered before the read began.
+//!   answered before the read began;
+//! - what was answered early ([`Engine::transact_early`]) becomes durable in the order of its numbers, a crash takes a
+//!   suffix of it, and until then nobody is shown it but its owner.
 //!
 //! What it leaves to others: the meaning of rows and their versions, retries across servers, fencing.
 
 pub mod conformance;
+mod early;
 mod error;
 mod key;
 mod mem;
@@ -21,6 +24,7 @@ mod ready;
 mod stats;
 mod tx;
 
+pub use early::{Dirty, Early, Order, Touched, may_answer};
 pub use error::{EngineError, TxError};
 pub use key::{Key, Table};
 pub use mem::{CommitDelay, CommitFault, MemEngine, MemStore, PlantedBug};

@@ -1,4 +1,4 @@
-use crate::{EngineError, EngineStats, Key, TxError};
+use crate::{Early, EngineError, EngineStats, Key, Order, TxError};
 use std::future::Future;
 
 /// How a read locks the rows it names, until the transaction ends. Ordered by strength.
@@ -67,6 +67,12 @@ pub trait Operation: Send + Sync + 'static {
 
     /// An error aborts the transaction.
     fn run<T: Tx>(&self, tx: &mut T) -> impl Future<Output = Result<Self::Output, Self::Error>> + Send;
+
+    /// Whether whoever asked may be told this before it is durable, if the engine has no objection.
+    fn may_be_early(&self, output: &Self::Output) -> bool {
+        let _ = output;
+        true
+    }
 }
 
 /// A store of rows.
@@ -76,8 +82,44 @@ pub trait Engine: Send + Sync + 'static {
     fn transact<O: Operation>(&self, partition: u64, op: O)
     -> impl Future<Output = Result<O::Output, O::Error>> + Send;
 
-    /// Runs `op` on a committed, durable snapshot without locks. A write in it is [`EngineError::ReadOnly`].
+    /// Runs `op` on a committed, durable snapshot without locks, at least as new as everything that was answered
+    /// before, early or not: if it touches what was answered early it waits until that is durable. A write in it is [`EngineError::ReadOnly`].
     fn read<O: Operation>(&self, partition: u64, op: O) -> impl Future<Output = Result<O::Output, O::Error>> + Send;
+
+    /// As [`Engine::transact`], but the answer may come as soon as the transaction is ordered, if it touched nothing
+    /// that another owner changed and is not durable: then whoever gets the answer keeps what it asked for, to ask it
+    /// again after a crash, in the order of the numbers. Engines that cannot wait for durability.
+    fn transact_early<O: Operation>(
+        &self,
+        partition: u64,
+        early: Early,
+        op: O,
+    ) -> impl Future<Output = Result<(O::Output, Order), O::Error>> + Send {
+        let _ = early;
+        async move { Ok((self.transact(partition, op).await?, Order::Durable)) }
+    }
+
+    /// As [`Engine::read`], but it also sees what was answered early to this owner.
+    fn read_early<O: Operation>(
+        &self,
+        partition: u64,
+        early: Early,
+        op: O,
+    ) -> impl Future<Output = Result<(O::Output, Order), O::Error>> + Send {
+        let _ = early;
+        async move { Ok((self.read(partition, op).await?, Order::Durable)) }
+    }
+
+    /// Everything that was answered early under a number up to this one is durable. Numbers begin anew with each
+    /// opening of a store.
+    fn durable(&self) -> u64 {
+        u64::MAX
+    }
+
+    /// Returns when everything that was ordered before is durable, and does not wait for more to come.
+    fn settle(&self) -> impl Future<Output = Result<(), EngineError>> + Send {
+        std::future::ready(Ok(()))
+    }
 
     /// Exact counters since the engine was opened.
     fn stats(&self) -> &EngineStats;

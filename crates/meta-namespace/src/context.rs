@@ -13,6 +13,8 @@ pub struct OpContext {
     pub fresh: InodeId,
     /// Other sessions live: they may have open what this one does not.
     pub others: bool,
+    /// The session keeps the request until it is durable and is to be answered before.
+    pub early: bool,
 }
 
 impl OpContext {

@@ -18,5 +18,5 @@ mod unit;
 pub use context::OpContext;
 pub use error::OpError;
 pub use format::{FORMAT_VERSION, FormatCluster, ReadFormat};
-pub use recorded::{Mutation, Query, ReadOnly, Recorded};
+pub use recorded::{Mutation, Outcome, Query, ReadOnly, Recorded};
 pub use unit::{Located, Place, Unit};

@@ -32,38 +32,62 @@ pub struct Recorded<M: Mutation> {
     pub answer: fn(M::Answer) -> MetaAnswer,
 }
 
+/// What a [`Recorded`] gives.
+pub struct Outcome {
+    pub answer: MetaAnswer,
+    /// The session is on record as one that keeps what it asks, and the request ran now: a repetition does not know
+    /// what it was answered under before.
+    pub may_be_early: bool,
+}
+
+impl Outcome {
+    fn durable(answer: MetaAnswer) -> Self {
+        Outcome { answer, may_be_early: false }
+    }
+}
+
 impl<M: Mutation> Operation for Recorded<M> {
-    type Output = MetaAnswer;
+    type Output = Outcome;
     type Error = OpError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<MetaAnswer, OpError> {
+    fn may_be_early(&self, outcome: &Outcome) -> bool {
+        outcome.may_be_early
+    }
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Outcome, OpError> {
         let mut unit = Unit::new(tx, Lock::Exclusive);
         let cx = &self.cx;
         if cx.session == SessionId(0) {
             // The server's own housekeeping: no session, nothing to repeat.
             unit.load(&self.mutation.first_keys()).await?;
-            return Ok((self.answer)(self.mutation.apply(&mut unit, cx).await?));
+            return Ok(Outcome::durable((self.answer)(self.mutation.apply(&mut unit, cx).await?)));
         }
         let (session_key, request_key) = (keys::session(cx.session), keys::request(cx.session, cx.request));
         let mut first = self.mutation.first_keys();
         first.extend([session_key.clone(), request_key.clone()]);
         unit.load(&first).await?;
-        match unit.get::<SessionRow>(&session_key).await? {
-            Some(row) if row.epoch == cx.session_epoch => {}
+        let session = match unit.get::<SessionRow>(&session_key).await? {
+            Some(row) if row.epoch == cx.session_epoch => row,
             Some(_) => return Err(Error::new(Code::SessionFenced, format_args!("session {}", cx.session), "").into()),
             None => return Err(Error::new(Code::SessionUnknown, format_args!("session {}", cx.session), "").into()),
-        }
+        };
         if let Some(row) = unit.get::<RequestRow>(&request_key).await? {
             if row.message != self.message {
                 return Err(Error::new(Code::RequestReused, format_args!("request {}", cx.request), "").into());
             }
-            return postcard::from_bytes(&row.answer)
-                .map_err(|e| Error::new(Code::Internal, format_args!("request {}", cx.request), e).into());
+            let answer = postcard::from_bytes(&row.answer)
+                .map_err(|e| Error::new(Code::Internal, format_args!("request {}", cx.request), e))?;
+            return Ok(Outcome::durable(answer));
         }
         let answer = (self.answer)(self.mutation.apply(&mut unit, cx).await?);
         let bytes = postcard::to_stdvec(&answer).map_err(|e| Error::new(Code::Internal, "an answer", e))?;
         unit.put(request_key, &RequestRow { message: self.message, answer: Bytes::from(bytes) });
-        Ok(answer)
+        let may_be_early = cx.early && session.keeps;
+        if cx.early && !session.keeps {
+            // It must be known durably for whom a restart waits, before anything is answered that it may lose.
+            unit.put(session_key, &SessionRow { keeps: true, ..session });
+        }
+        Ok(Outcome { answer, may_be_early })
     }
 }
 

@@ -46,7 +46,10 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
                 AdminAnswer::ChunkRows(self.rows(admin::ChunkRows { after, limit }).await?)
             }
             AdminQuery::Pending => AdminAnswer::Pending(self.rows(admin::PendingRows).await?),
-            AdminQuery::Why => AdminAnswer::Why(self.waiting.lock().clone()),
+            AdminQuery::Why => {
+                let start = self.recovery.waiting(self.env.clock.now());
+                AdminAnswer::Why([start, self.waiting.lock().clone()].concat())
+            }
             AdminQuery::Repair(what) => {
                 let freed = match &what {
                     Repair::MakeOrphan { inode } => Some(*inode),

@@ -4,6 +4,7 @@ use crate::server::MetaServer;
 use braid_api::admin::Waiting;
 use braid_api::data::{DeleteChunks, FenceSession, StatChunk, SyncChunks};
 use braid_api::{Code, Context, DataNode, DataPeers, Error, Result};
+use braid_env::Monotonic;
 use braid_meta_engine::Engine;
 use braid_meta_namespace::ops::{reclaim, session, spares};
 use braid_types::{ByteRange, ChunkId, ContainerId, ServerId, SessionId};
@@ -11,9 +12,14 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// Chunks freed between two looks at the clock.
 const RECLAIM_A_ROUND: usize = 1024;
+
+/// After so long without a change a session is no longer on record as keeping something. A session that begins to change
+/// things pays one commit for that; a crash is followed by a wait only for clients that were busy in the last moments.
+const KEEPS_FOR: Duration = Duration::from_secs(2);
 
 impl<E: Engine, P: DataPeers> MetaServer<E, P> {
     pub(crate) fn keep_house(self: Arc<Self>) {
@@ -25,6 +31,9 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
                 for id in self.servers.expire(self.config.server_lease, now) {
                     tracing::warn!(server = id.0, "data server is silent: nothing new is placed there");
                 }
+                if !self.recovery.is_open() {
+                    continue;
+                }
                 for id in self.sessions.silent_longer_than(self.config.session_expiry, now) {
                     tracing::warn!(session = id.0, "session is silent and ends");
                     if let Err(e) = self.end_session(id, Leaves::Silently).await {
@@ -33,6 +42,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
                 }
                 self.waiting.lock().clear();
                 let steps = [
+                    self.settle_idle().await,
                     self.prune().await,
                     self.free_orphans().await,
                     self.reclaim().await,
@@ -45,6 +55,13 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
                 }
             }
         });
+    }
+
+    /// Takes sessions off the record of those that keep something, when they have not changed anything for a while.
+    async fn settle_idle(&self) -> Result<()> {
+        let now = self.env.clock.now();
+        let before = Monotonic(now.0.saturating_sub(KEEPS_FOR));
+        self.keep_nothing(self.sessions.keeping(Some(before))).await
     }
 
     /// Forgets remembered answers that will not be asked for again.

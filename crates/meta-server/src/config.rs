@@ -20,6 +20,11 @@ pub struct MetaConfig {
     pub hints_max: usize,
     /// What a data server must have free to be given a new chunk.
     pub chunk_reserve_bytes: u64,
+    /// Changes are answered when they are ordered, to clients that keep them until they are durable.
+    pub early_reply: bool,
+    /// For so long a start waits for what a client may keep of the predecessor's early answers, but at least a session's
+    /// lease and at most its expiry; then the client's session ends.
+    pub gather: Duration,
     /// How long a call to a data server may take when the house is kept.
     pub data_deadline: Duration,
 }
@@ -35,6 +40,8 @@ impl Default for MetaConfig {
             housekeeping: Duration::from_millis(500),
             hints_max: 256 << 10,
             chunk_reserve_bytes: 256 << 20,
+            early_reply: true,
+            gather: Duration::from_secs(20),
             data_deadline: Duration::from_secs(5),
         }
     }

@@ -4,84 +4,146 @@ use crate::background::Leaves;
 use crate::server::MetaServer;
 use crate::sessions::SessionState;
 use braid_api::meta::*;
-use braid_api::{Code, Context, DataPeers, Error, Namespace, Result};
-use braid_meta_engine::Engine;
+use braid_api::{Code, Context, DataPeers, Error, Namespace, Result, When};
+use braid_meta_engine::{Early, Engine, Order};
 use braid_meta_namespace::ops::{policy, servers, session, spares};
 use braid_meta_namespace::rows::ServerRow;
-use braid_meta_namespace::{Mutation, OpContext, Query, ReadOnly, Recorded};
+use braid_meta_namespace::{Mutation, OpContext, OpError, Query, ReadOnly, Recorded};
 use braid_placement::Want;
-use braid_types::{CONTAINER_CHUNKS_MAX, ChunkId, ContainerId, InodeId, Name, SessionId};
+use braid_types::{CONTAINER_CHUNKS_MAX, ChunkId, ContainerId, InodeId, Name, SessionId, Timestamp};
 use std::collections::HashMap;
 
 /// Spares in one message at the most.
 const SPARES_MAX: u32 = 64;
 
+/// One message's dealings with the engine.
+pub(crate) struct Call {
+    /// For whom it may be answered before it is durable.
+    early: Option<Early>,
+    /// What must be durable before the answer is.
+    order: Order,
+    /// What was drawn for it.
+    fresh: InodeId,
+    now: Timestamp,
+}
+
+impl Call {
+    pub fn new(early: Option<Early>) -> Self {
+        Call { early, order: Order::Durable, fresh: InodeId(0), now: Timestamp::default() }
+    }
+
+    fn saw(&mut self, order: Order) {
+        self.order = match (self.order, order) {
+            (Order::Early(a), Order::Early(b)) => Order::Early(a.max(b)),
+            (Order::Durable, other) | (other, Order::Durable) => other,
+        };
+    }
+
+    fn mark(&self) -> Option<EarlyMark> {
+        match self.order {
+            Order::Early(number) => Some(EarlyMark { number, fresh: self.fresh, now: self.now }),
+            Order::Durable => None,
+        }
+    }
+}
+
 impl<E: Engine, P: DataPeers> Namespace for MetaServer<E, P> {
     async fn execute(&self, cx: Context, request: MetaRequest) -> Result<MetaAnswer> {
+        self.dispatch(&mut Call::new(None), cx, request).await
+    }
+
+    async fn execute_early(&self, cx: Context, request: MetaRequest) -> Result<(MetaAnswer, Mark)> {
+        let session = cx.token.session;
+        let early = (cx.when == When::Early && self.config.early_reply && session != SessionId(0))
+            .then(|| Early::of(session.0));
+        let mut call = Call::new(early);
+        let answer = self.dispatch(&mut call, cx, request).await?;
+        // Whether it is open is asked first: what is said of durability is at least as new.
+        let open = self.recovery.is_open();
+        let (incarnation, durable) = (self.incarnation, self.engine.durable());
+        Ok((answer, Mark { incarnation, durable, open, early: call.mark() }))
+    }
+}
+
+impl<E: Engine, P: DataPeers> MetaServer<E, P> {
+    async fn dispatch(&self, call: &mut Call, cx: Context, request: MetaRequest) -> Result<MetaAnswer> {
         let number = request.number();
         let session = cx.token.session;
+        self.recovery.admit(&request)?;
+        if self.sessions.is_abandoned(session) && !matches!(request, MetaRequest::CloseSession(_)) {
+            return Err(Error::new(Code::SessionFenced, format_args!("session {session}"), "it is being ended"));
+        }
         // Any message is a sign of life.
         self.sessions.with(session, |s| s.seen = self.env.clock.now());
         Ok(match request {
             MetaRequest::OpenSession(m) => MetaAnswer::OpenSession(self.open_session(m).await?),
             MetaRequest::RenewSession(m) => MetaAnswer::RenewSession(self.renew_session(session, &m)?),
+            MetaRequest::CloseSession(_) if !self.recovery.is_open() => {
+                self.abandon(session);
+                MetaAnswer::CloseSession(())
+            }
+            MetaRequest::Replay(m) => MetaAnswer::Replay(self.replay(cx, m).await?),
+            MetaRequest::Settle(_) => {
+                self.engine.settle().await.map_err(OpError::from)?;
+                MetaAnswer::Settle(())
+            }
             MetaRequest::CloseSession(_) => {
                 self.end_session(session, Leaves::InOrder).await?;
                 MetaAnswer::CloseSession(())
             }
             MetaRequest::Lookup(m) => {
                 let (parent, name) = (m.parent, m.name.clone());
-                let mut answer = self.ask(parent, m).await?;
+                let mut answer = self.ask(call, parent, m).await?;
                 if let Some(attr) = &answer.attr {
                     self.hints.set(attr.id, parent, &name);
                 }
                 answer.grant = self.grant(session);
                 MetaAnswer::Lookup(answer)
             }
-            MetaRequest::Resolve(m) => MetaAnswer::Resolve(self.ask(m.from, m).await?),
+            MetaRequest::Resolve(m) => MetaAnswer::Resolve(self.ask(call, m.from, m).await?),
             MetaRequest::GetAttr(mut m) => {
                 self.hint(&mut m.inode);
-                let mut answer = self.ask(m.inode.id, m).await?;
+                let mut answer = self.ask(call, m.inode.id, m).await?;
                 answer.grant = self.grant(session);
                 MetaAnswer::GetAttr(answer)
             }
             MetaRequest::ReadLink(mut m) => {
                 self.hint(&mut m.inode);
-                MetaAnswer::ReadLink(self.ask(m.inode.id, m).await?)
+                MetaAnswer::ReadLink(self.ask(call, m.inode.id, m).await?)
             }
             MetaRequest::OpenFile(mut m) if !m.truncate => {
                 self.hint(&mut m.inode);
-                let mut answer = self.ask(m.inode.id, m).await?;
+                let mut answer = self.ask(call, m.inode.id, m).await?;
                 self.complete_open(session, &mut answer).await?;
                 MetaAnswer::OpenFile(answer)
             }
             MetaRequest::GetMap(mut m) => {
                 self.hint(&mut m.inode);
-                let mut answer = self.ask(m.inode.id, m).await?;
+                let mut answer = self.ask(call, m.inode.id, m).await?;
                 self.complete_map(&mut answer.map).await?;
                 MetaAnswer::GetMap(answer)
             }
             MetaRequest::ReadDir(m) => {
                 let dir = m.inode;
-                let mut answer = self.ask(dir, m).await?;
+                let mut answer = self.ask(call, dir, m).await?;
                 for (name, id, _, _) in &answer.entries {
                     self.hints.set(*id, dir, name);
                 }
                 answer.grant = self.grant(session);
                 MetaAnswer::ReadDir(answer)
             }
-            MetaRequest::GetPlace(m) => MetaAnswer::GetPlace(self.ask(m.id, m).await?),
+            MetaRequest::GetPlace(m) => MetaAnswer::GetPlace(self.ask(call, m.id, m).await?),
             MetaRequest::GetXattr(mut m) => {
                 self.hint(&mut m.inode);
-                MetaAnswer::GetXattr(self.ask(m.inode.id, m).await?)
+                MetaAnswer::GetXattr(self.ask(call, m.inode.id, m).await?)
             }
             MetaRequest::ListXattr(mut m) => {
                 self.hint(&mut m.inode);
-                MetaAnswer::ListXattr(self.ask(m.inode.id, m).await?)
+                MetaAnswer::ListXattr(self.ask(call, m.inode.id, m).await?)
             }
             MetaRequest::GetPolicy(mut m) => {
                 self.hint(&mut m.inode);
-                MetaAnswer::GetPolicy(self.ask(m.inode.id, m).await?)
+                MetaAnswer::GetPolicy(self.ask(call, m.inode.id, m).await?)
             }
             MetaRequest::GetStatFs(_) => MetaAnswer::GetStatFs(self.statfs()),
             MetaRequest::GetContainers(m) => MetaAnswer::GetContainers(self.read_containers(m.ids).await?),
@@ -94,13 +156,19 @@ impl<E: Engine, P: DataPeers> Namespace for MetaServer<E, P> {
                 register_again: !self.servers.heartbeat(&m, self.env.clock.now()),
             }),
             MetaRequest::AdminQuery(m) => MetaAnswer::AdminQuery(self.admin(m).await?),
-            mutation => self.mutate(cx, number, mutation).await?,
+            mutation => self.mutate(call, cx, number, mutation, None).await?,
         })
     }
-}
 
-impl<E: Engine, P: DataPeers> MetaServer<E, P> {
-    async fn mutate(&self, cx: Context, number: u8, request: MetaRequest) -> Result<MetaAnswer> {
+    /// Runs a change, or with what it was answered under repeats it.
+    pub(crate) async fn mutate(
+        &self,
+        call: &mut Call,
+        cx: Context,
+        number: u8,
+        request: MetaRequest,
+        before: Option<EarlyMark>,
+    ) -> Result<MetaAnswer> {
         let session = cx.token.session;
         if session == SessionId(0) || cx.request.0 == 0 {
             return Err(Error::new(Code::BadMessage, request.name(), "a change needs a session and a request id"));
@@ -109,33 +177,39 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             session,
             session_epoch: cx.token.session_epoch,
             request: cx.request,
-            now: self.env.clock.wall(),
-            fresh: InodeId(0),
+            now: before.map_or_else(|| self.env.clock.wall(), |before| before.now),
+            fresh: before.map_or(InodeId(0), |before| before.fresh),
             others: self.sessions.others(session),
+            early: call.early.is_some() && request.may_be_early(),
         };
+        call.now = op.now;
+        if op.early {
+            // At the latest when its transaction has run is it on record; an outdated time here does no harm.
+            self.sessions.with(session, |s| s.keeps_since = Some(self.env.clock.now()));
+        }
         let mut answer = match request {
             MetaRequest::ChangeAttr(mut m) => {
                 self.hint(&mut m.inode);
-                self.record(m.inode.id, op, number, m, MetaAnswer::ChangeAttr).await?
+                self.record(call, m.inode.id, op, number, m, MetaAnswer::ChangeAttr).await?
             }
             MetaRequest::MakeNode(mut m) => {
                 self.hint(&mut m.parent);
-                let (op, place) = (self.fresh(op).await?, (m.parent.id, m.name.clone()));
-                let answer = self.record(place.0, op, number, m, MetaAnswer::MakeNode).await?;
+                let (op, place) = (self.fresh(call, op).await?, (m.parent.id, m.name.clone()));
+                let answer = self.record(call, place.0, op, number, m, MetaAnswer::MakeNode).await?;
                 self.note_entry(&answer, &place);
                 answer
             }
             MetaRequest::CreateFile(mut m) => {
                 self.hint(&mut m.parent);
-                let (op, place) = (self.fresh(op).await?, (m.parent.id, m.name.clone()));
-                let answer = self.record(place.0, op, number, m, MetaAnswer::CreateFile).await?;
+                let (op, place) = (self.fresh(call, op).await?, (m.parent.id, m.name.clone()));
+                let answer = self.record(call, place.0, op, number, m, MetaAnswer::CreateFile).await?;
                 self.note_entry(&answer, &place);
                 answer
             }
             MetaRequest::CreateTemporary(mut m) => {
                 self.hint(&mut m.parent);
-                let op = self.fresh(op).await?;
-                let answer = self.record(m.parent.id, op, number, m, MetaAnswer::CreateTemporary).await?;
+                let op = self.fresh(call, op).await?;
+                let answer = self.record(call, m.parent.id, op, number, m, MetaAnswer::CreateTemporary).await?;
                 if let MetaAnswer::CreateTemporary(made) = &answer {
                     self.hold_orphan(session, made.attr.id);
                 }
@@ -143,20 +217,20 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             }
             MetaRequest::OpenFile(mut m) => {
                 self.hint(&mut m.inode);
-                self.record(m.inode.id, op, number, m, MetaAnswer::OpenFile).await?
+                self.record(call, m.inode.id, op, number, m, MetaAnswer::OpenFile).await?
             }
             MetaRequest::CommitFile(mut m) => {
                 self.hint(&mut m.inode);
-                self.record(m.inode.id, op, number, m, MetaAnswer::CommitFile).await?
+                self.record(call, m.inode.id, op, number, m, MetaAnswer::CommitFile).await?
             }
             MetaRequest::DropChunks(mut m) => {
                 self.hint(&mut m.inode);
-                self.record(m.inode.id, op, number, m, MetaAnswer::DropChunks).await?
+                self.record(call, m.inode.id, op, number, m, MetaAnswer::DropChunks).await?
             }
             MetaRequest::Unlink(mut m) => {
                 self.hint(&mut m.parent);
                 let open_here = m.open_here;
-                let answer = self.record(m.parent.id, op, number, m, MetaAnswer::Unlink).await?;
+                let answer = self.record(call, m.parent.id, op, number, m, MetaAnswer::Unlink).await?;
                 if let MetaAnswer::Unlink(gone) = &answer {
                     self.note_gone(&op, &gone.attr, open_here);
                 }
@@ -164,14 +238,14 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             }
             MetaRequest::RemoveDir(mut m) => {
                 self.hint(&mut m.parent);
-                self.record(m.parent.id, op, number, m, MetaAnswer::RemoveDir).await?
+                self.record(call, m.parent.id, op, number, m, MetaAnswer::RemoveDir).await?
             }
             MetaRequest::Rename(mut m) => {
                 self.hint(&mut m.from);
                 self.hint(&mut m.to);
                 let (to, open_here) = ((m.to.id, m.to_name.clone()), m.open_here);
                 let (from, exchange) = ((m.from.id, m.from_name.clone()), m.mode == RenameKind::Exchange);
-                let answer = self.record(m.from.id, op, number, m, MetaAnswer::Rename).await?;
+                let answer = self.record(call, m.from.id, op, number, m, MetaAnswer::Rename).await?;
                 if let MetaAnswer::Rename(done) = &answer {
                     self.hints.set(done.moved.id, to.0, &to.1);
                     match &done.other {
@@ -185,28 +259,28 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             MetaRequest::Link(mut m) => {
                 self.hint(&mut m.parent);
                 self.hint(&mut m.inode);
-                self.record(m.parent.id, op, number, m, MetaAnswer::Link).await?
+                self.record(call, m.parent.id, op, number, m, MetaAnswer::Link).await?
             }
             MetaRequest::SetXattr(mut m) => {
                 self.hint(&mut m.inode);
-                self.record(m.inode.id, op, number, m, MetaAnswer::SetXattr).await?
+                self.record(call, m.inode.id, op, number, m, MetaAnswer::SetXattr).await?
             }
             MetaRequest::RemoveXattr(mut m) => {
                 self.hint(&mut m.inode);
-                self.record(m.inode.id, op, number, m, MetaAnswer::RemoveXattr).await?
+                self.record(call, m.inode.id, op, number, m, MetaAnswer::RemoveXattr).await?
             }
             MetaRequest::PutFile(mut m) => {
                 self.hint(&mut m.parent);
-                let (op, place) = (self.fresh(op).await?, (m.parent.id, m.name.clone()));
-                let answer = self.record(place.0, op, number, m, MetaAnswer::PutFile).await?;
+                let (op, place) = (self.fresh(call, op).await?, (m.parent.id, m.name.clone()));
+                let answer = self.record(call, place.0, op, number, m, MetaAnswer::PutFile).await?;
                 self.note_entry(&answer, &place);
                 answer
             }
             MetaRequest::SetPolicy(mut m) => {
                 self.hint(&mut m.inode);
-                self.set_policy(op, number, m).await?
+                self.set_policy(call, op, number, m).await?
             }
-            MetaRequest::TakeSpares(m) => self.take_spares(op, number, m).await?,
+            MetaRequest::TakeSpares(m) => self.take_spares(call, op, number, m).await?,
             other => return Err(Error::new(Code::BadMessage, other.name(), "is no change")),
         };
         self.complete(session, &mut answer).await?;
@@ -215,6 +289,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
 
     async fn record<M: Mutation>(
         &self,
+        call: &mut Call,
         partition: InodeId,
         cx: OpContext,
         message: u8,
@@ -222,15 +297,31 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         answer: fn(M::Answer) -> MetaAnswer,
     ) -> Result<MetaAnswer> {
         let recorded = Recorded { cx, mutation, message, answer };
-        self.engine.transact(partition.0, recorded).await.map_err(Error::from)
+        let done = match call.early.filter(|_| cx.early) {
+            Some(early) => self.engine.transact_early(partition.0, early, recorded).await.map(|(outcome, order)| {
+                call.saw(order);
+                outcome
+            }),
+            None => self.engine.transact(partition.0, recorded).await,
+        };
+        done.map(|outcome| outcome.answer).map_err(Error::from)
     }
 
-    async fn ask<Q: Query>(&self, partition: InodeId, query: Q) -> Result<Q::Answer> {
-        self.engine.read(partition.0, ReadOnly(query)).await.map_err(Error::from)
+    async fn ask<Q: Query>(&self, call: &mut Call, partition: InodeId, query: Q) -> Result<Q::Answer> {
+        let asked = match call.early {
+            Some(early) => self.engine.read_early(partition.0, early, ReadOnly(query)).await.map(|(answer, order)| {
+                call.saw(order);
+                answer
+            }),
+            None => self.engine.read(partition.0, ReadOnly(query)).await,
+        };
+        asked.map_err(Error::from)
     }
 
-    async fn fresh(&self, op: OpContext) -> Result<OpContext> {
-        Ok(OpContext { fresh: self.ids.fresh(&self.env, &*self.engine).await?, ..op })
+    async fn fresh(&self, call: &mut Call, op: OpContext) -> Result<OpContext> {
+        let fresh = if op.fresh.0 == 0 { self.ids.fresh(&self.env, &*self.engine).await? } else { op.fresh };
+        call.fresh = fresh;
+        Ok(OpContext { fresh, ..op })
     }
 
     fn hint(&self, inode: &mut InodeRef) {
@@ -390,9 +481,9 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
     }
 
     /// The directory first, then all directories below that have no policy of their own.
-    async fn set_policy(&self, op: OpContext, number: u8, m: SetPolicy) -> Result<MetaAnswer> {
+    async fn set_policy(&self, call: &mut Call, op: OpContext, number: u8, m: SetPolicy) -> Result<MetaAnswer> {
         let top = m.inode.id;
-        let answer = self.record(top, op, number, m, MetaAnswer::SetPolicy).await?;
+        let answer = self.record(call, top, op, number, m, MetaAnswer::SetPolicy).await?;
         let mut waiting = vec![top];
         while let Some(dir) = waiting.pop() {
             let mut after = None;
@@ -409,7 +500,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         Ok(answer)
     }
 
-    async fn take_spares(&self, op: OpContext, number: u8, m: TakeSpares) -> Result<MetaAnswer> {
+    async fn take_spares(&self, call: &mut Call, op: OpContext, number: u8, m: TakeSpares) -> Result<MetaAnswer> {
         let want = Want {
             chain_len: m.policy.chain_len(),
             count: m.count.clamp(1, SPARES_MAX) as usize,
@@ -455,7 +546,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         sources.extend(fresh.into_iter().map(|(chain, n)| (spares::Source::NewContainer { chain }, n)));
         let old = sources.len() - new.len();
         let give = spares::GiveSpares { layout, chunk_bytes, sources };
-        let mut answer = self.record(InodeId(0), op, number, give, MetaAnswer::TakeSpares).await?;
+        let mut answer = self.record(call, InodeId(0), op, number, give, MetaAnswer::TakeSpares).await?;
         if let MetaAnswer::TakeSpares(given) = &mut answer {
             take_turns(&mut given.spares);
             // New containers stand behind the old ones, in order; a repeated request may have been answered from

@@ -2,7 +2,8 @@
 //!
 //! Promises: it keeps no state that it cannot rebuild from rows and from what clients and data servers say when
 //! they come back; a mutating request takes effect once; ids are never reused; what nobody has open any more is
-//! freed, what somebody may have open is not. It answers only what is durable.
+//! freed, what somebody may have open is not. It answers only what is durable, or what the asker has said to keep until
+//! it is (`recovery.rs`).
 //!
 //! What it leaves to others: the meaning of operations (`meta-namespace`), the store (`meta-engine`), which
 //! servers suit a chunk (`placement`).
@@ -16,6 +17,7 @@ mod dispatch;
 mod hints;
 mod ids;
 mod orphans;
+mod recovery;
 mod server;
 mod sessions;
 mod sizes;

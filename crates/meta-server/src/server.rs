@@ -4,6 +4,7 @@ use crate::data_servers::DataServers;
 use crate::hints::HintCache;
 use crate::ids::InodeIds;
 use crate::orphans::Orphans;
+use crate::recovery::Recovery;
 use crate::sessions::{SessionState, Sessions};
 use crate::sizes::SizesToCheck;
 use braid_api::{DataPeers, Error};
@@ -15,6 +16,7 @@ use braid_meta_namespace::ops::{reclaim, servers, session, spares};
 use braid_placement::{Placement, Spread};
 use braid_types::{ClusterId, Policy};
 use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -34,6 +36,9 @@ pub struct MetaServer<E, P> {
     pub(crate) placement: Mutex<Box<dyn Placement>>,
     pub(crate) orphans: Orphans,
     pub(crate) sizes: SizesToCheck,
+    pub(crate) recovery: Recovery,
+    /// Drawn at this start; the numbers of early answers belong to it.
+    pub(crate) incarnation: u64,
     pub(crate) stopping: AtomicBool,
     /// Names data servers that housekeeping waits for, for `braid admin why`.
     pub(crate) waiting: Mutex<Vec<braid_api::admin::Waiting>>,
@@ -76,6 +81,8 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             placement: Mutex::new(Box::new(Spread::new())),
             orphans: Orphans::default(),
             sizes: SizesToCheck::default(),
+            recovery: Recovery::default(),
+            incarnation: env.random.u64().max(1),
             stopping: AtomicBool::new(false),
             waiting: Mutex::new(Vec::new()),
             started: now,
@@ -86,6 +93,9 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             cluster,
         });
         server.rebuild().await?;
+        if !server.recovery.is_open() {
+            server.clone().recover();
+        }
         server.clone().keep_house();
         Ok(server)
     }
@@ -93,7 +103,11 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
     /// Soft state from rows. Sessions count as just seen: they get a whole expiry to come back.
     async fn rebuild(&self) -> Result<(), Error> {
         let now = self.env.clock.now();
+        let mut keeping = BTreeMap::new();
         for (id, row) in self.engine.read(0, session::ListSessions).await.map_err(Error::from)? {
+            if row.keeps {
+                keeping.insert(id, row.description.clone());
+            }
             self.sessions.insert(id, SessionState::new(row.epoch, row.description, row.host, now));
         }
         for (id, row) in self.engine.read(0, servers::ListServers).await.map_err(Error::from)? {
@@ -106,6 +120,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         for (id, _) in self.engine.read(0, reclaim::ListOrphans).await.map_err(Error::from)? {
             self.orphans.add(id);
         }
+        self.recovery.begin(keeping, now);
         Ok(())
     }
 

@@ -21,6 +21,10 @@ pub struct SessionState {
     pub orphans_held: BTreeSet<InodeId>,
     /// It is being ended; see [`Ending`].
     pub ending: bool,
+    /// It is to end: nothing is answered under it any more.
+    pub abandoned: bool,
+    /// When something was last answered early; `None` if its row says that it keeps nothing.
+    pub keeps_since: Option<Monotonic>,
 }
 
 impl SessionState {
@@ -35,6 +39,8 @@ impl SessionState {
             orphans_seen: 0,
             orphans_held: BTreeSet::new(),
             ending: false,
+            abandoned: false,
+            keeps_since: None,
         }
     }
 }
@@ -96,7 +102,26 @@ impl Sessions {
 
     pub fn silent_longer_than(&self, limit: Duration, now: Monotonic) -> Vec<SessionId> {
         let all = self.all.lock();
-        all.iter().filter(|(_, s)| !s.ending && now.since(s.seen) > limit).map(|(id, _)| *id).collect()
+        all.iter().filter(|(_, s)| !s.ending && (s.abandoned || now.since(s.seen) > limit)).map(|(id, _)| *id).collect()
+    }
+
+    /// From now on until it has ended the session is no use to anybody.
+    pub fn abandon(&self, id: SessionId) {
+        if let Some(s) = self.all.lock().get_mut(&id) {
+            s.abandoned = true;
+        }
+    }
+
+    pub fn is_abandoned(&self, id: SessionId) -> bool {
+        self.all.lock().get(&id).is_some_and(|s| s.abandoned)
+    }
+
+    /// Sessions that are on record as keeping something and have had no early answer since `before`, which are taken
+    /// off the list; all of them without it.
+    pub fn keeping(&self, before: Option<Monotonic>) -> Vec<SessionId> {
+        let mut all = self.all.lock();
+        let due = |s: &SessionState| s.keeps_since.is_some_and(|at| before.is_none_or(|before| at < before));
+        all.iter_mut().filter(|(_, s)| due(s)).map(|(id, s)| (*id, s.keeps_since = None).0).collect()
     }
 
     pub fn snapshot(&self) -> Vec<(SessionId, SessionState)> {

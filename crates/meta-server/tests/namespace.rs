@@ -307,7 +307,7 @@ async fn a_lost_client_leaves_the_size_of_what_it_appended() {
         server_lease: ms(200),
         ..fast_config()
     };
-    let w = World::with(Default::default(), Default::default(), times).await;
+    let w = World::with(Default::default(), Default::default(), times, 1).await;
     let server = w.add_data_server().await;
     // The servers of this world do not fall silent: it beats for them.
     let beat = Heartbeat {

@@ -22,6 +22,9 @@ use std::time::Duration;
 
 /// The longest time between the order of a metadata transaction and its durability.
 const COMMIT_MS_MAX: u64 = 5;
+/// The longest time that what was answered early waits for its commit: longer than a real server holds it, so that
+/// crashes often come in between.
+const HOLD_MS_MAX: u64 = 60;
 
 pub struct Cluster {
     pub around: Surroundings,
@@ -65,6 +68,14 @@ impl Cluster {
         meta_store.set_commit_delay(move || {
             let ms = delays.lock().random_range(0..=COMMIT_MS_MAX);
             Box::pin(tokio::time::sleep(Duration::from_millis(ms)))
+        });
+        let holds = Mutex::new(stream(around.seed, "holds", 0));
+        meta_store.set_hold(move |sync| {
+            let ms = holds.lock().random_range(0..=HOLD_MS_MAX);
+            tokio::task::spawn_local(async move {
+                tokio::time::sleep(Duration::from_millis(ms)).await;
+                sync.await;
+            });
         });
         Arc::new(Cluster {
             around,

@@ -8,16 +8,20 @@ use std::fmt;
 /// States of the protocols of this version. Each of them must be reached by the seeds that CI runs, and every fault.
 /// What only the table shows, and no test asks for, is a hole of [`crate::known`].
 pub const MUST_BE_REACHED: &[&str] = &[
+    "answered before it was durable",
     "chunk reclaimed",
     "commit told to use another's chunk instead",
     "commit under a stale truncate generation refused",
     "data server registered again",
+    "early answers lost by a crash of the metadata server",
     "fenced session refused by a data server",
     "living client went on in a new session",
+    "kept changes sent again to the metadata server",
     "metadata transactions lost unanswered",
     "no data server for a new chunk",
     "orphan freed",
     "request answered from its row",
+    "request told to come again while kept changes are collected",
     "session fenced at a data server",
     "session registered again",
     "spare adopted from a lost client",

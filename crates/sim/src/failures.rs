@@ -18,6 +18,8 @@ pub enum Invariant {
     CloseIsKept,
     /// Who opens after a close sees what was written before it.
     CloseToOpen,
+    /// What was answered before it was durable can be repeated after a crash, as long as its client lives.
+    EarlyAnswersAreKept,
     /// When faults stop, everything ends.
     ItComesBack,
     /// Every name leads to an inode, every inode to its name; counts are what the rows say.

@@ -33,11 +33,21 @@ pub fn all() -> Vec<Scenario> {
     };
     vec![
         base.clone(),
-        Scenario { name: "names-clients-die", faults: fault::META_AND_CLIENTS, ..base.clone() },
+        Scenario {
+            name: "names-clients-die",
+            faults: fault::META_AND_CLIENTS,
+            settings: Settings { native_early: false, ..Settings::default() },
+            ..base.clone()
+        },
         Scenario { name: "handover", faults: fault::SERVERS, make: |seed| Handover::new(seed), ..base.clone() },
         Scenario { name: "shared", faults: fault::META, make: |_| Shared::new(), ..base.clone() },
         Scenario { name: "close", faults: fault::SERVERS, make: |_| Durable::new(Sure::AtClose), ..base.clone() },
-        Scenario { name: "client-loss", faults: fault::CLIENTS, make: |_| Durable::new(Sure::AtClose), ..base.clone() },
+        Scenario {
+            name: "client-loss",
+            faults: fault::CLIENTS,
+            make: |_| Durable::new(Sure::AtCloseAndSync),
+            ..base.clone()
+        },
         Scenario {
             name: "fsync",
             faults: fault::EVERYTHING,

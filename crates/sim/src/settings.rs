@@ -19,6 +19,8 @@ pub enum Bug {
     TruncateIgnored,
     /// A repeated request comes under a new request id.
     RequestAppliedTwice,
+    /// Clients forget what the metadata server answered before it was durable, and send nothing after its crash.
+    LostReplayOfMetadata,
 }
 
 #[derive(Clone, Debug)]
@@ -31,6 +33,9 @@ pub struct Settings {
     pub client: ClientConfig,
     /// Sessions of living clients may end: longer pauses than they are waited for.
     pub sessions_end: bool,
+    /// Native clients keep what they ask and are answered early. Not where clients die: a client and the server that die
+    /// in one moment lose changes, which no order of operations explains.
+    pub native_early: bool,
     pub bug: Option<Bug>,
 }
 
@@ -48,6 +53,9 @@ impl Default for Settings {
                 hints_max: 256,
                 chunk_reserve_bytes: 1 << 20,
                 data_deadline: ms(1000),
+                early_reply: true,
+                // As long as a session: none of a living client may be given up.
+                gather: ms(20_000),
             },
             data: DataServerConfig { scrub_bytes_per_s: 1 << 20, scrub_pause: ms(5000), ..DataServerConfig::default() },
             policy: Policy { chunk_bytes: 1 << 20, inline_bytes: 4096, ..Policy::PLAIN },
@@ -68,6 +76,7 @@ impl Default for Settings {
                 ..ClientConfig::default()
             },
             sessions_end: false,
+            native_early: true,
             bug: None,
         }
     }
@@ -78,6 +87,7 @@ impl Settings {
     pub fn with_short_sessions() -> Settings {
         let mut settings = Settings { sessions_end: true, ..Settings::default() };
         settings.meta.session_expiry = Duration::from_millis(4000);
+        settings.meta.gather = Duration::from_millis(4000);
         settings
     }
 }

@@ -33,6 +33,11 @@ fn a_lost_replay_is_found() {
 }
 
 #[test]
+fn a_lost_replay_of_metadata_is_found() {
+    hunt(Bug::LostReplayOfMetadata, "names", 20);
+}
+
+#[test]
 fn an_ignored_truncate_generation_is_found() {
     hunt(Bug::TruncateIgnored, "close", 20);
 }

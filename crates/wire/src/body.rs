@@ -35,7 +35,7 @@ impl Body for DataRequest {
     }
 }
 
-fn encode(message: &impl Serialize, frame: Vec<u8>) -> Result<Vec<u8>> {
+pub(crate) fn encode(message: &impl Serialize, frame: Vec<u8>) -> Result<Vec<u8>> {
     postcard::to_extend(message, frame).map_err(|e| Error::new(Code::Internal, "message", e))
 }
 

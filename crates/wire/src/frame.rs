@@ -1,4 +1,4 @@
-use crate::header::{Header, Kind, PREFIX_BYTES, check};
+use crate::header::{Header, Kind, PREFIX_BYTES, check, flags};
 use crate::limits::Limits;
 use braid_api::{Code, Context, Error};
 use bytes::Bytes;
@@ -69,7 +69,8 @@ impl Draft {
         let (body_len, payload_len) = (head.len() - PREFIX_BYTES, payload.len());
         check("body", body_len, limits.body_bytes_max)?;
         check("payload", payload_len, limits.payload_bytes_max)?;
-        let header = Header { kind, flags: 0, call, context, body_len, payload_len };
+        let flags = flags(&context);
+        let header = Header { kind, flags, call, context, body_len, payload_len };
         head[..PREFIX_BYTES].copy_from_slice(&header.encode());
         Ok(OutFrame { head, payload })
     }

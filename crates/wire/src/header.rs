@@ -1,6 +1,6 @@
 use crate::frame::FrameError;
 use crate::limits::Limits;
-use braid_api::Context;
+use braid_api::{Context, When};
 use braid_types::*;
 use std::time::Duration;
 
@@ -8,6 +8,26 @@ use std::time::Duration;
 pub const HEADER_BYTES: usize = 80;
 /// Bytes before the body: the length and the header.
 pub const PREFIX_BYTES: usize = 4 + HEADER_BYTES;
+
+const EARLY: u8 = 1;
+const MARKED: u8 = 2;
+
+/// What a request's flags say of its context. A side that does not know them answers when it is durable, without a mark.
+pub(crate) fn flags(context: &Context) -> u8 {
+    match context.when {
+        When::Durable => 0,
+        When::Marked => MARKED,
+        When::Early => EARLY | MARKED,
+    }
+}
+
+fn when(flags: u8) -> When {
+    match (flags & EARLY != 0, flags & MARKED != 0) {
+        (true, _) => When::Early,
+        (false, true) => When::Marked,
+        (false, false) => When::Durable,
+    }
+}
 
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +49,7 @@ pub enum Kind {
 #[derive(Clone, Copy, Debug)]
 pub struct Header {
     pub kind: Kind,
-    /// Written 0; not looked at in version 1.
+    /// Of a request: [`flags`]. Bits it does not know are not looked at.
     pub flags: u8,
     /// Of the side that sent the request; its answer carries the same.
     pub call: u64,
@@ -143,7 +163,7 @@ impl Header {
         let snapshot = at.u64();
         let token =
             Token { session, session_epoch, lease_gen, layout_gen, trunc_gen, chain_epoch, owner_term, snapshot };
-        let context = Context { token, request, trace, deadline };
+        let context = Context { token, request, trace, when: when(flags), deadline };
         Ok(Header { kind: Kind::read(kind)?, flags, call, context, body_len, payload_len })
     }
 }
@@ -169,7 +189,7 @@ mod tests {
             snapshot: 8,
         };
         let deadline = Duration::from_millis(1500);
-        let context = Context { token, request: RequestId(9), trace: TraceId(10), deadline };
+        let context = Context { token, request: RequestId(9), trace: TraceId(10), when: When::Durable, deadline };
         Header { kind: Kind::Request, flags: 0, call: 11, context, body_len: 12, payload_len: 13 }
     }
 
@@ -194,6 +214,15 @@ mod tests {
         assert_eq!(header.encode(), sample().encode());
         assert_eq!((header.call, header.body_len, header.payload_len), (11, 12, 13));
         assert_eq!(header.context.token, sample().context.token);
+    }
+
+    #[test]
+    fn a_request_says_when_it_may_be_answered() {
+        for wanted in [When::Durable, When::Marked, When::Early] {
+            let context = Context { when: wanted, ..Context::default() };
+            let bytes = Header { flags: flags(&context), ..sample() }.encode();
+            assert_eq!(Header::decode(&bytes, &Limits::default()).unwrap().context.when, wanted);
+        }
     }
 
     #[test]

@@ -1,9 +1,9 @@
-use crate::body::{Reply, decode, message_number};
+use crate::body::{Reply, decode, encode, message_number};
 use crate::hello::PeerInfo;
 use crate::service::{Request, Service};
 use braid_api::data::{DataNode, DataRequest};
 use braid_api::meta::{MetaRequest, Namespace};
-use braid_api::{Code, Error, Result};
+use braid_api::{Code, Error, Result, When};
 use bytes::Bytes;
 use std::sync::Arc;
 
@@ -21,8 +21,11 @@ impl<N: Namespace> Service for NamespaceService<N> {
         if !request.payload.is_empty() {
             return Err(Error::new(Code::BadMessage, message.name(), "brings a payload, which no such message has"));
         }
-        let answer = self.0.execute(request.context, message).await?;
-        Reply::new(&answer, Bytes::new())
+        if request.context.when == When::Durable {
+            return Reply::new(&self.0.execute(request.context, message).await?, Bytes::new());
+        }
+        let (answer, mark) = self.0.execute_early(request.context, message).await?;
+        Reply::new(&answer, encode(&mark, Vec::new())?.into())
     }
 
     /// Questions only: behind the commit of a change there is what the server must remember of it.

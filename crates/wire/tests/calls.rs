@@ -47,7 +47,7 @@ fn the_context_arrives_whole() {
         let client = endpoint(&env, Role::Client, 0, Limits::default());
         let token = Token { session: SessionId(5), snapshot: u64::MAX, ..Token::default() };
         let deadline = Duration::from_millis(700);
-        let cx = Context { token, request: RequestId(6), trace: TraceId(7), deadline };
+        let cx = Context { token, request: RequestId(6), trace: TraceId(7), deadline, ..Context::default() };
         remote(&client, &server.at).call(cx, &Raw(&[ECHO]), Bytes::new()).await.unwrap();
         let seen = server.service.last.lock().unwrap();
         assert_eq!((seen.token, seen.request, seen.trace, seen.deadline), (token, RequestId(6), TraceId(7), deadline));

@@ -44,6 +44,9 @@ pub struct MetadataSettings {
     pub server_lease: Span,
     pub housekeeping: Span,
     pub hints: usize,
+    pub early_reply: bool,
+    pub group_hold: Span,
+    pub gather: Span,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -107,6 +110,9 @@ impl Default for MetadataSettings {
             server_lease: Span(times.server_lease),
             housekeeping: Span(times.housekeeping),
             hints: times.hints_max,
+            early_reply: times.early_reply,
+            group_hold: Span(EmbeddedOptions::default().group_hold),
+            gather: Span(times.gather),
         }
     }
 }
@@ -219,12 +225,14 @@ impl MetadataSettings {
             server_lease: self.server_lease.0,
             housekeeping: self.housekeeping.0,
             hints_max: self.hints,
+            early_reply: self.early_reply,
+            gather: self.gather.0,
             ..MetaConfig::default()
         }
     }
 
     pub fn engine(&self) -> EmbeddedOptions {
-        EmbeddedOptions { map_bytes: self.map.0, ..EmbeddedOptions::default() }
+        EmbeddedOptions { map_bytes: self.map.0, group_hold: self.group_hold.0, ..EmbeddedOptions::default() }
     }
 }
 

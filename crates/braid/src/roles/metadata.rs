@@ -59,12 +59,13 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
     tracing::info!(cluster = %server.cluster(), "metadata server serves at {}", local.join(", "));
     ready.write(&local.join(" "))?;
     signals::terminated().await?;
-    tracing::info!("metadata server stops: what was answered is durable");
+    tracing::info!("metadata server stops");
     let _ = stop.send(true);
     for task in serving {
         let _ = task.await;
     }
-    server.stop();
+    // What was answered early becomes durable, and the next start waits for nobody.
+    server.close().await?;
     Ok(())
 }
 

@@ -4,6 +4,7 @@ mod data;
 mod metadata;
 mod mount;
 pub mod place;
+mod predecessor;
 pub mod ready;
 mod signals;
 pub mod why;

@@ -1,7 +1,7 @@
 //! `braid mount`: a client with a FUSE door. Goes to the background when the mount serves.
 
 use super::ready::ReadyFile;
-use super::{signals, why};
+use super::{predecessor, signals, why};
 use crate::cli::ClusterArgs;
 use crate::local::process;
 use crate::{connect, output};
@@ -58,8 +58,14 @@ impl MountArgs {
         output::start_log(&config.log.level);
         let runtime = connect::runtime()?;
         let ready = ReadyFile::new(self.ready_file.clone());
-        let description = format!("mount {} by process {}", mount_point.display(), std::process::id());
+        let description = predecessor::description(mount_point);
         let result = runtime.block_on(async {
+            let own = connect::namespace(&connect::endpoint(&Env::os(), braid_wire::Role::Client), &config);
+            if let Err(error) = predecessor::end(&own, mount_point).await {
+                // It ends by itself when it has been silent for long enough.
+                tracing::info!("the client that was here before is not ended: {error:#}");
+            }
+            own.0.disconnect();
             let (endpoint, client) = connect::client(Env::os(), &config, description).await?;
             let source = config.cluster.metadata.first().cloned().unwrap_or_default();
             let settings = config.mount.mount(source, self.read_only);

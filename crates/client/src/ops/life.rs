@@ -12,7 +12,7 @@ use crate::session::{Registration, Session};
 use crate::unknown::LOST_MAX;
 use crate::wait::{Deadline, Waits};
 use braid_api::meta::OpenSession;
-use braid_api::{Carries, Code, Context, Error, Result};
+use braid_api::{Carries, Code, Context, Error, Result, When};
 use braid_env::Env;
 use braid_types::TraceId;
 use parking_lot::Mutex;
@@ -29,15 +29,17 @@ impl Core {
     ) -> Result<Arc<Core>> {
         let client = env.random.u64();
         let open = OpenSession { client, description: config.description.clone(), host: config.host.clone() };
-        let cx = Context { deadline: config.deadline, ..Context::default() };
+        let cx = Context { deadline: config.deadline, when: When::Marked, ..Context::default() };
         let sent = env.clock.now();
         let answer = env.timeout(config.deadline, meta.execute(cx, open.wrap())).await;
         let late = |_| Error::new(Code::DeadlineExceeded, "opening a session", "the metadata server did not answer");
-        let reply = OpenSession::unwrap(answer.map_err(late)??).ok_or(Error::bare(Code::BadMessage))?;
+        let (answer, mark) = answer.map_err(late)??;
+        let reply = OpenSession::unwrap(answer).ok_or(Error::bare(Code::BadMessage))?;
         let memory = Arc::new(Memory::default());
         let core = Arc::new(Core {
             session: Session::new(client, Registration::from_reply(&reply, sent)),
             requests: Default::default(),
+            replaying: Default::default(),
             servers: Directory::new(peers, memory.clone(), config.server_writes_max),
             spares: Default::default(),
             cache: Cache::new(config.cache_entries),
@@ -58,7 +60,9 @@ impl Core {
             control,
         });
         core.servers.adopt(&reply.servers);
+        core.requests.observe(&mark);
         core.keep_session();
+        core.keep_settling();
         core.keep_writing_back();
         Ok(core)
     }
@@ -79,7 +83,8 @@ impl Core {
 
     pub async fn sync_fs(self: &Arc<Self>) -> Result<()> {
         self.save_all(Reach::Stable).await?;
-        self.sync_all(self.own_op()).await
+        self.sync_all(self.own_op()).await?;
+        self.settle_changes(self.own_op()).await
     }
 
     pub async fn shutdown(self: &Arc<Self>) -> Result<()> {

@@ -151,7 +151,7 @@ impl Core {
 
     /// What close(2) waits for.
     pub async fn flush(self: &Arc<Self>, handle: HandleId) -> Result<()> {
-        // Every change of a directory was durable when it was answered.
+        // Closing a directory promises nothing.
         let Handle::File(file) = self.handles.any(handle)? else { return Ok(()) };
         if !file.flags.write {
             return Ok(());
@@ -166,7 +166,7 @@ impl Core {
     }
 
     pub async fn fsync(self: &Arc<Self>, handle: HandleId) -> Result<()> {
-        let Handle::File(file) = self.handles.any(handle)? else { return Ok(()) };
+        let Handle::File(file) = self.handles.any(handle)? else { return self.settle_changes(self.own_op()).await };
         let saved = self.commit(&file.inode, Reach::Stable, self.own_op()).await;
         let earlier = file.report();
         saved.and(earlier)

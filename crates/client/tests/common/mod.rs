@@ -44,9 +44,12 @@ fn count(messages: &Messages, name: &'static str) {
     *messages.lock().entry(name).or_default() += 1;
 }
 
+/// The metadata server, whatever start of it runs at the moment.
+type Serving = Arc<Mutex<Arc<MetaServer<MemEngine, Peers>>>>;
+
 /// The metadata server as one client sees it; counts what comes.
 pub struct Meta {
-    server: Arc<MetaServer<MemEngine, Peers>>,
+    server: Serving,
     messages: Messages,
     late: Late,
 }
@@ -61,7 +64,18 @@ impl Namespace for Meta {
         if let Some(late) = late {
             tokio::time::sleep(late).await;
         }
-        self.server.execute(cx, request).await
+        let server = self.server.lock().clone();
+        server.execute(cx, request).await
+    }
+
+    async fn execute_early(&self, cx: Context, request: MetaRequest) -> Result<(MetaAnswer, Mark)> {
+        count(&self.messages, request.name());
+        let late = self.late.lock().get(request.name()).copied();
+        if let Some(late) = late {
+            tokio::time::sleep(late).await;
+        }
+        let server = self.server.lock().clone();
+        server.execute_early(cx, request).await
     }
 }
 
@@ -169,6 +183,10 @@ impl DataPeers for Peers {
 pub struct World {
     pub env: Env,
     pub meta: Arc<MetaServer<MemEngine, Peers>>,
+    serving: Serving,
+    pub store: MemStore,
+    config: MetaConfig,
+    policy: Policy,
     pub nodes: Vec<Arc<Node>>,
     /// Counted from the last [`World::take_messages`] on.
     meta_messages: Messages,
@@ -190,9 +208,12 @@ impl World {
         let env = Env::os();
         let data_messages = Messages::default();
         let peers = Peers { nodes: Arc::default(), storage, messages: data_messages.clone() };
-        let engine = Arc::new(MemEngine::new(MemStore::new()));
+        let store = MemStore::new();
+        let engine = Arc::new(MemEngine::new(store.clone()));
         let config = MetaConfig { housekeeping: Duration::from_millis(50), ..MetaConfig::default() };
-        let meta = MetaServer::start(env.clone(), engine, peers.clone(), config, CLUSTER, policy).await.unwrap();
+        let meta =
+            MetaServer::start(env.clone(), engine, peers.clone(), config.clone(), CLUSTER, policy).await.unwrap();
+        let serving = Arc::new(Mutex::new(meta.clone()));
         let mut nodes = Vec::new();
         for host in ["one", "two", "three"] {
             let register = RegisterServer {
@@ -207,17 +228,31 @@ impl World {
             let info = meta.call(Context::default(), GetServers {}).await.unwrap().servers;
             nodes.push(peers.node(info.iter().find(|info| info.id == id).unwrap()));
         }
-        let (server, ids) = (meta.clone(), nodes.iter().map(|node| node.id).collect::<Vec<_>>());
+        let (server, ids) = (serving.clone(), nodes.iter().map(|node| node.id).collect::<Vec<_>>());
         let beats = tokio::spawn(async move {
             loop {
                 tokio::time::sleep(Duration::from_millis(500)).await;
                 for &id in &ids {
+                    let server = server.lock().clone();
                     beat(&server, id).await;
                 }
             }
         });
         let (meta_messages, late) = (Messages::default(), Late::default());
-        World { env, meta, nodes, meta_messages, data_messages, late, peers, _beats: beats }
+        World {
+            env,
+            meta,
+            serving,
+            store,
+            config,
+            policy,
+            nodes,
+            meta_messages,
+            data_messages,
+            late,
+            peers,
+            _beats: beats,
+        }
     }
 
     pub async fn client(&self) -> Arc<Client> {
@@ -226,11 +261,37 @@ impl World {
 
     pub async fn client_with(&self, config: ClientConfig) -> Arc<Client> {
         let meta = |messages: &Messages| {
-            let (server, messages, late) = (self.meta.clone(), messages.clone(), self.late.clone());
+            let (server, messages, late) = (self.serving.clone(), messages.clone(), self.late.clone());
             Meta { server, messages, late }
         };
         let (namespace, control) = (meta(&self.meta_messages), meta(&Messages::default()));
         Client::start(self.env.clone(), namespace, control, self.peers.clone(), config).await.unwrap()
+    }
+
+    /// The metadata server crashes and starts again. Of what is not durable only the oldest `kept` changes are left.
+    pub async fn restart_meta(&mut self, kept: usize) {
+        let mut left = kept;
+        self.meta.stop();
+        self.store.crash(|| {
+            left = left.wrapping_sub(1);
+            left < kept
+        });
+        let engine = Arc::new(MemEngine::new(self.store.clone()));
+        let (env, peers, config) = (self.env.clone(), self.peers.clone(), self.config.clone());
+        self.meta = MetaServer::start(env, engine, peers, config, CLUSTER, self.policy).await.unwrap();
+        *self.serving.lock() = self.meta.clone();
+        // Data servers come again within a heartbeat.
+        for node in &self.nodes {
+            let register = RegisterServer {
+                id: node.id,
+                incarnation: 1,
+                addresses: vec!["tcp:nowhere:1".into()],
+                host: "one".into(),
+                clean_stop: false,
+            };
+            self.meta.call(Context::default(), register).await.unwrap();
+            beat(&self.meta, node.id).await;
+        }
     }
 
     /// All chunks there are, on any data server.
@@ -274,7 +335,7 @@ async fn beat(meta: &MetaServer<MemEngine, Peers>, id: ServerId) {
         bad_blocks: 0,
         sealed_blocks: 0,
     };
-    assert!(!meta.call(Context::default(), beat).await.unwrap().register_again);
+    let _ = meta.call(Context::default(), beat).await;
 }
 
 pub fn cx() -> Caller {

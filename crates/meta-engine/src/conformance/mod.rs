@@ -6,6 +6,7 @@
 //! engine's own tests, as only they can make one; [`Ledger`] says what to look for.
 
 mod counts;
+mod early;
 mod isolation;
 mod ledger;
 mod limits;
@@ -48,6 +49,12 @@ where
     isolation::one_of_many_inserts_wins(make().await).await;
     isolation::snapshots_are_of_one_moment(make().await).await;
     isolation::a_cancelled_transaction_is_whole_or_nothing(make().await).await;
+    early::numbers_follow_the_order_and_become_durable(&make().await).await;
+    early::an_owner_sees_what_it_was_answered_for(&make().await).await;
+    early::others_are_shown_only_what_is_durable(&make().await).await;
+    early::what_is_apart_waits_for_nothing(&make().await).await;
+    early::failures_leave_no_trace_early_either(&make().await).await;
+    early::reads_see_what_was_answered_before(make().await).await;
     for seed in 1..=3 {
         model::random_scripts_agree_with_the_model(&make().await, seed).await;
     }

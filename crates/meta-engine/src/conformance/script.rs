@@ -102,6 +102,10 @@ pub(super) fn insert(partition: u64, rest: &str, text: &str) -> Step {
     Step::Insert(key(partition, rest), row(text))
 }
 
+pub(super) fn delete(partition: u64, rest: &str) -> Step {
+    Step::Delete(key(partition, rest))
+}
+
 pub(super) fn scan(partition: u64, rest: &str, after: Option<Key>, limit: usize) -> Step {
     Step::Scan { prefix: key(partition, rest), after, limit }
 }

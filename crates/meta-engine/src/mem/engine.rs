@@ -1,13 +1,14 @@
 use super::store::State;
 use super::tx::MemTx;
 use super::{CommitFault, MemStore, PlantedBug};
-use crate::{Engine, EngineError, EngineStats, Operation, Overlay, run_ready};
+use crate::{Early, Engine, EngineError, EngineStats, Operation, Order, Overlay, may_answer, run_ready};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// The process that has a [`MemStore`] open, until the store crashes.
 pub struct MemEngine {
     store: MemStore,
-    stats: EngineStats,
+    stats: Arc<EngineStats>,
     life: u64,
 }
 
@@ -16,44 +17,63 @@ struct Placed<T, E> {
     answer: Result<T, E>,
     /// What must be durable before the answer may be given.
     wait_for: Option<u64>,
+    /// If nothing must.
+    order: Order,
 }
 
 impl MemEngine {
     pub fn new(store: MemStore) -> Self {
         let life = store.lock().life;
-        MemEngine { store, stats: EngineStats::default(), life }
+        MemEngine { store, stats: Arc::default(), life }
     }
 
-    /// Runs the operation on all that is ordered and orders its writes.
-    fn place<O: Operation>(&self, op: &O) -> Placed<O::Output, O::Error> {
+    /// Runs the operation on all that is ordered and orders its writes, which `writes` says whether it may have.
+    fn place<O: Operation>(&self, op: &O, early: Option<Early>, writes: bool) -> Placed<O::Output, O::Error> {
         let mut state = self.store.lock();
+        let owner = early.map(|early| early.owner);
         if state.life != self.life {
-            return Placed { answer: Err(EngineError::Closed.into()), wait_for: None };
+            return Placed { answer: Err(EngineError::Closed.into()), wait_for: None, order: Order::Durable };
         }
-        let mut tx = MemTx::new(&state.view);
+        let mut tx = MemTx::new(&state.view, &state.dirty, owner);
         let ran = match run_ready(op.run(&mut tx)) {
             Some(Ok(output)) => tx.check_inserts().map(|()| output).map_err(O::Error::from),
             Some(Err(error)) => Err(error),
             None => Err(waited().into()),
         };
-        let MemTx { overlay, round_trips, .. } = tx;
+        let MemTx { overlay, round_trips, touched, .. } = tx;
         self.stats.round_trips.fetch_add(round_trips, Relaxed);
+        let written = overlay.writes().next().map(|(key, _)| key.clone());
+        let ran = match written {
+            Some(key) if !writes => Err(EngineError::ReadOnly(key).into()),
+            _ => ran,
+        };
+        let outcome = ran.as_ref().map(|output| op.may_be_early(output)).map_err(drop);
+        let early = owner.filter(|_| may_answer(state.late, touched, outcome));
+        let wrote = ran.is_ok() && !overlay.is_empty();
         let answer = match ran {
-            Ok(output) => self.commit(&mut state, &overlay).map(|()| output).map_err(O::Error::from),
+            Ok(output) => self.commit(&mut state, &overlay, early).map(|()| output).map_err(O::Error::from),
             Err(error) => Err(error),
         };
+        if early.is_some() && answer.is_ok() {
+            let order = if wrote || touched.own { Order::Early(state.last()) } else { Order::Durable };
+            if wrote {
+                self.hold(&mut state);
+            }
+            return Placed { answer, wait_for: None, order };
+        }
         // An operation that wrote nothing, or failed, may have seen what is not durable yet: it waits as well.
-        Placed { answer, wait_for: state.seen() }
+        let wait_for = if early.is_some() { None } else { state.seen() };
+        Placed { answer, wait_for, order: Order::Durable }
     }
 
-    fn commit(&self, state: &mut State, overlay: &Overlay) -> Result<(), EngineError> {
+    fn commit(&self, state: &mut State, overlay: &Overlay, early: Option<u64>) -> Result<(), EngineError> {
         if overlay.is_empty() {
             return Ok(());
         }
         self.stats.round_trips.fetch_add(1, Relaxed);
         let fault = state.next_fault();
         if matches!(fault, None | Some(CommitFault::MaybeCommitted { applied: true })) {
-            state.order(overlay);
+            state.order(overlay, early);
         }
         match fault {
             None => Ok(()),
@@ -63,8 +83,47 @@ impl MemEngine {
         }
     }
 
+    /// Sees to it that what was answered early becomes durable some time.
+    fn hold(&self, state: &mut State) {
+        let Some(hold) = state.begin_hold() else { return };
+        let (store, stats, life) = (self.store.clone(), self.stats.clone(), self.life);
+        hold(Box::pin(async move {
+            let mut state = store.lock();
+            if state.life == life {
+                state.end_hold();
+                let last = state.last();
+                state.sync(last, &stats);
+            }
+        }));
+    }
+
+    async fn answer<T, E: From<EngineError>>(&self, placed: Placed<T, E>) -> Result<(T, Order), E> {
+        if let Some(number) = placed.wait_for {
+            self.durable_up_to(number).await?;
+        }
+        Ok((placed.answer?, placed.order))
+    }
+
+    /// Runs a read on what is durable; `None` if it touched what is not and was answered.
+    fn look<O: Operation>(&self, op: &O, owner: Option<u64>) -> Option<Result<O::Output, O::Error>> {
+        let state = self.store.lock();
+        if state.life != self.life {
+            return Some(Err(EngineError::Closed.into()));
+        }
+        let mut tx = MemTx::new(state.readable(), &state.dirty, owner);
+        let ran = run_ready(op.run(&mut tx));
+        if tx.touched.own || (tx.touched.foreign && state.bug != Some(PlantedBug::DirtyRead)) {
+            return None;
+        }
+        self.stats.round_trips.fetch_add(tx.round_trips, Relaxed);
+        if let Some((key, _)) = tx.overlay.writes().next() {
+            return Some(Err(EngineError::ReadOnly(key.clone()).into()));
+        }
+        Some(ran.unwrap_or_else(|| Err(waited().into())))
+    }
+
     /// Waits until everything up to `number` is durable.
-    async fn durable(&self, number: u64) -> Result<(), EngineError> {
+    async fn durable_up_to(&self, number: u64) -> Result<(), EngineError> {
         let delay = {
             let state = self.store.lock();
             if state.bug == Some(PlantedBug::SkippedSync) {
@@ -87,26 +146,56 @@ impl MemEngine {
 impl Engine for MemEngine {
     async fn transact<O: Operation>(&self, _partition: u64, op: O) -> Result<O::Output, O::Error> {
         self.stats.transactions.fetch_add(1, Relaxed);
-        let Placed { answer, wait_for } = self.place(&op);
-        if let Some(number) = wait_for {
-            self.durable(number).await?;
-        }
-        answer
+        Ok(self.answer(self.place(&op, None, true)).await?.0)
     }
 
     async fn read<O: Operation>(&self, _partition: u64, op: O) -> Result<O::Output, O::Error> {
         self.stats.reads.fetch_add(1, Relaxed);
-        let state = self.store.lock();
-        if state.life != self.life {
-            return Err(EngineError::Closed.into());
+        match self.look(&op, None) {
+            Some(answer) => answer,
+            None => Ok(self.answer(self.place(&op, None, false)).await?.0),
         }
-        let mut tx = MemTx::new(state.readable());
-        let ran = run_ready(op.run(&mut tx));
-        self.stats.round_trips.fetch_add(tx.round_trips, Relaxed);
-        if let Some((key, _)) = tx.overlay.writes().next() {
-            return Err(EngineError::ReadOnly(key.clone()).into());
+    }
+
+    async fn transact_early<O: Operation>(
+        &self,
+        _partition: u64,
+        early: Early,
+        op: O,
+    ) -> Result<(O::Output, Order), O::Error> {
+        self.stats.transactions.fetch_add(1, Relaxed);
+        self.answer(self.place(&op, Some(early), true)).await
+    }
+
+    async fn read_early<O: Operation>(
+        &self,
+        _partition: u64,
+        early: Early,
+        op: O,
+    ) -> Result<(O::Output, Order), O::Error> {
+        self.stats.reads.fetch_add(1, Relaxed);
+        match self.look(&op, Some(early.owner)) {
+            Some(answer) => Ok((answer?, Order::Durable)),
+            None => self.answer(self.place(&op, Some(early), false)).await,
         }
-        ran.unwrap_or_else(|| Err(waited().into()))
+    }
+
+    fn durable(&self) -> u64 {
+        self.store.lock().durable_number()
+    }
+
+    async fn settle(&self) -> Result<(), EngineError> {
+        let number = {
+            let state = self.store.lock();
+            if state.life != self.life {
+                return Err(EngineError::Closed);
+            }
+            state.seen()
+        };
+        match number {
+            Some(number) => self.durable_up_to(number).await,
+            None => Ok(()),
+        }
     }
 
     fn stats(&self) -> &EngineStats {

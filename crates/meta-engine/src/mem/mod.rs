@@ -4,7 +4,8 @@
 //! its own: the same calls give the same answers. The durability contract is the embedded engine's:
 //! transactions run one after the other in the order they were first polled, and see all that was ordered
 //! before them; each is answered only when it and everything ordered before it is durable; [`Engine::read`]
-//! sees durable rows only. Between order and durability lies the await of [`MemStore::set_commit_delay`], and
+//! sees durable rows only. What may be answered early waits for nothing, and becomes durable with the next that waits
+//! or when the hook of [`MemStore::set_hold`] says so. Between order and durability lies the await of [`MemStore::set_commit_delay`], and
 //! [`MemStore::crash`] decides what of the not yet durable survives: a prefix in order, each transaction whole.
 //!
 //! [`Engine::read`]: crate::Engine::read

@@ -1,5 +1,5 @@
 use super::{CommitFault, PlantedBug};
-use crate::{EngineStats, Key, Overlay, Row, Table};
+use crate::{Dirty, EngineStats, Key, Overlay, Row, Table};
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
@@ -28,6 +28,12 @@ impl MemStore {
         self.lock().delay = Some(Arc::new(delay));
     }
 
+    /// What is answered early becomes durable when somebody waits for durability, or when `hold` has awaited what it is
+    /// given: it is called with that once for all that is answered until then. Without it nothing but a wait does it.
+    pub fn set_hold(&self, hold: impl Fn(CommitDelay) + Send + Sync + 'static) {
+        self.lock().hold = Some(Arc::new(hold));
+    }
+
     /// From now on the store has this bug, or none.
     pub fn plant(&self, bug: impl Into<Option<PlantedBug>>) {
         self.lock().bug = bug.into();
@@ -54,10 +60,18 @@ impl MemStore {
         }
         state.durable.apply(torn.into_iter().flat_map(|ordered| ordered.writes).step_by(2));
         let lost = state.pending.len();
+        state.early_lost += state.pending.iter().filter(|ordered| ordered.early.is_some()).count();
         state.pending.clear();
+        (state.holding, state.late) = (false, false);
+        state.dirty.clear();
         state.view = state.durable.clone();
         state.life += 1;
         lost
+    }
+
+    /// How many of the transactions that crashes have lost had been answered early.
+    pub fn early_lost(&self) -> usize {
+        self.lock().early_lost
     }
 
     /// How many transactions are ordered and not durable.
@@ -92,13 +106,23 @@ pub(super) struct State {
     last: u64,
     /// How often the store has crashed.
     pub life: u64,
+    early_lost: usize,
     pub bug: Option<PlantedBug>,
     faults: VecDeque<CommitFault>,
     pub delay: Option<Arc<dyn Fn() -> CommitDelay + Send + Sync>>,
+    /// Of the pending, those that were answered early.
+    pub dirty: Dirty,
+    /// One of the pending waits for its durability: nothing ordered after it is answered early.
+    pub late: bool,
+    hold: Option<Arc<dyn Fn(CommitDelay) + Send + Sync>>,
+    /// The hook has been given what makes the pending durable.
+    holding: bool,
 }
 
 struct Ordered {
     number: u64,
+    /// Who keeps it, if it was answered early.
+    early: Option<u64>,
     writes: Vec<(Key, Option<Row>)>,
 }
 
@@ -107,15 +131,19 @@ impl State {
         self.faults.pop_front()
     }
 
-    /// Gives the writes their place in the order.
-    pub fn order(&mut self, overlay: &Overlay) {
+    /// Gives the writes their place in the order; `early` is who keeps them, if somebody does.
+    pub fn order(&mut self, overlay: &Overlay, early: Option<u64>) {
         if overlay.is_empty() {
             return;
+        }
+        match early {
+            Some(owner) => overlay.writes().for_each(|(key, _)| self.dirty.add(key, owner)),
+            None => self.late = true,
         }
         let writes: Vec<_> = overlay.writes().map(|(key, pending)| (key.clone(), pending.row.clone())).collect();
         self.view.apply(writes.iter().cloned());
         self.last += 1;
-        self.pending.push_back(Ordered { number: self.last, writes });
+        self.pending.push_back(Ordered { number: self.last, early, writes });
         if self.bug == Some(PlantedBug::SkippedSync)
             && self.pending.len() > UNSYNCED_MAX
             && let Some(oldest) = self.pending.pop_front()
@@ -139,7 +167,35 @@ impl State {
         }
         if self.pending.len() < before {
             stats.syncs.fetch_add(1, Relaxed);
+            self.dirty.clear();
+            self.late = self.pending.iter().any(|ordered| ordered.early.is_none());
+            for (owner, ordered) in self.pending.iter().filter_map(|ordered| Some((ordered.early?, ordered))) {
+                ordered.writes.iter().for_each(|(key, _)| self.dirty.add(key, owner));
+            }
         }
+    }
+
+    /// Everything up to this number is durable.
+    pub fn durable_number(&self) -> u64 {
+        self.pending.front().map_or(self.last, |oldest| oldest.number - 1)
+    }
+
+    /// The last number that was given.
+    pub fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// The hook, for the one who is to call it.
+    pub fn begin_hold(&mut self) -> Option<Arc<dyn Fn(CommitDelay) + Send + Sync>> {
+        if self.holding {
+            return None;
+        }
+        self.holding = self.hold.is_some();
+        self.hold.clone()
+    }
+
+    pub fn end_hold(&mut self) {
+        self.holding = false;
     }
 
     /// What [`Engine::read`](crate::Engine::read) sees.

@@ -1,6 +1,6 @@
 use super::*;
 use crate::conformance::{self, Ledger, Script, ScriptError, Step};
-use crate::{Engine, EngineError, Key, Table};
+use crate::{Early, Engine, EngineError, Key, Order, Table};
 use rand::{RngExt, SeedableRng};
 use std::future::Future;
 use std::pin::pin;
@@ -152,4 +152,60 @@ async fn injected_faults_hit_the_next_commits_with_writes() {
     engine.transact(0, put("well")).await.expect("the faults are used up");
     let names: Vec<_> = store.durable_rows(Table::Inodes).into_iter().map(|(key, _)| key.rest().to_vec()).collect();
     assert_eq!(names, [&b"applied"[..], b"well"]);
+}
+
+async fn early(engine: &MemEngine, owner: u64, script: Script) -> Order {
+    engine.transact_early(0, Early::of(owner), script).await.expect("it commits").1
+}
+
+#[tokio::test]
+async fn early_answers_wait_for_nothing_and_a_crash_takes_the_last_of_them() {
+    let store = stuck_store();
+    let engine = MemEngine::new(store.clone());
+    for number in 0..10 {
+        let order = poll_once(early(&engine, 1, Ledger::entry(number)));
+        assert_eq!(order, Some(Order::Early(number + 1)));
+    }
+    assert_eq!((store.pending(), engine.durable()), (10, 0));
+    let mut kept = 0;
+    let keep = || {
+        kept += 1;
+        kept <= 4
+    };
+    assert_eq!(store.crash(keep), 6);
+    assert_eq!(Ledger::check(&MemEngine::new(store), 0).await, Ok(4));
+}
+
+#[tokio::test]
+async fn after_one_that_waits_nobody_is_answered_early() {
+    let store = stuck_store();
+    let engine = MemEngine::new(store.clone());
+    let look = |rest: &str| {
+        let key = Key::new(Table::Inodes, 0, rest.as_bytes());
+        engine.read_early(0, Early::of(1), Script(vec![Step::Get(vec![key], crate::Lock::None)]))
+    };
+    assert!(poll_once(early(&engine, 1, put("a"))).is_some());
+    assert!(poll_once(look("a")).is_some(), "its own");
+    assert!(poll_once(engine.transact(0, put("b"))).is_none(), "it waits");
+    assert!(poll_once(early(&engine, 1, put("c"))).is_none(), "nobody keeps b, which it may have seen");
+    assert!(poll_once(look("a")).is_none(), "run where b can be seen");
+    assert!(poll_once(look("d")).is_some(), "what touches nothing is told from what is durable");
+    assert!(poll_once(engine.read(0, put("a"))).is_none(), "another one waits");
+}
+
+#[tokio::test]
+async fn a_hook_makes_durable_what_nobody_waits_for() {
+    let store = MemStore::new();
+    let held = std::sync::Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let hook = held.clone();
+    store.set_hold(move |sync| hook.lock().push(sync));
+    let engine = MemEngine::new(store.clone());
+    early(&engine, 1, put("a")).await;
+    early(&engine, 1, put("b")).await;
+    assert_eq!((held.lock().len(), engine.durable()), (1, 0), "one for both");
+    let sync = held.lock().remove(0);
+    sync.await;
+    assert_eq!((engine.durable(), store.pending()), (2, 0));
+    early(&engine, 1, put("c")).await;
+    assert_eq!(held.lock().len(), 1, "and again");
 }

@@ -1,19 +1,26 @@
 use super::store::Rows;
-use crate::{EngineError, Key, Lock, Overlay, Page, Row, ScanRange, Table, Tx};
+use crate::{Dirty, EngineError, Key, Lock, Overlay, Page, Row, ScanRange, Table, Touched, Tx};
 use std::future::{Future, ready};
 use std::ops::Bound;
 
 /// A transaction over rows that nobody changes meanwhile: the store is locked while an operation runs.
 pub(super) struct MemTx<'a> {
     rows: &'a Rows,
+    dirty: &'a Dirty,
+    owner: Option<u64>,
+    pub touched: Touched,
     pub overlay: Overlay,
     /// Calls of `get` and scans so far.
     pub round_trips: u64,
 }
 
 impl<'a> MemTx<'a> {
-    pub fn new(rows: &'a Rows) -> Self {
-        MemTx { rows, overlay: Overlay::default(), round_trips: 0 }
+    pub fn new(rows: &'a Rows, dirty: &'a Dirty, owner: Option<u64>) -> Self {
+        MemTx { rows, dirty, owner, touched: Touched::default(), overlay: Overlay::default(), round_trips: 0 }
+    }
+
+    fn touch(&mut self, key: &Key) {
+        self.dirty.touch(key, self.owner, &mut self.touched);
     }
 
     pub fn check_inserts(&self) -> Result<(), EngineError> {
@@ -34,6 +41,7 @@ impl<'a> MemTx<'a> {
 impl Tx for MemTx<'_> {
     fn get(&mut self, keys: &[Key], _lock: Lock) -> impl Future<Output = Result<Vec<Option<Row>>, EngineError>> + Send {
         self.round_trips += 1;
+        keys.iter().for_each(|key| self.touch(key));
         let get = |key| self.overlay.get(key).unwrap_or_else(|| self.rows.get(key)).cloned();
         ready(Ok(keys.iter().map(get).collect()))
     }
@@ -45,6 +53,7 @@ impl Tx for MemTx<'_> {
         limit: usize,
         _lock: Lock,
     ) -> impl Future<Output = Result<Page, EngineError>> + Send {
+        self.dirty.touch_partition(prefix.table(), prefix.partition(), self.owner, &mut self.touched);
         ready(self.page(ScanRange::prefix(prefix, after), limit))
     }
 
@@ -54,18 +63,22 @@ impl Tx for MemTx<'_> {
         after: Option<&Key>,
         limit: usize,
     ) -> impl Future<Output = Result<Page, EngineError>> + Send {
+        self.dirty.touch_table(table, self.owner, &mut self.touched);
         ready(self.page(ScanRange::table(table, after), limit))
     }
 
     fn put(&mut self, key: Key, row: Row) {
+        self.touch(&key);
         self.overlay.put(key, row);
     }
 
     fn insert(&mut self, key: Key, row: Row) {
+        self.touch(&key);
         self.overlay.insert(key, row);
     }
 
     fn delete(&mut self, key: Key) {
+        self.touch(&key);
         self.overlay.delete(key);
     }
 }

@@ -3,7 +3,7 @@
 use super::ids::{Counter, take};
 use crate::rows::{ReclaimRow, RowFormat, SessionRow, SpareRow, keys};
 use crate::{OpError, Unit};
-use braid_meta_engine::{Lock, Operation, Table, Tx};
+use braid_meta_engine::{Key, Lock, Operation, Table, Tx};
 use braid_types::{ChunkId, ContainerId, RequestId, SessionEpoch, SessionId, Timestamp};
 
 /// Registers a client; the same client gets the same session again.
@@ -44,9 +44,58 @@ impl Operation for BeginSession {
             description: self.description.clone(),
             host: self.host.clone(),
             since: self.now,
+            keeps: false,
         };
         unit.insert(keys::session(id), &row);
         Ok((id, row.epoch))
+    }
+}
+
+/// Nothing of these sessions is answered early and not durable when this commits: a restart need not wait for them. What
+/// is answered early to one of them later first says so again.
+pub struct KeepNothing {
+    pub sessions: Vec<SessionId>,
+}
+
+impl Operation for KeepNothing {
+    type Output = ();
+    type Error = OpError;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<(), OpError> {
+        let mut unit = Unit::new(tx, Lock::Exclusive);
+        let rows: Vec<Key> = self.sessions.iter().map(|id| keys::session(*id)).collect();
+        unit.load(&rows).await?;
+        for key in rows {
+            match unit.get::<SessionRow>(&key).await? {
+                Some(row) if row.keeps => unit.put(key, &SessionRow { keeps: false, ..row }),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Which of these requests of a session are not known to have run.
+pub struct MissingRequests {
+    pub session: SessionId,
+    pub requests: Vec<RequestId>,
+}
+
+impl Operation for MissingRequests {
+    type Output = Vec<RequestId>;
+    type Error = OpError;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Self::Output, OpError> {
+        let mut unit = Unit::new(tx, Lock::None);
+        let rows: Vec<Key> = self.requests.iter().map(|id| keys::request(self.session, *id)).collect();
+        unit.load(&rows).await?;
+        let mut missing = Vec::new();
+        for (request, key) in self.requests.iter().zip(rows) {
+            if unit.get_raw(&key).await?.is_none() {
+                missing.push(*request);
+            }
+        }
+        Ok(missing)
     }
 }
 

@@ -26,11 +26,27 @@ pub trait RowFormat: Serialize + DeserializeOwned {
         postcard::to_extend(self, vec![Self::VERSION]).unwrap_or_default()
     }
 
+    /// A row of an older version, if this one still reads it.
+    fn decode_older(version: u8, body: &[u8]) -> Option<Result<Self, postcard::Error>> {
+        let _ = (version, body);
+        None
+    }
+
     fn decode(key: &Key, row: &[u8]) -> Result<Self, OpError> {
+        let damaged = |e: postcard::Error| {
+            Error::new(Code::Internal, format_args!("{key:?}"), format_args!("damaged row: {e}")).into()
+        };
         match row.split_first() {
-            Some((&version, body)) if version == Self::VERSION => postcard::from_bytes(body).map_err(|e| {
-                Error::new(Code::Internal, format_args!("{key:?}"), format_args!("damaged row: {e}")).into()
-            }),
+            Some((&version, body)) if version == Self::VERSION => postcard::from_bytes(body).map_err(damaged),
+            Some((&version, body)) if version < Self::VERSION => match Self::decode_older(version, body) {
+                Some(row) => row.map_err(damaged),
+                None => Err(Error::new(
+                    Code::Internal,
+                    format_args!("{key:?}"),
+                    format_args!("damaged row: no known format {version}"),
+                )
+                .into()),
+            },
             Some((&version, _)) if version > Self::VERSION => Err(Error::new(
                 Code::Newer,
                 format_args!("{key:?}"),

@@ -12,9 +12,31 @@ pub struct SessionRow {
     pub description: String,
     pub host: String,
     pub since: Timestamp,
+    /// It may keep changes that were answered before they were durable: after a crash the server waits for it. Durable
+    /// before the first such answer, and taken back when all of them are.
+    pub keeps: bool,
 }
 
-impl RowFormat for SessionRow {}
+/// As version 1 wrote it.
+#[derive(Serialize, Deserialize)]
+struct SessionRow1 {
+    epoch: SessionEpoch,
+    client: u64,
+    description: String,
+    host: String,
+    since: Timestamp,
+}
+
+impl RowFormat for SessionRow {
+    const VERSION: u8 = 2;
+
+    fn decode_older(version: u8, body: &[u8]) -> Option<Result<Self, postcard::Error>> {
+        (version == 1).then(|| {
+            let SessionRow1 { epoch, client, description, host, since } = postcard::from_bytes(body)?;
+            Ok(SessionRow { epoch, client, description, host, since, keeps: false })
+        })
+    }
+}
 
 /// A row of `requests`: what a mutating request answered, so that a repetition takes effect once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,3 +48,27 @@ pub struct RequestRow {
 }
 
 impl RowFormat for RequestRow {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rows::keys;
+    use braid_types::SessionId;
+
+    #[test]
+    fn a_session_of_the_first_version_is_read_and_keeps_nothing() {
+        let old = SessionRow1 {
+            epoch: SessionEpoch(3),
+            client: 4,
+            description: "d".into(),
+            host: "h".into(),
+            since: Timestamp(5),
+        };
+        let key = keys::session(SessionId(1));
+        let row = postcard::to_extend(&old, vec![1]).expect("plain fields");
+        let read = SessionRow::decode(&key, &row).expect("the older format is known");
+        assert_eq!((read.epoch, read.client, read.since, read.keeps), (SessionEpoch(3), 4, Timestamp(5), false));
+        let now = SessionRow { keeps: true, ..read };
+        assert_eq!(SessionRow::decode(&key, &now.encode()).expect("it reads back"), now);
+    }
+}

@@ -87,15 +87,15 @@ impl World {
 
     /// A server started on what `store` holds: also how a restart is made.
     pub async fn on(store: MemStore, peers: Peers) -> World {
-        World::with(store, peers, fast_config()).await
+        World::with(store, peers, fast_config(), 1).await
     }
 
-    pub async fn with(store: MemStore, peers: Peers, config: MetaConfig) -> World {
+    pub async fn with(store: MemStore, peers: Peers, config: MetaConfig, client: u64) -> World {
         let engine = Arc::new(MemEngine::new(store.clone()));
         let (cluster, policy) = (ClusterId([7; 16]), Policy::PLAIN);
         let server =
             MetaServer::start(Env::os(), engine.clone(), peers.clone(), config, cluster, policy).await.unwrap();
-        let session = open_session(&server, 1).await;
+        let session = open_session(&server, client).await;
         // A restarted server meets a client that goes on counting where it was.
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let next_request = AtomicU64::new(NEXT.fetch_add(1 << 32, Ordering::Relaxed));

@@ -1,12 +1,15 @@
 use super::PORT;
 use crate::cluster::Process;
-use braid_api::meta::{CloseSession, MetaAnswer, MetaRequest, Namespace, OpenSession, RenewSession, SessionReply};
-use braid_api::{Carries, Code, Context, Error, Result, Retry};
+use crate::failures::Invariant;
+use braid_api::meta::{
+    CloseSession, MetaAnswer, MetaRequest, Namespace, OpenSession, RenewSession, Replay, SessionReply,
+};
+use braid_api::{Carries, Code, Context, Error, Result, Retry, When};
+use braid_client::{Asked, Deadline, Requests};
 use braid_env::Address;
-use braid_types::{ClusterId, RequestId, ServerId, Token};
+use braid_types::{ClusterId, ServerId, Token};
 use braid_wire::{Endpoint, Identity, Limits, Remote, RemoteNamespace, Role};
 use parking_lot::Mutex;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,13 +33,14 @@ pub struct Native {
     process: Process,
     calls: RemoteNamespace,
     control: RemoteNamespace,
+    /// What the real client does with early answers is the same.
+    requests: Requests,
+    replaying: tokio::sync::Mutex<()>,
     state: Mutex<State>,
 }
 
 struct State {
     session: SessionReply,
-    next: u64,
-    open: BTreeSet<u64>,
     /// Up to where the list of unlinked inodes has been read; none of them is open here.
     orphans_seen: u64,
 }
@@ -59,8 +63,15 @@ impl Native {
                 Err(_) => process.env.sleep(PAUSE).await,
             }
         };
-        let state = Mutex::new(State { session, next: 0, open: BTreeSet::new(), orphans_seen: 0 });
-        let native = Arc::new(Native { process: process.clone(), calls, control, state });
+        let state = Mutex::new(State { session, orphans_seen: 0 });
+        let native = Arc::new(Native {
+            process: process.clone(),
+            calls,
+            control,
+            requests: Requests::default(),
+            replaying: tokio::sync::Mutex::default(),
+            state,
+        });
         let renewing = native.clone();
         process.env.spawn("renewal", async move { renewing.renew().await });
         native
@@ -72,16 +83,44 @@ impl Native {
             self.process.env.sleep(every).await;
             let (token, renew) = {
                 let state = self.state.lock();
-                let low_water = RequestId(state.open.first().copied().unwrap_or(state.next + 1));
+                let low_water = self.requests.low_water();
                 let orphans_seen = state.orphans_seen;
                 (token(&state.session), RenewSession { low_water, orphans_seen, orphans_held: Vec::new() })
             };
-            let cx = Context { token, deadline: every, ..Context::default() };
+            let cx = Context { token, deadline: every, when: When::Marked, ..Context::default() };
             // An answer that is missing is asked for again; there is nothing else to do about it here.
-            if let Ok(reply) = self.control.call(cx, renew).await {
+            if let Ok((MetaAnswer::RenewSession(reply), mark)) = self.control.execute_early(cx, renew.wrap()).await {
                 self.state.lock().orphans_seen = reply.orphans_seen;
+                self.requests.observe(&mark);
+                if !mark.open || self.requests.is_to_replay() {
+                    let _ = self.replay().await;
+                }
             }
         }
+    }
+
+    /// As the real client's.
+    async fn replay(&self) -> Result<()> {
+        let _one = self.replaying.lock().await;
+        let token = token(&self.state.lock().session);
+        let cx = Context { token, when: When::Marked, deadline: ATTEMPT, ..Context::default() };
+        let who = Replay { kept: Vec::new(), last: false };
+        let (_, server) = self.calls.execute_early(cx, who.wrap()).await?;
+        self.requests.observe(&server);
+        if self.requests.has_replayed_to(server.incarnation) {
+            return Ok(());
+        }
+        let kept = self.requests.to_replay(token.session);
+        let (answer, mark) = self.calls.execute_early(cx, Replay { kept, last: true }.wrap()).await?;
+        self.requests.observe(&mark);
+        if let (MetaAnswer::Replay(replayed), true) = (answer, mark.incarnation == server.incarnation) {
+            self.requests.replayed(mark.incarnation);
+            if !replayed.lost.is_empty() {
+                let lost = format_args!("{:?} of a session that lives are lost", replayed.lost);
+                self.process.cluster.around.failures.add(Invariant::EarlyAnswersAreKept, lost);
+            }
+        }
+        Ok(())
     }
 
     /// One call, repeated under one request id until it has an answer. The session is longer than any fault.
@@ -90,29 +129,39 @@ impl Native {
         M: Carries<MetaRequest, MetaAnswer>,
     {
         let request = message.wrap();
-        let (token, number) = {
-            let mut state = self.state.lock();
-            state.next += 1;
-            let number = state.next;
-            state.open.insert(number);
-            (token(&state.session), number)
-        };
+        let token = token(&self.state.lock().session);
+        let is_change = request.is_mutation();
+        let early = self.process.cluster.settings.native_early;
+        let early = early && (!is_change || (request.may_be_early() && self.requests.takes(0, usize::MAX)));
+        let numbered = self.requests.begin(early && is_change);
+        let when = if early { When::Early } else { When::Marked };
         let deadline = self.process.cluster.settings.client.deadline;
         let begun = self.process.env.clock.now();
         let result = loop {
             let left = deadline.saturating_sub(self.process.env.clock.now().since(begun));
             // An answer that a server took with it when it lost its power never comes: ask again.
             let attempt = left.clamp(Duration::from_millis(1), ATTEMPT);
-            let cx = Context { token, request: RequestId(number), deadline: attempt, ..Context::default() };
-            match self.calls.execute(cx, request.clone()).await {
-                Ok(answer) => break M::unwrap(answer).ok_or(Error::bare(Code::BadMessage)),
+            let cx = Context { token, request: numbered.id, deadline: attempt, when, ..Context::default() };
+            match self.calls.execute_early(cx, request.clone()).await {
+                Ok((answer, mark)) => {
+                    let asked = Asked { id: numbered.id, session: token.session, message: &request };
+                    let env = &self.process.env;
+                    let end = Deadline::after(env, left);
+                    if self.requests.accept(env, end, is_change.then_some(asked), &mark).await {
+                        break M::unwrap(answer).ok_or(Error::bare(Code::BadMessage));
+                    }
+                }
+                Err(error) if error.code == Code::Recovering && !left.is_zero() => {
+                    let _ = self.replay().await;
+                    self.process.env.sleep(PAUSE).await;
+                }
                 Err(error) if left.is_zero() || matches!(error.retry(), Retry::No | Retry::AfterRefresh) => {
                     break Err(error);
                 }
                 Err(_) => self.process.env.sleep(PAUSE).await,
             }
         };
-        self.state.lock().open.remove(&number);
+        numbered.ended();
         result
     }
 

@@ -3,10 +3,11 @@
 //! Both are the simulator's own: the servers know nothing of them.
 
 use crate::cluster::Cluster;
+use crate::failures::Invariant;
 use crate::settings::Bug;
 use braid_api::data::{DataAnswer, DataNode, DataRequest};
-use braid_api::meta::{MetaAnswer, MetaRequest, Namespace};
-use braid_api::{Code, Context, Result};
+use braid_api::meta::{Mark, MetaAnswer, MetaRequest, Namespace};
+use braid_api::{Code, Context, Result, When};
 use braid_data_server::DataServer;
 use braid_data_store::{ChunkStore, DiskStore};
 use braid_meta_engine::MemEngine;
@@ -46,6 +47,7 @@ impl MetaDoor {
                 Code::SessionUnknown => self.count("unknown session refused"),
                 Code::MaybeCommitted => self.count("outcome of a commit unknown"),
                 Code::StaleTruncGen => self.count("commit under a stale truncate generation refused"),
+                Code::Recovering => self.count("request told to come again while kept changes are collected"),
                 Code::NoServers => self.count("no data server for a new chunk"),
                 _ => {}
             },
@@ -54,7 +56,17 @@ impl MetaDoor {
 }
 
 impl Namespace for MetaDoor {
-    async fn execute(&self, mut cx: Context, request: MetaRequest) -> Result<MetaAnswer> {
+    async fn execute(&self, cx: Context, request: MetaRequest) -> Result<MetaAnswer> {
+        Ok(self.execute_early(Context { when: When::Durable, ..cx }, request).await?.0)
+    }
+
+    async fn execute_early(&self, mut cx: Context, mut request: MetaRequest) -> Result<(MetaAnswer, Mark)> {
+        if let MetaRequest::Replay(replay) = &mut request {
+            if self.cluster.settings.bug == Some(Bug::LostReplayOfMetadata) {
+                replay.kept.clear();
+            }
+            self.cluster.coverage.add("kept changes sent again to the metadata server", replay.kept.len() as u64);
+        }
         let (session, number) = (cx.token.session, cx.request);
         let witness = &self.cluster.witness;
         let repeated = request.is_mutation() && witness.was_done(session, number);
@@ -66,7 +78,17 @@ impl Namespace for MetaDoor {
         {
             self.count("session registered again");
         }
-        let result = self.server.execute(cx, request.clone()).await;
+        let marked = self.server.execute_early(cx, request.clone()).await;
+        if let (true, Ok((_, Mark { early: Some(_), .. }))) = (request.is_mutation(), &marked) {
+            self.count("answered before it was durable");
+        }
+        let (_, failed) = self.server.repeated();
+        if failed > 0 {
+            let failures = &self.cluster.around.failures;
+            failures.add(Invariant::EarlyAnswersAreKept, format_args!("{failed} changes failed when repeated"));
+        }
+        let mark = marked.as_ref().map(|(_, mark)| *mark).unwrap_or_default();
+        let result = marked.map(|(answer, _)| answer);
         if result.is_ok() && request.is_mutation() {
             if repeated {
                 self.count("request answered from its row");
@@ -77,9 +99,9 @@ impl Namespace for MetaDoor {
         let shown = !matches!(request, MetaRequest::Heartbeat(_) | MetaRequest::RenewSession(_));
         if shown {
             let history = &self.cluster.around.history;
-            history.detail("meta", || format!("{session}.{number}: {request:?} -> {result:?}"));
+            history.detail("meta", || format!("{session}.{number}: {request:?} -> {result:?} {mark:?}"));
         }
-        result
+        Ok((result?, mark))
     }
 }
 

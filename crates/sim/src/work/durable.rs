@@ -30,8 +30,11 @@ const READ_MAX: u32 = 4 << 20;
 pub enum Sure {
     /// When fsync has returned.
     AtFsync,
-    /// When close has returned: where a client or its servers lose what they remember, not both.
+    /// When close has returned: where servers lose what they remember, and no client.
     AtClose,
+    /// When its names have been synced as well after that: where clients and the metadata server die, and data servers
+    /// keep what they remember.
+    AtCloseAndSync,
 }
 
 type FileKey = (Machine, u8);
@@ -47,7 +50,7 @@ pub struct Durable {
 
 #[derive(Default)]
 struct File {
-    /// Its creation was answered.
+    /// Its creation is sure.
     exists: bool,
     ledger: FileLedger,
 }
@@ -108,18 +111,38 @@ impl Durable {
         let (cx, flags) = (Caller::default(), OpenFlags { read: true, write: true, ..OpenFlags::default() });
         let opened = life.fs.create(&cx, InodeId::ROOT, &name(key), Mode(0o644), flags).await?;
         let (id, handle) = (opened.0.attr.id, opened.1.handle);
-        self.with(key, |file| file.exists = true);
+        life.process.note(format_args!("{key:?} opened"));
+        if self.sure == Sure::AtClose {
+            self.with(key, |file| file.exists = true);
+        }
         for _ in 0..life.random.random_range(1..6) {
             self.work_on(key, id, handle, life).await?;
             life.pause().await;
         }
         life.fs.flush(handle).await?;
         life.process.note(format_args!("{key:?} closed"));
-        if self.sure == Sure::AtClose {
-            self.with(key, |file| file.ledger.make_sure(life.number));
+        match self.sure {
+            Sure::AtFsync => {}
+            Sure::AtClose => self.sure(key, life.number),
+            // Names alone: the bytes are where close brought them.
+            Sure::AtCloseAndSync if life.random.random_bool(0.7) => {
+                let root = life.fs.open_dir(&cx, InodeId::ROOT).await?;
+                life.fs.sync_dir(root).await?;
+                life.fs.release(root).await;
+                life.process.note(format_args!("{key:?} and its name synced"));
+                self.sure(key, life.number);
+            }
+            Sure::AtCloseAndSync => {}
         }
         life.fs.release(handle).await;
         Ok(())
+    }
+
+    fn sure(&self, key: FileKey, life: u64) {
+        self.with(key, |file| {
+            file.exists = true;
+            file.ledger.make_sure(life);
+        });
     }
 
     async fn work_on(&self, key: FileKey, id: InodeId, handle: HandleId, life: &mut Life) -> Result<()> {
@@ -147,7 +170,7 @@ impl Durable {
             7 | 8 => {
                 life.fs.fsync(handle, random.random_bool(0.5)).await?;
                 life.process.note(format_args!("{key:?} synced"));
-                self.with(key, |file| file.ledger.make_sure(life.number));
+                self.sure(key, life.number);
                 Ok(())
             }
             _ => {
@@ -164,7 +187,7 @@ impl Durable {
         if let Err(text) = self.with(key, |file| file.ledger.check(content, reader)) {
             let invariant = match self.sure {
                 Sure::AtFsync => Invariant::FsyncIsKept,
-                Sure::AtClose => Invariant::CloseIsKept,
+                Sure::AtClose | Sure::AtCloseAndSync => Invariant::CloseIsKept,
             };
             let who = life.process.machine.name();
             life.process.cluster.around.failures.add(invariant, format_args!("{who} reads {}: {text}", name(key)));
@@ -221,7 +244,8 @@ impl Work for Durable {
     fn run(self: Arc<Self>, process: Process) -> Task {
         Box::pin(async move {
             while let Err(error) = self.client(&process).await {
-                if error.code != Code::Stale || !process.cluster.settings.sessions_end {
+                let told = matches!(error.code, Code::Stale | Code::SessionUnknown);
+                if !told || !process.cluster.settings.sessions_end {
                     fail(&process, &error);
                     break;
                 }

@@ -1,0 +1,128 @@
+//! What was answered and is not durable: written by the write thread, looked at by readers on their own threads.
+
+use braid_meta_engine::{Dirty, Key, Table, Touched};
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+
+/// A reader takes a [`View`] *before* its snapshot, looks at each row it touches, and asks at its end whether the view
+/// held: what was answered before the read began was either durable when the view was taken, and then is in the
+/// snapshot, or is found here, or has become durable meanwhile, and then the view did not hold.
+#[derive(Default)]
+pub struct Ordered {
+    inner: Mutex<Inner>,
+    /// Something is in `inner`. Written under its lock, read without it.
+    any: AtomicBool,
+    durable: AtomicU64,
+    /// Changes that were answered are lost to this process: nobody may be shown anything any more.
+    failed: AtomicBool,
+}
+
+#[derive(Default)]
+struct Inner {
+    dirty: Dirty,
+    /// How often it has been cleared.
+    clears: u64,
+}
+
+/// What a reader saw when it began; `None` if nothing was pending.
+#[derive(Clone, Copy)]
+pub struct View(Option<u64>);
+
+impl Ordered {
+    /// To be called before the change is answered.
+    pub fn add<'a>(&self, owner: u64, keys: impl Iterator<Item = &'a Key>) {
+        let mut inner = self.inner.lock();
+        keys.for_each(|key| inner.dirty.add(key, owner));
+        self.any.store(!inner.dirty.is_empty(), SeqCst);
+    }
+
+    /// Everything up to this number is durable, and nothing else is pending. To be called after the commit.
+    pub fn settled(&self, number: u64) {
+        self.durable.fetch_max(number, SeqCst);
+        let mut inner = self.inner.lock();
+        if !inner.dirty.is_empty() {
+            inner.dirty.clear();
+            inner.clears += 1;
+            self.any.store(false, SeqCst);
+        }
+    }
+
+    pub fn durable(&self) -> u64 {
+        self.durable.load(SeqCst)
+    }
+
+    pub fn fail(&self) {
+        self.failed.store(true, SeqCst);
+    }
+
+    pub fn has_failed(&self) -> bool {
+        self.failed.load(SeqCst)
+    }
+
+    pub fn view(&self) -> View {
+        View(self.any.load(SeqCst).then(|| self.inner.lock().clears))
+    }
+
+    pub fn held(&self, view: View) -> bool {
+        view.0.is_none_or(|clears| self.inner.lock().clears == clears)
+    }
+}
+
+/// One transaction's look at [`Ordered`].
+pub struct Looker<'a> {
+    ordered: &'a Ordered,
+    owner: Option<u64>,
+    /// There was something when it began.
+    any: bool,
+    pub touched: Touched,
+}
+
+impl<'a> Looker<'a> {
+    pub fn new(ordered: &'a Ordered, view: View, owner: Option<u64>) -> Self {
+        Looker { ordered, owner, any: view.0.is_some(), touched: Touched::default() }
+    }
+
+    pub fn keys<'k>(&mut self, keys: impl IntoIterator<Item = &'k Key>) {
+        if self.any {
+            let inner = self.ordered.inner.lock();
+            keys.into_iter().for_each(|key| inner.dirty.touch(key, self.owner, &mut self.touched));
+        }
+    }
+
+    pub fn partition(&mut self, table: Table, partition: u64) {
+        if self.any {
+            self.ordered.inner.lock().dirty.touch_partition(table, partition, self.owner, &mut self.touched);
+        }
+    }
+
+    pub fn table(&mut self, table: Table) {
+        if self.any {
+            self.ordered.inner.lock().dirty.touch_table(table, self.owner, &mut self.touched);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_view_holds_until_what_it_saw_has_become_durable() {
+        let ordered = Ordered::default();
+        let key = Key::new(Table::Inodes, 1, b"a");
+        let before = ordered.view();
+        ordered.add(7, [&key].into_iter());
+        assert!(ordered.held(before), "what came after it began is none of a reader's business");
+        let during = ordered.view();
+        let mut looker = Looker::new(&ordered, during, Some(8));
+        looker.keys([&key]);
+        assert!(looker.touched.foreign && ordered.held(during));
+        ordered.settled(1);
+        assert!(!ordered.held(during), "its snapshot may be older, and nothing is found here any more");
+        let after = ordered.view();
+        let mut looker = Looker::new(&ordered, after, Some(8));
+        looker.keys([&key]);
+        assert!(looker.touched == Touched::default() && ordered.held(after));
+        assert_eq!(ordered.durable(), 1);
+    }
+}
