@@ -5,7 +5,7 @@
 
 powercut=${POWERCUT:-$(dirname "$braid")/braid-powercut}
 servers=(metadata data-1 data-2 data-3)
-longest=0 longest_call=none cuts=0 sizes=0
+longest=0 longest_call=none cuts=0
 
 ms_now() { echo $(( $(date +%s%N) / 1000000 )); }
 sleep_ms() { sleep "$(( $1 / 1000 )).$(printf %03d $(( $1 % 1000 )))"; }
@@ -63,17 +63,6 @@ fsck_data_clean() { # after what
         { cat "$work/fsck.log"; die "fsck --data is not clean after $1"; }
 }
 
-# A mount that died in the middle of appends leaves bytes at the data servers beyond the size in the row (docs/semantics.md,
-# known defects): repair may find these (F403) and nothing else, and after it all is clean.
-mend_sizes() { # after what
-    timeout 120 "$braid" admin fsck --data --repair --cluster "$var" >"$work/fsck.log" 2>&1 || true
-    if grep -E '^F[0-9]+' "$work/fsck.log" | grep -qv '^F403 '; then
-        cat "$work/fsck.log"
-        die "fsck --data is not clean after $1"
-    fi
-    sizes=$((sizes + $(grep -c '^F403 ' "$work/fsck.log" || true)))
-}
-
 # One crash in the middle of a load. $crash is called with the victims; with `mount` among them the load ends with it.
 crash_once() { # name seed victims...
     local name=$1 seed=$2 with_mount=no began
@@ -103,7 +92,6 @@ crash_once() { # name seed victims...
     fi
     previous=$name
     check_promises "$name"
-    [ "$with_mount" = no ] || mend_sizes "$name: $*"
     fsck_data_clean "$name: $* and the mount"
     cuts=$((cuts + 1))
     say "$name: $* seed=$seed: ok, $acknowledged calls acknowledged, up again after $probe ms; $last_check"

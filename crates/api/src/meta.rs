@@ -159,6 +159,11 @@ pub struct RenewReply {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CloseSession {}
 
+/// The session's client has died, says who knows it: whoever mounts where it had. What it wrote and did not report is
+/// looked for.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct EndSession {}
+
 // --- early answers --------------------------------------------------------------------------------------------
 // Design.md §4 *Early reply*; docs/design/0007-early-reply.md says who keeps what, and why.
 
@@ -674,6 +679,7 @@ messages! {
     AdminQuery -> AdminAnswer;
     Replay -> ReplayAnswer;
     Settle -> ();
+    EndSession -> ();
 }
 
 impl MetaRequest {
@@ -802,9 +808,17 @@ mod tests {
             MetaRequest::NAMES.iter().copied().filter(|name| !MetaRequest::QUESTIONS.contains(name)).collect();
         let questions = MetaRequest::NAMES.len() - others.len();
         assert_eq!(questions, MetaRequest::QUESTIONS.len());
-        for change in
-            ["Replay", "OpenSession", "CloseSession", "OpenFile", "RegisterServer", "AdminQuery", "Unlink", "Rename"]
-        {
+        for change in [
+            "Replay",
+            "OpenSession",
+            "CloseSession",
+            "EndSession",
+            "OpenFile",
+            "RegisterServer",
+            "AdminQuery",
+            "Unlink",
+            "Rename",
+        ] {
             assert!(others.contains(&change), "{change}");
         }
     }

@@ -6,7 +6,7 @@ mod common;
 
 use braid_api::{FileSystem, OpenFlags, RenameMode, SetAttr};
 use braid_client::ClientConfig;
-use braid_types::{InodeId, Mode};
+use braid_types::{InodeId, Mode, Policy};
 use bytes::Bytes;
 use common::*;
 use std::time::Duration;
@@ -252,4 +252,27 @@ async fn an_open_that_overtakes_the_last_close_reads_the_file() {
     client.release(handle).await;
     let opened = opening.await.unwrap();
     assert_eq!(read(&client, opened, CHUNK + 1, 4).await, b"data");
+}
+
+/// Design.md §8: a write that reached its owner survives the loss of its client, also in a chunk the file had before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_lost_client_had_appended_and_sent_is_in_the_file() {
+    let world = World::new(Storage::Memory, Policy { chunk_bytes: 4 << 20, ..SMALL }).await;
+    let later = Duration::from_secs(600);
+    let config = ClientConfig { write_back_after: later, ..ClientConfig::default() };
+    let client = world.client_with(config).await;
+    let (id, handle) = create(&client, "file").await;
+    let (saved, run) = (256 << 10, 1 << 20);
+    let bytes = pattern(7, saved + run);
+    client.write(handle, 0, Bytes::from(bytes[..saved].to_vec())).await.unwrap();
+    client.fsync(handle, false).await.unwrap();
+    // A run of 1 MiB is sent at once; nobody reports the size.
+    client.write(handle, saved as u64, Bytes::from(bytes[saved..].to_vec())).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let session = world.sessions().await[0];
+    drop(client);
+    world.end_session(session).await;
+    let other = world.client().await;
+    let handle = open(&other, id, READ).await;
+    assert_same(&read(&other, handle, 0, 4 << 20).await, &bytes, "the file");
 }

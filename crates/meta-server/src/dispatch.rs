@@ -70,7 +70,9 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         let number = request.number();
         let session = cx.token.session;
         self.recovery.admit(&request)?;
-        if self.sessions.is_abandoned(session) && !matches!(request, MetaRequest::CloseSession(_)) {
+        if self.sessions.is_abandoned(session)
+            && !matches!(request, MetaRequest::CloseSession(_) | MetaRequest::EndSession(_))
+        {
             return Err(Error::new(Code::SessionFenced, format_args!("session {session}"), "it is being ended"));
         }
         // Any message is a sign of life.
@@ -81,6 +83,13 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             MetaRequest::CloseSession(_) if !self.recovery.is_open() => {
                 self.abandon(session);
                 MetaAnswer::CloseSession(())
+            }
+            MetaRequest::EndSession(_) => {
+                match self.recovery.is_open() {
+                    true => self.end_session(session, Leaves::Silently).await?,
+                    false => self.abandon(session),
+                }
+                MetaAnswer::EndSession(())
             }
             MetaRequest::Replay(m) => MetaAnswer::Replay(self.replay(cx, m).await?),
             MetaRequest::Settle(_) => {

@@ -63,6 +63,7 @@ impl Recovery {
             MetaRequest::OpenSession(_)
             | MetaRequest::RenewSession(_)
             | MetaRequest::CloseSession(_)
+            | MetaRequest::EndSession(_)
             | MetaRequest::Replay(_)
             | MetaRequest::GetServers(_)
             | MetaRequest::RegisterServer(_)

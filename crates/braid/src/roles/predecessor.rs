@@ -6,7 +6,7 @@
 
 use anyhow::Result;
 use braid_api::admin::{AdminAnswer, SessionStatus};
-use braid_api::meta::{AdminQuery, CloseSession};
+use braid_api::meta::{AdminQuery, EndSession};
 use braid_api::{Context, Namespace};
 use braid_types::Token;
 use std::path::Path;
@@ -50,7 +50,7 @@ pub async fn end(namespace: &impl Namespace, mount_point: &Path) -> Result<()> {
     for session in gone(sessions, mount_point, is_alive) {
         tracing::info!(session = session.session.0, "ends the session of the client that this one replaces");
         let token = Token { session: session.session, session_epoch: session.epoch, ..Token::default() };
-        namespace.call(Context { token, ..cx }, CloseSession {}).await?;
+        namespace.call(Context { token, ..cx }, EndSession {}).await?;
     }
     Ok(())
 }

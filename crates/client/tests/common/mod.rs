@@ -315,7 +315,7 @@ impl World {
     /// As when the session's client has been silent for too long.
     pub async fn end_session(&self, session: SessionId) {
         let cx = Context { token: Token { session, ..Token::default() }, ..Context::default() };
-        self.meta.call(cx, CloseSession {}).await.unwrap();
+        self.meta.call(cx, EndSession {}).await.unwrap();
     }
 
     /// Messages to the metadata server and to data servers since the last call, by name; renewals are not counted.
