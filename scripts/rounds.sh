@@ -43,7 +43,7 @@ load_lived() { # name
     if [ "$ms" -gt "$longest" ]; then longest=$ms longest_call="$1: $(grep -o 'call=.*' "$work/$1.load")"; fi
 }
 
-check_promises() { # name [--everything]
+check_promises() { # name [--everything|--beginning]
     timeout 120 "$powercut" check "$mnt/$1" --record "$work/$1.record" ${2:+"$2"} >"$work/$1.check" 2>&1 || {
         head -n 60 "$work/$1.check"
         die "$1: promises are broken${2:+ ($2)}"
@@ -65,9 +65,11 @@ fsck_data_clean() { # after what
 
 # One crash in the middle of a load. $crash is called with the victims; with `mount` among them the load ends with it.
 crash_once() { # name seed victims...
-    local name=$1 seed=$2 with_mount=no began
+    local name=$1 seed=$2 with_mount=no may_lose='' began
     shift 2
     [[ " $* " == *" mount "* ]] && with_mount=yes
+    # What both had answered and made durable nowhere goes with them.
+    [[ " $* " == *" metadata "* && $with_mount = yes ]] && may_lose=--beginning
     start_load "$name" "$seed"
     sleep_ms $((300 + $(drawn "$seed" 900 1)))
     began=$(ms_now)
@@ -87,11 +89,11 @@ crash_once() { # name seed victims...
         up_again
     fi
     if [ -n "${previous:-}" ]; then
-        check_promises "$previous"
+        check_promises "$previous" "$previous_may_lose"
         rm -rf "${mnt:?}/$previous" "$work/$previous".*
     fi
-    previous=$name
-    check_promises "$name"
+    previous=$name previous_may_lose=$may_lose
+    check_promises "$name" "$may_lose"
     fsck_data_clean "$name: $* and the mount"
     cuts=$((cuts + 1))
     say "$name: $* seed=$seed: ok, $acknowledged calls acknowledged, up again after $probe ms; $last_check"

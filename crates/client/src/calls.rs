@@ -60,8 +60,12 @@ impl Core {
                 Ok(Err(error)) => error,
                 Err(_) => Error::new(Code::DeadlineExceeded, name, "the metadata server did not answer in time"),
             };
-            if let (Some(numbered), Retry::No) = (&numbered, error.retry()) {
-                numbered.ended();
+            let says = matches!(error.retry(), Retry::No | Retry::AfterRefresh) && error.code != Code::Recovering;
+            if says && !self.requests.accept_failure(&self.env, op.deadline, is_change.then_some(id)).await {
+                if op.deadline.left(&self.env).is_zero() {
+                    return Err(error);
+                }
+                continue;
             }
             match error.code {
                 code @ (Code::SessionUnknown | Code::SessionFenced) => self.register_again(token, code, op).await?,
@@ -71,12 +75,7 @@ impl Core {
                     }
                 }
                 // Whoever asked knows what else is stale.
-                code if code.retry() == Retry::AfterRefresh => {
-                    if let Some(numbered) = &numbered {
-                        numbered.ended();
-                    }
-                    return Err(error);
-                }
+                code if code.retry() == Retry::AfterRefresh => return Err(error),
                 _ => {}
             }
             waiting.get_or_insert_with(|| self.waits.enter(&self.env, name, &error));

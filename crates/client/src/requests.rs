@@ -11,6 +11,7 @@ use braid_env::Env;
 use braid_types::{RequestId, SessionId};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 use tokio::sync::Notify;
 
 struct Entry {
@@ -73,6 +74,13 @@ enum Step {
         incarnation: u64,
         before: BTreeSet<u64>,
     },
+}
+
+/// What is under way is answered soon, as a rule. If not, the server is asked again, and by then what it says is durable.
+const SOON: Duration = Duration::from_millis(50);
+
+fn soon(env: &Env, deadline: Deadline) -> Deadline {
+    Deadline::after(env, deadline.left(env).min(SOON))
 }
 
 /// Kept changes are bounded by bytes; beyond this many past starts of the server nothing comes late any more.
@@ -202,9 +210,26 @@ impl Requests {
             Step::Again => false,
             wait => {
                 let told = || self.state.lock().may_tell(&wait);
-                wait_until(env, &self.changed, deadline, told).await.unwrap_or(false)
+                wait_until(env, &self.changed, soon(env, deadline), told).await.unwrap_or(false)
             }
         }
+    }
+
+    /// A failure has come, which may tell of changes as an answer does, and says of none which. As [`Requests::accept`].
+    pub async fn accept_failure(&self, env: &Env, deadline: Deadline, of: Option<RequestId>) -> bool {
+        let id = of.unwrap_or_default().0;
+        let (early, before) = {
+            let mut state = self.state.lock();
+            (state.under_way.remove(&id), state.under_way.clone())
+        };
+        self.changed.notify_waiters();
+        let alone = || before.is_disjoint(&self.state.lock().under_way).then_some(());
+        let accepted = wait_until(env, &self.changed, soon(env, deadline), alone).await.is_some();
+        if early && !accepted {
+            // It is asked again.
+            self.state.lock().under_way.insert(id);
+        }
+        accepted
     }
 
     /// What a mark that came with no change of ours says.
@@ -302,19 +327,10 @@ impl Drop for Numbered<'_> {
     }
 }
 
-impl Numbered<'_> {
-    /// It is answered, by an error that comes when everything it tells of is durable, or will not be asked early again.
-    pub fn ended(&self) {
-        self.requests.state.lock().under_way.remove(&self.id.0);
-        self.requests.changed.notify_waiters();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use braid_api::meta::RemoveDir;
-    use std::time::Duration;
 
     const SESSION: SessionId = SessionId(9);
 
@@ -365,6 +381,21 @@ mod tests {
         assert_eq!(told, [false, false, true], "whoever gave up waiting was told nothing");
         let _fourth = requests.begin(true);
         assert_eq!(answer(&requests, None, mark(1, 3, Some(3))).await, Some(true), "durable needs no waiting");
+    }
+
+    #[tokio::test]
+    async fn a_failure_waits_as_an_answer_does() {
+        let requests = Requests::default();
+        let env = Env::os();
+        let deadline = Deadline::after(&env, Duration::from_secs(30));
+        assert!(requests.accept_failure(&env, deadline, None).await, "nothing is under way");
+        let (first, second) = (requests.begin(true), requests.begin(true));
+        assert!(!requests.accept_failure(&env, deadline, Some(second.id)).await, "it may come from the first");
+        let both = tokio::join!(
+            requests.accept_failure(&env, deadline, Some(first.id)),
+            requests.accept_failure(&env, deadline, Some(second.id)),
+        );
+        assert_eq!(both, (true, true), "they do not wait for each other");
     }
 
     #[tokio::test]

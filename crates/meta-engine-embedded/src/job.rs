@@ -13,7 +13,7 @@ pub trait Job: Send {
     /// Runs the operation; whether its writes are to be applied.
     fn run(&mut self, tx: &mut WriteTx<'_, '_>) -> bool;
 
-    /// What the last run says of an early answer: an error, or whether the operation agrees.
+    /// What the last run says of an early answer: that it failed, or whether the operation agrees.
     fn outcome(&self) -> Result<bool, ()>;
 
     /// The answer becomes this error.

@@ -107,15 +107,9 @@ impl Dirty {
 /// May a transaction be answered now that it has run? `late` says that one which changed something and waits for
 /// durability has run since the last durable moment: after it everybody waits, for nobody keeps what it did.
 ///
-/// A failure is told early only if it does not come from what is not durable: it is not kept, so a crash could take
-/// back its reason.
+/// Failures are told early as well: what they come from is the owner's, who keeps it.
 pub fn may_answer(late: bool, touched: Touched, result: Result<bool, ()>) -> bool {
-    !late
-        && !touched.foreign
-        && match result {
-            Ok(may_be_early) => may_be_early,
-            Err(()) => !touched.own,
-        }
+    !late && !touched.foreign && result.unwrap_or(true)
 }
 
 #[cfg(test)]
@@ -171,7 +165,7 @@ mod tests {
         assert!(may_answer(false, own, Ok(true)) && may_answer(false, clean, Err(())));
         assert!(!may_answer(true, clean, Ok(true)), "after one that waits");
         assert!(!may_answer(false, foreign, Ok(true)), "on what another one keeps");
-        assert!(!may_answer(false, own, Err(())), "a failure that a crash could take back");
+        assert!(may_answer(false, own, Err(())), "its reason is kept");
         assert!(!may_answer(false, clean, Ok(false)), "the operation said no");
     }
 }

@@ -19,7 +19,7 @@ const USAGE: &str = "\
 usage: braid-powercut MOUNTPOINT --control SOCKET [--capacity BYTES] [--order journal|posix] [--while-stdin]
        braid-powercut ctl SOCKET COMMAND...
        braid-powercut load DIR --record DIR --stop FILE --seed NUMBER [--workers NUMBER]
-       braid-powercut check DIR --record DIR [--everything]
+       braid-powercut check DIR --record DIR [--everything | --beginning]
 commands: cut SEED | lose-syncs on|off | fail-writes COUNT | fail-syncs COUNT | capacity BYTES|none |
           slow-syncs MILLISECONDS | stop-after CHANGES|none | stats | unmount";
 
@@ -105,6 +105,9 @@ fn parse_load(words: &[String]) -> Option<Load> {
 fn parse_check(words: &[String]) -> Option<(PathBuf, PathBuf, Expect)> {
     match words {
         [dir, flag, record] if flag == "--record" => Some((dir.into(), record.into(), Expect::Promised)),
+        [dir, flag, record, how] if flag == "--record" && how == "--beginning" => {
+            Some((dir.into(), record.into(), Expect::Beginning))
+        }
         [dir, flag, record, all] if flag == "--record" && all == "--everything" => {
             Some((dir.into(), record.into(), Expect::Everything))
         }

@@ -16,8 +16,11 @@ use std::path::Path;
 pub enum Expect {
     /// The mount lived on: everything that was written is there.
     Everything,
-    /// The mount died with the rest: what no sync covered may be gone.
+    /// The mount died: bytes that no sync covered may be gone.
     Promised,
+    /// The mount and the metadata server died in one moment: of the changes of names and attributes since the worker's last
+    /// sync the last may be gone, and of a small file the close.
+    Beginning,
 }
 
 /// Shown of the calls that made a wrong file what it is.
@@ -68,14 +71,16 @@ pub fn check(dir: &Path, records: &Path, expect: Expect) -> io::Result<Verdict> 
             Ok(()) => {}
             // The directory is made before the first call is recorded.
             Err(error) if error.kind() == io::ErrorKind::NotFound && told == Told::default() => continue,
+            Err(error)
+                if error.kind() == io::ErrorKind::NotFound
+                    && expect == Expect::Beginning
+                    && settled(&told.acknowledged) == 0 =>
+            {
+                continue;
+            }
             Err(error) => verdict.problems.push(format!("{worker}: its directory cannot be read: {error}")),
         }
-        let mut state = State::default();
-        told.acknowledged.iter().for_each(|op| state.apply(op));
-        let outcomes = match &told.unknown {
-            Some(op) => state.maybe(op),
-            None => vec![state],
-        };
+        let outcomes = outcomes(&told, expect);
         let compared = outcomes.iter().map(|state| Comparison::of(state, &tree, expect));
         let Some(best) = compared.min_by_key(|c| c.problems.len()) else { continue };
         verdict.names += tree.len() as u64;
@@ -86,6 +91,34 @@ pub fn check(dir: &Path, records: &Path, expect: Expect) -> io::Result<Verdict> 
         }
     }
     Ok(verdict)
+}
+
+/// How many calls are over for good: those up to the last that waits for everything before it.
+fn settled(acknowledged: &[Op]) -> usize {
+    let waits =
+        |op: &Op| matches!(op, Op::SyncedWrite { .. } | Op::Fsync { .. } | Op::Fdatasync { .. } | Op::Truncate { .. });
+    acknowledged.iter().rposition(waits).map_or(0, |at| at + 1)
+}
+
+/// The states that may be found.
+fn outcomes(told: &Told, expect: Expect) -> Vec<State> {
+    let calls = &told.acknowledged;
+    let from = if expect == Expect::Beginning { settled(calls) } else { calls.len() };
+    let mut state = State::default();
+    calls[..from].iter().for_each(|op| state.apply(op));
+    let mut all = Vec::new();
+    for (kept, op) in (from..).zip(&calls[from..]) {
+        // Bytes go to the data servers, whatever becomes of names changed before.
+        let mut earlier = state.clone();
+        calls[kept..].iter().filter(|op| matches!(op, Op::Write { .. })).for_each(|op| earlier.apply(op));
+        all.push(earlier);
+        state.apply(op);
+    }
+    match &told.unknown {
+        Some(op) => all.extend(state.maybe(op)),
+        None => all.push(state),
+    }
+    all
 }
 
 fn walk(dir: &Path, prefix: &str, tree: &mut Tree) -> io::Result<()> {
@@ -191,7 +224,7 @@ impl Comparison {
         } else if content != wanted.latest() {
             match expect {
                 Expect::Everything => say(format!("lost writes although the mount lived: {} bytes", content.len())),
-                Expect::Promised => self.unsynced_lost += 1,
+                Expect::Promised | Expect::Beginning => self.unsynced_lost += 1,
             }
         }
     }
@@ -205,4 +238,34 @@ fn history(told: &Told, file: Option<u64>) -> String {
     let shown = &calls[calls.len().saturating_sub(HISTORY_MAX)..];
     let unknown = told.unknown.as_ref().map_or(String::new(), |op| format!("\n    unknown: {op}"));
     format!("\n    {}{unknown}", shown.join("\n    "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_names_that_died_with_mount_and_server_a_beginning_after_the_last_sync_may_be_found() {
+        let mkdir = |name: &str| Op::Mkdir { name: name.to_owned() };
+        let create = Op::Create { name: "f".to_owned(), file: 1 };
+        let acknowledged = vec![mkdir("a"), create, Op::Fsync { file: 1 }, mkdir("b"), mkdir("c")];
+        let told = Told { acknowledged, unknown: Some(mkdir("d")) };
+        let names = |expect| -> Vec<String> {
+            let join = |state: &State| state.names.keys().cloned().collect::<Vec<_>>().join(" ");
+            outcomes(&told, expect).iter().map(join).collect()
+        };
+        assert_eq!(names(Expect::Promised), ["a b c f", "a b c d f"]);
+        assert_eq!(names(Expect::Beginning), ["a f", "a b f", "a b c f", "a b c d f"]);
+    }
+
+    #[test]
+    fn bytes_may_be_newer_than_the_names_that_are_left() {
+        let write = Op::Write { file: 1, offset: 0, len: 10, seed: 5 };
+        let create = Op::Create { name: "f".to_owned(), file: 1 };
+        let acknowledged = vec![create, Op::Fsync { file: 1 }, Op::Mkdir { name: "b".to_owned() }, write];
+        let told = Told { acknowledged, unknown: None };
+        let found = outcomes(&told, Expect::Beginning);
+        assert_eq!(found.len(), 3);
+        assert!(found[0].names.len() == 1 && found[0].files[&1].versions() == 2, "without b, with the write or not");
+    }
 }

@@ -155,13 +155,17 @@ impl Native {
                     let _ = self.replay().await;
                     self.process.env.sleep(PAUSE).await;
                 }
-                Err(error) if left.is_zero() || matches!(error.retry(), Retry::No | Retry::AfterRefresh) => {
-                    break Err(error);
+                Err(error) if left.is_zero() => break Err(error),
+                Err(error) if matches!(error.retry(), Retry::No | Retry::AfterRefresh) => {
+                    let env = &self.process.env;
+                    let of = is_change.then_some(numbered.id);
+                    if self.requests.accept_failure(env, Deadline::after(env, left), of).await {
+                        break Err(error);
+                    }
                 }
                 Err(_) => self.process.env.sleep(PAUSE).await,
             }
         };
-        numbered.ended();
         result
     }
 
