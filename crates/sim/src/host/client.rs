@@ -137,7 +137,7 @@ impl Native {
         let when = if early { When::Early } else { When::Marked };
         let deadline = self.process.cluster.settings.client.deadline;
         let begun = self.process.env.clock.now();
-        let result = loop {
+        loop {
             let left = deadline.saturating_sub(self.process.env.clock.now().since(begun));
             // An answer that a server took with it when it lost its power never comes: ask again.
             let attempt = left.clamp(Duration::from_millis(1), ATTEMPT);
@@ -165,8 +165,7 @@ impl Native {
                 }
                 Err(_) => self.process.env.sleep(PAUSE).await,
             }
-        };
-        result
+        }
     }
 
     pub async fn close(&self) -> Result<()> {
