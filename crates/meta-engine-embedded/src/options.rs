@@ -36,7 +36,7 @@ impl Default for EmbeddedOptions {
             readers_max: 1024,
             group_ops_max: 512,
             group_bytes_max: 8 << 20,
-            group_hold: Duration::from_millis(5),
+            group_hold: Duration::from_millis(20),
             #[cfg(feature = "planted")]
             plant_no_syncs: false,
         }

@@ -39,6 +39,13 @@ fn gone(sessions: Vec<SessionStatus>, mount_point: &Path, is_alive: impl Fn(u32)
     sessions.into_iter().filter(|session| has_gone(session) == Some(true)).collect()
 }
 
+/// One that has ended and was not waited for by its parent yet has gone all the same.
+fn is_alive(process: u32) -> bool {
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{process}/stat")) else { return false };
+    // The name, in brackets, may hold anything; the state is the word after it.
+    !matches!(stat.rsplit(") ").next().and_then(|rest| rest.chars().next()), Some('Z' | 'X') | None)
+}
+
 /// How long the end of one may take: a mount does not fail for it.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -46,7 +53,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub async fn end(namespace: &impl Namespace, mount_point: &Path) -> Result<()> {
     let cx = Context { deadline: PATIENCE, ..Context::default() };
     let AdminAnswer::Sessions(sessions) = namespace.call(cx, AdminQuery::Sessions).await? else { return Ok(()) };
-    let is_alive = |process: u32| Path::new("/proc").join(process.to_string()).exists();
     for session in gone(sessions, mount_point, is_alive) {
         tracing::info!(session = session.session.0, "ends the session of the client that this one replaces");
         let token = Token { session: session.session, session_epoch: session.epoch, ..Token::default() };
@@ -59,6 +65,19 @@ pub async fn end(namespace: &impl Namespace, mount_point: &Path) -> Result<()> {
 mod tests {
     use super::*;
     use braid_types::{SessionEpoch, SessionId};
+
+    #[test]
+    fn a_process_that_nobody_has_waited_for_has_gone() {
+        assert!(is_alive(std::process::id()));
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let begun = std::time::Instant::now();
+        while is_alive(child.id()) {
+            assert!(begun.elapsed() < Duration::from_secs(10), "it has ended long ago");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        child.wait().unwrap();
+        assert!(!is_alive(child.id()));
+    }
 
     #[test]
     fn only_a_dead_process_of_the_same_place_and_machine_is_replaced() {
