@@ -23,7 +23,7 @@ impl DiskStore {
         let suspicion = chunk.recover_copy(self.disk.as_ref(), &shard_of(&self.dir, chunk.id), logged)?;
         let state = chunk.state.read();
         // Without a record nothing is known of any block.
-        let suspect = if record.is_some() { suspicion.suspect } else { vec![0..state.blocks()] };
+        let suspect = if record.is_some() { suspicion.suspect } else { std::iter::once(0..state.blocks()).collect() };
         Ok(FoundCopy { chunk: chunk.id, container: state.header.container, record, suspect, bad: suspicion.bad })
     }
 
