@@ -578,6 +578,9 @@ pub struct HeartbeatAnswer {
     pub register_again: bool,
 }
 
+/// Of chains, from a data server to the leader.
+pub use crate::copies::ServerSays;
+
 /// For administrators and fsck; see [`crate::admin`].
 pub use crate::admin::{AdminAnswer, AdminQuery};
 
@@ -618,6 +621,7 @@ messages! {
     RegisterServer -> RegisterAnswer;
     Heartbeat -> HeartbeatAnswer;
     AdminQuery -> AdminAnswer;
+    ServerSays -> ();
 }
 
 impl MetaRequest {

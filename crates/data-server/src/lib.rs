@@ -13,6 +13,7 @@
 
 mod background;
 mod budget;
+mod chain;
 mod config;
 mod core;
 mod error;
@@ -28,6 +29,7 @@ mod syncs;
 mod versions;
 mod work;
 
+pub use chain::ChainLinks;
 pub use config::DataServerConfig;
 pub use registration::{Announcement, enrol};
 pub use server::DataServer;

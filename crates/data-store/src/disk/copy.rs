@@ -20,10 +20,16 @@ impl DiskStore {
                 return Err(StoreError::NewerFormat { file: path, found, known: record::FORMAT });
             }
         };
+        if let Some(record) = &record {
+            // The header may not have reached the disk since.
+            let mut state = chunk.state.write();
+            state.header.synced_len = state.header.synced_len.max(record.synced_len);
+        }
         let suspicion = chunk.recover_copy(self.disk.as_ref(), &shard_of(&self.dir, chunk.id), logged)?;
         let state = chunk.state.read();
         // Without a record nothing is known of any block.
         let suspect = if record.is_some() { suspicion.suspect } else { std::iter::once(0..state.blocks()).collect() };
+        let record = record.map(|record| record.bytes);
         Ok(FoundCopy { chunk: chunk.id, container: state.header.container, record, suspect, bad: suspicion.bad })
     }
 
@@ -32,7 +38,7 @@ impl DiskStore {
         let _one = chunk.sync.lock();
         self.check_usable(chunk)?;
         let path = file_path(&self.dir, chunk.id, RECORD_SUFFIX);
-        record::write(self.disk.as_ref(), &path, record).map_err(|e| StoreError::io("write", &path, e))?;
+        record::write(self.disk.as_ref(), &path, mark.length, record).map_err(|e| StoreError::io("write", &path, e))?;
         let mut state = chunk.state.write();
         if state.deleted {
             return Err(StoreError::NoSuchChunk(chunk.id));

@@ -8,7 +8,8 @@ use std::path::Path;
 
 const MAGIC: [u8; 8] = *b"BRCHAIN\0";
 pub(super) const FORMAT: u32 = 1;
-const HEADER_BYTES: usize = 32;
+const HEADER_BYTES: usize = 40;
+const SUM_AT: usize = 36;
 /// Each slot at first. A record at rest is a hundred bytes.
 const SLOT_BYTES_MIN: u64 = 4096;
 /// No record is larger. Of a 64 MiB chunk with 64 groups whose blocks all lie scattered it has 300 KB, of one of 1 GiB
@@ -19,7 +20,15 @@ const RECORD_BYTES_MAX: u64 = 256 << 20;
 enum Slot {
     Nothing,
     Newer(u32),
-    Record(u64, Vec<u8>),
+    /// With its sequence.
+    Record(u64, Record),
+}
+
+/// What is kept: the record, and the length of the chunk that the sync before it covered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Record {
+    pub synced_len: u64,
+    pub bytes: Vec<u8>,
 }
 
 /// What a record's file has.
@@ -28,18 +37,19 @@ pub(super) enum Found {
     Nothing,
     /// A newer program wrote it, in this format.
     Newer(u32),
-    Record(Vec<u8>),
+    Record(Record),
 }
 
-fn frame(sequence: u64, record: &[u8]) -> Vec<u8> {
+fn frame(sequence: u64, synced_len: u64, record: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0; HEADER_BYTES];
     bytes[..8].copy_from_slice(&MAGIC);
     bytes[8..12].copy_from_slice(&FORMAT.to_le_bytes());
     bytes[12..16].copy_from_slice(&(record.len() as u32).to_le_bytes());
     bytes[16..24].copy_from_slice(&sequence.to_le_bytes());
+    bytes[24..32].copy_from_slice(&synced_len.to_le_bytes());
     bytes.extend_from_slice(record);
     let sum = record_sum(&bytes);
-    bytes[28..32].copy_from_slice(&sum.to_le_bytes());
+    bytes[SUM_AT..HEADER_BYTES].copy_from_slice(&sum.to_le_bytes());
     bytes
 }
 
@@ -58,13 +68,13 @@ fn read_slot(file: &dyn DiskFile, offset: u64, room: u64) -> io::Result<Slot> {
     }
     let mut bytes = vec![0; HEADER_BYTES + len as usize];
     let n = file.read_at(&mut bytes, offset)?;
-    let sum = half(28);
-    bytes[28..32].fill(0);
+    let sum = half(SUM_AT);
+    bytes[SUM_AT..HEADER_BYTES].fill(0);
     if n < bytes.len() || record_sum(&bytes) != sum {
         return Ok(Slot::Nothing);
     }
-    let sequence = u64::from_le_bytes(std::array::from_fn(|i| header[16 + i]));
-    Ok(Slot::Record(sequence, bytes.split_off(HEADER_BYTES)))
+    let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| header[at + i]));
+    Ok(Slot::Record(word(16), Record { synced_len: word(24), bytes: bytes.split_off(HEADER_BYTES) }))
 }
 
 fn slots(file: &dyn DiskFile) -> io::Result<(u64, [Slot; 2])> {
@@ -93,7 +103,7 @@ pub(super) fn read(disk: &dyn Disk, path: &Path) -> io::Result<Found> {
 }
 
 /// Replaces the record, durably. The file's name must be stable, or become so with the chunk's others.
-pub(super) fn write(disk: &dyn Disk, path: &Path, record: &[u8]) -> io::Result<()> {
+pub(super) fn write(disk: &dyn Disk, path: &Path, synced_len: u64, record: &[u8]) -> io::Result<()> {
     let needed = HEADER_BYTES as u64 + record.len() as u64;
     if needed > RECORD_BYTES_MAX {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("a record of {needed} bytes")));
@@ -102,7 +112,7 @@ pub(super) fn write(disk: &dyn Disk, path: &Path, record: &[u8]) -> io::Result<(
     let (room, slots) = slots(file.as_ref())?;
     let sequence = |slot: &Slot| if let Slot::Record(sequence, _) = slot { *sequence } else { 0 };
     let [first, second] = [sequence(&slots[0]), sequence(&slots[1])];
-    let bytes = frame(first.max(second) + 1, record);
+    let bytes = frame(first.max(second) + 1, synced_len, record);
     if needed <= room {
         // Over the older one, or over what is not whole.
         file.write_at(&bytes, if first <= second { 0 } else { room })?;
@@ -130,10 +140,17 @@ mod tests {
 
     fn found(disk: &SimDisk) -> Option<Vec<u8>> {
         match read(disk, Path::new("/r")).unwrap() {
-            Found::Record(record) => Some(record),
+            Found::Record(record) => {
+                assert_eq!(record.synced_len, 7 * u64::from(record.bytes[0]));
+                Some(record.bytes)
+            }
             Found::Nothing => None,
             Found::Newer(format) => panic!("format {format}"),
         }
+    }
+
+    fn put(disk: &SimDisk, record: &[u8]) -> io::Result<()> {
+        write(disk, Path::new("/r"), 7 * u64::from(record[0]), record)
     }
 
     /// Records that grow beyond their slots, cut at every change of the disk.
@@ -145,7 +162,7 @@ mod tests {
         for stop in 0.. {
             let disk = SimDisk::new();
             disk.stop_after(Some(stop));
-            let kept = records.iter().take_while(|record| write(&disk, Path::new("/r"), record).is_ok()).count();
+            let kept = records.iter().take_while(|record| put(&disk, record).is_ok()).count();
             disk.crash(stop);
             let found = found(&disk);
             let is = |n: usize| n.checked_sub(1).map(|n| records[n].clone());
@@ -162,10 +179,10 @@ mod tests {
     fn damage_shows_and_a_newer_format_is_named() {
         let disk = SimDisk::new();
         let path = Path::new("/r");
-        (1..4u8).for_each(|n| write(&disk, path, &[n; 50]).unwrap());
+        (1..4u8).for_each(|n| put(&disk, &[n; 50]).unwrap());
         assert_eq!(found(&disk), Some(vec![3; 50]));
         // The third lies in the first slot again.
-        disk.corrupt(path, 40, 1).unwrap();
+        disk.corrupt(path, 50, 1).unwrap();
         assert_eq!(found(&disk), Some(vec![2; 50]), "the one before");
         disk.corrupt(path, 4096 + 8, 2).unwrap();
         assert!(matches!(read(&disk, path).unwrap(), Found::Newer(3)));
