@@ -308,6 +308,10 @@ impl ChunkStore for DiskStore {
         Ok(self.stable_seq())
     }
 
+    fn rest(&self) -> Result<()> {
+        self.log.rest()
+    }
+
     fn write_seq(&self) -> u64 {
         self.sequence.last()
     }
