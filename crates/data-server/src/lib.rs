@@ -29,7 +29,7 @@ mod syncs;
 mod versions;
 mod work;
 
-pub use chain::ChainLinks;
+pub use chain::{ChainLinks, SharedLinks, WireLinks};
 pub use config::DataServerConfig;
 pub use registration::{Announcement, enrol};
 pub use server::DataServer;

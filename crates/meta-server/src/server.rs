@@ -1,3 +1,4 @@
+use crate::chains::Chains;
 use crate::config::MetaConfig;
 use crate::containers::Containers;
 use crate::data_servers::DataServers;
@@ -10,9 +11,9 @@ use braid_env::{Env, Monotonic};
 use braid_meta_engine::Engine;
 use braid_meta_namespace::FormatCluster;
 use braid_meta_namespace::ops::policy::check_served;
-use braid_meta_namespace::ops::{reclaim, servers, session, spares};
+use braid_meta_namespace::ops::{ids, reclaim, servers, session, spares};
 use braid_placement::{Placement, Spread};
-use braid_types::{ClusterId, Policy};
+use braid_types::{ClusterId, LeaderEpoch, Policy};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -32,6 +33,7 @@ pub struct MetaServer<E, P> {
     pub(crate) containers: Containers,
     pub(crate) placement: Mutex<Box<dyn Placement>>,
     pub(crate) orphans: Orphans,
+    pub(crate) chains: Chains,
     pub(crate) stopping: AtomicBool,
     /// Names data servers that housekeeping waits for, for `braid admin why`.
     pub(crate) waiting: Mutex<Vec<braid_api::admin::Waiting>>,
@@ -64,6 +66,9 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         check_served(&policy).map_err(Error::from)?;
         let format = FormatCluster { cluster, policy, now: env.clock.wall() };
         let cluster = engine.transact(0, format).await.map_err(Error::from)?;
+        // Before any row is read: what an older leader still writes is refused from now on.
+        let lead = ids::TakeIds { counter: ids::Counter::Leaders, count: 1 };
+        let leader = LeaderEpoch(engine.transact(0, lead).await.map_err(Error::from)?);
         let now = env.clock.now();
         let server = Arc::new(MetaServer {
             ids: InodeIds::new(),
@@ -73,6 +78,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             containers: Containers::default(),
             placement: Mutex::new(Box::new(Spread::new())),
             orphans: Orphans::default(),
+            chains: Chains::new(now.0, leader, config.chain_limits.clone()),
             stopping: AtomicBool::new(false),
             waiting: Mutex::new(Vec::new()),
             started: now,
@@ -84,6 +90,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         });
         server.rebuild().await?;
         server.clone().keep_house();
+        server.clone().lead_chains();
         Ok(server)
     }
 
@@ -99,7 +106,9 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         let all = spares::ListContainers { after: None, limit: ALL };
         for (id, row) in self.engine.read(0, all).await.map_err(Error::from)? {
             self.containers.learn(id, &row);
+            self.chains.learn(id, &row);
         }
+        self.chains.begin(now.0);
         for (id, _) in self.engine.read(0, reclaim::ListOrphans).await.map_err(Error::from)? {
             self.orphans.add(id);
         }

@@ -19,7 +19,7 @@ mod start;
 pub(crate) use blocks::{head, of_bytes, with_head};
 pub(crate) use call::{Call as CopyCall, Failure};
 pub(crate) use job::{Change, ChangeBytes};
-pub use links::ChainLinks;
+pub use links::{ChainLinks, SharedLinks, WireLinks};
 
 use braid_api::Error;
 use braid_api::data::{CopyState, PeerSays};

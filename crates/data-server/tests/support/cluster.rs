@@ -236,7 +236,8 @@ impl Cluster {
                 return;
             }
         }
-        for id in 1..=self.machines.lock().len() as u64 {
+        let servers = self.machines.lock().len() as u64;
+        for id in 1..=servers {
             println!("{id}: {:?}", self.copy(id, chunk).await);
         }
         panic!("chunk {chunk} did not settle: {:?}", self.row.lock());
@@ -296,10 +297,6 @@ impl Client {
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        for id in 1..=self.cluster.machines.lock().len() as u64 {
-            println!("{id}: {:?}", self.cluster.copy(id, 5).await);
-        }
-        println!("{:?}", self.cluster.row.lock());
         Err(last)
     }
 

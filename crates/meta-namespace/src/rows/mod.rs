@@ -8,7 +8,7 @@ mod inode;
 pub mod keys;
 mod session;
 
-pub use container::{ChunkRow, ContainerRow, ReclaimRow, ServerRow, SpareRow};
+pub use container::{ChunkRow, ContainerRow, CopiesRow, ReclaimRow, ServerRow, SpareRow};
 pub use inode::{Entry, IdRow, InlineState, Inode, OrphanRow, flags};
 pub use session::{RequestRow, SessionRow};
 
@@ -21,16 +21,29 @@ use serde::{Serialize, de::DeserializeOwned};
 pub trait RowFormat: Serialize + DeserializeOwned {
     const VERSION: u8 = 1;
 
+    /// A row of an older version, if there was one.
+    fn decode_older(version: u8, body: &[u8]) -> Option<Result<Self, postcard::Error>> {
+        let _ = (version, body);
+        None
+    }
+
     fn encode(&self) -> Row {
         // Serializing our own plain structs to memory cannot fail; an empty row would be refused by `decode`.
         postcard::to_extend(self, vec![Self::VERSION]).unwrap_or_default()
     }
 
     fn decode(key: &Key, row: &[u8]) -> Result<Self, OpError> {
+        let damaged = |e: postcard::Error| -> OpError {
+            Error::new(Code::Internal, format_args!("{key:?}"), format_args!("damaged row: {e}")).into()
+        };
+        if let Some((&version, body)) = row.split_first()
+            && version < Self::VERSION
+            && let Some(older) = Self::decode_older(version, body)
+        {
+            return older.map_err(damaged);
+        }
         match row.split_first() {
-            Some((&version, body)) if version == Self::VERSION => postcard::from_bytes(body).map_err(|e| {
-                Error::new(Code::Internal, format_args!("{key:?}"), format_args!("damaged row: {e}")).into()
-            }),
+            Some((&version, body)) if version == Self::VERSION => postcard::from_bytes(body).map_err(damaged),
             Some((&version, _)) if version > Self::VERSION => Err(Error::new(
                 Code::Newer,
                 format_args!("{key:?}"),
