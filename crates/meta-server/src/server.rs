@@ -10,7 +10,7 @@ use braid_api::{DataPeers, Error};
 use braid_env::{Env, Monotonic};
 use braid_meta_engine::Engine;
 use braid_meta_namespace::FormatCluster;
-use braid_meta_namespace::ops::policy::check_served;
+use braid_meta_namespace::ops::policy::{as_kept, check_served};
 use braid_meta_namespace::ops::{ids, reclaim, servers, session, spares};
 use braid_placement::{Placement, Spread};
 use braid_types::{ClusterId, LeaderEpoch, Policy};
@@ -64,7 +64,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
     ) -> Result<Arc<Self>, StartError> {
         config.check().map_err(StartError::Config)?;
         check_served(&policy).map_err(Error::from)?;
-        let format = FormatCluster { cluster, policy, now: env.clock.wall() };
+        let format = FormatCluster { cluster, policy: as_kept(policy), now: env.clock.wall() };
         let cluster = engine.transact(0, format).await.map_err(Error::from)?;
         // Before any row is read: what an older leader still writes is refused from now on.
         let lead = ids::TakeIds { counter: ids::Counter::Leaders, count: 1 };

@@ -48,6 +48,7 @@ impl Default for Settings {
                 hints_max: 256,
                 chunk_reserve_bytes: 1 << 20,
                 data_deadline: ms(1000),
+                ..MetaConfig::default()
             },
             data: DataServerConfig { scrub_bytes_per_s: 1 << 20, scrub_pause: ms(5000), ..DataServerConfig::default() },
             policy: Policy { chunk_bytes: 1 << 20, inline_bytes: 4096, ..Policy::PLAIN },
