@@ -126,7 +126,10 @@ impl Copies {
             match answer.unwrap_or_else(|_| Err(Error::new(Code::DeadlineExceeded, id, "no answer"))) {
                 Ok(answer) => return Ok((*id, answer)),
                 Err(error) if error.code == Code::ChunkUnknown && goes_on(&error) => unknown = Some(error),
-                Err(error) if goes_on(&error) => said.push(error.to_string()),
+                Err(error) if goes_on(&error) => said.push(match error.subject().is_empty() {
+                    true => format!("data server {id}: {error}"),
+                    false => error.to_string(),
+                }),
                 Err(error) => return Err(error),
             }
         }
