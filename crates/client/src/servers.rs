@@ -69,11 +69,14 @@ impl Lane {
     }
 }
 
+/// The copies of a container, and the lane that leads to them.
+type CopiesLane = (Arc<Copies>, Arc<Lane>);
+
 pub struct Directory {
     peers: Box<dyn Peers>,
     lanes: Servers,
     /// Containers with several copies that are in use.
-    copies: Mutex<BTreeMap<ContainerId, (Arc<Copies>, Arc<Lane>)>>,
+    copies: Mutex<BTreeMap<ContainerId, CopiesLane>>,
     containers: Mutex<Lru<ContainerId, Arc<ContainerInfo>>>,
     memory: Arc<Memory>,
     writes_max: usize,
