@@ -1,5 +1,9 @@
 //! Messages to a data server. The bytes of reads and writes are the frame's payload, never part of a message.
 
+pub use crate::copies::{
+    BlockContent, CopiesAnswer, CopyHead, CopyState, CutCopies, GetCopies, Held, LeaderSays, PeerSays, PunchCopies,
+    ReadCopy, ReserveCopy, StatCopy, WaitCopies, WaitFor, WriteCopies,
+};
 use crate::meta::{ContainerInfo, Cuts};
 use crate::{Context, Result, messages};
 use braid_types::*;
@@ -227,6 +231,16 @@ messages! {
     FenceSession -> Fenced;
     ScrubChunk -> ScrubAnswer;
     GetDataStatus -> DataStatus;
+    WriteCopies -> CopiesAnswer;
+    ReadCopy -> ReadAnswer;
+    WaitCopies -> Vec<CopiesAnswer>;
+    PunchCopies -> CopiesAnswer;
+    CutCopies -> ();
+    StatCopy -> ChunkStatus;
+    ReserveCopy -> ();
+    PeerSays -> ();
+    LeaderSays -> ();
+    GetCopies -> Vec<CopyState>;
 }
 
 /// A data server, near or far.

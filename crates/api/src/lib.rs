@@ -2,13 +2,15 @@
 //!
 //! - [`FileSystem`]: what a door (FUSE, HDFS, MPI-IO) may ask; `client` and `model` implement it.
 //! - [`Namespace`]: what a client may ask a metadata server; the messages are in [`meta`].
-//! - [`DataNode`]: what a client or a metadata server may ask a data server; the messages are in [`data`].
+//! - [`DataNode`]: what a client or a metadata server may ask a data server; the messages are in [`data`], those of chunks
+//!   with several copies in [`copies`].
 //! - [`Error`] with its stable [`Code`]s: the only error that crosses a process boundary.
 //!
 //! Promises: servers never name each other nor the client, they meet here over `wire`; a message is only ever
 //! extended at its end or by a new variant at the end of its enum, so that numbers on the wire stay.
 
 pub mod admin;
+pub mod copies;
 pub mod data;
 mod error;
 mod fs;

@@ -637,6 +637,9 @@ pub struct HeartbeatAnswer {
     pub register_again: bool,
 }
 
+/// Of chains, from a data server to the leader.
+pub use crate::copies::ServerSays;
+
 /// For administrators and fsck; see [`crate::admin`].
 pub use crate::admin::{AdminAnswer, AdminQuery};
 
@@ -680,6 +683,7 @@ messages! {
     Replay -> ReplayAnswer;
     Settle -> ();
     EndSession -> ();
+    ServerSays -> ();
 }
 
 impl MetaRequest {

@@ -23,8 +23,8 @@ use std::ops::Range;
 const PAGE: u64 = 4096;
 const WORDS: usize = 64;
 const RUNS_MAX: usize = 64;
-/// Blocks of the largest chunk, 1 TiB.
-pub const BLOCKS_MAX: u64 = 1 << 28;
+/// Blocks of the largest chunk, 1 TiB, and a page for what a chunk has beside its bytes (its head is block 0).
+pub const BLOCKS_MAX: u64 = (1 << 28) + PAGE;
 
 /// A set of blocks, by their number in the chunk.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -413,7 +413,7 @@ mod tests {
         let bad = |pages: Vec<(u32, PageForm)>| BlockSet::try_from(pages).is_err();
         assert!(bad(vec![(0, PageForm::Runs(vec![(5, 4)]))]));
         assert!(bad(vec![(0, PageForm::Runs(vec![(0, 4096)]))]));
-        assert!(bad(vec![(65_536, PageForm::Runs(vec![(0, 1)]))]));
+        assert!(bad(vec![(65_537, PageForm::Runs(vec![(0, 1)]))]), "past 1 TiB and the page of the head");
         assert!(bad(vec![(0, PageForm::Bits(vec![0; 511]))]));
         let twice = vec![(0, PageForm::Runs(vec![(8, 9), (1, 3)])), (0, PageForm::Runs(vec![(2, 5)]))];
         assert_eq!(BlockSet::try_from(twice).unwrap(), [1, 2, 3, 4, 5, 8, 9].into_iter().collect());

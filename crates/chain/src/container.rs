@@ -11,7 +11,7 @@ use crate::repair::Repair;
 use crate::replica::{Cx, Replica};
 use crate::server::Command;
 use braid_types::{ChainEpoch, ChunkId, ContainerId, ServerId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Container {
@@ -25,6 +25,9 @@ pub(crate) struct Container {
     owes_report: bool,
     install: Option<Install>,
     pub replicas: BTreeMap<ChunkId, Replica>,
+    /// Deleted since the process started: nothing late brings them back. Ids are never used again, and a container has
+    /// 256 chunks at most.
+    deleted: BTreeSet<ChunkId>,
 }
 
 #[derive(Clone, Debug)]
@@ -75,6 +78,18 @@ impl Container {
     /// The chunk's copy; made if this is the first that is heard of it.
     pub fn replica(&mut self, cx: &Cx, chunk: ChunkId) -> &mut Replica {
         self.replicas.entry(chunk).or_insert_with(|| Replica::fresh(chunk, cx))
+    }
+
+    pub fn is_deleted(&self, chunk: ChunkId) -> bool {
+        self.deleted.contains(&chunk)
+    }
+
+    /// Nothing of the chunk is known here any more; whoever waits is told.
+    pub fn forget(&mut self, cx: &mut Cx, chunk: ChunkId) {
+        self.deleted.insert(chunk);
+        if let Some(mut replica) = self.replicas.remove(&chunk) {
+            replica.seal(cx);
+        }
     }
 
     /// From now on nothing older than this epoch is obeyed.
@@ -155,7 +170,7 @@ impl Container {
             out: cx.out,
             ..*cx
         };
-        for decision in &decisions {
+        for decision in decisions.iter().filter(|decision| !self.deleted.contains(&decision.chunk)) {
             self.replicas.entry(decision.chunk).or_insert_with(|| Replica::empty(decision.chunk));
         }
         for (chunk, replica) in &mut self.replicas {

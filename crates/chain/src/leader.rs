@@ -34,6 +34,10 @@ pub enum LeaderEvent {
         container: ContainerId,
         row: ContainerRow,
     },
+    /// All its chunks were deleted, and its row.
+    Gone {
+        container: ContainerId,
+    },
     /// Done what [`LeaderCommand::Commit`] says.
     Committed {
         container: ContainerId,
@@ -156,6 +160,10 @@ impl Leader {
         self.containers.get(&container).map(|held| &held.row)
     }
 
+    pub fn containers(&self) -> impl Iterator<Item = ContainerId> + '_ {
+        self.containers.keys().copied()
+    }
+
     pub fn is_live(&self, server: ServerId, now: Moment) -> bool {
         self.book.is_live(server, now)
     }
@@ -181,6 +189,10 @@ impl Leader {
             LeaderEvent::Made { container, row } => {
                 self.containers.insert(container, Held::new(row, true));
                 self.send_installs(now, container, &mut out);
+            }
+            LeaderEvent::Gone { container } => {
+                self.containers.remove(&container);
+                self.servers.values_mut().for_each(|server| server.owes.retain(|owed, _| *owed != container));
             }
             LeaderEvent::Committed { container, number } => self.committed(now, container, number, &mut out),
         }

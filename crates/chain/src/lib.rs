@@ -35,7 +35,7 @@ pub use leader::{ChainRow, ContainerRow, Leader, LeaderCommand, LeaderEvent, Spa
 pub use lease::{LeaseBook, ServerLease};
 pub use limits::{DRIFT_PERCENT, Limits, Moment};
 pub use lineage::{Lineage, Start, common};
-pub use message::{Body, Envelope, FromLeader, Install, Report, ToLeader, Told};
+pub use message::{Body, Envelope, FromLeader, Install, MESSAGE_FORMAT, Message, MessageError, Report, ToLeader, Told};
 pub use record::{ChunkRecord, Claims, FORMAT, RecordError};
 pub use repair::Repair;
 pub use server::{Command, CopyStatus, DataServer, Event, Found};

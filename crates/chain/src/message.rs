@@ -7,7 +7,43 @@
 use crate::limits::Moment;
 use crate::{BlockSet, Claims, Decision};
 use braid_types::{ChainEpoch, ChunkId, ContainerId, LeaderEpoch, OwnerTerm, ServerId, Version};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+
+/// The format messages are written in. A newer one is refused by name: whoever is upgraded first speaks what the others
+/// know until all are (as with any message of the protocol, fields are added with a new format only).
+pub const MESSAGE_FORMAT: u8 = 1;
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MessageError {
+    #[error("a chain message of format {0}, this program reads up to {MESSAGE_FORMAT}")]
+    Newer(u8),
+    #[error("a chain message is damaged: {0}")]
+    Damaged(String),
+}
+
+/// A message as bytes, with its format in front: it crosses the protocol as a value that only its two ends read.
+pub trait Message: Serialize + DeserializeOwned {
+    fn encode(&self) -> Vec<u8> {
+        // Into a vector of a value that is all plain data: nothing in it can fail.
+        postcard::to_extend(self, vec![MESSAGE_FORMAT]).unwrap_or_default()
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, MessageError> {
+        match bytes.split_first() {
+            Some((&MESSAGE_FORMAT, body)) => {
+                postcard::from_bytes(body).map_err(|e| MessageError::Damaged(e.to_string()))
+            }
+            Some((0, _)) => Err(MessageError::Damaged("format 0".to_owned())),
+            Some((newer, _)) => Err(MessageError::Newer(*newer)),
+            None => Err(MessageError::Damaged("it is empty".to_owned())),
+        }
+    }
+}
+
+impl Message for Envelope {}
+impl Message for ToLeader {}
+impl Message for FromLeader {}
 
 /// Between two data servers of a chain, about one chunk.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -134,4 +170,127 @@ pub enum ToLeader {
         epoch: ChainEpoch,
         server: ServerId,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Lineage, Start};
+    use std::fmt::Debug;
+    use std::time::Duration;
+
+    fn v(epoch: u32, counter: u64) -> Version {
+        Version { chain_epoch: ChainEpoch(epoch), owner_term: OwnerTerm(1), counter }
+    }
+
+    /// One of each kind, with every field set.
+    fn samples() -> (Vec<Envelope>, Vec<ToLeader>, Vec<FromLeader>) {
+        let blocks: BlockSet = (0..5).chain(9000..9003).collect();
+        let scattered: BlockSet = (0..200).step_by(2).collect();
+        let groups = vec![Told { base: v(1, 2), upto: v(1, 300), blocks: scattered }];
+        let (agreed, want_stable, upto) = (v(1, 1), v(1, 9), v(1, 301));
+        let bodies = vec![
+            Body::Hello { told: v(1, 2) },
+            Body::Tell { groups, agreed, want_stable, pushed: true, copies: 3, end: 9003 },
+            Body::Ack { told: v(1, 300), complete: v(1, 8), stable: v(1, 7), gap: true },
+            Body::Pull { blocks: blocks.clone() },
+            Body::Blocks { at: v(1, 300), upto, blocks: blocks.clone() },
+            Body::Fetch { blocks: blocks.clone() },
+            Body::Fetched { blocks: blocks.clone() },
+        ];
+        let (container, chunk, epoch, term) = (ContainerId(7), ChunkId(1 << 40), ChainEpoch(3), OwnerTerm(1));
+        let envelopes = bodies.into_iter().map(|body| Envelope { container, chunk, epoch, term, body }).collect();
+        let lineage = Lineage::new(ChainEpoch(1)).extended(epoch, v(1, 300), 8);
+        assert_eq!(lineage.starts().last(), Some(&Start { epoch, from: v(1, 300) }));
+        let claims = Claims { lineage: lineage.clone(), suspect: blocks.clone(), end: 9003, ..Claims::default() };
+        let asked = Duration::from_millis(1_234_567);
+        let to_leader = vec![
+            ToLeader::Renew { asked, chains: Some(vec![(container, epoch)]) },
+            ToLeader::Prepared { container, epoch, reports: vec![Report { chunk, claims, owns: true }] },
+            ToLeader::Installed { container, epoch },
+            ToLeader::Open { container, epoch, chunks: vec![chunk] },
+            ToLeader::Remove { container, epoch, server: ServerId(4) },
+        ];
+        let decision = Decision {
+            chunk,
+            owner: ServerId(2),
+            term,
+            lineage,
+            start: v(1, 300),
+            opening: blocks.clone(),
+            fetch: vec![(ServerId(3), v(1, 301), blocks)],
+            lost: 5,
+            sealed: 6,
+            end: 9003,
+        };
+        let members = vec![ServerId(2), ServerId(3), ServerId(4)];
+        let install = Install { epoch, members, copies: 3, min_copies: 2, decisions: vec![decision] };
+        let leader = LeaderEpoch(11);
+        let from_leader = vec![
+            FromLeader::Grant { asked, leader, raised: vec![(container, epoch)] },
+            FromLeader::TellChains { leader },
+            FromLeader::Prepare { container, epoch },
+            FromLeader::Install { container, install },
+            FromLeader::Opened { container, epoch, chunks: vec![chunk] },
+        ];
+        (envelopes, to_leader, from_leader)
+    }
+
+    /// Each with its length in front.
+    fn joined<M: Message>(messages: &[M]) -> Vec<u8> {
+        let framed = |message: &M| {
+            let bytes = message.encode();
+            [(bytes.len() as u32).to_le_bytes().to_vec(), bytes].concat()
+        };
+        messages.iter().flat_map(framed).collect()
+    }
+
+    fn read<M: Message + PartialEq + Debug>(mut golden: &[u8], expected: &[M]) {
+        for message in expected {
+            let (len, rest) = golden.split_first_chunk().unwrap();
+            let (bytes, rest) = rest.split_at(u32::from_le_bytes(*len) as usize);
+            assert_eq!(&M::decode(bytes).unwrap(), message);
+            golden = rest;
+        }
+        assert!(golden.is_empty());
+    }
+
+    /// Spoken by programs that exist. Never to be changed: a new format gets a new file and reads this one.
+    #[test]
+    fn the_first_format_is_spoken_for_ever() {
+        let (envelopes, to_leader, from_leader) = samples();
+        let golden = include_bytes!("../tests/golden/messages.v1");
+        let lengths = [joined(&envelopes).len(), joined(&to_leader).len(), joined(&from_leader).len()];
+        assert_eq!(lengths.iter().sum::<usize>(), golden.len());
+        let (first, rest) = golden.split_at(lengths[0]);
+        let (second, third) = rest.split_at(lengths[1]);
+        read(first, &envelopes);
+        read(second, &to_leader);
+        read(third, &from_leader);
+        assert!([joined(&envelopes), joined(&to_leader), joined(&from_leader)].concat() == golden);
+    }
+
+    #[test]
+    #[ignore = "writes the golden file"]
+    fn write_golden_file() {
+        let (envelopes, to_leader, from_leader) = samples();
+        let bytes = [joined(&envelopes), joined(&to_leader), joined(&from_leader)].concat();
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/messages.v1");
+        if std::fs::metadata(path).unwrap().len() == 0 {
+            std::fs::write(path, bytes).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_refused_by_name() {
+        let (envelopes, ..) = samples();
+        assert_eq!(Envelope::decode(&[2, 0]), Err(MessageError::Newer(2)));
+        assert!(matches!(Envelope::decode(&[]), Err(MessageError::Damaged(_))));
+        assert!(matches!(Envelope::decode(&[0, 1]), Err(MessageError::Damaged(_))));
+        for bytes in envelopes.iter().map(Message::encode) {
+            for cut in 1..bytes.len() {
+                assert!(Envelope::decode(&bytes[..cut]).is_err(), "cut at {cut}");
+            }
+        }
+    }
 }

@@ -281,7 +281,7 @@ impl DataServer {
         match event {
             Event::Tick => self.tick(now, &mut out),
             Event::Write { op, container, chunk, blocks, until } => {
-                if let Err(refusal) = self.may_begin(now, container) {
+                if let Err(refusal) = self.may_begin(now, container, chunk) {
                     out.push(Command::Answer { op, result: Err(refusal) });
                     return out;
                 }
@@ -290,7 +290,7 @@ impl DataServer {
                 });
             }
             Event::Wait { op, container, chunk, until } => {
-                if let Err(refusal) = self.may_begin(now, container) {
+                if let Err(refusal) = self.may_begin(now, container, chunk) {
                     out.push(Command::Answer { op, result: Err(refusal) });
                     return out;
                 }
@@ -328,10 +328,32 @@ impl DataServer {
         out
     }
 
-    fn may_begin(&self, now: Moment, container: ContainerId) -> Result<(), Refusal> {
+    fn may_begin(&self, now: Moment, container: ContainerId, chunk: ChunkId) -> Result<(), Refusal> {
         let known = self.containers.get(&container).ok_or(Refusal::NotInChain)?;
         known.chain().ok_or(Refusal::NotInChain)?;
+        if known.is_deleted(chunk) {
+            return Err(Refusal::UnknownChunk);
+        }
         if self.lease.is_held(now) { Ok(()) } else { Err(Refusal::NoLease) }
+    }
+
+    /// The chunk is deleted here: nothing of it is told, asked for or answered any more.
+    pub fn forget(&mut self, now: Moment, container: ContainerId, chunk: ChunkId) -> Vec<Command> {
+        let mut out = Vec::new();
+        self.containers.entry(container).or_default();
+        self.with(now, container, &mut out, |known, cx| known.forget(cx, chunk));
+        self.repair.done((container, chunk));
+        self.go_on(now, container, &mut out);
+        out
+    }
+
+    pub fn is_deleted(&self, container: ContainerId, chunk: ChunkId) -> bool {
+        self.containers.get(&container).is_some_and(|known| known.is_deleted(chunk))
+    }
+
+    /// Chunks of which a copy is known here, with their containers, in order.
+    pub fn chunks(&self) -> impl Iterator<Item = (ContainerId, ChunkId)> + '_ {
+        self.containers.iter().flat_map(|(id, known)| known.replicas.keys().map(|chunk| (*id, *chunk)))
     }
 
     fn with<T>(
@@ -369,7 +391,7 @@ impl DataServer {
                 }
                 return;
             }
-            if known.chain().map(|chain| chain.epoch) != Some(epoch) {
+            if known.chain().map(|chain| chain.epoch) != Some(epoch) || known.is_deleted(chunk) {
                 return;
             }
             let replica = known.replica(cx, chunk);

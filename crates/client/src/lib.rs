@@ -15,6 +15,7 @@ mod calls;
 mod client;
 mod commit;
 mod config;
+mod copies;
 mod core;
 mod cuts;
 mod dirpages;

@@ -1,5 +1,6 @@
 //! Data servers, containers, and the way to them.
 
+use crate::copies::{Copies, CopiesNode, Servers};
 use crate::core::{Core, Op};
 use crate::erased::{Node, Peers};
 use crate::inode::FileState;
@@ -9,21 +10,24 @@ use crate::memory::Memory;
 use crate::retain::Retain;
 use crate::wait::Attempts;
 use braid_api::data::{DataAnswer, DataRequest};
-use braid_api::meta::{ContainerInfo, GetContainers, GetServers, ServerInfo};
+use braid_api::meta::{ContainerInfo, GetContainers, GetServers, ServerInfo, ServerState};
 use braid_api::{Carries, Code, Context, Error, Result, Retry};
+use braid_env::Env;
 use braid_types::{ChainEpoch, ContainerId, Policy, ServerId, Token};
 use bytes::Bytes;
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::{Notify, RwLock, Semaphore};
 
 /// Containers remembered: 4 Mi chunks of 64 MiB, 256 TiB.
 const CONTAINERS_MAX: usize = 16 << 10;
 
-/// Everything about one data server.
+/// Everything about one data server, or about those that have the copies of a container.
 pub struct Lane {
     pub id: ServerId,
+    /// It is the servers of this container's copies, together.
+    container: Option<ContainerId>,
     peer: Mutex<(ServerInfo, Arc<dyn Node>)>,
     /// Writes hold it for reading while they are on their way, a repetition after a restart for writing: so
     /// nothing newer can be overtaken by what is repeated.
@@ -47,6 +51,9 @@ impl Lane {
     }
 
     pub fn name(&self) -> String {
+        if let Some(id) = self.container {
+            return format!("the copies of container {id}");
+        }
         let peer = self.peer.lock();
         let at = peer.0.addresses.first().map_or("", String::as_str);
         format!("data server {} at {at}", self.id)
@@ -62,9 +69,14 @@ impl Lane {
     }
 }
 
+/// The copies of a container, and the lane that leads to them.
+type CopiesLane = (Arc<Copies>, Arc<Lane>);
+
 pub struct Directory {
     peers: Box<dyn Peers>,
-    lanes: Mutex<HashMap<ServerId, Arc<Lane>>>,
+    lanes: Servers,
+    /// Containers with several copies that are in use.
+    copies: Mutex<BTreeMap<ContainerId, CopiesLane>>,
     containers: Mutex<Lru<ContainerId, Arc<ContainerInfo>>>,
     memory: Arc<Memory>,
     writes_max: usize,
@@ -73,7 +85,7 @@ pub struct Directory {
 impl Directory {
     pub fn new(peers: Box<dyn Peers>, memory: Arc<Memory>, writes_max: usize) -> Self {
         let containers = Mutex::new(Lru::new(CONTAINERS_MAX));
-        Directory { peers, lanes: Mutex::default(), containers, memory, writes_max }
+        Directory { peers, lanes: Servers::default(), copies: Mutex::default(), containers, memory, writes_max }
     }
 
     /// Learns of servers. A changed address brings a new stub; what is retained stays.
@@ -88,15 +100,16 @@ impl Directory {
                     }
                     peer.0 = info.clone();
                 }
-                None => drop(lanes.insert(info.id, Arc::new(self.lane(info)))),
+                None => drop(lanes.insert(info.id, Arc::new(self.lane(info.clone(), None, self.peers.node(info))))),
             }
         }
     }
 
-    fn lane(&self, info: &ServerInfo) -> Lane {
+    fn lane(&self, info: ServerInfo, container: Option<ContainerId>, node: Arc<dyn Node>) -> Lane {
         Lane {
             id: info.id,
-            peer: Mutex::new((info.clone(), self.peers.node(info))),
+            container,
+            peer: Mutex::new((info, node)),
             gate: RwLock::new(()),
             window: Semaphore::new(self.writes_max),
             retain: Mutex::default(),
@@ -111,6 +124,36 @@ impl Directory {
         for info in containers {
             known.insert(info.id, Arc::new(info.clone()));
         }
+        drop(known);
+        let copies = self.copies.lock();
+        for info in containers {
+            if let Some((known, _)) = copies.get(&info.id) {
+                known.learn(info);
+            }
+        }
+    }
+
+    /// The lane to the servers of a container's copies.
+    fn copies_lane(&self, env: &Env, info: &ContainerInfo, host: &str) -> Arc<Lane> {
+        let beside = self.beside(host);
+        let mut all = self.copies.lock();
+        let (copies, lane) = all.entry(info.id).or_insert_with(|| {
+            let copies = Arc::new(Copies::new(env.clone(), self.lanes.clone(), beside, info));
+            let nobody = ServerInfo {
+                id: ServerId(0),
+                addresses: Vec::new(),
+                host: String::new(),
+                state: ServerState::Up,
+                bytes_total: 0,
+                bytes_free: 0,
+                chunks: 0,
+                silent_ms: 0,
+            };
+            let lane = self.lane(nobody, Some(info.id), Arc::new(CopiesNode(copies.clone())));
+            (copies, Arc::new(lane))
+        });
+        copies.learn(info);
+        lane.clone()
     }
 
     /// The chain epoch known of a container.
@@ -119,7 +162,9 @@ impl Directory {
     }
 
     pub fn lanes(&self) -> Vec<Arc<Lane>> {
-        self.lanes.lock().values().cloned().collect()
+        let mut lanes: Vec<Arc<Lane>> = self.lanes.lock().values().cloned().collect();
+        lanes.extend(self.copies.lock().values().map(|(_, lane)| lane.clone()));
+        lanes
     }
 
     fn known_lane(&self, id: ServerId) -> Option<Arc<Lane>> {
@@ -170,6 +215,13 @@ impl Core {
         }
         let container = self.servers.container(id);
         let container = container.ok_or_else(|| Error::new(Code::NotFound, format!("container {id}"), ""))?;
+        if container.chain.len() > 1 {
+            if container.chain.iter().any(|server| self.servers.known_lane(*server).is_none()) {
+                self.refresh_servers(op).await?;
+            }
+            let lane = self.servers.copies_lane(&self.env, &container, &self.config.host);
+            return Ok(Route { lane, container });
+        }
         let owner = placement.owner(&container)?;
         if self.servers.known_lane(owner).is_none() {
             self.refresh_servers(op).await?;

@@ -20,9 +20,14 @@ impl<S: ChunkStore + 'static> Core<S> {
             return;
         }
         self.env.spawn("background sync", async move {
+            let mut before = 0;
             loop {
                 env.sleep(every).await;
                 let Some(core) = core.upgrade() else { return };
+                let now = core.store.write_seq();
+                if std::mem::replace(&mut before, now) == now {
+                    core.rest().await;
+                }
                 if let Err(error) = core.sync_all().await {
                     tracing::error!("background sync: {error}");
                 }
@@ -31,6 +36,13 @@ impl<S: ChunkStore + 'static> Core<S> {
                 }
             }
         });
+    }
+
+    async fn rest(&self) {
+        let store = self.store.clone();
+        if let Err(error) = self.env.blocking(move || store.rest()).await {
+            tracing::warn!("data server {}: {error}", self.id);
+        }
     }
 
     pub fn keep_scrubbing(self: &Arc<Self>) {

@@ -1,3 +1,4 @@
+use braid_chain::Limits;
 use std::time::Duration;
 
 /// What a data server may use and how often it tidies up.
@@ -24,6 +25,8 @@ pub struct DataServerConfig {
     pub scrub_pause: Duration,
     /// Chunks whose version and generation are kept in memory, about 200 bytes each.
     pub lanes_max: usize,
+    /// Times and bounds of chunks with several copies; the same at every server and at the leader.
+    pub chain_limits: Limits,
 }
 
 impl Default for DataServerConfig {
@@ -44,6 +47,7 @@ impl Default for DataServerConfig {
             scrub_bytes_per_s: 8 << 20,
             scrub_pause: Duration::from_secs(24 * 3600),
             lanes_max: 16 << 10,
+            chain_limits: Limits::default(),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What every operation needs: store, lanes, gate, budget, counters.
 
 use crate::budget::Budget;
+use crate::chain::Chains;
 use crate::error;
 use crate::gate::Gate;
 use crate::grown::Grown;
@@ -40,6 +41,7 @@ pub(crate) struct Core<S> {
     pub reservations: Reservations,
     pub grown: Grown,
     pub work: Arc<Work>,
+    pub chains: Arc<Chains<S>>,
     pub stats: Arc<Stats>,
     /// As of the last look, at most a second old while the server is in touch.
     pub usage: Mutex<StoreUsage>,

@@ -18,7 +18,7 @@ fn code(error: &StoreError) -> Code {
         StoreError::NoSuchChunk(_) => Code::ChunkUnknown,
         StoreError::BadBlock { .. } | StoreError::BadHeader { .. } => Code::BadBlock,
         StoreError::StaleTruncGen { .. } => Code::StaleTruncGen,
-        StoreError::BeyondChunk { .. } => Code::Invalid,
+        StoreError::BeyondChunk { .. } | StoreError::NotACopy(_) => Code::Invalid,
         StoreError::NoSpace { .. } | StoreError::Full { .. } => Code::DiskFull,
         StoreError::Failed { .. } | StoreError::Io { .. } | StoreError::ReadOnly(_) => Code::DiskError,
         StoreError::OtherCluster { .. } | StoreError::OtherServer { .. } => Code::WrongCluster,

@@ -13,6 +13,7 @@
 
 mod background;
 mod budget;
+mod chain;
 mod config;
 mod core;
 mod error;
@@ -29,6 +30,7 @@ mod syncs;
 mod versions;
 mod work;
 
+pub use chain::{ChainLinks, SharedLinks, WireLinks};
 pub use config::DataServerConfig;
 pub use registration::{Announcement, enrol};
 pub use server::DataServer;

@@ -1,5 +1,6 @@
 use crate::DataServerConfig;
 use crate::budget::Budget;
+use crate::chain::{ChainLinks, Chains};
 use crate::core::{Call, Core};
 use crate::gate::Gate;
 use crate::grown::Grown;
@@ -12,7 +13,7 @@ use crate::work::Work;
 use braid_api::data::{DataAnswer, DataRequest};
 use braid_api::{Context, DataNode, Result};
 use braid_data_store::{ChunkStore, StoreError, StoreIdentity, StoreUsage};
-use braid_env::Env;
+use braid_env::{Env, TaskHandle};
 use braid_types::{ChunkId, ServerId};
 use braid_wire::BufferPool;
 use bytes::Bytes;
@@ -28,9 +29,13 @@ impl<S: ChunkStore + 'static> DataServer<S> {
     pub fn start(env: Env, store: Arc<S>, identity: StoreIdentity, config: DataServerConfig) -> Arc<Self> {
         let (stats, lanes) = (Arc::new(Stats::default()), Arc::new(Lanes::new(config.lanes_max)));
         let syncs = Syncs::new(env.clone(), store.clone(), lanes.clone(), stats.clone(), config.syncs_at_once);
+        // 0 stands for "not known" in hellos and answers.
+        let incarnation = env.random.u64().max(1);
+        let limits = config.chain_limits.clone();
+        let chains = Chains::new(env.clone(), store.clone(), identity.server, incarnation, limits);
         let core = Arc::new(Core {
-            // 0 stands for "not known" in hellos and answers.
-            incarnation: env.random.u64().max(1),
+            incarnation,
+            chains,
             deletions: AtomicU64::new(0),
             started: env.clock.now(),
             id: identity.server,
@@ -71,6 +76,12 @@ impl<S: ChunkStore + 'static> DataServer<S> {
     /// The metadata server knew this server at the last sign of life.
     pub fn is_registered(&self) -> bool {
         self.0.registered.load(Relaxed)
+    }
+
+    /// Takes part in chains from now on, until the server is dropped or the task ended. Without this it refuses every
+    /// call to chunks with several copies.
+    pub fn join_chains(&self, links: Arc<dyn ChainLinks>) -> TaskHandle {
+        self.0.chains.join(links)
     }
 
     pub fn counters(&self) -> DataCounters {

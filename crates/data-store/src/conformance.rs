@@ -4,6 +4,7 @@
 //! threads. Not checked: speed, and what two stores may do differently (when `read_cached` answers).
 
 mod contents;
+pub mod copies;
 pub mod crash;
 mod rules;
 mod threads;
@@ -25,6 +26,8 @@ pub fn run(make: &dyn Fn(Option<u64>) -> Box<dyn ChunkStore>) {
     rules::versions_and_numbers_rise(make(None).as_ref());
     rules::truncate_generations_are_kept(make(None).as_ref());
     rules::the_file_is_remembered(make(None).as_ref());
+    copies::a_copy_is_known_as_one(make(None).as_ref());
+    copies::a_head_is_taken_as_it_is(make(None).as_ref());
     rules::bounds_are_checked(make(None).as_ref());
     rules::space_is_promised_and_kept(make(Some(8 << 20)).as_ref());
     for seed in 0..8 {

@@ -4,10 +4,12 @@ mod activity;
 mod bad;
 mod cache;
 mod chunk;
+mod copy;
 mod cut;
 mod header;
 mod open;
 mod read;
+mod record;
 mod recover;
 mod scrub;
 mod sequence;
@@ -19,8 +21,8 @@ mod write;
 use crate::checksum::{HOLE, blocks};
 use crate::store::extents_of;
 use crate::{
-    ChunkStat, ChunkStore, Cuts, Extent, Result, ScrubCursor, ScrubStep, StoreError, StoreUsage, Synced, WriteInfo,
-    Written,
+    ChunkHead, ChunkStat, ChunkStore, Cuts, Extent, FoundCopy, RecordMark, Result, ScrubCursor, ScrubStep, StoreError,
+    StoreUsage, Synced, WriteInfo, Written,
 };
 use activity::ActivityLog;
 use bad::BadBlocks;
@@ -32,8 +34,8 @@ use header::Header;
 use parking_lot::{Mutex, RwLock};
 use sequence::Sequence;
 use space::Space;
-use std::collections::BTreeSet;
-use std::ops::Bound;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::{Bound, Range};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -71,6 +73,10 @@ pub struct DiskStore {
     opening: Vec<Mutex<()>>,
     /// Every chunk of the store: about 40 bytes each.
     index: RwLock<BTreeSet<ChunkId>>,
+    /// Those of them that have a record.
+    copies: RwLock<BTreeSet<ChunkId>>,
+    /// As they were when the store was opened.
+    found: Mutex<BTreeMap<ChunkId, FoundCopy>>,
     bad: BadBlocks,
     sealed: AtomicU64,
     _lock: Box<dyn DiskLock>,
@@ -120,12 +126,16 @@ impl DiskStore {
         if let Some(chunk) = self.open.get(id) {
             return Ok(Some(chunk));
         }
-        let Some(chunk) = Chunk::open(self.disk.as_ref(), &self.dir, id)? else {
+        let is_copy = self.copies.read().contains(&id);
+        let Some(chunk) = Chunk::open(self.disk.as_ref(), &self.dir, id, is_copy)? else {
             // A file whose header never reached the disk before a crash.
             self.index.write().remove(&id);
             return Ok(None);
         };
-        self.recover(&chunk, &BTreeSet::new())?;
+        // Copies were looked at when the store was opened.
+        if !is_copy {
+            self.recover(&chunk, &BTreeSet::new())?;
+        }
         let chunk = Arc::new(chunk);
         self.open.insert(chunk.clone());
         Ok(Some(chunk))
@@ -146,7 +156,13 @@ impl DiskStore {
         self.find(id)?.ok_or(StoreError::NoSuchChunk(id))
     }
 
-    fn find_or_create(&self, id: ChunkId, container: ContainerId, chunk_bytes: u64) -> Result<Arc<Chunk>> {
+    fn find_or_create(
+        &self,
+        id: ChunkId,
+        container: ContainerId,
+        chunk_bytes: u64,
+        is_copy: bool,
+    ) -> Result<Arc<Chunk>> {
         if let Some(chunk) = self.open.get(id) {
             return Ok(chunk);
         }
@@ -173,9 +189,12 @@ impl DiskStore {
                         inode,
                         index,
                     };
-                    let chunk = Arc::new(Chunk::create(self.disk.as_ref(), &self.dir, header)?);
+                    let chunk = Arc::new(Chunk::create(self.disk.as_ref(), &self.dir, header, is_copy)?);
                     self.begin(&chunk, &mut chunk.state.write());
                     self.index.write().insert(id);
+                    if is_copy {
+                        self.copies.write().insert(id);
+                    }
                     self.open.insert(chunk.clone());
                     chunk
                 }
@@ -188,11 +207,36 @@ impl DiskStore {
 
 impl ChunkStore for DiskStore {
     fn create(&self, chunk: ChunkId, container: ContainerId, chunk_bytes: u64) -> Result<()> {
-        self.find_or_create(chunk, container, chunk_bytes).map(drop)
+        self.find_or_create(chunk, container, chunk_bytes, false).map(drop)
+    }
+
+    fn create_copy(&self, chunk: ChunkId, container: ContainerId, chunk_bytes: u64) -> Result<()> {
+        let made = self.find_or_create(chunk, container, chunk_bytes, true)?;
+        if made.is_copy { Ok(()) } else { Err(StoreError::NotACopy(chunk)) }
+    }
+
+    fn sync_copy(&self, chunk: ChunkId) -> Result<RecordMark> {
+        Ok(self.sync_marked(&*self.copy(chunk)?)?.1)
+    }
+
+    fn put_record(&self, chunk: ChunkId, mark: &RecordMark, record: &[u8]) -> Result<()> {
+        self.keep_record(&*self.copy(chunk)?, mark, record)
+    }
+
+    fn copies(&self) -> Vec<FoundCopy> {
+        self.found_copies()
+    }
+
+    fn set_head(&self, chunk: ChunkId, head: &ChunkHead) -> Result<()> {
+        self.take_head(&*self.copy(chunk)?, head)
+    }
+
+    fn seal(&self, chunk: ChunkId, blocks: Range<u64>) -> Result<u64> {
+        self.seal_blocks(&*self.copy(chunk)?, blocks)
     }
 
     fn write(&self, id: ChunkId, offset: u64, bytes: &[u8], info: &WriteInfo) -> Result<Written> {
-        let chunk = self.find_or_create(id, info.container, info.chunk_bytes)?;
+        let chunk = self.find_or_create(id, info.container, info.chunk_bytes, false)?;
         let end = offset.saturating_add(bytes.len() as u64);
         self.change(&chunk, &Gate { end, version: info.version, file: info.file(), cuts: &info.cuts }, |state| {
             let before = state.header.length;
@@ -263,6 +307,10 @@ impl ChunkStore for DiskStore {
     fn sync_all(&self) -> Result<u64> {
         self.sync_dirty()?;
         Ok(self.stable_seq())
+    }
+
+    fn rest(&self) -> Result<()> {
+        self.log.rest()
     }
 
     fn write_seq(&self) -> u64 {

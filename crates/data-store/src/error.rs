@@ -19,6 +19,8 @@ pub enum BadBlockCause {
 pub enum StoreError {
     #[error("chunk {0} does not exist here")]
     NoSuchChunk(ChunkId),
+    #[error("chunk {0} is no copy in a chain: it has no record")]
+    NotACopy(ChunkId),
     #[error("chunk {chunk}, block {block} in {}: {cause}", file.display())]
     BadBlock { chunk: ChunkId, block: u64, file: PathBuf, cause: BadBlockCause },
     #[error("chunk {chunk}: {} is damaged: {cause}", file.display())]

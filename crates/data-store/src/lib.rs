@@ -2,7 +2,8 @@
 //!
 //! Promises: a byte that is read is a byte that was written, or an error names the block that cannot prove it; what
 //! [`ChunkStore::sync`] covered survives a power cut; what was not covered is old, new or torn after one, and reads
-//! without an error; a store that cannot keep its word for a chunk refuses that chunk rather than guess.
+//! without an error; a copy's record speaks of nothing that is not on stable storage, and what may differ from it is named;
+//! a store that cannot keep its word for a chunk refuses that chunk rather than guess.
 //!
 //! Leaves to others: who may write (owners, epochs, leases), where copies are, what a file is. Calls block and may
 //! come from any thread; [`ChunkStore::read_cached`] alone never waits for the disk.
@@ -19,4 +20,7 @@ pub use disk::{DiskStore, StoreOptions};
 pub use error::{BadBlockCause, Result, StoreError};
 pub use identity::{FORMAT_VERSION, StoreIdentity};
 pub use memory::MemoryStore;
-pub use store::{ChunkStat, ChunkStore, Cuts, Extent, ScrubCursor, ScrubStep, StoreUsage, Synced, WriteInfo, Written};
+pub use store::{
+    ChunkHead, ChunkStat, ChunkStore, Cuts, Extent, FoundCopy, RecordMark, ScrubCursor, ScrubStep, StoreUsage, Synced,
+    WriteInfo, Written,
+};

@@ -3,13 +3,13 @@
 use crate::checksum::{BLOCK, Block, blocks};
 use crate::store::extents_of;
 use crate::{
-    ChunkStat, ChunkStore, Cuts, Extent, Result, ScrubCursor, ScrubStep, StoreError, StoreUsage, Synced, WriteInfo,
-    Written,
+    ChunkHead, ChunkStat, ChunkStore, Cuts, Extent, FoundCopy, RecordMark, Result, ScrubCursor, ScrubStep, StoreError,
+    StoreUsage, Synced, WriteInfo, Written,
 };
 use braid_types::{BLOCK_BYTES, ByteRange, ChunkId, ChunkIndex, ContainerId, InodeId, TruncGen, Version};
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, HashMap};
-use std::ops::Bound;
+use std::ops::{Bound, Range};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -41,6 +41,8 @@ struct Chunk {
     /// Bytes beyond the length are zeros.
     blocks: BTreeMap<u64, Box<Block>>,
     deleted: bool,
+    /// `None`: it is no copy. `Some(None)`: one whose record was never kept.
+    record: Option<Option<Vec<u8>>>,
 }
 
 impl Chunk {
@@ -95,6 +97,12 @@ impl MemoryStore {
 
     fn find(&self, id: ChunkId) -> Result<Arc<RwLock<Chunk>>> {
         self.chunks.read().get(&id).cloned().ok_or(StoreError::NoSuchChunk(id))
+    }
+
+    fn copy(&self, id: ChunkId) -> Result<Arc<RwLock<Chunk>>> {
+        let chunk = self.find(id)?;
+        let is_copy = chunk.read().record.is_some();
+        if is_copy { Ok(chunk) } else { Err(StoreError::NotACopy(id)) }
     }
 
     fn find_or_create(&self, id: ChunkId, container: ContainerId, chunk_bytes: u64) -> Result<Arc<RwLock<Chunk>>> {
@@ -172,6 +180,54 @@ impl MemoryStore {
 impl ChunkStore for MemoryStore {
     fn create(&self, chunk: ChunkId, container: ContainerId, chunk_bytes: u64) -> Result<()> {
         self.find_or_create(chunk, container, chunk_bytes).map(drop)
+    }
+
+    fn create_copy(&self, id: ChunkId, container: ContainerId, chunk_bytes: u64) -> Result<()> {
+        if let Ok(found) = self.find(id) {
+            return if found.read().record.is_some() { Ok(()) } else { Err(StoreError::NotACopy(id)) };
+        }
+        let made = self.find_or_create(id, container, chunk_bytes)?;
+        made.write().record.get_or_insert(None);
+        Ok(())
+    }
+
+    fn sync_copy(&self, id: ChunkId) -> Result<RecordMark> {
+        self.copy(id).map(|_| RecordMark::default())
+    }
+
+    fn put_record(&self, id: ChunkId, _mark: &RecordMark, record: &[u8]) -> Result<()> {
+        self.copy(id)?.write().record = Some(Some(record.to_vec()));
+        Ok(())
+    }
+
+    /// Which blocks changed since a record is not kept here: any may have. What this store holds goes with its
+    /// process, so that only a test opens it again.
+    fn copies(&self) -> Vec<FoundCopy> {
+        let chunks = self.chunks.read();
+        let found = chunks.iter().filter_map(|(id, chunk)| {
+            let chunk = chunk.read();
+            let record = chunk.record.clone()?;
+            let suspect = Some(0..blocks(chunk.length)).filter(|all| !all.is_empty()).into_iter().collect();
+            Some(FoundCopy { chunk: *id, container: chunk.container, record, suspect, bad: Vec::new() })
+        });
+        found.collect()
+    }
+
+    fn set_head(&self, id: ChunkId, head: &ChunkHead) -> Result<()> {
+        let chunk = self.copy(id)?;
+        let mut chunk = chunk.write();
+        if head.length < chunk.length {
+            let end = blocks(chunk.length) * BLOCK_BYTES;
+            self.give_back(chunk.clear(ByteRange::new(head.length, end)));
+        }
+        (chunk.chunk_bytes, chunk.length, chunk.trunc_gen) = (head.chunk_bytes, head.length, head.trunc_gen);
+        chunk.file = (head.inode, head.index);
+        self.next_seq();
+        Ok(())
+    }
+
+    fn seal(&self, id: ChunkId, _blocks: Range<u64>) -> Result<u64> {
+        self.copy(id).map(|_| 0)
     }
 
     fn write(&self, id: ChunkId, offset: u64, bytes: &[u8], info: &WriteInfo) -> Result<Written> {

@@ -1,5 +1,6 @@
 use crate::Result;
 use braid_types::{ByteRange, ChunkId, ChunkIndex, ContainerId, InodeId, TruncGen, Version};
+use std::ops::Range;
 
 /// The truncations of a file as one chunk sees them: the newest generation and, for each that may be unknown to
 /// the chunk, the length it left to this chunk. Generations the chunk has seen are skipped.
@@ -72,6 +73,37 @@ pub struct ChunkStat {
     pub index: ChunkIndex,
 }
 
+/// What a chunk is beside its bytes: what copies of it have in common.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChunkHead {
+    pub chunk_bytes: u64,
+    pub length: u64,
+    pub trunc_gen: TruncGen,
+    pub inode: InodeId,
+    pub index: ChunkIndex,
+}
+
+/// What a sync of a copy covered; to be given back with the record that speaks of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecordMark {
+    /// In the activity log.
+    pub(crate) uses: u64,
+    pub(crate) length: u64,
+}
+
+/// A copy that was here when the store was opened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FoundCopy {
+    pub chunk: ChunkId,
+    pub container: ContainerId,
+    /// The newest that was kept; `None` if none ever was, or none is whole.
+    pub record: Option<Vec<u8>>,
+    /// Blocks that may have changed since the sync the record speaks of began; all others are as they were then.
+    pub suspect: Vec<Range<u64>>,
+    /// Of these, what does not match its checksum.
+    pub bad: Vec<u64>,
+}
+
 /// A piece of a chunk that is all data or all hole, at the grain of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
@@ -117,6 +149,27 @@ pub trait ChunkStore: Send + Sync {
     /// survive the death of the process; of the machine only after a sync.
     fn write(&self, chunk: ChunkId, offset: u64, bytes: &[u8], info: &WriteInfo) -> Result<Written>;
 
+    /// Makes an empty chunk that is a copy among others; does nothing if it exists. A copy has a record, which says
+    /// what of its content counts: so nothing of it is sealed after a crash, and what changed since the sync its last
+    /// record speaks of stays known until the next record is kept.
+    fn create_copy(&self, chunk: ChunkId, container: ContainerId, chunk_bytes: u64) -> Result<()>;
+
+    /// As [`ChunkStore::sync`] of one copy.
+    fn sync_copy(&self, chunk: ChunkId) -> Result<RecordMark>;
+
+    /// Keeps the record in the place of the last one, durably. What it says must be true of what the sync of `mark`
+    /// covered, or name it as possibly changed.
+    fn put_record(&self, chunk: ChunkId, mark: &RecordMark, record: &[u8]) -> Result<()>;
+
+    /// The copies that were here when the store was opened, as they were then. To be asked once, by who opens it.
+    fn copies(&self) -> Vec<FoundCopy>;
+
+    /// Makes a copy what another is. A shorter length cuts, durably.
+    fn set_head(&self, chunk: ChunkId, head: &ChunkHead) -> Result<()>;
+
+    /// Takes blocks as they are, whatever their checksum; returns how many did not match.
+    fn seal(&self, chunk: ChunkId, blocks: Range<u64>) -> Result<u64>;
+
     /// Fills `buf`; holes and what is past the length are zeros. Every block touched is verified.
     fn read(&self, chunk: ChunkId, offset: u64, buf: &mut [u8]) -> Result<()>;
 
@@ -136,6 +189,11 @@ pub trait ChunkStore: Send + Sync {
     /// Makes everything written so far stable and returns [`ChunkStore::stable_seq`]. If some chunk cannot be
     /// synced, the others are, and its error is returned.
     fn sync_all(&self) -> Result<u64>;
+
+    /// Nothing has been written for a moment: tidies up so that a crash finds less to verify.
+    fn rest(&self) -> Result<()> {
+        Ok(())
+    }
 
     /// The number of the last change. Counts from 1 at every opening of the store.
     fn write_seq(&self) -> u64;

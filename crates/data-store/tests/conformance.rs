@@ -1,6 +1,6 @@
 //! Both stores pass one examination, and the examination finds planted bugs.
 
-use braid_data_store::conformance::{self, crash};
+use braid_data_store::conformance::{self, copies, crash};
 use braid_data_store::{DiskStore, MemoryStore, StoreIdentity, StoreOptions};
 use braid_env::os::OsDisk;
 use braid_env::simdisk::SimDisk;
@@ -61,6 +61,26 @@ fn skipped_syncs_are_found() {
 fn a_missing_activity_log_is_found() {
     let planted = crash::Planted { no_activity_log: true, ..Default::default() };
     assert!((1..=6).any(|script| crash::everywhere(script, 2, planted).is_err()));
+}
+
+#[test]
+fn a_record_never_speaks_of_what_a_crash_changed() {
+    for script in 1..=12 {
+        let cuts = copies::everywhere(script, 2, copies::Planted::default()).unwrap_or_else(|e| panic!("{e}"));
+        assert!(cuts > 40, "script {script} is too short to find anything: {cuts}");
+    }
+}
+
+#[test]
+fn mistakes_with_records_are_found() {
+    let none = copies::Planted::default();
+    for planted in [
+        copies::Planted { skip_syncs: true, ..none },
+        copies::Planted { no_activity_log: true, ..none },
+        copies::Planted { forgets_early: true, ..none },
+    ] {
+        assert!((1..=12).any(|script| copies::everywhere(script, 2, planted).is_err()), "{planted:?}");
+    }
 }
 
 /// Longer, for a change of the format or of recovery: `BRAID_CRASH_SCRIPTS=200 cargo test --release -- --ignored`.

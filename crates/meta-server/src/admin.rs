@@ -1,7 +1,7 @@
 //! Answers for administrators and fsck.
 
 use crate::server::MetaServer;
-use braid_api::admin::{AdminAnswer, AdminQuery, ContainerStatus, Repair, SessionStatus, Status};
+use braid_api::admin::{AdminAnswer, AdminQuery, ContainerStatus, Repair, SessionStatus, Status, Waiting};
 use braid_api::{DataPeers, Error, Result};
 use braid_meta_engine::{Engine, Table};
 use braid_meta_namespace::ReadOnly;
@@ -47,8 +47,15 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             }
             AdminQuery::Pending => AdminAnswer::Pending(self.rows(admin::PendingRows).await?),
             AdminQuery::Why => {
-                let start = self.recovery.waiting(self.env.clock.now());
-                AdminAnswer::Why([start, self.waiting.lock().clone()].concat())
+                let mut all = self.recovery.waiting(self.env.clock.now());
+                all.extend(self.waiting.lock().iter().cloned());
+                all.extend(self.chains.unsettled().into_iter().map(|id| Waiting {
+                    who: format!("writes to container {id}"),
+                    for_what:
+                        "its new chain: servers to stop, to say what they have, or to copy what is needed".to_owned(),
+                    since_ms: 0,
+                }));
+                AdminAnswer::Why(all)
             }
             AdminQuery::Repair(what) => {
                 let freed = match &what {

@@ -2,12 +2,12 @@
 
 use crate::server::MetaServer;
 use braid_api::admin::Waiting;
-use braid_api::data::{DeleteChunks, FenceSession, StatChunk, SyncChunks};
+use braid_api::data::{DeleteChunks, FenceSession, Held, StatChunk, StatCopy, SyncChunks, WaitCopies, WaitFor};
 use braid_api::{Code, Context, DataNode, DataPeers, Error, Result};
 use braid_env::Monotonic;
 use braid_meta_engine::Engine;
 use braid_meta_namespace::ops::{reclaim, session, spares};
-use braid_types::{ByteRange, ChunkId, ContainerId, ServerId, SessionId};
+use braid_types::{ByteRange, ChunkId, ContainerId, Durability, ServerId, SessionId, Version};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -137,7 +137,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         result
     }
 
-    async fn chain(&self, container: ContainerId) -> Result<Vec<ServerId>> {
+    pub(crate) async fn chain(&self, container: ContainerId) -> Result<Vec<ServerId>> {
         if let Some(info) = self.containers.get(container) {
             return Ok(info.chain);
         }
@@ -176,7 +176,12 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         }
         let held = self.engine.read(0, session::ListSpares { session: id }).await.map_err(Error::from)?;
         for (chunk, container) in held {
-            let Some(first) = self.chain(container).await?.first().copied() else { continue };
+            let chain = self.chain(container).await?;
+            if chain.len() > 1 {
+                self.adopt_copies(id, chunk, container, &chain).await?;
+                continue;
+            }
+            let Some(first) = chain.first().copied() else { continue };
             let ask = StatChunk { chunk, container, extents_in: ByteRange::default(), cuts: Vec::new() };
             match self.on_server(first, ask).await {
                 Ok(found) if found.len > 0 => {
@@ -198,6 +203,41 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             }
         }
         self.engine.transact(0, session::EndSession { session: id }).await.map_err(Error::from)
+    }
+
+    /// The same for a chunk with several copies: whichever member owns it says how long it is, and makes it stable. An
+    /// error, as while its chain is changing, leaves the session for the next round.
+    async fn adopt_copies(
+        &self,
+        session: SessionId,
+        chunk: ChunkId,
+        container: ContainerId,
+        chain: &[ServerId],
+    ) -> Result<()> {
+        let mut last = Error::new(Code::NoServers, format_args!("chunk {chunk}"), "none of its servers answers");
+        for server in chain {
+            // A wait first: only the owner takes it, so that what it says next is the newest.
+            let (held, durability) = (Held::Exclusive, Durability::Fsync);
+            let wait = WaitCopies { container, chunks: vec![chunk], wait: WaitFor::Fsync, held, durability };
+            match self.on_server(*server, wait).await {
+                Ok(_) => {}
+                Err(e) if e.code == Code::ChunkUnknown => return Ok(()),
+                Err(e) => {
+                    last = e;
+                    continue;
+                }
+            }
+            let (extents_in, cuts, at_least) = (ByteRange::default(), Vec::new(), Version::default());
+            let found = self.on_server(*server, StatCopy { chunk, container, extents_in, cuts, at_least }).await?;
+            if found.len > 0 {
+                let adopt = spares::AdoptSpare { session, chunk: found, now: self.env.clock.wall() };
+                if self.engine.transact(0, adopt).await.map_err(Error::from)? {
+                    tracing::info!(session = session.0, chunk = chunk.0, "a lost client's chunk was put into its file");
+                }
+            }
+            return Ok(());
+        }
+        Err(last)
     }
 }
 

@@ -1,3 +1,4 @@
+use braid_chain::Limits;
 use std::time::Duration;
 
 /// Times and bounds of a metadata server. The inequalities between them are checked by [`MetaConfig::check`].
@@ -27,6 +28,8 @@ pub struct MetaConfig {
     pub gather: Duration,
     /// How long a call to a data server may take when the house is kept.
     pub data_deadline: Duration,
+    /// Times of chunks with several copies; the same at every data server.
+    pub chain_limits: Limits,
 }
 
 impl Default for MetaConfig {
@@ -43,6 +46,7 @@ impl Default for MetaConfig {
             early_reply: true,
             gather: Duration::from_secs(20),
             data_deadline: Duration::from_secs(5),
+            chain_limits: Limits::default(),
         }
     }
 }
@@ -57,8 +61,9 @@ impl MetaConfig {
             (self.session_lease <= self.session_expiry, "a session cannot expire before its lease is over"),
             (!self.housekeeping.is_zero(), "housekeeping needs an interval above zero"),
         ];
-        match rules.iter().find(|(holds, _)| !holds) {
-            Some((_, rule)) => Err((*rule).to_owned()),
+        let broken = rules.iter().find(|(holds, _)| !holds).map(|(_, rule)| *rule);
+        match broken.or(self.chain_limits.broken().first().copied()) {
+            Some(rule) => Err(rule.to_owned()),
             None => Ok(()),
         }
     }

@@ -20,8 +20,16 @@ pub struct Containers {
     state: RwLock<State>,
 }
 
-fn purpose(layout: Layout, chunk_bytes: u64, chain: &[ServerId]) -> (String, u64, Vec<ServerId>) {
-    (layout.to_string(), chunk_bytes, chain.to_vec())
+fn purpose(kind: Kind, chain: &[ServerId]) -> (String, u64, Vec<ServerId>) {
+    (format!("{},min_copies={}", kind.layout, kind.min_copies), kind.chunk_bytes, chain.to_vec())
+}
+
+/// What all chunks of a container have in common beside its chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kind {
+    pub layout: Layout,
+    pub chunk_bytes: u64,
+    pub min_copies: u8,
 }
 
 impl Containers {
@@ -31,7 +39,9 @@ impl Containers {
         state.chains.insert(id, row.info(id));
         if row.given < CONTAINER_CHUNKS_MAX {
             let room = CONTAINER_CHUNKS_MAX - row.given;
-            state.open.insert(purpose(row.layout, row.chunk_bytes, &row.chain), (id, room));
+            let min_copies = row.copies.as_ref().map_or(1, |copies| copies.min_copies);
+            let kind = Kind { layout: row.layout, chunk_bytes: row.chunk_bytes, min_copies };
+            state.open.insert(purpose(kind, &row.chain), (id, room));
         }
     }
 
@@ -40,15 +50,9 @@ impl Containers {
     }
 
     /// Takes up to `count` places in a container with this chain, if one is open: (container, places).
-    pub fn take_room(
-        &self,
-        layout: Layout,
-        chunk_bytes: u64,
-        chain: &[ServerId],
-        count: u32,
-    ) -> Option<(ContainerId, u32)> {
+    pub fn take_room(&self, kind: Kind, chain: &[ServerId], count: u32) -> Option<(ContainerId, u32)> {
         let mut state = self.state.write();
-        let key = purpose(layout, chunk_bytes, chain);
+        let key = purpose(kind, chain);
         let (id, room) = state.open.get_mut(&key)?;
         let taken = count.min(*room);
         let answer = (*id, taken);
@@ -60,12 +64,25 @@ impl Containers {
     }
 
     /// A container made just now has room left.
-    pub fn opened(&self, layout: Layout, chunk_bytes: u64, info: &ContainerInfo, room: u32) {
+    pub fn opened(&self, kind: Kind, info: &ContainerInfo, room: u32) {
         let mut state = self.state.write();
         state.chains.insert(info.id, info.clone());
         if room > 0 {
-            state.open.insert(purpose(layout, chunk_bytes, &info.chain), (info.id, room));
+            state.open.insert(purpose(kind, &info.chain), (info.id, room));
         }
+    }
+
+    /// The chain is another from now on. Its room is found under the new one; that of another container with the same
+    /// chain is then not known until the next start.
+    pub fn chain_changed(&self, info: ContainerInfo) {
+        let mut state = self.state.write();
+        let open = state.open.iter().find(|(_, (id, _))| *id == info.id).map(|(key, _)| key.clone());
+        if let Some(key) = open
+            && let Some(room) = state.open.remove(&key)
+        {
+            state.open.insert((key.0, key.1, info.chain.clone()), room);
+        }
+        state.chains.insert(info.id, info);
     }
 
     pub fn get(&self, id: ContainerId) -> Option<ContainerInfo> {
@@ -95,19 +112,37 @@ mod tests {
     use super::*;
     use braid_types::ChainEpoch;
 
-    const PLAIN: Layout = Layout::Replica { copies: 1 };
+    const PLAIN: Kind = Kind { layout: Layout::Replica { copies: 1 }, chunk_bytes: 64 << 20, min_copies: 1 };
 
     #[test]
     fn a_container_is_filled_and_then_closed() {
         let containers = Containers::default();
         let chain = vec![ServerId(1)];
-        assert_eq!(containers.take_room(PLAIN, 64 << 20, &chain, 4), None);
+        assert_eq!(containers.take_room(PLAIN, &chain, 4), None);
         let info = ContainerInfo { id: ContainerId(7), epoch: ChainEpoch(1), chain: chain.clone() };
-        containers.opened(PLAIN, 64 << 20, &info, 5);
-        assert_eq!(containers.take_room(PLAIN, 64 << 20, &chain, 4), Some((ContainerId(7), 4)));
-        assert_eq!(containers.take_room(PLAIN, 32 << 20, &chain, 4), None, "another chunk size");
-        assert_eq!(containers.take_room(PLAIN, 64 << 20, &chain, 4), Some((ContainerId(7), 1)));
-        assert_eq!(containers.take_room(PLAIN, 64 << 20, &chain, 4), None);
+        containers.opened(PLAIN, &info, 5);
+        assert_eq!(containers.take_room(PLAIN, &chain, 4), Some((ContainerId(7), 4)));
+        assert_eq!(
+            containers.take_room(Kind { chunk_bytes: 32 << 20, ..PLAIN }, &chain, 4),
+            None,
+            "another chunk size"
+        );
+        assert_eq!(containers.take_room(PLAIN, &chain, 4), Some((ContainerId(7), 1)));
+        assert_eq!(containers.take_room(PLAIN, &chain, 4), None);
         assert_eq!(containers.get(ContainerId(7)), Some(info));
+    }
+
+    #[test]
+    fn room_moves_with_the_chain() {
+        let containers = Containers::default();
+        let kind = Kind { layout: Layout::Replica { copies: 2 }, min_copies: 2, ..PLAIN };
+        let (old, new) = (vec![ServerId(1), ServerId(2)], vec![ServerId(2), ServerId(3)]);
+        let info = ContainerInfo { id: ContainerId(7), epoch: ChainEpoch(1), chain: old.clone() };
+        containers.opened(kind, &info, 5);
+        containers.chain_changed(ContainerInfo { epoch: ChainEpoch(2), chain: new.clone(), ..info });
+        assert_eq!(containers.take_room(kind, &old, 4), None);
+        assert_eq!(containers.take_room(Kind { min_copies: 1, ..kind }, &new, 4), None, "another promise");
+        assert_eq!(containers.take_room(kind, &new, 4), Some((ContainerId(7), 4)));
+        assert_eq!(containers.get(ContainerId(7)).unwrap().epoch, ChainEpoch(2));
     }
 }

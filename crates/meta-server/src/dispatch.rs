@@ -1,6 +1,7 @@
 //! From messages to operations and back: fills hints in, runs the transaction, adds grants and chains.
 
 use crate::background::Leaves;
+use crate::containers::Kind;
 use crate::server::MetaServer;
 use crate::sessions::SessionState;
 use braid_api::meta::*;
@@ -165,6 +166,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
                 register_again: !self.servers.heartbeat(&m, self.env.clock.now()),
             }),
             MetaRequest::AdminQuery(m) => MetaAnswer::AdminQuery(self.admin(m).await?),
+            MetaRequest::ServerSays(m) => MetaAnswer::ServerSays(self.server_says(m)?),
             mutation => self.mutate(call, cx, number, mutation, None).await?,
         })
     }
@@ -485,6 +487,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         if self.servers.registered(id, row, m.incarnation, self.env.clock.now()) {
             self.sizes.look_through(id);
         }
+        self.chains.registered(id, m.incarnation);
         tracing::info!(server = id.0, "data server registered");
         Ok(RegisterAnswer { id, cluster: self.cluster, heartbeat_ms: self.config.heartbeat.as_millis() as u32 })
     }
@@ -535,11 +538,12 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
                 ),
             )
         })?;
-        let (layout, chunk_bytes) = (m.policy.layout, m.policy.chunk_bytes);
+        let (layout, chunk_bytes, min_copies) = (m.policy.layout, m.policy.chunk_bytes, m.policy.min_copies() as u8);
+        let kind = Kind { layout, chunk_bytes, min_copies };
         let mut sources: Vec<(spares::Source, u32)> = Vec::new();
         let mut fresh: Vec<(Vec<braid_types::ServerId>, u32)> = Vec::new();
         for chain in chains {
-            if let Some((id, count)) = self.containers.take_room(layout, chunk_bytes, &chain, 1) {
+            if let Some((id, count)) = self.containers.take_room(kind, &chain, 1) {
                 match sources.iter_mut().find(|(s, _)| *s == spares::Source::Container(id)) {
                     Some((_, n)) => *n += count,
                     None => sources.push((spares::Source::Container(id), count)),
@@ -554,7 +558,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         let new: Vec<u32> = fresh.iter().map(|(_, n)| *n).collect();
         sources.extend(fresh.into_iter().map(|(chain, n)| (spares::Source::NewContainer { chain }, n)));
         let old = sources.len() - new.len();
-        let give = spares::GiveSpares { layout, chunk_bytes, sources };
+        let give = spares::GiveSpares { layout, chunk_bytes, min_copies, sources };
         let mut answer = self.record(call, InodeId(0), op, number, give, MetaAnswer::TakeSpares).await?;
         if let MetaAnswer::TakeSpares(given) = &mut answer {
             take_turns(&mut given.spares);
@@ -562,12 +566,13 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             // rows with fewer, whose room is then simply not known here until the next start.
             for (info, used) in given.containers.iter().skip(old).zip(new) {
                 if self.containers.get(info.id).is_none() {
-                    self.containers.opened(layout, chunk_bytes, info, CONTAINER_CHUNKS_MAX - used);
+                    self.containers.opened(kind, info, CONTAINER_CHUNKS_MAX - used);
                 }
             }
             for info in &given.containers {
                 self.containers.learn_chain(info.clone());
             }
+            self.lead_new(&given.containers).await?;
         }
         Ok(answer)
     }

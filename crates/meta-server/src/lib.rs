@@ -10,6 +10,7 @@
 
 mod admin;
 mod background;
+mod chains;
 mod config;
 mod containers;
 mod data_servers;

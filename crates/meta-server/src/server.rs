@@ -1,3 +1,4 @@
+use crate::chains::Chains;
 use crate::config::MetaConfig;
 use crate::containers::Containers;
 use crate::data_servers::DataServers;
@@ -11,10 +12,10 @@ use braid_api::{DataPeers, Error};
 use braid_env::{Env, Monotonic};
 use braid_meta_engine::Engine;
 use braid_meta_namespace::FormatCluster;
-use braid_meta_namespace::ops::policy::check_served;
-use braid_meta_namespace::ops::{reclaim, servers, session, spares};
+use braid_meta_namespace::ops::policy::{as_kept, check_served};
+use braid_meta_namespace::ops::{ids, reclaim, servers, session, spares};
 use braid_placement::{Placement, Spread};
-use braid_types::{ClusterId, Policy};
+use braid_types::{ClusterId, LeaderEpoch, Policy};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,6 +40,7 @@ pub struct MetaServer<E, P> {
     pub(crate) recovery: Recovery,
     /// Drawn at this start; the numbers of early answers belong to it.
     pub(crate) incarnation: u64,
+    pub(crate) chains: Chains,
     pub(crate) stopping: AtomicBool,
     /// Names data servers that housekeeping waits for, for `braid admin why`.
     pub(crate) waiting: Mutex<Vec<braid_api::admin::Waiting>>,
@@ -69,8 +71,11 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
     ) -> Result<Arc<Self>, StartError> {
         config.check().map_err(StartError::Config)?;
         check_served(&policy).map_err(Error::from)?;
-        let format = FormatCluster { cluster, policy, now: env.clock.wall() };
+        let format = FormatCluster { cluster, policy: as_kept(policy), now: env.clock.wall() };
         let cluster = engine.transact(0, format).await.map_err(Error::from)?;
+        // Before any row is read: what an older leader still writes is refused from now on.
+        let lead = ids::TakeIds { counter: ids::Counter::Leaders, count: 1 };
+        let leader = LeaderEpoch(engine.transact(0, lead).await.map_err(Error::from)?);
         let now = env.clock.now();
         let server = Arc::new(MetaServer {
             ids: InodeIds::new(),
@@ -83,6 +88,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             sizes: SizesToCheck::default(),
             recovery: Recovery::default(),
             incarnation: env.random.u64().max(1),
+            chains: Chains::new(now.0, leader, config.chain_limits.clone()),
             stopping: AtomicBool::new(false),
             waiting: Mutex::new(Vec::new()),
             started: now,
@@ -97,6 +103,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             server.clone().recover();
         }
         server.clone().keep_house();
+        server.clone().lead_chains();
         Ok(server)
     }
 
@@ -116,7 +123,9 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         let all = spares::ListContainers { after: None, limit: ALL };
         for (id, row) in self.engine.read(0, all).await.map_err(Error::from)? {
             self.containers.learn(id, &row);
+            self.chains.learn(id, &row);
         }
+        self.chains.begin(now.0);
         for (id, _) in self.engine.read(0, reclaim::ListOrphans).await.map_err(Error::from)? {
             self.orphans.add(id);
         }

@@ -85,7 +85,14 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         self.raise_sizes(server, held).await
     }
 
-    async fn raise_sizes(&self, server: ServerId, held: Vec<ChunkStatus>) -> Result<()> {
+    async fn raise_sizes(&self, server: ServerId, all: Vec<ChunkStatus>) -> Result<()> {
+        let mut held = Vec::with_capacity(all.len());
+        for status in all {
+            // One of several copies may hold what its chain has left behind: only the owner could tell.
+            if self.chain(status.container).await?.len() <= 1 {
+                held.push(status);
+            }
+        }
         for some in held.chunks(ROWS_AT_ONCE) {
             let beyond = self.engine.read(0, FindBeyond(some.to_vec())).await.map_err(Error::from)?;
             if beyond.is_empty() {

@@ -432,7 +432,10 @@ async fn policies_are_inherited_also_by_directories_that_exist() {
     w.call(set(a, None)).await.unwrap();
     assert_eq!((get(b).await.root, get(b).await.policy), (ROOT, Policy::PLAIN));
     assert_eq!(code(w.call(set(ROOT, None)).await), Code::Invalid);
-    assert_eq!(code(w.call(set(a, Some("replica:3"))).await), Code::NotSupported, "nobody could write there");
+    assert_eq!(code(w.call(set(a, Some("rain:4+2"))).await), Code::NotSupported, "nobody could write there");
+    assert_eq!(code(w.call(set(a, Some("replica:2,min_copies=1"))).await), Code::NotSupported);
+    w.call(set(a, Some("replica:3,inline=1KiB"))).await.unwrap();
+    assert_eq!(get(b).await.policy.inline_bytes, 0, "a row has one copy, which is less than was promised");
     assert_eq!(code(w.call(set(before.id, Some("plain"))).await), Code::NotDirectory);
 }
 

@@ -6,9 +6,11 @@
 
 mod rendezvous;
 mod spread;
+mod successor;
 
 pub use rendezvous::{rendezvous, rendezvous_score};
 pub use spread::Spread;
+pub use successor::successor;
 
 use braid_types::ServerId;
 

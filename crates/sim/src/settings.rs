@@ -56,6 +56,7 @@ impl Default for Settings {
                 early_reply: true,
                 // As long as a session: none of a living client may be given up.
                 gather: ms(20_000),
+                ..MetaConfig::default()
             },
             data: DataServerConfig { scrub_bytes_per_s: 1 << 20, scrub_pause: ms(5000), ..DataServerConfig::default() },
             policy: Policy { chunk_bytes: 1 << 20, inline_bytes: 4096, ..Policy::PLAIN },

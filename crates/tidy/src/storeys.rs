@@ -54,7 +54,7 @@ pub const PLACES: &[Place] = &[
     place("meta-namespace", &["types", "api", "meta-engine", "placement", "posix"], NAMESPACE),
     place(
         "meta-server",
-        &["types", "env", "api", "wire", "placement", "lease", "election", "meta-engine", "meta-namespace"],
+        &["types", "env", "api", "wire", "placement", "chain", "lease", "election", "meta-engine", "meta-namespace"],
         SERVER,
     ),
     place("data-store", &["types", "env"], STORE),

@@ -51,6 +51,7 @@ impl<D: DataNode> Service for DataNodeService<D> {
     fn answer_bytes(&self, body: &[u8]) -> usize {
         match decode(body) {
             Ok(DataRequest::ReadChunk(read)) => read.len as usize,
+            Ok(DataRequest::ReadCopy(read)) => read.len as usize,
             _ => 0,
         }
     }

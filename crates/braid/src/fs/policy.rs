@@ -69,8 +69,12 @@ impl PolicyCommand {
 }
 
 fn check(policy: &Policy) -> Result<()> {
-    if policy.layout != (Layout::Replica { copies: 1 }) {
-        bail!("this version serves the layout plain; {} comes with a later one", policy.layout);
+    match policy.layout {
+        Layout::Replica { copies } if copies > 1 && policy.min_copies() < 2 => {
+            bail!("several copies need min_copies of at least 2 in this version")
+        }
+        Layout::Replica { .. } => {}
+        other => bail!("this version serves plain and replica:N; {other} comes with a later one"),
     }
     if policy.medium != Medium::Disk {
         bail!("this version serves the medium disk; memory comes with a later one");
@@ -102,10 +106,12 @@ mod tests {
     #[test]
     fn layouts_that_are_not_served_are_refused_in_words() {
         let refuse = |text: &str| check(&text.parse().unwrap()).unwrap_err().to_string();
-        for text in ["replica:3", "rain:4+2", "memory"] {
+        for text in ["rain:4+2", "memory"] {
             let said = refuse(text);
-            assert!(said.contains("serves the layout plain") && said.contains(text), "{said}");
+            assert!(said.contains("serves plain and replica:N") && said.contains(text), "{said}");
         }
+        assert!(refuse("replica:2,min_copies=1").contains("min_copies"));
+        assert!(check(&"replica:3".parse().unwrap()).is_ok());
         assert!(refuse("plain,medium=memory").contains("disk"));
         assert!(check(&"replica:1,durability=write".parse().unwrap()).is_ok());
     }

@@ -9,9 +9,9 @@ use anyhow::{Context, Result};
 use braid_api::data::DataRequest;
 use braid_api::meta::GetServers;
 use braid_api::{Code, Context as CallContext, Namespace};
-use braid_data_server::{Announcement, DataServer, DataServerConfig, enrol};
+use braid_data_server::{Announcement, DataServer, DataServerConfig, SharedLinks, WireLinks, enrol};
 use braid_data_store::{DiskStore, StoreIdentity, StoreOptions};
-use braid_wire::{DataNodeService, Identity, Role, WireStats, serve as serve_wire};
+use braid_wire::{DataNodeService, Identity, Role, WirePeers, WireStats, serve as serve_wire};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -71,11 +71,17 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
         serving.push(tokio::spawn(serve_wire(endpoint.clone(), listener, service, stats.clone(), until)));
     }
     let heartbeats = server.report_to(control, announcement);
+    // Of its own, as that of the heartbeats is: leases are never behind anything.
+    let leader = Arc::new(connect::namespace(&endpoint, &config));
+    let (words, content) = (WirePeers::new(&endpoint), WirePeers::new(&endpoint));
+    let links = WireLinks::new(env.clone(), identity.server, words, content, leader);
+    let chains = server.join_chains(Arc::new(SharedLinks(links)));
     tracing::info!(server = identity.server.0, "data server serves at {}", local.join(", "));
     ready.write(&local.join(" "))?;
     signals::terminated().await?;
     tracing::info!("data server stops: everything is synced");
     heartbeats.abort();
+    chains.abort();
     let stopped = server.stop(DiskStore::close).await;
     let _ = stop.send(true);
     for task in serving {

@@ -120,8 +120,8 @@ fn policies_are_inherited_and_refused() {
     assert!(c.says("admin fsck --data").contains("1 chunk rows"), "nothing is inline there");
     c.says("fs policy clear /p");
     assert_eq!(c.says("fs policy get /p/q"), "/p/q  plain\n");
-    let said = c.fails("fs policy set /p replica:3");
-    assert!(said.contains("serves the layout plain; replica:3 comes with a later one"), "{said}");
+    let said = c.fails("fs policy set /p rain:4+2");
+    assert!(said.contains("serves plain and replica:N; rain:4+2 comes with a later one"), "{said}");
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! DeleteChunks: removes chunks for good, after all that came for them before.
 
 use crate::core::{Call, Core};
-use braid_api::Result;
 use braid_api::data::DeleteChunks;
+use braid_api::{Code, Error, Result};
 use braid_data_store::ChunkStore;
 use braid_types::{ChunkId, ContainerId};
 use std::collections::BTreeSet;
@@ -18,19 +18,31 @@ impl<S: ChunkStore + 'static> Core<S> {
         for chunk in &chunks {
             turns.push(self.turn(call, &self.lanes.get(*chunk)).await);
         }
+        let mut plain = Vec::with_capacity(chunks.len());
+        let mut copies = Vec::new();
+        for chunk in &chunks {
+            match self.chains.remove(*chunk) {
+                Some(removed) => copies.push(removed),
+                None => plain.push(*chunk),
+            }
+        }
         let working = self.working(call, chunks.first().copied().unwrap_or_default(), "the disk");
         let of_work = *call;
         let delete = move |core: &Core<S>| {
             let _pass = core.gate.enter(&of_work.token, ContainerId(0))?;
             core.deletions.fetch_add(1, SeqCst);
-            let deleted = core.store.delete(&chunks);
+            let deleted = core.store.delete(&plain);
             turns.iter().for_each(|turn| turn.lane.forget());
             let subject = if let [one] = chunks.as_slice() { *one } else { ChunkId(0) };
             deleted.map_err(|error| core.error(subject, &error))?;
             chunks.iter().for_each(|chunk| core.reservations.forget(*chunk));
             Ok(())
         };
-        let done = self.on_disk(call, delete).await;
+        let mut done = self.on_disk(call, delete).await;
+        for removed in copies {
+            let stopping = || Error::new(Code::NotServing, format_args!("data server {}", self.id), "it is stopping");
+            done = done.and(removed.await.unwrap_or_else(|_| Err(stopping())));
+        }
         drop(working);
         done
     }

@@ -4,11 +4,14 @@ use crate::core::{Call, Core};
 use braid_api::Result;
 use braid_api::data::{FenceSession, Fenced, SetChains};
 use braid_data_store::ChunkStore;
+use std::sync::Arc;
 
 impl<S: ChunkStore + 'static> Core<S> {
-    pub async fn fence(&self, call: &Call, m: FenceSession) -> Result<Fenced> {
+    pub async fn fence(self: &Arc<Self>, call: &Call, m: FenceSession) -> Result<Fenced> {
         let _working = self.working(call, Default::default(), "writes of the fenced session");
-        if self.gate.fence(&m).await {
+        let has_ended = self.gate.fence(&m).await;
+        self.flush_copies(call).await?;
+        if has_ended {
             // None can be made any more, so nothing is left behind.
             self.reservations.release_all(m.session, |chunk| self.store.unreserve(chunk, u64::MAX));
         }

@@ -1,5 +1,6 @@
 //! One file an operation. Each takes its message as it came and checks it before anything is done.
 
+mod copies;
 mod cut;
 mod delete;
 mod fence;
@@ -8,7 +9,7 @@ mod punch;
 mod read;
 mod reserve;
 mod scrub;
-mod stat;
+pub(crate) mod stat;
 mod status;
 mod sync;
 mod write;
@@ -28,7 +29,14 @@ impl<S: ChunkStore + 'static> Core<S> {
         request: DataRequest,
         payload: Bytes,
     ) -> Result<(DataAnswer, Bytes)> {
-        if !payload.is_empty() && !matches!(request, DataRequest::WriteChunk(_)) {
+        let brings_payload = matches!(
+            request,
+            DataRequest::WriteChunk(_)
+                | DataRequest::WriteCopies(_)
+                | DataRequest::PeerSays(_)
+                | DataRequest::LeaderSays(_)
+        );
+        if !payload.is_empty() && !brings_payload {
             return Err(Error::new(Code::BadMessage, call.what, "brings a payload, which no such message has"));
         }
         let answer = match request {
@@ -49,6 +57,19 @@ impl<S: ChunkStore + 'static> Core<S> {
             DataRequest::FenceSession(m) => DataAnswer::FenceSession(self.fence(call, m).await?),
             DataRequest::ScrubChunk(m) => DataAnswer::ScrubChunk(self.scrub(call, m).await?),
             DataRequest::GetDataStatus(_) => DataAnswer::GetDataStatus(self.status(call).await?),
+            DataRequest::ReadCopy(m) => {
+                let (answer, payload) = self.read_copy(call, m).await?;
+                return Ok((DataAnswer::ReadCopy(answer), payload));
+            }
+            DataRequest::WriteCopies(m) => DataAnswer::WriteCopies(self.write_copies(call, m, payload).await?),
+            DataRequest::WaitCopies(m) => DataAnswer::WaitCopies(self.wait_copies(call, m).await?),
+            DataRequest::PunchCopies(m) => DataAnswer::PunchCopies(self.punch_copies(call, m).await?),
+            DataRequest::CutCopies(m) => DataAnswer::CutCopies(self.cut_copies(call, m).await?),
+            DataRequest::StatCopy(m) => DataAnswer::StatCopy(self.stat_copy(call, m).await?),
+            DataRequest::ReserveCopy(m) => DataAnswer::ReserveCopy(self.reserve_copy(call, m).await?),
+            DataRequest::PeerSays(m) => DataAnswer::PeerSays(self.peer_says(&m, payload)?),
+            DataRequest::LeaderSays(m) => DataAnswer::LeaderSays(self.leader_says(&m, &payload)?),
+            DataRequest::GetCopies(m) => DataAnswer::GetCopies(self.list_copies(&m)),
         };
         Ok((answer, Bytes::new()))
     }

@@ -1,6 +1,8 @@
 //! A world in one thread: tokio's clock, a simulated disk, I/O threads that can be held up.
 #![allow(dead_code, clippy::unwrap_used, reason = "each test uses a part")]
 
+pub mod cluster;
+
 use braid_api::data::*;
 use braid_api::{Carries, Code, Context, DataNode, Result};
 use braid_data_server::{DataServer, DataServerConfig};
@@ -33,7 +35,7 @@ impl Clock for TestClock {
 }
 
 /// Splitmix64.
-pub struct Seeded(AtomicU64);
+pub struct Seeded(pub AtomicU64);
 
 impl Random for Seeded {
     fn u64(&self) -> u64 {

@@ -16,6 +16,9 @@ use std::sync::atomic::AtomicU64;
 /// Shards by the low bits of the id, which is a counter: 256 directories with a few thousand files each.
 pub(crate) const SHARDS: u64 = 256;
 
+/// Of the file with a copy's record.
+pub(crate) const RECORD_SUFFIX: &str = "chain";
+
 pub(crate) fn shard_dir(dir: &Path, shard: u64) -> PathBuf {
     dir.join("chunks").join(format!("{shard:02x}"))
 }
@@ -34,6 +37,8 @@ pub(crate) struct Chunk {
     pub meta: Arc<dyn DiskFile>,
     pub data_path: PathBuf,
     pub meta_path: PathBuf,
+    /// It has a record.
+    pub is_copy: bool,
     /// Orders changes of the chunk; readers share it. Taken after `sync`, before the store's own locks.
     pub state: RwLock<State>,
     /// Held by the one sync of the chunk that runs.
@@ -65,7 +70,13 @@ impl State {
 }
 
 impl Chunk {
-    fn new(dir: &Path, id: ChunkId, files: (Arc<dyn DiskFile>, Arc<dyn DiskFile>), header: Header) -> Chunk {
+    fn new(
+        dir: &Path,
+        id: ChunkId,
+        files: (Arc<dyn DiskFile>, Arc<dyn DiskFile>),
+        header: Header,
+        is_copy: bool,
+    ) -> Chunk {
         let state = State {
             table: Table::default(),
             first_dirty: None,
@@ -82,6 +93,7 @@ impl Chunk {
             meta: files.1,
             data_path: file_path(dir, id, "data"),
             meta_path: file_path(dir, id, "meta"),
+            is_copy,
             state: RwLock::new(state),
             sync: Mutex::new(()),
             used: AtomicU64::new(0),
@@ -89,7 +101,7 @@ impl Chunk {
     }
 
     /// Makes the files of a chunk that does not exist. What a crash left of an earlier attempt goes.
-    pub fn create(disk: &dyn Disk, dir: &Path, header: Header) -> Result<Chunk> {
+    pub fn create(disk: &dyn Disk, dir: &Path, header: Header, is_copy: bool) -> Result<Chunk> {
         let id = header.chunk;
         let (data_path, meta_path) = (file_path(dir, id, "data"), file_path(dir, id, "meta"));
         let fail = |e| StoreError::io("create", &meta_path, e);
@@ -102,14 +114,18 @@ impl Chunk {
             }
             Ok(file)
         };
+        // First, so that a copy is known as one whenever only the process dies.
+        if is_copy {
+            open(&file_path(dir, id, RECORD_SUFFIX)).map_err(fail)?;
+        }
         let files = (open(&data_path).map_err(fail)?, open(&meta_path).map_err(fail)?);
-        let chunk = Chunk::new(dir, id, files, header);
+        let chunk = Chunk::new(dir, id, files, header, is_copy);
         chunk.write_header(&chunk.state.read().header).map_err(fail)?;
         Ok(chunk)
     }
 
     /// `None` if the chunk does not exist; it does from the first sync or, if only the process died, from `create`.
-    pub fn open(disk: &dyn Disk, dir: &Path, id: ChunkId) -> Result<Option<Chunk>> {
+    pub fn open(disk: &dyn Disk, dir: &Path, id: ChunkId, is_copy: bool) -> Result<Option<Chunk>> {
         let meta_path = file_path(dir, id, "meta");
         let meta = match disk.open(&meta_path, OpenMode::Existing) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -120,7 +136,7 @@ impl Chunk {
         // A chunk that was never synced may have lost one of its names.
         let mode = if header.names_are_stable() { OpenMode::Existing } else { OpenMode::OrCreate };
         let data = disk.open(&data_path, mode).map_err(|e| StoreError::io("open", &data_path, e))?;
-        Ok(Some(Chunk::new(dir, id, (data, meta), header)))
+        Ok(Some(Chunk::new(dir, id, (data, meta), header, is_copy)))
     }
 
     pub fn write_header(&self, header: &Header) -> io::Result<()> {

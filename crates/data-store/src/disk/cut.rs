@@ -36,7 +36,7 @@ impl DiskStore {
     /// The header goes with the table: whoever asked for the cut forgets it once it is answered, so a length that came
     /// back after a power cut would stay for ever. Length and generation are in one sector, and a chunk is trimmed to its
     /// length when it is opened, so a crash before the data is cut brings nothing back either.
-    fn cut(&self, chunk: &Chunk, state: &mut State, len: u64, trunc_gen: TruncGen) -> Result<()> {
+    pub(super) fn cut(&self, chunk: &Chunk, state: &mut State, len: u64, trunc_gen: TruncGen) -> Result<()> {
         let last = len / BLOCK_BYTES;
         let inside = (len % BLOCK_BYTES) as usize;
         let mut kept = None;

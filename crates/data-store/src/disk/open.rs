@@ -1,7 +1,8 @@
 //! Making and opening a store.
 
 use super::activity::ActivityLog;
-use super::chunk::{Chunk, SHARDS, shard_dir};
+use super::chunk::{Chunk, RECORD_SUFFIX, SHARDS, shard_dir};
+use super::record::NEW_EXTENSION;
 use super::{DiskStore, OPENING_LOCKS, StoreOptions};
 use crate::{Result, StoreError, StoreIdentity};
 use braid_env::{Disk, DiskLock};
@@ -86,9 +87,12 @@ impl DiskStore {
 
     fn open_locked(disk: Arc<dyn Disk>, dir: &Path, options: StoreOptions, lock: Box<dyn DiskLock>) -> Result<Self> {
         let (log, logged) = ActivityLog::open(disk.clone(), dir)?;
+        let (index, copies) = find_chunks(disk.as_ref(), dir)?;
         let store = DiskStore {
             space: super::Space::new(disk.clone(), dir.to_owned())?,
-            index: RwLock::new(find_chunks(disk.as_ref(), dir)?),
+            index: RwLock::new(index),
+            copies: RwLock::new(copies.clone()),
+            found: Mutex::default(),
             disk,
             dir: dir.to_owned(),
             options,
@@ -100,14 +104,46 @@ impl DiskStore {
             sealed: AtomicU64::new(0),
             _lock: lock,
         };
-        for (id, extents) in logged {
-            store.recover_logged(id, &extents)?;
+        let nothing = BTreeSet::new();
+        for id in &copies {
+            store.recover_one_copy(*id, logged.get(id).unwrap_or(&nothing))?;
+        }
+        for (id, extents) in logged.iter().filter(|(id, _)| !copies.contains(id)) {
+            store.recover_logged(*id, extents)?;
         }
         Ok(store)
     }
 
+    /// A copy that is damaged is as good as none: the others of its chain have what it had.
+    fn recover_one_copy(&self, id: ChunkId, extents: &BTreeSet<u64>) -> Result<()> {
+        let chunk = match Chunk::open(self.disk.as_ref(), &self.dir, id, true) {
+            Ok(Some(chunk)) => chunk,
+            Ok(None) => {
+                self.log.forget(id);
+                return Ok(());
+            }
+            Err(error) => {
+                tracing::error!("{error}");
+                return Ok(());
+            }
+        };
+        match self.find_copy(&chunk, extents) {
+            Ok(found) => {
+                self.found.lock().insert(id, found);
+                self.open.insert(Arc::new(chunk));
+                self.make_room();
+                Ok(())
+            }
+            Err(error @ StoreError::NewerFormat { .. }) => Err(error),
+            Err(error) => {
+                tracing::error!("copy {id} could not be recovered: {error}");
+                Ok(())
+            }
+        }
+    }
+
     fn recover_logged(&self, id: ChunkId, extents: &BTreeSet<u64>) -> Result<()> {
-        let chunk = match Chunk::open(self.disk.as_ref(), &self.dir, id) {
+        let chunk = match Chunk::open(self.disk.as_ref(), &self.dir, id, false) {
             Ok(Some(chunk)) => chunk,
             Ok(None) => {
                 self.log.forget(id);
@@ -131,24 +167,33 @@ impl DiskStore {
     }
 }
 
-/// The chunks that have a `.meta` file; data without one belongs to a chunk that was being made or removed.
-fn find_chunks(disk: &dyn Disk, dir: &Path) -> Result<BTreeSet<ChunkId>> {
-    let mut found = BTreeSet::new();
+/// The chunks that have a `.meta` file, and those of them with a record; what has no such file belongs to a chunk that was
+/// being made or removed.
+fn find_chunks(disk: &dyn Disk, dir: &Path) -> Result<(BTreeSet<ChunkId>, BTreeSet<ChunkId>)> {
+    let (mut found, mut copies) = (BTreeSet::new(), BTreeSet::new());
     for shard in 0..SHARDS {
         let path = shard_dir(dir, shard);
-        let mut data = Vec::new();
+        let mut others = Vec::new();
         for entry in disk.list(&path).map_err(|e| StoreError::io("list", &path, e))? {
             let Some((stem, suffix)) = entry.name.to_str().and_then(|name| name.split_once('.')) else { continue };
             let Ok(id) = u64::from_str_radix(stem, 16) else { continue };
+            let file = path.join(&entry.name);
             match suffix {
                 "meta" => drop(found.insert(ChunkId(id))),
-                "data" => data.push((ChunkId(id), path.join(&entry.name))),
+                "data" => others.push((ChunkId(id), file)),
+                RECORD_SUFFIX => {
+                    copies.insert(ChunkId(id));
+                    others.push((ChunkId(id), file));
+                }
+                // It never took its place.
+                NEW_EXTENSION => disk.remove(&file).map_err(|e| StoreError::io("remove", &file, e))?,
                 _ => {}
             }
         }
-        for (_, orphan) in data.iter().filter(|(id, _)| !found.contains(id)) {
+        for (_, orphan) in others.iter().filter(|(id, _)| !found.contains(id)) {
             disk.remove(orphan).map_err(|e| StoreError::io("remove", orphan, e))?;
         }
     }
-    Ok(found)
+    copies.retain(|id| found.contains(id));
+    Ok((found, copies))
 }

@@ -1,17 +1,22 @@
 //! Sync: data, table and header, names, then the books. Writers go on meanwhile; what they write is the next sync's.
 
 use super::DiskStore;
-use super::chunk::{Chunk, shard_of};
-use crate::{Result, StoreError, Synced};
+use super::chunk::{Chunk, RECORD_SUFFIX, shard_of};
+use crate::{RecordMark, Result, StoreError, Synced};
 use braid_types::ChunkId;
 use std::io;
 use std::sync::Arc;
 
 impl DiskStore {
     pub(super) fn sync_chunk(&self, chunk: &Chunk) -> Result<Synced> {
+        Ok(self.sync_marked(chunk)?.0)
+    }
+
+    /// Also says what it covered, for the record of a copy.
+    pub(super) fn sync_marked(&self, chunk: &Chunk) -> Result<(Synced, RecordMark)> {
         let _one = chunk.sync.lock();
         tracing::debug!(chunk = chunk.id.0, "sync");
-        let (length, version, mark, new_names) = {
+        let (synced, mark, new_names) = {
             let mut state = chunk.state.write();
             if state.deleted {
                 return Err(StoreError::NoSuchChunk(chunk.id));
@@ -19,16 +24,18 @@ impl DiskStore {
             if let Some(cause) = &state.failed {
                 return Err(StoreError::Failed { chunk: chunk.id, cause: cause.clone() });
             }
-            let version = state.header.version;
+            let synced = Synced { chunk: chunk.id, version: state.header.version };
+            // What is logged for the chunk is used under its lock: the mark covers all of it, and nothing to come.
+            let mark = RecordMark { uses: self.log.mark(), length: state.header.length };
             if state.first_dirty.is_none() && !state.new_names {
-                return Ok(Synced { chunk: chunk.id, version });
+                return Ok((synced, mark));
             }
             state.syncing_first = state.first_dirty.take();
             // From here on a change below this length counts as one of synced bytes, and the headers of such
             // changes go to a slot that this sync does not depend on.
             state.synced_floor = state.synced_floor.max(state.header.length);
             state.header.slot_seq += 1;
-            (state.header.length, version, self.log.mark(), state.new_names)
+            (synced, mark, state.new_names)
         };
         let stable = || -> io::Result<()> {
             chunk.data.sync_data()?;
@@ -44,14 +51,19 @@ impl DiskStore {
             return Err(self.fail(&mut state, StoreError::io("sync", &chunk.data_path, error)));
         }
         state.new_names = false;
-        state.header.synced_len = state.header.synced_len.max(length);
+        // A copy's goes up when its record says so, too.
+        if !chunk.is_copy {
+            state.header.synced_len = state.header.synced_len.max(mark.length);
+        }
         // Not synced itself: until it happens to be, more blocks than needed are suspect.
         chunk.write_header(&state.header).map_err(|e| self.fail(&mut state, chunk.meta_error(e)))?;
-        self.log.clean(chunk.id, mark);
+        if !chunk.is_copy {
+            self.log.clean(chunk.id, mark.uses);
+        }
         if let Some(first) = state.syncing_first.take() {
             self.sequence.synced(first, chunk.id);
         }
-        Ok(Synced { chunk: chunk.id, version })
+        Ok((synced, mark))
     }
 
     pub(super) fn sync_dirty(&self) -> Result<()> {
@@ -88,7 +100,10 @@ impl DiskStore {
             }
         }
         // The header first: data without one is swept when the store is opened.
-        for suffix in ["meta", "data"] {
+        for suffix in ["meta", "data", RECORD_SUFFIX] {
+            if suffix == RECORD_SUFFIX && !self.copies.write().remove(&id) {
+                continue;
+            }
             let path = super::chunk::file_path(&self.dir, id, suffix);
             match self.disk.remove(&path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {

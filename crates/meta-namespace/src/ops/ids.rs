@@ -13,6 +13,8 @@ pub enum Counter {
     Containers,
     Servers,
     Sessions,
+    /// Epochs of the leader.
+    Leaders,
 }
 
 impl Counter {
@@ -23,6 +25,7 @@ impl Counter {
             Counter::Containers => "next_container",
             Counter::Servers => "next_server",
             Counter::Sessions => "next_session",
+            Counter::Leaders => "next_leader",
         }
     }
 
@@ -41,6 +44,11 @@ struct CounterRow {
 }
 
 impl RowFormat for CounterRow {}
+
+/// The number that will be given next.
+pub async fn next<T: Tx>(unit: &mut Unit<'_, T>, counter: Counter) -> Result<u64, OpError> {
+    Ok(unit.get::<CounterRow>(&keys::global(counter.name())).await?.map_or(counter.first(), |row| row.next))
+}
 
 /// Takes `count` numbers; answers the first.
 pub struct TakeIds {

@@ -4,6 +4,7 @@
 pub mod acl;
 pub mod admin;
 mod attr;
+pub mod chains;
 mod change_attr;
 pub mod check;
 mod commit;

@@ -45,11 +45,21 @@ impl Query for GetPolicy {
 
 /// Refuses what no data server of this version can store, before a file is made that nobody can write.
 pub fn check_served(policy: &Policy) -> Result<(), OpError> {
-    if policy.layout == (Layout::Replica { copies: 1 }) && policy.medium == Medium::Disk {
-        return Ok(());
-    }
-    let cause = "this version serves the layout plain on disk; copies, rain and memory come later";
+    let cause = match policy.layout {
+        // A chain of one must have been one from the start: its server orders writes without a lease of the leader.
+        Layout::Replica { copies } if copies > 1 && policy.min_copies() < 2 => {
+            "several copies need min_copies of at least 2 in this version"
+        }
+        Layout::Replica { .. } if policy.medium == Medium::Disk => return Ok(()),
+        _ => "this version serves plain and replica:N on disk; rain and memory come later",
+    };
     Err(Error::new(Code::NotSupported, format_args!("policy {policy}"), cause).into())
+}
+
+/// The policy as it is kept: bytes beside a row are on as many disks as the metadata, which is one. So they are kept
+/// there only where one copy is all that is promised (design.md §4 *Embedded engine*).
+pub fn as_kept(policy: Policy) -> Policy {
+    if policy.min_copies() > 1 { Policy { inline_bytes: 0, ..policy } } else { policy }
 }
 
 /// Changes the directory itself; [`SpreadPolicy`] then goes through the directories below.
@@ -70,7 +80,7 @@ impl Mutation for SetPolicy {
         let id = dir.inode.id;
         match self.policy {
             Some(policy) => {
-                unit.put(keys::policy(id), &PolicyRow { policy });
+                unit.put(keys::policy(id), &PolicyRow { policy: as_kept(policy) });
                 dir.inode.policy_root = id;
             }
             None if id == InodeId::ROOT => {

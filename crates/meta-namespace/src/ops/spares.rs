@@ -1,7 +1,7 @@
 //! Spare chunks: given to a session in advance, so that a new file needs no message for its chunks.
 
 use super::ids::{Counter, take};
-use crate::rows::{ContainerRow, RowFormat, SpareRow, keys};
+use crate::rows::{ContainerRow, CopiesRow, RowFormat, SpareRow, keys};
 use crate::{Mutation, OpContext, OpError, Unit};
 use braid_api::meta::Spares;
 use braid_api::{Code, Error};
@@ -19,6 +19,8 @@ pub enum Source {
 pub struct GiveSpares {
     pub layout: Layout,
     pub chunk_bytes: u64,
+    /// Copies that a promise needs.
+    pub min_copies: u8,
     /// Chunks to take from each source. A full container is passed over.
     pub sources: Vec<(Source, u32)>,
 }
@@ -47,15 +49,24 @@ impl Mutation for GiveSpares {
                     None => continue,
                 },
                 Source::NewContainer { chain } => {
+                    let epoch = ChainEpoch(1);
+                    let copies = u8::try_from(chain.len()).ok().filter(|copies| *copies > 1).map(|copies| CopiesRow {
+                        copies,
+                        min_copies: self.min_copies.clamp(1, copies),
+                        settled: true,
+                        last_open: Vec::new(),
+                        default_open: epoch,
+                    });
                     let id = ContainerId(take(unit, Counter::Containers, 1).await?);
                     let row = ContainerRow {
-                        epoch: ChainEpoch(1),
+                        epoch,
                         chain: chain.clone(),
                         layout: self.layout,
                         chunk_bytes: self.chunk_bytes,
                         given: 0,
                         freed: 0,
                         older: Vec::new(),
+                        copies,
                     };
                     (id, row)
                 }

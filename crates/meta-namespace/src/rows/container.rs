@@ -13,11 +13,47 @@ pub struct ContainerRow {
     /// Chunks ever given out, at most [`braid_types::CONTAINER_CHUNKS_MAX`]; and those freed again.
     pub given: u32,
     pub freed: u32,
-    /// Chains of epochs that are not open for every chunk yet (design.md *Take-over*).
+    /// Chains of epochs that are not open for every chunk yet (design.md *Take-over*), the oldest first.
     pub older: Vec<(ChainEpoch, Vec<ServerId>)>,
+    /// Of a container whose chunks have several copies. `None`: one copy each, and its chain never changes.
+    pub copies: Option<CopiesRow>,
 }
 
-impl RowFormat for ContainerRow {}
+/// What a new leader must know to go on with a chain; the words are those of `braid-chain`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopiesRow {
+    pub copies: u8,
+    pub min_copies: u8,
+    /// It is written down who goes on with each chunk in the newest epoch.
+    pub settled: bool,
+    /// Chunks that are not open in the newest epoch, and the last in which they were; and the same for all others.
+    pub last_open: Vec<(ChunkId, ChainEpoch)>,
+    pub default_open: ChainEpoch,
+}
+
+/// The row as version 1 wrote it.
+#[derive(Serialize, Deserialize)]
+struct FirstContainerRow {
+    epoch: ChainEpoch,
+    chain: Vec<ServerId>,
+    layout: Layout,
+    chunk_bytes: u64,
+    given: u32,
+    freed: u32,
+    older: Vec<(ChainEpoch, Vec<ServerId>)>,
+}
+
+impl RowFormat for ContainerRow {
+    const VERSION: u8 = 2;
+
+    fn decode_older(version: u8, body: &[u8]) -> Option<Result<Self, postcard::Error>> {
+        let now = |row: FirstContainerRow| {
+            let FirstContainerRow { epoch, chain, layout, chunk_bytes, given, freed, older } = row;
+            ContainerRow { epoch, chain, layout, chunk_bytes, given, freed, older, copies: None }
+        };
+        (version == 1).then(|| postcard::from_bytes(body).map(now))
+    }
+}
 
 impl ContainerRow {
     pub fn info(&self, id: ContainerId) -> ContainerInfo {
@@ -59,3 +95,32 @@ pub struct ChunkRow {
 }
 
 impl RowFormat for ChunkRow {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rows::keys;
+
+    #[test]
+    fn a_row_of_the_first_version_is_read_and_a_new_one_reads_back() {
+        let first = FirstContainerRow {
+            epoch: ChainEpoch(1),
+            chain: vec![ServerId(3)],
+            layout: Layout::Replica { copies: 1 },
+            chunk_bytes: 64 << 20,
+            given: 9,
+            freed: 2,
+            older: Vec::new(),
+        };
+        let key = keys::container(ContainerId(5));
+        let bytes = postcard::to_extend(&first, vec![1]).unwrap();
+        // As the first version wrote it, byte for byte.
+        assert_eq!(bytes, [1, 1, 1, 3, 0, 1, 128, 128, 128, 32, 9, 2, 0]);
+        let row = ContainerRow::decode(&key, &bytes).unwrap();
+        assert_eq!((row.chain.as_slice(), row.given, row.copies.is_none()), (&[ServerId(3)][..], 9, true));
+        let copies = CopiesRow { copies: 3, min_copies: 2, settled: true, ..CopiesRow::default() };
+        let row = ContainerRow { copies: Some(copies), ..row };
+        assert_eq!(ContainerRow::decode(&key, &row.encode()).unwrap(), row);
+        assert!(ContainerRow::decode(&key, &[3, 0]).is_err());
+    }
+}

@@ -1,0 +1,298 @@
+//! The servers of a chunk with several copies, as one: whoever sends to it sees a server that never restarts.
+//!
+//! Every write is answered when `min_copies` servers have it and no copy serves anything older, so that nothing has to be
+//! repeated when a server is lost, and any copy may be read, also by other clients. What is answered is counted as stable
+//! when an fsync of it has been; until then it is retained like any other write, and fsync asks for it.
+//!
+//! (With leases of files a client that holds one alone may write to the owner only, and repeat; see `braid-chain`.)
+
+use crate::erased::Node;
+use crate::servers::Lane;
+use braid_api::data::*;
+use braid_api::meta::ContainerInfo;
+use braid_api::{Code, Context, Error, Result};
+use braid_env::{BoxFuture, Env};
+use braid_types::{ChunkId, Durability, ServerId, Version};
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, HashMap};
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The one incarnation of servers that lose nothing together.
+const INCARNATION: u64 = 1;
+
+/// Every data server that is known.
+pub type Servers = Arc<Mutex<HashMap<ServerId, Arc<Lane>>>>;
+
+pub struct Copies {
+    env: Env,
+    servers: Servers,
+    /// On this machine, to be read first.
+    beside: Option<ServerId>,
+    state: Mutex<State>,
+}
+
+struct State {
+    info: ContainerInfo,
+    /// Took a call last.
+    owner: Option<ServerId>,
+    /// Writes are numbered as they are answered.
+    last: u64,
+    /// Those that no fsync has covered yet.
+    open: BTreeMap<u64, ChunkId>,
+    /// What the members said when none of them could do what was asked: told also by an attempt that had no time left.
+    said: String,
+}
+
+impl State {
+    /// Up to here all is stable.
+    fn stable(&self) -> u64 {
+        self.open.first_key_value().map_or(self.last, |(first, _)| first - 1)
+    }
+
+    fn answered(&mut self, answer: &CopiesAnswer) -> WriteAnswer {
+        self.last += 1;
+        self.open.insert(self.last, answer.chunk);
+        let (incarnation, sequence, stable) = (INCARNATION, self.last, self.stable());
+        WriteAnswer { version: answer.version, incarnation, sequence, stable }
+    }
+
+    fn synced(&mut self, chunks: &[ChunkId], upto: u64) -> SyncAnswer {
+        self.open.retain(|number, chunk| *number > upto || !chunks.contains(chunk));
+        SyncAnswer { incarnation: INCARNATION, stable: self.stable(), deletions: 0 }
+    }
+}
+
+/// What a server that cannot help says, so that another may.
+fn is_for_another(error: &Error) -> bool {
+    matches!(
+        error.code,
+        Code::NotOwner
+            | Code::StaleEpoch
+            | Code::NotServing
+            | Code::Busy
+            | Code::Unreachable
+            | Code::Disconnected
+            | Code::DeadlineExceeded
+    )
+}
+
+impl Copies {
+    pub fn new(env: Env, servers: Servers, beside: Option<ServerId>, info: &ContainerInfo) -> Copies {
+        let state = State { info: info.clone(), owner: None, last: 0, open: BTreeMap::new(), said: String::new() };
+        Copies { env, servers, beside, state: Mutex::new(state) }
+    }
+
+    /// The chain is another.
+    pub fn learn(&self, info: &ContainerInfo) {
+        let mut state = self.state.lock();
+        if info.epoch > state.info.epoch {
+            (state.info, state.owner) = (info.clone(), None);
+        }
+    }
+
+    /// The members in the order in which they are asked: `first`, then as the chain has them.
+    fn members(&self, first: Option<ServerId>) -> Vec<(ServerId, Arc<dyn Node>)> {
+        let mut chain = self.state.lock().info.chain.clone();
+        if let Some(at) = first.and_then(|first| chain.iter().position(|server| *server == first)) {
+            chain[..=at].rotate_right(1);
+        }
+        let servers = self.servers.lock();
+        chain.into_iter().filter_map(|id| Some((id, servers.get(&id)?.node()))).collect()
+    }
+
+    /// Asks one member after the other until one answers, or says what all of them would say.
+    async fn ask<T, F: Future<Output = Result<T>>>(
+        &self,
+        cx: Context,
+        first: Option<ServerId>,
+        goes_on: fn(&Error) -> bool,
+        ask: impl Fn(Arc<dyn Node>, Context) -> F,
+    ) -> Result<(ServerId, T)> {
+        let begun = self.env.clock.now();
+        let members = self.members(first);
+        let (mut said, mut unknown) = (Vec::new(), None);
+        for (at, (id, node)) in members.iter().enumerate() {
+            let left = cx.deadline.saturating_sub(self.env.clock.now().since(begun));
+            // One that does not answer leaves half of the time to the others.
+            let left = if at + 1 < members.len() { left / 2 } else { left };
+            if left.is_zero() {
+                break;
+            }
+            let asked = ask(node.clone(), Context { deadline: left, ..cx });
+            let answer = self.env.timeout(left + Duration::from_millis(50), asked).await;
+            match answer.unwrap_or_else(|_| Err(Error::new(Code::DeadlineExceeded, id, "no answer"))) {
+                Ok(answer) => return Ok((*id, answer)),
+                Err(error) if error.code == Code::ChunkUnknown && goes_on(&error) => unknown = Some(error),
+                Err(error) if goes_on(&error) => said.push(match error.subject().is_empty() {
+                    true => format!("data server {id}: {error}"),
+                    false => error.to_string(),
+                }),
+                Err(error) => return Err(error),
+            }
+        }
+        let info = {
+            let mut state = self.state.lock();
+            if !said.is_empty() {
+                state.said = said.join("; ");
+            }
+            state.info.clone()
+        };
+        let subject = format_args!("copies of container {}", info.id);
+        match unknown {
+            // Who did not answer may know it.
+            Some(error) if said.is_empty() => Err(error),
+            _ if members.is_empty() => Err(Error::new(Code::Unreachable, subject, "none of its servers is known")),
+            _ => Err(Error::new(Code::StaleEpoch, subject, &self.state.lock().said)),
+        }
+    }
+
+    /// A call that only the owner takes.
+    async fn at_owner<M>(&self, cx: Context, message: M, payload: Bytes) -> Result<M::Answer>
+    where
+        M: braid_api::Carries<DataRequest, DataAnswer> + Clone + Send,
+    {
+        let owner = self.state.lock().owner;
+        let call = |node: Arc<dyn Node>, cx| {
+            let (message, payload) = (message.clone(), payload.clone());
+            async move { node.execute(cx, message.wrap(), payload).await }
+        };
+        let (id, (answer, _)) = self.ask(cx, owner, is_for_another, call).await?;
+        self.state.lock().owner = Some(id);
+        M::unwrap(answer).ok_or(Error::bare(Code::BadMessage))
+    }
+
+    /// From any copy that may be read; one whose blocks are bad is passed over.
+    async fn at_a_copy<M>(&self, cx: Context, message: M) -> Result<(M::Answer, Bytes)>
+    where
+        M: braid_api::Carries<DataRequest, DataAnswer> + Clone + Send,
+    {
+        let owner = self.state.lock().owner;
+        let goes_on = |error: &Error| {
+            is_for_another(error) || matches!(error.code, Code::ChunkUnknown | Code::BadBlock | Code::DiskError)
+        };
+        let call = |node: Arc<dyn Node>, cx| {
+            let message = message.clone();
+            async move { node.execute(cx, message.wrap(), Bytes::new()).await }
+        };
+        let (_, (answer, payload)) = self.ask(cx, self.beside.or(owner), goes_on, call).await?;
+        Ok((M::unwrap(answer).ok_or(Error::bare(Code::BadMessage))?, payload))
+    }
+
+    async fn write(&self, cx: Context, write: WriteChunk, payload: Bytes) -> Result<WriteAnswer> {
+        let message = WriteCopies { write, held: Held::Sync, durability: Durability::Fsync };
+        let answer = self.at_owner(cx, message, payload).await?;
+        Ok(self.state.lock().answered(&answer))
+    }
+
+    async fn sync(&self, cx: Context, chunks: Vec<ChunkId>) -> Result<SyncAnswer> {
+        if chunks.is_empty() {
+            // How the owner is, for a chunk that it does not know.
+            return self.at_owner(cx, SyncChunks { chunks }, Bytes::new()).await;
+        }
+        let (container, upto) = {
+            let state = self.state.lock();
+            (state.info.id, state.last)
+        };
+        let (wait, held, durability) = (WaitFor::Fsync, Held::Sync, Durability::Fsync);
+        let message = WaitCopies { container, chunks: chunks.clone(), wait, held, durability };
+        self.at_owner(cx, message, Bytes::new()).await?;
+        Ok(self.state.lock().synced(&chunks, upto))
+    }
+
+    /// On every member that answers; and the chunk is made, because a row is going to name it.
+    async fn reserve(&self, cx: Context, m: ReserveChunk) -> Result<()> {
+        let ReserveChunk { chunk, container, chunk_bytes, bytes, make } = m;
+        let write = WriteChunk {
+            chunk,
+            container,
+            offset: 0,
+            chunk_bytes,
+            inode: Default::default(),
+            index: Default::default(),
+            cuts: Vec::new(),
+            sync: true,
+            make,
+        };
+        self.write(cx, write, Bytes::new()).await?;
+        for (_, node) in self.members(None) {
+            let message = ReserveCopy { chunk, container, chunk_bytes, bytes, make: Make::Yes };
+            match node.execute(cx, DataRequest::ReserveCopy(message), Bytes::new()).await {
+                Err(error) if !is_for_another(&error) => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    async fn answer(&self, cx: Context, request: DataRequest, payload: Bytes) -> Result<(DataAnswer, Bytes)> {
+        let at_least = Version::default();
+        let answer = match request {
+            DataRequest::WriteChunk(m) => DataAnswer::WriteChunk(self.write(cx, m, payload).await?),
+            DataRequest::ReadChunk(m) => {
+                let ReadChunk { chunk, container, offset, len, cuts } = m;
+                let message = ReadCopy { chunk, container, offset, len, cuts, at_least };
+                let (answer, bytes) = self.at_a_copy(cx, message).await?;
+                return Ok((DataAnswer::ReadChunk(answer), bytes));
+            }
+            DataRequest::StatChunk(m) => {
+                let StatChunk { chunk, container, extents_in, cuts } = m;
+                let message = StatCopy { chunk, container, extents_in, cuts, at_least };
+                DataAnswer::StatChunk(self.at_a_copy(cx, message).await?.0)
+            }
+            DataRequest::SyncChunks(m) => DataAnswer::SyncChunks(self.sync(cx, m.chunks).await?),
+            DataRequest::CutChunk(m) => {
+                let CutChunk { chunk, container, cuts } = m;
+                let message = CutCopies { chunk, container, cuts };
+                DataAnswer::CutChunk(self.at_owner(cx, message, Bytes::new()).await?)
+            }
+            DataRequest::PunchChunk(m) => {
+                let PunchChunk { chunk, container, range, cuts } = m;
+                let (held, durability) = (Held::Sync, Durability::Fsync);
+                let message = PunchCopies { chunk, container, range, cuts, held, durability };
+                let answer = self.at_owner(cx, message, Bytes::new()).await?;
+                DataAnswer::PunchChunk(self.state.lock().answered(&answer))
+            }
+            DataRequest::ReserveChunk(m) => DataAnswer::ReserveChunk(self.reserve(cx, m).await?),
+            DataRequest::UnreserveChunks(m) => {
+                for (_, node) in self.members(None) {
+                    // What a server that does not answer holds goes with the session.
+                    let _ = node.execute(cx, DataRequest::UnreserveChunks(m.clone()), Bytes::new()).await;
+                }
+                DataAnswer::UnreserveChunks(())
+            }
+            other => return Err(Error::new(Code::NotSupported, other.name(), "of several copies at once")),
+        };
+        Ok((answer, Bytes::new()))
+    }
+}
+
+/// As a lane holds it.
+pub struct CopiesNode(pub Arc<Copies>);
+
+impl Node for CopiesNode {
+    fn execute(&self, cx: Context, request: DataRequest, payload: Bytes) -> BoxFuture<'_, Result<(DataAnswer, Bytes)>> {
+        Box::pin(self.0.answer(cx, request, payload))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_types::{ChainEpoch, ContainerId};
+
+    #[test]
+    fn a_write_counts_as_stable_when_an_fsync_has_covered_it_and_all_before() {
+        let info = ContainerInfo { id: ContainerId(1), epoch: ChainEpoch(1), chain: vec![ServerId(1), ServerId(2)] };
+        let mut state = State { info, owner: None, last: 0, open: BTreeMap::new(), said: String::new() };
+        let of = |chunk| CopiesAnswer { chunk: ChunkId(chunk), ..CopiesAnswer::default() };
+        let answers = [5, 6, 5].map(|chunk| state.answered(&of(chunk)));
+        assert_eq!(answers.map(|answer| (answer.sequence, answer.stable)), [(1, 0), (2, 0), (3, 0)]);
+        assert_eq!(state.synced(&[ChunkId(5)], 2).stable, 1, "the second is another's, the third came later");
+        assert_eq!(state.synced(&[ChunkId(6)], 3).stable, 2);
+        assert_eq!(state.answered(&of(6)).stable, 2);
+        assert_eq!(state.synced(&[ChunkId(5), ChunkId(6)], 4).stable, 4);
+    }
+}

@@ -1,0 +1,322 @@
+//! Files with several copies: the client over real data servers and their leader, while servers are lost.
+#![allow(clippy::unwrap_used)]
+
+use braid_api::data::*;
+use braid_api::meta::*;
+use braid_api::{Caller, Code, Context, DataNode, DataPeers, Error, FileSystem, Namespace, OpenFlags, Result};
+use braid_client::{Client, ClientConfig};
+use braid_data_server::{Announcement, DataServer, DataServerConfig, SharedLinks, WireLinks};
+use braid_data_store::{DiskStore, StoreIdentity, StoreOptions};
+use braid_env::simdisk::SimDisk;
+use braid_env::*;
+use braid_meta_engine::{MemEngine, MemStore};
+use braid_meta_server::{MetaConfig, MetaServer};
+use braid_model::stream::Weights;
+use braid_model::{Model, compare_stream};
+use braid_types::*;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+struct TestClock(tokio::time::Instant);
+
+impl Clock for TestClock {
+    fn now(&self) -> Monotonic {
+        Monotonic(Duration::from_secs(1000) + self.0.elapsed())
+    }
+    fn wall(&self) -> Timestamp {
+        Timestamp(0)
+    }
+    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
+        Box::pin(async move { tokio::time::sleep(duration).await })
+    }
+}
+
+struct InPlace;
+
+impl Spawn for InPlace {
+    fn spawn(&self, _: &'static str, task: BoxFuture<'static, ()>) -> TaskHandle {
+        TaskHandle(tokio::spawn(task))
+    }
+    fn run_blocking(&self, work: Box<dyn FnOnce() + Send>) {
+        work();
+    }
+}
+
+type Server = Arc<DataServer<DiskStore>>;
+type Meta = MetaServer<MemEngine, Peers>;
+
+/// Who can be reached.
+#[derive(Default)]
+struct Net {
+    servers: Mutex<BTreeMap<ServerId, Server>>,
+    meta: Mutex<Option<Arc<Meta>>>,
+    away: Mutex<BTreeSet<ServerId>>,
+}
+
+#[derive(Clone)]
+struct Peers(Arc<Net>);
+
+struct Node(Arc<Net>, ServerId);
+
+impl DataPeers for Peers {
+    type Node = Node;
+    fn node(&self, server: &ServerInfo) -> Arc<Node> {
+        Arc::new(Node(self.0.clone(), server.id))
+    }
+}
+
+impl DataNode for Node {
+    async fn execute(&self, cx: Context, request: DataRequest, payload: Bytes) -> Result<(DataAnswer, Bytes)> {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        let server = self.0.servers.lock().get(&self.1).cloned();
+        match server.filter(|_| !self.0.away.lock().contains(&self.1)) {
+            Some(server) => server.execute(cx, request, payload).await,
+            None => Err(Error::bare(Code::Unreachable)),
+        }
+    }
+}
+
+/// The metadata server that runs now, as one data server sees it.
+struct Front(Arc<Net>, ServerId);
+
+impl Namespace for Front {
+    async fn execute(&self, cx: Context, request: MetaRequest) -> Result<MetaAnswer> {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        let meta = self.0.meta.lock().clone();
+        match meta.filter(|_| !self.0.away.lock().contains(&self.1)) {
+            Some(meta) => meta.execute(cx, request).await,
+            None => Err(Error::bare(Code::Unreachable)),
+        }
+    }
+}
+
+struct World {
+    net: Arc<Net>,
+    disks: BTreeMap<ServerId, SimDisk>,
+}
+
+const CLUSTER: ClusterId = ClusterId([7; 16]);
+const CHUNK: u64 = 1 << 20;
+
+fn env_of(disk: &SimDisk) -> Env {
+    Env {
+        clock: Arc::new(TestClock(tokio::time::Instant::now())),
+        random: Env::os().random,
+        disk: Arc::new(disk.clone()),
+        transport: Arc::new(os::OsTransport),
+        spawner: Arc::new(InPlace),
+    }
+}
+
+impl World {
+    /// All files under the policy.
+    async fn new(servers: u64, policy: &str) -> World {
+        let disks = (1..=servers).map(|id| (ServerId(id), SimDisk::new())).collect();
+        let world = World { net: Arc::default(), disks };
+        let engine = Arc::new(MemEngine::new(MemStore::new()));
+        let (env, peers) = (env_of(&SimDisk::new()), Peers(world.net.clone()));
+        let policy = Policy { chunk_bytes: CHUNK, ..policy.parse().unwrap() };
+        let meta = MetaServer::start(env, engine, peers, MetaConfig::default(), CLUSTER, policy).await.unwrap();
+        *world.net.meta.lock() = Some(meta);
+        for id in 1..=servers {
+            world.start(id, true).await;
+        }
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        world
+    }
+
+    async fn start(&self, id: u64, first: bool) {
+        let id = ServerId(id);
+        let env = env_of(&self.disks[&id]);
+        let front = Arc::new(Front(self.net.clone(), id));
+        let addresses = vec![format!("unix:/{id}")];
+        let announcement = Announcement { addresses, host: format!("host{id}"), clean_stop: false };
+        let identity = StoreIdentity { cluster: CLUSTER, server: id };
+        if first {
+            let made = braid_data_server::enrol(&env, &*front, None, &announcement).await.unwrap();
+            assert_eq!(made, identity);
+        }
+        let store = DiskStore::open_or_create(env.disk.clone(), Path::new("/s"), identity, StoreOptions::default());
+        let server = DataServer::start(env.clone(), Arc::new(store.unwrap()), identity, DataServerConfig::default());
+        server.report_to(front.clone(), announcement);
+        let peers = Peers(self.net.clone());
+        let links = WireLinks::new(env, id, peers.clone(), peers, front);
+        server.join_chains(Arc::new(SharedLinks(links)));
+        self.net.servers.lock().insert(id, server);
+    }
+
+    fn power_cut(&self, id: u64, seed: u64) {
+        self.net.servers.lock().remove(&ServerId(id));
+        self.disks[&ServerId(id)].crash(seed);
+    }
+
+    async fn client(&self) -> Arc<Client> {
+        let front = || Front(self.net.clone(), ServerId(0));
+        let (env, peers) = (env_of(&SimDisk::new()), Peers(self.net.clone()));
+        let config = ClientConfig { host: "host1".to_owned(), ..ClientConfig::default() };
+        Client::start(env, front(), front(), peers, config).await.unwrap()
+    }
+}
+
+const READ_WRITE: OpenFlags =
+    OpenFlags { read: true, write: true, append: false, truncate: false, exclusive: false, sync: false, direct: false };
+
+fn cx() -> Caller {
+    Caller { uid: 1000, gid: 1000, umask: 0o022, ..Caller::default() }
+}
+
+async fn create(client: &Client, text: &str) -> (InodeId, braid_api::HandleId) {
+    let name = text.parse().unwrap();
+    let (entry, opened) = client.create(&cx(), InodeId::ROOT, &name, Mode(0o644), READ_WRITE).await.unwrap();
+    (entry.attr.id, opened.handle)
+}
+
+/// What another mount sees.
+async fn seen(world: &World, id: InodeId, len: u32) -> Vec<u8> {
+    let other = world.client().await;
+    let handle = other.open(&cx(), id, OpenFlags { write: false, ..READ_WRITE }).await.unwrap().handle;
+    let bytes = other.read(handle, 0, len).await.unwrap().concat();
+    other.release(handle).await;
+    other.shutdown().await.unwrap();
+    bytes
+}
+
+fn pattern(seed: u64, len: usize) -> Vec<u8> {
+    (0..len as u64)
+        .map(|at| (at.wrapping_mul(31).wrapping_add(at >> 8).wrapping_add(seed * 97) % 251) as u8 + 1)
+        .collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_with_three_copies_outlives_any_server() {
+    for lost in 1..=3 {
+        let world = World::new(3, "replica:3").await;
+        let client = world.client().await;
+        let (id, handle) = create(&client, "f").await;
+        let first = pattern(1, 2_500_000);
+        client.write(handle, 0, Bytes::from(first.clone())).await.unwrap();
+        client.fsync(handle, false).await.unwrap();
+        world.power_cut(lost, lost);
+        assert!(seen(&world, id, 2_500_000).await == first, "without {lost}");
+        // Whoever has it open goes on writing.
+        let second = pattern(2, 700_000);
+        client.write(handle, 600_000, Bytes::from(second.clone())).await.unwrap();
+        client.fsync(handle, false).await.unwrap();
+        let mut expected = first;
+        expected[600_000..1_300_000].copy_from_slice(&second);
+        assert!(seen(&world, id, 2_500_000).await == expected, "written without {lost}");
+        world.start(lost, false).await;
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        // It has all of it again: now the two others may go, one after the other.
+        for other in (1..=3).filter(|id| *id != lost) {
+            world.power_cut(other, other);
+            assert!(seen(&world, id, 2_500_000).await == expected, "{lost} was back, without {other}");
+            world.start(other, false).await;
+            tokio::time::sleep(Duration::from_secs(20)).await;
+        }
+        client.release(handle).await;
+        client.shutdown().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn writes_truncates_and_holes_go_on_while_servers_come_and_go() {
+    for seed in 0..6u64 {
+        let world = World::new(4, "replica:3").await;
+        let client = world.client().await;
+        let (id, handle) = create(&client, "f").await;
+        let mut state = seed;
+        let mut below = move |n: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % n
+        };
+        let mut model: Vec<u8> = Vec::new();
+        let mut down = None;
+        for step in 0..50u64 {
+            match below(10) {
+                0..5 => {
+                    let (at, len) = (below(2_000_000) as usize, 1 + below(200_000) as usize);
+                    let bytes = pattern(step, len);
+                    model.resize(model.len().max(at + len), 0);
+                    model[at..at + len].copy_from_slice(&bytes);
+                    client.write(handle, at as u64, Bytes::from(bytes)).await.unwrap();
+                }
+                5 => {
+                    let size = below(2_000_000);
+                    model.resize(size as usize, 0);
+                    let set = braid_api::SetAttr { size: Some(size), ..Default::default() };
+                    client.set_attr(&cx(), id, Some(handle), set).await.unwrap();
+                }
+                6 => client.fsync(handle, false).await.unwrap(),
+                7 => tokio::time::sleep(Duration::from_millis(below(4_000))).await,
+                _ => match down.take() {
+                    // Only when the last one has caught up: two lost disks are more than two copies promise.
+                    None if step % 2 == 0 => {
+                        tokio::time::sleep(Duration::from_secs(15)).await;
+                        let id = 1 + below(4);
+                        world.power_cut(id, seed * 1000 + step);
+                        down = Some(id);
+                    }
+                    None => {}
+                    Some(id) => world.start(id, false).await,
+                },
+            }
+        }
+        if let Some(id) = down {
+            world.start(id, false).await;
+        }
+        client.fsync(handle, false).await.unwrap();
+        let found = seen(&world, id, 3_000_000).await;
+        let differs = found.iter().zip(&model).position(|(a, b)| a != b);
+        assert_eq!((differs, found.len()), (None, model.len()), "seed {seed}");
+        client.release(handle).await;
+        client.shutdown().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_client_does_with_copies_what_the_model_does() {
+    let weights = Weights {
+        names: 6,
+        attributes: 10,
+        handles: 12,
+        data: 60,
+        listings: 1,
+        xattrs: 0,
+        policies: false,
+        locks: 1,
+        syncs: 9,
+    };
+    for seed in 0..8 {
+        let world = World::new(3, "replica:2").await;
+        let client = world.client().await;
+        let summary = compare_stream(&Model::default(), &*client, seed, weights, 300).await;
+        let summary = summary.unwrap_or_else(|report| panic!("{report}"));
+        assert!(summary.succeeded * 3 > summary.steps);
+        client.shutdown().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_enough_servers_an_fsync_fails_and_names_them() {
+    let world = World::new(3, "replica:3").await;
+    let client = world.client().await;
+    let (_, handle) = create(&client, "f").await;
+    client.write(handle, 0, Bytes::from(pattern(1, 100_000))).await.unwrap();
+    client.fsync(handle, false).await.unwrap();
+    world.power_cut(2, 1);
+    world.power_cut(3, 1);
+    client.write(handle, 0, Bytes::from(pattern(2, 100_000))).await.unwrap();
+    let error = client.fsync(handle, false).await.unwrap_err();
+    let said = error.to_string();
+    let unreachable = |id| said.contains(&format!("data server {id}: the server cannot be reached"));
+    assert!(said.contains("data server 1, chunk 1") && (unreachable(2) || unreachable(3)), "{said}");
+    world.start(2, false).await;
+    world.start(3, false).await;
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    client.fsync(handle, false).await.unwrap();
+}

@@ -1,0 +1,159 @@
+//! Calls of clients: begun under the lock, in the order in which they came, and answered by the machine.
+
+use super::{Chains, Change, Op, State};
+use braid_api::{Code, Error};
+use braid_chain::{Answer, BlockSet, Event, Refusal, Until, Waits};
+use braid_data_store::ChunkStore;
+use braid_types::{ChunkId, ContainerId, ServerId};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// Why a call was not carried out.
+#[derive(Clone, Debug)]
+pub(crate) enum Failure {
+    Refused(Refusal),
+    /// The store's own error, which names chunk and cause.
+    Store(Error),
+    /// This server takes no part in chains any more.
+    Halted(String),
+}
+
+impl Failure {
+    pub fn error(self, server: ServerId, chunk: ChunkId) -> Error {
+        let subject = format_args!("data server {server}, chunk {chunk}");
+        match self {
+            Failure::Store(error) => error,
+            Failure::Halted(cause) => Error::new(Code::NotServing, subject, cause),
+            Failure::Refused(refusal) => {
+                let code = match refusal {
+                    Refusal::NoLease | Refusal::NotInChain => Code::StaleEpoch,
+                    Refusal::NotOwner { .. } | Refusal::Invalid => Code::NotOwner,
+                    Refusal::NotReady => Code::NotServing,
+                    Refusal::UnknownChunk => Code::ChunkUnknown,
+                };
+                Error::new(code, subject, refusal)
+            }
+        }
+    }
+}
+
+/// A call that was begun. Dropped, it is not waited for any more; what it changes is changed all the same.
+pub(crate) struct Call<S: ChunkStore + 'static> {
+    chains: Arc<Chains<S>>,
+    chunk: ChunkId,
+    op: u64,
+    answer: oneshot::Receiver<Result<Answer, Failure>>,
+}
+
+impl<S: ChunkStore + 'static> Chains<S> {
+    pub fn change(
+        self: &Arc<Self>,
+        container: ContainerId,
+        chunk: ChunkId,
+        change: Change,
+        blocks: BlockSet,
+        until: Until,
+    ) -> Call<S> {
+        self.begin(chunk, Some(change), |op| Event::Write { op, container, chunk, blocks, until })
+    }
+
+    /// Waits for all that was ordered before.
+    pub fn wait(self: &Arc<Self>, container: ContainerId, chunk: ChunkId, until: Until) -> Call<S> {
+        self.begin(chunk, None, |op| Event::Wait { op, container, chunk, until })
+    }
+
+    fn begin(self: &Arc<Self>, chunk: ChunkId, change: Option<Change>, event: impl FnOnce(u64) -> Event) -> Call<S> {
+        let (send, answer) = oneshot::channel();
+        let mut sends = Vec::new();
+        let op = {
+            let mut state = self.state.lock();
+            let State { next_op, ops, halted, .. } = &mut *state;
+            *next_op += 1;
+            let op = *next_op;
+            match halted {
+                Some(cause) => drop(send.send(Err(Failure::Halted(cause.clone())))),
+                None => drop(ops.insert(op, Op { answer: send, change: None, refused: None })),
+            }
+            let head = change.as_ref().map(|change| change.head_after);
+            if let Some(waiting) = state.ops.get_mut(&op) {
+                waiting.change = change;
+            }
+            self.handle(&mut state, event(op), None, &mut sends);
+            // Ordered, if it was taken and has no answer yet.
+            let is_ordered = state.ops.get(&op).is_some_and(|op| op.change.is_none());
+            if let (Some(head), true) = (head, is_ordered)
+                && let Some(copy) = state.copies.get_mut(&chunk)
+            {
+                copy.head = Some(head);
+            }
+            op
+        };
+        self.send(sends);
+        Call { chains: self.clone(), chunk, op, answer }
+    }
+
+    /// Chunks this server owns with changes that some copy does not know of.
+    pub fn unannounced(&self) -> Vec<(ContainerId, ChunkId)> {
+        let state = self.state.lock();
+        let has_news = |(container, chunk): &(ContainerId, ChunkId)| {
+            let status = state.machine.copy(*container, *chunk);
+            status.is_some_and(|status| status.is_owner && (status.unannounced > 0 || status.groups > 0))
+        };
+        state.machine.chunks().filter(has_news).collect()
+    }
+}
+
+impl<S: ChunkStore + 'static> Call<S> {
+    pub fn chunk(&self) -> ChunkId {
+        self.chunk
+    }
+
+    /// The answer, or, when the time is over, an error that names whom it waited for.
+    pub async fn done(mut self, within: Duration) -> Result<Answer, Error> {
+        let chains = self.chains.clone();
+        match chains.env.timeout(within, &mut self.answer).await {
+            Ok(Ok(result)) => result.map_err(|failure| failure.error(chains.id, self.chunk)),
+            Ok(Err(_)) => {
+                Err(Error::new(Code::NotServing, format_args!("data server {}", chains.id), "it is stopping"))
+            }
+            Err(_) => {
+                let all = chains.state.lock().machine.waits(chains.now());
+                let cause = all.iter().find(|waits| waits.op == self.op).map_or_else(
+                    || "it was not applied in time".to_owned(),
+                    |waits| format!("it still waits for {}", words(waits)),
+                );
+                let subject = format_args!("data server {}, chunk {}", chains.id, self.chunk);
+                Err(Error::new(Code::DeadlineExceeded, subject, cause))
+            }
+        }
+    }
+}
+
+impl<S: ChunkStore + 'static> Drop for Call<S> {
+    fn drop(&mut self) {
+        self.chains.state.lock().ops.remove(&self.op);
+    }
+}
+
+fn words(waits: &Waits) -> String {
+    let servers = |servers: &[ServerId]| servers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let mut parts = Vec::new();
+    if waits.epoch {
+        parts.push("the leader: the chain's epoch is not open, or this server has no lease".to_owned());
+    }
+    if !waits.invalidation.is_empty() {
+        parts.push(format!("data servers {} to know what changed", servers(&waits.invalidation)));
+    }
+    for ((late, missing), what) in
+        [(&waits.bytes, "to have the bytes"), (&waits.stable, "to have them on stable storage")]
+    {
+        if *missing > 0 {
+            parts.push(format!("{missing} of data servers {} {what}", servers(late)));
+        }
+    }
+    match parts.is_empty() {
+        true => "this data server".to_owned(),
+        false => parts.join("; "),
+    }
+}

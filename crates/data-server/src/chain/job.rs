@@ -1,0 +1,399 @@
+//! Work on one copy: its content in the order of commands, its syncs and records in theirs.
+//!
+//! A copy's queue is worked off by one task, its syncs by another, so that writes go on while a sync runs. What is done
+//! for the store runs on I/O threads.
+
+use super::content::{self, Incoming};
+use super::{Chains, Failure, State, blocks};
+use crate::budget::Held;
+use crate::error;
+use crate::gate::Pass;
+use braid_api::data::PeerSays;
+use braid_api::{Code, Error};
+use braid_chain::{BlockSet, Body, Envelope, Event, Message};
+use braid_data_store::{ChunkHead, ChunkStore, Cuts, StoreError, WriteInfo};
+use braid_types::{ByteRange, ChunkId, ChunkIndex, ContainerId, InodeId, ServerId, TruncGen, Version};
+use bytes::Bytes;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// Before a block that found no room is tried again.
+const NO_SPACE_PAUSE: Duration = Duration::from_secs(1);
+/// Of a copy whose owner has not said yet how large the chunk may become.
+const CHUNK_BYTES_UNKNOWN: u64 = 1 << 40;
+
+/// What a client's call changes, under one version.
+pub(crate) struct Change {
+    /// The head before the bytes; a shorter length cuts.
+    pub head: Option<ChunkHead>,
+    pub bytes: Option<ChangeBytes>,
+    /// What the head is when all of it has been applied.
+    pub head_after: ChunkHead,
+    pub chunk_bytes: u64,
+    pub trunc_gen: TruncGen,
+    pub file: (InodeId, ChunkIndex),
+    /// Kept until it is applied.
+    pub _keep: (Pass, Option<Held>),
+}
+
+pub(crate) enum ChangeBytes {
+    Write { offset: u64, payload: Bytes },
+    Zero(ByteRange),
+}
+
+pub(super) enum Job {
+    Apply {
+        op: u64,
+        version: Version,
+        change: Change,
+    },
+    Store {
+        number: u64,
+        blocks: BlockSet,
+        content: Arc<Incoming>,
+    },
+    Send {
+        to: ServerId,
+        envelope: Envelope,
+    },
+    /// Goes on in the other queue, behind all that is in this one.
+    Sync {
+        number: u64,
+    },
+    Seal {
+        blocks: BlockSet,
+    },
+    /// The content goes, and the record with it.
+    Remove {
+        done: Option<oneshot::Sender<Result<(), Error>>>,
+    },
+}
+
+pub(super) enum SyncJob {
+    Sync {
+        number: u64,
+    },
+    Persist {
+        number: u64,
+        record: Vec<u8>,
+    },
+    /// Everything before has been done.
+    Reached(oneshot::Sender<()>),
+}
+
+/// What a job leads to.
+#[derive(Default)]
+struct Done {
+    event: Option<Event>,
+    send: Option<(ServerId, PeerSays, Bytes)>,
+    /// The call's own error; the change counts as carried out, because what is here is what the others get.
+    refused: Option<(u64, Error)>,
+    sync: Option<u64>,
+    /// Blocks that verify now.
+    whole: BlockSet,
+    head_changed: bool,
+    /// To be tried again.
+    again: Option<Job>,
+    /// Why this server can take no part any more.
+    halt: Option<StoreError>,
+}
+
+impl<S: ChunkStore + 'static> Chains<S> {
+    pub(super) fn enqueue(self: &Arc<Self>, state: &mut State, container: ContainerId, chunk: ChunkId, job: Job) {
+        let copy = state.copies.entry(chunk).or_default();
+        copy.container = container;
+        copy.jobs.push_back(job);
+        if !std::mem::replace(&mut copy.at_work, true) {
+            let this = self.clone();
+            self.env.spawn("work on a copy", async move { this.work(container, chunk).await });
+        }
+    }
+
+    pub(super) fn enqueue_sync(self: &Arc<Self>, state: &mut State, chunk: ChunkId, job: SyncJob) {
+        let copy = state.copies.entry(chunk).or_default();
+        let container = copy.container;
+        copy.syncs.push_back(job);
+        if !std::mem::replace(&mut copy.syncing, true) {
+            let this = self.clone();
+            self.env.spawn("sync of a copy", async move { this.sync(container, chunk).await });
+        }
+    }
+
+    async fn work(self: Arc<Self>, container: ContainerId, chunk: ChunkId) {
+        loop {
+            let (job, exists, torn) = {
+                let mut state = self.state.lock();
+                let Some(copy) = state.copies.get_mut(&chunk) else { return };
+                let Some(job) = copy.jobs.pop_front() else {
+                    copy.at_work = false;
+                    return;
+                };
+                (job, copy.exists, copy.torn.clone())
+            };
+            if matches!(job, Job::Remove { .. }) {
+                self.let_syncs_end(chunk).await;
+            }
+            let this = self.clone();
+            let run = move || this.execute(container, chunk, exists, &torn, job);
+            let (exists, done) = self.env.blocking(run).await;
+            let pause = done.again.is_some();
+            self.finish(container, chunk, exists, done);
+            if pause {
+                self.env.sleep(NO_SPACE_PAUSE).await;
+            }
+        }
+    }
+
+    async fn let_syncs_end(self: &Arc<Self>, chunk: ChunkId) {
+        let (send, reached) = oneshot::channel();
+        self.enqueue_sync(&mut self.state.lock(), chunk, SyncJob::Reached(send));
+        let _ = reached.await;
+    }
+
+    fn finish(self: &Arc<Self>, container: ContainerId, chunk: ChunkId, exists: bool, done: Done) {
+        {
+            let mut state = self.state.lock();
+            let Some(copy) = state.copies.get_mut(&chunk) else { return };
+            copy.exists = exists;
+            copy.torn.subtract(&done.whole);
+            if done.head_changed {
+                copy.forget_head();
+            }
+            if let Some(job) = done.again {
+                copy.jobs.push_front(job);
+            }
+            if let Some((op, error)) = done.refused
+                && let Some(op) = state.ops.get_mut(&op)
+            {
+                op.refused = Some(error);
+            }
+            if let Some(number) = done.sync {
+                self.enqueue_sync(&mut state, chunk, SyncJob::Sync { number });
+            }
+            if let Some(error) = done.halt {
+                self.halt(&mut state, container, chunk, &error);
+            }
+        }
+        if let Some((to, message, payload)) = done.send {
+            self.to_peer(to, message, payload);
+        }
+        if let Some(event) = done.event {
+            self.on(event, None);
+        }
+    }
+
+    /// On an I/O thread. Whether the copy exists afterwards, and what is to be done.
+    fn execute(
+        &self,
+        container: ContainerId,
+        chunk: ChunkId,
+        mut exists: bool,
+        torn: &BlockSet,
+        job: Job,
+    ) -> (bool, Done) {
+        let mut done = Done::default();
+        let store = self.store.as_ref();
+        match job {
+            Job::Apply { op, version, change } => {
+                let applied = self.make(container, chunk, &mut exists, change.chunk_bytes);
+                match applied.and_then(|()| apply(store, chunk, version, &change)) {
+                    Ok(()) => {
+                        if let Some(ChangeBytes::Write { offset, payload }) = &change.bytes {
+                            done.whole = blocks::of_bytes(ByteRange::at(*offset, payload.len() as u64));
+                        }
+                    }
+                    Err(error) => {
+                        done.refused = Some((op, error::of_store(self.id, chunk, &error)));
+                        // The head may not be what was ordered.
+                        done.head_changed = true;
+                        done.halt = ends_all(&error).then_some(error);
+                    }
+                }
+                done.event = Some(Event::Applied { container, chunk, version });
+            }
+            Job::Store { number, blocks, content } => {
+                let made = self.make(container, chunk, &mut exists, content.head().chunk_bytes);
+                match made.and_then(|()| content.store(store, chunk, &blocks)) {
+                    Ok(()) => {
+                        done.head_changed = true;
+                        done.event = Some(Event::Stored { container, chunk, number });
+                        done.whole = blocks;
+                    }
+                    Err(error) if error.is_no_space() => {
+                        tracing::error!("data server {}: a copy waits for room: {error}", self.id);
+                        done.again = Some(Job::Store { number, blocks, content });
+                    }
+                    Err(error) => done.halt = Some(error),
+                }
+            }
+            Job::Send { to, mut envelope } => {
+                let is_fetch = matches!(envelope.body, Body::Fetched { .. });
+                let (Body::Blocks { blocks, .. } | Body::Fetched { blocks }) = &mut envelope.body else {
+                    return (exists, done);
+                };
+                // However many were asked for: a message has an end.
+                *blocks = blocks.first(self.limits.pull_blocks);
+                // What does not verify anywhere is taken as it is: whoever asks has been told so.
+                let taken_as_is = if is_fetch { torn.intersection(blocks) } else { BlockSet::new() };
+                let sent =
+                    self.seal_now(chunk, &taken_as_is).and_then(|()| content::read(store, chunk, exists, blocks));
+                match sent {
+                    Ok(outgoing) => {
+                        blocks.subtract(&outgoing.unreadable);
+                        if !outgoing.unreadable.is_empty() {
+                            let count = outgoing.unreadable.len();
+                            tracing::error!("data server {}, chunk {chunk}: {count} blocks are bad here", self.id);
+                        }
+                        if !blocks.is_empty() {
+                            let message =
+                                PeerSays { from: self.id, message: envelope.encode(), content: Some(outgoing.content) };
+                            done.send = Some((to, message, outgoing.payload));
+                        }
+                    }
+                    // It is asked for again.
+                    Err(error) => tracing::error!("data server {}: content for {to}: {error}", self.id),
+                }
+            }
+            Job::Sync { number } => match self.make(container, chunk, &mut exists, 0) {
+                Ok(()) => done.sync = Some(number),
+                Err(error) => done.halt = Some(error),
+            },
+            Job::Seal { blocks } => match self.seal_now(chunk, &blocks) {
+                Ok(()) => done.whole = blocks,
+                Err(error) => done.halt = Some(error),
+            },
+            Job::Remove { done: reply } => {
+                let removed = store.delete(&[chunk]);
+                exists = false;
+                done.head_changed = true;
+                if let Some(reply) = reply {
+                    let removed = removed.as_ref().map(drop).map_err(|error| error::of_store(self.id, chunk, error));
+                    let _ = reply.send(removed);
+                } else if let Err(error) = removed {
+                    done.halt = Some(error);
+                }
+            }
+        }
+        (exists, done)
+    }
+
+    /// The copy, made if it is not there; what was there under its id and is no copy goes.
+    fn make(
+        &self,
+        container: ContainerId,
+        chunk: ChunkId,
+        exists: &mut bool,
+        chunk_bytes: u64,
+    ) -> Result<(), StoreError> {
+        if *exists {
+            return Ok(());
+        }
+        if !matches!(self.store.stat(chunk), Err(StoreError::NoSuchChunk(_))) {
+            tracing::warn!("data server {}, chunk {chunk}: what a crash left of it is no copy and is removed", self.id);
+            self.store.delete(&[chunk])?;
+        }
+        let chunk_bytes = if chunk_bytes > 0 { chunk_bytes } else { CHUNK_BYTES_UNKNOWN };
+        self.store.create_copy(chunk, container, chunk_bytes)?;
+        *exists = true;
+        Ok(())
+    }
+
+    fn seal_now(&self, chunk: ChunkId, blocks: &BlockSet) -> Result<(), StoreError> {
+        for run in blocks::data(blocks) {
+            let sealed = self.store.seal(chunk, run)?;
+            if sealed > 0 {
+                tracing::warn!("data server {}, chunk {chunk}: {sealed} blocks are whole nowhere", self.id);
+            }
+        }
+        Ok(())
+    }
+
+    async fn sync(self: Arc<Self>, container: ContainerId, chunk: ChunkId) {
+        loop {
+            let (job, mark) = {
+                let mut state = self.state.lock();
+                let Some(copy) = state.copies.get_mut(&chunk) else { return };
+                match copy.syncs.pop_front() {
+                    None => {
+                        copy.syncing = false;
+                        return;
+                    }
+                    Some(job @ SyncJob::Persist { number, .. }) => {
+                        let mark = copy.marks.remove(&number);
+                        // Older syncs have no record to come.
+                        copy.marks.retain(|other, _| *other > number);
+                        (job, mark)
+                    }
+                    Some(job) => (job, None),
+                }
+            };
+            let store = self.store.clone();
+            let event = match (job, mark) {
+                (SyncJob::Sync { number }, _) => match self.env.blocking(move || store.sync_copy(chunk)).await {
+                    Ok(mark) => {
+                        if let Some(copy) = self.state.lock().copies.get_mut(&chunk) {
+                            copy.marks.insert(number, mark);
+                        }
+                        Ok(Event::Synced { container, chunk, number })
+                    }
+                    Err(error) => Err(error),
+                },
+                (SyncJob::Persist { number, record }, Some(mark)) => {
+                    let kept = self.env.blocking(move || store.put_record(chunk, &mark, &record)).await;
+                    kept.map(|()| Event::Persisted { container, chunk, number })
+                }
+                (SyncJob::Persist { .. }, None) => continue,
+                (SyncJob::Reached(reached), _) => {
+                    let _ = reached.send(());
+                    continue;
+                }
+            };
+            match event {
+                Ok(event) => self.on(event, None),
+                // Removed meanwhile: nobody waits for this any more.
+                Err(StoreError::NoSuchChunk(_)) => {}
+                Err(error) => self.halt(&mut self.state.lock(), container, chunk, &error),
+            }
+        }
+    }
+
+    /// A copy that cannot be written or synced must not go on promising: the server takes no part any more, its lease
+    /// runs out, and others go on.
+    fn halt(&self, state: &mut State, container: ContainerId, chunk: ChunkId, error: &StoreError) {
+        if state.machine.is_deleted(container, chunk) {
+            return;
+        }
+        tracing::error!("data server {} takes no part in chains until it is started again: {error}", self.id);
+        let cause = error.to_string();
+        for (_, op) in std::mem::take(&mut state.ops) {
+            let here = format_args!("data server {}", self.id);
+            let error = Error::new(Code::NotServing, here, &cause);
+            let _ = op.answer.send(Err(Failure::Store(error)));
+        }
+        state.halted = Some(cause);
+    }
+}
+
+/// Does nobody know after this error what the store has?
+fn ends_all(error: &StoreError) -> bool {
+    let says_no = matches!(
+        error,
+        StoreError::BadBlock { .. } | StoreError::StaleTruncGen { .. } | StoreError::BeyondChunk { .. }
+    );
+    !says_no && !error.is_no_space()
+}
+
+fn apply(store: &dyn ChunkStore, chunk: ChunkId, version: Version, change: &Change) -> Result<(), StoreError> {
+    if let Some(head) = &change.head {
+        store.set_head(chunk, head)?;
+    }
+    let cuts = Cuts { trunc_gen: change.trunc_gen, list: &[] };
+    let (inode, index) = change.file;
+    let info = WriteInfo { version, cuts, inode, index, ..WriteInfo::default() };
+    match &change.bytes {
+        Some(ChangeBytes::Write { offset, payload }) => store.write(chunk, *offset, payload, &info).map(drop),
+        Some(ChangeBytes::Zero(range)) => store.punch(chunk, *range, &info).map(drop),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,284 @@
+//! Copies in chains: the loop around `braid_chain::DataServer` (docs/design/0006-replica-chains.md).
+//!
+//! What happens goes into the machine, and its commands are carried out: on the store in the order of each copy's queue,
+//! everything else at once. Everything the machine knows is behind one lock, under which nothing waits.
+//!
+//! Promises: commands of one copy are carried out in their order; content that is sent is read before any later change;
+//! what a call is answered with is what the machine says; after an error of the store that leaves unknown what it has,
+//! nothing is answered any more.
+
+mod blocks;
+mod call;
+mod content;
+mod copy;
+mod job;
+mod links;
+mod order;
+mod start;
+
+pub(crate) use blocks::{head, of_bytes, with_head};
+pub(crate) use call::{Call as CopyCall, Failure};
+pub(crate) use job::{Change, ChangeBytes};
+pub use links::{ChainLinks, SharedLinks, WireLinks};
+
+use braid_api::Error;
+use braid_api::data::{CopyState, PeerSays};
+use braid_chain::{Answer, BlockSet, Command, Envelope, Event, FromLeader, Limits, Message, Moment, ToLeader};
+use braid_data_store::ChunkStore;
+use braid_env::Env;
+use braid_types::{ChainEpoch, ChunkId, ContainerId, ServerId};
+use bytes::Bytes;
+use content::Incoming;
+use copy::Copy;
+use job::{Job, SyncJob};
+use parking_lot::{Mutex, RwLock};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use tokio::sync::oneshot;
+
+pub(crate) struct Chains<S> {
+    env: Env,
+    store: Arc<S>,
+    id: ServerId,
+    incarnation: u64,
+    limits: Limits,
+    state: Mutex<State>,
+    links: RwLock<Option<Arc<dyn ChainLinks>>>,
+}
+
+struct State {
+    machine: braid_chain::DataServer,
+    copies: BTreeMap<ChunkId, Copy>,
+    /// Calls that are not answered.
+    ops: BTreeMap<u64, Op>,
+    next_op: u64,
+    epochs: BTreeMap<ContainerId, ChainEpoch>,
+    /// Why this server takes no part any more.
+    halted: Option<String>,
+}
+
+struct Op {
+    answer: oneshot::Sender<Result<Answer, Failure>>,
+    /// Until it is ordered.
+    change: Option<Change>,
+    /// The store refused it.
+    refused: Option<Error>,
+}
+
+/// To be sent when the lock is free.
+type Sends = Vec<(ServerId, PeerSays)>;
+
+impl<S: ChunkStore + 'static> Chains<S> {
+    fn now(&self) -> Moment {
+        self.env.clock.now().0
+    }
+
+    /// Something happened; with it came `content`.
+    fn on(self: &Arc<Self>, event: Event, content: Option<&Arc<Incoming>>) {
+        let mut sends = Vec::new();
+        self.handle(&mut self.state.lock(), event, content, &mut sends);
+        self.send(sends);
+    }
+
+    fn handle(self: &Arc<Self>, state: &mut State, event: Event, content: Option<&Arc<Incoming>>, sends: &mut Sends) {
+        let mut events = VecDeque::from([event]);
+        while let Some(event) = events.pop_front() {
+            if state.halted.is_some() {
+                return;
+            }
+            let commands = state.machine.on(self.now(), event);
+            self.carry_out(state, commands, content, &mut events, sends);
+        }
+    }
+
+    fn carry_out(
+        self: &Arc<Self>,
+        state: &mut State,
+        commands: Vec<Command>,
+        content: Option<&Arc<Incoming>>,
+        events: &mut VecDeque<Event>,
+        sends: &mut Sends,
+    ) {
+        for command in commands {
+            match command {
+                Command::Apply { op, container, chunk, version, .. } => {
+                    let change = state.ops.get_mut(&op).and_then(|op| op.change.take());
+                    match change {
+                        Some(change) => self.enqueue(state, container, chunk, Job::Apply { op, version, change }),
+                        // Nothing changes under this version.
+                        None => events.push_back(Event::Applied { container, chunk, version }),
+                    }
+                }
+                Command::Answer { op, result } => self.answered(state, op, result),
+                Command::Send { to, envelope } => {
+                    sends.push((to, PeerSays { from: self.id, message: envelope.encode(), content: None }));
+                }
+                Command::SendContent { to, envelope } => {
+                    self.enqueue(state, envelope.container, envelope.chunk, Job::Send { to, envelope });
+                }
+                Command::Store { number, container, chunk, blocks } => {
+                    if let Some(content) = content.cloned() {
+                        self.enqueue(state, container, chunk, Job::Store { number, blocks, content });
+                    }
+                }
+                // No descriptor is handed out and no page is cached outside this process. A read that runs began before
+                // this, so that it may see what was before.
+                Command::Invalidate { container, chunk, upto, .. } => {
+                    events.push_back(Event::Invalidated { container, chunk, upto });
+                }
+                Command::HandsOff { container, epoch } => events.push_back(Event::HandsOff { container, epoch }),
+                Command::Sync { number, container, chunk } => {
+                    self.enqueue(state, container, chunk, Job::Sync { number });
+                }
+                Command::Persist { number, chunk, record, .. } => {
+                    self.enqueue_sync(state, chunk, SyncJob::Persist { number, record });
+                }
+                Command::Discard { container, chunk } => {
+                    self.enqueue(state, container, chunk, Job::Remove { done: None });
+                }
+                Command::Remove { container, epoch, server } => {
+                    self.to_leader(&ToLeader::Remove { container, epoch, server });
+                }
+                Command::ToLeader(message) => {
+                    if let ToLeader::Installed { container, epoch } = &message
+                        && state.epochs.insert(*container, *epoch) != Some(*epoch)
+                    {
+                        self.installed(state, *container);
+                    }
+                    self.to_leader(&message);
+                }
+            }
+        }
+    }
+
+    /// A new epoch: who owns what is another, and what this server goes on from.
+    fn installed(self: &Arc<Self>, state: &mut State, container: ContainerId) {
+        let mut seals = Vec::new();
+        for (chunk, copy) in state.copies.iter_mut().filter(|(_, copy)| copy.container == container) {
+            copy.forget_head();
+            if let Some(status) = state.machine.copy(container, *chunk)
+                && !copy.torn.is_empty()
+                && status.is_owner
+            {
+                // The leader decided that these blocks go on as they are here: no copy has them whole.
+                seals.push((*chunk, copy.torn.without(&status.invalid)));
+            }
+        }
+        for (chunk, blocks) in seals.into_iter().filter(|(_, blocks)| !blocks.is_empty()) {
+            self.enqueue(state, container, chunk, Job::Seal { blocks });
+        }
+    }
+
+    fn answered(&self, state: &mut State, op: u64, result: Result<Answer, braid_chain::Refusal>) {
+        let Some(op) = state.ops.remove(&op) else { return };
+        let result = match op.refused {
+            Some(error) => Err(Failure::Store(error)),
+            None => result.map_err(Failure::Refused),
+        };
+        let _ = op.answer.send(result);
+    }
+
+    fn send(&self, sends: Sends) {
+        for (to, message) in sends {
+            self.to_peer(to, message, Bytes::new());
+        }
+    }
+
+    fn to_peer(&self, to: ServerId, message: PeerSays, payload: Bytes) {
+        if let Some(links) = self.links.read().as_ref() {
+            links.to_peer(to, message, payload);
+        }
+    }
+
+    fn to_leader(&self, message: &ToLeader) {
+        if let Some(links) = self.links.read().as_ref() {
+            links.to_leader(self.incarnation, message.encode());
+        }
+    }
+
+    /// From another data server, with content if it brings some.
+    pub fn heard_of_peer(self: &Arc<Self>, message: &PeerSays, payload: Bytes) -> Result<(), String> {
+        let envelope = Envelope::decode(&message.message).map_err(|e| e.to_string())?;
+        let content = match &message.content {
+            Some(content) => Some(Incoming::new(content, payload).ok_or("its content does not fit its payload")?),
+            None if payload.is_empty() => None,
+            None => return Err("its payload has no description".to_owned()),
+        };
+        self.on(Event::FromPeer { from: message.from, envelope }, content.map(Arc::new).as_ref());
+        Ok(())
+    }
+
+    pub fn heard_of_leader(self: &Arc<Self>, incarnation: u64, message: &[u8]) -> Result<(), String> {
+        let message = FromLeader::decode(message).map_err(|e| e.to_string())?;
+        self.on(Event::FromLeader { incarnation, message }, None);
+        Ok(())
+    }
+
+    /// May these blocks be read here?
+    pub fn may_serve(
+        &self,
+        container: ContainerId,
+        chunk: ChunkId,
+        blocks: &BlockSet,
+        at_least: braid_types::Version,
+    ) -> Result<(), Failure> {
+        let state = self.state.lock();
+        if let Some(cause) = &state.halted {
+            return Err(Failure::Halted(cause.clone()));
+        }
+        state.machine.may_serve(self.now(), container, chunk, blocks, at_least).map_err(Failure::Refused)
+    }
+
+    pub fn epoch(&self, container: ContainerId) -> Option<ChainEpoch> {
+        self.state.lock().machine.epoch(container)
+    }
+
+    pub fn copy(&self, container: ContainerId, chunk: ChunkId) -> Option<CopyState> {
+        copy_state(&self.state.lock(), container, chunk)
+    }
+
+    /// Copies after this chunk, by id.
+    pub fn list(&self, after: ChunkId, limit: usize) -> Vec<CopyState> {
+        let state = self.state.lock();
+        let mut chunks: Vec<(ContainerId, ChunkId)> = state.machine.chunks().filter(|(_, id)| *id > after).collect();
+        chunks.sort_by_key(|(_, chunk)| *chunk);
+        chunks.truncate(limit);
+        chunks.into_iter().filter_map(|(container, chunk)| copy_state(&state, container, chunk)).collect()
+    }
+
+    /// Removes a copy; the answer comes when it is gone from the store.
+    pub fn remove(self: &Arc<Self>, chunk: ChunkId) -> Option<oneshot::Receiver<Result<(), Error>>> {
+        let mut sends = Vec::new();
+        let removed = {
+            let mut state = self.state.lock();
+            let container = state.copies.get(&chunk)?.container;
+            let commands = state.machine.forget(self.now(), container, chunk);
+            let mut events = VecDeque::new();
+            self.carry_out(&mut state, commands, None, &mut events, &mut sends);
+            for event in events {
+                self.handle(&mut state, event, None, &mut sends);
+            }
+            let (done, removed) = oneshot::channel();
+            self.enqueue(&mut state, container, chunk, Job::Remove { done: Some(done) });
+            removed
+        };
+        self.send(sends);
+        Some(removed)
+    }
+}
+
+fn copy_state(state: &State, container: ContainerId, chunk: ChunkId) -> Option<CopyState> {
+    let status = state.machine.copy(container, chunk)?;
+    Some(CopyState {
+        chunk,
+        container,
+        epoch: status.epoch.unwrap_or_default(),
+        owner: status.owner,
+        is_owner: status.is_owner,
+        is_open: status.is_open,
+        told: status.told,
+        complete: status.complete,
+        stable: status.stable,
+        invalid_blocks: status.invalid.len(),
+    })
+}

@@ -1,0 +1,65 @@
+//! What the owner knows of a chunk's head when it orders a change: as it will be when all before has been applied.
+
+use super::{Chains, Failure};
+use braid_chain::Refusal;
+use braid_data_store::{ChunkHead, ChunkStore, StoreError};
+use braid_types::{ChunkId, ContainerId};
+use std::time::Duration;
+
+const PAUSE: Duration = Duration::from_millis(1);
+
+impl<S: ChunkStore + 'static> Chains<S> {
+    /// May this server order changes of the chunk, as far as it knows? For what is to be done before the change itself,
+    /// which asks again.
+    pub fn may_order(&self, container: ContainerId, chunk: ChunkId) -> Result<(), Failure> {
+        let state = self.state.lock();
+        if let Some(cause) = &state.halted {
+            return Err(Failure::Halted(cause.clone()));
+        }
+        let refused = if state.machine.epoch(container).is_none() {
+            Refusal::NotInChain
+        } else if !state.machine.lease().is_held(self.now()) {
+            Refusal::NoLease
+        } else if state.machine.is_deleted(container, chunk) {
+            Refusal::UnknownChunk
+        } else {
+            match state.machine.copy(container, chunk) {
+                Some(status) if !status.is_owner => Refusal::NotOwner { owner: status.owner },
+                _ => return Ok(()),
+            }
+        };
+        Err(Failure::Refused(refused))
+    }
+
+    /// The caller has the chunk's turn; `None` if nothing was ever written to it.
+    pub async fn ordered_head(&self, chunk: ChunkId) -> Result<Option<ChunkHead>, StoreError> {
+        let lost = loop {
+            match self.state.lock().copies.get(&chunk) {
+                None => return Ok(None),
+                Some(copy) if copy.head.is_some() => return Ok(copy.head),
+                Some(copy) if copy.at_work => {}
+                Some(copy) if !copy.exists => return Ok(None),
+                Some(copy) => break copy.head_lost,
+            }
+            // What was ordered before it was lost is still being applied.
+            self.env.sleep(PAUSE).await;
+        };
+        let store = self.store.clone();
+        let found = match self.env.blocking(move || store.stat(chunk)).await {
+            Ok(stat) => ChunkHead {
+                chunk_bytes: stat.chunk_bytes,
+                length: stat.length,
+                trunc_gen: stat.trunc_gen,
+                inode: stat.inode,
+                index: stat.index,
+            },
+            Err(StoreError::NoSuchChunk(_)) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let mut state = self.state.lock();
+        if let Some(copy) = state.copies.get_mut(&chunk).filter(|copy| copy.head_lost == lost) {
+            copy.head = Some(found);
+        }
+        Ok(Some(found))
+    }
+}

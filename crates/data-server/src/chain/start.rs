@@ -1,0 +1,67 @@
+//! How the part of a data server in chains begins: with what is on its disk, in no chain, until the leader is heard.
+
+use super::copy::Copy;
+use super::{ChainLinks, Chains, State, blocks};
+use braid_api::Code;
+use braid_chain::{BlockSet, ChunkRecord, Event, Found, Limits, RecordError};
+use braid_data_store::{ChunkStore, FoundCopy};
+use braid_env::{Env, TaskHandle};
+use braid_types::ServerId;
+use parking_lot::{Mutex, RwLock};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Between two looks at what is to be done by the clock; the shortest time of the machine is 200 ms.
+const TICK: Duration = Duration::from_millis(50);
+
+impl<S: ChunkStore + 'static> Chains<S> {
+    pub fn new(env: Env, store: Arc<S>, id: ServerId, incarnation: u64, limits: Limits) -> Arc<Self> {
+        let (mut copies, mut halted) = (BTreeMap::new(), None);
+        let mut found = Vec::new();
+        for here in store.copies() {
+            let record = match here.record.as_deref().map(ChunkRecord::decode) {
+                Some(Ok(record)) => record,
+                None => ChunkRecord::default(),
+                Some(Err(error @ RecordError::Newer(_))) => {
+                    halted = Some(format!("chunk {}: {error} ({})", here.chunk, Code::Newer.text()));
+                    ChunkRecord::default()
+                }
+                // As good as a copy that was lost: it claims nothing.
+                Some(Err(error)) => {
+                    tracing::error!("data server {id}, chunk {}: {error}", here.chunk);
+                    ChunkRecord::default()
+                }
+            };
+            let torn: BlockSet = here.bad.iter().flat_map(|block| block + 1..block + 2).collect();
+            let copy = Copy { container: here.container, exists: true, torn: torn.clone(), ..Copy::default() };
+            copies.insert(here.chunk, copy);
+            let suspect = suspect(&here);
+            found.push(Found { container: here.container, chunk: here.chunk, record, suspect, bad: torn });
+        }
+        let machine = braid_chain::DataServer::new(id, incarnation, limits.clone(), found);
+        let (ops, epochs) = (BTreeMap::new(), BTreeMap::new());
+        let state = Mutex::new(State { machine, copies, ops, next_op: 0, epochs, halted });
+        Arc::new(Chains { env, store, id, incarnation, limits, state, links: RwLock::default() })
+    }
+
+    /// Takes part from now on, until the server is dropped or the task is ended.
+    pub fn join(self: &Arc<Self>, links: Arc<dyn ChainLinks>) -> TaskHandle {
+        *self.links.write() = Some(links);
+        let (env, this) = (self.env.clone(), Arc::downgrade(self));
+        self.env.spawn("chains", async move {
+            while let Some(chains) = this.upgrade() {
+                chains.on(Event::Tick, None);
+                drop(chains);
+                env.sleep(TICK).await;
+            }
+        })
+    }
+}
+
+/// The head is always among them: a header that was written is not logged.
+fn suspect(here: &FoundCopy) -> BlockSet {
+    let mut suspect = blocks::head();
+    here.suspect.iter().for_each(|run| suspect.union(&blocks::of_data(run.clone())));
+    suspect
+}

@@ -1,0 +1,108 @@
+//! ReadCopy: from a copy that is known to be right where it is read, and as new as the reader knows.
+
+use crate::chain::{of_bytes, with_head};
+use crate::core::{Call, Core};
+use crate::stats::count;
+use braid_api::data::{ReadAnswer, ReadCopy};
+use braid_api::{Code, Error, Result};
+use braid_chain::BlockSet;
+use braid_data_store::{ChunkStat, ChunkStore, StoreError};
+use braid_types::{ByteRange, ChunkId, ContainerId, TruncGen, Version};
+use bytes::Bytes;
+use std::sync::Arc;
+
+/// What a read of a copy finds before it reads.
+pub(super) enum Look {
+    /// `None`: nothing was ever written to it.
+    Right(Option<ChunkStat>),
+    /// A truncation that the call knows of was not carried out.
+    ToBeCut,
+}
+
+impl<S: ChunkStore + 'static> Core<S> {
+    pub async fn read_copy(self: &Arc<Self>, call: &Call, m: ReadCopy) -> Result<(ReadAnswer, Bytes)> {
+        let (chunk, container) = (m.chunk, m.container);
+        if m.len > self.config.read_bytes_max {
+            let cause = format_args!("{} bytes; a read has {} at most", m.len, self.config.read_bytes_max);
+            return Err(Error::new(Code::TooBig, format_args!("data server {}, chunk {chunk}", self.id), cause));
+        }
+        if m.offset.checked_add(u64::from(m.len)).is_none() {
+            return Err(self.invalid(chunk, "the range ends beyond any chunk"));
+        }
+        let blocks = with_head(of_bytes(ByteRange::at(m.offset, u64::from(m.len))));
+        self.look_before(call, container, chunk, &m.cuts, &blocks, m.at_least).await?;
+        let memory = self.budget.take(m.len as usize).await;
+        let (offset, len) = (m.offset, m.len);
+        let read = move |core: &Core<S>| {
+            let _memory = memory;
+            let mut buffer = core.pool.take(len as usize);
+            let room = &mut buffer.room()[..len as usize];
+            match core.store.read(chunk, offset, room) {
+                Ok(()) => {}
+                Err(StoreError::NoSuchChunk(_)) => room.fill(0),
+                Err(error) => return Err(core.error(chunk, &error)),
+            }
+            buffer.set_len(len as usize);
+            Ok(buffer.freeze())
+        };
+        let bytes = self.on_disk(call, read).await?;
+        let version = self.still_right(container, chunk, &blocks, m.at_least)?;
+        count(&self.stats.reads, 1);
+        count(&self.stats.bytes_read, bytes.len());
+        Ok((ReadAnswer { version }, bytes))
+    }
+
+    /// The copy may be read there, and has seen the call's truncations.
+    pub(super) async fn look_before(
+        self: &Arc<Self>,
+        call: &Call,
+        container: ContainerId,
+        chunk: ChunkId,
+        cuts: &[(TruncGen, u64)],
+        blocks: &BlockSet,
+        at_least: Version,
+    ) -> Result<Option<ChunkStat>> {
+        self.check_chain(call, container, chunk)?;
+        let _working = self.working(call, chunk, "the disk");
+        for _ in 0..2 {
+            self.still_right(container, chunk, blocks, at_least)?;
+            let of_work = *call;
+            match self.on_disk(call, move |core: &Core<S>| core.look(&of_work, chunk)).await? {
+                Look::Right(stat) => return Ok(stat),
+                // Only the owner may, and says so otherwise.
+                Look::ToBeCut => self.cut_now(call, container, chunk, cuts, false).await?,
+            }
+        }
+        Err(Error::new(Code::NotServing, format_args!("data server {}, chunk {chunk}", self.id), "it is being cut"))
+    }
+
+    fn look(&self, call: &Call, chunk: ChunkId) -> Result<Look> {
+        let stat = match self.store.stat(chunk) {
+            Ok(stat) => stat,
+            Err(StoreError::NoSuchChunk(_)) => return Ok(Look::Right(None)),
+            Err(error) => return Err(self.error(chunk, &error)),
+        };
+        let (seen, got) = (stat.trunc_gen, call.token.trunc_gen);
+        if call.any_trunc_gen() || seen == got {
+            return Ok(Look::Right(Some(stat)));
+        }
+        if got < seen {
+            return Err(self.error(chunk, &StoreError::StaleTruncGen { chunk, seen, got }));
+        }
+        Ok(Look::ToBeCut)
+    }
+
+    /// Also asked after the bytes were read: the lease may have ended, or the chain changed. The version is what this
+    /// copy knows of; the bytes may be newer.
+    pub(super) fn still_right(
+        &self,
+        container: ContainerId,
+        chunk: ChunkId,
+        blocks: &BlockSet,
+        at_least: Version,
+    ) -> Result<Version> {
+        let may = self.chains.may_serve(container, chunk, blocks, at_least);
+        may.map_err(|failure| failure.error(self.id, chunk))?;
+        Ok(self.chains.copy(container, chunk).map(|copy| copy.told).unwrap_or_default())
+    }
+}
