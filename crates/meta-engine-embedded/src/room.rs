@@ -21,14 +21,31 @@ pub struct Room {
     pause: u32,
     /// The file system cannot allocate ahead: what it says to have free counts.
     cannot_allocate: bool,
+    /// What may be written between two looks: so much more than the reserve is enough.
+    margin_bytes: u64,
+    near: bool,
 }
 
 /// A full disk looks for space at every request, at some cost; this many groups later is soon enough.
 const FULL_PAUSE_GROUPS: u32 = 16;
 
 impl Room {
-    pub fn new(file: File, reserve_bytes: u64, map_bytes: u64) -> Self {
-        Room { file, reserve_bytes, map_bytes, allocated_bytes: 0, pause: 0, cannot_allocate: false }
+    pub fn new(file: File, reserve_bytes: u64, map_bytes: u64, margin_bytes: u64) -> Self {
+        Room {
+            file,
+            reserve_bytes,
+            map_bytes,
+            allocated_bytes: 0,
+            pause: 0,
+            cannot_allocate: false,
+            margin_bytes,
+            near: false,
+        }
+    }
+
+    /// Little more than the reserve is free, as far as is known: whoever looks only now and then would use it up.
+    pub fn is_near(&self) -> bool {
+        self.near
     }
 
     /// Whether less than the reserve is free when the file's pages end at `end_bytes` and `used_bytes` of them
@@ -39,6 +56,7 @@ impl Room {
         used_bytes: impl FnOnce() -> Result<u64, EngineError>,
     ) -> Result<bool, EngineError> {
         let ceiling = self.allocate(end_bytes).min(self.map_bytes);
+        self.near = ceiling.saturating_sub(end_bytes) < self.reserve_bytes + self.margin_bytes;
         if ceiling.saturating_sub(end_bytes) >= self.reserve_bytes {
             return Ok(false);
         }
@@ -50,15 +68,16 @@ impl Room {
         if self.cannot_allocate {
             return end_bytes + self.disk_free();
         }
-        let wanted = (end_bytes + self.reserve_bytes).min(self.map_bytes);
+        let least = (end_bytes + self.reserve_bytes).min(self.map_bytes);
+        let wanted = (end_bytes + self.reserve_bytes + self.margin_bytes).min(self.map_bytes);
         if self.allocated_bytes >= wanted || self.pause > 0 {
             self.pause = self.pause.saturating_sub(1);
             return self.allocated_bytes;
         }
         // Half a reserve more than asked for, so that it is done once in a while and not with each page. The
         // first time from the very beginning, as the file of an earlier run may have holes.
-        for ahead in [(wanted + self.reserve_bytes / 2).min(self.map_bytes), wanted] {
-            let missing = ahead - self.allocated_bytes;
+        for ahead in [(wanted + self.reserve_bytes / 2).min(self.map_bytes), wanted, least] {
+            let Some(missing) = ahead.checked_sub(self.allocated_bytes).filter(|missing| *missing > 0) else { break };
             match fallocate(&self.file, FallocateFlags::KEEP_SIZE, self.allocated_bytes, missing) {
                 Ok(()) => {
                     self.allocated_bytes = ahead;
@@ -130,10 +149,11 @@ mod tests {
     #[test]
     fn room_is_low_when_neither_the_end_nor_the_middle_has_the_reserve() {
         let file = tempfile::tempfile().expect("a temporary file");
-        let mut room = Room::new(file, 1 << 20, 8 << 20);
+        let mut room = Room::new(file, 1 << 20, 8 << 20, 1 << 18);
         let never = || panic!("not asked while there is room behind the end");
-        assert!(!room.is_low(1 << 20, never).expect("no error"));
-        assert!(!room.is_low(7 << 20, never).expect("no error"));
+        assert!(!room.is_low(1 << 20, never).expect("no error") && !room.is_near());
+        assert!(!room.is_low(6 << 20, never).expect("no error") && !room.is_near());
+        assert!(!room.is_low(7 << 20, never).expect("no error") && room.is_near());
         let end = (7 << 20) + 4096;
         assert!(room.is_low(end, || Ok(end)).expect("no error"));
         assert!(!room.is_low(end, || Ok(6 << 20)).expect("no error"), "pages in the middle are free");

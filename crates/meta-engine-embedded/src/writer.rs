@@ -43,7 +43,10 @@ const LOW_GROUP_OPS_MAX: usize = 32;
 impl Writer {
     pub fn new(store: Arc<Store>, queue: Arc<Queue>) -> Result<Self, EngineError> {
         let map_bytes = store.env.info().map_size as u64;
-        let room = Room::new(store.file()?, store.options.reserve_bytes.min(map_bytes / 8), map_bytes);
+        let reserve_bytes = store.options.reserve_bytes.min(map_bytes / 8);
+        // A group copies about as much again as it writes.
+        let margin_bytes = 2 * store.options.group_bytes_max as u64;
+        let room = Room::new(store.file()?, reserve_bytes, map_bytes, margin_bytes);
         Ok(Writer { store, queue, room, low: false, number: 0 })
     }
 
@@ -102,6 +105,8 @@ impl Writer {
         let begun = store.env.write_txn().map_err(|error| store_error("beginning a group", error));
         let mut txn = begun.map_err(Failure::Undone)?;
         self.look_at_room(&txn).map_err(Failure::Undone)?;
+        // Room is looked at between groups: a large one would go far into the reserve.
+        let near = self.room.is_near();
         let ops_max = if self.low { LOW_GROUP_OPS_MAX } else { store.options.group_ops_max };
         // What is tried again is answered when it is durable.
         let mut written = Written { late: !grow, ..Written::default() };
@@ -113,7 +118,7 @@ impl Writer {
                     break;
                 }
                 let more = match self.queue.try_take() {
-                    None if written.any && !written.awaited => {
+                    None if written.any && !written.awaited && !near => {
                         self.queue.wait_until(*end.get_or_insert_with(|| Instant::now() + store.options.group_hold))
                     }
                     more => more,

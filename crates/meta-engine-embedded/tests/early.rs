@@ -121,10 +121,10 @@ async fn closing_keeps_what_was_answered() {
 async fn what_was_answered_outlives_the_failure_of_its_group() {
     let dir = TempDir::new().unwrap();
     let options = EmbeddedOptions {
-        map_bytes: 8 << 20,
+        map_bytes: 40 << 20,
         reserve_bytes: 1 << 20,
         group_hold: FOR_EVER,
-        group_bytes_max: usize::MAX,
+        group_bytes_max: 1 << 20,
         ..EmbeddedOptions::default()
     };
     let engine = EmbeddedEngine::open(dir.path(), options).unwrap();
@@ -132,9 +132,9 @@ async fn what_was_answered_outlives_the_failure_of_its_group() {
     for n in 0..10 {
         last = early(&engine, &n.to_string()).await;
     }
-    let large = (0..200).map(|n| Step::Put(key(2, &n.to_string()), vec![0; 60_000])).collect();
+    let large = (0..750).map(|n| Step::Put(key(2, &n.to_string()), vec![0; 60_000])).collect();
     let refused = engine.transact_early(2, OTHER, Script(large)).await;
-    assert!(refused.is_err(), "12 MB do not fit a map of 8");
+    assert!(refused.is_err(), "45 MB do not fit a map of 40 MiB");
     assert!(engine.stats().snapshot().retries > 0, "the group failed as a whole: {:?}", engine.stats().snapshot());
     assert!(engine.durable() >= last);
     let all = Script(vec![Step::ScanTable { table: Table::Inodes, after: None, limit: 100 }]);
