@@ -25,8 +25,8 @@ pub(crate) struct Container {
     owes_report: bool,
     install: Option<Install>,
     pub replicas: BTreeMap<ChunkId, Replica>,
-    /// Deleted since the process started: nothing late brings them back. Ids are never used again, and a container has
-    /// 256 chunks at most.
+    /// Deleted since the process started: nothing late of this epoch brings them back. Ids are never used again, and a
+    /// container has 256 chunks at most.
     deleted: BTreeSet<ChunkId>,
 }
 
@@ -170,7 +170,9 @@ impl Container {
             out: cx.out,
             ..*cx
         };
-        for decision in decisions.iter().filter(|decision| !self.deleted.contains(&decision.chunk)) {
+        for decision in &decisions {
+            // Some member has it: it was deleted here as a stray, or will be deleted again.
+            self.deleted.remove(&decision.chunk);
             self.replicas.entry(decision.chunk).or_insert_with(|| Replica::empty(decision.chunk));
         }
         for (chunk, replica) in &mut self.replicas {

@@ -174,12 +174,17 @@ impl Replica {
     pub fn stored(&mut self, cx: &mut Cx, number: u64) {
         let Some(at) = self.storing.iter().position(|(stored, _, _)| *stored == number) else { return };
         let (_, version, blocks) = self.storing.remove(at);
+        let complete = self.claims.complete();
         self.claims.changes.arrived(&blocks, version);
         self.claims.overwritten(&blocks);
-        match self.is_owner() {
-            true => self.fetched(cx, &blocks),
-            false => self.follow(cx),
+        if self.is_owner() {
+            return self.fetched(cx, &blocks);
         }
+        // At once: a write that waits for the bytes to be on enough servers waits for this.
+        if self.claims.complete() > complete {
+            self.acknowledge(cx, false);
+        }
+        self.follow(cx);
     }
 
     /// Starts a sync if somebody wants it, or if the copy has been dirty for long enough.

@@ -304,6 +304,27 @@ async fn a_deleted_chunk_is_gone_everywhere_and_stays_so() {
     assert!(cluster.copy(2, SOME).await.is_none());
 }
 
+/// As `fsck` does with what a server has that was removed from the chain: when it is needed again, it takes part.
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_was_deleted_as_a_stray_comes_back_with_its_server() {
+    let cluster = Cluster::new(42, 4, 3, 2);
+    ready(&cluster).await;
+    let mut client = Client::new(&cluster);
+    client.write(SOME, 0, bytes(1, 40_000)).await;
+    client.fsync(SOME).await;
+    cluster.kill(1, Some(1));
+    cluster.settled(SOME).await;
+    cluster.start(1);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert!(!cluster.row.lock().members().contains(&ServerId(1)));
+    let delete = DeleteChunks { chunks: vec![ChunkId(SOME)] };
+    cluster.server(1).unwrap().call(Context::default(), delete, Bytes::new()).await.unwrap();
+    cluster.kill(4, Some(2));
+    cluster.settled(SOME).await;
+    assert!(cluster.row.lock().members().contains(&ServerId(1)));
+    assert!(client.read_at(1, SOME, 0, 40_000).await.unwrap() == bytes(1, 40_000));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_disk_that_fails_ends_its_servers_part_and_the_others_go_on() {
     let cluster = Cluster::new(50, 4, 3, 2);

@@ -28,6 +28,8 @@ use tokio::sync::Notify;
 
 /// Between two looks at what is to be done by the clock.
 const TICK: Duration = Duration::from_millis(50);
+/// The same while there is no container with copies.
+const IDLE_TICK: Duration = Duration::from_secs(1);
 /// A message that takes longer has been repeated already.
 const SAY_DEADLINE: Duration = Duration::from_secs(2);
 /// Before a commit that failed is tried again.
@@ -108,6 +110,10 @@ impl Chains {
         }
     }
 
+    fn leads_nothing(&self) -> bool {
+        self.state.lock().leader.containers().next().is_none()
+    }
+
     /// Containers whose chain is being changed, or has chunks that answer no writes.
     pub fn unsettled(&self) -> Vec<ContainerId> {
         let state = self.state.lock();
@@ -122,9 +128,10 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         env.spawn("leader of chains", async move {
             let mut ticked = self.env.clock.now();
             while !self.stopping.load(Ordering::Relaxed) {
-                let _ = self.env.timeout(TICK, self.chains.news.notified()).await;
+                let tick = if self.chains.leads_nothing() { IDLE_TICK } else { TICK };
+                let _ = self.env.timeout(tick, self.chains.news.notified()).await;
                 let now = self.env.clock.now();
-                if now.since(ticked) >= TICK {
+                if now.since(ticked) >= tick {
                     ticked = now;
                     self.leader_event(LeaderEvent::Tick);
                 }

@@ -115,9 +115,24 @@ impl Replica {
         let Some(owning) = &mut self.owning else {
             return cx.out.push(Command::Answer { op, result: Err(Refusal::NotOwner { owner }) });
         };
-        owning.waiting.push(Waiting { op, version: owning.assigned, until });
+        let version = owning.assigned;
+        owning.waiting.push(Waiting { op, version, until });
         self.announce_if_waited_for(cx);
+        if until.stable && version <= self.told() {
+            self.hurry(cx, version);
+        }
         self.settle(cx);
+    }
+
+    /// All have been told what changed; those whose stable storage is behind are told that somebody waits for it, or they
+    /// would sync in their own time.
+    fn hurry(&mut self, cx: &mut Cx, version: Version) {
+        for member in cx.others().collect::<Vec<_>>() {
+            let peer = self.owning.as_ref().and_then(|owning| owning.peers.get(&member));
+            if peer.is_some_and(|peer| peer.stable < version) {
+                self.tell(cx, member, false);
+            }
+        }
     }
 
     /// The write is in the store: it survives the death of the process.
