@@ -181,7 +181,10 @@ impl Engine for MemEngine {
     }
 
     fn durable(&self) -> u64 {
-        self.store.lock().durable_number()
+        let state = self.store.lock();
+        // What the store says after a crash is of another engine, and a dead one knows of nothing that it is durable: its
+        // caller would forget what it keeps.
+        if state.life == self.life { state.durable_number() } else { 0 }
     }
 
     async fn settle(&self) -> Result<(), EngineError> {
