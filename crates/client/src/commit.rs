@@ -62,13 +62,14 @@ impl Core {
         let mut attempts = Attempts::until(op.deadline);
         loop {
             self.fresh(inode, op).await?;
+            inode.state.lock().met_void = false;
             self.rescue_void_chunks(inode, op).await?;
             let mark = {
                 let state = inode.state.lock();
                 Mark { size: state.size, version: state.version, conversions: state.conversions }
             };
             self.send_all(inode, op).await?;
-            if self.has_void_chunks(inode) {
+            if self.has_void_chunks(inode) || inode.state.lock().met_void {
                 // The session was lost meanwhile: what was not sent for that is sent elsewhere.
                 continue;
             }

@@ -76,6 +76,8 @@ pub struct FileState {
     pub stale: bool,
     pub failed: Option<Error>,
     pub failures: u64,
+    /// A write found its chunk void, its session having ended: nothing is sent until a commit has found another place.
+    pub met_void: bool,
     pub retry_at: Option<Monotonic>,
     pub handles: u32,
     /// Made without a name, and may get one.
@@ -114,6 +116,7 @@ impl FileState {
             stale: false,
             failed: None,
             failures: 0,
+            met_void: false,
             retry_at: None,
             handles: 0,
             linkable: false,

@@ -86,14 +86,15 @@ fn take_piece(state: &mut FileState, range: ByteRange) -> Taken {
 }
 
 impl Core {
-    /// Sends everything that is dirty now and waits until it is answered.
+    /// Sends everything that is dirty now and waits until it is answered; ends early where a chunk was found void.
     pub async fn send_all(self: &Arc<Self>, inode: &Arc<Inode>, op: Op) -> Result<()> {
         let (failures, ranges) = {
             let state = inode.state.lock();
             (state.failures, state.dirty.ranges())
         };
         for range in ranges {
-            while inode.state.lock().failures == failures && self.send_one(inode, range, op).await? {}
+            let goes_on = |state: &FileState| state.failures == failures && !state.met_void;
+            while goes_on(&inode.state.lock()) && self.send_one(inode, range, op).await? {}
         }
         let last = inode.state.lock().last_ticket;
         let answered = || {
@@ -149,7 +150,9 @@ impl Core {
                 let Some(start) = run else { continue };
                 let range = ByteRange::at(start, RUN_BYTES as u64);
                 let op = core.own_op();
-                while let Ok(true) = core.send_one(&inode, range, op).await {}
+                while !inode.state.lock().met_void {
+                    let Ok(true) = core.send_one(&inode, range, op).await else { break };
+                }
             }
         });
     }
@@ -165,6 +168,7 @@ impl Core {
                 if error.code == Code::StaleLease {
                     // Its chunk is void: the commit that is under way, or the next, finds another place.
                     state.dirty.insert_under(write.range.start, write.data, ());
+                    state.met_void = true;
                     return;
                 }
                 // Bytes that a row still has are never given up: a commit without them would drop them there.
