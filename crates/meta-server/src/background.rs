@@ -2,7 +2,9 @@
 
 use crate::server::MetaServer;
 use braid_api::admin::Waiting;
-use braid_api::data::{DeleteChunks, FenceSession, Held, StatChunk, StatCopy, SyncChunks, WaitCopies, WaitFor};
+use braid_api::data::{
+    ChunkStatus, DeleteChunks, FenceSession, Held, StatChunk, StatCopy, SyncChunks, WaitCopies, WaitFor,
+};
 use braid_api::{Code, Context, DataNode, DataPeers, Error, Result};
 use braid_env::Monotonic;
 use braid_meta_engine::Engine;
@@ -158,6 +160,21 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         Ok(self.peers.node(&info).call(cx, message, Bytes::new()).await?.0)
     }
 
+    /// What a data server has of a chunk with one copy, if it knows the chunk.
+    pub(crate) async fn stat_chunk(
+        &self,
+        server: ServerId,
+        chunk: ChunkId,
+        container: ContainerId,
+    ) -> Result<Option<ChunkStatus>> {
+        let ask = StatChunk { chunk, container, extents_in: ByteRange::default(), cuts: Vec::new() };
+        match self.on_server(server, ask).await {
+            Ok(found) => Ok(Some(found)),
+            Err(e) if e.code == Code::ChunkUnknown => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
     /// Ends a session: data servers refuse what it still sends, what it wrote into spare chunks and could not
     /// commit goes into its files, the rest is freed. Design.md §5: it has ended only when every live data
     /// server has acknowledged, so an error leaves it for the next round.
@@ -182,19 +199,14 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
                 continue;
             }
             let Some(first) = chain.first().copied() else { continue };
-            let ask = StatChunk { chunk, container, extents_in: ByteRange::default(), cuts: Vec::new() };
-            match self.on_server(first, ask).await {
-                Ok(found) if found.len > 0 => {
-                    // Its row may replace inline bytes, which were durable, and nobody is left to repeat the write.
-                    self.on_server(first, SyncChunks { chunks: vec![chunk] }).await?;
-                    let adopt = spares::AdoptSpare { session: id, chunk: found, now: self.env.clock.wall() };
-                    if self.engine.transact(0, adopt).await.map_err(Error::from)? {
-                        tracing::info!(session = id.0, chunk = chunk.0, "a lost client's chunk was put into its file");
-                    }
+            let found = self.stat_chunk(first, chunk, container).await?;
+            if let Some(found) = found.filter(|found| found.len > 0) {
+                // Its row may replace inline bytes, which were durable, and nobody is left to repeat the write.
+                self.on_server(first, SyncChunks { chunks: vec![chunk] }).await?;
+                let adopt = spares::AdoptSpare { session: id, chunk: found, now: self.env.clock.wall() };
+                if self.engine.transact(0, adopt).await.map_err(Error::from)? {
+                    tracing::info!(session = id.0, chunk = chunk.0, "a lost client's chunk was put into its file");
                 }
-                Ok(_) => {}
-                Err(e) if e.code == Code::ChunkUnknown => {}
-                Err(e) => return Err(e),
             }
         }
         if leaves == Leaves::Silently {

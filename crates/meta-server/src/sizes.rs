@@ -7,11 +7,11 @@
 //! cached (a header each) and 10 ms if all is.
 
 use crate::server::MetaServer;
-use braid_api::data::{ChunkStatus, ListChunks, StatChunk, SyncChunks};
-use braid_api::{Code, DataPeers, Error, Result};
+use braid_api::data::{ChunkStatus, ListChunks, SyncChunks};
+use braid_api::{DataPeers, Error, Result};
 use braid_meta_engine::Engine;
 use braid_meta_namespace::ops::sizes::{FindBeyond, RaiseSize};
-use braid_types::{ByteRange, ChunkId, ContainerId, ServerId};
+use braid_types::{ChunkId, ContainerId, ServerId};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 
@@ -74,13 +74,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
     pub(crate) async fn raise_sizes_of(&self, server: ServerId, chunks: Vec<ChunkId>) -> Result<()> {
         let mut held = Vec::new();
         for chunk in chunks {
-            let ask =
-                StatChunk { chunk, container: ContainerId(0), extents_in: ByteRange::default(), cuts: Vec::new() };
-            match self.on_server(server, ask).await {
-                Ok(status) => held.push(status),
-                Err(e) if e.code == Code::ChunkUnknown => {}
-                Err(e) => return Err(e),
-            }
+            held.extend(self.stat_chunk(server, chunk, ContainerId(0)).await?);
         }
         self.raise_sizes(server, held).await
     }

@@ -99,8 +99,14 @@ fn is_zombie(pid: i32) -> bool {
 }
 
 fn first_thread_ended(pid: i32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('Z'))
+    state(pid) == Some('Z')
+}
+
+/// The letter for the state of a process's first thread, as proc(5) has it; `None` if there is no such process.
+pub fn state(pid: impl std::fmt::Display) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name, in brackets, may hold anything; the state is the word after it.
+    stat.rsplit_once(')')?.1.trim_start().chars().next()
 }
 
 fn threads(pid: i32) -> usize {

@@ -4,6 +4,7 @@
 //! process has gone, long before the metadata server would take its silence for its end: after a crash of the metadata
 //! server nobody then waits for what only that process kept.
 
+use crate::local::process;
 use anyhow::Result;
 use braid_api::admin::{AdminAnswer, SessionStatus};
 use braid_api::meta::{AdminQuery, EndSession};
@@ -40,10 +41,8 @@ fn gone(sessions: Vec<SessionStatus>, mount_point: &Path, is_alive: impl Fn(u32)
 }
 
 /// One that has ended and was not waited for by its parent yet has gone all the same.
-fn is_alive(process: u32) -> bool {
-    let Ok(stat) = std::fs::read_to_string(format!("/proc/{process}/stat")) else { return false };
-    // The name, in brackets, may hold anything; the state is the word after it.
-    !matches!(stat.rsplit(") ").next().and_then(|rest| rest.chars().next()), Some('Z' | 'X') | None)
+fn is_alive(pid: u32) -> bool {
+    !matches!(process::state(pid), Some('Z' | 'X') | None)
 }
 
 /// How long the end of one may take: a mount does not fail for it.

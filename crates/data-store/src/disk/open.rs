@@ -109,24 +109,25 @@ impl DiskStore {
             store.recover_one_copy(*id, logged.get(id).unwrap_or(&nothing))?;
         }
         for (id, extents) in logged.iter().filter(|(id, _)| !copies.contains(id)) {
-            store.recover_logged(*id, extents)?;
+            store.recover_logged(*id, extents);
         }
         Ok(store)
     }
 
+    /// The chunk if it is there and whole. One damaged chunk does not keep the others from being served; its extents stay
+    /// logged.
+    fn open_to_recover(&self, id: ChunkId, is_copy: bool) -> Option<Chunk> {
+        match Chunk::open(self.disk.as_ref(), &self.dir, id, is_copy) {
+            Ok(Some(chunk)) => return Some(chunk),
+            Ok(None) => self.log.forget(id),
+            Err(error) => tracing::error!("{error}"),
+        }
+        None
+    }
+
     /// A copy that is damaged is as good as none: the others of its chain have what it had.
     fn recover_one_copy(&self, id: ChunkId, extents: &BTreeSet<u64>) -> Result<()> {
-        let chunk = match Chunk::open(self.disk.as_ref(), &self.dir, id, true) {
-            Ok(Some(chunk)) => chunk,
-            Ok(None) => {
-                self.log.forget(id);
-                return Ok(());
-            }
-            Err(error) => {
-                tracing::error!("{error}");
-                return Ok(());
-            }
-        };
+        let Some(chunk) = self.open_to_recover(id, true) else { return Ok(()) };
         match self.find_copy(&chunk, extents) {
             Ok(found) => {
                 self.found.lock().insert(id, found);
@@ -142,19 +143,8 @@ impl DiskStore {
         }
     }
 
-    fn recover_logged(&self, id: ChunkId, extents: &BTreeSet<u64>) -> Result<()> {
-        let chunk = match Chunk::open(self.disk.as_ref(), &self.dir, id, false) {
-            Ok(Some(chunk)) => chunk,
-            Ok(None) => {
-                self.log.forget(id);
-                return Ok(());
-            }
-            // One damaged chunk does not keep the others from being served; its extents stay logged.
-            Err(error) => {
-                tracing::error!("{error}");
-                return Ok(());
-            }
-        };
+    fn recover_logged(&self, id: ChunkId, extents: &BTreeSet<u64>) {
+        let Some(chunk) = self.open_to_recover(id, false) else { return };
         match self.recover(&chunk, extents) {
             Ok(()) => {
                 self.log.clean(id, 0);
@@ -163,7 +153,6 @@ impl DiskStore {
             }
             Err(error) => tracing::error!("chunk {id} could not be recovered: {error}"),
         }
-        Ok(())
     }
 }
 
