@@ -6,6 +6,8 @@ braid=${BRAID:-${CARGO_TARGET_DIR:-$root/target}/release/braid}
 
 say() { printf '%s\n' "$*"; }
 die() { printf 'FAILED: %s\n' "$*" >&2; exit 1; }
+# The same where BraidFS did not do what it promises; every other failure is one of the machine or of the script.
+broken() { printf 'FAILED: %s\n' "$*" >&2; exit 3; }
 
 # A directory to work in, and in it where a cluster is to lie; gone again, with its processes, when the script ends.
 make_work() {
@@ -37,11 +39,14 @@ end_cluster() {
         fi
     fi
     timeout 120 "$braid" down "$var" >/dev/null 2>&1 || say "braid down did not end well"
-    if mountpoint -q "$mnt" 2>/dev/null || grep -q " $mnt fuse" /proc/self/mountinfo; then umount -l "$mnt"; fi
+    if is_mount "$mnt"; then umount -l "$mnt"; fi
     take_away
     if [ -n "${KEEP:-}" ]; then say "kept: $work"; else rm -rf "$work"; fi
     exit "$code"
 }
+
+# Also of a mount whose process is gone, where `mountpoint` only gets an error.
+is_mount() { grep -q " $1 " /proc/self/mountinfo; }
 
 pid_of() { cat "$var/run/$1.pid"; }
 
@@ -58,6 +63,6 @@ kill_hard() { # names...
     done
 }
 # Starts what does not run.
-up_again() { "$braid" up "$var" --mount "$mnt" >>"$work/up.log" 2>&1 || die "braid up after a kill"; }
+up_again() { "$braid" up "$var" --mount "$mnt" >>"$work/up.log" 2>&1 || broken "braid up after a kill"; }
 
-fsck_clean() { "$braid" admin fsck --cluster "$var" >"$work/fsck.log" 2>&1 || { cat "$work/fsck.log"; die "fsck is not clean"; }; }
+fsck_clean() { "$braid" admin fsck --cluster "$var" >"$work/fsck.log" 2>&1 || { cat "$work/fsck.log"; broken "fsck is not clean"; }; }

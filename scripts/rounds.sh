@@ -26,18 +26,18 @@ end_load() { # name; a call that hangs must not hang the script
         if [ $tries -gt 900 ]; then
             tail -qn 1 "$work/$1.record"/w*
             "$braid" admin why --cluster "$var" || true
-            die "$1: the load hangs: a call did not return in 90 s ($(grep -c . <"$work/$1.load") lines in its log)"
+            broken "$1: the load hangs: a call did not return in 90 s ($(grep -c . <"$work/$1.load") lines in its log)"
         fi
         sleep 0.1
     done
-    wait "$load_pid" || { cat "$work/$1.load"; die "$1: the load saw what it had not written"; }
+    wait "$load_pid" || { cat "$work/$1.load"; broken "$1: the load saw what it had not written"; }
     acknowledged=$(grep -o 'acknowledged=[0-9]*' "$work/$1.load" | cut -d= -f2)
-    [ "${acknowledged:-0}" -gt 0 ] || { cat "$work/$1.load"; die "$1: the load did nothing"; }
+    [ "${acknowledged:-0}" -gt 0 ] || { cat "$work/$1.load"; broken "$1: the load did nothing"; }
 }
 
 # The load that went on through the crash: no call failed, and it got on after it.
 load_lived() { # name
-    grep -q ' failed=0 ' "$work/$1.load" || { cat "$work/$1.load"; die "$1: calls failed although the mount lived"; }
+    grep -q ' failed=0 ' "$work/$1.load" || { cat "$work/$1.load"; broken "$1: calls failed although the mount lived"; }
     local ms
     ms=$(grep -o 'longest_ms=[0-9]*' "$work/$1.load" | cut -d= -f2)
     if [ "$ms" -gt "$longest" ]; then longest=$ms longest_call="$1: $(grep -o 'call=.*' "$work/$1.load")"; fi
@@ -46,21 +46,21 @@ load_lived() { # name
 check_promises() { # name [--everything|--beginning]
     timeout 120 "$powercut" check "$mnt/$1" --record "$work/$1.record" ${2:+"$2"} >"$work/$1.check" 2>&1 || {
         head -n 60 "$work/$1.check"
-        die "$1: promises are broken${2:+ ($2)}"
+        broken "$1: promises are broken${2:+ ($2)}"
     }
     last_check=$(tail -n 1 "$work/$1.check")
 }
 
 mount_lives() { # after what
-    timeout 60 ls "$mnt" >/dev/null || die "the mount is dead after $1"
+    timeout 60 ls "$mnt" >/dev/null || broken "the mount is dead after $1"
     echo "$1" >"$work/probe"
-    timeout 60 dd if="$work/probe" of="$mnt/probe" conv=fsync status=none || die "the mount takes no writes after $1"
-    [ "$(timeout 60 cat "$mnt/probe")" = "$1" ] || die "the mount reads wrong after $1"
+    timeout 60 dd if="$work/probe" of="$mnt/probe" conv=fsync status=none || broken "the mount takes no writes after $1"
+    [ "$(timeout 60 cat "$mnt/probe")" = "$1" ] || broken "the mount reads wrong after $1"
 }
 
 fsck_data_clean() { # after what
     timeout 120 "$braid" admin fsck --data --cluster "$var" >"$work/fsck.log" 2>&1 ||
-        { cat "$work/fsck.log"; die "fsck --data is not clean after $1"; }
+        { cat "$work/fsck.log"; broken "fsck --data is not clean after $1"; }
 }
 
 # One crash in the middle of a load. $crash is called with the victims; with `mount` among them the load ends with it.
