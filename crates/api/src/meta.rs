@@ -232,6 +232,20 @@ pub struct LookupAnswer {
     pub grant: Grant,
 }
 
+/// Attributes of several names of one directory: one message and one round trip to the database, one more if some of
+/// the files have several links. For whoever knows names already and keeps nothing: the answer grants nothing. More than
+/// [`StatNames::MAX`] are refused.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct StatNames {
+    pub parent: InodeId,
+    pub names: Vec<Name>,
+}
+
+impl StatNames {
+    /// Their answer is about 100 bytes each: 100 KiB.
+    pub const MAX: usize = 1024;
+}
+
 /// Resolves a path of components from `from` in one message; for `braid fs` and native doors. Symbolic links in
 /// the middle are not followed: the answer says where one stands.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -684,6 +698,7 @@ messages! {
     Settle -> ();
     EndSession -> ();
     ServerSays -> ();
+    StatNames -> Vec<Option<Attr>>;
 }
 
 impl MetaRequest {
@@ -696,6 +711,7 @@ impl MetaRequest {
     /// any moment. `OpenFile` is none of them because it may truncate.
     pub const QUESTIONS: &[&str] = &[
         "Lookup",
+        "StatNames",
         "Resolve",
         "GetAttr",
         "ReadLink",

@@ -266,6 +266,7 @@ mod tests {
             ctime: t,
             btime: t,
             trunc_gen: TruncGen(0),
+            xattrs: false,
         }
     }
 

@@ -4,8 +4,8 @@
 
 mod common;
 
-use braid_api::FileSystem;
-use braid_types::{InodeId, Policy};
+use braid_api::{Code, FileSystem, SetAttr, TimeOrNow, XattrMode};
+use braid_types::{InodeId, Mode, Policy, Timestamp};
 use bytes::Bytes;
 use common::*;
 use std::collections::BTreeMap;
@@ -56,6 +56,36 @@ async fn a_large_file_costs_two_messages_and_its_writes() {
     assert_same(&read(&client, handle, 0, 2 << 20).await, &data, "read back");
     close(&client, handle).await.unwrap();
     assert_eq!(world.take_messages().0, BTreeMap::from([("OpenFile", 1)]));
+}
+
+/// What `tar -x` does for each file, with the kernel's questions for capabilities.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_of_an_archive_costs_five_messages() {
+    let world = World::new(Storage::Memory, POLICY).await;
+    let client = world.client().await;
+    let no_capabilities = async |id| {
+        let found = client.get_xattr(&cx(), id, b"security.capability").await;
+        assert_eq!(found.unwrap_err().code, Code::NoXattr);
+    };
+    world.take_messages();
+    let (id, handle) = create(&client, "member").await;
+    no_capabilities(id).await;
+    client.write(handle, 0, Bytes::from_static(b"bytes")).await.unwrap();
+    let change = async |change| assert_eq!(client.set_attr(&cx(), id, None, change).await.unwrap().attr.id, id);
+    change(SetAttr { atime: Some(TimeOrNow::Now), mtime: Some(TimeOrNow::At(Timestamp(7))), ..SetAttr::default() })
+        .await;
+    no_capabilities(id).await;
+    change(SetAttr { uid: Some(5), gid: Some(6), ..SetAttr::default() }).await;
+    change(SetAttr { mode: Some(Mode(0o640)), ..SetAttr::default() }).await;
+    no_capabilities(id).await;
+    close(&client, handle).await.unwrap();
+    let (meta, data) = world.take_messages();
+    assert_eq!(meta, BTreeMap::from([("ChangeAttr", 3), ("CommitFile", 1), ("CreateFile", 1)]));
+    assert_eq!(data, none());
+    // One that has some is asked for, and so is one that may have got some meanwhile.
+    client.set_xattr(&cx(), id, b"user.colour", Bytes::from_static(b"red"), XattrMode::Any).await.unwrap();
+    assert_eq!(client.get_xattr(&cx(), id, b"user.colour").await.unwrap(), "red");
+    assert_eq!(client.list_xattr(&cx(), id).await.unwrap(), ["user.colour"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

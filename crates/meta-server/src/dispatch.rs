@@ -110,6 +110,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
                 answer.grant = self.grant(session);
                 MetaAnswer::Lookup(answer)
             }
+            MetaRequest::StatNames(m) => MetaAnswer::StatNames(self.ask(call, m.parent, m).await?),
             MetaRequest::Resolve(m) => MetaAnswer::Resolve(self.ask(call, m.from, m).await?),
             MetaRequest::GetAttr(mut m) => {
                 self.hint(&mut m.inode);

@@ -17,6 +17,12 @@ async fn reads_are_one_round_trip() {
     let hint = Some((dir, name("file")));
 
     assert_eq!(w.counted(Lookup { parent: dir, name: name("file") }).await.0, 1, "lookup");
+    let several = StatNames { parent: dir, names: vec![name("file"), name("none"), name("file")] };
+    let (trips, found) = w.counted(several).await;
+    assert_eq!(trips, 1, "several names of a directory");
+    assert_eq!(found.iter().map(|attr| attr.map(|a| a.id)).collect::<Vec<_>>(), [Some(file.id), None, Some(file.id)]);
+    let too_many = StatNames { parent: dir, names: vec![name("file"); StatNames::MAX + 1] };
+    assert_eq!(w.call(too_many).await.unwrap_err().code, braid_api::Code::TooBig);
     let by_hint = InodeRef { id: file.id, hint };
     assert_eq!(w.counted(GetAttr { inode: by_hint.clone() }).await.0, 1, "stat with the client's hint");
     assert_eq!(w.counted(GetAttr { inode: file.id.into() }).await.0, 1, "stat with the server's hint");
@@ -34,6 +40,8 @@ async fn a_file_with_several_links_costs_one_more() {
     let file = w.create(ROOT, "file").await.attr;
     w.call(Link { inode: file.id.into(), parent: ROOT.into(), name: name("other") }).await.unwrap();
     assert_eq!(w.counted(Lookup { parent: ROOT, name: name("other") }).await.0, 2);
+    let both = StatNames { parent: ROOT, names: vec![name("other"), name("file")] };
+    assert_eq!(w.counted(both).await.0, 2, "one more however many of them have several links");
     let open = OpenFile { inode: file.id.into(), write: false, truncate: false };
     assert!(w.counted(open).await.0 <= 2);
 }

@@ -49,6 +49,7 @@ impl Inode {
                 ctime: now,
                 btime: now,
                 trunc_gen: TruncGen(0),
+                xattrs: false,
             },
             node,
             xattrs: BTreeMap::new(),
@@ -65,7 +66,7 @@ impl Inode {
             Node::Symlink(target) => (target.len() as u64, 0),
             Node::Special => (0, 0),
         };
-        Attr { size, blocks: allocated / 512, ..self.attr }
+        Attr { size, blocks: allocated / 512, xattrs: !self.xattrs.is_empty(), ..self.attr }
     }
 
     /// The content changed.

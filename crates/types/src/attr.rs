@@ -61,6 +61,8 @@ pub struct Attr {
     pub btime: Timestamp,
     /// Raised by every truncate; travels in the [`crate::Token`].
     pub trunc_gen: TruncGen,
+    /// May have extended attributes or access lists; `false` says that it has none.
+    pub xattrs: bool,
 }
 
 impl Attr {

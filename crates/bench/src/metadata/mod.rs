@@ -44,7 +44,7 @@ pub async fn compare(dir: &Path, settings: Settings) -> Result<Report> {
         machine: Report::machine(),
         ..Report::default()
     };
-    for kind in [Kind::Stat, Kind::Create] {
+    for kind in [Kind::Stat, Kind::Stats, Kind::Create] {
         let (mut far, mut near) = (native.workload(kind), bare.workload(kind));
         report.cells.extend(take_turns(kind.name(), &mut far, &mut near, settings.turns, settings.span).await?);
         if let Some(share) = report.ratio(kind.name(), "native", "bare engine") {
@@ -59,6 +59,8 @@ pub async fn compare(dir: &Path, settings: Settings) -> Result<Report> {
 pub enum Kind {
     /// Attributes of a random file by name.
     Stat,
+    /// The same of [`STATS_A_MESSAGE`] files at once.
+    Stats,
     /// A new file in one of as many directories as there are connections.
     Create,
 }
@@ -67,10 +69,14 @@ impl Kind {
     fn name(self) -> &'static str {
         match self {
             Kind::Stat => "stat",
+            Kind::Stats => "stat, 64 a message",
             Kind::Create => "create",
         }
     }
 }
+
+/// Names a program asks for in one message; an operation is still one name.
+const STATS_A_MESSAGE: usize = 64;
 
 /// One latency in this many is kept.
 const SAMPLE_EVERY: u64 = 64;

@@ -1,6 +1,6 @@
 //! Native clients: messages over Unix sockets to a metadata server in this process.
 
-use super::{Kind, SAMPLE_EVERY, Settings, choose};
+use super::{Kind, SAMPLE_EVERY, STATS_A_MESSAGE, Settings, choose};
 use crate::report::Counters;
 use crate::turns::{Outcome, Workload, anyhow_free::Result};
 use braid_api::meta::*;
@@ -171,6 +171,7 @@ impl Workload for NativeWorkload<'_> {
     fn conditions(&self) -> String {
         match self.kind {
             Kind::Stat => "Unix socket, one message each, no client cache; rows in the page cache".to_owned(),
+            Kind::Stats => format!("as stat, {STATS_A_MESSAGE} names in a message"),
             Kind::Create => "Unix socket, one message each; durable when it returned".to_owned(),
         }
     }
@@ -188,7 +189,18 @@ impl Workload for NativeWorkload<'_> {
                     let (mut state, mut done, mut latencies) = ((i * 64 + lane) as u64, 0u64, Vec::new());
                     while begun.elapsed() < span {
                         let at = Instant::now();
+                        let mut more = 1;
                         match kind {
+                            Kind::Stats => {
+                                more = STATS_A_MESSAGE as u64;
+                                let names = (0..more).map(|_| name(choose(&mut state, files)));
+                                let message = StatNames { parent: dir, names: names.collect::<Result<_>>()? };
+                                let cx = Context { request: RequestId(0), ..c.cx() };
+                                let found = c.stub.call(cx, message).await.map_err(text)?;
+                                if found.iter().any(Option::is_none) {
+                                    return Err("a file is missing".to_owned());
+                                }
+                            }
                             Kind::Stat => {
                                 let message = Lookup { parent: dir, name: name(choose(&mut state, files))? };
                                 let cx = Context { request: RequestId(0), ..c.cx() };
@@ -197,7 +209,7 @@ impl Workload for NativeWorkload<'_> {
                             }
                             Kind::Create => create(&c, own, next.fetch_add(1, Ordering::Relaxed)).await?,
                         }
-                        done += 1;
+                        done += more;
                         if done.is_multiple_of(SAMPLE_EVERY) {
                             latencies.push(at.elapsed());
                         }

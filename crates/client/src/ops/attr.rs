@@ -82,7 +82,6 @@ impl Core {
             // The new time wins over a read not yet reported.
             self.atimes.lock().remove(&id);
         }
-        let (before, asked) = (self.cache.ticket(), self.now());
         let open = self.inodes.get(id);
         if let Some(inode) = &open
             && (change.mtime.is_some() || change.atime.is_some())
@@ -90,6 +89,8 @@ impl Core {
             // Times that buffered writes still bring must not overtake the one that is set now.
             self.commit(inode, Reach::Answered, op).await?;
         }
+        // Not before: what that commit changed is in the answer.
+        let (before, asked) = (self.cache.ticket(), self.now());
         let answer = match (change.size, open) {
             (Some(size), Some(inode)) => self.truncate(&inode, message, size, op).await?,
             (Some(size), None) if size > 0 => self.truncate_closed(id, message, size, op).await?,

@@ -1,11 +1,11 @@
-//! Finding names: one component, or a whole path in one message.
+//! Finding names: one component, several of a directory, or a whole path in one message.
 
-use crate::rows::{flags, keys};
+use crate::rows::{Entry, flags, keys};
 use crate::{OpError, Query, Unit};
-use braid_api::Code;
-use braid_api::meta::{Grant, Lookup, LookupAnswer, Resolve, Resolved};
+use braid_api::meta::{Grant, Lookup, LookupAnswer, Resolve, Resolved, StatNames};
+use braid_api::{Code, Error};
 use braid_meta_engine::Tx;
-use braid_types::FileKind;
+use braid_types::{Attr, FileKind};
 
 impl Query for Lookup {
     type Answer = LookupAnswer;
@@ -13,6 +13,31 @@ impl Query for Lookup {
     async fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<LookupAnswer, OpError> {
         let found = unit.find_entry(self.parent, &self.name).await?;
         Ok(LookupAnswer { attr: found.map(|l| l.inode.attr()), grant: Grant::default() })
+    }
+}
+
+impl Query for StatNames {
+    type Answer = Vec<Option<Attr>>;
+
+    async fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<Vec<Option<Attr>>, OpError> {
+        if self.names.len() > StatNames::MAX {
+            let cause = format_args!("{} names in one message; {} are the most", self.names.len(), StatNames::MAX);
+            return Err(Error::new(Code::TooBig, "StatNames", cause).into());
+        }
+        let entries: Vec<_> = self.names.iter().map(|name| keys::entry(self.parent, name)).collect();
+        unit.load(&entries).await?;
+        let mut linked = Vec::new();
+        for key in &entries {
+            if let Some(Entry::Elsewhere { id, .. }) = unit.get::<Entry>(key).await? {
+                linked.push(keys::inode_id(id));
+            }
+        }
+        unit.load(&linked).await?;
+        let mut attrs = Vec::with_capacity(self.names.len());
+        for name in &self.names {
+            attrs.push(unit.find_entry(self.parent, name).await?.map(|located| located.inode.attr()));
+        }
+        Ok(attrs)
     }
 }
 

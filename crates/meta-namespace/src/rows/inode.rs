@@ -102,6 +102,7 @@ impl Inode {
             ctime: self.ctime,
             btime: self.btime,
             trunc_gen: self.trunc_gen,
+            xattrs: self.has(flags::XATTRS),
         }
     }
 
