@@ -53,6 +53,12 @@ impl EmbeddedEngine {
         self.queue.close();
     }
 
+    /// Returns when nothing is written any more: it was closed, or changes that were answered could not be made durable. What
+    /// is left to do then is to open it anew.
+    pub async fn ended(&self) {
+        self.queue.closed().await;
+    }
+
     async fn submit<O: Operation>(&self, op: O, early: Option<Early>, read_only: bool) -> Answer<O> {
         let (reply, answer) = oneshot::channel();
         self.queue.push(Box::new(Transaction::new(op, early, read_only, reply)));

@@ -2,6 +2,7 @@ use crate::job::Job;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::time::Instant;
+use tokio::sync::Notify;
 
 /// Transactions that wait for the write thread, in the order they came. It is as long as there are callers
 /// waiting: bounding them is the servers' admission, not the queue's.
@@ -9,6 +10,7 @@ use std::time::Instant;
 pub struct Queue {
     state: Mutex<State>,
     filled: Condvar,
+    ended: Notify,
 }
 
 #[derive(Default)]
@@ -64,5 +66,16 @@ impl Queue {
         drop(state);
         drop(jobs);
         self.filled.notify_all();
+        self.ended.notify_waiters();
+    }
+
+    /// Returns once the queue is closed.
+    pub async fn closed(&self) {
+        let mut ended = std::pin::pin!(self.ended.notified());
+        // From here on no closing is missed.
+        ended.as_mut().enable();
+        if !self.state.lock().closed {
+            ended.await;
+        }
     }
 }

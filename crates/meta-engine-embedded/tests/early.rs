@@ -1,12 +1,13 @@
 //! Answers before the commit: what holds a group open, what ends it, and what a crash leaves.
 #![allow(clippy::unwrap_used)]
 
-use braid_meta_engine::conformance::{self, Ledger, Script, Step};
-use braid_meta_engine::{Early, Engine, Key, Lock, Order, Table};
+use braid_meta_engine::conformance::{self, Ledger, Script, ScriptError, Step};
+use braid_meta_engine::{Early, Engine, EngineError, Key, Lock, Order, Table};
 use braid_meta_engine_embedded::{EmbeddedEngine, EmbeddedOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -114,6 +115,26 @@ async fn closing_keeps_what_was_answered() {
     let engine = open(dir.path(), FOR_EVER);
     let seen = engine.read(1, look(1, "a")).await.unwrap().remove(0).rows();
     assert_eq!(seen, [Some(b"x".to_vec())]);
+}
+
+/// So that the server's process can end and be started again, instead of refusing everything for ever.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_engine_that_writes_no_more_says_so() {
+    let dir = TempDir::new().unwrap();
+    let engine = Arc::new(open(dir.path(), FOR_EVER));
+    let waits = tokio::spawn({
+        let engine = engine.clone();
+        async move { engine.ended().await }
+    });
+    early(&engine, "a").await;
+    assert!(!waits.is_finished());
+    // As the write thread does when it cannot go on.
+    engine.close();
+    let limit = Duration::from_secs(30);
+    tokio::time::timeout(limit, waits).await.expect("it says so to who waited").unwrap();
+    tokio::time::timeout(limit, engine.ended()).await.expect("and to who asks later");
+    let refused = engine.transact(1, put(1, "b")).await;
+    assert!(matches!(refused, Err(ScriptError::Engine(EngineError::Closed))), "{refused:?}");
 }
 
 /// A group whose commit fails for one that is too large: what was answered before is repeated and kept.

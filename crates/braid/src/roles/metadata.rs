@@ -36,7 +36,8 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
     let peers = WirePeers::new(&endpoint);
     let mut fresh = ClusterId::default();
     env.random.fill(&mut fresh.0);
-    let server = MetaServer::start(env.clone(), Arc::new(engine), peers, settings.times(), fresh, policy).await?;
+    let engine = Arc::new(engine);
+    let server = MetaServer::start(env.clone(), engine.clone(), peers, settings.times(), fresh, policy).await?;
     endpoint.set_identity(Identity { cluster: server.cluster(), ..endpoint.identity() });
 
     let addresses = roles::addresses(&settings.listen)?;
@@ -58,7 +59,14 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
     }
     tracing::info!(cluster = %server.cluster(), "metadata server serves at {}", local.join(", "));
     ready.write(&local.join(" "))?;
-    signals::terminated().await?;
+    tokio::select! {
+        asked = signals::terminated() => asked?,
+        // Only a start can go on from here: clients wait for it, keep what they were answered for, and send it again.
+        () = engine.ended() => anyhow::bail!(
+            "the metadata in {} takes no more changes, the log says why above: start the metadata server again",
+            settings.dir.display()
+        ),
+    }
     tracing::info!("metadata server stops");
     let _ = stop.send(true);
     for task in serving {
