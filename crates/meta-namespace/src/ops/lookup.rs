@@ -26,16 +26,20 @@ impl Query for StatNames {
         }
         let entries: Vec<_> = self.names.iter().map(|name| keys::entry(self.parent, name)).collect();
         unit.load(&entries).await?;
-        let mut linked = Vec::new();
-        for key in &entries {
-            if let Some(Entry::Elsewhere { id, .. }) = unit.get::<Entry>(key).await? {
-                linked.push(keys::inode_id(id));
-            }
+        let (mut attrs, mut linked) = (Vec::with_capacity(entries.len()), Vec::new());
+        for (i, key) in entries.iter().enumerate() {
+            attrs.push(match unit.get::<Entry>(key).await? {
+                Some(Entry::Here(inode)) => Some(inode.attr()),
+                Some(Entry::Elsewhere { id, .. }) => {
+                    linked.push((i, keys::inode_id(id)));
+                    None
+                }
+                None => None,
+            });
         }
-        unit.load(&linked).await?;
-        let mut attrs = Vec::with_capacity(self.names.len());
-        for name in &self.names {
-            attrs.push(unit.find_entry(self.parent, name).await?.map(|located| located.inode.attr()));
+        unit.load(&linked.iter().map(|(_, key)| key.clone()).collect::<Vec<_>>()).await?;
+        for (i, _) in linked {
+            attrs[i] = unit.find_entry(self.parent, &self.names[i]).await?.map(|located| located.inode.attr());
         }
         Ok(attrs)
     }
