@@ -2,6 +2,8 @@ use crate::Result;
 use braid_types::{Attr, ByteRange, DeviceId, FileKind, InodeId, Mode, Name, Timestamp, TraceId};
 use bytes::Bytes;
 use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// An open file or directory of one [`FileSystem`].
@@ -179,12 +181,34 @@ pub struct StatFs {
     pub files_free: u64,
 }
 
+/// Something a door may still show of what it was told it may keep.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Shown {
+    Attr(InodeId),
+    /// What a name stands for, or that it stands for nothing.
+    Entry(InodeId, Name),
+    /// Every name.
+    Entries,
+}
+
+/// The cache above a file system: the kernel's, behind a door.
+pub trait Watcher: Send + Sync {
+    /// Done when nothing of this is shown any more without asking. Must not wait for a call to the file system.
+    fn forget(&self, shown: Vec<Shown>) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+}
+
 /// A POSIX file system, by inode and handle. Every door speaks to one of these; `client` and `model` are two.
 ///
 /// Promises: each call is atomic unless it says otherwise; a completed change is seen by the next call; no call
 /// waits without a deadline. Handles come from `open`, `create`, `make_temporary` and `open_dir` and end with
 /// `release`. Errors carry [`crate::Code`]s, never an errno.
 pub trait FileSystem: Send + Sync + 'static {
+    /// From now on `watcher` keeps answers for as long as they are valid, and is told what stops to be. A file system
+    /// that gives no validity, or that nobody else changes, has nothing to tell.
+    fn watch(&self, watcher: Arc<dyn Watcher>) {
+        drop(watcher);
+    }
+
     fn statfs(&self, cx: &Caller) -> impl Future<Output = Result<StatFs>> + Send;
 
     fn lookup(&self, cx: &Caller, parent: InodeId, name: &Name) -> impl Future<Output = Result<LookupReply>> + Send;

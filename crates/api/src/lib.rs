@@ -14,6 +14,7 @@ pub mod copies;
 pub mod data;
 mod error;
 mod fs;
+pub mod lease;
 mod message;
 pub mod meta;
 pub mod trace;
@@ -22,10 +23,11 @@ pub use data::{DataNode, DataPeers};
 pub use error::{Code, Error, Result, Retry};
 pub use fs::{
     AttrReply, Caller, DirEntry, EntryReply, FallocateMode, FileSystem, HandleId, LockKind, LockRequest, LockSpace,
-    LookupReply, NewNode, NodeKind, OpenFlags, Opened, RenameMode, SeekWhence, SetAttr, StatFs, TimeOrNow, XattrMode,
+    LookupReply, NewNode, NodeKind, OpenFlags, Opened, RenameMode, SeekWhence, SetAttr, Shown, StatFs, TimeOrNow,
+    Watcher, XattrMode,
 };
 pub use message::{Carries, Context, When};
 pub use meta::Namespace;
 
 /// Version of the protocol; raised when an old peer could misunderstand. See `wire` for the hello.
-pub const PROTOCOL_VERSION: u16 = 1;
+pub const PROTOCOL_VERSION: u16 = 2;

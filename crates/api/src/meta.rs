@@ -23,10 +23,14 @@ impl From<InodeId> for InodeRef {
     }
 }
 
-/// For how long the client may keep what the answer says, in milliseconds; 0 is not at all.
+/// What of the answer the client may keep, for the rest of its session's term or until it is revoked; see
+/// [`crate::lease`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
-    pub ms: u32,
+    /// What a name stands for, or that it stands for nothing.
+    pub entry: bool,
+    /// The inode's attributes.
+    pub attr: bool,
 }
 
 /// State of a file lease (design.md *File lease*).
@@ -44,7 +48,6 @@ pub enum LeaseState {
 pub struct FileLease {
     pub state: LeaseState,
     pub generation: LeaseGen,
-    pub grant: Grant,
 }
 
 /// Where one chunk of a file is.
@@ -122,6 +125,8 @@ pub struct OpenSession {
     /// For `status`: `fuse /mnt on host 3, process 4711`.
     pub description: String,
     pub host: String,
+    /// It keeps what it is granted, and listens for what is revoked: see [`crate::lease`].
+    pub caches: bool,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -132,6 +137,8 @@ pub struct SessionReply {
     pub lease_ms: u32,
     pub renew_ms: u32,
     pub servers: Vec<ServerInfo>,
+    /// Of what the session caches; none if it does not.
+    pub term: Option<Term>,
 }
 
 /// Sent every `renew_ms` on a connection of its own.
@@ -153,6 +160,8 @@ pub struct RenewReply {
     pub orphans_seen: u64,
     /// Rises when servers come, go or change; the client then asks for them.
     pub servers_version: u64,
+    /// As in [`SessionReply`].
+    pub term: Option<Term>,
 }
 
 /// A clean end: everything the client buffered has been sent.
@@ -492,7 +501,8 @@ pub struct ReadDir {
 pub struct DirPage {
     pub entries: Vec<(Name, InodeId, FileKind, Option<Attr>)>,
     pub more: bool,
-    pub grant: Grant,
+    /// Of each entry; empty if nothing is granted.
+    pub grants: Vec<Grant>,
 }
 
 /// The place of an inode: for `..`, NFS handles and messages.
@@ -651,6 +661,9 @@ pub struct HeartbeatAnswer {
     pub register_again: bool,
 }
 
+/// What mounts cache, and how they are told to drop it.
+pub use crate::lease::{Acknowledge, Listen, Orders, Reassert, Term};
+
 /// Of chains, from a data server to the leader.
 pub use crate::copies::ServerSays;
 
@@ -699,6 +712,9 @@ messages! {
     EndSession -> ();
     ServerSays -> ();
     StatNames -> Vec<Option<Attr>>;
+    Listen -> Orders;
+    Acknowledge -> ();
+    Reassert -> ();
 }
 
 impl MetaRequest {
@@ -724,6 +740,8 @@ impl MetaRequest {
         "GetPolicy",
         "GetContainers",
         "GetServers",
+        // What it takes along is sent again until it is acknowledged.
+        "Listen",
     ];
 
     /// Changes rows under a request id, so that a repetition must find the first outcome.

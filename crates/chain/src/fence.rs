@@ -58,7 +58,7 @@ pub fn check(seen: &Seen, token: &Token) -> Result<(), Fenced> {
         }
     }
     let fields = [
-        ("the file lease's generation", u64::from(known.lease_gen.0), u64::from(token.lease_gen.0), true),
+        ("the file lease's generation", known.lease_gen.0, token.lease_gen.0, true),
         ("the layout's generation", known.layout_gen.0.into(), token.layout_gen.0.into(), true),
         ("the truncate generation", known.trunc_gen.0.into(), token.trunc_gen.0.into(), false),
         ("the snapshot number", known.snapshot, token.snapshot, true),

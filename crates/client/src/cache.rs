@@ -1,16 +1,18 @@
-//! What the client remembers of the namespace: attributes and names while their grant lasts, and where rows
+//! What the client remembers of the namespace: attributes and names while it has a lease on them, and where rows
 //! were last seen.
 //!
-//! Promises: nothing is shown after its grant; a change made here is seen at once. An answer that was on its way
-//! while this client changed the same inode or directory is not kept: whoever asks draws a [`Ticket`] first, and
-//! a change in between makes it void.
+//! Promises: nothing is shown without its lease; a change made here is seen at once. An answer that was on its way
+//! while this client changed the same inode or directory, or while it was revoked, is not kept: whoever asks says so
+//! first ([`Cache::ask`]), and a change in between makes it void.
 
 use crate::lru::Lru;
-use braid_api::meta::{Grant, InodeRef};
-use braid_api::{Code, Error, Result};
+use braid_api::meta::InodeRef;
+use braid_api::{Code, Error, Result, Shown};
 use braid_env::Monotonic;
+use braid_lease::{Holdings, Key, Limits, Moment, RevocationId, Seen, Todo};
 use braid_types::{Attr, InodeId, Name, Timestamp, TruncGen};
 use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
@@ -42,9 +44,72 @@ impl From<&Attr> for Stamp {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket(u64);
 
+/// An answer is on its way that may be kept. Dropped without [`Cache::learn`], nothing of it is.
+pub struct Asking<'a> {
+    cache: &'a Cache,
+    pub ticket: Ticket,
+    lease: Option<braid_lease::Ticket>,
+    /// What it changes.
+    changing: Vec<Key>,
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        let (lease, changing) = (self.lease.take(), std::mem::take(&mut self.changing));
+        let mut maps = self.cache.maps.lock();
+        maps.no_longer(&changing);
+        if let Some(ticket) = lease {
+            maps.leases.answered(Moment::default(), ticket, Vec::new());
+        }
+    }
+}
+
+/// What making or removing a name changes, besides what it stands for.
+pub fn entry_keys(parent: InodeId, name: &Name) -> Vec<Key> {
+    vec![Key::Name(parent, name.clone()), Key::Attr(parent)]
+}
+
+/// What an answer says, and whether it was granted with it.
+pub enum Learnt<'a> {
+    Attr(&'a Attr, bool),
+    /// What a name stands for, if for anything.
+    Name(InodeId, &'a Name, Option<InodeId>, bool),
+}
+
+impl Learnt<'_> {
+    fn key(&self) -> Option<Key> {
+        match *self {
+            Learnt::Attr(attr, true) => Some(Key::Attr(attr.id)),
+            Learnt::Name(parent, _, None, true) => Some(Key::Dir(parent)),
+            Learnt::Name(parent, name, Some(_), true) => Some(Key::Name(parent, name.clone())),
+            Learnt::Attr(_, false) | Learnt::Name(_, _, _, false) => None,
+        }
+    }
+}
+
+/// What the slot holder wants of this client.
+#[derive(Debug)]
+pub enum Task {
+    /// A cache above must let go of it.
+    Forget(Vec<Shown>),
+    /// To be said when all that was to be forgotten before is.
+    Dropped(RevocationId),
+    Reassert(u64),
+}
+
 struct Maps {
-    attrs: Lru<InodeId, (Attr, Monotonic)>,
-    names: Lru<(InodeId, Name), (Option<InodeId>, Monotonic)>,
+    /// What may be shown. The values below are there only while their lease was kept.
+    leases: Holdings,
+    attrs: Lru<InodeId, Attr>,
+    names: Lru<(InodeId, Name), InodeId>,
+    /// Names that stand for nothing, by directory: a directory's lease covers them all.
+    absent: BTreeMap<InodeId, BTreeSet<Name>>,
+    absences: usize,
+    /// A cache above may know absences that are not in `absent` any more.
+    absent_elsewhere: bool,
+    entries_max: usize,
+    /// Changes of this client on their way: others may see them before it hears that they are done, so it asks as well.
+    under_way: BTreeMap<Key, u32>,
     places: Lru<InodeId, (InodeId, Name)>,
     stamps: Lru<InodeId, Stamp>,
     /// Lost their last name and are not open here: for this client they do not exist, whoever else still has them open.
@@ -61,13 +126,87 @@ pub struct Cache {
     changes: Vec<AtomicU64>,
 }
 
-pub fn until(now: Monotonic, grant: Grant) -> Monotonic {
-    now + Duration::from_millis(grant.ms.into())
+fn moment(now: Monotonic) -> Moment {
+    Moment(now.0)
+}
+
+impl Maps {
+    fn no_longer(&mut self, changing: &[Key]) {
+        for key in changing {
+            if let Some(count) = self.under_way.get_mut(key) {
+                *count -= 1;
+                if *count == 0 {
+                    self.under_way.remove(key);
+                }
+            }
+        }
+    }
+
+    fn is_changing(&self, key: impl FnOnce() -> Key) -> bool {
+        !self.under_way.is_empty() && self.under_way.contains_key(&key())
+    }
+
+    fn forget_absence(&mut self, parent: InodeId, name: &Name) {
+        if let Some(names) = self.absent.get_mut(&parent)
+            && names.remove(name)
+        {
+            self.absences -= 1;
+            if names.is_empty() {
+                self.absent.remove(&parent);
+            }
+        }
+    }
+
+    fn keep_absence(&mut self, parent: InodeId, name: &Name) {
+        if self.absences >= self.entries_max {
+            self.absent.clear();
+            (self.absences, self.absent_elsewhere) = (0, true);
+        }
+        if self.absent.entry(parent).or_default().insert(name.clone()) {
+            self.absences += 1;
+        }
+    }
+
+    /// Forgets what a key covers; gives what a cache above may show of it.
+    fn forget(&mut self, key: &Key, shown: &mut Vec<Shown>) {
+        match key {
+            Key::Dir(dir) => {
+                let names = self.absent.remove(dir).unwrap_or_default();
+                self.absences -= names.len();
+                shown.extend(names.into_iter().map(|name| Shown::Entry(*dir, name)));
+                if self.absent_elsewhere {
+                    shown.push(Shown::Entries);
+                }
+            }
+            Key::Name(dir, name) => {
+                let at = (*dir, name.clone());
+                self.names.remove(&at);
+                shown.push(Shown::Entry(at.0, at.1));
+            }
+            Key::Attr(id) => {
+                self.attrs.remove(id);
+                shown.push(Shown::Attr(*id));
+            }
+        }
+    }
+
+    fn forget_all(&mut self) {
+        self.attrs.clear();
+        self.names.clear();
+        self.absent.clear();
+        (self.absences, self.absent_elsewhere) = (0, false);
+    }
 }
 
 impl Cache {
     pub fn new(entries_max: usize) -> Self {
         let maps = Maps {
+            leases: Holdings::new(&Limits::default()),
+            absent: BTreeMap::new(),
+            absences: 0,
+            absent_elsewhere: false,
+            entries_max,
+            under_way: BTreeMap::new(),
             attrs: Lru::new(entries_max),
             names: Lru::new(entries_max),
             places: Lru::new(entries_max),
@@ -114,23 +253,71 @@ impl Cache {
         overtaken
     }
 
-    pub fn attr(&self, id: InodeId, now: Monotonic) -> Option<(Attr, Duration)> {
-        let mut maps = self.maps.lock();
-        let &mut (attr, until) = maps.attrs.get(&id)?;
-        if until <= now {
-            maps.attrs.remove(&id);
-            return None;
-        }
-        Some((attr, until.since(now)))
+    /// To be said before asking for what may be kept.
+    pub fn ask(&self) -> Asking<'_> {
+        self.change(Vec::new())
     }
 
-    pub fn keep_attr(&self, attr: &Attr, ticket: Ticket, now: Monotonic, grant: Grant) {
+    /// The same of a change: until it is answered nothing that is known of these keys is shown.
+    pub fn change(&self, changing: Vec<Key>) -> Asking<'_> {
         let mut maps = self.maps.lock();
-        let keep = grant.ms > 0 && self.valid(attr.id, ticket);
-        maps.dirs.insert(attr.id, attr.is_dir());
-        if keep {
-            maps.attrs.insert(attr.id, (*attr, until(now, grant)));
+        for key in &changing {
+            *maps.under_way.entry(key.clone()).or_default() += 1;
         }
+        let lease = Some(maps.leases.ask());
+        Asking { cache: self, ticket: Ticket(self.moment.load(SeqCst)), lease, changing }
+    }
+
+    /// Keeps of an answer what was granted, if nothing came in between: since `ticket` in what was changed here, since it was
+    /// asked for in what was revoked. Gives for how long a cache above may keep all of it.
+    pub fn learn(&self, mut asking: Asking<'_>, ticket: Ticket, now: Monotonic, learnt: &[Learnt<'_>]) -> Duration {
+        let mut maps = self.maps.lock();
+        maps.no_longer(&std::mem::take(&mut asking.changing));
+        let keys = learnt.iter().filter_map(Learnt::key).collect();
+        let kept = asking.lease.take().map(|lease| maps.leases.answered(moment(now), lease, keys));
+        // In the order of the keys.
+        let mut kept = kept.unwrap_or_default().into_iter().peekable();
+        let mut all = !learnt.is_empty();
+        for item in learnt {
+            let held = item.key().is_some_and(|key| kept.next_if_eq(&key).is_some());
+            match *item {
+                Learnt::Attr(attr, _) => {
+                    maps.dirs.insert(attr.id, attr.is_dir());
+                    let keep = held && self.valid(attr.id, ticket) && !maps.is_changing(|| Key::Attr(attr.id));
+                    if keep {
+                        maps.attrs.insert(attr.id, *attr);
+                    }
+                    all &= keep;
+                }
+                Learnt::Name(parent, name, id, _) => {
+                    let valid = self.valid(parent, ticket) && !maps.is_changing(|| Key::Name(parent, name.clone()));
+                    if let (Some(id), true) = (id, valid) {
+                        maps.places.insert(id, (parent, name.clone()));
+                        maps.forget_absence(parent, name);
+                    }
+                    match id {
+                        Some(id) if held && valid => maps.names.insert((parent, name.clone()), id),
+                        None if held && valid => {
+                            maps.names.remove(&(parent, name.clone()));
+                            maps.keep_absence(parent, name);
+                        }
+                        _ => {}
+                    }
+                    all &= held && valid;
+                }
+            }
+        }
+        if all { maps.leases.left(moment(now)) } else { Duration::ZERO }
+    }
+
+    /// Attributes, and for how long a cache above may keep them.
+    pub fn attr(&self, id: InodeId, now: Monotonic) -> Option<(Attr, Duration)> {
+        let mut maps = self.maps.lock();
+        if maps.is_changing(|| Key::Attr(id)) {
+            return None;
+        }
+        let attr = *maps.attrs.get(&id)?;
+        maps.leases.may_serve(moment(now), &Key::Attr(id)).then(|| (attr, maps.leases.left(moment(now))))
     }
 
     pub fn is_dir(&self, id: InodeId) -> Option<bool> {
@@ -139,50 +326,26 @@ impl Cache {
 
     /// The inode behind a name, its absence, or that it is not known.
     pub fn name(&self, parent: InodeId, name: &Name, now: Monotonic) -> Option<(Option<InodeId>, Duration)> {
-        let key = (parent, name.clone());
+        let at = (parent, name.clone());
         let mut maps = self.maps.lock();
-        let &mut (id, until) = maps.names.get(&key)?;
-        if until <= now {
-            maps.names.remove(&key);
+        if maps.is_changing(|| Key::Name(parent, name.clone())) {
             return None;
         }
-        Some((id, until.since(now)))
-    }
-
-    /// The answer to a lookup asked for when `ticket` of the parent was drawn.
-    pub fn keep_name(
-        &self,
-        parent: InodeId,
-        name: &Name,
-        id: Option<InodeId>,
-        ticket: Ticket,
-        now: Monotonic,
-        grant: Grant,
-    ) {
-        let mut maps = self.maps.lock();
-        if !self.valid(parent, ticket) {
-            return;
+        let left = maps.leases.left(moment(now));
+        if let Some(id) = maps.names.get(&at).copied() {
+            return maps.leases.may_serve(moment(now), &Key::Name(at.0, at.1)).then_some((Some(id), left));
         }
-        if let Some(id) = id {
-            maps.places.insert(id, (parent, name.clone()));
-        }
-        if grant.ms > 0 {
-            maps.names.insert((parent, name.clone()), (id, until(now, grant)));
-        }
+        let absent = maps.absent.get(&parent).is_some_and(|names| names.contains(name));
+        (absent && maps.leases.may_serve(moment(now), &Key::Dir(parent))).then_some((None, left))
     }
 
     /// This client changed what the name stands for: the directory's attributes are void as well.
     pub fn name_changed(&self, parent: InodeId, name: &Name) {
-        self.maps.lock().names.remove(&(parent, name.clone()));
+        let mut maps = self.maps.lock();
+        maps.names.remove(&(parent, name.clone()));
+        maps.forget_absence(parent, name);
+        drop(maps);
         self.changed(parent);
-    }
-
-    /// As [`Cache::name_changed`], to a new inode, by a request sent when `ticket` was drawn.
-    pub fn named(&self, parent: InodeId, name: &Name, attr: &Attr, grant: Grant, ticket: Ticket, now: Monotonic) {
-        self.maps.lock().names.remove(&(parent, name.clone()));
-        self.keep_name(parent, name, Some(attr.id), ticket, now, grant);
-        self.changed(parent);
-        self.keep_attr(attr, ticket, now, grant);
     }
 
     pub fn place(&self, id: InodeId, place: Option<(InodeId, Name)>) {
@@ -233,20 +396,51 @@ impl Cache {
         self.maps.lock().stamps.get(&id).copied()
     }
 
-    /// The session was lost, and every grant with it.
-    pub fn clear(&self) {
+    /// Takes what the slot holder said. What it revokes is not shown from now on; the tasks are the rest.
+    pub fn on(&self, now: Monotonic, seen: Seen) -> Vec<Task> {
         let mut maps = self.maps.lock();
-        maps.attrs.clear();
-        maps.names.clear();
-        let moment = self.moment.fetch_add(1, SeqCst) + 1;
-        self.changes.iter().for_each(|stripe| stripe.store(moment, SeqCst));
+        // Leases that end by their time need no word to a cache above: nothing was given to it for longer.
+        let early = match &seen {
+            Seen::Renewed { .. } | Seen::SessionLost if !maps.leases.left(moment(now)).is_zero() => {
+                maps.leases.held().cloned().collect()
+            }
+            _ => Vec::new(),
+        };
+        let mut tasks = Vec::new();
+        for todo in maps.leases.on(moment(now), seen) {
+            match todo {
+                Todo::Drop { revocation, keys } => {
+                    let mut shown = Vec::new();
+                    keys.iter().for_each(|key| maps.forget(key, &mut shown));
+                    tasks.extend([Task::Forget(shown), Task::Dropped(revocation)]);
+                }
+                Todo::DropAll => {
+                    let mut shown = Vec::new();
+                    early.iter().for_each(|key| maps.forget(key, &mut shown));
+                    tasks.push(Task::Forget(shown));
+                    maps.forget_all();
+                    let moment = self.moment.fetch_add(1, SeqCst) + 1;
+                    self.changes.iter().for_each(|stripe| stripe.store(moment, SeqCst));
+                }
+                Todo::Reassert { round } => tasks.push(Task::Reassert(round)),
+                // Files are not leased.
+                _ => {}
+            }
+        }
+        tasks
+    }
+
+    /// A revocation is carried out, by caches above as well. True if that is to be said.
+    pub fn dropped(&self, now: Monotonic, revocation: RevocationId) -> bool {
+        let todo = self.maps.lock().leases.on(moment(now), Seen::Dropped { revocation });
+        todo.iter().any(|todo| matches!(todo, Todo::Acknowledge { .. }))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use braid_types::{DeviceId, FileKind, Mode};
+    use braid_types::{DeviceId, FileKind, MembershipEpoch, Mode};
 
     fn attr(id: u64) -> Attr {
         let t = Timestamp(0);
@@ -274,17 +468,91 @@ mod tests {
         Monotonic(Duration::from_millis(ms))
     }
 
-    #[test]
-    fn nothing_outlives_its_grant() {
+    fn leased() -> Cache {
         let cache = Cache::new(10);
-        let (id, name) = (InodeId(5), "a".parse().unwrap());
-        cache.keep_attr(&attr(5), cache.ticket(), at(0), Grant { ms: 100 });
-        cache.keep_name(InodeId(1), &name, None, cache.ticket(), at(0), Grant { ms: 100 });
-        assert_eq!(cache.attr(id, at(40)).unwrap().1, Duration::from_millis(60));
-        assert_eq!(cache.name(InodeId(1), &name, at(40)), Some((None, Duration::from_millis(60))));
-        assert!(cache.attr(id, at(100)).is_none() && cache.name(InodeId(1), &name, at(100)).is_none());
-        cache.keep_attr(&attr(5), cache.ticket(), at(0), Grant { ms: 0 });
-        assert!(cache.attr(id, at(0)).is_none());
+        let (term, epoch) = (Duration::from_secs(10), MembershipEpoch(1));
+        let asked = Moment::default();
+        assert!(cache.on(at(0), Seen::Renewed { asked, term, prolonged: true, epoch, reassert: None }).len() <= 1);
+        cache
+    }
+
+    fn learn_attr(cache: &Cache, asking: Asking<'_>, granted: bool) -> Duration {
+        let ticket = asking.ticket;
+        cache.learn(asking, ticket, at(1000), &[Learnt::Attr(&attr(5), granted)])
+    }
+
+    #[test]
+    fn nothing_is_shown_without_its_lease() {
+        let cache = leased();
+        let (id, root, name) = (InodeId(5), InodeId(1), "a".parse().unwrap());
+        assert_eq!(learn_attr(&cache, cache.ask(), false), Duration::ZERO);
+        assert!(cache.attr(id, at(1000)).is_none());
+        // 98 % of 10 s less 0.2 s, of which one is over.
+        assert_eq!(learn_attr(&cache, cache.ask(), true), Duration::from_millis(8_600));
+        let asking = cache.ask();
+        let ticket = asking.ticket;
+        cache.learn(asking, ticket, at(1000), &[Learnt::Name(root, &name, None, true)]);
+        assert_eq!(cache.attr(id, at(9_599)).unwrap().1, Duration::from_millis(1));
+        assert_eq!(cache.name(root, &name, at(2_000)), Some((None, Duration::from_millis(7_600))));
+        assert!(cache.attr(id, at(9_600)).is_none() && cache.name(root, &name, at(9_600)).is_none());
+    }
+
+    #[test]
+    fn what_is_revoked_is_not_shown_and_the_kernel_is_to_forget_it() {
+        let cache = leased();
+        let (root, name): (_, Name) = (InodeId(1), "a".parse().unwrap());
+        learn_attr(&cache, cache.ask(), true);
+        let asking = cache.ask();
+        let ticket = asking.ticket;
+        cache.learn(asking, ticket, at(1000), &[Learnt::Name(root, &name, None, true)]);
+        let late = cache.ask();
+        let keys = vec![Key::Dir(root), Key::Attr(InodeId(5))];
+        let tasks = cache.on(at(1500), Seen::Revoke { revocation: RevocationId(3), keys, open: false });
+        let [Task::Forget(shown), Task::Dropped(RevocationId(3))] = &tasks[..] else { panic!("{tasks:?}") };
+        assert_eq!(*shown, [Shown::Entry(root, name.clone()), Shown::Attr(InodeId(5))]);
+        assert!(cache.attr(InodeId(5), at(1500)).is_none() && cache.name(root, &name, at(1500)).is_none());
+        assert_eq!(learn_attr(&cache, late, true), Duration::ZERO, "it was on its way");
+        assert!(cache.attr(InodeId(5), at(1500)).is_none());
+        assert!(cache.dropped(at(1500), RevocationId(3)) && !cache.dropped(at(1500), RevocationId(3)));
+    }
+
+    #[test]
+    fn another_start_of_the_server_ends_everything_that_is_shown() {
+        let cache = leased();
+        learn_attr(&cache, cache.ask(), true);
+        let (asked, term, epoch) = (Moment(Duration::from_secs(2)), Duration::from_secs(10), MembershipEpoch(2));
+        let tasks = cache.on(at(2000), Seen::Renewed { asked, term, prolonged: true, epoch, reassert: Some(4) });
+        let told = |task: &Task| matches!(task, Task::Forget(shown) if *shown == [Shown::Attr(InodeId(5))]);
+        assert!(tasks.iter().any(told) && matches!(tasks.last(), Some(Task::Reassert(4))), "{tasks:?}");
+        assert!(cache.attr(InodeId(5), at(2000)).is_none());
+    }
+
+    #[test]
+    fn what_is_being_changed_is_asked_for() {
+        let cache = leased();
+        learn_attr(&cache, cache.ask(), true);
+        let (change, read) = (cache.change(vec![Key::Attr(InodeId(5))]), cache.ask());
+        assert!(cache.attr(InodeId(5), at(1000)).is_none(), "another mount may see the change already");
+        assert_eq!(learn_attr(&cache, read, true), Duration::ZERO, "it may be of before");
+        let chmod = Attr { mode: Mode(0o700), ..attr(5) };
+        let ticket = change.ticket;
+        cache.learn(change, ticket, at(1000), &[Learnt::Attr(&chmod, true)]);
+        assert_eq!(cache.attr(InodeId(5), at(1000)).unwrap().0, chmod);
+        drop(cache.change(vec![Key::Attr(InodeId(5))]));
+        assert!(cache.attr(InodeId(5), at(1000)).is_some(), "one that was given up changes nothing here");
+    }
+
+    #[test]
+    fn more_absences_than_fit_are_known_to_be_elsewhere() {
+        let cache = leased();
+        for i in 0..11 {
+            let (name, asking) = (format!("n{i}").parse().unwrap(), cache.ask());
+            let ticket = asking.ticket;
+            cache.learn(asking, ticket, at(1000), &[Learnt::Name(InodeId(1), &name, None, true)]);
+        }
+        let keys = vec![Key::Dir(InodeId(1))];
+        let tasks = cache.on(at(1500), Seen::Revoke { revocation: RevocationId(1), keys, open: false });
+        assert!(matches!(&tasks[0], Task::Forget(shown) if shown.contains(&Shown::Entries)), "{tasks:?}");
     }
 
     #[test]
@@ -300,10 +568,10 @@ mod tests {
 
     #[test]
     fn an_answer_overtaken_by_a_change_is_not_kept() {
-        let cache = Cache::new(10);
-        let ticket = cache.ticket();
+        let cache = leased();
+        let asking = cache.ask();
         cache.changed(InodeId(5));
-        cache.keep_attr(&attr(5), ticket, at(0), Grant { ms: 100 });
+        assert_eq!(learn_attr(&cache, asking, true), Duration::ZERO);
         assert!(cache.attr(InodeId(5), at(1)).is_none());
     }
 }

@@ -67,6 +67,10 @@ impl Drop for Client {
 }
 
 impl FileSystem for Client {
+    fn watch(&self, watcher: Arc<dyn Watcher>) {
+        self.0.leases.watch(watcher);
+    }
+
     async fn statfs(&self, cx: &Caller) -> Result<StatFs> {
         self.0.statfs(cx).await
     }

@@ -5,14 +5,13 @@
 //! stays unsaved.
 
 use crate::body::Body;
-use crate::cache::Ticket;
+use crate::cache::{Asking, Learnt};
 use crate::core::{Core, Op};
 use crate::inode::{FileState, Inode};
 use crate::map::file_name;
 use crate::wait::{Attempts, timed_out};
 use braid_api::meta::{ChunkPage, ChunkRef, CommitAnswer, CommitContent, CommitFile};
 use braid_api::{Code, Error, Result, Retry};
-use braid_env::Monotonic;
 use braid_types::{ByteRange, ChunkIndex, SessionId};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -95,14 +94,14 @@ impl Core {
                 state.inline_row |= matches!(&draft.message.content, CommitContent::Inline(bytes) if !bytes.is_empty());
                 draft
             };
-            let asked = (self.cache.ticket(), self.now());
+            let asking = self.cache.ask();
             let saved = match reach {
                 Reach::Answered => self.call(draft.message.clone(), op).await,
                 Reach::Stable => self.call_durable(draft.message.clone(), op).await,
             };
             match saved {
                 Ok(answer) => {
-                    if self.committed(inode, draft, answer, asked, op).await? {
+                    if self.committed(inode, draft, answer, asking, op).await? {
                         return Ok(());
                     }
                 }
@@ -139,16 +138,17 @@ impl Core {
         inode: &Arc<Inode>,
         draft: Draft,
         answer: CommitAnswer,
-        (ticket, asked): (Ticket, Monotonic),
+        asking: Asking<'_>,
         op: Op,
     ) -> Result<bool> {
         self.servers.learn(&answer.instead.containers);
         // A change that was answered meanwhile, an unlink for example, may be newer than this answer.
-        let overtaken = self.cache.changed_since(inode.id, ticket);
+        let overtaken = self.cache.changed_since(inode.id, asking.ticket);
         let now = self.cache.ticket();
         self.cache.saw(&answer.attr);
         if !overtaken {
-            self.cache.keep_attr(&answer.attr, now, asked, answer.grant);
+            let learnt = [Learnt::Attr(&answer.attr, answer.grant.attr)];
+            self.cache.learn(asking, now, self.now(), &learnt);
         }
         self.reported_atime(inode.id, draft.message.atime);
         let instead = &answer.instead.chunks;

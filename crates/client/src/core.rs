@@ -5,6 +5,7 @@ use crate::config::ClientConfig;
 use crate::erased::Meta;
 use crate::handles::Handles;
 use crate::inode::{FileState, Inode, Inodes};
+use crate::leases::Leases;
 use crate::locks::Locks;
 use crate::lru::Lru;
 use crate::memory::Memory;
@@ -34,6 +35,7 @@ pub struct Core {
     pub servers: Directory,
     pub spares: Spares,
     pub cache: Cache,
+    pub leases: Leases,
     pub inodes: Inodes,
     pub handles: Handles,
     pub locks: Locks,

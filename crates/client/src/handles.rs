@@ -5,7 +5,6 @@ use crate::inode::Inode;
 use crate::prefetch::Window;
 use braid_api::meta::DirPage;
 use braid_api::{Code, Error, HandleId, OpenFlags, Result};
-use braid_env::Monotonic;
 use braid_types::InodeId;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -40,7 +39,6 @@ pub struct CurrentPage {
     /// Index of the first entry below in the page.
     pub first: u64,
     pub entries: DirPage,
-    pub asked_at: Monotonic,
     pub ticket: crate::cache::Ticket,
     pub plus: bool,
 }

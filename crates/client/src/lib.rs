@@ -1,7 +1,7 @@
 //! The client: caches, buffers and the way to the servers behind [`braid_api::FileSystem`].
 //!
 //! Promises: what a server may still lose is kept here and repeated; a read sees every write of this client that was
-//! complete when it began; two overlapping writes are never reordered; nothing granted is shown after its grant;
+//! complete when it began; two overlapping writes are never reordered; nothing is shown without a lease on it;
 //! memory is bounded by [`ClientConfig`]; every wait ends by its deadline with an error that names what it waited for;
 //! a failed write is reported once to each open handle.
 //!
@@ -24,6 +24,7 @@ mod fetch;
 mod handles;
 mod inode;
 mod layout;
+mod leases;
 mod locks;
 mod lru;
 mod map;

@@ -97,14 +97,16 @@ impl Core {
             client: *self.session.client.lock(),
             description: self.config.description.clone(),
             host: self.config.host.clone(),
+            caches: true,
         };
         self.counters.message("OpenSession");
+        let sent = self.now();
         let cx = Context { deadline: op.deadline.left(&self.env), when: When::Marked, ..Context::default() };
         let answer = self.env.timeout(cx.deadline, self.meta.execute(cx, message.wrap())).await;
         let (answer, mark) = answer.map_err(|_| Error::new(Code::DeadlineExceeded, "registering again", ""))??;
         self.requests.observe(&mark);
         let reply = OpenSession::unwrap(answer).ok_or(Error::bare(Code::BadMessage))?;
-        let registration = Registration::from_reply(&reply, self.now());
+        let registration = Registration::from_reply(&reply, sent);
         let old = std::mem::replace(&mut *self.session.now.lock(), registration);
         self.servers.adopt(&reply.servers);
         if old.session != registration.session {
@@ -112,10 +114,11 @@ impl Core {
             // written again, see `commit`.
             tracing::warn!(old = old.session.0, new = registration.session.0, "the session was lost, a new one begins");
             self.counters.sessions_lost.fetch_add(1, Relaxed);
-            self.cache.clear();
+            self.lose_leases();
             self.spares.clear();
             *self.session.orphans.lock() = Orphans::default();
         }
+        self.heard_term(sent, registration.lease, reply.term);
         Ok(())
     }
 
@@ -144,6 +147,7 @@ impl Core {
                 // The lease runs from when it was asked for.
                 current.renewed = sent;
                 current.lease = Duration::from_millis(reply.lease_ms.into());
+                self.heard_term(sent, current.lease, reply.term);
             }
         }
         {
@@ -179,14 +183,6 @@ impl Core {
         }
     }
 
-    /// Nothing granted to this session may be shown when the lease is over.
-    fn check_lease(&self) {
-        let now = *self.session.now.lock();
-        if self.now().since(now.renewed) >= now.lease {
-            self.cache.clear();
-        }
-    }
-
     pub fn keep_session(self: &Arc<Self>) {
         let (core, mut stop) = (Arc::downgrade(self), self.stop.subscribe());
         let (env, mut pause) = (self.env.clone(), self.session.now.lock().renew);
@@ -195,6 +191,7 @@ impl Core {
                 tokio::select! {
                     biased;
                     () = env.sleep(pause) => {}
+                    () = due(&core) => {}
                     _ = stop.wait_for(|stop| *stop) => return,
                 }
                 let Some(core) = Weak::upgrade(&core) else { return };
@@ -209,7 +206,7 @@ impl Core {
         let renew = self.session.now.lock().renew;
         let Err(error) = self.renew().await else { return renew };
         tracing::warn!(%error, "the session was not renewed");
-        self.check_lease();
+        self.pass_time();
         if error.code == Code::SessionUnknown {
             let op = self.own_op();
             if let Err(error) = self.register_again(token, error.code, op).await {
@@ -230,5 +227,13 @@ impl Core {
             Err(error) if error.code == Code::SessionUnknown => Ok(()),
             done => done,
         }
+    }
+}
+
+/// Another start of the server wants a renewal.
+async fn due(core: &Weak<Core>) {
+    match core.upgrade() {
+        Some(core) => core.leases.renewal_due().await,
+        None => std::future::pending().await,
     }
 }

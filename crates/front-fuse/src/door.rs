@@ -2,9 +2,11 @@ use crate::convert::inode_of;
 use crate::errno::errno_of;
 use crate::handles::Handles;
 use crate::interrupts::Interrupts;
+use crate::invalidator::Invalidator;
 use crate::privileges::Privileges;
 use crate::run::run;
 use crate::stats::Stats;
+use crate::watcher::{KernelWatcher, Replies};
 use braid_api::{Error, FileSystem, Result, trace};
 use braid_fuse_kernel::{Dispatch, InitFlags, Negotiated, Notifier, Operation, Reply, Request};
 use braid_types::TraceId;
@@ -20,6 +22,7 @@ pub struct Door<F> {
     pub stats: Arc<Stats>,
     pub handles: Arc<Handles>,
     pub interrupts: Arc<Interrupts>,
+    pub replies: Arc<Replies>,
     pub privileges: Arc<Privileges>,
     /// Negotiated: the kernel leaves it to the door to take privileges away.
     pub kills_privileges: AtomicBool,
@@ -35,6 +38,7 @@ impl<F: FileSystem> Door<F> {
             stats: Arc::default(),
             handles: Arc::default(),
             interrupts: Arc::default(),
+            replies: Arc::default(),
             privileges: Arc::default(),
             kills_privileges: AtomicBool::new(false),
             groups_sent: AtomicBool::new(false),
@@ -50,11 +54,13 @@ impl<F: FileSystem> Door<F> {
     ) {
         let stats = self.stats.clone();
         let call = trace::under(trace::current(), call);
+        let on_its_way = self.replies.begin();
         let done = run(&self.runtime, async move {
             match call.await {
                 Ok(value) => tell(reply, value),
                 Err(error) => refuse(&stats, reply, &error),
             }
+            drop(on_its_way);
         });
         if !done {
             Stats::add(&self.stats.waited, 1);
@@ -83,7 +89,10 @@ fn refuse(stats: &Stats, reply: Reply, error: &Error) {
 }
 
 impl<F: FileSystem> Dispatch for Door<F> {
-    fn init(&self, negotiated: &Negotiated, _notifier: &Notifier) {
+    fn init(&self, negotiated: &Negotiated, notifier: &Notifier) {
+        // Before the first answer that may be kept.
+        let invalidator = Invalidator::new(notifier.clone(), self.runtime.clone(), self.stats.clone());
+        self.fs.watch(Arc::new(KernelWatcher { invalidator, replies: self.replies.clone() }));
         let sent = negotiated.flags.contains(InitFlags::CREATE_SUPP_GROUP);
         self.groups_sent.store(sent, Ordering::Relaxed);
         let ours = negotiated.flags.contains(InitFlags::HANDLE_KILLPRIV_V2);

@@ -21,6 +21,7 @@ mod ops;
 mod privileges;
 mod run;
 mod stats;
+mod watcher;
 
 pub use config::{KillPrivileges, LockMode, MountConfig};
 pub use errno::errno_of;

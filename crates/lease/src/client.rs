@@ -266,6 +266,11 @@ impl Holdings {
         }
     }
 
+    /// What is held, to be told to a cache above that has it.
+    pub fn held(&self) -> impl Iterator<Item = &Key> {
+        self.keys.keys()
+    }
+
     /// What the key covers may be shown.
     pub fn may_serve(&self, now: Moment, key: &Key) -> bool {
         now < self.end && self.keys.contains_key(key)
@@ -340,6 +345,8 @@ impl Holdings {
         if epoch > self.epoch {
             // Another holder, or this one anew: it knows nothing of what was granted, so nothing of that is renewed.
             (self.epoch, self.round) = (epoch, 0);
+            // Its revocations have numbers of their own.
+            self.dropping.clear();
             self.lease_over(todo);
         }
         match reassert {

@@ -1,3 +1,5 @@
+use crate::OpError;
+use braid_api::{Code, Error};
 use braid_types::{InodeId, RequestId, SessionEpoch, SessionId, Timestamp};
 
 /// What an operation may not make itself: who asks, the time, a fresh id.
@@ -15,9 +17,24 @@ pub struct OpContext {
     pub others: bool,
     /// The session keeps the request until it is durable and is to be answered before.
     pub early: bool,
+    /// Others cache what the change makes old, and were made to drop the attributes of these: what the names of the request
+    /// stood for when they were asked, 0 for nothing. `None`: nobody else caches anything.
+    pub announced: Option<[InodeId; 2]>,
 }
 
 impl OpContext {
+    /// What the request's name number `index` (0, or 1 of a rename) stands for must be what was announced, else the change is
+    /// announced again.
+    pub fn expect(&self, index: usize, found: InodeId) -> Result<(), OpError> {
+        match self.announced {
+            Some(announced) if announced[index & 1] != found => {
+                let cause = format_args!("it was announced as inode {}", announced[index & 1]);
+                Err(Error::new(Code::StaleLease, format_args!("inode {found}"), cause).into())
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The id for a new inode below `parent`: a directory draws its slot, all else shares its parent's, so that
     /// one slot holder serves a directory and its files.
     pub fn new_id(&self, parent: InodeId, is_dir: bool) -> InodeId {

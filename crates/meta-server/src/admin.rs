@@ -6,6 +6,7 @@ use braid_api::{DataPeers, Error, Result};
 use braid_meta_engine::{Engine, Table};
 use braid_meta_namespace::ReadOnly;
 use braid_meta_namespace::ops::{admin, check, repair, side, spares};
+use braid_types::SessionId;
 
 impl<E: Engine, P: DataPeers> MetaServer<E, P> {
     pub(crate) async fn admin(&self, query: AdminQuery) -> Result<AdminAnswer> {
@@ -49,6 +50,14 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             AdminQuery::Why => {
                 let mut all = self.recovery.waiting(self.env.clock.now());
                 all.extend(self.waiting.lock().iter().cloned());
+                all.extend(self.leases.waits().into_iter().map(|(session, since)| Waiting {
+                    who: "a change of names or attributes".to_owned(),
+                    for_what: match session {
+                        Some(session) => format!("session {session}, which has not dropped what it caches"),
+                        None => "what sessions were granted before this server's start".to_owned(),
+                    },
+                    since_ms: since.as_millis() as u64,
+                }));
                 all.extend(self.chains.unsettled().into_iter().map(|id| Waiting {
                     who: format!("writes to container {id}"),
                     for_what:
@@ -62,8 +71,10 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
                     Repair::MakeOrphan { inode } => Some(*inode),
                     _ => None,
                 };
+                let keys = crate::changes::repaired(&what);
                 let op = repair::RepairRow { repair: what, now: self.env.clock.wall() };
-                let done = self.engine.transact(0, op).await.map_err(Error::from)?;
+                let repair = async { self.engine.transact(0, op).await.map_err(Error::from) };
+                let done = self.announced_keys(SessionId(0), keys, repair).await?;
                 if let (Some(inode), true) = (freed, done.is_some()) {
                     self.orphans.add(inode);
                 }

@@ -7,6 +7,7 @@ use braid_api::data::{
 };
 use braid_api::{Code, Context, DataNode, DataPeers, Error, Result};
 use braid_env::Monotonic;
+use braid_lease::Key;
 use braid_meta_engine::Engine;
 use braid_meta_namespace::ops::{reclaim, session, spares};
 use braid_types::{ByteRange, ChunkId, ContainerId, Durability, ServerId, SessionId, Version};
@@ -182,6 +183,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         let Some(ending) = self.sessions.begin_end(id).await else { return Ok(()) };
         self.end_session_steps(id, ending.epoch, leaves).await?;
         ending.done();
+        self.leases.ended(id);
         Ok(())
     }
 
@@ -203,15 +205,17 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             if let Some(found) = found.filter(|found| found.len > 0) {
                 // Its row may replace inline bytes, which were durable, and nobody is left to repeat the write.
                 self.on_server(first, SyncChunks { chunks: vec![chunk] }).await?;
+                let keys = vec![Key::Attr(found.inode)];
                 let adopt = spares::AdoptSpare { session: id, chunk: found, now: self.env.clock.wall() };
-                if self.engine.transact(0, adopt).await.map_err(Error::from)? {
+                let adopt = async { self.engine.transact(0, adopt).await.map_err(Error::from) };
+                if self.announced_keys(id, keys, adopt).await? {
                     tracing::info!(session = id.0, chunk = chunk.0, "a lost client's chunk was put into its file");
                 }
             }
         }
         if leaves == Leaves::Silently {
             for (server, chunks) in grown {
-                self.raise_sizes_of(server, chunks).await?;
+                self.raise_sizes_of(id, server, chunks).await?;
             }
         }
         self.engine.transact(0, session::EndSession { session: id }).await.map_err(Error::from)
@@ -242,8 +246,10 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             let (extents_in, cuts, at_least) = (ByteRange::default(), Vec::new(), Version::default());
             let found = self.on_server(*server, StatCopy { chunk, container, extents_in, cuts, at_least }).await?;
             if found.len > 0 {
+                let keys = vec![Key::Attr(found.inode)];
                 let adopt = spares::AdoptSpare { session, chunk: found, now: self.env.clock.wall() };
-                if self.engine.transact(0, adopt).await.map_err(Error::from)? {
+                let adopt = async { self.engine.transact(0, adopt).await.map_err(Error::from) };
+                if self.announced_keys(session, keys, adopt).await? {
                     tracing::info!(session = session.0, chunk = chunk.0, "a lost client's chunk was put into its file");
                 }
             }

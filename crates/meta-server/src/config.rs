@@ -1,4 +1,5 @@
 use braid_chain::Limits;
+use braid_lease::Limits as LeaseLimits;
 use std::time::Duration;
 
 /// Times and bounds of a metadata server. The inequalities between them are checked by [`MetaConfig::check`].
@@ -11,6 +12,11 @@ pub struct MetaConfig {
     /// A silent session is ended after this time. Longer than the lease, because ending it frees what it had
     /// open and nothing asks for that sooner.
     pub session_expiry: Duration,
+    /// A session that renews but does not drop what was revoked for so long is renewed no more.
+    pub acknowledge: Duration,
+    /// Leases on names and attributes, of all sessions, at about 420 bytes each: 192 Ki are 80 MiB. Beyond them the oldest are
+    /// revoked.
+    pub leases_max: usize,
     /// How often data servers say that they live.
     pub heartbeat: Duration,
     /// A data server that is silent for this long is down: nothing new is placed there.
@@ -38,6 +44,8 @@ impl Default for MetaConfig {
             session_lease: Duration::from_secs(10),
             session_renew: Duration::from_secs(3),
             session_expiry: Duration::from_secs(60),
+            acknowledge: Duration::from_secs(15),
+            leases_max: 192 << 10,
             heartbeat: Duration::from_secs(1),
             server_lease: Duration::from_secs(4),
             housekeeping: Duration::from_millis(500),
@@ -52,6 +60,18 @@ impl Default for MetaConfig {
 }
 
 impl MetaConfig {
+    /// The times of leases among them.
+    pub(crate) fn limits(&self) -> LeaseLimits {
+        LeaseLimits {
+            session_lease: self.session_lease,
+            session_renew: self.session_renew,
+            session_expiry: self.session_expiry,
+            server_lease: self.server_lease,
+            acknowledge: self.acknowledge,
+            ..LeaseLimits::default()
+        }
+    }
+
     /// design.md §5 *Fencing*: renewal × 3 ≤ lease; server lease ≤ session lease ≤ session expiry.
     pub fn check(&self) -> Result<(), String> {
         let rules = [

@@ -1,11 +1,13 @@
 //! From messages to operations and back: fills hints in, runs the transaction, adds grants and chains.
 
 use crate::background::Leaves;
+use crate::complete::{claim, claim_page};
 use crate::containers::Kind;
 use crate::server::MetaServer;
 use crate::sessions::SessionState;
 use braid_api::meta::*;
 use braid_api::{Code, Context, DataPeers, Error, Namespace, Result, When};
+use braid_lease::Key;
 use braid_meta_engine::{Early, Engine, Order};
 use braid_meta_namespace::ops::{policy, servers, session, spares};
 use braid_meta_namespace::rows::ServerRow;
@@ -103,19 +105,24 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             }
             MetaRequest::Lookup(m) => {
                 let (parent, name) = (m.parent, m.name.clone());
+                let ask = self.leases.ask(session);
                 let mut answer = self.ask(call, parent, m).await?;
-                if let Some(attr) = &answer.attr {
-                    self.hints.set(attr.id, parent, &name);
+                match &answer.attr {
+                    Some(attr) => {
+                        self.hints.set(attr.id, parent, &name);
+                        answer.grant = claim(ask, Some(Key::Name(parent, name)), Some(attr.id));
+                    }
+                    None => answer.grant = claim(ask, Some(Key::Dir(parent)), None),
                 }
-                answer.grant = self.grant(session);
                 MetaAnswer::Lookup(answer)
             }
             MetaRequest::StatNames(m) => MetaAnswer::StatNames(self.ask(call, m.parent, m).await?),
             MetaRequest::Resolve(m) => MetaAnswer::Resolve(self.ask(call, m.from, m).await?),
             MetaRequest::GetAttr(mut m) => {
                 self.hint(&mut m.inode);
+                let ask = self.leases.ask(session);
                 let mut answer = self.ask(call, m.inode.id, m).await?;
-                answer.grant = self.grant(session);
+                answer.grant = claim(ask, None, Some(answer.attr.id));
                 MetaAnswer::GetAttr(answer)
             }
             MetaRequest::ReadLink(mut m) => {
@@ -124,8 +131,10 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             }
             MetaRequest::OpenFile(mut m) if !m.truncate => {
                 self.hint(&mut m.inode);
+                let ask = self.leases.ask(session);
                 let mut answer = self.ask(call, m.inode.id, m).await?;
-                self.complete_open(session, &mut answer).await?;
+                answer.grant = claim(ask, None, Some(answer.attr.id));
+                self.complete_map(&mut answer.map).await?;
                 MetaAnswer::OpenFile(answer)
             }
             MetaRequest::GetMap(mut m) => {
@@ -135,12 +144,15 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
                 MetaAnswer::GetMap(answer)
             }
             MetaRequest::ReadDir(m) => {
-                let dir = m.inode;
+                let (dir, plus) = (m.inode, m.plus);
+                let ask = self.leases.ask(session).filter(|_| plus);
                 let mut answer = self.ask(call, dir, m).await?;
                 for (name, id, _, _) in &answer.entries {
                     self.hints.set(*id, dir, name);
                 }
-                answer.grant = self.grant(session);
+                if let Some(ask) = ask {
+                    answer.grants = claim_page(ask, dir, &answer);
+                }
                 MetaAnswer::ReadDir(answer)
             }
             MetaRequest::GetPlace(m) => MetaAnswer::GetPlace(self.ask(call, m.id, m).await?),
@@ -167,6 +179,15 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
                 register_again: !self.servers.heartbeat(&m, self.env.clock.now()),
             }),
             MetaRequest::AdminQuery(m) => MetaAnswer::AdminQuery(self.admin(m).await?),
+            MetaRequest::Listen(m) => MetaAnswer::Listen(self.leases.listen(session, &m).await?),
+            MetaRequest::Acknowledge(m) => {
+                self.leases.acknowledged(session, &m);
+                MetaAnswer::Acknowledge(())
+            }
+            MetaRequest::Reassert(m) => {
+                self.leases.reasserted(session, &m);
+                MetaAnswer::Reassert(())
+            }
             MetaRequest::ServerSays(m) => MetaAnswer::ServerSays(self.server_says(m)?),
             mutation => self.mutate(call, cx, number, mutation, None).await?,
         })
@@ -185,6 +206,36 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         if session == SessionId(0) || cx.request.0 == 0 {
             return Err(Error::new(Code::BadMessage, request.name(), "a change needs a session and a request id"));
         }
+        let mut answer = match before {
+            // It was announced when it ran first, and until it has run again nobody is answered.
+            Some(_) => self.change(call, cx, number, request, before, None).await?,
+            None => {
+                let early = call.early;
+                let change = |announced| {
+                    let request = request.clone();
+                    async move {
+                        let mut call = Call::new(early);
+                        let answer = self.change(&mut call, cx, number, request, None, announced).await;
+                        (call, answer)
+                    }
+                };
+                self.announced(call, session, &request, change).await?
+            }
+        };
+        self.complete(&mut answer).await?;
+        Ok(answer)
+    }
+
+    async fn change(
+        &self,
+        call: &mut Call,
+        cx: Context,
+        number: u8,
+        request: MetaRequest,
+        before: Option<EarlyMark>,
+        announced: Option<[InodeId; 2]>,
+    ) -> Result<MetaAnswer> {
+        let session = cx.token.session;
         let op = OpContext {
             session,
             session_epoch: cx.token.session_epoch,
@@ -193,13 +244,14 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             fresh: before.map_or(InodeId(0), |before| before.fresh),
             others: self.sessions.others(session),
             early: call.early.is_some() && request.may_be_early(),
+            announced,
         };
         call.now = op.now;
         if op.early {
             // At the latest when its transaction has run is it on record; an outdated time here does no harm.
             self.sessions.with(session, |s| s.keeps_since = Some(self.env.clock.now()));
         }
-        let mut answer = match request {
+        Ok(match request {
             MetaRequest::ChangeAttr(mut m) => {
                 self.hint(&mut m.inode);
                 self.record(call, m.inode.id, op, number, m, MetaAnswer::ChangeAttr).await?
@@ -294,9 +346,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             }
             MetaRequest::TakeSpares(m) => self.take_spares(call, op, number, m).await?,
             other => return Err(Error::new(Code::BadMessage, other.name(), "is no change")),
-        };
-        self.complete(session, &mut answer).await?;
-        Ok(answer)
+        })
     }
 
     async fn record<M: Mutation>(
@@ -319,7 +369,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         done.map(|outcome| outcome.answer).map_err(Error::from)
     }
 
-    async fn ask<Q: Query>(&self, call: &mut Call, partition: InodeId, query: Q) -> Result<Q::Answer> {
+    pub(crate) async fn ask<Q: Query>(&self, call: &mut Call, partition: InodeId, query: Q) -> Result<Q::Answer> {
         let asked = match call.early {
             Some(early) => self.engine.read_early(partition.0, early, ReadOnly(query)).await.map(|(answer, order)| {
                 call.saw(order);
@@ -367,75 +417,6 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         self.orphans.add(inode);
     }
 
-    /// Only a session that is alone may cache: agreement between several comes with revocation.
-    fn grant(&self, session: SessionId) -> Grant {
-        let ms = if self.sessions.alone(session) { self.config.session_lease.as_millis() as u32 } else { 0 };
-        Grant { ms }
-    }
-
-    fn lease(&self, session: SessionId) -> FileLease {
-        let grant = self.grant(session);
-        let state = if grant.ms > 0 { LeaseState::Exclusive } else { LeaseState::None };
-        FileLease { state, grant, ..FileLease::default() }
-    }
-
-    /// Adds what is not in rows: grants, leases, chains.
-    async fn complete(&self, session: SessionId, answer: &mut MetaAnswer) -> Result<()> {
-        match answer {
-            MetaAnswer::ChangeAttr(a) => a.grant = self.grant(session),
-            MetaAnswer::MakeNode(a) | MetaAnswer::Link(a) | MetaAnswer::PutFile(a) => a.grant = self.grant(session),
-            MetaAnswer::CreateFile(a) | MetaAnswer::CreateTemporary(a) | MetaAnswer::OpenFile(a) => {
-                self.complete_open(session, a).await?;
-            }
-            MetaAnswer::CommitFile(a) | MetaAnswer::DropChunks(a) => {
-                a.grant = self.grant(session);
-                self.complete_page(&mut a.instead).await?;
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
-    async fn complete_open(&self, session: SessionId, answer: &mut OpenAnswer) -> Result<()> {
-        answer.grant = self.grant(session);
-        answer.lease = self.lease(session);
-        self.complete_map(&mut answer.map).await
-    }
-
-    async fn complete_map(&self, map: &mut FileMap) -> Result<()> {
-        match &mut map.content {
-            Content::Chunked(page) => self.complete_page(page).await,
-            Content::Inline(_) => Ok(()),
-        }
-    }
-
-    async fn complete_page(&self, page: &mut ChunkPage) -> Result<()> {
-        let unknown = self.containers.fill(page);
-        if !unknown.is_empty() {
-            let more = self.read_containers(unknown).await?;
-            page.containers.extend(more);
-        }
-        Ok(())
-    }
-
-    async fn read_containers(&self, ids: Vec<braid_types::ContainerId>) -> Result<Vec<ContainerInfo>> {
-        let (mut found, mut missing) = (Vec::with_capacity(ids.len()), Vec::new());
-        for id in ids {
-            match self.containers.get(id) {
-                Some(info) => found.push(info),
-                None => missing.push(id),
-            }
-        }
-        if !missing.is_empty() {
-            let rows = self.engine.read(0, spares::ReadContainers(missing)).await.map_err(Error::from)?;
-            for (id, row) in rows {
-                self.containers.learn_chain(row.info(id));
-                found.push(row.info(id));
-            }
-        }
-        Ok(found)
-    }
-
     fn statfs(&self) -> StatFsAnswer {
         let (bytes_total, bytes_free) = self.servers.space();
         let files = self.inodes();
@@ -450,10 +431,13 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             description: m.description.clone(),
             host: m.host.clone(),
             now: self.env.clock.wall(),
+            caches: m.caches,
         };
         let (id, epoch) = self.engine.transact(0, begin).await.map_err(Error::from)?;
         self.sessions.insert(id, SessionState::new(epoch, m.description, m.host, now));
+        let term = m.caches.then(|| self.leases.opened(id));
         Ok(SessionReply {
+            term,
             session: id,
             epoch,
             cluster: self.cluster,
@@ -474,6 +458,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             return Err(Error::new(Code::SessionUnknown, format_args!("session {id}"), "it was ended or never began"));
         }
         Ok(RenewReply {
+            term: self.leases.renewed(id),
             lease_ms: self.config.session_lease.as_millis() as u32,
             orphans,
             orphans_seen,

@@ -11,12 +11,15 @@
 mod admin;
 mod background;
 mod chains;
+mod changes;
+mod complete;
 mod config;
 mod containers;
 mod data_servers;
 mod dispatch;
 mod hints;
 mod ids;
+mod leases;
 mod orphans;
 mod recovery;
 mod server;

@@ -68,6 +68,9 @@ impl Recovery {
             | MetaRequest::GetServers(_)
             | MetaRequest::RegisterServer(_)
             | MetaRequest::Heartbeat(_)
+            | MetaRequest::Listen(_)
+            | MetaRequest::Acknowledge(_)
+            | MetaRequest::Reassert(_)
             | MetaRequest::ServerSays(_)
             | MetaRequest::AdminQuery(AdminQuery::Status | AdminQuery::Sessions | AdminQuery::Why) => Ok(()),
             _ => Err(self.error()),

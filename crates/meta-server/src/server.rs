@@ -4,6 +4,7 @@ use crate::containers::Containers;
 use crate::data_servers::DataServers;
 use crate::hints::HintCache;
 use crate::ids::InodeIds;
+use crate::leases::Leases;
 use crate::orphans::Orphans;
 use crate::recovery::Recovery;
 use crate::sessions::{SessionState, Sessions};
@@ -15,7 +16,7 @@ use braid_meta_namespace::FormatCluster;
 use braid_meta_namespace::ops::policy::{as_kept, check_served};
 use braid_meta_namespace::ops::{ids, reclaim, servers, session, spares};
 use braid_placement::{Placement, Spread};
-use braid_types::{ClusterId, LeaderEpoch, Policy};
+use braid_types::{ClusterId, LeaderEpoch, MembershipEpoch, Policy};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,6 +33,7 @@ pub struct MetaServer<E, P> {
     pub(crate) ids: InodeIds,
     pub(crate) hints: HintCache,
     pub(crate) sessions: Sessions,
+    pub(crate) leases: Arc<Leases>,
     pub(crate) servers: DataServers,
     pub(crate) containers: Containers,
     pub(crate) placement: Mutex<Box<dyn Placement>>,
@@ -76,11 +78,14 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         // Before any row is read: what an older leader still writes is refused from now on.
         let lead = ids::TakeIds { counter: ids::Counter::Leaders, count: 1 };
         let leader = LeaderEpoch(engine.transact(0, lead).await.map_err(Error::from)?);
+        // With one metadata server each start is a new membership.
+        let epoch = MembershipEpoch(leader.0);
         let now = env.clock.now();
         let server = Arc::new(MetaServer {
             ids: InodeIds::new(),
             hints: HintCache::new(config.hints_max),
             sessions: Sessions::default(),
+            leases: Arc::new(Leases::new(env.clone(), epoch, config.limits(), config.leases_max)),
             servers: DataServers::default(),
             containers: Containers::default(),
             placement: Mutex::new(Box::new(Spread::new())),
@@ -102,6 +107,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         if !server.recovery.is_open() {
             server.clone().recover();
         }
+        server.leases.clone().keep_time();
         server.clone().keep_house();
         server.clone().lead_chains();
         Ok(server)
@@ -110,13 +116,17 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
     /// Soft state from rows. Sessions count as just seen: they get a whole expiry to come back.
     async fn rebuild(&self) -> Result<(), Error> {
         let now = self.env.clock.now();
-        let mut keeping = BTreeMap::new();
+        let (mut keeping, mut caching) = (BTreeMap::new(), Vec::new());
         for (id, row) in self.engine.read(0, session::ListSessions).await.map_err(Error::from)? {
             if row.keeps {
                 keeping.insert(id, row.description.clone());
             }
+            if row.caches {
+                caching.push(id);
+            }
             self.sessions.insert(id, SessionState::new(row.epoch, row.description, row.host, now));
         }
+        self.leases.begin(caching);
         for (id, row) in self.engine.read(0, servers::ListServers).await.map_err(Error::from)? {
             self.servers.learn(id, row);
         }
@@ -133,6 +143,11 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         Ok(())
     }
 
+    /// Leases on names and attributes that are out.
+    pub fn leases(&self) -> usize {
+        self.leases.count()
+    }
+
     pub fn cluster(&self) -> ClusterId {
         self.cluster
     }
@@ -140,5 +155,6 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
     /// Ends housekeeping; what is being answered is answered.
     pub fn stop(&self) {
         self.stopping.store(true, std::sync::atomic::Ordering::Relaxed);
+        self.leases.stop();
     }
 }

@@ -70,12 +70,6 @@ impl Sessions {
         self.all.lock().keys().any(|other| *other != id)
     }
 
-    /// `id` lives and is alone: what it caches nobody else changes.
-    pub fn alone(&self, id: SessionId) -> bool {
-        let all = self.all.lock();
-        all.len() == 1 && all.contains_key(&id)
-    }
-
     /// Runs `f` on a live session.
     pub fn with<R>(&self, id: SessionId, f: impl FnOnce(&mut SessionState) -> R) -> Option<R> {
         self.all.lock().get_mut(&id).filter(|s| !s.ending).map(f)

@@ -9,9 +9,10 @@
 use crate::server::MetaServer;
 use braid_api::data::{ChunkStatus, ListChunks, SyncChunks};
 use braid_api::{DataPeers, Error, Result};
+use braid_lease::Key;
 use braid_meta_engine::Engine;
 use braid_meta_namespace::ops::sizes::{FindBeyond, RaiseSize};
-use braid_types::{ChunkId, ContainerId, ServerId};
+use braid_types::{ChunkId, ContainerId, ServerId, SessionId};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 
@@ -60,7 +61,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
                     }
                 };
                 let last = page.chunks.last().map(|c| c.chunk);
-                self.raise_sizes(server, page.chunks).await?;
+                self.raise_sizes(SessionId(0), server, page.chunks).await?;
                 let until = last.filter(|_| page.more);
                 self.sizes.done(server, from, until);
                 let Some(next) = until else { break };
@@ -71,15 +72,15 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
     }
 
     /// The chunks with these ids, which an ended session has made longer.
-    pub(crate) async fn raise_sizes_of(&self, server: ServerId, chunks: Vec<ChunkId>) -> Result<()> {
+    pub(crate) async fn raise_sizes_of(&self, of: SessionId, server: ServerId, chunks: Vec<ChunkId>) -> Result<()> {
         let mut held = Vec::new();
         for chunk in chunks {
             held.extend(self.stat_chunk(server, chunk, ContainerId(0)).await?);
         }
-        self.raise_sizes(server, held).await
+        self.raise_sizes(of, server, held).await
     }
 
-    async fn raise_sizes(&self, server: ServerId, all: Vec<ChunkStatus>) -> Result<()> {
+    async fn raise_sizes(&self, of: SessionId, server: ServerId, all: Vec<ChunkStatus>) -> Result<()> {
         let mut held = Vec::with_capacity(all.len());
         for status in all {
             // One of several copies may hold what its chain has left behind: only the owner could tell.
@@ -96,9 +97,10 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             let ids = beyond.iter().map(|status| status.chunk).collect();
             self.on_server(server, SyncChunks { chunks: ids }).await?;
             for chunk in beyond {
-                let partition = chunk.inode.0;
+                let (keys, partition) = (vec![Key::Attr(chunk.inode)], chunk.inode.0);
                 let raise = RaiseSize { chunk, now: self.env.clock.wall() };
-                if let Some(inode) = self.engine.transact(partition, raise).await.map_err(Error::from)? {
+                let raised = async { self.engine.transact(partition, raise).await.map_err(Error::from) };
+                if let Some(inode) = self.announced_keys(of, keys, raised).await? {
                     tracing::info!(inode = inode.0, "the size of a file was raised to what a lost client had written");
                 }
             }

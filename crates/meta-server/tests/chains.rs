@@ -136,7 +136,7 @@ impl World {
         let (env, peers) = (env_of(&SimDisk::new()), Peers(self.net.clone()));
         let meta = MetaServer::start(env, engine, peers, MetaConfig::default(), CLUSTER, Policy::PLAIN).await.unwrap();
         *self.net.meta.lock() = Some(meta.clone());
-        let open = OpenSession { client: 1, description: "test".to_owned(), host: "here".to_owned() };
+        let open = OpenSession { client: 1, description: "test".to_owned(), host: "here".to_owned(), caches: false };
         *self.session.lock() = Some(meta.call(Context::default(), open).await.unwrap());
     }
 
@@ -345,7 +345,7 @@ async fn what_a_lost_client_wrote_into_copies_comes_into_its_file() {
     world.at_a_member(info.id, message, Bytes::from(vec![3; 70_000])).await;
     // It says nothing more.
     tokio::time::sleep(Duration::from_secs(90)).await;
-    let open = OpenSession { client: 2, description: "other".to_owned(), host: "here".to_owned() };
+    let open = OpenSession { client: 2, description: "other".to_owned(), host: "here".to_owned(), caches: false };
     let meta = world.net.meta.lock().clone().unwrap();
     *world.session.lock() = Some(meta.call(Context::default(), open).await.unwrap());
     let attr = world.ask(GetAttr { inode: made.id.into() }).await.unwrap().attr;

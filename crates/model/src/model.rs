@@ -5,6 +5,7 @@ use braid_api::*;
 use braid_types::{Attr, ByteRange, InodeId, Mode, Name};
 use bytes::Bytes;
 use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Totals that `statvfs` shows; the model itself is bounded by memory alone.
@@ -17,6 +18,7 @@ pub struct Model {
     locks: Locks,
     clock: Clock,
     valid: Duration,
+    watcher: Mutex<Option<Arc<dyn Watcher>>>,
 }
 
 impl Default for Model {
@@ -28,13 +30,18 @@ impl Default for Model {
 impl Model {
     pub fn new(clock: Clock) -> Self {
         let state = Mutex::new(State::new(clock.now()));
-        Model { state, locks: Locks::default(), clock, valid: Duration::from_secs(1) }
+        Model { state, locks: Locks::default(), clock, valid: Duration::from_secs(1), watcher: Mutex::default() }
     }
 
     /// For how long answers may be kept; doors are tested with none and with much.
     pub fn with_valid(mut self, valid: Duration) -> Self {
         self.valid = valid;
         self
+    }
+
+    /// What keeps answers above; a test that changes something behind its back has it forget.
+    pub fn watcher(&self) -> Option<Arc<dyn Watcher>> {
+        self.watcher.lock().clone()
     }
 
     fn entry(&self, attr: Attr) -> EntryReply {
@@ -47,6 +54,10 @@ impl Model {
 }
 
 impl FileSystem for Model {
+    fn watch(&self, watcher: Arc<dyn Watcher>) {
+        *self.watcher.lock() = Some(watcher);
+    }
+
     async fn statfs(&self, _cx: &Caller) -> Result<StatFs> {
         let state = self.state.lock();
         let files = state.inodes.len() as u64;

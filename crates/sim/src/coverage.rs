@@ -8,6 +8,7 @@ use std::fmt;
 /// States of the protocols of this version. Each of them must be reached by the seeds that CI runs, and every fault.
 /// What only the table shows, and no test asks for, is a hole of [`crate::known`].
 pub const MUST_BE_REACHED: &[&str] = &[
+    "answer out of a mount's cache of names",
     "answered before it was durable",
     "chunk reclaimed",
     "commit told to use another's chunk instead",
@@ -17,6 +18,8 @@ pub const MUST_BE_REACHED: &[&str] = &[
     "fenced session refused by a data server",
     "living client went on in a new session",
     "kept changes sent again to the metadata server",
+    "leases dropped for another mount's change",
+    "leases given up after a start of the metadata server",
     "metadata transactions lost unanswered",
     "no data server for a new chunk",
     "orphan freed",

@@ -29,10 +29,11 @@ pub fn all() -> Vec<Scenario> {
         stormy: Duration::from_secs(8),
         settings: Settings::default(),
         lossy: false,
-        make: |_| Names::new(),
+        make: |_| Names::new(false),
     };
     vec![
         base.clone(),
+        Scenario { name: "names-mounts", make: |_| Names::new(true), ..base.clone() },
         Scenario {
             name: "names-clients-die",
             faults: fault::META_AND_CLIENTS,

@@ -21,6 +21,8 @@ pub enum Bug {
     RequestAppliedTwice,
     /// Clients forget what the metadata server answered before it was durable, and send nothing after its crash.
     LostReplayOfMetadata,
+    /// What is revoked is acknowledged, and no mount hears of it.
+    AcknowledgedBeforeDropped,
 }
 
 #[derive(Clone, Debug)]

@@ -43,6 +43,11 @@ fn an_ignored_truncate_generation_is_found() {
 }
 
 #[test]
+fn a_revocation_acknowledged_before_it_is_carried_out_is_found() {
+    hunt(Bug::AcknowledgedBeforeDropped, "names-mounts", 20);
+}
+
+#[test]
 fn a_request_applied_twice_is_found() {
     hunt(Bug::RequestAppliedTwice, "names", 40);
 }

@@ -45,7 +45,7 @@ counter!(
 );
 counter!(
     /// Generation of a file lease.
-    LeaseGen, u32
+    LeaseGen, u64
 );
 counter!(
     /// Generation of a file's layout.

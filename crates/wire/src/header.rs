@@ -122,7 +122,6 @@ impl Header {
         put(&token.trunc_gen.0.to_le_bytes());
         put(&token.chain_epoch.0.to_le_bytes());
         put(&token.owner_term.0.to_le_bytes());
-        put(&[0; 4]);
         put(&token.snapshot.to_le_bytes());
         debug_assert_eq!(at, PREFIX_BYTES);
         out
@@ -154,12 +153,11 @@ impl Header {
         let deadline = Duration::from_millis(at.u32().into());
         let session_epoch = SessionEpoch(at.u32());
         let session = SessionId(at.u64());
-        let lease_gen = LeaseGen(at.u32());
+        let lease_gen = LeaseGen(at.u64());
         let layout_gen = LayoutGen(at.u32());
         let trunc_gen = TruncGen(at.u32());
         let chain_epoch = ChainEpoch(at.u32());
         let owner_term = OwnerTerm(at.u32());
-        let _reserved = at.u32();
         let snapshot = at.u64();
         let token =
             Token { session, session_epoch, lease_gen, layout_gen, trunc_gen, chain_epoch, owner_term, snapshot };
@@ -181,7 +179,7 @@ mod tests {
         let token = Token {
             session: SessionId(0x1112_1314_1516_1718),
             session_epoch: SessionEpoch(2),
-            lease_gen: LeaseGen(3),
+            lease_gen: LeaseGen(0x0300_2122_2324_2526),
             layout_gen: LayoutGen(4),
             trunc_gen: TruncGen(5),
             chain_epoch: ChainEpoch(6),
@@ -202,8 +200,8 @@ mod tests {
             2, 0, 0, 0, 12, 0, 0, 0, 11, 0, 0, 0, 0, 0, 0, 0,
             10, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0,
             0xdc, 5, 0, 0, 2, 0, 0, 0, 0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11,
-            3, 0, 0, 0, 4, 0, 0, 0, 5, 0, 0, 0, 6, 0, 0, 0,
-            7, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0,
+            0x26, 0x25, 0x24, 0x23, 0x22, 0x21, 0, 3, 4, 0, 0, 0, 5, 0, 0, 0, 6, 0, 0, 0,
+            7, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0,
         ];
         assert_eq!(sample().encode(), expected);
     }

@@ -1,17 +1,16 @@
 //! Attributes: reading, changing, truncating; and the file system's totals.
 
-use crate::cache::{Ticket, until};
+use crate::cache::{Asking, Learnt, Ticket};
 use crate::commit::Reach;
 use crate::core::{Core, Op};
 use crate::inode::{FileState, Inode};
-use braid_api::meta::{AttrAnswer, ChangeAttr, GetAttr, GetPlace, GetStatFs, Grant, NewTime, ReadLink};
+use braid_api::meta::{AttrAnswer, ChangeAttr, GetAttr, GetPlace, GetStatFs, NewTime, ReadLink};
 use braid_api::{AttrReply, Caller, Code, Error, Result, SetAttr, StatFs, TimeOrNow};
-use braid_env::Monotonic;
+use braid_lease::Key;
 use braid_types::{Attr, FILE_BYTES_MAX, InodeId};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
 
 impl Core {
     /// What users of this client see: the server's word with what is not saved here on top.
@@ -22,17 +21,13 @@ impl Core {
         }
     }
 
-    /// How long something asked for at `asked` may still be kept.
-    pub fn valid(&self, asked: Monotonic, grant: Grant) -> Duration {
-        until(asked, grant).since(self.now())
-    }
-
     pub async fn get_attr(&self, cx: &Caller, id: InodeId) -> Result<AttrReply> {
         let op = self.op(cx.trace);
         loop {
-            let (ticket, asked) = (self.cache.ticket(), self.now());
+            let asking = self.cache.ask();
+            let ticket = asking.ticket;
             let inode = self.cache.existing(id)?;
-            let reply = match self.cache.attr(id, asked) {
+            let reply = match self.cache.attr(id, self.now()) {
                 Some((attr, valid)) => {
                     self.counters.cache_hits.fetch_add(1, Relaxed);
                     AttrReply { attr: self.shown(&attr), valid }
@@ -40,7 +35,7 @@ impl Core {
                 None => {
                     self.counters.cache_misses.fetch_add(1, Relaxed);
                     let answer = self.call(GetAttr { inode }, op).await?;
-                    self.attr_reply(answer, ticket, asked)
+                    self.attr_reply(answer, asking, ticket)
                 }
             };
             // A save that ended meanwhile took with it what was to be shown on top of an answer that is older.
@@ -50,10 +45,11 @@ impl Core {
         }
     }
 
-    fn attr_reply(&self, answer: AttrAnswer, ticket: Ticket, asked: Monotonic) -> AttrReply {
+    fn attr_reply(&self, answer: AttrAnswer, asking: Asking<'_>, ticket: Ticket) -> AttrReply {
         self.cache.place(answer.attr.id, answer.place);
-        self.cache.keep_attr(&answer.attr, ticket, asked, answer.grant);
-        AttrReply { attr: self.shown(&answer.attr), valid: self.valid(asked, answer.grant) }
+        let learnt = [Learnt::Attr(&answer.attr, answer.grant.attr)];
+        let valid = self.cache.learn(asking, ticket, self.now(), &learnt);
+        AttrReply { attr: self.shown(&answer.attr), valid }
     }
 
     pub async fn set_attr(self: &Arc<Self>, cx: &Caller, id: InodeId, change: SetAttr) -> Result<AttrReply> {
@@ -90,7 +86,8 @@ impl Core {
             self.commit(inode, Reach::Answered, op).await?;
         }
         // Not before: what that commit changed is in the answer.
-        let (before, asked) = (self.cache.ticket(), self.now());
+        let asking = self.cache.change(vec![Key::Attr(id)]);
+        let before = asking.ticket;
         let answer = match (change.size, open) {
             (Some(size), Some(inode)) => self.truncate(&inode, message, size, op).await?,
             (Some(size), None) if size > 0 => self.truncate_closed(id, message, size, op).await?,
@@ -109,7 +106,7 @@ impl Core {
         let overtaken = self.cache.changed_since(id, before);
         let ticket = self.cache.ticket();
         if !overtaken {
-            let reply = self.attr_reply(answer, ticket, asked);
+            let reply = self.attr_reply(answer, asking, ticket);
             if self.cache.valid(id, ticket) {
                 return Ok(reply);
             }

@@ -1,11 +1,13 @@
 //! Listing directories, with offsets that stay valid (design.md *readdir offsets*).
 
+use crate::cache::Learnt;
 use crate::core::{Core, Op};
 use crate::dirpages::{Cursor, PAGE_ENTRIES, offset_after};
 use crate::handles::{CurrentPage, DirState};
-use braid_api::meta::ReadDir;
+use braid_api::meta::{Grant, ReadDir};
 use braid_api::{Caller, Code, DirEntry, Error, HandleId, Result};
-use braid_types::{InodeId, Name};
+use braid_types::{Attr, InodeId, Name};
+use std::time::Duration;
 
 impl Core {
     pub async fn open_dir(&self, cx: &Caller, id: InodeId) -> Result<HandleId> {
@@ -55,7 +57,8 @@ impl Core {
     }
 
     async fn fetch_page(&self, dir: InodeId, state: &mut DirState, cursor: &Cursor, plus: bool, op: Op) -> Result<()> {
-        let (ticket, asked_at) = (self.cache.ticket(), self.now());
+        let asking = self.cache.ask();
+        let ticket = asking.ticket;
         let limit = PAGE_ENTRIES + cursor.skip as u32;
         let message = ReadDir { inode: dir, after: cursor.after.clone(), limit, plus };
         let mut page = self.call(message, op).await?;
@@ -64,14 +67,14 @@ impl Core {
         let skip = (cursor.skip as usize).min(page.entries.len());
         page.more |= skip + count < page.entries.len();
         page.entries = page.entries.drain(skip..).take(count).collect();
-        for (name, id, _, attr) in &page.entries {
-            self.cache.keep_name(dir, name, Some(*id), ticket, asked_at, page.grant);
-            if let Some(attr) = attr {
-                self.cache.keep_attr(attr, ticket, asked_at, page.grant);
-            }
+        let grants = page.grants.drain(..).skip(skip).chain(std::iter::repeat(Grant::default()));
+        let mut learnt = Vec::with_capacity(page.entries.len() * 2);
+        for ((name, id, _, attr), grant) in page.entries.iter().zip(grants) {
+            learnt.push(Learnt::Name(dir, name, Some(*id), grant.entry));
+            learnt.extend(attr.as_ref().map(|attr| Learnt::Attr(attr, grant.attr)));
         }
-        state.current =
-            Some(CurrentPage { page: cursor.page, first: cursor.index, entries: page, asked_at, ticket, plus });
+        self.cache.learn(asking, ticket, self.now(), &learnt);
+        state.current = Some(CurrentPage { page: cursor.page, first: cursor.index, entries: page, ticket, plus });
         Ok(())
     }
 
@@ -83,18 +86,25 @@ impl Core {
         from: usize,
         limit: usize,
     ) -> Vec<DirEntry> {
-        // Attributes that changed here since the page came are left out: the kernel asks for them.
-        let valid = self.valid(current.asked_at, current.entries.grant);
+        // What is leased is as it is now; of the rest, attributes that changed here since the page came are left out: the
+        // kernel asks for them.
+        let now = self.now();
         let whole = self.cache.valid(dir, current.ticket);
         let page = current.entries.entries.iter().enumerate().skip(from).take(limit);
         page.map(|(i, (name, id, kind, attr))| {
+            let leased = |_: &Attr| {
+                let (named, _) = self.cache.name(dir, name, now)?;
+                self.cache.attr(*id, now).filter(|_| named == Some(*id))
+            };
             let fresh = whole && self.cache.valid(*id, current.ticket);
+            let attr = attr.filter(|_| current.plus);
+            let attr = attr.and_then(|attr| leased(&attr).or(fresh.then_some((attr, Duration::ZERO))));
             DirEntry {
                 name: name.clone(),
                 id: *id,
                 kind: *kind,
                 offset: offset_after(cursor.page, current.first + i as u64),
-                attr: attr.filter(|_| current.plus && fresh).map(|attr| (self.shown(&attr), valid)),
+                attr: attr.map(|(attr, valid)| (self.shown(&attr), valid)),
             }
         })
         .collect()

@@ -17,6 +17,7 @@ use braid_env::Env;
 use braid_types::TraceId;
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{Notify, watch};
 
 impl Core {
@@ -28,7 +29,8 @@ impl Core {
         config: ClientConfig,
     ) -> Result<Arc<Core>> {
         let client = env.random.u64();
-        let open = OpenSession { client, description: config.description.clone(), host: config.host.clone() };
+        let open =
+            OpenSession { client, description: config.description.clone(), host: config.host.clone(), caches: true };
         let cx = Context { deadline: config.deadline, when: When::Marked, ..Context::default() };
         let sent = env.clock.now();
         let answer = env.timeout(config.deadline, meta.execute(cx, open.wrap())).await;
@@ -43,6 +45,7 @@ impl Core {
             servers: Directory::new(peers, memory.clone(), config.server_writes_max),
             spares: Default::default(),
             cache: Cache::new(config.cache_entries),
+            leases: Default::default(),
             inodes: Default::default(),
             handles: Default::default(),
             locks: Default::default(),
@@ -61,7 +64,10 @@ impl Core {
         });
         core.servers.adopt(&reply.servers);
         core.requests.observe(&mark);
+        core.heard_term(sent, Duration::from_millis(reply.lease_ms.into()), reply.term);
         core.keep_session();
+        core.keep_listening();
+        core.keep_dropping();
         core.keep_settling();
         core.keep_writing_back();
         Ok(core)

@@ -1,15 +1,16 @@
 //! Names: finding, making, removing, moving.
 
-use crate::cache::Ticket;
+use crate::cache::{Asking, Learnt, entry_keys};
 use crate::commit::Reach;
 use crate::core::{Core, Op};
 use braid_api::meta::*;
 use braid_api::{Caller, Code, EntryReply, Error, LookupReply, NewNode, NodeKind, RenameMode, Result};
-use braid_env::Monotonic;
+use braid_lease::Key;
 use braid_types::{Attr, DeviceId, FileKind, InodeId, Mode, Name, TraceId};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 impl Core {
     /// What is made, for the metadata server.
@@ -29,41 +30,55 @@ impl Core {
     }
 
     pub async fn lookup(&self, cx: &Caller, parent: InodeId, name: &Name) -> Result<LookupReply> {
+        let op = self.op(cx.trace);
+        loop {
+            if let Some(found) = self.lookup_once(cx, parent, name, op).await? {
+                return Ok(found);
+            }
+        }
+    }
+
+    /// `None` if the answer was overtaken: what it found has gone.
+    async fn lookup_once(&self, cx: &Caller, parent: InodeId, name: &Name, op: Op) -> Result<Option<LookupReply>> {
         let now = self.now();
         self.cache.existing(parent)?;
         match self.cache.name(parent, name, now) {
             Some((None, valid)) => {
                 self.counters.cache_hits.fetch_add(1, Relaxed);
-                return Ok(LookupReply { attr: None, valid });
+                return Ok(Some(LookupReply { attr: None, valid }));
             }
             Some((Some(id), name_valid)) => {
                 if let Some((attr, attr_valid)) = self.cache.attr(id, now) {
                     self.counters.cache_hits.fetch_add(1, Relaxed);
-                    return Ok(LookupReply { attr: Some(self.shown(&attr)), valid: name_valid.min(attr_valid) });
+                    let valid = name_valid.min(attr_valid);
+                    return Ok(Some(LookupReply { attr: Some(self.shown(&attr)), valid }));
                 }
             }
             None => {}
         }
         self.counters.cache_misses.fetch_add(1, Relaxed);
-        let ticket = self.cache.ticket();
-        let answer = self.call(Lookup { parent, name: name.clone() }, self.op(cx.trace)).await?;
+        let asking = self.cache.ask();
+        let ticket = asking.ticket;
+        let answer = self.call(Lookup { parent, name: name.clone() }, op).await?;
         if answer.attr.is_none() {
             self.expect_dir(cx, parent).await?;
         }
         let id = answer.attr.map(|attr| attr.id);
-        self.cache.keep_name(parent, name, id, ticket, now, answer.grant);
-        if let Some(attr) = &answer.attr {
-            self.cache.keep_attr(attr, ticket, now, answer.grant);
-        }
+        let mut learnt = vec![Learnt::Name(parent, name, id, answer.grant.entry)];
+        learnt.extend(answer.attr.as_ref().map(|attr| Learnt::Attr(attr, answer.grant.attr)));
+        let valid = self.cache.learn(asking, ticket, self.now(), &learnt);
         let attr = answer.attr.map(|attr| self.shown(&attr));
-        let valid = self.valid(now, answer.grant);
         match attr {
             // As in `get_attr`: a save ended meanwhile, and what it saved is not in the answer.
             Some(attr) if !self.cache.valid(attr.id, ticket) => {
-                let newer = self.get_attr(cx, attr.id).await?;
-                Ok(LookupReply { attr: Some(newer.attr), valid: valid.min(newer.valid) })
+                match self.get_attr(cx, attr.id).await {
+                    Ok(newer) => Ok(Some(LookupReply { attr: Some(newer.attr), valid: valid.min(newer.valid) })),
+                    // This client has removed it, so that the name stands for something else, or for nothing.
+                    Err(error) if error.code == Code::Stale && !op.deadline.left(&self.env).is_zero() => Ok(None),
+                    Err(error) => Err(error),
+                }
             }
-            attr => Ok(LookupReply { attr, valid }),
+            attr => Ok(Some(LookupReply { attr, valid })),
         }
     }
 
@@ -90,22 +105,28 @@ impl Core {
             NodeKind::Special(_, rdev) => spec.rdev = rdev,
             _ => {}
         }
-        let (ticket, asked) = (self.cache.ticket(), self.now());
+        let asking = self.cache.change(entry_keys(parent, name));
         let message = MakeNode { parent: self.cache.existing(parent)?, name: name.clone(), spec };
         let answer = self.call(message, self.op(cx.trace)).await?;
-        Ok(self.new_entry(parent, name, &answer, ticket, asked))
+        Ok(self.new_entry(parent, name, &answer, asking))
     }
 
-    fn new_entry(
-        &self,
-        parent: InodeId,
-        name: &Name,
-        answer: &EntryAnswer,
-        ticket: Ticket,
-        asked: Monotonic,
-    ) -> EntryReply {
-        self.cache.named(parent, name, &answer.attr, answer.grant, ticket, asked);
-        EntryReply { attr: self.shown(&answer.attr), valid: self.valid(asked, answer.grant) }
+    fn new_entry(&self, parent: InodeId, name: &Name, answer: &EntryAnswer, asking: Asking<'_>) -> EntryReply {
+        let valid = self.named(parent, name, &answer.attr, answer.grant, asking);
+        EntryReply { attr: self.shown(&answer.attr), valid }
+    }
+
+    /// This client gave the name to an inode. Gives for how long the kernel may keep both.
+    pub fn named(&self, parent: InodeId, name: &Name, attr: &Attr, grant: Grant, asking: Asking<'_>) -> Duration {
+        let ticket = asking.ticket;
+        let learnt = [Learnt::Name(parent, name, Some(attr.id), grant.entry), Learnt::Attr(attr, grant.attr)];
+        let valid = self.cache.learn(asking, ticket, self.now(), &learnt);
+        if valid.is_zero() {
+            self.cache.name_changed(parent, name);
+        } else {
+            self.cache.changed(parent);
+        }
+        valid
     }
 
     /// Whether what a name leads to may be open here. Without knowing the name, anything that is open may be it.
@@ -119,11 +140,19 @@ impl Core {
 
     pub async fn unlink(&self, cx: &Caller, parent: InodeId, name: &Name) -> Result<()> {
         let open_here = self.may_be_open(parent, name);
+        let _changing = self.removing(parent, name);
         let message = Unlink { parent: self.cache.existing(parent)?, name: name.clone(), open_here };
         let answer = self.call(message, self.op(cx.trace)).await;
         self.cache.name_changed(parent, name);
         self.lost_name(parent, name, &answer?.attr);
         Ok(())
+    }
+
+    /// The name goes, and what it stands for changes.
+    fn removing(&self, parent: InodeId, name: &Name) -> Asking<'_> {
+        let mut keys = entry_keys(parent, name);
+        keys.extend(self.cache.name(parent, name, self.now()).and_then(|(id, _)| id).map(Key::Attr));
+        self.cache.change(keys)
     }
 
     /// An inode lost a name here. When it was the last and nobody has it open, nothing of it is sent any more.
@@ -147,6 +176,7 @@ impl Core {
     }
 
     pub async fn remove_dir(&self, cx: &Caller, parent: InodeId, name: &Name) -> Result<()> {
+        let _changing = self.removing(parent, name);
         let message = RemoveDir { parent: self.cache.existing(parent)?, name: name.clone() };
         let answer = self.call(message, self.op(cx.trace)).await;
         self.cache.name_changed(parent, name);
@@ -184,13 +214,15 @@ impl Core {
             RenameMode::NoReplace => RenameKind::NoReplace,
             RenameMode::Exchange => RenameKind::Exchange,
         };
+        let open_here = self.may_be_open(to.0, to.1);
+        let _changing = (self.removing(from.0, from.1), self.removing(to.0, to.1));
         let message = Rename {
             from: self.cache.existing(from.0)?,
             from_name: from.1.clone(),
             to: self.cache.existing(to.0)?,
             to_name: to.1.clone(),
             mode: kind,
-            open_here: self.may_be_open(to.0, to.1),
+            open_here,
         };
         let answer = self.call(message, op).await;
         self.cache.name_changed(from.0, from.1);
@@ -215,7 +247,8 @@ impl Core {
     }
 
     pub async fn link(&self, cx: &Caller, id: InodeId, parent: InodeId, name: &Name) -> Result<EntryReply> {
-        let (ticket, asked) = (self.cache.ticket(), self.now());
+        let asking = self.cache.change([entry_keys(parent, name), vec![Key::Attr(id)]].concat());
+        let ticket = asking.ticket;
         self.cache.existing(parent)?;
         if self.cache.is_dir(parent) == Some(false) {
             return Err(Code::NotDirectory.into());
@@ -241,7 +274,7 @@ impl Core {
         if let Some(inode) = self.inodes.get(id) {
             self.update(&inode, |state| state.adopt_attr(&answer.attr, None));
         }
-        let made = self.new_entry(parent, name, &answer, ticket, asked);
+        let made = self.new_entry(parent, name, &answer, asking);
         if overtaken || !self.cache.valid(id, changed) {
             return Ok(EntryReply { attr: self.get_attr(cx, id).await?.attr, ..made });
         }
@@ -259,10 +292,10 @@ impl Core {
         if spec.kind != FileKind::File {
             return Err(Error::new(Code::Invalid, name, "put_file makes files"));
         }
-        let (ticket, asked) = (self.cache.ticket(), self.now());
+        let asking = self.cache.change(entry_keys(parent, name));
         let message = PutFile { parent: self.cache.inode(parent), name: name.clone(), spec, data, replace };
         let answer = self.call(message, self.op(TraceId(0))).await?;
-        Ok(self.new_entry(parent, name, &answer, ticket, asked).attr)
+        Ok(self.new_entry(parent, name, &answer, asking).attr)
     }
 
     pub async fn resolve(&self, from: InodeId, path: &[Name]) -> Result<Resolved> {

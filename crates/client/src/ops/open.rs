@@ -1,14 +1,15 @@
 //! Opening and creating files; closing them.
 
-use crate::cache::{Stamp, Ticket};
+use crate::cache::{Learnt, Stamp, Ticket, entry_keys};
 use crate::commit::Reach;
 use crate::core::{Core, Op};
 use crate::handles::Handle;
 use crate::inode::Inode;
 use braid_api::meta::{AttrAnswer, ChangeAttr, Content, CreateFile, CreateTemporary, OpenAnswer, OpenFile};
-use braid_api::{Caller, EntryReply, HandleId, OpenFlags, Opened, Result};
+use braid_api::{Caller, Code, EntryReply, HandleId, OpenFlags, Opened, Result};
 use braid_types::{Durability, FileKind, InodeId, Mode, Name};
 use std::sync::Arc;
+use std::time::Duration;
 
 impl Core {
     /// The inode with its map, counted as open once more, and what the server said.
@@ -18,16 +19,22 @@ impl Core {
         let message = OpenFile { inode: self.cache.existing(id)?, write: false, truncate };
         let answer = self.call(message, op).await?;
         let inode = self.adopt_opened(&answer, version);
-        self.not_overtaken(&inode, ticket, op).await?;
+        self.not_overtaken(&inode, ticket, false, op).await?;
         Ok((inode, answer))
     }
 
     /// A save that ended while the answer was on its way is not in it, and its inode may have been forgotten since.
-    async fn not_overtaken(self: &Arc<Self>, inode: &Arc<Inode>, ticket: Ticket, op: Op) -> Result<()> {
+    /// `made` by the very request: if another client has removed it since, before anybody could say that it is open here, it is
+    /// there for its handle alone, and empty.
+    async fn not_overtaken(self: &Arc<Self>, inode: &Arc<Inode>, ticket: Ticket, made: bool, op: Op) -> Result<()> {
         if !self.cache.valid(inode.id, ticket) {
             inode.state.lock().stale = true;
         }
         let fresh = self.fresh(inode, op).await;
+        if made && fresh.as_ref().is_err_and(|error| error.code == Code::Stale) {
+            self.update(inode, |state| (state.stale, state.attr.nlink) = (false, 0));
+            return Ok(());
+        }
         if fresh.is_err() {
             self.close_inode(inode);
         }
@@ -50,7 +57,7 @@ impl Core {
 
     pub async fn open(self: &Arc<Self>, cx: &Caller, id: InodeId, flags: OpenFlags) -> Result<Opened> {
         let op = self.op(cx.trace);
-        let (ticket, asked) = (self.cache.ticket(), self.now());
+        let asking = self.cache.ask();
         // What is buffered here must be dropped by the truncate, so it goes through the inode's own order.
         let in_use = self.inodes.get(id).is_some();
         let (inode, answer) = self.open_inode(id, flags.truncate && !in_use, op).await?;
@@ -66,7 +73,8 @@ impl Core {
             }
             self.cache.changed(id);
         } else {
-            self.cache.keep_attr(&answer.attr, ticket, asked, answer.grant);
+            let (ticket, learnt) = (asking.ticket, [Learnt::Attr(&answer.attr, answer.grant.attr)]);
+            self.cache.learn(asking, ticket, self.now(), &learnt);
         }
         Ok(self.opened(inode, flags))
     }
@@ -95,7 +103,8 @@ impl Core {
         flags: OpenFlags,
     ) -> Result<(EntryReply, Opened)> {
         let op = self.op(cx.trace);
-        let (ticket, asked) = (self.cache.ticket(), self.now());
+        let asking = self.cache.change(entry_keys(parent, name));
+        let ticket = asking.ticket;
         let message = CreateFile {
             parent: self.cache.existing(parent)?,
             name: name.clone(),
@@ -110,11 +119,13 @@ impl Core {
         let _opening = self.inodes.opening(id);
         let version = self.version_of(id);
         let inode = self.adopt_opened(&answer, version);
-        self.not_overtaken(&inode, ticket, op).await?;
+        self.not_overtaken(&inode, ticket, answer.created, op).await?;
+        let mut valid = Duration::ZERO;
         if answer.created {
-            self.cache.named(parent, name, &answer.attr, answer.grant, ticket, asked);
+            valid = self.named(parent, name, &answer.attr, answer.grant, asking);
         } else {
-            self.cache.keep_name(parent, name, Some(id), ticket, asked, answer.grant);
+            let learnt = [Learnt::Name(parent, name, Some(id), answer.grant.entry)];
+            self.cache.learn(asking, ticket, self.now(), &learnt);
             if flags.truncate {
                 if let Err(error) = self.truncate(&inode, emptied(self, id), 0, op).await {
                     self.close_inode(&inode);
@@ -128,7 +139,7 @@ impl Core {
             state.shown(&state.attr)
         };
         let opened = self.opened(inode, flags);
-        Ok((EntryReply { attr, valid: self.valid(asked, answer.grant) }, opened))
+        Ok((EntryReply { attr, valid }, opened))
     }
 
     pub async fn make_temporary(
@@ -138,15 +149,17 @@ impl Core {
         mode: Mode,
         flags: OpenFlags,
     ) -> Result<(EntryReply, Opened)> {
-        let asked = self.now();
+        let asking = self.cache.ask();
         let spec = self.spec(cx, parent, FileKind::File, mode).await?;
         let message = CreateTemporary { parent: self.cache.existing(parent)?, spec };
         let answer = self.call(message, self.op(cx.trace)).await?;
         let inode = self.adopt_opened(&answer, 0);
         // O_EXCL says that the file shall never get a name.
         inode.state.lock().linkable = !flags.exclusive;
+        let (ticket, learnt) = (asking.ticket, [Learnt::Attr(&answer.attr, answer.grant.attr)]);
+        let valid = self.cache.learn(asking, ticket, self.now(), &learnt);
         let opened = self.opened(inode, flags);
-        Ok((EntryReply { attr: answer.attr, valid: self.valid(asked, answer.grant) }, opened))
+        Ok((EntryReply { attr: answer.attr, valid }, opened))
     }
 
     /// What close(2) waits for.

@@ -3,6 +3,7 @@
 use crate::core::Core;
 use braid_api::meta::{GetPolicy, GetXattr, ListXattr, RemoveXattr, SetPolicy, SetXattr, XattrKind};
 use braid_api::{Caller, Code, Error, Result, XattrMode};
+use braid_lease::Key;
 use braid_types::{InodeId, Policy};
 use bytes::Bytes;
 use std::sync::atomic::Ordering::Relaxed;
@@ -59,6 +60,8 @@ impl Core {
     pub async fn set_xattr(&self, cx: &Caller, id: InodeId, name: &[u8], value: Bytes, mode: XattrMode) -> Result<()> {
         check_name(name)?;
         let (op, inode) = (self.op(cx.trace), self.cache.existing(id)?);
+        // Others may see it before the answer comes.
+        let changing = self.cache.change(vec![Key::Attr(id)]);
         let done = if name == POLICY {
             let text = std::str::from_utf8(&value).map_err(|_| Error::bare(Code::Invalid))?;
             let policy: Policy = text.parse().map_err(|e| Error::new(Code::Invalid, "user.braid.policy", e))?;
@@ -73,6 +76,7 @@ impl Core {
             self.call(SetXattr { inode, name, value, mode, clear_setgid: false }, op).await
         };
         self.cache.changed(id);
+        drop(changing);
         done
     }
 
@@ -87,12 +91,15 @@ impl Core {
     pub async fn remove_xattr(&self, cx: &Caller, id: InodeId, name: &[u8]) -> Result<()> {
         check_name(name)?;
         let (op, inode) = (self.op(cx.trace), self.cache.existing(id)?);
+        // Others may see it before the answer comes.
+        let changing = self.cache.change(vec![Key::Attr(id)]);
         let done = if name == POLICY {
             self.call(SetPolicy { inode, policy: None }, op).await.map_err(only_directories)
         } else {
             self.call(RemoveXattr { inode, name: Bytes::copy_from_slice(name) }, op).await
         };
         self.cache.changed(id);
+        drop(changing);
         done
     }
 }

@@ -205,12 +205,16 @@ impl Drop for World {
 
 impl World {
     pub async fn new(storage: Storage, policy: Policy) -> World {
+        World::with(storage, policy, MetaConfig::default()).await
+    }
+
+    pub async fn with(storage: Storage, policy: Policy, config: MetaConfig) -> World {
         let env = Env::os();
         let data_messages = Messages::default();
         let peers = Peers { nodes: Arc::default(), storage, messages: data_messages.clone() };
         let store = MemStore::new();
         let engine = Arc::new(MemEngine::new(store.clone()));
-        let config = MetaConfig { housekeeping: Duration::from_millis(50), ..MetaConfig::default() };
+        let config = MetaConfig { housekeeping: Duration::from_millis(50), ..config };
         let meta =
             MetaServer::start(env.clone(), engine, peers.clone(), config.clone(), CLUSTER, policy).await.unwrap();
         let serving = Arc::new(Mutex::new(meta.clone()));

@@ -1,12 +1,12 @@
 //! What the kernel keeps, and how it is made to forget: changes behind the mount's back, as another mount makes them.
 
 use crate::world::{World, errno, with_world};
-use braid_api::{Caller, FileSystem, NewNode, NodeKind, OpenFlags};
+use braid_api::{Caller, FileSystem, NewNode, NodeKind, OpenFlags, SetAttr, Shown};
 use braid_front_fuse::MountConfig;
 use braid_types::{ByteRange, InodeId, Mode, Name};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 const LONG: Duration = Duration::from_secs(3600);
@@ -120,5 +120,39 @@ fn nothing_is_kept_for_no_time() {
         let id = InodeId(fs::metadata(w.path("f")).unwrap().ino());
         overwrite_behind(w, id, "four");
         assert_eq!(fs::metadata(w.path("f")).unwrap().len(), 4);
+    });
+}
+
+/// As another mount's changes come: the file system says what is not to be shown any more, while programs here ask for it all
+/// the time.
+#[test]
+fn what_the_file_system_takes_back_is_not_shown_again() {
+    with_world(MountConfig::default(), LONG, |w| {
+        let over = AtomicBool::new(false);
+        let (path, absent) = (w.path("f"), w.path("absent"));
+        let forget = |shown| w.runtime.block_on(w.model.watcher().expect("the door watches").forget(shown));
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    while !over.load(Ordering::Relaxed) {
+                        let _ = (fs::metadata(&path), fs::metadata(&absent));
+                    }
+                });
+            }
+            for i in 0..100 {
+                make_behind(w, "f");
+                forget(vec![Shown::Entry(InodeId::ROOT, name("f"))]);
+                let id = InodeId(fs::metadata(&path).expect("it has been made").ino());
+                let mode = 0o600 + i % 0o100;
+                let change = SetAttr { mode: Some(Mode(mode)), ..SetAttr::default() };
+                w.runtime.block_on(w.model.set_attr(&Caller::default(), id, None, change)).unwrap();
+                forget(vec![Shown::Attr(id)]);
+                assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, mode, "round {i}");
+                w.runtime.block_on(w.model.unlink(&Caller::default(), InodeId::ROOT, &name("f"))).unwrap();
+                forget(vec![Shown::Entry(InodeId::ROOT, name("f")), Shown::Attr(id)]);
+                assert_eq!(errno(fs::metadata(&path)), libc::ENOENT, "round {i}");
+            }
+            over.store(true, Ordering::Relaxed);
+        });
     });
 }

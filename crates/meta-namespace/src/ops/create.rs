@@ -26,6 +26,7 @@ impl Mutation for CreateFile {
             expect_file(&found.inode)?;
             unit.load(&keys_ahead(found.inode.id)).await?;
             if self.truncate {
+                cx.expect(0, found.inode.id)?;
                 truncate(unit, &mut found.inode, 0).await?;
                 found.inode.touch(cx.now);
                 unit.store(&found);

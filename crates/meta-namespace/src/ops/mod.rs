@@ -29,6 +29,7 @@ pub mod session;
 pub mod side;
 pub mod sizes;
 pub mod spares;
+pub mod stand_for;
 mod unlink;
 mod xattr;
 

@@ -27,6 +27,7 @@ impl Mutation for PutFile {
                 return Err(Code::Exists.into());
             }
             super::open::expect_file(&found.inode)?;
+            cx.expect(0, found.inode.id)?;
             drop_link(unit, cx, found, false).await?;
             parent.inode.size = parent.inode.size.saturating_sub(1);
             unit.delete(keys::entry(parent.inode.id, &self.name));

@@ -2,7 +2,7 @@
 
 use crate::rows::{Entry, IdRow, RowFormat, keys};
 use crate::{OpError, Query, Unit};
-use braid_api::meta::{DirPage, Grant, ReadDir};
+use braid_api::meta::{DirPage, ReadDir};
 use braid_meta_engine::{Key, Tx};
 use braid_types::{Attr, FileKind, InodeId, Name};
 
@@ -41,6 +41,6 @@ impl Query for ReadDir {
             };
             entries.push((name, entry.id(), entry.kind(), attr));
         }
-        Ok(DirPage { entries, more: page.more, grant: Grant::default() })
+        Ok(DirPage { entries, more: page.more, grants: Vec::new() })
     }
 }

@@ -22,6 +22,7 @@ impl Mutation for RemoveDir {
         if !found.inode.is_dir() {
             return Err(Code::NotDirectory.into());
         }
+        cx.expect(0, found.inode.id)?;
         unit.delete(keys::entry(parent.inode.id, &self.name));
         let mut attr = found.inode.attr();
         attr.nlink = 0;

@@ -48,6 +48,10 @@ impl Mutation for Rename {
             // Two names of one file, or a name onto itself: POSIX says nothing happens.
             return Ok(RenameAnswer { moved: source.inode.attr(), other: None });
         }
+        cx.expect(0, source.inode.id)?;
+        if let Some(target) = &target {
+            cx.expect(1, target.inode.id)?;
+        }
         if !same_dir {
             if source.inode.is_dir() {
                 expect_not_below(unit, source.inode.id, self.to.id).await?;

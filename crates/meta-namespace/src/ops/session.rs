@@ -12,6 +12,7 @@ pub struct BeginSession {
     pub description: String,
     pub host: String,
     pub now: Timestamp,
+    pub caches: bool,
 }
 
 /// Sessions in one page of a scan.
@@ -45,6 +46,7 @@ impl Operation for BeginSession {
             host: self.host.clone(),
             since: self.now,
             keeps: false,
+            caches: self.caches,
         };
         unit.insert(keys::session(id), &row);
         Ok((id, row.epoch))

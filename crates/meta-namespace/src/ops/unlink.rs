@@ -23,6 +23,7 @@ impl Mutation for Unlink {
         if found.inode.is_dir() {
             return Err(Code::IsDirectory.into());
         }
+        cx.expect(0, found.inode.id)?;
         unit.delete(keys::entry(parent.inode.id, &self.name));
         let inode = drop_link(unit, cx, found, self.open_here).await?;
         count_entry(&mut parent.inode, cx.now, -1, false);

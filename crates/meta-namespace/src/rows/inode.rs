@@ -127,6 +127,7 @@ impl Inode {
 }
 
 /// A row of `inodes`.
+#[allow(clippy::large_enum_variant, reason = "nearly every entry is the large one: a box would be an allocation a row")]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Entry {
     Here(Inode),

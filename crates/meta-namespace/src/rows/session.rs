@@ -15,6 +15,8 @@ pub struct SessionRow {
     /// It may keep changes that were answered before they were durable: after a crash the server waits for it. Durable
     /// before the first such answer, and taken back when all of them are.
     pub keeps: bool,
+    /// It may hold leases: after a change of holder changes wait until it has dropped them.
+    pub caches: bool,
 }
 
 /// As version 1 wrote it.
@@ -27,14 +29,33 @@ struct SessionRow1 {
     since: Timestamp,
 }
 
+/// As version 2 wrote it.
+#[derive(Serialize, Deserialize)]
+struct SessionRow2 {
+    epoch: SessionEpoch,
+    client: u64,
+    description: String,
+    host: String,
+    since: Timestamp,
+    keeps: bool,
+}
+
 impl RowFormat for SessionRow {
-    const VERSION: u8 = 2;
+    const VERSION: u8 = 3;
 
     fn decode_older(version: u8, body: &[u8]) -> Option<Result<Self, postcard::Error>> {
-        (version == 1).then(|| {
-            let SessionRow1 { epoch, client, description, host, since } = postcard::from_bytes(body)?;
-            Ok(SessionRow { epoch, client, description, host, since, keeps: false })
-        })
+        // Sessions of before leases had grants too, when they were alone.
+        match version {
+            1 => Some(postcard::from_bytes(body).map(|old: SessionRow1| {
+                let SessionRow1 { epoch, client, description, host, since } = old;
+                SessionRow { epoch, client, description, host, since, keeps: false, caches: true }
+            })),
+            2 => Some(postcard::from_bytes(body).map(|old: SessionRow2| {
+                let SessionRow2 { epoch, client, description, host, since, keeps } = old;
+                SessionRow { epoch, client, description, host, since, keeps, caches: true }
+            })),
+            _ => None,
+        }
     }
 }
 
@@ -56,7 +77,7 @@ mod tests {
     use braid_types::SessionId;
 
     #[test]
-    fn a_session_of_the_first_version_is_read_and_keeps_nothing() {
+    fn a_session_of_an_older_version_is_read() {
         let old = SessionRow1 {
             epoch: SessionEpoch(3),
             client: 4,
@@ -68,7 +89,12 @@ mod tests {
         let row = postcard::to_extend(&old, vec![1]).expect("plain fields");
         let read = SessionRow::decode(&key, &row).expect("the older format is known");
         assert_eq!((read.epoch, read.client, read.since, read.keeps), (SessionEpoch(3), 4, Timestamp(5), false));
+        let SessionRow { epoch, client, description, host, since, .. } = read.clone();
+        let second = SessionRow2 { epoch, client, description, host, since, keeps: true };
+        let row = postcard::to_extend(&second, vec![2]).expect("plain fields");
         let now = SessionRow { keeps: true, ..read };
+        assert!(now.caches, "it may have been granted something");
+        assert_eq!(SessionRow::decode(&key, &row).expect("the older format is known"), now);
         assert_eq!(SessionRow::decode(&key, &now.encode()).expect("it reads back"), now);
     }
 }

@@ -223,7 +223,7 @@ pub fn create(parent: InodeId, text: &str) -> CreateFile {
 }
 
 pub async fn open_session(server: &MetaServer<MemEngine, Peers>, client: u64) -> SessionReply {
-    let open = OpenSession { client, description: format!("client {client}"), host: "h".into() };
+    let open = OpenSession { client, description: format!("client {client}"), host: "h".into(), caches: false };
     server.call(Context::default(), open).await.unwrap()
 }
 

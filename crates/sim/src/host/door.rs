@@ -6,7 +6,8 @@ use crate::cluster::Cluster;
 use crate::failures::Invariant;
 use crate::settings::Bug;
 use braid_api::data::{DataAnswer, DataNode, DataRequest};
-use braid_api::meta::{Mark, MetaAnswer, MetaRequest, Namespace};
+use braid_api::lease::Order;
+use braid_api::meta::{Acknowledge, Mark, MetaAnswer, MetaRequest, Namespace};
 use braid_api::{Code, Context, Result, When};
 use braid_data_server::DataServer;
 use braid_data_store::{ChunkStore, DiskStore};
@@ -39,6 +40,8 @@ impl MetaDoor {
                     MetaAnswer::CommitFile(commit) if !commit.instead.chunks.is_empty() => {
                         self.count("commit told to use another's chunk instead");
                     }
+                    MetaAnswer::Acknowledge(()) => self.count("leases dropped for another mount's change"),
+                    MetaAnswer::Reassert(()) => self.count("leases given up after a start of the metadata server"),
                     MetaAnswer::Heartbeat(beat) if beat.register_again => self.count("data server registered again"),
                     _ => {}
                 }
@@ -78,7 +81,14 @@ impl Namespace for MetaDoor {
         {
             self.count("session registered again");
         }
-        let marked = self.server.execute_early(cx, request.clone()).await;
+        let mut marked = self.server.execute_early(cx, request.clone()).await;
+        if self.cluster.settings.bug == Some(Bug::AcknowledgedBeforeDropped)
+            && let Ok((MetaAnswer::Listen(heard), _)) = &mut marked
+        {
+            let orders = heard.orders.drain(..).map(|Order::Revoke { revocation, .. }| revocation);
+            let acknowledge = Acknowledge { epoch: heard.epoch, revocations: orders.collect() };
+            self.server.execute(cx, MetaRequest::Acknowledge(acknowledge)).await?;
+        }
         if let (true, Ok((_, Mark { early: Some(_), .. }))) = (request.is_mutation(), &marked) {
             self.count("answered before it was durable");
         }
@@ -96,7 +106,8 @@ impl Namespace for MetaDoor {
             witness.done(session, number);
         }
         self.saw(session, &request, &result);
-        let shown = !matches!(request, MetaRequest::Heartbeat(_) | MetaRequest::RenewSession(_));
+        let shown =
+            !matches!(request, MetaRequest::Heartbeat(_) | MetaRequest::RenewSession(_) | MetaRequest::Listen(_));
         if shown {
             let history = &self.cluster.around.history;
             history.detail("meta", || format!("{session}.{number}: {request:?} -> {result:?} {mark:?}"));

@@ -1,14 +1,14 @@
-//! Clients that create, remove, rename and look up few names in few directories, each with two tasks: the answers must
+//! Clients, the smallest there can be or mounts that cache, that create, remove, rename and look up few names in few directories, each with two tasks: the answers must
 //! have one order (design.md §8 *Linearizable metadata*), through lost answers and crashes of the metadata server.
 
 use super::{Task, Work};
 use crate::check::linear::{Linear, Sequential};
 use crate::cluster::{Cluster, Process};
 use crate::failures::Invariant;
-use crate::host::Native;
+use crate::host::{Mount, Native, mount};
 use crate::machine::Machine;
 use braid_api::meta::{CreateFile, Lookup, MakeNode, NodeSpec, Rename, RenameKind, Unlink};
-use braid_api::{Code, Error, Result};
+use braid_api::{Caller, Code, Error, FileSystem, NewNode, NodeKind, OpenFlags, RenameMode, Result};
 use braid_types::{DeviceId, FileKind, InodeId, Mode, Name};
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -80,7 +80,17 @@ impl Sequential for Owners {
     }
 }
 
+/// Who makes the calls.
+#[derive(Clone)]
+enum Client {
+    /// What it finds is the metadata server's doing alone.
+    Native(Arc<Native>),
+    /// What it finds may come out of its cache.
+    Mount(Arc<Mount>),
+}
+
 pub struct Names {
+    mounts: bool,
     linear: Mutex<Linear<Owners>>,
     left: Mutex<BTreeSet<&'static str>>,
     next_owner: Mutex<u32>,
@@ -89,8 +99,9 @@ pub struct Names {
 }
 
 impl Names {
-    pub fn new() -> Arc<Self> {
+    pub fn new(mounts: bool) -> Arc<Self> {
         Arc::new(Names {
+            mounts,
             linear: Mutex::new(Linear::new(Owners::default())),
             left: Mutex::default(),
             next_owner: Mutex::new(0),
@@ -125,7 +136,7 @@ impl Names {
         }
     }
 
-    async fn task(self: Arc<Self>, process: Process, client: Arc<Native>, dirs: [InodeId; DIRS], number: u64) {
+    async fn task(self: Arc<Self>, process: Process, client: Client, dirs: [InodeId; DIRS], number: u64) {
         let mut random = process.stream(&format!("names {number}"));
         while !process.cluster.is_calm() {
             process.env.sleep(Duration::from_millis(random.random_range(0..PAUSE_MS_MAX))).await;
@@ -137,13 +148,13 @@ impl Names {
         }
     }
 
-    async fn once(&self, process: &Process, client: &Native, dirs: &[InodeId; DIRS], op: NameOp) {
+    async fn once(&self, process: &Process, client: &Client, dirs: &[InodeId; DIRS], op: NameOp) {
         process.note(format_args!("{op:?}"));
         let id = self.linear.lock().begin(op);
         if matches!(op, NameOp::Lookup(_)) {
             self.lookups.lock().insert(id, (process.machine, process.life));
         }
-        let answer = match perform(client, dirs, op).await {
+        let answer = match client.perform(dirs, op).await {
             Ok(answer) => answer,
             Err(error) => {
                 process
@@ -219,6 +230,10 @@ async fn perform(client: &Native, dirs: &[InodeId; DIRS], op: NameOp) -> Result<
             return Ok(NameAnswer::Found(found.attr.map(|attr| attr.uid)));
         }
     };
+    answer_of(done)
+}
+
+fn answer_of(done: Result<()>) -> Result<NameAnswer> {
     match done {
         Ok(()) => Ok(NameAnswer::Done),
         Err(error) if error.code == Code::Exists => Ok(NameAnswer::Exists),
@@ -227,12 +242,96 @@ async fn perform(client: &Native, dirs: &[InodeId; DIRS], op: NameOp) -> Result<
     }
 }
 
+fn caller(uid: u32) -> Caller {
+    Caller { uid, ..Caller::default() }
+}
+
+async fn mount_dirs(client: &Mount) -> Result<[InodeId; DIRS]> {
+    let mut dirs = [InodeId::ROOT; DIRS];
+    for (number, dir) in dirs.iter_mut().enumerate() {
+        let (parent, name) = (InodeId::ROOT, dir_name(number));
+        let node = NewNode { kind: NodeKind::Directory, mode: Mode::new(0o755) };
+        match client.make_node(&caller(0), parent, &name, node).await {
+            Ok(made) => *dir = made.attr.id,
+            Err(error) if error.code == Code::Exists => {
+                let found = client.lookup(&caller(0), parent, &name).await?.attr;
+                *dir = found.ok_or(Error::bare(Code::NotFound))?.id;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(dirs)
+}
+
+async fn perform_mounted(client: &Mount, dirs: &[InodeId; DIRS], op: NameOp) -> Result<NameAnswer> {
+    let cx = caller(0);
+    let done = match op {
+        NameOp::Create(name, uid) => {
+            let (parent, name) = place(dirs, name);
+            let flags = OpenFlags { write: true, exclusive: true, ..OpenFlags::default() };
+            match client.create(&caller(uid), parent, &name, Mode::new(0o755), flags).await {
+                Ok((_, opened)) => {
+                    client.release(opened.handle).await;
+                    Ok(())
+                }
+                Err(error) => Err(error),
+            }
+        }
+        NameOp::Unlink(name) => {
+            let (parent, name) = place(dirs, name);
+            client.unlink(&cx, parent, &name).await
+        }
+        NameOp::Rename(a, b) | NameOp::Exchange(a, b) => {
+            let mode = if matches!(op, NameOp::Rename(..)) { RenameMode::Replace } else { RenameMode::Exchange };
+            let ((from, from_name), (to, to_name)) = (place(dirs, a), place(dirs, b));
+            client.rename(&cx, (from, &from_name), (to, &to_name), mode).await
+        }
+        NameOp::Lookup(name) => {
+            let (parent, name) = place(dirs, name);
+            let found = client.lookup(&cx, parent, &name).await?;
+            return Ok(NameAnswer::Found(found.attr.map(|attr| attr.uid)));
+        }
+    };
+    answer_of(done)
+}
+
+impl Client {
+    async fn start(process: &Process, mounts: bool) -> Client {
+        match mounts {
+            true => Client::Mount(mount(process).await),
+            false => Client::Native(Native::start(process).await),
+        }
+    }
+
+    async fn dirs(&self) -> Result<[InodeId; DIRS]> {
+        match self {
+            Client::Native(client) => make_dirs(client).await,
+            Client::Mount(client) => mount_dirs(client).await,
+        }
+    }
+
+    async fn perform(&self, dirs: &[InodeId; DIRS], op: NameOp) -> Result<NameAnswer> {
+        match self {
+            Client::Native(client) => perform(client, dirs, op).await,
+            Client::Mount(client) => perform_mounted(client, dirs, op).await,
+        }
+    }
+
+    /// Leaves, and says how often it answered out of its cache.
+    async fn close(&self) -> Result<u64> {
+        match self {
+            Client::Native(client) => client.close().await.map(|()| 0),
+            Client::Mount(client) => client.shutdown().await.map(|()| client.stats().cache_hits),
+        }
+    }
+}
+
 impl Work for Names {
     fn run(self: Arc<Self>, process: Process) -> Task {
         Box::pin(async move {
             self.forget_lookups_before(process.machine, process.life);
-            let client = Native::start(&process).await;
-            let dirs = match make_dirs(&client).await {
+            let client = Client::start(&process, self.mounts).await;
+            let dirs = match client.dirs().await {
                 Ok(dirs) => dirs,
                 Err(error) => return process.cluster.around.failures.add(Invariant::OperationsSurviveFaults, error),
             };
@@ -245,8 +344,12 @@ impl Work for Names {
             for task in tasks {
                 let _ = task.await;
             }
-            if let Err(error) = client.close().await {
-                process.cluster.around.failures.add(Invariant::OperationsSurviveFaults, format_args!("close: {error}"));
+            match client.close().await {
+                Ok(hits) => process.cluster.coverage.add("answer out of a mount's cache of names", hits),
+                Err(error) => {
+                    let text = format_args!("close: {error}");
+                    process.cluster.around.failures.add(Invariant::OperationsSurviveFaults, text);
+                }
             }
             self.left.lock().insert(process.machine.name());
         })

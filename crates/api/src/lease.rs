@@ -1,0 +1,80 @@
+//! Leases between a slot holder and its clients: what a mount may cache, and how it is told to drop it.
+//!
+//! Answers grant ([`crate::meta::Grant`]); a grant lasts for the rest of the session's [`Term`], which each renewal
+//! prolongs, or until it is revoked. The transport has calls of clients only, so a client leaves a [`Listen`] with the
+//! server, which is answered when there is something to say. `docs/design/0005-leases.md` says what both ends promise.
+
+use braid_types::{InodeId, MembershipEpoch, Name};
+use serde::{Deserialize, Serialize};
+
+/// What a lease of the namespace is on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LeaseKey {
+    /// Every absence in a directory.
+    Dir(InodeId),
+    Name(InodeId, Name),
+    Attr(InodeId),
+}
+
+/// For how long a session may keep what it is granted: a session's lease, counted by the client from when it asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Term {
+    /// Of another epoch nothing is granted any more: drop it.
+    pub epoch: MembershipEpoch,
+    /// False: this renewal gave nothing.
+    pub prolonged: bool,
+    /// Drop everything, then send [`Reassert`] with this number.
+    pub reassert: Option<u64>,
+}
+
+/// Answered when there are orders, when the server's epoch is not the one named here, or after `wait_ms`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Listen {
+    pub epoch: MembershipEpoch,
+    pub wait_ms: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Orders {
+    pub epoch: MembershipEpoch,
+    pub orders: Vec<Order>,
+}
+
+/// Repeated until it is carried out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Order {
+    /// Drop these, have the kernel drop them, then acknowledge.
+    Revoke { revocation: u64, keys: Vec<LeaseKey> },
+}
+
+/// Nobody at this client, the kernel included, shows what these named.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Acknowledge {
+    pub epoch: MembershipEpoch,
+    pub revocations: Vec<u64>,
+}
+
+/// Nothing granted before [`Term::reassert`] was heard is held any more.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Reassert {
+    pub epoch: MembershipEpoch,
+    pub round: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The bytes of a revocation: they change only with the protocol's version.
+    #[test]
+    fn the_bytes_of_an_order_stay() {
+        let name: Name = "n".parse().expect("a name");
+        let keys = vec![LeaseKey::Dir(InodeId(1)), LeaseKey::Name(InodeId(1), name), LeaseKey::Attr(InodeId(300))];
+        let orders = Orders { epoch: MembershipEpoch(7), orders: vec![Order::Revoke { revocation: 9, keys }] };
+        let bytes = postcard::to_stdvec(&orders).expect("plain fields");
+        assert_eq!(bytes, [7, 1, 0, 9, 3, 0, 1, 1, 1, 1, b'n', 2, 0xac, 2]);
+        assert_eq!(postcard::from_bytes::<Orders>(&bytes).expect("it reads back"), orders);
+        let term = Term { epoch: MembershipEpoch(7), prolonged: true, reassert: Some(3) };
+        assert_eq!(postcard::to_stdvec(&term).expect("plain fields"), [7, 1, 1, 3]);
+    }
+}

@@ -1,0 +1,200 @@
+//! What the slot holder says: one call of this client waits there for orders; what is revoked is dropped here and, by the
+//! watcher, in the kernel, and then acknowledged.
+
+use crate::cache::Task;
+use crate::core::Core;
+use braid_api::lease::{Acknowledge, LeaseKey, Listen, Order, Orders, Reassert, Term};
+use braid_api::meta::{MetaAnswer, MetaRequest};
+use braid_api::{Carries, Code, Context, Error, Result, Shown, Watcher, When};
+use braid_env::Monotonic;
+use braid_lease::{Key, Moment, RevocationId, Seen};
+use braid_types::MembershipEpoch;
+use parking_lot::Mutex;
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// How long one call waits for orders.
+const LISTEN: Duration = Duration::from_secs(10);
+/// Its answer is that much later at the most.
+const LATE: Duration = Duration::from_secs(2);
+/// After a failure.
+const PAUSE: Duration = Duration::from_millis(100);
+/// The kernel has forgotten by then, or it is asked again.
+const FORGET: Duration = Duration::from_secs(5);
+
+#[derive(Default)]
+pub struct Leases {
+    /// The slot holder's epoch, as heard last.
+    epoch: Mutex<MembershipEpoch>,
+    watcher: Mutex<Option<Arc<dyn Watcher>>>,
+    /// With the epoch they are of.
+    tasks: Mutex<VecDeque<(MembershipEpoch, Task)>>,
+    told: Notify,
+    /// Another start of the server has been noticed.
+    renew: Notify,
+}
+
+fn key_of(key: LeaseKey) -> Key {
+    match key {
+        LeaseKey::Dir(id) => Key::Dir(id),
+        LeaseKey::Name(id, name) => Key::Name(id, name),
+        LeaseKey::Attr(id) => Key::Attr(id),
+    }
+}
+
+impl Leases {
+    pub fn watch(&self, watcher: Arc<dyn Watcher>) {
+        *self.watcher.lock() = Some(watcher);
+    }
+
+    /// Returns when the session should be renewed at once.
+    pub async fn renewal_due(&self) {
+        self.renew.notified().await;
+    }
+
+    fn add(&self, tasks: Vec<Task>) {
+        if !tasks.is_empty() {
+            let epoch = *self.epoch.lock();
+            self.tasks.lock().extend(tasks.into_iter().map(|task| (epoch, task)));
+            self.told.notify_one();
+        }
+    }
+}
+
+impl Core {
+    /// The answer to a renewal that was asked for at `asked`.
+    pub fn heard_term(&self, asked: Monotonic, lease: Duration, term: Option<Term>) {
+        let Some(Term { epoch, prolonged, reassert }) = term else { return };
+        let seen = Seen::Renewed { asked: Moment(asked.0), term: lease, prolonged, epoch, reassert };
+        {
+            let mut known = self.leases.epoch.lock();
+            *known = (*known).max(epoch);
+        }
+        self.leases.add(self.cache.on(self.now(), seen));
+    }
+
+    /// The session has ended, and with it all it was granted.
+    pub fn lose_leases(&self) {
+        self.leases.add(self.cache.on(self.now(), Seen::SessionLost));
+    }
+
+    /// What is over by its time is forgotten.
+    pub fn pass_time(&self) {
+        self.leases.add(self.cache.on(self.now(), Seen::Tick));
+    }
+
+    async fn say<M>(&self, message: M, deadline: Duration) -> Result<M::Answer>
+    where
+        M: Carries<MetaRequest, MetaAnswer>,
+    {
+        let request = message.wrap();
+        let name = request.name();
+        self.counters.message(name);
+        let cx = Context { token: self.session.token(), deadline, when: When::Marked, ..Context::default() };
+        let answer = self.env.timeout(deadline, self.control.execute(cx, request)).await;
+        let (answer, mark) = answer.map_err(|_| Error::new(Code::DeadlineExceeded, name, "no answer in time"))??;
+        self.requests.observe(&mark);
+        M::unwrap(answer).ok_or(Error::bare(Code::BadMessage))
+    }
+
+    /// Hears what is revoked.
+    pub fn keep_listening(self: &Arc<Self>) {
+        let (weak, env, mut stop) = (Arc::downgrade(self), self.env.clone(), self.stop.subscribe());
+        self.env.spawn("listening", async move {
+            loop {
+                let Some(core) = Weak::upgrade(&weak) else { return };
+                let heard = tokio::select! {
+                    biased;
+                    heard = core.listen() => heard,
+                    _ = stop.wait_for(|stop| *stop) => return,
+                };
+                drop(core);
+                if let Err(error) = heard {
+                    tracing::debug!(%error, "nothing was heard of the slot holder");
+                    tokio::select! {
+                        biased;
+                        () = env.sleep(PAUSE) => {}
+                        _ = stop.wait_for(|stop| *stop) => return,
+                    }
+                }
+            }
+        });
+    }
+
+    async fn listen(&self) -> Result<()> {
+        let known = *self.leases.epoch.lock();
+        let listen = Listen { epoch: known, wait_ms: LISTEN.as_millis() as u32 };
+        let Orders { epoch, orders } = self.say(listen, LISTEN + LATE).await?;
+        if epoch != known {
+            // Changes of others wait there until this client has said that it holds nothing of before.
+            self.leases.renew.notify_one();
+            self.env.sleep(PAUSE).await;
+            return Ok(());
+        }
+        for Order::Revoke { revocation, keys } in orders {
+            let keys = keys.into_iter().map(key_of).collect();
+            let seen = Seen::Revoke { revocation: RevocationId(revocation), keys, open: false };
+            self.leases.add(self.cache.on(self.now(), seen));
+        }
+        Ok(())
+    }
+
+    /// Has the kernel forget what is not to be shown any more, and says so.
+    pub fn keep_dropping(self: &Arc<Self>) {
+        let (weak, mut stop) = (Arc::downgrade(self), self.stop.subscribe());
+        self.env.spawn("dropping", async move {
+            loop {
+                let Some(core) = Weak::upgrade(&weak) else { return };
+                tokio::select! {
+                    biased;
+                    () = core.drop_some() => {}
+                    _ = stop.wait_for(|stop| *stop) => return,
+                }
+            }
+        });
+    }
+
+    async fn drop_some(&self) {
+        let tasks: Vec<(MembershipEpoch, Task)> = self.leases.tasks.lock().drain(..).collect();
+        if tasks.is_empty() {
+            // A bound, so that a client that is given up without a word ends.
+            let _ = self.env.timeout(LISTEN, self.leases.told.notified()).await;
+            return;
+        }
+        let (mut shown, mut dropped, mut round) = (BTreeSet::new(), Vec::new(), None);
+        for (of, task) in tasks {
+            match task {
+                Task::Forget(what) => shown.extend(what),
+                Task::Dropped(revocation) => dropped.push((of, revocation)),
+                Task::Reassert(number) => round = Some((of, number)),
+            }
+        }
+        let watcher = self.leases.watcher.lock().clone().filter(|_| !shown.is_empty());
+        if let Some(watcher) = watcher {
+            let shown: Vec<Shown> = shown.into_iter().collect();
+            while self.env.timeout(FORGET, watcher.forget(shown.clone())).await.is_err() {
+                tracing::warn!("the kernel has not forgotten what is revoked yet");
+            }
+        }
+        let epoch = *self.leases.epoch.lock();
+        let now = self.now();
+        let revocations: Vec<u64> = dropped
+            .into_iter()
+            .filter(|(of, r)| self.cache.dropped(now, *r) && *of == epoch)
+            .map(|(_, r)| r.0)
+            .collect();
+        // What is not heard is revoked again, and asked for again with the next renewal.
+        if !revocations.is_empty()
+            && let Err(error) = self.say(Acknowledge { epoch, revocations }, LATE).await
+        {
+            tracing::debug!(%error, "an acknowledgement was not heard");
+        }
+        if let Some((_, round)) = round.filter(|(of, _)| *of == epoch)
+            && let Err(error) = self.say(Reassert { epoch, round }, LATE).await
+        {
+            tracing::debug!(%error, "it was not heard that nothing is held");
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Has the kernel forget what the file system says is not to be shown any more.
+
+use crate::invalidator::Invalidator;
+use braid_api::{Shown, Watcher};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+/// An answer that was at hand is with the kernel by then.
+const ARRIVES: Duration = Duration::from_millis(5);
+/// Before the kernel is asked again whether it has forgotten a name, where names can not be ended all at once.
+const AGAIN: Duration = Duration::from_millis(20);
+
+/// Answers that may be on their way to the kernel.
+pub struct Replies {
+    open: AtomicU64,
+    started: Instant,
+    /// When the last one was given, in microseconds since `started`.
+    last: AtomicU64,
+}
+
+/// One of them, until dropped.
+pub struct OnItsWay(Arc<Replies>);
+
+impl Default for Replies {
+    fn default() -> Self {
+        Replies { open: AtomicU64::new(0), started: Instant::now(), last: AtomicU64::new(0) }
+    }
+}
+
+impl Replies {
+    pub fn begin(self: &Arc<Self>) -> OnItsWay {
+        self.open.fetch_add(1, SeqCst);
+        OnItsWay(self.clone())
+    }
+
+    fn now(&self) -> u64 {
+        self.started.elapsed().as_micros() as u64
+    }
+
+    fn some(&self) -> bool {
+        self.open.load(SeqCst) > 0 || self.now() < self.last.load(SeqCst) + ARRIVES.as_micros() as u64
+    }
+}
+
+impl Drop for OnItsWay {
+    fn drop(&mut self) {
+        self.0.last.store(self.0.now(), SeqCst);
+        self.0.open.fetch_sub(1, SeqCst);
+    }
+}
+
+/// See the module.
+pub struct KernelWatcher {
+    pub invalidator: Invalidator,
+    pub replies: Arc<Replies>,
+}
+
+impl Watcher for KernelWatcher {
+    /// Names first: their invalidation waits for lookups under way, and with those come attributes. The kernel drops attributes
+    /// that were on their way to an inode it has; if it is about to hear of the inode they are dropped once more.
+    fn forget(&self, shown: Vec<Shown>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        let (invalidator, replies) = (self.invalidator.clone(), self.replies.clone());
+        Box::pin(async move {
+            forget_names(&invalidator, &shown).await;
+            forget_attributes(&invalidator, &shown).await;
+            if replies.some() && shown.iter().any(|shown| matches!(shown, Shown::Attr(_))) {
+                tokio::time::sleep(ARRIVES).await;
+                forget_attributes(&invalidator, &shown).await;
+            }
+        })
+    }
+}
+
+async fn forget_names(invalidator: &Invalidator, shown: &[Shown]) {
+    if shown.contains(&Shown::Entries) && invalidator.all_entries().is_ok() {
+        return;
+    }
+    for what in shown {
+        let Shown::Entry(parent, name) = what else { continue };
+        // With an error the mount is gone; without all at once (before Linux 6.16) it takes until the directory is free, and
+        // whoever waits for this gives up first.
+        while let Err(error) = invalidator.entry(*parent, name.clone()).await {
+            if error.kind() != std::io::ErrorKind::Unsupported {
+                tracing::debug!(%error, "the kernel forgets no name");
+                return;
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
+    }
+}
+
+async fn forget_attributes(invalidator: &Invalidator, shown: &[Shown]) {
+    for what in shown {
+        let Shown::Attr(id) = what else { continue };
+        if let Err(error) = invalidator.attributes(*id).await {
+            tracing::debug!(%error, "the kernel forgets no attributes");
+            return;
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! What a change makes old: announced before it is transacted, released after (docs/design/0005-leases.md *Names*).
+
+use crate::dispatch::Call;
+use crate::leases::Announced;
+use crate::server::MetaServer;
+use braid_api::admin::Repair;
+use braid_api::meta::*;
+use braid_api::{Code, DataPeers, Error, Result};
+use braid_env::Env;
+use braid_lease::Key;
+use braid_meta_engine::Engine;
+use braid_meta_namespace::ops::stand_for::StandFor;
+use braid_types::{InodeId, Name, SessionId};
+use std::sync::Arc;
+
+/// How often a change is announced anew because a name it touches stood for something else each time.
+const ATTEMPTS: u32 = 64;
+
+/// What a change makes old.
+#[derive(Default)]
+pub(crate) struct Scope {
+    pub keys: Vec<Key>,
+    /// The names that lose what they stand for: its attributes change as well.
+    names: Vec<(InodeId, Name)>,
+    /// Nothing is announced: it changes nothing that is ever granted.
+    nothing: bool,
+}
+
+impl Scope {
+    fn attr(id: InodeId) -> Self {
+        Scope { keys: vec![Key::Attr(id)], ..Scope::default() }
+    }
+
+    fn entry(mut self, dir: InodeId, name: &Name) -> Self {
+        self.keys.extend([Key::Dir(dir), Key::Name(dir, name.clone()), Key::Attr(dir)]);
+        self
+    }
+
+    fn child(mut self, dir: InodeId, name: &Name) -> Self {
+        self.names.push((dir, name.clone()));
+        self.entry(dir, name)
+    }
+
+    fn of(request: &MetaRequest) -> Self {
+        match request {
+            MetaRequest::ChangeAttr(m) => Scope::attr(m.inode.id),
+            MetaRequest::OpenFile(m) => Scope::attr(m.inode.id),
+            MetaRequest::CommitFile(m) => Scope::attr(m.inode.id),
+            MetaRequest::DropChunks(m) => Scope::attr(m.inode.id),
+            MetaRequest::SetXattr(m) => Scope::attr(m.inode.id),
+            MetaRequest::RemoveXattr(m) => Scope::attr(m.inode.id),
+            MetaRequest::SetPolicy(m) => Scope::attr(m.inode.id),
+            MetaRequest::MakeNode(m) => Scope::default().entry(m.parent.id, &m.name),
+            MetaRequest::CreateFile(m) if m.truncate => Scope::default().child(m.parent.id, &m.name),
+            MetaRequest::CreateFile(m) => Scope::default().entry(m.parent.id, &m.name),
+            MetaRequest::PutFile(m) if m.replace => Scope::default().child(m.parent.id, &m.name),
+            MetaRequest::PutFile(m) => Scope::default().entry(m.parent.id, &m.name),
+            MetaRequest::Link(m) => Scope::attr(m.inode.id).entry(m.parent.id, &m.name),
+            MetaRequest::Unlink(m) => Scope::default().child(m.parent.id, &m.name),
+            MetaRequest::RemoveDir(m) => Scope::default().child(m.parent.id, &m.name),
+            MetaRequest::Rename(m) => Scope::default().child(m.from.id, &m.from_name).child(m.to.id, &m.to_name),
+            MetaRequest::CreateTemporary(_) => Scope::default(),
+            _ => Scope { nothing: true, ..Scope::default() },
+        }
+    }
+}
+
+/// The place a request makes something at.
+fn place_of(request: &MetaRequest) -> Option<(InodeId, Name)> {
+    match request {
+        MetaRequest::MakeNode(m) => Some((m.parent.id, m.name.clone())),
+        MetaRequest::CreateFile(m) => Some((m.parent.id, m.name.clone())),
+        MetaRequest::PutFile(m) => Some((m.parent.id, m.name.clone())),
+        MetaRequest::Link(m) => Some((m.parent.id, m.name.clone())),
+        _ => None,
+    }
+}
+
+/// The inode whose attributes an answer tells, and where it says what of it is granted.
+fn told_by(answer: &mut MetaAnswer) -> Option<(InodeId, &mut Grant)> {
+    match answer {
+        MetaAnswer::ChangeAttr(a) => Some((a.attr.id, &mut a.grant)),
+        MetaAnswer::MakeNode(a) | MetaAnswer::Link(a) | MetaAnswer::PutFile(a) => Some((a.attr.id, &mut a.grant)),
+        MetaAnswer::CreateFile(a) | MetaAnswer::CreateTemporary(a) | MetaAnswer::OpenFile(a) => {
+            Some((a.attr.id, &mut a.grant))
+        }
+        MetaAnswer::CommitFile(a) | MetaAnswer::DropChunks(a) => Some((a.attr.id, &mut a.grant)),
+        _ => None,
+    }
+}
+
+/// An announced change whose transaction may be under way. Given up before its end is known, it is released when the engine
+/// has done everything that was ordered until then.
+struct UnderWay<E: Engine> {
+    env: Env,
+    engine: Arc<E>,
+    announced: Option<Announced>,
+}
+
+impl<E: Engine> UnderWay<E> {
+    fn release(mut self, keep: Vec<Key>) -> Vec<Key> {
+        self.announced.take().map(|mut announced| announced.release(keep)).unwrap_or_default()
+    }
+}
+
+impl<E: Engine> Drop for UnderWay<E> {
+    fn drop(&mut self) {
+        let Some(announced) = self.announced.take() else { return };
+        let engine = self.engine.clone();
+        self.env.spawn("a change that was given up", async move {
+            // An engine that is done commits nothing any more.
+            let _ = engine.settle().await;
+            drop(announced);
+        });
+    }
+}
+
+impl<E: Engine, P: DataPeers> MetaServer<E, P> {
+    /// Announces what the request changes, runs it with what its names stand for, releases, and says what is granted.
+    pub(crate) async fn announced<F, R>(
+        &self,
+        call: &mut Call,
+        session: SessionId,
+        request: &MetaRequest,
+        mut change: F,
+    ) -> Result<MetaAnswer>
+    where
+        F: FnMut(Option<[InodeId; 2]>) -> R,
+        R: Future<Output = (Call, Result<MetaAnswer>)>,
+    {
+        for _ in 0..ATTEMPTS {
+            let Scope { mut keys, names, nothing } = Scope::of(request);
+            if nothing {
+                let (after, answer) = change(None).await;
+                *call = after;
+                return answer;
+            }
+            let mut children = None;
+            let all_named = names.is_empty() || self.leases.others_cache(session);
+            if all_named && !names.is_empty() {
+                let mut found = [InodeId(0); 2];
+                let first = names.first().map_or(InodeId(0), |(parent, _)| *parent);
+                for (place, id) in found.iter_mut().zip(self.ask(call, first, StandFor { names }).await?) {
+                    *place = id.unwrap_or_default();
+                    keys.extend(id.map(Key::Attr));
+                }
+                children = Some(found);
+            }
+            keys.sort();
+            keys.dedup();
+            let Some(announced) = self.leases.announce(session, keys, all_named).await? else { continue };
+            let under_way = UnderWay { env: self.env.clone(), engine: self.engine.clone(), announced: Some(announced) };
+            let (after, answer) = change(children).await;
+            *call = after;
+            match answer {
+                Ok(mut answer) => {
+                    let (place, told) = (place_of(request), told_by(&mut answer));
+                    let attr = told.as_ref().map(|(id, _)| Key::Attr(*id));
+                    let entry = place.map(|(dir, name)| Key::Name(dir, name));
+                    let kept = under_way.release(attr.iter().chain(&entry).cloned().collect());
+                    if let Some((_, grant)) = told {
+                        let has = |key: &Option<Key>| key.as_ref().is_some_and(|key| kept.contains(key));
+                        *grant = Grant { entry: has(&entry), attr: has(&attr) };
+                    }
+                    return Ok(answer);
+                }
+                // Somebody changed what a name stands for in between.
+                Err(error) if error.code == Code::StaleLease && children.is_some() => {
+                    drop(under_way.release(Vec::new()))
+                }
+                // Whether it happened is not known yet.
+                Err(error) if matches!(error.code, Code::MaybeCommitted | Code::NotServing) => return Err(error),
+                Err(error) => {
+                    under_way.release(Vec::new());
+                    return Err(error);
+                }
+            }
+        }
+        Err(Error::new(Code::Busy, request.name(), "what its names stand for changes all the time"))
+    }
+
+    /// The server's own change of what these keys cover. `of`: a session that has gone and whose work is being finished, which
+    /// nobody waits for; else 0.
+    pub(crate) async fn announced_keys<T>(
+        &self,
+        of: SessionId,
+        keys: Vec<Key>,
+        change: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let announced = self.leases.announce(of, keys, true).await?;
+        let under_way = UnderWay { env: self.env.clone(), engine: self.engine.clone(), announced };
+        let done = change.await;
+        under_way.release(Vec::new());
+        done
+    }
+}
+
+/// What a repair may change of what mounts cache. What cannot be reached gets a name in the root directory.
+pub(crate) fn repaired(repair: &Repair) -> Vec<Key> {
+    let root = [Key::Dir(InodeId::ROOT), Key::Attr(InodeId::ROOT)];
+    let own = match repair {
+        Repair::Links { inode, .. }
+        | Repair::IdRow { inode, .. }
+        | Repair::DropIdRow { inode }
+        | Repair::DropChunkRow { inode, .. }
+        | Repair::Reattach { inode }
+        | Repair::Size { inode, .. }
+        | Repair::FileLinks { inode, .. }
+        | Repair::MakeOrphan { inode }
+        | Repair::DropOrphan { inode }
+        | Repair::KeepChunk { inode, .. }
+        | Repair::ForgetChunkRow { inode, .. }
+        | Repair::RaiseSize { inode, .. } => vec![Key::Attr(*inode)],
+        Repair::DropEntry { parent, name }
+        | Repair::MoveEntry { parent, name }
+        | Repair::Duplicate { parent, name } => match Name::new(name) {
+            Ok(name) => vec![Key::Dir(*parent), Key::Name(*parent, name), Key::Attr(*parent)],
+            // No mount has asked for what cannot be a name.
+            Err(_) => vec![Key::Dir(*parent), Key::Attr(*parent)],
+        },
+        Repair::DropSideRows(_) => Vec::new(),
+    };
+    own.into_iter().chain(root).collect()
+}

@@ -1,0 +1,83 @@
+//! Adds to answers what is not in rows: where chunks are, and what may be kept.
+
+use crate::leases::Ask;
+use crate::server::MetaServer;
+use braid_api::meta::*;
+use braid_api::{DataPeers, Error, Result};
+use braid_lease::Key;
+use braid_meta_engine::Engine;
+use braid_meta_namespace::ops::spares;
+use braid_types::InodeId;
+
+impl<E: Engine, P: DataPeers> MetaServer<E, P> {
+    /// Adds what is not in rows: where chunks are.
+    pub(crate) async fn complete(&self, answer: &mut MetaAnswer) -> Result<()> {
+        match answer {
+            MetaAnswer::CreateFile(a) | MetaAnswer::CreateTemporary(a) | MetaAnswer::OpenFile(a) => {
+                self.complete_map(&mut a.map).await
+            }
+            MetaAnswer::CommitFile(a) | MetaAnswer::DropChunks(a) => self.complete_page(&mut a.instead).await,
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) async fn complete_map(&self, map: &mut FileMap) -> Result<()> {
+        match &mut map.content {
+            Content::Chunked(page) => self.complete_page(page).await,
+            Content::Inline(_) => Ok(()),
+        }
+    }
+
+    async fn complete_page(&self, page: &mut ChunkPage) -> Result<()> {
+        let unknown = self.containers.fill(page);
+        if !unknown.is_empty() {
+            let more = self.read_containers(unknown).await?;
+            page.containers.extend(more);
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn read_containers(&self, ids: Vec<braid_types::ContainerId>) -> Result<Vec<ContainerInfo>> {
+        let (mut found, mut missing) = (Vec::with_capacity(ids.len()), Vec::new());
+        for id in ids {
+            match self.containers.get(id) {
+                Some(info) => found.push(info),
+                None => missing.push(id),
+            }
+        }
+        if !missing.is_empty() {
+            let rows = self.engine.read(0, spares::ReadContainers(missing)).await.map_err(Error::from)?;
+            for (id, row) in rows {
+                self.containers.learn_chain(row.info(id));
+                found.push(row.info(id));
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// What of an answer may be kept.
+pub(crate) fn claim(ask: Option<Ask<'_>>, entry: Option<Key>, attr: Option<InodeId>) -> Grant {
+    let Some(ask) = ask else { return Grant::default() };
+    let attr = attr.map(Key::Attr);
+    let granted = ask.claim(entry.iter().chain(&attr).cloned().collect());
+    let has = |key: &Option<Key>| key.as_ref().is_some_and(|key| granted.contains(key));
+    Grant { entry: has(&entry), attr: has(&attr) }
+}
+
+/// The same for each entry of a page.
+pub(crate) fn claim_page(ask: Ask<'_>, dir: InodeId, page: &DirPage) -> Vec<Grant> {
+    let mut keys = Vec::with_capacity(page.entries.len() * 2);
+    for (name, _, _, attr) in &page.entries {
+        keys.push(Key::Name(dir, name.clone()));
+        keys.extend(attr.map(|attr| Key::Attr(attr.id)));
+    }
+    // In the order of the keys.
+    let mut granted = ask.claim(keys).into_iter().peekable();
+    let grants = page.entries.iter().map(|(name, _, _, attr)| {
+        let entry = granted.next_if(|key| matches!(key, Key::Name(_, of) if of == name)).is_some();
+        let attr = attr.is_some_and(|attr| granted.next_if(|key| *key == Key::Attr(attr.id)).is_some());
+        Grant { entry, attr }
+    });
+    grants.collect()
+}

@@ -1,0 +1,421 @@
+//! The loop around the slot holder's reasoning (`braid-lease`): what mounts may cache of the namespace, and that they drop it
+//! before somebody else's change takes place. One metadata server holds all slots.
+//!
+//! Readers ask before they read and claim what they found; a change announces what it is going to make old, waits until
+//! nobody else shows it, is transacted, and is released. Orders to a session wait in its mailbox until the session's
+//! standing `Listen` takes them; they are sent again until they are acknowledged or the session's term is over.
+
+use braid_api::lease::{Acknowledge, LeaseKey, Listen, Order, Orders, Reassert, Term};
+use braid_api::{Code, Error, Result};
+use braid_env::Env;
+use braid_lease::{AnnouncementId, AskId, Command, Event, Holder, Key, Limits, Moment, RevocationId, SlotSet, Waits};
+use braid_types::{MembershipEpoch, ServerId, SessionId};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Notify, oneshot};
+
+/// No `Listen` waits for longer: what its connection's end does not tell is noticed by then.
+const LISTEN_MAX: Duration = Duration::from_secs(10);
+
+/// Who announces: there is one metadata server.
+const HERE: ServerId = ServerId(0);
+
+pub struct Leases {
+    env: Env,
+    /// The announcements of this start belong to it; rises with each start.
+    epoch: MembershipEpoch,
+    limits: Limits,
+    state: Mutex<State>,
+    /// The holder's next moment has come nearer, or all is over.
+    woken: Notify,
+}
+
+struct State {
+    holder: Holder,
+    /// The last ask or announcement.
+    last: u64,
+    /// Announcements that are not ready.
+    waiting: BTreeMap<u64, oneshot::Sender<bool>>,
+    /// Sessions that cache.
+    caching: BTreeMap<SessionId, Mailbox>,
+    /// Announcements made while nobody else cached anything, so that not all they change was named.
+    unnamed: BTreeMap<u64, SessionId>,
+    stopped: bool,
+}
+
+#[derive(Default)]
+struct Mailbox {
+    /// By revocation.
+    orders: BTreeMap<u64, Vec<Key>>,
+    bell: Arc<Notify>,
+    /// Announcements from before this session cached: until they are released it is granted nothing.
+    not_before: BTreeSet<u64>,
+}
+
+/// Something is about to be read for a session that may keep it.
+pub struct Ask<'a> {
+    leases: &'a Leases,
+    id: Option<AskId>,
+}
+
+/// Until it is released nobody is granted what it covers.
+pub struct Announced {
+    leases: Arc<Leases>,
+    id: u64,
+    released: bool,
+}
+
+pub fn told(key: &Key) -> LeaseKey {
+    match key {
+        Key::Dir(id) => LeaseKey::Dir(*id),
+        Key::Name(id, name) => LeaseKey::Name(*id, name.clone()),
+        Key::Attr(id) => LeaseKey::Attr(*id),
+    }
+}
+
+impl State {
+    fn drive(&mut self, now: Moment, event: Event) -> Vec<Command> {
+        let mut todo = self.holder.on(now, event);
+        let mut rest = Vec::new();
+        while !todo.is_empty() {
+            let mut more = Vec::new();
+            for command in todo {
+                match command {
+                    Command::Revoke { session, revocation, keys, .. } => {
+                        if let Some(mailbox) = self.caching.get_mut(&session) {
+                            mailbox.orders.insert(revocation.0, keys);
+                            mailbox.bell.notify_waiters();
+                        }
+                    }
+                    Command::Ready { announcement, .. } => self.ready(announcement, true, &mut rest),
+                    Command::Void { announcement } => self.ready(announcement, false, &mut rest),
+                    // It has said nothing for a term, so that it holds nothing of the namespace: that is all there is, and
+                    // the session itself may live on.
+                    Command::End { session, .. } => more.extend(self.holder.on(now, Event::Ended { session })),
+                    other => rest.push(other),
+                }
+            }
+            todo = more;
+        }
+        rest
+    }
+
+    /// Whoever waits is told; else it is the announcement that is just being made.
+    fn ready(&mut self, announcement: AnnouncementId, ready: bool, rest: &mut Vec<Command>) {
+        match self.waiting.remove(&announcement.number) {
+            Some(waiter) => drop(waiter.send(ready)),
+            None if ready => {
+                let (epoch, open, unsure) = (MembershipEpoch(0), Vec::new(), false);
+                rest.push(Command::Ready { announcement, epoch, open, unsure });
+            }
+            None => rest.push(Command::Void { announcement }),
+        }
+    }
+
+    fn others_cache(&self, session: SessionId) -> bool {
+        self.caching.keys().any(|other| *other != session)
+    }
+}
+
+impl Leases {
+    pub fn new(env: Env, epoch: MembershipEpoch, limits: Limits, leases_max: usize) -> Self {
+        let state = State {
+            holder: Holder::new(limits.clone(), leases_max),
+            last: 0,
+            waiting: BTreeMap::new(),
+            caching: BTreeMap::new(),
+            unnamed: BTreeMap::new(),
+            stopped: false,
+        };
+        Leases { env, epoch, limits, state: Mutex::new(state), woken: Notify::new() }
+    }
+
+    fn now(&self) -> Moment {
+        Moment(self.env.clock.now().0)
+    }
+
+    fn on(&self, state: &mut State, event: Event) -> Vec<Command> {
+        let before = state.holder.wakeup();
+        let commands = state.drive(self.now(), event);
+        let after = state.holder.wakeup();
+        if after.is_some_and(|after| before.is_none_or(|before| after < before)) {
+            self.woken.notify_one();
+        }
+        commands
+    }
+
+    // --- sessions ---
+
+    /// At the start: of these sessions' rows it is known that they may hold something of a predecessor.
+    pub fn begin(&self, caching: Vec<SessionId>) {
+        let mut state = self.state.lock();
+        state.caching = caching.iter().map(|id| (*id, Mailbox::default())).collect();
+        self.on(&mut state, Event::Gained { epoch: self.epoch, slots: SlotSet::All, sessions: caching });
+    }
+
+    /// The session may cache from now on.
+    pub fn opened(&self, session: SessionId) -> Term {
+        let mut state = self.state.lock();
+        let not_before = state.unnamed.iter().filter(|(_, by)| **by != session).map(|(id, _)| *id).collect();
+        state.caching.entry(session).or_insert_with(|| Mailbox { not_before, ..Mailbox::default() });
+        self.term(&mut state, session)
+    }
+
+    /// `None` if the session does not cache.
+    pub fn renewed(&self, session: SessionId) -> Option<Term> {
+        let mut state = self.state.lock();
+        state.caching.contains_key(&session).then(|| self.term(&mut state, session))
+    }
+
+    fn term(&self, state: &mut State, session: SessionId) -> Term {
+        let commands = self.on(state, Event::Renew { session });
+        let given = commands.into_iter().find_map(|command| match command {
+            Command::Renewed { prolonged, reassert, .. } => Some((prolonged, reassert)),
+            _ => None,
+        });
+        let (prolonged, reassert) = given.unwrap_or_default();
+        Term { epoch: self.epoch, prolonged, reassert }
+    }
+
+    /// Every data server refuses it, and nothing is answered to it any more.
+    pub fn ended(&self, session: SessionId) {
+        let mut state = self.state.lock();
+        if let Some(mailbox) = state.caching.remove(&session) {
+            mailbox.bell.notify_waiters();
+            self.on(&mut state, Event::Ended { session });
+        }
+    }
+
+    /// Takes what there is for the session, or waits for it.
+    pub async fn listen(&self, session: SessionId, listen: &Listen) -> Result<Orders> {
+        let end = self.env.clock.now() + Duration::from_millis(listen.wait_ms.into()).min(LISTEN_MAX);
+        loop {
+            let bell = self.state.lock().caching.get(&session).map(|mailbox| mailbox.bell.clone());
+            let bell = bell.ok_or_else(|| {
+                Error::new(Code::SessionUnknown, format_args!("session {session}"), "it has ended, or does not cache")
+            })?;
+            let rung = bell.notified();
+            let mut rung = std::pin::pin!(rung);
+            // Registered before the look, so that nothing between the two is missed.
+            rung.as_mut().enable();
+            let left = end.since(self.env.clock.now());
+            {
+                let mut state = self.state.lock();
+                let stopped = state.stopped;
+                let mailbox = state.caching.get_mut(&session);
+                let orders = mailbox.map(|mailbox| std::mem::take(&mut mailbox.orders)).unwrap_or_default();
+                if !orders.is_empty() || stopped || left.is_zero() || listen.epoch != self.epoch {
+                    let order = |(revocation, keys): (u64, Vec<Key>)| Order::Revoke {
+                        revocation,
+                        keys: keys.iter().map(told).collect(),
+                    };
+                    return Ok(Orders { epoch: self.epoch, orders: orders.into_iter().map(order).collect() });
+                }
+            }
+            let _ = self.env.timeout(left, rung).await;
+        }
+    }
+
+    pub fn acknowledged(&self, session: SessionId, acknowledge: &Acknowledge) {
+        if acknowledge.epoch != self.epoch {
+            return;
+        }
+        let mut state = self.state.lock();
+        for revocation in &acknowledge.revocations {
+            if let Some(mailbox) = state.caching.get_mut(&session) {
+                mailbox.orders.remove(revocation);
+            }
+            let revocation = RevocationId(*revocation);
+            self.on(&mut state, Event::Acknowledge { session, revocation, open: false });
+        }
+    }
+
+    pub fn reasserted(&self, session: SessionId, reassert: &Reassert) {
+        if reassert.epoch == self.epoch {
+            let event = Event::Reassert { session, round: reassert.round, files: Vec::new() };
+            self.on(&mut self.state.lock(), event);
+        }
+    }
+
+    // --- readers ---
+
+    /// To be called before the rows are read. `None` if the session keeps nothing.
+    pub fn ask(&self, session: SessionId) -> Option<Ask<'_>> {
+        let mut state = self.state.lock();
+        state.caching.get(&session).filter(|mailbox| mailbox.not_before.is_empty())?;
+        state.last += 1;
+        let ask = AskId(state.last);
+        self.on(&mut state, Event::Ask { ask, session });
+        Some(Ask { leases: self, id: Some(ask) })
+    }
+
+    // --- changes ---
+
+    /// Others may cache what a change of this session makes old.
+    pub fn others_cache(&self, session: SessionId) -> bool {
+        self.state.lock().others_cache(session)
+    }
+
+    /// Returns when nobody but the session shows what the keys cover. Without `all_named` the change makes more old than that,
+    /// which nobody else may cache then: `None` if somebody does.
+    pub async fn announce(
+        self: &Arc<Self>,
+        session: SessionId,
+        keys: Vec<Key>,
+        all_named: bool,
+    ) -> Result<Option<Announced>> {
+        let (mut announced, ready) = {
+            let mut state = self.state.lock();
+            if !all_named && state.others_cache(session) {
+                return Ok(None);
+            }
+            state.last += 1;
+            let number = state.last;
+            if !all_named {
+                state.unnamed.insert(number, session);
+            }
+            let announced = Announced { leases: self.clone(), id: number, released: false };
+            let announcement = AnnouncementId { server: HERE, number };
+            let commands = self.on(&mut state, Event::Announce { announcement, session, keys, unlinks: None });
+            let now = |command: &Command| match command {
+                Command::Ready { announcement, .. } if announcement.number == number => Some(true),
+                Command::Void { announcement } if announcement.number == number => Some(false),
+                _ => None,
+            };
+            match commands.iter().find_map(now) {
+                Some(true) => return Ok(Some(announced)),
+                Some(false) => (announced, None),
+                None => {
+                    let (tell, ready) = oneshot::channel();
+                    state.waiting.insert(number, tell);
+                    (announced, Some(ready))
+                }
+            }
+        };
+        // The holder ends each wait within this; the rest is for a server that is busy.
+        let patience = self.limits.longest_wait_for_a_session() + self.limits.session_lease;
+        let ready = match ready {
+            Some(ready) => self.env.timeout(patience, ready).await.is_ok_and(|ready| ready == Ok(true)),
+            None => false,
+        };
+        if ready {
+            return Ok(Some(announced));
+        }
+        let cause = self.waits_of(announced.id);
+        announced.release(Vec::new());
+        Err(Error::new(Code::Busy, "a change of names", cause))
+    }
+
+    fn waits_of(&self, number: u64) -> String {
+        let state = self.state.lock();
+        let sessions = state.holder.waits().into_iter().filter_map(|wait| match wait {
+            Waits::Change { announcement, session: Some(session), .. } if announcement.number == number => {
+                Some(session)
+            }
+            _ => None,
+        });
+        let names: Vec<String> = sessions.map(|session| session.to_string()).collect();
+        match names.is_empty() {
+            true => "this server is about to stop".to_owned(),
+            false => format!("waits until sessions {} drop what they cache", names.join(", ")),
+        }
+    }
+
+    // --- time ---
+
+    /// Sends again what is not acknowledged, and notices terms that are over.
+    pub fn keep_time(self: Arc<Self>) {
+        let env = self.env.clone();
+        env.spawn("leases", async move {
+            loop {
+                let (at, stopped) = {
+                    let state = self.state.lock();
+                    (state.holder.wakeup(), state.stopped)
+                };
+                if stopped {
+                    return;
+                }
+                match at {
+                    Some(at) => _ = self.env.timeout(at.since(self.now()), self.woken.notified()).await,
+                    None => self.woken.notified().await,
+                }
+                self.on(&mut self.state.lock(), Event::Tick);
+            }
+        });
+    }
+
+    pub fn stop(&self) {
+        let mut state = self.state.lock();
+        state.stopped = true;
+        state.caching.values().for_each(|mailbox| mailbox.bell.notify_waiters());
+        // Who waits is answered with an error that may be repeated, at the next start.
+        state.waiting.clear();
+        drop(state);
+        self.woken.notify_one();
+    }
+
+    /// Changes that wait for sessions to drop what they cache, and since when.
+    pub fn waits(&self) -> Vec<(Option<SessionId>, Duration)> {
+        let (state, now) = (self.state.lock(), self.now());
+        let waits = state.holder.waits().into_iter().filter_map(|wait| match wait {
+            Waits::Change { since, session, .. } => Some((session, now.since(since))),
+            _ => None,
+        });
+        waits.collect()
+    }
+
+    /// Leases that are out.
+    pub fn count(&self) -> usize {
+        self.state.lock().holder.leases().0
+    }
+}
+
+impl Ask<'_> {
+    /// What was read is covered by these. Gives those that are granted.
+    pub fn claim(mut self, keys: Vec<Key>) -> Vec<Key> {
+        let Some(ask) = self.id.take() else { return Vec::new() };
+        let commands = self.leases.on(&mut self.leases.state.lock(), Event::Claim { ask, keys });
+        let granted = commands.into_iter().find_map(|command| match command {
+            Command::Claimed { granted, .. } => Some(granted),
+            _ => None,
+        });
+        granted.unwrap_or_default()
+    }
+}
+
+impl Drop for Ask<'_> {
+    fn drop(&mut self) {
+        if let Some(ask) = self.id.take() {
+            self.leases.on(&mut self.leases.state.lock(), Event::Abandon { ask });
+        }
+    }
+}
+
+impl Announced {
+    /// The change is committed, or ordered with an early answer, or will never be. `keep` covers what its answer says; given
+    /// is what the session may keep of it.
+    pub fn release(&mut self, keep: Vec<Key>) -> Vec<Key> {
+        if std::mem::replace(&mut self.released, true) {
+            return Vec::new();
+        }
+        let mut state = self.leases.state.lock();
+        state.waiting.remove(&self.id);
+        state.unnamed.remove(&self.id);
+        state.caching.values_mut().for_each(|mailbox| _ = mailbox.not_before.remove(&self.id));
+        let announcement = AnnouncementId { server: HERE, number: self.id };
+        let commands = self.leases.on(&mut state, Event::Release { announcement, keep });
+        let kept = commands.into_iter().find_map(|command| match command {
+            Command::Kept { granted, announcement, .. } if announcement.number == self.id => Some(granted),
+            _ => None,
+        });
+        kept.unwrap_or_default()
+    }
+}
+
+impl Drop for Announced {
+    fn drop(&mut self) {
+        self.release(Vec::new());
+    }
+}
