@@ -213,6 +213,8 @@ pub struct DataStatus {
     pub bytes_read: u64,
     pub bytes_written: u64,
     pub waiting: Vec<crate::admin::Waiting>,
+    /// Bad blocks of copies that were taken from another copy since the server's start.
+    pub mended_blocks: u64,
 }
 
 messages! {

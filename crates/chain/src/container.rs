@@ -175,9 +175,18 @@ impl Container {
             self.deleted.remove(&decision.chunk);
             self.replicas.entry(decision.chunk).or_insert_with(|| Replica::empty(decision.chunk));
         }
-        for (chunk, replica) in &mut self.replicas {
-            replica.install(cx, decisions.iter().find(|decision| decision.chunk == *chunk));
-        }
+        self.replicas.retain(|chunk, replica| match decisions.iter().find(|decision| decision.chunk == *chunk) {
+            Some(decision) => {
+                replica.install(cx, decision);
+                true
+            }
+            // Nobody whose answer counts knew the chunk, so nothing of it was ever promised, or it was deleted: what is
+            // here goes, and who writes to it begins with nothing at the first member.
+            None => {
+                cx.out.push(Command::Discard { container: cx.container, chunk: *chunk });
+                false
+            }
+        });
         cx.out.push(Command::ToLeader(ToLeader::Installed { container: cx.container, epoch }));
         self.chain = Some(chain);
     }

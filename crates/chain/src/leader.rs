@@ -38,6 +38,11 @@ pub enum LeaderEvent {
     Gone {
         container: ContainerId,
     },
+    /// The chunk was deleted at every member: it need not be opened any more.
+    Deleted {
+        container: ContainerId,
+        chunk: ChunkId,
+    },
     /// Done what [`LeaderCommand::Commit`] says.
     Committed {
         container: ContainerId,
@@ -175,6 +180,15 @@ impl Leader {
         })
     }
 
+    /// The epoch in which every member acts, if all of them act in the newest. What was deleted at all of them while this
+    /// was and stayed so is nowhere, and no take-over finds it again.
+    pub fn acts_in(&self, container: ContainerId) -> Option<ChainEpoch> {
+        let held = self.containers.get(&container)?;
+        let acts = matches!(held.phase, Phase::Acting | Phase::Opening(_)) && held.row.settled && !held.dirty;
+        let all = held.row.members().iter().all(|member| held.installed.contains(member));
+        (acts && all).then_some(held.row.epoch())
+    }
+
     pub fn on(&mut self, now: Moment, event: LeaderEvent, spares: &mut dyn Spares) -> Vec<LeaderCommand> {
         let mut out = Vec::new();
         match event {
@@ -193,6 +207,14 @@ impl Leader {
             LeaderEvent::Gone { container } => {
                 self.containers.remove(&container);
                 self.servers.values_mut().for_each(|server| server.owes.retain(|owed, _| *owed != container));
+            }
+            LeaderEvent::Deleted { container, chunk } => {
+                if let Some(held) = self.containers.get_mut(&container)
+                    && held.row.last_open.contains_key(&chunk)
+                {
+                    held.opening.insert(chunk, ServerId::default());
+                }
+                self.write_down_open(container, &mut out);
             }
             LeaderEvent::Committed { container, number } => self.committed(now, container, number, &mut out),
         }

@@ -39,6 +39,12 @@ impl Repair {
         self.asked.remove(&key);
     }
 
+    /// Forgets copies that are not this server's to mend any more: they would keep their places for ever.
+    pub fn keep(&mut self, is_here: impl Fn(&Key) -> bool) {
+        let gone = self.copies.keys().chain(&self.asked).filter(|key| !is_here(key));
+        gone.copied().collect::<Vec<_>>().into_iter().for_each(|key| self.done(key));
+    }
+
     /// What was asked for is here, or will not come.
     pub fn answered(&mut self, key: Key) {
         self.asked.remove(&key);
@@ -96,6 +102,18 @@ mod tests {
         repair.done(key(1));
         assert_eq!(repair.take(Duration::from_secs(1), &limits), None);
         assert_eq!(repair.waiting().count(), 0);
+    }
+
+    #[test]
+    fn a_copy_that_is_gone_gives_up_its_place() {
+        let (limits, mut repair) = (Limits { repair_at_once: 1, ..Limits::default() }, Repair::default());
+        repair.want(key(1), 1);
+        repair.want(key(2), 2);
+        assert_eq!(repair.take(Duration::from_secs(1), &limits), Some(key(1)));
+        repair.keep(|known| *known != key(1));
+        assert_eq!(repair.take(Duration::from_secs(1), &limits), Some(key(2)));
+        repair.keep(|_| false);
+        assert_eq!((repair.waiting().count(), repair.asked.len()), (0, 0));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 mod change;
 pub(crate) use change::sources;
 mod member;
+mod mend;
 mod owner;
 
 use crate::answer::Refusal;
@@ -65,6 +66,7 @@ pub(crate) struct Replica {
     want_stable: Version,
     /// The record on stable storage is of an older epoch than the copy.
     unrecorded: bool,
+    mend: mend::Mend,
     member: member::Following,
     owning: Option<Owning>,
 }
@@ -115,6 +117,7 @@ impl Replica {
             synced_at: Moment::ZERO,
             want_stable: Version::default(),
             unrecorded: true,
+            mend: mend::Mend::default(),
             member: member::Following::default(),
             owning: None,
         }
@@ -157,9 +160,14 @@ impl Replica {
     /// Content that came goes into the store, as far as it is wanted and not on its way already.
     fn store(&mut self, cx: &mut Cx, at: Version, blocks: &BlockSet) {
         let mut wanted = self.claims.invalid().intersection(blocks);
+        wanted.union(&self.mended_by(at, blocks));
         let newer = self.claims.changes.groups().iter().filter(|group| group.upto > at);
         newer.for_each(|group| wanted.subtract(&group.missing));
         self.storing.iter().filter(|(_, newer, _)| *newer >= at).for_each(|(_, _, blocks)| wanted.subtract(blocks));
+        self.store_wanted(cx, at, wanted);
+    }
+
+    fn store_wanted(&mut self, cx: &mut Cx, at: Version, wanted: BlockSet) {
         if wanted.is_empty() {
             return;
         }
@@ -177,6 +185,7 @@ impl Replica {
         let complete = self.claims.complete();
         self.claims.changes.arrived(&blocks, version);
         self.claims.overwritten(&blocks);
+        self.is_whole(&blocks);
         if self.is_owner() {
             return self.fetched(cx, &blocks);
         }

@@ -35,6 +35,19 @@ pub enum Event {
         chunk: ChunkId,
         until: Until,
     },
+    /// These blocks were found not to match their checksum.
+    Flawed {
+        container: ContainerId,
+        chunk: ChunkId,
+        blocks: BlockSet,
+    },
+    /// As [`Event::Applied`], but the store refused the write: of its blocks only these changed.
+    Unchanged {
+        container: ContainerId,
+        chunk: ChunkId,
+        version: Version,
+        kept: BlockSet,
+    },
     /// Done what [`Command::Apply`] says. Reads of other requests see all of the write or nothing.
     Applied {
         container: ContainerId,
@@ -241,6 +254,17 @@ impl DataServer {
         self.containers.get(&container).and_then(|known| known.chain()).map(|chain| chain.epoch)
     }
 
+    /// Blocks of a copy that are bad here and are being fetched.
+    pub fn flaws(&self, container: ContainerId, chunk: ChunkId) -> BlockSet {
+        let replica = self.containers.get(&container).and_then(|known| known.replicas.get(&chunk));
+        replica.map(|replica| replica.flaws().clone()).unwrap_or_default()
+    }
+
+    /// Nothing older is obeyed in this container.
+    pub fn promised(&self, container: ContainerId) -> ChainEpoch {
+        self.containers.get(&container).map_or(ChainEpoch(0), |known| known.promised())
+    }
+
     /// How a copy stands, for status and checks.
     pub fn copy(&self, container: ContainerId, chunk: ChunkId) -> Option<CopyStatus> {
         let known = self.containers.get(&container)?;
@@ -296,6 +320,16 @@ impl DataServer {
                 }
                 self.with(now, container, &mut out, |known, cx| known.replica(cx, chunk).wait(cx, op, until));
             }
+            Event::Flawed { container, chunk, blocks } => {
+                self.replica(now, container, chunk, &mut out, |replica, cx| replica.flawed(cx, &blocks));
+            }
+            Event::Unchanged { container, chunk, version, kept } => {
+                self.replica(now, container, chunk, &mut out, |replica, cx| {
+                    replica.unchanged(version, &kept);
+                    replica.applied(cx, version);
+                });
+                self.go_on(now, container, &mut out);
+            }
             Event::Applied { container, chunk, version } => {
                 self.replica(now, container, chunk, &mut out, |replica, cx| replica.applied(cx, version));
                 self.go_on(now, container, &mut out);
@@ -349,6 +383,12 @@ impl DataServer {
 
     pub fn is_deleted(&self, container: ContainerId, chunk: ChunkId) -> bool {
         self.containers.get(&container).is_some_and(|known| known.is_deleted(chunk))
+    }
+
+    /// Of a chunk of which a copy is known here.
+    pub fn container_of(&self, chunk: ChunkId) -> Option<ContainerId> {
+        let found = self.containers.iter().find(|(_, known)| known.replicas.contains_key(&chunk));
+        found.map(|(id, _)| *id)
     }
 
     /// Chunks of which a copy is known here, with their containers, in order.
@@ -407,6 +447,8 @@ impl DataServer {
                 Body::Hello { told } if is_owner => replica.on_hello(cx, from, told),
                 Body::Ack { .. } if is_owner => replica.on_ack(cx, from, &body),
                 Body::Pull { blocks } if is_owner => replica.on_pull(cx, from, &blocks),
+                Body::Pull { blocks } if from == replica.owner => replica.on_pull_of_owner(cx, &blocks),
+                Body::Blocks { at, blocks, .. } if is_owner => replica.on_blocks_of_member(cx, at, &blocks),
                 Body::Fetched { blocks } if is_owner => replica.on_fetched(cx, &blocks),
                 _ => {}
             }
@@ -486,6 +528,11 @@ impl DataServer {
         for id in &ids {
             self.with(now, *id, out, |known, cx| known.tick(cx, ask_open, &mut repair));
         }
+        // A container whose chain this server has left is not looked after any more: what was asked for it never comes.
+        repair.keep(|(id, chunk)| {
+            let known = self.containers.get(id).filter(|known| known.chain().is_some());
+            known.is_some_and(|known| known.replicas.contains_key(chunk))
+        });
         while let Some((container, chunk)) = repair.take(now, &self.limits) {
             self.replica(now, container, chunk, out, |replica, cx| replica.pull(cx));
         }

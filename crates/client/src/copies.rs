@@ -36,8 +36,8 @@ pub struct Copies {
 
 struct State {
     info: ContainerInfo,
-    /// Took a call last.
-    owner: Option<ServerId>,
+    /// Who took a call for the chunk last: after a take-over each chunk of a container may have another owner.
+    owners: BTreeMap<ChunkId, ServerId>,
     /// Writes are numbered as they are answered.
     last: u64,
     /// Those that no fsync has covered yet.
@@ -81,7 +81,8 @@ fn is_for_another(error: &Error) -> bool {
 
 impl Copies {
     pub fn new(env: Env, servers: Servers, beside: Option<ServerId>, info: &ContainerInfo) -> Copies {
-        let state = State { info: info.clone(), owner: None, last: 0, open: BTreeMap::new(), said: String::new() };
+        let state =
+            State { info: info.clone(), owners: BTreeMap::new(), last: 0, open: BTreeMap::new(), said: String::new() };
         Copies { env, servers, beside, state: Mutex::new(state) }
     }
 
@@ -89,7 +90,8 @@ impl Copies {
     pub fn learn(&self, info: &ContainerInfo) {
         let mut state = self.state.lock();
         if info.epoch > state.info.epoch {
-            (state.info, state.owner) = (info.clone(), None);
+            state.info = info.clone();
+            state.owners.clear();
         }
     }
 
@@ -149,27 +151,27 @@ impl Copies {
         }
     }
 
-    /// A call that only the owner takes.
-    async fn at_owner<M>(&self, cx: Context, message: M, payload: Bytes) -> Result<M::Answer>
+    /// A call that only the owner of these chunks takes.
+    async fn at_owner<M>(&self, cx: Context, chunks: &[ChunkId], message: M, payload: Bytes) -> Result<M::Answer>
     where
         M: braid_api::Carries<DataRequest, DataAnswer> + Clone + Send,
     {
-        let owner = self.state.lock().owner;
+        let owner = chunks.first().and_then(|chunk| self.state.lock().owners.get(chunk).copied());
         let call = |node: Arc<dyn Node>, cx| {
             let (message, payload) = (message.clone(), payload.clone());
             async move { node.execute(cx, message.wrap(), payload).await }
         };
         let (id, (answer, _)) = self.ask(cx, owner, is_for_another, call).await?;
-        self.state.lock().owner = Some(id);
+        self.state.lock().owners.extend(chunks.iter().map(|chunk| (*chunk, id)));
         M::unwrap(answer).ok_or(Error::bare(Code::BadMessage))
     }
 
     /// From any copy that may be read; one whose blocks are bad is passed over.
-    async fn at_a_copy<M>(&self, cx: Context, message: M) -> Result<(M::Answer, Bytes)>
+    async fn at_a_copy<M>(&self, cx: Context, chunk: ChunkId, message: M) -> Result<(M::Answer, Bytes)>
     where
         M: braid_api::Carries<DataRequest, DataAnswer> + Clone + Send,
     {
-        let owner = self.state.lock().owner;
+        let owner = self.state.lock().owners.get(&chunk).copied();
         let goes_on = |error: &Error| {
             is_for_another(error) || matches!(error.code, Code::ChunkUnknown | Code::BadBlock | Code::DiskError)
         };
@@ -182,24 +184,48 @@ impl Copies {
     }
 
     async fn write(&self, cx: Context, write: WriteChunk, payload: Bytes) -> Result<WriteAnswer> {
+        let chunk = write.chunk;
         let message = WriteCopies { write, held: Held::Sync, durability: Durability::Fsync };
-        let answer = self.at_owner(cx, message, payload).await?;
+        let answer = self.at_owner(cx, &[chunk], message, payload).await?;
         Ok(self.state.lock().answered(&answer))
     }
 
     async fn sync(&self, cx: Context, chunks: Vec<ChunkId>) -> Result<SyncAnswer> {
         if chunks.is_empty() {
             // How the owner is, for a chunk that it does not know.
-            return self.at_owner(cx, SyncChunks { chunks }, Bytes::new()).await;
+            return self.at_owner(cx, &[], SyncChunks { chunks }, Bytes::new()).await;
         }
-        let (container, upto) = {
+        let begun = self.env.clock.now();
+        let (upto, by_owner) = {
             let state = self.state.lock();
-            (state.info.id, state.last)
+            let mut by_owner: BTreeMap<Option<ServerId>, Vec<ChunkId>> = BTreeMap::new();
+            for chunk in &chunks {
+                by_owner.entry(state.owners.get(chunk).copied()).or_default().push(*chunk);
+            }
+            (state.last, by_owner.into_values())
         };
+        let left =
+            |cx: Context| Context { deadline: cx.deadline.saturating_sub(self.env.clock.now().since(begun)), ..cx };
+        for chunks in by_owner {
+            match self.wait(left(cx), chunks.clone()).await {
+                // What one server owned a moment ago may have several owners now.
+                Err(error) if error.code == Code::StaleEpoch && chunks.len() > 1 => {
+                    for chunk in chunks {
+                        self.wait(left(cx), vec![chunk]).await?;
+                    }
+                }
+                waited => waited?,
+            }
+        }
+        Ok(self.state.lock().synced(&chunks, upto))
+    }
+
+    /// Of chunks with one owner, if all is as it was.
+    async fn wait(&self, cx: Context, chunks: Vec<ChunkId>) -> Result<()> {
+        let container = self.state.lock().info.id;
         let (wait, held, durability) = (WaitFor::Fsync, Held::Sync, Durability::Fsync);
         let message = WaitCopies { container, chunks: chunks.clone(), wait, held, durability };
-        self.at_owner(cx, message, Bytes::new()).await?;
-        Ok(self.state.lock().synced(&chunks, upto))
+        self.at_owner(cx, &chunks, message, Bytes::new()).await.map(drop)
     }
 
     /// On every member that answers; and the chunk is made, because a row is going to name it.
@@ -234,25 +260,25 @@ impl Copies {
             DataRequest::ReadChunk(m) => {
                 let ReadChunk { chunk, container, offset, len, cuts } = m;
                 let message = ReadCopy { chunk, container, offset, len, cuts, at_least };
-                let (answer, bytes) = self.at_a_copy(cx, message).await?;
+                let (answer, bytes) = self.at_a_copy(cx, chunk, message).await?;
                 return Ok((DataAnswer::ReadChunk(answer), bytes));
             }
             DataRequest::StatChunk(m) => {
                 let StatChunk { chunk, container, extents_in, cuts } = m;
                 let message = StatCopy { chunk, container, extents_in, cuts, at_least };
-                DataAnswer::StatChunk(self.at_a_copy(cx, message).await?.0)
+                DataAnswer::StatChunk(self.at_a_copy(cx, chunk, message).await?.0)
             }
             DataRequest::SyncChunks(m) => DataAnswer::SyncChunks(self.sync(cx, m.chunks).await?),
             DataRequest::CutChunk(m) => {
                 let CutChunk { chunk, container, cuts } = m;
                 let message = CutCopies { chunk, container, cuts };
-                DataAnswer::CutChunk(self.at_owner(cx, message, Bytes::new()).await?)
+                DataAnswer::CutChunk(self.at_owner(cx, &[chunk], message, Bytes::new()).await?)
             }
             DataRequest::PunchChunk(m) => {
                 let PunchChunk { chunk, container, range, cuts } = m;
                 let (held, durability) = (Held::Sync, Durability::Fsync);
                 let message = PunchCopies { chunk, container, range, cuts, held, durability };
-                let answer = self.at_owner(cx, message, Bytes::new()).await?;
+                let answer = self.at_owner(cx, &[chunk], message, Bytes::new()).await?;
                 DataAnswer::PunchChunk(self.state.lock().answered(&answer))
             }
             DataRequest::ReserveChunk(m) => DataAnswer::ReserveChunk(self.reserve(cx, m).await?),
@@ -286,7 +312,7 @@ mod tests {
     #[test]
     fn a_write_counts_as_stable_when_an_fsync_has_covered_it_and_all_before() {
         let info = ContainerInfo { id: ContainerId(1), epoch: ChainEpoch(1), chain: vec![ServerId(1), ServerId(2)] };
-        let mut state = State { info, owner: None, last: 0, open: BTreeMap::new(), said: String::new() };
+        let mut state = State { info, owners: BTreeMap::new(), last: 0, open: BTreeMap::new(), said: String::new() };
         let of = |chunk| CopiesAnswer { chunk: ChunkId(chunk), ..CopiesAnswer::default() };
         let answers = [5, 6, 5].map(|chunk| state.answered(&of(chunk)));
         assert_eq!(answers.map(|answer| (answer.sequence, answer.stable)), [(1, 0), (2, 0), (3, 0)]);

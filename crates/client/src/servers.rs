@@ -59,6 +59,11 @@ impl Lane {
         format!("data server {} at {at}", self.id)
     }
 
+    /// Whose copies it leads to, if it does.
+    pub fn container(&self) -> Option<ContainerId> {
+        self.container
+    }
+
     /// Looks at or changes what is retained for this server, and keeps the accounts.
     pub fn retained<T>(&self, change: impl FnOnce(&mut Retain) -> T) -> T {
         let mut retain = self.retain.lock();

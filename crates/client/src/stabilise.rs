@@ -9,7 +9,7 @@ use crate::retain::{Receipt, Repeat};
 use crate::servers::Lane;
 use crate::wait::{Attempts, join_all, timed_out};
 use braid_api::data::{Make, SyncChunks, WriteChunk};
-use braid_api::{Code, Error, Result};
+use braid_api::{Code, Error, Result, Retry};
 use braid_types::{ChunkId, InodeId, Token};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -79,7 +79,13 @@ impl Core {
                 };
                 lane.retained(|retain| retain.forgotten_by_server(*chunk));
             }
-            Err(error) => return Err(error),
+            Err(error) => {
+                // The chain may be another by now, and those that were asked know nothing of it.
+                if let (Some(container), Retry::AfterRefresh) = (lane.container(), error.retry()) {
+                    let _ = self.refresh_container(container, op).await;
+                }
+                return Err(error);
+            }
         }
         if !lane.retained(|retain| retain.has_lost()) {
             return Ok(true);

@@ -77,6 +77,7 @@ impl<S: ChunkStore + 'static> Core<S> {
                 count(&self.stats.scrubbed_bad, step.bad.len());
                 for (chunk, block) in &step.bad {
                     tracing::error!("data server {}: scrub found chunk {chunk}, block {block} bad", self.id);
+                    self.chains.flawed(*chunk, [*block]);
                 }
                 (step.next, step.checked_bytes)
             }

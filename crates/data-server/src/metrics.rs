@@ -9,6 +9,8 @@ pub(crate) struct Gauges {
     pub usage: StoreUsage,
     pub in_process: u64,
     pub memory_held_bytes: u64,
+    /// Bad blocks of copies that were taken from another copy.
+    pub mended_blocks: u64,
     pub registered: bool,
     pub write_seq: u64,
     pub stable_seq: u64,
@@ -26,6 +28,7 @@ pub(crate) fn text(c: &DataCounters, g: &Gauges) -> String {
         ("braid_data_errors_total", c.errors),
         ("braid_data_scrubbed_bytes_total", c.scrubbed_bytes),
         ("braid_data_scrubbed_bad_blocks_total", c.scrubbed_bad),
+        ("braid_data_mended_blocks_total", g.mended_blocks),
         // Experimental: how much of the work needed no I/O thread.
         ("braid_data_reads_inline_total", c.reads_inline),
         ("braid_data_writes_inline_total", c.writes_inline),

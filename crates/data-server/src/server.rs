@@ -10,7 +10,7 @@ use crate::reservations::Reservations;
 use crate::stats::{DataCounters, Stats, count};
 use crate::syncs::Syncs;
 use crate::work::Work;
-use braid_api::data::{DataAnswer, DataRequest};
+use braid_api::data::{CopyState, DataAnswer, DataRequest};
 use braid_api::{Context, DataNode, Result};
 use braid_data_store::{ChunkStore, StoreError, StoreIdentity, StoreUsage};
 use braid_env::{Env, TaskHandle};
@@ -84,6 +84,11 @@ impl<S: ChunkStore + 'static> DataServer<S> {
         self.0.chains.join(links)
     }
 
+    /// How up to `limit` copies after `after` stand here, by id.
+    pub fn copies(&self, after: ChunkId, limit: usize) -> Vec<CopyState> {
+        self.0.chains.list(after, limit)
+    }
+
     pub fn counters(&self) -> DataCounters {
         self.0.stats.snapshot()
     }
@@ -95,6 +100,7 @@ impl<S: ChunkStore + 'static> DataServer<S> {
             usage: *core.usage.lock(),
             in_process: core.work.count(),
             memory_held_bytes: core.budget.bytes_held(),
+            mended_blocks: core.chains.mended(),
             registered: self.is_registered(),
             write_seq: core.store.write_seq(),
             stable_seq: core.store.stable_seq(),

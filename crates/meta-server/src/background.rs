@@ -50,6 +50,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
                     self.free_orphans().await,
                     self.reclaim().await,
                     self.look_through_sizes().await,
+                    self.remove_strays().await,
                 ];
                 for step in steps {
                     if let Err(e) = step {
@@ -96,18 +97,17 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             while !self.engine.transact(inode.0, reclaim::ReclaimInode { inode }).await.map_err(Error::from)? {}
         }
         let mut by_server: BTreeMap<ServerId, Vec<(ChunkId, ContainerId)>> = BTreeMap::new();
+        let mut of_copies: BTreeMap<ContainerId, Vec<ChunkId>> = BTreeMap::new();
         for (chunk, container) in waiting.chunks {
             let chain = self.chain(container).await?;
-            // A chunk is forgotten when the last server of its chain has deleted it; the others come first.
             match chain.as_slice() {
                 [] => by_server.entry(ServerId(0)).or_default().push((chunk, container)),
                 [one] => by_server.entry(*one).or_default().push((chunk, container)),
-                _ => {
-                    if self.delete_on(&chain[1..], chunk).await {
-                        by_server.entry(chain[0]).or_default().push((chunk, container));
-                    }
-                }
+                _ => of_copies.entry(container).or_default().push(chunk),
             }
+        }
+        for (container, chunks) in of_copies {
+            self.reclaim_copies(container, chunks).await?;
         }
         for (server, chunks) in by_server {
             let ids = chunks.iter().map(|(chunk, _)| *chunk).collect();
@@ -118,13 +118,29 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         Ok(())
     }
 
-    async fn delete_on(&self, servers: &[ServerId], chunk: ChunkId) -> bool {
-        for server in servers {
-            if self.delete_chunks(*server, vec![chunk]).await.is_err() {
-                return false;
+    /// Copies of chunks are deleted at every member, in one epoch in which all act. Otherwise a member that reported a chunk
+    /// before it deleted it, or was invited meanwhile, brings it back, and nobody would know of it any more.
+    async fn reclaim_copies(&self, container: ContainerId, chunks: Vec<ChunkId>) -> Result<()> {
+        let count = chunks.len();
+        let Some((epoch, chain)) = self.acting_chain(container) else {
+            self.waiting.lock().push(Waiting {
+                who: format!("freeing of {count} chunks"),
+                for_what: format!("the chain of container {container}, which is changing"),
+                since_ms: 0,
+            });
+            return Ok(());
+        };
+        for server in chain {
+            if self.delete_chunks(server, chunks.clone()).await.is_err() {
+                return Ok(());
             }
         }
-        true
+        if self.acting_chain(container).map(|(now, _)| now) != Some(epoch) {
+            return Ok(());
+        }
+        chunks.iter().for_each(|chunk| self.chunk_deleted(container, *chunk));
+        let chunks = chunks.into_iter().map(|chunk| (chunk, container)).collect();
+        self.engine.transact(0, reclaim::ForgetChunks { chunks }).await.map_err(Error::from)
     }
 
     async fn delete_chunks(&self, server: ServerId, chunks: Vec<ChunkId>) -> Result<()> {

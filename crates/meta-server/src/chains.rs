@@ -17,10 +17,10 @@ use braid_meta_namespace::ops::chains::{ChainCommit, ChainPart, CommitChain};
 use braid_meta_namespace::ops::spares;
 use braid_meta_namespace::rows::{ContainerRow, CopiesRow};
 use braid_placement::{Candidate, successor};
-use braid_types::{ContainerId, LeaderEpoch, ServerId};
+use braid_types::{ChainEpoch, ChunkId, ContainerId, LeaderEpoch, ServerId};
 use bytes::Bytes;
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -45,6 +45,8 @@ pub(crate) struct Chains {
 struct State {
     leader: Leader,
     deposed: bool,
+    /// Servers that may have copies of chunks they are no member for, see `strays.rs`.
+    may_have_strays: BTreeSet<ServerId>,
     /// Rows that were read at start, until all are.
     rows: Vec<(ContainerId, Row)>,
     starts: BTreeMap<ServerId, Start>,
@@ -80,6 +82,7 @@ impl Chains {
         let state = State {
             leader: Leader::new(now, epoch, limits.clone(), []),
             deposed: false,
+            may_have_strays: BTreeSet::new(),
             rows: Vec::new(),
             starts: BTreeMap::new(),
             commands: Vec::new(),
@@ -107,7 +110,21 @@ impl Chains {
         let start = state.starts.entry(server).or_default();
         if start.incarnation != incarnation {
             *start = Start { incarnation, number: start.number + 1, pieces: Joiner::default() };
+            state.may_have_strays.insert(server);
         }
+    }
+
+    pub fn may_have_strays(&self) -> Vec<ServerId> {
+        self.state.lock().may_have_strays.iter().copied().collect()
+    }
+
+    pub fn has_no_strays(&self, server: ServerId) {
+        self.state.lock().may_have_strays.remove(&server);
+    }
+
+    /// The container's row as the leader has it.
+    pub fn row(&self, container: ContainerId) -> Option<Row> {
+        self.state.lock().leader.row(container).cloned()
     }
 
     fn leads_nothing(&self) -> bool {
@@ -191,6 +208,18 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         Ok(())
     }
 
+    /// The chain of a container in which every member acts in the newest epoch, and that epoch.
+    pub(crate) fn acting_chain(&self, container: ContainerId) -> Option<(ChainEpoch, Vec<ServerId>)> {
+        let state = self.chains.state.lock();
+        let epoch = state.leader.acts_in(container).filter(|_| !state.deposed)?;
+        Some((epoch, state.leader.row(container)?.members().to_vec()))
+    }
+
+    /// At every member of its chain, while that was [`Self::acting_chain`].
+    pub(crate) fn chunk_deleted(&self, container: ContainerId, chunk: ChunkId) {
+        self.leader_event(LeaderEvent::Deleted { container, chunk });
+    }
+
     fn carry_out(self: Arc<Self>, command: LeaderCommand) {
         match command {
             LeaderCommand::Send { to, incarnation, message } => self.say(to, incarnation, message),
@@ -237,6 +266,12 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
                 Ok(ChainCommit::Done) => {
                     tracing::info!(container = container.0, epoch = info.epoch.0, chain = ?info.chain, "chain");
                     self.containers.chain_changed(info);
+                    let known = |part: &ChainPart| -> BTreeSet<ServerId> {
+                        let older = part.older.iter().flat_map(|(_, members)| members.iter().copied());
+                        older.chain(part.chain.iter().copied()).collect()
+                    };
+                    let removed: Vec<ServerId> = known(&was).difference(&known(&now)).copied().collect();
+                    self.chains.state.lock().may_have_strays.extend(removed);
                     return self.leader_event(LeaderEvent::Committed { container, number });
                 }
                 Ok(ChainCommit::Gone) => return self.leader_event(LeaderEvent::Gone { container }),
@@ -282,7 +317,6 @@ fn to_part(row: &Row) -> ChainPart {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use braid_types::{ChainEpoch, ChunkId};
 
     #[test]
     fn a_row_goes_to_the_leader_and_back() {

@@ -25,6 +25,7 @@ mod recovery;
 mod server;
 mod sessions;
 mod sizes;
+mod strays;
 
 pub use config::MetaConfig;
 pub use server::{MetaServer, StartError};

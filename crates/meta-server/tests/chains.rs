@@ -289,6 +289,74 @@ async fn a_server_that_returns_takes_its_place_when_there_is_no_other() {
     }
 }
 
+impl World {
+    /// Copies of the chunk at this server, as it says.
+    async fn held(&self, server: u64, chunk: ChunkId) -> bool {
+        let node = Node(self.net.clone(), ServerId(server));
+        let listed = node.call(Context::default(), ListChunks { after: ChunkId(0), limit: 100 }, Bytes::new()).await;
+        listed.unwrap().0.chunks.iter().any(|held| held.chunk == chunk)
+    }
+
+    /// The session leaves: its spare chunks are freed.
+    async fn leave(&self) {
+        self.ask(CloseSession {}).await.unwrap();
+        let meta = self.net.meta.lock().clone().unwrap();
+        let open = OpenSession { client: 2, description: "other".to_owned(), host: "here".to_owned(), caches: false };
+        *self.session.lock() = Some(meta.call(Context::default(), open).await.unwrap());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_removed_server_deletes_its_copies_and_not_before_the_others_have_all() {
+    let world = World::new(4).await;
+    let (chunk, info) = world.spare().await;
+    world.write(&info, chunk, 7).await;
+    world.power_cut(1, 5);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert!(!world.settled(info.id).await.chain.contains(&ServerId(1)));
+    // Another is away: the chain is not complete, and what the removed server has may still be needed.
+    let away = world.row(info.id).await.chain[2];
+    world.power_cut(away.0, 6);
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    world.net.away.lock().insert(ServerId(1));
+    world.start(1, false).await;
+    assert!(world.net.servers.lock()[&ServerId(1)].copies(ChunkId(0), 10).len() == 1);
+    world.net.away.lock().clear();
+    world.start(away.0, false).await;
+    let row = world.settled(info.id).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    for server in 1..=4 {
+        let is_member = row.chain.contains(&ServerId(server));
+        assert_eq!(world.held(server, chunk).await, is_member, "data server {server}, {row:?}");
+    }
+    assert!(world.read(&info, chunk).await.iter().all(|b| *b == 7));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_chunk_that_was_deleted_while_a_member_was_away_does_not_come_back_with_it() {
+    let world = World::new(4).await;
+    let (chunk, info) = world.spare().await;
+    world.write(&info, chunk, 7).await;
+    let away = info.chain[1];
+    world.power_cut(away.0, 5);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let row = world.settled(info.id).await;
+    assert!(!row.chain.contains(&away), "{row:?}");
+    world.leave().await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    // The one that was away is needed again before anybody has told it.
+    let gone = row.chain[2];
+    world.power_cut(gone.0, 6);
+    world.start(away.0, false).await;
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert!(world.row(info.id).await.chain.contains(&away));
+    world.start(gone.0, false).await;
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    for server in 1..=4 {
+        assert!(!world.held(server, chunk).await, "data server {server} has the deleted chunk");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_new_metadata_server_leads_on_from_the_rows() {
     let world = World::new(4).await;

@@ -1,5 +1,6 @@
 //! Checkers that look past the servers: at histories, rows and chunks.
 
+pub mod chains;
 pub mod ledger;
 pub mod linear;
 pub mod rows;

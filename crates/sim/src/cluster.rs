@@ -1,17 +1,21 @@
 //! What a world's machines, its faults and its checkers share: the disks, and what can be seen from outside.
 
+use crate::check::chains::{chains, is_settled};
 use crate::coverage::Coverage;
 use crate::env::{Hardware, SimSpawn, Skew, Surroundings, process_env};
+use crate::host::Words;
 use crate::machine::Machine;
 use crate::seed::stream;
 use crate::settings::{Bug, Settings};
 use crate::witness::Witness;
 use braid_client::Client;
+use braid_data_server::DataServer;
 use braid_data_store::DiskStore;
 use braid_env::Env;
 use braid_env::simdisk::SimDisk;
 use braid_meta_engine::{MemStore, PlantedBug};
-use braid_types::ServerId;
+use braid_meta_namespace::rows::ContainerRow;
+use braid_types::{ChainEpoch, ChunkId, ContainerId, ServerId};
 use parking_lot::Mutex;
 use rand::RngExt;
 use std::collections::BTreeMap;
@@ -34,15 +38,22 @@ pub struct Cluster {
     pub meta_store: MemStore,
     /// What the servers' doors saw.
     pub witness: Witness,
+    /// The same of chains.
+    pub words: Words,
     machines: BTreeMap<Machine, Hardware>,
     lives: Mutex<BTreeMap<Machine, u64>>,
-    /// Of data servers that run.
-    stores: Mutex<BTreeMap<Machine, (ServerId, Arc<DiskStore>)>>,
+    /// Data servers that run.
+    servers: Mutex<BTreeMap<Machine, Arc<DataServer<DiskStore>>>>,
+    /// Data servers that stopped, and the chains they were in, until every one of these is whole again.
+    unhealed: Mutex<BTreeMap<Machine, Wounds>>,
     /// Clients that may still live, and what of their counters has been told: writes repeated, sessions lost.
     clients: Mutex<Vec<(Weak<Client>, [u64; 2])>>,
     calm: AtomicBool,
     data_stops: AtomicU64,
 }
+
+/// Containers, with the epochs of their chains when it happened.
+type Wounds = BTreeMap<ContainerId, ChainEpoch>;
 
 /// One life of a machine's process.
 #[derive(Clone)]
@@ -83,9 +94,11 @@ impl Cluster {
             coverage: Coverage::default(),
             meta_store,
             witness: Witness::default(),
+            words: Words::default(),
             machines,
             lives: Mutex::default(),
-            stores: Mutex::default(),
+            servers: Mutex::default(),
+            unhealed: Mutex::default(),
             clients: Mutex::default(),
             calm: AtomicBool::new(false),
             data_stops: AtomicU64::new(0),
@@ -94,7 +107,7 @@ impl Cluster {
 
     /// Plants the bugs that disks can have. Not before the cluster has formed, which would find the wrong one.
     pub fn plant(&self) {
-        for machine in Machine::DATA {
+        for machine in self.settings.data() {
             self.hardware(machine).disk.skip_syncs(self.settings.bug == Some(Bug::SkippedDataSync));
         }
         if self.settings.bug == Some(Bug::SkippedMetaSync) {
@@ -123,16 +136,57 @@ impl Cluster {
         Process { cluster: self.clone(), machine, env, life, spawner }
     }
 
-    pub fn store_opened(&self, machine: Machine, server: ServerId, store: Arc<DiskStore>) {
-        self.stores.lock().insert(machine, (server, store));
+    pub fn server_started(&self, machine: Machine, server: Arc<DataServer<DiskStore>>) {
+        self.servers.lock().insert(machine, server);
     }
 
-    pub fn store_lost(&self, machine: Machine) {
-        self.stores.lock().remove(&machine);
+    pub fn server_lost(&self, machine: Machine) {
+        self.servers.lock().remove(&machine);
+    }
+
+    pub fn servers(&self) -> Vec<(Machine, Arc<DataServer<DiskStore>>)> {
+        self.servers.lock().iter().map(|(machine, server)| (*machine, server.clone())).collect()
     }
 
     pub fn stores(&self) -> Vec<(ServerId, Arc<DiskStore>)> {
-        self.stores.lock().values().cloned().collect()
+        self.servers().into_iter().map(|(_, server)| (server.id(), server.store().clone())).collect()
+    }
+
+    /// Data servers that own a chunk now.
+    pub fn owners(&self) -> Vec<Machine> {
+        let owns = |server: &DataServer<DiskStore>| server.copies(ChunkId(0), usize::MAX).iter().any(|c| c.is_owner);
+        self.servers().into_iter().filter(|(_, server)| owns(server)).map(|(machine, _)| machine).collect()
+    }
+
+    pub fn lives(&self, server: ServerId) -> u64 {
+        let machine = self.servers().into_iter().find(|(_, known)| known.id() == server).map(|(machine, _)| machine);
+        machine.and_then(|machine| self.lives.lock().get(&machine).copied()).unwrap_or(0)
+    }
+
+    /// A data server stops, and forgets what it was told and has not written down. True if another has before, and not
+    /// every chain has been taken over since: then what nobody has synced may be in no copy any more.
+    pub fn forgets(&self, machine: Machine, server: Option<ServerId>) -> bool {
+        let in_chain = |row: &ContainerRow| server.is_none_or(|server| row.chain.contains(&server));
+        let wounds = chains(self).into_iter().filter(|(_, row)| in_chain(row)).map(|(id, row)| (id, row.epoch));
+        let mut unhealed = self.unhealed.lock();
+        let others = unhealed.keys().any(|other| *other != machine);
+        unhealed.insert(machine, wounds.collect());
+        others
+    }
+
+    /// Forgets wounds that are healed.
+    pub fn look_at_wounds(&self) {
+        let mut unhealed = self.unhealed.lock();
+        if unhealed.is_empty() {
+            return;
+        }
+        let rows: BTreeMap<ContainerId, ContainerRow> = chains(self).into_iter().collect();
+        let is_healed = |(container, epoch): (&ContainerId, &ChainEpoch)| {
+            rows.get(container).is_none_or(|row| row.epoch > *epoch && is_settled(row))
+        };
+        if rows.values().all(is_settled) {
+            unhealed.retain(|_, wounds| !wounds.iter().all(is_healed));
+        }
     }
 
     pub fn client_started(&self, client: &Arc<Client>) {

@@ -36,6 +36,29 @@ pub const MUST_BE_REACHED: &[&str] = &[
     "write repeated to a server that had lost it",
 ];
 
+/// The same of chunks with several copies.
+pub const MUST_BE_REACHED_WITH_COPIES: &[&str] = &[
+    "bad block mended from another copy",
+    "block rotted",
+    "blocks that nobody had went back",
+    "chunk reclaimed",
+    "chunk taken over by another member",
+    "client sent on to another member",
+    "copy outside its chain deleted",
+    "kept changes sent again to the metadata server",
+    "member came back through its prefix",
+    "member removed from a chain",
+    "new copy made whole",
+    "newer blocks fetched by a successor",
+    "owner asked to remove a silent member",
+    "second data server stopped before the first was made up for",
+    "successor in a chain",
+    "suspect blocks reported after a restart",
+    "torn block reported after a restart",
+    "torn block settled",
+    "write repeated at another member",
+];
+
 /// Counts by name. The names are those of [`MUST_BE_REACHED`], of the faults and of known holes.
 #[derive(Default)]
 pub struct Coverage(Mutex<Counts>);

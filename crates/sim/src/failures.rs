@@ -28,6 +28,10 @@ pub enum Invariant {
     RowsHaveChunks,
     /// Every chunk on a server belongs to a file, a spare, or is about to be freed.
     ChunksHaveRows,
+    /// Every chain has its members again, each chunk is open, and every copy has all there is on stable storage.
+    CopiesAreWhole,
+    /// Copies are the same, byte for byte.
+    CopiesAreEqual,
     /// No task panics or stands still, no server fails to start.
     NothingPanics,
 }

@@ -37,11 +37,16 @@ kinds! {
     PowerMeta = "power cut of the metadata server", 50..2500 ms;
     PowerData = "power cut of a data server", 50..2500 ms;
     PowerClient = "power cut of a client", 50..1500 ms;
+    KillOwner = "kill of an owner of chunks", 50..3500 ms;
+    PowerOwner = "power cut of an owner of chunks", 50..3500 ms;
+    /// One is killed, cut off or stopped, and soon after it another, before or after the first is back.
+    TwoData = "one data server and soon another", 300..5000 ms;
     PowerAllData = "power cut of all data servers", 50..2500 ms;
     PowerEverything = "power cut of everything", 50..2500 ms;
     /// The process is stopped, time goes on.
     PauseMeta = "pause of the metadata server", 50..3000 ms;
     PauseData = "pause of a data server", 50..3000 ms;
+    PauseOwner = "pause of an owner of chunks", 50..5000 ms;
     PauseClient = "pause of a client", 50..3000 ms;
     /// Longer than a session is waited for where that is short.
     FreezeClient = "long pause of a client", 5000..9000 ms;
@@ -101,6 +106,42 @@ pub const SERVERS: Weights = &[
     NETWORK[1],
     NETWORK[2],
     NETWORK[3],
+];
+
+/// Data servers with copies of each other's chunks. Faults of one after another: what was not synced is expected to
+/// survive one of them.
+pub const COPIES: Weights = &[
+    (Kind::KillMeta, 1),
+    (Kind::PowerMeta, 1),
+    (Kind::PauseMeta, 1),
+    (Kind::KillData, 3),
+    (Kind::PowerData, 3),
+    (Kind::PauseData, 2),
+    (Kind::KillOwner, 3),
+    (Kind::PowerOwner, 4),
+    (Kind::PauseOwner, 4),
+    (Kind::TwoData, 3),
+    (Kind::Hold, 4),
+    (Kind::Cut, 5),
+    (Kind::Break, 4),
+    (Kind::Slow, 2),
+];
+
+/// The same, all at once too, and clients die: only what fsync returned for is sure.
+pub const COPIES_AND_EVERYTHING: Weights = &[
+    (Kind::KillMeta, 1),
+    (Kind::PowerMeta, 1),
+    (Kind::PowerData, 3),
+    (Kind::PowerOwner, 4),
+    (Kind::PauseOwner, 2),
+    (Kind::TwoData, 3),
+    (Kind::PowerAllData, 3),
+    (Kind::PowerEverything, 3),
+    (Kind::KillClient, 2),
+    (Kind::PowerClient, 2),
+    (Kind::Hold, 3),
+    (Kind::Cut, 4),
+    (Kind::Break, 3),
 ];
 
 /// Clients die, data servers do not lose their power.

@@ -5,9 +5,11 @@ mod data;
 mod door;
 mod metadata;
 mod mount;
+mod words;
 
 pub use client::{Native, endpoint, namespace};
 pub use mount::{Mount, mount};
+pub use words::Words;
 
 use crate::cluster::Process;
 use crate::machine::Role;

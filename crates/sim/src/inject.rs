@@ -1,11 +1,14 @@
 //! Makes faults happen and repairs them.
 
+use crate::check::rows;
 use crate::cluster::Cluster;
 use crate::fault::{Kind, Weights, pick};
 use crate::machine::{Machine, Role};
 use crate::seed::{Stream, stream};
+use crate::work::Work;
 use rand::RngExt;
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use turmoil::Sim;
@@ -23,6 +26,7 @@ enum Ill {
 /// What is broken now, and until when.
 pub struct Injector {
     cluster: Arc<Cluster>,
+    work: Arc<dyn Work>,
     random: Stream,
     weights: Weights,
     /// On average between two faults.
@@ -31,17 +35,24 @@ pub struct Injector {
     off: BTreeMap<Machine, Duration>,
     paused: BTreeMap<Machine, Duration>,
     links: BTreeMap<Pair, (Ill, Duration)>,
+    /// The second of two, when it comes and until when it lasts.
+    second: Option<(Duration, Machine, Kind, Duration)>,
 }
+
+/// Where clients write, so that there is something to rot.
+const ROT_AT: [u64; 5] = [0, 1000, 5000, 70_000, 100_000];
+const ROT_BLOCKS: usize = 6;
 
 /// What a link is like when nothing is wrong: 1 to 6 ms.
 pub const LATENCY_MIN: Duration = Duration::from_millis(1);
 pub const LATENCY_MAX: Duration = Duration::from_millis(6);
 
 impl Injector {
-    pub fn new(cluster: Arc<Cluster>, weights: Weights, every: Duration, first: Duration) -> Self {
+    pub fn new(cluster: Arc<Cluster>, work: Arc<dyn Work>, weights: Weights, every: Duration, first: Duration) -> Self {
         let random = stream(cluster.around.seed, "faults", 0);
         Injector {
             cluster,
+            work,
             random,
             weights,
             every,
@@ -49,6 +60,7 @@ impl Injector {
             off: BTreeMap::new(),
             paused: BTreeMap::new(),
             links: BTreeMap::new(),
+            second: None,
         }
     }
 
@@ -60,10 +72,15 @@ impl Injector {
             self.next = now + Duration::from_millis(self.random.random_range(1..=2 * mean));
             if let Some(kind) = pick(self.weights, &mut self.random) {
                 let until = now + kind.lasts(&mut self.random);
-                if self.inject(sim, kind, until) {
+                if self.inject(sim, kind, now, until) {
                     self.cluster.coverage.count(kind.text());
                 }
             }
+        }
+        if let Some((_, machine, kind, until)) = self.second.take_if(|(at, ..)| *at <= now)
+            && !self.cluster.is_calm()
+        {
+            self.one(sim, machine, kind, until);
         }
     }
 
@@ -71,41 +88,88 @@ impl Injector {
         self.repair(sim, |_| true);
     }
 
+    /// Turns bits over in blocks of files, on one data server's disk: when every copy is whole again, because a block that is
+    /// bad on one disk and not known to be right on another is two faults.
+    pub fn rot(&mut self) {
+        let chunks = rows::chunk_ids(&self.cluster);
+        let machine = self.any_of(Role::Data);
+        for _ in 0..ROT_BLOCKS.min(chunks.len()) {
+            let chunk = chunks[self.random.random_range(0..chunks.len())];
+            let path = format!("/data/chunks/{:02x}/{:016x}.data", chunk.0 & 0xff, chunk.0);
+            let offset = ROT_AT[self.random.random_range(0..ROT_AT.len())] + self.random.random_range(0..500);
+            // Not every server has every chunk.
+            if self.cluster.hardware(machine).disk.corrupt(Path::new(&path), offset, 0x40).is_ok() {
+                self.cluster.note(machine.name(), format_args!("{path} rots at {offset}"));
+                self.cluster.coverage.count("block rotted");
+            }
+        }
+        self.cluster.hardware(machine).disk.drop_caches();
+    }
+
     fn any_of(&mut self, role: Role) -> Machine {
-        let of: Vec<Machine> = Machine::ALL.into_iter().filter(|machine| machine.role() == role).collect();
+        let all = self.cluster.settings.machines().iter();
+        let of: Vec<Machine> = all.copied().filter(|machine| machine.role() == role).collect();
         of[self.random.random_range(0..of.len())]
     }
 
     /// Two machines that speak with each other.
     fn any_pair(&mut self) -> Pair {
         loop {
-            let a = Machine::ALL[self.random.random_range(0..Machine::ALL.len())];
-            let b = Machine::ALL[self.random.random_range(0..Machine::ALL.len())];
-            if a < b && a.role() != b.role() {
+            let all = self.cluster.settings.machines();
+            let a = all[self.random.random_range(0..all.len())];
+            let b = all[self.random.random_range(0..all.len())];
+            let speak = a.role() != b.role() || (a.role() == Role::Data && self.cluster.settings.has_copies());
+            if a < b && speak {
                 return (a, b);
             }
         }
     }
 
-    fn inject(&mut self, sim: &mut Sim<'static>, kind: Kind, until: Duration) -> bool {
+    /// One that owns a chunk, if any does.
+    fn an_owner(&mut self) -> Option<Machine> {
+        let owners = self.cluster.owners();
+        (!owners.is_empty()).then(|| owners[self.random.random_range(0..owners.len())])
+    }
+
+    /// A fault of one data server.
+    fn one(&mut self, sim: &mut Sim<'static>, machine: Machine, kind: Kind, until: Duration) -> bool {
+        match kind {
+            Kind::PauseData | Kind::PauseOwner => self.pause(machine, until),
+            Kind::PowerData | Kind::PowerOwner => self.stop(sim, &[machine], true, until),
+            _ => self.stop(sim, &[machine], false, until),
+        }
+    }
+
+    fn inject(&mut self, sim: &mut Sim<'static>, kind: Kind, now: Duration, until: Duration) -> bool {
         match kind {
             Kind::KillMeta => self.stop(sim, &[Machine::Meta], false, until),
             Kind::PowerMeta => self.stop(sim, &[Machine::Meta], true, until),
-            Kind::KillData | Kind::PowerData => {
+            Kind::KillData | Kind::PowerData | Kind::PauseData => {
                 let machine = self.any_of(Role::Data);
-                self.stop(sim, &[machine], kind == Kind::PowerData, until)
+                self.one(sim, machine, kind, until)
+            }
+            Kind::KillOwner | Kind::PowerOwner | Kind::PauseOwner => {
+                self.an_owner().is_some_and(|machine| self.one(sim, machine, kind, until))
+            }
+            Kind::TwoData => {
+                let (first, second) = (self.any_of(Role::Data), self.any_of(Role::Data));
+                let what = [Kind::KillData, Kind::PowerData, Kind::PauseData];
+                let kinds = [0, 1].map(|_| what[self.random.random_range(0..what.len())]);
+                if first == second || self.second.is_some() || !self.one(sim, first, kinds[0], until) {
+                    return false;
+                }
+                let at = now + Duration::from_millis(self.random.random_range(100..4000));
+                let lasts = kind.lasts(&mut self.random);
+                self.second = Some((at, second, kinds[1], at + lasts));
+                true
             }
             Kind::KillClient | Kind::PowerClient => {
                 let machine = self.any_of(Role::Client);
                 self.stop(sim, &[machine], kind == Kind::PowerClient, until)
             }
-            Kind::PowerAllData => self.stop(sim, &Machine::DATA, true, until),
-            Kind::PowerEverything => self.stop(sim, &Machine::ALL, true, until),
+            Kind::PowerAllData => self.stop(sim, &self.cluster.settings.data(), true, until),
+            Kind::PowerEverything => self.stop(sim, self.cluster.settings.machines(), true, until),
             Kind::PauseMeta => self.pause(Machine::Meta, until),
-            Kind::PauseData => {
-                let machine = self.any_of(Role::Data);
-                self.pause(machine, until)
-            }
             Kind::PauseClient | Kind::FreezeClient => {
                 let machine = self.any_of(Role::Client);
                 self.pause(machine, until)
@@ -135,10 +199,18 @@ impl Injector {
             }
             let how = if power { "loses its power" } else { "is killed" };
             self.cluster.note(machine.name(), format_args!("{how}"));
-            self.cluster.store_lost(machine);
             if machine.role() == Role::Data {
+                let running = self.cluster.servers().into_iter().find(|(other, _)| *other == machine);
+                if self.cluster.settings.has_copies()
+                    && self.cluster.forgets(machine, running.map(|(_, server)| server.id()))
+                {
+                    self.cluster.note(machine.name(), format_args!("is the second: what nobody synced may be gone"));
+                    self.cluster.coverage.count("second data server stopped before the first was made up for");
+                    self.work.may_be_forgotten();
+                }
                 self.cluster.data_server_stopped();
             }
+            self.cluster.server_lost(machine);
             if power {
                 self.power_off(sim, machine);
             } else {
@@ -155,7 +227,8 @@ impl Injector {
 
     fn power_off(&mut self, sim: &mut Sim<'static>, machine: Machine) {
         // Without a network the dying process tells nobody, as a machine without power does not.
-        let others: Vec<Machine> = Machine::ALL.into_iter().filter(|other| *other != machine).collect();
+        let all = self.cluster.settings.machines().iter();
+        let others: Vec<Machine> = all.copied().filter(|other| *other != machine).collect();
         others.iter().for_each(|other| sim.partition(machine.name(), other.name()));
         sim.crash(machine.name());
         for other in others {

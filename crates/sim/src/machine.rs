@@ -7,6 +7,8 @@ pub enum Machine {
     Data3,
     Client1,
     Client2,
+    /// Only where chunks have several copies.
+    Data4,
 }
 
 /// What runs on a machine.
@@ -18,9 +20,16 @@ pub enum Role {
 }
 
 impl Machine {
-    pub const ALL: [Machine; 6] =
-        [Machine::Meta, Machine::Data1, Machine::Data2, Machine::Data3, Machine::Client1, Machine::Client2];
-    pub const DATA: [Machine; 3] = [Machine::Data1, Machine::Data2, Machine::Data3];
+    /// All there are; a world has the first so many, see [`crate::Settings::machines`].
+    pub const ALL: [Machine; 7] = [
+        Machine::Meta,
+        Machine::Data1,
+        Machine::Data2,
+        Machine::Data3,
+        Machine::Client1,
+        Machine::Client2,
+        Machine::Data4,
+    ];
     pub const CLIENTS: [Machine; 2] = [Machine::Client1, Machine::Client2];
 
     pub fn name(self) -> &'static str {
@@ -29,6 +38,7 @@ impl Machine {
             Machine::Data1 => "data1",
             Machine::Data2 => "data2",
             Machine::Data3 => "data3",
+            Machine::Data4 => "data4",
             Machine::Client1 => "client1",
             Machine::Client2 => "client2",
         }
@@ -37,7 +47,7 @@ impl Machine {
     pub fn role(self) -> Role {
         match self {
             Machine::Meta => Role::Meta,
-            Machine::Data1 | Machine::Data2 | Machine::Data3 => Role::Data,
+            Machine::Data1 | Machine::Data2 | Machine::Data3 | Machine::Data4 => Role::Data,
             Machine::Client1 | Machine::Client2 => Role::Client,
         }
     }

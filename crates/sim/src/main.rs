@@ -49,7 +49,11 @@ fn main() -> ExitCode {
             Some(name) => match Scenario::named(name) {
                 Some(scenario) => scenario,
                 None => {
-                    let names: Vec<_> = braid_sim::scenario::all().iter().map(|scenario| scenario.name).collect();
+                    let names: Vec<_> = [braid_sim::scenario::all(), braid_sim::scenario::with_copies()]
+                        .concat()
+                        .iter()
+                        .map(|scenario| scenario.name)
+                        .collect();
                     eprintln!("there is no scenario {name}; there are {}", names.join(", "));
                     return ExitCode::from(2);
                 }

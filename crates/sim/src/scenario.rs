@@ -67,6 +67,31 @@ pub fn all() -> Vec<Scenario> {
     ]
 }
 
+/// Chunks with several copies; seed n of theirs runs the (n mod their number)th.
+pub fn with_copies() -> Vec<Scenario> {
+    let base = Scenario {
+        name: "copies",
+        faults: fault::COPIES,
+        fault_every: Duration::from_millis(900),
+        stormy: Duration::from_secs(12),
+        settings: Settings::with_copies(3),
+        lossy: false,
+        make: |_| Durable::new(Sure::BytesAtFsync),
+    };
+    vec![
+        base.clone(),
+        Scenario { name: "copies-2", settings: Settings::with_copies(2), ..base.clone() },
+        // In odd numbers it syncs; here nothing depends on it.
+        Scenario { name: "copies-handover", make: |seed| Handover::new(seed | 1), ..base.clone() },
+        Scenario {
+            name: "copies-fsync",
+            faults: fault::COPIES_AND_EVERYTHING,
+            make: |_| Durable::new(Sure::AtFsync),
+            ..base
+        },
+    ]
+}
+
 /// Run by name only, as long as the client and the model differ in peace already.
 fn unfinished() -> Vec<Scenario> {
     let model =
@@ -76,11 +101,17 @@ fn unfinished() -> Vec<Scenario> {
 
 impl Scenario {
     pub fn named(name: &str) -> Option<Scenario> {
-        all().into_iter().chain(unfinished()).find(|scenario| scenario.name == name)
+        all().into_iter().chain(with_copies()).chain(unfinished()).find(|scenario| scenario.name == name)
     }
 
     pub fn of_seed(seed: u64) -> Scenario {
         let mut all = all();
+        let n = seed as usize % all.len();
+        all.swap_remove(n)
+    }
+
+    pub fn with_copies_of_seed(seed: u64) -> Scenario {
+        let mut all = with_copies();
         let n = seed as usize % all.len();
         all.swap_remove(n)
     }

@@ -1,9 +1,11 @@
 //! Times and sizes of a simulated cluster: those of a real one, divided so that seconds show what hours would.
 
+use crate::machine::{Machine, Role};
+use braid_chain::Limits;
 use braid_client::ClientConfig;
 use braid_data_server::DataServerConfig;
 use braid_meta_server::MetaConfig;
-use braid_types::Policy;
+use braid_types::{Layout, Policy};
 use std::time::Duration;
 
 /// A deliberate mistake, which the checkers must find.
@@ -23,6 +25,10 @@ pub enum Bug {
     LostReplayOfMetadata,
     /// What is revoked is acknowledged, and no mount hears of it.
     AcknowledgedBeforeDropped,
+    /// Owners hear from members that they have everything on stable storage as soon as they were told of it.
+    CopyAcknowledgedTooEarly,
+    /// Members believe that nothing is between what they were told and what they are told now.
+    PrefixOverGap,
 }
 
 #[derive(Clone, Debug)]
@@ -35,6 +41,8 @@ pub struct Settings {
     pub client: ClientConfig,
     /// Sessions of living clients may end: longer pauses than they are waited for.
     pub sessions_end: bool,
+    /// Of [`Machine::ALL`], the first so many are there.
+    pub machines: usize,
     /// Native clients keep what they ask and are answered early. Not where clients die: a client and the server that die
     /// in one moment lose changes, which no order of operations explains.
     pub native_early: bool,
@@ -79,6 +87,7 @@ impl Default for Settings {
                 ..ClientConfig::default()
             },
             sessions_end: false,
+            machines: 6,
             native_early: true,
             bug: None,
         }
@@ -92,5 +101,49 @@ impl Settings {
         settings.meta.session_expiry = Duration::from_millis(4000);
         settings.meta.gather = Duration::from_millis(4000);
         settings
+    }
+
+    /// Chunks have `copies` copies on four data servers. The times of chains are divided like all others: a lease of 4 s
+    /// is one of 1 s here, and a small file meets the bounds that a large one does.
+    pub fn with_copies(copies: u8) -> Settings {
+        let ms = Duration::from_millis;
+        let mut settings = Settings { machines: 7, ..Settings::default() };
+        settings.policy.layout = Layout::Replica { copies };
+        let limits = Limits {
+            server_lease: ms(1000),
+            renew: ms(250),
+            successor: ms(1500),
+            session_lease: ms(3000),
+            call_deadline: ms(15_000),
+            quiet: ms(50),
+            announce_age: ms(250),
+            announce_blocks: 64,
+            resend: ms(100),
+            silent: ms(600),
+            shun: ms(4000),
+            sync_every: ms(300),
+            pull_blocks: 16,
+            repair_above: 24,
+            repair_bytes_per_s: 8 << 20,
+            repair_at_once: 2,
+            groups_max: 8,
+            lineage_max: 8,
+        };
+        settings.meta.chain_limits = limits.clone();
+        settings.data.chain_limits = limits;
+        settings
+    }
+
+    pub fn has_copies(&self) -> bool {
+        self.policy.chain_len() > 1
+    }
+
+    pub fn machines(&self) -> &'static [Machine] {
+        &Machine::ALL[..self.machines]
+    }
+
+    /// The data servers among them.
+    pub fn data(&self) -> Vec<Machine> {
+        self.machines().iter().copied().filter(|machine| machine.role() == Role::Data).collect()
     }
 }

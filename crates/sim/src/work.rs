@@ -25,6 +25,10 @@ pub trait Work {
     /// left to do. While the cluster is not calm it goes on working, then it checks and leaves.
     fn run(self: Arc<Self>, process: Process) -> Task;
 
+    /// Two data servers with copies of each other's chunks stopped, one before the chains had gone on without the other:
+    /// what has not been synced by now may be lost, and a later sync does not bring it back.
+    fn may_be_forgotten(&self) {}
+
     /// Every client has left.
     fn done(&self) -> bool;
 

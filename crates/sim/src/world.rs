@@ -1,13 +1,12 @@
 //! One run: a cluster from a seed, a storm of faults, the calm after it, and the checks.
 
-use crate::check::rows;
+use crate::check::{chains, rows};
 use crate::cluster::Cluster;
 use crate::coverage::Counts;
 use crate::env::{Surroundings, entropy};
 use crate::failures::{Failure, Invariant};
 use crate::host;
 use crate::inject::{Injector, LATENCY_MAX, LATENCY_MIN};
-use crate::machine::Machine;
 use crate::scenario::Scenario;
 use crate::work::Work;
 use braid_meta_engine::Table;
@@ -26,6 +25,10 @@ const FIRST_FAULT: Duration = Duration::from_millis(500);
 const CALM_MAX: Duration = Duration::from_secs(900);
 /// And after the last client has left, housekeeping within this.
 const HOUSE_MAX: Duration = Duration::from_secs(30);
+/// And chains have all their members, with equal copies, within this: a member that did not answer is not taken back for
+/// four seconds, and copying is throttled.
+const WHOLE_MAX: Duration = Duration::from_secs(40);
+const WHOLE_LOOK: Duration = Duration::from_millis(250);
 /// Of real time, for a run that takes a second or two: the only clock here that is not simulated.
 const HANG: Duration = Duration::from_secs(120);
 /// Between two looks at the rows.
@@ -102,7 +105,7 @@ impl World {
             .enable_random_order()
             .build();
         let work = scenario.work(seed);
-        for machine in Machine::ALL {
+        for &machine in cluster.settings.machines() {
             let (cluster, work) = (cluster.clone(), work.clone());
             sim.host(machine.name(), move || {
                 let process = cluster.boot(machine);
@@ -114,7 +117,7 @@ impl World {
                 }
             });
         }
-        let injector = Injector::new(cluster.clone(), scenario.faults, scenario.fault_every, FIRST_FAULT);
+        let injector = Injector::new(cluster.clone(), work.clone(), scenario.faults, scenario.fault_every, FIRST_FAULT);
         World { sim, cluster, scenario: scenario.clone(), work, injector, next_look: LOOK }
     }
 
@@ -179,15 +182,49 @@ impl World {
             }
             return;
         }
+        if !self.becomes_whole() {
+            return;
+        }
+        if self.cluster.settings.has_copies() {
+            self.injector.rot();
+            if !self.becomes_whole() {
+                return;
+            }
+        }
+        for text in chains::differences(&self.cluster) {
+            self.fail(Invariant::CopiesAreEqual, text);
+        }
         self.work.check(&self.cluster);
         for (invariant, text) in rows::check(&self.cluster, self.scenario.lossy) {
             self.fail(invariant, text);
         }
     }
 
+    /// Every chain has all its members with whole copies, in time.
+    fn becomes_whole(&mut self) -> bool {
+        let end = self.sim.elapsed() + WHOLE_MAX;
+        // Looked at now and then: it reads every copy.
+        while self.sim.elapsed() < end && !self.failed() {
+            if self.all_run() && chains::unwhole(&self.cluster).is_empty() {
+                return true;
+            }
+            let next = self.sim.elapsed() + WHOLE_LOOK;
+            self.step_until(next, |_| false);
+        }
+        if !self.failed() {
+            let left = chains::unwhole(&self.cluster);
+            self.fail(Invariant::CopiesAreWhole, format_args!("not whole after {WHOLE_MAX:?}: {left:?}"));
+        }
+        false
+    }
+
+    fn all_run(&self) -> bool {
+        self.cluster.servers().len() == self.cluster.settings.data().len()
+    }
+
     /// All machines run, and housekeeping has nothing left to do.
     fn is_tidy(&self) -> bool {
-        self.cluster.stores().len() == Machine::DATA.len() && rows::unfinished(&self.cluster).is_empty()
+        self.all_run() && rows::unfinished(&self.cluster).is_empty()
     }
 
     /// Counts what only rows show.
@@ -196,11 +233,18 @@ impl World {
         let freed = self.cluster.witness.orphans_now(orphans.iter().map(|(key, _)| InodeId(key.partition())).collect());
         self.cluster.coverage.add("orphan freed", freed);
         self.cluster.look_at_clients();
+        self.cluster.look_at_wounds();
     }
 
     fn outcome(self) -> Outcome {
         let chunks: Vec<ChunkId> = rows::chunk_ids(&self.cluster);
         self.cluster.coverage.add("spare adopted from a lost client", self.cluster.witness.adopted(chunks));
+        for (_, server) in self.cluster.servers() {
+            let name = "braid_data_mended_blocks_total ";
+            let text = server.metrics_text();
+            let mended = text.lines().find_map(|line| line.strip_prefix(name)?.parse().ok());
+            self.cluster.coverage.add("bad block mended from another copy", mended.unwrap_or(0));
+        }
         let (hash, events) = self.cluster.around.history.hash();
         Outcome {
             seed: self.cluster.around.seed,

@@ -1,7 +1,8 @@
 //! Hundreds of short seeds of every scenario: none may fail, and together they must get everywhere.
 
 use braid_sim::coverage::{Counts, MUST_BE_REACHED};
-use braid_sim::{Outcome, fault, run, scenario};
+use braid_sim::{Outcome, run, scenario};
+use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -42,7 +43,10 @@ fn no_seed_fails_and_everything_is_reached() {
         println!("    cargo run -p braid-sim --release -- --seed {} --trace", outcome.seed);
     }
     assert!(failed.is_empty(), "{} of {SEEDS} seeds failed", failed.len());
-    let faults: Vec<&str> = fault::Kind::ALL.iter().map(|kind| kind.text()).collect();
+    let all = scenario::all();
+    let faults: BTreeSet<&str> =
+        all.iter().flat_map(|scenario| scenario.faults.iter().map(|(kind, _)| kind.text())).collect();
+    let faults: Vec<&str> = faults.into_iter().collect();
     let missing = [coverage.missing(MUST_BE_REACHED), coverage.missing(&faults)].concat();
     assert!(missing.is_empty(), "never reached in {SEEDS} seeds: {missing:?}");
 }

@@ -103,6 +103,7 @@ pub const PLACES: &[Place] = &[
             "api",
             "wire",
             "placement",
+            "chain",
             "meta-engine",
             "meta-namespace",
             "meta-server",

@@ -201,6 +201,9 @@ pub struct ServerJson<'a> {
     silent_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     bad_blocks: Option<u64>,
+    /// Taken from another copy since its start.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mended_blocks: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<&'a str>,
 }
@@ -217,6 +220,7 @@ pub fn server_json(seen: &Seen) -> ServerJson<'_> {
         chunks: info.chunks,
         silent_ms: Some(info.silent_ms).filter(|ms| *ms != u64::MAX),
         bad_blocks: seen.status.as_ref().and_then(|s| s.as_ref().ok()).map(|s| s.bad_blocks),
+        mended_blocks: seen.status.as_ref().and_then(|s| s.as_ref().ok()).map(|s| s.mended_blocks),
         error: seen.status.as_ref().and_then(|s| s.as_ref().err()).map(String::as_str),
     }
 }
@@ -291,6 +295,7 @@ mod tests {
                 bytes_read: 0,
                 bytes_written: 0,
                 waiting: Vec::new(),
+                mended_blocks: 0,
             }),
             Err(why) => Err(why.to_owned()),
         });

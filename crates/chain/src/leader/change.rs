@@ -5,7 +5,7 @@ use crate::limits::Moment;
 use crate::message::{FromLeader, Install};
 use crate::replica::sources;
 use crate::takeover::{Answer, Decision, Question, answers_needed, decide};
-use braid_types::{ChunkId, ContainerId, ServerId};
+use braid_types::{ChainEpoch, ChunkId, ContainerId, ServerId};
 use std::collections::BTreeSet;
 
 impl Leader {
@@ -150,12 +150,27 @@ impl Leader {
             let here = counted.iter().filter(|server| answered.contains(server)).count();
             here >= answers_needed(counted.len(), row.min_copies.into())
         };
-        // Also for chunks that nobody named: they begin with nothing, which must be known.
-        if !counts(row.counted(None)) {
+        // Also for chunks that nobody named: they begin with nothing, which must be known. Those that were never open since
+        // are with members of an older chain, and it is they who must have answered.
+        if !counts(row.counted(None)) || !row.last_open.keys().all(|chunk| counts(row.counted(Some(*chunk)))) {
             return None;
         }
         let reports = || answered.iter().filter_map(|server| held.reports.get(server).map(|(_, r)| (*server, r)));
-        let chunks: BTreeSet<ChunkId> = reports().flat_map(|(_, r)| r.iter().map(|report| report.chunk)).collect();
+        let mut chunks: BTreeSet<ChunkId> = reports().flat_map(|(_, r)| r.iter().map(|report| report.chunk)).collect();
+        // Enough of the counted chain have answered, and none has the chunk from that epoch: nothing of it was ever
+        // acknowledged, or it was deleted while those that name it were away. It must not come back with them, also if one of
+        // them was invited since and never came so far as to act.
+        let has = |server: &ServerId, chunk: ChunkId, since: ChainEpoch| {
+            held.reports.get(server).is_some_and(|(_, reports)| {
+                let of_chunk = reports.iter().filter(|report| report.chunk == chunk);
+                of_chunk.flat_map(|report| report.claims.lineage.starts()).any(|start| start.epoch >= since)
+            })
+        };
+        chunks.retain(|chunk| {
+            let (counted, since) = (row.counted(Some(*chunk)), row.open_in(*chunk));
+            let mut here = counted.iter().filter(|server| answered.contains(server));
+            !counts(counted) || here.any(|server| has(server, *chunk, since))
+        });
         let decision = |chunk: ChunkId| {
             let answer = |(server, reports): (ServerId, &Vec<crate::message::Report>)| {
                 (server, reports.iter().position(|r| r.chunk == chunk))
@@ -207,5 +222,109 @@ impl Leader {
             };
             self.send(server, FromLeader::Install { container: id, install }, out);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Lineage;
+    use crate::limits::Limits;
+    use crate::message::{Report, ToLeader};
+    use crate::{ChainRow, Claims, ContainerRow, LeaderEvent};
+    use braid_types::LeaderEpoch;
+    use std::collections::BTreeMap;
+    use std::time::Duration;
+
+    const C: ContainerId = ContainerId(6);
+    const CHUNK: ChunkId = ChunkId(10);
+
+    struct NoSpares;
+    impl Spares for NoSpares {
+        fn successor(&mut self, _: ContainerId, _: &[ServerId], _: &[ServerId]) -> Option<ServerId> {
+            None
+        }
+    }
+
+    fn says(leader: &mut Leader, ms: u64, server: u64, message: ToLeader) -> Vec<LeaderCommand> {
+        let event = LeaderEvent::FromServer { server: ServerId(server), incarnation: 1, message };
+        leader.on(Duration::from_millis(ms), event, &mut NoSpares)
+    }
+
+    fn committed_rows(commands: &[LeaderCommand]) -> Vec<ContainerRow> {
+        let row = |command: &LeaderCommand| match command {
+            LeaderCommand::Commit { row, .. } => Some(row.clone()),
+            _ => None,
+        };
+        commands.iter().filter_map(row).collect()
+    }
+
+    /// Chunk 10 was last open under servers 1 and 4; the chain is 2 and 3 now, and neither had anything of it when it
+    /// restarted.
+    fn raised() -> Leader {
+        let ids = |servers: [u64; 2]| servers.map(ServerId).to_vec();
+        let older = ChainRow { epoch: ChainEpoch(2), members: ids([1, 4]) };
+        let newest = ChainRow { epoch: ChainEpoch(4), members: ids([3, 2]) };
+        let row = ContainerRow {
+            id: C,
+            copies: 2,
+            min_copies: 2,
+            chains: vec![older, newest],
+            settled: true,
+            last_open: BTreeMap::from([(CHUNK, ChainEpoch(2))]),
+            default_open: ChainEpoch(4),
+        };
+        let mut leader = Leader::new(Duration::ZERO, LeaderEpoch(1), Limits::default(), [(C, row)]);
+        for server in 1..=4 {
+            says(&mut leader, 100, server, ToLeader::Renew { asked: Duration::ZERO, chains: Some(Vec::new()) });
+        }
+        let raise = leader.on(Duration::from_millis(150), LeaderEvent::Tick, &mut NoSpares);
+        assert_eq!(committed_rows(&raise).len(), 1);
+        leader.on(Duration::from_millis(160), LeaderEvent::Committed { container: C, number: 1 }, &mut NoSpares);
+        leader
+    }
+
+    /// A copy of a chunk that was last written in this epoch.
+    fn copy(chunk: ChunkId, epoch: u32) -> Report {
+        let claims = Claims { lineage: Lineage::new(ChainEpoch(epoch)), ..Claims::default() };
+        Report { chunk, claims, owns: false }
+    }
+
+    fn prepared(reports: Vec<Report>) -> ToLeader {
+        ToLeader::Prepared { container: C, epoch: ChainEpoch(5), reports }
+    }
+
+    #[test]
+    fn a_chunk_that_only_silent_members_of_an_older_chain_know_is_waited_for() {
+        let mut leader = raised();
+        says(&mut leader, 200, 2, prepared(Vec::new()));
+        says(&mut leader, 210, 3, prepared(Vec::new()));
+        // The leases of the silent two are over.
+        let mut said = Vec::new();
+        for ms in (300..9_000).step_by(100) {
+            for server in [2, 3] {
+                let renew = ToLeader::Renew { asked: Duration::from_millis(ms), chains: None };
+                said.extend(says(&mut leader, ms, server, renew));
+            }
+            said.extend(leader.on(Duration::from_millis(ms), LeaderEvent::Tick, &mut NoSpares));
+        }
+        assert_eq!(committed_rows(&said), [], "decided without anybody who could know chunk 10");
+        // One of them says what it has.
+        let renew = ToLeader::Renew { asked: Duration::from_secs(9), chains: None };
+        says(&mut leader, 9_000, 4, renew);
+        let rows = committed_rows(&says(&mut leader, 9_100, 4, prepared(vec![copy(CHUNK, 2)])));
+        assert_eq!(rows[0].last_open, BTreeMap::from([(CHUNK, ChainEpoch(2))]));
+    }
+
+    #[test]
+    fn a_chunk_that_was_deleted_does_not_come_back_with_those_that_were_away() {
+        let mut leader = raised();
+        let stray = copy(ChunkId(99), 1);
+        says(&mut leader, 200, 2, prepared(Vec::new()));
+        // It was invited into epoch 4, and had not heard of that when epoch 5 came.
+        says(&mut leader, 210, 3, prepared(vec![stray.clone()]));
+        says(&mut leader, 220, 1, prepared(vec![stray.clone()]));
+        let rows = committed_rows(&says(&mut leader, 230, 4, prepared(vec![copy(CHUNK, 2), stray])));
+        assert_eq!(rows[0].last_open.keys().collect::<Vec<_>>(), [&CHUNK], "99 was deleted under 2 and 3");
     }
 }

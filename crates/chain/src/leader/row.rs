@@ -53,10 +53,15 @@ impl ContainerRow {
         self.chains.iter().any(|chain| chain.members.contains(&server))
     }
 
+    /// The last epoch in which the chunk was open.
+    pub fn open_in(&self, chunk: ChunkId) -> ChainEpoch {
+        self.last_open.get(&chunk).copied().unwrap_or(self.default_open)
+    }
+
     /// The members a take-over of the chunk counts.
     pub fn counted(&self, chunk: Option<ChunkId>) -> &[ServerId] {
-        let epoch = chunk.and_then(|chunk| self.last_open.get(&chunk)).unwrap_or(&self.default_open);
-        self.chains.iter().find(|chain| chain.epoch == *epoch).map_or(&[], |chain| &chain.members)
+        let epoch = chunk.map_or(self.default_open, |chunk| self.open_in(chunk));
+        self.chains.iter().find(|chain| chain.epoch == epoch).map_or(&[], |chain| &chain.members)
     }
 
     /// The next epoch, with these members; who goes on is not known yet.
@@ -72,9 +77,8 @@ impl ContainerRow {
     /// It is known who goes on. These chunks are to be copied before they are open; all others have nothing yet.
     #[must_use]
     pub fn decided(&self, chunks: impl Iterator<Item = ChunkId>) -> ContainerRow {
-        let open_in = |chunk| (chunk, self.last_open.get(&chunk).copied().unwrap_or(self.default_open));
         let mut row = self.clone();
-        row.last_open = chunks.map(open_in).collect();
+        row.last_open = chunks.map(|chunk| (chunk, self.open_in(chunk))).collect();
         (row.settled, row.default_open) = (true, self.epoch());
         row.forget_chains();
         row

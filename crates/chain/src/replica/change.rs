@@ -5,9 +5,8 @@ use super::{Cx, Replica};
 use crate::changes::Group;
 use crate::lineage::common;
 use crate::record::Claims;
-use crate::server::Command;
-use crate::{BlockSet, Changes, Decision, Lineage};
-use braid_types::{OwnerTerm, ServerId, Version};
+use crate::{BlockSet, Changes, Decision};
+use braid_types::{ServerId, Version};
 
 impl Replica {
     /// No call is answered and nothing is told any more. What is on its way into the store still arrives.
@@ -26,34 +25,25 @@ impl Replica {
         self.claims.clone()
     }
 
-    /// How this chunk goes on. Without a decision nothing of it was known: it begins with nothing at the first member,
-    /// and what this copy has is of no lineage.
-    pub(crate) fn install(&mut self, cx: &mut Cx, decision: Option<&Decision>) {
+    /// How this chunk goes on.
+    pub(crate) fn install(&mut self, cx: &mut Cx, decision: &Decision) {
         self.close_group(cx);
         self.owning = None;
         (self.sync, self.unrecorded) = (None, true);
         self.synced_at = cx.now.saturating_sub(cx.limits.sync_every);
         self.want_stable = Version::default();
-        let nothing = Lineage::new(cx.epoch);
-        let lineage = decision.map_or(&nothing, |decision| &decision.lineage);
-        self.term = decision.map_or(OwnerTerm(1), |decision| decision.term);
-        self.owner = decision.map_or(cx.members.first().copied().unwrap_or_default(), |decision| decision.owner);
-        self.opening = decision.map_or(Version::default(), Decision::opening_version);
+        let lineage = &decision.lineage;
+        (self.term, self.owner, self.opening) = (decision.term, decision.owner, decision.opening_version());
         let fork = common(&self.claims.lineage, self.told(), lineage);
-        self.claims.end = self.claims.end.max(decision.map_or(0, |decision| decision.end));
-        match decision {
-            Some(decision) if self.owner == cx.me => self.succeed(cx, decision),
-            Some(_) => {
-                self.part(fork);
-                self.claims.lineage = lineage.clone();
-                self.greet(cx);
-            }
-            None => {
-                // Nobody who was asked knew the chunk, so no fsync of it was ever answered: it begins anew, as zeros.
-                cx.out.push(Command::Discard { container: cx.container, chunk: self.chunk });
-                *self = Replica::fresh(self.chunk, cx);
-            }
+        self.claims.end = self.claims.end.max(decision.end);
+        if self.owner == cx.me {
+            self.succeed(cx, decision);
+        } else {
+            self.part(fork);
+            self.claims.lineage = lineage.clone();
+            self.greet(cx);
         }
+        self.mend_in_new_epoch();
         self.stable = self.stable.min(self.claims.complete());
         self.invalidated = self.told();
     }

@@ -120,6 +120,9 @@ impl Replica {
         if self.is_behind(cx) && !self.needs_repair(cx) {
             self.pull(cx);
         }
+        if !self.member.greeting {
+            self.ask_to_mend(cx);
+        }
     }
 
     pub(crate) fn member_tick(&mut self, cx: &mut Cx) {

@@ -95,10 +95,11 @@ fn reached(versions: impl Iterator<Item = Version>, count: usize) -> Version {
 impl Replica {
     pub(crate) fn write(&mut self, cx: &mut Cx, op: u64, blocks: BlockSet, until: Until) {
         let owner = self.owner;
+        let is_bad = self.is_better_mended_first(cx, &blocks);
         let Some(owning) = &mut self.owning else {
             return cx.out.push(Command::Answer { op, result: Err(Refusal::NotOwner { owner }) });
         };
-        if !owning.fetch.is_empty() {
+        if is_bad || !owning.fetch.is_empty() {
             return cx.out.push(Command::Answer { op, result: Err(Refusal::NotReady) });
         }
         let counter = owning.assigned.counter.saturating_add(1);
@@ -135,12 +136,22 @@ impl Replica {
         }
     }
 
+    /// Of the write, the store took only these blocks.
+    pub(crate) fn unchanged(&mut self, version: Version, kept: &BlockSet) {
+        if let Some(applying) = self.owning.as_mut().and_then(|owning| owning.applying.get_mut(&version)) {
+            applying.blocks = kept.clone();
+        }
+    }
+
     /// The write is in the store: it survives the death of the process.
     pub(crate) fn applied(&mut self, cx: &mut Cx, version: Version) {
         let Some(owning) = &mut self.owning else { return };
         if let Some(applying) = owning.applying.get_mut(&version) {
             applying.done = true;
+            let blocks = applying.blocks.clone();
+            self.is_whole(&blocks);
         }
+        let Some(owning) = &mut self.owning else { return };
         while let Some(first) = owning.applying.first_entry().filter(|first| first.get().done) {
             let (version, Applying { op, blocks, until, .. }) = first.remove_entry();
             if owning.open.is_empty() {
@@ -370,6 +381,7 @@ impl Replica {
             self.announce(cx, false);
         }
         self.ask_for_newer_blocks(cx);
+        self.ask_to_mend(cx);
         if !self.owning.as_ref().is_some_and(|owning| owning.opened) {
             self.want_stable = self.want_stable.max(self.opening);
         }

@@ -15,6 +15,7 @@ use braid_data_store::{ChunkHead, ChunkStore, Cuts, StoreError, WriteInfo};
 use braid_types::{ByteRange, ChunkId, ChunkIndex, ContainerId, InodeId, ServerId, TruncGen, Version};
 use bytes::Bytes;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
@@ -90,8 +91,9 @@ struct Done {
     /// The call's own error; the change counts as carried out, because what is here is what the others get.
     refused: Option<(u64, Error)>,
     sync: Option<u64>,
-    /// Blocks that verify now.
+    /// Blocks that verify now, and blocks that were found not to.
     whole: BlockSet,
+    flawed: BlockSet,
     head_changed: bool,
     /// To be tried again.
     again: Option<Job>,
@@ -154,9 +156,13 @@ impl<S: ChunkStore + 'static> Chains<S> {
     fn finish(self: &Arc<Self>, container: ContainerId, chunk: ChunkId, exists: bool, done: Done) {
         {
             let mut state = self.state.lock();
+            let flaws = state.machine.flaws(container, chunk);
             let Some(copy) = state.copies.get_mut(&chunk) else { return };
             copy.exists = exists;
             copy.torn.subtract(&done.whole);
+            if matches!(done.event, Some(Event::Stored { .. })) {
+                self.mended.fetch_add(flaws.intersection(&done.whole).len(), Relaxed);
+            }
             if done.head_changed {
                 copy.forget_head();
             }
@@ -166,7 +172,12 @@ impl<S: ChunkStore + 'static> Chains<S> {
             if let Some((op, error)) = done.refused
                 && let Some(op) = state.ops.get_mut(&op)
             {
-                op.refused = Some(error);
+                // A block that was not known to be bad is mended before the write is tried again.
+                let is_new = !done.flawed.is_empty() && !done.flawed.without(&flaws).is_empty();
+                op.refused = Some(match is_new {
+                    true => Error::new(Code::NotServing, format_args!("data server {}", self.id), error.cause()),
+                    false => error,
+                });
             }
             if let Some(number) = done.sync {
                 self.enqueue_sync(&mut state, chunk, SyncJob::Sync { number });
@@ -177,6 +188,9 @@ impl<S: ChunkStore + 'static> Chains<S> {
         }
         if let Some((to, message, payload)) = done.send {
             self.to_peer(to, message, payload);
+        }
+        if !done.flawed.is_empty() {
+            self.on(Event::Flawed { container, chunk, blocks: done.flawed }, None);
         }
         if let Some(event) = done.event {
             self.on(event, None);
@@ -196,6 +210,7 @@ impl<S: ChunkStore + 'static> Chains<S> {
         let store = self.store.as_ref();
         match job {
             Job::Apply { op, version, change } => {
+                done.event = Some(Event::Applied { container, chunk, version });
                 let applied = self.make(container, chunk, &mut exists, change.chunk_bytes);
                 match applied.and_then(|()| apply(store, chunk, version, &change)) {
                     Ok(()) => {
@@ -204,13 +219,21 @@ impl<S: ChunkStore + 'static> Chains<S> {
                         }
                     }
                     Err(error) => {
+                        if let (StoreError::BadBlock { block, .. }, Some(ChangeBytes::Write { .. })) =
+                            (&error, &change.bytes)
+                        {
+                            // Found before anything was written. Were it told as a change, the others would give up what
+                            // they have of the block for what is not here.
+                            done.flawed = blocks::of_data(*block..block + 1);
+                            let kept = if change.head.is_some() { blocks::head() } else { BlockSet::new() };
+                            done.event = Some(Event::Unchanged { container, chunk, version, kept });
+                        }
                         done.refused = Some((op, error::of_store(self.id, chunk, &error)));
                         // The head may not be what was ordered.
                         done.head_changed = true;
                         done.halt = ends_all(&error).then_some(error);
                     }
                 }
-                done.event = Some(Event::Applied { container, chunk, version });
             }
             Job::Store { number, blocks, content } => {
                 let made = self.make(container, chunk, &mut exists, content.head().chunk_bytes);
@@ -244,6 +267,7 @@ impl<S: ChunkStore + 'static> Chains<S> {
                         if !outgoing.unreadable.is_empty() {
                             let count = outgoing.unreadable.len();
                             tracing::error!("data server {}, chunk {chunk}: {count} blocks are bad here", self.id);
+                            done.flawed = outgoing.unreadable;
                         }
                         if !blocks.is_empty() {
                             let message =

@@ -21,8 +21,8 @@ pub(crate) use call::{Call as CopyCall, Failure};
 pub(crate) use job::{Change, ChangeBytes};
 pub use links::{ChainLinks, SharedLinks, WireLinks};
 
-use braid_api::Error;
 use braid_api::data::{CopyState, PeerSays};
+use braid_api::{Code, Error};
 use braid_chain::{Answer, BlockSet, Command, Envelope, Event, FromLeader, Limits, Message, Moment, ToLeader};
 use braid_data_store::ChunkStore;
 use braid_env::Env;
@@ -34,6 +34,7 @@ use job::{Job, SyncJob};
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tokio::sync::oneshot;
 
 pub(crate) struct Chains<S> {
@@ -44,6 +45,8 @@ pub(crate) struct Chains<S> {
     limits: Limits,
     state: Mutex<State>,
     links: RwLock<Option<Arc<dyn ChainLinks>>>,
+    /// Bad blocks that were taken from another copy.
+    mended: AtomicU64,
 }
 
 struct State {
@@ -53,9 +56,15 @@ struct State {
     ops: BTreeMap<u64, Op>,
     next_op: u64,
     epochs: BTreeMap<ContainerId, ChainEpoch>,
+    /// Chunks that were deleted before anything of them was heard here, the last so many: what others still say of them
+    /// is late, and must not make a copy.
+    gone: VecDeque<ChunkId>,
     /// Why this server takes no part any more.
     halted: Option<String>,
 }
+
+/// Late means within seconds: a content message has ten.
+const GONE_MAX: usize = 1024;
 
 struct Op {
     answer: oneshot::Sender<Result<Answer, Failure>>,
@@ -64,6 +73,9 @@ struct Op {
     /// The store refused it.
     refused: Option<Error>,
 }
+
+/// When it is done.
+pub(crate) type Removal = oneshot::Receiver<Result<(), Error>>;
 
 /// To be sent when the lock is free.
 type Sends = Vec<(ServerId, PeerSays)>;
@@ -204,6 +216,13 @@ impl<S: ChunkStore + 'static> Chains<S> {
             None if payload.is_empty() => None,
             None => return Err("its payload has no description".to_owned()),
         };
+        {
+            let state = self.state.lock();
+            let (container, chunk) = (envelope.container, envelope.chunk);
+            if state.gone.contains(&chunk) && state.machine.copy(container, chunk).is_none() {
+                return Ok(());
+            }
+        }
         self.on(Event::FromPeer { from: message.from, envelope }, content.map(Arc::new).as_ref());
         Ok(())
     }
@@ -229,6 +248,21 @@ impl<S: ChunkStore + 'static> Chains<S> {
         state.machine.may_serve(self.now(), container, chunk, blocks, at_least).map_err(Failure::Refused)
     }
 
+    /// Blocks of the store that were read and do not verify: they are fetched from another copy, if there is one.
+    pub fn flawed(self: &Arc<Self>, chunk: ChunkId, found: impl IntoIterator<Item = u64>) {
+        let container = self.state.lock().machine.container_of(chunk);
+        if let Some(container) = container {
+            let mut flawed = BlockSet::new();
+            found.into_iter().for_each(|block| flawed.union(&blocks::of_data(block..block.saturating_add(1))));
+            self.on(Event::Flawed { container, chunk, blocks: flawed }, None);
+        }
+    }
+
+    /// Bad blocks that were mended since this start.
+    pub fn mended(&self) -> u64 {
+        self.mended.load(Relaxed)
+    }
+
     pub fn epoch(&self, container: ContainerId) -> Option<ChainEpoch> {
         self.state.lock().machine.epoch(container)
     }
@@ -246,12 +280,28 @@ impl<S: ChunkStore + 'static> Chains<S> {
         chunks.into_iter().filter_map(|(container, chunk)| copy_state(&state, container, chunk)).collect()
     }
 
-    /// Removes a copy; the answer comes when it is gone from the store.
-    pub fn remove(self: &Arc<Self>, chunk: ChunkId) -> Option<oneshot::Receiver<Result<(), Error>>> {
+    /// Removes a copy; the answer comes when it is gone from the store. `None`: there is none. With an epoch, it is the
+    /// leader's word that this server is in no chain up to that one: refused if a newer is known.
+    pub fn remove(self: &Arc<Self>, chunk: ChunkId, outside: ChainEpoch) -> Option<Removal> {
         let mut sends = Vec::new();
         let removed = {
             let mut state = self.state.lock();
-            let container = state.copies.get(&chunk)?.container;
+            let known = state.machine.container_of(chunk);
+            let Some(container) = known.or_else(|| state.copies.get(&chunk).map(|copy| copy.container)) else {
+                if state.gone.len() == GONE_MAX {
+                    state.gone.pop_front();
+                }
+                state.gone.push_back(chunk);
+                return None;
+            };
+            let promised = state.machine.promised(container);
+            if outside.0 != 0 && promised > outside {
+                let cause = format_args!("container {container} is at epoch {promised}, the word is of {outside}");
+                let subject = format_args!("data server {}, chunk {chunk}", self.id);
+                let (done, removed) = oneshot::channel();
+                let _ = done.send(Err(Error::new(Code::StaleEpoch, subject, cause)));
+                return Some(removed);
+            }
             let commands = state.machine.forget(self.now(), container, chunk);
             let mut events = VecDeque::new();
             self.carry_out(&mut state, commands, None, &mut events, &mut sends);

@@ -8,8 +8,9 @@ use braid_data_store::{ChunkStore, FoundCopy};
 use braid_env::{Env, TaskHandle};
 use braid_types::ServerId;
 use parking_lot::{Mutex, RwLock};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 /// Between two looks at what is to be done by the clock; the shortest time of the machine is 200 ms.
@@ -40,9 +41,18 @@ impl<S: ChunkStore + 'static> Chains<S> {
             found.push(Found { container: here.container, chunk: here.chunk, record, suspect, bad: torn });
         }
         let machine = braid_chain::DataServer::new(id, incarnation, limits.clone(), found);
-        let (ops, epochs) = (BTreeMap::new(), BTreeMap::new());
-        let state = Mutex::new(State { machine, copies, ops, next_op: 0, epochs, halted });
-        Arc::new(Chains { env, store, id, incarnation, limits, state, links: RwLock::default() })
+        let (ops, epochs, gone) = (BTreeMap::new(), BTreeMap::new(), VecDeque::new());
+        let state = Mutex::new(State { machine, copies, ops, next_op: 0, epochs, gone, halted });
+        Arc::new(Chains {
+            env,
+            store,
+            id,
+            incarnation,
+            limits,
+            state,
+            links: RwLock::default(),
+            mended: AtomicU64::new(0),
+        })
     }
 
     /// Takes part from now on, until the server is dropped or the task is ended.

@@ -1,4 +1,5 @@
-//! DeleteChunks: removes chunks for good, after all that came for them before.
+//! DeleteChunks: removes chunks for good, after all that came for them before. With a chain epoch it is the leader's word
+//! that this server is no member, and copies that are in a newer epoch stay.
 
 use crate::core::{Call, Core};
 use braid_api::data::DeleteChunks;
@@ -21,7 +22,7 @@ impl<S: ChunkStore + 'static> Core<S> {
         let mut plain = Vec::with_capacity(chunks.len());
         let mut copies = Vec::new();
         for chunk in &chunks {
-            match self.chains.remove(*chunk) {
+            match self.chains.remove(*chunk, call.token.chain_epoch) {
                 Some(removed) => copies.push(removed),
                 None => plain.push(*chunk),
             }

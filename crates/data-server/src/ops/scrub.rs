@@ -22,8 +22,9 @@ impl<S: ChunkStore + 'static> Core<S> {
                 move |core: &Core<S>| core.store.scrub_step(at, STEP_BYTES).map_err(|error| core.error(chunk, &error));
             let step = self.on_disk(call, step).await?;
             // The last step may have gone on into the next chunk.
-            let bad = step.bad.iter().filter(|(of, _)| *of == chunk);
-            answer.bad.extend(bad.map(|(_, block)| block * BLOCK_BYTES));
+            let bad = step.bad.iter().filter(|(of, _)| *of == chunk).map(|(_, block)| *block);
+            self.chains.flawed(chunk, bad.clone());
+            answer.bad.extend(bad.map(|block| block * BLOCK_BYTES));
             match step.next {
                 Some(next) if next.chunk == chunk => at = next,
                 _ => return Ok(answer),

@@ -36,6 +36,7 @@ impl<S: ChunkStore + 'static> Core<S> {
             bytes_read: counters.bytes_read,
             bytes_written: counters.bytes_written,
             waiting: self.work.list(),
+            mended_blocks: self.chains.mended(),
         })
     }
 

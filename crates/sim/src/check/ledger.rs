@@ -15,8 +15,17 @@ pub enum Change {
 struct Entry {
     change: Change,
     sure: bool,
+    /// It may be lost although who made it lives, and whatever is synced later.
+    doubtful: bool,
     /// Which life of which client made it.
     by: u64,
+}
+
+impl Entry {
+    /// `reader` sees it whatever happened.
+    fn is_sure_for(&self, reader: u64) -> bool {
+        self.sure || (self.by == reader && !self.doubtful)
+    }
 }
 
 /// The changes of one file.
@@ -47,7 +56,7 @@ impl Change {
 impl FileLedger {
     /// Before the change is asked for.
     pub fn begin(&mut self, change: Change, by: u64) {
-        self.entries.push(Entry { change, sure: false, by });
+        self.entries.push(Entry { change, sure: false, doubtful: false, by });
     }
 
     /// The last change, a truncate, was answered: that is a transaction, and so durable.
@@ -59,8 +68,13 @@ impl FileLedger {
 
     /// Everything `by` changed so far is sure.
     pub fn make_sure(&mut self, by: u64) {
-        self.entries.iter_mut().filter(|entry| entry.by == by).for_each(|entry| entry.sure = true);
+        self.entries.iter_mut().filter(|e| e.by == by && !e.doubtful).for_each(|entry| entry.sure = true);
         self.compact();
+    }
+
+    /// What is not sure by now may be lost for ever.
+    pub fn doubt(&mut self) {
+        self.entries.iter_mut().filter(|entry| !entry.sure).for_each(|entry| entry.doubtful = true);
     }
 
     /// What is sure at the beginning need not be kept change by change.
@@ -73,13 +87,13 @@ impl FileLedger {
         let size = bytes.len() as u64;
         // Truncating first says that everything else is zero.
         let base = [Change::Truncate { size: 0 }, Change::Write { offset: 0, bytes }, Change::Truncate { size }];
-        self.entries.splice(..sure, base.map(|change| Entry { change, sure: true, by }));
+        self.entries.splice(..sure, base.map(|change| Entry { change, sure: true, doubtful: false, by }));
     }
 
     /// What the first `count` entries make, if only the sure ones, and those of `reader`, are kept.
     fn sure_bytes(&self, count: usize, reader: u64) -> Vec<u8> {
         let mut bytes = Vec::new();
-        for entry in self.entries[..count].iter().filter(|entry| entry.sure || entry.by == reader) {
+        for entry in self.entries[..count].iter().filter(|entry| entry.is_sure_for(reader)) {
             bytes.resize(entry.change.size(bytes.len() as u64) as usize, 0);
             if let Change::Write { offset, bytes: new } = &entry.change {
                 bytes[*offset as usize..*offset as usize + new.len()].copy_from_slice(new);
@@ -91,7 +105,7 @@ impl FileLedger {
     /// Is this what the file may hold, as `reader` sees it? Who made a change and lives sees it for sure.
     pub fn check(&self, content: &[u8], reader: u64) -> Result<(), String> {
         let sure = self.sure_bytes(self.entries.len(), reader);
-        let unsure = || self.entries.iter().filter(|entry| !(entry.sure || entry.by == reader));
+        let unsure = || self.entries.iter().filter(|entry| !entry.is_sure_for(reader));
         let (mut least, mut most) = (sure.len() as u64, sure.len() as u64);
         for entry in unsure() {
             (least, most) = (least.min(entry.change.size(least)), most.max(entry.change.size(most)));
@@ -116,7 +130,7 @@ impl FileLedger {
             if value == Some(byte) {
                 return true;
             }
-            if value.is_some() && (entry.sure || entry.by == reader) {
+            if value.is_some() && entry.is_sure_for(reader) {
                 return false;
             }
         }
@@ -147,6 +161,20 @@ mod tests {
         assert!(ledger.check(b"aaaa", 2).is_err(), "who wrote it sees it");
         ledger.make_sure(2);
         assert!(ledger.check(b"aabbb", 3).is_err() && ledger.check(b"aabbbb", 3).is_ok());
+    }
+
+    #[test]
+    fn what_is_in_doubt_may_be_gone_also_for_who_wrote_it_and_after_a_sync() {
+        let mut ledger = FileLedger::default();
+        ledger.begin(write(0, b"aa"), 1);
+        ledger.make_sure(1);
+        ledger.begin(write(0, b"bb"), 1);
+        assert!(ledger.check(b"aa", 1).is_err());
+        ledger.doubt();
+        ledger.begin(write(2, b"c"), 1);
+        ledger.make_sure(1);
+        assert!(ledger.check(b"aac", 1).is_ok() && ledger.check(b"bbc", 1).is_ok());
+        assert!(ledger.check(b"aa", 1).is_err() && ledger.check(b"xxc", 1).is_err());
     }
 
     #[test]

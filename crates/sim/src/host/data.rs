@@ -2,10 +2,10 @@ use super::door::DataDoor;
 use super::{PORT, endpoint, namespace};
 use crate::cluster::Process;
 use braid_api::data::DataRequest;
-use braid_data_server::{Announcement, DataServer, enrol};
+use braid_data_server::{Announcement, DataServer, SharedLinks, WireLinks, enrol};
 use braid_data_store::{ChunkStore, DiskStore, StoreIdentity, StoreOptions};
 use braid_env::Address;
-use braid_wire::{DataNodeService, Identity, Role, WireStats, serve};
+use braid_wire::{DataNodeService, Identity, Role, WirePeers, WireStats, serve};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -27,8 +27,8 @@ pub async fn run(process: Process) {
     if let Ok(usage) = store.usage() {
         cluster.coverage.add("torn blocks sealed after a crash", usage.sealed_blocks);
     }
-    cluster.store_opened(*machine, identity.server, store.clone());
     let server = DataServer::start(env.clone(), store, identity, cluster.settings.data.clone());
+    cluster.server_started(*machine, server.clone());
     let (cluster_id, incarnation) = (identity.cluster, server.incarnation());
     endpoint.set_identity(Identity {
         cluster: cluster_id,
@@ -38,6 +38,13 @@ pub async fn run(process: Process) {
     });
     let listener = env.transport.listen(&at).await.expect("the port is free");
     let _heartbeats = server.report_to(namespace, announcement);
+    let _chains = cluster.settings.has_copies().then(|| {
+        // Each on connections of its own, as the program has them.
+        let leader = Arc::new(super::namespace(&endpoint));
+        let (words, content) = (WirePeers::new(&endpoint), WirePeers::new(&endpoint));
+        let links = WireLinks::new(env.clone(), identity.server, words, content, leader);
+        server.join_chains(Arc::new(SharedLinks(links)))
+    });
     let service = Arc::new(DataNodeService(Arc::new(DataDoor::new(server, cluster.clone()))));
     serve(endpoint, listener, service, WireStats::new(DataRequest::NAMES), std::future::pending()).await;
 }

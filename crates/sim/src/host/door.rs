@@ -2,6 +2,7 @@
 //!
 //! Both are the simulator's own: the servers know nothing of them.
 
+use super::words;
 use crate::cluster::Cluster;
 use crate::failures::Invariant;
 use crate::settings::Bug;
@@ -76,6 +77,9 @@ impl Namespace for MetaDoor {
         if repeated && self.cluster.settings.bug == Some(Bug::RequestAppliedTwice) {
             cx.request = witness.forge();
         }
+        if let MetaRequest::ServerSays(piece) = &request {
+            self.cluster.words.to_leader(&self.cluster, piece);
+        }
         if let MetaRequest::OpenSession(open) = &request
             && witness.registers(open.client)
         {
@@ -106,8 +110,13 @@ impl Namespace for MetaDoor {
             witness.done(session, number);
         }
         self.saw(session, &request, &result);
-        let shown =
-            !matches!(request, MetaRequest::Heartbeat(_) | MetaRequest::RenewSession(_) | MetaRequest::Listen(_));
+        let shown = !matches!(
+            request,
+            MetaRequest::Heartbeat(_)
+                | MetaRequest::RenewSession(_)
+                | MetaRequest::Listen(_)
+                | MetaRequest::ServerSays(_)
+        );
         if shown {
             let history = &self.cluster.around.history;
             history.detail("meta", || format!("{session}.{number}: {request:?} -> {result:?} {mark:?}"));
@@ -182,19 +191,35 @@ impl DataNode for DataDoor {
         let before = cuts_of(&mut request).and_then(|(chunk, _)| Some((chunk, self.generation(chunk)?)));
         if let DataRequest::DeleteChunks(delete) = &request {
             let there = delete.chunks.iter().filter(|chunk| self.generation(**chunk).is_some()).count();
-            self.cluster.coverage.add("chunk reclaimed", there as u64);
-            self.cluster.witness.deletes(&delete.chunks);
+            let outside = cx.token.chain_epoch.0 != 0;
+            let what = if outside { "copy outside its chain deleted" } else { "chunk reclaimed" };
+            self.cluster.coverage.add(what, there as u64);
+            if !outside {
+                self.cluster.witness.deletes(&delete.chunks);
+            }
         }
+        match &mut request {
+            DataRequest::PeerSays(says) => {
+                words::spoil(bug, says);
+                self.cluster.words.of_peer(&self.cluster, says);
+            }
+            DataRequest::LeaderSays(_) => self.cluster.words.of_leader(&self.cluster, &payload),
+            _ => {}
+        }
+        let (brought, session) = (payload.clone(), cx.token.session);
         let mut result = self.server.execute(cx, request.clone(), payload).await;
+        self.cluster.words.of_client(&self.cluster, self.server.id(), session, &request, &brought, &result);
         if bug == Some(Bug::LostReplay)
             && let Ok((DataAnswer::WriteChunk(answer), _)) = &mut result
         {
             answer.stable = answer.sequence;
         }
         self.saw(&request, before, &result);
-        let answer = result.as_ref().map(|(answer, _)| answer);
         let name = format_args!("data {}", self.server.id()).to_string();
-        self.cluster.around.history.detail(&name, || format!("{:?} {request:?} -> {answer:?}", cx.token.trunc_gen));
+        self.cluster.around.history.detail(&name, || {
+            let (asked, answer) = (words::shown(&request, &brought), result.as_ref().map(|(answer, _)| answer));
+            format!("{:?} {asked} -> {answer:?}", cx.token.trunc_gen)
+        });
         result
     }
 }

@@ -30,6 +30,8 @@ const READ_MAX: u32 = 4 << 20;
 pub enum Sure {
     /// When fsync has returned.
     AtFsync,
+    /// The same, and names at once: where no client dies.
+    BytesAtFsync,
     /// When close has returned: where servers lose what they remember, and no client.
     AtClose,
     /// When its names have been synced as well after that: where clients and the metadata server die, and data servers
@@ -112,7 +114,7 @@ impl Durable {
         let opened = life.fs.create(&cx, InodeId::ROOT, &name(key), Mode(0o644), flags).await?;
         let (id, handle) = (opened.0.attr.id, opened.1.handle);
         life.process.note(format_args!("{key:?} opened"));
-        if self.sure == Sure::AtClose {
+        if matches!(self.sure, Sure::AtClose | Sure::BytesAtFsync) {
             self.with(key, |file| file.exists = true);
         }
         for _ in 0..life.random.random_range(1..6) {
@@ -122,7 +124,7 @@ impl Durable {
         life.fs.flush(handle).await?;
         life.process.note(format_args!("{key:?} closed"));
         match self.sure {
-            Sure::AtFsync => {}
+            Sure::AtFsync | Sure::BytesAtFsync => {}
             Sure::AtClose => self.sure(key, life.number),
             // Names alone: the bytes are where close brought them.
             Sure::AtCloseAndSync if life.random.random_bool(0.7) => {
@@ -186,7 +188,7 @@ impl Durable {
         let reader = if life.process.cluster.settings.sessions_end { u64::MAX } else { life.number };
         if let Err(text) = self.with(key, |file| file.ledger.check(content, reader)) {
             let invariant = match self.sure {
-                Sure::AtFsync => Invariant::FsyncIsKept,
+                Sure::AtFsync | Sure::BytesAtFsync => Invariant::FsyncIsKept,
                 Sure::AtClose | Sure::AtCloseAndSync => Invariant::CloseIsKept,
             };
             let who = life.process.machine.name();
@@ -253,6 +255,10 @@ impl Work for Durable {
             }
             self.left.lock().insert(process.machine);
         })
+    }
+
+    fn may_be_forgotten(&self) {
+        self.files.lock().values_mut().for_each(|file| file.ledger.doubt());
     }
 
     fn done(&self) -> bool {

@@ -40,7 +40,12 @@ impl<S: ChunkStore + 'static> Core<S> {
             match core.store.read(chunk, offset, room) {
                 Ok(()) => {}
                 Err(StoreError::NoSuchChunk(_)) => room.fill(0),
-                Err(error) => return Err(core.error(chunk, &error)),
+                Err(error) => {
+                    if let StoreError::BadBlock { block, .. } = &error {
+                        core.chains.flawed(chunk, [*block]);
+                    }
+                    return Err(core.error(chunk, &error));
+                }
             }
             buffer.set_len(len as usize);
             Ok(buffer.freeze())
