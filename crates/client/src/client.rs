@@ -62,7 +62,7 @@ impl Client {
 impl Drop for Client {
     fn drop(&mut self) {
         // What runs in the background keeps parts alive for a while: nothing of it may renew or begin a session.
-        self.0.stop.send_replace(true);
+        self.0.stop.stop();
     }
 }
 

@@ -14,6 +14,7 @@ use crate::servers::Directory;
 use crate::session::Session;
 use crate::spares::Spares;
 use crate::stats::{Counters, Stats};
+use crate::stop::Stop;
 use crate::wait::{Deadline, Waits};
 use braid_api::StatFs;
 use braid_env::{Env, Monotonic};
@@ -21,7 +22,7 @@ use braid_types::{ChunkId, InodeId, Timestamp, TraceId};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
 pub struct Core {
     pub env: Env,
@@ -50,7 +51,7 @@ pub struct Core {
     /// Wakes the write-back: something became dirty, or memory is short.
     pub wake: Notify,
     /// True once the client stops; ends background tasks.
-    pub stop: watch::Sender<bool>,
+    pub stop: Stop,
 }
 
 /// One file operation: until when it may wait, and its trace.

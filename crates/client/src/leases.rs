@@ -101,14 +101,14 @@ impl Core {
 
     /// Hears what is revoked.
     pub fn keep_listening(self: &Arc<Self>) {
-        let (weak, env, mut stop) = (Arc::downgrade(self), self.env.clone(), self.stop.subscribe());
+        let (weak, env, stop) = (Arc::downgrade(self), self.env.clone(), self.stop.listen());
         self.env.spawn("listening", async move {
             loop {
                 let Some(core) = Weak::upgrade(&weak) else { return };
                 let heard = tokio::select! {
                     biased;
                     heard = core.listen() => heard,
-                    _ = stop.wait_for(|stop| *stop) => return,
+                    () = stop.wait() => return,
                 };
                 drop(core);
                 if let Err(error) = heard {
@@ -116,7 +116,7 @@ impl Core {
                     tokio::select! {
                         biased;
                         () = env.sleep(PAUSE) => {}
-                        _ = stop.wait_for(|stop| *stop) => return,
+                        () = stop.wait() => return,
                     }
                 }
             }
@@ -143,14 +143,14 @@ impl Core {
 
     /// Has the kernel forget what is not to be shown any more, and says so.
     pub fn keep_dropping(self: &Arc<Self>) {
-        let (weak, mut stop) = (Arc::downgrade(self), self.stop.subscribe());
+        let (weak, stop) = (Arc::downgrade(self), self.stop.listen());
         self.env.spawn("dropping", async move {
             loop {
                 let Some(core) = Weak::upgrade(&weak) else { return };
                 tokio::select! {
                     biased;
                     () = core.drop_some() => {}
-                    _ = stop.wait_for(|stop| *stop) => return,
+                    () = stop.wait() => return,
                 }
             }
         });

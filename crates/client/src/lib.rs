@@ -42,6 +42,7 @@ mod session;
 mod spares;
 mod stabilise;
 mod stats;
+mod stop;
 mod truncate;
 mod unknown;
 mod wait;

@@ -108,7 +108,7 @@ impl Core {
 
     /// A client that does nothing any more learns that what it keeps is durable, or that its server is gone.
     pub fn keep_settling(self: &Arc<Self>) {
-        let (core, mut stop) = (Arc::downgrade(self), self.stop.subscribe());
+        let (core, stop) = (Arc::downgrade(self), self.stop.listen());
         let env = self.env.clone();
         self.env.spawn("settling", async move {
             let mut before = None;
@@ -116,7 +116,7 @@ impl Core {
                 tokio::select! {
                     biased;
                     () = env.sleep(ASK_AFTER) => {}
-                    _ = stop.wait_for(|stop| *stop) => return,
+                    () = stop.wait() => return,
                 }
                 let Some(core) = core.upgrade() else { return };
                 if before.is_some_and(|last| core.requests.is_kept_up_to(last)) {

@@ -82,7 +82,7 @@ impl Core {
     /// void is chunks that were taken from the old session's spares and not committed, see `commit`.
     pub async fn register_again(&self, unknown: Token, why: Code, op: Op) -> Result<()> {
         let _one = self.session.registering.lock().await;
-        if *self.stop.borrow() {
+        if self.stop.is_over() {
             return Err(Error::new(Code::SessionUnknown, "this client", "it has ended"));
         }
         let token = self.session.token();
@@ -184,7 +184,7 @@ impl Core {
     }
 
     pub fn keep_session(self: &Arc<Self>) {
-        let (core, mut stop) = (Arc::downgrade(self), self.stop.subscribe());
+        let (core, stop) = (Arc::downgrade(self), self.stop.listen());
         let (env, mut pause) = (self.env.clone(), self.session.now.lock().renew);
         self.env.spawn("session", async move {
             loop {
@@ -192,7 +192,7 @@ impl Core {
                     biased;
                     () = env.sleep(pause) => {}
                     () = due(&core) => {}
-                    _ = stop.wait_for(|stop| *stop) => return,
+                    () = stop.wait() => return,
                 }
                 let Some(core) = Weak::upgrade(&core) else { return };
                 pause = core.renew_once().await;
@@ -219,7 +219,7 @@ impl Core {
     /// The last thing a client says. From now on nobody registers again: what still runs in the background would
     /// otherwise begin a session that nobody ends.
     pub async fn close_session(&self, op: Op) -> Result<()> {
-        self.stop.send_replace(true);
+        self.stop.stop();
         // A registration that is under way brings the session that is to be closed.
         let left = op.deadline.left(&self.env);
         drop(self.env.timeout(left, self.session.registering.lock()).await);

@@ -15,7 +15,7 @@ const ATIMES_MAX: usize = 10_000;
 
 impl Core {
     pub fn keep_writing_back(self: &Arc<Self>) {
-        let (weak, env, mut stop) = (Arc::downgrade(self), self.env.clone(), self.stop.subscribe());
+        let (weak, env, stop) = (Arc::downgrade(self), self.env.clone(), self.stop.listen());
         let pause = self.config.write_back_after / 4;
         self.env.spawn("write back", async move {
             loop {
@@ -26,7 +26,7 @@ impl Core {
                     biased;
                     () = core.wake.notified(), if idle => {}
                     () = env.sleep(pause), if !idle => {}
-                    _ = stop.wait_for(|stop| *stop) => return,
+                    () = stop.wait() => return,
                 }
             }
         });

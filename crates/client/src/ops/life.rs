@@ -9,6 +9,7 @@ use crate::lru::Lru;
 use crate::memory::Memory;
 use crate::servers::Directory;
 use crate::session::{Registration, Session};
+use crate::stop::Stop;
 use crate::unknown::LOST_MAX;
 use crate::wait::{Deadline, Waits};
 use braid_api::meta::OpenSession;
@@ -18,7 +19,7 @@ use braid_types::TraceId;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
 impl Core {
     pub async fn start(
@@ -56,7 +57,7 @@ impl Core {
             statfs: Mutex::default(),
             atimes: Mutex::default(),
             wake: Notify::new(),
-            stop: watch::Sender::new(false),
+            stop: Stop::default(),
             env,
             config,
             meta,
