@@ -2,8 +2,8 @@
 //!
 //! Order of a truncate: what is buffered beyond the new size is dropped; what is on its way is awaited, and nothing
 //! is sent meanwhile, for bytes written after the truncate but sent under the old generation would be cut; then the
-//! metadata server raises the generation; then the chunk at the border is cut. If servers hold bytes the metadata
-//! server has not heard of, they are committed first: it would take the truncate for growth and remember no cut.
+//! metadata server raises the generation; then the chunk at the border is cut. If servers hold bytes or chunks the
+//! metadata server has not heard of, they are committed first, so that it drops every chunk there is.
 
 use crate::body::Body;
 use crate::commit::Reach;
@@ -53,6 +53,8 @@ impl Core {
         let order = self.env.timeout(left, inode.order.lock()).await;
         let _order = order.map_err(|_| timed_out(file_name(inode), "another commit or truncate of it"))?;
         self.fresh(inode, op).await?;
+        // Earlier ones first, of whichever client: the metadata server remembers few.
+        self.cut_border(inode, op).await;
         let dropped = self.update(inode, |state| drop_beyond(state, size));
         let result = self.truncate_ordered(inode, change, size, op).await;
         match &result {
@@ -118,15 +120,26 @@ impl Core {
     /// Cuts the chunks at borders now, so that the cuts need not be remembered. A server that does not answer
     /// learns them from the next request.
     pub async fn cut_border(&self, inode: &Inode, op: Op) {
+        let to_be_made = |state: &FileState| -> BTreeSet<ChunkIndex> {
+            let cuts = state.cuts.iter().filter(|(of, _)| *of > state.cuts_applied);
+            cuts.filter_map(|(_, size)| border(*size, state.policy.chunk_bytes)).collect()
+        };
+        let last = to_be_made(&inode.state.lock()).last().copied();
+        // None is left out: in a file that grows by truncates no cut is contained in a later one.
+        if let Some(last) = last
+            && self.know_chunk(inode, last, op).await.is_err()
+        {
+            return;
+        }
         let (policy, generation, cuts, borders) = {
             let state = inode.state.lock();
-            let bytes = state.policy.chunk_bytes;
-            let borders: BTreeSet<ChunkIndex> =
-                state.cuts.iter().filter_map(|(_, size)| border(*size, bytes)).collect();
-            if state.cuts.is_empty() || borders.iter().any(|&index| state.body.unknown_from(index).is_some()) {
+            let borders = to_be_made(&state);
+            // Of newer ones than these, which the attributes may tell of already, nothing is known.
+            let Some((generation, _)) = state.cuts.last().copied() else { return };
+            if borders.iter().any(|&index| state.body.unknown_from(index).is_some()) {
                 return;
             }
-            (state.policy, state.attr.trunc_gen, state.cuts.clone(), borders)
+            (state.policy, generation, state.cuts.clone(), borders)
         };
         for index in borders {
             let Some(slot) = inode.state.lock().body.slot(index).cloned() else { continue };

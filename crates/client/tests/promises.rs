@@ -276,3 +276,72 @@ async fn what_a_lost_client_had_appended_and_sent_is_in_the_file() {
     let handle = open(&other, id, READ).await;
     assert_same(&read(&other, handle, 0, 4 << 20).await, &bytes, "the file");
 }
+
+/// The metadata server knows nothing of what a dead client sent beyond the size, and yet a truncate takes it, also one
+/// that makes the file longer: it is not there when the file grows over it, and not when that client's session ends.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_truncate_takes_what_a_lost_client_had_sent_beyond_a_size_nobody_was_told() {
+    let world = World::new(Storage::Memory, Policy { chunk_bytes: 4 << 20, ..SMALL }).await;
+    // Data servers are looked through for sizes once, when they are first heard of. Later they would tell.
+    let mut looked_through = 0;
+    while looked_through < world.nodes.len() as u64 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        looked_through += world.take_messages().1.get("ListChunks").copied().unwrap_or_default();
+    }
+    let later = Duration::from_secs(600);
+    let config = ClientConfig { write_back_after: later, ..ClientConfig::default() };
+    let client = world.client_with(config).await;
+    let (id, handle) = create(&client, "file").await;
+    let (saved, run) = (256 << 10, 1 << 20);
+    let mut bytes = pattern(7, saved + run);
+    client.write(handle, 0, Bytes::from(bytes[..saved].to_vec())).await.unwrap();
+    client.fsync(handle, false).await.unwrap();
+    // A run of 1 MiB is sent at once; nobody reports the size.
+    client.write(handle, saved as u64, Bytes::from(bytes[saved..].to_vec())).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let session = world.sessions().await[0];
+    drop(client);
+
+    let other = world.client().await;
+    let handle = open(&other, id, READ_WRITE).await;
+    let known = other.get_attr(&cx(), id, Some(handle)).await.unwrap().attr.size;
+    assert_eq!(known, saved as u64, "nobody was told of more");
+    let cut = saved + 100_000;
+    let change = SetAttr { size: Some(cut as u64), ..SetAttr::default() };
+    other.set_attr(&cx(), id, Some(handle), change).await.unwrap();
+    let end = 2 << 20;
+    other.write(handle, end - 1, Bytes::from_static(b"e")).await.unwrap();
+    other.fsync(handle, false).await.unwrap();
+    // Below the cut is what the dead client wrote; nothing of it beyond.
+    bytes.truncate(cut);
+    bytes.resize(end as usize - 1, 0);
+    bytes.push(b'e');
+    assert_same(&read(&other, handle, 0, 4 << 20).await, &bytes, "grown over it");
+    world.end_session(session).await;
+    let third = world.client().await;
+    let handle = open(&third, id, READ).await;
+    assert_same(&read(&third, handle, 0, 4 << 20).await, &bytes, "after its session");
+}
+
+/// Few cuts are remembered of a file, and none is contained in a later one if sizes rise; the map of this one has two
+/// pages, so that the chunk at the border is not known when it is opened.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_may_grow_by_truncates_as_often_as_one_likes() {
+    const BYTES: u64 = 4096;
+    let world = World::new(Storage::Memory, Policy { inline_bytes: 0, chunk_bytes: BYTES, ..SMALL }).await;
+    let client = world.client().await;
+    let (id, handle) = create(&client, "file").await;
+    for chunk in 0..300 {
+        client.write(handle, chunk * BYTES, Bytes::from_static(b"x")).await.unwrap();
+    }
+    close(&client, handle).await.unwrap();
+    drop(client);
+    for round in 1..=40 {
+        let config = ClientConfig { deadline: Duration::from_secs(5), ..ClientConfig::default() };
+        let client = world.client_with(config).await;
+        let size = 299 * BYTES + 10 + round;
+        client.set_attr(&cx(), id, None, SetAttr { size: Some(size), ..SetAttr::default() }).await.unwrap();
+        assert_eq!(client.get_attr(&cx(), id, None).await.unwrap().attr.size, size);
+        client.shutdown().await.unwrap();
+    }
+}

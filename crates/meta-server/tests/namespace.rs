@@ -191,13 +191,37 @@ async fn truncation_raises_the_generation_and_drops_whole_chunks() {
     // Grown and cut again: the smaller cut stays until an owner is known to have made it.
     w.call(truncate(file.id, 2 * cb)).await.unwrap();
     let again = w.call(truncate(file.id, cb + 20)).await.unwrap();
-    assert_eq!(again.cuts, [(TruncGen(1), cb + 10), (TruncGen(2), cb + 20)]);
-    let applied = ChangeAttr { cuts_applied: TruncGen(2), ..no_change(file.id) };
+    assert_eq!(again.cuts, [(TruncGen(1), cb + 10), (TruncGen(3), cb + 20)]);
+    let applied = ChangeAttr { cuts_applied: TruncGen(3), ..no_change(file.id) };
     assert!(w.call(applied).await.unwrap().cuts.is_empty());
     let zero = w.call(truncate(file.id, 0)).await.unwrap();
-    assert_eq!(zero.attr.trunc_gen, TruncGen(3));
+    assert_eq!(zero.attr.trunc_gen, TruncGen(4));
     let map = w.call(GetMap { inode: file.id.into(), first: ChunkIndex(0) }).await.unwrap().map;
     assert_eq!(map.content, Content::Inline(Bytes::new()), "an emptied file begins anew");
+}
+
+/// A client may have sent bytes beyond the size on record and died before it told: what is beyond a truncate goes, also
+/// where that makes the file longer or leaves it as long as it is.
+#[tokio::test]
+async fn a_truncate_that_lengthens_a_file_is_a_cut_too() {
+    let w = World::new().await;
+    w.add_data_server().await;
+    let spares = w.spares(2).await.spares;
+    let file = w.create(ROOT, "f").await.attr;
+    let chunk = |i: usize| ChunkRef { index: ChunkIndex(i as u64), chunk: spares[i].0, container: spares[i].1 };
+    // The second was put into the file ahead of its size, as reserved space is.
+    w.commit(&file, 100, CommitContent::Chunks(vec![chunk(0), chunk(1)])).await.unwrap();
+    let longer = w.call(truncate(file.id, 500)).await.unwrap();
+    assert_eq!((longer.attr.size, longer.attr.trunc_gen), (500, TruncGen(1)));
+    assert_eq!(longer.cuts, [(TruncGen(1), 500)]);
+    eventually("deleting the second chunk", async || w.peers.0.deleted.lock().contains(&spares[1].0)).await;
+    assert!(!w.peers.0.deleted.lock().contains(&spares[0].0));
+    assert_eq!(w.call(truncate(file.id, 500)).await.unwrap().cuts, [(TruncGen(2), 500)], "as long as it is");
+    assert_eq!(code(w.commit(&file, 900, CommitContent::Unchanged).await), Code::StaleTruncGen);
+    // Inline as far as its row says; nothing can be beyond 0 in what never had a byte.
+    let small = w.create(ROOT, "small").await.attr;
+    assert_eq!(w.call(truncate(small.id, 0)).await.unwrap().attr.trunc_gen, TruncGen(0));
+    assert_eq!(w.call(truncate(small.id, 300)).await.unwrap().cuts, [(TruncGen(1), 300)]);
 }
 
 #[tokio::test]
@@ -253,22 +277,29 @@ async fn two_writers_of_one_place_end_with_one_chunk() {
 async fn a_lost_client_leaves_what_it_wrote_and_nothing_else() {
     let w = World::new().await;
     w.add_data_server().await;
-    let spares = w.spares(2).await.spares;
+    let spares = w.spares(3).await.spares;
     let file = w.create(ROOT, "f").await.attr;
-    w.peers.0.written.lock().push(braid_api::data::ChunkStatus {
-        chunk: spares[0].0,
-        container: spares[0].1,
-        len: 1234,
-        inode: file.id,
-        index: ChunkIndex(0),
-        ..Default::default()
-    });
+    let truncated = w.create(ROOT, "truncated").await.attr;
+    for ((chunk, container), inode) in spares.iter().zip([file.id, truncated.id]) {
+        w.peers.0.written.lock().push(braid_api::data::ChunkStatus {
+            chunk: *chunk,
+            container: *container,
+            len: 1234,
+            inode,
+            index: ChunkIndex(0),
+            ..Default::default()
+        });
+    }
+    w.call(truncate(truncated.id, 500)).await.unwrap();
     w.call(CloseSession {}).await.unwrap();
     assert!(w.peers.0.fenced.lock().contains(&w.session.session), "data servers refuse it from now on");
     let w2 = open_session(&w.server, 5).await;
     let attr = w.server.call(w.cx_of(&w2), GetAttr { inode: file.id.into() }).await.unwrap().attr;
     assert_eq!(attr.size, 1234, "a write that reached its owner survives the loss of its client");
-    eventually("freeing the unused spare", async || w.peers.0.deleted.lock().contains(&spares[1].0)).await;
+    assert_eq!(size_seen_by(&w, &w2, truncated.id).await, 500, "it was written before the truncate");
+    for unused in &spares[1..] {
+        eventually("freeing the unused spare", async || w.peers.0.deleted.lock().contains(&unused.0)).await;
+    }
     assert!(!w.peers.0.deleted.lock().contains(&spares[0].0));
     assert_eq!(code(w.call(create(ROOT, "late")).await), Code::SessionUnknown);
 }
@@ -322,6 +353,8 @@ async fn a_lost_client_leaves_the_size_of_what_it_appended() {
     let appended = longer_than_its_size(&w, "appended", 1234, 0).await;
     let cut = longer_than_its_size(&w, "cut", 1234, 0).await;
     w.call(truncate(cut, 50)).await.unwrap();
+    let grown_by_it = longer_than_its_size(&w, "grown by a truncate", 1234, 0).await;
+    w.call(truncate(grown_by_it, 500)).await.unwrap();
     let shorter = longer_than_its_size(&w, "shorter", 60, 0).await;
     let other = open_session(&w.server, 5).await;
     // Looked through when the server was first heard of, before there was anything: only the fence tells.
@@ -335,6 +368,7 @@ async fn a_lost_client_leaves_the_size_of_what_it_appended() {
     .await;
     eventually("the size", async || size_seen_by(&w, &other, appended).await == 1234).await;
     assert_eq!(size_seen_by(&w, &other, cut).await, 50, "what was cut off stays cut off");
+    assert_eq!(size_seen_by(&w, &other, grown_by_it).await, 500, "also where the truncate made the file longer");
     assert_eq!(size_seen_by(&w, &other, shorter).await, 100, "a size is never lowered");
 }
 

@@ -1,5 +1,6 @@
 //! A copy between two epochs: it stops, says what it has, and goes on as it is told.
 
+use super::member::Following;
 use super::owner::Owning;
 use super::{Cx, Replica};
 use crate::changes::Group;
@@ -32,6 +33,9 @@ impl Replica {
         (self.sync, self.unrecorded) = (None, true);
         self.synced_at = cx.now.saturating_sub(cx.limits.sync_every);
         self.want_stable = Version::default();
+        // Nothing it asked for as a member comes any more; an owner would take it to be on its way for ever, and keep a
+        // place for repair.
+        self.member = Following::default();
         let lineage = &decision.lineage;
         (self.term, self.owner, self.opening) = (decision.term, decision.owner, decision.opening_version());
         let fork = common(&self.claims.lineage, self.told(), lineage);

@@ -16,28 +16,35 @@ const ROWS_A_PAGE: usize = 1024;
 
 /// Changes a file's size (design.md *Size and times*): whole chunks beyond it go, the generation rises, and the
 /// cut inside the last chunk is remembered until its owner has made it. The caller sets the times and stores.
+///
+/// Also if the file grows by it or stays as long as it is: a client that died may have sent bytes beyond the size on
+/// record. Without a cut they would be read as soon as the file is longer still, or raise its size when that
+/// client's session ends.
 pub async fn truncate<T: Tx>(unit: &mut Unit<'_, T>, inode: &mut Inode, size: u64) -> Result<(), OpError> {
     if size > FILE_BYTES_MAX {
         return Err(Code::FileTooBig.into());
     }
-    if size < inode.size {
-        inode.trunc_gen = inode.trunc_gen.next();
-        if inode.has(flags::CHUNKED) {
-            let chunk_bytes = policy_of(inode).chunk_bytes;
-            drop_chunk_rows(unit, inode, ChunkIndex(size.div_ceil(chunk_bytes)), None).await?;
-            if size == 0 {
-                inode.set(flags::CHUNKED, false);
-                inode.cuts.clear();
-            } else {
-                remember_cut(inode, size)?;
-            }
-        } else {
-            let mut bytes = inline_bytes(unit, inode).await?;
-            if bytes.len() as u64 > size {
-                bytes.truncate(size as usize);
-                put_inline(unit, inode, &bytes);
-            }
+    let is_chunked = inode.has(flags::CHUNKED);
+    // What is empty and stays so is what most opens with O_TRUNC meet.
+    if size == 0 && inode.size == 0 && !is_chunked {
+        return Ok(());
+    }
+    inode.trunc_gen = inode.trunc_gen.next();
+    if is_chunked {
+        let chunk_bytes = policy_of(inode).chunk_bytes;
+        drop_chunk_rows(unit, inode, ChunkIndex(size.div_ceil(chunk_bytes)), None).await?;
+    } else if size < inode.size {
+        let mut bytes = inline_bytes(unit, inode).await?;
+        if bytes.len() as u64 > size {
+            bytes.truncate(size as usize);
+            put_inline(unit, inode, &bytes);
         }
+    }
+    if size == 0 {
+        inode.set(flags::CHUNKED, false);
+        inode.cuts.clear();
+    } else {
+        remember_cut(inode, size)?;
     }
     inode.size = size;
     Ok(())

@@ -1,0 +1,87 @@
+//! Places for repair at one data server, of which there are few.
+#![allow(clippy::unwrap_used)]
+
+use braid_chain::{
+    BlockSet, Body, Command, DataServer, Decision, Envelope, Event, FromLeader, Install, Limits, Lineage, Moment, Told,
+};
+use braid_types::{ChainEpoch, ChunkId, ContainerId, OwnerTerm, ServerId, Version};
+use std::time::Duration;
+
+const ME: ServerId = ServerId(3);
+const OTHER: ServerId = ServerId(2);
+const TERM: OwnerTerm = OwnerTerm(1);
+const BLOCKS: u64 = 10;
+
+fn opening(epoch: u32) -> Version {
+    Version { chain_epoch: ChainEpoch(epoch), owner_term: TERM, counter: 0 }
+}
+
+/// Nothing of the chunk is stable anywhere, so each epoch goes on from nothing.
+fn goes_on(server: &mut DataServer, now: Moment, at: (u64, u64), epoch: u32, owner: ServerId) {
+    let (container, chunk) = (ContainerId(at.0), ChunkId(at.1));
+    let older = (2..=epoch).map(ChainEpoch);
+    let lineage = older.fold(Lineage::new(ChainEpoch(1)), |known, epoch| known.extended(epoch, Version::default(), 8));
+    let decision = Decision {
+        chunk,
+        owner,
+        term: TERM,
+        lineage,
+        start: Version::default(),
+        opening: BlockSet::of(0..BLOCKS),
+        fetch: Vec::new(),
+        lost: 0,
+        sealed: 0,
+        end: BLOCKS,
+    };
+    let epoch = ChainEpoch(epoch);
+    let install = Install { epoch, members: vec![ME, OTHER], copies: 2, min_copies: 2, decisions: vec![decision] };
+    let message = FromLeader::Install { container, install };
+    for command in server.on(now, Event::FromLeader { incarnation: 1, message }) {
+        if let Command::HandsOff { container, epoch } = command {
+            server.on(now, Event::HandsOff { container, epoch });
+        }
+    }
+    assert_eq!(server.epoch(container), Some(epoch));
+}
+
+/// The owner says that all blocks changed; what this server asks for in the tick after it.
+fn is_told(server: &mut DataServer, now: Moment, at: (u64, u64), epoch: u32) -> Vec<ChunkId> {
+    let (container, chunk) = (ContainerId(at.0), ChunkId(at.1));
+    let told = Told { base: Version::default(), upto: opening(epoch), blocks: BlockSet::of(0..BLOCKS) };
+    let body = Body::Tell {
+        groups: vec![told],
+        agreed: Version::default(),
+        want_stable: Version::default(),
+        pushed: false,
+        copies: 1,
+        end: BLOCKS,
+    };
+    let envelope = Envelope { container, chunk, epoch: ChainEpoch(epoch), term: TERM, body };
+    server.on(now, Event::FromPeer { from: OTHER, envelope });
+    asked_for(server, now)
+}
+
+fn asked_for(server: &mut DataServer, now: Moment) -> Vec<ChunkId> {
+    let pull = |command| match command {
+        Command::Send { envelope: Envelope { chunk, body: Body::Pull { .. }, .. }, .. } => Some(chunk),
+        _ => None,
+    };
+    server.on(now, Event::Tick).into_iter().filter_map(pull).collect()
+}
+
+/// It had asked for blocks as a member, and its owner is gone: as the owner it waits for no answer to that.
+#[test]
+fn a_copy_that_becomes_the_owner_while_it_is_repaired_gives_its_place_to_another() {
+    let limits = Limits { repair_above: BLOCKS / 2, pull_blocks: 2, repair_at_once: 1, ..Limits::default() };
+    let resend = limits.resend;
+    let mut server = DataServer::new(ME, 1, limits, []);
+    let now = Duration::from_secs(10);
+    goes_on(&mut server, now, (1, 1), 1, OTHER);
+    assert_eq!(is_told(&mut server, now, (1, 1), 1), [ChunkId(1)]);
+    goes_on(&mut server, now, (2, 2), 1, OTHER);
+    assert_eq!(is_told(&mut server, now, (2, 2), 1), [], "the only place is taken");
+
+    goes_on(&mut server, now, (1, 1), 2, ME);
+    let later = now + resend * 2;
+    assert_eq!(asked_for(&mut server, later), [ChunkId(2)]);
+}
