@@ -98,6 +98,19 @@ pub struct Status {
     pub transactions: u64,
     pub reads: u64,
     pub syncs: u64,
+    pub chains: ChainsStatus,
+}
+
+/// The chains of containers with several copies, as the leader sees them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChainsStatus {
+    pub containers: u64,
+    /// Their chain is being changed, or chunks of them are not yet open in the newest epoch: their writes may wait.
+    pub unsettled: u64,
+    /// Fewer of their servers live than there should be copies.
+    pub short: u64,
+    /// Servers that live in the worst of these.
+    pub live_min: Option<u8>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -215,6 +215,11 @@ pub struct DataStatus {
     pub waiting: Vec<crate::admin::Waiting>,
     /// Bad blocks of copies that were taken from another copy since the server's start.
     pub mended_blocks: u64,
+    /// Chunks owned here of which not every server of the chain has everything yet, and how many copies that are.
+    pub chunks_lacking: u64,
+    pub copies_lacking: u64,
+    /// To be copied to this server.
+    pub bytes_lacking: u64,
 }
 
 messages! {

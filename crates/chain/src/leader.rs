@@ -180,6 +180,13 @@ impl Leader {
         })
     }
 
+    /// How many of the container's copies are on live servers of its newest chain, and how many there should be.
+    pub fn live_copies(&self, container: ContainerId, now: Moment) -> Option<(u8, u8)> {
+        let row = self.row(container)?;
+        let live = row.members().iter().filter(|member| self.is_live(**member, now)).count();
+        Some((live.min(usize::from(u8::MAX)) as u8, row.copies))
+    }
+
     /// The epoch in which every member acts, if all of them act in the newest. What was deleted at all of them while this
     /// was and stayed so is nowhere, and no take-over finds it again.
     pub fn acts_in(&self, container: ContainerId) -> Option<ChainEpoch> {

@@ -38,5 +38,5 @@ pub use lineage::{Lineage, Start, common};
 pub use message::{Body, Envelope, FromLeader, Install, MESSAGE_FORMAT, Message, MessageError, Report, ToLeader, Told};
 pub use record::{ChunkRecord, Claims, FORMAT, RecordError};
 pub use repair::Repair;
-pub use server::{Command, CopyStatus, DataServer, Event, Found};
+pub use server::{Command, CopyStatus, DataServer, Event, Found, Lacks};
 pub use takeover::{Answer as TakeoverAnswer, Decision, Question, TooFew, answers_needed, decide};

@@ -283,6 +283,19 @@ impl DataServer {
         })
     }
 
+    /// What copies lack of what the chains were told of, as this server knows it.
+    pub fn lacks(&self) -> Lacks {
+        let mut lacks = Lacks::default();
+        for replica in self.containers.values().flat_map(|known| known.replicas.values()) {
+            lacks.blocks += replica.claims.invalid().len();
+            if let Some((whole, members)) = replica.whole_members().filter(|(whole, members)| whole < members) {
+                lacks.chunks += 1;
+                lacks.copies += members - whole;
+            }
+        }
+        lacks
+    }
+
     /// What calls wait for.
     pub fn waits(&mut self, now: Moment) -> Vec<Waits> {
         let mut all = Vec::new();
@@ -543,6 +556,16 @@ impl DataServer {
 /// The same place for another borrower.
 fn known_cx<'a>(cx: &'a mut Cx) -> Cx<'a> {
     Cx { number: cx.number, out: cx.out, ..*cx }
+}
+
+/// What is still to be copied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lacks {
+    /// Chunks owned here of which not every member of the chain has everything, and how many copies that are.
+    pub chunks: u64,
+    pub copies: u64,
+    /// Blocks that this server is to have and has not.
+    pub blocks: u64,
 }
 
 /// How a copy stands.

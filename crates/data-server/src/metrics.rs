@@ -1,7 +1,9 @@
 //! Names of the server's metrics; all of them, and only here. Stable unless marked experimental.
 
 use crate::stats::DataCounters;
+use braid_chain::Lacks;
 use braid_data_store::StoreUsage;
+use braid_types::BLOCK_BYTES;
 use std::fmt::Write;
 
 /// What is shown beside the counters.
@@ -11,6 +13,7 @@ pub(crate) struct Gauges {
     pub memory_held_bytes: u64,
     /// Bad blocks of copies that were taken from another copy.
     pub mended_blocks: u64,
+    pub lacks: Lacks,
     pub registered: bool,
     pub write_seq: u64,
     pub stable_seq: u64,
@@ -40,6 +43,9 @@ pub(crate) fn text(c: &DataCounters, g: &Gauges) -> String {
         ("braid_data_reserved_bytes", g.usage.reserved_bytes),
         ("braid_data_bad_blocks", g.usage.bad_blocks),
         ("braid_data_sealed_blocks", g.usage.sealed_blocks),
+        ("braid_data_chunks_lacking", g.lacks.chunks),
+        ("braid_data_copies_lacking", g.lacks.copies),
+        ("braid_data_lacking_bytes", g.lacks.blocks * BLOCK_BYTES),
         ("braid_data_registered", u64::from(g.registered)),
         ("braid_data_requests_in_process", g.in_process),
         ("braid_data_request_memory_bytes", g.memory_held_bytes),

@@ -101,6 +101,7 @@ impl<S: ChunkStore + 'static> DataServer<S> {
             in_process: core.work.count(),
             memory_held_bytes: core.budget.bytes_held(),
             mended_blocks: core.chains.mended(),
+            lacks: core.chains.lacks(),
             registered: self.is_registered(),
             write_seq: core.store.write_seq(),
             stable_seq: core.store.stable_seq(),

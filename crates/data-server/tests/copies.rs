@@ -135,6 +135,52 @@ async fn what_an_fsync_answered_for_survives_the_power_of_any_server() {
     }
 }
 
+/// What `admin status` and a script that waits for full redundancy rest on.
+#[tokio::test(start_paused = true)]
+async fn copies_that_are_missing_are_counted_until_all_are_whole() {
+    let cluster = Cluster::new(20, 3, 3, 2);
+    ready(&cluster).await;
+    let mut client = Client::new(&cluster);
+    client.write(SOME, 0, bytes(1, 4096)).await;
+    client.fsync(SOME).await;
+    let lacking = async |id: u64| {
+        let server = cluster.server(id).unwrap();
+        let status = server.call(support::cx(), GetDataStatus {}, Bytes::new()).await.unwrap().0;
+        (status.chunks_lacking, status.copies_lacking, status.bytes_lacking)
+    };
+    cluster.settled(SOME).await;
+    assert_eq!((lacking(1).await, lacking(3).await), ((0, 0, 0), (0, 0, 0)));
+    assert_eq!(cluster.live_copies(), (3, 3));
+    cluster.kill(3, None);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(cluster.live_copies(), (2, 3), "there is no third server");
+    for part in 0..8 {
+        client.write(SOME, part << 20, bytes(2, 1 << 20)).await;
+    }
+    client.fsync(SOME).await;
+    cluster.start(3);
+    // An epoch begins with members that have not said anything yet: they count as missing until they have.
+    let (mut at_owner, mut at_member) = (false, 0);
+    for _ in 0..20_000 {
+        for id in [1, 2] {
+            let (chunks, copies, _) = lacking(id).await;
+            at_owner |= (chunks, copies) == (1, 1);
+        }
+        at_member = at_member.max(lacking(3).await.2);
+        if at_owner && at_member > 0 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert!(at_owner, "one copy of one chunk");
+    assert!(at_member >= 4 << 20, "it is to get what was written while it was away: {at_member} bytes");
+    cluster.settled(SOME).await;
+    for id in 1..=3 {
+        assert_eq!(lacking(id).await, (0, 0, 0), "data server {id}");
+    }
+    assert_eq!(cluster.live_copies(), (3, 3));
+}
+
 /// Every machine loses its power in the same moment. What was written after the fsync is old or new, and the same at all.
 async fn all_at_once(seed: u64, skip_syncs: bool) -> Result<(), String> {
     let cluster = Cluster::new(seed, 3, 3, 2);

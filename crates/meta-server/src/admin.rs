@@ -124,6 +124,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             transactions: stats.transactions,
             reads: stats.reads,
             syncs: stats.syncs,
+            chains: self.chains.look(self.env.clock.now().0),
         }
     }
 }

@@ -5,6 +5,7 @@
 //! leases run out, and calls wait for the one that leads.
 
 use crate::server::MetaServer;
+use braid_api::admin::ChainsStatus;
 use braid_api::copies::{Joiner, LeaderSays, ServerSays};
 use braid_api::meta::ContainerInfo;
 use braid_api::{Code, Context, DataNode, DataPeers, Error, Result};
@@ -129,6 +130,21 @@ impl Chains {
 
     fn leads_nothing(&self) -> bool {
         self.state.lock().leader.containers().next().is_none()
+    }
+
+    /// How the chains stand, for status.
+    pub fn look(&self, now: Moment) -> ChainsStatus {
+        let state = self.state.lock();
+        let mut seen = ChainsStatus::default();
+        for id in state.leader.containers() {
+            seen.containers += 1;
+            seen.unsettled += u64::from(!state.leader.is_settled(id));
+            if let Some((live, _)) = state.leader.live_copies(id, now).filter(|(live, copies)| live < copies) {
+                seen.short += 1;
+                seen.live_min = Some(seen.live_min.map_or(live, |least| least.min(live)));
+            }
+        }
+        seen
     }
 
     /// Containers whose chain is being changed, or has chunks that answer no writes.

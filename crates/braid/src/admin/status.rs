@@ -56,7 +56,7 @@ impl StatusArgs {
     pub async fn run(self, cluster: &Cluster) -> Result<ExitCode> {
         let AdminAnswer::Status(status) = cluster.ask(AdminQuery::Status).await? else { return strange() };
         let servers = look(cluster).await?;
-        let (problems, notes) = (problems(&status, &servers), notes(&status));
+        let (problems, notes) = (problems(&status, &servers), notes(&status, &servers));
         if self.json {
             println!("{}", serde_json::to_string_pretty(&json(&status, &servers, &problems, &notes))?);
         } else {
@@ -106,19 +106,69 @@ fn problems(status: &Status, servers: &[Seen]) -> Vec<String> {
             (ServerState::Up, None) => {}
         }
     }
+    problems.extend(copies(status, servers));
     if status.metadata_copies == 0 {
         problems.push("there is no copy of the metadata".to_owned());
     }
     problems
 }
 
-/// What is good to know and no problem.
-fn notes(status: &Status) -> Vec<String> {
-    if status.metadata_copies == 1 {
-        vec!["the metadata has one copy: back up its directory".to_owned()]
-    } else {
-        Vec::new()
+/// What the servers that answer say that is still to be copied.
+#[derive(Default)]
+struct Lacking {
+    chunks: u64,
+    copies: u64,
+    bytes: u64,
+    mended: u64,
+}
+
+fn lacking(servers: &[Seen]) -> Lacking {
+    let answers = servers.iter().filter_map(|seen| seen.status.as_ref()?.as_ref().ok());
+    answers.fold(Lacking::default(), |sum, own| Lacking {
+        chunks: sum.chunks + own.chunks_lacking,
+        copies: sum.copies + own.copies_lacking,
+        bytes: sum.bytes + own.bytes_lacking,
+        mended: sum.mended + own.mended_blocks,
+    })
+}
+
+/// Where copies are missing.
+fn copies(status: &Status, servers: &[Seen]) -> Vec<String> {
+    let (chains, lacking) = (&status.chains, lacking(servers));
+    let mut problems = Vec::new();
+    if chains.short > 0 {
+        problems.push(format!(
+            "{} of {} containers have fewer live copies than they should, the worst {}: they get another server if there is one",
+            chains.short,
+            chains.containers,
+            chains.live_min.unwrap_or(0)
+        ));
     }
+    if chains.unsettled > 0 {
+        problems.push(format!("{} containers change their servers: writes to them may wait", chains.unsettled));
+    }
+    if lacking.copies > 0 || lacking.bytes > 0 {
+        problems.push(format!(
+            "{} copies of {} chunks are behind, {} are being copied",
+            lacking.copies,
+            lacking.chunks,
+            bytes(lacking.bytes)
+        ));
+    }
+    problems
+}
+
+/// What is good to know and no problem.
+fn notes(status: &Status, servers: &[Seen]) -> Vec<String> {
+    let mut notes = Vec::new();
+    if status.metadata_copies == 1 {
+        notes.push("the metadata has one copy: back up its directory".to_owned());
+    }
+    let mended = lacking(servers).mended;
+    if mended > 0 {
+        notes.push(format!("{mended} damaged blocks were mended from other copies since the servers' start"));
+    }
+    notes
 }
 
 /// The servers as `status` and `servers` print them.
@@ -184,7 +234,19 @@ struct StatusJson<'a> {
     inodes: u64,
     metadata_bytes: u64,
     metadata_copies: u32,
+    copies: CopiesJson,
     servers: Vec<ServerJson<'a>>,
+}
+
+/// All zero, but for the first, where every copy is whole.
+#[derive(Serialize)]
+struct CopiesJson {
+    containers: u64,
+    containers_short: u64,
+    containers_changing: u64,
+    chunks_lacking: u64,
+    copies_lacking: u64,
+    bytes_lacking: u64,
 }
 
 #[derive(Serialize)]
@@ -226,6 +288,7 @@ pub fn server_json(seen: &Seen) -> ServerJson<'_> {
 }
 
 fn json<'a>(status: &'a Status, servers: &'a [Seen], problems: &'a [String], notes: &'a [String]) -> StatusJson<'a> {
+    let lacking = lacking(servers);
     StatusJson {
         healthy: problems.is_empty(),
         problems,
@@ -238,6 +301,14 @@ fn json<'a>(status: &'a Status, servers: &'a [Seen], problems: &'a [String], not
         inodes: status.inodes,
         metadata_bytes: status.metadata_bytes,
         metadata_copies: status.metadata_copies,
+        copies: CopiesJson {
+            containers: status.chains.containers,
+            containers_short: status.chains.short,
+            containers_changing: status.chains.unsettled,
+            chunks_lacking: lacking.chunks,
+            copies_lacking: lacking.copies,
+            bytes_lacking: lacking.bytes,
+        },
         servers: servers.iter().map(server_json).collect(),
     }
 }
@@ -245,6 +316,7 @@ fn json<'a>(status: &'a Status, servers: &'a [Seen], problems: &'a [String], not
 #[cfg(test)]
 mod tests {
     use super::*;
+    use braid_api::admin::ChainsStatus;
     use braid_types::{ClusterId, ServerId};
 
     fn status() -> Status {
@@ -263,6 +335,7 @@ mod tests {
             transactions: 0,
             reads: 0,
             syncs: 0,
+            chains: ChainsStatus::default(),
         }
     }
 
@@ -296,6 +369,9 @@ mod tests {
                 bytes_written: 0,
                 waiting: Vec::new(),
                 mended_blocks: 0,
+                chunks_lacking: 0,
+                copies_lacking: 0,
+                bytes_lacking: 0,
             }),
             Err(why) => Err(why.to_owned()),
         });
@@ -316,11 +392,34 @@ mod tests {
     }
 
     #[test]
+    fn missing_copies_are_said_and_what_was_mended_is_no_problem() {
+        let mut status = status();
+        let mut seen = server(ServerState::Up, 5, Some(Ok((50 << 30, 0))));
+        if let Some(Ok(own)) = &mut seen.status {
+            *own = DataStatus {
+                mended_blocks: 4,
+                chunks_lacking: 2,
+                copies_lacking: 3,
+                bytes_lacking: 8 << 20,
+                ..own.clone()
+            };
+        }
+        let servers = [seen];
+        let said = problems(&status, &servers).join("\n");
+        assert!(said.contains("3 copies of 2 chunks are behind, 8.0 MiB are being copied"), "{said}");
+        assert!(notes(&status, &servers).join("\n").contains("4 damaged blocks were mended"));
+        status.chains = ChainsStatus { containers: 9, unsettled: 1, short: 2, live_min: Some(1) };
+        let said = problems(&status, &[]).join("\n");
+        assert!(said.contains("2 of 9 containers have fewer live copies than they should, the worst 1"), "{said}");
+        assert!(said.contains("1 containers change their servers"), "{said}");
+    }
+
+    #[test]
     fn scripts_get_the_same() {
         let servers = [server(ServerState::Down, u64::MAX, None)];
         let status = status();
         let problems = problems(&status, &servers);
-        let value = serde_json::to_value(json(&status, &servers, &problems, &notes(&status))).unwrap();
+        let value = serde_json::to_value(json(&status, &servers, &problems, &notes(&status, &servers))).unwrap();
         assert_eq!((&value["healthy"], &value["servers"][0]["state"]), (&false.into(), &"down".into()));
         assert!(value["servers"][0].get("silent_ms").is_none());
     }

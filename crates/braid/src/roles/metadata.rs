@@ -120,10 +120,12 @@ impl Pages for MetadataPages {
     fn metrics(&self) -> String {
         let mut text = String::new();
         if let Some(s) = self.status() {
-            let rows: [(&str, &str, u64); 9] = [
+            let rows: [(&str, &str, u64); 11] = [
                 ("braid_meta_sessions", "gauge", s.sessions.into()),
                 ("braid_meta_data_servers_up", "gauge", s.servers_up.into()),
                 ("braid_meta_data_servers_down", "gauge", s.servers_down.into()),
+                ("braid_meta_containers_short_of_copies", "gauge", s.chains.short),
+                ("braid_meta_containers_changing", "gauge", s.chains.unsettled),
                 ("braid_meta_inodes", "gauge", s.inodes),
                 ("braid_meta_bytes", "gauge", s.metadata_bytes),
                 ("braid_meta_engine_round_trips_total", "counter", s.round_trips),

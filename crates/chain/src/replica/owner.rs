@@ -325,6 +325,15 @@ impl Replica {
         (others + usize::from(own)).min(255) as u8
     }
 
+    /// Of an owner: members, itself included, that have everything the chain was told of, and all members.
+    pub(crate) fn whole_members(&self) -> Option<(u64, u64)> {
+        let owning = self.owning.as_ref()?;
+        let told = self.told();
+        let own = self.claims.complete() >= told && self.claims.invalid().is_empty();
+        let others = owning.peers.values().filter(|peer| peer.greeted && peer.complete >= told).count();
+        Some((others as u64 + u64::from(own), owning.peers.len() as u64 + 1))
+    }
+
     /// (told by all and in `min_copies` memories, on `min_copies` stable storages)
     fn horizons(&self, cx: &Cx) -> (Version, Version) {
         let Some(owning) = &self.owning else { return Default::default() };

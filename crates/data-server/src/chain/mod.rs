@@ -23,7 +23,7 @@ pub use links::{ChainLinks, SharedLinks, WireLinks};
 
 use braid_api::data::{CopyState, PeerSays};
 use braid_api::{Code, Error};
-use braid_chain::{Answer, BlockSet, Command, Envelope, Event, FromLeader, Limits, Message, Moment, ToLeader};
+use braid_chain::{Answer, BlockSet, Command, Envelope, Event, FromLeader, Lacks, Limits, Message, Moment, ToLeader};
 use braid_data_store::ChunkStore;
 use braid_env::Env;
 use braid_types::{ChainEpoch, ChunkId, ContainerId, ServerId};
@@ -256,6 +256,11 @@ impl<S: ChunkStore + 'static> Chains<S> {
             found.into_iter().for_each(|block| flawed.union(&blocks::of_data(block..block.saturating_add(1))));
             self.on(Event::Flawed { container, chunk, blocks: flawed }, None);
         }
+    }
+
+    /// What copies lack of what the chains were told of.
+    pub fn lacks(&self) -> Lacks {
+        self.state.lock().machine.lacks()
     }
 
     /// Bad blocks that were mended since this start.

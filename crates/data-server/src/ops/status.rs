@@ -4,7 +4,7 @@ use crate::core::{Call, Core};
 use braid_api::Result;
 use braid_api::data::DataStatus;
 use braid_data_store::{ChunkStore, StoreUsage};
-use braid_types::ChunkId;
+use braid_types::{BLOCK_BYTES, ChunkId};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +19,7 @@ impl<S: ChunkStore + 'static> Core<S> {
             Err(_) => *self.usage.lock(),
         };
         let counters = self.stats.snapshot();
+        let lacks = self.chains.lacks();
         Ok(DataStatus {
             id: self.id,
             incarnation: self.incarnation,
@@ -37,6 +38,9 @@ impl<S: ChunkStore + 'static> Core<S> {
             bytes_written: counters.bytes_written,
             waiting: self.work.list(),
             mended_blocks: self.chains.mended(),
+            chunks_lacking: lacks.chunks,
+            copies_lacking: lacks.copies,
+            bytes_lacking: lacks.blocks * BLOCK_BYTES,
         })
     }
 

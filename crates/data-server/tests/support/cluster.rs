@@ -207,6 +207,12 @@ impl Cluster {
         self.leader.lock().is_settled(C)
     }
 
+    /// Copies on live servers, and copies there should be.
+    pub fn live_copies(&self) -> (u8, u8) {
+        let now = self.machines.lock()[0].world.env.clock.now().0;
+        self.leader.lock().live_copies(C, now).unwrap()
+    }
+
     /// How a server's copy of the chunk stands.
     pub async fn copy(&self, id: u64, chunk: u64) -> Option<CopyState> {
         let server = self.server(id)?;
