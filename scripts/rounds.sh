@@ -1,10 +1,10 @@
-# Shared by kill-rounds and power-rounds: a load whose promises are recorded, a crash in its middle, and the comparison.
+# Shared by kill-rounds, fault-rounds and power-rounds: a load whose promises are recorded, a crash in its middle, and the comparison.
 # Source it after lib.sh.
 # shellcheck shell=bash
 # shellcheck disable=SC2154  # work, mnt, var, braid: lib.sh
 
 powercut=${POWERCUT:-$(dirname "$braid")/braid-powercut}
-servers=(metadata data-1 data-2 data-3)
+mapfile -t servers < <(echo metadata; seq -f data-%g "${data_servers:-3}")
 longest=0 longest_call=none cuts=0
 
 ms_now() { echo $(( $(date +%s%N) / 1000000 )); }
@@ -67,7 +67,7 @@ fsck_data_clean() { # after what
 crash_once() { # name seed victims...
     local name=$1 seed=$2 with_mount=no may_lose='' began
     shift 2
-    [[ " $* " == *" mount "* ]] && with_mount=yes
+    [[ " $* " == *" mount "* && ${fault:-} != mount-stop ]] && with_mount=yes
     # What both had answered and made durable nowhere goes with them.
     [[ " $* " == *" metadata "* && $with_mount = yes ]] && may_lose=--beginning
     start_load "$name" "$seed"

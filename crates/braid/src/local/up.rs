@@ -18,9 +18,9 @@ pub struct UpArgs {
     /// Where to mount it; default: DIR/mnt.
     #[arg(long, value_name = "DIR")]
     pub mount: Option<PathBuf>,
-    /// Data servers.
-    #[arg(long, default_value_t = 3)]
-    pub data_servers: u32,
+    /// Data servers; default: those the cluster has, 3 in a new one.
+    #[arg(long, value_name = "N")]
+    pub data_servers: Option<u32>,
     /// Do not mount.
     #[arg(long, conflicts_with = "mount")]
     pub no_mount: bool,
@@ -29,12 +29,14 @@ pub struct UpArgs {
     pub set: Vec<String>,
 }
 
+const DATA_SERVERS: u32 = 3;
+const DATA_SERVERS_MAX: u32 = 64;
 const START_LIMIT: Duration = Duration::from_secs(30);
 
 impl UpArgs {
     pub fn run(self) -> Result<ExitCode> {
-        if !(1..=64).contains(&self.data_servers) {
-            bail!("--data-servers takes 1 to 64");
+        if self.data_servers.is_some_and(|count| !(1..=DATA_SERVERS_MAX).contains(&count)) {
+            bail!("--data-servers takes 1 to {DATA_SERVERS_MAX}");
         }
         roles::place::writable(&self.dir)?;
         let layout = Layout::at(&self.dir, true)?;
@@ -61,8 +63,12 @@ impl UpArgs {
     /// New ones one after the other, so that their ids are in the order of their names; others all at once: after a crash
     /// each has its log to go through.
     fn start_data_servers(&self, layout: &Layout) -> Result<()> {
-        let names: Vec<String> = (1..=self.data_servers).map(|n| format!("data-{n}")).collect();
-        if names.iter().any(|name| !layout.dir(name).join("store.toml").exists()) {
+        let is_made = |name: &str| layout.dir(name).join("store.toml").exists();
+        let known = (1..=DATA_SERVERS_MAX).rev().find(|n| is_made(&format!("data-{n}")));
+        // Fewer would leave files without the servers they lie on.
+        let count = self.data_servers.or(known).unwrap_or(DATA_SERVERS).max(known.unwrap_or(0));
+        let names: Vec<String> = (1..=count).map(|n| format!("data-{n}")).collect();
+        if names.iter().any(|name| !is_made(name)) {
             return names.iter().try_for_each(|name| self.start_data_server(layout, name));
         }
         std::thread::scope(|scope| {

@@ -37,6 +37,19 @@ fn a_dead_data_server_is_not_well_and_not_checked() {
 }
 
 #[test]
+fn up_again_starts_the_data_servers_there_are_and_no_others() {
+    let c = Cluster::start();
+    c.kill("data-2");
+    while c.is_running("data-2") {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let again = c.up();
+    let said = |name: &str| again.out.lines().find(|line| line.starts_with(name)).map(|line| line.contains("started"));
+    let all = ["data-1", "data-2", "data-3"].map(said);
+    assert_eq!((again.code, all), (0, [Some(false), Some(true), None]), "{}{}", again.out, again.err);
+}
+
+#[test]
 fn nobody_there_is_one_line() {
     let c = Cluster::start();
     c.kill("metadata");

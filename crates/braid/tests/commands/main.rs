@@ -42,7 +42,9 @@ impl Cluster {
 
     pub fn up_with(&self, more: &[&str]) -> Ran {
         let root = self.root();
-        let mut up = vec!["up".as_ref(), root.as_os_str(), "--no-mount".as_ref(), "--data-servers=2".as_ref()];
+        let mut up = vec!["up".as_ref(), root.as_os_str(), "--no-mount".as_ref()];
+        // Another time it knows how many it has.
+        up.extend((!root.exists()).then_some(OsStr::new("--data-servers=2")));
         up.extend(more.iter().map(OsStr::new));
         // Not of a cluster that is to be made.
         ran(self.command(&up).env_remove("BRAID_CONFIG").output().unwrap())
