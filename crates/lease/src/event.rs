@@ -33,6 +33,11 @@ pub enum Event {
     Renew {
         session: SessionId,
     },
+    /// Its process is known to have gone: what it cached is gone with it. Files it may have been writing, and locks, wait for
+    /// `Ended` all the same: what it sent may still be on its way.
+    Gone {
+        session: SessionId,
+    },
     /// It is over: it closed, or every data server has acknowledged its fence (or lost its own lease).
     Ended {
         session: SessionId,

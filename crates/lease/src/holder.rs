@@ -119,6 +119,11 @@ impl Holder {
             Event::Lost { epoch, slots } => self.lost(epoch, slots, out),
             Event::ServerGone { server } => self.names.server_gone(&view, server, out),
             Event::Renew { session } => self.renew(now, session, out),
+            Event::Gone { session } => {
+                self.slots.gone(session);
+                self.terms.gone(session, now);
+                self.pass(now, out, end);
+            }
             Event::Ended { session } => self.ended(now, session, out, end),
 
             Event::Ask { ask, session } => self.names.ask(ask, session),

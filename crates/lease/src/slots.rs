@@ -55,6 +55,8 @@ pub struct Slots {
     until: Moment,
     /// Sessions that may have file leases and locks in `settling` and have not said which.
     unknown: BTreeSet<SessionId>,
+    /// Of these, processes that are known to have gone: they hold nothing of the namespace.
+    gone: BTreeSet<SessionId>,
 }
 
 impl Slots {
@@ -65,6 +67,7 @@ impl Slots {
             settling: SlotSet::none(),
             until: Moment::default(),
             unknown: BTreeSet::new(),
+            gone: BTreeSet::new(),
         }
     }
 
@@ -78,6 +81,7 @@ impl Slots {
         self.settling.add(slots);
         self.until = self.until.max(until);
         self.unknown.extend(sessions);
+        sessions.iter().for_each(|session| _ = self.gone.remove(session));
     }
 
     pub fn lose(&mut self, slots: &SlotSet) {
@@ -85,8 +89,16 @@ impl Slots {
         self.settling.remove(slots);
     }
 
+    /// The session's process has gone.
+    pub fn gone(&mut self, session: SessionId) {
+        if self.unknown.contains(&session) {
+            self.gone.insert(session);
+        }
+    }
+
     /// The session has said what it holds, or has ended. True if it was the last one.
     pub fn settle(&mut self, session: SessionId) -> bool {
+        self.gone.remove(&session);
         let last = self.unknown.remove(&session) && self.unknown.is_empty();
         if last {
             self.settling = SlotSet::none();
@@ -113,7 +125,7 @@ impl Slots {
 
     /// A lease of the namespace that is not known here may exist on the key.
     pub fn may_be_leased(&self, key: &Key, now: Moment) -> bool {
-        now < self.until && self.settling.has(key.slot())
+        now < self.until && self.gone.len() < self.unknown.len() && self.settling.has(key.slot())
     }
 
     /// A file lease or lock that is not known here may exist on the inode.

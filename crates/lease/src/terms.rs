@@ -97,6 +97,13 @@ impl Terms {
         }
     }
 
+    /// Nobody is there any more to whom its term would say anything.
+    pub fn gone(&mut self, session: SessionId, now: Moment) {
+        if let Some(term) = self.all.get_mut(&session) {
+            (term.end, term.ending) = (term.end.min(now), true);
+        }
+    }
+
     pub fn remove(&mut self, session: SessionId) {
         self.all.remove(&session);
     }

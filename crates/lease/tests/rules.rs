@@ -238,6 +238,41 @@ fn a_new_holder_lets_the_old_term_run_out() {
     assert!(is_ready(&s.pass(ms(200), &[A])));
 }
 
+#[test]
+fn a_process_that_has_gone_holds_up_no_names_before_its_end_is_known() {
+    let mut s = Server::new(&[A, B]);
+    let key = Key::Dir(DIR);
+    assert_eq!(s.get(B, &key), Ok(()));
+    let (_, out) = s.announce(A, std::slice::from_ref(&key), None);
+    assert!(!is_ready(&out), "B caches it");
+    assert!(is_ready(&s.on(Event::Gone { session: B })));
+    assert_eq!(s.get(B, &Key::Dir(InodeId(7 << 12))), Err(Refusal::NoTerm), "and is granted nothing any more");
+    s.on(Event::Renew { session: B });
+    assert_eq!(s.get(B, &Key::Dir(InodeId(7 << 12))), Err(Refusal::NoTerm));
+
+    // The same with what a holder before may have granted: to all of those that may have something.
+    let mut s = Server::new(&[]);
+    s.on(Event::Gained { epoch: MembershipEpoch(2), slots: SlotSet::All, sessions: vec![A, B] });
+    let (_, out) = s.announce(C, std::slice::from_ref(&key), None);
+    assert!(!is_ready(&out));
+    assert!(!is_ready(&s.on(Event::Gone { session: A })), "B may hold it as well");
+    assert!(is_ready(&s.on(Event::Gone { session: B })));
+}
+
+#[test]
+fn a_writer_that_has_gone_is_fenced_before_another_writes() {
+    let mut s = Server::new(&[A, B]);
+    s.open(A, true, false);
+    s.open(B, true, false);
+    s.take(A, Want::Write);
+    s.pass(ms(10), &[A, B]);
+    let mut out = s.on(Event::Gone { session: A });
+    out.extend(s.take(B, Want::Write));
+    out.extend(s.pass(ms(30_000), &[B]));
+    assert!(out.iter().all(|c| !matches!(c, Command::End { .. } | Command::Grant { .. })), "{out:?}");
+    assert_eq!(grants(&s.on(Event::Ended { session: A })), [(B, Mode::Exclusive)]);
+}
+
 // --- files ---
 
 #[test]

@@ -88,6 +88,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
                 MetaAnswer::CloseSession(())
             }
             MetaRequest::EndSession(_) => {
+                self.leases.gone(session);
                 match self.recovery.is_open() {
                     true => self.end_session(session, Leaves::Silently).await?,
                     false => self.abandon(session),

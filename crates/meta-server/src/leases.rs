@@ -179,6 +179,15 @@ impl Leases {
         Term { epoch: self.epoch, prolonged, reassert }
     }
 
+    /// Its process has gone, and with it what it and its kernel cached: no change waits for that, also those that its end
+    /// makes.
+    pub fn gone(&self, session: SessionId) {
+        let mut state = self.state.lock();
+        if state.caching.contains_key(&session) {
+            self.on(&mut state, Event::Gone { session });
+        }
+    }
+
     /// Every data server refuses it, and nothing is answered to it any more.
     pub fn ended(&self, session: SessionId) {
         let mut state = self.state.lock();

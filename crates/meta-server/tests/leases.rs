@@ -127,3 +127,41 @@ async fn a_session_that_ends_holds_nobody_up() {
     let (done, ()) = tokio::time::timeout(Duration::from_secs(5), async { tokio::join!(commit, end) }).await.unwrap();
     done.unwrap();
 }
+
+/// Power came back on one machine: nobody has to wait for leases of mounts that are known to be gone, neither whoever
+/// works on the new mount, nor the end of the old ones, which puts what they wrote into their files.
+#[tokio::test]
+async fn after_a_restart_nothing_waits_for_mounts_that_are_known_to_be_gone() {
+    let w = World::new().await;
+    let server = w.add_data_server().await;
+    let mut files = Vec::new();
+    let mut mounts = Vec::new();
+    for client in [2, 3] {
+        let mount = Mount::open(&w, client).await;
+        let file = w.create(ROOT, &format!("of {client}")).await.attr;
+        let take = TakeSpares { policy: Policy::PLAIN, count: 1, beside: None };
+        let (chunk, container) = w.server.call(w.cx_of(&mount.0), take).await.unwrap().spares[0];
+        w.peers.0.written.lock().push(braid_api::data::ChunkStatus {
+            chunk,
+            container,
+            len: 1234,
+            inode: file.id,
+            index: ChunkIndex(0),
+            ..Default::default()
+        });
+        files.push(file.id);
+        mounts.push(mount);
+    }
+    let w = World::on(w.store.clone(), w.peers.clone()).await;
+    w.data_server(server).await;
+    let begun = std::time::Instant::now();
+    let end = |mount: &Mount| w.server.call(w.cx_of(&mount.0), EndSession {});
+    let (one, other) = tokio::join!(end(&mounts[0]), end(&mounts[1]));
+    (one.unwrap(), other.unwrap());
+    for file in files {
+        eventually("what it wrote is in its file", async || w.attr(file).await.unwrap().size == 1234).await;
+    }
+    w.create(ROOT, "new").await;
+    // The term that has not to be waited for is 10 s.
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+}

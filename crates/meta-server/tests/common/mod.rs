@@ -168,8 +168,13 @@ impl World {
 
     /// A registered data server that is up and has room.
     pub async fn add_data_server(&self) -> ServerId {
+        self.data_server(ServerId(0)).await
+    }
+
+    /// The same of one that has an id from before.
+    pub async fn data_server(&self, id: ServerId) -> ServerId {
         let register = RegisterServer {
-            id: ServerId(0),
+            id,
             incarnation: 1,
             addresses: vec!["tcp:nowhere:1".into()],
             host: "h".into(),
