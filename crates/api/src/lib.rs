@@ -26,7 +26,7 @@ pub use fs::{
     LookupReply, NewNode, NodeKind, OpenFlags, Opened, RenameMode, SeekWhence, SetAttr, Shown, StatFs, TimeOrNow,
     Watcher, XattrMode,
 };
-pub use message::{Carries, Context, When};
+pub use message::{Carries, Context, Manner, When};
 pub use meta::Namespace;
 
 /// Version of the protocol; raised when an old peer could misunderstand. See `wire` for the hello.

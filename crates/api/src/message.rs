@@ -23,6 +23,20 @@ pub struct Context {
     pub when: When,
     /// The answer is worthless after this time. The server gives up then too. Zero means the default of 60 s.
     pub deadline: Duration,
+    /// How the caller's side goes about it; not sent.
+    pub manner: Manner,
+}
+
+/// How the caller's side goes about a call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Manner {
+    /// Again and again until the deadline, as far as its errors allow.
+    #[default]
+    Persistent,
+    /// One attempt, and none while a server that could not be reached is given time: whoever asks has others to ask.
+    Once,
+    /// As [`Manner::Persistent`], and it is the call's purpose to wait: it is not shown among what waits.
+    Standing,
 }
 
 /// When a metadata server may answer.

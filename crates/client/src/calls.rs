@@ -41,7 +41,7 @@ impl Core {
             let token = self.session.token();
             // A server that lost its power after it took the request answers nothing, and nothing says so.
             let left = op.deadline.left(&self.env).min(self.config.attempt);
-            let cx = Context { token, request: id, trace: op.trace, when, deadline: left };
+            let cx = Context { token, request: id, trace: op.trace, when, deadline: left, ..Context::default() };
             self.counters.message(name);
             let error = match self.env.timeout(left, self.meta.execute(cx, request.clone())).await {
                 Ok(Ok((answer, mark))) => {

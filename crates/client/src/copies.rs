@@ -10,7 +10,7 @@ use crate::erased::Node;
 use crate::servers::Lane;
 use braid_api::data::*;
 use braid_api::meta::ContainerInfo;
-use braid_api::{Code, Context, Error, Result};
+use braid_api::{Code, Context, Error, Manner, Result};
 use braid_env::{BoxFuture, Env};
 use braid_types::{ChunkId, Durability, ServerId, Version};
 use bytes::Bytes;
@@ -22,6 +22,10 @@ use std::time::Duration;
 
 /// The one incarnation of servers that lose nothing together.
 const INCARNATION: u64 = 1;
+
+/// A copy that has not answered a reader for this long is given up for another: it may stand still, and whether it does is
+/// known only when its lease is over. A disk that is only busy answers sooner, or the others are no faster.
+const READ_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Every data server that is known.
 pub type Servers = Arc<Mutex<HashMap<ServerId, Arc<Lane>>>>;
@@ -111,6 +115,7 @@ impl Copies {
         cx: Context,
         first: Option<ServerId>,
         goes_on: fn(&Error) -> bool,
+        patience: Duration,
         ask: impl Fn(Arc<dyn Node>, Context) -> F,
     ) -> Result<(ServerId, T)> {
         let begun = self.env.clock.now();
@@ -119,11 +124,12 @@ impl Copies {
         for (at, (id, node)) in members.iter().enumerate() {
             let left = cx.deadline.saturating_sub(self.env.clock.now().since(begun));
             // One that does not answer leaves half of the time to the others.
-            let left = if at + 1 < members.len() { left / 2 } else { left };
+            let left = if at + 1 < members.len() { (left / 2).min(patience) } else { left };
             if left.is_zero() {
                 break;
             }
-            let asked = ask(node.clone(), Context { deadline: left, ..cx });
+            // One that cannot be reached is not waited for: who goes on is known elsewhere, or soon will be.
+            let asked = ask(node.clone(), Context { deadline: left, manner: Manner::Once, ..cx });
             let answer = self.env.timeout(left + Duration::from_millis(50), asked).await;
             match answer.unwrap_or_else(|_| Err(Error::new(Code::DeadlineExceeded, id, "no answer"))) {
                 Ok(answer) => return Ok((*id, answer)),
@@ -161,7 +167,7 @@ impl Copies {
             let (message, payload) = (message.clone(), payload.clone());
             async move { node.execute(cx, message.wrap(), payload).await }
         };
-        let (id, (answer, _)) = self.ask(cx, owner, is_for_another, call).await?;
+        let (id, (answer, _)) = self.ask(cx, owner, is_for_another, Duration::MAX, call).await?;
         self.state.lock().owners.extend(chunks.iter().map(|chunk| (*chunk, id)));
         M::unwrap(answer).ok_or(Error::bare(Code::BadMessage))
     }
@@ -179,7 +185,7 @@ impl Copies {
             let message = message.clone();
             async move { node.execute(cx, message.wrap(), Bytes::new()).await }
         };
-        let (_, (answer, payload)) = self.ask(cx, self.beside.or(owner), goes_on, call).await?;
+        let (_, (answer, payload)) = self.ask(cx, self.beside.or(owner), goes_on, READ_PATIENCE, call).await?;
         Ok((M::unwrap(answer).ok_or(Error::bare(Code::BadMessage))?, payload))
     }
 

@@ -5,7 +5,7 @@ use crate::cache::Task;
 use crate::core::Core;
 use braid_api::lease::{Acknowledge, LeaseKey, Listen, Order, Orders, Reassert, Term};
 use braid_api::meta::{MetaAnswer, MetaRequest};
-use braid_api::{Carries, Code, Context, Error, Result, Shown, Watcher, When};
+use braid_api::{Carries, Code, Context, Error, Manner, Result, Shown, Watcher, When};
 use braid_env::Monotonic;
 use braid_lease::{Key, Moment, RevocationId, Seen};
 use braid_types::MembershipEpoch;
@@ -92,7 +92,8 @@ impl Core {
         let request = message.wrap();
         let name = request.name();
         self.counters.message(name);
-        let cx = Context { token: self.session.token(), deadline, when: When::Marked, ..Context::default() };
+        let manner = if name == "Listen" { Manner::Standing } else { Manner::default() };
+        let cx = Context { token: self.session.token(), deadline, when: When::Marked, manner, ..Context::default() };
         let answer = self.env.timeout(deadline, self.control.execute(cx, request)).await;
         let (answer, mark) = answer.map_err(|_| Error::new(Code::DeadlineExceeded, name, "no answer in time"))??;
         self.requests.observe(&mark);

@@ -80,6 +80,10 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         }
         // Any message is a sign of life.
         self.sessions.with(session, |s| s.seen = self.env.clock.now());
+        if matches!(request, MetaRequest::CloseSession(_) | MetaRequest::EndSession(_)) {
+            // It caches nothing any more, however long a data server that is away delays its end.
+            self.leases.gone(session);
+        }
         Ok(match request {
             MetaRequest::OpenSession(m) => MetaAnswer::OpenSession(self.open_session(m).await?),
             MetaRequest::RenewSession(m) => MetaAnswer::RenewSession(self.renew_session(session, &m)?),
@@ -88,7 +92,6 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
                 MetaAnswer::CloseSession(())
             }
             MetaRequest::EndSession(_) => {
-                self.leases.gone(session);
                 match self.recovery.is_open() {
                     true => self.end_session(session, Leaves::Silently).await?,
                     false => self.abandon(session),

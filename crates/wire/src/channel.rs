@@ -10,7 +10,7 @@ use crate::reader::{Frame, FrameReader};
 use crate::sink::Writer;
 use crate::stats::WireStats;
 use crate::waits::WaitSource;
-use braid_api::{Code, Context, Error, Result};
+use braid_api::{Code, Context, Error, Manner, Result};
 use braid_env::{Address, Monotonic, TaskHandle};
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -105,7 +105,7 @@ impl Channel {
     /// Sends a request and waits for its answer: body and payload. Ends at the context's deadline at the latest.
     /// Dropping the future cancels the request at the server, if it has not ended there.
     pub async fn call(&self, cx: Context, body: &impl Body, payload: Bytes) -> Result<(Bytes, Bytes)> {
-        self.call_listed(cx, body, payload, true).await
+        self.call_listed(cx, body, payload, cx.manner != Manner::Standing).await
     }
 
     pub(crate) async fn call_listed(&self, cx: Context, body: &impl Body, payload: Bytes, listed: bool) -> Answer {

@@ -1,6 +1,6 @@
 use crate::frame::FrameError;
 use crate::limits::Limits;
-use braid_api::{Context, When};
+use braid_api::{Context, Manner, When};
 use braid_types::*;
 use std::time::Duration;
 
@@ -161,7 +161,7 @@ impl Header {
         let snapshot = at.u64();
         let token =
             Token { session, session_epoch, lease_gen, layout_gen, trunc_gen, chain_epoch, owner_term, snapshot };
-        let context = Context { token, request, trace, when: when(flags), deadline };
+        let context = Context { token, request, trace, when: when(flags), deadline, manner: Manner::default() };
         Ok(Header { kind: Kind::read(kind)?, flags, call, context, body_len, payload_len })
     }
 }
@@ -187,7 +187,14 @@ mod tests {
             snapshot: 8,
         };
         let deadline = Duration::from_millis(1500);
-        let context = Context { token, request: RequestId(9), trace: TraceId(10), when: When::Durable, deadline };
+        let context = Context {
+            token,
+            request: RequestId(9),
+            trace: TraceId(10),
+            when: When::Durable,
+            deadline,
+            manner: Manner::default(),
+        };
         Header { kind: Kind::Request, flags: 0, call: 11, context, body_len: 12, payload_len: 13 }
     }
 

@@ -6,7 +6,7 @@ use crate::hello::{PeerInfo, Role};
 use crate::limits::deadline_or_default;
 use crate::retry::{Story, pause, repeatable};
 use crate::stats::{WireSnapshot, WireStats};
-use braid_api::{Code, Context, Error, Result};
+use braid_api::{Code, Context, Error, Manner, Result};
 use braid_env::{Address, Monotonic};
 use braid_types::ServerId;
 use bytes::Bytes;
@@ -122,6 +122,13 @@ impl Remote {
             tracing::debug!(trace = cx.trace.0, session = cx.token.session.0, "a request to {self}");
         }
         let deadline = deadline_or_default(cx.deadline);
+        if cx.manner == Manner::Once {
+            let once = async { self.connected(Manner::Once).await?.call(cx, body, payload).await };
+            return match env.timeout(deadline, once).await {
+                Ok(result) => result,
+                Err(_) => Err(Story::default().end(&self.to_string(), deadline)),
+            };
+        }
         let mut story = Story::default();
         if let Some(channel) = self.live() {
             match channel.call(cx, body, payload.clone()).await {
@@ -153,20 +160,24 @@ impl Remote {
         let Inner { endpoint, stats, .. } = &*self.0;
         let env = endpoint.env();
         let name = stats.name(stats.message(&body.write(Vec::new())?));
-        let wait = endpoint.waits().enter(who_waits(name, cx.token.session), self.to_string(), begun);
+        let shown = || endpoint.waits().enter(who_waits(name, cx.token.session), self.to_string(), begun);
+        let is_standing = cx.manner == Manner::Standing;
+        let mut wait = Some(shown());
         loop {
             if story.attempts > 0 {
                 env.sleep(pause(story.attempts, &*env.random)).await;
                 stats.retries(1);
             }
             let attempt = async {
-                let channel = self.connected().await?;
+                let channel = self.connected(cx.manner).await?;
+                // That there is no server to wait at is worth showing, that it waits there is not.
+                wait.take_if(|_| is_standing);
                 let rest = deadline.saturating_sub(env.clock.now().since(begun)).max(Duration::from_millis(1));
                 channel.call_listed(Context { deadline: rest, ..cx }, body, payload.clone(), false).await
             };
             match attempt.await {
                 Err(error) if repeatable(&error) => {
-                    wait.set(error.to_string());
+                    wait.get_or_insert_with(shown).set(error.to_string());
                     story.add(error);
                 }
                 result => return result,
@@ -176,7 +187,7 @@ impl Remote {
 
     /// A connection that works, made now if there is none. One caller tries, once, after the pause that follows the
     /// last failure; those who come meanwhile share its outcome.
-    async fn connected(&self) -> Result<Channel> {
+    async fn connected(&self, manner: Manner) -> Result<Channel> {
         if let Some(channel) = self.live() {
             return Ok(channel);
         }
@@ -195,6 +206,9 @@ impl Remote {
         let mut changes = addresses.watch();
         let rest = pace.not_before.since(env.clock.now());
         if !rest.is_zero() {
+            if let (Manner::Once, Some(error)) = (manner, &pace.error) {
+                return Err(error.clone());
+            }
             let _ = env.timeout(rest, changes.changed()).await;
         }
         match self.connect_to_any().await {

@@ -4,7 +4,7 @@
 
 mod support;
 
-use braid_api::{Code, Context};
+use braid_api::{Code, Context, Manner};
 use braid_types::{ClusterId, RequestId, ServerId};
 use braid_wire::*;
 use bytes::Bytes;
@@ -61,6 +61,50 @@ fn a_server_that_stays_away_is_named_with_the_last_cause() {
         // 10 ms doubling to 1 s: six tries in the first second or so, then one or two a second.
         let tries = net.connects.load(SeqCst);
         assert!((20..60).contains(&tries), "{tries} tries");
+    });
+}
+
+#[test]
+fn a_call_that_is_made_once_waits_for_no_server_that_is_away() {
+    run(async {
+        let (env, net) = world();
+        let client = endpoint(&env, Role::Client, 0, Limits::default());
+        let remote = remote(&client, &at("a:1"));
+        let begun = env.clock.now();
+        let once = Context { manner: Manner::Once, ..within(20_000) };
+        for _ in 0..100 {
+            let error = remote.call(once, &Raw(&[ECHO]), Bytes::new()).await.unwrap_err();
+            assert!(error.code == Code::Unreachable && error.to_string().contains("refused"), "{error}");
+        }
+        assert!(env.clock.now().since(begun) < Duration::from_millis(500));
+        assert!(net.connects.load(SeqCst) < 20, "a hundred calls are not a hundred attempts to connect");
+        let _server = Server::start(&env, &at("a:1"), Arc::new(Obedient::default()), Limits::default()).await;
+        env.sleep(Duration::from_secs(2)).await;
+        remote.call(once, &Raw(&[ECHO]), Bytes::new()).await.unwrap();
+    });
+}
+
+#[test]
+fn a_call_that_is_meant_to_wait_is_shown_only_while_there_is_no_server_to_wait_at() {
+    run(async {
+        let (env, net) = world();
+        let server = Server::start(&env, &at("a:1"), Arc::new(Obedient::default()), Limits::default()).await;
+        let client = endpoint(&env, Role::Client, 0, Limits::default());
+        let remote = remote(&client, &server.at);
+        let standing = Context { manner: Manner::Standing, ..within(60_000) };
+        let call = {
+            let remote = remote.clone();
+            tokio::spawn(async move { remote.call(standing, &Raw(&[HANG]), Bytes::new()).await })
+        };
+        env.sleep(Duration::from_secs(1)).await;
+        assert_eq!(client.waits().list(), []);
+        server.kill(&net);
+        env.sleep(Duration::from_secs(3)).await;
+        assert_eq!(client.waits().list().len(), 1);
+        let _server = Server::start(&env, &at("a:1"), Arc::new(Obedient::default()), Limits::default()).await;
+        env.sleep(Duration::from_secs(3)).await;
+        assert_eq!(client.waits().list(), []);
+        call.abort();
     });
 }
 

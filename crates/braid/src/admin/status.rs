@@ -6,7 +6,7 @@ use anyhow::Result;
 use braid_api::admin::{AdminAnswer, AdminQuery, Status};
 use braid_api::data::{DataStatus, GetDataStatus};
 use braid_api::meta::{ServerInfo, ServerState};
-use braid_api::{Context, DataNode, DataPeers};
+use braid_api::{Context, DataNode, DataPeers, Manner};
 use bytes::Bytes;
 use clap::Args;
 use serde::Serialize;
@@ -33,7 +33,7 @@ pub async fn look(cluster: &Cluster) -> Result<Vec<Seen>> {
     for info in cluster.servers().await? {
         let answer = (info.state == ServerState::Up).then(|| {
             let node = cluster.peers.node(&info);
-            let cx = Context { deadline: PATIENCE, ..Context::default() };
+            let cx = Context { deadline: PATIENCE, manner: Manner::Once, ..Context::default() };
             tokio::spawn(async move { node.call(cx, GetDataStatus {}, Bytes::new()).await })
         });
         asked.push((info, answer));
@@ -83,7 +83,7 @@ fn problems(status: &Status, servers: &[Seen]) -> Vec<String> {
             }
             (ServerState::Down, _) => {
                 problems.push(format!(
-                    "{who} is down: silent for {}; what it holds cannot be read",
+                    "{who} is down: silent for {}; what only it holds can be neither read nor written",
                     millis(info.silent_ms)
                 ));
             }
