@@ -63,11 +63,15 @@ fsck_data_clean() { # after what
         { cat "$work/fsck.log"; broken "fsck --data is not clean after $1"; }
 }
 
+# Before what is left is compared: a script may define it anew.
+after_crash() { :; }
+
 # One crash in the middle of a load. $crash is called with the victims; with `mount` among them the load ends with it.
 crash_once() { # name seed victims...
     local name=$1 seed=$2 with_mount=no may_lose='' began
     shift 2
-    [[ " $* " == *" mount "* && ${fault:-} != mount-stop ]] && with_mount=yes
+    # Who is only stopped, or not heard, lives on.
+    [[ " $* " == *" mount "* && ${fault:-mount} == mount ]] && with_mount=yes
     # What both had answered and made durable nowhere goes with them.
     [[ " $* " == *" metadata "* && $with_mount = yes ]] && may_lose=--beginning
     start_load "$name" "$seed"
@@ -80,6 +84,7 @@ crash_once() { # name seed victims...
     local probe=$(( $(ms_now) - began ))
     [ "$with_mount" = yes ] || sleep_ms 700
     end_load "$name"
+    after_crash
     if [ "$with_mount" = no ]; then
         load_lived "$name"
         # What the kernel and the client remember must be right too: the same mount, then one that remembers nothing.
@@ -97,4 +102,17 @@ crash_once() { # name seed victims...
     fsck_data_clean "$name: $* and the mount"
     cuts=$((cuts + 1))
     say "$name: $* seed=$seed: ok, $acknowledged calls acknowledged, up again after $probe ms; $last_check"
+}
+
+# Every copy there should be, whole: what `status` says has nothing lacking. Prints how long that took.
+whole_again() {
+    local begun=$(ms_now) status
+    while :; do
+        status=$("$braid" admin status --json --cluster "$var") || true
+        if jq -e '.copies | .containers > 0 and .containers_short + .containers_changing + .copies_lacking + .bytes_lacking + .servers_with_strays == 0' \
+            <<<"$status" >/dev/null; then break; fi
+        [ $(( $(ms_now) - begun )) -lt 120000 ] || { say "$status" >&2; broken "copies are not whole 120 s after ${fault:-a fault}"; }
+        sleep 0.2
+    done
+    echo $(( $(ms_now) - begun ))
 }

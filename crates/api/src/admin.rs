@@ -111,6 +111,8 @@ pub struct ChainsStatus {
     pub short: u64,
     /// Servers that live in the worst of these.
     pub live_min: Option<u8>,
+    /// Data servers that may have copies nobody needs any more, and are still to be asked for them.
+    pub with_strays: u64,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -46,8 +46,8 @@ pub(crate) struct Chains {
 struct State {
     leader: Leader,
     deposed: bool,
-    /// Servers that may have copies of chunks they are no member for, see `strays.rs`.
-    may_have_strays: BTreeSet<ServerId>,
+    /// Servers that may have copies of chunks they are no member for, see `strays.rs`, and how often that was found.
+    may_have_strays: BTreeMap<ServerId, u64>,
     /// Rows that were read at start, until all are.
     rows: Vec<(ContainerId, Row)>,
     starts: BTreeMap<ServerId, Start>,
@@ -83,7 +83,7 @@ impl Chains {
         let state = State {
             leader: Leader::new(now, epoch, limits.clone(), []),
             deposed: false,
-            may_have_strays: BTreeSet::new(),
+            may_have_strays: BTreeMap::new(),
             rows: Vec::new(),
             starts: BTreeMap::new(),
             commands: Vec::new(),
@@ -111,16 +111,20 @@ impl Chains {
         let start = state.starts.entry(server).or_default();
         if start.incarnation != incarnation {
             *start = Start { incarnation, number: start.number + 1, pieces: Joiner::default() };
-            state.may_have_strays.insert(server);
+            *state.may_have_strays.entry(server).or_default() += 1;
         }
     }
 
-    pub fn may_have_strays(&self) -> Vec<ServerId> {
-        self.state.lock().may_have_strays.iter().copied().collect()
+    pub fn may_have_strays(&self) -> Vec<(ServerId, u64)> {
+        self.state.lock().may_have_strays.iter().map(|(server, times)| (*server, *times)).collect()
     }
 
-    pub fn has_no_strays(&self, server: ServerId) {
-        self.state.lock().may_have_strays.remove(&server);
+    /// Unless it was removed from another chain while it was looked through.
+    pub fn has_no_strays(&self, server: ServerId, times: u64) {
+        let mut state = self.state.lock();
+        if state.may_have_strays.get(&server) == Some(&times) {
+            state.may_have_strays.remove(&server);
+        }
     }
 
     /// The container's row as the leader has it.
@@ -135,7 +139,8 @@ impl Chains {
     /// How the chains stand, for status.
     pub fn look(&self, now: Moment) -> ChainsStatus {
         let state = self.state.lock();
-        let mut seen = ChainsStatus::default();
+        let with_strays = state.may_have_strays.len() as u64;
+        let mut seen = ChainsStatus { with_strays, ..ChainsStatus::default() };
         for id in state.leader.containers() {
             seen.containers += 1;
             seen.unsettled += u64::from(!state.leader.is_settled(id));
@@ -287,7 +292,9 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
                         older.chain(part.chain.iter().copied()).collect()
                     };
                     let removed: Vec<ServerId> = known(&was).difference(&known(&now)).copied().collect();
-                    self.chains.state.lock().may_have_strays.extend(removed);
+                    for server in removed {
+                        *self.chains.state.lock().may_have_strays.entry(server).or_default() += 1;
+                    }
                     return self.leader_event(LeaderEvent::Committed { container, number });
                 }
                 Ok(ChainCommit::Gone) => return self.leader_event(LeaderEvent::Gone { container }),

@@ -31,11 +31,11 @@ enum Verdict {
 
 impl<E: Engine, P: DataPeers> MetaServer<E, P> {
     pub(crate) async fn remove_strays(&self) -> Result<()> {
-        for server in self.chains.may_have_strays() {
+        for (server, times) in self.chains.may_have_strays() {
             let info = self.servers.info(server, self.env.clock.now());
             // One that is down is looked through when it is back.
             if info.is_some_and(|info| info.state == ServerState::Up) && self.remove_strays_of(server).await? {
-                self.chains.has_no_strays(server);
+                self.chains.has_no_strays(server, times);
             }
         }
         Ok(())

@@ -157,7 +157,8 @@ async fn after_a_restart_nothing_waits_for_mounts_that_are_known_to_be_gone() {
     let begun = std::time::Instant::now();
     let end = |mount: &Mount| w.server.call(w.cx_of(&mount.0), EndSession {});
     let (one, other) = tokio::join!(end(&mounts[0]), end(&mounts[1]));
-    (one.unwrap(), other.unwrap());
+    one.unwrap();
+    other.unwrap();
     for file in files {
         eventually("what it wrote is in its file", async || w.attr(file).await.unwrap().size == 1234).await;
     }

@@ -164,6 +164,12 @@ fn notes(status: &Status, servers: &[Seen]) -> Vec<String> {
     if status.metadata_copies == 1 {
         notes.push("the metadata has one copy: back up its directory".to_owned());
     }
+    if status.chains.with_strays > 0 {
+        notes.push(format!(
+            "{} data servers may have copies that nobody needs any more: they are deleted when the others are whole",
+            status.chains.with_strays
+        ));
+    }
     let mended = lacking(servers).mended;
     if mended > 0 {
         notes.push(format!("{mended} damaged blocks were mended from other copies since the servers' start"));
@@ -247,6 +253,7 @@ struct CopiesJson {
     chunks_lacking: u64,
     copies_lacking: u64,
     bytes_lacking: u64,
+    servers_with_strays: u64,
 }
 
 #[derive(Serialize)]
@@ -308,6 +315,7 @@ fn json<'a>(status: &'a Status, servers: &'a [Seen], problems: &'a [String], not
             chunks_lacking: lacking.chunks,
             copies_lacking: lacking.copies,
             bytes_lacking: lacking.bytes,
+            servers_with_strays: status.chains.with_strays,
         },
         servers: servers.iter().map(server_json).collect(),
     }
@@ -408,7 +416,7 @@ mod tests {
         let said = problems(&status, &servers).join("\n");
         assert!(said.contains("3 copies of 2 chunks are behind, 8.0 MiB are being copied"), "{said}");
         assert!(notes(&status, &servers).join("\n").contains("4 damaged blocks were mended"));
-        status.chains = ChainsStatus { containers: 9, unsettled: 1, short: 2, live_min: Some(1) };
+        status.chains = ChainsStatus { containers: 9, unsettled: 1, short: 2, live_min: Some(1), with_strays: 0 };
         let said = problems(&status, &[]).join("\n");
         assert!(said.contains("2 of 9 containers have fewer live copies than they should, the worst 1"), "{said}");
         assert!(said.contains("1 containers change their servers"), "{said}");
