@@ -7,6 +7,7 @@
 
 mod attr;
 mod ids;
+mod meta_copies;
 mod name;
 mod policy;
 mod range;
@@ -18,6 +19,7 @@ pub use ids::{
     ChunkId, ChunkIndex, ClusterId, ContainerId, InodeId, RequestId, SLOT_BITS, SLOT_COUNT, ServerId, SessionId, Slot,
     TraceId,
 };
+pub use meta_copies::{CopySet, MetaPosition, MetaTerm, NoChanges, RowChange, RowChanges, Voter};
 pub use name::{NAME_BYTES_MAX, Name, NameError};
 pub use policy::{Durability, Layout, Medium, Policy, PolicyError};
 pub use range::ByteRange;
