@@ -98,6 +98,21 @@ pub struct Status {
     pub transactions: u64,
     pub reads: u64,
     pub syncs: u64,
+    /// Copies that are to be on data servers; 0 where none are kept.
+    pub copies_wanted: u32,
+    /// Data servers as keepers of copies of the metadata.
+    pub copies: Vec<CopyHealth>,
+}
+
+/// A data server as a keeper of a copy of the metadata.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopyHealth {
+    pub server: ServerId,
+    pub host: String,
+    pub is_member: bool,
+    /// Groups it has not received; `None` if it has no copy that follows.
+    pub lag: Option<u64>,
+    pub silent_ms: u64,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

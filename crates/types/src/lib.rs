@@ -19,7 +19,9 @@ pub use ids::{
     ChunkId, ChunkIndex, ClusterId, ContainerId, InodeId, RequestId, SLOT_BITS, SLOT_COUNT, ServerId, SessionId, Slot,
     TraceId,
 };
-pub use meta_copies::{CopySet, MetaPosition, MetaTerm, NoChanges, RowChange, RowChanges, Voter};
+pub use meta_copies::{
+    CopySet, CopyStanding, KeeperReport, MetaPosition, MetaTerm, NoChanges, RowChange, RowChanges, Voter,
+};
 pub use name::{NAME_BYTES_MAX, Name, NameError};
 pub use policy::{Durability, Layout, Medium, Policy, PolicyError};
 pub use range::ByteRange;

@@ -39,6 +39,30 @@ pub struct CopySet {
     pub voters: Vec<Voter>,
 }
 
+/// What a data server says of itself as a keeper of a copy.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeeperReport {
+    /// It obeys nobody of an older term.
+    pub promised: MetaTerm,
+    /// The newest set it has recorded.
+    pub set: Option<CopySet>,
+    /// Its copy, if it is whole.
+    pub copy: Option<CopyStanding>,
+    /// A copy that comes, and how many pages of its base are here.
+    pub forming: Option<(CopyStanding, u64)>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopyStanding {
+    /// The last group it has.
+    pub last: MetaPosition,
+    /// Everything up to this number is on stable storage.
+    pub synced: u64,
+    /// Since its process started it had, at some moment, everything that was acknowledged. A member that is current has
+    /// everything that is acknowledged; one that is not may have lost what it had not synced.
+    pub current: bool,
+}
+
 impl fmt::Display for MetaTerm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{:04x}", self.counter, self.nonce & 0xffff)
