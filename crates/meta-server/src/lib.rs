@@ -28,6 +28,7 @@ mod sessions;
 mod sizes;
 mod strays;
 
+pub use braid_copyset::Limits as CopyLimits;
 pub use config::MetaConfig;
 pub use copies::{CopyConfig, CopyError, CopySet, RecoverError, Recovered, Registrations, recover};
 pub use server::{MetaServer, StartError};

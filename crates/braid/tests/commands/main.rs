@@ -4,6 +4,7 @@
 mod admin;
 mod bad_input;
 mod files;
+mod metadata;
 mod mounted;
 
 use rustix::process::{Pid, Signal};
