@@ -63,6 +63,7 @@ pub(crate) fn metadata(text: &mut String, keeper: &MetadataKeeper) {
         ("messages_total", "counter", c.messages.load(Relaxed)),
         ("syncs_total", "counter", c.syncs.load(Relaxed)),
         ("bases_total", "counter", c.bases.load(Relaxed)),
+        ("rotations_total", "counter", c.rotations.load(Relaxed)),
         ("last_group", "gauge", keeper.last().map_or(0, |at| at.number)),
     ];
     for (name, kind, value) in rows {

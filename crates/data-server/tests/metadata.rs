@@ -4,7 +4,7 @@
 use braid_api::data::{AppendGroups, FetchRows, KeeperReport, PromiseTerm, PutBase, RecordSet, SyncGroups};
 use braid_data_server::MetadataKeeper;
 use braid_env::{Env, OpenMode};
-use braid_types::{CopySet, MetaPosition, MetaTerm, ServerId, Voter};
+use braid_types::{CopySet, MetaPosition, MetaTerm, RowChange, RowChanges, ServerId, Voter};
 use bytes::Bytes;
 use std::path::Path;
 
@@ -134,6 +134,69 @@ async fn promises_and_sets_outlive_the_process_and_never_go_back() {
         std::fs::write(place.dir.path().join("promised"), spoilt).unwrap();
         assert!(MetadataKeeper::open(Env::os(), place.dir.path(), ServerId(1)).is_err(), "byte {byte}");
     }
+}
+
+/// Rows as they end, of a copy's changes in their order.
+fn settled(bytes: &[u8]) -> std::collections::BTreeMap<Vec<u8>, Vec<u8>> {
+    let mut rows = std::collections::BTreeMap::new();
+    for change in RowChanges::read(bytes) {
+        let change = change.unwrap();
+        match change.row {
+            Some(row) => rows.insert(change.key.to_vec(), row.to_vec()),
+            None => rows.remove(change.key),
+        };
+    }
+    rows
+}
+
+#[tokio::test]
+async fn a_long_log_is_put_into_the_base_and_nothing_is_lost() {
+    let place = Place { dir: tempfile::tempdir().unwrap() };
+    let keeper = place.open().with_log_bytes_max(2000);
+    keeper.promise(PromiseTerm { term: Some(term(1)) }).await.unwrap();
+    let change = |key: u64, row: Option<u64>| {
+        let (key, row) = (format!("{key:03}"), row.map(|row| format!("row {row}")));
+        let mut changes = RowChanges::default();
+        changes.push(RowChange { table: 2, key: key.as_bytes(), row: row.as_ref().map(String::as_bytes) });
+        changes.into_bytes()
+    };
+    let base: Vec<u8> = (0..50).flat_map(|key| change(2 * key, Some(0))).collect();
+    let page = PutBase { term: term(1), from: at(1, 4), page: 0, upto: Some(4), durable: 0 };
+    keeper.put_base(page, base.clone().into()).await.unwrap();
+    let mut expected = settled(&base);
+    let fetched = async |keeper: &MetadataKeeper| {
+        let (mut after, mut all) = (0, Vec::new());
+        loop {
+            let (answer, rows) = keeper.fetch(FetchRows { term: term(1), after }).await.unwrap();
+            all.extend_from_slice(&rows);
+            match answer.next {
+                Some(next) => after = next,
+                None => return (settled(&all), all.len()),
+            }
+        }
+    };
+    for number in 5..1000_u64 {
+        // Every third removes; keys are in the base, between its rows, and behind them.
+        let changes = change(number * 7 % 120, (number % 3 != 0).then_some(number));
+        for (key, row) in settled(&changes) {
+            expected.insert(key, row);
+        }
+        if number % 3 == 0 {
+            expected.remove(format!("{:03}", number * 7 % 120).as_bytes());
+        }
+        let groups = vec![(at(1, number), changes.len() as u32)];
+        let message =
+            AppendGroups { term: term(1), prev: at(1, number - 1), groups, durable: number.saturating_sub(3) };
+        let report = keeper.append(message, changes.into()).await.unwrap();
+        assert_eq!(report.copy.unwrap().last, at(1, number));
+    }
+    let rotations = || keeper.counters.rotations.load(std::sync::atomic::Ordering::Relaxed);
+    assert!(rotations() >= 3, "{}", rotations());
+    let (rows, bytes) = fetched(&keeper).await;
+    assert_eq!(rows, expected);
+    assert!(bytes < 12_000, "{bytes} bytes for {} rows: the log is bounded", rows.len());
+    drop(keeper);
+    assert_eq!(fetched(&place.open()).await.0, expected, "after a restart");
 }
 
 #[tokio::test]

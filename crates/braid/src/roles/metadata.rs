@@ -10,8 +10,9 @@ use braid_api::admin::{AdminAnswer, AdminQuery};
 use braid_api::meta::{Mark, MetaAnswer, MetaRequest};
 use braid_api::{Code, Context as CallContext, Error, Namespace};
 use braid_env::Env;
-use braid_meta_engine::Copied;
+use braid_meta_engine::{Copied, Engine};
 use braid_meta_engine_embedded::EmbeddedEngine;
+use braid_meta_namespace::FormatCluster;
 use braid_meta_server::{CopyConfig, CopyLimits, CopySet, MetaServer, Registrations};
 use braid_types::ClusterId;
 use braid_wire::{Endpoint, Identity, NamespaceService, Role, WirePeers, WireStats, serve as serve_wire};
@@ -39,11 +40,40 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
     let mut fresh = ClusterId::default();
     env.random.fill(&mut fresh.0);
     let engine = Arc::new(engine);
+    let format = FormatCluster { cluster: fresh, policy, now: env.clock.wall() };
+    // Who connects from now on is told which cluster this is, if there is one already.
+    let known = engine.read(0, format).await.ok();
+    if let Some(cluster) = known {
+        endpoint.set_identity(Identity { cluster, ..endpoint.identity() });
+    }
+    let door = Arc::new(Door::default());
+    let begin = async |told: Option<String>| -> Result<_> {
+        let tell = || told.map_or(Ok(()), |local| ready.write(&local));
+        let copies = lead(&env, &endpoint, &engine, &config, &door, tell).await?;
+        let (own, times) = (env.clone(), settings.times());
+        let start = MetaServer::start_with_copies(own, engine.clone(), peers, times, fresh, policy, copies.clone());
+        let server = tokio::select! {
+            server = start => server?,
+            () = engine.ended() => {
+                bail!("the metadata in {} cannot be started, the log says why above", settings.dir.display())
+            }
+        };
+        endpoint.set_identity(Identity { cluster: server.cluster(), ..endpoint.identity() });
+        door.open(server.clone());
+        Ok((server, copies))
+    };
+    let mut begin = Some(begin);
+    let mut begun = None;
+    // Where there is nothing to wait for, nobody connects before everything is there.
+    if (known.is_none() || (settings.copies == 0 && engine.stored_set()?.is_none()))
+        && let Some(begin) = begin.take()
+    {
+        begun = Some(begin(None).await?);
+    }
     let addresses = roles::addresses(&settings.listen)?;
     let listeners = listen(&env, &addresses).await?;
     let local: Vec<String> = listeners.iter().map(|l| l.local().to_string()).collect();
     let stats = WireStats::new(MetaRequest::NAMES);
-    let door = Arc::new(Door::default());
     let (stop, stopped) = watch::channel(false);
     let mut serving = Vec::new();
     for listener in listeners {
@@ -54,26 +84,14 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
         let service = Arc::new(NamespaceService(door.clone()));
         serving.push(tokio::spawn(serve_wire(endpoint.clone(), listener, service, stats.clone(), until)));
     }
-    let copies = tokio::select! {
-        copies = lead(&env, &endpoint, &engine, &config, &door, || ready.write(&local.join(" "))) => copies?,
-        asked = signals::terminated() => return asked,
-    };
-    let start = MetaServer::start_with_copies(
-        env.clone(),
-        engine.clone(),
-        peers,
-        settings.times(),
-        fresh,
-        policy,
-        copies.clone(),
-    );
-    let server = tokio::select! {
-        server = start => server?,
-        () = engine.ended() => bail!("the metadata in {} cannot be started, the log says why above", settings.dir.display()),
-    };
-    endpoint.set_identity(Identity { cluster: server.cluster(), ..endpoint.identity() });
-    door.open(server.clone());
-    let pages = MetadataPages { server: server.clone(), stats: stats.clone() };
+    if let Some(begin) = begin {
+        begun = tokio::select! {
+            done = begin(Some(local.join(" "))) => Some(done?),
+            asked = signals::terminated() => return asked,
+        };
+    }
+    let Some((server, copies)) = begun else { return Ok(()) };
+    let pages = MetadataPages { server: server.clone(), stats: stats.clone(), copies: copies.clone() };
     http::serve(&settings.http, Arc::new(pages)).await?;
     tracing::info!(cluster = %server.cluster(), "metadata server serves at {}", local.join(", "));
     ready.write(&local.join(" "))?;
@@ -91,9 +109,15 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
         let _ = task.await;
     }
     // What was answered early becomes durable, and the next start waits for nobody.
-    server.close().await?;
-    if let Some(copies) = copies {
-        copies.stop();
+    match copies {
+        None => server.close().await?,
+        Some(copies) => {
+            // Data servers may be down already: then the next start waits for what clients keep.
+            if env.timeout(CLOSE, server.close()).await.is_err() {
+                tracing::warn!("the copies of the metadata do not confirm the last changes; they are on this disk");
+            }
+            copies.stop();
+        }
     }
     Ok(())
 }
@@ -125,6 +149,9 @@ async fn lead(
     };
     Ok(Some(begun?))
 }
+
+/// For making everything durable at a stop, where that needs data servers.
+const CLOSE: Duration = Duration::from_secs(5);
 
 /// A start that takes no longer is not announced before it is done.
 const SOON: Duration = Duration::from_millis(500);
@@ -170,6 +197,7 @@ impl Namespace for Door {
 struct MetadataPages {
     server: Arc<Server>,
     stats: Arc<WireStats>,
+    copies: Option<Arc<CopySet>>,
 }
 
 impl MetadataPages {
@@ -223,6 +251,12 @@ impl Pages for MetadataPages {
             ];
             for (name, kind, value) in rows {
                 let _ = write!(text, "# TYPE {name} {kind}\n{name} {value}\n");
+            }
+        }
+        if let Some(copies) = &self.copies {
+            for (name, value) in copies.counters.list() {
+                let name = format!("braid_meta_copies_{name}_total");
+                let _ = write!(text, "# TYPE {name} counter\n{name} {value}\n");
             }
         }
         crate::roles::wire_metrics(&mut text, "braid_meta", &self.stats);

@@ -43,7 +43,10 @@ impl Cluster {
 
     pub fn up_with(&self, more: &[&str]) -> Ran {
         let root = self.root();
-        let mut up = vec!["up".as_ref(), root.as_os_str(), "--no-mount".as_ref(), "--data-servers=2".as_ref()];
+        let mut up = vec!["up".as_ref(), root.as_os_str(), "--no-mount".as_ref()];
+        if !more.iter().any(|word| word.starts_with("--data-servers")) {
+            up.push("--data-servers=2".as_ref());
+        }
         up.extend(more.iter().map(OsStr::new));
         // Not of a cluster that is to be made.
         ran(self.command(&up).env_remove("BRAID_CONFIG").output().unwrap())

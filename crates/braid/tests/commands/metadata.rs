@@ -81,6 +81,33 @@ fn the_metadata_is_recovered_from_its_copies_and_the_old_one_is_left_behind() {
     assert!(told.code != 0 && told.err.contains("recovered on another machine"), "{}{}", told.out, told.err);
 }
 
+#[test]
+fn a_data_server_that_keeps_the_metadata_may_be_away_and_another_takes_its_place() {
+    let cluster = Cluster::unmade();
+    let ran = cluster.up_with(&["--data-servers=3", "--set", "metadata.copies=2"]);
+    assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
+    wait_for_copies(&cluster, 2);
+    let members = || {
+        let status: serde_json::Value = serde_json::from_str(&cluster.run("admin status --json").out).unwrap();
+        let copies = status["copies"].as_array().cloned().unwrap_or_default();
+        let members = copies.iter().filter(|copy| copy["member"] == true);
+        members.filter_map(|copy| copy["server"].as_u64()).collect::<Vec<_>>()
+    };
+    let before = members();
+    cluster.kill(&format!("data-{}", before[0]));
+    let begun = Instant::now();
+    cluster.says("fs mkdir /while-one-is-away");
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    while members().len() < 2 || members().contains(&before[0]) {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{before:?} {:?}", members());
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    // It comes back, and is a member or not; what it had missed is no obstacle to a recovery.
+    assert_eq!(cluster.up_with(&["--data-servers=3"]).code, 0);
+    cluster.says("fs mkdir /with-another");
+    assert!(cluster.says("fs ls /").contains("with-another"));
+}
+
 /// A data server alone, and its address.
 fn start_data(cluster: &Cluster, name: &str) -> (std::process::Child, String) {
     let (socket, dir) = (address(cluster, &format!("{name}-alone")), cluster.root().join(name));

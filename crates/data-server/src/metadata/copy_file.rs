@@ -17,9 +17,29 @@ const PREFIX: &str = "copy.";
 
 /// Where a page's or a group's changes lie.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+pub struct Place {
     offset: u64,
     len: usize,
+}
+
+impl Place {
+    pub fn read(&self, file: &dyn DiskFile) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; self.len];
+        match file.read_at(&mut bytes, self.offset)? < self.len {
+            true => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the copy is shorter than it was")),
+            false => Ok(bytes),
+        }
+    }
+}
+
+/// What a new file is made from.
+pub struct Rotation {
+    pub file: Arc<dyn DiskFile>,
+    pub generation: u64,
+    /// The new base: everything up to here, which is never dropped.
+    pub base: MetaPosition,
+    pub pages: Vec<Place>,
+    pub groups: Vec<Place>,
 }
 
 pub struct CopyFile {
@@ -158,6 +178,37 @@ impl CopyFile {
         self.write(Kind::Drop, &[&number.to_le_bytes()])
     }
 
+    /// What is to be written anew, if the groups up to `durable` have more bytes than this, and than a quarter of the base.
+    pub fn rotation(&self, durable: u64, bytes_max: usize) -> Option<Rotation> {
+        let fixed = self.groups.partition_point(|(at, _)| at.number <= durable);
+        let bytes = |places: &mut dyn Iterator<Item = &Place>| places.map(|place| place.len).sum::<usize>();
+        let log = bytes(&mut self.groups[..fixed].iter().map(|(_, place)| place));
+        let base = bytes(&mut self.pages.iter());
+        // The groups are held in memory while the base is read.
+        if log < bytes_max.max((base / 4).min(4 * bytes_max)) {
+            return None;
+        }
+        let (base, _) = *self.groups[..fixed].last()?;
+        let groups = self.groups[..fixed].iter().map(|(_, place)| *place).collect();
+        let (file, generation, pages) = (self.file.clone(), self.generation, self.pages.clone());
+        Some(Rotation { file, generation, base, pages, groups })
+    }
+
+    /// Ends a file that was made from this one: groups that came meanwhile are added.
+    pub fn pass_on(&self, to: &mut CopyFile) -> io::Result<()> {
+        let base = to.base.number;
+        for (at, place) in self.groups.iter().filter(|(at, _)| at.number > base) {
+            to.append(&[(*at, &place.read(&*self.file)?)])?;
+        }
+        // A base that was read while groups went on needs those still.
+        to.end_base(self.upto.unwrap_or_default().max(base))?;
+        to.file.sync_data()
+    }
+
+    pub fn base(&self) -> MetaPosition {
+        self.base
+    }
+
     /// A piece of the copy from the page or group `from` on; where the next begins, and where the copy ends.
     pub fn piece(&self, from: u64, bytes_max: usize) -> io::Result<(Option<u64>, MetaPosition, Vec<u8>)> {
         let places = self.pages.iter().chain(self.groups.iter().map(|(_, place)| place));
@@ -166,11 +217,7 @@ impl CopyFile {
             if !rows.is_empty() && rows.len() + place.len > bytes_max {
                 break;
             }
-            let at = rows.len();
-            rows.resize(at + place.len, 0);
-            if self.file.read_at(&mut rows[at..], place.offset)? < place.len {
-                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the copy is shorter than it was"));
-            }
+            rows.extend(place.read(&*self.file)?);
             next += 1;
         }
         let all = (self.pages.len() + self.groups.len()) as u64;

@@ -5,6 +5,7 @@
 
 mod copy_file;
 mod record;
+mod rotate;
 mod vow;
 
 use braid_api::data::{
@@ -22,6 +23,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tokio::sync::Mutex;
 
+/// Groups beyond this are put into the base: what a start reads, and what is held in memory for it.
+const LOG_BYTES_MAX: usize = 64 << 20;
 /// What one piece of a fetch holds, about.
 const PIECE_BYTES: usize = 2 << 20;
 
@@ -32,6 +35,8 @@ pub struct MetadataCounters {
     pub messages: AtomicU64,
     pub syncs: AtomicU64,
     pub bases: AtomicU64,
+    /// Files written anew because their groups had become long.
+    pub rotations: AtomicU64,
 }
 
 struct State {
@@ -40,6 +45,9 @@ struct State {
     forming: Option<CopyFile>,
     /// The last number the metadata server has told to be acknowledged: such groups are never dropped.
     durable: u64,
+    /// Of the last file that was made.
+    generation: u64,
+    rotating: bool,
 }
 
 /// The keeper of a data server.
@@ -48,6 +56,7 @@ pub struct MetadataKeeper {
     dir: PathBuf,
     server: ServerId,
     state: Arc<Mutex<State>>,
+    log_bytes_max: usize,
     pub counters: MetadataCounters,
 }
 
@@ -59,8 +68,10 @@ impl MetadataKeeper {
         let kept = CopyFile::find(&*env.disk, dir)?;
         let copy = kept.as_ref().map(CopyFile::positions);
         let keeper = Keeper::restarted(promised, set, copy);
-        let state = Arc::new(Mutex::new(State { keeper, kept, forming: None, durable: 0 }));
-        Ok(MetadataKeeper { env, dir: dir.to_owned(), server, state, counters: MetadataCounters::default() })
+        let generation = kept.as_ref().map_or(0, CopyFile::generation);
+        let state = State { keeper, kept, forming: None, durable: 0, generation, rotating: false };
+        let (state, counters) = (Arc::new(Mutex::new(state)), MetadataCounters::default());
+        Ok(MetadataKeeper { env, dir: dir.to_owned(), server, state, log_bytes_max: LOG_BYTES_MAX, counters })
     }
 
     fn failed(&self, error: &io::Error) -> Error {
@@ -106,7 +117,57 @@ impl MetadataKeeper {
             return Err(Error::new(Code::BadMessage, "AppendGroups", "the groups are not as long as they say"));
         }
         self.counters.groups.fetch_add(m.groups.len() as u64, Relaxed);
-        self.work(move |state, env, dir| state.append(&m, &payload, env, dir)).await
+        let report = self.work(move |state, env, dir| state.append(&m, &payload, env, dir)).await?;
+        self.rotate_if_long();
+        Ok(report)
+    }
+
+    /// For tests: groups are put into the base when they have so many bytes.
+    pub fn with_log_bytes_max(self, log_bytes_max: usize) -> Self {
+        MetadataKeeper { log_bytes_max, ..self }
+    }
+
+    /// Writes the file anew, beside everything else, if its groups have become long.
+    fn rotate_if_long(&self) {
+        let Ok(mut state) = self.state.try_lock() else { return };
+        if state.rotating || state.forming.is_some() {
+            return;
+        }
+        let Some(work) = state.kept.as_ref().and_then(|kept| kept.rotation(state.durable, self.log_bytes_max)) else {
+            return;
+        };
+        (state.rotating, state.generation) = (true, state.generation + 1);
+        let generation = state.generation;
+        drop(state);
+        self.counters.rotations.fetch_add(1, Relaxed);
+        let (env, dir, state) = (self.env.clone(), self.dir.clone(), self.state.clone());
+        self.env.spawn("metadata copy: a new base", async move {
+            let (disk, at) = (env.disk.clone(), dir.clone());
+            let made = env.blocking(move || rotate::rotate(&*disk, &at, &work, generation).map(|to| (work, to))).await;
+            let mut state = state.lock_owned().await;
+            let disk = env.disk.clone();
+            let end = move || {
+                state.rotating = false;
+                let (work, mut to) = made?;
+                let path = to.path(&dir);
+                match &state.kept {
+                    // Another one came from the metadata server meanwhile, or is coming: it is newer.
+                    Some(kept) if kept.generation() == work.generation && state.forming.is_none() => {
+                        kept.pass_on(&mut to)?;
+                        disk.sync_dir(&dir)?;
+                        let old = kept.path(&dir);
+                        state.keeper.rotated(to.base());
+                        state.kept = Some(to);
+                        disk.remove(&old)
+                    }
+                    _ => disk.remove(&path),
+                }
+            };
+            let ended: io::Result<()> = env.blocking(end).await;
+            if let Err(error) = ended {
+                tracing::warn!(%error, "a copy of the metadata cannot be written anew; it goes on growing");
+            }
+        });
     }
 
     pub async fn put_base(&self, m: PutBase, payload: Bytes) -> Result<KeeperReport> {
@@ -180,8 +241,12 @@ impl State {
         if m.page == 0 {
             match self.keeper.begin_base(m.term, m.from) {
                 Ok(true) => {
-                    let generation = self.kept.as_ref().map_or(1, |kept| kept.generation() + 1);
-                    self.forming = Some(CopyFile::create(&*env.disk, dir, generation, m.from)?);
+                    self.generation += 1;
+                    // One that was half here goes.
+                    if let Some(half) = self.forming.take() {
+                        env.disk.remove(&half.path(dir))?;
+                    }
+                    self.forming = Some(CopyFile::create(&*env.disk, dir, self.generation, m.from)?);
                 }
                 Ok(false) => {}
                 Err(_) => return Ok(()),

@@ -42,6 +42,20 @@ pub struct CopyCounters {
     pub control_messages: AtomicU64,
 }
 
+impl CopyCounters {
+    /// By their names in the metrics.
+    pub fn list(&self) -> [(&'static str, u64); 5] {
+        let load = |counter: &AtomicU64| counter.load(Relaxed);
+        [
+            ("groups", load(&self.groups)),
+            ("group_messages", load(&self.group_messages)),
+            ("sync_messages", load(&self.sync_messages)),
+            ("base_messages", load(&self.base_messages)),
+            ("control_messages", load(&self.control_messages)),
+        ]
+    }
+}
+
 #[derive(Default)]
 struct Groups {
     changes: BTreeMap<u64, Arc<Vec<u8>>>,
