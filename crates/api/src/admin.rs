@@ -99,6 +99,10 @@ pub struct Status {
     pub reads: u64,
     pub syncs: u64,
     pub chains: ChainsStatus,
+    /// Copies that are to be on data servers; 0 where none are kept.
+    pub copies_wanted: u32,
+    /// Data servers as keepers of copies of the metadata.
+    pub copies: Vec<CopyHealth>,
 }
 
 /// The chains of containers with several copies, as the leader sees them.
@@ -113,6 +117,17 @@ pub struct ChainsStatus {
     pub live_min: Option<u8>,
     /// Data servers that may have copies nobody needs any more, and are still to be asked for them.
     pub with_strays: u64,
+}
+
+/// A data server as a keeper of a copy of the metadata.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopyHealth {
+    pub server: ServerId,
+    pub host: String,
+    pub is_member: bool,
+    /// Groups it has not received; `None` if it has no copy that follows.
+    pub lag: Option<u64>,
+    pub silent_ms: u64,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

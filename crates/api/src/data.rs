@@ -5,6 +5,9 @@ pub use crate::copies::{
     ReadCopy, ReserveCopy, StatCopy, WaitCopies, WaitFor, WriteCopies,
 };
 use crate::meta::{ContainerInfo, Cuts};
+pub use crate::meta_copies::{
+    AppendGroups, CopyStanding, FetchRows, FetchedRows, KeeperReport, PromiseTerm, PutBase, RecordSet, SyncGroups,
+};
 use crate::{Context, Result, messages};
 use braid_types::*;
 use bytes::Bytes;
@@ -248,6 +251,12 @@ messages! {
     PeerSays -> ();
     LeaderSays -> ();
     GetCopies -> Vec<CopyState>;
+    PromiseTerm -> KeeperReport;
+    RecordSet -> KeeperReport;
+    AppendGroups -> KeeperReport;
+    SyncGroups -> KeeperReport;
+    PutBase -> KeeperReport;
+    FetchRows -> FetchedRows;
 }
 
 /// A data server, near or far.

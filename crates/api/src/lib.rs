@@ -3,7 +3,7 @@
 //! - [`FileSystem`]: what a door (FUSE, HDFS, MPI-IO) may ask; `client` and `model` implement it.
 //! - [`Namespace`]: what a client may ask a metadata server; the messages are in [`meta`].
 //! - [`DataNode`]: what a client or a metadata server may ask a data server; the messages are in [`data`], those of chunks
-//!   with several copies in [`copies`].
+//!   with several copies in [`copies`], those of copies of the metadata in [`meta_copies`].
 //! - [`Error`] with its stable [`Code`]s: the only error that crosses a process boundary.
 //!
 //! Promises: servers never name each other nor the client, they meet here over `wire`; a message is only ever
@@ -17,6 +17,7 @@ mod fs;
 pub mod lease;
 mod message;
 pub mod meta;
+pub mod meta_copies;
 pub mod trace;
 
 pub use data::{DataNode, DataPeers};

@@ -145,6 +145,7 @@ mod tests {
             "admin containers",
             "admin fsck",
             "admin scrub",
+            "admin metadata recover",
             "admin why",
             "fs stat",
             "fs ls",

@@ -6,6 +6,7 @@ use crate::error;
 use crate::gate::Gate;
 use crate::grown::Grown;
 use crate::lane::{Lane, Lanes, Seen, Turn};
+use crate::metadata::MetadataKeeper;
 use crate::reservations::Reservations;
 use crate::stats::Stats;
 use crate::syncs::{Pending, Syncs};
@@ -20,8 +21,8 @@ use braid_types::{
 };
 use braid_wire::{BufferPool, CALL_DEADLINE_DEFAULT};
 use parking_lot::Mutex;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
 
 pub(crate) struct Core<S> {
     pub env: Env,
@@ -43,6 +44,8 @@ pub(crate) struct Core<S> {
     pub work: Arc<Work>,
     pub chains: Arc<Chains<S>>,
     pub stats: Arc<Stats>,
+    /// A copy of the metadata, where this server may keep one.
+    pub metadata: OnceLock<MetadataKeeper>,
     /// As of the last look, at most a second old while the server is in touch.
     pub usage: Mutex<StoreUsage>,
     pub registered: AtomicBool,

@@ -20,6 +20,7 @@ mod error;
 mod gate;
 mod grown;
 mod lane;
+mod metadata;
 mod metrics;
 mod ops;
 mod registration;
@@ -32,6 +33,7 @@ mod work;
 
 pub use chain::{ChainLinks, SharedLinks, WireLinks};
 pub use config::DataServerConfig;
+pub use metadata::MetadataKeeper;
 pub use registration::{Announcement, enrol};
 pub use server::DataServer;
 pub use stats::DataCounters;

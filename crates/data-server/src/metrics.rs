@@ -1,10 +1,12 @@
 //! Names of the server's metrics; all of them, and only here. Stable unless marked experimental.
 
+use crate::metadata::MetadataKeeper;
 use crate::stats::DataCounters;
 use braid_chain::Lacks;
 use braid_data_store::StoreUsage;
 use braid_types::BLOCK_BYTES;
 use std::fmt::Write;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// What is shown beside the counters.
 pub(crate) struct Gauges {
@@ -58,4 +60,19 @@ pub(crate) fn text(c: &DataCounters, g: &Gauges) -> String {
         let _ = write!(text, "# TYPE {name} {kind}\n{name} {value}\n");
     }
     text
+}
+/// Of the copy of the metadata that is kept here.
+pub(crate) fn metadata(text: &mut String, keeper: &MetadataKeeper) {
+    let c = &keeper.counters;
+    let rows = [
+        ("groups_total", "counter", c.groups.load(Relaxed)),
+        ("messages_total", "counter", c.messages.load(Relaxed)),
+        ("syncs_total", "counter", c.syncs.load(Relaxed)),
+        ("bases_total", "counter", c.bases.load(Relaxed)),
+        ("rotations_total", "counter", c.rotations.load(Relaxed)),
+        ("last_group", "gauge", keeper.last().map_or(0, |at| at.number)),
+    ];
+    for (name, kind, value) in rows {
+        let _ = write!(text, "# TYPE braid_data_metadata_{name} {kind}\nbraid_data_metadata_{name} {value}\n");
+    }
 }

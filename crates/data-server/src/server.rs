@@ -5,6 +5,7 @@ use crate::core::{Call, Core};
 use crate::gate::Gate;
 use crate::grown::Grown;
 use crate::lane::Lanes;
+use crate::metadata::MetadataKeeper;
 use crate::metrics;
 use crate::reservations::Reservations;
 use crate::stats::{DataCounters, Stats, count};
@@ -18,8 +19,9 @@ use braid_types::{ChunkId, ServerId};
 use braid_wire::BufferPool;
 use bytes::Bytes;
 use parking_lot::Mutex;
-use std::sync::Arc;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
 /// A running data server. Its background tasks end soon after the last reference is gone.
 pub struct DataServer<S: ChunkStore + 'static>(pub(crate) Arc<Core<S>>);
@@ -51,6 +53,7 @@ impl<S: ChunkStore + 'static> DataServer<S> {
             syncs,
             lanes,
             stats,
+            metadata: OnceLock::new(),
             env,
             store,
             config,
@@ -84,6 +87,14 @@ impl<S: ChunkStore + 'static> DataServer<S> {
         self.0.chains.join(links)
     }
 
+    /// Keeps a copy of the metadata in `dir` when a metadata server asks for it. Without this it refuses. Blocks.
+    pub fn keep_metadata(&self, dir: &Path) -> std::io::Result<()> {
+        let keeper = MetadataKeeper::open(self.0.env.clone(), dir, self.0.id)?;
+        // A second call changes nothing.
+        let _ = self.0.metadata.set(keeper);
+        Ok(())
+    }
+
     /// How up to `limit` copies after `after` stand here, by id.
     pub fn copies(&self, after: ChunkId, limit: usize) -> Vec<CopyState> {
         self.0.chains.list(after, limit)
@@ -106,7 +117,11 @@ impl<S: ChunkStore + 'static> DataServer<S> {
             write_seq: core.store.write_seq(),
             stable_seq: core.store.stable_seq(),
         };
-        metrics::text(&core.stats.snapshot(), &gauges)
+        let mut text = metrics::text(&core.stats.snapshot(), &gauges);
+        if let Some(keeper) = core.metadata.get() {
+            metrics::metadata(&mut text, keeper);
+        }
+        text
     }
 
     /// Refuses what comes from now on, lets what is being applied end, makes everything stable and lets `close`

@@ -17,7 +17,7 @@ pub(crate) fn block_sum(block: &[u8]) -> u32 {
 }
 
 /// crc32c of a record, which is protected by nothing else.
-pub(crate) fn record_sum(bytes: &[u8]) -> u32 {
+pub fn record_sum(bytes: &[u8]) -> u32 {
     crc_fast::crc32_iscsi(bytes)
 }
 

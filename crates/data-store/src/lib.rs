@@ -16,6 +16,7 @@ mod identity;
 mod memory;
 mod store;
 
+pub use checksum::record_sum;
 pub use disk::{DiskStore, StoreOptions};
 pub use error::{BadBlockCause, Result, StoreError};
 pub use identity::{FORMAT_VERSION, StoreIdentity};

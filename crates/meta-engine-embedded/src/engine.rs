@@ -5,10 +5,10 @@ use crate::queue::Queue;
 use crate::read::ReadTx;
 use crate::store::Store;
 use crate::writer::Writer;
-use braid_meta_engine::{Early, Engine, EngineError, EngineStats, Operation, Order, Touched, Tx, run_ready};
+use braid_meta_engine::{Early, Engine, EngineError, EngineStats, Operation, Order, Outlet, Touched, Tx, run_ready};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use tokio::sync::oneshot;
 
@@ -17,6 +17,8 @@ use tokio::sync::oneshot;
 pub struct EmbeddedEngine {
     store: Arc<Store>,
     queue: Arc<Queue>,
+    /// Where copies are kept elsewhere.
+    outlet: OnceLock<Arc<Outlet>>,
     writer: Option<JoinHandle<()>>,
 }
 
@@ -28,7 +30,7 @@ impl EmbeddedEngine {
         let writer = Writer::new(store.clone(), queue.clone())?;
         let thread = std::thread::Builder::new().name("meta-writer".into()).spawn(|| writer.run());
         let thread = thread.map_err(|error| EngineError::Storage(format!("starting the write thread: {error}")))?;
-        Ok(EmbeddedEngine { store, queue, writer: Some(thread) })
+        Ok(EmbeddedEngine { store, queue, outlet: OnceLock::new(), writer: Some(thread) })
     }
 
     /// Writes a copy of one moment, without its unused pages, into an empty directory `dir`, which can be
@@ -51,6 +53,20 @@ impl EmbeddedEngine {
     /// Ends writing: what is queued and what comes later is answered with [`EngineError::Closed`]. Reads go on.
     pub fn close(&self) {
         self.queue.close();
+        if let Some(outlet) = self.outlet.get() {
+            outlet.close("the engine was closed");
+        }
+    }
+
+    pub(crate) fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Nothing is answered from now on before it is kept there. To be called once, before transactions come.
+    pub(crate) fn begin_copying(&self, outlet: Arc<Outlet>) {
+        if self.outlet.set(outlet.clone()).is_ok() {
+            self.queue.copy_to(outlet);
+        }
     }
 
     /// Returns when nothing is written any more: it was closed, or changes that were answered could not be made durable. What
@@ -156,7 +172,7 @@ impl Engine for EmbeddedEngine {
 
 impl Drop for EmbeddedEngine {
     fn drop(&mut self) {
-        self.queue.close();
+        self.close();
         let Some(writer) = self.writer.take() else { return };
         // An operation may hold the last reference to the engine it runs in: that thread ends by itself.
         if writer.thread().id() != std::thread::current().id() && writer.join().is_err() {

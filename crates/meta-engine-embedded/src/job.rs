@@ -10,6 +10,9 @@ pub trait Job: Send {
     /// For whom it may be answered before it is durable.
     fn early(&self) -> Option<Early>;
 
+    /// Whoever asked wants it to outlive everything but all disks: an early answer does not, nor does a look.
+    fn wants_sync(&self) -> bool;
+
     /// Runs the operation; whether its writes are to be applied.
     fn run(&mut self, tx: &mut WriteTx<'_, '_>) -> bool;
 
@@ -51,6 +54,10 @@ impl<O: Operation> Job for Transaction<O> {
 
     fn early(&self) -> Option<Early> {
         self.early
+    }
+
+    fn wants_sync(&self) -> bool {
+        self.early.is_none() && !self.read_only
     }
 
     fn run(&mut self, tx: &mut WriteTx<'_, '_>) -> bool {

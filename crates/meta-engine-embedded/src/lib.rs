@@ -8,8 +8,10 @@
 //!
 //! It promises what [`Engine`](braid_meta_engine::Engine) promises; that a directory is open once; that a
 //! newer format is refused; and that while the map or the disk is full, transactions that remove rows go
-//! through. It leaves to others: copies on other machines, and leases on the right to answer.
+//! through. It leaves to others: where copies on other machines are (it
+//! gives groups to an outlet and answers when they are kept), and leases on the right to answer.
 
+mod copied;
 mod engine;
 mod error;
 mod format;
@@ -21,6 +23,7 @@ mod queue;
 mod read;
 mod room;
 mod rows;
+mod settle;
 mod store;
 mod write;
 mod writer;

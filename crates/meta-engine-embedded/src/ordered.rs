@@ -2,6 +2,7 @@
 
 use braid_meta_engine::{Dirty, Key, Table, Touched};
 use parking_lot::Mutex;
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
 /// A reader takes a [`View`] *before* its snapshot, looks at each row it touches, and asks at its end whether the view
@@ -19,9 +20,18 @@ pub struct Ordered {
 
 #[derive(Default)]
 struct Inner {
-    dirty: Dirty,
-    /// How often it has been cleared.
+    /// Of the group that is open.
+    open: Dirty,
+    /// Groups that are on this disk and not yet kept elsewhere, each with the number of its last change.
+    sealed: VecDeque<(u64, Dirty)>,
+    /// How often something has been cleared.
     clears: u64,
+}
+
+impl Inner {
+    fn groups(&self) -> impl Iterator<Item = &Dirty> {
+        self.sealed.iter().map(|(_, dirty)| dirty).chain([&self.open])
+    }
 }
 
 /// What a reader saw when it began; `None` if nothing was pending.
@@ -32,18 +42,37 @@ impl Ordered {
     /// To be called before the change is answered.
     pub fn add<'a>(&self, owner: u64, keys: impl Iterator<Item = &'a Key>) {
         let mut inner = self.inner.lock();
-        keys.for_each(|key| inner.dirty.add(key, owner));
-        self.any.store(!inner.dirty.is_empty(), SeqCst);
+        keys.for_each(|key| inner.open.add(key, owner));
+        self.any.store(!inner.open.is_empty() || !inner.sealed.is_empty(), SeqCst);
     }
 
-    /// Everything up to this number is durable, and nothing else is pending. To be called after the commit.
+    /// Changed for one who waits, and shown to nobody until it is kept elsewhere. To be called before the commit.
+    pub fn hide<'a>(&self, keys: impl Iterator<Item = &'a Key>) {
+        let mut inner = self.inner.lock();
+        keys.for_each(|key| inner.open.add_for_nobody(key));
+        self.any.store(true, SeqCst);
+    }
+
+    /// The open group is committed here; `number` is that of its last change.
+    pub fn seal(&self, number: u64) {
+        let mut inner = self.inner.lock();
+        if !inner.open.is_empty() {
+            let group = std::mem::take(&mut inner.open);
+            inner.sealed.push_back((number, group));
+        }
+    }
+
+    /// Everything up to this number is durable. To be called after the commit, and after [`Ordered::seal`].
     pub fn settled(&self, number: u64) {
         self.durable.fetch_max(number, SeqCst);
         let mut inner = self.inner.lock();
-        if !inner.dirty.is_empty() {
-            inner.dirty.clear();
+        let before = inner.sealed.len();
+        while inner.sealed.front().is_some_and(|(last, _)| *last <= number) {
+            inner.sealed.pop_front();
+        }
+        if inner.sealed.len() < before {
             inner.clears += 1;
-            self.any.store(false, SeqCst);
+            self.any.store(!inner.open.is_empty() || !inner.sealed.is_empty(), SeqCst);
         }
     }
 
@@ -72,32 +101,39 @@ impl Ordered {
 pub struct Looker<'a> {
     ordered: &'a Ordered,
     owner: Option<u64>,
-    /// There was something when it began.
+    /// There was something when it began, or when its snapshot was taken.
     any: bool,
     pub touched: Touched,
 }
 
 impl<'a> Looker<'a> {
     pub fn new(ordered: &'a Ordered, view: View, owner: Option<u64>) -> Self {
-        Looker { ordered, owner, any: view.0.is_some(), touched: Touched::default() }
+        // What was committed after the view was taken may be in the snapshot, and not be durable yet where copies are kept:
+        // by then it is here.
+        let any = view.0.is_some() || ordered.any.load(SeqCst);
+        Looker { ordered, owner, any, touched: Touched::default() }
     }
 
     pub fn keys<'k>(&mut self, keys: impl IntoIterator<Item = &'k Key>) {
         if self.any {
             let inner = self.ordered.inner.lock();
-            keys.into_iter().for_each(|key| inner.dirty.touch(key, self.owner, &mut self.touched));
+            for key in keys {
+                inner.groups().for_each(|dirty| dirty.touch(key, self.owner, &mut self.touched));
+            }
         }
     }
 
     pub fn partition(&mut self, table: Table, partition: u64) {
         if self.any {
-            self.ordered.inner.lock().dirty.touch_partition(table, partition, self.owner, &mut self.touched);
+            let inner = self.ordered.inner.lock();
+            inner.groups().for_each(|dirty| dirty.touch_partition(table, partition, self.owner, &mut self.touched));
         }
     }
 
     pub fn table(&mut self, table: Table) {
         if self.any {
-            self.ordered.inner.lock().dirty.touch_table(table, self.owner, &mut self.touched);
+            let inner = self.ordered.inner.lock();
+            inner.groups().for_each(|dirty| dirty.touch_table(table, self.owner, &mut self.touched));
         }
     }
 }
@@ -117,6 +153,7 @@ mod tests {
         let mut looker = Looker::new(&ordered, during, Some(8));
         looker.keys([&key]);
         assert!(looker.touched.foreign && ordered.held(during));
+        ordered.seal(1);
         ordered.settled(1);
         assert!(!ordered.held(during), "its snapshot may be older, and nothing is found here any more");
         let after = ordered.view();

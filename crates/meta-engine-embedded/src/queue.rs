@@ -1,6 +1,8 @@
 use crate::job::Job;
+use braid_meta_engine::Outlet;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::Notify;
 
@@ -17,6 +19,7 @@ pub struct Queue {
 struct State {
     jobs: VecDeque<Box<dyn Job>>,
     closed: bool,
+    outlet: Option<Arc<Outlet>>,
 }
 
 impl Queue {
@@ -56,6 +59,15 @@ impl Queue {
     /// A job that is there already.
     pub fn try_take(&self) -> Option<Box<dyn Job>> {
         self.state.lock().jobs.pop_front()
+    }
+
+    /// Where the write thread sends what it commits, from the next group on.
+    pub fn copy_to(&self, outlet: Arc<Outlet>) {
+        self.state.lock().outlet = Some(outlet);
+    }
+
+    pub fn outlet(&self) -> Option<Arc<Outlet>> {
+        self.state.lock().outlet.clone()
     }
 
     /// Takes no further jobs and drops those that wait.

@@ -3,7 +3,7 @@ use crate::format;
 use crate::lock::DirLock;
 use crate::options::EmbeddedOptions;
 use crate::ordered::Ordered;
-use crate::rows::Tables;
+use crate::rows::{Rows, Tables};
 use braid_meta_engine::{EngineError, EngineStats, Table};
 use heed::{CommitOrAbort, CompactionOption, Env, EnvOpenOptions, RoTxn, WithoutTls};
 use std::fs::File;
@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 /// An open directory. The order of the fields is the order they are closed in: the lock last.
 pub struct Store {
     pub tables: Tables,
+    /// The version, and how far copies elsewhere are.
+    pub format: Rows<'static>,
     pub env: Env<WithoutTls>,
     pub options: EmbeddedOptions,
     pub stats: EngineStats,
@@ -30,7 +32,7 @@ impl Store {
         std::fs::create_dir_all(dir).map_err(making)?;
         let lock = DirLock::take(dir)?;
         let env = open_env(dir, &options).map_err(|error| store_error(&format!("opening {}", dir.display()), error))?;
-        let tables = open_tables(&env)?;
+        let (tables, format) = open_tables(&env)?;
         env.clear_stale_readers().map_err(|error| store_error("clearing stale readers", error))?;
         // The names of what was just made must be as durable as the first commit.
         sync_dir(dir)?;
@@ -39,7 +41,7 @@ impl Store {
         }
         let stats = EngineStats::default();
         let ordered = Ordered::default();
-        Ok(Store { tables, env, options, stats, ordered, dir: dir.to_owned(), _lock: lock })
+        Ok(Store { tables, format, env, options, stats, ordered, dir: dir.to_owned(), _lock: lock })
     }
 
     /// What is committed now. Beginning one costs a lock and an allocation; keeping them for the next read,
@@ -101,7 +103,7 @@ impl From<heed::Error> for OpenError {
     }
 }
 
-fn open_tables(env: &Env<WithoutTls>) -> Result<Tables, EngineError> {
+fn open_tables(env: &Env<WithoutTls>) -> Result<(Tables, Rows<'static>), EngineError> {
     let txn = env.write_txn().map_err(|error| OpenError::from(error).0)?;
     let opened = env.create_databases_and_commit(txn, |opener, txn| {
         let format = opener.create_database(txn, Some(format::DATABASE))?;
@@ -115,10 +117,10 @@ fn open_tables(env: &Env<WithoutTls>) -> Result<Tables, EngineError> {
         }
         let tables: [_; Table::ALL.len()] =
             tables.try_into().map_err(|_| OpenError(EngineError::Storage("a table is missing".into())))?;
-        Ok(CommitOrAbort::<_, OpenError>::Commit(tables))
+        Ok(CommitOrAbort::<_, OpenError>::Commit((tables, format)))
     });
     match opened {
-        Ok(CommitOrAbort::Commit(tables)) => Ok(Tables(tables)),
+        Ok(CommitOrAbort::Commit((tables, format))) => Ok((Tables(tables), format)),
         Ok(CommitOrAbort::Abort(error)) | Err(error) => Err(error.0),
     }
 }

@@ -2,6 +2,7 @@ use crate::ordered::Looker;
 use crate::room::Weight;
 use crate::rows::{Tables, check_keys};
 use braid_meta_engine::{EngineError, Key, Lock, Overlay, Page, Row, ScanRange, Table, Tx};
+use braid_types::{RowChange, RowChanges};
 use heed::RwTxn;
 use std::future::{Future, ready};
 
@@ -28,6 +29,13 @@ impl<'a, 'e> WriteTx<'a, 'e> {
     /// The rows it writes.
     pub fn keys(&self) -> impl Iterator<Item = &Key> {
         self.overlay.writes().map(|(key, _)| key)
+    }
+
+    /// What it changes, for a copy.
+    pub fn record(&self, changes: &mut RowChanges) {
+        for (key, pending) in self.overlay.writes() {
+            changes.push(RowChange { table: key.table() as u8, key: key.bytes(), row: pending.row.as_deref() });
+        }
     }
 
     pub fn wrote(&self) -> bool {

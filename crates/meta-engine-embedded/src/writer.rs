@@ -9,9 +9,11 @@ use crate::job::Job;
 use crate::ordered::Looker;
 use crate::queue::Queue;
 use crate::room::Room;
+use crate::settle::{Settler, Waiting};
 use crate::store::Store;
 use crate::write::WriteTx;
 use braid_meta_engine::{Early, EngineError, Order, may_answer};
+use braid_types::RowChanges;
 use heed::RwTxn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -25,6 +27,8 @@ pub struct Writer {
     low: bool,
     /// Of the last transaction that changed something.
     number: u64,
+    /// Where copies are kept elsewhere.
+    settler: Option<Settler>,
 }
 
 type Group = Vec<Box<dyn Job>>;
@@ -47,7 +51,7 @@ impl Writer {
         // A group copies about as much again as it writes.
         let margin_bytes = 2 * store.options.group_bytes_max as u64;
         let room = Room::new(store.file()?, reserve_bytes, map_bytes, margin_bytes);
-        Ok(Writer { store, queue, room, low: false, number: 0 })
+        Ok(Writer { store, queue, room, low: false, number: 0, settler: None })
     }
 
     /// Works until the queue is closed, or until changes that were answered are lost.
@@ -55,6 +59,10 @@ impl Writer {
         // If this thread should ever panic, callers get an answer and do not hang.
         let _closer = Closer(self.queue.clone());
         while let Some(first) = self.queue.wait() {
+            if let Err(error) = self.look_at_copies() {
+                tracing::error!(%error, "the metadata cannot be copied");
+                return;
+            }
             let mut group = vec![first];
             let tried = match self.attempt(&mut group, true) {
                 Err(Failure::Undone(error)) if group.len() > 1 || promised(&group) => {
@@ -68,17 +76,47 @@ impl Writer {
                 Err(Failure::Undone(error) | Failure::Unknown(error)) if promised(group) => Some(error.clone()),
                 _ => None,
             });
-            match &broken {
-                None => self.store.ordered.settled(self.number),
-                Some(_) => self.store.ordered.fail(),
+            self.store.ordered.seal(self.number);
+            match (&broken, &self.settler) {
+                (Some(_), _) => self.store.ordered.fail(),
+                (None, None) => self.store.ordered.settled(self.number),
+                // When the copies have it: until then nobody sees it, and the next group goes on.
+                (None, Some(_)) => {}
             }
-            tried.into_iter().for_each(|(group, result)| answer(group, result));
+            // Of several that were tried alone, what the last waits for is what all wait for.
+            let (mut left, number) = (tried.len(), self.number);
+            tried.into_iter().for_each(|(jobs, result)| match (&self.settler, &result) {
+                (Some(settler), Ok(())) => {
+                    left -= 1;
+                    let number = if left == 0 { number } else { 0 };
+                    let synced = jobs.iter().any(|job| job.wants_sync());
+                    let group = settler.outlet.last();
+                    if synced {
+                        settler.outlet.want_sync(group);
+                    }
+                    settler.put(Waiting { jobs, group, synced, number });
+                }
+                _ => {
+                    left -= 1;
+                    answer(jobs, result);
+                }
+            });
             if let Some(error) = broken {
                 // Whoever asked keeps what it was answered for and asks again, but only of a server that starts.
                 tracing::error!(%error, "changes that were answered are not durable: start the metadata server again");
                 return;
             }
         }
+    }
+
+    /// The settler begins with the first group after the engine was told of copies.
+    fn look_at_copies(&mut self) -> Result<(), EngineError> {
+        if self.settler.is_none()
+            && let Some(outlet) = self.queue.outlet()
+        {
+            self.settler = Some(Settler::start(self.store.clone(), self.queue.clone(), outlet)?);
+        }
+        Ok(())
     }
 
     /// In their order, up to the first that was answered and fails.
@@ -133,7 +171,8 @@ impl Writer {
             txn.abort();
             return Ok(());
         }
-        self.commit(txn)
+        let sync = group.iter().any(|job| job.wants_sync());
+        self.commit(txn, written.changes, sync)
     }
 
     /// Runs one operation, applies its writes and answers it if it may be answered early. An error is the store's; the
@@ -156,6 +195,9 @@ impl Writer {
             match self.admit(&tx, early) {
                 Ok(()) => {
                     written.bytes += tx.apply()?;
+                    if self.settler.is_some() {
+                        tx.record(&mut written.changes);
+                    }
                     written.any = true;
                     self.number += 1;
                 }
@@ -166,7 +208,7 @@ impl Writer {
             }
         }
         if job.is_answered() {
-            // It is tried again, and its answer stands.
+            // It is tried again, and its answer stands; what it changed is held by its owner since.
             let lost = || EngineError::Storage("a change that was answered cannot be repeated".into());
             return job.outcome().map(drop).map_err(|()| lost());
         }
@@ -179,6 +221,9 @@ impl Writer {
                 job.answer(if writes || touched.own { Order::Early(self.number) } else { Order::Durable });
             }
             None => {
+                if writes && self.settler.is_some() {
+                    store.ordered.hide(tx.keys());
+                }
                 written.late |= writes;
                 written.awaited = true;
             }
@@ -206,10 +251,24 @@ impl Writer {
         Ok(())
     }
 
-    fn commit(&self, txn: RwTxn<'_>) -> Result<(), Failure> {
+    /// With copies the group is on its way to them while the disk syncs.
+    fn commit(&self, mut txn: RwTxn<'_>, changes: RowChanges, sync: bool) -> Result<(), Failure> {
+        let outlet = self.settler.as_ref().map(|settler| &settler.outlet);
+        let mut sent = None;
+        if let Some(outlet) = outlet {
+            self.store.put_position(&mut txn, outlet.next()).map_err(Failure::Undone)?;
+            let number = outlet.push(changes).number;
+            if sync {
+                outlet.want_sync(number);
+            }
+            sent = Some(number);
+        }
         let committed = txn.commit();
         self.store.stats.syncs.fetch_add(1, Relaxed);
         let Err(error) = committed else { return Ok(()) };
+        if let (Some(outlet), Some(number)) = (outlet, sent) {
+            outlet.retract(number);
+        }
         // When LMDB failed while it wrote the page that makes the commit valid, it refuses every later write
         // transaction; in any other case that page is as it was.
         match self.store.env.write_txn() {
@@ -234,6 +293,8 @@ struct Written {
     late: bool,
     /// Somebody waits for the commit.
     awaited: bool,
+    /// For copies elsewhere.
+    changes: RowChanges,
 }
 
 /// Something of the group was answered already.

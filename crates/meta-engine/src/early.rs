@@ -82,6 +82,13 @@ impl Dirty {
         self.tables.entry(key.table()).and_modify(join).or_insert_with(new);
     }
 
+    /// It has changed, for one who waits, and is not durable: nobody's to see.
+    pub fn add_for_nobody(&mut self, key: &Key) {
+        self.keys.insert(key.clone(), Holder::Several);
+        self.partitions.insert((key.table(), key.partition()), Holder::Several);
+        self.tables.insert(key.table(), Holder::Several);
+    }
+
     /// A transaction for `owner`, or for nobody, reads or writes this row.
     pub fn touch(&self, key: &Key, owner: Option<u64>, touched: &mut Touched) {
         touched.add(self.keys.get(key), owner);

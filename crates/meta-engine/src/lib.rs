@@ -10,7 +10,8 @@
 //! - [`Engine::read`] sees a committed and durable snapshot at least as new as every transaction that was
 //!   answered before the read began;
 //! - what was answered early ([`Engine::transact_early`]) becomes durable in the order of its numbers, a crash takes a
-//!   suffix of it, and until then nobody is shown it but its owner.
+//!   suffix of it, and until then nobody is shown it but its owner;
+//! - where groups are kept in other places too ([`Outlet`]), nothing is durable before it is kept there.
 //!
 //! What it leaves to others: the meaning of rows and their versions, retries across servers, fencing.
 
@@ -19,6 +20,7 @@ mod early;
 mod error;
 mod key;
 mod mem;
+mod outlet;
 mod overlay;
 mod ready;
 mod stats;
@@ -28,6 +30,7 @@ pub use early::{Dirty, Early, Order, Touched, may_answer};
 pub use error::{EngineError, TxError};
 pub use key::{Key, Table};
 pub use mem::{CommitDelay, CommitFault, MemEngine, MemStore, PlantedBug};
+pub use outlet::{BasePage, Copied, Kept, Outgoing, Outlet};
 pub use overlay::{Overlay, Pending, ScanRange};
 pub use ready::run_ready;
 pub use stats::{EngineStats, StatsSnapshot};

@@ -108,6 +108,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         let servers = self.servers.candidates();
         let up = servers.iter().filter(|s| s.up).count() as u32;
         let stats = self.engine.stats().snapshot();
+        let (wanted, copies) = self.copies.as_ref().map(|copies| copies.health()).unwrap_or_default();
         Status {
             cluster: self.cluster,
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -118,13 +119,15 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             servers_down: servers.len() as u32 - up,
             inodes: self.inodes(),
             metadata_bytes: self.engine.bytes().unwrap_or(0),
-            // Copies of the metadata itself come with the copy set; today there is the one here.
-            metadata_copies: 1,
+            // The one here, and those of the set.
+            metadata_copies: 1 + copies.iter().filter(|copy| copy.is_member).count() as u32,
             round_trips: stats.round_trips,
             transactions: stats.transactions,
             reads: stats.reads,
             syncs: stats.syncs,
             chains: self.chains.look(self.env.clock.now().0),
+            copies_wanted: wanted as u32,
+            copies,
         }
     }
 }

@@ -52,7 +52,9 @@ impl Call {
 
 impl<E: Engine, P: DataPeers> Namespace for MetaServer<E, P> {
     async fn execute(&self, cx: Context, request: MetaRequest) -> Result<MetaAnswer> {
-        self.dispatch(&mut Call::new(None), cx, request).await
+        let answer = self.dispatch(&mut Call::new(None), cx, request).await;
+        self.may_answer().await?;
+        answer
     }
 
     async fn execute_early(&self, cx: Context, request: MetaRequest) -> Result<(MetaAnswer, Mark)> {
@@ -60,7 +62,9 @@ impl<E: Engine, P: DataPeers> Namespace for MetaServer<E, P> {
         let early = (cx.when == When::Early && self.config.early_reply && session != SessionId(0))
             .then(|| Early::of(session.0));
         let mut call = Call::new(early);
-        let answer = self.dispatch(&mut call, cx, request).await?;
+        let answer = self.dispatch(&mut call, cx, request).await;
+        self.may_answer().await?;
+        let answer = answer?;
         // Whether it is open is asked first: what is said of durability is at least as new.
         let open = self.recovery.is_open();
         let (incarnation, durable) = (self.incarnation, self.engine.durable());
@@ -474,6 +478,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         let row = ServerRow { addresses: m.addresses, host: m.host };
         let enrol = servers::EnrolServer { id: m.id, row: row.clone() };
         let id = self.engine.transact(0, enrol).await.map_err(Error::from)?;
+        self.copy_to(id, &row);
         if self.servers.registered(id, row, m.incarnation, self.env.clock.now()) {
             self.sizes.look_through(id);
         }

@@ -15,6 +15,7 @@ mod changes;
 mod complete;
 mod config;
 mod containers;
+mod copies;
 mod data_servers;
 mod dispatch;
 mod hints;
@@ -27,5 +28,7 @@ mod sessions;
 mod sizes;
 mod strays;
 
+pub use braid_copyset::Limits as CopyLimits;
 pub use config::MetaConfig;
+pub use copies::{CopyConfig, CopyError, CopySet, RecoverError, Recovered, Registrations, recover};
 pub use server::{MetaServer, StartError};

@@ -1,6 +1,7 @@
 use crate::chains::Chains;
 use crate::config::MetaConfig;
 use crate::containers::Containers;
+use crate::copies::CopySet;
 use crate::data_servers::DataServers;
 use crate::hints::HintCache;
 use crate::ids::InodeIds;
@@ -15,8 +16,9 @@ use braid_meta_engine::Engine;
 use braid_meta_namespace::FormatCluster;
 use braid_meta_namespace::ops::policy::{as_kept, check_served};
 use braid_meta_namespace::ops::{ids, reclaim, servers, session, spares};
+use braid_meta_namespace::rows::ServerRow;
 use braid_placement::{Placement, Spread};
-use braid_types::{ClusterId, LeaderEpoch, MembershipEpoch, Policy};
+use braid_types::{ClusterId, LeaderEpoch, MembershipEpoch, Policy, ServerId, Voter};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -43,6 +45,8 @@ pub struct MetaServer<E, P> {
     /// Drawn at this start; the numbers of early answers belong to it.
     pub(crate) incarnation: u64,
     pub(crate) chains: Chains,
+    /// Copies of the rows on data servers.
+    pub(crate) copies: Option<Arc<CopySet>>,
     pub(crate) stopping: AtomicBool,
     /// Names data servers that housekeeping waits for, for `braid admin why`.
     pub(crate) waiting: Mutex<Vec<braid_api::admin::Waiting>>,
@@ -71,6 +75,19 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         cluster: ClusterId,
         policy: Policy,
     ) -> Result<Arc<Self>, StartError> {
+        MetaServer::start_with_copies(env, engine, peers, config, cluster, policy, None).await
+    }
+
+    /// The same over an engine whose groups go to copies on data servers: nothing is answered without their word.
+    pub async fn start_with_copies(
+        env: Env,
+        engine: Arc<E>,
+        peers: P,
+        config: MetaConfig,
+        cluster: ClusterId,
+        policy: Policy,
+        copies: Option<Arc<CopySet>>,
+    ) -> Result<Arc<Self>, StartError> {
         config.check().map_err(StartError::Config)?;
         check_served(&policy).map_err(Error::from)?;
         let format = FormatCluster { cluster, policy: as_kept(policy), now: env.clock.wall() };
@@ -94,6 +111,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             recovery: Recovery::default(),
             incarnation: env.random.u64().max(1),
             chains: Chains::new(now.0, leader, config.chain_limits.clone()),
+            copies,
             stopping: AtomicBool::new(false),
             waiting: Mutex::new(Vec::new()),
             started: now,
@@ -128,6 +146,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         }
         self.leases.begin(caching);
         for (id, row) in self.engine.read(0, servers::ListServers).await.map_err(Error::from)? {
+            self.copy_to(id, &row);
             self.servers.learn(id, row);
         }
         let all = spares::ListContainers { after: None, limit: ALL };
@@ -150,6 +169,21 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
 
     pub fn cluster(&self) -> ClusterId {
         self.cluster
+    }
+
+    /// A data server that may keep a copy of the rows.
+    pub(crate) fn copy_to(&self, id: ServerId, row: &ServerRow) {
+        if let Some(copies) = &self.copies {
+            copies.learn(Voter { id, host: row.host.clone(), addresses: row.addresses.clone() });
+        }
+    }
+
+    /// Waits until what was found may be told: no other metadata server has made it outdated.
+    pub(crate) async fn may_answer(&self) -> Result<(), Error> {
+        match &self.copies {
+            Some(copies) => copies.may_answer().await,
+            None => Ok(()),
+        }
     }
 
     /// Ends housekeeping; what is being answered is answered.

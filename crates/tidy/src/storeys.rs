@@ -44,6 +44,7 @@ pub const PLACES: &[Place] = &[
     alone("posix", &["types"], REASONING),
     alone("chain", &["types"], REASONING),
     alone("lease", &["types", "posix"], REASONING),
+    alone("copyset", &["types"], REASONING),
     alone("erasure", &["types"], REASONING),
     alone("ownership", &["types"], REASONING),
     alone("election", &["types"], REASONING),
@@ -54,11 +55,27 @@ pub const PLACES: &[Place] = &[
     place("meta-namespace", &["types", "api", "meta-engine", "placement", "posix"], NAMESPACE),
     place(
         "meta-server",
-        &["types", "env", "api", "wire", "placement", "chain", "lease", "election", "meta-engine", "meta-namespace"],
+        &[
+            "types",
+            "env",
+            "api",
+            "wire",
+            "placement",
+            "chain",
+            "lease",
+            "copyset",
+            "election",
+            "meta-engine",
+            "meta-namespace",
+        ],
         SERVER,
     ),
     place("data-store", &["types", "env"], STORE),
-    place("data-server", &["types", "env", "api", "wire", "chain", "erasure", "ownership", "data-store"], SERVER),
+    place(
+        "data-server",
+        &["types", "env", "api", "wire", "chain", "copyset", "erasure", "ownership", "data-store"],
+        SERVER,
+    ),
     // client
     place("client", &["types", "env", "api", "wire", "posix", "lease", "placement", "erasure"], CLIENT),
     // doors

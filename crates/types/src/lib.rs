@@ -7,6 +7,7 @@
 
 mod attr;
 mod ids;
+mod meta_copies;
 mod name;
 mod policy;
 mod range;
@@ -17,6 +18,9 @@ pub use attr::{Attr, DeviceId, FileKind, MODE_MASK, Mode};
 pub use ids::{
     ChunkId, ChunkIndex, ClusterId, ContainerId, InodeId, RequestId, SLOT_BITS, SLOT_COUNT, ServerId, SessionId, Slot,
     TraceId,
+};
+pub use meta_copies::{
+    CopySet, CopyStanding, KeeperReport, MetaPosition, MetaTerm, NoChanges, RowChange, RowChanges, Voter,
 };
 pub use name::{NAME_BYTES_MAX, Name, NameError};
 pub use policy::{Durability, Layout, Medium, Policy, PolicyError};

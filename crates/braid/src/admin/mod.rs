@@ -5,6 +5,7 @@
 mod containers;
 mod fsck;
 mod fsck_command;
+mod metadata;
 mod scrub;
 mod scrub_command;
 mod servers;
@@ -46,6 +47,9 @@ enum Command {
     Why(why::WhyArgs),
     /// Check that rows and chunks agree, and repair what does not.
     Fsck(fsck_command::FsckArgs),
+    /// The metadata's copies on data servers.
+    #[command(after_help = "Example:\n  braid admin metadata recover --data tcp:10.0.0.2:7401")]
+    Metadata(metadata::MetadataArgs),
     /// Verify every checksum at every data server.
     Scrub(scrub_command::ScrubArgs),
 }
@@ -108,6 +112,7 @@ impl AdminArgs {
                 Command::Containers(args) => args.run(&cluster).await,
                 Command::Why(args) => args.run(&cluster, &self.cluster).await,
                 Command::Fsck(args) => args.run(&cluster).await,
+                Command::Metadata(args) => args.run(&endpoint, &config).await,
                 Command::Scrub(args) => args.run(&cluster).await,
             }
         });

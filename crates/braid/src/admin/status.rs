@@ -3,7 +3,7 @@
 use super::{Cluster, PATIENCE, strange};
 use crate::output::{Table, bytes, millis};
 use anyhow::Result;
-use braid_api::admin::{AdminAnswer, AdminQuery, Status};
+use braid_api::admin::{AdminAnswer, AdminQuery, CopyHealth, Status};
 use braid_api::data::{DataStatus, GetDataStatus};
 use braid_api::meta::{ServerInfo, ServerState};
 use braid_api::{Context, DataNode, DataPeers, Manner};
@@ -113,6 +113,9 @@ fn problems(status: &Status, servers: &[Seen]) -> Vec<String> {
     problems
 }
 
+/// A copy is some groups behind whenever there is much to do.
+const LAG_GROUPS: u64 = 100;
+
 /// What the servers that answer say that is still to be copied.
 #[derive(Default)]
 struct Lacking {
@@ -161,8 +164,19 @@ fn copies(status: &Status, servers: &[Seen]) -> Vec<String> {
 /// What is good to know and no problem.
 fn notes(status: &Status, servers: &[Seen]) -> Vec<String> {
     let mut notes = Vec::new();
-    if status.metadata_copies == 1 {
-        notes.push("the metadata has one copy: back up its directory".to_owned());
+    let members = status.copies.iter().filter(|copy| copy.is_member);
+    if status.copies_wanted == 0 {
+        notes.push("the metadata has one copy: back up its directory, or set metadata.copies".to_owned());
+    } else if (members.clone().count() as u32) < status.copies_wanted {
+        let (have, wanted) = (members.clone().count(), status.copies_wanted);
+        notes.push(format!(
+            "{have} of {wanted} copies of the metadata are on data servers: others are on their way or missing"
+        ));
+    }
+    for copy in members.filter(|copy| copy.silent_ms > 1500 || copy.lag.is_none_or(|lag| lag > LAG_GROUPS)) {
+        let lag = copy.lag.map_or("does not follow".to_owned(), |lag| format!("lags by {lag} groups"));
+        let (server, silent) = (copy.server, millis(copy.silent_ms));
+        notes.push(format!("the copy of the metadata at data server {server} {lag}, heard of {silent} ago"));
     }
     if status.chains.with_strays > 0 {
         notes.push(format!(
@@ -208,7 +222,14 @@ fn print(status: &Status, servers: &[Seen], problems: &[String], notes: &[String
     println!("sessions  {}", status.sessions);
     let copies = if status.metadata_copies == 1 { "copy" } else { "copies" };
     let size = bytes(status.metadata_bytes);
-    println!("metadata  {} inodes, {size}, {} {copies}", status.inodes, status.metadata_copies);
+    let hosts: std::collections::BTreeSet<&str> =
+        status.copies.iter().filter(|copy| copy.is_member).map(|copy| copy.host.as_str()).collect();
+    let on = match hosts.len() {
+        0 => String::new(),
+        1 => ", those of data servers on 1 host".to_owned(),
+        many => format!(", those of data servers on {many} hosts"),
+    };
+    println!("metadata  {} inodes, {size}, {} {copies}{on}", status.inodes, status.metadata_copies);
     println!();
     if servers.is_empty() {
         println!("no data servers");
@@ -240,6 +261,8 @@ struct StatusJson<'a> {
     inodes: u64,
     metadata_bytes: u64,
     metadata_copies: u32,
+    metadata_copies_wanted: u32,
+    metadata_copy_servers: Vec<serde_json::Value>,
     copies: CopiesJson,
     servers: Vec<ServerJson<'a>>,
 }
@@ -294,6 +317,11 @@ pub fn server_json(seen: &Seen) -> ServerJson<'_> {
     }
 }
 
+fn copy_json(copy: &CopyHealth) -> serde_json::Value {
+    let CopyHealth { server, host, is_member, lag, silent_ms } = copy;
+    serde_json::json!({ "server": server.0, "host": host, "member": is_member, "lag": lag, "silent_ms": silent_ms })
+}
+
 fn json<'a>(status: &'a Status, servers: &'a [Seen], problems: &'a [String], notes: &'a [String]) -> StatusJson<'a> {
     let lacking = lacking(servers);
     StatusJson {
@@ -308,6 +336,8 @@ fn json<'a>(status: &'a Status, servers: &'a [Seen], problems: &'a [String], not
         inodes: status.inodes,
         metadata_bytes: status.metadata_bytes,
         metadata_copies: status.metadata_copies,
+        metadata_copies_wanted: status.copies_wanted,
+        metadata_copy_servers: status.copies.iter().map(copy_json).collect(),
         copies: CopiesJson {
             containers: status.chains.containers,
             containers_short: status.chains.short,
@@ -344,6 +374,8 @@ mod tests {
             reads: 0,
             syncs: 0,
             chains: ChainsStatus::default(),
+            copies_wanted: 0,
+            copies: Vec::new(),
         }
     }
 

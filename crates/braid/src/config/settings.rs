@@ -47,6 +47,7 @@ pub struct MetadataSettings {
     pub early_reply: bool,
     pub group_hold: Span,
     pub gather: Span,
+    pub copies: usize,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -113,6 +114,7 @@ impl Default for MetadataSettings {
             early_reply: times.early_reply,
             group_hold: Span(EmbeddedOptions::default().group_hold),
             gather: Span(times.gather),
+            copies: 0,
         }
     }
 }
@@ -178,6 +180,9 @@ impl Config {
         }
         self.metadata.policy().map_err(|e| format!("metadata.policy: {e}"))?;
         self.metadata.times().check()?;
+        if self.metadata.copies > 16 {
+            return Err("metadata.copies: 0 to 16".to_owned());
+        }
         if !(1..=1024).contains(&self.data.io_threads) {
             return Err("data.io_threads: 1 to 1024".to_owned());
         }

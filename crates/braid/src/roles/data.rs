@@ -16,6 +16,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
+/// Below the data directory: a copy of the metadata's rows.
+const METADATA_DIR: &str = "metadata";
+
 /// How long a start waits for the metadata server's word on whether the directory is of its cluster.
 const FIRST_ASK: Duration = Duration::from_secs(1);
 
@@ -51,6 +54,8 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
     let opened = env.blocking(move || DiskStore::open_or_create(disk, &dir, identity, StoreOptions::default())).await;
     let store = opened.context("cannot open the data directory")?;
     let server = DataServer::start(env.clone(), Arc::new(store), identity, DataServerConfig::default());
+    let (keeper, keeps) = (server.clone(), settings.dir.join(METADATA_DIR));
+    env.blocking(move || keeper.keep_metadata(&keeps)).await.context("cannot open the copy of the metadata")?;
     endpoint.set_identity(Identity {
         cluster: identity.cluster,
         server: identity.server,

@@ -5,17 +5,20 @@ use super::{listen, signals};
 use crate::config::Config;
 use crate::http::{self, Pages};
 use crate::{connect, roles};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use braid_api::admin::{AdminAnswer, AdminQuery};
-use braid_api::meta::MetaRequest;
-use braid_api::{Context as CallContext, Namespace};
+use braid_api::meta::{Mark, MetaAnswer, MetaRequest};
+use braid_api::{Code, Context as CallContext, Error, Namespace};
 use braid_env::Env;
+use braid_meta_engine::{Copied, Engine};
 use braid_meta_engine_embedded::EmbeddedEngine;
-use braid_meta_server::MetaServer;
+use braid_meta_namespace::FormatCluster;
+use braid_meta_server::{CopyConfig, CopyLimits, CopySet, MetaServer, Registrations};
 use braid_types::ClusterId;
-use braid_wire::{Identity, NamespaceService, Role, WirePeers, WireStats, serve as serve_wire};
+use braid_wire::{Endpoint, Identity, NamespaceService, Role, WirePeers, WireStats, serve as serve_wire};
 use std::fmt::Write as _;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 use tokio::sync::watch;
 
 type Server = MetaServer<EmbeddedEngine, WirePeers>;
@@ -37,16 +40,40 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
     let mut fresh = ClusterId::default();
     env.random.fill(&mut fresh.0);
     let engine = Arc::new(engine);
-    let server = MetaServer::start(env.clone(), engine.clone(), peers, settings.times(), fresh, policy).await?;
-    endpoint.set_identity(Identity { cluster: server.cluster(), ..endpoint.identity() });
-
+    let format = FormatCluster { cluster: fresh, policy, now: env.clock.wall() };
+    // Who connects from now on is told which cluster this is, if there is one already.
+    let known = engine.read(0, format).await.ok();
+    if let Some(cluster) = known {
+        endpoint.set_identity(Identity { cluster, ..endpoint.identity() });
+    }
+    let door = Arc::new(Door::default());
+    let begin = async |told: Option<String>| -> Result<_> {
+        let tell = || told.map_or(Ok(()), |local| ready.write(&local));
+        let copies = lead(&env, &endpoint, &engine, &config, &door, tell).await?;
+        let (own, times) = (env.clone(), settings.times());
+        let start = MetaServer::start_with_copies(own, engine.clone(), peers, times, fresh, policy, copies.clone());
+        let server = tokio::select! {
+            server = start => server?,
+            () = engine.ended() => {
+                bail!("the metadata in {} cannot be started, the log says why above", settings.dir.display())
+            }
+        };
+        endpoint.set_identity(Identity { cluster: server.cluster(), ..endpoint.identity() });
+        door.open(server.clone());
+        Ok((server, copies))
+    };
+    let mut begin = Some(begin);
+    let mut begun = None;
+    // Where there is nothing to wait for, nobody connects before everything is there.
+    if (known.is_none() || (settings.copies == 0 && engine.stored_set()?.is_none()))
+        && let Some(begin) = begin.take()
+    {
+        begun = Some(begin(None).await?);
+    }
     let addresses = roles::addresses(&settings.listen)?;
     let listeners = listen(&env, &addresses).await?;
     let local: Vec<String> = listeners.iter().map(|l| l.local().to_string()).collect();
     let stats = WireStats::new(MetaRequest::NAMES);
-    let pages = MetadataPages { server: server.clone(), stats: stats.clone() };
-    http::serve(&settings.http, Arc::new(pages)).await?;
-
     let (stop, stopped) = watch::channel(false);
     let mut serving = Vec::new();
     for listener in listeners {
@@ -54,15 +81,24 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
         let until = async move {
             let _ = stopped.wait_for(|s| *s).await;
         };
-        let service = Arc::new(NamespaceService(server.clone()));
+        let service = Arc::new(NamespaceService(door.clone()));
         serving.push(tokio::spawn(serve_wire(endpoint.clone(), listener, service, stats.clone(), until)));
     }
+    if let Some(begin) = begin {
+        begun = tokio::select! {
+            done = begin(Some(local.join(" "))) => Some(done?),
+            asked = signals::terminated() => return asked,
+        };
+    }
+    let Some((server, copies)) = begun else { return Ok(()) };
+    let pages = MetadataPages { server: server.clone(), stats: stats.clone(), copies: copies.clone() };
+    http::serve(&settings.http, Arc::new(pages)).await?;
     tracing::info!(cluster = %server.cluster(), "metadata server serves at {}", local.join(", "));
     ready.write(&local.join(" "))?;
     tokio::select! {
         asked = signals::terminated() => asked?,
         // Only a start can go on from here: clients wait for it, keep what they were answered for, and send it again.
-        () = engine.ended() => anyhow::bail!(
+        () = engine.ended() => bail!(
             "the metadata in {} takes no more changes, the log says why above: start the metadata server again",
             settings.dir.display()
         ),
@@ -73,13 +109,95 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
         let _ = task.await;
     }
     // What was answered early becomes durable, and the next start waits for nobody.
-    server.close().await?;
+    match copies {
+        None => server.close().await?,
+        Some(copies) => {
+            // Data servers may be down already: then the next start waits for what clients keep.
+            if env.timeout(CLOSE, server.close()).await.is_err() {
+                tracing::warn!("the copies of the metadata do not confirm the last changes; they are on this disk");
+            }
+            copies.stop();
+        }
+    }
     Ok(())
+}
+
+/// Begins to lead the copies of the metadata, if there are any or are to be any. That may take until data servers are back: so
+/// whoever waits for this process is told meanwhile that it is there.
+async fn lead(
+    env: &Env,
+    endpoint: &Endpoint,
+    engine: &Arc<EmbeddedEngine>,
+    config: &Config,
+    door: &Door,
+    tell: impl FnOnce() -> Result<()>,
+) -> Result<Option<Arc<CopySet>>> {
+    let wanted = config.metadata.copies;
+    if wanted == 0 && engine.stored_set()?.is_none() {
+        return Ok(None);
+    }
+    let copies = CopyConfig { wanted, host: config.host(), limits: CopyLimits::default() };
+    let (words, content) = (WirePeers::new(endpoint), WirePeers::new(endpoint));
+    let start = CopySet::start(env.clone(), engine.clone(), words, content, copies, &door.registrations);
+    let mut start = std::pin::pin!(start);
+    let begun = match env.timeout(SOON, &mut start).await {
+        Ok(begun) => begun,
+        Err(_) => {
+            tell()?;
+            start.await
+        }
+    };
+    Ok(Some(begun?))
+}
+
+/// For making everything durable at a stop, where that needs data servers.
+const CLOSE: Duration = Duration::from_secs(5);
+
+/// A start that takes no longer is not announced before it is done.
+const SOON: Duration = Duration::from_millis(500);
+
+/// What is listened at before the metadata server may answer.
+#[derive(Default)]
+struct Door {
+    server: OnceLock<Arc<Server>>,
+    registrations: Registrations,
+}
+
+impl Door {
+    fn open(&self, server: Arc<Server>) {
+        let _ = self.server.set(server);
+    }
+
+    fn refuse(&self, request: &MetaRequest) -> Error {
+        // Data servers that have moved are found by this.
+        if let MetaRequest::RegisterServer(m) = request {
+            self.registrations.note(m);
+        }
+        let cause = "it waits for the data servers that keep copies of the metadata";
+        Error::new(Code::NotServing, "the metadata server", cause)
+    }
+}
+
+impl Namespace for Door {
+    async fn execute(&self, cx: CallContext, request: MetaRequest) -> braid_api::Result<MetaAnswer> {
+        match self.server.get() {
+            Some(server) => server.execute(cx, request).await,
+            None => Err(self.refuse(&request)),
+        }
+    }
+
+    async fn execute_early(&self, cx: CallContext, request: MetaRequest) -> braid_api::Result<(MetaAnswer, Mark)> {
+        match self.server.get() {
+            Some(server) => server.execute_early(cx, request).await,
+            None => Err(self.refuse(&request)),
+        }
+    }
 }
 
 struct MetadataPages {
     server: Arc<Server>,
     stats: Arc<WireStats>,
+    copies: Option<Arc<CopySet>>,
 }
 
 impl MetadataPages {
@@ -135,6 +253,12 @@ impl Pages for MetadataPages {
             ];
             for (name, kind, value) in rows {
                 let _ = write!(text, "# TYPE {name} {kind}\n{name} {value}\n");
+            }
+        }
+        if let Some(copies) = &self.copies {
+            for (name, value) in copies.counters.list() {
+                let name = format!("braid_meta_copies_{name}_total");
+                let _ = write!(text, "# TYPE {name} counter\n{name} {value}\n");
             }
         }
         crate::roles::wire_metrics(&mut text, "braid_meta", &self.stats);

@@ -4,6 +4,7 @@
 mod admin;
 mod bad_input;
 mod files;
+mod metadata;
 mod mounted;
 
 use rustix::process::{Pid, Signal};
@@ -44,7 +45,8 @@ impl Cluster {
         let root = self.root();
         let mut up = vec!["up".as_ref(), root.as_os_str(), "--no-mount".as_ref()];
         // Another time it knows how many it has.
-        up.extend((!root.exists()).then_some(OsStr::new("--data-servers=2")));
+        let is_said = more.iter().any(|word| word.starts_with("--data-servers"));
+        up.extend((!root.exists() && !is_said).then_some(OsStr::new("--data-servers=2")));
         up.extend(more.iter().map(OsStr::new));
         // Not of a cluster that is to be made.
         ran(self.command(&up).env_remove("BRAID_CONFIG").output().unwrap())

@@ -5,6 +5,7 @@ mod cut;
 mod delete;
 mod fence;
 mod list;
+mod metadata;
 mod punch;
 mod read;
 mod reserve;
@@ -35,6 +36,8 @@ impl<S: ChunkStore + 'static> Core<S> {
                 | DataRequest::WriteCopies(_)
                 | DataRequest::PeerSays(_)
                 | DataRequest::LeaderSays(_)
+                | DataRequest::AppendGroups(_)
+                | DataRequest::PutBase(_)
         );
         if !payload.is_empty() && !brings_payload {
             return Err(Error::new(Code::BadMessage, call.what, "brings a payload, which no such message has"));
@@ -69,6 +72,15 @@ impl<S: ChunkStore + 'static> Core<S> {
             DataRequest::ReserveCopy(m) => DataAnswer::ReserveCopy(self.reserve_copy(call, m).await?),
             DataRequest::PeerSays(m) => DataAnswer::PeerSays(self.peer_says(&m, payload)?),
             DataRequest::LeaderSays(m) => DataAnswer::LeaderSays(self.leader_says(&m, &payload)?),
+            DataRequest::PromiseTerm(m) => DataAnswer::PromiseTerm(self.metadata()?.promise(m).await?),
+            DataRequest::RecordSet(m) => DataAnswer::RecordSet(self.metadata()?.record(m).await?),
+            DataRequest::AppendGroups(m) => DataAnswer::AppendGroups(self.metadata()?.append(m, payload).await?),
+            DataRequest::SyncGroups(m) => DataAnswer::SyncGroups(self.metadata()?.sync(m).await?),
+            DataRequest::PutBase(m) => DataAnswer::PutBase(self.metadata()?.put_base(m, payload).await?),
+            DataRequest::FetchRows(m) => {
+                let (answer, payload) = self.metadata()?.fetch(m).await?;
+                return Ok((DataAnswer::FetchRows(answer), payload));
+            }
             DataRequest::GetCopies(m) => DataAnswer::GetCopies(self.list_copies(&m)),
         };
         Ok((answer, Bytes::new()))

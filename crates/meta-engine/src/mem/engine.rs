@@ -1,7 +1,11 @@
 use super::store::State;
 use super::tx::MemTx;
 use super::{CommitFault, MemStore, PlantedBug};
-use crate::{Early, Engine, EngineError, EngineStats, Operation, Order, Overlay, may_answer, run_ready};
+use crate::{
+    BasePage, Copied, Early, Engine, EngineError, EngineStats, Key, Operation, Order, Outlet, Overlay, may_answer,
+    run_ready,
+};
+use braid_types::{MetaPosition, RowChange, RowChanges};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -88,18 +92,27 @@ impl MemEngine {
         let Some(hold) = state.begin_hold() else { return };
         let (store, stats, life) = (self.store.clone(), self.stats.clone(), self.life);
         hold(Box::pin(async move {
-            let mut state = store.lock();
-            if state.life == life {
+            let outlet = {
+                let mut state = store.lock();
+                if state.life != life {
+                    return;
+                }
                 state.end_hold();
                 let last = state.last();
                 state.sync(last, &stats);
+                state.copies.clone()
+            };
+            if let Some(outlet) = outlet {
+                let group = outlet.last();
+                // Whoever waits for it is told by its own wait.
+                let _ = kept(&store, life, &outlet, group, false).await;
             }
         }));
     }
 
-    async fn answer<T, E: From<EngineError>>(&self, placed: Placed<T, E>) -> Result<(T, Order), E> {
+    async fn answer<T, E: From<EngineError>>(&self, placed: Placed<T, E>, synced: bool) -> Result<(T, Order), E> {
         if let Some(number) = placed.wait_for {
-            self.durable_up_to(number).await?;
+            self.durable_up_to(number, synced).await?;
         }
         Ok((placed.answer?, placed.order))
     }
@@ -122,8 +135,8 @@ impl MemEngine {
         Some(ran.unwrap_or_else(|| Err(waited().into())))
     }
 
-    /// Waits until everything up to `number` is durable.
-    async fn durable_up_to(&self, number: u64) -> Result<(), EngineError> {
+    /// Waits until everything up to `number` is durable; with `synced` also on the copies' stable storage.
+    async fn durable_up_to(&self, number: u64, synced: bool) -> Result<(), EngineError> {
         let delay = {
             let state = self.store.lock();
             if state.bug == Some(PlantedBug::SkippedSync) {
@@ -134,26 +147,35 @@ impl MemEngine {
         if let Some(delay) = delay {
             delay().await;
         }
-        let mut state = self.store.lock();
-        if state.life != self.life {
-            return Err(EngineError::MaybeCommitted("the store crashed before the commit was durable".into()));
+        let crashed = || EngineError::MaybeCommitted("the store crashed before the commit was durable".into());
+        let outlet = {
+            let mut state = self.store.lock();
+            if state.life != self.life {
+                return Err(crashed());
+            }
+            state.sync(number, &self.stats);
+            state.copies.clone()
+        };
+        let Some(outlet) = outlet else { return Ok(()) };
+        let group = outlet.last();
+        if synced {
+            outlet.want_sync(group);
         }
-        state.sync(number, &self.stats);
-        Ok(())
+        kept(&self.store, self.life, &outlet, group, synced).await
     }
 }
 
 impl Engine for MemEngine {
     async fn transact<O: Operation>(&self, _partition: u64, op: O) -> Result<O::Output, O::Error> {
         self.stats.transactions.fetch_add(1, Relaxed);
-        Ok(self.answer(self.place(&op, None, true)).await?.0)
+        Ok(self.answer(self.place(&op, None, true), true).await?.0)
     }
 
     async fn read<O: Operation>(&self, _partition: u64, op: O) -> Result<O::Output, O::Error> {
         self.stats.reads.fetch_add(1, Relaxed);
         match self.look(&op, None) {
             Some(answer) => answer,
-            None => Ok(self.answer(self.place(&op, None, false)).await?.0),
+            None => Ok(self.answer(self.place(&op, None, false), false).await?.0),
         }
     }
 
@@ -164,7 +186,7 @@ impl Engine for MemEngine {
         op: O,
     ) -> Result<(O::Output, Order), O::Error> {
         self.stats.transactions.fetch_add(1, Relaxed);
-        self.answer(self.place(&op, Some(early), true)).await
+        self.answer(self.place(&op, Some(early), true), false).await
     }
 
     async fn read_early<O: Operation>(
@@ -176,7 +198,7 @@ impl Engine for MemEngine {
         self.stats.reads.fetch_add(1, Relaxed);
         match self.look(&op, Some(early.owner)) {
             Some(answer) => Ok((answer?, Order::Durable)),
-            None => self.answer(self.place(&op, Some(early), false)).await,
+            None => self.answer(self.place(&op, Some(early), false), false).await,
         }
     }
 
@@ -193,10 +215,11 @@ impl Engine for MemEngine {
             if state.life != self.life {
                 return Err(EngineError::Closed);
             }
-            state.seen()
+            // With copies what is kept may not be on their stable storage yet.
+            state.seen().or(state.copies.as_ref().map(|_| 0))
         };
         match number {
-            Some(number) => self.durable_up_to(number).await,
+            Some(number) => self.durable_up_to(number, true).await,
             None => Ok(()),
         }
     }
@@ -211,6 +234,72 @@ impl Engine for MemEngine {
 
     fn name(&self) -> &'static str {
         "memory"
+    }
+}
+
+/// Waits until the copies have everything up to `group`, and shows it.
+async fn kept(store: &MemStore, life: u64, outlet: &Outlet, group: u64, synced: bool) -> Result<(), EngineError> {
+    outlet.kept(group, synced).await?;
+    let mut state = store.lock();
+    if state.life != life {
+        return Err(EngineError::MaybeCommitted("the store crashed before the commit was known to be kept".into()));
+    }
+    state.kept(group);
+    Ok(())
+}
+
+impl Copied for MemEngine {
+    fn position(&self) -> Result<MetaPosition, EngineError> {
+        Ok(self.store.lock().position)
+    }
+
+    fn stored_set(&self) -> Result<Option<Vec<u8>>, EngineError> {
+        Ok(self.store.lock().set.clone())
+    }
+
+    fn store_set(&self, set: &[u8]) -> Result<(), EngineError> {
+        let mut state = self.store.lock();
+        if state.life != self.life {
+            return Err(EngineError::Closed);
+        }
+        state.set = Some(set.to_vec());
+        Ok(())
+    }
+
+    fn copy_to(&self, outlet: Arc<Outlet>) {
+        self.store.lock().copies = Some(outlet);
+    }
+
+    fn base_page(&self, from: Option<(u8, Vec<u8>)>, bytes_max: usize) -> Result<BasePage, EngineError> {
+        let state = self.store.lock();
+        let mut page = BasePage { at: state.position, ..BasePage::default() };
+        let mut rows = RowChanges::default();
+        for (key, row) in &state.durable {
+            let place = (key.table() as u8, key.bytes());
+            if from.as_ref().is_some_and(|(table, key)| place < (*table, key.as_slice())) {
+                continue;
+            }
+            if rows.len() >= bytes_max {
+                page.next = Some((place.0, place.1.to_vec()));
+                break;
+            }
+            rows.push(RowChange { table: place.0, key: place.1, row: Some(row) });
+        }
+        page.rows = rows.into_bytes();
+        Ok(page)
+    }
+
+    fn load(&self, changes: &[u8], at: MetaPosition) -> Result<(), EngineError> {
+        let mut rows = Vec::new();
+        for change in RowChanges::read(changes) {
+            let spoilt = || EngineError::Storage("these are no changes of rows".into());
+            let change = change.map_err(|_| spoilt())?;
+            let table = crate::Table::ALL.into_iter().find(|table| *table as u8 == change.table).ok_or_else(spoilt)?;
+            let key = Key::from_bytes(table, change.key).ok_or_else(spoilt)?;
+            rows.push((key, change.row.map(<[u8]>::to_vec)));
+        }
+        self.store.lock().load(rows, at);
+        Ok(())
     }
 }
 

@@ -1,5 +1,6 @@
 use super::{CommitFault, PlantedBug};
-use crate::{Dirty, EngineStats, Key, Overlay, Row, Table};
+use crate::{Dirty, EngineStats, Key, Outlet, Overlay, Row, Table};
+use braid_types::{MetaPosition, RowChange, RowChanges};
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
@@ -62,11 +63,22 @@ impl MemStore {
         let lost = state.pending.len();
         state.early_lost += state.pending.iter().filter(|ordered| ordered.early.is_some()).count();
         state.pending.clear();
+        state.unkept.clear();
+        if let Some(outlet) = state.copies.take() {
+            outlet.close("the store crashed");
+        }
         (state.holding, state.late) = (false, false);
         state.dirty.clear();
         state.view = state.durable.clone();
         state.life += 1;
         lost
+    }
+
+    /// The disk is lost, and there is an empty one in its place. To be called after [`MemStore::crash`].
+    pub fn lose(&self) {
+        let mut state = self.lock();
+        (state.view, state.durable) = (Rows::new(), Rows::new());
+        (state.position, state.set) = (MetaPosition::default(), None);
     }
 
     /// How many of the transactions that crashes have lost had been answered early.
@@ -117,6 +129,22 @@ pub(super) struct State {
     hold: Option<Arc<dyn Fn(CommitDelay) + Send + Sync>>,
     /// The hook has been given what makes the pending durable.
     holding: bool,
+    /// Where groups are kept too; of the engine that has the store open.
+    pub copies: Option<Arc<Outlet>>,
+    /// In `durable` and not kept by the copies, oldest first.
+    unkept: VecDeque<Unkept>,
+    /// Of the last group in `durable`.
+    pub position: MetaPosition,
+    pub set: Option<Vec<u8>>,
+}
+
+/// A group that is on this disk and on its way to copies.
+struct Unkept {
+    group: u64,
+    /// The numbers of its transactions.
+    first: u64,
+    last: u64,
+    rows: Vec<(Key, Option<u64>)>,
 }
 
 struct Ordered {
@@ -138,7 +166,12 @@ impl State {
         }
         match early {
             Some(owner) => overlay.writes().for_each(|(key, _)| self.dirty.add(key, owner)),
-            None => self.late = true,
+            None => {
+                self.late = true;
+                if self.copies.is_some() {
+                    overlay.writes().for_each(|(key, _)| self.dirty.add_for_nobody(key));
+                }
+            }
         }
         let writes: Vec<_> = overlay.writes().map(|(key, pending)| (key.clone(), pending.row.clone())).collect();
         self.view.apply(writes.iter().cloned());
@@ -154,30 +187,72 @@ impl State {
 
     /// What must be durable before anyone may learn what a transaction saw that runs now.
     pub fn seen(&self) -> Option<u64> {
-        self.pending.back().map(|ordered| ordered.number)
+        let unkept = self.unkept.back().map(|group| group.last);
+        self.pending.back().map(|ordered| ordered.number).or(unkept)
     }
 
     /// Makes everything up to `number` durable.
     pub fn sync(&mut self, number: u64, stats: &EngineStats) {
-        let before = self.pending.len();
+        let mut group = Vec::new();
         while self.pending.front().is_some_and(|ordered| ordered.number <= number) {
             if let Some(ordered) = self.pending.pop_front() {
-                self.durable.apply(ordered.writes);
+                self.durable.apply(ordered.writes.iter().cloned());
+                group.push(ordered);
             }
         }
-        if self.pending.len() < before {
-            stats.syncs.fetch_add(1, Relaxed);
-            self.dirty.clear();
-            self.late = self.pending.iter().any(|ordered| ordered.early.is_none());
-            for (owner, ordered) in self.pending.iter().filter_map(|ordered| Some((ordered.early?, ordered))) {
-                ordered.writes.iter().for_each(|(key, _)| self.dirty.add(key, owner));
+        let (Some(first), Some(last)) = (group.first(), group.last()) else { return };
+        stats.syncs.fetch_add(1, Relaxed);
+        if let Some(outlet) = &self.copies {
+            let mut changes = RowChanges::default();
+            for (key, row) in group.iter().flat_map(|ordered| &ordered.writes) {
+                changes.push(RowChange { table: key.table() as u8, key: key.bytes(), row: row.as_deref() });
             }
+            self.position = outlet.push(changes);
+            let rows = |ordered: &Ordered| {
+                let owner = ordered.early;
+                ordered.writes.iter().map(move |(key, _)| (key.clone(), owner)).collect::<Vec<_>>()
+            };
+            let (first, last) = (first.number, last.number);
+            let rows = group.iter().flat_map(rows).collect();
+            self.unkept.push_back(Unkept { group: self.position.number, first, last, rows });
+        }
+        self.look_at_dirty();
+    }
+
+    /// Of a copy elsewhere.
+    pub fn load(&mut self, rows: Vec<(Key, Option<Row>)>, at: MetaPosition) {
+        self.durable.apply(rows);
+        self.view = self.durable.clone();
+        self.position = at;
+    }
+
+    /// The copies have everything up to this group.
+    pub fn kept(&mut self, group: u64) {
+        while self.unkept.front().is_some_and(|unkept| unkept.group <= group) {
+            self.unkept.pop_front();
+        }
+        self.look_at_dirty();
+    }
+
+    fn look_at_dirty(&mut self) {
+        self.dirty.clear();
+        self.late = self.pending.iter().any(|ordered| ordered.early.is_none());
+        let mut add = |key: &Key, owner: Option<u64>, hidden: bool| match owner {
+            Some(owner) => self.dirty.add(key, owner),
+            None if hidden => self.dirty.add_for_nobody(key),
+            None => {}
+        };
+        let hidden = self.copies.is_some();
+        self.unkept.iter().flat_map(|group| &group.rows).for_each(|(key, owner)| add(key, *owner, hidden));
+        for ordered in &self.pending {
+            ordered.writes.iter().for_each(|(key, _)| add(key, ordered.early, hidden));
         }
     }
 
     /// Everything up to this number is durable.
     pub fn durable_number(&self) -> u64 {
-        self.pending.front().map_or(self.last, |oldest| oldest.number - 1)
+        let unkept = self.unkept.front().map(|group| group.first - 1);
+        unkept.unwrap_or_else(|| self.pending.front().map_or(self.last, |oldest| oldest.number - 1))
     }
 
     /// The last number that was given.

@@ -1,9 +1,11 @@
 use super::*;
 use crate::conformance::{self, Ledger, Script, ScriptError, Step};
-use crate::{Early, Engine, EngineError, Key, Order, Table};
+use crate::{Copied, Early, Engine, EngineError, Kept, Key, Order, Outlet, Table};
+use braid_types::MetaTerm;
 use rand::{RngExt, SeedableRng};
 use std::future::Future;
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 /// A store whose commits become durable only after two further polls.
@@ -41,6 +43,52 @@ async fn conforms() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn conforms_with_slow_commits() {
     conformance::test_all(|| async { MemEngine::new(slow_store()) }).await;
+}
+
+/// An engine whose groups are kept elsewhere, a little later.
+fn kept_elsewhere(store: MemStore) -> (MemEngine, Arc<Outlet>) {
+    let engine = MemEngine::new(store);
+    let outlet = Arc::new(Outlet::new(MetaTerm { counter: 2, nonce: 1 }, engine.position().unwrap().number));
+    engine.copy_to(outlet.clone());
+    (engine, outlet)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn conforms_with_copies_elsewhere() {
+    conformance::test_all(|| async {
+        let (engine, outlet) = kept_elsewhere(slow_store());
+        tokio::spawn(async move {
+            loop {
+                outlet.filled().await;
+                tokio::task::yield_now().await;
+                let (_, synced) = outlet.take();
+                outlet.keep(Kept { received: outlet.last(), synced });
+            }
+        });
+        engine
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_copies_do_not_have_is_neither_answered_nor_shown() {
+    let (engine, outlet) = kept_elsewhere(MemStore::new());
+    let mut writes = pin!(engine.transact(0, put("a")));
+    let mut cx = Context::from_waker(Waker::noop());
+    assert!(writes.as_mut().poll(&mut cx).is_pending());
+    assert_eq!(engine.position().unwrap().number, 1, "it is on this disk");
+    let look = || Script(vec![Step::Get(vec![Key::new(Table::Inodes, 0, b"a")], crate::Lock::None)]);
+    assert!(poll_once(engine.read(0, look())).is_none(), "it may be lost with this disk");
+    outlet.keep(Kept { received: 1, synced: 0 });
+    assert!(writes.as_mut().poll(&mut cx).is_pending(), "who waits, waits for stable storage there");
+    outlet.keep(Kept { received: 1, synced: 1 });
+    assert!(matches!(writes.as_mut().poll(&mut cx), Poll::Ready(Ok(_))));
+    assert!(matches!(poll_once(engine.read(0, look())), Some(Ok(_))));
+    let page = engine.base_page(None, 1000).unwrap();
+    let copy = MemEngine::new(MemStore::new());
+    copy.load(&page.rows, page.at).unwrap();
+    assert_eq!(copy.position().unwrap(), engine.position().unwrap());
+    assert_eq!(copy.rows(Table::Inodes), Some(1));
 }
 
 #[tokio::test]
