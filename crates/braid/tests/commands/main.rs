@@ -46,7 +46,7 @@ impl Cluster {
         let mut up = vec!["up".as_ref(), root.as_os_str(), "--no-mount".as_ref()];
         // Another time it knows how many it has.
         let is_said = more.iter().any(|word| word.starts_with("--data-servers"));
-        up.extend((!root.exists() && !is_said).then_some(OsStr::new("--data-servers=2")));
+        up.extend((!root.join("braid.toml").exists() && !is_said).then_some(OsStr::new("--data-servers=2")));
         up.extend(more.iter().map(OsStr::new));
         // Not of a cluster that is to be made.
         ran(self.command(&up).env_remove("BRAID_CONFIG").output().unwrap())
