@@ -213,3 +213,28 @@ async fn an_unfinished_base_does_not_replace_the_copy_that_is_there() {
     let left = Env::os().disk.list(Path::new(place.dir.path())).unwrap();
     assert_eq!(left.len(), 2, "the promise and one copy: {left:?}");
 }
+
+/// What version 1 has written is read by every later one, and what is written is version 1.
+#[tokio::test]
+async fn the_files_are_those_of_version_1() {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    let place = Place { dir: tempfile::tempdir().unwrap() };
+    let keeper = formed(&place).await;
+    keeper.promise(PromiseTerm { term: Some(term(2)) }).await.unwrap();
+    append(&keeper, 2, at(1, 5), &[(at(2, 6), "-new")]).await;
+    let voters = vec![Voter { id: ServerId(1), host: "h".into(), addresses: vec!["a:1".into()] }];
+    let set = CopySet { term: term(2), number: 3, members: vec![ServerId(1)], voters };
+    keeper.record(RecordSet { set }).await.unwrap();
+    drop(keeper);
+    for (name, golden_name) in [("copy.1", "metadata-copy.v1"), ("promised", "metadata-promised.v1")] {
+        let written = std::fs::read(place.dir.path().join(name)).unwrap();
+        assert_eq!(written, std::fs::read(golden.join(golden_name)).unwrap(), "{name}");
+    }
+    let old = Place { dir: tempfile::tempdir().unwrap() };
+    std::fs::copy(golden.join("metadata-copy.v1"), old.dir.path().join("copy.1")).unwrap();
+    std::fs::copy(golden.join("metadata-promised.v1"), old.dir.path().join("promised")).unwrap();
+    let keeper = old.open();
+    let report = keeper.promise(PromiseTerm { term: None }).await.unwrap();
+    assert_eq!((report.promised, report.set.unwrap().number), (term(2), 3));
+    assert_eq!(rows(&keeper, 2).await, "base-five-new");
+}
