@@ -47,7 +47,7 @@ heal() { at_host "$1" nft flush ruleset; } # the first host of what was severed
 # Starts what does not run of: metadata, data-N, mount. Each host runs the process of its name.
 start_on_hosts() {
     local name pid
-    mkdir -p "$var/run" "$var/log" "$mnt"
+    mkdir -p "$var/run" "$var/log"
     for name in "${hosts[@]}"; do
         if [ -e "$var/run/$name.pid" ] && kill -0 "$(pid_of "$name")" 2>/dev/null; then continue; fi
         local arguments=(serve "${name%-*}" --set "${name%-*}.dir=$var/$name")
@@ -74,7 +74,7 @@ make_cluster_on_hosts() { # policy, data servers
     local names
     mapfile -t names < <(echo metadata; seq -f data-%g "$2"; echo mount)
     make_hosts "${names[@]}"
-    mkdir -p "$var"
+    mkdir -p "$var" "$mnt"
     cat >"$var/braid.toml" <<CONFIG
 [cluster]
 metadata = ["tcp:$(address_of metadata):7400"]

@@ -7,6 +7,7 @@ use anyhow::{Result, anyhow, bail};
 use braid_api::Code;
 use braid_types::{InodeId, Name};
 use clap::Args;
+use futures_util::future::join_all;
 use std::process::ExitCode;
 
 #[derive(Args)]
@@ -51,6 +52,9 @@ impl RmArgs {
     }
 }
 
+/// Files removed at once: of as many as share a sync and a turn of the server's threads, each costs a part of it.
+const AT_ONCE: usize = 64;
+
 /// Directories that wait to be empty: their level, path, parent and name.
 type Waiting = (usize, ClusterPath, InodeId, Name);
 
@@ -59,19 +63,30 @@ async fn empty<F: Paths>(s: &Session<F>, path: &ClusterPath, id: InodeId) -> Res
     let mut walk = s.walk(path, id).await?;
     let mut waiting: Vec<Waiting> = Vec::new();
     let mut dirs = vec![id];
+    let mut files = Vec::with_capacity(AT_ONCE);
     while let Some(Met { path, name, attr, depth }) = walk.next().await {
+        if files.len() == AT_ONCE || waiting.last().is_some_and(|(level, ..)| *level >= depth) {
+            unlink_all(s, &mut files).await;
+        }
         leave(s, &mut waiting, depth).await;
         dirs.truncate(depth + 1);
         let parent = dirs.last().copied().unwrap_or(id);
         if attr.is_dir() {
             waiting.push((depth, path, parent, name));
             dirs.push(attr.id);
-        } else if let Err(e) = unlink(s, &path, parent, &name).await {
-            s.note(&e);
+        } else {
+            files.push((path, parent, name));
         }
     }
+    unlink_all(s, &mut files).await;
     leave(s, &mut waiting, 0).await;
     Ok(())
+}
+
+async fn unlink_all<F: Paths>(s: &Session<F>, files: &mut Vec<(ClusterPath, InodeId, Name)>) {
+    let unlinked = join_all(files.iter().map(|(path, parent, name)| unlink(s, path, *parent, name))).await;
+    unlinked.into_iter().filter_map(Result::err).for_each(|e| s.note(&e));
+    files.clear();
 }
 
 async fn leave<F: Paths>(s: &Session<F>, waiting: &mut Vec<Waiting>, depth: usize) {
