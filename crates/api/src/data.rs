@@ -180,6 +180,8 @@ pub struct Fenced {
     /// Chunks that its writes have made longer, since this start of the server and in the last minutes: their files'
     /// sizes may not know.
     pub grown: Vec<ChunkId>,
+    /// The same of chunks with several copies, whose owner may be another by now.
+    pub grown_copies: Vec<(ChunkId, ContainerId)>,
 }
 
 /// Checks every checksum of a chunk.

@@ -17,11 +17,16 @@ use braid_types::{ChainEpoch, ContainerId, Policy, ServerId, Token};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{Notify, RwLock, Semaphore};
 
 /// Containers remembered: 4 Mi chunks of 64 MiB, 256 TiB.
 const CONTAINERS_MAX: usize = 16 << 10;
+
+/// A call to copies that takes this long is worth a look at whether their chain is still the same.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Everything about one data server, or about those that have the copies of a container.
 pub struct Lane {
@@ -265,7 +270,11 @@ impl Core {
         let left = op.deadline.left(&self.env).min(self.config.attempt);
         let cx = Context { token, trace: op.trace, deadline: left, ..Context::default() };
         let node = lane.node();
-        let answer = self.env.timeout(left, node.execute(cx, request, payload)).await;
+        let call = node.execute(cx, request, payload);
+        let answer = match lane.container() {
+            Some(id) => self.env.timeout(left, self.while_its_chain_stays(id, token.chain_epoch, op, call)).await,
+            None => self.env.timeout(left, call).await,
+        };
         let named = |error: Error| Error::new(error.code, format!("{name} at {}", lane.name()), error.cause());
         let (answer, payload) = match answer {
             Ok(Ok(answer)) => answer,
@@ -281,6 +290,34 @@ impl Core {
             }
         };
         Ok((M::unwrap(answer).ok_or(Error::bare(Code::BadMessage))?, payload))
+    }
+
+    /// A call to the copies of a container. A server that stands still answers nothing, so who goes on without it is asked
+    /// for elsewhere when a call takes long.
+    async fn while_its_chain_stays<T>(
+        &self,
+        id: ContainerId,
+        epoch: ChainEpoch,
+        op: Op,
+        call: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let mut call = std::pin::pin!(call);
+        loop {
+            if let Ok(answer) = self.env.timeout(LOOK_AGAIN, call.as_mut()).await {
+                return answer;
+            }
+            // A metadata server that does not answer either is no reason to leave this one.
+            let looked = self.env.timeout(LOOK_AGAIN, self.refresh_container(id, op));
+            tokio::select! {
+                biased;
+                answer = call.as_mut() => return answer,
+                _ = looked => {}
+            }
+            if self.servers.epoch(id) > epoch {
+                let subject = format_args!("copies of container {id}");
+                return Err(Error::new(Code::StaleEpoch, subject, "its chain has changed meanwhile"));
+            }
+        }
     }
 
     /// Learns again what a failed data request was based on, then pauses; the error itself when there is no

@@ -6,7 +6,7 @@ use braid_api::meta::*;
 use braid_api::{Caller, Code, Context, DataNode, DataPeers, Error, FileSystem, Manner, Namespace, OpenFlags, Result};
 use braid_client::{Client, ClientConfig};
 use braid_data_server::{Announcement, DataServer, DataServerConfig, SharedLinks, WireLinks};
-use braid_data_store::{DiskStore, StoreIdentity, StoreOptions};
+use braid_data_store::{ChunkStore, DiskStore, StoreIdentity, StoreOptions};
 use braid_env::simdisk::SimDisk;
 use braid_env::*;
 use braid_meta_engine::{MemEngine, MemStore};
@@ -55,6 +55,8 @@ struct Net {
     servers: Mutex<BTreeMap<ServerId, Server>>,
     meta: Mutex<Option<Arc<Meta>>>,
     away: Mutex<BTreeSet<ServerId>>,
+    /// Of these, who takes messages and says nothing, instead of refusing them.
+    still: Mutex<BTreeSet<ServerId>>,
 }
 
 #[derive(Clone)]
@@ -77,7 +79,8 @@ impl DataNode for Node {
             Some(server) => server.execute(cx, request, payload).await,
             None => {
                 // As a stub does.
-                if cx.manner != Manner::Once {
+                let is_still = self.0.still.lock().contains(&self.1);
+                if cx.manner != Manner::Once || is_still {
                     tokio::time::sleep(cx.deadline).await;
                 }
                 Err(Error::bare(Code::Unreachable))
@@ -160,8 +163,27 @@ impl World {
         self.disks[&ServerId(id)].crash(seed);
     }
 
+    /// A copy of this length.
+    async fn any_server_has(&self, len: u64) -> bool {
+        let servers: Vec<Server> = self.net.servers.lock().values().cloned().collect();
+        for server in servers {
+            let list = GetCopies { after: ChunkId(0), limit: 100 };
+            for copy in server.call(Context::default(), list, Bytes::new()).await.unwrap().0 {
+                if server.store().stat(copy.chunk).is_ok_and(|stat| stat.length == len) {
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
     async fn client(&self) -> Arc<Client> {
-        let front = || Front(self.net.clone(), ServerId(0));
+        self.client_at(0).await
+    }
+
+    /// One that can be cut off, under this number.
+    async fn client_at(&self, number: u64) -> Arc<Client> {
+        let front = || Front(self.net.clone(), ServerId(number));
         let (env, peers) = (env_of(&SimDisk::new()), Peers(self.net.clone()));
         let config = ClientConfig { host: "host1".to_owned(), ..ClientConfig::default() };
         Client::start(env, front(), front(), peers, config).await.unwrap()
@@ -328,4 +350,70 @@ async fn without_enough_servers_an_fsync_fails_and_names_them() {
     world.start(3, false).await;
     tokio::time::sleep(Duration::from_secs(20)).await;
     client.fsync(handle, false).await.unwrap();
+}
+
+/// Design.md §8: a write that reached its owner survives the loss of its client; and so does the size that speaks of it,
+/// also if the servers forget meanwhile whose write it was.
+#[tokio::test(start_paused = true)]
+async fn a_lost_client_leaves_the_size_of_what_it_appended_to_copies() {
+    for restart in [false, true] {
+        let world = World::new(4, "replica:3").await;
+        let client = world.client_at(99).await;
+        let (id, handle) = create(&client, "f").await;
+        let bytes = pattern(3, 150_000);
+        client.write(handle, 0, Bytes::copy_from_slice(&bytes[..100_000])).await.unwrap();
+        client.fsync(handle, false).await.unwrap();
+        client.write(handle, 100_000, Bytes::copy_from_slice(&bytes[100_000..])).await.unwrap();
+        // The moment between its arrival at a server and the word of its size.
+        while !world.any_server_has(150_000).await {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        world.net.away.lock().insert(ServerId(99));
+        let meta = world.net.meta.lock().clone().unwrap();
+        let size = async || {
+            let get = GetAttr { inode: id.into() };
+            meta.call(Context::default(), get).await.unwrap().attr.size
+        };
+        assert_eq!(size().await, 100_000);
+        drop(client);
+        if restart {
+            for server in 1..=4 {
+                world.power_cut(server, server);
+            }
+            for server in 1..=4 {
+                world.start(server, false).await;
+            }
+        }
+        // Within its lease of 10 s, its expiry of a minute, and a moment.
+        let begun = tokio::time::Instant::now();
+        while size().await != 150_000 {
+            assert!(begun.elapsed() < Duration::from_secs(90), "{} bytes, restart: {restart}", size().await);
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        assert!(seen(&world, id, 200_000).await == bytes, "restart: {restart}");
+    }
+}
+
+/// A server that stands still answers nothing; its clients go on as soon as others have taken over.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_stands_still_holds_writes_up_for_no_longer_than_a_dead_one() {
+    let world = World::new(4, "replica:3").await;
+    let client = world.client().await;
+    let (id, handle) = create(&client, "f").await;
+    client.write(handle, 0, Bytes::from(pattern(1, 100_000))).await.unwrap();
+    client.fsync(handle, false).await.unwrap();
+    for still in 1..=4 {
+        world.net.still.lock().insert(ServerId(still));
+        world.net.away.lock().insert(ServerId(still));
+        let begun = tokio::time::Instant::now();
+        client.write(handle, 0, Bytes::from(pattern(still, 100_000))).await.unwrap();
+        client.fsync(handle, false).await.unwrap();
+        assert!(begun.elapsed() < Duration::from_secs(9), "without {still} for {:?}", begun.elapsed());
+        assert!(seen(&world, id, 100_000).await == pattern(still, 100_000));
+        world.net.still.lock().clear();
+        world.net.away.lock().clear();
+        tokio::time::sleep(Duration::from_secs(40)).await;
+    }
+    client.release(handle).await;
+    client.shutdown().await.unwrap();
 }

@@ -102,13 +102,15 @@ impl Default for Config {
             max_background: 64,
             congestion_threshold: 48,
             time_gran: 1,
+            // Not READDIRPLUS_AUTO: then all but a first page comes without attributes, as programs list before they look, and
+            // each name costs a request and a message. 20,000 names listed and looked at: 2.5 s with it, 0.22 s without;
+            // listed alone 0.05 s and 0.2 s.
             want: F::ASYNC_READ
                 | F::ATOMIC_O_TRUNC
                 | F::EXPORT_SUPPORT
                 | F::BIG_WRITES
                 | F::DONT_MASK
                 | F::DO_READDIRPLUS
-                | F::READDIRPLUS_AUTO
                 | F::ASYNC_DIO
                 | F::PARALLEL_DIROPS
                 | F::POSIX_ACL

@@ -207,7 +207,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         let mut grown = Vec::new();
         for server in self.servers.candidates().into_iter().filter(|c| c.up) {
             let fenced = self.on_server(server.id, FenceSession { session: id, epoch }).await?;
-            grown.push((server.id, fenced.grown));
+            grown.push((server.id, fenced));
         }
         let held = self.engine.read(0, session::ListSpares { session: id }).await.map_err(Error::from)?;
         for (chunk, container) in held {
@@ -230,15 +230,15 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             }
         }
         if leaves == Leaves::Silently {
-            for (server, chunks) in grown {
-                self.raise_sizes_of(id, server, chunks).await?;
+            for (server, fenced) in grown {
+                self.raise_sizes_of(id, server, fenced.grown).await?;
+                self.raise_sizes_of_copies(id, fenced.grown_copies).await?;
             }
         }
         self.engine.transact(0, session::EndSession { session: id }).await.map_err(Error::from)
     }
 
-    /// The same for a chunk with several copies: whichever member owns it says how long it is, and makes it stable. An
-    /// error, as while its chain is changing, leaves the session for the next round.
+    /// The same for a chunk with several copies.
     async fn adopt_copies(
         &self,
         session: SessionId,
@@ -246,6 +246,26 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         container: ContainerId,
         chain: &[ServerId],
     ) -> Result<()> {
+        let found = self.newest_copy(chunk, container, chain).await?;
+        if let Some(found) = found.filter(|found| found.len > 0) {
+            let keys = vec![Key::Attr(found.inode)];
+            let adopt = spares::AdoptSpare { session, chunk: found, now: self.env.clock.wall() };
+            let adopt = async { self.engine.transact(0, adopt).await.map_err(Error::from) };
+            if self.announced_keys(session, keys, adopt).await? {
+                tracing::info!(session = session.0, chunk = chunk.0, "a lost client's chunk was put into its file");
+            }
+        }
+        Ok(())
+    }
+
+    /// What the owner says of a chunk with several copies, whichever member that is, after it has made it stable. `None`:
+    /// there is no such chunk. An error, as while its chain is changing: ask later.
+    pub(crate) async fn newest_copy(
+        &self,
+        chunk: ChunkId,
+        container: ContainerId,
+        chain: &[ServerId],
+    ) -> Result<Option<ChunkStatus>> {
         let mut last = Error::new(Code::NoServers, format_args!("chunk {chunk}"), "none of its servers answers");
         for server in chain {
             // A wait first: only the owner takes it, so that what it says next is the newest.
@@ -253,23 +273,14 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             let wait = WaitCopies { container, chunks: vec![chunk], wait: WaitFor::Fsync, held, durability };
             match self.on_server(*server, wait).await {
                 Ok(_) => {}
-                Err(e) if e.code == Code::ChunkUnknown => return Ok(()),
+                Err(e) if e.code == Code::ChunkUnknown => return Ok(None),
                 Err(e) => {
                     last = e;
                     continue;
                 }
             }
             let (extents_in, cuts, at_least) = (ByteRange::default(), Vec::new(), Version::default());
-            let found = self.on_server(*server, StatCopy { chunk, container, extents_in, cuts, at_least }).await?;
-            if found.len > 0 {
-                let keys = vec![Key::Attr(found.inode)];
-                let adopt = spares::AdoptSpare { session, chunk: found, now: self.env.clock.wall() };
-                let adopt = async { self.engine.transact(0, adopt).await.map_err(Error::from) };
-                if self.announced_keys(session, keys, adopt).await? {
-                    tracing::info!(session = session.0, chunk = chunk.0, "a lost client's chunk was put into its file");
-                }
-            }
-            return Ok(());
+            return self.on_server(*server, StatCopy { chunk, container, extents_in, cuts, at_least }).await.map(Some);
         }
         Err(last)
     }

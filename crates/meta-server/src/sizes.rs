@@ -80,29 +80,53 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         self.raise_sizes(of, server, held).await
     }
 
+    /// The same for chunks with several copies: how long one is its owner says, who may be another by now.
+    pub(crate) async fn raise_sizes_of_copies(&self, of: SessionId, chunks: Vec<(ChunkId, ContainerId)>) -> Result<()> {
+        for (chunk, container) in chunks {
+            let chain = self.chain(container).await?;
+            let newest = self.newest_copy(chunk, container, &chain).await?;
+            self.raise_to(of, newest.into_iter().collect()).await?;
+        }
+        Ok(())
+    }
+
     async fn raise_sizes(&self, of: SessionId, server: ServerId, all: Vec<ChunkStatus>) -> Result<()> {
-        let mut held = Vec::with_capacity(all.len());
+        let (mut held, mut copies) = (Vec::with_capacity(all.len()), Vec::new());
         for status in all {
-            // One of several copies may hold what its chain has left behind: only the owner could tell.
-            if self.chain(status.container).await?.len() <= 1 {
-                held.push(status);
+            match self.chain(status.container).await?.len() {
+                0 | 1 => held.push(status),
+                _ => copies.push(status),
             }
         }
         for some in held.chunks(ROWS_AT_ONCE) {
-            let beyond = self.engine.read(0, FindBeyond(some.to_vec())).await.map_err(Error::from)?;
-            if beyond.is_empty() {
-                continue;
+            let beyond = self.find_beyond(some).await?;
+            if !beyond.is_empty() {
+                // A size is as stable as the bytes that it speaks of.
+                let ids = beyond.iter().map(|status| status.chunk).collect();
+                self.on_server(server, SyncChunks { chunks: ids }).await?;
+                self.raise_to(of, beyond).await?;
             }
-            // A size is as stable as the bytes that it speaks of.
-            let ids = beyond.iter().map(|status| status.chunk).collect();
-            self.on_server(server, SyncChunks { chunks: ids }).await?;
-            for chunk in beyond {
-                let (keys, partition) = (vec![Key::Attr(chunk.inode)], chunk.inode.0);
-                let raise = RaiseSize { chunk, now: self.env.clock.wall() };
-                let raised = async { self.engine.transact(partition, raise).await.map_err(Error::from) };
-                if let Some(inode) = self.announced_keys(of, keys, raised).await? {
-                    tracing::info!(inode = inode.0, "the size of a file was raised to what a lost client had written");
-                }
+        }
+        // One of several copies may hold what its chain has left behind: only where it says more is the owner asked.
+        for some in copies.chunks(ROWS_AT_ONCE) {
+            let beyond = self.find_beyond(some).await?;
+            self.raise_sizes_of_copies(of, beyond.iter().map(|held| (held.chunk, held.container)).collect()).await?;
+        }
+        Ok(())
+    }
+
+    async fn find_beyond(&self, held: &[ChunkStatus]) -> Result<Vec<ChunkStatus>> {
+        self.engine.read(0, FindBeyond(held.to_vec())).await.map_err(Error::from)
+    }
+
+    /// What these chunks hold is stable.
+    async fn raise_to(&self, of: SessionId, held: Vec<ChunkStatus>) -> Result<()> {
+        for chunk in self.find_beyond(&held).await? {
+            let (keys, partition) = (vec![Key::Attr(chunk.inode)], chunk.inode.0);
+            let raise = RaiseSize { chunk, now: self.env.clock.wall() };
+            let raised = async { self.engine.transact(partition, raise).await.map_err(Error::from) };
+            if let Some(inode) = self.announced_keys(of, keys, raised).await? {
+                tracing::info!(inode = inode.0, "the size of a file was raised to what a lost client had written");
             }
         }
         Ok(())

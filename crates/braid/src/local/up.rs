@@ -8,7 +8,7 @@ use clap::Args;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 #[derive(Args)]
 #[command(after_help = "Example:\n  braid up ./var --mount ./mnt")]
@@ -31,6 +31,8 @@ pub struct UpArgs {
 
 const DATA_SERVERS: u32 = 3;
 const DATA_SERVERS_MAX: u32 = 64;
+/// What it has written is sent first.
+const UMOUNT_LIMIT: Duration = Duration::from_secs(5);
 const START_LIMIT: Duration = Duration::from_secs(30);
 
 impl UpArgs {
@@ -54,6 +56,7 @@ impl UpArgs {
                 .with_context(|| format!("cannot make the mount point {}", point.display()))?;
         }
         let point = roles::absolute(&point)?;
+        wait_for_its_end(&layout, &point);
         let arguments: Vec<OsString> = vec!["mount".into(), point.clone().into_os_string(), "--foreground".into()];
         self.start(&layout, "mount", arguments)?;
         self.say_what_next(&layout, &point);
@@ -132,5 +135,14 @@ impl UpArgs {
             point.display(),
             layout.root.join("log").display()
         );
+    }
+}
+
+/// A mount that was just unmounted ends in a moment: it is no mount that runs already.
+fn wait_for_its_end(layout: &Layout, point: &std::path::Path) {
+    let begun = Instant::now();
+    let is_ending = || process::running(layout, "mount").is_some() && !matches!(roles::is_braid_mount(point), Ok(true));
+    while is_ending() && begun.elapsed() < UMOUNT_LIMIT {
+        std::thread::sleep(Duration::from_millis(50));
     }
 }

@@ -258,6 +258,11 @@ impl<S: ChunkStore + 'static> Chains<S> {
         }
     }
 
+    /// Of a chunk that has a copy here.
+    pub fn container_of(&self, chunk: ChunkId) -> Option<ContainerId> {
+        self.state.lock().machine.container_of(chunk)
+    }
+
     /// What copies lack of what the chains were told of.
     pub fn lacks(&self) -> Lacks {
         self.state.lock().machine.lacks()

@@ -15,7 +15,14 @@ impl<S: ChunkStore + 'static> Core<S> {
             // None can be made any more, so nothing is left behind.
             self.reservations.release_all(m.session, |chunk| self.store.unreserve(chunk, u64::MAX));
         }
-        Ok(Fenced { grown: self.grown.of(m.session) })
+        let mut fenced = Fenced::default();
+        for chunk in self.grown.of(m.session) {
+            match self.chains.container_of(chunk) {
+                Some(container) => fenced.grown_copies.push((chunk, container)),
+                None => fenced.grown.push(chunk),
+            }
+        }
+        Ok(fenced)
     }
 
     pub async fn set_chains(&self, call: &Call, m: SetChains) -> Result<()> {

@@ -34,7 +34,7 @@ impl DataNode for FakeNode {
             }
             DataRequest::FenceSession(m) => {
                 self.fenced.lock().insert(m.session);
-                DataAnswer::FenceSession(Fenced { grown: self.grown.lock().clone() })
+                DataAnswer::FenceSession(Fenced { grown: self.grown.lock().clone(), ..Fenced::default() })
             }
             DataRequest::StatChunk(m) => match self.written.lock().iter().find(|c| c.chunk == m.chunk) {
                 Some(found) => DataAnswer::StatChunk(found.clone()),

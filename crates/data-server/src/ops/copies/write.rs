@@ -54,6 +54,10 @@ impl<S: ChunkStore + 'static> Core<S> {
             file,
             _keep: (self.pass(call, container)?, Some(memory)),
         };
+        if range.end > head.length {
+            // Before it is ordered: it may happen although nobody hears of it.
+            self.grown.add(call.token.session, chunk, self.env.clock.now());
+        }
         let until = until(Kind::Write { sync: w.sync }, lease(held), durability);
         let written = self.chains.change(container, chunk, change, blocks, until);
         // The next change is ordered behind this one.
