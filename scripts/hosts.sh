@@ -88,14 +88,3 @@ CONFIG
 }
 
 up_again() { start_on_hosts; }
-
-# In place of `braid down`: the mount first, so that it can send what it has.
-end_hosts() {
-    local name
-    for name in mount "${hosts[@]}"; do
-        if [ -e "$var/run/$name.pid" ]; then kill "$(pid_of "$name")" 2>/dev/null || true; fi
-        [ "$name" = mount ] && sleep 1
-    done
-    sleep 1
-    remove_hosts
-}

@@ -85,14 +85,13 @@ impl Core {
         self.leases.add(self.cache.on(self.now(), Seen::Tick));
     }
 
-    async fn say<M>(&self, message: M, deadline: Duration) -> Result<M::Answer>
+    async fn say<M>(&self, message: M, deadline: Duration, manner: Manner) -> Result<M::Answer>
     where
         M: Carries<MetaRequest, MetaAnswer>,
     {
         let request = message.wrap();
         let name = request.name();
         self.counters.message(name);
-        let manner = if name == "Listen" { Manner::Standing } else { Manner::default() };
         let cx = Context { token: self.session.token(), deadline, when: When::Marked, manner, ..Context::default() };
         let answer = self.env.timeout(deadline, self.control.execute(cx, request)).await;
         let (answer, mark) = answer.map_err(|_| Error::new(Code::DeadlineExceeded, name, "no answer in time"))??;
@@ -127,7 +126,7 @@ impl Core {
     async fn listen(&self) -> Result<()> {
         let known = *self.leases.epoch.lock();
         let listen = Listen { epoch: known, wait_ms: LISTEN.as_millis() as u32 };
-        let Orders { epoch, orders } = self.say(listen, LISTEN + LATE).await?;
+        let Orders { epoch, orders } = self.say(listen, LISTEN + LATE, Manner::Standing).await?;
         if epoch != known {
             // Changes of others wait there until this client has said that it holds nothing of before.
             self.leases.renew.notify_one();
@@ -188,12 +187,12 @@ impl Core {
             .collect();
         // What is not heard is revoked again, and asked for again with the next renewal.
         if !revocations.is_empty()
-            && let Err(error) = self.say(Acknowledge { epoch, revocations }, LATE).await
+            && let Err(error) = self.say(Acknowledge { epoch, revocations }, LATE, Manner::Persistent).await
         {
             tracing::debug!(%error, "an acknowledgement was not heard");
         }
         if let Some((_, round)) = round.filter(|(of, _)| *of == epoch)
-            && let Err(error) = self.say(Reassert { epoch, round }, LATE).await
+            && let Err(error) = self.say(Reassert { epoch, round }, LATE, Manner::Persistent).await
         {
             tracing::debug!(%error, "it was not heard that nothing is held");
         }

@@ -84,8 +84,8 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
     pub(crate) async fn raise_sizes_of_copies(&self, of: SessionId, chunks: Vec<(ChunkId, ContainerId)>) -> Result<()> {
         for (chunk, container) in chunks {
             let chain = self.chain(container).await?;
-            let newest = self.newest_copy(chunk, container, &chain).await?;
-            self.raise_to(of, newest.into_iter().collect()).await?;
+            let newest: Vec<ChunkStatus> = self.newest_copy(chunk, container, &chain).await?.into_iter().collect();
+            self.raise_to(of, self.find_beyond(&newest).await?).await?;
         }
         Ok(())
     }
@@ -119,9 +119,9 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         self.engine.read(0, FindBeyond(held.to_vec())).await.map_err(Error::from)
     }
 
-    /// What these chunks hold is stable.
-    async fn raise_to(&self, of: SessionId, held: Vec<ChunkStatus>) -> Result<()> {
-        for chunk in self.find_beyond(&held).await? {
+    /// What these chunks hold is stable, and beyond their files' sizes.
+    async fn raise_to(&self, of: SessionId, beyond: Vec<ChunkStatus>) -> Result<()> {
+        for chunk in beyond {
             let (keys, partition) = (vec![Key::Attr(chunk.inode)], chunk.inode.0);
             let raise = RaiseSize { chunk, now: self.env.clock.wall() };
             let raised = async { self.engine.transact(partition, raise).await.map_err(Error::from) };
