@@ -116,3 +116,18 @@ whole_again() {
     done
     echo $(( $(ms_now) - begun ))
 }
+
+# A crash under $fault, with copies that have to be whole before what is left is compared; the longest call of each fault is kept.
+declare -A worst
+fault_once() { # seed victims...
+    local seed=$1
+    longest=0
+    crash_once "$seed-$fault" "$@"
+    say "    longest call $longest ms, all copies whole after another $healed ms"
+    if [ "$longest" -gt "${worst[$fault]:-0}" ]; then worst[$fault]=$longest; fi
+}
+
+say_worst() { # faults...
+    local fault
+    for fault in "$@"; do say "    $fault: ${worst[$fault]:-0} ms"; done
+}
