@@ -283,9 +283,15 @@ impl Cache {
             match *item {
                 Learnt::Attr(attr, _) => {
                     maps.dirs.insert(attr.id, attr.is_dir());
-                    let keep = held && self.valid(attr.id, ticket) && !maps.is_changing(|| Key::Attr(attr.id));
+                    // Two answers on their way may overtake each other; the metadata server never sets a ctime back.
+                    let known = maps.attrs.get(&attr.id).map(|known| known.ctime);
+                    let valid = self.valid(attr.id, ticket) && !maps.is_changing(|| Key::Attr(attr.id));
+                    let keep = held && valid && known.is_none_or(|known| known <= attr.ctime);
                     if keep {
                         maps.attrs.insert(attr.id, *attr);
+                    } else if known.is_some_and(|known| known < attr.ctime) {
+                        // Shown now, and not to be kept: what is older must not be shown after it.
+                        maps.attrs.remove(&attr.id);
                     }
                     all &= keep;
                 }
@@ -564,6 +570,23 @@ mod tests {
         assert_eq!(cache.seen(InodeId(5)), Some(Stamp::from(&chmod)));
         cache.own_change(&Attr { size: 1, ..chmod });
         assert_eq!(cache.seen(InodeId(5)), Some(Stamp::from(&chmod)));
+    }
+
+    #[test]
+    fn an_answer_overtaken_by_a_newer_one_is_not_kept() {
+        let cache = leased();
+        let (older, newer) = (cache.ask(), cache.ask());
+        let (ticket, chmod) = (newer.ticket, Attr { ctime: Timestamp(9), ..attr(5) });
+        cache.learn(newer, ticket, at(1000), &[Learnt::Attr(&chmod, true)]);
+        assert_eq!(learn_attr(&cache, older, true), Duration::ZERO);
+        assert_eq!(cache.attr(InodeId(5), at(1000)).unwrap().0, chmod);
+        let (asking, chown) = (cache.ask(), Attr { ctime: Timestamp(10), ..chmod });
+        let ticket = asking.ticket;
+        cache.learn(asking, ticket, at(1000), &[Learnt::Attr(&chown, false)]);
+        assert!(
+            cache.attr(InodeId(5), at(1000)).is_none(),
+            "what was shown before a newer answer is not shown after it"
+        );
     }
 
     #[test]

@@ -12,6 +12,7 @@ use crate::map::file_name;
 use crate::wait::{Attempts, timed_out};
 use braid_api::meta::{ChunkPage, ChunkRef, CommitAnswer, CommitContent, CommitFile};
 use braid_api::{Code, Error, Result, Retry};
+use braid_lease::Key;
 use braid_types::{ByteRange, ChunkIndex, SessionId};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -94,7 +95,8 @@ impl Core {
                 state.inline_row |= matches!(&draft.message.content, CommitContent::Inline(bytes) if !bytes.is_empty());
                 draft
             };
-            let asking = self.cache.ask();
+            // Whoever asks meanwhile may see it done; what is known here is of before.
+            let asking = self.cache.change(vec![Key::Attr(inode.id)]);
             let saved = match reach {
                 Reach::Answered => self.call(draft.message.clone(), op).await,
                 Reach::Stable => self.call_durable(draft.message.clone(), op).await,

@@ -5,10 +5,13 @@
 mod common;
 
 use braid_api::{FileSystem, OpenFlags, RenameMode, SetAttr};
-use braid_client::ClientConfig;
-use braid_types::{InodeId, Mode, Policy};
+use braid_client::{Client, ClientConfig};
+use braid_types::{InodeId, Mode, Policy, Timestamp};
 use bytes::Bytes;
 use common::*;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 /// Nothing becomes stable by itself while the test looks.
@@ -17,7 +20,7 @@ fn never_stable() -> ClientConfig {
 }
 
 /// The client is gone, and every data server loses its power.
-fn lose_client_and_power(world: &World, client: std::sync::Arc<braid_client::Client>, seed: u64) {
+fn lose_client_and_power(world: &World, client: Arc<Client>, seed: u64) {
     drop(client);
     world.nodes.iter().for_each(|node| node.lose_power(seed));
 }
@@ -344,5 +347,38 @@ async fn a_file_may_grow_by_truncates_as_often_as_one_likes() {
         client.set_attr(&cx(), id, None, SetAttr { size: Some(size), ..SetAttr::default() }).await.unwrap();
         assert_eq!(client.get_attr(&cx(), id, None).await.unwrap().attr.size, size);
         client.shutdown().await.unwrap();
+    }
+}
+
+/// Looks at the file until told to stop; how often it did.
+async fn watch(client: Arc<Client>, id: InodeId, by_name: bool, over: Arc<AtomicBool>) -> u32 {
+    let (mut before, mut looks) = ((0, Timestamp(0), Timestamp(0)), 0);
+    while !over.load(SeqCst) {
+        let attr = match by_name {
+            true => client.lookup(&cx(), InodeId::ROOT, &name("file")).await.unwrap().attr.unwrap(),
+            false => client.get_attr(&cx(), id, None).await.unwrap().attr,
+        };
+        let now = (attr.size, attr.ctime, attr.mtime);
+        assert!(now.0 >= before.0 && now.1 >= before.1, "{now:?} after {before:?} (by name: {by_name})");
+        (before, looks) = (now, looks + 1);
+        tokio::task::yield_now().await;
+    }
+    looks
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn sizes_and_times_never_go_back_while_saves_end() {
+    let world = World::new(Storage::Memory, SMALL).await;
+    let client = world.client().await;
+    let (id, handle) = create(&client, "file").await;
+    let over = Arc::new(AtomicBool::new(false));
+    let watchers = [true, false].map(|by_name| tokio::spawn(watch(client.clone(), id, by_name, over.clone())));
+    for step in 0..1000 {
+        client.write(handle, step * 100, Bytes::from(pattern(step, 100))).await.unwrap();
+        client.flush(handle).await.unwrap();
+    }
+    over.store(true, SeqCst);
+    for watcher in watchers {
+        assert!(watcher.await.unwrap() > 100, "too few looks prove nothing");
     }
 }

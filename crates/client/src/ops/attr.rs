@@ -11,6 +11,7 @@ use braid_types::{Attr, FILE_BYTES_MAX, InodeId};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 impl Core {
     /// What users of this client see: the server's word with what is not saved here on top.
@@ -21,24 +22,34 @@ impl Core {
         }
     }
 
+    /// The same, unless something was changed here since `ticket`: a save that ends takes with it what was to be shown on
+    /// top of an answer that is older.
+    pub fn shown_since(&self, ticket: Ticket, attr: &Attr) -> Option<Attr> {
+        let shown = self.shown(attr);
+        self.cache.valid(attr.id, ticket).then_some(shown)
+    }
+
+    /// What is leased of an inode as it is shown, and for how long a cache above may keep it.
+    pub fn shown_cached(&self, id: InodeId) -> Option<(Attr, Duration)> {
+        let ticket = self.cache.ticket();
+        let (attr, valid) = self.cache.attr(id, self.now())?;
+        Some((self.shown_since(ticket, &attr)?, valid))
+    }
+
     pub async fn get_attr(&self, cx: &Caller, id: InodeId) -> Result<AttrReply> {
         let op = self.op(cx.trace);
         loop {
+            let inode = self.cache.existing(id)?;
+            if let Some((attr, valid)) = self.shown_cached(id) {
+                self.counters.cache_hits.fetch_add(1, Relaxed);
+                return Ok(AttrReply { attr, valid });
+            }
+            self.counters.cache_misses.fetch_add(1, Relaxed);
             let asking = self.cache.ask();
             let ticket = asking.ticket;
-            let inode = self.cache.existing(id)?;
-            let reply = match self.cache.attr(id, self.now()) {
-                Some((attr, valid)) => {
-                    self.counters.cache_hits.fetch_add(1, Relaxed);
-                    AttrReply { attr: self.shown(&attr), valid }
-                }
-                None => {
-                    self.counters.cache_misses.fetch_add(1, Relaxed);
-                    let answer = self.call(GetAttr { inode }, op).await?;
-                    self.attr_reply(answer, asking, ticket)
-                }
-            };
-            // A save that ended meanwhile took with it what was to be shown on top of an answer that is older.
+            let answer = self.call(GetAttr { inode }, op).await?;
+            let reply = self.attr_reply(answer, asking, ticket);
+            // As in `shown_since`.
             if self.cache.valid(id, ticket) || op.deadline.left(&self.env).is_zero() {
                 return Ok(reply);
             }
@@ -111,7 +122,7 @@ impl Core {
                 return Ok(reply);
             }
         }
-        // As in `get_attr`: a save ended meanwhile, and what it saved is not in the answer.
+        // As in `shown_since`: a save ended meanwhile, and what it saved is not in the answer.
         self.get_attr(cx, id).await
     }
 

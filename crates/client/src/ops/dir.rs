@@ -92,19 +92,21 @@ impl Core {
         let whole = self.cache.valid(dir, current.ticket);
         let page = current.entries.entries.iter().enumerate().skip(from).take(limit);
         page.map(|(i, (name, id, kind, attr))| {
-            let leased = |_: &Attr| {
+            let leased = || {
                 let (named, _) = self.cache.name(dir, name, now)?;
-                self.cache.attr(*id, now).filter(|_| named == Some(*id))
+                self.shown_cached(*id).filter(|_| named == Some(*id))
             };
-            let fresh = whole && self.cache.valid(*id, current.ticket);
-            let attr = attr.filter(|_| current.plus);
-            let attr = attr.and_then(|attr| leased(&attr).or(fresh.then_some((attr, Duration::ZERO))));
+            let fresh = |attr: &Attr| {
+                let attr = self.shown_since(current.ticket, attr).filter(|_| whole)?;
+                Some((attr, Duration::ZERO))
+            };
+            let attr = attr.filter(|_| current.plus).and_then(|attr| leased().or_else(|| fresh(&attr)));
             DirEntry {
                 name: name.clone(),
                 id: *id,
                 kind: *kind,
                 offset: offset_after(cursor.page, current.first + i as u64),
-                attr: attr.map(|(attr, valid)| (self.shown(&attr), valid)),
+                attr,
             }
         })
         .collect()

@@ -48,10 +48,9 @@ impl Core {
                 return Ok(Some(LookupReply { attr: None, valid }));
             }
             Some((Some(id), name_valid)) => {
-                if let Some((attr, attr_valid)) = self.cache.attr(id, now) {
+                if let Some((attr, attr_valid)) = self.shown_cached(id) {
                     self.counters.cache_hits.fetch_add(1, Relaxed);
-                    let valid = name_valid.min(attr_valid);
-                    return Ok(Some(LookupReply { attr: Some(self.shown(&attr)), valid }));
+                    return Ok(Some(LookupReply { attr: Some(attr), valid: name_valid.min(attr_valid) }));
                 }
             }
             None => {}
@@ -69,7 +68,7 @@ impl Core {
         let valid = self.cache.learn(asking, ticket, self.now(), &learnt);
         let attr = answer.attr.map(|attr| self.shown(&attr));
         match attr {
-            // As in `get_attr`: a save ended meanwhile, and what it saved is not in the answer.
+            // As in `shown_since`: a save ended meanwhile, and what it saved is not in the answer.
             Some(attr) if !self.cache.valid(attr.id, ticket) => {
                 match self.get_attr(cx, attr.id).await {
                     Ok(newer) => Ok(Some(LookupReply { attr: Some(newer.attr), valid: valid.min(newer.valid) })),
@@ -299,10 +298,18 @@ impl Core {
     }
 
     pub async fn resolve(&self, from: InodeId, path: &[Name]) -> Result<Resolved> {
-        let mut resolved = self.call(Resolve { from, path: path.to_vec() }, self.op(TraceId(0))).await?;
-        for attr in &mut resolved.attrs {
-            *attr = self.shown(attr);
+        let op = self.op(TraceId(0));
+        loop {
+            let ticket = self.cache.ticket();
+            let mut resolved = self.call(Resolve { from, path: path.to_vec() }, op).await?;
+            let mut overtaken = false;
+            for attr in &mut resolved.attrs {
+                *attr = self.shown(attr);
+                overtaken |= !self.cache.valid(attr.id, ticket);
+            }
+            if !overtaken || op.deadline.left(&self.env).is_zero() {
+                return Ok(resolved);
+            }
         }
-        Ok(resolved)
     }
 }
