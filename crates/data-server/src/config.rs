@@ -35,7 +35,7 @@ impl Default for DataServerConfig {
             memory_bytes: 256 << 20,
             read_bytes_max: 16 << 20,
             pool_bytes: 64 << 20,
-            // Handing work to an I/O thread and back costs 10 to 25 µs (tests/speed.rs); writing 128 KiB into the page
+            // Handing work to an I/O thread and back costs 10 to 25 µs (tests/it/speed.rs); writing 128 KiB into the page
             // cache takes 15, reading and verifying 256 KiB 18. Below these sizes the hand-over would cost more than
             // the work, above them the other requests of the connection would notice.
             inline_write_bytes: 128 << 10,

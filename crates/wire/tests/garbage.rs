@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic, and so may what helps it")]
 
+#[path = "it/support/mod.rs"]
 mod support;
 
 use braid_api::{Code, Context, PROTOCOL_VERSION};

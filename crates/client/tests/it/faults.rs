@@ -1,0 +1,150 @@
+//! Servers that restart, go away or are slow; two clients on one file.
+
+#![allow(clippy::unwrap_used)]
+
+use crate::common::*;
+use braid_api::{Code, FileSystem};
+use braid_client::ClientConfig;
+use bytes::Bytes;
+use std::time::{Duration, Instant};
+
+/// What a server lost with its power is written again while the client lives, and stays when the client has gone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_written_is_lost_when_servers_lose_their_power() {
+    let mut repeated = 0;
+    for seed in 0..12 {
+        let world = World::new(Storage::Disk, SMALL).await;
+        let client = world.client().await;
+        let (id, handle) = create(&client, "file").await;
+        let data = pattern(seed, 5 * CHUNK as usize + 777);
+        for (i, part) in data.chunks(300_000).enumerate() {
+            client.write(handle, i as u64 * 300_000, Bytes::copy_from_slice(part)).await.unwrap();
+            if i % 6 == 5 {
+                // What close waits for: the servers have the bytes, but not stable.
+                client.flush(handle).await.unwrap();
+                for (n, node) in world.nodes.iter().enumerate() {
+                    node.lose_power(seed * 100 + i as u64 * 10 + n as u64);
+                }
+                let end = ((i + 1) * 300_000).min(data.len());
+                assert_same(&read(&client, handle, 0, end as u32).await, &data[..end], format_args!("seed {seed}"));
+            }
+        }
+        client.fsync(handle, false).await.unwrap();
+        world.nodes.iter().for_each(|node| node.lose_power(seed));
+        close(&client, handle).await.unwrap();
+        repeated += client.stats().writes_repeated;
+        drop(client);
+        let other = world.client().await;
+        let handle = open(&other, id, READ).await;
+        assert_same(&read(&other, handle, 0, 8 << 20).await, &data, format_args!("another client, seed {seed}"));
+    }
+    assert!(repeated > 0, "the power cuts lost nothing, so this has shown nothing");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_down_for_a_while_is_waited_for() {
+    let world = World::new(Storage::Disk, SMALL).await;
+    let client = world.client().await;
+    let (_, handle) = create(&client, "file").await;
+    let data = pattern(5, 3 * CHUNK as usize);
+    world.nodes.iter().for_each(|node| node.down());
+    client.write(handle, 0, Bytes::from(data.clone())).await.unwrap();
+    let back = async {
+        tokio::time::sleep(Duration::from_millis(600)).await;
+        world.nodes.iter().for_each(|node| node.up());
+    };
+    let started = Instant::now();
+    let (synced, ()) = tokio::join!(client.fsync(handle, false), back);
+    synced.unwrap();
+    assert!(started.elapsed() >= Duration::from_millis(600));
+    assert_same(&read(&client, handle, 0, 4 << 20).await, &data, "read back");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn past_the_deadline_fsync_names_the_server_once_a_handle() {
+    let world = World::new(Storage::Memory, SMALL).await;
+    let config = ClientConfig { deadline: Duration::from_secs(2), ..ClientConfig::default() };
+    let client = world.client_with(config).await;
+    let (id, first) = create(&client, "file").await;
+    let second = open(&client, id, READ_WRITE).await;
+    world.nodes.iter().for_each(|node| node.down());
+    client.write(first, 0, Bytes::from(pattern(1, 100_000))).await.unwrap();
+    let started = Instant::now();
+    let error = client.fsync(first, false).await.unwrap_err();
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+    assert!(matches!(error.code, Code::Unreachable | Code::DeadlineExceeded), "{error}");
+    assert!(error.to_string().contains("data server"), "{error}");
+    world.nodes.iter().for_each(|node| node.up());
+    // The bytes are still here and are saved now; the second handle hears of the failure once.
+    client.fsync(first, false).await.unwrap();
+    assert!(client.fsync(second, false).await.is_err());
+    client.fsync(second, false).await.unwrap();
+    assert_same(&read(&client, first, 0, 1 << 20).await, &pattern(1, 100_000), "nothing was lost");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn memory_is_bounded_when_servers_are_slow() {
+    let world = World::new(Storage::Disk, SMALL).await;
+    let config = ClientConfig {
+        write_buffer_bytes: 2 << 20,
+        file_buffer_bytes: 2 << 20,
+        retained_bytes: 3 << 20,
+        ..ClientConfig::default()
+    };
+    let client = world.client_with(config.clone()).await;
+    world.nodes.iter().for_each(|node| node.slow(Duration::from_millis(20)));
+    let (_, handle) = create(&client, "file").await;
+    let data = pattern(3, 12 << 20);
+    for (i, part) in data.chunks(128 << 10).enumerate() {
+        client.write(handle, i as u64 * (128 << 10), Bytes::copy_from_slice(part)).await.unwrap();
+        let stats = client.stats();
+        assert!(stats.bytes_buffered <= config.write_buffer_bytes, "{} buffered", stats.bytes_buffered);
+        // Each write on its way may still be retained when its answer comes.
+        let slack = config.write_buffer_bytes;
+        assert!(stats.bytes_retained <= config.retained_bytes + slack, "{} retained", stats.bytes_retained);
+    }
+    client.fsync(handle, false).await.unwrap();
+    assert_same(&read(&client, handle, 0, 16 << 20).await, &data, "read back");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_clients_are_close_to_open() {
+    let world = World::new(Storage::Memory, SMALL).await;
+    let (a, b) = (world.client().await, world.client().await);
+    let (id, handle) = create(&a, "file").await;
+    for round in 0..6 {
+        let (writer, reader) = if round % 2 == 0 { (&a, &b) } else { (&b, &a) };
+        let data = pattern(round, [100, 3000, 2_000_000, 5000, 1_048_576, 10][round as usize]);
+        let handle = open(writer, id, READ_WRITE).await;
+        writer.write(handle, 0, Bytes::from(data.clone())).await.unwrap();
+        close(writer, handle).await.unwrap();
+        let handle = open(reader, id, READ).await;
+        let got = read(reader, handle, 0, data.len() as u32).await;
+        assert_same(&got, &data, format_args!("round {round}"));
+        close(reader, handle).await.unwrap();
+    }
+    close(&a, handle).await.unwrap();
+}
+
+/// Both take a spare for the same place; one chunk stays, with what both wrote.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_clients_that_fill_one_chunk_end_with_one() {
+    for seed in 0..10 {
+        let world = World::new(Storage::Memory, SMALL).await;
+        let (a, b) = (world.client().await, world.client().await);
+        let (id, at_a) = create(&a, "file").await;
+        let at_b = open(&b, id, READ_WRITE).await;
+        let (low, high) = (pattern(seed, 100_000), pattern(seed + 50, 100_000));
+        a.write(at_a, 0, Bytes::from(low.clone())).await.unwrap();
+        b.write(at_b, 200_000, Bytes::from(high.clone())).await.unwrap();
+        let (first, second) = tokio::join!(close(&a, at_a), close(&b, at_b));
+        first.unwrap();
+        second.unwrap();
+        let expected = [low, vec![0; 100_000], high].concat();
+        for client in [&a, &b, &world.client().await] {
+            let handle = open(client, id, READ).await;
+            assert_same(&read(client, handle, 0, 1 << 20).await, &expected, format_args!("seed {seed}"));
+            close(client, handle).await.unwrap();
+        }
+    }
+}

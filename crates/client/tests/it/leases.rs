@@ -1,0 +1,476 @@
+//! Two mounts that cache names and attributes and agree (docs/design/0005-leases.md *Names*).
+
+#![allow(clippy::unwrap_used)]
+
+use crate::common::*;
+use braid_api::lease::{Acknowledge, LeaseKey, Listen, Order};
+use braid_api::meta::{GetAttr, OpenSession, RenewSession, SessionReply};
+use braid_api::{Code, Context, FileSystem, Namespace, NewNode, NodeKind, RenameMode, SetAttr, Shown, Watcher};
+use braid_client::Client;
+use braid_meta_server::MetaConfig;
+use braid_model::Model;
+use braid_types::*;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+const ROOT: InodeId = InodeId::ROOT;
+
+/// Leases of a second, so that ends of terms are seen.
+fn short() -> MetaConfig {
+    MetaConfig {
+        session_lease: Duration::from_secs(1),
+        session_renew: Duration::from_millis(300),
+        server_lease: Duration::from_secs(1),
+        heartbeat: Duration::from_millis(300),
+        acknowledge: Duration::from_millis(700),
+        ..MetaConfig::default()
+    }
+}
+
+async fn stat(client: &Client, text: &str) -> Option<Attr> {
+    client.lookup(&cx(), ROOT, &name(text)).await.unwrap().attr
+}
+
+async fn mkdir(fs: &impl FileSystem, parent: InodeId, text: &str) -> InodeId {
+    let node = NewNode { kind: NodeKind::Directory, mode: Mode(0o755) };
+    fs.make_node(&cx(), parent, &name(text), node).await.unwrap().attr.id
+}
+
+async fn chmod(fs: &impl FileSystem, id: InodeId, mode: u32) -> Attr {
+    let change = SetAttr { mode: Some(Mode(mode)), ..SetAttr::default() };
+    fs.set_attr(&cx(), id, None, change).await.unwrap().attr
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_completed_change_of_one_mount_is_seen_by_the_next_call_of_the_other() {
+    let world = World::new(Storage::Memory, SMALL).await;
+    let (a, b) = (world.client().await, world.client().await);
+    for round in 0..20 {
+        let text = format!("f{round}");
+        // An absence that is cached.
+        assert!(stat(&b, &text).await.is_none() && stat(&b, &text).await.is_none());
+        let (id, handle) = create(&a, &text).await;
+        assert_eq!(stat(&b, &text).await.map(|attr| attr.id), Some(id), "create");
+        a.write(handle, 0, Bytes::from_static(b"some bytes")).await.unwrap();
+        close(&a, handle).await.unwrap();
+        assert_eq!(stat(&b, &text).await.unwrap().size, 10, "close");
+        chmod(&*a, id, 0o600).await;
+        assert_eq!(b.get_attr(&cx(), id, None).await.unwrap().attr.mode.0, 0o600, "chmod");
+        let cut = SetAttr { size: Some(4), ..SetAttr::default() };
+        a.set_attr(&cx(), id, None, cut).await.unwrap();
+        assert_eq!(stat(&b, &text).await.unwrap().size, 4, "truncate");
+        let mtime = b.get_attr(&cx(), ROOT, None).await.unwrap().attr.mtime;
+        a.link(&cx(), id, ROOT, &name("link")).await.unwrap();
+        assert_eq!(stat(&b, &text).await.unwrap().nlink, 2, "link");
+        assert!(b.get_attr(&cx(), ROOT, None).await.unwrap().attr.mtime > mtime, "the directory has changed");
+        a.unlink(&cx(), ROOT, &name("link")).await.unwrap();
+        assert!(stat(&b, "link").await.is_none(), "unlink");
+        // By the other name, which the change did not name.
+        assert_eq!(b.get_attr(&cx(), id, None).await.unwrap().attr.nlink, 1, "unlink of a link");
+        let moved = format!("{text}-moved");
+        assert!(stat(&b, &moved).await.is_none());
+        a.rename(&cx(), (ROOT, &name(&text)), (ROOT, &name(&moved)), RenameMode::Replace).await.unwrap();
+        assert!(stat(&b, &text).await.is_none(), "the old name of a rename");
+        assert_eq!(stat(&b, &moved).await.map(|attr| attr.id), Some(id), "the new name of a rename");
+        a.set_xattr(&cx(), id, b"user.x", Bytes::from_static(b"1"), Default::default()).await.unwrap();
+        let ctime = stat(&b, &moved).await.unwrap().ctime;
+        assert_eq!(a.get_attr(&cx(), id, None).await.unwrap().attr.ctime, ctime, "setxattr");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_stats_send_no_message_while_a_second_mount_is_idle() {
+    let world = World::new(Storage::Memory, SMALL).await;
+    let (a, b) = (world.client().await, world.client().await);
+    let (id, handle) = create(&a, "f").await;
+    close(&a, handle).await.unwrap();
+    assert_eq!(stat(&b, "f").await.unwrap().id, id);
+    assert!(stat(&b, "absent").await.is_none());
+    stat(&a, "f").await;
+    world.take_messages();
+    for _ in 0..10_000 {
+        assert!(stat(&a, "f").await.is_some() && stat(&b, "f").await.is_some());
+        assert!(stat(&b, "absent").await.is_none());
+        a.get_attr(&cx(), id, None).await.unwrap();
+    }
+    assert_eq!(world.take_messages().0, BTreeMap::new());
+    // A change elsewhere takes nothing of that away.
+    let (_, handle) = create(&b, "another").await;
+    close(&b, handle).await.unwrap();
+    world.take_messages();
+    stat(&a, "f").await;
+    assert_eq!(world.take_messages().0, BTreeMap::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_listing_brings_the_leases_of_its_page() {
+    let world = World::new(Storage::Memory, SMALL).await;
+    let (a, b) = (world.client().await, world.client().await);
+    let dir = mkdir(&*a, ROOT, "d").await;
+    let mut ids = Vec::new();
+    for i in 0..50 {
+        ids.push(mkdir(&*a, dir, &format!("{i}")).await);
+    }
+    let handle = b.open_dir(&cx(), dir).await.unwrap();
+    let page = b.read_dir(&cx(), handle, 0, 100, true).await.unwrap();
+    assert!(page.len() == 50 && page.iter().all(|entry| entry.attr.is_some_and(|(_, valid)| !valid.is_zero())));
+    world.take_messages();
+    for (i, id) in ids.iter().enumerate() {
+        assert_eq!(b.lookup(&cx(), dir, &name(&format!("{i}"))).await.unwrap().attr.unwrap().id, *id);
+    }
+    assert_eq!(world.take_messages().0, BTreeMap::new());
+    chmod(&*a, ids[7], 0o700).await;
+    let seen = b.lookup(&cx(), dir, &name("7")).await.unwrap().attr.unwrap();
+    assert_eq!(seen.mode.0, 0o700);
+    // Of a page that the handle still has in hand what was changed since is as it is now.
+    let page = b.read_dir(&cx(), handle, page[4].offset, 100, true).await.unwrap();
+    let (seven, _) = page.iter().find(|entry| entry.id == ids[7]).unwrap().attr.unwrap();
+    assert_eq!(seven.mode.0, 0o700);
+}
+
+/// A session that takes leases and does what a test wants.
+struct Raw {
+    session: SessionReply,
+}
+
+impl Raw {
+    async fn open(world: &World) -> Raw {
+        let open = OpenSession { client: 99, description: "raw".into(), host: "h".into(), caches: true };
+        Raw { session: world.meta.call(Context::default(), open).await.unwrap() }
+    }
+
+    fn cx(&self) -> Context {
+        let token = Token { session: self.session.session, session_epoch: self.session.epoch, ..Token::default() };
+        Context { token, ..Context::default() }
+    }
+
+    async fn holds_attr(&self, world: &World, id: InodeId) -> bool {
+        world.meta.call(self.cx(), GetAttr { inode: id.into() }).await.unwrap().grant.attr
+    }
+
+    async fn renew(&self, world: &World) {
+        let renew = RenewSession { low_water: RequestId(0), orphans_seen: 0, orphans_held: Vec::new() };
+        world.meta.call(self.cx(), renew).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_mount_holds_a_change_up_for_its_term_and_no_longer() {
+    let world = World::with(Storage::Memory, SMALL, short()).await;
+    let a = world.client().await;
+    let (id, handle) = create(&a, "f").await;
+    close(&a, handle).await.unwrap();
+    let dead = Raw::open(&world).await;
+    assert!(dead.holds_attr(&world, id).await);
+    let started = Instant::now();
+    chmod(&*a, id, 0o600).await;
+    let took = started.elapsed();
+    assert!(took > Duration::from_millis(500), "{took:?}: it may still show what it was granted");
+    assert!(took < Duration::from_millis(1500), "{took:?}: its term was a second");
+    let started = Instant::now();
+    chmod(&*a, id, 0o644).await;
+    assert!(started.elapsed() < Duration::from_millis(300), "it holds nothing any more");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mount_that_renews_and_drops_nothing_holds_a_change_up_for_patience_and_term() {
+    let world = World::with(Storage::Memory, SMALL, short()).await;
+    let a = world.client().await;
+    let (id, handle) = create(&a, "f").await;
+    close(&a, handle).await.unwrap();
+    let deaf = Raw::open(&world).await;
+    assert!(deaf.holds_attr(&world, id).await);
+    let over = AtomicBool::new(false);
+    let renewing = async {
+        while !over.load(SeqCst) {
+            deaf.renew(&world).await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    let changing = async {
+        let started = Instant::now();
+        chmod(&*a, id, 0o600).await;
+        over.store(true, SeqCst);
+        started.elapsed()
+    };
+    let ((), took) = tokio::join!(renewing, changing);
+    // 0.7 s of patience, then a term of 1 s that no renewal prolongs.
+    assert!(took > Duration::from_millis(1200) && took < Duration::from_millis(2400), "{took:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_order_is_repeated_until_it_is_acknowledged() {
+    let world = World::with(Storage::Memory, SMALL, MetaConfig::default()).await;
+    let a = world.client().await;
+    let (id, handle) = create(&a, "f").await;
+    close(&a, handle).await.unwrap();
+    let raw = Raw::open(&world).await;
+    assert!(raw.holds_attr(&world, id).await);
+    let epoch = raw.session.term.unwrap().epoch;
+    let listen = || async {
+        let orders = world.meta.call(raw.cx(), Listen { epoch, wait_ms: 5000 }).await.unwrap();
+        let [Order::Revoke { revocation, keys }] = &orders.orders[..] else { panic!("{orders:?}") };
+        assert_eq!(*keys, [LeaseKey::Attr(id)]);
+        *revocation
+    };
+    let done = AtomicBool::new(false);
+    let change = async {
+        chmod(&*a, id, 0o600).await;
+        done.store(true, SeqCst);
+    };
+    let answer = async {
+        let first = listen().await;
+        assert!(!raw.holds_attr(&world, id).await, "a change of it is announced");
+        // As if the answer had been lost.
+        assert_eq!(listen().await, first);
+        assert!(!done.load(SeqCst), "nothing is changed before it is acknowledged");
+        // What is said of another number, or by another start of the server, changes nothing.
+        let other = Acknowledge { epoch, revocations: vec![first + 1] };
+        world.meta.call(raw.cx(), other).await.unwrap();
+        let old = Acknowledge { epoch: MembershipEpoch(epoch.0 - 1), revocations: vec![first] };
+        world.meta.call(raw.cx(), old).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert!(!done.load(SeqCst));
+        world.meta.call(raw.cx(), Acknowledge { epoch, revocations: vec![first] }).await.unwrap();
+    };
+    tokio::time::timeout(Duration::from_secs(5), async { tokio::join!(change, answer) }).await.unwrap();
+    assert!(raw.holds_attr(&world, id).await, "it may cache again");
+}
+
+/// The cache above: it forgets when it is let.
+#[derive(Default)]
+struct Kernel {
+    forgotten: Mutex<Vec<Shown>>,
+    stuck: AtomicBool,
+}
+
+struct Above(Arc<Kernel>);
+
+impl Watcher for Above {
+    fn forget(&self, shown: Vec<Shown>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        let kernel = self.0.clone();
+        Box::pin(async move {
+            while kernel.stuck.load(SeqCst) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            kernel.forgotten.lock().extend(shown);
+        })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_changes_before_the_kernel_of_the_other_mount_has_forgotten_it() {
+    let world = World::new(Storage::Memory, SMALL).await;
+    let (a, b) = (world.client().await, world.client().await);
+    let kernel = Arc::new(Kernel::default());
+    b.watch(Arc::new(Above(kernel.clone())));
+    let (id, handle) = create(&a, "f").await;
+    close(&a, handle).await.unwrap();
+    assert!(stat(&b, "f").await.is_some() && stat(&b, "absent").await.is_none());
+    kernel.stuck.store(true, SeqCst);
+    let changed = AtomicBool::new(false);
+    let change = async {
+        a.unlink(&cx(), ROOT, &name("f")).await.unwrap();
+        changed.store(true, SeqCst);
+    };
+    let watch = async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        assert!(!changed.load(SeqCst), "the kernel still shows the name");
+        // The daemon does not, and answers.
+        assert!(stat(&b, "f").await.is_some(), "it is there until it is unlinked");
+        kernel.stuck.store(false, SeqCst);
+    };
+    tokio::join!(change, watch);
+    assert!(stat(&b, "f").await.is_none());
+    let forgotten = std::mem::take(&mut *kernel.forgotten.lock());
+    for wanted in [Shown::Entry(ROOT, name("f")), Shown::Entry(ROOT, name("absent")), Shown::Attr(id)] {
+        assert!(forgotten.contains(&wanted), "{wanted:?} is not in {forgotten:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mounts_agree_when_the_metadata_server_has_started_again() {
+    let mut world = World::new(Storage::Memory, SMALL).await;
+    let (a, b) = (world.client().await, world.client().await);
+    let kernel = Arc::new(Kernel::default());
+    b.watch(Arc::new(Above(kernel.clone())));
+    let (id, handle) = create(&a, "f").await;
+    close(&a, handle).await.unwrap();
+    a.sync_fs().await.unwrap();
+    for round in 0..4 {
+        assert!(stat(&b, "f").await.is_some());
+        kernel.forgotten.lock().clear();
+        world.restart_meta(0).await;
+        let started = Instant::now();
+        let mode = 0o600 + round;
+        chmod(&*a, id, mode).await;
+        assert!(started.elapsed() < Duration::from_secs(3), "{:?}: everybody is there", started.elapsed());
+        assert_eq!(stat(&b, "f").await.unwrap().mode.0, mode);
+        assert!(kernel.forgotten.lock().contains(&Shown::Attr(id)), "it was granted by the server before");
+    }
+    // And they cache again.
+    let mut cached = false;
+    for _ in 0..100 {
+        stat(&b, "f").await;
+        world.take_messages();
+        stat(&b, "f").await;
+        cached |= world.take_messages().0.is_empty();
+    }
+    assert!(cached);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mount_that_was_dead_at_a_restart_holds_a_change_up_for_one_term() {
+    let mut world = World::with(Storage::Memory, SMALL, short()).await;
+    let a = world.client().await;
+    let (id, handle) = create(&a, "f").await;
+    close(&a, handle).await.unwrap();
+    a.sync_fs().await.unwrap();
+    let dead = Raw::open(&world).await;
+    assert!(dead.holds_attr(&world, id).await);
+    world.restart_meta(0).await;
+    let started = Instant::now();
+    chmod(&*a, id, 0o600).await;
+    let took = started.elapsed();
+    assert!(took > Duration::from_millis(700) && took < Duration::from_millis(2000), "{took:?}");
+    // It comes back, with nothing.
+    let renew = RenewSession { low_water: RequestId(0), orphans_seen: 0, orphans_held: Vec::new() };
+    let term = world.meta.call(dead.cx(), renew).await.unwrap().term.unwrap();
+    assert!(term.epoch > dead.session.term.unwrap().epoch);
+}
+
+// --- randomized histories against the model ---
+
+const DIRS: usize = 2;
+const NAMES: usize = 4;
+
+/// What a program sees of an inode, times and numbers left out.
+fn seen(attr: Option<Attr>) -> Option<(FileKind, u32, u32, u64, u32)> {
+    // Directories' sizes are each file system's own affair.
+    attr.map(|a| (a.kind, a.mode.0, if a.is_dir() { 0 } else { a.nlink }, if a.is_dir() { 0 } else { a.size }, a.uid))
+}
+
+async fn find<F: FileSystem>(fs: &F, dir: InodeId, text: &Name) -> Result<Attr, Code> {
+    let found = fs.lookup(&cx(), dir, text).await.map_err(|error| error.code)?;
+    found.attr.ok_or(Code::NotFound)
+}
+
+/// One call, or the few that make one of a program's; what it sees.
+async fn act<F: FileSystem>(fs: &F, dirs: [InodeId; DIRS], op: usize, a: usize, b: usize, value: u64) -> String {
+    let place = |at: usize| (dirs[at % DIRS], name(&format!("n{}", at / DIRS)));
+    let ((dir, text), (to, other)) = (place(a), place(b));
+    let code = |done: braid_api::Result<()>| format!("{:?}", done.map_err(|error| error.code));
+    match op {
+        0 => {
+            let flags = braid_api::OpenFlags { exclusive: true, ..READ_WRITE };
+            match fs.create(&cx(), dir, &text, Mode(0o644), flags).await {
+                Ok((made, opened)) => {
+                    let len = (value % 40) as usize;
+                    fs.write(opened.handle, 0, pattern(value, len).into()).await.unwrap();
+                    fs.flush(opened.handle).await.unwrap();
+                    fs.release(opened.handle).await;
+                    format!("made {:?}", seen(Some(Attr { size: len as u64, ..made.attr })))
+                }
+                Err(error) => format!("{:?}", error.code),
+            }
+        }
+        1 => code(fs.unlink(&cx(), dir, &text).await),
+        2 => code(fs.rename(&cx(), (dir, &text), (to, &other), RenameMode::Replace).await),
+        3 => code(fs.rename(&cx(), (dir, &text), (to, &other), RenameMode::Exchange).await),
+        4 => match find(fs, dir, &text).await {
+            Ok(attr) => code(fs.link(&cx(), attr.id, to, &other).await.map(drop)),
+            Err(code) => format!("{code:?}"),
+        },
+        5 => match find(fs, dir, &text).await {
+            Ok(attr) => {
+                let change = SetAttr { mode: Some(Mode((value % 0o1000) as u32)), ..SetAttr::default() };
+                let changed = fs.set_attr(&cx(), attr.id, None, change).await;
+                format!("{:?}", changed.map(|reply| seen(Some(reply.attr))).map_err(|error| error.code))
+            }
+            Err(code) => format!("{code:?}"),
+        },
+        6 => match find(fs, dir, &text).await {
+            Ok(attr) => {
+                let change = SetAttr { size: Some(value % 64), ..SetAttr::default() };
+                let changed = fs.set_attr(&cx(), attr.id, None, change).await;
+                format!("{:?}", changed.map(|reply| seen(Some(reply.attr))).map_err(|error| error.code))
+            }
+            Err(code) => format!("{code:?}"),
+        },
+        7 => match find(fs, dir, &text).await {
+            Ok(attr) => {
+                let handle = fs.open(&cx(), attr.id, READ).await.unwrap().handle;
+                let bytes = fs.read(handle, 0, 1000).await.unwrap().concat();
+                fs.release(handle).await;
+                format!("{bytes:?}")
+            }
+            Err(code) => format!("{code:?}"),
+        },
+        8 => {
+            let handle = fs.open_dir(&cx(), dir).await.unwrap();
+            let mut entries = fs.read_dir(&cx(), handle, 0, 100, true).await.unwrap();
+            fs.release(handle).await;
+            entries.sort_by(|x, y| x.name.cmp(&y.name));
+            let shown = |entry: &braid_api::DirEntry| (entry.name.to_string(), seen(entry.attr.map(|(attr, _)| attr)));
+            format!("{:?}", entries.iter().map(shown).collect::<Vec<_>>())
+        }
+        _ => format!("{:?}", find(fs, dir, &text).await.map(|attr| seen(Some(attr)))),
+    }
+}
+
+/// Each call is made by one of two mounts, and by the model: they must see the same, whoever did what before.
+async fn agree(seed: u64, steps: usize, restarts: bool) -> (u64, u64) {
+    let mut world = World::new(Storage::Memory, SMALL).await;
+    let (one, two, model) = (world.client().await, world.client().await, Model::default());
+    let mut random = StdRng::seed_from_u64(seed);
+    let (mut dirs, mut model_dirs) = ([ROOT; DIRS], [ROOT; DIRS]);
+    for i in 1..DIRS {
+        dirs[i] = mkdir(&*one, ROOT, "d").await;
+        model_dirs[i] = mkdir(&model, ROOT, "d").await;
+    }
+    let mut history = Vec::new();
+    for step in 0..steps {
+        let op = random.random_range(0..16);
+        let (a, b) = (random.random_range(0..DIRS * NAMES), random.random_range(0..DIRS * NAMES));
+        let (value, who) = (random.random_range(0..1000), random.random_range(0..2));
+        let client = if who == 0 { &one } else { &two };
+        if restarts && random.random_range(0..40) == 0 {
+            history.push("the metadata server starts again".to_owned());
+            world.restart_meta(random.random_range(0..4)).await;
+        }
+        let expected = act(&model, model_dirs, op, a, b, value).await;
+        let got = act(&**client, dirs, op, a, b, value).await;
+        history.push(format!("{step}: mount {who}, op {op} on {a} and {b} with {value}: {got}"));
+        if got != expected {
+            let from = history.len().saturating_sub(30);
+            panic!("seed {seed}: the model says {expected}\n{}", history[from..].join("\n"));
+        }
+    }
+    let hits = one.stats().cache_hits + two.stats().cache_hits;
+    (hits, one.stats().cache_misses + two.stats().cache_misses)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_mounts_in_turn_do_what_the_model_does() {
+    let (mut hits, mut misses) = (0, 0);
+    for seed in 0..8 {
+        let (hit, missed) = agree(seed, 400, false).await;
+        (hits, misses) = (hits + hit, misses + missed);
+    }
+    assert!(hits > misses / 4, "{hits} hits and {misses} misses: nothing was cached, so this has shown nothing");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_mounts_in_turn_do_what_the_model_does_while_the_server_restarts() {
+    for seed in 100..104 {
+        agree(seed, 120, true).await;
+    }
+}

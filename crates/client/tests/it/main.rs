@@ -1,0 +1,12 @@
+//! One binary for all of them: each would build the code under test anew.
+
+mod common;
+mod copies;
+mod durability;
+mod early;
+mod faults;
+mod leases;
+mod messages;
+mod model;
+mod promises;
+mod streams;

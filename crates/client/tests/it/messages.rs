@@ -1,0 +1,111 @@
+//! What a user's calls cost, in messages.
+
+#![allow(clippy::unwrap_used)]
+
+use crate::common::*;
+use braid_api::{Code, FileSystem, SetAttr, TimeOrNow, XattrMode};
+use braid_types::{InodeId, Mode, Policy, Timestamp};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+const POLICY: Policy = Policy { inline_bytes: 16 << 10, ..SMALL };
+
+fn none() -> BTreeMap<&'static str, u64> {
+    BTreeMap::new()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_small_file_costs_two_messages_to_make_and_one_to_read() {
+    let world = World::new(Storage::Memory, POLICY).await;
+    let client = world.client().await;
+    let data = pattern(1, 4096);
+    world.take_messages();
+    let (id, handle) = create(&client, "small").await;
+    client.write(handle, 0, Bytes::from(data.clone())).await.unwrap();
+    close(&client, handle).await.unwrap();
+    assert_eq!(world.take_messages(), (BTreeMap::from([("CommitFile", 1), ("CreateFile", 1)]), none()));
+    let handle = open(&client, id, READ).await;
+    assert_eq!(read(&client, handle, 0, 10_000).await, data);
+    close(&client, handle).await.unwrap();
+    assert_eq!(world.take_messages(), (BTreeMap::from([("OpenFile", 1)]), none()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_large_file_costs_two_messages_and_its_writes() {
+    let world = World::new(Storage::Memory, POLICY).await;
+    let client = world.client().await;
+    // Takes spares; those that are taken ahead have come before anything is counted.
+    let (_, handle) = create(&client, "first").await;
+    client.write(handle, 0, Bytes::from(pattern(1, 20_000))).await.unwrap();
+    close(&client, handle).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    world.take_messages();
+    let (id, handle) = create(&client, "large").await;
+    let data = pattern(2, 1 << 20);
+    for (i, part) in data.chunks(64 << 10).enumerate() {
+        client.write(handle, i as u64 * (64 << 10), Bytes::copy_from_slice(part)).await.unwrap();
+    }
+    close(&client, handle).await.unwrap();
+    let (meta, data_messages) = world.take_messages();
+    assert_eq!(meta, BTreeMap::from([("CommitFile", 1), ("CreateFile", 1)]));
+    assert_eq!(data_messages, BTreeMap::from([("WriteChunk", 1)]));
+    let handle = open(&client, id, READ).await;
+    assert_same(&read(&client, handle, 0, 2 << 20).await, &data, "read back");
+    close(&client, handle).await.unwrap();
+    assert_eq!(world.take_messages().0, BTreeMap::from([("OpenFile", 1)]));
+}
+
+/// What `tar -x` does for each file, with the kernel's questions for capabilities.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_of_an_archive_costs_five_messages() {
+    let world = World::new(Storage::Memory, POLICY).await;
+    let client = world.client().await;
+    let no_capabilities = async |id| {
+        let found = client.get_xattr(&cx(), id, b"security.capability").await;
+        assert_eq!(found.unwrap_err().code, Code::NoXattr);
+    };
+    world.take_messages();
+    let (id, handle) = create(&client, "member").await;
+    no_capabilities(id).await;
+    client.write(handle, 0, Bytes::from_static(b"bytes")).await.unwrap();
+    let change = async |change| assert_eq!(client.set_attr(&cx(), id, None, change).await.unwrap().attr.id, id);
+    change(SetAttr { atime: Some(TimeOrNow::Now), mtime: Some(TimeOrNow::At(Timestamp(7))), ..SetAttr::default() })
+        .await;
+    no_capabilities(id).await;
+    change(SetAttr { uid: Some(5), gid: Some(6), ..SetAttr::default() }).await;
+    change(SetAttr { mode: Some(Mode(0o640)), ..SetAttr::default() }).await;
+    no_capabilities(id).await;
+    close(&client, handle).await.unwrap();
+    let (meta, data) = world.take_messages();
+    assert_eq!(meta, BTreeMap::from([("ChangeAttr", 3), ("CommitFile", 1), ("CreateFile", 1)]));
+    assert_eq!(data, none());
+    // One that has some is asked for, and so is one that may have got some meanwhile.
+    client.set_xattr(&cx(), id, b"user.colour", Bytes::from_static(b"red"), XattrMode::Any).await.unwrap();
+    assert_eq!(client.get_xattr(&cx(), id, b"user.colour").await.unwrap(), "red");
+    assert_eq!(client.list_xattr(&cx(), id).await.unwrap(), ["user.colour"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_granted_costs_nothing() {
+    let world = World::new(Storage::Memory, POLICY).await;
+    let client = world.client().await;
+    let (id, handle) = create(&client, "there").await;
+    client.write(handle, 0, Bytes::from_static(b"bytes")).await.unwrap();
+    close(&client, handle).await.unwrap();
+    let absent = client.lookup(&cx(), InodeId::ROOT, &name("absent")).await.unwrap();
+    assert!(absent.attr.is_none() && !absent.valid.is_zero());
+    let stat = client.get_attr(&cx(), id, None).await.unwrap();
+    assert!(stat.attr.size == 5 && !stat.valid.is_zero());
+    world.take_messages();
+    for _ in 0..10 {
+        assert_eq!(client.get_attr(&cx(), id, None).await.unwrap().attr, stat.attr);
+        assert_eq!(client.lookup(&cx(), InodeId::ROOT, &name("there")).await.unwrap().attr, Some(stat.attr));
+        assert!(client.lookup(&cx(), InodeId::ROOT, &name("absent")).await.unwrap().attr.is_none());
+    }
+    assert_eq!(world.take_messages(), (none(), none()));
+    // What this client makes itself is there at once.
+    let (made, handle) = create(&client, "absent").await;
+    close(&client, handle).await.unwrap();
+    assert_eq!(client.lookup(&cx(), InodeId::ROOT, &name("absent")).await.unwrap().attr.map(|a| a.id), Some(made));
+}

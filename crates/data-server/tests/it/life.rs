@@ -1,0 +1,195 @@
+//! Start, restart, stop, registration, what happens by itself.
+#![allow(clippy::unwrap_used)]
+
+use crate::support::*;
+use braid_api::data::*;
+use braid_api::meta::*;
+use braid_api::{Code, Context, DataNode, Result};
+use braid_data_server::{Announcement, DataServerConfig, enrol};
+use braid_data_store::{ChunkStore, DiskStore};
+use braid_types::*;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+#[tokio::test(start_paused = true)]
+async fn what_is_dirty_becomes_stable_without_being_asked() {
+    let world = World::new(1);
+    let server = world.serve(world.open(), DataServerConfig { scrub_bytes_per_s: 0, ..Default::default() });
+    let first = write(&*server, 1, 0, b"x").await.unwrap();
+    assert!(first.stable < first.sequence);
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    let second = write(&*server, 1, 0, b"y").await.unwrap();
+    assert!(second.stable >= first.sequence && second.stable < second.sequence);
+    let syncs = server.counters().syncs;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(server.counters().syncs, syncs + 1, "nothing dirty, nothing synced");
+}
+
+#[tokio::test(start_paused = true)]
+async fn scrub_finds_what_nobody_reads() {
+    let world = World::new(2);
+    let config = DataServerConfig { scrub_bytes_per_s: 1 << 20, ..quiet() };
+    let server = world.serve(world.open(), config);
+    write(&*server, 1, 0, &[1; 64 << 10]).await.unwrap();
+    write(&*server, 2, 0, &[1; 64 << 10]).await.unwrap();
+    ask(&*server, SyncChunks { chunks: vec![ChunkId(1), ChunkId(2)] }).await.unwrap();
+    world.disk.corrupt(&Path::new(DIR).join("chunks/02/0000000000000002.data"), 9 * 4096, 4).unwrap();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let counted = server.counters();
+    assert_eq!((counted.scrubbed_bad, counted.scrubbed_bytes), (1, 128 << 10));
+}
+
+/// After a power cut what was answered as stable is there, what was not may be; the incarnation tells.
+#[tokio::test(start_paused = true)]
+async fn a_restart_changes_the_incarnation_and_loses_nothing_stable() {
+    let mut lost = 0;
+    for seed in 0..30 {
+        let world = World::new(seed);
+        let server = world.serve(world.open(), quiet());
+        let mut stable = 0;
+        let mut written = Vec::new();
+        for n in 0..20u64 {
+            let message = WriteChunk { index: ChunkIndex(2), ..write_of(n, 0) };
+            let answer =
+                server.call(cx(), message, Bytes::from(vec![n as u8 + 1; 5000])).await.map(|(answer, _)| answer);
+            if n == 0 {
+                assert_eq!(code(answer), Code::Invalid);
+                continue;
+            }
+            written.push((n, answer.unwrap().sequence));
+            if n == 10 {
+                let chunks = (1..=10).map(ChunkId).collect();
+                stable = ask(&*server, SyncChunks { chunks }).await.unwrap().stable;
+            }
+        }
+        let old = server.incarnation();
+        drop(server);
+        settle().await;
+        world.disk.crash(seed);
+        let server = world.serve(world.open(), quiet());
+        assert_ne!(server.incarnation(), old);
+        for (chunk, sequence) in written {
+            let found = read(&*server, chunk, 0, 5000).await;
+            let whole = found.as_ref().is_ok_and(|bytes| bytes.iter().all(|b| *b == chunk as u8 + 1));
+            assert!(whole || sequence > stable, "seed {seed}: chunk {chunk} was stable: {found:?}");
+            lost += u64::from(!whole);
+            if sequence <= stable {
+                let list = ask(&*server, ListChunks { after: ChunkId(chunk - 1), limit: 1 }).await.unwrap();
+                assert_eq!((list.chunks[0].inode, list.chunks[0].index), (InodeId(chunk << 12), ChunkIndex(2)));
+            }
+        }
+    }
+    assert!(lost > 0, "the power cuts lost nothing, so this has shown nothing");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_makes_everything_stable_and_refuses_what_comes() {
+    let world = World::new(4);
+    let server = world.serve(world.open(), quiet());
+    let written = write(&*server, 1, 0, b"kept").await.unwrap();
+    server.stop(DiskStore::close).await.unwrap();
+    assert!(server.store().stable_seq() >= written.sequence);
+    assert_eq!(code(write(&*server, 1, 0, b"late").await), Code::NotServing);
+    assert_eq!(code(read(&*server, 1, 0, 4).await), Code::NotServing);
+    drop(server);
+    world.disk.crash(4);
+    let server = world.serve(world.open(), quiet());
+    assert_eq!(read(&*server, 1, 0, 4).await.unwrap(), b"kept"[..]);
+}
+
+/// A metadata server that can be away and can forget.
+#[derive(Default)]
+struct Registry {
+    away: Mutex<bool>,
+    known: Mutex<Option<u64>>,
+    registered: Mutex<Vec<RegisterServer>>,
+    beats: Mutex<Vec<Heartbeat>>,
+}
+
+impl Namespace for Registry {
+    async fn execute(&self, _: Context, request: MetaRequest) -> Result<MetaAnswer> {
+        if *self.away.lock() {
+            return Err(Code::Unreachable.into());
+        }
+        match request {
+            MetaRequest::RegisterServer(m) => {
+                let id = if m.id.0 == 0 { identity().server } else { m.id };
+                *self.known.lock() = Some(m.incarnation);
+                self.registered.lock().push(m);
+                let answer = RegisterAnswer { id, cluster: identity().cluster, heartbeat_ms: 1000 };
+                Ok(MetaAnswer::RegisterServer(answer))
+            }
+            MetaRequest::Heartbeat(m) => {
+                let register_again = *self.known.lock() != Some(m.incarnation);
+                self.beats.lock().push(m);
+                Ok(MetaAnswer::Heartbeat(HeartbeatAnswer { register_again }))
+            }
+            _ => Err(Code::NotSupported.into()),
+        }
+    }
+}
+
+fn announcement() -> Announcement {
+    Announcement { addresses: vec!["tcp:h:1".into()], host: "h".into(), clean_stop: false }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_server_gets_its_identity_from_the_metadata_server() {
+    let (world, registry) = (World::new(5), Arc::new(Registry::default()));
+    *registry.away.lock() = true;
+    let back = registry.clone();
+    tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        *back.away.lock() = false;
+    });
+    let found = enrol(&world.env, &*registry, None, &announcement()).await.unwrap();
+    assert_eq!(found, identity());
+    let asked = registry.registered.lock().clone();
+    assert_eq!((asked.len(), asked[0].id, asked[0].addresses.len()), (1, ServerId(0), 1));
+    assert_eq!(enrol(&world.env, &*registry, Some(identity()), &announcement()).await.unwrap(), identity());
+    assert_eq!(registry.registered.lock().len(), 1, "who has an identity asks for none");
+}
+
+#[tokio::test(start_paused = true)]
+async fn heartbeats_outlive_the_metadata_server() {
+    let (world, registry) = (World::new(6), Arc::new(Registry::default()));
+    let server = world.serve(world.open(), quiet());
+    write(&*server, 1, 0, b"x").await.unwrap();
+    *registry.away.lock() = true;
+    server.report_to(registry.clone(), announcement());
+    let wait = async |secs| tokio::time::sleep(Duration::from_secs(secs)).await;
+    wait(10).await;
+    assert!(!server.is_registered());
+    *registry.away.lock() = false;
+    wait(10).await;
+    assert!(server.is_registered());
+    let beats = registry.beats.lock().len();
+    wait(10).await;
+    assert_eq!(registry.beats.lock().len(), beats + 10);
+    let beat = registry.beats.lock().last().cloned().unwrap();
+    assert_eq!((beat.id, beat.incarnation, beat.chunks), (ServerId(3), server.incarnation(), 1));
+    *registry.known.lock() = None;
+    wait(3).await;
+    assert_eq!(registry.registered.lock().len(), 2, "it registered again");
+    assert!(server.is_registered());
+    drop(server);
+    wait(3).await;
+    let beats = registry.beats.lock().len();
+    wait(10).await;
+    assert_eq!(registry.beats.lock().len(), beats, "a server that is gone shows no life");
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_are_answered_while_the_metadata_server_is_away() {
+    let (world, registry) = (World::new(7), Arc::new(Registry::default()));
+    let server = world.serve(world.open(), quiet());
+    *registry.away.lock() = true;
+    server.report_to(registry, announcement());
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    let sync = WriteChunk { sync: true, ..write_of(1, 0) };
+    server.call(cx(), sync, Bytes::from_static(b"x")).await.unwrap();
+    assert_eq!(read(&*server, 1, 0, 1).await.unwrap(), b"x"[..]);
+}

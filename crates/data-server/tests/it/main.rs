@@ -1,0 +1,11 @@
+//! One binary for all of them: each would build the code under test anew.
+
+mod copies;
+mod life;
+mod mend;
+mod metadata;
+mod order;
+mod requests;
+mod speed;
+mod support;
+mod wire;

@@ -1,0 +1,166 @@
+//! What leases of others cost a change, and what the server owes them.
+
+#![allow(clippy::unwrap_used)]
+
+use crate::common::*;
+use braid_api::lease::{Acknowledge, LeaseKey, Listen, Order};
+use braid_api::meta::*;
+use braid_api::{Context, Namespace};
+use braid_types::*;
+use std::time::Duration;
+
+const ROOT: InodeId = InodeId::ROOT;
+
+/// A second session, which caches.
+struct Mount(SessionReply);
+
+impl Mount {
+    async fn open(w: &World, client: u64) -> Mount {
+        let open = OpenSession { client, description: "mount".into(), host: "h".into(), caches: true };
+        Mount(w.server.call(Context::default(), open).await.unwrap())
+    }
+
+    async fn grant_of(&self, w: &World, parent: InodeId, text: &str) -> Grant {
+        let lookup = Lookup { parent, name: name(text) };
+        w.server.call(w.cx_of(&self.0), lookup).await.unwrap().grant
+    }
+
+    /// Acknowledges whatever is revoked; gives the keys.
+    async fn obey(&self, w: &World) -> Vec<LeaseKey> {
+        let epoch = self.0.term.unwrap().epoch;
+        let orders = w.server.call(w.cx_of(&self.0), Listen { epoch, wait_ms: 5000 }).await.unwrap().orders;
+        let mut all = Vec::new();
+        for Order::Revoke { revocation, keys } in orders {
+            all.extend(keys);
+            let done = Acknowledge { epoch, revocations: vec![revocation] };
+            w.server.call(w.cx_of(&self.0), done).await.unwrap();
+        }
+        all
+    }
+}
+
+#[tokio::test]
+async fn changes_are_at_most_three_round_trips_while_others_cache() {
+    let w = World::new().await;
+    let dir = w.mkdir(ROOT, "dir").await.id;
+    w.create(dir, "warm").await;
+    w.create(ROOT, "cached").await;
+    let mount = Mount::open(&w, 2).await;
+    let granted = mount.grant_of(&w, ROOT, "cached").await;
+    assert!(granted.entry && granted.attr);
+    assert!(w.counted(create(dir, "a")).await.0 <= 3, "create");
+    let rename = |from: &str, to: &str| Rename {
+        from: dir.into(),
+        from_name: name(from),
+        to: dir.into(),
+        to_name: name(to),
+        mode: RenameKind::Replace,
+        open_here: false,
+    };
+    assert!(w.counted(rename("a", "b")).await.0 <= 3, "rename");
+    assert!(w.counted(rename("b", "warm")).await.0 <= 3, "rename over a file");
+    let file = w.lookup(dir, "warm").await.unwrap();
+    let bytes = CommitContent::Inline(bytes::Bytes::from_static(b"x"));
+    assert!(w.counted(commit(&file, 1, bytes)).await.0 <= 3, "close");
+    let unlink = Unlink { parent: dir.into(), name: name("warm"), open_here: false };
+    assert!(w.counted(unlink).await.0 <= 3, "unlink");
+    assert_eq!(w.server.leases(), 2, "none of these concerned what is cached");
+}
+
+#[tokio::test]
+async fn an_unlink_revokes_what_the_name_stood_for() {
+    let w = World::new().await;
+    let file = w.create(ROOT, "file").await.attr;
+    w.call(Link { inode: file.id.into(), parent: ROOT.into(), name: name("other") }).await.unwrap();
+    let mount = Mount::open(&w, 2).await;
+    assert!(mount.grant_of(&w, ROOT, "other").await.attr);
+    assert!(mount.grant_of(&w, ROOT, "absent").await.entry);
+    let unlink = Unlink { parent: ROOT.into(), name: name("file"), open_here: false };
+    let (done, keys) = tokio::join!(w.call(unlink), mount.obey(&w));
+    done.unwrap();
+    // The link count that it shows under the other name is old, and whatever it has of absences in the directory.
+    assert!(keys.contains(&LeaseKey::Attr(file.id)) && keys.contains(&LeaseKey::Dir(ROOT)), "{keys:?}");
+    assert!(!keys.contains(&LeaseKey::Name(ROOT, name("other"))), "{keys:?}");
+}
+
+#[tokio::test]
+async fn a_session_that_does_not_cache_is_granted_nothing_and_holds_nobody_up() {
+    let w = World::new().await;
+    let file = w.create(ROOT, "file").await.attr;
+    let other = open_session(&w.server, 2).await;
+    assert!(other.term.is_none());
+    let answer = w.server.call(w.cx_of(&other), GetAttr { inode: file.id.into() }).await.unwrap();
+    assert_eq!((answer.grant, w.server.leases()), (Grant::default(), 0));
+}
+
+#[tokio::test]
+async fn leases_are_bounded_and_the_oldest_go() {
+    let config = braid_meta_server::MetaConfig { leases_max: 64, ..fast_config() };
+    let w = World::with(Default::default(), Peers::default(), config, 1).await;
+    for i in 0..200 {
+        w.create(ROOT, &format!("{i}")).await;
+    }
+    let mount = Mount::open(&w, 2).await;
+    for i in 0..200 {
+        mount.grant_of(&w, ROOT, &format!("{i}")).await;
+        assert!(w.server.leases() <= 128, "the bound and one batch");
+        if w.server.leases() > 64 {
+            let keys = tokio::time::timeout(Duration::from_secs(5), mount.obey(&w)).await.unwrap();
+            assert!(!keys.is_empty());
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_session_that_ends_holds_nobody_up() {
+    let w = World::new().await;
+    let file = w.create(ROOT, "file").await.attr;
+    let mount = Mount::open(&w, 2).await;
+    assert!(mount.grant_of(&w, ROOT, "file").await.attr);
+    let end = async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        w.server.call(w.cx_of(&mount.0), CloseSession {}).await.unwrap();
+    };
+    let commit = w.call(commit(&file, 1, CommitContent::Inline(bytes::Bytes::from_static(b"x"))));
+    let (done, ()) = tokio::time::timeout(Duration::from_secs(5), async { tokio::join!(commit, end) }).await.unwrap();
+    done.unwrap();
+}
+
+/// Power came back on one machine: nobody has to wait for leases of mounts that are known to be gone, neither whoever
+/// works on the new mount, nor the end of the old ones, which puts what they wrote into their files.
+#[tokio::test]
+async fn after_a_restart_nothing_waits_for_mounts_that_are_known_to_be_gone() {
+    let w = World::new().await;
+    let server = w.add_data_server().await;
+    let mut files = Vec::new();
+    let mut mounts = Vec::new();
+    for client in [2, 3] {
+        let mount = Mount::open(&w, client).await;
+        let file = w.create(ROOT, &format!("of {client}")).await.attr;
+        let take = TakeSpares { policy: Policy::PLAIN, count: 1, beside: None };
+        let (chunk, container) = w.server.call(w.cx_of(&mount.0), take).await.unwrap().spares[0];
+        w.peers.0.written.lock().push(braid_api::data::ChunkStatus {
+            chunk,
+            container,
+            len: 1234,
+            inode: file.id,
+            index: ChunkIndex(0),
+            ..Default::default()
+        });
+        files.push(file.id);
+        mounts.push(mount);
+    }
+    let w = World::on(w.store.clone(), w.peers.clone()).await;
+    w.data_server(server).await;
+    let begun = std::time::Instant::now();
+    let end = |mount: &Mount| w.server.call(w.cx_of(&mount.0), EndSession {});
+    let (one, other) = tokio::join!(end(&mounts[0]), end(&mounts[1]));
+    one.unwrap();
+    other.unwrap();
+    for file in files {
+        eventually("what it wrote is in its file", async || w.attr(file).await.unwrap().size == 1234).await;
+    }
+    w.create(ROOT, "new").await;
+    // The term that has not to be waited for is 10 s.
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+}

@@ -1,0 +1,10 @@
+//! One binary for all of them: each would build the code under test anew.
+
+mod budget;
+mod chains;
+mod common;
+mod copies;
+mod early;
+mod leases;
+mod namespace;
+mod spread;

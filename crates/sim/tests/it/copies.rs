@@ -1,0 +1,63 @@
+//! Chunks with several copies on four data servers under fire: no seed may fail, together they must get everywhere, and
+//! planted bugs must be found.
+//!
+//! `SIM_COPIES_SEEDS` and `SIM_COPIES_FIRST_SEED` run others than the default ones.
+#![allow(clippy::unwrap_used)]
+
+use braid_sim::coverage::MUST_BE_REACHED_WITH_COPIES;
+use braid_sim::{Bug, Scenario, run, scenario};
+
+/// Of all scenarios together; about 25 s on two free cores in the dev profile.
+const SEEDS: u64 = 48;
+
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok().map(|text| text.parse().unwrap())
+}
+
+#[test]
+fn no_seed_with_copies_fails_and_every_state_is_reached() {
+    let seeds = (number("SIM_COPIES_FIRST_SEED").unwrap_or(0), number("SIM_COPIES_SEEDS").unwrap_or(SEEDS));
+    let all = scenario::with_copies();
+    crate::many::none_fails_and_all_is_reached(seeds, Scenario::with_copies_of_seed, &all, MUST_BE_REACHED_WITH_COPIES);
+}
+
+#[test]
+fn the_same_seed_with_copies_gives_the_same_history() {
+    for scenario in scenario::with_copies() {
+        for seed in 0..2 {
+            let (first, second) = (run(seed, &scenario, false), run(seed, &scenario, false));
+            let name = scenario.name;
+            assert_eq!((first.hash, first.events), (second.hash, second.events), "seed {seed} of {name}");
+            assert_eq!(first.failures, second.failures);
+        }
+    }
+}
+
+/// Within so many seeds of the scenario.
+fn hunt(bug: Bug, scenario: &str, seeds: u64) {
+    let scenario = Scenario::named(scenario).unwrap().with_bug(bug);
+    for seed in 0..seeds {
+        let outcome = run(seed, &scenario, false);
+        if let Some(failure) = outcome.failures.first() {
+            println!("{bug:?} found by seed {seed} of {}: {failure}", scenario.name);
+            return;
+        }
+    }
+    panic!("{bug:?} was not found by {seeds} seeds of {}", scenario.name);
+}
+
+#[test]
+fn a_skipped_sync_of_copies_is_found() {
+    hunt(Bug::SkippedDataSync, "copies-fsync", 20);
+}
+
+#[test]
+#[ignore = "it takes a minute: to be seen, two servers must stop within a moment of an fsync"]
+fn a_copy_that_is_acknowledged_too_early_is_found() {
+    hunt(Bug::CopyAcknowledgedTooEarly, "copies-fsync", 90);
+}
+
+#[test]
+fn a_prefix_over_a_gap_is_found() {
+    hunt(Bug::PrefixOverGap, "copies", 20);
+}

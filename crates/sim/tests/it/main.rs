@@ -1,0 +1,7 @@
+//! One binary for all of them: each would build the code under test anew.
+
+mod copies;
+mod many;
+mod planted;
+mod replay;
+mod seeds;

@@ -1,0 +1,13 @@
+//! Hundreds of short seeds of every scenario: none may fail, and together they must get everywhere.
+#![allow(clippy::unwrap_used)]
+
+use braid_sim::coverage::MUST_BE_REACHED;
+use braid_sim::{Scenario, scenario};
+
+/// Of all scenarios together; about a minute and a half on two free cores in the dev profile.
+const SEEDS: u64 = 350;
+
+#[test]
+fn no_seed_fails_and_everything_is_reached() {
+    crate::many::none_fails_and_all_is_reached((0, SEEDS), Scenario::of_seed, &scenario::all(), MUST_BE_REACHED);
+}
