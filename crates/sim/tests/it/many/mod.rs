@@ -1,4 +1,5 @@
 //! Many seeds side by side, and what is expected of all of them.
+#![allow(clippy::unwrap_used)]
 
 use braid_sim::coverage::Counts;
 use braid_sim::{Outcome, Scenario, run};
