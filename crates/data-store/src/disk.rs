@@ -7,6 +7,7 @@ mod chunk;
 mod copy;
 mod cut;
 mod header;
+mod lately;
 mod open;
 mod read;
 mod record;
@@ -31,6 +32,7 @@ use braid_types::{BLOCK_BYTES, ByteRange, ChunkId, ChunkIndex, ContainerId, Inod
 use cache::OpenChunks;
 use chunk::{Chunk, shard_of};
 use header::Header;
+use lately::ReadLately;
 use parking_lot::{Mutex, RwLock};
 use sequence::Sequence;
 use space::Space;
@@ -79,6 +81,7 @@ pub struct DiskStore {
     found: Mutex<BTreeMap<ChunkId, FoundCopy>>,
     bad: BadBlocks,
     sealed: AtomicU64,
+    lately: ReadLately,
     _lock: Box<dyn DiskLock>,
 }
 
@@ -251,6 +254,10 @@ impl ChunkStore for DiskStore {
 
     fn read(&self, id: ChunkId, offset: u64, buf: &mut [u8]) -> Result<()> {
         let chunk = self.existing(id)?;
+        let fetch = match self.lately.is_first_of_stream(id, offset, buf.len() as u64) {
+            true => read::once,
+            false => read::waiting,
+        };
         loop {
             {
                 let state = chunk.state.read();
@@ -259,7 +266,7 @@ impl ChunkStore for DiskStore {
                 }
                 let end = offset.saturating_add(buf.len() as u64).min(state.header.length);
                 if offset >= end || state.table.has(&(offset / BLOCK_BYTES..blocks(end))) {
-                    let result = chunk.read_verified(&state, offset, buf, read::waiting);
+                    let result = chunk.read_verified(&state, offset, buf, fetch);
                     return result.map(drop).inspect_err(|error| self.note(error));
                 }
             }

@@ -57,6 +57,12 @@ pub trait DiskFile: Send + Sync {
     /// As [`DiskFile::read_at`] if that needs no disk access (`RWF_NOWAIT`), else `None`.
     fn read_cached_at(&self, buf: &mut [u8], offset: u64) -> io::Result<Option<usize>>;
 
+    /// As [`DiskFile::read_at`], of bytes that are hardly read again soon: what was not in the page cache does not stay
+    /// there, where the disk can do that.
+    fn read_once_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.read_at(buf, offset)
+    }
+
     /// Writes all of `buf`, growing the file.
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()>;
 

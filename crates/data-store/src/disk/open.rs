@@ -2,6 +2,7 @@
 
 use super::activity::ActivityLog;
 use super::chunk::{Chunk, RECORD_SUFFIX, SHARDS, shard_dir};
+use super::lately::ReadLately;
 use super::record::NEW_EXTENSION;
 use super::{DiskStore, OPENING_LOCKS, StoreOptions};
 use crate::{Result, StoreError, StoreIdentity};
@@ -102,6 +103,7 @@ impl DiskStore {
             opening: (0..OPENING_LOCKS).map(|_| Mutex::new(())).collect(),
             bad: super::BadBlocks::default(),
             sealed: AtomicU64::new(0),
+            lately: ReadLately::new(),
             _lock: lock,
         };
         let nothing = BTreeSet::new();

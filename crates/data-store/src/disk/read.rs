@@ -14,6 +14,10 @@ pub(super) fn waiting(file: &dyn DiskFile, buf: &mut [u8], offset: u64) -> io::R
     file.read_at(buf, offset).map(Some)
 }
 
+pub(super) fn once(file: &dyn DiskFile, buf: &mut [u8], offset: u64) -> io::Result<Option<usize>> {
+    file.read_once_at(buf, offset).map(Some)
+}
+
 pub(super) fn cached(file: &dyn DiskFile, buf: &mut [u8], offset: u64) -> io::Result<Option<usize>> {
     file.read_cached_at(buf, offset)
 }

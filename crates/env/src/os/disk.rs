@@ -12,6 +12,9 @@ pub struct OsDisk;
 
 struct OsFile(File);
 
+/// `RWF_DONTCACHE`, Linux 6.14 and later: pages that the call brought into the cache leave it with the call.
+const DONT_CACHE: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x80);
+
 struct OsLock {
     /// The lock lives as long as the descriptor.
     _file: File,
@@ -124,6 +127,25 @@ impl DiskFile for OsFile {
         Ok(Some(done))
     }
 
+    fn read_once_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut done = 0;
+        while done < buf.len() {
+            let at = offset + done as u64;
+            let mut rest = [IoSliceMut::new(&mut buf[done..])];
+            match rustix::io::preadv2(&self.0, &mut rest, at, DONT_CACHE) {
+                Ok(0) => break,
+                Ok(n) => done += n,
+                Err(Errno::INTR) => {}
+                // A kernel or file system without it says so at once.
+                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
+                    return Ok(done + self.read_at(&mut buf[done..], at)?);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(done)
+    }
+
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
         let mut done = 0;
         while done < buf.len() {
@@ -185,6 +207,8 @@ mod tests {
         if let Some(n) = file.read_cached_at(&mut buf[..4096], 4096).unwrap() {
             assert_eq!(n, 4096);
         }
+        assert_eq!(file.read_once_at(&mut buf[..], 100).unwrap(), 20_000);
+        assert!(buf[..20_000].iter().all(|&b| b == 7));
         match file.punch_hole(4096, 4096) {
             Err(error) => assert_eq!(error.kind(), io::ErrorKind::Unsupported),
             Ok(()) => {

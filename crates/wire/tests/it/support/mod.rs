@@ -1,5 +1,5 @@
 //! A network in memory whose lines can be cut, a clock that is tokio's, and a service that does what it is told.
-#![allow(dead_code, reason = "each test uses a part")]
+#![allow(dead_code, clippy::unwrap_used, reason = "each test uses a part; a test may panic")]
 
 use braid_api::{Context as Cx, Result};
 use braid_env::*;
