@@ -301,8 +301,12 @@ impl Core {
                 match self.fetch_chunk(inode, index, ByteRange::at(at, part.len()), op).await {
                     Ok(bytes) => saved.push((base + at, bytes)),
                     Err(error) if error.code == Code::Stale => {
-                        tracing::error!(%error, bytes = part.len(), "written bytes are lost with their session");
-                        self.counters.bytes_lost.fetch_add(part.len(), Relaxed);
+                        // What is retained is not lost with the rest.
+                        let kept = self.servers.retained(slot.chunk, ByteRange::at(at, part.len()));
+                        let bytes = part.len() - kept.iter().map(|(_, bytes)| bytes.len() as u64).sum::<u64>();
+                        tracing::error!(%error, bytes, "written bytes are lost with their session");
+                        self.counters.bytes_lost.fetch_add(bytes, Relaxed);
+                        saved.extend(kept.into_iter().map(|(at, bytes)| (base + at, bytes)));
                         self.update(inode, |state| state.fail(error));
                     }
                     Err(error) => return Err(error),

@@ -166,13 +166,14 @@ impl Core {
         op: Op,
     ) -> Result<Bytes> {
         let zeros = || Bytes::from(vec![0; range.len() as usize]);
-        let (key, policy) = {
+        let (key, policy, written) = {
             let state = inode.state.lock();
             let Some(slot) = state.body.slot(index) else { return Ok(zeros()) };
             if slot.fresh.is_some() && slot.written.is_empty() {
                 return Ok(zeros());
             }
-            (key(inode.id, index, slot, &state.policy), state.policy)
+            let written = slot.fresh.map(|_| slot.written.clone());
+            (key(inode.id, index, slot, &state.policy), state.policy, written.unwrap_or_default())
         };
         *asked = Some(key);
         let route = self.route(&policy, key.container, op).await?;
@@ -193,8 +194,15 @@ impl Core {
                 let cause = format!("{} bytes instead of {len}", bytes.len());
                 return Err(Error::new(Code::BadMessage, format!("ReadChunk at {}", lane.name()), cause));
             }
-            // It restarted before the chunk was stable; what it lost is retained and will be repeated.
-            Err(error) if error.code == Code::ChunkUnknown && lane.retained(|retain| retain.has(key.chunk)) => zeros(),
+            // It restarted before the chunk was stable; what it lost is retained and will be repeated. But a chunk that was freed
+            // with its session took along what had been stable, of which nothing is retained.
+            Err(error)
+                if error.code == Code::ChunkUnknown
+                    && lane.retained(|retain| retain.has(key.chunk))
+                    && written.iter().all(|part| is_in(&overlay, part, range)) =>
+            {
+                zeros()
+            }
             Err(error) => return Err(error),
         };
         self.counters.bytes_read.fetch_add(range.len(), Relaxed);
@@ -287,6 +295,11 @@ fn covers(overlay: &[(u64, Bytes)], range: ByteRange) -> bool {
     let mut set = RangeSet::default();
     overlay.iter().for_each(|(at, bytes)| set.add(ByteRange::at(*at, bytes.len() as u64)));
     set.next(range.start, false).is_none_or(|hole| hole >= range.end)
+}
+
+/// Whatever of `part` lies in the range is in the overlay.
+fn is_in(overlay: &[(u64, Bytes)], part: ByteRange, range: ByteRange) -> bool {
+    part.intersect(range).is_none_or(|part| covers(overlay, part))
 }
 
 /// `bytes` (or zeros, where they are left out) with the overlay on top. Untouched bytes are not copied.

@@ -6,7 +6,7 @@ use crate::inode::{FileState, Inode};
 use crate::retain::ChunkKey;
 use braid_api::meta::{Content, GetMap, MapAnswer};
 use braid_api::{Code, Error, Result};
-use braid_types::{ChunkId, ChunkIndex, InodeId, Policy};
+use braid_types::{ByteRange, ChunkId, ChunkIndex, InodeId, Policy};
 use std::sync::Arc;
 
 impl Core {
@@ -148,8 +148,18 @@ fn rebase(state: &mut FileState, answer: &MapAnswer) -> Vec<ChunkId> {
             gone.extend(table.cut(cut, chunk_bytes).iter().map(|slot| slot.chunk));
             let fresh = table.slots.into_iter().filter(|(_, slot)| slot.fresh.is_some());
             if let Body::Chunked(new) = new {
+                let sent = |index: ChunkIndex| {
+                    let of_chunk = ByteRange::at(index.0.saturating_mul(chunk_bytes), chunk_bytes);
+                    state.inflight.values().any(|write| write.range.overlaps(of_chunk))
+                };
                 for (index, slot) in fresh {
-                    new.slots.entry(index).or_insert(slot);
+                    // Where another client's chunk was first, what was written to this one still has to get there: the next
+                    // commit is told so, see `write_instead`.
+                    if !slot.written.is_empty() || sent(index) {
+                        new.slots.insert(index, slot);
+                    } else {
+                        new.slots.entry(index).or_insert(slot);
+                    }
                 }
             } else if let Content::Inline(base) = &answer.map.content {
                 state.move_out(base.clone());

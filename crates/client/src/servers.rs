@@ -13,7 +13,7 @@ use braid_api::data::{DataAnswer, DataRequest};
 use braid_api::meta::{ContainerInfo, GetContainers, GetServers, ServerInfo, ServerState};
 use braid_api::{Carries, Code, Context, Error, Result, Retry};
 use braid_env::Env;
-use braid_types::{ChainEpoch, ContainerId, Policy, ServerId, Token};
+use braid_types::{ByteRange, ChainEpoch, ContainerId, Policy, ServerId, Token};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -189,6 +189,11 @@ impl Directory {
     pub fn beside(&self, host: &str) -> Option<ServerId> {
         let lanes = self.lanes.lock();
         lanes.values().filter(|lane| !host.is_empty() && lane.host() == host).map(|lane| lane.id).min()
+    }
+
+    /// What of the chunk's range is not known to be stable at its server.
+    pub fn retained(&self, chunk: braid_types::ChunkId, range: ByteRange) -> Vec<(u64, Bytes)> {
+        self.lanes().iter().flat_map(|lane| lane.retained(|retain| retain.overlay(chunk, range))).collect()
     }
 
     /// The chunk is no longer part of any file.

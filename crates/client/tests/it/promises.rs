@@ -349,6 +349,74 @@ async fn a_file_may_grow_by_truncates_as_often_as_one_likes() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_stable_and_went_with_its_session_is_no_hole() {
+    // A run of 1 MiB is sent at once; nothing is committed by itself.
+    let world = World::new(Storage::Disk, Policy { chunk_bytes: 4 << 20, ..SMALL }).await;
+    let config = ClientConfig { write_back_after: Duration::from_secs(600), ..ClientConfig::default() };
+    let client = world.client_with(config).await;
+    let (id, handle) = create(&client, "file").await;
+    let (first, second) = (pattern(1, 1 << 20), pattern(2, 1 << 20));
+    client.write(handle, 0, Bytes::from(first.clone())).await.unwrap();
+    // It is stable one second after it was answered, and not retained any more.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let stable = async {
+        while client.stats().bytes_retained > 0 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), stable).await.expect("it is made stable");
+    client.write(handle, 1 << 20, Bytes::from(second.clone())).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    // Another client's chunk is there first, the session ends behind the client's back, and its spare is deleted.
+    let other = world.client().await;
+    let beside = open(&other, id, READ_WRITE).await;
+    other.write(beside, 3 << 20, Bytes::from_static(b"theirs")).await.unwrap();
+    other.fsync(beside, false).await.unwrap();
+    let session = world.sessions().await.into_iter().min().unwrap();
+    world.end_session(session).await;
+    let gone = async {
+        while world.chunks().await.len() > 1 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), gone).await.expect("spares are freed");
+    client.fsync(handle, false).await.expect_err("what had been stable is lost, and that is told");
+    client.fsync(handle, false).await.unwrap();
+    let third = world.client().await;
+    let handle = open(&third, id, READ).await;
+    assert_same(&read(&third, handle, 1 << 20, 1 << 20).await, &second, "what was retained");
+    assert_eq!(read(&third, handle, 3 << 20, 10).await, b"theirs");
+}
+
+/// Two clients fill the same part of a file before either has committed its chunk. The second learns of the first one's chunk by a
+/// look at the file, not by its own commit.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_sent_before_another_chunk_was_first_is_not_forgotten() {
+    let world = World::new(Storage::Disk, Policy { chunk_bytes: 4 << 20, ..SMALL }).await;
+    let config = ClientConfig { write_back_after: Duration::from_secs(600), ..ClientConfig::default() };
+    let client = world.client_with(config).await;
+    let (id, handle) = create(&client, "file").await;
+    let run = pattern(1, 1 << 20);
+    // A run of 1 MiB is sent at once; nothing is committed by itself.
+    client.write(handle, 0, Bytes::from(run.clone())).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let other = world.client().await;
+    let theirs = open(&other, id, READ_WRITE).await;
+    other.write(theirs, 3 << 20, Bytes::from_static(b"theirs")).await.unwrap();
+    other.fsync(theirs, false).await.unwrap();
+    // Another client cuts what is behind both: the first has to look at the file again.
+    let change = SetAttr { size: Some((3 << 20) + 6), ..SetAttr::default() };
+    other.set_attr(&cx(), id, Some(theirs), change).await.unwrap();
+    client.write(handle, 1 << 20, Bytes::from_static(b"more")).await.unwrap();
+    client.fsync(handle, false).await.unwrap();
+    let third = world.client().await;
+    let handle = open(&third, id, READ).await;
+    assert_same(&read(&third, handle, 0, 1 << 20).await, &run, "what was sent first");
+    assert_eq!(read(&third, handle, 1 << 20, 4).await, b"more");
+    assert_eq!(read(&third, handle, 3 << 20, 10).await, b"theirs");
+}
+
 /// Looks at the file until told to stop; how often it did.
 async fn watch(client: Arc<Client>, id: InodeId, by_name: bool, over: Arc<AtomicBool>) -> u32 {
     let (mut before, mut looks) = ((0, Timestamp(0), Timestamp(0)), 0);
