@@ -52,41 +52,6 @@ fn the_context_arrives_whole() {
     });
 }
 
-#[derive(Clone, Default)]
-struct Log(Arc<parking_lot::Mutex<Vec<u8>>>);
-
-impl std::io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-#[test]
-fn the_trace_id_is_in_the_servers_log() {
-    let log = Log::default();
-    let to_log = log.clone();
-    let subscriber = tracing_subscriber::fmt()
-        .with_max_level(tracing::Level::DEBUG)
-        .with_ansi(false)
-        .with_writer(move || to_log.clone())
-        .finish();
-    tracing::subscriber::with_default(subscriber, || {
-        run(async {
-            let (env, _) = world();
-            let server = Server::start(&env, &at("a:1"), Arc::default(), Limits::default()).await;
-            let client = endpoint(&env, Role::Client, 0, Limits::default());
-            let cx = Context { trace: TraceId(4711), ..Context::default() };
-            remote(&client, &server.at).call(cx, &Raw(&[ECHO]), Bytes::new()).await.unwrap();
-        });
-    });
-    let text = String::from_utf8(log.0.lock().clone()).unwrap();
-    assert!(text.contains("trace=4711 what=\"Echo\"") && text.contains("handled"), "{text}");
-}
-
 #[test]
 fn many_calls_share_a_connection_and_answers_find_their_callers() {
     run(async {
