@@ -166,14 +166,13 @@ impl Core {
         op: Op,
     ) -> Result<Bytes> {
         let zeros = || Bytes::from(vec![0; range.len() as usize]);
-        let (key, policy, written) = {
+        let (key, policy) = {
             let state = inode.state.lock();
             let Some(slot) = state.body.slot(index) else { return Ok(zeros()) };
             if slot.fresh.is_some() && slot.written.is_empty() {
                 return Ok(zeros());
             }
-            let written = slot.fresh.map(|_| slot.written.clone());
-            (key(inode.id, index, slot, &state.policy), state.policy, written.unwrap_or_default())
+            (key(inode.id, index, slot, &state.policy), state.policy)
         };
         *asked = Some(key);
         let route = self.route(&policy, key.container, op).await?;
@@ -199,7 +198,7 @@ impl Core {
             Err(error)
                 if error.code == Code::ChunkUnknown
                     && lane.retained(|retain| retain.has(key.chunk))
-                    && written.iter().all(|part| is_in(&overlay, part, range)) =>
+                    && holds_all_written(inode, &key, &overlay, range) =>
             {
                 zeros()
             }
@@ -297,9 +296,12 @@ fn covers(overlay: &[(u64, Bytes)], range: ByteRange) -> bool {
     set.next(range.start, false).is_none_or(|hole| hole >= range.end)
 }
 
-/// Whatever of `part` lies in the range is in the overlay.
-fn is_in(overlay: &[(u64, Bytes)], part: ByteRange, range: ByteRange) -> bool {
-    part.intersect(range).is_none_or(|part| covers(overlay, part))
+/// What was written to a fresh chunk within the range is in the overlay.
+fn holds_all_written(inode: &Inode, key: &ChunkKey, overlay: &[(u64, Bytes)], range: ByteRange) -> bool {
+    let state = inode.state.lock();
+    let fresh = state.body.slot(key.index).filter(|slot| slot.chunk == key.chunk && slot.fresh.is_some());
+    let holds = |part: ByteRange| part.intersect(range).is_none_or(|part| covers(overlay, part));
+    fresh.is_none_or(|slot| slot.written.iter().all(holds))
 }
 
 /// `bytes` (or zeros, where they are left out) with the overlay on top. Untouched bytes are not copied.
