@@ -48,6 +48,8 @@ pub struct ReadCopy {
     pub cuts: Cuts,
     /// The last version of the chunk that the reader knows of; zero where it knows of none.
     pub at_least: Version,
+    /// As in [`ReadChunk`](crate::data::ReadChunk).
+    pub kept_beside: bool,
 }
 
 /// For what it is waited.

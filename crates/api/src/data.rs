@@ -65,6 +65,8 @@ pub struct ReadChunk {
     pub offset: u64,
     pub len: u32,
     pub cuts: Cuts,
+    /// What is read is kept in the memory of the machine this server is on: the server need not keep it as well.
+    pub kept_beside: bool,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

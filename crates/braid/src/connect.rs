@@ -3,7 +3,7 @@
 use crate::config::Config;
 use anyhow::{Context, Result};
 use braid_api::meta::MetaRequest;
-use braid_client::Client;
+use braid_client::{Client, ClientConfig};
 use braid_env::Env;
 use braid_types::{ClusterId, ServerId};
 use braid_wire::{Endpoint, Identity, Limits, Remote, RemoteNamespace, Role, WirePeers};
@@ -31,11 +31,16 @@ pub fn namespace(endpoint: &Endpoint, config: &Config) -> RemoteNamespace {
     RemoteNamespace(Remote::new(endpoint, Role::Metadata, ServerId(0), MetaRequest::NAMES, addresses))
 }
 
-/// A client of the cluster with a session.
-pub async fn client(env: Env, config: &Config, description: String) -> Result<(Endpoint, Arc<Client>)> {
+/// A client of the cluster with a session. `pages_above`: see [`ClientConfig`].
+pub async fn client(
+    env: Env,
+    config: &Config,
+    description: String,
+    pages_above: bool,
+) -> Result<(Endpoint, Arc<Client>)> {
     let endpoint = endpoint(&env, Role::Client);
     let (calls, control) = (namespace(&endpoint, config), namespace(&endpoint, config));
-    let settings = config.client.client(description, config.host());
+    let settings = ClientConfig { pages_above, ..config.client.client(description, config.host()) };
     let client = Client::start(env, calls, control, WirePeers::new(&endpoint), settings)
         .await
         .with_context(|| format!("no session with the metadata server at {}", config.cluster.metadata.join(", ")))?;

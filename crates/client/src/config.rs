@@ -8,6 +8,9 @@ pub struct ClientConfig {
     pub description: String,
     /// The machine, so that the data server beside the client is known.
     pub host: String,
+    /// Whoever is above keeps the pages it has read, as the kernel of a mount does: a server on this machine need not keep them
+    /// in its memory, which is the same.
+    pub pages_above: bool,
     /// Bytes written and not yet answered by a server, of all files. A write waits while they are full.
     pub write_buffer_bytes: u64,
     pub file_buffer_bytes: u64,
@@ -48,6 +51,7 @@ impl Default for ClientConfig {
         ClientConfig {
             description: String::new(),
             host: String::new(),
+            pages_above: false,
             write_buffer_bytes: 128 << 20,
             file_buffer_bytes: 64 << 20,
             retained_bytes: 128 << 20,

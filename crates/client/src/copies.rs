@@ -264,8 +264,10 @@ impl Copies {
         let answer = match request {
             DataRequest::WriteChunk(m) => DataAnswer::WriteChunk(self.write(cx, m, payload).await?),
             DataRequest::ReadChunk(m) => {
-                let ReadChunk { chunk, container, offset, len, cuts } = m;
-                let message = ReadCopy { chunk, container, offset, len, cuts, at_least };
+                let ReadChunk { chunk, container, offset, len, cuts, kept_beside } = m;
+                // The copy beside is asked first, if there is one.
+                let kept_beside = kept_beside && self.beside.is_some();
+                let message = ReadCopy { chunk, container, offset, len, cuts, at_least, kept_beside };
                 let (answer, bytes) = self.at_a_copy(cx, chunk, message).await?;
                 return Ok((DataAnswer::ReadChunk(answer), bytes));
             }

@@ -186,7 +186,9 @@ impl Core {
             (self.data_token(&state, &route), state.chunk_cuts(index))
         };
         let len = range.len() as u32;
-        let message = ReadChunk { chunk: key.chunk, container: key.container, offset: range.start, len, cuts };
+        let (chunk, container, offset) = (key.chunk, key.container, range.start);
+        let kept_beside = self.config.pages_above && (lane.container().is_some() || lane.is_beside(&self.config.host));
+        let message = ReadChunk { chunk, container, offset, len, cuts, kept_beside };
         let bytes = match self.ask(lane, token, message, Bytes::new(), op).await {
             Ok((_, bytes)) if bytes.len() as u64 == range.len() => bytes,
             Ok((_, bytes)) => {

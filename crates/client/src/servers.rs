@@ -55,6 +55,11 @@ impl Lane {
         self.peer.lock().0.host.clone()
     }
 
+    /// It is on this machine.
+    pub fn is_beside(&self, host: &str) -> bool {
+        !host.is_empty() && self.peer.lock().0.host == host
+    }
+
     pub fn name(&self) -> String {
         if let Some(id) = self.container {
             return format!("the copies of container {id}");
@@ -188,7 +193,7 @@ impl Directory {
     /// The server on this machine.
     pub fn beside(&self, host: &str) -> Option<ServerId> {
         let lanes = self.lanes.lock();
-        lanes.values().filter(|lane| !host.is_empty() && lane.host() == host).map(|lane| lane.id).min()
+        lanes.values().filter(|lane| lane.is_beside(host)).map(|lane| lane.id).min()
     }
 
     /// What of the chunk's range is not known to be stable at its server.

@@ -98,6 +98,28 @@ impl DiskStore {
         &self.dir
     }
 
+    fn read_by(&self, id: ChunkId, offset: u64, buf: &mut [u8], fetch: read::Fetch) -> Result<()> {
+        let chunk = self.existing(id)?;
+        loop {
+            {
+                let state = chunk.state.read();
+                if state.deleted {
+                    return Err(StoreError::NoSuchChunk(id));
+                }
+                let end = offset.saturating_add(buf.len() as u64).min(state.header.length);
+                if offset >= end || state.table.has(&(offset / BLOCK_BYTES..blocks(end))) {
+                    let result = chunk.read_verified(&state, offset, buf, fetch);
+                    return result.map(drop).inspect_err(|error| self.note(error));
+                }
+            }
+            let mut state = chunk.state.write();
+            let end = offset.saturating_add(buf.len() as u64).min(state.header.length);
+            if offset < end {
+                chunk.load(&mut state, &(offset / BLOCK_BYTES..blocks(end)))?;
+            }
+        }
+    }
+
     /// Syncs everything and empties the activity log, so that the next start has nothing to verify.
     pub fn close(&self) -> Result<()> {
         self.sync_dirty()?;
@@ -253,29 +275,14 @@ impl ChunkStore for DiskStore {
     }
 
     fn read(&self, id: ChunkId, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let chunk = self.existing(id)?;
-        let fetch = match self.lately.is_first_of_stream(id, offset, buf.len() as u64) {
-            true => read::once,
-            false => read::waiting,
-        };
-        loop {
-            {
-                let state = chunk.state.read();
-                if state.deleted {
-                    return Err(StoreError::NoSuchChunk(id));
-                }
-                let end = offset.saturating_add(buf.len() as u64).min(state.header.length);
-                if offset >= end || state.table.has(&(offset / BLOCK_BYTES..blocks(end))) {
-                    let result = chunk.read_verified(&state, offset, buf, fetch);
-                    return result.map(drop).inspect_err(|error| self.note(error));
-                }
-            }
-            let mut state = chunk.state.write();
-            let end = offset.saturating_add(buf.len() as u64).min(state.header.length);
-            if offset < end {
-                chunk.load(&mut state, &(offset / BLOCK_BYTES..blocks(end)))?;
-            }
-        }
+        let first = self.lately.is_first_of_stream(id, offset, buf.len() as u64);
+        self.read_by(id, offset, buf, if first { read::once } else { read::waiting })
+    }
+
+    fn read_kept_beside(&self, id: ChunkId, offset: u64, buf: &mut [u8]) -> Result<()> {
+        // Others than the one that keeps it find it remembered.
+        let large = self.lately.note(id, offset, buf.len() as u64);
+        self.read_by(id, offset, buf, if large { read::once } else { read::waiting })
     }
 
     fn read_cached(&self, id: ChunkId, offset: u64, buf: &mut [u8]) -> Result<bool> {

@@ -173,6 +173,11 @@ pub trait ChunkStore: Send + Sync {
     /// Fills `buf`; holes and what is past the length are zeros. Every block touched is verified.
     fn read(&self, chunk: ChunkId, offset: u64, buf: &mut [u8]) -> Result<()>;
 
+    /// As [`ChunkStore::read`], of bytes that the reader keeps in this machine's memory: the store need not.
+    fn read_kept_beside(&self, chunk: ChunkId, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.read(chunk, offset, buf)
+    }
+
     /// As [`ChunkStore::read`] if that waits for neither the disk nor a writer; else false, and `buf` is undefined.
     fn read_cached(&self, chunk: ChunkId, offset: u64, buf: &mut [u8]) -> Result<bool>;
 

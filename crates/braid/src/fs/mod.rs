@@ -136,7 +136,7 @@ impl FsArgs {
         let runtime = connect::runtime()?;
         let description = format!("fs {} by process {}", self.command.name(), std::process::id());
         let result = runtime.block_on(async {
-            let (_endpoint, client) = connect::client(Env::os(), &config, description).await?;
+            let (_endpoint, client) = connect::client(Env::os(), &config, description, false).await?;
             let session = Session::new(client.clone());
             let result = tokio::select! {
                 result = self.command.run(&session) => result,

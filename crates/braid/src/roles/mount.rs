@@ -66,7 +66,7 @@ impl MountArgs {
                 tracing::info!("the client that was here before is not ended: {error:#}");
             }
             own.0.disconnect();
-            let (endpoint, client) = connect::client(Env::os(), &config, description).await?;
+            let (endpoint, client) = connect::client(Env::os(), &config, description, true).await?;
             let source = config.cluster.metadata.first().cloned().unwrap_or_default();
             let settings = config.mount.mount(source, self.read_only);
             let handle = tokio::runtime::Handle::current();

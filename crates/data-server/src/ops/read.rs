@@ -56,7 +56,11 @@ impl<S: ChunkStore + 'static> Core<S> {
     fn read_now(&self, call: &Call, m: &ReadChunk) -> Result<(ReadAnswer, Bytes)> {
         let version = self.cut_and_look(call, m)?;
         let mut buffer = self.pool.take(m.len as usize);
-        let read = self.store.read(m.chunk, m.offset, room(&mut buffer, m.len));
+        let room = room(&mut buffer, m.len);
+        let read = match m.kept_beside {
+            true => self.store.read_kept_beside(m.chunk, m.offset, room),
+            false => self.store.read(m.chunk, m.offset, room),
+        };
         read.map_err(|error| self.error(m.chunk, &error))?;
         Ok(self.read_done(version, buffer, m.len))
     }

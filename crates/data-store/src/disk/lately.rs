@@ -23,14 +23,24 @@ impl ReadLately {
 
     /// Remembers the read; true if it is large and the first one there, as far as is known.
     pub fn is_first_of_stream(&self, chunk: ChunkId, offset: u64, len: u64) -> bool {
+        self.see(chunk, offset, len) == Some(true)
+    }
+
+    /// Remembers the read; true if it is large.
+    pub fn note(&self, chunk: ChunkId, offset: u64, len: u64) -> bool {
+        self.see(chunk, offset, len).is_some()
+    }
+
+    /// Whether it is the first one there; `None` if it is not large.
+    fn see(&self, chunk: ChunkId, offset: u64, len: u64) -> Option<bool> {
         if len < BYTES_MIN {
-            return false;
+            return None;
         }
         // Fibonacci hashing; 0 is an empty place.
         let key = chunk.0.wrapping_mul(0x9e37_79b9_7f4a_7c15)
             ^ (offset / PIECE_BYTES + 1).wrapping_mul(0xd1b5_4a32_d192_ed03);
         let key = (key ^ (key >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-        self.0[(key >> 40) as usize % PIECES].swap(key, Relaxed) != key
+        Some(self.0[(key >> 40) as usize % PIECES].swap(key, Relaxed) != key)
     }
 }
 

@@ -8,7 +8,7 @@ use braid_types::{BLOCK_BYTES, ByteRange};
 use std::io;
 
 /// Fetches bytes of a file; `None` if that would wait.
-type Fetch = fn(&dyn DiskFile, &mut [u8], u64) -> io::Result<Option<usize>>;
+pub(super) type Fetch = fn(&dyn DiskFile, &mut [u8], u64) -> io::Result<Option<usize>>;
 
 pub(super) fn waiting(file: &dyn DiskFile, buf: &mut [u8], offset: u64) -> io::Result<Option<usize>> {
     file.read_at(buf, offset).map(Some)

@@ -230,7 +230,8 @@ impl World {
 
     async fn read(&self, info: &ContainerInfo, chunk: ChunkId) -> Bytes {
         let (container, at_least) = (info.id, Version::default());
-        let read = ReadCopy { chunk, container, offset: 0, len: 100_000, cuts: Vec::new(), at_least };
+        let read =
+            ReadCopy { chunk, container, offset: 0, len: 100_000, cuts: Vec::new(), at_least, kept_beside: false };
         self.at_a_member(info.id, read, Bytes::new()).await.2
     }
 
@@ -368,7 +369,7 @@ async fn a_new_metadata_server_leads_on_from_the_rows() {
     tokio::time::sleep(Duration::from_secs(8)).await;
     let alone = Node(world.net.clone(), ServerId(2));
     let (container, at_least) = (info.id, Version::default());
-    let read = ReadCopy { chunk, container, offset: 0, len: 10, cuts: Vec::new(), at_least };
+    let read = ReadCopy { chunk, container, offset: 0, len: 10, cuts: Vec::new(), at_least, kept_beside: false };
     let refused = alone.call(Context::default(), read, Bytes::new()).await.unwrap_err();
     assert_eq!(refused.code, Code::StaleEpoch, "without a leader nobody has a lease: {refused}");
     world.start_meta().await;

@@ -138,7 +138,8 @@ fn bulk_bytes_arrive_whole_from_many_tasks() {
                         let (answer, _) = far.call(Context::default(), write, bytes).await.unwrap();
                         assert_eq!((answer.version.counter, answer.sequence), ((task + 1) * len as u64, round));
                         let cuts = Vec::new();
-                        let read = ReadChunk { chunk, container, offset: task, len: len as u32, cuts };
+                        let read =
+                            ReadChunk { chunk, container, offset: task, len: len as u32, cuts, kept_beside: false };
                         let (_, bytes) = far.call(Context::default(), read, Bytes::new()).await.unwrap();
                         assert!(bytes.len() == len && bytes.iter().all(|&b| b == task as u8));
                     }
@@ -167,7 +168,14 @@ fn a_server_that_restarts_under_load_fails_no_call() {
                     let mut calls = 0;
                     while !done.load(SeqCst) {
                         let (chunk, container) = (ChunkId(1), ContainerId(1));
-                        let read = ReadChunk { chunk, container, offset: 7, len: 10_000, cuts: Vec::new() };
+                        let read = ReadChunk {
+                            chunk,
+                            container,
+                            offset: 7,
+                            len: 10_000,
+                            cuts: Vec::new(),
+                            kept_beside: false,
+                        };
                         let (_, bytes) = far.call(Context::default(), read, Bytes::new()).await.unwrap();
                         assert_eq!(bytes, [7; 10_000][..]);
                         calls += 1;

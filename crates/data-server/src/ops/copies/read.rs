@@ -32,12 +32,16 @@ impl<S: ChunkStore + 'static> Core<S> {
         let blocks = with_head(of_bytes(ByteRange::at(m.offset, u64::from(m.len))));
         self.look_before(call, container, chunk, &m.cuts, &blocks, m.at_least).await?;
         let memory = self.budget.take(m.len as usize).await;
-        let (offset, len) = (m.offset, m.len);
+        let (offset, len, kept_beside) = (m.offset, m.len, m.kept_beside);
         let read = move |core: &Core<S>| {
             let _memory = memory;
             let mut buffer = core.pool.take(len as usize);
             let room = &mut buffer.room()[..len as usize];
-            match core.store.read(chunk, offset, room) {
+            let read = match kept_beside {
+                true => core.store.read_kept_beside(chunk, offset, room),
+                false => core.store.read(chunk, offset, room),
+            };
+            match read {
                 Ok(()) => {}
                 Err(StoreError::NoSuchChunk(_)) => room.fill(0),
                 Err(error) => {

@@ -256,7 +256,15 @@ pub fn write_of(chunk: u64, offset: u64) -> WriteCopies {
 }
 
 pub fn read_of(chunk: u64, offset: u64, len: u32) -> ReadCopy {
-    ReadCopy { chunk: ChunkId(chunk), container: C, offset, len, cuts: Vec::new(), at_least: Version::default() }
+    ReadCopy {
+        chunk: ChunkId(chunk),
+        container: C,
+        offset,
+        len,
+        cuts: Vec::new(),
+        at_least: Version::default(),
+        kept_beside: false,
+    }
 }
 
 pub fn wait_of(chunk: u64, wait: WaitFor) -> WaitCopies {

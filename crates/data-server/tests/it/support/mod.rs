@@ -146,7 +146,7 @@ pub fn write_of(chunk: u64, offset: u64) -> WriteChunk {
 }
 
 pub fn read_of(chunk: u64, offset: u64, len: u32) -> ReadChunk {
-    ReadChunk { chunk: ChunkId(chunk), container: ContainerId(9), offset, len, cuts: Vec::new() }
+    ReadChunk { chunk: ChunkId(chunk), container: ContainerId(9), offset, len, cuts: Vec::new(), kept_beside: false }
 }
 
 pub async fn ask<D: DataNode, M>(node: &D, message: M) -> Result<M::Answer>
