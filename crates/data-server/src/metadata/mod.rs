@@ -57,7 +57,7 @@ pub struct MetadataKeeper {
     server: ServerId,
     state: Arc<Mutex<State>>,
     log_bytes_max: usize,
-    pub counters: MetadataCounters,
+    pub counters: Arc<MetadataCounters>,
 }
 
 impl MetadataKeeper {
@@ -70,7 +70,7 @@ impl MetadataKeeper {
         let keeper = Keeper::restarted(promised, set, copy);
         let generation = kept.as_ref().map_or(0, CopyFile::generation);
         let state = State { keeper, kept, forming: None, durable: 0, generation, rotating: false };
-        let (state, counters) = (Arc::new(Mutex::new(state)), MetadataCounters::default());
+        let (state, counters) = (Arc::new(Mutex::new(state)), Arc::default());
         Ok(MetadataKeeper { env, dir: dir.to_owned(), server, state, log_bytes_max: LOG_BYTES_MAX, counters })
     }
 
@@ -139,8 +139,8 @@ impl MetadataKeeper {
         (state.rotating, state.generation) = (true, state.generation + 1);
         let generation = state.generation;
         drop(state);
-        self.counters.rotations.fetch_add(1, Relaxed);
-        let (env, dir, state) = (self.env.clone(), self.dir.clone(), self.state.clone());
+        let (env, dir, state, counters) =
+            (self.env.clone(), self.dir.clone(), self.state.clone(), self.counters.clone());
         self.env.spawn("metadata copy: a new base", async move {
             let (disk, at) = (env.disk.clone(), dir.clone());
             let made = env.blocking(move || rotate::rotate(&*disk, &at, &work, generation).map(|to| (work, to))).await;
@@ -158,6 +158,7 @@ impl MetadataKeeper {
                         let old = kept.path(&dir);
                         state.keeper.rotated(to.base());
                         state.kept = Some(to);
+                        counters.rotations.fetch_add(1, Relaxed);
                         disk.remove(&old)
                     }
                     _ => disk.remove(&path),

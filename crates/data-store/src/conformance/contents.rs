@@ -77,6 +77,11 @@ pub fn random_changes_match_plain_bytes(store: &dyn ChunkStore, seed: u64) {
                     assert!(buf == plain[start..end], "seed {seed}, step {step}: cached read of {range:?}");
                 }
             }
+            9 => {
+                let mut buf = vec![9; end - start];
+                must("read_kept_beside", store.read_kept_beside(id, range.start, &mut buf));
+                assert!(buf == plain[start..end], "seed {seed}, step {step}: read of {range:?}, kept beside");
+            }
             _ => {
                 let bytes = read(store, id, range.start, end - start);
                 assert!(bytes == plain[start..end], "seed {seed}, step {step}: read of {range:?}");

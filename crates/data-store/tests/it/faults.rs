@@ -247,6 +247,33 @@ fn a_store_stays_within_its_descriptors() {
 }
 
 #[test]
+fn what_a_large_read_fetches_stays_if_it_is_read_again_and_is_not_kept_beside() {
+    let (disk, store) = store();
+    let bytes = vec![7; 256 << 10];
+    store.write(ID, 0, &bytes, &info(2)).unwrap();
+    let mut buf = vec![0; bytes.len()];
+    let mut stays = |read: &dyn Fn(&mut [u8])| {
+        disk.drop_caches();
+        buf.fill(0);
+        read(&mut buf);
+        assert!(buf == bytes);
+        store.read_cached(ID, 0, &mut buf).unwrap()
+    };
+    let plain = |buf: &mut [u8]| store.read(ID, 0, buf).unwrap();
+    let kept_beside = |buf: &mut [u8]| store.read_kept_beside(ID, 0, buf).unwrap();
+    assert!(!stays(&plain), "the first of a stream");
+    assert!(stays(&plain), "read again");
+    assert!(!stays(&kept_beside) && !stays(&kept_beside));
+    assert!(stays(&plain), "by one that does not keep it");
+    let small = |buf: &mut [u8]| {
+        buf.chunks_mut(4096).zip(0..).for_each(|(part, i)| {
+            store.read_kept_beside(ID, i * 4096, part).unwrap();
+        })
+    };
+    assert!(stays(&small), "small reads are not worth it");
+}
+
+#[test]
 fn nothing_is_read_from_the_disk_inline() {
     let (disk, store) = store();
     let mut buf = [0; 4_096];

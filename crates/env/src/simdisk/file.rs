@@ -188,6 +188,20 @@ impl DiskFile for SimFile {
         })
     }
 
+    fn read_once_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.with(|world, node| {
+            let cached = &inode(world, node)?.cached;
+            let fetched: Vec<u64> =
+                pieces(offset, buf.len()).map(|(page, ..)| page).filter(|page| !cached.contains(page)).collect();
+            let n = read(world, node, offset, buf)?;
+            let cached = &mut inode(world, node)?.cached;
+            for page in &fetched {
+                cached.remove(page);
+            }
+            Ok(n)
+        })
+    }
+
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
         self.with(|world, node| {
             world.change()?;

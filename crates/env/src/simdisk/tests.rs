@@ -189,6 +189,19 @@ fn a_disk_can_stop_at_any_change() {
 }
 
 #[test]
+fn what_is_read_once_does_not_stay_unless_it_was_there() {
+    let disk = SimDisk::new();
+    let handle = synced(&disk, "/f", &[1; 8192]);
+    let mut buf = [0; 8192];
+    let stays = |offset| handle.read_cached_at(&mut [0; 100], offset).unwrap().is_some();
+    disk.drop_caches();
+    handle.read_at(&mut buf[..100], 0).unwrap();
+    assert_eq!(handle.read_once_at(&mut buf, 0).unwrap(), 8192);
+    assert_eq!((stays(0), stays(4096)), (true, false));
+    assert!(buf == [1; 8192]);
+}
+
+#[test]
 fn caches_and_counters_are_kept() {
     let disk = SimDisk::new();
     let handle = synced(&disk, "/f", &[1; 8192]);

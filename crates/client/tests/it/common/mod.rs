@@ -185,7 +185,14 @@ pub struct Way {
 
 impl DataNode for Way {
     async fn execute(&self, cx: Context, request: DataRequest, payload: Bytes) -> Result<(DataAnswer, Bytes)> {
-        count(&self.messages, request.name());
+        let name = match &request {
+            DataRequest::ReadChunk(read) if read.kept_beside => match self.node.id {
+                ServerId(1) => "ReadChunk, kept on host one",
+                _ => "ReadChunk, kept elsewhere",
+            },
+            _ => request.name(),
+        };
+        count(&self.messages, name);
         self.node.execute(cx, request, payload).await
     }
 }
