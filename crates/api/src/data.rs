@@ -29,6 +29,9 @@ pub struct WriteChunk {
     /// Answer only when the write is on stable storage.
     pub sync: bool,
     pub make: Make,
+    /// What is written is kept in the memory of the machine this server is on: the server need not keep it as well. An
+    /// owner of copies keeps it all the same, for it reads what it pushes.
+    pub kept_beside: bool,
 }
 
 /// Whether a request may make the chunk it names where the server has none.

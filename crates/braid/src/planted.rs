@@ -77,6 +77,9 @@ impl DiskFile for NoSyncs<dyn DiskFile> {
     fn read_once_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         self.0.read_once_at(buf, offset)
     }
+    fn write_once_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        self.0.write_once_at(buf, offset)
+    }
 
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
         self.0.write_at(buf, offset)

@@ -247,6 +247,7 @@ impl Copies {
             cuts: Vec::new(),
             sync: true,
             make,
+            kept_beside: false,
         };
         self.write(cx, write, Bytes::new()).await?;
         for (_, node) in self.members(None) {

@@ -235,6 +235,7 @@ impl Core {
             (self.data_token(&state, &route), state.chunk_cuts(index))
         };
         let offset = piece.offset % chunk_bytes;
+        let kept_beside = self.config.pages_above && lane.is_beside(&self.config.host);
         let message = |make| WriteChunk {
             chunk: key.chunk,
             container: key.container,
@@ -245,6 +246,7 @@ impl Core {
             cuts: cuts.clone(),
             sync: false,
             make,
+            kept_beside,
         };
         let make = self.make_of(&key);
         let mut written = self.ask(&lane, token, message(make), piece.data.clone(), op).await;

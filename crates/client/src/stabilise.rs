@@ -166,6 +166,7 @@ impl Core {
             cuts: repeat.cuts.clone(),
             sync: false,
             make,
+            kept_beside: false,
         };
         let (answer, _) = self.ask(lane, token, message, repeat.data.clone(), op).await?;
         self.counters.writes_repeated.fetch_add(1, Relaxed);

@@ -167,6 +167,7 @@ impl<S: ChunkStore + 'static> Core<S> {
             inode: change.file.0,
             index: change.file.1,
             cuts: Cuts { trunc_gen: token.trunc_gen, list: change.cuts },
+            kept_beside: false,
         };
         let written = apply(&self.store, &info).map_err(|error| {
             turn.lane.forget();

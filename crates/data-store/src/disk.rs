@@ -263,11 +263,15 @@ impl ChunkStore for DiskStore {
     fn write(&self, id: ChunkId, offset: u64, bytes: &[u8], info: &WriteInfo) -> Result<Written> {
         let chunk = self.find_or_create(id, info.container, info.chunk_bytes, false)?;
         let end = offset.saturating_add(bytes.len() as u64);
+        let store = match info.kept_beside && lately::is_large(bytes.len() as u64) {
+            true => write::once,
+            false => write::kept,
+        };
         self.change(&chunk, &Gate { end, version: info.version, file: info.file(), cuts: &info.cuts }, |state| {
             let before = state.header.length;
             let seq = match bytes {
                 [] => self.touch(&chunk, state)?,
-                _ => self.write_locked(&chunk, state, offset, bytes)?,
+                _ => self.write_locked(&chunk, state, offset, bytes, store)?,
             };
             tracing::debug!(chunk = id.0, offset, bytes = bytes.len(), "written");
             Ok(Written { version: state.header.version, seq, grew: state.header.length > before })

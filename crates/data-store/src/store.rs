@@ -30,6 +30,8 @@ pub struct WriteInfo<'a> {
     pub inode: InodeId,
     pub index: ChunkIndex,
     pub cuts: Cuts<'a>,
+    /// The writer keeps the bytes in this machine's memory: the store need not.
+    pub kept_beside: bool,
 }
 
 impl WriteInfo<'_> {

@@ -66,6 +66,12 @@ pub trait DiskFile: Send + Sync {
     /// Writes all of `buf`, growing the file.
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()>;
 
+    /// As [`DiskFile::write_at`], of bytes that are hardly read here soon: they are on their way to the disk at once and
+    /// do not stay in the page cache, where the disk can do that. As stable as by [`DiskFile::write_at`]: not at all.
+    fn write_once_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        self.write_at(buf, offset)
+    }
+
     /// Makes data and length stable.
     fn sync_data(&self) -> io::Result<()>;
 

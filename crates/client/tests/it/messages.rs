@@ -111,27 +111,28 @@ async fn what_is_granted_costs_nothing() {
     assert_eq!(client.lookup(&cx(), InodeId::ROOT, &name("absent")).await.unwrap().attr.map(|a| a.id), Some(made));
 }
 
-/// The kernel of a mount keeps what is read: a server on the same machine need not, others must for all who ask them.
+/// The kernel of a mount keeps what it reads and writes: a server on the same machine need not, others must for all who ask
+/// them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn only_the_server_on_this_machine_is_told_that_a_mount_keeps_what_it_reads() {
+async fn only_the_server_on_this_machine_is_told_that_a_mount_keeps_the_bytes() {
     let world = World::new(Storage::Memory, POLICY).await;
-    let client = world.client().await;
-    let (id, handle) = create(&client, "file").await;
     let data = pattern(3, 6 << 20);
-    client.write(handle, 0, Bytes::from(data.clone())).await.unwrap();
-    close(&client, handle).await.unwrap();
-    for (host, pages_above, kept) in
-        [("one", true, true), ("one", false, false), ("", true, false), ("four", true, false)]
-    {
-        let client =
-            world.client_with(ClientConfig { host: host.into(), pages_above, ..ClientConfig::default() }).await;
-        let handle = open(&client, id, READ).await;
+    let cases = [("one", true, true), ("one", false, false), ("", true, false), ("four", true, false)];
+    for (i, (host, pages_above, kept)) in cases.into_iter().enumerate() {
+        let config = ClientConfig { host: host.into(), pages_above, ..ClientConfig::default() };
+        let client = world.client_with(config).await;
         world.take_messages();
-        assert_same(&read(&client, handle, 0, 6 << 20).await, &data, "read back");
-        let (_, reads) = world.take_messages();
-        assert_eq!(reads.contains_key("ReadChunk, kept on host one"), kept, "{host} {pages_above}: {reads:?}");
-        assert!(!reads.contains_key("ReadChunk, kept elsewhere"), "{host} {pages_above}: {reads:?}");
-        assert!(reads.contains_key("ReadChunk"), "{host} {pages_above}: {reads:?}");
+        let (id, handle) = create(&client, &format!("file {i}")).await;
+        client.write(handle, 0, Bytes::from(data.clone())).await.unwrap();
         close(&client, handle).await.unwrap();
+        let handle = open(&client, id, READ).await;
+        assert_same(&read(&client, handle, 0, 6 << 20).await, &data, "read back");
+        close(&client, handle).await.unwrap();
+        let (_, messages) = world.take_messages();
+        for name in ["ReadChunk", "WriteChunk"] {
+            let counted = |place: &str| messages.contains_key(format!("{name}{place}").as_str());
+            assert_eq!(counted(", kept on host one"), kept, "{name} {host} {pages_above}: {messages:?}");
+            assert!(!counted(", kept elsewhere") && counted(""), "{name} {host} {pages_above}: {messages:?}");
+        }
     }
 }

@@ -5,6 +5,7 @@ use super::DiskStore;
 use super::chunk::{Chunk, State, ZERO_BLOCK};
 use super::header::Header;
 use super::table::entry_offset;
+use super::write::kept;
 use crate::checksum::{HOLE, block_sum, blocks};
 use crate::{Cuts, Result, StoreError};
 use braid_types::{BLOCK_BYTES, ByteRange, TruncGen};
@@ -101,7 +102,7 @@ impl DiskStore {
             let block = part.start / BLOCK_BYTES;
             chunk.load(state, &(block..block + 1))?;
             if state.table.get(block) != HOLE {
-                self.write_locked(chunk, state, part.start, &ZERO_BLOCK[..part.len() as usize])?;
+                self.write_locked(chunk, state, part.start, &ZERO_BLOCK[..part.len() as usize], kept)?;
             }
         }
         self.touch(chunk, state)

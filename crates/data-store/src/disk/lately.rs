@@ -7,8 +7,13 @@
 use braid_types::ChunkId;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Smaller reads are not part of a stream.
+/// Smaller reads and writes are not part of a stream.
 const BYTES_MIN: u64 = 128 << 10;
+
+pub(crate) fn is_large(len: u64) -> bool {
+    len >= BYTES_MIN
+}
+
 /// A read is known by the piece in which it starts; two of a stream never start in the same.
 const PIECE_BYTES: u64 = BYTES_MIN;
 /// 512 KiB of memory for the starts of 8 GiB in the smallest reads, 64 GiB in reads of 1 MiB.
@@ -33,7 +38,7 @@ impl ReadLately {
 
     /// Whether it is the first one there; `None` if it is not large.
     fn see(&self, chunk: ChunkId, offset: u64, len: u64) -> Option<bool> {
-        if len < BYTES_MIN {
+        if !is_large(len) {
             return None;
         }
         // Fibonacci hashing; 0 is an empty place.

@@ -8,9 +8,23 @@ use super::chunk::{Chunk, State, ZERO_BLOCK};
 use super::{DiskStore, Gate};
 use crate::checksum::{BLOCK, Block, HOLE, block_sum, blocks};
 use crate::{BadBlockCause, Result, StoreError};
+use braid_env::DiskFile;
 use braid_types::{BLOCK_BYTES, ByteRange};
 use std::io;
 use std::ops::Range;
+
+/// Stores bytes in a file.
+pub(super) type Store = fn(&dyn DiskFile, &[u8], u64) -> io::Result<()>;
+
+/// They stay in the page cache.
+pub(super) fn kept(file: &dyn DiskFile, bytes: &[u8], offset: u64) -> io::Result<()> {
+    file.write_at(bytes, offset)
+}
+
+/// They do not.
+pub(super) fn once(file: &dyn DiskFile, bytes: &[u8], offset: u64) -> io::Result<()> {
+    file.write_once_at(bytes, offset)
+}
 
 /// A block that a write covers in part.
 struct Edge {
@@ -25,7 +39,14 @@ const SUMS_INLINE: usize = 256;
 
 impl DiskStore {
     /// Writes into a chunk whose cuts are applied, and returns the write's number.
-    pub(super) fn write_locked(&self, chunk: &Chunk, state: &mut State, offset: u64, bytes: &[u8]) -> Result<u64> {
+    pub(super) fn write_locked(
+        &self,
+        chunk: &Chunk,
+        state: &mut State,
+        offset: u64,
+        bytes: &[u8],
+        store: Store,
+    ) -> Result<u64> {
         let range = ByteRange::at(offset, bytes.len() as u64);
         let touched = range.start / BLOCK_BYTES..blocks(range.end);
         chunk.load(state, &touched)?;
@@ -44,7 +65,7 @@ impl DiskStore {
             state.table.allocate(chunk.meta.as_ref(), &touched).map_err(|e| chunk.meta_error(e))?;
         }
 
-        if let Err(error) = put(chunk, range, bytes, head.as_ref(), tail.as_ref()) {
+        if let Err(error) = put(chunk, range, bytes, head.as_ref(), tail.as_ref(), store) {
             self.seal_failed_write(chunk, state, touched);
             return Err(chunk.data_error(error));
         }
@@ -206,7 +227,14 @@ impl DiskStore {
 }
 
 /// Puts the bytes on the disk, in one piece unless an edge is to be written whole.
-fn put(chunk: &Chunk, range: ByteRange, bytes: &[u8], head: Option<&Edge>, tail: Option<&Edge>) -> io::Result<()> {
+fn put(
+    chunk: &Chunk,
+    range: ByteRange,
+    bytes: &[u8],
+    head: Option<&Edge>,
+    tail: Option<&Edge>,
+    store: Store,
+) -> io::Result<()> {
     let (mut start, mut end) = (range.start, range.end);
     if let Some((edge, until)) = head.and_then(|edge| Some((edge, edge.whole_until?))) {
         let base = start / BLOCK_BYTES * BLOCK_BYTES;
@@ -218,7 +246,7 @@ fn put(chunk: &Chunk, range: ByteRange, bytes: &[u8], head: Option<&Edge>, tail:
         end = end / BLOCK_BYTES * BLOCK_BYTES;
     }
     if start < end {
-        chunk.data.write_at(&bytes[(start - range.start) as usize..(end - range.start) as usize], start)?;
+        store(&*chunk.data, &bytes[(start - range.start) as usize..(end - range.start) as usize], start)?;
     }
     match tail {
         Some((edge, until)) => chunk.data.write_at(&edge.bytes[..until], end),

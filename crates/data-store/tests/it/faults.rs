@@ -274,6 +274,26 @@ fn what_a_large_read_fetches_stays_if_it_is_read_again_and_is_not_kept_beside() 
 }
 
 #[test]
+fn what_a_large_write_brings_does_not_stay_if_it_is_kept_beside() {
+    let (_, store) = store();
+    let bytes = vec![7; 256 << 10];
+    let mut buf = vec![0; bytes.len()];
+    let mut stays = |chunk, part: usize, kept_beside| {
+        let info = WriteInfo { kept_beside, ..info(2) };
+        for (bytes, i) in bytes.chunks(part).zip(0..) {
+            store.write(ChunkId(chunk), i * part as u64, bytes, &info).unwrap();
+        }
+        let stays = store.read_cached(ChunkId(chunk), 0, &mut buf).unwrap();
+        store.read(ChunkId(chunk), 0, &mut buf).unwrap();
+        assert!(buf == bytes);
+        stays
+    };
+    assert!(stays(2, bytes.len(), false));
+    assert!(!stays(3, bytes.len(), true));
+    assert!(stays(4, 64 << 10, true), "small writes are gathered here on their way to the disk");
+}
+
+#[test]
 fn nothing_is_read_from_the_disk_inline() {
     let (disk, store) = store();
     let mut buf = [0; 4_096];

@@ -34,6 +34,7 @@ fn write(store: &DiskStore, offset: u64, bytes: &[u8], counter: u64) {
         inode: FILE.0,
         index: FILE.1,
         cuts,
+        ..WriteInfo::default()
     };
     store.write(ID, offset, bytes, &info).unwrap();
 }

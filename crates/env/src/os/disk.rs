@@ -2,9 +2,9 @@ use crate::{Disk, DiskDirEntry, DiskFile, DiskLock, DiskSpace, OpenMode};
 use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 use std::fs::File;
-use std::io::{self, IoSliceMut};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 /// The file systems of this machine. Files are made readable for their owner alone: they hold other people's data.
 #[derive(Clone, Copy, Debug, Default)]
@@ -12,8 +12,46 @@ pub struct OsDisk;
 
 struct OsFile(File);
 
-/// `RWF_DONTCACHE`, Linux 6.14 and later: pages that the call brought into the cache leave it with the call.
+/// `RWF_DONTCACHE`: pages that the call brought into the cache leave it with the
+/// call, or, written, as soon as they are on the disk, to which they are sent at once.
 const DONT_CACHE: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x80);
+
+/// Linux 6.14 has the flag and frees pages that are still in use; 6.15 refuses it; from 6.16 on it is right.
+fn knows_dont_cache() -> bool {
+    static KNOWS: LazyLock<bool> = LazyLock::new(|| {
+        let uname = rustix::system::uname();
+        is_at_least(&uname.release().to_string_lossy(), (6, 16))
+    });
+    *KNOWS
+}
+
+/// Whether the release of a kernel, as `6.18.44-generic`, is not older than that.
+fn is_at_least(release: &str, version: (u32, u32)) -> bool {
+    let mut parts = release.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse().unwrap_or(0));
+    (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) >= version
+}
+
+enum Read {
+    /// So many bytes: fewer than asked for only at the end of the file.
+    All(usize),
+    /// The kernel or the file system does not do that, or not now; so many bytes are there.
+    Refused(usize),
+}
+
+fn read_by(file: &File, buf: &mut [u8], offset: u64, flags: ReadWriteFlags) -> io::Result<Read> {
+    let mut done = 0;
+    while done < buf.len() {
+        let mut rest = [IoSliceMut::new(&mut buf[done..])];
+        match rustix::io::preadv2(file, &mut rest, offset + done as u64, flags) {
+            Ok(0) => break,
+            Ok(n) => done += n,
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => return Ok(Read::Refused(done)),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(Read::All(done))
+}
 
 struct OsLock {
     /// The lock lives as long as the descriptor.
@@ -111,39 +149,22 @@ impl DiskFile for OsFile {
     }
 
     fn read_cached_at(&self, buf: &mut [u8], offset: u64) -> io::Result<Option<usize>> {
-        let mut done = 0;
-        while done < buf.len() {
-            let at = offset + done as u64;
-            let mut rest = [IoSliceMut::new(&mut buf[done..])];
-            match rustix::io::preadv2(&self.0, &mut rest, at, ReadWriteFlags::NOWAIT) {
-                Ok(0) => break,
-                Ok(n) => done += n,
-                Err(Errno::INTR) => {}
-                // Not in the cache, or a file system that cannot tell: both mean that the call could wait.
-                Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => return Ok(None),
-                Err(error) => return Err(error.into()),
-            }
+        match read_by(&self.0, buf, offset, ReadWriteFlags::NOWAIT)? {
+            Read::All(n) => Ok(Some(n)),
+            // Not in the cache, or a file system that cannot tell: both mean that the call could wait.
+            Read::Refused(_) => Ok(None),
         }
-        Ok(Some(done))
     }
 
     fn read_once_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        let mut done = 0;
-        while done < buf.len() {
-            let at = offset + done as u64;
-            let mut rest = [IoSliceMut::new(&mut buf[done..])];
-            match rustix::io::preadv2(&self.0, &mut rest, at, DONT_CACHE) {
-                Ok(0) => break,
-                Ok(n) => done += n,
-                Err(Errno::INTR) => {}
-                // A kernel or file system without it says so at once.
-                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
-                    return Ok(done + self.read_at(&mut buf[done..], at)?);
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(done)
+        let done = match knows_dont_cache() {
+            true => match read_by(&self.0, buf, offset, DONT_CACHE)? {
+                Read::All(n) => return Ok(n),
+                Read::Refused(done) => done,
+            },
+            false => 0,
+        };
+        Ok(done + self.read_at(&mut buf[done..], offset + done as u64)?)
     }
 
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
@@ -152,6 +173,24 @@ impl DiskFile for OsFile {
             match retry(|| rustix::io::pwrite(&self.0, &buf[done..], offset + done as u64))? {
                 0 => return Err(io::ErrorKind::WriteZero.into()),
                 n => done += n,
+            }
+        }
+        Ok(())
+    }
+
+    fn write_once_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        let mut done = 0;
+        while done < buf.len() {
+            let at = offset + done as u64;
+            if !knows_dont_cache() {
+                return self.write_at(&buf[done..], at);
+            }
+            match rustix::io::pwritev2(&self.0, &[IoSlice::new(&buf[done..])], at, DONT_CACHE) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(n) => done += n,
+                Err(Errno::INTR) => {}
+                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => return self.write_at(&buf[done..], at),
+                Err(error) => return Err(error.into()),
             }
         }
         Ok(())
@@ -209,6 +248,9 @@ mod tests {
         }
         assert_eq!(file.read_once_at(&mut buf[..], 100).unwrap(), 20_000);
         assert!(buf[..20_000].iter().all(|&b| b == 7));
+        file.write_once_at(&[8; 300], 20_000).unwrap();
+        assert_eq!((file.read_at(&mut buf[..500], 19_900).unwrap(), file.len().unwrap()), (400, 20_300));
+        assert!(buf[..100].iter().all(|&b| b == 7) && buf[100..400].iter().all(|&b| b == 8));
         match file.punch_hole(4096, 4096) {
             Err(error) => assert_eq!(error.kind(), io::ErrorKind::Unsupported),
             Ok(()) => {
@@ -221,6 +263,16 @@ mod tests {
         assert_eq!(file.read_at(&mut buf, 0).unwrap(), 10);
         let space = OsDisk.space(dir.path()).unwrap();
         assert!(space.free > 0 && space.free <= space.total);
+    }
+
+    #[test]
+    fn kernels_are_told_apart_by_their_release() {
+        for (release, is) in
+            [("6.18.44-fc-v669", true), ("6.16", true), ("7.0.1", true), ("6.15.11", false), ("5.99", false)]
+        {
+            assert_eq!(is_at_least(release, (6, 16)), is, "{release}");
+        }
+        assert!(!is_at_least("", (6, 16)) && !is_at_least("unknown", (6, 16)));
     }
 
     #[test]

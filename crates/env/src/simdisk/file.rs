@@ -172,6 +172,26 @@ fn write(world: &mut World, node: NodeId, offset: u64, buf: &[u8]) -> io::Result
     if fits == buf.len() { Ok(()) } else { Err(full()) }
 }
 
+impl SimFile {
+    /// The pages of the range that are not in the page cache.
+    fn uncached(&self, offset: u64, len: usize) -> io::Result<Vec<u64>> {
+        self.with(|world, node| {
+            let cached = &inode(world, node)?.cached;
+            Ok(pieces(offset, len).map(|(page, ..)| page).filter(|page| !cached.contains(page)).collect())
+        })
+    }
+
+    fn uncache(&self, pages: &[u64]) -> io::Result<()> {
+        self.with(|world, node| {
+            let cached = &mut inode(world, node)?.cached;
+            pages.iter().for_each(|page| {
+                cached.remove(page);
+            });
+            Ok(())
+        })
+    }
+}
+
 impl DiskFile for SimFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         self.with(|world, node| read(world, node, offset, buf))
@@ -189,17 +209,10 @@ impl DiskFile for SimFile {
     }
 
     fn read_once_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.with(|world, node| {
-            let cached = &inode(world, node)?.cached;
-            let fetched: Vec<u64> =
-                pieces(offset, buf.len()).map(|(page, ..)| page).filter(|page| !cached.contains(page)).collect();
-            let n = read(world, node, offset, buf)?;
-            let cached = &mut inode(world, node)?.cached;
-            for page in &fetched {
-                cached.remove(page);
-            }
-            Ok(n)
-        })
+        let uncached = self.uncached(offset, buf.len())?;
+        let done = self.read_at(buf, offset);
+        self.uncache(&uncached)?;
+        done
     }
 
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
@@ -214,6 +227,13 @@ impl DiskFile for SimFile {
             }
             write(world, node, offset, buf)
         })
+    }
+
+    fn write_once_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        let uncached = self.uncached(offset, buf.len())?;
+        let done = self.write_at(buf, offset);
+        self.uncache(&uncached)?;
+        done
     }
 
     fn sync_data(&self) -> io::Result<()> {

@@ -199,6 +199,12 @@ fn what_is_read_once_does_not_stay_unless_it_was_there() {
     assert_eq!(handle.read_once_at(&mut buf, 0).unwrap(), 8192);
     assert_eq!((stays(0), stays(4096)), (true, false));
     assert!(buf == [1; 8192]);
+    disk.drop_caches();
+    handle.read_at(&mut buf[..100], 0).unwrap();
+    handle.write_once_at(&[2; 8192], 0).unwrap();
+    assert_eq!((stays(0), stays(4096)), (true, false));
+    handle.read_at(&mut buf, 0).unwrap();
+    assert!(buf == [2; 8192]);
 }
 
 #[test]

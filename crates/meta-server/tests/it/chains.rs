@@ -223,6 +223,7 @@ impl World {
             cuts: Vec::new(),
             sync: true,
             make: Make::Yes,
+            kept_beside: false,
         };
         let message = WriteCopies { write, held: Held::Exclusive, durability: Durability::Fsync };
         self.at_a_member(info.id, message, Bytes::from(vec![value; 100_000])).await.0
@@ -409,6 +410,7 @@ async fn what_a_lost_client_wrote_into_copies_comes_into_its_file() {
         cuts: Vec::new(),
         sync: false,
         make: Make::Yes,
+        kept_beside: false,
     };
     let message = WriteCopies { write, held: Held::Exclusive, durability: Durability::Fsync };
     world.at_a_member(info.id, message, Bytes::from(vec![3; 70_000])).await;

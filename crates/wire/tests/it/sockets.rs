@@ -132,8 +132,18 @@ fn bulk_bytes_arrive_whole_from_many_tasks() {
                         let (chunk, container) = (ChunkId(task), ContainerId(1));
                         let (index, inode) = (ChunkIndex(0), InodeId(1));
                         let (cuts, chunk_bytes, sync, make) = (Vec::new(), CHUNK_BYTES_DEFAULT, false, Make::Yes);
-                        let write =
-                            WriteChunk { chunk, container, offset: round, chunk_bytes, inode, index, cuts, sync, make };
+                        let write = WriteChunk {
+                            chunk,
+                            container,
+                            offset: round,
+                            chunk_bytes,
+                            inode,
+                            index,
+                            cuts,
+                            sync,
+                            make,
+                            kept_beside: false,
+                        };
                         let bytes = Bytes::from(vec![task as u8 + 1; len]);
                         let (answer, _) = far.call(Context::default(), write, bytes).await.unwrap();
                         assert_eq!((answer.version.counter, answer.sequence), ((task + 1) * len as u64, round));

@@ -190,6 +190,10 @@ impl DataNode for Way {
                 ServerId(1) => "ReadChunk, kept on host one",
                 _ => "ReadChunk, kept elsewhere",
             },
+            DataRequest::WriteChunk(write) if write.kept_beside => match self.node.id {
+                ServerId(1) => "WriteChunk, kept on host one",
+                _ => "WriteChunk, kept elsewhere",
+            },
             _ => request.name(),
         };
         count(&self.messages, name);

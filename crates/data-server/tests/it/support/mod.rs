@@ -142,6 +142,7 @@ pub fn write_of(chunk: u64, offset: u64) -> WriteChunk {
         cuts: Vec::new(),
         sync: false,
         make: Make::Yes,
+        kept_beside: false,
     }
 }
 
