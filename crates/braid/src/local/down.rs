@@ -1,4 +1,5 @@
-//! `braid down`: the mount first, which sends what it has; then data servers, which sync; then metadata.
+//! `braid down`: the mounts first, which send what they have, also those made by `braid mount` on this machine; then data
+//! servers, which sync; then metadata.
 
 use super::layout::Layout;
 use super::process;
@@ -23,7 +24,7 @@ impl DownArgs {
         let layout = Layout::at(&self.dir, false)?;
         let mut names = layout.names()?;
         names.sort_by_key(|name| match name.as_str() {
-            "mount" => 0,
+            name if name.starts_with("mount") => 0,
             "metadata" => 2,
             _ => 1,
         });

@@ -9,5 +9,5 @@ pub mod process;
 mod up;
 
 pub use down::DownArgs;
-pub use layout::CONFIG_FILE;
+pub use layout::{CONFIG_FILE, Layout};
 pub use up::UpArgs;

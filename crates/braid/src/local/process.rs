@@ -124,8 +124,8 @@ fn wait_gone(layout: &Layout, name: &str, limit: Duration) {
     }
 }
 
-/// Starts `name` unless it runs; answers whether it was started.
-pub fn ensure(layout: &Layout, name: &str, arguments: Vec<OsString>, limit: Duration) -> Result<bool> {
+/// Starts `name`, logging to `log`, unless it runs; answers whether it was started.
+pub fn ensure(layout: &Layout, name: &str, arguments: Vec<OsString>, log: &Path, limit: Duration) -> Result<bool> {
     if running(layout, name).is_some() {
         return Ok(false);
     }
@@ -133,7 +133,7 @@ pub fn ensure(layout: &Layout, name: &str, arguments: Vec<OsString>, limit: Dura
     let ready_file = layout.ready(name);
     let mut arguments = arguments;
     arguments.extend(["--ready-file".into(), ready_file.clone().into_os_string()]);
-    let mut spawned = Spawned::with_ready_file(&arguments, &layout.log(name), ready_file)?;
+    let mut spawned = Spawned::with_ready_file(&arguments, log, ready_file)?;
     let pid_file = layout.pid(name);
     std::fs::write(&pid_file, format!("{}\n", spawned.pid()))
         .with_context(|| format!("cannot write {}", pid_file.display()))?;

@@ -100,7 +100,7 @@ impl UpArgs {
 
     fn start(&self, layout: &Layout, name: &str, mut arguments: Vec<OsString>) -> Result<()> {
         arguments.extend(["--config".into(), layout.config().into_os_string()]);
-        let started = process::ensure(layout, name, arguments, START_LIMIT)?;
+        let started = process::ensure(layout, name, arguments, &layout.log(name), START_LIMIT)?;
         println!("{name:<10} {}", if started { "started" } else { "runs already" });
         Ok(())
     }

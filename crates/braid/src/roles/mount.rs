@@ -3,7 +3,7 @@
 use super::ready::ReadyFile;
 use super::{predecessor, signals, why};
 use crate::cli::ClusterArgs;
-use crate::local::process;
+use crate::local::{Layout, process};
 use crate::{connect, output};
 use anyhow::{Context, Result, bail};
 use braid_env::Env;
@@ -25,7 +25,8 @@ pub struct MountArgs {
     /// Stay in the foreground.
     #[arg(long)]
     pub foreground: bool,
-    /// Where the client in the background logs; default: /tmp/braid-mount-PID.log.
+    /// Where the client in the background logs; default: log/mount-PID.log of a cluster on this machine, else
+    /// /tmp/braid-mount-PID.log.
     #[arg(long, value_name = "FILE")]
     pub log: Option<PathBuf>,
     #[arg(long, value_name = "FILE", hide = true)]
@@ -41,16 +42,33 @@ impl MountArgs {
         if self.foreground {
             return self.serve(&mount_point);
         }
-        let log = self
-            .log
-            .clone()
-            .unwrap_or_else(|| std::env::temp_dir().join(format!("braid-mount-{}.log", std::process::id())));
         let mut arguments: Vec<std::ffi::OsString> = std::env::args_os().skip(1).collect();
         arguments.push("--foreground".into());
-        let mut child = process::Spawned::start(&arguments, &log)?;
-        child.wait_ready(READY_TIMEOUT)?;
+        // Beside the processes of a cluster on this machine, so that `braid down` ends this mount before the servers.
+        let name = format!("mount-{}", std::process::id());
+        let local = self.run_dir().and_then(|run| Layout::at(run.parent()?, false).ok());
+        let log = match (&self.log, &local) {
+            (Some(log), _) => log.clone(),
+            (None, Some(layout)) => layout.log(&name),
+            (None, None) => std::env::temp_dir().join(format!("braid-{name}.log")),
+        };
+        match local {
+            Some(layout) => process::ensure(&layout, &name, arguments, &log, READY_TIMEOUT).map(drop)?,
+            None => process::Spawned::start(&arguments, &log)?.wait_ready(READY_TIMEOUT).map(drop)?,
+        }
         println!("mounted at {}; log in {}", mount_point.display(), log.display());
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// Where the processes of a cluster on this machine have their run files, if it is one.
+    fn run_dir(&self) -> Option<PathBuf> {
+        self.cluster.dir().map(|dir| dir.join("run")).filter(|run| run.is_dir())
+    }
+
+    /// What this process is called among those of the cluster on this machine.
+    fn name(&self) -> String {
+        let stem = self.ready_file.as_deref().and_then(Path::file_stem).map(|stem| stem.to_string_lossy().into_owned());
+        stem.unwrap_or_else(|| format!("mount-{}", std::process::id()))
     }
 
     fn serve(self, mount_point: &Path) -> Result<ExitCode> {
@@ -74,12 +92,12 @@ impl MountArgs {
                 .with_context(|| format!("cannot mount at {}", mount_point.display()))?;
             tracing::info!("mounted at {}", mount_point.display());
             // Beside the other run files of a local cluster, where `braid admin why` looks.
-            let run = self.cluster.dir().map(|dir| dir.join("run")).filter(|run| run.is_dir());
+            let report = self.run_dir().map(|run| run.join(format!("{}{}", self.name(), why::SUFFIX)));
             // What the client tries again, and the messages that have no answer yet: of a server that stands still
             // the client hears nothing for as long as one attempt may take.
             let (asked, waits) = (client.clone(), endpoint.waits().clone());
             let waiting = move || [asked.waiting(), waits.list()].concat();
-            let _why = run.map(|run| why::spawn_reporter(run.join("mount.why.json"), waiting));
+            let _why = report.map(|path| why::spawn_reporter(path, waiting));
             ready.write(&mount_point.display().to_string())?;
             let ended = wait_for_end(mount_point).await;
             tracing::info!("the mount ends: what was written is sent");
@@ -88,6 +106,9 @@ impl MountArgs {
             client.shutdown().await?;
             ended
         });
+        if let Some(run) = self.run_dir() {
+            let _ = std::fs::remove_file(run.join(format!("{}.pid", self.name())));
+        }
         runtime.shutdown_background();
         result.map(|()| ExitCode::SUCCESS)
     }
