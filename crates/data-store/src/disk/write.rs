@@ -65,6 +65,9 @@ impl DiskStore {
             state.table.allocate(chunk.meta.as_ref(), &touched).map_err(|e| chunk.meta_error(e))?;
         }
 
+        // Where synced blocks are overwritten the log is synced before each new extent: a flush of the disk, which would wait
+        // for all that was just sent on its way (random 1 MiB overwrites: 341 MiB/s instead of 537).
+        let store = if touched.start < synced_blocks(state) { kept } else { store };
         if let Err(error) = put(chunk, range, bytes, head.as_ref(), tail.as_ref(), store) {
             self.seal_failed_write(chunk, state, touched);
             return Err(chunk.data_error(error));
@@ -117,7 +120,7 @@ impl DiskStore {
 
     /// Extents whose blocks a sync has covered are logged before they change.
     pub(super) fn log_overwrite(&self, chunk: &Chunk, state: &State, touched: &Range<u64>) -> Result<()> {
-        let synced = blocks(state.synced_floor.max(state.header.synced_len));
+        let synced = synced_blocks(state);
         if touched.start >= synced || self.options.plant_no_activity_log {
             return Ok(());
         }
@@ -224,6 +227,11 @@ impl DiskStore {
             }
         }
     }
+}
+
+/// From here on no block has been covered by a sync.
+fn synced_blocks(state: &State) -> u64 {
+    blocks(state.synced_floor.max(state.header.synced_len))
 }
 
 /// Puts the bytes on the disk, in one piece unless an edge is to be written whole.

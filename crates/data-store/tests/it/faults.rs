@@ -290,6 +290,7 @@ fn what_a_large_write_brings_does_not_stay_if_it_is_kept_beside() {
     };
     assert!(stays(2, bytes.len(), false));
     assert!(!stays(3, bytes.len(), true));
+    assert!(stays(ID.0, bytes.len(), true), "what overwrites synced blocks stays");
     assert!(stays(4, 64 << 10, true), "small writes are gathered here on their way to the disk");
 }
 
