@@ -106,8 +106,10 @@ impl MountArgs {
             client.shutdown().await?;
             ended
         });
-        if let Some(run) = self.run_dir() {
-            let _ = std::fs::remove_file(run.join(format!("{}.pid", self.name())));
+        // Made by `braid mount`, its name is not used again. What `braid up` started is its to forget.
+        let name = self.name();
+        if let Some(run) = self.run_dir().filter(|_| name.starts_with("mount-")) {
+            let _ = std::fs::remove_file(run.join(format!("{name}.pid")));
         }
         runtime.shutdown_background();
         result.map(|()| ExitCode::SUCCESS)
