@@ -86,6 +86,8 @@ pub(crate) struct Change<'a> {
     pub cuts: &'a [(TruncGen, u64)],
     /// What it touches.
     pub range: ByteRange,
+    /// As in [`WriteInfo`].
+    pub kept_beside: bool,
 }
 
 impl<S: ChunkStore + 'static> Core<S> {
@@ -167,7 +169,7 @@ impl<S: ChunkStore + 'static> Core<S> {
             inode: change.file.0,
             index: change.file.1,
             cuts: Cuts { trunc_gen: token.trunc_gen, list: change.cuts },
-            kept_beside: false,
+            kept_beside: change.kept_beside,
         };
         let written = apply(&self.store, &info).map_err(|error| {
             turn.lane.forget();

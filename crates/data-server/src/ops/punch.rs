@@ -19,7 +19,8 @@ impl<S: ChunkStore + 'static> Core<S> {
         let punch = move |core: &Core<S>| {
             let _pass = core.gate.enter(&of_work.token, m.container)?;
             let file = Default::default();
-            let change = Change { container: m.container, file, chunk_bytes: 0, cuts: &m.cuts, range: m.range };
+            let (container, range) = (m.container, m.range);
+            let change = Change { container, file, chunk_bytes: 0, cuts: &m.cuts, range, kept_beside: false };
             core.apply(&mut turn, &of_work.token, &change, |store, info| store.punch(m.chunk, m.range, info))
         };
         let written = self.on_disk(call, punch).await?;

@@ -5,7 +5,7 @@ use crate::lane::{Turn, edges};
 use crate::stats::count;
 use braid_api::Result;
 use braid_api::data::{WriteAnswer, WriteChunk};
-use braid_data_store::{ChunkStore, WriteInfo, Written};
+use braid_data_store::{ChunkStore, Written};
 use braid_types::{ByteRange, ChunkId};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -47,11 +47,10 @@ impl<S: ChunkStore + 'static> Core<S> {
         let range = ByteRange::at(m.offset, payload.len() as u64);
         let file = (m.inode, m.index);
         let chunk_bytes = if self.may_make(m.make) { m.chunk_bytes } else { 0 };
-        let change = Change { container: m.container, file, chunk_bytes, cuts: &m.cuts, range };
-        let written = self.apply(&mut turn, &call.token, &change, |store, info| {
-            let info = WriteInfo { kept_beside: m.kept_beside, ..*info };
-            store.write(m.chunk, m.offset, payload, &info)
-        })?;
+        let (container, kept_beside) = (m.container, m.kept_beside);
+        let change = Change { container, file, chunk_bytes, cuts: &m.cuts, range, kept_beside };
+        let written =
+            self.apply(&mut turn, &call.token, &change, |store, info| store.write(m.chunk, m.offset, payload, info))?;
         if written.grew {
             self.grown.add(call.token.session, m.chunk, self.env.clock.now());
         }
