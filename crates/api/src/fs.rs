@@ -189,6 +189,8 @@ pub enum Shown {
     Entry(InodeId, Name),
     /// Every name.
     Entries,
+    /// A file's pages, from and to an offset, and its attributes.
+    Pages(InodeId, u64, u64),
 }
 
 /// The cache above a file system: the kernel's, behind a door.

@@ -4,7 +4,8 @@
 //! prolongs, or until it is revoked. The transport has calls of clients only, so a client leaves a [`Listen`] with the
 //! server, which is answered when there is something to say. `docs/design/0005-leases.md` says what both ends promise.
 
-use braid_types::{InodeId, MembershipEpoch, Name};
+use crate::meta::{FileLease, LeaseState};
+use braid_types::{InodeId, LeaseGen, MembershipEpoch, Name};
 use serde::{Deserialize, Serialize};
 
 /// What a lease of the namespace is on.
@@ -45,6 +46,18 @@ pub struct Orders {
 pub enum Order {
     /// Drop these, have the kernel drop them, then acknowledge.
     Revoke { revocation: u64, keys: Vec<LeaseKey> },
+    /// Come down to `to` with this file and answer with a [`YieldFiles`] of this generation. `Exclusive` asks only for what the row
+    /// lacks of size and times.
+    Recall { inode: InodeId, generation: LeaseGen, token: LeaseGen, to: LeaseState },
+}
+
+/// File leases are given up down to a state, each under the generation it was recalled with (or granted, if nobody asked): what was
+/// buffered under them is stable, size and times are in the rows, and nobody at this client, the kernel included, shows pages
+/// that may not be kept.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct YieldFiles {
+    pub epoch: MembershipEpoch,
+    pub files: Vec<(InodeId, LeaseGen, LeaseState)>,
 }
 
 /// Nobody at this client, the kernel included, shows what these named.
@@ -54,11 +67,18 @@ pub struct Acknowledge {
     pub revocations: Vec<u64>,
 }
 
-/// Nothing granted before [`Term::reassert`] was heard is held any more.
+/// Nothing granted before [`Term::reassert`] was heard is held any more, but these files.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Reassert {
     pub epoch: MembershipEpoch,
     pub round: u64,
+    pub files: Vec<(InodeId, LeaseState)>,
+}
+
+/// What of it is held from now on, and under which numbers; the rest is not this session's any more.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Reasserted {
+    pub held: Vec<(InodeId, FileLease)>,
 }
 
 #[cfg(test)]

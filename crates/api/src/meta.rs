@@ -36,7 +36,7 @@ pub struct Grant {
 /// State of a file lease (design.md *File lease*).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LeaseState {
-    /// Nothing may be cached: close-to-open.
+    /// Nothing without asking.
     #[default]
     None,
     Shared,
@@ -44,10 +44,14 @@ pub enum LeaseState {
     Sync,
 }
 
+/// What a session may do with a file's bytes from now on. See [`crate::lease`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileLease {
     pub state: LeaseState,
+    /// Orders what the slot holder says of its file leases.
     pub generation: LeaseGen,
+    /// Rises when the right to write passes on.
+    pub token: LeaseGen,
 }
 
 /// Where one chunk of a file is.
@@ -662,7 +666,7 @@ pub struct HeartbeatAnswer {
 }
 
 /// What mounts cache, and how they are told to drop it.
-pub use crate::lease::{Acknowledge, Listen, Orders, Reassert, Term};
+pub use crate::lease::{Acknowledge, Listen, Orders, Reassert, Reasserted, Term, YieldFiles};
 
 /// Of chains, from a data server to the leader.
 pub use crate::copies::ServerSays;
@@ -714,7 +718,8 @@ messages! {
     StatNames -> Vec<Option<Attr>>;
     Listen -> Orders;
     Acknowledge -> ();
-    Reassert -> ();
+    Reassert -> Reasserted;
+    YieldFiles -> ();
 }
 
 impl MetaRequest {

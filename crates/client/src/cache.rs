@@ -9,7 +9,7 @@ use crate::lru::Lru;
 use braid_api::meta::InodeRef;
 use braid_api::{Code, Error, Result, Shown};
 use braid_env::Monotonic;
-use braid_lease::{Holdings, Key, Limits, Moment, RevocationId, Seen, Todo};
+use braid_lease::{Generation, Holdings, Key, Limits, Mode, Moment, RevocationId, Seen, Todo, Want};
 use braid_types::{Attr, InodeId, Name, Timestamp, TruncGen};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -95,6 +95,16 @@ pub enum Task {
     /// To be said when all that was to be forgotten before is.
     Dropped(RevocationId),
     Reassert(u64),
+    /// A file lease is to be asked for.
+    Take { ticket: braid_lease::Ticket, inode: InodeId, want: Want },
+    /// Or given up, down to this.
+    Flush { inode: InodeId, generation: Generation, to: Mode },
+    /// To be said.
+    Yield { inode: InodeId, generation: Generation, mode: Mode },
+    /// The pages of these files may not be shown any more.
+    ForgetPages(Vec<InodeId>),
+    /// What was written to it under a lease that is lost may never be saved.
+    Fail(InodeId),
 }
 
 struct Maps {
@@ -412,6 +422,9 @@ impl Cache {
             }
             _ => Vec::new(),
         };
+        // Pages stay as long as their lease, however long that is prolonged: the end has to be told.
+        let ends = matches!(seen, Seen::Renewed { .. } | Seen::SessionLost) || maps.leases.left(moment(now)).is_zero();
+        let files = if ends { maps.leases.reassertion() } else { Vec::new() };
         let mut tasks = Vec::new();
         for todo in maps.leases.on(moment(now), seen) {
             match todo {
@@ -425,15 +438,58 @@ impl Cache {
                     early.iter().for_each(|key| maps.forget(key, &mut shown));
                     tasks.push(Task::Forget(shown));
                     maps.forget_all();
+                    if !files.is_empty() {
+                        tasks.push(Task::ForgetPages(files.iter().map(|(inode, _)| *inode).collect()));
+                    }
                     let moment = self.moment.fetch_add(1, SeqCst) + 1;
                     self.changes.iter().for_each(|stripe| stripe.store(moment, SeqCst));
                 }
                 Todo::Reassert { round } => tasks.push(Task::Reassert(round)),
-                // Files are not leased.
-                _ => {}
+                Todo::Take { ticket, inode, want } => tasks.push(Task::Take { ticket, inode, want }),
+                Todo::Flush { inode, generation, to, .. } => tasks.push(Task::Flush { inode, generation, to }),
+                Todo::Yield { inode, generation, mode, .. } => tasks.push(Task::Yield { inode, generation, mode }),
+                Todo::Fail { inode } => tasks.push(Task::Fail(inode)),
+                // Said where what was dropped is known, see `dropped`.
+                Todo::Acknowledge { .. } => {}
             }
         }
         tasks
+    }
+
+    /// An operation on the file's bytes may begin.
+    pub fn may_use(&self, inode: InodeId, want: Want, now: Monotonic) -> bool {
+        self.maps.lock().leases.may_use(moment(now), inode, want).is_some()
+    }
+
+    /// The lease is held, though it may be on its way out.
+    pub fn has_file(&self, inode: InodeId, want: Want, now: Monotonic) -> bool {
+        let maps = self.maps.lock();
+        let mode = maps.leases.file(inode).0;
+        let serves = if want == Want::Read { mode != Mode::None } else { mode.writes() };
+        serves && !maps.leases.left(moment(now)).is_zero()
+    }
+
+    /// What is held was granted once more.
+    pub fn said_again(&self, inode: InodeId, mode: Mode, generation: Generation, token: Generation) {
+        self.maps.lock().leases.said_again(inode, mode, generation, token);
+    }
+
+    /// A recall of the file is being carried out.
+    pub fn is_flushing(&self, inode: InodeId) -> bool {
+        self.maps.lock().leases.is_flushing(inode)
+    }
+
+    /// Files that are held, to be told to a new slot holder. Those that are not `needed` are given up with that.
+    pub fn reassertion(&self, needed: impl Fn(InodeId) -> bool) -> Vec<(InodeId, Mode)> {
+        let mut maps = self.maps.lock();
+        let (kept, gone): (Vec<_>, Vec<_>) = maps.leases.reassertion().into_iter().partition(|(inode, _)| needed(*inode));
+        gone.into_iter().for_each(|(inode, _)| maps.leases.forget_file(inode));
+        kept
+    }
+
+    /// When [`Seen::Tick`] is due.
+    pub fn wakeup(&self) -> Option<Moment> {
+        self.maps.lock().leases.wakeup()
     }
 
     /// A revocation is carried out, by caches above as well. True if that is to be said.

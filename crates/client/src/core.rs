@@ -3,6 +3,7 @@
 use crate::cache::Cache;
 use crate::config::ClientConfig;
 use crate::erased::Meta;
+use crate::files::Files;
 use crate::handles::Handles;
 use crate::inode::{FileState, Inode, Inodes};
 use crate::leases::Leases;
@@ -21,10 +22,12 @@ use braid_env::{Env, Monotonic};
 use braid_types::{ChunkId, InodeId, Timestamp, TraceId};
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use tokio::sync::Notify;
 
 pub struct Core {
+    /// For what goes on in the background.
+    pub this: Weak<Core>,
     pub env: Env,
     pub config: ClientConfig,
     pub meta: Box<dyn Meta>,
@@ -37,6 +40,7 @@ pub struct Core {
     pub spares: Spares,
     pub cache: Cache,
     pub leases: Leases,
+    pub files: Files,
     pub inodes: Inodes,
     pub handles: Handles,
     pub locks: Locks,

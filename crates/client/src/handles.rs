@@ -88,7 +88,11 @@ pub struct Handles {
 impl Handles {
     pub fn open_file(&self, inode: Arc<Inode>, flags: OpenFlags) -> Arc<FileHandle> {
         let id = HandleId(self.last.fetch_add(1, Relaxed) + 1);
-        let failures_seen = AtomicU64::new(inode.state.lock().failures);
+        let failures_seen = {
+            let mut state = inode.state.lock();
+            state.writers += u32::from(flags.write);
+            AtomicU64::new(state.failures)
+        };
         let (window, flock_owners) = (Mutex::default(), Mutex::default());
         let handle = Arc::new(FileHandle { id, inode, flags, failures_seen, window, flock_owners });
         self.map.lock().insert(id, Handle::File(handle.clone()));

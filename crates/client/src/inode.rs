@@ -38,7 +38,6 @@ pub struct FileState {
     pub attr: Attr,
     pub policy: Policy,
     pub layout_gen: LayoutGen,
-    pub lease_gen: LeaseGen,
     pub cuts: Cuts,
     /// Cuts up to here are known at the data servers.
     pub cuts_applied: TruncGen,
@@ -80,6 +79,8 @@ pub struct FileState {
     pub met_void: bool,
     pub retry_at: Option<Monotonic>,
     pub handles: u32,
+    /// Of them, those that may write.
+    pub writers: u32,
     /// Made without a name, and may get one.
     pub linkable: bool,
     pub blocks: Blocks,
@@ -93,7 +94,6 @@ impl FileState {
             attr,
             policy: Policy::PLAIN,
             layout_gen: LayoutGen(0),
-            lease_gen: LeaseGen(0),
             cuts: Cuts::new(),
             cuts_applied: TruncGen(0),
             body: Body::default(),
@@ -119,6 +119,7 @@ impl FileState {
             met_void: false,
             retry_at: None,
             handles: 0,
+            writers: 0,
             linkable: false,
             blocks: Blocks::default(),
             charged: 0,
@@ -220,7 +221,6 @@ impl FileState {
 
     /// An open's answer, if nothing was changed here since it was asked for.
     pub fn adopt_open(&mut self, answer: &OpenAnswer, version: u64) {
-        self.lease_gen = answer.lease.generation;
         self.inline_row |= holds_inline(&answer.map.content);
         if self.is_older(&answer.attr) {
             return;

@@ -3,12 +3,13 @@
 
 use crate::cache::Task;
 use crate::core::Core;
-use braid_api::lease::{Acknowledge, LeaseKey, Listen, Order, Orders, Reassert, Term};
+use crate::files::{mode_of, state_of};
+use braid_api::lease::{Acknowledge, LeaseKey, Listen, Order, Orders, Reassert, Term, YieldFiles};
 use braid_api::meta::{MetaAnswer, MetaRequest};
 use braid_api::{Carries, Code, Context, Error, Manner, Result, Shown, Watcher, When};
 use braid_env::Monotonic;
-use braid_lease::{Key, Moment, RevocationId, Seen};
-use braid_types::MembershipEpoch;
+use braid_lease::{Generation, Key, Moment, RevocationId, Seen};
+use braid_types::{LeaseGen, MembershipEpoch};
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Weak};
@@ -54,7 +55,12 @@ impl Leases {
         self.renew.notified().await;
     }
 
-    fn add(&self, tasks: Vec<Task>) {
+    pub fn watcher(&self) -> Option<Arc<dyn Watcher>> {
+        self.watcher.lock().clone()
+    }
+
+    /// To be done one after the other.
+    pub fn add(&self, tasks: Vec<Task>) {
         if !tasks.is_empty() {
             let epoch = *self.epoch.lock();
             self.tasks.lock().extend(tasks.into_iter().map(|task| (epoch, task)));
@@ -72,17 +78,19 @@ impl Core {
             let mut known = self.leases.epoch.lock();
             *known = (*known).max(epoch);
         }
-        self.leases.add(self.cache.on(self.now(), seen));
+        self.hear(seen);
+        self.files.tell();
     }
 
     /// The session has ended, and with it all it was granted.
     pub fn lose_leases(&self) {
-        self.leases.add(self.cache.on(self.now(), Seen::SessionLost));
+        self.hear(Seen::SessionLost);
+        self.files.tell();
     }
 
     /// What is over by its time is forgotten.
     pub fn pass_time(&self) {
-        self.leases.add(self.cache.on(self.now(), Seen::Tick));
+        self.hear(Seen::Tick);
     }
 
     async fn say<M>(&self, message: M, deadline: Duration, manner: Manner) -> Result<M::Answer>
@@ -133,10 +141,17 @@ impl Core {
             self.env.sleep(PAUSE).await;
             return Ok(());
         }
-        for Order::Revoke { revocation, keys } in orders {
-            let keys = keys.into_iter().map(key_of).collect();
-            let seen = Seen::Revoke { revocation: RevocationId(revocation), keys, open: false };
-            self.leases.add(self.cache.on(self.now(), seen));
+        for order in orders {
+            match order {
+                Order::Revoke { revocation, keys } => {
+                    let keys = keys.into_iter().map(key_of).collect();
+                    self.hear(Seen::Revoke { revocation: RevocationId(revocation), keys, open: false });
+                }
+                Order::Recall { inode, generation, token, to } => {
+                    let (generation, token) = (Generation(generation.0), Generation(token.0));
+                    self.hear(Seen::Recall { inode, generation, token, to: mode_of(to), locks: false });
+                }
+            }
         }
         Ok(())
     }
@@ -163,12 +178,17 @@ impl Core {
             let _ = self.env.timeout(LISTEN, self.leases.told.notified()).await;
             return;
         }
-        let (mut shown, mut dropped, mut round) = (BTreeSet::new(), Vec::new(), None);
+        let (mut shown, mut dropped, mut round, mut yielded) = (BTreeSet::new(), Vec::new(), None, Vec::new());
         for (of, task) in tasks {
             match task {
                 Task::Forget(what) => shown.extend(what),
                 Task::Dropped(revocation) => dropped.push((of, revocation)),
                 Task::Reassert(number) => round = Some((of, number)),
+                Task::Yield { inode, generation, mode } => {
+                    yielded.push((of, (inode, LeaseGen(generation.0), state_of(mode))));
+                }
+                // Carried out at once, see `carry_out`.
+                Task::Take { .. } | Task::Flush { .. } | Task::ForgetPages(_) | Task::Fail(_) => {}
             }
         }
         let watcher = self.leases.watcher.lock().clone().filter(|_| !shown.is_empty());
@@ -191,10 +211,30 @@ impl Core {
         {
             tracing::debug!(%error, "an acknowledgement was not heard");
         }
-        if let Some((_, round)) = round.filter(|(of, _)| *of == epoch)
-            && let Err(error) = self.say(Reassert { epoch, round }, LATE, Manner::Persistent).await
+        let files: Vec<_> = yielded.into_iter().filter(|(of, _)| *of == epoch).map(|(_, file)| file).collect();
+        if !files.is_empty()
+            && let Err(error) = self.say(YieldFiles { epoch, files }, LATE, Manner::Persistent).await
         {
-            tracing::debug!(%error, "it was not heard that nothing is held");
+            tracing::debug!(%error, "it was not heard which files were given up");
+        }
+        if let Some((_, round)) = round.filter(|(of, _)| *of == epoch) {
+            let held = self.cache.reassertion(|id| self.inodes.get(id).is_some());
+            let files: Vec<_> = held.into_iter().map(|(inode, mode)| (inode, state_of(mode))).collect();
+            match self.say(Reassert { epoch, round, files: files.clone() }, LATE, Manner::Persistent).await {
+                Ok(answer) => {
+                    let lost = files.iter().map(|(inode, _)| *inode);
+                    let lost = lost.filter(|inode| answer.held.iter().all(|(held, _)| held != inode));
+                    lost.for_each(|inode| self.hear(Seen::Lost { inode }));
+                    answer.held.into_iter().for_each(|(inode, lease)| self.heard_again(inode, lease));
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "it was not heard what is held");
+                    self.env.sleep(PAUSE).await;
+                    if *self.leases.epoch.lock() == epoch {
+                        self.leases.add(vec![Task::Reassert(round)]);
+                    }
+                }
+            }
         }
     }
 }

@@ -21,6 +21,7 @@ mod cuts;
 mod dirpages;
 mod erased;
 mod fetch;
+mod files;
 mod handles;
 mod inode;
 mod layout;

@@ -250,7 +250,6 @@ impl Core {
     /// What a request about this file's chunks carries.
     pub fn data_token(&self, state: &FileState, route: &Route) -> Token {
         Token {
-            lease_gen: state.lease_gen,
             layout_gen: state.layout_gen,
             trunc_gen: state.attr.trunc_gen,
             chain_epoch: route.container.epoch,

@@ -177,8 +177,13 @@ impl Core {
 
     /// Everything answered of this file so far becomes stable.
     pub async fn sync_inode(&self, inode: &Inode, op: Op) -> Result<()> {
+        self.sync_file(inode.id, op).await
+    }
+
+    /// The same for one that may not be open here any more.
+    pub async fn sync_file(&self, id: InodeId, op: Op) -> Result<()> {
         let lanes = self.servers.lanes();
-        let syncs = lanes.iter().map(|lane| self.sync_inode_at(lane, inode.id, op)).collect();
+        let syncs = lanes.iter().map(|lane| self.sync_inode_at(lane, id, op)).collect();
         join_all(syncs).await.into_iter().collect()
     }
 

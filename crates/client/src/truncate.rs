@@ -42,7 +42,19 @@ impl Core {
     }
 
     /// Changes attributes, of which the size is one.
-    pub async fn truncate(
+    pub async fn truncate_leased(
+        self: &Arc<Self>,
+        inode: &Arc<Inode>,
+        change: ChangeAttr,
+        size: u64,
+        op: Op,
+    ) -> Result<AttrAnswer> {
+        let _pass = self.enter_write(inode, ByteRange::new(size, u64::MAX), op).await?;
+        self.truncate(inode, change, size, op).await
+    }
+
+    /// The same, under the file's lease.
+    async fn truncate(
         self: &Arc<Self>,
         inode: &Arc<Inode>,
         change: ChangeAttr,

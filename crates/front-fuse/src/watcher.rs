@@ -2,6 +2,7 @@
 
 use crate::invalidator::Invalidator;
 use braid_api::{Shown, Watcher};
+use braid_types::ByteRange;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -66,6 +67,7 @@ impl Watcher for KernelWatcher {
         Box::pin(async move {
             forget_names(&invalidator, &shown).await;
             forget_attributes(&invalidator, &shown).await;
+            forget_pages(&invalidator, &shown).await;
             if replies.some() && shown.iter().any(|shown| matches!(shown, Shown::Attr(_))) {
                 tokio::time::sleep(ARRIVES).await;
                 forget_attributes(&invalidator, &shown).await;
@@ -88,6 +90,16 @@ async fn forget_names(invalidator: &Invalidator, shown: &[Shown]) {
                 return;
             }
             tokio::time::sleep(AGAIN).await;
+        }
+    }
+}
+
+async fn forget_pages(invalidator: &Invalidator, shown: &[Shown]) {
+    for what in shown {
+        let Shown::Pages(id, from, to) = what else { continue };
+        if let Err(error) = invalidator.pages(*id, ByteRange::new(*from, *to)).await {
+            // What the kernel does not know of it shows nothing of.
+            tracing::debug!(%error, "the kernel drops no pages");
         }
     }
 }

@@ -136,6 +136,12 @@ impl Files {
         held.map_or((Mode::None, Generation(0)), |held| (held.mode, held.generation))
     }
 
+    /// Who has size and times that may not be in the row.
+    pub fn owner(&self, inode: InodeId) -> Option<SessionId> {
+        let held = self.files.get(&inode)?.held.iter().find(|(_, held)| held.mode == Mode::Exclusive);
+        held.map(|(session, _)| *session)
+    }
+
     // --- requests ---
 
     pub fn take(&mut self, ask: AskId, session: SessionId, inode: InodeId, want: Want, around: &mut Around<'_>) {

@@ -269,6 +269,11 @@ impl Holder {
         self.files.mode(session, inode)
     }
 
+    /// The session that has the file's bytes, size and times to itself.
+    pub fn owner(&self, inode: InodeId) -> Option<SessionId> {
+        self.files.owner(inode)
+    }
+
     /// Everything that waits, and for whom.
     pub fn waits(&self) -> Vec<Waits> {
         let changes =

@@ -2,6 +2,7 @@
 
 use crate::background::Leaves;
 use crate::complete::{claim, claim_page};
+use crate::files::NewFile;
 use crate::containers::Kind;
 use crate::server::MetaServer;
 use crate::sessions::SessionState;
@@ -13,7 +14,7 @@ use braid_meta_namespace::ops::{policy, servers, session, spares};
 use braid_meta_namespace::rows::ServerRow;
 use braid_meta_namespace::{Mutation, OpContext, OpError, Query, ReadOnly, Recorded};
 use braid_placement::Want;
-use braid_types::{CONTAINER_CHUNKS_MAX, ChunkId, ContainerId, InodeId, Name, SessionId, Timestamp};
+use braid_types::{Attr, CONTAINER_CHUNKS_MAX, ChunkId, ContainerId, InodeId, Name, SessionId, Timestamp};
 use std::collections::HashMap;
 
 /// Spares in one message at the most.
@@ -88,6 +89,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             // It caches nothing any more, however long a data server that is away delays its end.
             self.leases.gone(session);
         }
+        let lease = self.settle_file(session, &request).await?;
         Ok(match request {
             MetaRequest::OpenSession(m) => MetaAnswer::OpenSession(self.open_session(m).await?),
             MetaRequest::RenewSession(m) => MetaAnswer::RenewSession(self.renew_session(session, &m)?),
@@ -114,7 +116,11 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             MetaRequest::Lookup(m) => {
                 let (parent, name) = (m.parent, m.name.clone());
                 let ask = self.leases.ask(session);
-                let mut answer = self.ask(call, parent, m).await?;
+                let mut answer = self.ask(call, parent, m.clone()).await?;
+                if let Some(attr) = answer.attr.filter(|attr| self.leases.is_owned_elsewhere(session, attr.id)) {
+                    self.leases.refresh_file(session, attr.id).await?;
+                    answer = self.ask(call, parent, m).await?;
+                }
                 match &answer.attr {
                     Some(attr) => {
                         self.hints.set(attr.id, parent, &name);
@@ -124,8 +130,20 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
                 }
                 MetaAnswer::Lookup(answer)
             }
-            MetaRequest::StatNames(m) => MetaAnswer::StatNames(self.ask(call, m.parent, m).await?),
-            MetaRequest::Resolve(m) => MetaAnswer::Resolve(self.ask(call, m.from, m).await?),
+            MetaRequest::StatNames(m) => {
+                let mut answer = self.ask(call, m.parent, m.clone()).await?;
+                if self.refresh_files(session, answer.iter().flatten()).await? {
+                    answer = self.ask(call, m.parent, m).await?;
+                }
+                MetaAnswer::StatNames(answer)
+            }
+            MetaRequest::Resolve(m) => {
+                let mut answer = self.ask(call, m.from, m.clone()).await?;
+                if self.refresh_files(session, answer.attrs.iter()).await? {
+                    answer = self.ask(call, m.from, m).await?;
+                }
+                MetaAnswer::Resolve(answer)
+            }
             MetaRequest::GetAttr(mut m) => {
                 self.hint(&mut m.inode);
                 let ask = self.leases.ask(session);
@@ -142,6 +160,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
                 let ask = self.leases.ask(session);
                 let mut answer = self.ask(call, m.inode.id, m).await?;
                 answer.grant = claim(ask, None, Some(answer.attr.id));
+                answer.lease = lease;
                 self.complete_map(&mut answer.map).await?;
                 MetaAnswer::OpenFile(answer)
             }
@@ -193,12 +212,31 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
                 MetaAnswer::Acknowledge(())
             }
             MetaRequest::Reassert(m) => {
-                self.leases.reasserted(session, &m);
-                MetaAnswer::Reassert(())
+                MetaAnswer::Reassert(Reasserted { held: self.leases.reasserted(session, &m)? })
+            }
+            MetaRequest::YieldFiles(m) => {
+                self.leases.yielded(session, &m);
+                MetaAnswer::YieldFiles(())
             }
             MetaRequest::ServerSays(m) => MetaAnswer::ServerSays(self.server_says(m)?),
-            mutation => self.mutate(call, cx, number, mutation, None).await?,
+            mutation => {
+                let mut answer = self.mutate(call, cx, number, mutation, None).await?;
+                if let MetaAnswer::OpenFile(opened) = &mut answer {
+                    opened.lease = lease;
+                }
+                answer
+            }
         })
+    }
+
+    /// True if one of these was owned elsewhere: what was read of it is of before.
+    async fn refresh_files(&self, session: SessionId, found: impl Iterator<Item = &Attr>) -> Result<bool> {
+        let owned: Vec<InodeId> =
+            found.map(|attr| attr.id).filter(|id| self.leases.is_owned_elsewhere(session, *id)).collect();
+        for id in &owned {
+            self.leases.refresh_file(session, *id).await?;
+        }
+        Ok(!owned.is_empty())
     }
 
     /// Runs a change, or with what it was answered under repeats it.
@@ -274,18 +312,20 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             MetaRequest::CreateFile(mut m) => {
                 self.hint(&mut m.parent);
                 let (op, place) = (self.fresh(call, op).await?, (m.parent.id, m.name.clone()));
+                let new = NewFile::take(&self.leases, session, op.new_id(place.0, false));
                 let answer = self.record(call, place.0, op, number, m, MetaAnswer::CreateFile).await?;
                 self.note_entry(&answer, &place);
-                answer
+                new.made(answer)
             }
             MetaRequest::CreateTemporary(mut m) => {
                 self.hint(&mut m.parent);
                 let op = self.fresh(call, op).await?;
+                let new = NewFile::take(&self.leases, session, op.new_id(m.parent.id, false));
                 let answer = self.record(call, m.parent.id, op, number, m, MetaAnswer::CreateTemporary).await?;
                 if let MetaAnswer::CreateTemporary(made) = &answer {
                     self.hold_orphan(session, made.attr.id);
                 }
-                answer
+                new.made(answer)
             }
             MetaRequest::OpenFile(mut m) => {
                 self.hint(&mut m.inode);

@@ -1,15 +1,19 @@
 //! The loop around the slot holder's reasoning (`braid-lease`): what mounts may cache of the namespace, and that they drop it
-//! before somebody else's change takes place. One metadata server holds all slots.
+//! before somebody else's change takes place. One metadata server holds all slots. File leases are in `files.rs`.
 //!
 //! Readers ask before they read and claim what they found; a change announces what it is going to make old, waits until
 //! nobody else shows it, is transacted, and is released. Orders to a session wait in its mailbox until the session's
 //! standing `Listen` takes them; they are sent again until they are acknowledged or the session's term is over.
 
 use braid_api::lease::{Acknowledge, LeaseKey, Listen, Order, Orders, Reassert, Term};
+use braid_api::meta::{FileLease, LeaseState};
 use braid_api::{Code, Error, Result};
 use braid_env::Env;
-use braid_lease::{AnnouncementId, AskId, Command, Event, Holder, Key, Limits, Moment, RevocationId, SlotSet, Waits};
-use braid_types::{MembershipEpoch, ServerId, SessionId};
+use crate::files::{FileAnswer, held_of, order_of, regranted};
+use braid_lease::{
+    AnnouncementId, AskId, Command, Event, Handles, Holder, Key, Limits, Moment, Reasserted, RevocationId, SlotSet, Waits,
+};
+use braid_types::{InodeId, MembershipEpoch, ServerId, SessionId};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,32 +27,41 @@ const LISTEN_MAX: Duration = Duration::from_secs(10);
 const HERE: ServerId = ServerId(0);
 
 pub struct Leases {
-    env: Env,
+    pub(crate) env: Env,
     /// The announcements of this start belong to it; rises with each start.
-    epoch: MembershipEpoch,
-    limits: Limits,
-    state: Mutex<State>,
+    pub(crate) epoch: MembershipEpoch,
+    pub(crate) limits: Limits,
+    pub(crate) state: Mutex<State>,
     /// The holder's next moment has come nearer, or all is over.
     woken: Notify,
+    /// There are sessions to be ended, or all is over.
+    pub(crate) to_end: Notify,
 }
 
-struct State {
-    holder: Holder,
+pub(crate) struct State {
+    pub holder: Holder,
     /// The last ask or announcement.
-    last: u64,
+    pub last: u64,
     /// Announcements that are not ready.
     waiting: BTreeMap<u64, oneshot::Sender<bool>>,
+    /// Requests for files that wait for other sessions.
+    pub asking: BTreeMap<u64, oneshot::Sender<FileAnswer>>,
     /// Sessions that cache.
-    caching: BTreeMap<SessionId, Mailbox>,
+    pub caching: BTreeMap<SessionId, Mailbox>,
     /// Announcements made while nobody else cached anything, so that not all they change was named.
     unnamed: BTreeMap<u64, SessionId>,
-    stopped: bool,
+    /// Sessions that are silent and may write what others wait for.
+    pub to_end: BTreeSet<SessionId>,
+    end_some: bool,
+    pub stopped: bool,
 }
 
 #[derive(Default)]
-struct Mailbox {
+pub(crate) struct Mailbox {
     /// By revocation.
     orders: BTreeMap<u64, Vec<Key>>,
+    /// The last word on each file.
+    files: BTreeMap<InodeId, Order>,
     bell: Arc<Notify>,
     /// Announcements from before this session cached: until they are released it is granted nothing.
     not_before: BTreeSet<u64>,
@@ -91,9 +104,25 @@ impl State {
                     }
                     Command::Ready { announcement, .. } => self.ready(announcement, true, &mut rest),
                     Command::Void { announcement } => self.ready(announcement, false, &mut rest),
-                    // It has said nothing for a term, so that it holds nothing of the namespace: that is all there is, and
-                    // the session itself may live on.
-                    Command::End { session, .. } => more.extend(self.holder.on(now, Event::Ended { session })),
+                    // Its data servers are told first; `Ended` is said when that is done.
+                    Command::End { session, .. } => {
+                        self.to_end.insert(session);
+                        self.end_some = true;
+                    }
+                    Command::Recall { session, inode, .. } => {
+                        if let (Some(mailbox), Some(order)) = (self.caching.get_mut(&session), order_of(&command)) {
+                            mailbox.files.insert(inode, order);
+                            mailbox.bell.notify_waiters();
+                        }
+                    }
+                    Command::Grant { ask: Some(ask), .. } | Command::Refuse { ask, .. } | Command::Fresh { ask, .. } => {
+                        match (self.asking.remove(&ask.0), FileAnswer::of(&command)) {
+                            (Some(waiter), Some(answer)) => drop(waiter.send(answer)),
+                            _ => rest.push(command),
+                        }
+                    }
+                    // Nobody has `sync`: there is nothing that the row lacks.
+                    Command::Store { inode, size, mtime } => more.extend(self.holder.on(now, Event::Stored { inode, size, mtime })),
                     other => rest.push(other),
                 }
             }
@@ -125,20 +154,26 @@ impl Leases {
             holder: Holder::new(limits.clone(), leases_max),
             last: 0,
             waiting: BTreeMap::new(),
+            asking: BTreeMap::new(),
             caching: BTreeMap::new(),
             unnamed: BTreeMap::new(),
+            to_end: BTreeSet::new(),
+            end_some: false,
             stopped: false,
         };
-        Leases { env, epoch, limits, state: Mutex::new(state), woken: Notify::new() }
+        Leases { env, epoch, limits, state: Mutex::new(state), woken: Notify::new(), to_end: Notify::new() }
     }
 
-    fn now(&self) -> Moment {
+    pub(crate) fn now(&self) -> Moment {
         Moment(self.env.clock.now().0)
     }
 
-    fn on(&self, state: &mut State, event: Event) -> Vec<Command> {
+    pub(crate) fn on(&self, state: &mut State, event: Event) -> Vec<Command> {
         let before = state.holder.wakeup();
         let commands = state.drive(self.now(), event);
+        if std::mem::take(&mut state.end_some) {
+            self.to_end.notify_one();
+        }
         let after = state.holder.wakeup();
         if after.is_some_and(|after| before.is_none_or(|before| after < before)) {
             self.woken.notify_one();
@@ -193,6 +228,7 @@ impl Leases {
         let mut state = self.state.lock();
         if let Some(mailbox) = state.caching.remove(&session) {
             mailbox.bell.notify_waiters();
+            state.to_end.remove(&session);
             self.on(&mut state, Event::Ended { session });
         }
     }
@@ -213,14 +249,17 @@ impl Leases {
             {
                 let mut state = self.state.lock();
                 let stopped = state.stopped;
-                let mailbox = state.caching.get_mut(&session);
-                let orders = mailbox.map(|mailbox| std::mem::take(&mut mailbox.orders)).unwrap_or_default();
-                if !orders.is_empty() || stopped || left.is_zero() || listen.epoch != self.epoch {
+                // Who has not heard of this start takes nothing along: it would not know what it is of.
+                let mailbox = state.caching.get_mut(&session).filter(|_| listen.epoch == self.epoch);
+                let taken = mailbox.map(|mailbox| (std::mem::take(&mut mailbox.orders), std::mem::take(&mut mailbox.files)));
+                let (revoked, files) = taken.unwrap_or_default();
+                if !revoked.is_empty() || !files.is_empty() || stopped || left.is_zero() || listen.epoch != self.epoch {
                     let order = |(revocation, keys): (u64, Vec<Key>)| Order::Revoke {
                         revocation,
                         keys: keys.iter().map(told).collect(),
                     };
-                    return Ok(Orders { epoch: self.epoch, orders: orders.into_iter().map(order).collect() });
+                    let orders = revoked.into_iter().map(order).chain(files.into_values());
+                    return Ok(Orders { epoch: self.epoch, orders: orders.collect() });
                 }
             }
             let _ = self.env.timeout(left, rung).await;
@@ -241,11 +280,21 @@ impl Leases {
         }
     }
 
-    pub fn reasserted(&self, session: SessionId, reassert: &Reassert) {
-        if reassert.epoch == self.epoch {
-            let event = Event::Reassert { session, round: reassert.round, files: Vec::new() };
-            self.on(&mut self.state.lock(), event);
+    pub fn reasserted(&self, session: SessionId, reassert: &Reassert) -> Result<Vec<(InodeId, FileLease)>> {
+        if reassert.epoch != self.epoch {
+            return Err(Error::new(Code::NotServing, format_args!("session {session}"), "it was said to another start"));
         }
+        let held = |(inode, state): &(InodeId, LeaseState)| Reasserted {
+            inode: *inode,
+            mode: held_of(*state),
+            handles: Handles::default(),
+            grown: None,
+            locks: Vec::new(),
+        };
+        let files = reassert.files.iter().map(held).collect();
+        let event = Event::Reassert { session, round: reassert.round, files };
+        let commands = self.on(&mut self.state.lock(), event);
+        Ok(commands.iter().filter_map(regranted).collect())
     }
 
     // --- readers ---
@@ -361,23 +410,25 @@ impl Leases {
         state.caching.values().for_each(|mailbox| mailbox.bell.notify_waiters());
         // Who waits is answered with an error that may be repeated, at the next start.
         state.waiting.clear();
+        state.asking.clear();
         drop(state);
         self.woken.notify_one();
+        self.to_end.notify_one();
     }
 
-    /// Changes that wait for sessions to drop what they cache, and since when.
-    pub fn waits(&self) -> Vec<(Option<SessionId>, Duration)> {
+    /// What waits for sessions to drop what they cache, or to give up a file, and since when.
+    pub fn waits(&self) -> Vec<(Waits, Duration)> {
         let (state, now) = (self.state.lock(), self.now());
         let waits = state.holder.waits().into_iter().filter_map(|wait| match wait {
-            Waits::Change { since, session, .. } => Some((session, now.since(since))),
-            _ => None,
+            Waits::Change { since, .. } | Waits::File { since, .. } => Some((wait, now.since(since))),
+            Waits::Lock { .. } | Waits::Settling { .. } => None,
         });
         waits.collect()
     }
 
-    /// Leases that are out.
-    pub fn count(&self) -> usize {
-        self.state.lock().holder.leases().0
+    /// Leases that are out: of the namespace, of files.
+    pub fn count(&self) -> (usize, usize) {
+        self.state.lock().holder.leases()
     }
 }
 

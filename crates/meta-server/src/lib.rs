@@ -18,6 +18,7 @@ mod containers;
 mod copies;
 mod data_servers;
 mod dispatch;
+mod files;
 mod hints;
 mod ids;
 mod leases;

@@ -126,6 +126,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             server.clone().recover();
         }
         server.leases.clone().keep_time();
+        server.end_silent_sessions();
         server.clone().keep_house();
         server.clone().lead_chains();
         Ok(server)
@@ -164,7 +165,12 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
 
     /// Leases on names and attributes that are out.
     pub fn leases(&self) -> usize {
-        self.leases.count()
+        self.leases.count().0
+    }
+
+    /// Leases on files.
+    pub fn file_leases(&self) -> usize {
+        self.leases.count().1
     }
 
     pub fn cluster(&self) -> ClusterId {

@@ -100,7 +100,7 @@ impl Core {
         let asking = self.cache.change(vec![Key::Attr(id)]);
         let before = asking.ticket;
         let answer = match (change.size, open) {
-            (Some(size), Some(inode)) => self.truncate(&inode, message, size, op).await?,
+            (Some(size), Some(inode)) => self.truncate_leased(&inode, message, size, op).await?,
             (Some(size), None) if size > 0 => self.truncate_closed(id, message, size, op).await?,
             (size, open) => {
                 let answer = self.call(message, op).await?;
@@ -134,8 +134,8 @@ impl Core {
         size: u64,
         op: Op,
     ) -> Result<AttrAnswer> {
-        let inode = self.open_inode(id, false, op).await?.0;
-        let answer = self.truncate(&inode, message, size, op).await;
+        let inode = self.open_inode(id, true, false, op).await?.0;
+        let answer = self.truncate_leased(&inode, message, size, op).await;
         self.close_inode(&inode);
         answer
     }

@@ -39,7 +39,8 @@ impl Core {
         let (answer, mark) = answer.map_err(late)??;
         let reply = OpenSession::unwrap(answer).ok_or(Error::bare(Code::BadMessage))?;
         let memory = Arc::new(Memory::default());
-        let core = Arc::new(Core {
+        let core = Arc::new_cyclic(|this| Core {
+            this: this.clone(),
             session: Session::new(client, Registration::from_reply(&reply, sent)),
             requests: Default::default(),
             replaying: Default::default(),
@@ -47,6 +48,7 @@ impl Core {
             spares: Default::default(),
             cache: Cache::new(config.cache_entries),
             leases: Default::default(),
+            files: Default::default(),
             inodes: Default::default(),
             handles: Default::default(),
             locks: Default::default(),
@@ -68,6 +70,7 @@ impl Core {
         core.heard_term(sent, Duration::from_millis(reply.lease_ms.into()), reply.term);
         core.keep_session();
         core.keep_listening();
+        core.keep_time();
         core.keep_dropping();
         core.keep_settling();
         core.keep_writing_back();

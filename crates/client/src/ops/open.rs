@@ -7,18 +7,33 @@ use crate::handles::Handle;
 use crate::inode::Inode;
 use braid_api::meta::{AttrAnswer, ChangeAttr, Content, CreateFile, CreateTemporary, OpenAnswer, OpenFile};
 use braid_api::{Caller, Code, EntryReply, HandleId, OpenFlags, Opened, Result};
+use braid_lease::Want;
 use braid_types::{Durability, FileKind, InodeId, Mode, Name};
 use std::sync::Arc;
 use std::time::Duration;
 
 impl Core {
     /// The inode with its map, counted as open once more, and what the server said.
-    pub async fn open_inode(self: &Arc<Self>, id: InodeId, truncate: bool, op: Op) -> Result<(Arc<Inode>, OpenAnswer)> {
+    pub async fn open_inode(
+        self: &Arc<Self>,
+        id: InodeId,
+        write: bool,
+        truncate: bool,
+        op: Op,
+    ) -> Result<(Arc<Inode>, OpenAnswer)> {
         let _opening = self.inodes.opening(id);
         let (version, ticket) = (self.version_of(id), self.cache.ticket());
-        let message = OpenFile { inode: self.cache.existing(id)?, write: false, truncate };
-        let answer = self.call(message, op).await?;
+        let message = OpenFile { inode: self.cache.existing(id)?, write, truncate };
+        let take = self.begin_take(id, if write || truncate { Want::Write } else { Want::Read });
+        let answer = match self.call(message, op).await {
+            Ok(answer) => answer,
+            Err(error) => {
+                self.no_lease(id, take);
+                return Err(error);
+            }
+        };
         let inode = self.adopt_opened(&answer, version);
+        self.heard_lease(id, take, answer.lease);
         self.not_overtaken(&inode, ticket, false, op).await?;
         Ok((inode, answer))
     }
@@ -41,14 +56,18 @@ impl Core {
         fresh
     }
 
-    fn version_of(&self, id: InodeId) -> u64 {
+    pub fn version_of(&self, id: InodeId) -> u64 {
         self.inodes.get(id).map_or(0, |inode| inode.state.lock().version)
     }
 
-    fn adopt_opened(self: &Arc<Self>, answer: &OpenAnswer, version: u64) -> Arc<Inode> {
+    pub fn learn_containers(&self, answer: &OpenAnswer) {
         if let Content::Chunked(page) = &answer.map.content {
             self.servers.learn(&page.containers);
         }
+    }
+
+    fn adopt_opened(self: &Arc<Self>, answer: &OpenAnswer, version: u64) -> Arc<Inode> {
+        self.learn_containers(answer);
         let (inode, new) = self.inodes.open(&answer.attr, self.config.file_writes_max);
         // It may have been forgotten while the answer was on its way, and then its version begins anew.
         self.update(&inode, |state| state.adopt_open(answer, if new { state.version } else { version }));
@@ -60,10 +79,10 @@ impl Core {
         let asking = self.cache.ask();
         // What is buffered here must be dropped by the truncate, so it goes through the inode's own order.
         let in_use = self.inodes.get(id).is_some();
-        let (inode, answer) = self.open_inode(id, flags.truncate && !in_use, op).await?;
+        let (inode, answer) = self.open_inode(id, flags.write, flags.truncate && !in_use, op).await?;
         if flags.truncate {
             if in_use {
-                let truncated = self.truncate(&inode, emptied(self, id), 0, op).await;
+                let truncated = self.truncate_leased(&inode, emptied(self, id), 0, op).await;
                 if let Err(error) = truncated {
                     self.close_inode(&inode);
                     return Err(error);
@@ -91,7 +110,9 @@ impl Core {
             self.servers.lanes().iter().for_each(|lane| lane.retained(|retain| retain.hide(inode.id)));
         }
         let handle = self.handles.open_file(inode, flags);
-        Opened { handle: handle.id, keep_cache, direct_io: false }
+        // The kernel would put what is appended where it believes the end to be, which another mount may have moved.
+        let direct_io = flags.append && flags.write;
+        Opened { handle: handle.id, keep_cache, direct_io }
     }
 
     pub async fn create(
@@ -119,6 +140,8 @@ impl Core {
         let _opening = self.inodes.opening(id);
         let version = self.version_of(id);
         let inode = self.adopt_opened(&answer, version);
+        let take = self.begin_take(id, Want::Write);
+        self.heard_lease(id, take, answer.lease);
         self.not_overtaken(&inode, ticket, answer.created, op).await?;
         let mut valid = Duration::ZERO;
         if answer.created {
@@ -127,7 +150,7 @@ impl Core {
             let learnt = [Learnt::Name(parent, name, Some(id), answer.grant.entry)];
             self.cache.learn(asking, ticket, self.now(), &learnt);
             if flags.truncate {
-                if let Err(error) = self.truncate(&inode, emptied(self, id), 0, op).await {
+                if let Err(error) = self.truncate_leased(&inode, emptied(self, id), 0, op).await {
                     self.close_inode(&inode);
                     return Err(error);
                 }
@@ -154,6 +177,8 @@ impl Core {
         let message = CreateTemporary { parent: self.cache.existing(parent)?, spec };
         let answer = self.call(message, self.op(cx.trace)).await?;
         let inode = self.adopt_opened(&answer, 0);
+        let take = self.begin_take(inode.id, Want::Write);
+        self.heard_lease(inode.id, take, answer.lease);
         // O_EXCL says that the file shall never get a name.
         inode.state.lock().linkable = !flags.exclusive;
         let (ticket, learnt) = (asking.ticket, [Learnt::Attr(&answer.attr, answer.grant.attr)]);
@@ -191,7 +216,11 @@ impl Core {
             self.locks.release_flock(closed.inode(), owner);
         }
         let Handle::File(file) = closed else { return };
-        file.inode.state.lock().blocks.forget(handle.0, u64::MAX);
+        {
+            let mut state = file.inode.state.lock();
+            state.blocks.forget(handle.0, u64::MAX);
+            state.writers -= u32::from(file.flags.write);
+        }
         self.close_inode(&file.inode);
     }
 }

@@ -28,7 +28,9 @@ impl Core {
         let range = ByteRange::at(offset, len.into());
         // A direct handle reads what it asks for and nothing ahead.
         let ahead = (!file.flags.direct).then_some(&*file);
-        let bytes = self.read_bytes(&file.inode, range, ahead, self.own_op()).await?;
+        let op = self.own_op();
+        let _pass = self.enter_read(&file.inode, range, op).await?;
+        let bytes = self.read_bytes(&file.inode, range, ahead, op).await?;
         self.note_read(&file.inode);
         let total: usize = bytes.iter().map(Bytes::len).sum();
         self.counters.bytes_read.fetch_add(total as u64, Relaxed);
@@ -59,6 +61,12 @@ impl Core {
 
     async fn write_to(self: &Arc<Self>, inode: &Arc<Inode>, place: Place, data: Bytes, op: Op) -> Result<()> {
         self.write_room(inode, data.len() as u64, op).await?;
+        let range = match place {
+            Place::At(offset) => ByteRange::at(offset, data.len() as u64),
+            // Its handle keeps no pages.
+            Place::End => ByteRange::default(),
+        };
+        let _pass = self.enter_write(inode, range, op).await?;
         self.fresh(inode, op).await?;
         let (now, wall) = (self.now(), self.env.clock.wall());
         let send = self.update(inode, |state| {
@@ -108,7 +116,10 @@ impl Core {
             return Err(Error::new(Code::BadHandle, file_name(&source.inode), "it was not opened for reading"));
         }
         let op = self.own_op();
-        self.fresh(&source.inode, op).await?;
+        {
+            let _pass = self.enter_read(&source.inode, ByteRange::default(), op).await?;
+            self.fresh(&source.inode, op).await?;
+        }
         // As in Linux, what lies beyond the end of the source is not copied and overlaps nothing.
         let len = len.min(source.inode.state.lock().size.saturating_sub(from.1));
         let (reading, writing) = (ByteRange::at(from.1, len), ByteRange::at(to.1, len));
@@ -120,7 +131,10 @@ impl Core {
         while done < len {
             let step = (len - done).min(RUN_BYTES as u64);
             let range = ByteRange::at(from.1 + done, step);
-            let pieces = self.read_bytes(&source.inode, range, None, op).await?;
+            let pieces = {
+                let _pass = self.enter_read(&source.inode, range, op).await?;
+                self.read_bytes(&source.inode, range, None, op).await?
+            };
             let mut copied = 0;
             for piece in pieces {
                 let size = piece.len() as u64;

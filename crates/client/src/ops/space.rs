@@ -26,6 +26,7 @@ impl Core {
             return Err(Error::new(Code::FileTooBig, file_name(&file.inode), "files have at most 2^63 - 1 bytes"));
         }
         let (inode, op) = (&file.inode, self.own_op());
+        let _pass = self.enter_write(inode, range, op).await?;
         self.fresh(inode, op).await?;
         match mode {
             FallocateMode::PunchHole => return self.punch(inode, range, op).await,
@@ -111,6 +112,7 @@ impl Core {
     pub async fn seek(self: &Arc<Self>, handle: HandleId, offset: u64, whence: SeekWhence) -> Result<u64> {
         let file = self.handles.file(handle)?;
         let (inode, op) = (&file.inode, self.own_op());
+        let _pass = self.enter_read(inode, ByteRange::default(), op).await?;
         self.fresh(inode, op).await?;
         let (size, chunk_bytes, inline) = {
             let state = inode.state.lock();

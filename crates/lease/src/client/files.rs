@@ -125,6 +125,26 @@ impl Holdings {
         self.files.get(&inode).map_or((Mode::None, Generation(0)), |file| (file.mode, file.token))
     }
 
+    /// A recall of the file is being carried out: [`super::Seen::Flushed`] is waited for.
+    pub fn is_flushing(&self, inode: InodeId) -> bool {
+        self.files.get(&inode).is_some_and(|file| file.yielding.is_some_and(|y| y.hold_ends.is_none()))
+    }
+
+    /// An answer says that what is held is granted, under a new number: what is given up of one's own accord is given up under it.
+    pub fn said_again(&mut self, inode: InodeId, mode: Mode, generation: Generation, token: Generation) {
+        if let Some(file) = self.files.get_mut(&inode)
+            && (file.mode == mode && file.yielding.is_none() && !file.reasserting)
+            && (generation > file.generation && generation >= file.seen)
+        {
+            (file.generation, file.token) = (generation, token);
+        }
+    }
+
+    /// A file that is not reasserted, because nothing here needs it: the holder forgets it with the answer.
+    pub fn forget_file(&mut self, inode: InodeId) {
+        self.files.remove(&inode);
+    }
+
     /// What is to be reasserted; the caller adds what else it has open or locked.
     pub fn reassertion(&self) -> Vec<(InodeId, Mode)> {
         self.files.iter().filter(|(_, file)| file.mode != Mode::None).map(|(inode, f)| (*inode, f.mode)).collect()

@@ -30,7 +30,8 @@ impl Mount {
         let epoch = self.0.term.unwrap().epoch;
         let orders = w.server.call(w.cx_of(&self.0), Listen { epoch, wait_ms: 5000 }).await.unwrap().orders;
         let mut all = Vec::new();
-        for Order::Revoke { revocation, keys } in orders {
+        for order in orders {
+            let Order::Revoke { revocation, keys } = order else { continue };
             all.extend(keys);
             let done = Acknowledge { epoch, revocations: vec![revocation] };
             w.server.call(w.cx_of(&self.0), done).await.unwrap();

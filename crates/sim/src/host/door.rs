@@ -89,8 +89,12 @@ impl Namespace for MetaDoor {
         if self.cluster.settings.bug == Some(Bug::AcknowledgedBeforeDropped)
             && let Ok((MetaAnswer::Listen(heard), _)) = &mut marked
         {
-            let orders = heard.orders.drain(..).map(|Order::Revoke { revocation, .. }| revocation);
-            let acknowledge = Acknowledge { epoch: heard.epoch, revocations: orders.collect() };
+            let revoked = heard.orders.extract_if(.., |order| matches!(order, Order::Revoke { .. }));
+            let numbers = revoked.filter_map(|order| match order {
+                Order::Revoke { revocation, .. } => Some(revocation),
+                _ => None,
+            });
+            let acknowledge = Acknowledge { epoch: heard.epoch, revocations: numbers.collect() };
             self.server.execute(cx, MetaRequest::Acknowledge(acknowledge)).await?;
         }
         if let (true, Ok((_, Mark { early: Some(_), .. }))) = (request.is_mutation(), &marked) {

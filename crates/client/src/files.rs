@@ -1,0 +1,465 @@
+//! File leases: operations on a file's bytes begin under one, and a recall ends them, flushes, and gives it up
+//! (docs/design/0005-leases.md *Files*).
+//!
+//! Promises: bytes are buffered and pages shown only under a lease; when a lease is given up everything written under it is
+//! stable at the data servers, size and times are in the row, and neither this client nor the kernel above shows a page of it.
+//! Nobody waits for a lease beyond an operation's deadline.
+//!
+//! The kernel holds a page locked while it asks for it, and a notification that drops pages waits for that lock. So while pages are
+//! dropped what the kernel asks for is still served, under the lease that is about to end; afterwards the gate is shut, and what was
+//! served meanwhile is dropped once more.
+
+use crate::cache::Task;
+use crate::core::{Core, Op};
+use crate::inode::Inode;
+use crate::map::file_name;
+use crate::wait::timed_out;
+use braid_api::meta::{FileLease, LeaseState, OpenFile};
+use braid_api::{Error, Result, Retry, Shown};
+use braid_lease::{Generation, Mode, Moment, Seen, Ticket, Want};
+use braid_types::{ByteRange, InodeId};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// Before a lease that was refused is asked for again.
+const AGAIN: Duration = Duration::from_millis(50);
+/// How long a kernel may take to drop what was served last before its requests are served again: one of them may be what it
+/// waits for.
+const SHUT_MAX: Duration = Duration::from_millis(50);
+/// Whoever waits looks again after this, whatever was missed.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// Between two attempts to save what is recalled.
+const SAVE_AGAIN: Duration = Duration::from_millis(500);
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Stage {
+    /// Operations begin as the lease allows.
+    #[default]
+    Open,
+    /// It is being given up, and the kernel is dropping pages: what it asks for is served.
+    Draining,
+    /// Nothing begins.
+    Shut,
+}
+
+#[derive(Default)]
+struct Gate {
+    stage: Stage,
+    /// Operations under the lease.
+    running: u32,
+    /// Bytes that were served while the kernel dropped pages.
+    served: Option<ByteRange>,
+    /// Why it cannot be had.
+    failed: Option<Error>,
+}
+
+#[derive(Default)]
+pub struct Files {
+    gates: Mutex<HashMap<InodeId, Gate>>,
+    /// A gate has opened, a lease has come, an operation has ended.
+    changed: Notify,
+    /// The next moment of the leases has come nearer.
+    pub timer: Notify,
+}
+
+/// An operation under a file's lease, until dropped.
+pub struct Pass<'a> {
+    files: &'a Files,
+    inode: InodeId,
+}
+
+impl Drop for Pass<'_> {
+    fn drop(&mut self) {
+        let mut gates = self.files.gates.lock();
+        if let Some(gate) = gates.get_mut(&self.inode) {
+            gate.running -= 1;
+            match gate.stage {
+                Stage::Open if gate.running == 0 => drop(gates.remove(&self.inode)),
+                Stage::Open => {}
+                Stage::Draining | Stage::Shut => {
+                    drop(gates);
+                    self.files.changed.notify_waiters();
+                }
+            }
+        }
+    }
+}
+
+impl Files {
+    fn set(&self, inode: InodeId, stage: Stage) {
+        let mut gates = self.gates.lock();
+        let gate = gates.entry(inode).or_default();
+        gate.stage = stage;
+        if stage == Stage::Open && gate.running == 0 {
+            gates.remove(&inode);
+        }
+        drop(gates);
+        self.changed.notify_waiters();
+    }
+
+    fn is_idle(&self, inode: InodeId) -> bool {
+        self.gates.lock().get(&inode).is_none_or(|gate| gate.running == 0)
+    }
+
+    fn take_served(&self, inode: InodeId) -> Option<ByteRange> {
+        self.gates.lock().get_mut(&inode).and_then(|gate| gate.served.take())
+    }
+
+    /// Whoever waits for this file's lease is told; if nobody does, nothing is remembered.
+    fn fail(&self, inode: InodeId, error: Error) {
+        if let Some(gate) = self.gates.lock().get_mut(&inode) {
+            gate.failed = Some(error);
+        }
+        self.changed.notify_waiters();
+    }
+
+    pub fn tell(&self) {
+        self.changed.notify_waiters();
+    }
+}
+
+pub fn mode_of(state: LeaseState) -> Mode {
+    match state {
+        LeaseState::None => Mode::None,
+        LeaseState::Shared => Mode::Shared,
+        LeaseState::Sync => Mode::Sync,
+        LeaseState::Exclusive => Mode::Exclusive,
+    }
+}
+
+pub fn state_of(mode: Mode) -> LeaseState {
+    match mode {
+        Mode::None => LeaseState::None,
+        Mode::Shared => LeaseState::Shared,
+        Mode::Sync => LeaseState::Sync,
+        Mode::Exclusive => LeaseState::Exclusive,
+    }
+}
+
+fn granted(inode: InodeId, ticket: Option<Ticket>, lease: FileLease) -> Seen {
+    let (generation, token) = (Generation(lease.generation.0), Generation(lease.token.0));
+    Seen::Granted { ticket, inode, mode: mode_of(lease.state), generation, token, locks: false }
+}
+
+impl Core {
+    // --- operations ---
+
+    /// Waits for the right to read what others may write. A file that is open for writing here is read under the right to
+    /// write: its pages may be mapped, and the kernel tells nobody when they are stored to.
+    pub async fn enter_read(self: &Arc<Self>, inode: &Arc<Inode>, range: ByteRange, op: Op) -> Result<Pass<'_>> {
+        let want = if inode.state.lock().writers > 0 { Want::Write } else { Want::Read };
+        self.enter(inode, want, range, op).await
+    }
+
+    /// Waits for the right to write.
+    pub async fn enter_write(self: &Arc<Self>, inode: &Arc<Inode>, range: ByteRange, op: Op) -> Result<Pass<'_>> {
+        self.enter(inode, Want::Write, range, op).await
+    }
+
+    fn pass(&self, inode: InodeId, want: Want, range: ByteRange) -> Option<Pass<'_>> {
+        let mut gates = self.files.gates.lock();
+        let stage = gates.get(&inode).map_or(Stage::Open, |gate| gate.stage);
+        let may = match stage {
+            Stage::Open => self.cache.may_use(inode, want, self.now()),
+            Stage::Draining => self.cache.has_file(inode, want, self.now()),
+            Stage::Shut => false,
+        };
+        if !may {
+            return None;
+        }
+        let gate = gates.entry(inode).or_default();
+        gate.running += 1;
+        gate.failed = None;
+        if stage == Stage::Draining {
+            let all = |served: ByteRange| ByteRange::new(served.start.min(range.start), served.end.max(range.end));
+            gate.served = Some(gate.served.map_or(range, all));
+        }
+        Some(Pass { files: &self.files, inode })
+    }
+
+    async fn enter(self: &Arc<Self>, inode: &Arc<Inode>, want: Want, range: ByteRange, op: Op) -> Result<Pass<'_>> {
+        let id = inode.id;
+        if let Some(pass) = self.pass(id, want, range) {
+            return Ok(pass);
+        }
+        let what = match want {
+            Want::Read => "its lease for reading",
+            Want::Write | Want::Once => "its lease for writing",
+        };
+        let _waiting = self.waits.enter(&self.env, file_name(inode), what);
+        // Remembers why it cannot be had, as long as somebody waits.
+        self.files.gates.lock().entry(id).or_default().failed = None;
+        loop {
+            let changed = self.files.changed.notified();
+            let mut changed = std::pin::pin!(changed);
+            // Registered before the look, so that nothing between the two is missed.
+            changed.as_mut().enable();
+            if let Some(pass) = self.pass(id, want, range) {
+                return Ok(pass);
+            }
+            if let Some(error) = self.files.gates.lock().get_mut(&id).and_then(|gate| gate.failed.take()) {
+                return Err(error);
+            }
+            let left = op.deadline.left(&self.env);
+            if left.is_zero() {
+                return Err(timed_out(file_name(inode), what));
+            }
+            self.hear(Seen::Need { inode: id, want });
+            let _ = self.env.timeout(left.min(LOOK_AGAIN), changed).await;
+        }
+    }
+
+    /// An open is about to be asked for: with its answer comes the lease, if this says so.
+    pub fn begin_take(&self, inode: InodeId, want: Want) -> Option<Ticket> {
+        let mut tasks = self.cache.on(self.now(), Seen::Need { inode, want });
+        let own = tasks.extract_if(.., |task| matches!(task, Task::Take { .. })).last();
+        self.carry_out(tasks);
+        match own {
+            Some(Task::Take { ticket, .. }) => Some(ticket),
+            _ => None,
+        }
+    }
+
+    /// What an open or create was granted.
+    pub fn heard_lease(&self, inode: InodeId, ticket: Option<Ticket>, lease: FileLease) {
+        match (ticket, lease.state) {
+            (None, LeaseState::None) => {}
+            // It was held already, and is known to the holder under a new number.
+            (None, _) => {
+                let generation = Generation(lease.generation.0);
+                self.cache.said_again(inode, mode_of(lease.state), generation, Generation(lease.token.0));
+            }
+            (Some(ticket), LeaseState::None) => self.hear(Seen::Refused { ticket, inode }),
+            (Some(_), _) => self.hear(granted(inode, ticket, lease)),
+        }
+        self.files.tell();
+    }
+
+    pub fn no_lease(&self, inode: InodeId, ticket: Option<Ticket>) {
+        self.heard_lease(inode, ticket, FileLease::default());
+    }
+
+    // --- what the slot holder says ---
+
+    /// Takes what happened and carries out what it asks for.
+    pub fn hear(&self, seen: Seen) {
+        // A renewal or a recall may bring the next moment nearer.
+        let is_timed = matches!(seen, Seen::Renewed { .. } | Seen::Recall { .. });
+        self.carry_out(self.cache.on(self.now(), seen));
+        if is_timed {
+            self.files.timer.notify_one();
+        }
+    }
+
+    pub fn carry_out(&self, tasks: Vec<Task>) {
+        if tasks.is_empty() {
+            return;
+        }
+        let Some(core) = self.this.upgrade() else { return };
+        let mut told = Vec::new();
+        for task in tasks {
+            match task {
+                Task::Take { ticket, inode, want } => {
+                    let core = core.clone();
+                    self.env.spawn("taking a file lease", async move { core.take_lease(inode, ticket, want).await });
+                }
+                Task::Flush { inode, generation, to } => {
+                    self.files.set(inode, Stage::Draining);
+                    let core = core.clone();
+                    self.env.spawn("giving a file up", async move { core.give_up(inode, generation, to).await });
+                }
+                Task::ForgetPages(inodes) => {
+                    let core = core.clone();
+                    self.env.spawn("dropping pages", async move { core.drop_pages(inodes).await });
+                }
+                Task::Fail(inode) => {
+                    tracing::warn!(inode = inode.0, "its lease was lost with the session");
+                    self.files.tell();
+                }
+                other => told.push(other),
+            }
+        }
+        self.leases.add(told);
+    }
+
+    /// An answer to what the slot holder asks this client again after a change.
+    pub fn heard_again(&self, inode: InodeId, lease: FileLease) {
+        self.hear(granted(inode, None, lease));
+        self.files.tell();
+    }
+
+    /// Asks for a lease, and takes in what the file is under it.
+    async fn take_lease(self: Arc<Self>, id: InodeId, ticket: Ticket, want: Want) {
+        let op = self.own_op();
+        let (version, seen) = (self.version_of(id), self.cache.ticket());
+        let message = OpenFile { inode: self.cache.inode(id), write: want != Want::Read, truncate: false };
+        match self.call(message, op).await {
+            Ok(answer) => {
+                if let Some(inode) = self.inodes.get(id) {
+                    self.learn_containers(&answer);
+                    self.update(&inode, |state| {
+                        state.adopt_open(&answer, version);
+                        state.stale |= !self.cache.valid(id, seen);
+                    });
+                }
+                if answer.lease.state == LeaseState::None {
+                    self.env.sleep(AGAIN).await;
+                }
+                self.heard_lease(id, Some(ticket), answer.lease);
+            }
+            Err(error) => {
+                if error.retry() == Retry::No {
+                    self.files.fail(id, error);
+                } else {
+                    tracing::debug!(%error, inode = id.0, "no lease");
+                    self.env.sleep(AGAIN).await;
+                }
+                self.no_lease(id, Some(ticket));
+            }
+        }
+    }
+
+    // --- giving up ---
+
+    /// Carries out a recall.
+    async fn give_up(self: Arc<Self>, id: InodeId, generation: Generation, to: Mode) {
+        // `Exclusive` only asks for size and times. What nobody can write here may be read here by then as well.
+        if to == Mode::None || (to != Mode::Exclusive && self.is_written_to(id)) {
+            self.kernel_drops(id).await;
+        }
+        let stop = self.stop.listen();
+        loop {
+            let saved = tokio::select! {
+                biased;
+                saved = self.save_for_others(id, to) => saved,
+                () = stop.wait() => break,
+            };
+            match saved {
+                Ok(()) => break,
+                Err(error) if !self.cache.is_flushing(id) => {
+                    tracing::warn!(%error, inode = id.0, "not saved before its lease was lost");
+                    break;
+                }
+                Err(error) => {
+                    tracing::warn!(%error, inode = id.0, "another session waits until it is saved");
+                    self.env.sleep(SAVE_AGAIN).await;
+                }
+            }
+        }
+        if to != Mode::Exclusive
+            && let Some(inode) = self.inodes.get(id)
+        {
+            self.update(&inode, |state| state.blocks.clear());
+        }
+        self.hear(Seen::Flushed { inode: id, generation, held: Vec::new() });
+        if to == Mode::Exclusive && !self.is_written_to(id) {
+            // Others ask for size and times, and this one is done: they may keep the answer.
+            self.hear(Seen::GiveUp { inode: id, to: Mode::Shared, held: Vec::new() });
+        }
+        self.files.set(id, Stage::Open);
+        self.inodes.forget_if_unused(id);
+    }
+
+    /// It is open for writing (or mapped: the kernel keeps the handle of a mapping), or not all of it is saved.
+    fn is_written_to(&self, id: InodeId) -> bool {
+        self.inodes.get(id).is_some_and(|inode| {
+            let state = inode.state.lock();
+            state.writers > 0 || !state.is_clean()
+        })
+    }
+
+    /// The kernel drops its pages; then nothing runs under the lease, and nothing begins.
+    async fn kernel_drops(self: &Arc<Self>, id: InodeId) {
+        self.forget_pages(id, ByteRange::new(0, u64::MAX)).await;
+        loop {
+            self.files.set(id, Stage::Shut);
+            self.until_idle(id).await;
+            let Some(served) = self.files.take_served(id) else { return };
+            let forgotten = self.forget_pages(id, served);
+            let mut forgotten = std::pin::pin!(forgotten);
+            if self.env.timeout(SHUT_MAX, forgotten.as_mut()).await.is_ok() {
+                return;
+            }
+            // It waits for a page that it is asking for, or is writing back.
+            self.files.set(id, Stage::Draining);
+            forgotten.await;
+        }
+    }
+
+    async fn until_idle(&self, id: InodeId) {
+        loop {
+            let changed = self.files.changed.notified();
+            let mut changed = std::pin::pin!(changed);
+            changed.as_mut().enable();
+            if self.files.is_idle(id) {
+                return;
+            }
+            let _ = self.env.timeout(LOOK_AGAIN, changed).await;
+        }
+    }
+
+    async fn forget_pages(&self, id: InodeId, range: ByteRange) {
+        if let Some(watcher) = self.leases.watcher() {
+            watcher.forget(vec![Shown::Pages(id, range.start, range.end)]).await;
+        }
+    }
+
+    /// What was written under the lease goes where others find it: stable, so that nothing of it is ever repeated over what they
+    /// write; or, if only size and times are asked for, to the servers.
+    async fn save_for_others(self: &Arc<Self>, id: InodeId, to: Mode) -> Result<()> {
+        use crate::commit::Reach;
+        let op = self.own_op();
+        let inode = self.inodes.get(id);
+        if to == Mode::Exclusive {
+            return match inode {
+                Some(inode) => self.commit(&inode, Reach::Answered, op).await,
+                None => Ok(()),
+            };
+        }
+        match inode {
+            Some(inode) => self.commit(&inode, Reach::Stable, op).await,
+            // Closed, and maybe not stable.
+            None => self.sync_file(id, op).await,
+        }
+    }
+
+    /// The lease is over by its time, or with its holder's start.
+    async fn drop_pages(self: Arc<Self>, ids: Vec<InodeId>) {
+        for id in ids {
+            if let Some(inode) = self.inodes.get(id) {
+                self.update(&inode, |state| state.blocks.clear());
+            }
+            self.forget_pages(id, ByteRange::new(0, u64::MAX)).await;
+        }
+        self.files.tell();
+    }
+
+    // --- time ---
+
+    /// Notices the end of leases, and of the time for which each is kept.
+    pub fn keep_time(self: &Arc<Self>) {
+        let (weak, env, stop) = (Arc::downgrade(self), self.env.clone(), self.stop.listen());
+        self.env.spawn("time of leases", async move {
+            loop {
+                let Some(core) = Weak::upgrade(&weak) else { return };
+                let at = core.cache.wakeup();
+                let left = at.map(|at| at.since(Moment(core.now().0)));
+                if left == Some(Duration::ZERO) {
+                    core.pass_time();
+                    continue;
+                }
+                // A bound, so that a client that is given up without a word ends.
+                let left = left.unwrap_or(Duration::MAX).min(Duration::from_secs(10));
+                let timer = env.timeout(left, core.files.timer.notified());
+                tokio::select! {
+                    biased;
+                    _ = timer => {}
+                    () = stop.wait() => return,
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,326 @@
+//! File leases at the server: who may cache or change a file's bytes (docs/design/0005-leases.md *Files*).
+//!
+//! Promises: what a request says of a file's size, times and chunks is read after everybody who could write it has stored what
+//! it knows; whoever is granted the right to write has everybody else's pages dropped. A session that is silent is ended, data
+//! servers included, before what it held is given to another; nobody waits for longer than
+//! [`Limits::longest_wait_for_a_session`](braid_lease::Limits::longest_wait_for_a_session).
+
+use crate::background::Leaves;
+use crate::dispatch::Call;
+use crate::leases::Leases;
+use crate::server::MetaServer;
+use braid_api::lease::{Order, YieldFiles};
+use braid_api::meta::{FileLease, LeaseState, Lookup, MetaAnswer, MetaRequest};
+use braid_api::{Code, DataPeers, Error, Result};
+use braid_env::Env;
+use braid_lease::{AskId, Command, Event, Generation, Mode, Refusal, Waits, Want};
+use braid_meta_engine::Engine;
+use braid_types::{InodeId, LeaseGen, SessionId};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// Before a session that could not be ended is tried again.
+const END_AGAIN: Duration = Duration::from_millis(500);
+
+/// What became of a request for a file.
+#[derive(Clone, Copy, Debug)]
+pub enum FileAnswer {
+    Granted(FileLease),
+    /// Size and times are in the row.
+    Fresh,
+    Refused(Refusal),
+}
+
+impl FileAnswer {
+    pub fn of(command: &Command) -> Option<Self> {
+        match command {
+            Command::Grant { mode, generation, token, .. } => {
+                Some(FileAnswer::Granted(lease_of(*mode, *generation, *token)))
+            }
+            Command::Fresh { .. } => Some(FileAnswer::Fresh),
+            Command::Refuse { why, .. } => Some(FileAnswer::Refused(*why)),
+            _ => None,
+        }
+    }
+}
+
+fn state_of(mode: Mode) -> LeaseState {
+    match mode {
+        Mode::None => LeaseState::None,
+        Mode::Shared => LeaseState::Shared,
+        Mode::Sync => LeaseState::Sync,
+        Mode::Exclusive => LeaseState::Exclusive,
+    }
+}
+
+pub fn held_of(state: LeaseState) -> Mode {
+    match state {
+        LeaseState::None => Mode::None,
+        LeaseState::Shared => Mode::Shared,
+        LeaseState::Sync => Mode::Sync,
+        LeaseState::Exclusive => Mode::Exclusive,
+    }
+}
+
+fn lease_of(mode: Mode, generation: Generation, token: Generation) -> FileLease {
+    FileLease { state: state_of(mode), generation: LeaseGen(generation.0), token: LeaseGen(token.0) }
+}
+
+/// What a session is told of a file.
+pub fn order_of(command: &Command) -> Option<Order> {
+    match *command {
+        Command::Recall { inode, generation, token, to, .. } => Some(Order::Recall {
+            inode,
+            generation: LeaseGen(generation.0),
+            token: LeaseGen(token.0),
+            to: state_of(to),
+        }),
+        _ => None,
+    }
+}
+
+/// What a session has said it holds, and holds from now on under other numbers.
+pub fn regranted(command: &Command) -> Option<(InodeId, FileLease)> {
+    match *command {
+        Command::Grant { ask: None, inode, mode, generation, token, .. } => {
+            Some((inode, lease_of(mode, generation, token)))
+        }
+        _ => None,
+    }
+}
+
+/// A request for a file; given up by its caller it is taken back.
+struct Asked<'a> {
+    leases: &'a Leases,
+    id: Option<u64>,
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        if let Some(id) = self.id.take() {
+            let mut state = self.leases.state.lock();
+            state.asking.remove(&id);
+            self.leases.on(&mut state, Event::Abandon { ask: AskId(id) });
+        }
+    }
+}
+
+impl Leases {
+    /// Asks the holder, and waits for its answer.
+    async fn ask_for_file(&self, inode: InodeId, event: impl FnOnce(AskId) -> Event) -> Result<FileAnswer> {
+        let (mut asked, waits) = {
+            let mut state = self.state.lock();
+            state.last += 1;
+            let id = state.last;
+            let (tell, told) = oneshot::channel();
+            state.asking.insert(id, tell);
+            let asked = Asked { leases: self, id: Some(id) };
+            self.on(&mut state, event(AskId(id)));
+            (asked, told)
+        };
+        // The holder ends each wait within this; the rest is for a server that is busy.
+        let patience = self.limits.longest_wait_for_a_session() + self.limits.session_lease;
+        match self.env.timeout(patience, waits).await {
+            Ok(Ok(answer)) => {
+                asked.id = None;
+                Ok(answer)
+            }
+            Ok(Err(_)) => Err(Error::new(Code::NotServing, format_args!("inode {inode}"), "this server is about to stop")),
+            Err(_) => {
+                let who = self.who_has(inode);
+                Err(Error::new(Code::Busy, format_args!("inode {inode}"), format!("waits until {who} give it up")))
+            }
+        }
+    }
+
+    fn who_has(&self, of: InodeId) -> String {
+        let waits = self.state.lock().holder.waits();
+        let sessions = waits.into_iter().find_map(|wait| match wait {
+            Waits::File { inode, sessions, .. } if inode == of => Some(sessions),
+            _ => None,
+        });
+        let names: Vec<String> = sessions.unwrap_or_default().iter().map(|id| format!("session {id}")).collect();
+        if names.is_empty() { "others".to_owned() } else { names.join(", ") }
+    }
+
+    /// The session may from now on do with the file's bytes what it wants to. Waits until others have given up what is in its
+    /// way. None for a session that does not cache, or whose term is over.
+    pub async fn take_file(&self, session: SessionId, inode: InodeId, want: Want) -> Result<FileLease> {
+        if !self.state.lock().caching.contains_key(&session) {
+            return Ok(FileLease::default());
+        }
+        match self.ask_for_file(inode, |ask| Event::Take { ask, session, inode, want }).await? {
+            FileAnswer::Granted(lease) => Ok(lease),
+            FileAnswer::Refused(Refusal::NotHere) => {
+                Err(Error::new(Code::NotServing, format_args!("inode {inode}"), "its slot is held elsewhere"))
+            }
+            FileAnswer::Fresh | FileAnswer::Refused(_) => Ok(FileLease::default()),
+        }
+    }
+
+    /// The same for a file that nobody else knows of, at once.
+    pub fn take_new_file(&self, session: SessionId, inode: InodeId) -> FileLease {
+        let mut state = self.state.lock();
+        if !state.caching.contains_key(&session) {
+            return FileLease::default();
+        }
+        state.last += 1;
+        let ask = AskId(state.last);
+        let commands = self.on(&mut state, Event::Take { ask, session, inode, want: Want::Write });
+        match commands.iter().find_map(FileAnswer::of) {
+            Some(FileAnswer::Granted(lease)) => lease,
+            Some(_) => FileLease::default(),
+            None => {
+                self.on(&mut state, Event::Abandon { ask });
+                FileLease::default()
+            }
+        }
+    }
+
+    /// What was granted for a file that was not made after all.
+    fn no_new_file(&self, session: SessionId, inode: InodeId, lease: FileLease) {
+        if lease.state != LeaseState::None {
+            let generation = Generation(lease.generation.0);
+            let event = Event::Yield { session, inode, generation, mode: Mode::None, locks: Vec::new() };
+            self.on(&mut self.state.lock(), event);
+        }
+    }
+
+    /// Another session has size and times that are not in the row.
+    pub fn is_owned_elsewhere(&self, session: SessionId, inode: InodeId) -> bool {
+        self.state.lock().holder.owner(inode).is_some_and(|owner| owner != session)
+    }
+
+    /// Returns when the row says what others know of size and times.
+    pub async fn refresh_file(&self, session: SessionId, inode: InodeId) -> Result<()> {
+        if !self.is_owned_elsewhere(session, inode) {
+            return Ok(());
+        }
+        self.ask_for_file(inode, |ask| Event::Refresh { ask, session, inode }).await.map(drop)
+    }
+
+    pub fn yielded(&self, session: SessionId, yielded: &YieldFiles) {
+        if yielded.epoch != self.epoch {
+            return;
+        }
+        let mut state = self.state.lock();
+        for (inode, generation, to) in &yielded.files {
+            let (inode, generation, mode) = (*inode, Generation(generation.0), held_of(*to));
+            self.on(&mut state, Event::Yield { session, inode, generation, mode, locks: Vec::new() });
+        }
+    }
+}
+
+/// A file that is about to be made, and belongs to its maker before anybody else can know of it.
+pub(crate) struct NewFile<'a> {
+    leases: &'a Leases,
+    session: SessionId,
+    inode: InodeId,
+    lease: FileLease,
+}
+
+impl<'a> NewFile<'a> {
+    pub fn take(leases: &'a Leases, session: SessionId, inode: InodeId) -> Self {
+        NewFile { leases, session, inode, lease: leases.take_new_file(session, inode) }
+    }
+
+    /// The answer says what is granted, if it is this file that was made.
+    pub fn made(mut self, mut answer: MetaAnswer) -> MetaAnswer {
+        if let MetaAnswer::CreateFile(made) | MetaAnswer::CreateTemporary(made) = &mut answer
+            && made.attr.id == self.inode
+        {
+            made.lease = std::mem::take(&mut self.lease);
+        }
+        answer
+    }
+}
+
+impl Drop for NewFile<'_> {
+    fn drop(&mut self) {
+        self.leases.no_new_file(self.session, self.inode, self.lease);
+    }
+}
+
+impl<E: Engine, P: DataPeers> MetaServer<E, P> {
+    /// Before a request's rows are read or changed: others have stored what they know of the file, and where the request
+    /// changes bytes they have dropped their pages. Gives what an open is granted.
+    pub(crate) async fn settle_file(&self, session: SessionId, request: &MetaRequest) -> Result<FileLease> {
+        match request {
+            MetaRequest::OpenFile(m) => {
+                let want = if m.write || m.truncate { Want::Write } else { Want::Read };
+                let lease = self.leases.take_file(session, m.inode.id, want).await?;
+                if lease.state == LeaseState::None {
+                    self.leases.refresh_file(session, m.inode.id).await?;
+                }
+                return Ok(lease);
+            }
+            MetaRequest::ChangeAttr(m) if m.size.is_some() => {
+                // Held without being told: the next to want it has it back for one message.
+                self.leases.take_file(session, m.inode.id, Want::Write).await?;
+            }
+            // The new times are to be the last word.
+            MetaRequest::ChangeAttr(m) if m.mtime.is_some() => self.leases.refresh_file(session, m.inode.id).await?,
+            MetaRequest::PutFile(m) if m.replace => {
+                let lookup = Lookup { parent: m.parent.id, name: m.name.clone() };
+                let found = self.ask(&mut Call::new(None), m.parent.id, lookup).await;
+                // Whatever is wrong with the place is said by the request itself.
+                if let Some(attr) = found.ok().and_then(|found| found.attr) {
+                    self.leases.take_file(session, attr.id, Want::Write).await?;
+                }
+            }
+            MetaRequest::GetAttr(m) => self.leases.refresh_file(session, m.inode.id).await?,
+            _ => {}
+        }
+        Ok(FileLease::default())
+    }
+
+    /// Ends sessions that are silent and have what others wait for.
+    pub(crate) fn end_silent_sessions(self: &Arc<Self>)
+    where
+        E: 'static,
+        P: 'static,
+    {
+        let (weak, leases, env): (_, _, Env) = (Arc::downgrade(self), self.leases.clone(), self.env.clone());
+        self.env.spawn("ending sessions", async move {
+            loop {
+                let due: Vec<SessionId> = {
+                    let state = leases.state.lock();
+                    if state.stopped {
+                        return;
+                    }
+                    state.to_end.iter().copied().collect()
+                };
+                if due.is_empty() {
+                    leases.to_end.notified().await;
+                    continue;
+                }
+                let Some(server) = weak.upgrade() else { return };
+                let mut all = !server.stopping.load(Relaxed);
+                for session in due {
+                    all &= server.recovery.is_open() && server.end_silent(session).await;
+                }
+                drop(server);
+                if !all {
+                    env.sleep(END_AGAIN).await;
+                }
+            }
+        });
+    }
+
+    async fn end_silent(&self, session: SessionId) -> bool {
+        tracing::warn!(session = session.0, "session is silent and others wait for what it holds: it ends");
+        match self.end_session(session, Leaves::Silently).await {
+            Ok(()) => {
+                // Also one that had ended already.
+                self.leases.ended(session);
+                true
+            }
+            Err(error) => {
+                tracing::warn!(session = session.0, %error, "cannot end it yet");
+                false
+            }
+        }
+    }
+}
