@@ -469,6 +469,11 @@ impl Cache {
         serves && !maps.leases.left(moment(now)).is_zero()
     }
 
+    /// The answer to a recall gives up more than it asks for.
+    pub fn keep_at_most(&self, inode: InodeId, number: Generation, to: Mode) {
+        self.maps.lock().leases.keep_at_most(inode, number, to);
+    }
+
     /// What is held was granted once more.
     pub fn said_again(&self, inode: InodeId, mode: Mode, generation: Generation, token: Generation) {
         self.maps.lock().leases.said_again(inode, mode, generation, token);

@@ -354,11 +354,11 @@ impl Core {
         {
             self.update(&inode, |state| state.blocks.clear());
         }
-        self.hear(Seen::Flushed { inode: id, generation, held: Vec::new() });
         if to == Mode::Exclusive && !self.is_written_to(id) {
             // Others ask for size and times, and this one is done: they may keep the answer.
-            self.hear(Seen::GiveUp { inode: id, to: Mode::Shared, held: Vec::new() });
+            self.cache.keep_at_most(id, generation, Mode::Shared);
         }
+        self.hear(Seen::Flushed { inode: id, generation, held: Vec::new() });
         self.files.set(id, Stage::Open);
         self.inodes.forget_if_unused(id);
     }

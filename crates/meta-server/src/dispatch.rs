@@ -115,10 +115,11 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             }
             MetaRequest::Lookup(m) => {
                 let (parent, name) = (m.parent, m.name.clone());
-                let ask = self.leases.ask(session);
+                let mut ask = self.leases.ask(session);
                 let mut answer = self.ask(call, parent, m.clone()).await?;
                 if let Some(attr) = answer.attr.filter(|attr| self.leases.is_owned_elsewhere(session, attr.id)) {
                     self.leases.refresh_file(session, attr.id).await?;
+                    ask = self.leases.ask(session);
                     answer = self.ask(call, parent, m).await?;
                 }
                 match &answer.attr {

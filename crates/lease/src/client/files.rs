@@ -130,6 +130,15 @@ impl Holdings {
         self.files.get(&inode).is_some_and(|file| file.yielding.is_some_and(|y| y.hold_ends.is_none()))
     }
 
+    /// The recall with this number is going to be answered with less than it asks for.
+    pub fn keep_at_most(&mut self, inode: InodeId, number: Generation, to: Mode) {
+        if let Some(Yielding { recall, .. }) = self.files.get_mut(&inode).and_then(|file| file.yielding.as_mut())
+            && (recall.number == number && to.is_within(recall.to))
+        {
+            recall.to = to;
+        }
+    }
+
     /// An answer says that what is held is granted, under a new number: what is given up of one's own accord is given up under it.
     pub fn said_again(&mut self, inode: InodeId, mode: Mode, generation: Generation, token: Generation) {
         if let Some(file) = self.files.get_mut(&inode)
