@@ -5,6 +5,7 @@ mod copies;
 mod durability;
 mod early;
 mod faults;
+mod files;
 mod leases;
 mod messages;
 mod model;
