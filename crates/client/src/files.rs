@@ -261,6 +261,7 @@ impl Core {
         let Some(core) = self.this.upgrade() else { return };
         let mut told = Vec::new();
         for task in tasks {
+            tracing::trace!(client = self.config.description, ?task, "of leases");
             match task {
                 Task::Take { ticket, inode, want } => {
                     let core = core.clone();
@@ -298,6 +299,7 @@ impl Core {
         let message = OpenFile { inode: self.cache.inode(id), write: want != Want::Read, truncate: false };
         match self.call(message, op).await {
             Ok(answer) => {
+                tracing::trace!(client = self.config.description, ?ticket, lease = ?answer.lease, "granted");
                 if let Some(inode) = self.inodes.get(id) {
                     self.learn_containers(&answer);
                     self.update(&inode, |state| {

@@ -99,7 +99,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             }
             MetaRequest::EndSession(_) => {
                 match self.recovery.is_open() {
-                    true => self.end_session(session, Leaves::Silently).await?,
+                    true => self.end_or_try_again(session, Leaves::Silently).await?,
                     false => self.abandon(session),
                 }
                 MetaAnswer::EndSession(())
@@ -110,7 +110,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
                 MetaAnswer::Settle(())
             }
             MetaRequest::CloseSession(_) => {
-                self.end_session(session, Leaves::InOrder).await?;
+                self.end_or_try_again(session, Leaves::InOrder).await?;
                 MetaAnswer::CloseSession(())
             }
             MetaRequest::Lookup(m) => {

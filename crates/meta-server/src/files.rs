@@ -309,8 +309,19 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         });
     }
 
+    /// Ends a session whose process has gone. What it held is given to others only when it has ended: where that fails it is tried
+    /// until it does, whether anybody asks again or not.
+    pub(crate) async fn end_or_try_again(&self, session: SessionId, leaves: Leaves) -> Result<()> {
+        let ended = self.end_session(session, leaves).await;
+        if ended.is_err() {
+            self.leases.state.lock().to_end.insert(session);
+            self.leases.to_end.notify_one();
+        }
+        ended
+    }
+
     async fn end_silent(&self, session: SessionId) -> bool {
-        tracing::warn!(session = session.0, "session is silent and others wait for what it holds: it ends");
+        tracing::warn!(session = session.0, "session is silent or has gone, and others wait for what it holds: it ends");
         match self.end_session(session, Leaves::Silently).await {
             Ok(()) => {
                 // Also one that had ended already.

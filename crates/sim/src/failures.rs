@@ -8,6 +8,8 @@ use std::fmt;
 pub enum Invariant {
     /// Creations, removals, renames and lookups have one order that explains every answer.
     NamesAreLinearizable,
+    /// Reads and writes of mounts that have a file open have one order that explains every answer.
+    BytesAreLinearizable,
     /// An operation gives what the model gives.
     SameAsModel,
     /// No operation fails because of a fault that ended before its deadline.

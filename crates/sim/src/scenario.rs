@@ -2,7 +2,7 @@
 
 use crate::fault::{self, Weights};
 use crate::settings::{Bug, Settings};
-use crate::work::{Durable, Handover, Modelled, Names, Shared, Sure, Work};
+use crate::work::{Bytes, Durable, Handover, Modelled, Names, Shared, Sure, Work};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,6 +41,13 @@ pub fn all() -> Vec<Scenario> {
             ..base.clone()
         },
         Scenario { name: "handover", faults: fault::SERVERS, make: |seed| Handover::new(seed), ..base.clone() },
+        Scenario {
+            name: "bytes",
+            faults: fault::SERVERS,
+            settings: Settings::with_long_sessions(),
+            make: |_| Bytes::new(),
+            ..base.clone()
+        },
         Scenario { name: "shared", faults: fault::META, make: |_| Shared::new(), ..base.clone() },
         Scenario { name: "close", faults: fault::SERVERS, make: |_| Durable::new(Sure::AtClose), ..base.clone() },
         Scenario {

@@ -25,6 +25,8 @@ pub enum Bug {
     LostReplayOfMetadata,
     /// What is revoked is acknowledged, and no mount hears of it.
     AcknowledgedBeforeDropped,
+    /// A file is given up to another mount before its holder hears of the recall.
+    GivenUpUnflushed,
     /// Owners hear from members that they have everything on stable storage as soon as they were told of it.
     CopyAcknowledgedTooEarly,
     /// Members believe that nothing is between what they were told and what they are told now.
@@ -95,6 +97,13 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// No session of a living client ends: its lease is longer than any fault lasts.
+    pub fn with_long_sessions() -> Settings {
+        let mut settings = Settings::default();
+        settings.meta.session_lease = Duration::from_millis(12_000);
+        settings
+    }
+
     /// Sessions end soon after their lease, so that living clients lose theirs.
     pub fn with_short_sessions() -> Settings {
         let mut settings = Settings { sessions_end: true, ..Settings::default() };

@@ -1,11 +1,13 @@
 //! What clients do in a world, and how they know that it was right.
 
+mod bytes;
 mod durable;
 mod handover;
 mod modelled;
 mod names;
 mod shared;
 
+pub use bytes::{ByteOp, Bytes};
 pub use durable::{Durable, Sure};
 pub use handover::Handover;
 pub use modelled::Modelled;

@@ -193,20 +193,23 @@ impl Holdings {
             None => file.reasserting,
         };
         // Less than the holder believes is safe: a recall brings both together. So what does not fit is left alone.
-        if !answers || grant.generation <= file.generation || now >= self.end {
+        if !answers || now >= self.end {
             return;
         }
-        if grant.generation < file.seen {
-            // Recalled before it came. What it was for is asked for again, if it was asked for at all.
-            if let Some((_, want)) = file.asked.take() {
+        if grant.generation < file.seen || grant.generation <= file.generation {
+            // Recalled before it came, and maybe answered already. What it was for is asked for again, if it was asked for at all.
+            if ticket.is_some()
+                && let Some((_, want)) = file.asked.take()
+            {
                 self.need(now, inode, want, todo);
             }
             return;
         }
-        match ticket {
-            Some(_) => file.asked = None,
-            None => (file.reasserting, file.suspended) = (false, false),
+        if ticket.is_some() {
+            file.asked = None;
         }
+        // Also by a grant that was asked for: the holder knows by then what was said, whether its answer to that came or not.
+        (file.reasserting, file.suspended) = (false, false);
         (file.mode, file.generation, file.token) = (grant.mode, grant.generation, grant.token);
         (file.locks, file.granted) = (grant.locks, now);
     }

@@ -8,7 +8,7 @@ use crate::failures::Invariant;
 use crate::settings::Bug;
 use braid_api::data::{DataAnswer, DataNode, DataRequest};
 use braid_api::lease::Order;
-use braid_api::meta::{Acknowledge, Mark, MetaAnswer, MetaRequest, Namespace};
+use braid_api::meta::{Acknowledge, Mark, MetaAnswer, MetaRequest, Namespace, YieldFiles};
 use braid_api::{Code, Context, Result, When};
 use braid_data_server::DataServer;
 use braid_data_store::{ChunkStore, DiskStore};
@@ -42,7 +42,12 @@ impl MetaDoor {
                         self.count("commit told to use another's chunk instead");
                     }
                     MetaAnswer::Acknowledge(()) => self.count("leases dropped for another mount's change"),
-                    MetaAnswer::Reassert(()) => self.count("leases given up after a start of the metadata server"),
+                    MetaAnswer::Reassert(answer) => {
+                        self.count("leases given up after a start of the metadata server");
+                        let kept = answer.held.len() as u64;
+                        self.cluster.coverage.add("file lease kept through a start of the metadata server", kept);
+                    }
+                    MetaAnswer::YieldFiles(()) => self.count("file given up for another mount"),
                     MetaAnswer::Heartbeat(beat) if beat.register_again => self.count("data server registered again"),
                     _ => {}
                 }
@@ -92,10 +97,21 @@ impl Namespace for MetaDoor {
             let revoked = heard.orders.extract_if(.., |order| matches!(order, Order::Revoke { .. }));
             let numbers = revoked.filter_map(|order| match order {
                 Order::Revoke { revocation, .. } => Some(revocation),
-                _ => None,
+                Order::Recall { .. } => None,
             });
             let acknowledge = Acknowledge { epoch: heard.epoch, revocations: numbers.collect() };
             self.server.execute(cx, MetaRequest::Acknowledge(acknowledge)).await?;
+        }
+        if self.cluster.settings.bug == Some(Bug::GivenUpUnflushed)
+            && let Ok((MetaAnswer::Listen(heard), _)) = &mut marked
+        {
+            let recalled = heard.orders.extract_if(.., |order| matches!(order, Order::Recall { .. }));
+            let files = recalled.filter_map(|order| match order {
+                Order::Recall { inode, generation, to, .. } => Some((inode, generation, to)),
+                Order::Revoke { .. } => None,
+            });
+            let given_up = YieldFiles { epoch: heard.epoch, files: files.collect() };
+            self.server.execute(cx, MetaRequest::YieldFiles(given_up)).await?;
         }
         if let (true, Ok((_, Mark { early: Some(_), .. }))) = (request.is_mutation(), &marked) {
             self.count("answered before it was durable");

@@ -48,6 +48,11 @@ fn a_revocation_acknowledged_before_it_is_carried_out_is_found() {
 }
 
 #[test]
+fn a_file_given_up_before_it_is_flushed_is_found() {
+    hunt(Bug::GivenUpUnflushed, "bytes", 5);
+}
+
+#[test]
 fn a_request_applied_twice_is_found() {
     hunt(Bug::RequestAppliedTwice, "names", 40);
 }

@@ -1,0 +1,188 @@
+//! Two mounts keep one file open, and read and write the same few places of it without closing, opening or syncing in between:
+//! the answers must have one order (design.md §4 *File lease*), through crashes of all servers and a network that fails.
+
+use super::{Task, Work};
+use crate::check::linear::{Linear, Sequential};
+use crate::cluster::{Cluster, Process};
+use crate::failures::Invariant;
+use crate::host::{Mount, mount};
+use crate::machine::Machine;
+use crate::seed::Stream;
+use braid_api::{Caller, FileSystem, HandleId, OpenFlags, Result};
+use braid_types::{InodeId, Mode, Name};
+use parking_lot::Mutex;
+use rand::RngExt;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Where the places are: in the first bytes, over the border of two blocks, over that of two chunks.
+const PLACES: [u64; 3] = [0, 8000, (1 << 20) - 300];
+const PLACE_BYTES: usize = 600;
+const TASKS: u64 = 2;
+/// Keeps the history short enough to be explained.
+const PAUSE_MS_MAX: u64 = 60;
+const RETRY: Duration = Duration::from_millis(50);
+
+#[derive(Clone, Copy, Debug)]
+pub enum ByteOp {
+    Write(u64),
+    Read,
+}
+
+/// One place: what was last written there, 0 for nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place(u64);
+
+impl Sequential for Place {
+    type Op = ByteOp;
+    type Answer = Option<u64>;
+
+    fn apply(&mut self, op: &ByteOp) -> Option<u64> {
+        match op {
+            ByteOp::Write(value) => {
+                self.0 = *value;
+                None
+            }
+            ByteOp::Read => Some(self.0),
+        }
+    }
+}
+
+pub struct Bytes {
+    places: Vec<Mutex<Linear<Place>>>,
+    last: Mutex<u64>,
+    left: Mutex<BTreeSet<Machine>>,
+}
+
+/// Tells one value from another at each of its bytes' positions.
+fn bytes_of(value: u64) -> Vec<u8> {
+    value.to_le_bytes().iter().copied().cycle().take(PLACE_BYTES).collect()
+}
+
+/// Which value these are; an error says what they are instead.
+fn value_of(bytes: &[u8]) -> std::result::Result<u64, String> {
+    let mut first = [0; 8];
+    let some = bytes.len().min(8);
+    first[..some].copy_from_slice(&bytes[..some]);
+    let value = u64::from_le_bytes(first);
+    let whole = bytes.len() == PLACE_BYTES || (value == 0 && bytes.iter().all(|byte| *byte == 0));
+    match whole && bytes.iter().zip(bytes_of(value)).all(|(is, was)| *is == was) {
+        true => Ok(value),
+        false => Err(format!("a mixture: {} bytes, beginning with value {value}", bytes.len())),
+    }
+}
+
+impl Bytes {
+    pub fn new() -> Arc<Self> {
+        let places = PLACES.iter().map(|_| Mutex::new(Linear::new(Place::default()))).collect();
+        Arc::new(Bytes { places, last: Mutex::new(0), left: Mutex::default() })
+    }
+
+    async fn task(self: Arc<Self>, process: Process, fs: Arc<Mount>, handle: HandleId, number: u64) {
+        let mut random = process.stream(&format!("bytes {number}"));
+        while !process.cluster.is_calm() {
+            process.env.sleep(Duration::from_millis(random.random_range(0..PAUSE_MS_MAX))).await;
+            // A call over two chunks is one for other mounts, not for the other task of its own.
+            let places = if number == 0 { PLACES.len() } else { PLACES.len() - 1 };
+            let place = random.random_range(0..places);
+            let op = self.draw(&mut random);
+            self.once(&process, &fs, handle, place, op).await;
+        }
+        for place in 0..PLACES.len() - usize::from(number != 0) {
+            self.once(&process, &fs, handle, place, ByteOp::Read).await;
+        }
+    }
+
+    fn draw(&self, random: &mut Stream) -> ByteOp {
+        if random.random_range(0..5) < 3 {
+            return ByteOp::Read;
+        }
+        let mut last = self.last.lock();
+        *last += 1;
+        ByteOp::Write(*last)
+    }
+
+    async fn once(&self, process: &Process, fs: &Mount, handle: HandleId, place: usize, op: ByteOp) {
+        process.note(format_args!("{op:?} at place {place}"));
+        let id = self.places[place].lock().begin(op);
+        let failures = &process.cluster.around.failures;
+        let answer = match perform(fs, handle, place, op).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(mixture)) => {
+                return failures.add(Invariant::BytesAreLinearizable, format_args!("{op:?} at place {place}: {mixture}"));
+            }
+            Err(error) => {
+                return failures.add(Invariant::OperationsSurviveFaults, format_args!("{op:?} at {place}: {error}"));
+            }
+        };
+        process.note(format_args!("{op:?} at place {place}: {answer:?}"));
+        if !self.places[place].lock().end(id, &answer) {
+            let who = process.machine.name();
+            let text = format_args!("nothing explains that {op:?} at place {place} on {who} gave {answer:?}");
+            failures.add(Invariant::BytesAreLinearizable, text);
+        }
+    }
+}
+
+type Answer = std::result::Result<Option<u64>, String>;
+
+async fn perform(fs: &Mount, handle: HandleId, place: usize, op: ByteOp) -> Result<Answer> {
+    match op {
+        ByteOp::Write(value) => {
+            fs.write(handle, PLACES[place], bytes_of(value).into()).await?;
+            Ok(Ok(None))
+        }
+        ByteOp::Read => {
+            let bytes = fs.read(handle, PLACES[place], PLACE_BYTES as u32).await?.concat();
+            Ok(value_of(&bytes).map(Some))
+        }
+    }
+}
+
+async fn opened(process: &Process, fs: &Mount) -> HandleId {
+    let (cx, name) = (Caller::default(), Name::new(b"bytes").expect("a short name"));
+    let flags = OpenFlags { read: true, write: true, ..OpenFlags::default() };
+    loop {
+        match fs.create(&cx, InodeId::ROOT, &name, Mode::new(0o644), flags).await {
+            Ok((_, opened)) => return opened.handle,
+            Err(error) => {
+                process.note(format_args!("not opened yet: {error}"));
+                process.env.sleep(RETRY).await;
+            }
+        }
+    }
+}
+
+impl Work for Bytes {
+    fn run(self: Arc<Self>, process: Process) -> Task {
+        Box::pin(async move {
+            let fs = mount(&process).await;
+            let handle = opened(&process, &fs).await;
+            let tasks: Vec<_> = (0..TASKS)
+                .map(|number| {
+                    let task = self.clone().task(process.clone(), fs.clone(), handle, number);
+                    tokio::task::spawn_local(process.spawner.guard("bytes", task))
+                })
+                .collect();
+            for task in tasks {
+                let _ = task.await;
+            }
+            if let Err(error) = fs.shutdown().await {
+                let text = format_args!("leaving: {error}");
+                process.cluster.around.failures.add(Invariant::OperationsSurviveFaults, text);
+            }
+            self.left.lock().insert(process.machine);
+        })
+    }
+
+    fn done(&self) -> bool {
+        self.left.lock().len() == Machine::CLIENTS.len()
+    }
+
+    fn waits_for(&self) -> String {
+        format!("clients that have left: {:?}", self.left.lock())
+    }
+
+    fn check(&self, _: &Cluster) {}
+}
