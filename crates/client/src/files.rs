@@ -19,7 +19,7 @@ use braid_api::{Error, Result, Retry, Shown};
 use braid_lease::{Generation, Mode, Moment, Seen, Ticket, Want};
 use braid_types::{ByteRange, InodeId};
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -356,7 +356,7 @@ impl Core {
         {
             self.update(&inode, |state| state.blocks.clear());
         }
-        if to == Mode::Exclusive && !self.is_written_to(id) {
+        if to == Mode::Exclusive && !self.is_written_to(id) && self.is_stable(id) {
             // Others ask for size and times, and this one is done: they may keep the answer.
             self.cache.keep_at_most(id, generation, Mode::Shared);
         }
@@ -371,6 +371,16 @@ impl Core {
             let state = inode.state.lock();
             state.writers > 0 || !state.is_clean()
         })
+    }
+
+    /// Nothing of it would have to be repeated after a restart of a data server.
+    fn is_stable(&self, id: InodeId) -> bool {
+        self.servers.lanes().iter().all(|lane| lane.retained(|retain| retain.chunks_of(id, retain.order()).is_empty()))
+    }
+
+    /// Files of which something would have to be repeated.
+    pub fn unstable_files(&self) -> BTreeSet<InodeId> {
+        self.servers.lanes().iter().flat_map(|lane| lane.retained(|retain| retain.files())).collect()
     }
 
     /// The kernel drops its pages; then nothing runs under the lease, and nothing begins.

@@ -218,7 +218,8 @@ impl Core {
             tracing::debug!(%error, "it was not heard which files were given up");
         }
         if let Some((_, round)) = round.filter(|(of, _)| *of == epoch) {
-            let held = self.cache.reassertion(|id| self.inodes.get(id).is_some());
+            let unstable = self.unstable_files();
+            let held = self.cache.reassertion(|id| unstable.contains(&id) || self.inodes.get(id).is_some());
             let files: Vec<_> = held.into_iter().map(|(inode, mode)| (inode, state_of(mode))).collect();
             match self.say(Reassert { epoch, round, files: files.clone() }, LATE, Manner::Persistent).await {
                 Ok(answer) => {

@@ -255,6 +255,11 @@ impl Retain {
         self.minded().filter(old).map(|kept| kept.key.chunk).collect()
     }
 
+    /// Files with writes that are not stable.
+    pub fn files(&self) -> Vec<InodeId> {
+        self.minded().map(|kept| kept.key.inode).collect()
+    }
+
     /// Nothing of the file is to be repeated or shown any more.
     pub fn forget_file(&mut self, inode: InodeId) {
         self.chunks.retain(|_, kept| kept.key.inode != inode);

@@ -6,8 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 /// States of the protocols of this version. Each of them must be reached by the seeds that CI runs, and every fault.
-/// What only the table shows, and no test asks for, is a hole of [`crate::known`]; and that an owner refuses a stale truncate
-/// generation: file leases order truncates and writes, so that only what was late on its way meets that rule (the data server's own
+/// What only the table shows, and no test asks for, is that an owner refuses a stale truncate generation: file leases order truncates and writes, so that only what was late on its way meets that rule (the data server's own
 /// tests do, and `an_ignored_truncate_generation_is_found`).
 pub const MUST_BE_REACHED: &[&str] = &[
     "answer out of a mount's cache of names",
@@ -62,7 +61,7 @@ pub const MUST_BE_REACHED_WITH_COPIES: &[&str] = &[
     "write repeated at another member",
 ];
 
-/// Counts by name. The names are those of [`MUST_BE_REACHED`], of the faults and of known holes.
+/// Counts by name. The names are those of [`MUST_BE_REACHED`], and of the faults.
 #[derive(Default)]
 pub struct Coverage(Mutex<Counts>);
 

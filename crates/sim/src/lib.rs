@@ -18,7 +18,6 @@ pub mod fault;
 mod history;
 mod host;
 mod inject;
-pub mod known;
 mod machine;
 pub mod scenario;
 pub mod seed;

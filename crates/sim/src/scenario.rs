@@ -40,7 +40,13 @@ pub fn all() -> Vec<Scenario> {
             settings: Settings { native_early: false, ..Settings::default() },
             ..base.clone()
         },
-        Scenario { name: "handover", faults: fault::SERVERS, make: |seed| Handover::new(seed), ..base.clone() },
+        Scenario {
+            name: "handover",
+            faults: fault::SERVERS,
+            settings: Settings::with_long_sessions(),
+            make: |seed| Handover::new(seed),
+            ..base.clone()
+        },
         Scenario {
             name: "bytes",
             faults: fault::SERVERS,

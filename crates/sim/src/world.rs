@@ -21,7 +21,7 @@ const TICK: Duration = Duration::from_millis(1);
 /// The cluster forms undisturbed.
 const FIRST_FAULT: Duration = Duration::from_millis(500);
 /// After the last fault everything must have ended within this time. Longer than many deadlines: each
-/// chunk that is lost for ever costs one, see `known`.
+/// chunk that is lost for ever costs one.
 const CALM_MAX: Duration = Duration::from_secs(900);
 /// And after the last client has left, housekeeping within this.
 const HOUSE_MAX: Duration = Duration::from_secs(30);

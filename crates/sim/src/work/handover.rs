@@ -1,15 +1,14 @@
 //! One client writes a file and closes it, then the other opens it and must see just that; then they change places
 //! (close-to-open). Now and then the file is replaced by rename, or removed.
 //!
-//! In odd seeds the writer syncs before it closes, and what is read must be right whatever happened. In even ones it
-//! only closes; then the holes of [`known`] that a restart opens are counted and passed over.
+//! In odd seeds the writer syncs before it closes, in even ones it only closes; what is read must be right whatever happened to
+//! servers in between: before another mount may read or write the file, what this one wrote is stable.
 
 use super::durable::fail;
 use super::{Task, Work};
 use crate::cluster::{Cluster, Process};
 use crate::failures::Invariant;
 use crate::host::{Mount, mount};
-use crate::known;
 use crate::machine::Machine;
 use crate::seed::Stream;
 use braid_api::{Caller, FileSystem, OpenFlags, RenameMode, Result};
@@ -23,8 +22,6 @@ use std::time::Duration;
 const POLL: Duration = Duration::from_millis(5);
 const LENGTHS: [usize; 5] = [0, 700, 4096, 30_000, (1 << 20) + 20_000];
 const READ_MAX: u32 = 4 << 20;
-/// A client notices a restart at the latest when it makes its writes stable.
-const REPEATED_WITHIN: Duration = Duration::from_secs(30);
 
 /// `None`: the name leads to nothing.
 type Content = Option<Vec<u8>>;
@@ -91,8 +88,8 @@ impl Handover {
                     let mut state = self.state.lock();
                     (state.content, state.written) = (content, true);
                 }
-                Turn::Read(round, mut expected) => {
-                    let seen = self.read_again(process, fs, &mut expected).await?;
+                Turn::Read(round, expected) => {
+                    let seen = read(fs).await?;
                     if seen != expected {
                         let text = differ(process, round, &seen, &expected);
                         process.cluster.around.failures.add(Invariant::CloseToOpen, text);
@@ -104,30 +101,6 @@ impl Handover {
             }
         }
         Ok(())
-    }
-}
-
-impl Handover {
-    /// What the file is; where a server stopped meanwhile, what it is once the writer has repeated its write.
-    async fn read_again(&self, process: &Process, fs: &Mount, expected: &mut Content) -> Result<Content> {
-        let seen = read(fs).await?;
-        if seen == *expected || self.synced || process.cluster.data_stops() == 0 {
-            return Ok(seen);
-        }
-        let begun = process.env.clock.now();
-        while process.env.clock.now().since(begun) < REPEATED_WITHIN {
-            process.env.sleep(POLL).await;
-            let seen = read(fs).await?;
-            if seen == *expected {
-                process.cluster.coverage.count(known::STALE_UNTIL_REPEATED);
-                return Ok(seen);
-            }
-        }
-        process.cluster.coverage.count(known::OLDER_WRITE_ON_TOP);
-        let now = read(fs).await?;
-        self.state.lock().content = now.clone();
-        *expected = now.clone();
-        Ok(now)
     }
 }
 
