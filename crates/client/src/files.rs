@@ -19,7 +19,7 @@ use braid_api::{Error, Result, Retry, Shown};
 use braid_lease::{Generation, Mode, Moment, Seen, Ticket, Want};
 use braid_types::{ByteRange, InodeId};
 use parking_lot::Mutex;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -63,6 +63,28 @@ pub struct Files {
     changed: Notify,
     /// The next moment of the leases has come nearer.
     pub timer: Notify,
+    making: Mutex<Making>,
+}
+
+/// Files are being made whose ids are not known here yet: a recall of one may come before the answer that grants it.
+#[derive(Default)]
+struct Making {
+    under_way: u32,
+    /// The last recall of each file since the first of them was asked for.
+    recalled: BTreeMap<InodeId, Generation>,
+}
+
+/// One that is being made, until dropped.
+pub struct Made<'a>(&'a Files);
+
+impl Drop for Made<'_> {
+    fn drop(&mut self) {
+        let mut making = self.0.making.lock();
+        making.under_way -= 1;
+        if making.under_way == 0 {
+            making.recalled.clear();
+        }
+    }
 }
 
 /// An operation under a file's lease, until dropped.
@@ -98,6 +120,12 @@ impl Files {
         }
         drop(gates);
         self.changed.notify_waiters();
+    }
+
+    /// To be held from before a file is asked for until its lease has been heard of.
+    pub fn making(&self) -> Made<'_> {
+        self.making.lock().under_way += 1;
+        Made(self)
     }
 
     fn is_idle(&self, inode: InodeId) -> bool {
@@ -238,6 +266,15 @@ impl Core {
         self.files.tell();
     }
 
+    /// What the maker of a file was granted with it, unless that was recalled before the answer came.
+    pub fn heard_lease_of_new(&self, inode: InodeId, lease: FileLease, _made: &Made<'_>) {
+        // From here on a recall that overtakes the grant is noticed there.
+        let take = self.begin_take(inode, Want::Write);
+        let recalled = self.files.making.lock().recalled.get(&inode).copied();
+        let is_over = recalled.is_some_and(|recalled| recalled > Generation(lease.generation.0));
+        self.heard_lease(inode, take, if is_over { FileLease::default() } else { lease });
+    }
+
     pub fn no_lease(&self, inode: InodeId, ticket: Option<Ticket>) {
         self.heard_lease(inode, ticket, FileLease::default());
     }
@@ -248,6 +285,13 @@ impl Core {
     pub fn hear(&self, seen: Seen) {
         // A renewal or a recall may bring the next moment nearer.
         let is_timed = matches!(seen, Seen::Renewed { .. } | Seen::Recall { .. });
+        if let Seen::Recall { inode, generation, .. } = &seen {
+            let mut making = self.files.making.lock();
+            if making.under_way > 0 {
+                let last = making.recalled.entry(*inode).or_default();
+                *last = (*last).max(*generation);
+            }
+        }
         self.carry_out(self.cache.on(self.now(), seen));
         if is_timed {
             self.files.timer.notify_one();

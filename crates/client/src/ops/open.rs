@@ -135,13 +135,14 @@ impl Core {
             truncate: false,
             write: flags.write,
         };
+        let made = self.files.making();
         let answer = self.call(message, op).await?;
         let id = answer.attr.id;
         let _opening = self.inodes.opening(id);
         let version = self.version_of(id);
         let inode = self.adopt_opened(&answer, version);
-        let take = self.begin_take(id, Want::Write);
-        self.heard_lease(id, take, answer.lease);
+        self.heard_lease_of_new(id, answer.lease, &made);
+        drop(made);
         self.not_overtaken(&inode, ticket, answer.created, op).await?;
         let mut valid = Duration::ZERO;
         if answer.created {
@@ -175,10 +176,11 @@ impl Core {
         let asking = self.cache.ask();
         let spec = self.spec(cx, parent, FileKind::File, mode).await?;
         let message = CreateTemporary { parent: self.cache.existing(parent)?, spec };
+        let made = self.files.making();
         let answer = self.call(message, self.op(cx.trace)).await?;
         let inode = self.adopt_opened(&answer, 0);
-        let take = self.begin_take(inode.id, Want::Write);
-        self.heard_lease(inode.id, take, answer.lease);
+        self.heard_lease_of_new(inode.id, answer.lease, &made);
+        drop(made);
         // O_EXCL says that the file shall never get a name.
         inode.state.lock().linkable = !flags.exclusive;
         let (ticket, learnt) = (asking.ticket, [Learnt::Attr(&answer.attr, answer.grant.attr)]);
