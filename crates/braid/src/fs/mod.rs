@@ -31,7 +31,7 @@ mod stat;
 mod walk;
 
 use crate::cli::ClusterArgs;
-use crate::{connect, output};
+use crate::{connect, output, say};
 use anyhow::{Result, bail};
 use braid_client::Client;
 use braid_env::Env;
@@ -141,6 +141,7 @@ impl FsArgs {
             let result = tokio::select! {
                 result = self.command.run(&session) => result,
                 _ = tokio::signal::ctrl_c() => bail!("interrupted"),
+                () = say::unheard() => Ok(ExitCode::SUCCESS),
             };
             // What was written is sent and stable now, or the command has failed.
             match (result, client.shutdown().await) {
@@ -149,6 +150,9 @@ impl FsArgs {
             }
         });
         runtime.shutdown_background();
-        result
+        match (result, say::lost_exit()) {
+            (Ok(_), Some(code)) => Ok(code.into()),
+            (result, _) => result,
+        }
     }
 }
