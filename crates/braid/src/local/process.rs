@@ -93,6 +93,14 @@ pub fn running(layout: &Layout, name: &str) -> Option<Pid> {
     alive.then_some(pid)
 }
 
+/// The words a process was started with.
+pub fn command_line(pid: Pid) -> Option<Vec<OsString>> {
+    use std::os::unix::ffi::OsStringExt;
+    let text = std::fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).ok()?;
+    let words = text.strip_suffix(b"\0").unwrap_or(&text).split(|&byte| byte == 0);
+    Some(words.map(|word| OsString::from_vec(word.to_vec())).collect())
+}
+
 /// Dead to its last thread. While the first is a zombie and others are still ending, files and locks are held.
 fn is_zombie(pid: i32) -> bool {
     first_thread_ended(pid) && threads(pid) <= 1

@@ -1,6 +1,7 @@
 //! `braid up`.
 
 use super::layout::Layout;
+use super::point::{self, Point};
 use super::process;
 use crate::roles;
 use anyhow::{Context, Result, bail};
@@ -8,14 +9,14 @@ use clap::Args;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 #[derive(Args)]
 #[command(after_help = "Example:\n  braid up ./var --mount ./mnt")]
 pub struct UpArgs {
     /// Where the cluster lies; made if it does not exist.
     pub dir: PathBuf,
-    /// Where to mount it; default: DIR/mnt.
+    /// Where to mount it; default: where it is mounted, else DIR/mnt.
     #[arg(long, value_name = "DIR")]
     pub mount: Option<PathBuf>,
     /// Data servers; default: those the cluster has, 3 in a new one.
@@ -31,8 +32,6 @@ pub struct UpArgs {
 
 const DATA_SERVERS: u32 = 3;
 const DATA_SERVERS_MAX: u32 = 64;
-/// What it has written is sent first.
-const UMOUNT_LIMIT: Duration = Duration::from_secs(5);
 const START_LIMIT: Duration = Duration::from_secs(30);
 
 impl UpArgs {
@@ -41,25 +40,24 @@ impl UpArgs {
             bail!("--data-servers takes 1 to {DATA_SERVERS_MAX}");
         }
         roles::place::writable(&self.dir)?;
+        let point = (!self.no_mount).then(|| Point::find(&self.dir, self.mount.as_deref())).transpose()?;
         let layout = Layout::at(&self.dir, true)?;
         self.write_config(&layout)?;
         let config = layout.config();
         self.start(&layout, "metadata", vec!["serve".into(), "metadata".into()])?;
         self.start_data_servers(&layout)?;
-        if self.no_mount {
+        let Some(point) = point else {
             println!("\nBraidFS runs in {}; its configuration is {}.", layout.root.display(), config.display());
             return Ok(ExitCode::SUCCESS);
+        };
+        if point.is_served {
+            println!("{:<10} runs already", point::NAME);
+        } else {
+            point.make()?;
+            let arguments = vec!["mount".into(), point.place.clone().into_os_string(), "--foreground".into()];
+            self.start(&layout, point::NAME, arguments)?;
         }
-        let point = self.mount.clone().unwrap_or_else(|| layout.root.join("mnt"));
-        if !roles::is_braid_mount(&roles::absolute(&point).unwrap_or_else(|_| point.clone()))? {
-            std::fs::create_dir_all(&point)
-                .with_context(|| format!("cannot make the mount point {}", point.display()))?;
-        }
-        let point = roles::absolute(&point)?;
-        wait_for_its_end(&layout, &point);
-        let arguments: Vec<OsString> = vec!["mount".into(), point.clone().into_os_string(), "--foreground".into()];
-        self.start(&layout, "mount", arguments)?;
-        self.say_what_next(&layout, &point);
+        self.say_what_next(&layout, &point.place);
         Ok(ExitCode::SUCCESS)
     }
 
@@ -135,14 +133,5 @@ impl UpArgs {
             point.display(),
             layout.root.join("log").display()
         );
-    }
-}
-
-/// A mount that was just unmounted ends in a moment: it is no mount that runs already.
-fn wait_for_its_end(layout: &Layout, point: &std::path::Path) {
-    let begun = Instant::now();
-    let is_ending = || process::running(layout, "mount").is_some() && !matches!(roles::is_braid_mount(point), Ok(true));
-    while is_ending() && begun.elapsed() < UMOUNT_LIMIT {
-        std::thread::sleep(Duration::from_millis(50));
     }
 }

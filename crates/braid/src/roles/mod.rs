@@ -9,7 +9,7 @@ pub mod ready;
 mod signals;
 pub mod why;
 
-pub use mount::{MountArgs, UmountArgs, absolute, is_braid_mount};
+pub use mount::{MountArgs, UmountArgs, check_mount_point, is_braid_mount};
 
 use crate::cli::ClusterArgs;
 use crate::{connect, output};

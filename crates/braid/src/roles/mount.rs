@@ -173,7 +173,7 @@ fn unescape(field: &str) -> String {
 }
 
 /// The absolute path of a directory that can be mounted on. A dead BraidFS mount there is fine: it is replaced.
-fn check_mount_point(path: &Path) -> Result<PathBuf> {
+pub fn check_mount_point(path: &Path) -> Result<PathBuf> {
     let absolute = absolute(path)?;
     if is_braid_mount(&absolute)? {
         braid_fuse_kernel::clear_stale_mount(&absolute)

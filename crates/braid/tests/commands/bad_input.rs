@@ -277,3 +277,29 @@ fn mount_points_that_cannot_be_used_are_told_in_one_line() {
     assert_eq!(std::fs::read(full.join("mine")).unwrap(), b"kept");
     assert_eq!(c.says("admin sessions").lines().count(), 1, "no client was started");
 }
+
+#[test]
+fn up_with_a_mount_point_that_cannot_be_used_makes_nothing() {
+    let c = Cluster::unmade();
+    let dir = tempfile::tempdir().unwrap();
+    let (full, busy) = (dir.path().join("full"), dir.path().join("busy"));
+    std::fs::create_dir(&full).unwrap();
+    std::fs::write(full.join("mine"), "kept").unwrap();
+    let disk = SmallDisk::at(&busy, 1 << 20);
+    let busy = disk.is_some().then(|| (busy.clone(), "is a mount already (tmpfs)"));
+    let points = [
+        (full.clone(), "not empty; choose an empty directory"),
+        (full.join("mine"), "not a directory"),
+        (full.join("mine/below"), "mine is not a directory"),
+        (c.root().join("log"), "would hide the cluster's own files"),
+    ];
+    for (point, words) in points.into_iter().chain(busy) {
+        let root = c.root();
+        let up = ["up".as_ref(), root.as_os_str(), "--mount".as_ref(), point.as_os_str()];
+        let said = ran(c.command(&up).env_remove("BRAID_CONFIG").output().unwrap());
+        assert_eq!((said.code, said.err.lines().count(), said.out.as_str()), (1, 1, ""), "{}", said.err);
+        assert!(said.err.contains(words), "{}", said.err);
+        assert!(!c.root().exists(), "nothing was made");
+    }
+    assert_eq!(std::fs::read(full.join("mine")).unwrap(), b"kept");
+}
