@@ -1,11 +1,10 @@
 //! Where the mount of a local cluster is, or goes. Looked at before anything is made or started: an `up` that cannot mount
 //! changes nothing.
 
-use super::layout::{CONFIG_FILE, Layout};
+use super::layout::{CONFIG_FILE, Layout, settled};
 use super::process;
 use crate::roles::{self, ready};
 use anyhow::{Context, Result, bail};
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -92,22 +91,6 @@ fn place_of(layout: &Layout, name: &str) -> Option<PathBuf> {
         NAME => process::command_line(process)?.get(2).map(PathBuf::from),
         _ => ready::read(&layout.ready(name)).map(PathBuf::from),
     }
-}
-
-/// A path from the root, by the links there are in the part of it that exists; the last component is not asked, it may be a
-/// dead mount.
-fn settled(path: &Path) -> Result<PathBuf> {
-    let whole = std::path::absolute(path).with_context(|| format!("{} is no path", path.display()))?;
-    let mut rest: Vec<OsString> = Vec::new();
-    let mut there = whole.clone();
-    while let (Some(parent), Some(name)) = (there.parent(), there.file_name()) {
-        rest.push(name.to_owned());
-        if let Ok(parent) = parent.canonicalize() {
-            return Ok(rest.iter().rev().fold(parent, |path, name| path.join(name)));
-        }
-        there = parent.to_owned();
-    }
-    Ok(whole)
 }
 
 /// A mount point on the cluster's own files would hide them.

@@ -41,9 +41,18 @@ impl UpArgs {
         }
         roles::place::writable(&self.dir)?;
         let point = (!self.no_mount).then(|| Point::find(&self.dir, self.mount.as_deref())).transpose()?;
+        let planned = Layout::planned(&self.dir)?;
+        let is_new = !planned.config().exists();
+        if is_new {
+            roles::place::for_cluster(&planned.root, point.as_ref().map(|point| point.place.as_path()))?;
+            let text = self.first_config(&planned)?;
+            let layout = Layout::at(&self.dir, true)?;
+            let path = layout.config();
+            std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        }
         let layout = Layout::at(&self.dir, true)?;
-        self.write_config(&layout)?;
         let config = layout.config();
+        self.say_what_is_ignored(&layout, is_new);
         self.start(&layout, "metadata", vec!["serve".into(), "metadata".into()])?;
         self.start_data_servers(&layout)?;
         let Some(point) = point else {
@@ -64,12 +73,12 @@ impl UpArgs {
     /// New ones one after the other, so that their ids are in the order of their names; others all at once: after a crash
     /// each has its log to go through.
     fn start_data_servers(&self, layout: &Layout) -> Result<()> {
-        let is_made = |name: &str| layout.dir(name).join("store.toml").exists();
-        let known = (1..=DATA_SERVERS_MAX).rev().find(|n| is_made(&format!("data-{n}")));
+        let known = known_data_servers(layout);
+        let default = if known == 0 { DATA_SERVERS } else { known };
         // Fewer would leave files without the servers they lie on.
-        let count = self.data_servers.or(known).unwrap_or(DATA_SERVERS).max(known.unwrap_or(0));
+        let count = self.data_servers.unwrap_or(default).max(known);
         let names: Vec<String> = (1..=count).map(|n| format!("data-{n}")).collect();
-        if names.iter().any(|name| !is_made(name)) {
+        if names.iter().any(|name| !is_made(layout, name)) {
             return names.iter().try_for_each(|name| self.start_data_server(layout, name));
         }
         std::thread::scope(|scope| {
@@ -103,12 +112,8 @@ impl UpArgs {
         Ok(())
     }
 
-    /// Written once; a later `up` keeps what people changed in it.
-    fn write_config(&self, layout: &Layout) -> Result<()> {
-        let path = layout.config();
-        if path.exists() {
-            return Ok(());
-        }
+    /// The configuration of a new cluster. A later `up` keeps what people changed in it.
+    fn first_config(&self, layout: &Layout) -> Result<String> {
         let socket = layout.socket("metadata");
         let base = [
             format!("cluster.metadata=[\"unix:{}\"]", socket.display()),
@@ -118,8 +123,22 @@ impl UpArgs {
         let overrides: Vec<String> = base.into_iter().chain(self.set.iter().cloned()).collect();
         let config = crate::config::Config::load(None, &overrides)?;
         let text = toml::to_string(&config).context("cannot write the configuration")?;
-        let head = "# Made by `braid up`. `braid config` says what each setting means.\n";
-        std::fs::write(&path, format!("{head}{text}")).with_context(|| format!("cannot write {}", path.display()))
+        Ok(format!("# Made by `braid up`. `braid config` says what each setting means.\n{text}"))
+    }
+
+    /// What was asked for and holds for new clusters only.
+    fn say_what_is_ignored(&self, layout: &Layout, is_new: bool) {
+        if !is_new && !self.set.is_empty() {
+            let config = layout.config();
+            println!(
+                "note: --set is for a new cluster; this one has its settings in {}, change them there",
+                config.display()
+            );
+        }
+        let known = known_data_servers(layout);
+        if let Some(wanted) = self.data_servers.filter(|wanted| *wanted < known) {
+            println!("note: --data-servers {wanted} is fewer than the {known} that hold its files: all of them run");
+        }
     }
 
     fn say_what_next(&self, layout: &Layout, point: &std::path::Path) {
@@ -134,4 +153,13 @@ impl UpArgs {
             layout.root.join("log").display()
         );
     }
+}
+
+fn is_made(layout: &Layout, name: &str) -> bool {
+    layout.dir(name).join("store.toml").exists()
+}
+
+/// The highest number of a data server that has its directory.
+fn known_data_servers(layout: &Layout) -> u32 {
+    (1..=DATA_SERVERS_MAX).rev().find(|n| is_made(layout, &format!("data-{n}"))).unwrap_or(0)
 }

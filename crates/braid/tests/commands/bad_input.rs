@@ -303,3 +303,45 @@ fn up_with_a_mount_point_that_cannot_be_used_makes_nothing() {
     }
     assert_eq!(std::fs::read(full.join("mine")).unwrap(), b"kept");
 }
+
+#[test]
+fn up_makes_no_cluster_among_the_files_of_others() {
+    let (c, dir) = (Cluster::start(), tempfile::tempdir().unwrap());
+    let (full, file) = (dir.path().join("full"), dir.path().join("full/mine"));
+    std::fs::create_dir(&full).unwrap();
+    std::fs::write(&file, "kept").unwrap();
+    let new = dir.path().join("new");
+    let up = |at: &Path, more: &[&str]| {
+        let mut words = vec!["up".as_ref(), at.as_os_str(), "--no-mount".as_ref()];
+        words.extend(more.iter().map(std::ffi::OsStr::new));
+        let said = ran(c.command(&words).env_remove("BRAID_CONFIG").output().unwrap());
+        assert_eq!((said.code, said.err.lines().count(), said.out.as_str()), (1, 1, ""), "{}", said.err);
+        said.err
+    };
+    assert!(up(&full, &[]).contains("is no cluster and not empty (mine is in it)"));
+    assert!(up(&file, &[]).contains("cannot"));
+    for (below, words) in [
+        ("metadata", "is inside the cluster in"),
+        ("data-1/chunks", "is inside the directory of a data server"),
+        ("metadata/new", "is inside the directory of a metadata server"),
+        ("new/deep", "is inside the cluster in"),
+    ] {
+        let said = up(&c.root().join(below), &[]);
+        assert!(said.contains(words), "{said}");
+    }
+    assert!(!c.root().join("new").exists() && !c.root().join("metadata/run").exists());
+    assert!(up(&new, &["--set", "client.deadlin=5s"]).contains("is client.deadline meant?"));
+    assert!(!new.exists(), "a bad setting makes nothing");
+    assert_eq!(contents(&full), [(file, b"kept".to_vec())]);
+}
+
+#[test]
+fn up_says_what_it_ignores() {
+    let c = Cluster::start();
+    let again = c.up_with(&["--set", "client.deadline=5s", "--data-servers", "1"]);
+    assert_eq!((again.code, again.err.as_str()), (0, ""));
+    let notes: Vec<&str> = again.out.lines().filter(|line| line.starts_with("note: ")).collect();
+    assert!(notes.len() == 2 && notes[0].contains("--set is for a new cluster"), "{}", again.out);
+    assert!(notes[1].contains("--data-servers 1 is fewer than the 2"), "{}", again.out);
+    assert!(!c.up().out.contains("note: "), "nothing was asked for");
+}
