@@ -1,5 +1,6 @@
 //! What people see: aligned tables, sizes, and the log.
 
+use crate::config;
 use braid_types::{FileKind, Mode, Timestamp};
 use std::fmt::Write as _;
 
@@ -147,7 +148,13 @@ pub fn kind(kind: FileKind) -> &'static str {
 
 /// Starts logging to standard error. `BRAID_LOG` wins over the configuration.
 pub fn start_log(level: &str) {
-    let filter = std::env::var("BRAID_LOG").unwrap_or_else(|_| level.to_owned());
+    let filter = match std::env::var("BRAID_LOG") {
+        Ok(filter) => config::log_level(&filter).map(|()| filter).unwrap_or_else(|why| {
+            eprintln!("braid: BRAID_LOG is not used: {why}");
+            level.to_owned()
+        }),
+        Err(_) => level.to_owned(),
+    };
     let filter =
         tracing_subscriber::EnvFilter::try_new(&filter).unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
     // A second start, as in tests, keeps the first.

@@ -9,7 +9,6 @@ use braid_meta_server::MetaConfig;
 use braid_types::Policy;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
-use std::time::Duration;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -167,37 +166,6 @@ impl Default for LogSettings {
 }
 
 impl Config {
-    /// What no single setting shows: addresses, the policy, the inequalities between times.
-    pub fn check(&self) -> Result<(), String> {
-        let lists = [
-            ("cluster.metadata", &self.cluster.metadata),
-            ("metadata.listen", &self.metadata.listen),
-            ("data.listen", &self.data.listen),
-            ("data.advertise", &self.data.advertise),
-        ];
-        for (key, list) in lists {
-            parse_addresses(list).map_err(|e| format!("{key}: {e}"))?;
-        }
-        self.metadata.policy().map_err(|e| format!("metadata.policy: {e}"))?;
-        self.metadata.times().check()?;
-        if self.metadata.copies > 16 {
-            return Err("metadata.copies: 0 to 16".to_owned());
-        }
-        if !(1..=1024).contains(&self.data.io_threads) {
-            return Err("data.io_threads: 1 to 1024".to_owned());
-        }
-        if !(1..=64).contains(&self.mount.threads) {
-            return Err("mount.threads: 1 to 64".to_owned());
-        }
-        if self.client.deadline.0 < Duration::from_secs(1) {
-            return Err("client.deadline: at least 1s".to_owned());
-        }
-        if !matches!(self.mount.locks.as_str(), "kernel" | "servers") {
-            return Err(format!("mount.locks: kernel or servers, not {:?}", self.mount.locks));
-        }
-        Ok(())
-    }
-
     pub fn metadata_addresses(&self) -> Vec<Address> {
         parse_addresses(&self.cluster.metadata).unwrap_or_default()
     }
@@ -267,7 +235,7 @@ impl MountSettings {
             allow_other: self.allow_other,
             threads: self.threads,
             read_ahead_bytes: self.read_ahead.0 as u32,
-            locks: if self.locks == "servers" { LockMode::FileSystem } else { LockMode::Kernel },
+            locks: LockMode::Kernel,
             kill_privileges: KillPrivileges::default(),
             ..MountConfig::default()
         }

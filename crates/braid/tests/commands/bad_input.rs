@@ -210,6 +210,7 @@ fn a_full_metadata_map_is_told_and_nothing_else_fails() {
     c.says("fs put /proc/self/comm /before");
     let full = c.run(&format!("fs put -r {} /many", local.path().display()));
     assert!(full.code == 1 && full.err.contains("space"), "{}: {}", full.code, full.err);
+    assert!(full.err.contains("less than 1 MiB are free in its map of 4 MiB or on its disk"), "{}", full.err);
     assert_eq!(c.says("fs cat /before"), "braid\n");
     assert_eq!(c.run("admin status").code, 0, "the server is up");
     c.says("fs rm -r /many");
@@ -344,4 +345,24 @@ fn up_says_what_it_ignores() {
     assert!(notes.len() == 2 && notes[0].contains("--set is for a new cluster"), "{}", again.out);
     assert!(notes[1].contains("--data-servers 1 is fewer than the 2"), "{}", again.out);
     assert!(!c.up().out.contains("note: "), "nothing was asked for");
+}
+
+/// With the least and the most a setting may be, commands work.
+#[test]
+fn settings_at_the_ends_of_their_ranges_work() {
+    let c = Cluster::start();
+    let local = tempfile::tempdir().unwrap();
+    let file = local.path().join("f");
+    std::fs::write(&file, pattern(3_000_000)).unwrap();
+    let least =
+        ["write_buffer=1MiB", "retained=1MiB", "prefetch=1048576", "prefetch_window=256KiB", "cache_entries=1000"];
+    let most =
+        ["write_buffer=1TiB", "retained=1TiB", "prefetch=1TiB", "prefetch_window=1GiB", "cache_entries=1000000000"];
+    for (n, settings) in [least, most].into_iter().enumerate() {
+        let with: String = settings.iter().map(|setting| format!(" --set client.{setting}")).collect();
+        c.says(&format!("fs put {} /f{n}{with} --set client.write_back_after=10ms", file.display()));
+        assert!(c.bytes(&format!("fs cat /f{n}{with}")) == pattern(3_000_000), "{with}");
+    }
+    let said = c.fails("fs ls / --set cluster.metadata=[]");
+    assert!(said.contains("cluster.metadata: it needs an address"), "{said}");
 }
