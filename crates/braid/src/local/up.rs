@@ -53,18 +53,18 @@ impl UpArgs {
         let layout = Layout::at(&self.dir, true)?;
         let config = layout.config();
         self.say_what_is_ignored(&layout, is_new);
-        self.start(&layout, "metadata", vec!["serve".into(), "metadata".into()])?;
+        say_started("metadata", self.start(&layout, "metadata", vec!["serve".into(), "metadata".into()])?)?;
         self.start_data_servers(&layout)?;
         let Some(point) = point else {
             println!("\nBraidFS runs in {}; its configuration is {}.", layout.root.display(), config.display());
             return Ok(ExitCode::SUCCESS);
         };
         if point.is_served {
-            println!("{:<10} runs already", point::NAME);
+            say_started(point::NAME, false)?;
         } else {
             point.make()?;
             let arguments = vec!["mount".into(), point.place.clone().into_os_string(), "--foreground".into()];
-            self.start(&layout, point::NAME, arguments)?;
+            say_started(point::NAME, self.start(&layout, point::NAME, arguments)?)?;
         }
         self.say_what_next(&layout, &point.place);
         Ok(ExitCode::SUCCESS)
@@ -79,21 +79,21 @@ impl UpArgs {
         let count = self.data_servers.unwrap_or(default).max(known);
         let names: Vec<String> = (1..=count).map(|n| format!("data-{n}")).collect();
         if names.iter().any(|name| !is_made(layout, name)) {
-            return names.iter().try_for_each(|name| self.start_data_server(layout, name));
+            return names.iter().try_for_each(|name| say_started(name, self.start_data_server(layout, name)?));
         }
         std::thread::scope(|scope| {
             let starts: Vec<_> =
                 names.iter().map(|name| scope.spawn(move || self.start_data_server(layout, name))).collect();
-            // All are waited for, also if one fails.
-            let results: Vec<Result<()>> = starts
+            // All are waited for, also if one fails, and told in their order.
+            let results: Vec<Result<bool>> = starts
                 .into_iter()
                 .map(|start| start.join().unwrap_or_else(|_| bail!("starting a data server panicked")))
                 .collect();
-            results.into_iter().collect()
+            names.iter().zip(results).map(|(name, started)| say_started(name, started?)).collect()
         })
     }
 
-    fn start_data_server(&self, layout: &Layout, name: &str) -> Result<()> {
+    fn start_data_server(&self, layout: &Layout, name: &str) -> Result<bool> {
         let set = [
             format!("data.dir={}", layout.dir(name).display()),
             format!("data.listen=[\"unix:{}\", \"tcp:127.0.0.1:0\"]", layout.socket(name).display()),
@@ -105,11 +105,10 @@ impl UpArgs {
         self.start(layout, name, arguments)
     }
 
-    fn start(&self, layout: &Layout, name: &str, mut arguments: Vec<OsString>) -> Result<()> {
+    /// Starts it unless it runs; answers whether it was started.
+    fn start(&self, layout: &Layout, name: &str, mut arguments: Vec<OsString>) -> Result<bool> {
         arguments.extend(["--config".into(), layout.config().into_os_string()]);
-        let started = process::ensure(layout, name, arguments, &layout.log(name), START_LIMIT)?;
-        println!("{name:<10} {}", if started { "started" } else { "runs already" });
-        Ok(())
+        process::ensure(layout, name, arguments, &layout.log(name), START_LIMIT)
     }
 
     /// The configuration of a new cluster. A later `up` keeps what people changed in it.
@@ -153,6 +152,11 @@ impl UpArgs {
             layout.root.join("log").display()
         );
     }
+}
+
+fn say_started(name: &str, started: bool) -> Result<()> {
+    println!("{name:<10} {}", if started { "started" } else { "runs already" });
+    Ok(())
 }
 
 fn is_made(layout: &Layout, name: &str) -> bool {

@@ -86,3 +86,30 @@ fn a_cluster_at_work_is_reported_clean() {
         }
     });
 }
+
+#[test]
+fn servers_are_told_in_their_order() {
+    let c = Cluster::unmade();
+    let names = |out: &str| out.lines().map_while(|line| line.split(' ').next()).map(str::to_owned).collect::<Vec<_>>();
+    let started = ["metadata", "data-1", "data-2", "data-3", "data-4"];
+    for _ in 0..2 {
+        let up = c.up_with(&["--data-servers=4"]);
+        assert_eq!(up.code, 0, "{}", up.err);
+        assert_eq!(names(&up.out)[..5], started);
+        let down = c.braid(&["down".as_ref(), c.root().as_os_str()]);
+        assert_eq!(names(&down.out), ["data-1", "data-2", "data-3", "data-4", "metadata"]);
+    }
+}
+
+/// What the file system keeps for others, root or quotas, is not used by anybody.
+#[test]
+fn used_is_what_df_calls_used() {
+    let c = Cluster::start();
+    let stat = rustix::fs::statvfs(c.root()).unwrap();
+    let used = (stat.f_blocks - stat.f_bfree) * stat.f_frsize;
+    for line in c.says("admin servers --json").lines() {
+        let server: serde_json::Value = serde_json::from_str(line).unwrap();
+        let told = server["bytes_total"].as_u64().unwrap() - server["bytes_free"].as_u64().unwrap();
+        assert!(told.abs_diff(used) < 1 << 30, "{server}: used {used}");
+    }
+}
