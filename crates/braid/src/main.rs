@@ -18,6 +18,7 @@ mod connect;
 mod fs;
 mod http;
 mod local;
+mod metrics;
 mod output;
 #[cfg(feature = "planted")]
 mod planted;

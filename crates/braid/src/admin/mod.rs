@@ -106,7 +106,7 @@ impl AdminArgs {
                 metadata: config.cluster.metadata.join(", "),
             };
             match self.command {
-                Command::Status(args) => args.run(&cluster).await,
+                Command::Status(args) => args.run(&cluster, &self.cluster).await,
                 Command::Servers(args) => args.run(&cluster).await,
                 Command::Sessions(args) => args.run(&cluster).await,
                 Command::Containers(args) => args.run(&cluster).await,

@@ -9,7 +9,7 @@ mod settings;
 mod tests;
 mod units;
 
-pub use ranges::log_level;
+pub use ranges::{log_level, port};
 pub use settings::{Config, parse_addresses};
 
 use anyhow::{Context, Result, anyhow, bail};

@@ -10,6 +10,9 @@ use braid_types::Policy;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
+/// Where health pages are: only for this machine, so that nobody is served who was not meant to be.
+const ANY_PORT: &str = "127.0.0.1:0";
+
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
@@ -100,7 +103,7 @@ impl Default for MetadataSettings {
         MetadataSettings {
             dir: "/var/lib/braid/metadata".into(),
             listen: vec!["tcp:127.0.0.1:7400".to_owned()],
-            http: String::new(),
+            http: ANY_PORT.to_owned(),
             policy: "plain".to_owned(),
             map: ByteSize(EmbeddedOptions::default().map_bytes),
             session_lease: Span(times.session_lease),
@@ -124,7 +127,7 @@ impl Default for DataSettings {
             dir: "/var/lib/braid/data".into(),
             listen: vec!["tcp:127.0.0.1:0".to_owned()],
             advertise: Vec::new(),
-            http: String::new(),
+            http: ANY_PORT.to_owned(),
             io_threads: 4,
         }
     }
@@ -154,7 +157,7 @@ impl Default for MountSettings {
             read_ahead: ByteSize(mount.read_ahead_bytes.into()),
             allow_other: mount.allow_other,
             locks: "kernel".to_owned(),
-            control: String::new(),
+            control: ANY_PORT.to_owned(),
         }
     }
 }

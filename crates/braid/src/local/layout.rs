@@ -1,5 +1,6 @@
 //! Where what lies below the directory of a local cluster.
 
+use crate::roles::ready;
 use anyhow::{Context, Result, bail};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -59,6 +60,11 @@ impl Layout {
 
     pub fn ready(&self, name: &str) -> PathBuf {
         self.root.join("run").join(format!("{name}.ready"))
+    }
+
+    /// Holds where the process has its health page and metrics, if it has.
+    pub fn pages(&self, name: &str) -> PathBuf {
+        self.ready(name).with_extension(ready::PAGES)
     }
 
     pub fn log(&self, name: &str) -> PathBuf {

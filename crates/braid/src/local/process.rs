@@ -93,6 +93,12 @@ pub fn running(layout: &Layout, name: &str) -> Option<Pid> {
     alive.then_some(pid)
 }
 
+/// Where `name` has its health page and metrics, if it runs and has them.
+pub fn pages(layout: &Layout, name: &str) -> Option<String> {
+    running(layout, name)?;
+    ready::read(&layout.pages(name))
+}
+
 /// The words a process was started with.
 pub fn command_line(pid: Pid) -> Option<Vec<OsString>> {
     use std::os::unix::ffi::OsStringExt;
@@ -141,6 +147,7 @@ pub fn ensure(layout: &Layout, name: &str, arguments: Vec<OsString>, log: &Path,
     let ready_file = layout.ready(name);
     let mut arguments = arguments;
     arguments.extend(["--ready-file".into(), ready_file.clone().into_os_string()]);
+    let _ = std::fs::remove_file(layout.pages(name));
     let mut spawned = Spawned::with_ready_file(&arguments, log, ready_file)?;
     let pid_file = layout.pid(name);
     std::fs::write(&pid_file, format!("{}\n", spawned.pid()))

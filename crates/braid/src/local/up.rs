@@ -3,6 +3,7 @@
 use super::layout::Layout;
 use super::point::{self, Point};
 use super::process;
+use crate::config::{Config, port};
 use crate::roles;
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -45,26 +46,32 @@ impl UpArgs {
         let is_new = !planned.config().exists();
         if is_new {
             roles::place::for_cluster(&planned.root, point.as_ref().map(|point| point.place.as_path()))?;
-            let text = self.first_config(&planned)?;
-            let layout = Layout::at(&self.dir, true)?;
-            let path = layout.config();
-            std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
         }
+        let config = if is_new { self.first_config(&planned)? } else { Config::load(Some(&planned.config()), &[])? };
+        check_pages(&config, self.count(&planned))?;
         let layout = Layout::at(&self.dir, true)?;
-        let config = layout.config();
+        if is_new {
+            write_config(&layout, &config)?;
+        }
         self.say_what_is_ignored(&layout, is_new);
-        say_started("metadata", self.start(&layout, "metadata", vec!["serve".into(), "metadata".into()])?)?;
-        self.start_data_servers(&layout)?;
+        let started = self.start(&layout, "metadata", vec!["serve".into(), "metadata".into()])?;
+        say_started(&layout, "metadata", started);
+        self.start_data_servers(&layout, &config)?;
         let Some(point) = point else {
-            println!("\nBraidFS runs in {}; its configuration is {}.", layout.root.display(), config.display());
+            println!(
+                "\nBraidFS runs in {}; its configuration is {}.",
+                layout.root.display(),
+                layout.config().display()
+            );
             return Ok(ExitCode::SUCCESS);
         };
         if point.is_served {
-            say_started(point::NAME, false)?;
+            say_started(&layout, point::NAME, false);
         } else {
             point.make()?;
             let arguments = vec!["mount".into(), point.place.clone().into_os_string(), "--foreground".into()];
-            say_started(point::NAME, self.start(&layout, point::NAME, arguments)?)?;
+            let started = self.start(&layout, point::NAME, arguments)?;
+            say_started(&layout, point::NAME, started);
         }
         self.say_what_next(&layout, &point.place);
         Ok(ExitCode::SUCCESS)
@@ -72,32 +79,37 @@ impl UpArgs {
 
     /// New ones one after the other, so that their ids are in the order of their names; others all at once: after a crash
     /// each has its log to go through.
-    fn start_data_servers(&self, layout: &Layout) -> Result<()> {
-        let known = known_data_servers(layout);
-        let default = if known == 0 { DATA_SERVERS } else { known };
-        // Fewer would leave files without the servers they lie on.
-        let count = self.data_servers.unwrap_or(default).max(known);
-        let names: Vec<String> = (1..=count).map(|n| format!("data-{n}")).collect();
+    fn start_data_servers(&self, layout: &Layout, config: &Config) -> Result<()> {
+        let names: Vec<String> = (1..=self.count(layout)).map(|n| format!("data-{n}")).collect();
         if names.iter().any(|name| !is_made(layout, name)) {
-            return names.iter().try_for_each(|name| say_started(name, self.start_data_server(layout, name)?));
+            return names.iter().try_for_each(|name| {
+                say_started(layout, name, self.start_data_server(layout, config, name)?);
+                Ok(())
+            });
         }
         std::thread::scope(|scope| {
             let starts: Vec<_> =
-                names.iter().map(|name| scope.spawn(move || self.start_data_server(layout, name))).collect();
+                names.iter().map(|name| scope.spawn(move || self.start_data_server(layout, config, name))).collect();
             // All are waited for, also if one fails, and told in their order.
             let results: Vec<Result<bool>> = starts
                 .into_iter()
                 .map(|start| start.join().unwrap_or_else(|_| bail!("starting a data server panicked")))
                 .collect();
-            names.iter().zip(results).map(|(name, started)| say_started(name, started?)).collect()
+            names.iter().zip(results).try_for_each(|(name, started)| {
+                say_started(layout, name, started?);
+                Ok(())
+            })
         })
     }
 
-    fn start_data_server(&self, layout: &Layout, name: &str) -> Result<bool> {
-        let set = [
+    fn start_data_server(&self, layout: &Layout, config: &Config, name: &str) -> Result<bool> {
+        let mut set = vec![
             format!("data.dir={}", layout.dir(name).display()),
             format!("data.listen=[\"unix:{}\", \"tcp:127.0.0.1:0\"]", layout.socket(name).display()),
         ];
+        if let Some(at) = pages_of(config, name) {
+            set.push(format!("data.http={at}"));
+        }
         let mut arguments: Vec<OsString> = vec!["serve".into(), "data".into()];
         for setting in set {
             arguments.extend(["--set".into(), setting.into()]);
@@ -111,8 +123,14 @@ impl UpArgs {
         process::ensure(layout, name, arguments, &layout.log(name), START_LIMIT)
     }
 
+    /// How many data servers run. Fewer than there are would leave files without the servers they lie on.
+    fn count(&self, layout: &Layout) -> u32 {
+        let known = known_data_servers(layout);
+        self.data_servers.unwrap_or(if known == 0 { DATA_SERVERS } else { known }).max(known)
+    }
+
     /// The configuration of a new cluster. A later `up` keeps what people changed in it.
-    fn first_config(&self, layout: &Layout) -> Result<String> {
+    fn first_config(&self, layout: &Layout) -> Result<Config> {
         let socket = layout.socket("metadata");
         let base = [
             format!("cluster.metadata=[\"unix:{}\"]", socket.display()),
@@ -120,9 +138,7 @@ impl UpArgs {
             format!("metadata.listen=[\"unix:{}\", \"tcp:127.0.0.1:0\"]", socket.display()),
         ];
         let overrides: Vec<String> = base.into_iter().chain(self.set.iter().cloned()).collect();
-        let config = crate::config::Config::load(None, &overrides)?;
-        let text = toml::to_string(&config).context("cannot write the configuration")?;
-        Ok(format!("# Made by `braid up`. `braid config` says what each setting means.\n{text}"))
+        Config::load(None, &overrides)
     }
 
     /// What was asked for and holds for new clusters only.
@@ -154,9 +170,42 @@ impl UpArgs {
     }
 }
 
-fn say_started(name: &str, started: bool) -> Result<()> {
-    println!("{name:<10} {}", if started { "started" } else { "runs already" });
+fn write_config(layout: &Layout, config: &Config) -> Result<()> {
+    let (path, text) = (layout.config(), toml::to_string(config).context("cannot write the configuration")?);
+    let text = format!("# Made by `braid up`. `braid config` says what each setting means.\n{text}");
+    std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// `data.http` of one of several data servers on this machine: a fixed port is that of the first, the others follow.
+fn pages_of(config: &Config, name: &str) -> Option<String> {
+    let number: u16 = name.strip_prefix("data-")?.parse().ok()?;
+    let (host, port) = config.data.http.rsplit_once(':')?;
+    let port: u16 = port.parse().ok().filter(|port| *port != 0)?;
+    Some(format!("{host}:{}", port.checked_add(number - 1)?))
+}
+
+/// Ports that servers of one machine would take from each other are told before any of them starts.
+fn check_pages(config: &Config, count: u32) -> Result<()> {
+    let fixed = |at: &str| port(at).filter(|port| *port != 0).map(u32::from);
+    let Some(first) = fixed(&config.data.http) else { return Ok(()) };
+    let last = first + count - 1;
+    if last > u16::MAX.into() {
+        bail!(
+            "data.http: {count} data servers take the ports {first} to {last}, and {} is the last there is",
+            u16::MAX
+        );
+    }
+    for (setting, at) in [("metadata.http", &config.metadata.http), ("mount.control", &config.mount.control)] {
+        if fixed(at).is_some_and(|port| (first..=last).contains(&port)) {
+            bail!("data.http: {count} data servers take the ports {first} to {last}, {setting} = {at:?} is among them");
+        }
+    }
     Ok(())
+}
+
+fn say_started(layout: &Layout, name: &str, started: bool) {
+    let pages = process::pages(layout, name).map_or(String::new(), |at| format!("  health and metrics at {at}"));
+    println!("{name:<10} {:<12}{pages}", if started { "started" } else { "runs already" });
 }
 
 fn is_made(layout: &Layout, name: &str) -> bool {

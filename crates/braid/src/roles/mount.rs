@@ -1,16 +1,18 @@
 //! `braid mount`: a client with a FUSE door. Goes to the background when the mount serves.
 
+use super::mount_pages::MountPages;
 use super::ready::ReadyFile;
 use super::{predecessor, signals, why};
 use crate::cli::ClusterArgs;
 use crate::local::{Layout, process};
-use crate::{connect, output};
+use crate::{connect, http, output};
 use anyhow::{Context, Result, bail};
 use braid_env::Env;
 use braid_front_fuse::mount as mount_fuse;
 use clap::Args;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 #[derive(Args)]
@@ -97,7 +99,14 @@ impl MountArgs {
             // the client hears nothing for as long as one attempt may take.
             let (asked, waits) = (client.clone(), endpoint.waits().clone());
             let waiting = move || [asked.waiting(), waits.list()].concat();
-            let _why = report.map(|path| why::spawn_reporter(path, waiting));
+            let _why = report.map(|path| why::spawn_reporter(path, waiting.clone()));
+            let pages =
+                MountPages { place: mount_point.to_owned(), client: client.clone(), waiting: Box::new(waiting) };
+            match http::serve("mount.control", &config.mount.control, Arc::new(pages)).await {
+                Ok(at) => ready.write_pages(at)?,
+                // Of two mounts with one configuration one has the port, and both are mounted.
+                Err(error) => tracing::warn!("the mount has no health page: {error:#}"),
+            }
             ready.write(&mount_point.display().to_string())?;
             let ended = wait_for_end(mount_point).await;
             tracing::info!("the mount ends: what was written is sent");

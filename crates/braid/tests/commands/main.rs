@@ -6,6 +6,7 @@ mod bad_input;
 mod files;
 mod metadata;
 mod mounted;
+mod pages;
 mod pipes;
 
 use rustix::process::{Pid, Signal};
