@@ -146,6 +146,12 @@ pub fn kind(kind: FileKind) -> &'static str {
     }
 }
 
+/// An error without its subject, where that says less than what stands before it.
+pub fn brief(error: &braid_api::Error) -> String {
+    let cause = if error.cause().is_empty() { String::new() } else { format!(": {}", error.cause()) };
+    format!("{}{cause} (B{})", error.code.text(), error.code as u16)
+}
+
 /// Starts logging to standard error. `BRAID_LOG` wins over the configuration.
 pub fn start_log(level: &str) {
     let filter = match std::env::var("BRAID_LOG") {

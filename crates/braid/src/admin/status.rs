@@ -3,7 +3,7 @@
 use super::{Cluster, PATIENCE, strange};
 use crate::cli::ClusterArgs;
 use crate::local::{Layout, process};
-use crate::output::{Table, bytes, millis};
+use crate::output::{Table, brief, bytes, millis};
 use anyhow::Result;
 use braid_api::admin::{AdminAnswer, AdminQuery, CopyHealth, Status};
 use braid_api::data::{DataStatus, GetDataStatus};
@@ -46,7 +46,7 @@ pub async fn look(cluster: &Cluster) -> Result<Vec<Seen>> {
         let status = match answer {
             None => None,
             Some(answer) => Some(match answer.await {
-                Ok(answer) => answer.map(|(status, _)| status).map_err(|e| e.to_string()),
+                Ok(answer) => answer.map(|(status, _)| status).map_err(|e| brief(&e)),
                 Err(ended) => Err(ended.to_string()),
             }),
         };

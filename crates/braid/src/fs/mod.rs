@@ -135,8 +135,9 @@ impl FsArgs {
         output::start_log("error");
         let runtime = connect::runtime()?;
         let description = format!("fs {} by process {}", self.command.name(), std::process::id());
+        let dir = self.cluster.dir();
         let result = runtime.block_on(async {
-            let (_endpoint, client) = connect::client(Env::os(), &config, description, false).await?;
+            let (_endpoint, client) = connect::client(Env::os(), &config, description, false, dir.as_deref()).await?;
             let session = Session::new(client.clone());
             let result = tokio::select! {
                 result = self.command.run(&session) => result,

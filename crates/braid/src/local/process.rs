@@ -63,7 +63,7 @@ impl Spawned {
             }
             if let Some(status) = self.child.try_wait().context("cannot wait for the process")? {
                 let last = last_line(&self.log);
-                bail!("it ended at once ({status}): {last} (log: {})", self.log.display());
+                bail!("it ended ({status}): {last} (log: {})", self.log.display());
             }
             if begun.elapsed() > limit {
                 let last = last_line(&self.log);
@@ -77,7 +77,8 @@ impl Spawned {
 
 fn last_line(log: &Path) -> String {
     let text = std::fs::read_to_string(log).unwrap_or_default();
-    text.lines().rev().find(|l| !l.trim().is_empty()).unwrap_or("its log is empty").to_owned()
+    let last = text.lines().rev().find(|l| !l.trim().is_empty()).unwrap_or("its log is empty");
+    last.strip_prefix("braid: ").unwrap_or(last).to_owned()
 }
 
 /// The process of `name`, if it runs: its pid file names a live process that is a braid with that name's files.

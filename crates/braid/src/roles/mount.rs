@@ -7,6 +7,7 @@ use crate::cli::ClusterArgs;
 use crate::local::{Layout, process};
 use crate::{connect, http, output};
 use anyhow::{Context, Result, bail};
+use braid_api::Code;
 use braid_env::Env;
 use braid_front_fuse::mount as mount_fuse;
 use clap::Args;
@@ -37,6 +38,9 @@ pub struct MountArgs {
 
 /// How long a mount may take to serve before the command gives up.
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A metadata server that is not reached for so long is not there: whoever waits for the mount is told.
+const FIRST_ANSWER: Duration = Duration::from_secs(25);
 
 impl MountArgs {
     pub fn run(self) -> Result<ExitCode> {
@@ -81,12 +85,18 @@ impl MountArgs {
         let description = predecessor::description(mount_point);
         let result = runtime.block_on(async {
             let own = connect::namespace(&connect::endpoint(&Env::os(), braid_wire::Role::Client), &config);
-            if let Err(error) = predecessor::end(&own, mount_point).await {
+            let dir = self.cluster.dir();
+            let patience = FIRST_ANSWER.min(config.client.deadline.0);
+            match predecessor::end(&own, mount_point, patience).await {
+                Err(error) if error.code == Code::Unreachable => {
+                    return Err(connect::unanswered(&config, &error, dir.as_deref()));
+                }
                 // It ends by itself when it has been silent for long enough.
-                tracing::info!("the client that was here before is not ended: {error:#}");
+                Err(error) => tracing::info!("a client that was here before, if any, is not ended: {error}"),
+                Ok(()) => {}
             }
             own.0.disconnect();
-            let (endpoint, client) = connect::client(Env::os(), &config, description, true).await?;
+            let (endpoint, client) = connect::client(Env::os(), &config, description, true, dir.as_deref()).await?;
             let source = config.cluster.metadata.first().cloned().unwrap_or_default();
             let settings = config.mount.mount(source, self.read_only);
             let handle = tokio::runtime::Handle::current();

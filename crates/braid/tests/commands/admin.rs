@@ -53,7 +53,12 @@ fn up_again_starts_the_data_servers_there_are_and_no_others() {
 fn nobody_there_is_one_line() {
     let c = Cluster::start();
     c.kill("metadata");
+    while c.is_running("metadata") {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let begun = Instant::now();
     let said = c.fails("admin status");
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     assert!(said.contains("the metadata server at") && said.contains("does not answer"), "{said}");
     assert_eq!(c.run("admin fsck").code, 2);
 }
@@ -112,4 +117,35 @@ fn used_is_what_df_calls_used() {
         let told = server["bytes_total"].as_u64().unwrap() - server["bytes_free"].as_u64().unwrap();
         assert!(told.abs_diff(used) < 1 << 30, "{server}: used {used}");
     }
+}
+
+/// Each in one line that says who does not answer, once, and what to do about it; `why` at once.
+#[test]
+fn a_metadata_server_that_does_not_run_is_told_with_what_to_do() {
+    let c = Cluster::start();
+    c.kill("metadata");
+    while c.is_running("metadata") {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let begun = Instant::now();
+    let why = c.run("admin why");
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert_eq!((why.code, why.err.lines().count()), (0, 1), "{}", why.err);
+    let point = tempfile::tempdir().unwrap();
+    let mount = format!("mount {} --set client.deadline=1s", point.path().display());
+    let told = [why.err, c.fails("admin why /f"), c.fails("fs ls / --set client.deadline=1s"), c.fails(&mount)];
+    for said in told {
+        assert!(said.contains(&format!("start it: braid up {}", c.root().display())), "{said}");
+        for once in ["metadata server", "metadata.sock", "cannot be reached", "(B300)"] {
+            assert_eq!(said.matches(once).count(), 1, "{once}: {said}");
+        }
+    }
+    assert_eq!(c.up().code, 0);
+    // The data servers are known again with their next heartbeat.
+    let begun = Instant::now();
+    while !c.run("admin why").err.is_empty() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "{}", c.run("admin why").err);
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert_eq!(c.says("admin why"), "nothing waits\n");
 }
