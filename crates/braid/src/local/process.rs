@@ -128,13 +128,19 @@ fn threads(pid: i32) -> usize {
     std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count)
 }
 
+/// It runs no more and is not gone yet: its words are the first that the kernel takes from it, its files come later.
+fn is_ending(pid: i32) -> bool {
+    let has_no_words = || std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|words| words.is_empty());
+    state(pid).is_some() && !is_zombie(pid) && (first_thread_ended(pid) || has_no_words())
+}
+
 /// Waits until nothing is left of a killed process. Its first thread may have ended while others are in the kernel, in
 /// a sync for instance, and until they are out its locks are held.
 fn wait_gone(layout: &Layout, name: &str, limit: Duration) {
     let text = std::fs::read_to_string(layout.pid(name)).unwrap_or_default();
     let Ok(raw) = text.trim().parse::<i32>() else { return };
     let begun = Instant::now();
-    while first_thread_ended(raw) && threads(raw) > 1 && begun.elapsed() < limit {
+    while is_ending(raw) && begun.elapsed() < limit {
         std::thread::sleep(LOOK_AGAIN);
     }
 }
@@ -165,7 +171,8 @@ pub fn stop(layout: &Layout, name: &str, limit: Duration) -> Result<bool> {
     };
     rustix::process::kill_process(pid, Signal::TERM).with_context(|| format!("cannot stop {name}"))?;
     let begun = Instant::now();
-    while running(layout, name).is_some() {
+    // To its end: what it had open, its disk may be wanted for something else.
+    while running(layout, name).is_some() || is_ending(pid.as_raw_nonzero().get()) {
         if begun.elapsed() > limit {
             bail!(
                 "{name} (process {}) did not stop within {} s; its log is {}",
