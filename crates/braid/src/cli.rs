@@ -1,5 +1,6 @@
 //! The command line.
 
+use crate::say::{self, Unheard};
 use crate::{admin, bench, config, fs, local, roles};
 use anyhow::Result;
 use clap::{Args, CommandFactory, Parser, Subcommand};
@@ -79,8 +80,22 @@ enum Command {
     Completion { shell: clap_complete::Shell },
 }
 
+impl Command {
+    fn unheard(&self) -> Unheard {
+        match self {
+            Command::Up(_) | Command::Down(_) | Command::Serve(_) | Command::Mount(_) | Command::Umount(_) => {
+                Unheard::GoOn
+            }
+            // Its session ends first: others would wait for what it holds.
+            Command::Fs(_) => Unheard::Leave,
+            Command::Admin(_) | Command::Bench(_) | Command::Config | Command::Completion { .. } => Unheard::End,
+        }
+    }
+}
+
 impl Cli {
     pub fn run(self) -> Result<ExitCode> {
+        say::when_unheard(self.command.unheard());
         match self.command {
             Command::Up(args) => args.run(),
             Command::Down(args) => args.run(),
@@ -95,7 +110,9 @@ impl Cli {
                 Ok(ExitCode::SUCCESS)
             }
             Command::Completion { shell } => {
-                clap_complete::generate(shell, &mut Cli::command(), "braid", &mut std::io::stdout());
+                let mut script = Vec::new();
+                clap_complete::generate(shell, &mut Cli::command(), "braid", &mut script);
+                say::out_bytes(&[&script]);
                 Ok(ExitCode::SUCCESS)
             }
         }

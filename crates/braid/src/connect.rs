@@ -1,12 +1,15 @@
 //! Ways into a cluster: endpoints, stubs, a started client.
 
 use crate::config::Config;
-use anyhow::{Context, Result};
+use crate::local::{Layout, process};
+use crate::output::brief;
+use anyhow::{Context, Result, anyhow};
 use braid_api::meta::MetaRequest;
 use braid_client::{Client, ClientConfig};
 use braid_env::Env;
 use braid_types::{ClusterId, ServerId};
 use braid_wire::{Endpoint, Identity, Limits, Remote, RemoteNamespace, Role, WirePeers};
+use std::path::Path;
 use std::sync::Arc;
 
 /// A runtime with a worker a core, at least two: one that is busy must not hold up leases.
@@ -31,18 +34,37 @@ pub fn namespace(endpoint: &Endpoint, config: &Config) -> RemoteNamespace {
     RemoteNamespace(Remote::new(endpoint, Role::Metadata, ServerId(0), MetaRequest::NAMES, addresses))
 }
 
-/// A client of the cluster with a session. `pages_above`: see [`ClientConfig`].
+/// Whether the metadata server is one that `braid up` starts, and does not run: nothing comes of waiting for it. `dir`: where
+/// the configuration lies.
+pub fn is_stopped(config: &Config, dir: Option<&Path>) -> bool {
+    let Some(layout) = dir.and_then(|dir| Layout::at(dir, false).ok()) else { return false };
+    let socket = format!("unix:{}", layout.socket("metadata").display());
+    config.cluster.metadata.contains(&socket) && process::running(&layout, "metadata").is_none()
+}
+
+/// The complaint about a metadata server that does not answer, with what to do about it.
+pub fn unanswered(config: &Config, error: &braid_api::Error, dir: Option<&Path>) -> anyhow::Error {
+    let addresses = config.cluster.metadata.join(", ");
+    let hint = match dir.filter(|dir| is_stopped(config, Some(dir))) {
+        Some(dir) => format!("; it does not run, start it: braid up {}", dir.display()),
+        None => String::new(),
+    };
+    anyhow!("the metadata server at {addresses} does not answer: {}{hint}", brief(error))
+}
+
+/// A client of the cluster with a session. `pages_above`: see [`ClientConfig`]; `dir`: [`unanswered`].
 pub async fn client(
     env: Env,
     config: &Config,
     description: String,
     pages_above: bool,
+    dir: Option<&Path>,
 ) -> Result<(Endpoint, Arc<Client>)> {
     let endpoint = endpoint(&env, Role::Client);
     let (calls, control) = (namespace(&endpoint, config), namespace(&endpoint, config));
     let settings = ClientConfig { pages_above, ..config.client.client(description, config.host()) };
     let client = Client::start(env, calls, control, WirePeers::new(&endpoint), settings)
         .await
-        .with_context(|| format!("no session with the metadata server at {}", config.cluster.metadata.join(", ")))?;
+        .map_err(|error| unanswered(config, &error, dir))?;
     Ok((endpoint, client))
 }

@@ -7,6 +7,7 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -22,12 +23,19 @@ pub trait Pages: Send + Sync + 'static {
 /// A client that is slower than this is dropped.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Serves `pages` at `at` (nothing, if that is empty) until the process ends.
-pub async fn serve(at: &str, pages: Arc<dyn Pages>) -> Result<()> {
+/// Serves `pages` at `at`, which `setting` says (nothing, if that is empty), until the process ends. Answers where: the port
+/// may be any free one.
+pub async fn serve(setting: &str, at: &str, pages: Arc<dyn Pages>) -> Result<Option<SocketAddr>> {
     if at.is_empty() {
-        return Ok(());
+        return Ok(None);
     }
-    let listener = TcpListener::bind(at).await.with_context(|| format!("cannot serve the health page at {at}"))?;
+    let listener = TcpListener::bind(at).await.with_context(|| {
+        format!(
+            "cannot serve the health page at {at}: set {setting} to another port, or to port 0 for any that is free"
+        )
+    })?;
+    let served = listener.local_addr().context("cannot tell where the health page is")?;
+    tracing::info!("health page and metrics at http://{served}");
     tokio::spawn(async move {
         loop {
             let Ok((stream, _)) = listener.accept().await else {
@@ -46,7 +54,7 @@ pub async fn serve(at: &str, pages: Arc<dyn Pages>) -> Result<()> {
             });
         }
     });
-    Ok(())
+    Ok(Some(served))
 }
 
 async fn answer(pages: Arc<dyn Pages>, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {

@@ -6,6 +6,10 @@
 //! This crate is the hands: it reads configuration, wires crates together and talks to people. It decides nothing
 //! about files, data or protocols.
 
+// First: its macros hold for the modules below.
+#[macro_use]
+mod say;
+
 mod admin;
 mod bench;
 mod cli;
@@ -14,6 +18,7 @@ mod connect;
 mod fs;
 mod http;
 mod local;
+mod metrics;
 mod output;
 #[cfg(feature = "planted")]
 mod planted;

@@ -1,5 +1,6 @@
 //! What people see: aligned tables, sizes, and the log.
 
+use crate::config;
 use braid_types::{FileKind, Mode, Timestamp};
 use std::fmt::Write as _;
 
@@ -145,13 +146,30 @@ pub fn kind(kind: FileKind) -> &'static str {
     }
 }
 
+/// An error without its subject, where that says less than what stands before it.
+pub fn brief(error: &braid_api::Error) -> String {
+    let cause = if error.cause().is_empty() { String::new() } else { format!(": {}", error.cause()) };
+    format!("{}{cause} (B{})", error.code.text(), error.code as u16)
+}
+
 /// Starts logging to standard error. `BRAID_LOG` wins over the configuration.
 pub fn start_log(level: &str) {
-    let filter = std::env::var("BRAID_LOG").unwrap_or_else(|_| level.to_owned());
+    let filter = match std::env::var("BRAID_LOG") {
+        Ok(filter) => config::log_level(&filter).map(|()| filter).unwrap_or_else(|why| {
+            eprintln!("braid: BRAID_LOG is not used: {why}");
+            level.to_owned()
+        }),
+        Err(_) => level.to_owned(),
+    };
     let filter =
         tracing_subscriber::EnvFilter::try_new(&filter).unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
     // A second start, as in tests, keeps the first.
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).try_init();
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .log_internal_errors(false)
+        .try_init();
 }
 
 #[cfg(test)]

@@ -47,7 +47,8 @@ impl Window {
             *self = Window { next: range.end, window: 0, ahead: range.end, started: true };
             return Plan { forget_all, forget_before: 0, fetch: None };
         }
-        self.window = (self.window * 2).clamp(limits.window_bytes_min, limits.window_bytes_max);
+        // A limit below the least window is the limit.
+        self.window = (self.window * 2).max(limits.window_bytes_min).min(limits.window_bytes_max);
         self.next = self.next.max(range.end);
         let from = self.ahead.max(range.end);
         let until = (self.next + self.window).min(size);
@@ -87,6 +88,19 @@ mod tests {
         }
         assert!(window.window == LIMITS.window_bytes_max);
         assert!(requested.end >= 400 * step + LIMITS.window_bytes_max / 4);
+    }
+
+    #[test]
+    fn a_limit_below_the_least_window_holds() {
+        for window_bytes_max in [0, 1, 4096, LIMITS.window_bytes_min - 1] {
+            let mut window = Window::default();
+            for i in 0..8u64 {
+                let range = ByteRange::at(i << 17, 1 << 17);
+                if let Some(fetch) = window.read(range, 64 << 20, Limits { window_bytes_max, ..LIMITS }).fetch {
+                    assert!(fetch.end <= range.end + window_bytes_max);
+                }
+            }
+        }
     }
 
     #[test]

@@ -24,55 +24,65 @@ pub(crate) struct Gauges {
 /// The metrics as Prometheus reads them.
 pub(crate) fn text(c: &DataCounters, g: &Gauges) -> String {
     let counters = [
-        ("braid_data_reads_total", c.reads),
-        ("braid_data_read_bytes_total", c.bytes_read),
-        ("braid_data_writes_total", c.writes),
-        ("braid_data_written_bytes_total", c.bytes_written),
-        ("braid_data_sync_requests_total", c.sync_requests),
-        ("braid_data_syncs_total", c.syncs),
-        ("braid_data_errors_total", c.errors),
-        ("braid_data_scrubbed_bytes_total", c.scrubbed_bytes),
-        ("braid_data_scrubbed_bad_blocks_total", c.scrubbed_bad),
-        ("braid_data_mended_blocks_total", g.mended_blocks),
+        ("braid_data_reads_total", "Read requests.", c.reads),
+        ("braid_data_read_bytes_total", "Bytes of files read.", c.bytes_read),
+        ("braid_data_writes_total", "Write requests.", c.writes),
+        ("braid_data_written_bytes_total", "Bytes of files written.", c.bytes_written),
+        ("braid_data_sync_requests_total", "Requests to make writes stable.", c.sync_requests),
+        ("braid_data_syncs_total", "Syncs of the disk.", c.syncs),
+        ("braid_data_errors_total", "Requests answered with an error.", c.errors),
+        ("braid_data_scrubbed_bytes_total", "Bytes whose checksums scrub has verified.", c.scrubbed_bytes),
+        ("braid_data_scrubbed_bad_blocks_total", "Damaged blocks that scrub has found.", c.scrubbed_bad),
+        ("braid_data_mended_blocks_total", "Damaged blocks taken from another copy.", g.mended_blocks),
         // Experimental: how much of the work needed no I/O thread.
-        ("braid_data_reads_inline_total", c.reads_inline),
-        ("braid_data_writes_inline_total", c.writes_inline),
+        ("braid_data_reads_inline_total", "Reads that needed no I/O thread (experimental).", c.reads_inline),
+        ("braid_data_writes_inline_total", "Writes that needed no I/O thread (experimental).", c.writes_inline),
     ];
     let gauges = [
-        ("braid_data_chunks", g.usage.chunks),
-        ("braid_data_bytes", g.usage.total_bytes),
-        ("braid_data_free_bytes", g.usage.free_bytes),
-        ("braid_data_reserved_bytes", g.usage.reserved_bytes),
-        ("braid_data_bad_blocks", g.usage.bad_blocks),
-        ("braid_data_sealed_blocks", g.usage.sealed_blocks),
-        ("braid_data_chunks_lacking", g.lacks.chunks),
-        ("braid_data_copies_lacking", g.lacks.copies),
-        ("braid_data_lacking_bytes", g.lacks.blocks * BLOCK_BYTES),
-        ("braid_data_registered", u64::from(g.registered)),
-        ("braid_data_requests_in_process", g.in_process),
-        ("braid_data_request_memory_bytes", g.memory_held_bytes),
-        ("braid_data_unstable_writes", g.write_seq.saturating_sub(g.stable_seq)),
+        ("braid_data_chunks", "Chunks that lie here.", g.usage.chunks),
+        ("braid_data_bytes", "Size of the disk: what is used and what is free.", g.usage.total_bytes),
+        ("braid_data_free_bytes", "Bytes that may still be promised to files.", g.usage.free_bytes),
+        ("braid_data_reserved_bytes", "Bytes promised to files that grow.", g.usage.reserved_bytes),
+        ("braid_data_bad_blocks", "Damaged blocks known now.", g.usage.bad_blocks),
+        (
+            "braid_data_sealed_blocks",
+            "Damaged blocks that read as an error until they are written again.",
+            g.usage.sealed_blocks,
+        ),
+        ("braid_data_chunks_lacking", "Chunks with copies that are behind.", g.lacks.chunks),
+        ("braid_data_copies_lacking", "Copies that are behind.", g.lacks.copies),
+        ("braid_data_lacking_bytes", "Bytes that are being copied.", g.lacks.blocks * BLOCK_BYTES),
+        ("braid_data_registered", "1 while a metadata server knows this server.", u64::from(g.registered)),
+        ("braid_data_requests_in_process", "Requests that are being served.", g.in_process),
+        ("braid_data_request_memory_bytes", "Memory held by requests that are being served.", g.memory_held_bytes),
+        (
+            "braid_data_unstable_writes",
+            "Writes that no sync has made stable yet.",
+            g.write_seq.saturating_sub(g.stable_seq),
+        ),
     ];
     let mut text = String::new();
     let rows = counters.iter().map(|row| (row, "counter")).chain(gauges.iter().map(|row| (row, "gauge")));
-    for ((name, value), kind) in rows {
+    for ((name, help, value), kind) in rows {
         // Writing to a string does not fail.
-        let _ = write!(text, "# TYPE {name} {kind}\n{name} {value}\n");
+        let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}\n");
     }
     text
 }
+
 /// Of the copy of the metadata that is kept here.
 pub(crate) fn metadata(text: &mut String, keeper: &MetadataKeeper) {
     let c = &keeper.counters;
     let rows = [
-        ("groups_total", "counter", c.groups.load(Relaxed)),
-        ("messages_total", "counter", c.messages.load(Relaxed)),
-        ("syncs_total", "counter", c.syncs.load(Relaxed)),
-        ("bases_total", "counter", c.bases.load(Relaxed)),
-        ("rotations_total", "counter", c.rotations.load(Relaxed)),
-        ("last_group", "gauge", keeper.last().map_or(0, |at| at.number)),
+        ("groups_total", "counter", "Groups of changes of the metadata that were kept.", c.groups.load(Relaxed)),
+        ("messages_total", "counter", "Messages of the metadata server that leads.", c.messages.load(Relaxed)),
+        ("syncs_total", "counter", "Syncs of the log of changes.", c.syncs.load(Relaxed)),
+        ("bases_total", "counter", "Whole copies received.", c.bases.load(Relaxed)),
+        ("rotations_total", "counter", "Logs begun anew.", c.rotations.load(Relaxed)),
+        ("last_group", "gauge", "The number of the last group kept.", keeper.last().map_or(0, |at| at.number)),
     ];
-    for (name, kind, value) in rows {
-        let _ = write!(text, "# TYPE braid_data_metadata_{name} {kind}\nbraid_data_metadata_{name} {value}\n");
+    for (name, kind, help, value) in rows {
+        let name = format!("braid_data_metadata_{name}");
+        let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}\n");
     }
 }

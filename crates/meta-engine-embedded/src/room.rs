@@ -48,6 +48,15 @@ impl Room {
         self.near
     }
 
+    /// What is missing, for whoever is refused.
+    pub fn told(&self) -> String {
+        format!(
+            "less than {} MiB are free in its map of {} MiB or on its disk, and that is kept for removing files",
+            self.reserve_bytes.div_ceil(1 << 20),
+            self.map_bytes >> 20
+        )
+    }
+
     /// Whether less than the reserve is free when the file's pages end at `end_bytes` and `used_bytes` of them
     /// hold rows. The latter is asked only when there is not enough behind the end: it looks at each table.
     pub fn is_low(

@@ -235,7 +235,7 @@ impl Writer {
         tx.check()?;
         let admitted = early.is_some_and(|early| early.admitted);
         if self.low && !admitted && !tx.weight()?.may_use_reserve() {
-            return Err(EngineError::Full("what is left is kept for removing files".into()));
+            return Err(EngineError::Full(self.room.told()));
         }
         Ok(())
     }

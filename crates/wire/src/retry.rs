@@ -49,7 +49,15 @@ impl Story {
         };
         let code = if self.maybe { Code::DeadlineExceeded } else { last.code };
         let tried = if attempts == 1 { "once".to_owned() } else { format!("{attempts} times") };
-        Error::new(code, peer, format!("tried {tried} in {deadline:?}; last: {last}"))
+        let tried = format!("tried {tried} in {deadline:?}");
+        // Nothing is said twice: who it was, and what it is called.
+        let cause = match (last.code == code, last.cause()) {
+            (true, "") => tried,
+            (true, cause) => format!("{cause}; {tried}"),
+            (false, "") => format!("{tried}; last: {}", last.code.text()),
+            (false, cause) => format!("{tried}; last: {}: {cause}", last.code.text()),
+        };
+        Error::new(code, peer, cause)
     }
 }
 
@@ -81,6 +89,20 @@ mod tests {
         story.add(Error::new(Code::Unreachable, "a", "refused"));
         let error = story.end("data server 2", Duration::from_secs(1));
         assert_eq!(error.code, Code::DeadlineExceeded);
-        assert!(error.to_string().contains("data server 2") && error.to_string().contains("refused"));
+        let told = error.to_string();
+        assert!(
+            told.contains("data server 2") && told.ends_with("the server cannot be reached: refused (B301)"),
+            "{told}"
+        );
+    }
+
+    #[test]
+    fn nothing_is_said_twice() {
+        let mut story = Story::default();
+        story.add(Error::new(Code::Unreachable, "metadata server at tcp:h:1", "connection refused"));
+        let told = story.end("metadata server at tcp:h:1", Duration::from_secs(5)).to_string();
+        let said =
+            "metadata server at tcp:h:1: the server cannot be reached: connection refused; tried once in 5s (B300)";
+        assert_eq!(told, said);
     }
 }

@@ -14,13 +14,16 @@ mod status;
 mod why;
 
 use crate::cli::ClusterArgs;
+use crate::config::Config;
 use crate::{connect, output};
 use anyhow::{Result, bail};
 use braid_api::admin::{AdminAnswer, AdminQuery};
-use braid_api::{Context, Namespace};
+use braid_api::meta::{GetServers, MetaAnswer, MetaRequest};
+use braid_api::{Carries, Context, Manner, Namespace};
 use braid_env::Env;
 use braid_wire::{RemoteNamespace, Role, WirePeers};
 use clap::{Args, Subcommand};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -59,8 +62,9 @@ pub struct Cluster {
     pub env: Env,
     pub namespace: RemoteNamespace,
     pub peers: WirePeers,
-    /// Addresses of the metadata servers, for messages.
-    pub metadata: String,
+    pub config: Config,
+    /// Where the configuration lies.
+    pub dir: Option<PathBuf>,
 }
 
 /// A server that does not answer is not waited for longer.
@@ -69,11 +73,20 @@ const PATIENCE: Duration = Duration::from_secs(10);
 impl Cluster {
     /// A question to the metadata server. The answer fits the question, or it is an error.
     pub async fn ask(&self, query: AdminQuery) -> Result<AdminAnswer> {
-        let cx = Context { deadline: PATIENCE, ..Context::default() };
-        self.namespace
-            .call(cx, query)
-            .await
-            .map_err(|e| anyhow::anyhow!("the metadata server at {} does not answer: {e}", self.metadata))
+        self.call(query, Manner::default()).await
+    }
+
+    /// A request to the metadata server; one that is not there is waited for unless `manner` is `Once`.
+    async fn call<M>(&self, message: M, manner: Manner) -> Result<M::Answer>
+    where
+        M: Carries<MetaRequest, MetaAnswer> + Send,
+        M::Answer: Send,
+    {
+        let is_stopped = connect::is_stopped(&self.config, self.dir.as_deref());
+        let manner = if is_stopped { Manner::Once } else { manner };
+        let cx = Context { deadline: PATIENCE, manner, ..Context::default() };
+        let answer = self.namespace.call(cx, message).await;
+        answer.map_err(|error| connect::unanswered(&self.config, &error, self.dir.as_deref()))
     }
 
     /// Somebody is there; what takes long is asked afterwards.
@@ -82,7 +95,7 @@ impl Cluster {
     }
 
     pub async fn servers(&self) -> Result<Vec<braid_api::meta::ServerInfo>> {
-        Ok(fsck::ask::Ask::new(&self.namespace).servers().await?)
+        Ok(self.call(GetServers {}, Manner::default()).await?.servers)
     }
 }
 
@@ -103,10 +116,11 @@ impl AdminArgs {
                 env,
                 namespace: connect::namespace(&endpoint, &config),
                 peers: WirePeers::new(&endpoint),
-                metadata: config.cluster.metadata.join(", "),
+                dir: self.cluster.dir(),
+                config: config.clone(),
             };
             match self.command {
-                Command::Status(args) => args.run(&cluster).await,
+                Command::Status(args) => args.run(&cluster, &self.cluster).await,
                 Command::Servers(args) => args.run(&cluster).await,
                 Command::Sessions(args) => args.run(&cluster).await,
                 Command::Containers(args) => args.run(&cluster).await,

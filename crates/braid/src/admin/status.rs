@@ -1,7 +1,9 @@
 //! `braid admin status`.
 
 use super::{Cluster, PATIENCE, strange};
-use crate::output::{Table, bytes, millis};
+use crate::cli::ClusterArgs;
+use crate::local::{Layout, process};
+use crate::output::{Table, brief, bytes, millis};
 use anyhow::Result;
 use braid_api::admin::{AdminAnswer, AdminQuery, CopyHealth, Status};
 use braid_api::data::{DataStatus, GetDataStatus};
@@ -10,6 +12,7 @@ use braid_api::{Context, DataNode, DataPeers, Manner};
 use bytes::Bytes;
 use clap::Args;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 #[derive(Args)]
@@ -43,7 +46,7 @@ pub async fn look(cluster: &Cluster) -> Result<Vec<Seen>> {
         let status = match answer {
             None => None,
             Some(answer) => Some(match answer.await {
-                Ok(answer) => answer.map(|(status, _)| status).map_err(|e| e.to_string()),
+                Ok(answer) => answer.map(|(status, _)| status).map_err(|e| brief(&e)),
                 Err(ended) => Err(ended.to_string()),
             }),
         };
@@ -53,14 +56,14 @@ pub async fn look(cluster: &Cluster) -> Result<Vec<Seen>> {
 }
 
 impl StatusArgs {
-    pub async fn run(self, cluster: &Cluster) -> Result<ExitCode> {
+    pub async fn run(self, cluster: &Cluster, args: &ClusterArgs) -> Result<ExitCode> {
         let AdminAnswer::Status(status) = cluster.ask(AdminQuery::Status).await? else { return strange() };
         let servers = look(cluster).await?;
         let (problems, notes) = (problems(&status, &servers), notes(&status, &servers));
         if self.json {
-            println!("{}", serde_json::to_string_pretty(&json(&status, &servers, &problems, &notes))?);
+            println!("{}", serde_json::to_string_pretty(&json(&status, &servers, &problems, &notes, pages(args)))?);
         } else {
-            print(&status, &servers, &problems, &notes);
+            print(&status, &servers, &problems, &notes, &pages(args));
         }
         Ok(u8::from(!problems.is_empty()).into())
     }
@@ -216,7 +219,14 @@ pub fn state(state: ServerState) -> &'static str {
     }
 }
 
-fn print(status: &Status, servers: &[Seen], problems: &[String], notes: &[String]) {
+/// The processes of a cluster on this machine, each with the address of its health page and metrics.
+fn pages(args: &ClusterArgs) -> BTreeMap<String, String> {
+    let Some(layout) = args.dir().and_then(|dir| Layout::at(&dir, false).ok()) else { return BTreeMap::new() };
+    let names = layout.names().unwrap_or_default();
+    names.into_iter().filter_map(|name| process::pages(&layout, &name).map(|at| (name, at))).collect()
+}
+
+fn print(status: &Status, servers: &[Seen], problems: &[String], notes: &[String], pages: &BTreeMap<String, String>) {
     println!("cluster   {}", status.cluster);
     println!("version   {}, up for {}, engine {}", status.version, millis(status.uptime_ms), status.engine);
     println!("sessions  {}", status.sessions);
@@ -237,6 +247,12 @@ fn print(status: &Status, servers: &[Seen], problems: &[String], notes: &[String
         table(servers).print();
     }
     println!();
+    if !pages.is_empty() {
+        let mut table = Table::new(&["process", "health and metrics"]);
+        pages.iter().for_each(|(name, at)| table.row([name.clone(), at.clone()]));
+        table.print();
+        println!();
+    }
     for note in notes {
         println!("note: {note}");
     }
@@ -265,6 +281,8 @@ struct StatusJson<'a> {
     metadata_copy_servers: Vec<serde_json::Value>,
     copies: CopiesJson,
     servers: Vec<ServerJson<'a>>,
+    /// By process, of a cluster on this machine: where health page and metrics are.
+    pages: BTreeMap<String, String>,
 }
 
 /// All zero, but for the first, where every copy is whole.
@@ -322,7 +340,13 @@ fn copy_json(copy: &CopyHealth) -> serde_json::Value {
     serde_json::json!({ "server": server.0, "host": host, "member": is_member, "lag": lag, "silent_ms": silent_ms })
 }
 
-fn json<'a>(status: &'a Status, servers: &'a [Seen], problems: &'a [String], notes: &'a [String]) -> StatusJson<'a> {
+fn json<'a>(
+    status: &'a Status,
+    servers: &'a [Seen],
+    problems: &'a [String],
+    notes: &'a [String],
+    pages: BTreeMap<String, String>,
+) -> StatusJson<'a> {
     let lacking = lacking(servers);
     StatusJson {
         healthy: problems.is_empty(),
@@ -348,6 +372,7 @@ fn json<'a>(status: &'a Status, servers: &'a [Seen], problems: &'a [String], not
             servers_with_strays: status.chains.with_strays,
         },
         servers: servers.iter().map(server_json).collect(),
+        pages,
     }
 }
 
@@ -459,7 +484,9 @@ mod tests {
         let servers = [server(ServerState::Down, u64::MAX, None)];
         let status = status();
         let problems = problems(&status, &servers);
-        let value = serde_json::to_value(json(&status, &servers, &problems, &notes(&status, &servers))).unwrap();
+        let value =
+            serde_json::to_value(json(&status, &servers, &problems, &notes(&status, &servers), BTreeMap::new()))
+                .unwrap();
         assert_eq!((&value["healthy"], &value["servers"][0]["state"]), (&false.into(), &"down".into()));
         assert!(value["servers"][0].get("silent_ms").is_none());
     }

@@ -1,18 +1,21 @@
 //! `braid admin why`: what waits in the metadata server, the data servers, and the mounts of this machine.
 
 use super::status::look;
-use super::{Cluster, strange};
+use super::{Cluster, PATIENCE, strange};
 use crate::cli::ClusterArgs;
-use crate::output::{Table, millis};
+use crate::connect::unanswered;
+use crate::local::Layout;
+use crate::output::{Table, brief, millis};
+use crate::roles::ready;
 use crate::roles::why::reports;
 use anyhow::{Result, anyhow, bail};
 use braid_api::admin::{AdminAnswer, AdminQuery, Waiting};
 use braid_api::meta::Resolve;
-use braid_api::{Context, Namespace};
+use braid_api::{Code, Context, Manner, Namespace};
 use braid_types::{InodeId, Name};
 use clap::Args;
 use serde::Serialize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 #[derive(Args)]
@@ -47,24 +50,38 @@ impl WhyArgs {
         for (name, report) in run_dir(args).map(|run| reports(&run)).unwrap_or_default() {
             add(&format!("{name} (process {})", report.process), report.waiting);
         }
-        // What hangs may be a server: the others are asked all the same.
-        match cluster.ask(AdminQuery::Why).await {
-            Ok(AdminAnswer::Why(list)) => add("metadata server", list),
-            Ok(_) => return strange(),
-            Err(e) => eprintln!("braid: {e:#}"),
-        }
-        match look(cluster).await {
-            Ok(servers) => {
-                for seen in servers {
-                    let at = format!("data server {}", seen.info.id);
-                    match seen.status {
-                        Some(Ok(status)) => add(&at, status.waiting),
-                        Some(Err(why)) => eprintln!("braid: {at}: {why}"),
-                        None => eprintln!("braid: {at} is down"),
-                    }
-                }
+        // One that does not run is not waited for: that is what was asked.
+        let known = match cluster.call(AdminQuery::Why, Manner::Once).await {
+            Ok(AdminAnswer::Why(list)) => {
+                add("metadata server", list);
+                look(cluster).await
             }
-            Err(e) => eprintln!("braid: {e:#}"),
+            Ok(_) => return strange(),
+            Err(e) => Err(e),
+        };
+        let servers = match known {
+            Ok(servers) => servers,
+            Err(e) => {
+                eprintln!("braid: {e:#}");
+                Vec::new()
+            }
+        };
+        let mut called = Called::default();
+        for seen in servers {
+            let at = format!("data server {} on {}", seen.info.id, seen.info.host);
+            called.add(&format!("data server {}", seen.info.id), &at, &seen.info.addresses);
+            match seen.status {
+                Some(Ok(status)) => add(&at, status.waiting),
+                Some(Err(why)) => eprintln!("braid: {at}: {why}"),
+                None => eprintln!("braid: {at} is down"),
+            }
+        }
+        if let (true, Some(run)) = (called.0.is_empty(), run_dir(args)) {
+            called.add_local(&run);
+        }
+        for line in &mut lines {
+            line.waiting.who = called.told(&line.waiting.who);
+            line.waiting.for_what = called.told(&line.waiting.for_what);
         }
         self.print(lines)
     }
@@ -98,13 +115,69 @@ fn run_dir(args: &ClusterArgs) -> Option<PathBuf> {
     Some(dir.join("run"))
 }
 
+/// What people call data servers that a message names by an address.
+#[derive(Default)]
+struct Called(Vec<Alias>);
+
+struct Alias {
+    address: String,
+    /// `data server 2`, as messages have it before the address.
+    short: String,
+    name: String,
+}
+
+impl Called {
+    fn add(&mut self, short: &str, name: &str, addresses: &[String]) {
+        let alias = |address: &String| Alias { address: address.clone(), short: short.into(), name: name.into() };
+        self.0.extend(addresses.iter().map(alias));
+    }
+
+    /// Those of this machine, by what `braid up` calls them, where the metadata server cannot be asked.
+    fn add_local(&mut self, run: &Path) {
+        let Some(layout) = run.parent().and_then(|dir| Layout::at(dir, false).ok()) else { return };
+        for name in layout.names().unwrap_or_default().iter().filter(|name| name.starts_with("data-")) {
+            let line = ready::read(&layout.ready(name)).unwrap_or_default();
+            let addresses: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            self.add("data server", name, &addresses);
+        }
+    }
+
+    /// The text with names for addresses.
+    fn told(&self, text: &str) -> String {
+        self.0.iter().fold(text.to_owned(), |text, Alias { address, short, name }| {
+            let text = replaced(&text, &format!(" or {address}"), "");
+            let text = replaced(&text, &format!("{short} at {address}"), name);
+            let text = replaced(&text, &format!("data server at {address}"), name);
+            let text = replaced(&text, &format!(" at {address}"), &format!(" ({name})"));
+            replaced(&text, address, name)
+        })
+    }
+}
+
+/// As `str::replace`, but not where `from` is only the beginning of a longer address.
+fn replaced(text: &str, from: &str, to: &str) -> String {
+    let mut told = String::new();
+    let mut rest = text;
+    while let Some((before, behind)) = rest.split_once(from).filter(|_| !from.is_empty()) {
+        told.push_str(before);
+        told.push_str(if behind.starts_with(|ch: char| ch.is_ascii_alphanumeric()) { from } else { to });
+        rest = behind;
+    }
+    told + rest
+}
+
 async fn find(cluster: &Cluster, path: &str) -> Result<InodeId> {
     if !path.starts_with('/') {
         bail!("{path}: paths of the cluster begin with /");
     }
     let parts = path.split('/').filter(|part| !part.is_empty() && *part != ".");
     let names: Vec<Name> = parts.map(str::parse).collect::<Result<_, _>>().map_err(|e| anyhow!("{path}: {e}"))?;
-    let found = cluster.namespace.call(Context::default(), Resolve { from: InodeId::ROOT, path: names }).await?;
+    let cx = Context { deadline: PATIENCE, manner: Manner::Once, ..Context::default() };
+    let found = cluster.namespace.call(cx, Resolve { from: InodeId::ROOT, path: names }).await;
+    let found = found.map_err(|error| match error.code {
+        Code::Unreachable => unanswered(&cluster.config, &error, cluster.dir.as_deref()),
+        _ => anyhow!("{path}: {}", brief(&error)),
+    })?;
     match found.attrs.last() {
         _ if found.rest > 0 => bail!("{path}: no such file or directory"),
         None => Ok(InodeId::ROOT),
@@ -124,6 +197,23 @@ fn names(waiting: &Waiting, id: InodeId) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn data_servers_are_called_by_their_names() {
+        let mut called = Called::default();
+        called.add("data server 1", "data server 1 on h", &["unix:/c/data-1.sock".into(), "tcp:127.0.0.1:3544".into()]);
+        called.add("data server 2", "data server 2 on h", &["tcp:127.0.0.1:35449".into()]);
+        for (text, told) in [
+            ("tcp:127.0.0.1:35449", "data server 2 on h"),
+            ("tcp:127.0.0.1:3544: refused", "data server 1 on h: refused"),
+            ("data server 1 at unix:/c/data-1.sock or tcp:127.0.0.1:3544: gone", "data server 1 on h: gone"),
+            ("data server at tcp:127.0.0.1:35449", "data server 2 on h"),
+            ("tcp:127.0.0.1:354490", "tcp:127.0.0.1:354490"),
+            ("data server 3 at tcp:127.0.0.1:35449", "data server 3 (data server 2 on h)"),
+        ] {
+            assert_eq!(called.told(text), told);
+        }
+    }
 
     #[test]
     fn a_wait_belongs_to_the_inode_it_names() {

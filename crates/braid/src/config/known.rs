@@ -81,10 +81,10 @@ impl fmt::Display for Unknown {
     }
 }
 
-/// The known name that differs least from `word`, if it is not another word altogether: at most half its letters.
+/// The known name that differs least from `word`, if it is not another word altogether: in at most a third of its letters.
 fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a String>) -> Option<&'a str> {
     let (distance, name) = known.map(|name| (distance(word, name), name)).min()?;
-    (distance <= word.chars().count().div_ceil(2)).then_some(name.as_str())
+    (distance <= word.chars().count().div_ceil(3)).then_some(name.as_str())
 }
 
 /// Letters to change, add or take away (Levenshtein).

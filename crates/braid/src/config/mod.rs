@@ -3,11 +3,13 @@
 //! `config/default.toml` documents each setting; a test compares it with the defaults in code.
 
 mod known;
+mod ranges;
 mod settings;
 #[cfg(test)]
 mod tests;
 mod units;
 
+pub use ranges::{log_level, port};
 pub use settings::{Config, parse_addresses};
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -41,7 +43,14 @@ impl Config {
         }
         let shown = path.unwrap_or(Path::new("--set"));
         let config = read(&table).map_err(|why| anyhow!("{}: {why}", shown.display()))?;
-        config.check().map_err(|e| anyhow!("{}: {e}", shown.display()))?;
+        config.check().map_err(|bad| {
+            // Said where it was said, the last time if there were several.
+            let begins = format!("{}=", bad.setting);
+            match overrides.iter().rfind(|setting| setting.starts_with(&begins)) {
+                Some(setting) => anyhow!("--set {setting}: {bad}"),
+                None => anyhow!("{}: {bad}", shown.display()),
+            }
+        })?;
         Ok(config)
     }
 }

@@ -9,7 +9,9 @@ use braid_meta_server::MetaConfig;
 use braid_types::Policy;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
-use std::time::Duration;
+
+/// Where health pages are: only for this machine, so that nobody is served who was not meant to be.
+const ANY_PORT: &str = "127.0.0.1:0";
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -101,7 +103,7 @@ impl Default for MetadataSettings {
         MetadataSettings {
             dir: "/var/lib/braid/metadata".into(),
             listen: vec!["tcp:127.0.0.1:7400".to_owned()],
-            http: String::new(),
+            http: ANY_PORT.to_owned(),
             policy: "plain".to_owned(),
             map: ByteSize(EmbeddedOptions::default().map_bytes),
             session_lease: Span(times.session_lease),
@@ -125,7 +127,7 @@ impl Default for DataSettings {
             dir: "/var/lib/braid/data".into(),
             listen: vec!["tcp:127.0.0.1:0".to_owned()],
             advertise: Vec::new(),
-            http: String::new(),
+            http: ANY_PORT.to_owned(),
             io_threads: 4,
         }
     }
@@ -155,7 +157,7 @@ impl Default for MountSettings {
             read_ahead: ByteSize(mount.read_ahead_bytes.into()),
             allow_other: mount.allow_other,
             locks: "kernel".to_owned(),
-            control: String::new(),
+            control: ANY_PORT.to_owned(),
         }
     }
 }
@@ -167,37 +169,6 @@ impl Default for LogSettings {
 }
 
 impl Config {
-    /// What no single setting shows: addresses, the policy, the inequalities between times.
-    pub fn check(&self) -> Result<(), String> {
-        let lists = [
-            ("cluster.metadata", &self.cluster.metadata),
-            ("metadata.listen", &self.metadata.listen),
-            ("data.listen", &self.data.listen),
-            ("data.advertise", &self.data.advertise),
-        ];
-        for (key, list) in lists {
-            parse_addresses(list).map_err(|e| format!("{key}: {e}"))?;
-        }
-        self.metadata.policy().map_err(|e| format!("metadata.policy: {e}"))?;
-        self.metadata.times().check()?;
-        if self.metadata.copies > 16 {
-            return Err("metadata.copies: 0 to 16".to_owned());
-        }
-        if !(1..=1024).contains(&self.data.io_threads) {
-            return Err("data.io_threads: 1 to 1024".to_owned());
-        }
-        if !(1..=64).contains(&self.mount.threads) {
-            return Err("mount.threads: 1 to 64".to_owned());
-        }
-        if self.client.deadline.0 < Duration::from_secs(1) {
-            return Err("client.deadline: at least 1s".to_owned());
-        }
-        if !matches!(self.mount.locks.as_str(), "kernel" | "servers") {
-            return Err(format!("mount.locks: kernel or servers, not {:?}", self.mount.locks));
-        }
-        Ok(())
-    }
-
     pub fn metadata_addresses(&self) -> Vec<Address> {
         parse_addresses(&self.cluster.metadata).unwrap_or_default()
     }
@@ -267,7 +238,7 @@ impl MountSettings {
             allow_other: self.allow_other,
             threads: self.threads,
             read_ahead_bytes: self.read_ahead.0 as u32,
-            locks: if self.locks == "servers" { LockMode::FileSystem } else { LockMode::Kernel },
+            locks: LockMode::Kernel,
             kill_privileges: KillPrivileges::default(),
             ..MountConfig::default()
         }

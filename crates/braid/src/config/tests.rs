@@ -34,11 +34,14 @@ fn mistakes_name_the_file_the_line_the_setting_and_what_would_be_right() {
         ("[data]\nsession_lease = \"5s\"", vec!["line 2", "is metadata.session_lease meant?"]),
         ("client.atimes = true", vec!["line 1", "is client.atime meant?"]),
         ("[nonsense]\n", vec!["line 1", "nonsense is not a section"]),
+        ("[foo]\n", vec!["line 1", "foo is not a section (braid config"]),
         ("\n\n[Metadata]\n", vec!["line 3", "is section [metadata] meant?"]),
         ("deadline = \"5s\"\n", vec!["line 1", "deadline in section [client]"]),
         ("[metadata]\nsession_lease = \"10 parsecs\"", vec!["line 2, session_lease = ", "10 parsecs", "10s"]),
         ("[client]\n\nwrite_buffer = \"lots\"", vec!["line 3, write_buffer", "lots", "64MiB"]),
-        ("[client]\nwrite_buffer = 5", vec!["line 2, write_buffer = 5", "string"]),
+        ("[client]\nwrite_buffer = 5", vec!["client.write_buffer: 5 is out of its range, 1MiB to 1TiB"]),
+        ("[client]\nwrite_buffer = -5", vec!["line 2, write_buffer = -5", "below zero"]),
+        ("[client]\ndeadline = 5", vec!["line 2, deadline = 5", "5s"]),
         ("[metadata]\npolicy = \"raid5\"", vec!["raid5", "plain"]),
         ("[metadata]\nlisten = [\"nowhere\"]", vec!["nowhere", "host:port"]),
         ("[metadata]\nsession_lease = \"1s\"", vec!["renewals"]),
@@ -52,6 +55,80 @@ fn mistakes_name_the_file_the_line_the_setting_and_what_would_be_right() {
     }
     let error = format!("{:#}", parse(b"[data]\n# \xff\n").unwrap_err());
     assert!(error.contains("it is not text") && !error.contains('\n'), "{error}");
+}
+
+/// A value that is not of the default's kind, or far from it: refused with the setting's name, or taken as it is. What is
+/// taken, servers and clients work with: the ranges are those of `ranges`.
+#[test]
+fn every_setting_at_odd_values_is_taken_or_refused_by_its_name() {
+    let odd = [
+        "0",
+        "1",
+        "-1",
+        "9223372036854775807",
+        "1.5",
+        "true",
+        "[]",
+        "[1]",
+        "[\"\"]",
+        "\"\"",
+        "\"0\"",
+        "\"1KiB\"",
+        "\"0ms\"",
+        "\"1ms\"",
+        "\"999999h\"",
+        "\"16777215TiB\"",
+        "\"loud\"",
+        "\"servers\"",
+        "\"127.0.0.1\"",
+        "\"127.0.0.1:99999\"",
+        "{}",
+    ];
+    let mut refused = 0;
+    for (section, keys) in &toml::Table::try_from(Config::default()).unwrap() {
+        for key in keys.as_table().unwrap().keys() {
+            for value in odd {
+                let Err(error) = parse(format!("[{section}]\n{key} = {value}")) else { continue };
+                let error = format!("{error:#}");
+                let is_named =
+                    error.contains(&format!("{section}.{key}: ")) || error.contains(&format!("line 2, {key} = "));
+                let is_rule = error.contains("metadata: ") && section == "metadata";
+                assert!((is_named || is_rule) && !error.contains('\n'), "{section}.{key} = {value}: {error}");
+                refused += 1;
+            }
+        }
+    }
+    assert!(refused > 500, "{refused}");
+}
+
+#[test]
+fn what_would_break_a_command_is_refused_and_what_works_is_taken() {
+    let set = |s: &str| Config::load(None, &[s.to_owned()]);
+    for (setting, words) in [
+        ("client.prefetch_window=128KiB", "256KiB to 1GiB"),
+        ("client.write_buffer=\"0\"", "1MiB to 1TiB"),
+        ("client.cache_entries=0", "1000 to"),
+        ("client.write_back_after=0ms", "10ms to 1h"),
+        ("client.deadline=500ms", "1s to 24h"),
+        ("metadata.map=1KiB", "4MiB to 64TiB"),
+        ("metadata.listen=[]", "needs an address"),
+        ("cluster.metadata=[]", "needs an address"),
+        ("cluster.host=a b", "no name of a machine"),
+        ("data.http=17402", "string"),
+        ("data.http=:17402", "127.0.0.1:7480"),
+        ("mount.locks=servers", "locks that hold across mounts are not there yet"),
+        ("log.level=loud", "off, error, warn, info, debug or trace"),
+        ("log.level=info,braid_client", "CRATE=debug"),
+        ("log.level=braid_client=loud", "CRATE=debug"),
+    ] {
+        let error = format!("{:#}", set(setting).unwrap_err());
+        assert!(error.starts_with(&format!("--set {setting}: ")) && error.contains(words), "{setting}: {error}");
+    }
+    for setting in ["log.level=info,braid_client=debug", "log.level=OFF", "data.http=127.0.0.1:0", "data.http=[::1]:7"]
+    {
+        set(setting).unwrap();
+    }
+    assert_eq!(set("client.write_buffer=1048576").unwrap(), set("client.write_buffer=1MiB").unwrap());
 }
 
 #[test]

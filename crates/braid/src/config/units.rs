@@ -1,6 +1,7 @@
-use serde::de::Error;
+use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
+use std::marker::PhantomData;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -63,11 +64,35 @@ impl fmt::Display for ByteSize {
     }
 }
 
+/// Texts with a unit; a bare integer is taken where it needs none.
+struct TextOr<T>(fn(u64) -> Result<T, String>, PhantomData<T>);
+
+impl<T: FromStr<Err = String>> Visitor<'_> for TextOr<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a number with its unit")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
+        text.parse().map_err(E::custom)
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<T, E> {
+        (self.0)(number).map_err(E::custom)
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<T, E> {
+        let number = u64::try_from(number).map_err(|_| E::custom(format!("{number} is below zero")))?;
+        self.visit_u64(number)
+    }
+}
+
 macro_rules! as_text {
-    ($name:ident) => {
+    ($name:ident, $of_number:expr) => {
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-                String::deserialize(d)?.parse().map_err(D::Error::custom)
+                d.deserialize_any(TextOr($of_number, PhantomData))
             }
         }
         impl Serialize for $name {
@@ -77,8 +102,8 @@ macro_rules! as_text {
         }
     };
 }
-as_text!(Span);
-as_text!(ByteSize);
+as_text!(Span, |number| Err(format!("{number} is a time without its unit; write \"{number}ms\" or \"{number}s\"")));
+as_text!(ByteSize, |number| Ok(ByteSize(number)));
 
 #[cfg(test)]
 mod tests {

@@ -47,8 +47,6 @@ impl AttrJson {
 }
 
 pub fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
-    use std::io::Write;
-    let line = serde_json::to_string(value)?;
-    writeln!(std::io::stdout().lock(), "{line}")?;
+    println!("{}", serde_json::to_string(value)?);
     Ok(())
 }

@@ -7,7 +7,6 @@ use super::session::{Last, Paths, Session};
 use anyhow::Result;
 use braid_types::{Attr, FileKind, Name, Timestamp};
 use clap::Args;
-use std::io::Write;
 use std::process::ExitCode;
 
 #[derive(Args)]
@@ -97,10 +96,6 @@ impl FindArgs {
         };
         for path in &self.paths {
             if let Err(e) = self.one(s, path, newer).await {
-                if e.downcast_ref::<std::io::Error>().is_some() {
-                    // The standard output is closed: nobody reads on.
-                    break;
-                }
                 s.note(&e);
             }
         }
@@ -131,9 +126,7 @@ impl FindArgs {
             (true, true) => print_json(&AttrJson::new(path, attr)),
             (true, false) => {
                 // As bytes, so that other programs find the file.
-                let mut out = std::io::stdout().lock();
-                out.write_all(path.as_os().as_bytes())?;
-                out.write_all(b"\n")?;
+                crate::say::out_bytes(&[path.as_os().as_bytes(), b"\n"]);
                 Ok(())
             }
         }

@@ -31,7 +31,7 @@ mod stat;
 mod walk;
 
 use crate::cli::ClusterArgs;
-use crate::{connect, output};
+use crate::{connect, output, say};
 use anyhow::{Result, bail};
 use braid_client::Client;
 use braid_env::Env;
@@ -135,12 +135,14 @@ impl FsArgs {
         output::start_log("error");
         let runtime = connect::runtime()?;
         let description = format!("fs {} by process {}", self.command.name(), std::process::id());
+        let dir = self.cluster.dir();
         let result = runtime.block_on(async {
-            let (_endpoint, client) = connect::client(Env::os(), &config, description, false).await?;
+            let (_endpoint, client) = connect::client(Env::os(), &config, description, false, dir.as_deref()).await?;
             let session = Session::new(client.clone());
             let result = tokio::select! {
                 result = self.command.run(&session) => result,
                 _ = tokio::signal::ctrl_c() => bail!("interrupted"),
+                () = say::unheard() => Ok(ExitCode::SUCCESS),
             };
             // What was written is sent and stable now, or the command has failed.
             match (result, client.shutdown().await) {
@@ -149,6 +151,9 @@ impl FsArgs {
             }
         });
         runtime.shutdown_background();
-        result
+        match (result, say::lost_exit()) {
+            (Ok(_), Some(code)) => Ok(code.into()),
+            (result, _) => result,
+        }
     }
 }

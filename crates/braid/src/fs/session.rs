@@ -1,6 +1,7 @@
 //! What every command works with: the client, who asks, and how paths are found.
 
 use super::path::{ClusterPath, Step, parse};
+pub use crate::output::brief;
 use anyhow::{Result, anyhow, bail};
 use braid_api::meta::Resolved;
 use braid_api::{Caller, Code, FileSystem};
@@ -144,12 +145,6 @@ impl<F: Paths> Session<F> {
             _ => Ok(path.clone()),
         }
     }
-}
-
-/// An error without its subject, which is a number that says less than the path before it.
-pub fn brief(error: &braid_api::Error) -> String {
-    let cause = if error.cause().is_empty() { String::new() } else { format!(": {}", error.cause()) };
-    format!("{}{cause} (B{})", error.code.text(), error.code as u16)
 }
 
 /// The mask of this process, which Linux tells only here without changing it.

@@ -23,10 +23,15 @@ impl DownArgs {
     pub fn run(self) -> Result<ExitCode> {
         let layout = Layout::at(&self.dir, false)?;
         let mut names = layout.names()?;
-        names.sort_by_key(|name| match name.as_str() {
-            name if name.starts_with("mount") => 0,
-            "metadata" => 2,
-            _ => 1,
+        names.sort_by_cached_key(|name| {
+            let rank = match name.as_str() {
+                name if name.starts_with("mount") => 0,
+                "metadata" => 2,
+                _ => 1,
+            };
+            // By their numbers: data-2 before data-10.
+            let number: Option<u32> = name.rsplit('-').next().and_then(|number| number.parse().ok());
+            (rank, number, name.clone())
         });
         let mut ran = false;
         for name in names {

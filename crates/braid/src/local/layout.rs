@@ -1,6 +1,8 @@
 //! Where what lies below the directory of a local cluster.
 
+use crate::roles::ready;
 use anyhow::{Context, Result, bail};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 pub const CONFIG_FILE: &str = "braid.toml";
@@ -21,15 +23,23 @@ impl Layout {
             }
         }
         let root = dir.canonicalize().with_context(|| format!("there is no cluster in {}", dir.display()))?;
-        let layout = Layout { root };
-        let longest = layout.socket("data-999");
+        Layout { root }.checked()
+    }
+
+    /// Of a directory that may not be there yet: nothing is made.
+    pub fn planned(dir: &Path) -> Result<Layout> {
+        Layout { root: settled(dir)? }.checked()
+    }
+
+    fn checked(self) -> Result<Layout> {
+        let longest = self.socket("data-999");
         if longest.as_os_str().len() > SOCKET_PATH_MAX {
             bail!(
                 "the path {} is too long for sockets ({SOCKET_PATH_MAX} bytes); choose a shorter one",
                 longest.display()
             );
         }
-        Ok(layout)
+        Ok(self)
     }
 
     pub fn config(&self) -> PathBuf {
@@ -52,6 +62,11 @@ impl Layout {
         self.root.join("run").join(format!("{name}.ready"))
     }
 
+    /// Holds where the process has its health page and metrics, if it has.
+    pub fn pages(&self, name: &str) -> PathBuf {
+        self.ready(name).with_extension(ready::PAGES)
+    }
+
     pub fn log(&self, name: &str) -> PathBuf {
         self.root.join("log").join(format!("{name}.log"))
     }
@@ -66,4 +81,20 @@ impl Layout {
         }
         Ok(names)
     }
+}
+
+/// A path from the root, by the links there are in the part of it that exists; the last component is not asked, it may be a
+/// dead mount.
+pub fn settled(path: &Path) -> Result<PathBuf> {
+    let whole = std::path::absolute(path).with_context(|| format!("{} is no path", path.display()))?;
+    let mut rest: Vec<OsString> = Vec::new();
+    let mut there = whole.clone();
+    while let (Some(parent), Some(name)) = (there.parent(), there.file_name()) {
+        rest.push(name.to_owned());
+        if let Ok(parent) = parent.canonicalize() {
+            return Ok(rest.iter().rev().fold(parent, |path, name| path.join(name)));
+        }
+        there = parent.to_owned();
+    }
+    Ok(whole)
 }

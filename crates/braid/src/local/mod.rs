@@ -5,6 +5,7 @@
 
 mod down;
 mod layout;
+mod point;
 pub mod process;
 mod up;
 

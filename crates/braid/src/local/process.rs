@@ -63,7 +63,7 @@ impl Spawned {
             }
             if let Some(status) = self.child.try_wait().context("cannot wait for the process")? {
                 let last = last_line(&self.log);
-                bail!("it ended at once ({status}): {last} (log: {})", self.log.display());
+                bail!("it ended ({status}): {last} (log: {})", self.log.display());
             }
             if begun.elapsed() > limit {
                 let last = last_line(&self.log);
@@ -77,7 +77,8 @@ impl Spawned {
 
 fn last_line(log: &Path) -> String {
     let text = std::fs::read_to_string(log).unwrap_or_default();
-    text.lines().rev().find(|l| !l.trim().is_empty()).unwrap_or("its log is empty").to_owned()
+    let last = text.lines().rev().find(|l| !l.trim().is_empty()).unwrap_or("its log is empty");
+    last.strip_prefix("braid: ").unwrap_or(last).to_owned()
 }
 
 /// The process of `name`, if it runs: its pid file names a live process that is a braid with that name's files.
@@ -91,6 +92,20 @@ pub fn running(layout: &Layout, name: &str) -> Option<Pid> {
     let ours = ours.as_os_str().as_encoded_bytes();
     let alive = command.windows(ours.len()).any(|w| w == ours) && !is_zombie(raw);
     alive.then_some(pid)
+}
+
+/// Where `name` has its health page and metrics, if it runs and has them.
+pub fn pages(layout: &Layout, name: &str) -> Option<String> {
+    running(layout, name)?;
+    ready::read(&layout.pages(name))
+}
+
+/// The words a process was started with.
+pub fn command_line(pid: Pid) -> Option<Vec<OsString>> {
+    use std::os::unix::ffi::OsStringExt;
+    let text = std::fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).ok()?;
+    let words = text.strip_suffix(b"\0").unwrap_or(&text).split(|&byte| byte == 0);
+    Some(words.map(|word| OsString::from_vec(word.to_vec())).collect())
 }
 
 /// Dead to its last thread. While the first is a zombie and others are still ending, files and locks are held.
@@ -113,13 +128,19 @@ fn threads(pid: i32) -> usize {
     std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count)
 }
 
+/// It runs no more and is not gone yet: its words are the first that the kernel takes from it, its files come later.
+fn is_ending(pid: i32) -> bool {
+    let has_no_words = || std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|words| words.is_empty());
+    state(pid).is_some() && !is_zombie(pid) && (first_thread_ended(pid) || has_no_words())
+}
+
 /// Waits until nothing is left of a killed process. Its first thread may have ended while others are in the kernel, in
 /// a sync for instance, and until they are out its locks are held.
 fn wait_gone(layout: &Layout, name: &str, limit: Duration) {
     let text = std::fs::read_to_string(layout.pid(name)).unwrap_or_default();
     let Ok(raw) = text.trim().parse::<i32>() else { return };
     let begun = Instant::now();
-    while first_thread_ended(raw) && threads(raw) > 1 && begun.elapsed() < limit {
+    while is_ending(raw) && begun.elapsed() < limit {
         std::thread::sleep(LOOK_AGAIN);
     }
 }
@@ -133,6 +154,7 @@ pub fn ensure(layout: &Layout, name: &str, arguments: Vec<OsString>, log: &Path,
     let ready_file = layout.ready(name);
     let mut arguments = arguments;
     arguments.extend(["--ready-file".into(), ready_file.clone().into_os_string()]);
+    let _ = std::fs::remove_file(layout.pages(name));
     let mut spawned = Spawned::with_ready_file(&arguments, log, ready_file)?;
     let pid_file = layout.pid(name);
     std::fs::write(&pid_file, format!("{}\n", spawned.pid()))
@@ -149,7 +171,8 @@ pub fn stop(layout: &Layout, name: &str, limit: Duration) -> Result<bool> {
     };
     rustix::process::kill_process(pid, Signal::TERM).with_context(|| format!("cannot stop {name}"))?;
     let begun = Instant::now();
-    while running(layout, name).is_some() {
+    // To its end: what it had open, its disk may be wanted for something else.
+    while running(layout, name).is_some() || is_ending(pid.as_raw_nonzero().get()) {
         if begun.elapsed() > limit {
             bail!(
                 "{name} (process {}) did not stop within {} s; its log is {}",

@@ -1,21 +1,23 @@
 //! `braid up`.
 
 use super::layout::Layout;
+use super::point::{self, Point};
 use super::process;
+use crate::config::{Config, port};
 use crate::roles;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 #[derive(Args)]
 #[command(after_help = "Example:\n  braid up ./var --mount ./mnt")]
 pub struct UpArgs {
     /// Where the cluster lies; made if it does not exist.
     pub dir: PathBuf,
-    /// Where to mount it; default: DIR/mnt.
+    /// Where to mount it; default: where it is mounted, else DIR/mnt.
     #[arg(long, value_name = "DIR")]
     pub mount: Option<PathBuf>,
     /// Data servers; default: those the cluster has, 3 in a new one.
@@ -31,8 +33,6 @@ pub struct UpArgs {
 
 const DATA_SERVERS: u32 = 3;
 const DATA_SERVERS_MAX: u32 = 64;
-/// What it has written is sent first.
-const UMOUNT_LIMIT: Duration = Duration::from_secs(5);
 const START_LIMIT: Duration = Duration::from_secs(30);
 
 impl UpArgs {
@@ -41,56 +41,75 @@ impl UpArgs {
             bail!("--data-servers takes 1 to {DATA_SERVERS_MAX}");
         }
         roles::place::writable(&self.dir)?;
+        let point = (!self.no_mount).then(|| Point::find(&self.dir, self.mount.as_deref())).transpose()?;
+        let planned = Layout::planned(&self.dir)?;
+        let is_new = !planned.config().exists();
+        if is_new {
+            roles::place::for_cluster(&planned.root, point.as_ref().map(|point| point.place.as_path()))?;
+        }
+        let config = if is_new { self.first_config(&planned)? } else { Config::load(Some(&planned.config()), &[])? };
+        check_pages(&config, self.count(&planned))?;
         let layout = Layout::at(&self.dir, true)?;
-        self.write_config(&layout)?;
-        let config = layout.config();
-        self.start(&layout, "metadata", vec!["serve".into(), "metadata".into()])?;
-        self.start_data_servers(&layout)?;
-        if self.no_mount {
-            println!("\nBraidFS runs in {}; its configuration is {}.", layout.root.display(), config.display());
+        if is_new {
+            write_config(&layout, &config)?;
+        }
+        self.say_what_is_ignored(&layout, is_new);
+        let started = self.start(&layout, "metadata", vec!["serve".into(), "metadata".into()])?;
+        say_started(&layout, "metadata", started);
+        self.start_data_servers(&layout, &config)?;
+        let Some(point) = point else {
+            println!(
+                "\nBraidFS runs in {}; its configuration is {}.",
+                layout.root.display(),
+                layout.config().display()
+            );
             return Ok(ExitCode::SUCCESS);
+        };
+        if point.is_served {
+            say_started(&layout, point::NAME, false);
+        } else {
+            point.make()?;
+            let arguments = vec!["mount".into(), point.place.clone().into_os_string(), "--foreground".into()];
+            let started = self.start(&layout, point::NAME, arguments)?;
+            say_started(&layout, point::NAME, started);
         }
-        let point = self.mount.clone().unwrap_or_else(|| layout.root.join("mnt"));
-        if !roles::is_braid_mount(&roles::absolute(&point).unwrap_or_else(|_| point.clone()))? {
-            std::fs::create_dir_all(&point)
-                .with_context(|| format!("cannot make the mount point {}", point.display()))?;
-        }
-        let point = roles::absolute(&point)?;
-        wait_for_its_end(&layout, &point);
-        let arguments: Vec<OsString> = vec!["mount".into(), point.clone().into_os_string(), "--foreground".into()];
-        self.start(&layout, "mount", arguments)?;
-        self.say_what_next(&layout, &point);
+        self.say_what_next(&layout, &point.place);
         Ok(ExitCode::SUCCESS)
     }
 
     /// New ones one after the other, so that their ids are in the order of their names; others all at once: after a crash
     /// each has its log to go through.
-    fn start_data_servers(&self, layout: &Layout) -> Result<()> {
-        let is_made = |name: &str| layout.dir(name).join("store.toml").exists();
-        let known = (1..=DATA_SERVERS_MAX).rev().find(|n| is_made(&format!("data-{n}")));
-        // Fewer would leave files without the servers they lie on.
-        let count = self.data_servers.or(known).unwrap_or(DATA_SERVERS).max(known.unwrap_or(0));
-        let names: Vec<String> = (1..=count).map(|n| format!("data-{n}")).collect();
-        if names.iter().any(|name| !is_made(name)) {
-            return names.iter().try_for_each(|name| self.start_data_server(layout, name));
+    fn start_data_servers(&self, layout: &Layout, config: &Config) -> Result<()> {
+        let names: Vec<String> = (1..=self.count(layout)).map(|n| format!("data-{n}")).collect();
+        if names.iter().any(|name| !is_made(layout, name)) {
+            return names.iter().try_for_each(|name| {
+                say_started(layout, name, self.start_data_server(layout, config, name)?);
+                Ok(())
+            });
         }
         std::thread::scope(|scope| {
             let starts: Vec<_> =
-                names.iter().map(|name| scope.spawn(move || self.start_data_server(layout, name))).collect();
-            // All are waited for, also if one fails.
-            let results: Vec<Result<()>> = starts
+                names.iter().map(|name| scope.spawn(move || self.start_data_server(layout, config, name))).collect();
+            // All are waited for, also if one fails, and told in their order.
+            let results: Vec<Result<bool>> = starts
                 .into_iter()
                 .map(|start| start.join().unwrap_or_else(|_| bail!("starting a data server panicked")))
                 .collect();
-            results.into_iter().collect()
+            names.iter().zip(results).try_for_each(|(name, started)| {
+                say_started(layout, name, started?);
+                Ok(())
+            })
         })
     }
 
-    fn start_data_server(&self, layout: &Layout, name: &str) -> Result<()> {
-        let set = [
+    fn start_data_server(&self, layout: &Layout, config: &Config, name: &str) -> Result<bool> {
+        let mut set = vec![
             format!("data.dir={}", layout.dir(name).display()),
             format!("data.listen=[\"unix:{}\", \"tcp:127.0.0.1:0\"]", layout.socket(name).display()),
         ];
+        if let Some(at) = pages_of(config, name) {
+            set.push(format!("data.http={at}"));
+        }
         let mut arguments: Vec<OsString> = vec!["serve".into(), "data".into()];
         for setting in set {
             arguments.extend(["--set".into(), setting.into()]);
@@ -98,19 +117,20 @@ impl UpArgs {
         self.start(layout, name, arguments)
     }
 
-    fn start(&self, layout: &Layout, name: &str, mut arguments: Vec<OsString>) -> Result<()> {
+    /// Starts it unless it runs; answers whether it was started.
+    fn start(&self, layout: &Layout, name: &str, mut arguments: Vec<OsString>) -> Result<bool> {
         arguments.extend(["--config".into(), layout.config().into_os_string()]);
-        let started = process::ensure(layout, name, arguments, &layout.log(name), START_LIMIT)?;
-        println!("{name:<10} {}", if started { "started" } else { "runs already" });
-        Ok(())
+        process::ensure(layout, name, arguments, &layout.log(name), START_LIMIT)
     }
 
-    /// Written once; a later `up` keeps what people changed in it.
-    fn write_config(&self, layout: &Layout) -> Result<()> {
-        let path = layout.config();
-        if path.exists() {
-            return Ok(());
-        }
+    /// How many data servers run. Fewer than there are would leave files without the servers they lie on.
+    fn count(&self, layout: &Layout) -> u32 {
+        let known = known_data_servers(layout);
+        self.data_servers.unwrap_or(if known == 0 { DATA_SERVERS } else { known }).max(known)
+    }
+
+    /// The configuration of a new cluster. A later `up` keeps what people changed in it.
+    fn first_config(&self, layout: &Layout) -> Result<Config> {
         let socket = layout.socket("metadata");
         let base = [
             format!("cluster.metadata=[\"unix:{}\"]", socket.display()),
@@ -118,10 +138,22 @@ impl UpArgs {
             format!("metadata.listen=[\"unix:{}\", \"tcp:127.0.0.1:0\"]", socket.display()),
         ];
         let overrides: Vec<String> = base.into_iter().chain(self.set.iter().cloned()).collect();
-        let config = crate::config::Config::load(None, &overrides)?;
-        let text = toml::to_string(&config).context("cannot write the configuration")?;
-        let head = "# Made by `braid up`. `braid config` says what each setting means.\n";
-        std::fs::write(&path, format!("{head}{text}")).with_context(|| format!("cannot write {}", path.display()))
+        Config::load(None, &overrides)
+    }
+
+    /// What was asked for and holds for new clusters only.
+    fn say_what_is_ignored(&self, layout: &Layout, is_new: bool) {
+        if !is_new && !self.set.is_empty() {
+            let config = layout.config();
+            println!(
+                "note: --set is for a new cluster; this one has its settings in {}, change them there",
+                config.display()
+            );
+        }
+        let known = known_data_servers(layout);
+        if let Some(wanted) = self.data_servers.filter(|wanted| *wanted < known) {
+            println!("note: --data-servers {wanted} is fewer than the {known} that hold its files: all of them run");
+        }
     }
 
     fn say_what_next(&self, layout: &Layout, point: &std::path::Path) {
@@ -138,11 +170,49 @@ impl UpArgs {
     }
 }
 
-/// A mount that was just unmounted ends in a moment: it is no mount that runs already.
-fn wait_for_its_end(layout: &Layout, point: &std::path::Path) {
-    let begun = Instant::now();
-    let is_ending = || process::running(layout, "mount").is_some() && !matches!(roles::is_braid_mount(point), Ok(true));
-    while is_ending() && begun.elapsed() < UMOUNT_LIMIT {
-        std::thread::sleep(Duration::from_millis(50));
+fn write_config(layout: &Layout, config: &Config) -> Result<()> {
+    let (path, text) = (layout.config(), toml::to_string(config).context("cannot write the configuration")?);
+    let text = format!("# Made by `braid up`. `braid config` says what each setting means.\n{text}");
+    std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// `data.http` of one of several data servers on this machine: a fixed port is that of the first, the others follow.
+fn pages_of(config: &Config, name: &str) -> Option<String> {
+    let number: u16 = name.strip_prefix("data-")?.parse().ok()?;
+    let (host, port) = config.data.http.rsplit_once(':')?;
+    let port: u16 = port.parse().ok().filter(|port| *port != 0)?;
+    Some(format!("{host}:{}", port.checked_add(number - 1)?))
+}
+
+/// Ports that servers of one machine would take from each other are told before any of them starts.
+fn check_pages(config: &Config, count: u32) -> Result<()> {
+    let fixed = |at: &str| port(at).filter(|port| *port != 0).map(u32::from);
+    let Some(first) = fixed(&config.data.http) else { return Ok(()) };
+    let last = first + count - 1;
+    if last > u16::MAX.into() {
+        bail!(
+            "data.http: {count} data servers take the ports {first} to {last}, and {} is the last there is",
+            u16::MAX
+        );
     }
+    for (setting, at) in [("metadata.http", &config.metadata.http), ("mount.control", &config.mount.control)] {
+        if fixed(at).is_some_and(|port| (first..=last).contains(&port)) {
+            bail!("data.http: {count} data servers take the ports {first} to {last}, {setting} = {at:?} is among them");
+        }
+    }
+    Ok(())
+}
+
+fn say_started(layout: &Layout, name: &str, started: bool) {
+    let pages = process::pages(layout, name).map_or(String::new(), |at| format!("  health and metrics at {at}"));
+    println!("{name:<10} {:<12}{pages}", if started { "started" } else { "runs already" });
+}
+
+fn is_made(layout: &Layout, name: &str) -> bool {
+    layout.dir(name).join("store.toml").exists()
+}
+
+/// The highest number of a data server that has its directory.
+fn known_data_servers(layout: &Layout) -> u32 {
+    (1..=DATA_SERVERS_MAX).rev().find(|n| is_made(layout, &format!("data-{n}"))).unwrap_or(0)
 }

@@ -4,6 +4,7 @@ use super::ready::ReadyFile;
 use super::{listen, signals};
 use crate::config::Config;
 use crate::http::{self, Pages};
+use crate::metrics::Metrics;
 use crate::{connect, roles};
 use anyhow::{Context, Result};
 use braid_api::data::DataRequest;
@@ -64,7 +65,8 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
     });
 
     let stats = WireStats::new(DataRequest::NAMES);
-    http::serve(&settings.http, Arc::new(DataPages { server: server.clone(), stats: stats.clone() })).await?;
+    let pages = Arc::new(DataPages { server: server.clone(), stats: stats.clone() });
+    ready.write_pages(http::serve("data.http", &settings.http, pages).await?)?;
     let (stop, stopped) = watch::channel(false);
     let mut serving = Vec::new();
     for listener in listeners {
@@ -116,8 +118,8 @@ impl Pages for DataPages {
     }
 
     fn metrics(&self) -> String {
-        let mut text = self.server.metrics_text();
-        roles::wire_metrics(&mut text, "braid_data", &self.stats);
-        text
+        let mut metrics = Metrics(self.server.metrics_text());
+        metrics.wire("braid_data", &self.stats);
+        metrics.0
     }
 }

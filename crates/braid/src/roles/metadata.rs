@@ -4,6 +4,7 @@ use super::ready::ReadyFile;
 use super::{listen, signals};
 use crate::config::Config;
 use crate::http::{self, Pages};
+use crate::metrics::Metrics;
 use crate::{connect, roles};
 use anyhow::{Context, Result, bail};
 use braid_api::admin::{AdminAnswer, AdminQuery};
@@ -16,7 +17,6 @@ use braid_meta_namespace::FormatCluster;
 use braid_meta_server::{CopyConfig, CopyLimits, CopySet, MetaServer, Registrations};
 use braid_types::ClusterId;
 use braid_wire::{Endpoint, Identity, NamespaceService, Role, WirePeers, WireStats, serve as serve_wire};
-use std::fmt::Write as _;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -92,7 +92,7 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
     }
     let Some((server, copies)) = begun else { return Ok(()) };
     let pages = MetadataPages { server: server.clone(), stats: stats.clone(), copies: copies.clone() };
-    http::serve(&settings.http, Arc::new(pages)).await?;
+    ready.write_pages(http::serve("metadata.http", &settings.http, Arc::new(pages)).await?)?;
     tracing::info!(cluster = %server.cluster(), "metadata server serves at {}", local.join(", "));
     ready.write(&local.join(" "))?;
     tokio::select! {
@@ -236,32 +236,39 @@ impl Pages for MetadataPages {
     }
 
     fn metrics(&self) -> String {
-        let mut text = String::new();
+        let mut metrics = Metrics::default();
         if let Some(s) = self.status() {
-            let rows: [(&str, &str, u64); 11] = [
-                ("braid_meta_sessions", "gauge", s.sessions.into()),
-                ("braid_meta_data_servers_up", "gauge", s.servers_up.into()),
-                ("braid_meta_data_servers_down", "gauge", s.servers_down.into()),
-                ("braid_meta_containers_short_of_copies", "gauge", s.chains.short),
-                ("braid_meta_containers_changing", "gauge", s.chains.unsettled),
-                ("braid_meta_inodes", "gauge", s.inodes),
-                ("braid_meta_bytes", "gauge", s.metadata_bytes),
-                ("braid_meta_engine_round_trips_total", "counter", s.round_trips),
-                ("braid_meta_engine_transactions_total", "counter", s.transactions),
-                ("braid_meta_engine_reads_total", "counter", s.reads),
-                ("braid_meta_engine_syncs_total", "counter", s.syncs),
-            ];
-            for (name, kind, value) in rows {
-                let _ = write!(text, "# TYPE {name} {kind}\n{name} {value}\n");
+            for (name, help, value) in [
+                ("sessions", "Clients with a session.", s.sessions.into()),
+                ("data_servers_up", "Data servers that are up.", s.servers_up.into()),
+                ("data_servers_down", "Data servers that are down.", s.servers_down.into()),
+                (
+                    "containers_short_of_copies",
+                    "Containers with fewer live copies than they should have.",
+                    s.chains.short,
+                ),
+                ("containers_changing", "Containers that change their servers.", s.chains.unsettled),
+                ("inodes", "Files, directories and other inodes.", s.inodes),
+                ("bytes", "Size of the metadata.", s.metadata_bytes),
+            ] {
+                metrics.gauge(&format!("braid_meta_{name}"), help, value);
+            }
+            for (name, help, value) in [
+                ("round_trips", "Calls of the engine.", s.round_trips),
+                ("transactions", "Transactions that changed rows.", s.transactions),
+                ("reads", "Transactions that read rows.", s.reads),
+                ("syncs", "Syncs of the disk.", s.syncs),
+            ] {
+                metrics.counter(&format!("braid_meta_engine_{name}_total"), help, value);
             }
         }
         if let Some(copies) = &self.copies {
             for (name, value) in copies.counters.list() {
-                let name = format!("braid_meta_copies_{name}_total");
-                let _ = write!(text, "# TYPE {name} counter\n{name} {value}\n");
+                let help = format!("Copies of the metadata: {} sent.", name.replace('_', " "));
+                metrics.counter(&format!("braid_meta_copies_{name}_total"), &help, value);
             }
         }
-        crate::roles::wire_metrics(&mut text, "braid_meta", &self.stats);
-        text
+        metrics.wire("braid_meta", &self.stats);
+        metrics.0
     }
 }

@@ -3,13 +3,14 @@
 mod data;
 mod metadata;
 mod mount;
+mod mount_pages;
 pub mod place;
 mod predecessor;
 pub mod ready;
 mod signals;
 pub mod why;
 
-pub use mount::{MountArgs, UmountArgs, absolute, is_braid_mount};
+pub use mount::{MountArgs, UmountArgs, check_mount_point, is_braid_mount};
 
 use crate::cli::ClusterArgs;
 use crate::{connect, output};
@@ -66,26 +67,4 @@ async fn listen(env: &Env, addresses: &[Address]) -> Result<Vec<Box<dyn Listener
 
 fn addresses(list: &[String]) -> Result<Vec<Address>> {
     crate::config::parse_addresses(list).map_err(anyhow::Error::msg)
-}
-
-/// Messages and bytes of a server, as Prometheus reads them.
-fn wire_metrics(text: &mut String, prefix: &str, stats: &braid_wire::WireStats) {
-    use std::fmt::Write as _;
-    let now = stats.snapshot();
-    let _ = writeln!(text, "# TYPE {prefix}_messages_total counter");
-    for (name, count) in &now.received {
-        let _ = writeln!(text, "{prefix}_messages_total{{message=\"{name}\"}} {count}");
-    }
-    let totals = [
-        ("bytes_received", now.bytes_received),
-        ("bytes_sent", now.bytes_sent),
-        ("payload_bytes_received", now.payload_bytes_received),
-        ("payload_bytes_sent", now.payload_bytes_sent),
-        ("errors", now.errors),
-        ("connects", now.connects),
-        ("refusals", now.refusals),
-    ];
-    for (name, count) in totals {
-        let _ = write!(text, "# TYPE {prefix}_{name}_total counter\n{prefix}_{name}_total {count}\n");
-    }
 }

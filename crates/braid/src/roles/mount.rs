@@ -1,16 +1,19 @@
 //! `braid mount`: a client with a FUSE door. Goes to the background when the mount serves.
 
+use super::mount_pages::MountPages;
 use super::ready::ReadyFile;
 use super::{predecessor, signals, why};
 use crate::cli::ClusterArgs;
 use crate::local::{Layout, process};
-use crate::{connect, output};
+use crate::{connect, http, output};
 use anyhow::{Context, Result, bail};
+use braid_api::Code;
 use braid_env::Env;
 use braid_front_fuse::mount as mount_fuse;
 use clap::Args;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 #[derive(Args)]
@@ -35,6 +38,9 @@ pub struct MountArgs {
 
 /// How long a mount may take to serve before the command gives up.
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A metadata server that is not reached for so long is not there: whoever waits for the mount is told.
+const FIRST_ANSWER: Duration = Duration::from_secs(25);
 
 impl MountArgs {
     pub fn run(self) -> Result<ExitCode> {
@@ -79,12 +85,18 @@ impl MountArgs {
         let description = predecessor::description(mount_point);
         let result = runtime.block_on(async {
             let own = connect::namespace(&connect::endpoint(&Env::os(), braid_wire::Role::Client), &config);
-            if let Err(error) = predecessor::end(&own, mount_point).await {
+            let dir = self.cluster.dir();
+            let patience = FIRST_ANSWER.min(config.client.deadline.0);
+            match predecessor::end(&own, mount_point, patience).await {
+                Err(error) if error.code == Code::Unreachable => {
+                    return Err(connect::unanswered(&config, &error, dir.as_deref()));
+                }
                 // It ends by itself when it has been silent for long enough.
-                tracing::info!("the client that was here before is not ended: {error:#}");
+                Err(error) => tracing::info!("a client that was here before, if any, is not ended: {error}"),
+                Ok(()) => {}
             }
             own.0.disconnect();
-            let (endpoint, client) = connect::client(Env::os(), &config, description, true).await?;
+            let (endpoint, client) = connect::client(Env::os(), &config, description, true, dir.as_deref()).await?;
             let source = config.cluster.metadata.first().cloned().unwrap_or_default();
             let settings = config.mount.mount(source, self.read_only);
             let handle = tokio::runtime::Handle::current();
@@ -97,7 +109,14 @@ impl MountArgs {
             // the client hears nothing for as long as one attempt may take.
             let (asked, waits) = (client.clone(), endpoint.waits().clone());
             let waiting = move || [asked.waiting(), waits.list()].concat();
-            let _why = report.map(|path| why::spawn_reporter(path, waiting));
+            let _why = report.map(|path| why::spawn_reporter(path, waiting.clone()));
+            let pages =
+                MountPages { place: mount_point.to_owned(), client: client.clone(), waiting: Box::new(waiting) };
+            match http::serve("mount.control", &config.mount.control, Arc::new(pages)).await {
+                Ok(at) => ready.write_pages(at)?,
+                // Of two mounts with one configuration one has the port, and both are mounted.
+                Err(error) => tracing::warn!("the mount has no health page: {error:#}"),
+            }
             ready.write(&mount_point.display().to_string())?;
             let ended = wait_for_end(mount_point).await;
             tracing::info!("the mount ends: what was written is sent");
@@ -173,7 +192,7 @@ fn unescape(field: &str) -> String {
 }
 
 /// The absolute path of a directory that can be mounted on. A dead BraidFS mount there is fine: it is replaced.
-fn check_mount_point(path: &Path) -> Result<PathBuf> {
+pub fn check_mount_point(path: &Path) -> Result<PathBuf> {
     let absolute = absolute(path)?;
     if is_braid_mount(&absolute)? {
         braid_fuse_kernel::clear_stale_mount(&absolute)

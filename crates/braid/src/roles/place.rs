@@ -1,6 +1,7 @@
 //! Is a directory fit for a server's role? Looked at before anything is made, asked or written: a directory of another
 //! role, or one that holds somebody's files, must stay as it is.
 
+use crate::local::CONFIG_FILE;
 use anyhow::{Context, Result, bail};
 use std::io::ErrorKind;
 use std::path::Path;
@@ -33,6 +34,42 @@ pub fn for_metadata(dir: &Path) -> Result<()> {
 
 pub fn for_data(dir: &Path) -> Result<()> {
     fit(dir, &DATA, &METADATA)
+}
+
+/// What a cluster's directory may hold before there is a cluster: disks are mounted below it, and a start was cut short.
+const BEFORE: [&str; 5] = ["run", "log", "mnt", "metadata", "lost+found"];
+
+/// For a new cluster in `dir`, a path from the root, that is mounted at `point`.
+pub fn for_cluster(dir: &Path, point: Option<&Path>) -> Result<()> {
+    let at = dir.display();
+    for above in dir.ancestors().skip(1) {
+        for kind in [&METADATA, &DATA] {
+            if above.join(kind.proof).exists() {
+                bail!(
+                    "{at} is inside the directory of a {} ({}): choose another directory",
+                    kind.role,
+                    above.display()
+                );
+            }
+        }
+        if above.join(CONFIG_FILE).exists() && above.join("run").is_dir() {
+            bail!("{at} is inside the cluster in {}: choose another directory", above.display());
+        }
+    }
+    let entries = match std::fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) => bail!("{at} cannot hold a cluster: {error}"),
+    };
+    let point = point.and_then(|point| point.strip_prefix(dir).ok()?.components().next());
+    for entry in entries {
+        let name = entry.with_context(|| format!("cannot read {at}"))?.file_name();
+        let is_own = |name: &str| BEFORE.contains(&name) || name.starts_with("data-");
+        if !name.to_str().is_some_and(is_own) && point.is_none_or(|point| point.as_os_str() != name) {
+            bail!("{at} is no cluster and not empty ({} is in it): choose an empty or a new directory", name.display());
+        }
+    }
+    Ok(())
 }
 
 /// A disk that cannot be written is told before anything else fails on it.

@@ -5,10 +5,9 @@
 //! server nobody then waits for what only that process kept.
 
 use crate::local::process;
-use anyhow::Result;
 use braid_api::admin::{AdminAnswer, SessionStatus};
 use braid_api::meta::{AdminQuery, EndSession};
-use braid_api::{Context, Namespace};
+use braid_api::{Context, Namespace, Result};
 use braid_types::Token;
 use std::path::Path;
 use std::time::Duration;
@@ -45,17 +44,17 @@ fn is_alive(pid: u32) -> bool {
     !matches!(process::state(pid), Some('Z' | 'X') | None)
 }
 
-/// How long the end of one may take: a mount does not fail for it.
+/// How long the end of one may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Ends the sessions of clients that this mount replaces.
-pub async fn end(namespace: &impl Namespace, mount_point: &Path) -> Result<()> {
-    let cx = Context { deadline: PATIENCE, ..Context::default() };
+/// Ends the sessions of clients that this mount replaces. The first answer is waited for for `patience`.
+pub async fn end(namespace: &impl Namespace, mount_point: &Path, patience: Duration) -> Result<()> {
+    let cx = Context { deadline: patience, ..Context::default() };
     let AdminAnswer::Sessions(sessions) = namespace.call(cx, AdminQuery::Sessions).await? else { return Ok(()) };
     for session in gone(sessions, mount_point, is_alive) {
         tracing::info!(session = session.session.0, "ends the session of the client that this one replaces");
         let token = Token { session: session.session, session_epoch: session.epoch, ..Token::default() };
-        namespace.call(Context { token, ..cx }, EndSession {}).await?;
+        namespace.call(Context { token, deadline: PATIENCE, ..cx }, EndSession {}).await?;
     }
     Ok(())
 }

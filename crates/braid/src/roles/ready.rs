@@ -1,7 +1,11 @@
 //! How a starting process tells the one that started it that it serves.
 
 use anyhow::{Context, Result};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+
+/// How the name ends of the file that tells where the health page is.
+pub const PAGES: &str = "http";
 
 /// A file that exists while the process serves. Holds one line: where.
 pub struct ReadyFile(Option<PathBuf>);
@@ -11,13 +15,16 @@ impl ReadyFile {
         ReadyFile(path)
     }
 
-    /// Written whole, by rename, so that a reader never sees half a line.
     pub fn write(&self, line: &str) -> Result<()> {
-        let Some(path) = &self.0 else { return Ok(()) };
-        let new = path.with_extension("new");
-        std::fs::write(&new, format!("{line}\n"))
-            .and_then(|()| std::fs::rename(&new, path))
-            .with_context(|| format!("cannot write {}", path.display()))
+        self.0.as_deref().map_or(Ok(()), |path| write(path, line))
+    }
+
+    /// Beside it, where the health page and the metrics are.
+    pub fn write_pages(&self, at: Option<SocketAddr>) -> Result<()> {
+        match (&self.0, at) {
+            (Some(path), Some(at)) => write(&path.with_extension(PAGES), &format!("http://{at}")),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -25,8 +32,17 @@ impl Drop for ReadyFile {
     fn drop(&mut self) {
         if let Some(path) = &self.0 {
             let _ = std::fs::remove_file(path);
+            let _ = std::fs::remove_file(path.with_extension(PAGES));
         }
     }
+}
+
+/// Written whole, by rename, so that a reader never sees half a line.
+fn write(path: &Path, line: &str) -> Result<()> {
+    let new = path.with_extension("new");
+    std::fs::write(&new, format!("{line}\n"))
+        .and_then(|()| std::fs::rename(&new, path))
+        .with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// The line of a ready file, if the process serves.

@@ -53,7 +53,12 @@ fn up_again_starts_the_data_servers_there_are_and_no_others() {
 fn nobody_there_is_one_line() {
     let c = Cluster::start();
     c.kill("metadata");
+    while c.is_running("metadata") {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let begun = Instant::now();
     let said = c.fails("admin status");
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     assert!(said.contains("the metadata server at") && said.contains("does not answer"), "{said}");
     assert_eq!(c.run("admin fsck").code, 2);
 }
@@ -85,4 +90,62 @@ fn a_cluster_at_work_is_reported_clean() {
             assert!(check.out.starts_with("clean: "), "{}", check.out);
         }
     });
+}
+
+#[test]
+fn servers_are_told_in_their_order() {
+    let c = Cluster::unmade();
+    let names = |out: &str| out.lines().map_while(|line| line.split(' ').next()).map(str::to_owned).collect::<Vec<_>>();
+    let started = ["metadata", "data-1", "data-2", "data-3", "data-4"];
+    for _ in 0..2 {
+        let up = c.up_with(&["--data-servers=4"]);
+        assert_eq!(up.code, 0, "{}", up.err);
+        assert_eq!(names(&up.out)[..5], started);
+        let down = c.braid(&["down".as_ref(), c.root().as_os_str()]);
+        assert_eq!(names(&down.out), ["data-1", "data-2", "data-3", "data-4", "metadata"]);
+    }
+}
+
+/// What the file system keeps for others, root or quotas, is not used by anybody.
+#[test]
+fn used_is_what_df_calls_used() {
+    let c = Cluster::start();
+    let stat = rustix::fs::statvfs(c.root()).unwrap();
+    let used = (stat.f_blocks - stat.f_bfree) * stat.f_frsize;
+    for line in c.says("admin servers --json").lines() {
+        let server: serde_json::Value = serde_json::from_str(line).unwrap();
+        let told = server["bytes_total"].as_u64().unwrap() - server["bytes_free"].as_u64().unwrap();
+        assert!(told.abs_diff(used) < 1 << 30, "{server}: used {used}");
+    }
+}
+
+/// Each in one line that says who does not answer, once, and what to do about it; `why` at once.
+#[test]
+fn a_metadata_server_that_does_not_run_is_told_with_what_to_do() {
+    let c = Cluster::start();
+    c.kill("metadata");
+    while c.is_running("metadata") {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let begun = Instant::now();
+    let why = c.run("admin why");
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert_eq!((why.code, why.err.lines().count()), (0, 1), "{}", why.err);
+    let point = tempfile::tempdir().unwrap();
+    let mount = format!("mount {} --set client.deadline=1s", point.path().display());
+    let told = [why.err, c.fails("admin why /f"), c.fails("fs ls / --set client.deadline=1s"), c.fails(&mount)];
+    for said in told {
+        assert!(said.contains(&format!("start it: braid up {}", c.root().display())), "{said}");
+        for once in ["metadata server", "metadata.sock", "cannot be reached", "(B300)"] {
+            assert_eq!(said.matches(once).count(), 1, "{once}: {said}");
+        }
+    }
+    assert_eq!(c.up().code, 0);
+    // The data servers are known again with their next heartbeat.
+    let begun = Instant::now();
+    while !c.run("admin why").err.is_empty() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "{}", c.run("admin why").err);
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert_eq!(c.says("admin why"), "nothing waits\n");
 }

@@ -210,6 +210,7 @@ fn a_full_metadata_map_is_told_and_nothing_else_fails() {
     c.says("fs put /proc/self/comm /before");
     let full = c.run(&format!("fs put -r {} /many", local.path().display()));
     assert!(full.code == 1 && full.err.contains("space"), "{}: {}", full.code, full.err);
+    assert!(full.err.contains("less than 1 MiB are free in its map of 4 MiB or on its disk"), "{}", full.err);
     assert_eq!(c.says("fs cat /before"), "braid\n");
     assert_eq!(c.run("admin status").code, 0, "the server is up");
     c.says("fs rm -r /many");
@@ -276,4 +277,92 @@ fn mount_points_that_cannot_be_used_are_told_in_one_line() {
     }
     assert_eq!(std::fs::read(full.join("mine")).unwrap(), b"kept");
     assert_eq!(c.says("admin sessions").lines().count(), 1, "no client was started");
+}
+
+#[test]
+fn up_with_a_mount_point_that_cannot_be_used_makes_nothing() {
+    let c = Cluster::unmade();
+    let dir = tempfile::tempdir().unwrap();
+    let (full, busy) = (dir.path().join("full"), dir.path().join("busy"));
+    std::fs::create_dir(&full).unwrap();
+    std::fs::write(full.join("mine"), "kept").unwrap();
+    let disk = SmallDisk::at(&busy, 1 << 20);
+    let busy = disk.is_some().then(|| (busy.clone(), "is a mount already (tmpfs)"));
+    let points = [
+        (full.clone(), "not empty; choose an empty directory"),
+        (full.join("mine"), "not a directory"),
+        (full.join("mine/below"), "mine is not a directory"),
+        (c.root().join("log"), "would hide the cluster's own files"),
+    ];
+    for (point, words) in points.into_iter().chain(busy) {
+        let root = c.root();
+        let up = ["up".as_ref(), root.as_os_str(), "--mount".as_ref(), point.as_os_str()];
+        let said = ran(c.command(&up).env_remove("BRAID_CONFIG").output().unwrap());
+        assert_eq!((said.code, said.err.lines().count(), said.out.as_str()), (1, 1, ""), "{}", said.err);
+        assert!(said.err.contains(words), "{}", said.err);
+        assert!(!c.root().exists(), "nothing was made");
+    }
+    assert_eq!(std::fs::read(full.join("mine")).unwrap(), b"kept");
+}
+
+#[test]
+fn up_makes_no_cluster_among_the_files_of_others() {
+    let (c, dir) = (Cluster::start(), tempfile::tempdir().unwrap());
+    let (full, file) = (dir.path().join("full"), dir.path().join("full/mine"));
+    std::fs::create_dir(&full).unwrap();
+    std::fs::write(&file, "kept").unwrap();
+    let new = dir.path().join("new");
+    let up = |at: &Path, more: &[&str]| {
+        let mut words = vec!["up".as_ref(), at.as_os_str(), "--no-mount".as_ref()];
+        words.extend(more.iter().map(std::ffi::OsStr::new));
+        let said = ran(c.command(&words).env_remove("BRAID_CONFIG").output().unwrap());
+        assert_eq!((said.code, said.err.lines().count(), said.out.as_str()), (1, 1, ""), "{}", said.err);
+        said.err
+    };
+    assert!(up(&full, &[]).contains("is no cluster and not empty (mine is in it)"));
+    assert!(up(&file, &[]).contains("cannot"));
+    for (below, words) in [
+        ("metadata", "is inside the cluster in"),
+        ("data-1/chunks", "is inside the directory of a data server"),
+        ("metadata/new", "is inside the directory of a metadata server"),
+        ("new/deep", "is inside the cluster in"),
+    ] {
+        let said = up(&c.root().join(below), &[]);
+        assert!(said.contains(words), "{said}");
+    }
+    assert!(!c.root().join("new").exists() && !c.root().join("metadata/run").exists());
+    assert!(up(&new, &["--set", "client.deadlin=5s"]).contains("is client.deadline meant?"));
+    assert!(!new.exists(), "a bad setting makes nothing");
+    assert_eq!(contents(&full), [(file, b"kept".to_vec())]);
+}
+
+#[test]
+fn up_says_what_it_ignores() {
+    let c = Cluster::start();
+    let again = c.up_with(&["--set", "client.deadline=5s", "--data-servers", "1"]);
+    assert_eq!((again.code, again.err.as_str()), (0, ""));
+    let notes: Vec<&str> = again.out.lines().filter(|line| line.starts_with("note: ")).collect();
+    assert!(notes.len() == 2 && notes[0].contains("--set is for a new cluster"), "{}", again.out);
+    assert!(notes[1].contains("--data-servers 1 is fewer than the 2"), "{}", again.out);
+    assert!(!c.up().out.contains("note: "), "nothing was asked for");
+}
+
+/// With the least and the most a setting may be, commands work.
+#[test]
+fn settings_at_the_ends_of_their_ranges_work() {
+    let c = Cluster::start();
+    let local = tempfile::tempdir().unwrap();
+    let file = local.path().join("f");
+    std::fs::write(&file, pattern(3_000_000)).unwrap();
+    let least =
+        ["write_buffer=1MiB", "retained=1MiB", "prefetch=1048576", "prefetch_window=256KiB", "cache_entries=1000"];
+    let most =
+        ["write_buffer=1TiB", "retained=1TiB", "prefetch=1TiB", "prefetch_window=1GiB", "cache_entries=1000000000"];
+    for (n, settings) in [least, most].into_iter().enumerate() {
+        let with: String = settings.iter().map(|setting| format!(" --set client.{setting}")).collect();
+        c.says(&format!("fs put {} /f{n}{with} --set client.write_back_after=10ms", file.display()));
+        assert!(c.bytes(&format!("fs cat /f{n}{with}")) == pattern(3_000_000), "{with}");
+    }
+    let said = c.fails("fs ls / --set cluster.metadata=[]");
+    assert!(said.contains("cluster.metadata: it needs an address"), "{said}");
 }

@@ -6,6 +6,8 @@ mod bad_input;
 mod files;
 mod metadata;
 mod mounted;
+mod pages;
+mod pipes;
 
 use rustix::process::{Pid, Signal};
 use std::ffi::OsStr;
@@ -131,11 +133,15 @@ impl Cluster {
 
     /// It is there, and no zombie whose last thread has ended.
     pub fn is_running(&self, name: &str) -> bool {
-        let pid = self.pid(name).as_raw_nonzero();
-        let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
-        let threads = std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
-        threads > 1 || !stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('Z'))
+        is_alive(self.pid(name))
     }
+}
+
+pub fn is_alive(pid: Pid) -> bool {
+    let pid = pid.as_raw_nonzero();
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
+    threads > 1 || !stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('Z'))
 }
 
 /// A test that leaves something out says so where nobody can miss it.

@@ -249,3 +249,34 @@ fn one_trace_leads_from_the_operation_to_the_disk() {
     has(data, &["what=\"WriteChunk\"", "a request of"]);
     has(data, &["what=\"SyncChunks\"", "a request of"]);
 }
+
+/// A mount is at one place: another is refused with the word for it, and nobody claims what is not so.
+#[test]
+fn up_knows_where_the_mount_is() {
+    let Some((c, at)) = mounted(&[]) else { return };
+    let (root, elsewhere) = (c.root(), c.root().with_file_name("elsewhere"));
+    let up = |more: &[&std::ffi::OsStr]| {
+        let words = [&["up".as_ref(), root.as_os_str()], more].concat();
+        ran(c.command(&words).env_remove("BRAID_CONFIG").output().unwrap())
+    };
+    c.kill("data-2");
+    let said = up(&["--mount".as_ref(), elsewhere.as_os_str()]);
+    assert_eq!((said.code, said.err.lines().count(), said.out.as_str()), (1, 1, ""), "{}", said.err);
+    assert!(said.err.contains(&format!("is mounted at {}", at.display())), "{}", said.err);
+    assert!(!elsewhere.exists(), "nothing was made");
+    eventually("its end", Duration::from_secs(10), || !c.is_running("data-2"));
+    // Without a word of where, it stays where it is.
+    let said = up(&[]);
+    assert!(said.code == 0 && said.out.contains(&format!("BraidFS is mounted at {}", at.display())), "{}", said.out);
+    assert!(c.is_running("data-2") && !root.join("mnt").exists());
+    // As the complaint says: there too, which `up` knows then.
+    std::fs::create_dir(&elsewhere).unwrap();
+    c.says(&format!("mount {} --cluster {}", elsewhere.display(), root.display()));
+    let said = up(&["--mount".as_ref(), elsewhere.as_os_str()]);
+    assert!(said.code == 0 && said.out.contains("mount      runs already"), "{}{}", said.out, said.err);
+    assert_eq!(c.run(&format!("umount {}", at.display())).code, 0);
+    let third = c.root().with_file_name("third");
+    assert_eq!(up(&["--mount".as_ref(), third.as_os_str()]).code, 0);
+    std::fs::write(third.join("f"), "one file").unwrap();
+    assert_eq!(std::fs::read(elsewhere.join("f")).unwrap(), b"one file");
+}

@@ -33,9 +33,12 @@ struct State {
 }
 
 impl State {
+    fn spare(&self) -> u64 {
+        (self.total / SPARE_SHARE).min(SPARE_BYTES_MAX)
+    }
+
     fn available(&self) -> u64 {
-        let spare = (self.total / SPARE_SHARE).min(SPARE_BYTES_MAX);
-        self.free.saturating_sub(self.reserved_total).saturating_sub(spare)
+        self.free.saturating_sub(self.reserved_total).saturating_sub(self.spare())
     }
 }
 
@@ -107,10 +110,10 @@ impl Space {
         Ok(())
     }
 
-    /// (total, available, reserved) now.
+    /// (total, available, reserved) now. What is kept back is in none of them: the rest of the total is used or promised.
     pub fn usage(&self) -> Result<(u64, u64, u64)> {
         let mut state = self.state.lock();
         self.ask(&mut state)?;
-        Ok((state.total, state.available(), state.reserved_total))
+        Ok((state.total - state.spare(), state.available(), state.reserved_total))
     }
 }

@@ -124,7 +124,7 @@ impl Disk for OsDisk {
         let stat = retry(|| rustix::fs::statvfs(path))?;
         // What is free for root alone is not ours to promise.
         Ok(DiskSpace {
-            total: stat.f_blocks.saturating_mul(stat.f_frsize),
+            total: (stat.f_blocks.saturating_sub(stat.f_bfree) + stat.f_bavail).saturating_mul(stat.f_frsize),
             free: stat.f_bavail.saturating_mul(stat.f_frsize),
         })
     }
@@ -263,6 +263,10 @@ mod tests {
         assert_eq!(file.read_at(&mut buf, 0).unwrap(), 10);
         let space = OsDisk.space(dir.path()).unwrap();
         assert!(space.free > 0 && space.free <= space.total);
+        // As `df` has it, but for what others write meanwhile.
+        let stat = rustix::fs::statvfs(dir.path()).unwrap();
+        let used = (stat.f_blocks - stat.f_bfree) * stat.f_frsize;
+        assert!((space.total - space.free).abs_diff(used) < 1 << 30, "{space:?}, used {used}");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 use braid_sim::coverage::Counts;
 use braid_sim::{Outcome, Scenario, run};
 use std::collections::BTreeSet;
+use std::io::Write;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -37,7 +38,8 @@ pub fn none_fails_and_all_is_reached(
     let outcomes = run_all(first, seeds, of_seed);
     let mut coverage = Counts::default();
     outcomes.iter().for_each(|outcome| coverage.merge(&outcome.coverage));
-    println!("{seeds} seeds reached:\n{coverage}");
+    // Not by `println!`, which a passing test is not heard with: how often each fault and state was reached is for everybody.
+    let _ = writeln!(std::io::stdout().lock(), "\n{seeds} seeds reached:\n{coverage}");
     let mut failed: Vec<&Outcome> = outcomes.iter().filter(|outcome| !outcome.failures.is_empty()).collect();
     failed.sort_by_key(|outcome| outcome.seed);
     for outcome in &failed {
