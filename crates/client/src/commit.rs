@@ -202,14 +202,20 @@ impl Core {
             Ok(()) => Ok(()),
             Err(error) => {
                 self.update(inode, |state| {
-                    if error.retry() == Retry::No {
-                        // The file is gone, or the session is: nothing here can be saved any more.
-                        state.unsaved = false;
-                        state.dirty_since = None;
-                        let _ = state.dirty.take(ByteRange::new(0, u64::MAX));
-                    }
                     state.retry_at = Some(self.now() + self.config.attempt);
-                    state.fail(error.clone());
+                    if error.retry() != Retry::No {
+                        return state.fail(error.clone());
+                    }
+                    // The file is gone, or the session is: nothing here can be saved any more.
+                    state.unsaved = false;
+                    state.dirty_since = None;
+                    let bytes = std::mem::take(&mut state.dirty).bytes();
+                    self.counters.bytes_lost.fetch_add(bytes, Relaxed);
+                    match error.code {
+                        // Nobody will open it again.
+                        Code::NotFound | Code::Stale => state.fail(error.clone()),
+                        _ => state.lose(error.clone()),
+                    }
                 });
                 Err(error)
             }
@@ -307,7 +313,7 @@ impl Core {
                         tracing::error!(%error, bytes, "written bytes are lost with their session");
                         self.counters.bytes_lost.fetch_add(bytes, Relaxed);
                         saved.extend(kept.into_iter().map(|(at, bytes)| (base + at, bytes)));
-                        self.update(inode, |state| state.fail(error));
+                        self.update(inode, |state| state.lose(error));
                     }
                     Err(error) => return Err(error),
                 }

@@ -76,6 +76,8 @@ pub struct FileState {
     pub stale: bool,
     pub failed: Option<Error>,
     pub failures: u64,
+    /// Bytes were dropped, and nobody has been told since.
+    pub lost: Option<Error>,
     /// A write found its chunk void, its session having ended: nothing is sent until a commit has found another place.
     pub met_void: bool,
     pub retry_at: Option<Monotonic>,
@@ -116,6 +118,7 @@ impl FileState {
             stale: false,
             failed: None,
             failures: 0,
+            lost: None,
             met_void: false,
             retry_at: None,
             handles: 0,
@@ -268,6 +271,12 @@ impl FileState {
         self.failures += 1;
         self.failed = Some(error);
     }
+
+    /// Bytes were dropped for this reason. If nobody has the file open, who saves it next must hear of it.
+    pub fn lose(&mut self, error: Error) {
+        self.lost = Some(error.clone());
+        self.fail(error);
+    }
 }
 
 /// There are bytes in a row.
@@ -321,12 +330,12 @@ impl Inodes {
         (inode.clone(), new)
     }
 
-    /// Forgets the inode if no handle and nothing unsaved needs it.
+    /// Forgets the inode if no handle, nothing unsaved and no bad news needs it.
     pub fn forget_if_unused(&self, id: InodeId) -> bool {
         let mut map = self.map.lock();
         let unused = map.get(&id).is_some_and(|inode| {
             let state = inode.state.lock();
-            state.handles == 0 && state.is_clean()
+            state.handles == 0 && state.is_clean() && state.lost.is_none()
         });
         if unused {
             map.remove(&id);
@@ -342,13 +351,19 @@ impl Inodes {
         self.map.lock().len()
     }
 
-    /// Which of these are open here.
+    /// Which of these are open here, or not saved yet.
     pub fn held(&self, ids: &[InodeId]) -> Vec<InodeId> {
         if ids.is_empty() {
             return Vec::new();
         }
         let (map, opening) = (self.map.lock(), self.opening.lock());
-        ids.iter().filter(|id| map.contains_key(id) || opening.contains(id)).copied().collect()
+        let in_use = |id: &InodeId| {
+            map.get(id).is_some_and(|inode| {
+                let state = inode.state.lock();
+                state.handles > 0 || !state.is_clean()
+            })
+        };
+        ids.iter().filter(|id| in_use(id) || opening.contains(id)).copied().collect()
     }
 
     pub fn opening(&self, id: InodeId) -> Opening<'_> {

@@ -174,6 +174,7 @@ impl Core {
                 // Bytes that a row still has are never given up: a commit without them would drop them there.
                 let in_row = write.range.start < state.moved_end;
                 if error.retry() == Retry::No && !in_row {
+                    state.lost = Some(error.clone());
                     core.counters.bytes_lost.fetch_add(write.data.len() as u64, Relaxed);
                     tracing::error!(%error, inode = inode.id.0, bytes = write.data.len(), "written bytes are given up");
                 } else {

@@ -89,7 +89,7 @@ enum Running {
 pub struct Node {
     pub id: ServerId,
     env: Env,
-    disk: SimDisk,
+    pub disk: SimDisk,
     memory: Arc<MemoryStore>,
     storage: Storage,
     running: Mutex<Arc<Running>>,
