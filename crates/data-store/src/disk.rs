@@ -393,12 +393,13 @@ impl ChunkStore for DiskStore {
     }
 
     fn usage(&self) -> Result<StoreUsage> {
-        let (total_bytes, free_bytes, reserved_bytes) = self.space.usage()?;
+        let (total_bytes, free_bytes, reserved_bytes, disk) = self.space.usage()?;
         Ok(StoreUsage {
             chunks: self.index.read().len() as u64,
             total_bytes,
             free_bytes,
             reserved_bytes,
+            disk,
             sealed_blocks: self.sealed.load(Ordering::Relaxed),
             bad_blocks: self.bad.count(),
         })

@@ -160,6 +160,8 @@ pub struct StoreUsage {
     /// Bytes that can still be reserved.
     pub free_bytes: u64,
     pub reserved_bytes: u64,
+    /// As [`braid_env::DiskSpace::disk`].
+    pub disk: u64,
     /// Blocks taken as they were after a crash, since this store was opened.
     pub sealed_blocks: u64,
     /// Blocks known to be bad now.

@@ -23,6 +23,8 @@ pub struct DiskDirEntry {
 /// Bytes of the file system a path lies on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskSpace {
+    /// Which disk of this machine it is: the same for all directories on it. 0 if that is not known.
+    pub disk: u64,
     pub total: u64,
     pub free: u64,
 }

@@ -184,6 +184,7 @@ impl World {
         let beat = Heartbeat {
             id,
             incarnation: 1,
+            disk: 0,
             bytes_total: 100 << 30,
             bytes_free: 100 << 30,
             chunks: 0,

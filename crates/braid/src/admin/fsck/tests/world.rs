@@ -181,8 +181,16 @@ impl World {
         };
         let id = self.call(register).await.unwrap().id;
         let (bytes_total, bytes_free) = (100 << 30, 100 << 30);
-        let beat =
-            Heartbeat { id, incarnation: 1, bytes_total, bytes_free, chunks: 0, bad_blocks: 0, sealed_blocks: 0 };
+        let beat = Heartbeat {
+            id,
+            incarnation: 1,
+            disk: 0,
+            bytes_total,
+            bytes_free,
+            chunks: 0,
+            bad_blocks: 0,
+            sealed_blocks: 0,
+        };
         self.call(beat).await.unwrap();
     }
 
