@@ -32,6 +32,8 @@ struct Mark {
     /// Of what is written after it nothing is said, so that it stays unsaved.
     version: u64,
     conversions: u64,
+    /// A write that was given up may have ended where the size above does.
+    failures: u64,
 }
 
 struct Draft {
@@ -66,7 +68,8 @@ impl Core {
             self.rescue_void_chunks(inode, op).await?;
             let mark = {
                 let state = inode.state.lock();
-                Mark { size: state.size, version: state.version, conversions: state.conversions }
+                let (conversions, failures) = (state.conversions, state.failures);
+                Mark { size: state.size, version: state.version, conversions, failures }
             };
             self.send_all(inode, op).await?;
             if self.has_void_chunks(inode) || inode.state.lock().met_void {
@@ -87,7 +90,7 @@ impl Core {
                 if !state.unsaved {
                     return Ok(());
                 }
-                if state.conversions != mark.conversions || state.stale {
+                if state.conversions != mark.conversions || state.failures != mark.failures || state.stale {
                     continue;
                 }
                 let draft = self.draft(inode, &state, &mark);

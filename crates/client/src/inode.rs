@@ -62,6 +62,8 @@ pub struct FileState {
     pub last_ticket: u64,
     /// End of the furthest byte that was sent.
     pub sent_end: u64,
+    /// End of the furthest byte that a server has answered.
+    pub stored_end: u64,
     /// Nothing may be sent now: a truncate or punch is under way.
     pub held: bool,
     /// How often inline bytes were moved into chunks; a commit must not begin before such a move and end after it.
@@ -110,6 +112,7 @@ impl FileState {
             inflight: BTreeMap::new(),
             last_ticket: 0,
             sent_end: 0,
+            stored_end: 0,
             held: false,
             conversions: 0,
             rewrite_inline: false,
@@ -270,6 +273,17 @@ impl FileState {
     pub fn fail(&mut self, error: Error) {
         self.failures += 1;
         self.failed = Some(error);
+    }
+
+    /// Bytes at the end may have been dropped: the file ends where bytes are, here or at the servers.
+    pub fn shrink_to_bytes(&mut self) {
+        let on_their_way = self.inflight.values().map(|write| write.range.end).max().unwrap_or(0);
+        let end = self.attr.size.max(self.stored_end).max(on_their_way).max(self.dirty.end());
+        if end < self.size {
+            self.size = end;
+            self.version += 1;
+            self.unsaved = true;
+        }
     }
 
     /// Bytes were dropped for this reason. If nobody has the file open, who saves it next must hear of it.

@@ -83,6 +83,40 @@ async fn past_the_deadline_fsync_names_the_server_once_a_handle() {
     assert_same(&read(&client, first, 0, 1 << 20).await, &pattern(1, 100_000), "nothing was lost");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_filled_the_disks_ends_where_its_bytes_end() {
+    let world = World::new(Storage::Disk, SMALL).await;
+    let client = world.client().await;
+    for node in &world.nodes {
+        node.disk.set_capacity(Some(2_000_000));
+    }
+    let (id, handle) = create(&client, "file").await;
+    let data = pattern(9, 12 << 20);
+    let mut told = false;
+    for (i, part) in data.chunks(128 << 10).enumerate() {
+        told |= client.write(handle, i as u64 * (128 << 10), Bytes::copy_from_slice(part)).await.is_err();
+    }
+    told |= client.flush(handle).await.is_err();
+    assert!(told, "there is room for half of it at most");
+    client.release(handle).await;
+    until_nothing_is_buffered(&client).await;
+    let other = world.client().await;
+    let begun = Instant::now();
+    let size = loop {
+        let size = other.get_attr(&cx(), id, None).await.unwrap().attr.size;
+        let settled = client.stats().open_inodes == 0 || begun.elapsed() > Duration::from_secs(5);
+        if settled && size == client.get_attr(&cx(), id, None).await.unwrap().attr.size {
+            break size as usize;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(20), "{size} bytes at the metadata server");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    };
+    assert!(size > 0 && size < data.len(), "{size} bytes of {} are shown", data.len());
+    let reader = open(&other, id, READ).await;
+    let end = read(&other, reader, size as u64 - 4096, 4096).await;
+    assert_same(&end, &data[size - 4096..size], "the last bytes are what was written");
+}
+
 /// Past its own deadline, with what a close could not save.
 async fn close_without_servers(client: &Client, handle: HandleId) {
     assert!(client.flush(handle).await.is_err(), "nobody is there to take it");
