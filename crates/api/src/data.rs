@@ -160,10 +160,36 @@ pub struct ListChunks {
     pub limit: u32,
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ChunkList {
+    /// Without those of which nothing can be read.
     pub chunks: Vec<ChunkStatus>,
+    /// Of this page: what is known to be damaged, also among `chunks`.
+    pub damaged: Vec<DamagedChunk>,
     pub more: bool,
+}
+
+impl ChunkList {
+    /// Where the next page begins.
+    pub fn last(&self) -> Option<ChunkId> {
+        self.chunks.last().map(|c| c.chunk).max(self.damaged.last().map(|c| c.chunk))
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DamagedChunk {
+    pub chunk: ChunkId,
+    /// What says what the chunk is cannot be used, so that nothing of it can be read; else bytes are missing or wrong.
+    pub header: bool,
+    /// Names the file.
+    pub cause: String,
+}
+
+/// Takes the files of damaged chunks that no row names out of the store and keeps them beside it. What is sound, or not
+/// there, stays as it is.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SetAside {
+    pub chunks: Vec<ChunkId>,
 }
 
 /// Tells the server the chain of containers it serves, from the leader.
@@ -264,6 +290,7 @@ messages! {
     SyncGroups -> KeeperReport;
     PutBase -> KeeperReport;
     FetchRows -> FetchedRows;
+    SetAside -> ();
 }
 
 /// A data server, near or far.

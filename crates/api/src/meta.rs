@@ -652,6 +652,8 @@ pub struct RegisterAnswer {
 pub struct Heartbeat {
     pub id: ServerId,
     pub incarnation: u64,
+    /// Which disk of its host; servers on one disk share its room. 0 if that is not known.
+    pub disk: u64,
     pub bytes_total: u64,
     pub bytes_free: u64,
     pub chunks: u64,

@@ -96,11 +96,23 @@ pub enum Task {
     Dropped(RevocationId),
     Reassert(u64),
     /// A file lease is to be asked for.
-    Take { ticket: braid_lease::Ticket, inode: InodeId, want: Want },
+    Take {
+        ticket: braid_lease::Ticket,
+        inode: InodeId,
+        want: Want,
+    },
     /// Or given up, down to this.
-    Flush { inode: InodeId, generation: Generation, to: Mode },
+    Flush {
+        inode: InodeId,
+        generation: Generation,
+        to: Mode,
+    },
     /// To be said.
-    Yield { inode: InodeId, generation: Generation, mode: Mode },
+    Yield {
+        inode: InodeId,
+        generation: Generation,
+        mode: Mode,
+    },
     /// The pages of these files may not be shown any more.
     ForgetPages(Vec<InodeId>),
     /// What was written to it under a lease that is lost may never be saved.
@@ -487,7 +499,8 @@ impl Cache {
     /// Files that are held, to be told to a new slot holder. Those that are not `needed` are given up with that.
     pub fn reassertion(&self, needed: impl Fn(InodeId) -> bool) -> Vec<(InodeId, Mode)> {
         let mut maps = self.maps.lock();
-        let (kept, gone): (Vec<_>, Vec<_>) = maps.leases.reassertion().into_iter().partition(|(inode, _)| needed(*inode));
+        let (kept, gone): (Vec<_>, Vec<_>) =
+            maps.leases.reassertion().into_iter().partition(|(inode, _)| needed(*inode));
         gone.into_iter().for_each(|(inode, _)| maps.leases.forget_file(inode));
         kept
     }

@@ -32,6 +32,8 @@ struct Mark {
     /// Of what is written after it nothing is said, so that it stays unsaved.
     version: u64,
     conversions: u64,
+    /// A write that was given up may have ended where the size above does.
+    failures: u64,
 }
 
 struct Draft {
@@ -66,7 +68,8 @@ impl Core {
             self.rescue_void_chunks(inode, op).await?;
             let mark = {
                 let state = inode.state.lock();
-                Mark { size: state.size, version: state.version, conversions: state.conversions }
+                let (conversions, failures) = (state.conversions, state.failures);
+                Mark { size: state.size, version: state.version, conversions, failures }
             };
             self.send_all(inode, op).await?;
             if self.has_void_chunks(inode) || inode.state.lock().met_void {
@@ -87,7 +90,7 @@ impl Core {
                 if !state.unsaved {
                     return Ok(());
                 }
-                if state.conversions != mark.conversions || state.stale {
+                if state.conversions != mark.conversions || state.failures != mark.failures || state.stale {
                     continue;
                 }
                 let draft = self.draft(inode, &state, &mark);
@@ -202,14 +205,20 @@ impl Core {
             Ok(()) => Ok(()),
             Err(error) => {
                 self.update(inode, |state| {
-                    if error.retry() == Retry::No {
-                        // The file is gone, or the session is: nothing here can be saved any more.
-                        state.unsaved = false;
-                        state.dirty_since = None;
-                        let _ = state.dirty.take(ByteRange::new(0, u64::MAX));
-                    }
                     state.retry_at = Some(self.now() + self.config.attempt);
-                    state.fail(error.clone());
+                    if error.retry() != Retry::No {
+                        return state.fail(error.clone());
+                    }
+                    // The file is gone, or the session is: nothing here can be saved any more.
+                    state.unsaved = false;
+                    state.dirty_since = None;
+                    let bytes = std::mem::take(&mut state.dirty).bytes();
+                    self.counters.bytes_lost.fetch_add(bytes, Relaxed);
+                    match error.code {
+                        // Nobody will open it again.
+                        Code::NotFound | Code::Stale => state.fail(error.clone()),
+                        _ => state.lose(error.clone()),
+                    }
                 });
                 Err(error)
             }
@@ -307,7 +316,7 @@ impl Core {
                         tracing::error!(%error, bytes, "written bytes are lost with their session");
                         self.counters.bytes_lost.fetch_add(bytes, Relaxed);
                         saved.extend(kept.into_iter().map(|(at, bytes)| (base + at, bytes)));
-                        self.update(inode, |state| state.fail(error));
+                        self.update(inode, |state| state.lose(error));
                     }
                     Err(error) => return Err(error),
                 }

@@ -25,11 +25,19 @@ pub struct FileHandle {
 impl FileHandle {
     /// A failed background write, once a handle.
     pub fn report(&self) -> Result<()> {
-        let state = self.inode.state.lock();
+        let mut state = self.inode.state.lock();
         if self.failures_seen.swap(state.failures, Relaxed) == state.failures {
             return Ok(());
         }
+        state.lost = None;
         state.failed.clone().map_or(Ok(()), Err)
+    }
+
+    /// As [`FileHandle::report`], for who wants to know whether all is safe: also what was lost before this handle was opened, if
+    /// nobody has been told.
+    pub fn report_all(&self) -> Result<()> {
+        self.report()?;
+        self.inode.state.lock().lost.take().map_or(Ok(()), Err)
     }
 }
 

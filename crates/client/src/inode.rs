@@ -61,6 +61,8 @@ pub struct FileState {
     pub last_ticket: u64,
     /// End of the furthest byte that was sent.
     pub sent_end: u64,
+    /// End of the furthest byte that a server has answered.
+    pub stored_end: u64,
     /// Nothing may be sent now: a truncate or punch is under way.
     pub held: bool,
     /// How often inline bytes were moved into chunks; a commit must not begin before such a move and end after it.
@@ -75,6 +77,8 @@ pub struct FileState {
     pub stale: bool,
     pub failed: Option<Error>,
     pub failures: u64,
+    /// Bytes were dropped, and nobody has been told since.
+    pub lost: Option<Error>,
     /// A write found its chunk void, its session having ended: nothing is sent until a commit has found another place.
     pub met_void: bool,
     pub retry_at: Option<Monotonic>,
@@ -108,6 +112,7 @@ impl FileState {
             inflight: BTreeMap::new(),
             last_ticket: 0,
             sent_end: 0,
+            stored_end: 0,
             held: false,
             conversions: 0,
             rewrite_inline: false,
@@ -116,6 +121,7 @@ impl FileState {
             stale: false,
             failed: None,
             failures: 0,
+            lost: None,
             met_void: false,
             retry_at: None,
             handles: 0,
@@ -268,6 +274,23 @@ impl FileState {
         self.failures += 1;
         self.failed = Some(error);
     }
+
+    /// Bytes at the end may have been dropped: the file ends where bytes are, here or at the servers.
+    pub fn shrink_to_bytes(&mut self) {
+        let on_their_way = self.inflight.values().map(|write| write.range.end).max().unwrap_or(0);
+        let end = self.attr.size.max(self.stored_end).max(on_their_way).max(self.dirty.end());
+        if end < self.size {
+            self.size = end;
+            self.version += 1;
+            self.unsaved = true;
+        }
+    }
+
+    /// Bytes were dropped for this reason. If nobody has the file open, who saves it next must hear of it.
+    pub fn lose(&mut self, error: Error) {
+        self.lost = Some(error.clone());
+        self.fail(error);
+    }
 }
 
 /// There are bytes in a row.
@@ -321,12 +344,12 @@ impl Inodes {
         (inode.clone(), new)
     }
 
-    /// Forgets the inode if no handle and nothing unsaved needs it.
+    /// Forgets the inode if no handle, nothing unsaved and no bad news needs it.
     pub fn forget_if_unused(&self, id: InodeId) -> bool {
         let mut map = self.map.lock();
         let unused = map.get(&id).is_some_and(|inode| {
             let state = inode.state.lock();
-            state.handles == 0 && state.is_clean()
+            state.handles == 0 && state.is_clean() && state.lost.is_none()
         });
         if unused {
             map.remove(&id);
@@ -342,13 +365,19 @@ impl Inodes {
         self.map.lock().len()
     }
 
-    /// Which of these are open here.
+    /// Which of these are open here, or not saved yet.
     pub fn held(&self, ids: &[InodeId]) -> Vec<InodeId> {
         if ids.is_empty() {
             return Vec::new();
         }
         let (map, opening) = (self.map.lock(), self.opening.lock());
-        ids.iter().filter(|id| map.contains_key(id) || opening.contains(id)).copied().collect()
+        let in_use = |id: &InodeId| {
+            map.get(id).is_some_and(|inode| {
+                let state = inode.state.lock();
+                state.handles > 0 || !state.is_clean()
+            })
+        };
+        ids.iter().filter(|id| in_use(id) || opening.contains(id)).copied().collect()
     }
 
     pub fn opening(&self, id: InodeId) -> Opening<'_> {

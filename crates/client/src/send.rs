@@ -164,7 +164,10 @@ impl Core {
             core.update(&inode, |state| {
                 let Some(write) = state.inflight.remove(&piece.ticket) else { return };
                 state.blocks.invalidate(write.range);
-                let Err(error) = result else { return };
+                let Err(error) = result else {
+                    state.stored_end = state.stored_end.max(write.range.end);
+                    return;
+                };
                 if error.code == Code::StaleLease {
                     // Its chunk is void: the commit that is under way, or the next, finds another place.
                     state.dirty.insert_under(write.range.start, write.data, ());
@@ -174,6 +177,9 @@ impl Core {
                 // Bytes that a row still has are never given up: a commit without them would drop them there.
                 let in_row = write.range.start < state.moved_end;
                 if error.retry() == Retry::No && !in_row {
+                    state.lost = Some(error.clone());
+                    // Or the file would show bytes that nobody has.
+                    state.shrink_to_bytes();
                     core.counters.bytes_lost.fetch_add(write.data.len() as u64, Relaxed);
                     tracing::error!(%error, inode = inode.id.0, bytes = write.data.len(), "written bytes are given up");
                 } else {

@@ -308,6 +308,7 @@ fn adopt_cut(state: &mut FileState, answer: &AttrAnswer, size: u64) -> Vec<braid
     state.mtime = state.mtime.filter(|mtime| *mtime > answer.attr.mtime);
     state.unsaved |= state.mtime.is_some();
     state.sent_end = state.sent_end.min(size);
+    state.stored_end = state.stored_end.min(size);
     state.inline_row &= size > 0;
     let (inline_bytes, chunk_bytes) = (u64::from(state.policy.inline_bytes), state.policy.chunk_bytes);
     let Body::Chunked(table) = &mut state.body else { return Vec::new() };

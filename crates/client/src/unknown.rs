@@ -85,7 +85,8 @@ impl Core {
             tracing::warn!(
                 chunk = chunk.0,
                 inode = inode.id.0,
-                "a chunk was lost unsynced with its server's power and reads as a hole"
+                "the file's data server does not have this chunk, which reads as a hole: it was lost unsynced with the server's \
+                 power, or its files were removed there; braid admin fsck names what is missing"
             );
         }
     }

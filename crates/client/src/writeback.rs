@@ -1,5 +1,5 @@
-//! The second timer: files that are dirty for long are saved while they are open, the oldest first when memory is
-//! short; reads are reported when nothing else had reason to.
+//! The second timer: files that are dirty for long are saved, the oldest first when memory is short, and tried again for as
+//! long as the client lives, whether or not somebody has them open; reads are reported when nothing else had reason to.
 
 use crate::body::Body;
 use crate::commit::Reach;
@@ -69,21 +69,10 @@ impl Core {
         });
     }
 
-    /// A file nobody has open is forgotten when it is saved, or given up when it cannot be.
+    /// A file nobody has open is forgotten when it is saved. What cannot be saved yet stays in the write buffer, as of a file
+    /// that is open, and is tried again: whoever closed it was told, and others still see it here.
     fn after_save(&self, inode: &Inode) {
-        let unheard = {
-            let state = inode.state.lock();
-            state.handles == 0 && !state.is_clean() && state.retry_at.is_some()
-        };
-        if unheard {
-            self.update(inode, |state| {
-                let bytes = state.buffered();
-                tracing::error!(inode = inode.id.0, bytes, error = ?state.failed, "unsaved bytes of a closed file are given up");
-                self.counters.bytes_lost.fetch_add(bytes, std::sync::atomic::Ordering::Relaxed);
-                drop(std::mem::take(&mut state.dirty));
-                (state.unsaved, state.dirty_since) = (false, None);
-            });
-        }
+        self.update(inode, |state| self.let_go(state));
         self.inodes.forget_if_unused(inode.id);
     }
 

@@ -16,7 +16,7 @@ pub(crate) fn of_store(server: ServerId, chunk: ChunkId, error: &StoreError) -> 
 fn code(error: &StoreError) -> Code {
     match error {
         StoreError::NoSuchChunk(_) => Code::ChunkUnknown,
-        StoreError::BadBlock { .. } | StoreError::BadHeader { .. } => Code::BadBlock,
+        StoreError::BadBlock { .. } | StoreError::BadHeader { .. } | StoreError::Missing { .. } => Code::BadBlock,
         StoreError::StaleTruncGen { .. } => Code::StaleTruncGen,
         StoreError::BeyondChunk { .. } | StoreError::NotACopy(_) => Code::Invalid,
         StoreError::NoSpace { .. } | StoreError::Full { .. } => Code::DiskFull,

@@ -139,6 +139,7 @@ impl<S: ChunkStore + 'static, N: Namespace> Reporter<S, N> {
         let message = Heartbeat {
             id: core.id,
             incarnation: core.incarnation,
+            disk: usage.disk,
             bytes_total: usage.total_bytes,
             bytes_free: usage.free_bytes,
             chunks: usage.chunks,

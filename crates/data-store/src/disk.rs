@@ -6,6 +6,7 @@ mod cache;
 mod chunk;
 mod copy;
 mod cut;
+mod examine;
 mod header;
 mod lately;
 mod open;
@@ -22,8 +23,8 @@ mod write;
 use crate::checksum::{HOLE, blocks};
 use crate::store::extents_of;
 use crate::{
-    ChunkHead, ChunkStat, ChunkStore, Cuts, Extent, FoundCopy, RecordMark, Result, ScrubCursor, ScrubStep, StoreError,
-    StoreUsage, Synced, WriteInfo, Written,
+    ChunkHead, ChunkStat, ChunkStore, Cuts, Examined, Extent, FoundCopy, RecordMark, Result, ScrubCursor, ScrubStep,
+    StoreError, StoreUsage, Synced, WriteInfo, Written,
 };
 use activity::ActivityLog;
 use bad::BadBlocks;
@@ -359,17 +360,15 @@ impl ChunkStore for DiskStore {
     fn stat(&self, id: ChunkId) -> Result<ChunkStat> {
         let chunk = self.existing(id)?;
         let state = chunk.state.read();
-        let header = &state.header;
-        Ok(ChunkStat {
-            container: header.container,
-            chunk_bytes: header.chunk_bytes,
-            length: header.length,
-            occupied: chunk.data.occupied().map_err(|e| StoreError::io("stat", &chunk.data_path, e))?,
-            version: header.version,
-            trunc_gen: header.trunc_gen,
-            inode: header.inode,
-            index: header.index,
-        })
+        chunk.stat(&state)
+    }
+
+    fn examine(&self, chunk: ChunkId) -> Result<Examined> {
+        self.examine_chunk(chunk)
+    }
+
+    fn set_aside(&self, chunk: ChunkId) -> Result<Option<PathBuf>> {
+        self.set_chunk_aside(chunk)
     }
 
     fn extents(&self, id: ChunkId, range: ByteRange) -> Result<Vec<Extent>> {
@@ -394,12 +393,13 @@ impl ChunkStore for DiskStore {
     }
 
     fn usage(&self) -> Result<StoreUsage> {
-        let (total_bytes, free_bytes, reserved_bytes) = self.space.usage()?;
+        let (total_bytes, free_bytes, reserved_bytes, disk) = self.space.usage()?;
         Ok(StoreUsage {
             chunks: self.index.read().len() as u64,
             total_bytes,
             free_bytes,
             reserved_bytes,
+            disk,
             sealed_blocks: self.sealed.load(Ordering::Relaxed),
             bad_blocks: self.bad.count(),
         })

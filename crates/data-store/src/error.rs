@@ -25,6 +25,8 @@ pub enum StoreError {
     BadBlock { chunk: ChunkId, block: u64, file: PathBuf, cause: BadBlockCause },
     #[error("chunk {chunk}: {} is damaged: {cause}", file.display())]
     BadHeader { chunk: ChunkId, file: PathBuf, cause: &'static str },
+    #[error("chunk {chunk}: {} is missing", file.display())]
+    Missing { chunk: ChunkId, file: PathBuf },
     #[error("chunk {chunk} has seen truncate generation {seen}, the request carries {got}")]
     StaleTruncGen { chunk: ChunkId, seen: TruncGen, got: TruncGen },
     #[error("chunk {chunk} has {chunk_bytes} bytes at most, the request ends at {end}")]

@@ -22,6 +22,6 @@ pub use error::{BadBlockCause, Result, StoreError};
 pub use identity::{FORMAT_VERSION, StoreIdentity};
 pub use memory::MemoryStore;
 pub use store::{
-    ChunkHead, ChunkStat, ChunkStore, Cuts, Extent, FoundCopy, RecordMark, ScrubCursor, ScrubStep, StoreUsage, Synced,
-    WriteInfo, Written,
+    ChunkHead, ChunkStat, ChunkStore, Cuts, Damage, DamagedPart, Examined, Extent, FoundCopy, RecordMark, ScrubCursor,
+    ScrubStep, StoreUsage, Synced, WriteInfo, Written,
 };

@@ -375,6 +375,7 @@ impl ChunkStore for MemoryStore {
             total_bytes: self.budget_bytes,
             free_bytes: self.budget_bytes.saturating_sub(budget.used).saturating_sub(budget.reserved_total),
             reserved_bytes: budget.reserved_total,
+            disk: 0,
             sealed_blocks: 0,
             bad_blocks: 0,
         })

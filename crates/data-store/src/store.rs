@@ -75,6 +75,30 @@ pub struct ChunkStat {
     pub index: ChunkIndex,
 }
 
+/// A part of a chunk that cannot be used as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DamagedPart {
+    /// What says what the chunk is: nothing of it can be read.
+    Header,
+    /// Bytes are missing, or do not match their checksums; what else there is can be read.
+    Data,
+}
+
+/// What is wrong with a chunk, in words that name the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damage {
+    pub part: DamagedPart,
+    pub cause: String,
+}
+
+/// A chunk as [`ChunkStore::examine`] found it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Examined {
+    /// `None` if what says so cannot be used.
+    pub stat: Option<ChunkStat>,
+    pub damage: Option<Damage>,
+}
+
 /// What a chunk is beside its bytes: what copies of it have in common.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChunkHead {
@@ -136,6 +160,8 @@ pub struct StoreUsage {
     /// Bytes that can still be reserved.
     pub free_bytes: u64,
     pub reserved_bytes: u64,
+    /// As [`braid_env::DiskSpace::disk`].
+    pub disk: u64,
     /// Blocks taken as they were after a crash, since this store was opened.
     pub sealed_blocks: u64,
     /// Blocks known to be bad now.
@@ -219,6 +245,18 @@ pub trait ChunkStore: Send + Sync {
     fn delete(&self, chunks: &[ChunkId]) -> Result<()>;
 
     fn stat(&self, chunk: ChunkId) -> Result<ChunkStat>;
+
+    /// As [`ChunkStore::stat`], and looks whether its files are there, as long as they must be, and free of blocks that are
+    /// known to be bad. Damage is an answer, no error; blocks that nobody has read since they rotted are left to a scrub.
+    fn examine(&self, chunk: ChunkId) -> Result<Examined> {
+        Ok(Examined { stat: Some(self.stat(chunk)?), damage: None })
+    }
+
+    /// Takes the files of a damaged chunk out of the store, durably, and keeps them beside it; answers where. Nothing of a
+    /// chunk that is sound is touched: then the answer is `None`.
+    fn set_aside(&self, chunk: ChunkId) -> Result<Option<std::path::PathBuf>> {
+        self.stat(chunk).map(|_| None)
+    }
 
     /// The range as data and holes in turn; past the length all is a hole.
     fn extents(&self, chunk: ChunkId, range: ByteRange) -> Result<Vec<Extent>>;

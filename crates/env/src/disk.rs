@@ -23,6 +23,8 @@ pub struct DiskDirEntry {
 /// Bytes of the file system a path lies on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskSpace {
+    /// Which disk of this machine it is: the same for all directories on it. 0 if that is not known.
+    pub disk: u64,
     /// What is used and what is free; without what the file system keeps for others, so that the difference to `free` is
     /// what `df` calls used.
     pub total: u64,

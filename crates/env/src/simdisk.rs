@@ -188,7 +188,7 @@ impl World {
 
     fn space(&self) -> DiskSpace {
         let total = self.faults.capacity.unwrap_or(UNLIMITED_BYTES);
-        DiskSpace { total, free: total.saturating_sub(self.used_bytes()) }
+        DiskSpace { disk: 0, total, free: total.saturating_sub(self.used_bytes()) }
     }
 }
 

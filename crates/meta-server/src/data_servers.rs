@@ -16,6 +16,14 @@ struct Known {
     /// `None` until it is heard of after this server's start.
     seen: Option<Monotonic>,
     up: bool,
+    room: Room,
+}
+
+/// As its last heartbeat told.
+#[derive(Clone, Copy, Debug, Default)]
+struct Room {
+    /// Of its host; 0 if that is not known.
+    disk: u64,
     bytes_total: u64,
     bytes_free: u64,
     chunks: u64,
@@ -35,7 +43,7 @@ pub struct DataServers {
 impl DataServers {
     /// Read from rows: known, but not heard of.
     pub fn learn(&self, id: ServerId, row: ServerRow) {
-        let known = Known { row, incarnation: 0, seen: None, up: false, bytes_total: 0, bytes_free: 0, chunks: 0 };
+        let known = Known { row, incarnation: 0, seen: None, up: false, room: Room::default() };
         let mut state = self.state.lock();
         state.known.insert(id, known);
         state.version += 1;
@@ -46,8 +54,8 @@ impl DataServers {
         let mut state = self.state.lock();
         let old = state.known.get(&id);
         let new = old.is_none_or(|k| k.incarnation != incarnation);
-        let (total, free, chunks) = old.map_or((0, 0, 0), |k| (k.bytes_total, k.bytes_free, k.chunks));
-        let known = Known { row, incarnation, seen: Some(now), up: true, bytes_total: total, bytes_free: free, chunks };
+        let room = old.map_or(Room::default(), |k| k.room);
+        let known = Known { row, incarnation, seen: Some(now), up: true, room };
         state.known.insert(id, known);
         state.version += 1;
         new
@@ -62,9 +70,8 @@ impl DataServers {
         let came_back = !known.up;
         known.seen = Some(now);
         known.up = true;
-        known.bytes_total = beat.bytes_total;
-        known.bytes_free = beat.bytes_free;
-        known.chunks = beat.chunks;
+        let Heartbeat { disk, bytes_total, bytes_free, chunks, .. } = *beat;
+        known.room = Room { disk, bytes_total, bytes_free, chunks };
         if came_back {
             state.version += 1;
         }
@@ -92,7 +99,7 @@ impl DataServers {
         state
             .known
             .iter()
-            .map(|(id, k)| Candidate { id: *id, host: k.row.host.clone(), bytes_free: k.bytes_free, up: k.up })
+            .map(|(id, k)| Candidate { id: *id, host: k.row.host.clone(), bytes_free: k.room.bytes_free, up: k.up })
             .collect()
     }
 
@@ -102,7 +109,7 @@ impl DataServers {
         let mut candidates = self.candidates();
         let state = self.state.lock();
         for candidate in &mut candidates {
-            candidate.up &= state.known.get(&candidate.id).is_some_and(|k| k.bytes_total > 0);
+            candidate.up &= state.known.get(&candidate.id).is_some_and(|k| k.room.bytes_total > 0);
         }
         candidates
     }
@@ -119,14 +126,24 @@ impl DataServers {
         self.state.lock().known.get(&id).map(|k| info(id, k, now))
     }
 
-    /// (bytes in all, bytes free) of the servers that are up.
+    /// (bytes in all, bytes free) of the disks of the servers that are up: servers of a host that are on one disk share it.
     pub fn space(&self) -> (u64, u64) {
         let state = self.state.lock();
-        state
-            .known
-            .values()
-            .filter(|k| k.up)
-            .fold((0, 0), |(total, free), k| (total + k.bytes_total, free + k.bytes_free))
+        let mut disks: BTreeMap<(&str, u64), Room> = BTreeMap::new();
+        let mut own = Vec::new();
+        for known in state.known.values().filter(|k| k.up) {
+            match known.room.disk {
+                0 => own.push(known.room),
+                disk => {
+                    let shared = disks.entry((&known.row.host, disk)).or_insert(known.room);
+                    shared.bytes_total = shared.bytes_total.max(known.room.bytes_total);
+                    // The least is what is left when each has set aside what it promised.
+                    shared.bytes_free = shared.bytes_free.min(known.room.bytes_free);
+                }
+            }
+        }
+        let all = own.iter().chain(disks.values());
+        all.fold((0, 0), |(total, free), room| (total + room.bytes_total, free + room.bytes_free))
     }
 }
 
@@ -136,9 +153,9 @@ fn info(id: ServerId, known: &Known, now: Monotonic) -> ServerInfo {
         addresses: known.row.addresses.clone(),
         host: known.row.host.clone(),
         state: if known.up { ServerState::Up } else { ServerState::Down },
-        bytes_total: known.bytes_total,
-        bytes_free: known.bytes_free,
-        chunks: known.chunks,
+        bytes_total: known.room.bytes_total,
+        bytes_free: known.room.bytes_free,
+        chunks: known.room.chunks,
         silent_ms: known.seen.map_or(u64::MAX, |seen| now.since(seen).as_millis() as u64),
     }
 }

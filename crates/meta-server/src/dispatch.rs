@@ -2,8 +2,8 @@
 
 use crate::background::Leaves;
 use crate::complete::{claim, claim_page};
-use crate::files::NewFile;
 use crate::containers::Kind;
+use crate::files::NewFile;
 use crate::server::MetaServer;
 use crate::sessions::SessionState;
 use braid_api::meta::*;
@@ -212,9 +212,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
                 self.leases.acknowledged(session, &m);
                 MetaAnswer::Acknowledge(())
             }
-            MetaRequest::Reassert(m) => {
-                MetaAnswer::Reassert(Reasserted { held: self.leases.reasserted(session, &m)? })
-            }
+            MetaRequest::Reassert(m) => MetaAnswer::Reassert(Reasserted { held: self.leases.reasserted(session, &m)? }),
             MetaRequest::YieldFiles(m) => {
                 self.leases.yielded(session, &m);
                 MetaAnswer::YieldFiles(())

@@ -127,7 +127,9 @@ impl Leases {
                 asked.id = None;
                 Ok(answer)
             }
-            Ok(Err(_)) => Err(Error::new(Code::NotServing, format_args!("inode {inode}"), "this server is about to stop")),
+            Ok(Err(_)) => {
+                Err(Error::new(Code::NotServing, format_args!("inode {inode}"), "this server is about to stop"))
+            }
             Err(_) => {
                 let who = self.who_has(inode);
                 Err(Error::new(Code::Busy, format_args!("inode {inode}"), format!("waits until {who} give it up")))
@@ -321,7 +323,10 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
     }
 
     async fn end_silent(&self, session: SessionId) -> bool {
-        tracing::warn!(session = session.0, "session is silent or has gone, and others wait for what it holds: it ends");
+        tracing::warn!(
+            session = session.0,
+            "session is silent or has gone, and others wait for what it holds: it ends"
+        );
         match self.end_session(session, Leaves::Silently).await {
             Ok(()) => {
                 // Also one that had ended already.

@@ -5,13 +5,14 @@
 //! nobody else shows it, is transacted, and is released. Orders to a session wait in its mailbox until the session's
 //! standing `Listen` takes them; they are sent again until they are acknowledged or the session's term is over.
 
+use crate::files::{FileAnswer, held_of, order_of, regranted};
 use braid_api::lease::{Acknowledge, LeaseKey, Listen, Order, Orders, Reassert, Term};
 use braid_api::meta::{FileLease, LeaseState};
 use braid_api::{Code, Error, Result};
 use braid_env::Env;
-use crate::files::{FileAnswer, held_of, order_of, regranted};
 use braid_lease::{
-    AnnouncementId, AskId, Command, Event, Handles, Holder, Key, Limits, Moment, Reasserted, RevocationId, SlotSet, Waits,
+    AnnouncementId, AskId, Command, Event, Handles, Holder, Key, Limits, Moment, Reasserted, RevocationId, SlotSet,
+    Waits,
 };
 use braid_types::{InodeId, MembershipEpoch, ServerId, SessionId};
 use parking_lot::Mutex;
@@ -115,14 +116,16 @@ impl State {
                             mailbox.bell.notify_waiters();
                         }
                     }
-                    Command::Grant { ask: Some(ask), .. } | Command::Refuse { ask, .. } | Command::Fresh { ask, .. } => {
-                        match (self.asking.remove(&ask.0), FileAnswer::of(&command)) {
-                            (Some(waiter), Some(answer)) => drop(waiter.send(answer)),
-                            _ => rest.push(command),
-                        }
-                    }
+                    Command::Grant { ask: Some(ask), .. }
+                    | Command::Refuse { ask, .. }
+                    | Command::Fresh { ask, .. } => match (self.asking.remove(&ask.0), FileAnswer::of(&command)) {
+                        (Some(waiter), Some(answer)) => drop(waiter.send(answer)),
+                        _ => rest.push(command),
+                    },
                     // Nobody has `sync`: there is nothing that the row lacks.
-                    Command::Store { inode, size, mtime } => more.extend(self.holder.on(now, Event::Stored { inode, size, mtime })),
+                    Command::Store { inode, size, mtime } => {
+                        more.extend(self.holder.on(now, Event::Stored { inode, size, mtime }))
+                    }
                     other => rest.push(other),
                 }
             }
@@ -251,7 +254,8 @@ impl Leases {
                 let stopped = state.stopped;
                 // Who has not heard of this start takes nothing along: it would not know what it is of.
                 let mailbox = state.caching.get_mut(&session).filter(|_| listen.epoch == self.epoch);
-                let taken = mailbox.map(|mailbox| (std::mem::take(&mut mailbox.orders), std::mem::take(&mut mailbox.files)));
+                let taken =
+                    mailbox.map(|mailbox| (std::mem::take(&mut mailbox.orders), std::mem::take(&mut mailbox.files)));
                 let (revoked, files) = taken.unwrap_or_default();
                 if !revoked.is_empty() || !files.is_empty() || stopped || left.is_zero() || listen.epoch != self.epoch {
                     let order = |(revocation, keys): (u64, Vec<Key>)| Order::Revoke {
@@ -282,7 +286,11 @@ impl Leases {
 
     pub fn reasserted(&self, session: SessionId, reassert: &Reassert) -> Result<Vec<(InodeId, FileLease)>> {
         if reassert.epoch != self.epoch {
-            return Err(Error::new(Code::NotServing, format_args!("session {session}"), "it was said to another start"));
+            return Err(Error::new(
+                Code::NotServing,
+                format_args!("session {session}"),
+                "it was said to another start",
+            ));
         }
         let held = |(inode, state): &(InodeId, LeaseState)| Reasserted {
             inode: *inode,

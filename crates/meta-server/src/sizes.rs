@@ -60,9 +60,10 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
                         break;
                     }
                 };
-                let last = page.chunks.last().map(|c| c.chunk);
+                let last = page.last();
+                let more = page.more;
                 self.raise_sizes(SessionId(0), server, page.chunks).await?;
-                let until = last.filter(|_| page.more);
+                let until = last.filter(|_| more);
                 self.sizes.done(server, from, until);
                 let Some(next) = until else { break };
                 from = next;

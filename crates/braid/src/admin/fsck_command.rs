@@ -11,15 +11,19 @@ use std::process::ExitCode;
 #[command(after_help = "\
 Exit code: 0 clean, 1 faults are left, 2 not everything could be checked.
 Examples:
-  braid admin fsck                    check the metadata of a running cluster
-  braid admin fsck --data             ask the data servers for their chunks too
-  braid admin fsck --data --repair    mend what can be mended")]
+  braid admin fsck                    compare all rows with all chunks of a running cluster
+  braid admin fsck --repair           mend what can be mended
+  braid admin fsck --metadata-only    leave out the data servers; never says \"clean\"
+It reads no data: braid admin scrub does, and what it found damaged fsck reports.")]
 pub struct FsckArgs {
     /// Mend what can be mended. Nothing that holds bytes of a file is dropped.
     #[arg(long)]
     repair: bool,
-    /// Compare with the chunks at the data servers too.
+    /// Compare rows with rows alone, and not with the chunks at the data servers.
     #[arg(long)]
+    metadata_only: bool,
+    /// What is done anyhow, unless `--metadata-only` is given; for scripts of before.
+    #[arg(long, hide = true, conflicts_with = "metadata_only")]
     data: bool,
     /// An object.
     #[arg(long)]
@@ -37,7 +41,7 @@ impl FsckArgs {
             env: &cluster.env,
             namespace: &cluster.namespace,
             peers: &cluster.peers,
-            options: Options { repair: self.repair, data: self.data, ..Options::default() },
+            options: Options { repair: self.repair, data: !self.metadata_only, ..Options::default() },
             progress: &progress,
         };
         let checked = match cluster.reach().await {

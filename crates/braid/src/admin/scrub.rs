@@ -4,7 +4,7 @@
 //! with its file, if it has one; a server that cannot be asked is said, and does not stop the others.
 
 use super::fsck::ask::Ask;
-use braid_api::data::{ListChunks, ScrubChunk};
+use braid_api::data::{DamagedChunk, ListChunks, ScrubChunk};
 use braid_api::meta::{ServerInfo, ServerState};
 use braid_api::{Code, Context, DataNode, DataPeers, Namespace, Result};
 use braid_types::{ChunkId, ServerId};
@@ -34,11 +34,16 @@ pub struct Damaged {
     pub place: Option<String>,
     /// Where the damaged blocks begin in the chunk.
     pub offsets: Vec<u64>,
+    /// Why nothing of the chunk can be read, if that is so.
+    pub cause: Option<String>,
 }
 
 impl Damaged {
     pub fn line(&self) -> String {
         let place = self.place.as_deref().unwrap_or("in no file");
+        if let Some(cause) = &self.cause {
+            return format!("data server {} chunk {} ({place}): {cause}", self.server, self.chunk);
+        }
         let offsets: Vec<String> = self.offsets.iter().take(4).map(ToString::to_string).collect();
         let more = if self.offsets.len() > 4 { ", …" } else { "" };
         let (count, at) = (self.offsets.len(), offsets.join(", "));
@@ -95,8 +100,14 @@ async fn scrub_server<P: DataPeers>(
     let mut after = ChunkId(0);
     loop {
         let (page, _) = node.call(Context::default(), ListChunks { after, limit: PAGE }, Bytes::new()).await?;
-        let Some(last) = page.chunks.last() else { return Ok(()) };
-        after = last.chunk;
+        let Some(last) = page.last() else { return Ok(()) };
+        after = last;
+        // What cannot even be opened. The rest of what is damaged shows when it is read.
+        let unreadable = |d: &&DamagedChunk| !page.chunks.iter().any(|c| c.chunk == d.chunk);
+        for damaged in page.damaged.iter().filter(unreadable) {
+            let (server, chunk, cause) = (info.id.0, damaged.chunk.0, Some(damaged.cause.clone()));
+            done.damaged.push(Damaged { server, chunk, place: None, offsets: Vec::new(), cause });
+        }
         for listed in &page.chunks {
             let cx = Context { deadline: DEADLINE, ..Context::default() };
             match node.call(cx, ScrubChunk { chunk: listed.chunk }, Bytes::new()).await {
@@ -105,7 +116,7 @@ async fn scrub_server<P: DataPeers>(
                     done.blocks += answer.blocks;
                     if !answer.bad.is_empty() {
                         let (server, chunk) = (info.id.0, listed.chunk.0);
-                        done.damaged.push(Damaged { server, chunk, place: None, offsets: answer.bad });
+                        done.damaged.push(Damaged { server, chunk, place: None, offsets: answer.bad, cause: None });
                     }
                 }
                 // Deleted since it was listed.

@@ -32,7 +32,12 @@ fn a_dead_data_server_is_not_well_and_not_checked() {
     let fsck = c.run("admin fsck --data");
     assert_eq!(fsck.code, 2, "{}{}", fsck.out, fsck.err);
     assert!(fsck.out.contains("not checked: data server 2"), "{}", fsck.out);
-    assert_eq!(c.run("admin fsck").code, 0, "the metadata alone is sound");
+    let rows = c.run("admin fsck --metadata-only");
+    assert!(
+        rows.code == 0 && rows.out.starts_with("no faults in the rows"),
+        "the metadata alone is sound: {}",
+        rows.out
+    );
     assert_eq!(c.run("admin scrub").code, 2);
 }
 
@@ -148,4 +153,68 @@ fn a_metadata_server_that_does_not_run_is_told_with_what_to_do() {
         std::thread::sleep(Duration::from_millis(100));
     }
     assert_eq!(c.says("admin why"), "nothing waits\n");
+}
+
+/// Files of chunks of all data servers.
+fn chunk_files(c: &Cluster, suffix: &str) -> Vec<std::path::PathBuf> {
+    let mut found = Vec::new();
+    for name in ["data-1", "data-2"] {
+        for shard in std::fs::read_dir(c.root().join(name).join("chunks")).unwrap() {
+            let files = std::fs::read_dir(shard.unwrap().path()).unwrap().map(|file| file.unwrap().path());
+            found.extend(files.filter(|file| file.extension().is_some_and(|it| it == suffix)));
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn chunks_damaged_by_hand_are_named_on_running_servers_and_hide_nothing_after_a_restart() {
+    let c = Cluster::start();
+    let local = tempfile::tempdir().unwrap();
+    let file = local.path().join("file");
+    std::fs::write(&file, pattern(300_000)).unwrap();
+    for n in 1..5 {
+        c.says(&format!("fs put {} /f{n}", file.display()));
+    }
+    assert!(c.says("admin fsck").starts_with("clean: "));
+    let data = chunk_files(&c, "data");
+    assert_eq!(data.len(), 4);
+    // Gone, cut, and rotten under the eyes of servers that have them open.
+    std::fs::remove_file(&data[0]).unwrap();
+    std::fs::OpenOptions::new().write(true).open(&data[1]).unwrap().set_len(5_000).unwrap();
+    let found = c.run("admin fsck");
+    assert_eq!((found.code, found.out.matches("F405 /f").count()), (1, 2), "{}{}", found.out, found.err);
+    assert!(found.out.contains(&format!("{} is missing", data[0].display())), "{}", found.out);
+    let mut bytes = std::fs::read(&data[2]).unwrap();
+    bytes[70_000..70_064].fill(0x55);
+    std::fs::write(&data[2], bytes).unwrap();
+    assert_eq!(c.run("admin scrub").code, 1);
+    let found = c.run("admin fsck");
+    assert_eq!(found.out.matches("F405 /f").count(), 3, "{}", found.out);
+    assert!(found.out.contains("1 block is damaged") && found.out.contains("3 faults"), "{}", found.out);
+
+    // A stray header with another chunk's content, and a chunk of which nothing is left, beside them.
+    let shards = data[0].parent().unwrap().parent().unwrap();
+    let stray = shards.join("00").join("00000000000fff00.meta");
+    std::fs::copy(data[3].with_extension("meta"), stray).unwrap();
+    let servers = ["data-1", "data-2"];
+    servers.iter().for_each(|name| c.kill(name));
+    while servers.iter().any(|name| c.is_running(name)) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    std::fs::remove_file(&data[3]).unwrap();
+    std::fs::remove_file(data[3].with_extension("meta")).unwrap();
+    assert_eq!(c.up().code, 0);
+    let found = c.run("admin fsck --repair");
+    let count = |code: &str| found.out.lines().filter(|line| line.starts_with(code)).count();
+    assert_eq!((count("F401"), count("F405"), count("F406")), (1, 2, 1), "{}{}", found.out, found.err);
+    assert!(found.out.contains("repaired: moved the files of chunk") && found.code == 1, "{}", found.out);
+    assert!(chunk_files(&c, "meta").iter().all(|file| !file.ends_with("00000000000fff00.meta")));
+    // What is damaged can be removed, and then all is well.
+    c.says("fs rm /f1 /f2 /f3 /f4");
+    let begun = Instant::now();
+    while !c.run("admin fsck").out.starts_with("clean: ") {
+        assert!(begun.elapsed() < Duration::from_secs(30), "{}", c.run("admin fsck").out);
+    }
 }

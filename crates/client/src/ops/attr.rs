@@ -158,7 +158,7 @@ impl Core {
     pub fn let_go(&self, state: &mut FileState) {
         if state.handles == 0 && state.attr.nlink == 0 {
             drop(std::mem::take(&mut state.dirty));
-            (state.unsaved, state.dirty_since) = (false, None);
+            (state.unsaved, state.dirty_since, state.lost) = (false, None, None);
             self.cache.gone(state.attr.id);
         }
     }

@@ -159,10 +159,13 @@ impl Core {
         self.cache.changed(attr.id);
         self.cache.drop_place(attr.id, parent, name);
         match self.inodes.get(attr.id) {
-            Some(inode) => self.update(&inode, |state| {
-                state.adopt_attr(attr, None);
-                self.let_go(state);
-            }),
+            Some(inode) => {
+                self.update(&inode, |state| {
+                    state.adopt_attr(attr, None);
+                    self.let_go(state);
+                });
+                self.inodes.forget_if_unused(attr.id);
+            }
             None if attr.nlink == 0 => {
                 for lane in self.servers.lanes() {
                     lane.retained(|retain| retain.forget_file(attr.id));

@@ -201,14 +201,14 @@ impl Core {
             Durability::Close | Durability::Write => Reach::Stable,
         };
         let saved = self.commit(&file.inode, reach, self.own_op()).await;
-        let earlier = file.report();
+        let earlier = file.report_all();
         saved.and(earlier)
     }
 
     pub async fn fsync(self: &Arc<Self>, handle: HandleId) -> Result<()> {
         let Handle::File(file) = self.handles.any(handle)? else { return self.settle_changes(self.own_op()).await };
         let saved = self.commit(&file.inode, Reach::Stable, self.own_op()).await;
-        let earlier = file.report();
+        let earlier = file.report_all();
         saved.and(earlier)
     }
 

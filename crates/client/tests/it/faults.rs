@@ -3,8 +3,9 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::common::*;
-use braid_api::{Code, FileSystem};
-use braid_client::ClientConfig;
+use braid_api::{Code, FileSystem, HandleId};
+use braid_client::{Client, ClientConfig};
+use braid_types::InodeId;
 use bytes::Bytes;
 use std::time::{Duration, Instant};
 
@@ -80,6 +81,126 @@ async fn past_the_deadline_fsync_names_the_server_once_a_handle() {
     assert!(client.fsync(second, false).await.is_err());
     client.fsync(second, false).await.unwrap();
     assert_same(&read(&client, first, 0, 1 << 20).await, &pattern(1, 100_000), "nothing was lost");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_filled_the_disks_ends_where_its_bytes_end() {
+    let world = World::new(Storage::Disk, SMALL).await;
+    let client = world.client().await;
+    for node in &world.nodes {
+        node.disk.set_capacity(Some(2_000_000));
+    }
+    let (id, handle) = create(&client, "file").await;
+    let data = pattern(9, 12 << 20);
+    let mut told = false;
+    for (i, part) in data.chunks(128 << 10).enumerate() {
+        told |= client.write(handle, i as u64 * (128 << 10), Bytes::copy_from_slice(part)).await.is_err();
+    }
+    told |= client.flush(handle).await.is_err();
+    assert!(told, "there is room for half of it at most");
+    client.release(handle).await;
+    until_nothing_is_buffered(&client).await;
+    let other = world.client().await;
+    let begun = Instant::now();
+    let size = loop {
+        let size = other.get_attr(&cx(), id, None).await.unwrap().attr.size;
+        let settled = client.stats().open_inodes == 0 || begun.elapsed() > Duration::from_secs(5);
+        if settled && size == client.get_attr(&cx(), id, None).await.unwrap().attr.size {
+            break size as usize;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(20), "{size} bytes at the metadata server");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    };
+    assert!(size > 0 && size < data.len(), "{size} bytes of {} are shown", data.len());
+    let reader = open(&other, id, READ).await;
+    let end = read(&other, reader, size as u64 - 4096, 4096).await;
+    assert_same(&end, &data[size - 4096..size], "the last bytes are what was written");
+}
+
+/// Past its own deadline, with what a close could not save.
+async fn close_without_servers(client: &Client, handle: HandleId) {
+    assert!(client.flush(handle).await.is_err(), "nobody is there to take it");
+    client.release(handle).await;
+}
+
+async fn until_nothing_is_buffered(client: &Client) {
+    let begun = Instant::now();
+    while client.stats().bytes_buffered > 0 {
+        assert!(begun.elapsed() < Duration::from_secs(30), "{} bytes are kept", client.stats().bytes_buffered);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_closed_file_had_is_kept_past_the_deadline_and_sent_when_the_server_is_back() {
+    let world = World::new(Storage::Disk, SMALL).await;
+    let config = ClientConfig { deadline: Duration::from_secs(1), ..ClientConfig::default() };
+    let client = world.client_with(config).await;
+    let (id, handle) = create(&client, "file").await;
+    let data = pattern(1, 300_000);
+    client.fsync(handle, false).await.unwrap();
+    world.nodes.iter().for_each(|node| node.down());
+    client.write(handle, 0, Bytes::from(data.clone())).await.unwrap();
+    close_without_servers(&client, handle).await;
+    // More than one more attempt in the background fails as well.
+    tokio::time::sleep(Duration::from_secs(9)).await;
+    assert_eq!((client.stats().bytes_lost, client.stats().bytes_buffered), (0, 300_000));
+    let again = open(&client, id, READ_WRITE).await;
+    assert_same(&read(&client, again, 0, 1 << 20).await, &data, "it is shown");
+    assert!(client.fsync(again, false).await.is_err(), "and not called safe");
+    client.release(again).await;
+    world.nodes.iter().for_each(|node| node.up());
+    until_nothing_is_buffered(&client).await;
+    let other = world.client().await;
+    let handle = open(&other, id, READ).await;
+    assert_same(&read(&other, handle, 0, 1 << 20).await, &data, "another client");
+    assert_eq!(client.stats().open_inodes, 0, "nothing is left of it");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_closed_files_keep_counts_in_the_write_buffer_and_writes_wait_for_room() {
+    let world = World::new(Storage::Memory, SMALL).await;
+    let deadline = Duration::from_secs(1);
+    let config = ClientConfig { deadline, write_buffer_bytes: 500_000, ..ClientConfig::default() };
+    let client = world.client_with(config).await;
+    let (_, first) = create(&client, "first").await;
+    let (_, second) = create(&client, "second").await;
+    world.nodes.iter().for_each(|node| node.down());
+    client.write(first, 0, Bytes::from(pattern(1, 300_000))).await.unwrap();
+    close_without_servers(&client, first).await;
+    let full = client.write(second, 0, Bytes::from(pattern(2, 300_000))).await.unwrap_err();
+    assert!(full.code == Code::DeadlineExceeded && full.to_string().contains("room in the write buffer"), "{full}");
+    assert_eq!(client.stats().bytes_buffered, 300_000);
+    // A file that is removed needs no room any more, whether or not a server is there.
+    client.unlink(&cx(), InodeId::ROOT, &name("first")).await.unwrap();
+    client.write(second, 0, Bytes::from(pattern(2, 300_000))).await.unwrap();
+    world.nodes.iter().for_each(|node| node.up());
+    client.fsync(second, false).await.unwrap();
+    assert_same(&read(&client, second, 0, 1 << 20).await, &pattern(2, 300_000), "read back");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bytes_of_a_closed_file_that_no_disk_takes_are_told_to_who_saves_it_next_once() {
+    let world = World::new(Storage::Disk, SMALL).await;
+    let config = ClientConfig { deadline: Duration::from_secs(1), ..ClientConfig::default() };
+    let client = world.client_with(config).await;
+    let (id, handle) = create(&client, "file").await;
+    world.nodes.iter().for_each(|node| node.down());
+    client.write(handle, 0, Bytes::from(pattern(1, 300_000))).await.unwrap();
+    close_without_servers(&client, handle).await;
+    // The servers are back, on disks that are full.
+    for node in &world.nodes {
+        node.disk.set_capacity(Some(280_000));
+        node.up();
+    }
+    until_nothing_is_buffered(&client).await;
+    assert!(client.stats().bytes_lost > 0);
+    let reader = open(&client, id, READ).await;
+    let writer = open(&client, id, READ_WRITE).await;
+    let told = client.fsync(writer, false).await.unwrap_err();
+    assert!(matches!(told.code, Code::NoSpace | Code::DiskFull), "{told}");
+    client.fsync(writer, false).await.expect("once");
+    client.fsync(reader, false).await.expect("to whoever asks first");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

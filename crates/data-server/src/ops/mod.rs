@@ -56,6 +56,7 @@ impl<S: ChunkStore + 'static> Core<S> {
             DataRequest::StatChunk(m) => DataAnswer::StatChunk(self.stat(call, m).await?),
             DataRequest::DeleteChunks(m) => DataAnswer::DeleteChunks(self.delete(call, m).await?),
             DataRequest::ListChunks(m) => DataAnswer::ListChunks(self.list(call, m).await?),
+            DataRequest::SetAside(m) => DataAnswer::SetAside(self.set_aside(call, m).await?),
             DataRequest::SetChains(m) => DataAnswer::SetChains(self.set_chains(call, m).await?),
             DataRequest::FenceSession(m) => DataAnswer::FenceSession(self.fence(call, m).await?),
             DataRequest::ScrubChunk(m) => DataAnswer::ScrubChunk(self.scrub(call, m).await?),

@@ -328,3 +328,40 @@ async fn a_fenced_session_changes_nothing_although_its_write_is_queued() {
     let written = server.call(stale, write_of(1, 0), Bytes::from_static(b"x")).await.unwrap().0;
     assert_eq!(written.version.chain_epoch, ChainEpoch(4));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_damaged_chunk_hides_no_other_and_is_named_with_its_file() {
+    let world = World::new(4);
+    let server = world.serve(world.open(), quiet());
+    for chunk in 1..6 {
+        write(&*server, chunk, 0, b"some bytes").await.unwrap();
+    }
+    ask(&*server, SyncChunks { chunks: (1..6).map(ChunkId).collect() }).await.unwrap();
+    drop(server);
+    world.disk.kill_process();
+    let file =
+        |chunk: u64, suffix: &str| std::path::PathBuf::from(format!("{DIR}/chunks/0{chunk}/{chunk:016x}.{suffix}"));
+    world.env.disk.remove(&file(2, "data")).unwrap();
+    [20, 532, 1044].iter().for_each(|at| world.disk.corrupt(&file(4, "meta"), *at, 1).unwrap());
+    let server = world.serve(world.open(), quiet());
+    let mut seen = (Vec::new(), Vec::new());
+    let mut after = ChunkId(0);
+    // Page by page, of which some have nothing that can be read.
+    loop {
+        let page = ask(&*server, ListChunks { after, limit: 1 }).await.unwrap();
+        seen.0.extend(page.chunks.iter().map(|c| c.chunk.0));
+        seen.1.extend(page.damaged.iter().map(|d| (d.chunk.0, d.header)));
+        after = page.last().unwrap();
+        if !page.more {
+            break;
+        }
+    }
+    assert_eq!(seen, (vec![1, 3, 5], vec![(2, false), (4, true)]));
+    let page = ask(&*server, ListChunks { after: ChunkId(0), limit: 9 }).await.unwrap();
+    assert!(page.damaged[0].cause.contains("0000000000000002.data is missing"), "{:?}", page.damaged);
+    assert_eq!(code(read(&*server, 2, 0, 4).await), Code::BadBlock);
+    ask(&*server, SetAside { chunks: (1..9).map(ChunkId).collect() }).await.unwrap();
+    let page = ask(&*server, ListChunks { after: ChunkId(0), limit: 9 }).await.unwrap();
+    assert_eq!((page.chunks.len(), page.damaged.len()), (3, 0));
+    assert_eq!(code(read(&*server, 2, 0, 4).await), Code::ChunkUnknown);
+}

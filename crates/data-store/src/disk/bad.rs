@@ -25,6 +25,17 @@ impl BadBlocks {
         self.count.store(set.len() as u64, Ordering::Release);
     }
 
+    /// Of one chunk: how many, and the first.
+    pub fn of(&self, chunk: ChunkId) -> Option<(usize, u64)> {
+        if self.count() == 0 {
+            return None;
+        }
+        let set = self.set.lock();
+        let mut blocks = set.range((chunk, 0)..=(chunk, u64::MAX)).map(|(_, block)| *block);
+        let first = blocks.next()?;
+        Some((1 + blocks.count(), first))
+    }
+
     /// The blocks were written whole, cut or removed.
     pub fn mended(&self, chunk: ChunkId, blocks: Range<u64>) {
         if self.count() == 0 || blocks.is_empty() {

@@ -135,7 +135,12 @@ impl Chunk {
         let data_path = file_path(dir, id, "data");
         // A chunk that was never synced may have lost one of its names.
         let mode = if header.names_are_stable() { OpenMode::Existing } else { OpenMode::OrCreate };
-        let data = disk.open(&data_path, mode).map_err(|e| StoreError::io("open", &data_path, e))?;
+        let data = match disk.open(&data_path, mode) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(StoreError::Missing { chunk: id, file: data_path });
+            }
+            data => data.map_err(|e| StoreError::io("open", &data_path, e))?,
+        };
         Ok(Some(Chunk::new(dir, id, (data, meta), header, is_copy)))
     }
 

@@ -27,6 +27,7 @@ struct State {
     /// What the disk said, less what was taken since.
     free: u64,
     total: u64,
+    disk: u64,
     changes: u32,
     reserved: HashMap<ChunkId, u64>,
     reserved_total: u64,
@@ -51,7 +52,7 @@ impl Space {
 
     fn ask(&self, state: &mut State) -> Result<()> {
         let space = self.disk.space(&self.dir).map_err(|e| StoreError::io("ask the free space of", &self.dir, e))?;
-        (state.free, state.total, state.changes) = (space.free, space.total, 0);
+        (state.free, state.total, state.disk, state.changes) = (space.free, space.total, space.disk, 0);
         Ok(())
     }
 
@@ -110,10 +111,10 @@ impl Space {
         Ok(())
     }
 
-    /// (total, available, reserved) now. What is kept back is in none of them: the rest of the total is used or promised.
-    pub fn usage(&self) -> Result<(u64, u64, u64)> {
+    /// (total, available, reserved, which disk) now. What is kept back is in none of them: the rest of the total is used or promised.
+    pub fn usage(&self) -> Result<(u64, u64, u64, u64)> {
         let mut state = self.state.lock();
         self.ask(&mut state)?;
-        Ok((state.total - state.spare(), state.available(), state.reserved_total))
+        Ok((state.total - state.spare(), state.available(), state.reserved_total, state.disk))
     }
 }

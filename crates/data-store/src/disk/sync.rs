@@ -92,16 +92,10 @@ impl DiskStore {
 
     pub(super) fn delete_chunk(&self, id: ChunkId) -> Result<()> {
         let opening = self.opening(id).lock();
-        if let Some(chunk) = self.open.remove(id) {
-            let mut state = chunk.state.write();
-            state.deleted = true;
-            for first in [state.first_dirty.take(), state.syncing_first.take()].into_iter().flatten() {
-                self.sequence.synced(first, id);
-            }
-        }
+        self.close_for_good(id);
         // The header first: data without one is swept when the store is opened.
         for suffix in ["meta", "data", RECORD_SUFFIX] {
-            if suffix == RECORD_SUFFIX && !self.copies.write().remove(&id) {
+            if suffix == RECORD_SUFFIX && !self.copies.read().contains(&id) {
                 continue;
             }
             let path = super::chunk::file_path(&self.dir, id, suffix);
@@ -112,11 +106,28 @@ impl DiskStore {
                 _ => {}
             }
         }
+        self.forget(id);
+        drop(opening);
+        Ok(())
+    }
+
+    /// Nothing happens to the chunk any more. The caller holds its opening lock.
+    pub(super) fn close_for_good(&self, id: ChunkId) {
+        if let Some(chunk) = self.open.remove(id) {
+            let mut state = chunk.state.write();
+            state.deleted = true;
+            for first in [state.first_dirty.take(), state.syncing_first.take()].into_iter().flatten() {
+                self.sequence.synced(first, id);
+            }
+        }
+    }
+
+    /// The chunk's files have gone.
+    pub(super) fn forget(&self, id: ChunkId) {
+        self.copies.write().remove(&id);
         self.index.write().remove(&id);
         self.log.forget(id);
         self.bad.mended(id, 0..u64::MAX);
         self.space.unreserve(id, u64::MAX);
-        drop(opening);
-        Ok(())
     }
 }

@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use braid_data_store::{
-    BadBlockCause, ChunkStore, DiskStore, FORMAT_VERSION, Result, ScrubCursor, StoreError, StoreIdentity, StoreOptions,
-    WriteInfo,
+    BadBlockCause, ChunkStore, DamagedPart, DiskStore, FORMAT_VERSION, Result, ScrubCursor, StoreError, StoreIdentity,
+    StoreOptions, WriteInfo,
 };
 use braid_env::simdisk::{SimDisk, SyncFault};
 use braid_env::{Disk, OpenMode};
@@ -303,4 +303,71 @@ fn nothing_is_read_from_the_disk_inline() {
     assert!(!store.read_cached(ID, 0, &mut buf).unwrap());
     store.read(ID, 0, &mut buf).unwrap();
     assert!(store.read_cached(ID, 0, &mut buf).unwrap());
+}
+
+/// What is wrong with the chunk, and whether its header can be read.
+fn examined(store: &DiskStore, chunk: ChunkId) -> Option<(DamagedPart, String, bool)> {
+    let found = store.examine(chunk).unwrap();
+    found.damage.map(|d| (d.part, d.cause, found.stat.is_some()))
+}
+
+#[test]
+fn files_that_are_gone_short_or_bad_are_found_while_the_store_has_them_open() {
+    let (disk, store) = store();
+    assert_eq!(examined(&store, ID), None);
+    // A chunk may end in a hole, of which its file has nothing.
+    store.write(ChunkId(2), 0, &[1; 8_192], &info(1)).unwrap();
+    store.punch(ChunkId(2), ByteRange::new(4_096, 8_192), &info(2)).unwrap();
+    disk.open(Path::new("/store/chunks/02/0000000000000002.data"), OpenMode::Existing).unwrap().set_len(4_096).unwrap();
+    assert_eq!(examined(&store, ChunkId(2)), None);
+
+    disk.open(&data_file(), OpenMode::Existing).unwrap().set_len(9_000).unwrap();
+    let (part, cause, has_stat) = examined(&store, ID).unwrap();
+    assert_eq!((part, has_stat), (DamagedPart::Data, true));
+    assert!(cause.contains("block 2 in /store/chunks/ff/00000000000001ff.data"), "{cause}");
+    disk.remove(&data_file()).unwrap();
+    let (part, cause, has_stat) = examined(&store, ID).unwrap();
+    assert_eq!((part, has_stat), (DamagedPart::Data, true));
+    assert_eq!(cause, "chunk 511: /store/chunks/ff/00000000000001ff.data is missing");
+    disk.remove(&meta_file()).unwrap();
+    assert_eq!(examined(&store, ID).unwrap().0, DamagedPart::Header);
+
+    store.write(ChunkId(3), 0, &[1; 16_384], &info(1)).unwrap();
+    disk.corrupt(Path::new("/store/chunks/03/0000000000000003.data"), 5_000, 64).unwrap();
+    assert_eq!(examined(&store, ChunkId(3)), None, "nobody has read it");
+    store.scrub_step(ScrubCursor { chunk: ChunkId(3), block: 0 }, 1 << 20).unwrap();
+    let (part, cause, _) = examined(&store, ChunkId(3)).unwrap();
+    assert_eq!(part, DamagedPart::Data);
+    assert!(cause.contains("1 block is damaged") && cause.ends_with("the first is block 1"), "{cause}");
+}
+
+#[test]
+fn a_damaged_chunk_is_kept_beside_the_store_and_a_sound_one_stays() {
+    let (disk, first) = store();
+    first.write(ChunkId(2), 0, &[1; 100], &info(1)).unwrap();
+    first.close().unwrap();
+    drop(first);
+    // Another chunk's header, under a name of its own.
+    let stray = PathBuf::from("/store/chunks/07/0000000000000007.meta");
+    let mut header = vec![0; 4_096];
+    let n = disk.open(&meta_file(), OpenMode::Existing).unwrap().read_at(&mut header, 0).unwrap();
+    disk.open(&stray, OpenMode::OrCreate).unwrap().write_at(&header[..n], 0).unwrap();
+    disk.sync_dir(stray.parent().unwrap()).unwrap();
+    disk.remove(&data_file()).unwrap();
+    let store = open(&disk).unwrap();
+    assert_eq!(examined(&store, ID).unwrap().0, DamagedPart::Data);
+    let (part, cause, has_stat) = examined(&store, ChunkId(7)).unwrap();
+    assert_eq!((part, has_stat), (DamagedPart::Header, false));
+    assert!(cause.contains("0000000000000007.meta is damaged: it is another chunk's"), "{cause}");
+    assert!(matches!(store.read(ID, 0, &mut [0; 1]), Err(StoreError::Missing { .. })));
+
+    assert_eq!(store.set_aside(ChunkId(7)).unwrap(), Some(PathBuf::from("/store/aside")));
+    assert_eq!(store.set_aside(ChunkId(2)).unwrap(), None);
+    assert!(matches!(store.examine(ChunkId(7)), Err(StoreError::NoSuchChunk(_))));
+    disk.crash(1);
+    let store = open(&disk).unwrap();
+    assert_eq!(store.list(ChunkId(0), 9), [ChunkId(2), ID]);
+    assert!(disk.open(Path::new("/store/aside/0000000000000007.meta"), OpenMode::Existing).is_ok());
+    store.delete(&[ID]).unwrap();
+    assert_eq!(store.list(ChunkId(0), 9), [ChunkId(2)]);
 }

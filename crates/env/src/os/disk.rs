@@ -122,8 +122,11 @@ impl Disk for OsDisk {
 
     fn space(&self, path: &Path) -> io::Result<DiskSpace> {
         let stat = retry(|| rustix::fs::statvfs(path))?;
+        // Only for counting: who cannot say it has a disk of its own.
+        let disk = retry(|| rustix::fs::stat(path)).map_or(0, |s| s.st_dev);
         // What is free for root alone is not ours to promise.
         Ok(DiskSpace {
+            disk,
             total: (stat.f_blocks.saturating_sub(stat.f_bfree) + stat.f_bavail).saturating_mul(stat.f_frsize),
             free: stat.f_bavail.saturating_mul(stat.f_frsize),
         })

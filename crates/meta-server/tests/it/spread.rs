@@ -3,7 +3,7 @@
 
 use crate::common::World;
 use braid_api::Code;
-use braid_api::meta::{Heartbeat, RegisterServer, TakeSpares};
+use braid_api::meta::{GetStatFs, Heartbeat, RegisterServer, TakeSpares};
 use braid_types::{Policy, ServerId};
 use std::collections::BTreeMap;
 
@@ -40,6 +40,7 @@ async fn full_disks_are_no_space_and_missing_servers_are_no_servers() {
     let full = Heartbeat {
         id,
         incarnation: 1,
+        disk: 0,
         bytes_total: 1 << 30,
         bytes_free: 1 << 20,
         chunks: 1,
@@ -66,4 +67,27 @@ async fn a_server_whose_room_is_not_known_yet_is_waited_for() {
     world.call(register).await.unwrap();
     let take = TakeSpares { policy: Policy::PLAIN, count: 1, beside: None };
     assert_eq!(world.call(take).await.unwrap_err().code, Code::NoServers);
+}
+
+/// What `df` shows of a machine whose servers are on one disk is that disk.
+#[tokio::test]
+async fn servers_of_a_host_on_one_disk_count_its_room_once() {
+    let world = World::new().await;
+    let beat = |id, disk, bytes_total, bytes_free| {
+        let (incarnation, chunks, bad_blocks, sealed_blocks) = (1, 0, 0, 0);
+        Heartbeat { id, incarnation, disk, bytes_total, bytes_free, chunks, bad_blocks, sealed_blocks }
+    };
+    let [one, two, three] =
+        [world.add_data_server().await, world.add_data_server().await, world.add_data_server().await];
+    // Each has set something aside of what is free.
+    world.call(beat(one, 7, 1000, 500)).await.unwrap();
+    world.call(beat(two, 7, 1000, 400)).await.unwrap();
+    world.call(beat(three, 8, 100, 50)).await.unwrap();
+    let space = world.call(GetStatFs {}).await.unwrap();
+    assert_eq!((space.bytes_total, space.bytes_free), (1100, 450));
+    // Those who cannot tell have a disk each.
+    world.call(beat(one, 0, 1000, 500)).await.unwrap();
+    world.call(beat(two, 0, 1000, 400)).await.unwrap();
+    let space = world.call(GetStatFs {}).await.unwrap();
+    assert_eq!((space.bytes_total, space.bytes_free), (2100, 950));
 }

@@ -110,7 +110,8 @@ impl Bytes {
         let answer = match perform(fs, handle, place, op).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(mixture)) => {
-                return failures.add(Invariant::BytesAreLinearizable, format_args!("{op:?} at place {place}: {mixture}"));
+                return failures
+                    .add(Invariant::BytesAreLinearizable, format_args!("{op:?} at place {place}: {mixture}"));
             }
             Err(error) => {
                 return failures.add(Invariant::OperationsSurviveFaults, format_args!("{op:?} at {place}: {error}"));

@@ -5,7 +5,7 @@
 
 use super::ask::Ask;
 use super::finding::{Fault, Finding, Remedy};
-use super::held::{Listings, stat};
+use super::held::{Listings, damage, stat};
 use super::tally::Tally;
 use braid_api::admin::{ChunkCheck, ContainerStatus, Pending, Repair};
 use braid_api::{DataPeers, Namespace, Result};
@@ -81,6 +81,7 @@ impl<N: Namespace, P: DataPeers> Chunks<'_, N, P> {
         self.chains().await?;
         if !self.listings.is_empty() {
             self.lost().await?;
+            self.damaged().await?;
             self.beyond_size().await?;
             self.not_named().await?;
         }
@@ -207,7 +208,7 @@ impl<N: Namespace, P: DataPeers> Chunks<'_, N, P> {
         let mut doubtful = Vec::new();
         for used in &self.uses {
             for server in self.chain(used.container) {
-                if self.listings.get(server).is_some_and(|l| l.get(used.chunk).is_none()) {
+                if self.listings.get(server).is_some_and(|l| !l.has(used.chunk)) {
                     doubtful.push((*used, *server));
                 }
             }
@@ -230,6 +231,56 @@ impl<N: Namespace, P: DataPeers> Chunks<'_, N, P> {
             }
         }
         Ok(())
+    }
+
+    /// What data servers themselves know to be damaged.
+    async fn damaged(&mut self) -> Result<()> {
+        let freed: HashSet<ChunkId> = self.known();
+        for (server, listing) in self.listings {
+            for chunk in listing.damaged.keys() {
+                let used = self.use_of(*chunk);
+                if used.is_none() && freed.contains(chunk) {
+                    continue;
+                }
+                // It may have been written anew, mended from another copy, or deleted.
+                let now = match damage(self.peers, &listing.info, *chunk).await {
+                    Ok(Some(now)) => now,
+                    Ok(None) => continue,
+                    Err(e) => {
+                        self.unchecked.push(format!("chunk {chunk} at data server {server}: {e}"));
+                        continue;
+                    }
+                };
+                let fault = if now.header { Fault::HeaderDamaged } else { Fault::ChunkDamaged };
+                let Some(used) = used else {
+                    let what = format!("no file has this chunk, and {}", now.cause);
+                    let place = format!("data server {server} chunk {chunk}");
+                    self.findings.push(Finding::new(fault, place, what, Remedy::SetAside(*server, *chunk)));
+                    continue;
+                };
+                if self.still(&used, NO_SESSION).await?.is_none_or(|f| f.file.is_none()) {
+                    continue;
+                }
+                let others = self.chain(used.container).iter().filter(|s| *s != server);
+                let elsewhere = others.filter_map(|s| self.listings.get(s)).any(|l| l.has_sound(*chunk));
+                let remedy = Remedy::ByHand(match (elsewhere, now.header) {
+                    (true, _) => "another data server has it: the file can be read, copy it and remove the damaged one",
+                    (false, true) => "restore that file of the data server, or restore the file, or remove it",
+                    (false, false) => "the file's other bytes can be read: restore the file, or remove it",
+                });
+                let what = format!("data server {server}: {}", now.cause);
+                let place = self.place(&used).await?;
+                self.findings.push(Finding::new(fault, place, what, remedy));
+            }
+        }
+        Ok(())
+    }
+
+    /// Spares, and what waits to be freed.
+    fn known(&self) -> HashSet<ChunkId> {
+        let spares = self.pending.iter().flat_map(|p| p.spares.iter().map(|(_, chunk, _)| *chunk));
+        let reclaims = self.pending.iter().flat_map(|p| p.reclaim_chunks.iter().map(|(chunk, _)| *chunk));
+        spares.chain(reclaims).collect()
     }
 
     /// Bytes beyond the size: they would show if the file grew. A writer reports its size within seconds, so this is
@@ -289,14 +340,10 @@ impl<N: Namespace, P: DataPeers> Chunks<'_, N, P> {
 
     /// Chunks at servers that no row names, or that belong elsewhere.
     async fn not_named(&mut self) -> Result<()> {
-        let mut known: HashSet<ChunkId> = HashSet::new();
-        for pending in &self.pending {
-            known.extend(pending.spares.iter().map(|(_, chunk, _)| *chunk));
-            known.extend(pending.reclaim_chunks.iter().map(|(chunk, _)| *chunk));
-        }
+        let known = self.known();
         let mut doubtful = Vec::new();
         for (server, listing) in self.listings {
-            for held in &listing.chunks {
+            for held in listing.chunks.iter().filter(|h| !listing.damaged.contains_key(&h.chunk)) {
                 match self.use_of(held.chunk) {
                     Some(used) if !self.chain(used.container).contains(server) => {
                         doubtful.push((*server, *held, Some(used)))
@@ -335,7 +382,7 @@ impl<N: Namespace, P: DataPeers> Chunks<'_, N, P> {
         if chain.is_empty() || self.still(used, NO_SESSION).await?.is_none() {
             return Ok(());
         }
-        let elsewhere = chain.iter().any(|s| self.listings.get(s).is_some_and(|l| l.get(used.chunk).is_some()));
+        let elsewhere = chain.iter().any(|s| self.listings.get(s).is_some_and(|l| l.has_sound(used.chunk)));
         let remedy = if elsewhere {
             Remedy::Delete(server, used.chunk)
         } else {

@@ -75,6 +75,10 @@ faults! {
     BeyondSize = "F403";
     /// A data server has a chunk that belongs on others.
     WrongServer = "F404";
+    /// Bytes of a chunk are missing at a data server, or do not match their checksums.
+    ChunkDamaged = "F405";
+    /// The file at a data server that says what a chunk is cannot be used, so that nothing of the chunk can be read.
+    HeaderDamaged = "F406";
 }
 
 /// What can be done about a fault.
@@ -83,6 +87,8 @@ pub enum Remedy {
     Row(Repair),
     /// Delete a chunk at a data server.
     Delete(ServerId, ChunkId),
+    /// Take the files of a damaged chunk out of a data server's store, and keep them.
+    SetAside(ServerId, ChunkId),
     /// Nothing by itself: says what a person can do.
     ByHand(&'static str),
 }
@@ -113,6 +119,9 @@ impl Finding {
             (Some(done), _) => format!("repaired: {done}"),
             (None, Remedy::Row(repair)) => format!("--repair {}", intent(repair)),
             (None, Remedy::Delete(server, chunk)) => format!("--repair deletes chunk {chunk} at data server {server}"),
+            (None, Remedy::SetAside(server, chunk)) => {
+                format!("--repair moves the files of chunk {chunk} to `aside` in the directory of data server {server}")
+            }
             (None, Remedy::ByHand(what)) => format!("not repaired by itself: {what}"),
         }
     }

@@ -3,7 +3,7 @@
 //!
 //! A chunk costs 16 bytes.
 
-use braid_api::data::{ChunkStatus, DeleteChunks, ListChunks, StatChunk};
+use braid_api::data::{ChunkStatus, DamagedChunk, DeleteChunks, ListChunks, SetAside, StatChunk};
 use braid_api::meta::{ServerInfo, ServerState};
 use braid_api::{Code, Context, DataNode, DataPeers, Result};
 use braid_types::{ByteRange, ChunkId, ContainerId, ServerId};
@@ -21,13 +21,25 @@ pub struct Held {
     pub len: u64,
 }
 
-/// The chunks of one server, in order.
+/// The chunks of one server.
 pub struct Listing {
     pub info: ServerInfo,
+    /// In order; without those of which nothing can be read.
     pub chunks: Vec<Held>,
+    pub damaged: BTreeMap<ChunkId, DamagedChunk>,
 }
 
 impl Listing {
+    /// Whole or not.
+    pub fn has(&self, chunk: ChunkId) -> bool {
+        self.get(chunk).is_some() || self.damaged.contains_key(&chunk)
+    }
+
+    /// And nothing is known against it.
+    pub fn has_sound(&self, chunk: ChunkId) -> bool {
+        self.get(chunk).is_some() && !self.damaged.contains_key(&chunk)
+    }
+
     pub fn get(&self, chunk: ChunkId) -> Option<Held> {
         self.chunks.binary_search_by_key(&chunk, |h| h.chunk).ok().map(|i| self.chunks[i])
     }
@@ -45,25 +57,40 @@ pub async fn list<P: DataPeers>(peers: &P, servers: Vec<ServerInfo>, seen: &dyn 
             continue;
         }
         match list_one(peers, &info, seen).await {
-            Ok(chunks) => drop(listings.insert(id, Listing { info, chunks })),
+            Ok(listing) => drop(listings.insert(id, listing)),
             Err(e) => missing.push(format!("data server {id} on {host}: {e}")),
         }
     }
     (listings, missing)
 }
 
-async fn list_one<P: DataPeers>(peers: &P, info: &ServerInfo, seen: &dyn Fn(u64)) -> Result<Vec<Held>> {
+async fn list_one<P: DataPeers>(peers: &P, info: &ServerInfo, seen: &dyn Fn(u64)) -> Result<Listing> {
     let node = peers.node(info);
-    let mut chunks: Vec<Held> = Vec::new();
+    let mut listing = Listing { info: info.clone(), chunks: Vec::new(), damaged: BTreeMap::new() };
+    let mut after = ChunkId(0);
     loop {
-        let after = chunks.last().map_or(ChunkId(0), |h| h.chunk);
         let (page, _) = node.call(Context::default(), ListChunks { after, limit: PAGE }, Bytes::new()).await?;
-        chunks.extend(page.chunks.iter().map(|c| Held { chunk: c.chunk, len: c.len }));
         seen(page.chunks.len() as u64);
-        if !page.more || page.chunks.is_empty() {
-            return Ok(chunks);
+        let Some(last) = page.last() else { return Ok(listing) };
+        after = last;
+        listing.chunks.extend(page.chunks.iter().map(|c| Held { chunk: c.chunk, len: c.len }));
+        listing.damaged.extend(page.damaged.into_iter().map(|d| (d.chunk, d)));
+        if !page.more {
+            return Ok(listing);
         }
     }
+}
+
+/// What is damaged in a chunk now, if anything is.
+pub async fn damage<P: DataPeers>(peers: &P, info: &ServerInfo, chunk: ChunkId) -> Result<Option<DamagedChunk>> {
+    let message = ListChunks { after: ChunkId(chunk.0.saturating_sub(1)), limit: 1 };
+    let (page, _) = peers.node(info).call(Context::default(), message, Bytes::new()).await?;
+    Ok(page.damaged.into_iter().find(|d| d.chunk == chunk))
+}
+
+/// Takes the files of damaged chunks out of the server's store.
+pub async fn set_aside<P: DataPeers>(peers: &P, info: &ServerInfo, chunk: ChunkId) -> Result<()> {
+    peers.node(info).call(Context::default(), SetAside { chunks: vec![chunk] }, Bytes::new()).await.map(drop)
 }
 
 /// The chunk as the server has it now, if it does.

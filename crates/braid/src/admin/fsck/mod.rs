@@ -5,13 +5,14 @@
 //!   asked about again, alone, in one snapshot, before it is reported. A repair looks once more, inside its own
 //!   transaction. A chunk that no row names is reported only if it lay at its data server before any row was read:
 //!   ids are never used twice and a chunk never becomes named again.
-//! - Nothing that holds bytes of a file is dropped. What is lost is reported; what hangs in the air gets a name in
-//!   the root directory.
-//! - What could not be looked at (a data server that is down) is said, and the verdict is not "clean".
+//! - Nothing that holds bytes of a file is dropped. What is lost or damaged is reported; what hangs in the air gets a name
+//!   in the root directory; files of damaged chunks that belong to nobody are moved aside.
+//! - What could not be looked at (a data server that is down, or all of them because that was wanted) is said, and the
+//!   verdict is not "clean". One damaged chunk hides no other.
 //! - Memory: 55 to 110 MB a million inodes (see [`tally`]), 32 bytes a chunk row, 16 a chunk at a data server, and the
 //!   lists of spares and of what is to be freed.
 //!
-//! Not looked at: the bytes themselves (scrub does that), what attributes and policies say, remembered requests.
+//! Not looked at: the bytes themselves (scrub does that; the blocks that it, or a reader, found bad are reported), what attributes and policies say, remembered requests.
 
 pub mod ask;
 mod chunks;
@@ -31,7 +32,7 @@ use braid_env::Env;
 use braid_types::{ChunkId, ServerId};
 use chunks::{Chunks, read_containers, read_uses};
 use finding::{Fault, Finding, Remedy};
-use held::{Listings, delete};
+use held::{Listings, delete, set_aside};
 use report::{Report, Seen};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -42,7 +43,7 @@ const ROUNDS_MAX: usize = 6;
 
 pub struct Options {
     pub repair: bool,
-    /// Ask the data servers too.
+    /// Compare with what the data servers have.
     pub data: bool,
     /// How long a writer may take to report a size: clients do so every second.
     pub settle: Duration,
@@ -50,7 +51,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Options { repair: false, data: false, settle: Duration::from_secs(4) }
+        Options { repair: false, data: true, settle: Duration::from_secs(4) }
     }
 }
 
@@ -174,6 +175,17 @@ impl<N: Namespace, P: DataPeers> Fsck<'_, N, P> {
                     Err(e) => finding.what.push_str(&format!(" (repair failed: {e})")),
                 },
                 Remedy::Delete(server, chunk) => deletions.entry(*server).or_default().push((*chunk, i)),
+                Remedy::SetAside(server, chunk) => {
+                    let Some(listing) = look.listings.get(server) else { continue };
+                    match set_aside(self.peers, &listing.info, *chunk).await {
+                        Ok(()) => {
+                            done += 1;
+                            let files = format!("moved the files of chunk {chunk}");
+                            finding.done = Some(format!("{files} to `aside` in the directory of data server {server}"));
+                        }
+                        Err(e) => finding.what.push_str(&format!(" (repair failed: {e})")),
+                    }
+                }
                 Remedy::ByHand(_) => {}
             }
         }

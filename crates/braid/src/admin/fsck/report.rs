@@ -28,6 +28,8 @@ pub struct Seen {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Clean,
+    /// Nothing is wrong with the rows; data servers were not asked.
+    RowsSound,
     FaultsLeft,
     NotAllChecked,
 }
@@ -35,7 +37,7 @@ pub enum Verdict {
 impl Verdict {
     pub fn exit_code(self) -> u8 {
         match self {
-            Verdict::Clean => 0,
+            Verdict::Clean | Verdict::RowsSound => 0,
             Verdict::FaultsLeft => 1,
             Verdict::NotAllChecked => 2,
         }
@@ -49,6 +51,8 @@ impl Report {
             Verdict::FaultsLeft
         } else if !self.unchecked.is_empty() {
             Verdict::NotAllChecked
+        } else if self.seen.chunks_held.is_none() {
+            Verdict::RowsSound
         } else {
             Verdict::Clean
         }
@@ -70,16 +74,21 @@ impl Report {
         let verdict = match (self.verdict(), all - left) {
             (Verdict::Clean, 0) => "clean".to_owned(),
             (Verdict::Clean, repaired) => format!("clean after {}", many(repaired, "repair")),
+            (Verdict::RowsSound, 0) => "no faults in the rows".to_owned(),
+            (Verdict::RowsSound, repaired) => format!("no faults in the rows after {}", many(repaired, "repair")),
             (Verdict::FaultsLeft, 0) => many(left, "fault"),
             (Verdict::FaultsLeft, repaired) => {
                 format!("{} left after {}", many(left, "fault"), many(repaired, "repair"))
             }
-            (Verdict::NotAllChecked, _) => "no faults left in what could be checked".to_owned(),
+            (Verdict::NotAllChecked, 0) => "no faults in what could be checked".to_owned(),
+            (Verdict::NotAllChecked, repaired) => {
+                format!("no faults left in what could be checked after {}", many(repaired, "repair"))
+            }
         };
         let Seen { inodes, names, chunk_rows, containers, chunks_held, .. } = self.seen;
         let held = match chunks_held {
             Some(held) => format!("{held} chunks at data servers"),
-            None => "data servers not asked (--data asks them)".to_owned(),
+            None => "data servers not asked (--metadata-only)".to_owned(),
         };
         format!("{verdict}: {inodes} inodes, {names} names, {chunk_rows} chunk rows, {containers} containers, {held}")
     }

@@ -89,7 +89,7 @@ enum Running {
 pub struct Node {
     pub id: ServerId,
     env: Env,
-    disk: SimDisk,
+    pub disk: SimDisk,
     memory: Arc<MemoryStore>,
     storage: Storage,
     running: Mutex<Arc<Running>>,
@@ -365,6 +365,7 @@ async fn beat(meta: &MetaServer<MemEngine, Peers>, id: ServerId) {
     let beat = Heartbeat {
         id,
         incarnation: 1,
+        disk: 0,
         bytes_total: bytes,
         bytes_free: bytes,
         chunks: 0,

@@ -46,7 +46,7 @@ impl DataNode for FakeNode {
                 chunks.sort_by_key(|c| c.chunk);
                 let more = chunks.len() > m.limit as usize;
                 chunks.truncate(m.limit as usize);
-                DataAnswer::ListChunks(ChunkList { chunks, more })
+                DataAnswer::ListChunks(ChunkList { chunks, more, ..ChunkList::default() })
             }
             DataRequest::SyncChunks(_) => {
                 DataAnswer::SyncChunks(SyncAnswer { incarnation: 1, stable: 0, deletions: 0 })
@@ -184,6 +184,7 @@ impl World {
         let beat = Heartbeat {
             id,
             incarnation: 1,
+            disk: 0,
             bytes_total: 100 << 30,
             bytes_free: 100 << 30,
             chunks: 0,

@@ -3,6 +3,7 @@
 use super::world::{ROOT, World};
 use crate::admin::fsck::report::Verdict;
 use braid_api::admin::{AdminAnswer, AdminQuery, ChunkRow as Shown};
+use braid_api::data::DamagedChunk;
 use braid_api::meta::{DropChunks, TakeSpares};
 use braid_meta_namespace::rows::{ChunkRow, ContainerRow, ReclaimRow, SpareRow, flags, keys};
 use braid_types::*;
@@ -206,4 +207,60 @@ async fn what_cannot_be_asked_is_said() {
     w.put(keys::orphan(NOBODY), &braid_meta_namespace::rows::OrphanRow { session: SessionId(1), since: Timestamp(0) })
         .await;
     assert_eq!(w.check(false).await.verdict().exit_code(), 1, "a fault weighs more");
+}
+
+fn damaged(chunk: ChunkId, header: bool) -> DamagedChunk {
+    DamagedChunk {
+        chunk,
+        header,
+        cause: format!("/dir/{:016x}.{}: broken", chunk.0, if header { "meta" } else { "data" }),
+    }
+}
+
+#[tokio::test]
+async fn damaged_chunks_are_told_with_their_file_and_hide_no_others() {
+    let w = World::new().await;
+    let all = rows(&w).await;
+    let node = w.peers.get(owner(&w, all[0].container).await);
+    node.damaged.lock().insert(all[0].chunk, damaged(all[0].chunk, false));
+    // More than a page, all of it unreadable.
+    let strays: Vec<ChunkId> = (9_000..9_020).map(ChunkId).collect();
+    for chunk in &strays {
+        node.write(*chunk, 10, TruncGen(0));
+        node.damaged.lock().insert(*chunk, damaged(*chunk, true));
+    }
+    node.write(ChunkId(9_100), 10, TruncGen(0));
+    let report = w.check(false).await;
+    let codes: Vec<&str> = report.findings.iter().map(|f| f.fault.code()).collect();
+    let expected: Vec<&str> = ["F402", "F405"].into_iter().chain(strays.iter().map(|_| "F406")).collect();
+    assert_eq!(codes, expected, "{}", report.text());
+    let text = report.text();
+    assert!(text.contains("F405 /a/b/data chunk 0") && text.contains(".data: broken"), "{text}");
+    // What belongs to nobody goes; a file that lacks bytes is for a person to judge, and keeps its row.
+    let repaired = w.check(true).await;
+    assert_eq!(repaired.verdict(), Verdict::FaultsLeft, "{}", repaired.text());
+    let left = w.finds(&["F405"]).await;
+    assert!(left.text().contains("restore the file, or remove it"), "{}", left.text());
+    assert_eq!((rows(&w).await.len(), node.chunks.lock().contains_key(&all[0].chunk)), (3, true));
+}
+
+#[tokio::test]
+async fn a_chunk_that_cannot_be_read_at_all_is_damaged_and_not_lost() {
+    let w = World::new().await;
+    let row = rows(&w).await.remove(1);
+    let node = w.peers.get(owner(&w, row.container).await);
+    node.damaged.lock().insert(row.chunk, damaged(row.chunk, true));
+    w.finds(&["F406"]).await;
+    assert_eq!(w.check(true).await.verdict(), Verdict::FaultsLeft);
+}
+
+#[tokio::test]
+async fn without_the_data_servers_nothing_is_called_clean() {
+    let w = World::new().await;
+    let row = rows(&w).await.remove(0);
+    w.peers.get(owner(&w, row.container).await).chunks.lock().clear();
+    let report = w.check_rows().await;
+    assert_eq!((report.verdict(), report.verdict().exit_code()), (Verdict::RowsSound, 0));
+    assert!(!report.text().contains("clean"), "{}", report.text());
+    assert_eq!(serde_json::to_value(report.json()).unwrap()["clean"], false);
 }

@@ -27,6 +27,8 @@ pub struct FakeNode {
     pub broken: Mutex<bool>,
     /// Offsets of damaged blocks.
     pub bad: Mutex<BTreeMap<ChunkId, Vec<u64>>>,
+    /// Known to be damaged; of those whose header is, nothing else is said.
+    pub damaged: Mutex<BTreeMap<ChunkId, DamagedChunk>>,
 }
 
 impl FakeNode {
@@ -69,7 +71,16 @@ impl DataNode for FakeNode {
                 let after = (std::ops::Bound::Excluded(m.after), std::ops::Bound::Unbounded);
                 let page: Vec<ChunkStatus> = chunks.range(after).take(limit).map(|(_, s)| s.clone()).collect();
                 let more = page.len() == limit;
-                DataAnswer::ListChunks(ChunkList { chunks: page, more })
+                let all = self.damaged.lock();
+                let damaged: Vec<DamagedChunk> = page.iter().filter_map(|c| all.get(&c.chunk)).cloned().collect();
+                let told = |c: &ChunkStatus| all.get(&c.chunk).is_none_or(|d| !d.header);
+                DataAnswer::ListChunks(ChunkList { chunks: page.into_iter().filter(told).collect(), damaged, more })
+            }
+            DataRequest::SetAside(m) => {
+                for chunk in m.chunks.iter().filter(|c| self.damaged.lock().remove(c).is_some()) {
+                    chunks.remove(chunk);
+                }
+                DataAnswer::SetAside(())
             }
             DataRequest::ScrubChunk(m) => {
                 let bad = self.bad.lock().get(&m.chunk).cloned().unwrap_or_default();
@@ -170,8 +181,16 @@ impl World {
         };
         let id = self.call(register).await.unwrap().id;
         let (bytes_total, bytes_free) = (100 << 30, 100 << 30);
-        let beat =
-            Heartbeat { id, incarnation: 1, bytes_total, bytes_free, chunks: 0, bad_blocks: 0, sealed_blocks: 0 };
+        let beat = Heartbeat {
+            id,
+            incarnation: 1,
+            disk: 0,
+            bytes_total,
+            bytes_free,
+            chunks: 0,
+            bad_blocks: 0,
+            sealed_blocks: 0,
+        };
         self.call(beat).await.unwrap();
     }
 
@@ -275,7 +294,15 @@ impl World {
     }
 
     pub async fn check(&self, repair: bool) -> Report {
-        let options = Options { repair, data: true, settle: Duration::from_millis(100) };
+        self.check_as(repair, true).await
+    }
+
+    pub async fn check_rows(&self) -> Report {
+        self.check_as(false, false).await
+    }
+
+    async fn check_as(&self, repair: bool, data: bool) -> Report {
+        let options = Options { repair, data, settle: Duration::from_millis(100) };
         let progress = |_: &'static str, _: u64| {};
         let (env, namespace, peers) = (&self.env, &*self.server, &self.peers);
         Fsck { env, namespace, peers, options, progress: &progress }.run().await.unwrap()
