@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// `None`, and it is said, where nobody may mount.
-fn mounted(more: &[&str]) -> Option<(Cluster, PathBuf)> {
+pub fn mounted(more: &[&str]) -> Option<(Cluster, PathBuf)> {
     if !Path::new("/dev/fuse").exists() {
         say_skipped("there is no /dev/fuse");
         return None;
