@@ -165,6 +165,8 @@ pub struct Holdings {
     /// Revocations that are being carried out, and their answer.
     dropping: BTreeMap<RevocationId, bool>,
     files: BTreeMap<InodeId, FileHeld>,
+    /// Of them, those that are recalled and kept for a moment: all others need no look at the clock.
+    kept_a_while: BTreeSet<InodeId>,
 }
 
 /// Keys remembered for asks under way; more void them all.
@@ -186,6 +188,7 @@ impl Holdings {
             void_before: Ticket(0),
             dropping: BTreeMap::new(),
             files: BTreeMap::new(),
+            kept_a_while: BTreeSet::new(),
         }
     }
 
@@ -289,7 +292,7 @@ impl Holdings {
     /// When [`Seen::Tick`] is due.
     pub fn wakeup(&self) -> Option<Moment> {
         let end = (!self.over).then_some(self.end);
-        let holds = self.files.values().filter_map(FileHeld::hold_ends);
+        let holds = self.kept_a_while.iter().filter_map(|inode| self.files.get(inode)?.hold_ends());
         holds.chain(end).min()
     }
 

@@ -457,7 +457,7 @@ impl Files {
             if around.view.terms.has_lapsed(session) {
                 continue;
             }
-            if now >= recall.first + limits.acknowledge {
+            if now >= recall.first + limits.flush() {
                 slow.push(session);
             }
             if now >= recall.sent + limits.resend {

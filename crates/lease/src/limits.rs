@@ -83,6 +83,17 @@ impl Limits {
         self.acknowledge + self.session_lease + self.server_lease
     }
 
+    /// How long a session may take to answer a recall: as long as for names, and as long again for what it has to save. 30 s are
+    /// 600 MB at 20 MB/s, more than a client buffers.
+    pub fn flush(&self) -> Duration {
+        self.acknowledge * 2
+    }
+
+    /// The same for who waits for a file.
+    pub fn longest_wait_for_a_file(&self) -> Duration {
+        self.longest_wait_for_a_session() - self.acknowledge + self.flush()
+    }
+
     /// For how long a client may use what a renewal gives, counted on its clock from when it asked.
     pub fn client_term(&self) -> Duration {
         usable(self.session_lease).saturating_sub(self.drop_margin)
@@ -113,7 +124,7 @@ impl Limits {
             below("a file lease's hold is over before a revocation is repeated", self.file_hold, self.resend),
             below(
                 "a session that does not answer ends before the calls that wait for it",
-                self.longest_wait_for_a_session(),
+                self.longest_wait_for_a_file(),
                 self.call_deadline,
             ),
             at_most("what a client alone has is reported within its lease", self.report, self.session_lease),
@@ -135,6 +146,7 @@ mod tests {
         assert_eq!(Limits::default().check(), Ok(()));
         // 15 + 10 + 4 s: half of a call's time is left.
         assert_eq!(Limits::default().longest_wait_for_a_session(), Duration::from_secs(29));
+        assert_eq!(Limits::default().longest_wait_for_a_file(), Duration::from_secs(44));
         assert_eq!(Limits::default().client_term(), Duration::from_millis(9_600));
     }
 

@@ -3,7 +3,7 @@
 //! Promises: what a request says of a file's size, times and chunks is read after everybody who could write it has stored what
 //! it knows; whoever is granted the right to write has everybody else's pages dropped. A session that is silent is ended, data
 //! servers included, before what it held is given to another; nobody waits for longer than
-//! [`Limits::longest_wait_for_a_session`](braid_lease::Limits::longest_wait_for_a_session).
+//! [`Limits::longest_wait_for_a_file`](braid_lease::Limits::longest_wait_for_a_file).
 
 use crate::background::Leaves;
 use crate::dispatch::Call;
@@ -121,7 +121,7 @@ impl Leases {
             (asked, told)
         };
         // The holder ends each wait within this; the rest is for a server that is busy.
-        let patience = self.limits.longest_wait_for_a_session() + self.limits.session_lease;
+        let patience = self.limits.longest_wait_for_a_file() + self.limits.session_lease;
         match self.env.timeout(patience, waits).await {
             Ok(Ok(answer)) => {
                 asked.id = None;

@@ -243,20 +243,22 @@ impl Holdings {
         let is_owed = file.mode == Mode::Exclusive && recall.to != Mode::Exclusive && !file.suspended;
         let keeps = is_owed && now < hold_ends;
         file.yielding = Some(Yielding { recall, hold_ends: keeps.then_some(hold_ends) });
-        if !keeps {
-            todo.push(recall.flush(inode));
+        match keeps {
+            true => _ = self.kept_a_while.insert(inode),
+            false => todo.push(recall.flush(inode)),
         }
     }
 
     pub(super) fn end_holds(&mut self, now: Moment, todo: &mut Vec<Todo>) {
-        for (inode, file) in &mut self.files {
-            if let Some(yielding) = &mut file.yielding
-                && yielding.hold_ends.is_some_and(|at| at <= now)
-            {
-                yielding.hold_ends = None;
+        let files = &mut self.files;
+        self.kept_a_while.retain(|inode| {
+            let Some(yielding) = files.get_mut(inode).and_then(|file| file.yielding.as_mut()) else { return false };
+            let keeps = yielding.hold_ends.is_some_and(|at| at > now);
+            if !keeps && yielding.hold_ends.take().is_some() {
                 todo.push(yielding.recall.flush(*inode));
             }
-        }
+            keeps
+        });
     }
 
     pub(super) fn flushed(&mut self, inode: InodeId, number: Generation, held: Vec<HeldLock>, todo: &mut Vec<Todo>) {

@@ -428,7 +428,7 @@ impl World {
             Message::Granted { ticket, mode, generation, token, locks, .. } => {
                 // As if the client did not look at what it has been told since.
                 let told = self.awaited.get(&c).copied().filter(|_| self.plant == Plant::OvertakenGrantUsed);
-                let generation = told.map_or(generation, |told| told.max(generation));
+                let generation = told.map_or(generation, |told| Generation(told.0 + 1).max(generation));
                 self.seen(c, Seen::Granted { ticket, inode: FILE, mode, generation, token, locks });
             }
             Message::Recall { generation, token, to, locks, .. } => {

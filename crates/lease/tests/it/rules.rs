@@ -507,3 +507,67 @@ fn why_names_who_is_waited_for() {
     let since = Moment(s.now);
     assert_eq!(s.holder.waits(), [Waits::Change { announcement, since, session: Some(B) }]);
 }
+
+/// A client with a term, that has just asked for a file; what it asked with.
+fn asking() -> (Holdings, Ticket) {
+    let mut held = Holdings::new(&Limits::default());
+    let (term, epoch) = (Limits::default().session_lease, MembershipEpoch(1));
+    held.on(Moment(ms(0)), Seen::Renewed { asked: Moment(ms(0)), term, prolonged: true, epoch, reassert: None });
+    let todo = held.on(Moment(ms(1)), Seen::Need { inode: FILE, want: Want::Write });
+    let [Todo::Take { ticket, .. }] = todo[..] else { panic!("{todo:?}") };
+    (held, ticket)
+}
+
+fn grant(ticket: Option<Ticket>, number: u64) -> Seen {
+    let (generation, token) = (Generation(number), Generation(number));
+    Seen::Granted { ticket, inode: FILE, mode: Mode::Exclusive, generation, token, locks: false }
+}
+
+#[test]
+fn a_grant_is_asked_for_again_when_a_recall_came_before_it_and_was_answered() {
+    let (mut held, ticket) = asking();
+    let recall =
+        Seen::Recall { inode: FILE, generation: Generation(5), token: Generation(4), to: Mode::None, locks: false };
+    let todo = held.on(Moment(ms(2)), recall);
+    assert!(matches!(todo[..], [Todo::Flush { .. }]), "{todo:?}");
+    let todo = held.on(Moment(ms(3)), Seen::Flushed { inode: FILE, generation: Generation(5), held: Vec::new() });
+    assert!(matches!(todo[..], [Todo::Yield { mode: Mode::None, .. }]), "{todo:?}");
+    let todo = held.on(Moment(ms(4)), grant(Some(ticket), 4));
+    let [Todo::Take { ticket: again, .. }] = todo[..] else { panic!("nobody asks any more: {todo:?}") };
+    assert!(held.may_use(Moment(ms(4)), FILE, Want::Write).is_none());
+    held.on(Moment(ms(5)), grant(Some(again), 6));
+    assert!(held.may_use(Moment(ms(5)), FILE, Want::Write).is_some());
+}
+
+#[test]
+fn a_grant_that_was_asked_for_counts_although_the_answer_to_a_reassertion_was_lost() {
+    let (mut held, ticket) = asking();
+    held.on(Moment(ms(2)), grant(Some(ticket), 4));
+    let (term, epoch) = (Limits::default().session_lease, MembershipEpoch(2));
+    let renewed = Seen::Renewed { asked: Moment(ms(3)), term, prolonged: true, epoch, reassert: Some(1) };
+    let todo = held.on(Moment(ms(3)), renewed);
+    assert!(todo.contains(&Todo::Reassert { round: 1 }), "{todo:?}");
+    let todo = held.on(Moment(ms(4)), Seen::Need { inode: FILE, want: Want::Write });
+    let [Todo::Take { ticket, .. }] = todo[..] else { panic!("{todo:?}") };
+    held.on(Moment(ms(5)), grant(Some(ticket), Generation::begin(epoch).0 + 1));
+    assert!(held.may_use(Moment(ms(5)), FILE, Want::Write).is_some());
+}
+
+#[test]
+fn a_recall_may_be_answered_with_less_than_it_asks_for() {
+    let (mut held, ticket) = asking();
+    held.on(Moment(ms(2)), grant(Some(ticket), 4));
+    let recall = Seen::Recall {
+        inode: FILE,
+        generation: Generation(5),
+        token: Generation(4),
+        to: Mode::Exclusive,
+        locks: false,
+    };
+    held.on(Moment(ms(3)), recall);
+    held.keep_at_most(FILE, Generation(5), Mode::Shared);
+    let todo = held.on(Moment(ms(4)), Seen::Flushed { inode: FILE, generation: Generation(5), held: Vec::new() });
+    assert!(matches!(todo[..], [Todo::Yield { mode: Mode::Shared, .. }]), "{todo:?}");
+    assert!(held.may_use(Moment(ms(4)), FILE, Want::Write).is_none());
+    assert!(held.may_cache(Moment(ms(4)), FILE));
+}
