@@ -8,13 +8,12 @@ use crate::server::MetaServer;
 use crate::sessions::SessionState;
 use braid_api::meta::*;
 use braid_api::{Code, Context, DataPeers, Error, Namespace, Result, When};
-use braid_lease::Key;
 use braid_meta_engine::{Early, Engine, Order};
 use braid_meta_namespace::ops::{policy, servers, session, spares};
 use braid_meta_namespace::rows::ServerRow;
 use braid_meta_namespace::{Mutation, OpContext, OpError, Query, ReadOnly, Recorded};
 use braid_placement::Want;
-use braid_types::{Attr, CONTAINER_CHUNKS_MAX, ChunkId, ContainerId, InodeId, Name, SessionId, Timestamp};
+use braid_types::{CONTAINER_CHUNKS_MAX, ChunkId, ContainerId, InodeId, Name, SessionId, Timestamp};
 use std::collections::HashMap;
 
 /// Spares in one message at the most.
@@ -113,38 +112,9 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
                 self.end_or_try_again(session, Leaves::InOrder).await?;
                 MetaAnswer::CloseSession(())
             }
-            MetaRequest::Lookup(m) => {
-                let (parent, name) = (m.parent, m.name.clone());
-                let mut ask = self.leases.ask(session);
-                let mut answer = self.ask(call, parent, m.clone()).await?;
-                if let Some(attr) = answer.attr.filter(|attr| self.leases.is_owned_elsewhere(session, attr.id)) {
-                    self.leases.refresh_file(session, attr.id).await?;
-                    ask = self.leases.ask(session);
-                    answer = self.ask(call, parent, m).await?;
-                }
-                match &answer.attr {
-                    Some(attr) => {
-                        self.hints.set(attr.id, parent, &name);
-                        answer.grant = claim(ask, Some(Key::Name(parent, name)), Some(attr.id));
-                    }
-                    None => answer.grant = claim(ask, Some(Key::Dir(parent)), None),
-                }
-                MetaAnswer::Lookup(answer)
-            }
-            MetaRequest::StatNames(m) => {
-                let mut answer = self.ask(call, m.parent, m.clone()).await?;
-                if self.refresh_files(session, answer.iter().flatten()).await? {
-                    answer = self.ask(call, m.parent, m).await?;
-                }
-                MetaAnswer::StatNames(answer)
-            }
-            MetaRequest::Resolve(m) => {
-                let mut answer = self.ask(call, m.from, m.clone()).await?;
-                if self.refresh_files(session, answer.attrs.iter()).await? {
-                    answer = self.ask(call, m.from, m).await?;
-                }
-                MetaAnswer::Resolve(answer)
-            }
+            MetaRequest::Lookup(m) => MetaAnswer::Lookup(self.lookup(call, session, m).await?),
+            MetaRequest::StatNames(m) => MetaAnswer::StatNames(self.stat_names(call, session, m).await?),
+            MetaRequest::Resolve(m) => MetaAnswer::Resolve(self.resolve(call, session, m).await?),
             MetaRequest::GetAttr(mut m) => {
                 self.hint(&mut m.inode);
                 let ask = self.leases.ask(session);
@@ -226,16 +196,6 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
                 answer
             }
         })
-    }
-
-    /// True if one of these was owned elsewhere: what was read of it is of before.
-    async fn refresh_files(&self, session: SessionId, found: impl Iterator<Item = &Attr>) -> Result<bool> {
-        let owned: Vec<InodeId> =
-            found.map(|attr| attr.id).filter(|id| self.leases.is_owned_elsewhere(session, *id)).collect();
-        for id in &owned {
-            self.leases.refresh_file(session, *id).await?;
-        }
-        Ok(!owned.is_empty())
     }
 
     /// Runs a change, or with what it was answered under repeats it.

@@ -22,6 +22,7 @@ mod files;
 mod hints;
 mod ids;
 mod leases;
+mod looks;
 mod orphans;
 mod recovery;
 mod server;

@@ -1,0 +1,50 @@
+//! What is held of files, under the lock of the rest.
+
+use super::{Cache, moment};
+use braid_env::Monotonic;
+use braid_lease::{Generation, Mode, Moment, Want};
+use braid_types::InodeId;
+
+impl Cache {
+    /// An operation on the file's bytes may begin.
+    pub fn may_use(&self, inode: InodeId, want: Want, now: Monotonic) -> bool {
+        self.maps.lock().leases.may_use(moment(now), inode, want).is_some()
+    }
+
+    /// The lease is held, though it may be on its way out.
+    pub fn has_file(&self, inode: InodeId, want: Want, now: Monotonic) -> bool {
+        let maps = self.maps.lock();
+        let mode = maps.leases.file(inode).0;
+        let serves = if want == Want::Read { mode != Mode::None } else { mode.writes() };
+        serves && !maps.leases.left(moment(now)).is_zero()
+    }
+
+    /// The answer to a recall gives up more than it asks for.
+    pub fn keep_at_most(&self, inode: InodeId, number: Generation, to: Mode) {
+        self.maps.lock().leases.keep_at_most(inode, number, to);
+    }
+
+    /// What is held was granted once more.
+    pub fn said_again(&self, inode: InodeId, mode: Mode, generation: Generation, token: Generation) {
+        self.maps.lock().leases.said_again(inode, mode, generation, token);
+    }
+
+    /// A recall of the file is being carried out.
+    pub fn is_flushing(&self, inode: InodeId) -> bool {
+        self.maps.lock().leases.is_flushing(inode)
+    }
+
+    /// Files that are held, to be told to a new slot holder. Those that are not `needed` are given up with that.
+    pub fn reassertion(&self, needed: impl Fn(InodeId) -> bool) -> Vec<(InodeId, Mode)> {
+        let mut maps = self.maps.lock();
+        let (kept, gone): (Vec<_>, Vec<_>) =
+            maps.leases.reassertion().into_iter().partition(|(inode, _)| needed(*inode));
+        gone.into_iter().for_each(|(inode, _)| maps.leases.forget_file(inode));
+        kept
+    }
+
+    /// When [`Seen::Tick`] is due.
+    pub fn wakeup(&self) -> Option<Moment> {
+        self.maps.lock().leases.wakeup()
+    }
+}

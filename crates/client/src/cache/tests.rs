@@ -1,0 +1,151 @@
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use braid_types::{DeviceId, FileKind, MembershipEpoch, Mode};
+
+fn attr(id: u64) -> Attr {
+    let t = Timestamp(0);
+    let id = InodeId(id);
+    Attr {
+        id,
+        kind: FileKind::File,
+        mode: Mode(0),
+        nlink: 1,
+        uid: 0,
+        gid: 0,
+        rdev: DeviceId(0),
+        size: 0,
+        blocks: 0,
+        atime: t,
+        mtime: t,
+        ctime: t,
+        btime: t,
+        trunc_gen: TruncGen(0),
+        xattrs: false,
+    }
+}
+
+fn at(ms: u64) -> Monotonic {
+    Monotonic(Duration::from_millis(ms))
+}
+
+fn leased() -> Cache {
+    let cache = Cache::new(10);
+    let (term, epoch) = (Duration::from_secs(10), MembershipEpoch(1));
+    let asked = Moment::default();
+    assert!(cache.on(at(0), Seen::Renewed { asked, term, prolonged: true, epoch, reassert: None }).len() <= 1);
+    cache
+}
+
+fn learn_attr(cache: &Cache, asking: Asking<'_>, granted: bool) -> Duration {
+    let ticket = asking.ticket;
+    cache.learn(asking, ticket, at(1000), &[Learnt::Attr(&attr(5), granted)])
+}
+
+#[test]
+fn nothing_is_shown_without_its_lease() {
+    let cache = leased();
+    let (id, root, name) = (InodeId(5), InodeId(1), "a".parse().unwrap());
+    assert_eq!(learn_attr(&cache, cache.ask(), false), Duration::ZERO);
+    assert!(cache.attr(id, at(1000)).is_none());
+    // 98 % of 10 s less 0.2 s, of which one is over.
+    assert_eq!(learn_attr(&cache, cache.ask(), true), Duration::from_millis(8_600));
+    let asking = cache.ask();
+    let ticket = asking.ticket;
+    cache.learn(asking, ticket, at(1000), &[Learnt::Name(root, &name, None, true)]);
+    assert_eq!(cache.attr(id, at(9_599)).unwrap().1, Duration::from_millis(1));
+    assert_eq!(cache.name(root, &name, at(2_000)), Some((None, Duration::from_millis(7_600))));
+    assert!(cache.attr(id, at(9_600)).is_none() && cache.name(root, &name, at(9_600)).is_none());
+}
+
+#[test]
+fn what_is_revoked_is_not_shown_and_the_kernel_is_to_forget_it() {
+    let cache = leased();
+    let (root, name): (_, Name) = (InodeId(1), "a".parse().unwrap());
+    learn_attr(&cache, cache.ask(), true);
+    let asking = cache.ask();
+    let ticket = asking.ticket;
+    cache.learn(asking, ticket, at(1000), &[Learnt::Name(root, &name, None, true)]);
+    let late = cache.ask();
+    let keys = vec![Key::Dir(root), Key::Attr(InodeId(5))];
+    let tasks = cache.on(at(1500), Seen::Revoke { revocation: RevocationId(3), keys, open: false });
+    let [Task::Forget(shown), Task::Dropped(RevocationId(3))] = &tasks[..] else { panic!("{tasks:?}") };
+    assert_eq!(*shown, [Shown::Entry(root, name.clone()), Shown::Attr(InodeId(5))]);
+    assert!(cache.attr(InodeId(5), at(1500)).is_none() && cache.name(root, &name, at(1500)).is_none());
+    assert_eq!(learn_attr(&cache, late, true), Duration::ZERO, "it was on its way");
+    assert!(cache.attr(InodeId(5), at(1500)).is_none());
+    assert!(cache.dropped(at(1500), RevocationId(3)) && !cache.dropped(at(1500), RevocationId(3)));
+}
+
+#[test]
+fn another_start_of_the_server_ends_everything_that_is_shown() {
+    let cache = leased();
+    learn_attr(&cache, cache.ask(), true);
+    let (asked, term, epoch) = (Moment(Duration::from_secs(2)), Duration::from_secs(10), MembershipEpoch(2));
+    let tasks = cache.on(at(2000), Seen::Renewed { asked, term, prolonged: true, epoch, reassert: Some(4) });
+    let told = |task: &Task| matches!(task, Task::Forget(shown) if *shown == [Shown::Attr(InodeId(5))]);
+    assert!(tasks.iter().any(told) && matches!(tasks.last(), Some(Task::Reassert(4))), "{tasks:?}");
+    assert!(cache.attr(InodeId(5), at(2000)).is_none());
+}
+
+#[test]
+fn what_is_being_changed_is_asked_for() {
+    let cache = leased();
+    learn_attr(&cache, cache.ask(), true);
+    let (change, read) = (cache.change(vec![Key::Attr(InodeId(5))]), cache.ask());
+    assert!(cache.attr(InodeId(5), at(1000)).is_none(), "another mount may see the change already");
+    assert_eq!(learn_attr(&cache, read, true), Duration::ZERO, "it may be of before");
+    let chmod = Attr { mode: Mode(0o700), ..attr(5) };
+    let ticket = change.ticket;
+    cache.learn(change, ticket, at(1000), &[Learnt::Attr(&chmod, true)]);
+    assert_eq!(cache.attr(InodeId(5), at(1000)).unwrap().0, chmod);
+    drop(cache.change(vec![Key::Attr(InodeId(5))]));
+    assert!(cache.attr(InodeId(5), at(1000)).is_some(), "one that was given up changes nothing here");
+}
+
+#[test]
+fn more_absences_than_fit_are_known_to_be_elsewhere() {
+    let cache = leased();
+    for i in 0..11 {
+        let (name, asking) = (format!("n{i}").parse().unwrap(), cache.ask());
+        let ticket = asking.ticket;
+        cache.learn(asking, ticket, at(1000), &[Learnt::Name(InodeId(1), &name, None, true)]);
+    }
+    let keys = vec![Key::Dir(InodeId(1))];
+    let tasks = cache.on(at(1500), Seen::Revoke { revocation: RevocationId(1), keys, open: false });
+    assert!(matches!(&tasks[0], Task::Forget(shown) if shown.contains(&Shown::Entries)), "{tasks:?}");
+}
+
+#[test]
+fn an_own_change_of_mode_is_no_change_of_bytes() {
+    let cache = Cache::new(10);
+    cache.saw(&attr(5));
+    let chmod = Attr { ctime: Timestamp(9), ..attr(5) };
+    cache.own_change(&chmod);
+    assert_eq!(cache.seen(InodeId(5)), Some(Stamp::from(&chmod)));
+    cache.own_change(&Attr { size: 1, ..chmod });
+    assert_eq!(cache.seen(InodeId(5)), Some(Stamp::from(&chmod)));
+}
+
+#[test]
+fn an_answer_overtaken_by_a_newer_one_is_not_kept() {
+    let cache = leased();
+    let (older, newer) = (cache.ask(), cache.ask());
+    let (ticket, chmod) = (newer.ticket, Attr { ctime: Timestamp(9), ..attr(5) });
+    cache.learn(newer, ticket, at(1000), &[Learnt::Attr(&chmod, true)]);
+    assert_eq!(learn_attr(&cache, older, true), Duration::ZERO);
+    assert_eq!(cache.attr(InodeId(5), at(1000)).unwrap().0, chmod);
+    let (asking, chown) = (cache.ask(), Attr { ctime: Timestamp(10), ..chmod });
+    let ticket = asking.ticket;
+    cache.learn(asking, ticket, at(1000), &[Learnt::Attr(&chown, false)]);
+    assert!(cache.attr(InodeId(5), at(1000)).is_none(), "what was shown before a newer answer is not shown after it");
+}
+
+#[test]
+fn an_answer_overtaken_by_a_change_is_not_kept() {
+    let cache = leased();
+    let asking = cache.ask();
+    cache.changed(InodeId(5));
+    assert_eq!(learn_attr(&cache, asking, true), Duration::ZERO);
+    assert!(cache.attr(InodeId(5), at(1)).is_none());
+}

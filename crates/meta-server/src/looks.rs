@@ -1,0 +1,62 @@
+//! Looks at names, with the attributes of what they stand for: where another session owns a file, it is asked first.
+
+use crate::complete::claim;
+use crate::dispatch::Call;
+use crate::server::MetaServer;
+use braid_api::meta::{Lookup, LookupAnswer, Resolve, Resolved, StatNames};
+use braid_api::{DataPeers, Result};
+use braid_lease::Key;
+use braid_meta_engine::Engine;
+use braid_types::{Attr, InodeId, SessionId};
+
+impl<E: Engine, P: DataPeers> MetaServer<E, P> {
+    pub(crate) async fn lookup(&self, call: &mut Call, session: SessionId, m: Lookup) -> Result<LookupAnswer> {
+        let (parent, name) = (m.parent, m.name.clone());
+        let mut ask = self.leases.ask(session);
+        let mut answer = self.ask(call, parent, m.clone()).await?;
+        if let Some(attr) = answer.attr.filter(|attr| self.leases.is_owned_elsewhere(session, attr.id)) {
+            self.leases.refresh_file(session, attr.id).await?;
+            ask = self.leases.ask(session);
+            answer = self.ask(call, parent, m).await?;
+        }
+        match &answer.attr {
+            Some(attr) => {
+                self.hints.set(attr.id, parent, &name);
+                answer.grant = claim(ask, Some(Key::Name(parent, name)), Some(attr.id));
+            }
+            None => answer.grant = claim(ask, Some(Key::Dir(parent)), None),
+        }
+        Ok(answer)
+    }
+
+    pub(crate) async fn stat_names(
+        &self,
+        call: &mut Call,
+        session: SessionId,
+        m: StatNames,
+    ) -> Result<Vec<Option<Attr>>> {
+        let answer = self.ask(call, m.parent, m.clone()).await?;
+        match self.refresh_files(session, answer.iter().flatten()).await? {
+            true => self.ask(call, m.parent, m).await,
+            false => Ok(answer),
+        }
+    }
+
+    pub(crate) async fn resolve(&self, call: &mut Call, session: SessionId, m: Resolve) -> Result<Resolved> {
+        let answer = self.ask(call, m.from, m.clone()).await?;
+        match self.refresh_files(session, answer.attrs.iter()).await? {
+            true => self.ask(call, m.from, m).await,
+            false => Ok(answer),
+        }
+    }
+
+    /// True if one of these was owned elsewhere: what was read of it is of before.
+    async fn refresh_files(&self, session: SessionId, found: impl Iterator<Item = &Attr>) -> Result<bool> {
+        let owned: Vec<InodeId> =
+            found.map(|attr| attr.id).filter(|id| self.leases.is_owned_elsewhere(session, *id)).collect();
+        for id in &owned {
+            self.leases.refresh_file(session, *id).await?;
+        }
+        Ok(!owned.is_empty())
+    }
+}
