@@ -7,7 +7,7 @@
 
 mod files;
 #[cfg(test)]
-mod tests;
+pub mod tests;
 
 use crate::lru::Lru;
 use braid_api::meta::InodeRef;

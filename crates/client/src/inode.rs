@@ -184,7 +184,7 @@ impl FileState {
         if let Body::Inline(bytes) = &mut self.body {
             let bytes = std::mem::take(bytes);
             self.body = Body::Chunked(Default::default());
-            self.move_out(bytes.into());
+            self.move_out(0, bytes.into());
             self.unsaved = true;
         }
     }
@@ -192,11 +192,11 @@ impl FileState {
     /// Inline bytes go to chunks with what else is dirty, and under it. If a row holds them they are sent before
     /// anything else: should this client die, the metadata server takes a chunk 0 that it finds for all that was
     /// inline.
-    pub fn move_out(&mut self, bytes: Bytes) {
+    pub fn move_out(&mut self, offset: u64, bytes: Bytes) {
         if self.inline_row {
-            self.moved_end = self.moved_end.max(bytes.len() as u64);
+            self.moved_end = self.moved_end.max(offset + bytes.len() as u64);
         }
-        self.dirty.insert_under(0, bytes, ());
+        self.dirty.insert_under(offset, bytes, ());
         self.conversions += 1;
     }
 

@@ -1,12 +1,14 @@
 //! Learning where a file's chunks are, and finding a place for new ones.
 
 use crate::body::{Body, ChunkSlot};
+use crate::buffer::Extents;
 use crate::core::{Core, Op};
 use crate::inode::{FileState, Inode};
 use crate::retain::ChunkKey;
 use braid_api::meta::{Content, GetMap, MapAnswer};
 use braid_api::{Code, Error, Result};
 use braid_types::{ByteRange, ChunkId, ChunkIndex, InodeId, Policy};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 impl Core {
@@ -142,7 +144,7 @@ fn rebase(state: &mut FileState, answer: &MapAnswer) -> Vec<ChunkId> {
         }
         (Body::Inline(own), Body::Chunked(_)) => {
             state.size = state.size.max(own_size);
-            state.move_out(own.into());
+            state.move_out(0, own.into());
         }
         (Body::Chunked(mut table), new) => {
             gone.extend(table.cut(cut, chunk_bytes).iter().map(|slot| slot.chunk));
@@ -162,8 +164,16 @@ fn rebase(state: &mut FileState, answer: &MapAnswer) -> Vec<ChunkId> {
                     }
                 }
             } else if let Content::Inline(base) = &answer.map.content {
-                state.move_out(base.clone());
-                let slots = fresh.collect();
+                let slots: BTreeMap<ChunkIndex, ChunkSlot> = fresh.collect();
+                // What a server has, or is about to have, was written after the row's bytes: they go under it.
+                let mut under = Extents::default();
+                under.insert_whole(0, base.clone(), ());
+                state.inflight.values().for_each(|write| under.remove(write.range));
+                for (index, slot) in &slots {
+                    let first = index.0.saturating_mul(chunk_bytes);
+                    slot.written.iter().for_each(|range| under.remove(ByteRange::at(first + range.start, range.len())));
+                }
+                under.into_pieces().for_each(|(at, bytes, ())| state.move_out(at, bytes));
                 state.body = Body::Chunked(crate::body::ChunkTable { slots, known_below: None });
             }
             // A cut is in the server's size already, also one that is not remembered any more: what this client had
@@ -174,4 +184,48 @@ fn rebase(state: &mut FileState, answer: &MapAnswer) -> Vec<ChunkId> {
     }
     state.unsaved = true;
     gone
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use braid_api::meta::FileMap;
+    use braid_types::{Attr, ContainerId, SessionId};
+    use bytes::Bytes;
+
+    const CHUNK: ChunkId = ChunkId(7);
+
+    /// A file of three inline bytes that has grown out of line here: `sent` went to a fresh chunk, `dirty` is still here.
+    fn grown(sent: ByteRange, dirty: (u64, &'static [u8])) -> (FileState, MapAnswer) {
+        let attr = Attr { size: 3, ..crate::cache::tests::attr(1) };
+        let mut state = FileState::new(attr);
+        let mut slot = ChunkSlot::fresh(CHUNK, ContainerId(1), SessionId(1));
+        slot.written.add(sent);
+        let slots = [(ChunkIndex(0), slot)].into();
+        state.body = Body::Chunked(crate::body::ChunkTable { slots, known_below: None });
+        state.dirty.insert(dirty.0, Bytes::from_static(dirty.1), ());
+        state.unsaved = true;
+        let content = Content::Inline(Bytes::from_static(b"old"));
+        let map = FileMap { policy: state.policy, layout_gen: state.layout_gen, cuts: state.cuts.clone(), content };
+        (state, MapAnswer { attr, map })
+    }
+
+    fn after_rebase(sent: ByteRange, dirty: (u64, &'static [u8])) -> Vec<(u64, Bytes)> {
+        let (mut state, answer) = grown(sent, dirty);
+        assert!(rebase(&mut state, &answer).is_empty());
+        assert_eq!(state.body.slot(ChunkIndex(0)).unwrap().chunk, CHUNK);
+        state.dirty.snapshot(ByteRange::new(0, 100))
+    }
+
+    #[test]
+    fn bytes_of_the_row_go_under_what_was_sent_since() {
+        let kept = |text: &'static [u8]| Bytes::from_static(text);
+        assert_eq!(after_rebase(ByteRange::new(0, 3), (3, b"new")), [(3, kept(b"new"))]);
+        assert_eq!(
+            after_rebase(ByteRange::new(1, 2), (3, b"new")),
+            [(0, kept(b"o")), (2, kept(b"d")), (3, kept(b"new"))]
+        );
+        assert_eq!(after_rebase(ByteRange::new(5, 9), (1, b"new")), [(0, kept(b"o")), (1, kept(b"new"))]);
+    }
 }

@@ -190,9 +190,23 @@ impl Leases {
         }
     }
 
+    /// The same for a request that changes bytes by itself. Who may write already goes ahead, also while others ask for the file: its
+    /// client gives the file up when this is done, so that waiting for them here would be waiting for itself.
+    async fn take_to_change(&self, session: SessionId, inode: InodeId) -> Result<()> {
+        if self.owner(inode) == Some(session) {
+            return Ok(());
+        }
+        // Held without being told: the next to want it has it back for one message.
+        self.take_file(session, inode, Want::Write).await.map(drop)
+    }
+
+    fn owner(&self, inode: InodeId) -> Option<SessionId> {
+        self.state.lock().holder.owner(inode)
+    }
+
     /// Another session has size and times that are not in the row.
     pub fn is_owned_elsewhere(&self, session: SessionId, inode: InodeId) -> bool {
-        self.state.lock().holder.owner(inode).is_some_and(|owner| owner != session)
+        self.owner(inode).is_some_and(|owner| owner != session)
     }
 
     /// Returns when the row says what others know of size and times.
@@ -259,8 +273,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
                 return Ok(lease);
             }
             MetaRequest::ChangeAttr(m) if m.size.is_some() => {
-                // Held without being told: the next to want it has it back for one message.
-                self.leases.take_file(session, m.inode.id, Want::Write).await?;
+                self.leases.take_to_change(session, m.inode.id).await?;
             }
             // The new times are to be the last word.
             MetaRequest::ChangeAttr(m) if m.mtime.is_some() => self.leases.refresh_file(session, m.inode.id).await?,
@@ -269,7 +282,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
                 let found = self.ask(&mut Call::new(None), m.parent.id, lookup).await;
                 // Whatever is wrong with the place is said by the request itself.
                 if let Some(attr) = found.ok().and_then(|found| found.attr) {
-                    self.leases.take_file(session, attr.id, Want::Write).await?;
+                    self.leases.take_to_change(session, attr.id).await?;
                 }
             }
             MetaRequest::GetAttr(m) => self.leases.refresh_file(session, m.inode.id).await?,

@@ -3,6 +3,7 @@
 use crate::check::chains::{chains, is_settled};
 use crate::coverage::Coverage;
 use crate::env::{Hardware, SimSpawn, Skew, Surroundings, process_env};
+use crate::failures::Invariant;
 use crate::host::Words;
 use crate::machine::Machine;
 use crate::seed::stream;
@@ -201,6 +202,9 @@ impl Cluster {
             let now = [stats.writes_repeated, stats.sessions_lost];
             self.coverage.add("write repeated to a server that had lost it", now[0] - told[0]);
             self.coverage.add("living client went on in a new session", now[1] - told[1]);
+            if self.settings.sessions_last && now[1] > told[1] {
+                self.around.failures.add(Invariant::SessionsLast, "a living client lost its session".to_owned());
+            }
             *told = now;
             true
         });

@@ -14,6 +14,8 @@ pub enum Invariant {
     SameAsModel,
     /// No operation fails because of a fault that ended before its deadline.
     OperationsSurviveFaults,
+    /// No session of a client that lives and can be reached ends.
+    SessionsLast,
     /// A byte that fsync returned for is there after any crash.
     FsyncIsKept,
     /// A write whose close returned survives the loss of the owner's power or of its client, not of both.

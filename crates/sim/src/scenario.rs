@@ -54,7 +54,13 @@ pub fn all() -> Vec<Scenario> {
             make: |_| Bytes::new(),
             ..base.clone()
         },
-        Scenario { name: "shared", faults: fault::META, make: |_| Shared::new(), ..base.clone() },
+        Scenario {
+            name: "shared",
+            faults: fault::META,
+            settings: Settings::with_long_sessions(),
+            make: |_| Shared::new(),
+            ..base.clone()
+        },
         Scenario { name: "close", faults: fault::SERVERS, make: |_| Durable::new(Sure::AtClose), ..base.clone() },
         Scenario {
             name: "client-loss",

@@ -43,6 +43,8 @@ pub struct Settings {
     pub client: ClientConfig,
     /// Sessions of living clients may end: longer pauses than they are waited for.
     pub sessions_end: bool,
+    /// No session of a living client may end, and each that does is a failure: it waited for itself, or was not waited for.
+    pub sessions_last: bool,
     /// Of [`Machine::ALL`], the first so many are there.
     pub machines: usize,
     /// Native clients keep what they ask and are answered early. Not where clients die: a client and the server that die
@@ -89,6 +91,7 @@ impl Default for Settings {
                 ..ClientConfig::default()
             },
             sessions_end: false,
+            sessions_last: false,
             machines: 6,
             native_early: true,
             bug: None,
@@ -99,7 +102,7 @@ impl Default for Settings {
 impl Settings {
     /// No session of a living client ends: its lease is longer than any fault lasts.
     pub fn with_long_sessions() -> Settings {
-        let mut settings = Settings::default();
+        let mut settings = Settings { sessions_last: true, ..Settings::default() };
         settings.meta.session_lease = Duration::from_millis(12_000);
         settings
     }

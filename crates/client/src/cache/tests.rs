@@ -3,7 +3,7 @@
 use super::*;
 use braid_types::{DeviceId, FileKind, MembershipEpoch, Mode};
 
-fn attr(id: u64) -> Attr {
+pub fn attr(id: u64) -> Attr {
     let t = Timestamp(0);
     let id = InodeId(id);
     Attr {

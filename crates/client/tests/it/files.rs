@@ -79,6 +79,31 @@ async fn appends_of_two_mounts_at_once_lose_nothing_and_overlap_nowhere() {
     assert_eq!(text.len() as u64, 2 * RECORDS * 8);
 }
 
+/// The holder of a file that is recalled in the middle of a truncate gives it up after it: the truncate waits for nobody.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn truncates_of_two_mounts_at_once_do_not_wait_for_each_other() {
+    // Below the time of one attempt, after which a request that waits for itself is asked again.
+    const STALL_MAX: Duration = Duration::from_secs(3);
+    let world = World::new(Storage::Memory, SMALL).await;
+    let (a, b) = (world.client().await, world.client().await);
+    let (id, of_a) = create(&a, "cut").await;
+    let of_b = open(&b, id, READ_WRITE).await;
+    let cut = |client: Arc<Client>, handle: HandleId, len: u64| async move {
+        let mut longest = Duration::ZERO;
+        for _ in 0..60 {
+            let began = Instant::now();
+            write(&client, handle, 0, &pattern(len, len as usize)).await;
+            truncate(&client, id, handle, len / 2).await;
+            longest = longest.max(began.elapsed());
+        }
+        longest
+    };
+    let (of_a, of_b) = tokio::join!(cut(a.clone(), of_a, 9000), cut(b.clone(), of_b, 7000));
+    assert!(of_a.max(of_b) < STALL_MAX, "{of_a:?} and {of_b:?}");
+    assert_eq!((a.stats().sessions_lost, b.stats().sessions_lost), (0, 0));
+    assert_eq!(size(&a, id).await, size(&b, id).await);
+}
+
 /// Each call is made by one of two mounts that keep the file open, and done to a vector of bytes.
 async fn agree(seed: u64, steps: usize, restarts: bool) {
     const MOST: u64 = 3 * CHUNK / 2;

@@ -1,5 +1,5 @@
-//! Both clients write, cut and read the same few files at once. Without leases nobody promises what a read shows
-//! meanwhile, so none is checked; but no call may fail, and when both have closed, both see the same.
+//! Both clients write, cut and read the same few files at once, and open them anew for every few calls. What a read shows
+//! meanwhile is checked by `bytes`; here no call may fail, no session may end, and when both have closed, both see the same.
 
 use super::durable::fail;
 use super::{Task, Work};
