@@ -184,6 +184,7 @@ pub struct ChunkRow {
     pub index: ChunkIndex,
     pub chunk: ChunkId,
     pub container: ContainerId,
+    pub stable: bool,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

@@ -107,6 +107,8 @@ codes! {
     DiskError = 402, No, "the disk failed";
     DiskFull = 403, No, "the disk is full";
     NoServers = 404, Yes, "not enough data servers";
+    /// What was on stable storage is not there any more. Nothing is made up for it.
+    ChunkLost = 405, No, "bytes that were on stable storage are lost";
 
     BadMessage = 500, No, "the message cannot be understood";
     WrongCluster = 501, No, "belongs to another cluster";

@@ -60,6 +60,9 @@ pub struct ChunkRef {
     pub index: ChunkIndex,
     pub chunk: ChunkId,
     pub container: ContainerId,
+    /// Its server has it on stable storage: if it is missing, bytes are lost. Else it may have gone with the server's power, unsynced,
+    /// and reads as a hole. Never said early; a writer that was not asked for an fsync says it late.
+    pub stable: bool,
 }
 
 /// A chain: the data servers of a container, in order, under an epoch.
@@ -430,6 +433,17 @@ pub struct CommitAnswer {
     pub instead: ChunkPage,
 }
 
+/// These chunks of files are on stable storage, see [`ChunkRef::stable`]. Those that are no longer where the message says are passed over.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MarkStable {
+    /// At most [`MarkStable::MAX`].
+    pub chunks: Vec<(InodeId, ChunkIndex, ChunkId)>,
+}
+
+impl MarkStable {
+    pub const MAX: usize = 1024;
+}
+
 /// Frees whole chunks inside a range (punch hole); the client has zeroed the edges.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DropChunks {
@@ -722,6 +736,7 @@ messages! {
     Acknowledge -> ();
     Reassert -> Reasserted;
     YieldFiles -> ();
+    MarkStable -> ();
 }
 
 impl MetaRequest {

@@ -23,6 +23,8 @@ pub struct ChunkSlot {
     pub written: RangeSet,
     /// Space was reserved: the chunk exists although nothing was written.
     pub reserved: bool,
+    /// Its row says that it is on stable storage.
+    pub stable: bool,
 }
 
 #[derive(Default)]
@@ -97,7 +99,9 @@ impl ChunkTable {
     /// Chunks the metadata server does not know and that hold something.
     pub fn fresh(&self) -> Vec<ChunkRef> {
         let fresh = self.slots.iter().filter(|(_, slot)| slot.fresh.is_some() && slot.exists());
-        fresh.map(|(&index, slot)| ChunkRef { index, chunk: slot.chunk, container: slot.container }).collect()
+        fresh
+            .map(|(&index, slot)| ChunkRef { index, chunk: slot.chunk, container: slot.container, stable: false })
+            .collect()
     }
 
     /// Drops the chunks a file of `size` bytes does not reach.
@@ -123,11 +127,13 @@ impl ChunkSlot {
             fresh: None,
             written: RangeSet::default(),
             reserved: false,
+            stable: chunk.stable,
         }
     }
 
     pub fn fresh(chunk: ChunkId, container: ContainerId, session: SessionId) -> ChunkSlot {
-        ChunkSlot { chunk, container, fresh: Some(session), written: RangeSet::default(), reserved: false }
+        let written = RangeSet::default();
+        ChunkSlot { chunk, container, fresh: Some(session), written, reserved: false, stable: false }
     }
 }
 

@@ -118,10 +118,14 @@ impl Core {
     fn draft(&self, inode: &Inode, state: &FileState, mark: &Mark) -> Draft {
         let (content, sent) = match &state.body {
             Body::Inline(bytes) => (CommitContent::Inline(bytes.clone().into()), Vec::new()),
-            Body::Chunked(table) => match table.fresh() {
-                fresh if fresh.is_empty() => (CommitContent::Unchanged, fresh),
-                fresh => (CommitContent::Chunks(fresh.clone()), fresh),
-            },
+            Body::Chunked(table) => {
+                let mut fresh = table.fresh();
+                fresh.iter_mut().for_each(|chunk| chunk.stable = self.is_proven(chunk.chunk));
+                match fresh.is_empty() {
+                    true => (CommitContent::Unchanged, fresh),
+                    false => (CommitContent::Chunks(fresh.clone()), fresh),
+                }
+            }
         };
         let atime = self.atimes.lock().get(&inode.id).map(|(atime, _)| *atime);
         let message = CommitFile {
@@ -157,12 +161,13 @@ impl Core {
         }
         self.reported_atime(inode.id, draft.message.atime);
         let instead = &answer.instead.chunks;
+        draft.sent.iter().filter(|chunk| chunk.stable).for_each(|chunk| self.marked(chunk.chunk));
         self.update(inode, |state| {
             for chunk in draft.sent.iter().filter(|sent| instead.iter().all(|other| other.index != sent.index)) {
                 if let Some(slot) = state.body.slot_mut(chunk.index)
                     && slot.chunk == chunk.chunk
                 {
-                    (slot.fresh, slot.written) = (None, Default::default());
+                    (slot.fresh, slot.written, slot.stable) = (None, Default::default(), chunk.stable);
                 }
             }
             if state.mtime == draft.message.mtime {
@@ -183,6 +188,10 @@ impl Core {
         });
         if let CommitContent::Inline(_) = draft.message.content {
             self.forget_chunks_of(inode);
+        }
+        if draft.sent.iter().any(|chunk| !chunk.stable) {
+            // It may have become stable since.
+            self.marks.notify_one();
         }
         if instead.is_empty() {
             return Ok(true);

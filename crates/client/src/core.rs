@@ -54,6 +54,8 @@ pub struct Core {
     pub atimes: Mutex<HashMap<InodeId, (Timestamp, Monotonic)>>,
     /// Wakes the write-back: something became dirty, or memory is short.
     pub wake: Notify,
+    /// Chunks have become stable whose rows do not say so.
+    pub marks: Arc<Notify>,
     /// True once the client stops; ends background tasks.
     pub stop: Stop,
 }

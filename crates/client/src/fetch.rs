@@ -131,8 +131,9 @@ impl Core {
                 return Err(Error::new(Code::Stale, format!("chunk {} of {}", key.chunk, file_name(inode)), cause));
             }
             if let (Some(key), Code::ChunkUnknown) = (asked, error.code)
-                && self.is_given_up(inode, &key, &mut missed)
+                && let Some(key) = self.given_up(inode, &key, &mut missed)
             {
+                self.chunk_is_lost(&key)?;
                 return Ok(Bytes::from(vec![0; range.len() as usize]));
             }
             let who = || format!("read of inode {}", inode.id);
@@ -141,20 +142,17 @@ impl Core {
         }
     }
 
-    /// The server does not know a chunk that is still the file's, and nobody has repeated it for long enough.
-    fn is_given_up(&self, inode: &Inode, key: &ChunkKey, missed: &mut Option<(ChunkId, Monotonic)>) -> bool {
+    /// The server does not know a chunk that is still the file's, and nobody has repeated it for long enough: the chunk as its row
+    /// is now.
+    fn given_up(&self, inode: &Inode, key: &ChunkKey, missed: &mut Option<(ChunkId, Monotonic)>) -> Option<ChunkKey> {
         let now = self.now();
         let since = match *missed {
             Some((chunk, since)) if chunk == key.chunk => since,
             _ => missed.insert((key.chunk, now)).1,
         };
-        let still = inode.state.lock().body.slot(key.index).is_some_and(|slot| slot.chunk == key.chunk);
         let known = self.lost.lock().get(&key.chunk).is_some();
-        if still && (known || now.since(since) >= self.config.lost_after) {
-            self.chunk_is_lost(key.chunk, inode);
-            return true;
-        }
-        false
+        let stable = inode.state.lock().body.slot(key.index).filter(|slot| slot.chunk == key.chunk)?.stable;
+        (known || now.since(since) >= self.config.lost_after).then_some(ChunkKey { stable, ..*key })
     }
 
     async fn try_fetch(
@@ -274,6 +272,15 @@ impl Core {
                 Ok((status, _)) => {
                     status.extents.iter().for_each(|&extent| set.add(in_file(extent, range.start)));
                     return Ok(set);
+                }
+                Err(error) if error.code == Code::ChunkUnknown && key.stable => {
+                    self.refresh_map(inode, op).await?;
+                    let state = inode.state.lock();
+                    return match state.body.slot(index).is_some_and(|slot| slot.chunk == key.chunk && slot.stable) {
+                        // A hole would be passed over by who copies the file.
+                        true => Err(self.lost_from_disk(&key)),
+                        false => Ok(set),
+                    };
                 }
                 Err(error) if error.code == Code::ChunkUnknown => return Ok(set),
                 Err(error) if error.code == Code::StaleTruncGen => {

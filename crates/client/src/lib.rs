@@ -29,6 +29,7 @@ mod leases;
 mod locks;
 mod lru;
 mod map;
+mod marks;
 mod memory;
 mod ops;
 mod prefetch;

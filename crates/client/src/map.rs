@@ -112,7 +112,8 @@ impl Core {
 }
 
 pub fn key(inode: InodeId, index: ChunkIndex, slot: &ChunkSlot, policy: &Policy) -> ChunkKey {
-    ChunkKey { chunk: slot.chunk, container: slot.container, inode, index, chunk_bytes: policy.chunk_bytes }
+    let ChunkSlot { chunk, container, stable, .. } = *slot;
+    ChunkKey { chunk, container, inode, index, chunk_bytes: policy.chunk_bytes, stable }
 }
 
 pub fn file_name(inode: &Inode) -> String {

@@ -9,7 +9,7 @@ use braid_api::meta::Cuts;
 use braid_env::Monotonic;
 use braid_types::{ByteRange, ChunkId, ChunkIndex, ContainerId, InodeId, TruncGen};
 use bytes::Bytes;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// What a write to a chunk says of it, needed again to repeat the write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +19,8 @@ pub struct ChunkKey {
     pub inode: InodeId,
     pub index: ChunkIndex,
     pub chunk_bytes: u64,
+    /// Its row says that it is on stable storage.
+    pub stable: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -81,7 +83,13 @@ pub struct Retain {
     released: u64,
     /// The incarnation changed while something was kept: look for what was lost.
     suspect: bool,
+    /// Chunks of which a write became stable, and whose rows do not say so: see `marks`. Beyond [`PROVEN_MAX`] none is noted, and
+    /// rows say it after a later write.
+    proven: BTreeMap<ChunkId, ChunkKey>,
 }
+
+/// 65,536 × about 90 bytes: 6 MB for a metadata server that is away for long.
+const PROVEN_MAX: usize = 1 << 16;
 
 impl Retain {
     pub fn bytes(&self) -> u64 {
@@ -121,6 +129,7 @@ impl Retain {
         self.stable(receipt.incarnation, receipt.stable);
         if receipt.sequence <= receipt.stable {
             // Older bytes under it are stable too, or overwritten by it after a repetition.
+            self.prove(key);
             return self.remove(key.chunk, ByteRange::at(offset, data.len() as u64));
         }
         let tag = Tag { incarnation: receipt.incarnation, sequence: receipt.sequence, order: self.order };
@@ -134,6 +143,7 @@ impl Retain {
                 aside: false,
                 hidden: 0,
             });
+            kept.key.stable |= key.stable;
             kept.generation = kept.generation.max(generation);
             kept.cuts = cuts;
             kept.extents.insert_whole(offset, data, tag);
@@ -184,12 +194,45 @@ impl Retain {
 
     fn release(&mut self, stable: impl Fn(ChunkId, Tag) -> bool) {
         let mut bytes = 0;
+        let mut proven = Vec::new();
         self.chunks.retain(|&id, kept| {
+            let before = kept.extents.bytes();
             kept.extents.keep(|tag| !stable(id, tag));
+            if kept.extents.bytes() < before {
+                proven.push(kept.key);
+            }
             bytes += kept.extents.bytes();
             !kept.extents.is_empty()
         });
         self.bytes = bytes;
+        proven.into_iter().for_each(|key| self.prove(key));
+    }
+
+    fn prove(&mut self, key: ChunkKey) {
+        if !key.stable && self.proven.len() < PROVEN_MAX {
+            self.proven.insert(key.chunk, key);
+        }
+    }
+
+    /// Chunks that are on stable storage, and of which no row is known to say so.
+    pub fn proven(&self) -> Vec<ChunkKey> {
+        self.proven.values().copied().collect()
+    }
+
+    pub fn is_proven(&self, chunk: ChunkId) -> bool {
+        self.proven.contains_key(&chunk)
+    }
+
+    pub fn has_proven(&self) -> bool {
+        !self.proven.is_empty()
+    }
+
+    /// The chunk's row says that it is stable.
+    pub fn marked(&mut self, chunk: ChunkId) {
+        self.proven.remove(&chunk);
+        if let Some(kept) = self.chunks.get_mut(&chunk) {
+            kept.key.stable = true;
+        }
     }
 
     fn change(&mut self, id: ChunkId, change: impl FnOnce(&mut HashMap<ChunkId, Kept>)) {
@@ -263,6 +306,7 @@ impl Retain {
     /// Nothing of the file is to be repeated or shown any more.
     pub fn forget_file(&mut self, inode: InodeId) {
         self.chunks.retain(|_, kept| kept.key.inode != inode);
+        self.proven.retain(|_, key| key.inode != inode);
         self.bytes = self.chunks.values().map(|kept| kept.extents.bytes()).sum();
     }
 
@@ -313,6 +357,7 @@ impl Retain {
 
     /// The chunk is no longer part of a file.
     pub fn forget(&mut self, chunk: ChunkId) {
+        self.proven.remove(&chunk);
         self.change(chunk, |chunks| drop(chunks.remove(&chunk)));
     }
 }
@@ -331,6 +376,7 @@ mod tests {
             inode: InodeId(9),
             index: ChunkIndex(0),
             chunk_bytes: 1 << 20,
+            stable: false,
         }
     }
 

@@ -270,7 +270,13 @@ impl Core {
         self.counters.bytes_written.fetch_add(len, Relaxed);
         let receipt = Receipt { incarnation: answer.incarnation, sequence: answer.sequence, stable: answer.stable };
         let cuts = (token.trunc_gen, cuts);
-        lane.retained(|retain| retain.answered(key, cuts, (offset, piece.data.clone()), receipt, self.now()));
+        let proven = lane.retained(|retain| {
+            retain.answered(key, cuts, (offset, piece.data.clone()), receipt, self.now());
+            retain.has_proven()
+        });
+        if proven {
+            self.marks.notify_one();
+        }
         if let Some(slot) = inode.state.lock().body.slot_mut(index)
             && slot.chunk == key.chunk
             && slot.fresh.is_some()

@@ -68,6 +68,9 @@ impl Core {
             Ok((answer, _)) => lane.retained(|retain| {
                 retain.stable(answer.incarnation, answer.stable);
                 retain.synced(chunks, order, answer.incarnation);
+                if retain.has_proven() {
+                    self.marks.notify_one();
+                }
             }),
             Err(error) if error.code == Code::ChunkUnknown => {
                 let [chunk] = chunks else {
@@ -142,12 +145,17 @@ impl Core {
                 Err(error) if error.code == Code::ChunkUnknown && !op.deadline.left(&self.env).is_zero() => {}
                 done => return done,
             }
-            match self.make_again(lane, &key, op).await? {
-                Some(again) => make = again,
-                None => {
+            match self.make_again(lane, &key, op).await {
+                Ok(Some(again)) => make = again,
+                Ok(None) => {
                     self.give_up_chunk(lane, &key);
                     return Ok(());
                 }
+                Err(error) if error.code == Code::ChunkLost => {
+                    self.lose_with_chunk(lane, &key, error);
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
             }
         }
     }

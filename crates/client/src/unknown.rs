@@ -1,8 +1,9 @@
 //! Chunks that their server does not know.
 //!
 //! A data server answers for the store that bears its id, and only once that is open: what it does not know was never
-//! written, was deleted, or was lost with its power before it was synced. The metadata server tells which: chunks that
-//! a row names were lost.
+//! written, was deleted, or was lost: with its power before it was synced, or from its disk. The metadata server tells which: a
+//! chunk that a row names was lost, and if the row says that it was on stable storage, nothing is made up for it: reads and
+//! writes fail.
 
 use crate::core::{Core, Op};
 use crate::inode::Inode;
@@ -10,8 +11,8 @@ use crate::retain::ChunkKey;
 use crate::servers::Lane;
 use braid_api::data::{Make, SyncChunks};
 use braid_api::meta::{Content, GetMap};
-use braid_api::{Code, Result};
-use braid_types::{ChunkId, SessionId};
+use braid_api::{Code, Error, Result};
+use braid_types::{ByteRange, ChunkId, SessionId};
 use bytes::Bytes;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -40,7 +41,13 @@ impl Core {
         let (state, _) = self.ask(lane, self.session.token(), message, Bytes::new(), op).await?;
         let named = match self.call(GetMap { inode: self.cache.inode(key.inode), first: key.index }, op).await {
             Ok(answer) => match answer.map.content {
-                Content::Chunked(page) => page.chunks.iter().any(|at| at.index == key.index && at.chunk == key.chunk),
+                Content::Chunked(page) => {
+                    let at = page.chunks.iter().find(|at| at.index == key.index && at.chunk == key.chunk);
+                    if at.is_some_and(|at| at.stable) {
+                        return Err(self.lost_from_disk(key));
+                    }
+                    at.is_some()
+                }
                 Content::Inline(_) => false,
             },
             Err(error) if matches!(error.code, Code::NotFound | Code::Stale) => false,
@@ -76,18 +83,55 @@ impl Core {
         state.body.slot(key.index).is_some_and(|slot| slot.chunk == key.chunk && void(slot.fresh))
     }
 
-    /// The server has known nothing of a chunk of a file for as long as its writer may take to repeat it.
-    pub fn chunk_is_lost(&self, chunk: ChunkId, inode: &Inode) {
-        let mut lost = self.lost.lock();
-        if lost.get(&chunk).is_none() {
-            lost.insert(chunk, ());
-            self.counters.chunks_lost.fetch_add(1, Relaxed);
+    /// What was written to the chunk here is not stable and can be nowhere else: the chunk itself is gone.
+    pub fn lose_with_chunk(&self, lane: &Lane, key: &ChunkKey, error: Error) {
+        let whole = ByteRange::new(0, u64::MAX);
+        let bytes = lane.retained(|retain| {
+            let bytes = retain.overlay(key.chunk, whole).iter().map(|(_, bytes)| bytes.len() as u64).sum();
+            retain.forget(key.chunk);
+            bytes
+        });
+        tracing::error!(%error, bytes, "written bytes are lost with their chunk");
+        self.counters.bytes_lost.fetch_add(bytes, Relaxed);
+        if let Some(inode) = self.inodes.get(key.inode) {
+            self.update(&inode, |state| state.lose(error));
+        }
+    }
+
+    /// The server has known nothing of a chunk of a file for as long as its writer may take to repeat it. An error if its row
+    /// says that it was on stable storage; else it reads as a hole.
+    pub fn chunk_is_lost(&self, key: &ChunkKey) -> Result<()> {
+        if key.stable {
+            return Err(self.lost_from_disk(key));
+        }
+        if self.is_news(key.chunk) {
             tracing::warn!(
-                chunk = chunk.0,
-                inode = inode.id.0,
-                "the file's data server does not have this chunk, which reads as a hole: it was lost unsynced with the server's \
-                 power, or its files were removed there; braid admin fsck names what is missing"
+                chunk = key.chunk.0,
+                inode = key.inode.0,
+                "the file's data server does not have this chunk, which reads as a hole: it was lost unsynced with the server's power"
             );
         }
+        Ok(())
+    }
+
+    pub fn lost_from_disk(&self, key: &ChunkKey) -> Error {
+        let about = format!("chunk {} of inode {}", key.chunk, key.inode);
+        let cause = "its data server had it on stable storage and does not have it any more; braid admin fsck names what is \
+                     missing, and the file is readable when its files are put back, or another copy of it";
+        let error = Error::new(Code::ChunkLost, about, cause);
+        if self.is_news(key.chunk) {
+            tracing::error!(%error, "bytes of a file are lost");
+        }
+        error
+    }
+
+    fn is_news(&self, chunk: ChunkId) -> bool {
+        let mut lost = self.lost.lock();
+        let is_news = lost.get(&chunk).is_none();
+        if is_news {
+            lost.insert(chunk, ());
+            self.counters.chunks_lost.fetch_add(1, Relaxed);
+        }
+        is_news
     }
 }

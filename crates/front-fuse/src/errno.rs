@@ -51,6 +51,7 @@ pub fn errno_of(code: Code) -> i32 {
         | Code::BadBlock
         | Code::DiskError
         | Code::NoServers
+        | Code::ChunkLost
         | Code::BadMessage
         | Code::WrongCluster
         | Code::WrongVersion

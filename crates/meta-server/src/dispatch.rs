@@ -9,7 +9,7 @@ use crate::sessions::SessionState;
 use braid_api::meta::*;
 use braid_api::{Code, Context, DataPeers, Error, Namespace, Result, When};
 use braid_meta_engine::{Early, Engine, Order};
-use braid_meta_namespace::ops::{policy, servers, session, spares};
+use braid_meta_namespace::ops::{mark_stable, policy, servers, session, spares};
 use braid_meta_namespace::rows::ServerRow;
 use braid_meta_namespace::{Mutation, OpContext, OpError, Query, ReadOnly, Recorded};
 use braid_placement::Want;
@@ -186,6 +186,13 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             MetaRequest::YieldFiles(m) => {
                 self.leases.yielded(session, &m);
                 MetaAnswer::YieldFiles(())
+            }
+            MetaRequest::MarkStable(m) => {
+                if m.chunks.len() > MarkStable::MAX {
+                    return Err(Error::new(Code::Invalid, "MarkStable", format_args!("{} chunks", m.chunks.len())));
+                }
+                self.engine.transact(0, mark_stable::Mark(m)).await.map_err(Error::from)?;
+                MetaAnswer::MarkStable(())
             }
             MetaRequest::ServerSays(m) => MetaAnswer::ServerSays(self.server_says(m)?),
             mutation => {

@@ -20,6 +20,8 @@ pub const MUST_BE_REACHED: &[&str] = &[
     "file given up for another mount",
     "file lease kept through a start of the metadata server",
     "living client went on in a new session",
+    "chunk committed and known to be stable",
+    "chunk marked as stable after its commit",
     "kept changes sent again to the metadata server",
     "leases dropped for another mount's change",
     "leases given up after a start of the metadata server",

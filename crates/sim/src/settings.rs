@@ -27,6 +27,8 @@ pub enum Bug {
     AcknowledgedBeforeDropped,
     /// A file is given up to another mount before its holder hears of the recall.
     GivenUpUnflushed,
+    /// Commits say of every chunk that it is on stable storage.
+    MarkedTooEarly,
     /// Owners hear from members that they have everything on stable storage as soon as they were told of it.
     CopyAcknowledgedTooEarly,
     /// Members believe that nothing is between what they were told and what they are told now.

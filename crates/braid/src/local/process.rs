@@ -90,7 +90,7 @@ pub fn running(layout: &Layout, name: &str) -> Option<Pid> {
     let command = std::fs::read(format!("/proc/{raw}/cmdline")).ok()?;
     let ours = layout.ready(name);
     let ours = ours.as_os_str().as_encoded_bytes();
-    let alive = command.windows(ours.len()).any(|w| w == ours) && !is_zombie(raw);
+    let alive = command.windows(ours.len()).any(|w| w == ours) && !is_zombie(raw) && !is_killed(raw);
     alive.then_some(pid)
 }
 
@@ -128,10 +128,21 @@ fn threads(pid: i32) -> usize {
     std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count)
 }
 
+/// SIGKILL is on its way to it: on a busy machine it can be a while before its first thread has a turn to end in.
+fn is_killed(pid: i32) -> bool {
+    let Ok(status) = std::fs::read_to_string(format!("/proc/{pid}/status")) else { return false };
+    let pending = status.lines().filter_map(|line| {
+        let (key, mask) = line.split_once(':')?;
+        matches!(key, "SigPnd" | "ShdPnd").then(|| u64::from_str_radix(mask.trim(), 16).ok())?
+    });
+    // Signal n is bit n - 1.
+    pending.fold(0, |all, mask| all | mask) & 1 << (Signal::KILL.as_raw() - 1) != 0
+}
+
 /// It runs no more and is not gone yet: its words are the first that the kernel takes from it, its files come later.
 fn is_ending(pid: i32) -> bool {
     let has_no_words = || std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|words| words.is_empty());
-    state(pid).is_some() && !is_zombie(pid) && (first_thread_ended(pid) || has_no_words())
+    state(pid).is_some() && !is_zombie(pid) && (first_thread_ended(pid) || has_no_words() || is_killed(pid))
 }
 
 /// Waits until nothing is left of a killed process. Its first thread may have ended while others are in the kernel, in

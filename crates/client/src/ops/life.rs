@@ -59,6 +59,7 @@ impl Core {
             statfs: Mutex::default(),
             atimes: Mutex::default(),
             wake: Notify::new(),
+            marks: Arc::default(),
             stop: Stop::default(),
             env,
             config,
@@ -74,6 +75,7 @@ impl Core {
         core.keep_dropping();
         core.keep_settling();
         core.keep_writing_back();
+        core.keep_marking();
         Ok(core)
     }
 
@@ -99,13 +101,16 @@ impl Core {
 
     pub async fn shutdown(self: &Arc<Self>) -> Result<()> {
         let saved = self.sync_fs().await;
+        let soon = Deadline::after(&self.env, Duration::from_secs(1));
+        // Not said, it is found out at the next write.
+        let _ = self.mark_stable(crate::core::Op { deadline: soon, trace: TraceId(0) }).await;
         let reads: Vec<_> = self.atimes.lock().keys().copied().collect();
         for id in reads {
             // Nice to have: not worth a long wait for a server that is gone.
-            let soon = Deadline::after(&self.env, std::time::Duration::from_secs(1));
+            let soon = Deadline::after(&self.env, Duration::from_secs(1));
             self.report_atime(id, crate::core::Op { deadline: soon, trace: TraceId(0) }).await;
         }
-        let soon = Deadline::after(&self.env, std::time::Duration::from_secs(5));
+        let soon = Deadline::after(&self.env, Duration::from_secs(5));
         let closed = self.close_session(crate::core::Op { deadline: soon, trace: TraceId(0) }).await;
         if let Err(error) = closed {
             // The session ends by itself when it is silent for long enough; nothing depends on it any more.

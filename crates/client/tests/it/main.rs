@@ -6,6 +6,7 @@ mod durability;
 mod early;
 mod faults;
 mod files;
+mod gone;
 mod leases;
 mod messages;
 mod model;

@@ -125,6 +125,7 @@ impl Query for ChunkRows {
                     index: keys::chunk_index(key).ok_or_else(|| super::content::damaged(key))?,
                     chunk: value.chunk,
                     container: value.container,
+                    stable: value.stable,
                 })
             })
             .collect()

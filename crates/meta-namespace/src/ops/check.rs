@@ -174,7 +174,8 @@ impl Query for CheckChunk {
             found.spare = unit.get::<SpareRow>(&keys::spare(self.session, row.chunk)).await?.is_some();
             found.reclaim = unit.get::<ReclaimRow>(&keys::reclaim_chunk(row.chunk)).await?.is_some();
             let (inode, index) = (self.inode, self.index);
-            found.row = Some(admin::ChunkRow { inode, index, chunk: row.chunk, container: row.container });
+            found.row =
+                Some(admin::ChunkRow { inode, index, chunk: row.chunk, container: row.container, stable: row.stable });
         }
         Ok(found)
     }

@@ -102,7 +102,10 @@ async fn add_chunk<T: Tx>(
     let key = keys::chunk(inode.id, new.index);
     let spare_key = keys::spare(cx.session, new.chunk);
     let there = unit.get::<ChunkRow>(&key).await?;
-    if there.is_some_and(|row| row.chunk == new.chunk) {
+    if let Some(row) = there.filter(|row| row.chunk == new.chunk) {
+        if new.stable && !row.stable {
+            unit.put(key, &ChunkRow { stable: true, ..row });
+        }
         return Ok(None);
     }
     let Some(spare) = unit.get::<SpareRow>(&spare_key).await? else {
@@ -117,10 +120,10 @@ async fn add_chunk<T: Tx>(
     match there {
         Some(row) => {
             unit.put(keys::reclaim_chunk(new.chunk), &ReclaimRow { container: spare.container });
-            Ok(Some(ChunkRef { index: new.index, chunk: row.chunk, container: row.container }))
+            Ok(Some(row.at(new.index)))
         }
         None => {
-            unit.insert(key, &ChunkRow { chunk: new.chunk, container: spare.container });
+            unit.insert(key, &ChunkRow { chunk: new.chunk, container: spare.container, stable: new.stable });
             Ok(None)
         }
     }

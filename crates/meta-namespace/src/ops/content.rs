@@ -85,7 +85,7 @@ async fn chunk_page<T: Tx>(unit: &mut Unit<'_, T>, inode: &Inode, first: ChunkIn
         unit.load(&wanted).await?;
         for (i, key) in (0..).zip(&wanted) {
             if let Some(row) = unit.get::<ChunkRow>(key).await? {
-                page.chunks.push(ChunkRef { index: ChunkIndex(i), chunk: row.chunk, container: row.container });
+                page.chunks.push(row.at(ChunkIndex(i)));
             }
         }
         return Ok(page);
@@ -100,7 +100,7 @@ pub(super) fn chunk_refs(rows: &[(Key, Vec<u8>)]) -> Result<Vec<ChunkRef>, OpErr
         .map(|(key, row)| {
             let value = ChunkRow::decode(key, row)?;
             let index = keys::chunk_index(key).ok_or_else(|| damaged(key))?;
-            Ok(ChunkRef { index, chunk: value.chunk, container: value.container })
+            Ok(value.at(index))
         })
         .collect()
 }

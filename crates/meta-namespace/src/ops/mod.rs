@@ -16,6 +16,7 @@ pub mod ids;
 mod link;
 mod lookup;
 mod make_node;
+pub mod mark_stable;
 mod open;
 pub mod policy;
 mod put_file;

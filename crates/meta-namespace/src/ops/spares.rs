@@ -128,7 +128,7 @@ impl Operation for ReadContainers {
     }
 }
 
-/// Puts a chunk that an ended session wrote, and had not committed, into its file, if the place is still free.
+/// Puts a chunk that an ended session wrote, and had not committed, into its file, if the place is still free. It has been made stable.
 /// Design.md §8: a write that reached its owner survives the loss of its client.
 pub struct AdoptSpare {
     pub session: SessionId,
@@ -167,7 +167,7 @@ impl Operation for AdoptSpare {
         inode.set(flags::CHUNKED, true);
         inode.size = inode.size.max(end);
         inode.touch(self.now);
-        unit.insert(key, &ChunkRow { chunk: found.chunk, container: spare.container });
+        unit.insert(key, &ChunkRow { chunk: found.chunk, container: spare.container, stable: true });
         unit.delete(spare_key);
         unit.store(&located);
         Ok(true)

@@ -1,6 +1,6 @@
 use super::RowFormat;
-use braid_api::meta::ContainerInfo;
-use braid_types::{ChainEpoch, ChunkId, ContainerId, Layout, ServerId};
+use braid_api::meta::{ChunkRef, ContainerInfo};
+use braid_types::{ChainEpoch, ChunkId, ChunkIndex, ContainerId, Layout, ServerId};
 use serde::{Deserialize, Serialize};
 
 /// A row of `containers`.
@@ -92,14 +92,47 @@ impl RowFormat for ReclaimRow {}
 pub struct ChunkRow {
     pub chunk: ChunkId,
     pub container: ContainerId,
+    /// See [`braid_api::meta::ChunkRef::stable`].
+    pub stable: bool,
 }
 
-impl RowFormat for ChunkRow {}
+/// The row as version 1 wrote it.
+#[derive(Serialize, Deserialize)]
+struct FirstChunkRow {
+    chunk: ChunkId,
+    container: ContainerId,
+}
+
+impl RowFormat for ChunkRow {
+    const VERSION: u8 = 2;
+
+    fn decode_older(version: u8, body: &[u8]) -> Option<Result<Self, postcard::Error>> {
+        let now = |FirstChunkRow { chunk, container }| ChunkRow { chunk, container, stable: false };
+        (version == 1).then(|| postcard::from_bytes(body).map(now))
+    }
+}
+
+impl ChunkRow {
+    pub fn at(&self, index: ChunkIndex) -> ChunkRef {
+        ChunkRef { index, chunk: self.chunk, container: self.container, stable: self.stable }
+    }
+}
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::rows::keys;
+
+    #[test]
+    fn a_chunk_row_of_the_first_version_is_not_known_to_be_stable() {
+        let key = keys::chunk(braid_types::InodeId(7), ChunkIndex(2));
+        // As the first version wrote it, byte for byte: version, chunk, container.
+        let row = ChunkRow::decode(&key, &[1, 9, 5]).unwrap();
+        assert_eq!(row, ChunkRow { chunk: ChunkId(9), container: ContainerId(5), stable: false });
+        let row = ChunkRow { stable: true, ..row };
+        assert_eq!(row.encode(), [2, 9, 5, 1]);
+        assert_eq!(ChunkRow::decode(&key, &row.encode()).unwrap(), row);
+    }
 
     #[test]
     fn a_row_of_the_first_version_is_read_and_a_new_one_reads_back() {

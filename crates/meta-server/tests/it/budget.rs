@@ -86,8 +86,12 @@ async fn opening_a_file_of_a_few_chunks_is_one_round_trip() {
     w.add_data_server().await;
     let spares = w.spares(3).await.spares;
     let file = w.create(ROOT, "file").await.attr;
-    let chunks =
-        (0..3).map(|i| ChunkRef { index: ChunkIndex(i), chunk: spares[i as usize].0, container: spares[i as usize].1 });
+    let chunks = (0..3).map(|i| ChunkRef {
+        index: ChunkIndex(i),
+        chunk: spares[i as usize].0,
+        container: spares[i as usize].1,
+        stable: false,
+    });
     let size = 3 * CHUNK_BYTES_DEFAULT;
     w.commit(&file, size, CommitContent::Chunks(chunks.collect())).await.unwrap();
     let open = OpenFile { inode: file.id.into(), write: false, truncate: false };

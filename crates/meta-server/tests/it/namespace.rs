@@ -173,7 +173,8 @@ async fn truncation_raises_the_generation_and_drops_whole_chunks() {
     w.add_data_server().await;
     let spares = w.spares(3).await.spares;
     let file = w.create(ROOT, "f").await.attr;
-    let chunk = |i: usize| ChunkRef { index: ChunkIndex(i as u64), chunk: spares[i].0, container: spares[i].1 };
+    let chunk =
+        |i: usize| ChunkRef { index: ChunkIndex(i as u64), chunk: spares[i].0, container: spares[i].1, stable: false };
     let cb = CHUNK_BYTES_DEFAULT;
     let all = CommitContent::Chunks(vec![chunk(0), chunk(1), chunk(2)]);
     w.commit(&file, 3 * cb, all).await.unwrap();
@@ -206,7 +207,8 @@ async fn a_truncate_that_lengthens_a_file_is_a_cut_too() {
     w.add_data_server().await;
     let spares = w.spares(2).await.spares;
     let file = w.create(ROOT, "f").await.attr;
-    let chunk = |i: usize| ChunkRef { index: ChunkIndex(i as u64), chunk: spares[i].0, container: spares[i].1 };
+    let chunk =
+        |i: usize| ChunkRef { index: ChunkIndex(i as u64), chunk: spares[i].0, container: spares[i].1, stable: false };
     // The second was put into the file ahead of its size, as reserved space is.
     w.commit(&file, 100, CommitContent::Chunks(vec![chunk(0), chunk(1)])).await.unwrap();
     let longer = w.call(truncate(file.id, 500)).await.unwrap();
@@ -236,7 +238,7 @@ async fn inline_bytes_grow_out_and_shrink_back() {
     }
     let too_long = CommitContent::Inline(Bytes::from(vec![0; 65537]));
     assert_eq!(code(w.commit(&file, 65537, too_long).await), Code::Invalid);
-    let chunk = ChunkRef { index: ChunkIndex(0), chunk: spares[0].0, container: spares[0].1 };
+    let chunk = ChunkRef { index: ChunkIndex(0), chunk: spares[0].0, container: spares[0].1, stable: false };
     w.commit(&file, 100_000, CommitContent::Chunks(vec![chunk])).await.unwrap();
     let attr = w.attr(file.id).await.unwrap();
     let cut = w.call(truncate(file.id, 5)).await.unwrap().attr;
@@ -262,7 +264,9 @@ async fn two_writers_of_one_place_end_with_one_chunk() {
     let take = TakeSpares { policy: Policy::PLAIN, count: 1, beside: None };
     let theirs = w.server.call(w.cx_of(&other), take).await.unwrap().spares[0];
     let file = w.create(ROOT, "f").await.attr;
-    let at = |(chunk, container)| CommitContent::Chunks(vec![ChunkRef { index: ChunkIndex(0), chunk, container }]);
+    let at = |(chunk, container)| {
+        CommitContent::Chunks(vec![ChunkRef { index: ChunkIndex(0), chunk, container, stable: false }])
+    };
     w.commit(&file, 10, at(mine)).await.unwrap();
     let answer = w.server.call(w.cx_of(&other), commit(&file, 20, at(theirs))).await.unwrap();
     assert_eq!(answer.instead.chunks[0].chunk, mine.0);
@@ -306,7 +310,7 @@ async fn a_lost_client_leaves_what_it_wrote_and_nothing_else() {
 async fn longer_than_its_size(w: &World, text: &str, len: u64, trunc_gen: u32) -> InodeId {
     let (chunk, container) = w.spares(1).await.spares[0];
     let file = w.create(ROOT, text).await.attr;
-    let row = ChunkRef { index: ChunkIndex(0), chunk, container };
+    let row = ChunkRef { index: ChunkIndex(0), chunk, container, stable: false };
     w.commit(&file, 100, CommitContent::Chunks(vec![row])).await.unwrap();
     w.peers.0.written.lock().push(braid_api::data::ChunkStatus {
         chunk,
@@ -425,7 +429,7 @@ async fn freeing_a_large_file_frees_every_chunk() {
         let spares = w.spares(64).await.spares;
         let chunks: Vec<ChunkRef> = (0..)
             .zip(&spares)
-            .map(|(i, s)| ChunkRef { index: ChunkIndex(round * 64 + i), chunk: s.0, container: s.1 })
+            .map(|(i, s)| ChunkRef { index: ChunkIndex(round * 64 + i), chunk: s.0, container: s.1, stable: false })
             .collect();
         all.extend(spares.iter().map(|s| s.0));
         let size = (round + 1) * 64 * CHUNK_BYTES_DEFAULT;

@@ -141,8 +141,10 @@ fn check_chunks(rows: &Rows<'_>, inodes: &BTreeMap<InodeId, Inode>, lossy: bool,
             continue;
         };
         let missing = |server: &&ServerId| !stored.get(server).is_some_and(|chunks| chunks.contains(&row.chunk));
+        // What a row says is on stable storage is on some server, whatever was lost with clients and power.
+        let is_lost = row.stable && container.chain.iter().all(|server| missing(&server));
         if let Some(server) = container.chain.iter().find(missing)
-            && !lossy
+            && (!lossy || is_lost)
         {
             let text = format!("chunk {} of inode {id} is not on data server {server}", row.chunk);
             faults.push((Invariant::RowsHaveChunks, text));

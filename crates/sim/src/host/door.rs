@@ -8,7 +8,7 @@ use crate::failures::Invariant;
 use crate::settings::Bug;
 use braid_api::data::{DataAnswer, DataNode, DataRequest};
 use braid_api::lease::Order;
-use braid_api::meta::{Acknowledge, Mark, MetaAnswer, MetaRequest, Namespace, YieldFiles};
+use braid_api::meta::{Acknowledge, CommitContent, CommitFile, Mark, MetaAnswer, MetaRequest, Namespace, YieldFiles};
 use braid_api::{Code, Context, Result, When};
 use braid_data_server::DataServer;
 use braid_data_store::{ChunkStore, DiskStore};
@@ -81,6 +81,15 @@ impl Namespace for MetaDoor {
         let repeated = request.is_mutation() && witness.was_done(session, number);
         if repeated && self.cluster.settings.bug == Some(Bug::RequestAppliedTwice) {
             cx.request = witness.forge();
+        }
+        if let MetaRequest::CommitFile(CommitFile { content: CommitContent::Chunks(chunks), .. }) = &mut request {
+            let stable = chunks.iter().filter(|chunk| chunk.stable).count() as u64;
+            self.cluster.coverage.add("chunk committed and known to be stable", stable);
+            let early = self.cluster.settings.bug == Some(Bug::MarkedTooEarly);
+            chunks.iter_mut().for_each(|chunk| chunk.stable |= early);
+        }
+        if let MetaRequest::MarkStable(mark) = &request {
+            self.cluster.coverage.add("chunk marked as stable after its commit", mark.chunks.len() as u64);
         }
         if let MetaRequest::ServerSays(piece) = &request {
             self.cluster.words.to_leader(&self.cluster, piece);

@@ -53,6 +53,11 @@ fn a_file_given_up_before_it_is_flushed_is_found() {
 }
 
 #[test]
+fn a_chunk_marked_as_stable_too_early_is_found() {
+    hunt(Bug::MarkedTooEarly, "fsync", 20);
+}
+
+#[test]
 fn a_request_applied_twice_is_found() {
     hunt(Bug::RequestAppliedTwice, "names", 40);
 }

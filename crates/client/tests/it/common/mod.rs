@@ -9,7 +9,7 @@ use braid_api::{
 };
 use braid_client::{Client, ClientConfig};
 use braid_data_server::{DataServer, DataServerConfig};
-use braid_data_store::{DiskStore, MemoryStore, StoreIdentity, StoreOptions};
+use braid_data_store::{ChunkStore, DiskStore, MemoryStore, StoreIdentity, StoreOptions};
 use braid_env::Env;
 use braid_env::simdisk::SimDisk;
 use braid_meta_engine::{MemEngine, MemStore};
@@ -134,6 +134,15 @@ impl Node {
         self.down();
         self.disk.crash(seed);
         self.up();
+    }
+
+    /// What a hand or a broken disk does: the chunk's files are not there any more.
+    pub fn lose_chunk(&self, chunk: ChunkId) {
+        match &**self.running.lock() {
+            Running::Memory(server) => server.store().delete(&[chunk]).unwrap(),
+            Running::Disk(server) => server.store().delete(&[chunk]).unwrap(),
+            Running::Down => panic!("it is down"),
+        }
     }
 
     /// Every answer takes this much longer.

@@ -237,7 +237,12 @@ impl World {
         let spares = self.call(TakeSpares { policy: Policy::PLAIN, count: chunks, beside: None }).await?;
         let refs: Vec<ChunkRef> = (first..)
             .zip(&spares.spares)
-            .map(|(i, (chunk, container))| ChunkRef { index: ChunkIndex(i), chunk: *chunk, container: *container })
+            .map(|(i, (chunk, container))| ChunkRef {
+                index: ChunkIndex(i),
+                chunk: *chunk,
+                container: *container,
+                stable: false,
+            })
             .collect();
         for chunk in &refs {
             let container = spares.containers.iter().find(|c| c.id == chunk.container).unwrap();
