@@ -29,6 +29,9 @@ struct Tag {
     sequence: u64,
     /// Place in this client's order: fsync waits for what came before it, not for what comes later.
     order: u64,
+    /// In the same order, when the answer came that the server has it. Later than `order` if it was repeated: a sync that was asked
+    /// for before the repetition does not cover it.
+    heard: u64,
 }
 
 struct Kept {
@@ -132,7 +135,7 @@ impl Retain {
             self.prove(key);
             return self.remove(key.chunk, ByteRange::at(offset, data.len() as u64));
         }
-        let tag = Tag { incarnation: receipt.incarnation, sequence: receipt.sequence, order: self.order };
+        let tag = Tag { incarnation: receipt.incarnation, sequence: receipt.sequence, order: self.order, heard: self.order };
         self.change(key.chunk, |chunks| {
             let kept = chunks.entry(key.chunk).or_insert_with(|| Kept {
                 key,
@@ -160,12 +163,14 @@ impl Retain {
     /// A repeated write was answered: what is still kept of it has a new place in the server's order.
     pub fn repeated(&mut self, repeat: &Repeat, receipt: Receipt) {
         self.saw(receipt.incarnation);
+        self.order += 1;
+        let heard = self.order;
         self.change(repeat.key.chunk, |chunks| {
             let Some(kept) = chunks.get_mut(&repeat.key.chunk) else { return };
             let range = ByteRange::at(repeat.offset, repeat.data.len() as u64);
             for (start, data, tag) in kept.extents.take(range).into_pieces() {
                 let tag = match tag.order == repeat.order {
-                    true => Tag { incarnation: receipt.incarnation, sequence: receipt.sequence, ..tag },
+                    true => Tag { incarnation: receipt.incarnation, sequence: receipt.sequence, heard, ..tag },
                     false => tag,
                 };
                 kept.extents.insert_whole(start, data, tag);
@@ -185,11 +190,11 @@ impl Retain {
         self.release(|_, tag| tag.incarnation == incarnation && tag.sequence <= sequence);
     }
 
-    /// These chunks were synced: what was kept of them up to `order` is stable if it was written in this
-    /// incarnation.
+    /// These chunks were synced: what the server was known to have of them at `order`, when that was asked for, is stable if it
+    /// was written in this incarnation.
     pub fn synced(&mut self, chunks: &[ChunkId], order: u64, incarnation: u64) {
         self.saw(incarnation);
-        self.release(|id, tag| tag.incarnation == incarnation && tag.order <= order && chunks.contains(&id));
+        self.release(|id, tag| tag.incarnation == incarnation && tag.heard <= order && chunks.contains(&id));
     }
 
     fn release(&mut self, stable: impl Fn(ChunkId, Tag) -> bool) {
@@ -404,8 +409,16 @@ mod tests {
             let mut server = Server { incarnation: 1, sequence: 0, now: clear(), stable: clear() };
             let mut truth = clear();
             let mut retain = Retain::default();
+            // Answers of syncs that other tasks have asked for.
+            let mut on_their_way: Vec<(ChunkId, u64, u64)> = Vec::new();
             for _ in 0..80 {
                 let chunk = rng.random_range(0..2usize);
+                if rng.random_range(0..4) == 0
+                    && let Some((chunk, order, incarnation)) = on_their_way.pop()
+                    && incarnation == server.incarnation
+                {
+                    retain.synced(&[chunk], order, incarnation);
+                }
                 match rng.random_range(0..10) {
                     0..6 => {
                         let offset = rng.random_range(0..LEN as u64 - 60);
@@ -417,7 +430,7 @@ mod tests {
                     }
                     6 => {
                         server.stable[chunk] = server.now[chunk].clone();
-                        retain.synced(&[ChunkId(chunk as u64)], retain.order(), server.incarnation);
+                        on_their_way.push((ChunkId(chunk as u64), retain.order(), server.incarnation));
                     }
                     7 => {
                         server.stable = server.now.clone();
@@ -428,6 +441,8 @@ mod tests {
                         server.now = server.stable.clone();
                         (server.incarnation, server.sequence) = (server.incarnation + 1, 0);
                         retain.stable(server.incarnation, 0);
+                        // Covers nothing of what is repeated next.
+                        on_their_way.push((ChunkId(chunk as u64), retain.order(), server.incarnation));
                         for repeat in retain.lost() {
                             let receipt = server.write(repeat.key.chunk.0 as usize, repeat.offset, &repeat.data);
                             retain.repeated(&repeat, receipt);
