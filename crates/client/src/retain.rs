@@ -135,7 +135,8 @@ impl Retain {
             self.prove(key);
             return self.remove(key.chunk, ByteRange::at(offset, data.len() as u64));
         }
-        let tag = Tag { incarnation: receipt.incarnation, sequence: receipt.sequence, order: self.order, heard: self.order };
+        let tag =
+            Tag { incarnation: receipt.incarnation, sequence: receipt.sequence, order: self.order, heard: self.order };
         self.change(key.chunk, |chunks| {
             let kept = chunks.entry(key.chunk).or_insert_with(|| Kept {
                 key,
