@@ -247,7 +247,14 @@ impl Core {
             inode.state.lock().rewrite_inline = false;
             return Ok(());
         }
-        let pieces = self.read_bytes(inode, ByteRange::new(0, size), None, op).await?;
+        let pieces = match self.read_bytes(inode, ByteRange::new(0, size), None, op).await {
+            Err(error) if error.code == Code::ChunkLost => {
+                // It stays in chunks, and the file can be saved and truncated further.
+                inode.state.lock().rewrite_inline = false;
+                return Ok(());
+            }
+            pieces => pieces?,
+        };
         self.update(inode, |state| {
             if state.version == version && state.dirty.is_empty() && state.inflight.is_empty() {
                 state.body = Body::Inline(pieces.concat());

@@ -44,8 +44,8 @@ struct State {
     owners: BTreeMap<ChunkId, ServerId>,
     /// Writes are numbered as they are answered.
     last: u64,
-    /// Those that no fsync has covered yet.
-    open: BTreeMap<u64, ChunkId>,
+    /// Those that no fsync has covered yet: of which chunk, and the version they made.
+    open: BTreeMap<u64, (ChunkId, Version)>,
     /// What the members said when none of them could do what was asked: told also by an attempt that had no time left.
     said: String,
 }
@@ -58,14 +58,28 @@ impl State {
 
     fn answered(&mut self, answer: &CopiesAnswer) -> WriteAnswer {
         self.last += 1;
-        self.open.insert(self.last, answer.chunk);
+        self.open.insert(self.last, (answer.chunk, answer.version));
         let (incarnation, sequence, stable) = (INCARNATION, self.last, self.stable());
         WriteAnswer { version: answer.version, incarnation, sequence, stable }
     }
 
-    fn synced(&mut self, chunks: &[ChunkId], upto: u64) -> SyncAnswer {
-        self.open.retain(|number, chunk| *number > upto || !chunks.contains(chunk));
-        SyncAnswer { incarnation: INCARNATION, stable: self.stable(), deletions: 0 }
+    /// The servers say that these versions are stable. One that is older than what was answered shows that all of them have lost it
+    /// together, unsynced: the chunk is to be written again, as if they did not know it.
+    fn synced(&mut self, chunks: &[ChunkId], upto: u64, stable: &BTreeMap<ChunkId, Version>) -> Result<SyncAnswer> {
+        let is_lost = |(number, (chunk, version)): (&u64, &(ChunkId, Version))| {
+            *number <= upto && chunks.contains(chunk) && stable.get(chunk).is_none_or(|known| known < version)
+        };
+        if let Some(chunk) = self.open.iter().find(|write| is_lost(*write)).map(|(_, (chunk, _))| *chunk) {
+            // Not looked for again: what is written instead has a version of its own.
+            self.open
+                .values_mut()
+                .filter(|(of, _)| *of == chunk)
+                .for_each(|(_, version)| *version = Version::default());
+            let cause = "its servers have lost what they had answered and not synced";
+            return Err(Error::new(Code::ChunkUnknown, format_args!("chunk {chunk}"), cause));
+        }
+        self.open.retain(|number, (chunk, _)| *number > upto || !chunks.contains(chunk));
+        Ok(SyncAnswer { incarnation: INCARNATION, stable: self.stable(), deletions: 0 })
     }
 }
 
@@ -212,26 +226,28 @@ impl Copies {
         };
         let left =
             |cx: Context| Context { deadline: cx.deadline.saturating_sub(self.env.clock.now().since(begun)), ..cx };
+        let mut stable = BTreeMap::new();
         for chunks in by_owner {
             match self.wait(left(cx), chunks.clone()).await {
                 // What one server owned a moment ago may have several owners now.
                 Err(error) if error.code == Code::StaleEpoch && chunks.len() > 1 => {
                     for chunk in chunks {
-                        self.wait(left(cx), vec![chunk]).await?;
+                        stable.extend(self.wait(left(cx), vec![chunk]).await?);
                     }
                 }
-                waited => waited?,
+                waited => stable.extend(waited?),
             }
         }
-        Ok(self.state.lock().synced(&chunks, upto))
+        self.state.lock().synced(&chunks, upto, &stable)
     }
 
-    /// Of chunks with one owner, if all is as it was.
-    async fn wait(&self, cx: Context, chunks: Vec<ChunkId>) -> Result<()> {
+    /// Of chunks with one owner, if all is as it was. Gives the versions that are stable.
+    async fn wait(&self, cx: Context, chunks: Vec<ChunkId>) -> Result<Vec<(ChunkId, Version)>> {
         let container = self.state.lock().info.id;
         let (wait, held, durability) = (WaitFor::Fsync, Held::Sync, Durability::Fsync);
         let message = WaitCopies { container, chunks: chunks.clone(), wait, held, durability };
-        self.at_owner(cx, &chunks, message, Bytes::new()).await.map(drop)
+        let answers = self.at_owner(cx, &chunks, message, Bytes::new()).await?;
+        Ok(answers.iter().map(|answer| (answer.chunk, answer.version)).collect())
     }
 
     /// On every member that answers; and the chunk is made, because a row is going to name it.
@@ -325,9 +341,39 @@ mod tests {
         let of = |chunk| CopiesAnswer { chunk: ChunkId(chunk), ..CopiesAnswer::default() };
         let answers = [5, 6, 5].map(|chunk| state.answered(&of(chunk)));
         assert_eq!(answers.map(|answer| (answer.sequence, answer.stable)), [(1, 0), (2, 0), (3, 0)]);
-        assert_eq!(state.synced(&[ChunkId(5)], 2).stable, 1, "the second is another's, the third came later");
-        assert_eq!(state.synced(&[ChunkId(6)], 3).stable, 2);
+        let synced = |state: &mut State, chunks: &[u64], upto| {
+            let chunks: Vec<ChunkId> = chunks.iter().map(|chunk| ChunkId(*chunk)).collect();
+            let stable = chunks.iter().map(|chunk| (*chunk, Version::default())).collect();
+            state.synced(&chunks, upto, &stable).unwrap().stable
+        };
+        assert_eq!(synced(&mut state, &[5], 2), 1, "the second is another's, the third came later");
+        assert_eq!(synced(&mut state, &[6], 3), 2);
         assert_eq!(state.answered(&of(6)).stable, 2);
-        assert_eq!(state.synced(&[ChunkId(5), ChunkId(6)], 4).stable, 4);
+        assert_eq!(synced(&mut state, &[5, 6], 4), 4);
+    }
+
+    #[test]
+    fn what_all_servers_have_lost_together_is_not_stable_because_they_say_so() {
+        let info = ContainerInfo { id: ContainerId(1), epoch: ChainEpoch(1), chain: vec![ServerId(1), ServerId(2)] };
+        let mut state = State { info, owners: BTreeMap::new(), last: 0, open: BTreeMap::new(), said: String::new() };
+        let chunk = ChunkId(5);
+        let at = |epoch, counter| Version { chain_epoch: ChainEpoch(epoch), counter, ..Version::default() };
+        let write = |version| CopiesAnswer { chunk, version, ..CopiesAnswer::default() };
+        let says = |version| BTreeMap::from([(chunk, version)]);
+        state.answered(&write(at(1, 1)));
+        state.answered(&write(at(1, 2)));
+        for lost in [says(at(1, 1)), says(Version::default()), BTreeMap::new()] {
+            let mut state = State { open: state.open.clone(), ..state_of(&state) };
+            assert_eq!(state.synced(&[chunk], 2, &lost).unwrap_err().code, Code::ChunkUnknown);
+            // It is repeated, in a new epoch.
+            assert_eq!(state.answered(&write(at(2, 1))).stable, 0);
+            assert_eq!(state.synced(&[chunk], 3, &says(at(2, 1))).unwrap().stable, 3);
+        }
+        assert_eq!(state.synced(&[chunk], 2, &says(at(1, 2))).unwrap().stable, 2);
+    }
+
+    fn state_of(state: &State) -> State {
+        let (info, open) = (state.info.clone(), BTreeMap::new());
+        State { info, owners: BTreeMap::new(), last: state.last, open, said: String::new() }
     }
 }

@@ -122,7 +122,7 @@ impl Core {
                 Err(error) => error,
             };
             if matches!(error.code, Code::StaleTruncGen | Code::ChunkUnknown) {
-                self.refresh_map(inode, op).await?;
+                self.refresh_chunk(inode, index, op).await?;
             }
             if let (Some(key), Code::ChunkUnknown) = (asked, error.code)
                 && self.is_void(inode, &key)
@@ -164,13 +164,22 @@ impl Core {
         op: Op,
     ) -> Result<Bytes> {
         let zeros = || Bytes::from(vec![0; range.len() as usize]);
-        let (key, policy) = {
-            let state = inode.state.lock();
-            let Some(slot) = state.body.slot(index) else { return Ok(zeros()) };
-            if slot.fresh.is_some() && slot.written.is_empty() {
-                return Ok(zeros());
+        let there = |state: &FileState| {
+            if let Body::Inline(bytes) = &state.body {
+                // Since the read began, by a truncate.
+                let first = index.0.saturating_mul(state.policy.chunk_bytes) + range.start;
+                return Err(read_inline(bytes, ByteRange::at(first, range.len())));
             }
-            (key(inode.id, index, slot, &state.policy), state.policy)
+            match state.body.slot(index) {
+                Some(slot) if slot.fresh.is_none() || !slot.written.is_empty() => {
+                    Ok((key(inode.id, index, slot, &state.policy), state.policy))
+                }
+                _ => Err(zeros()),
+            }
+        };
+        let (key, policy) = match self.with_chunk(inode, index, op, there).await? {
+            Ok(found) => found,
+            Err(bytes) => return Ok(bytes),
         };
         *asked = Some(key);
         let route = self.route(&policy, key.container, op).await?;
@@ -246,16 +255,16 @@ impl Core {
 
     /// Where the file's data is, within the chunk at `index`: bytes of the file.
     pub async fn data_ranges(self: &Arc<Self>, inode: &Arc<Inode>, index: ChunkIndex, op: Op) -> Result<RangeSet> {
-        self.know_chunk(inode, index, op).await?;
-        let (range, mut set, found) = {
-            let state = inode.state.lock();
+        let there = |state: &FileState| {
             let bytes = state.policy.chunk_bytes;
             let range = ByteRange::at(index.0.saturating_mul(bytes), bytes);
             let mut set = RangeSet::default();
             state.overlay(range).iter().for_each(|(at, data)| set.add(ByteRange::at(*at, data.len() as u64)));
-            (range, set, state.body.slot(index).map(|slot| (key(inode.id, index, slot, &state.policy), state.policy)))
+            let of = |slot| (key(inode.id, index, slot, &state.policy), state.policy, slot.fresh.is_some());
+            (range, set, state.body.slot(index).map(of))
         };
-        let Some((key, policy)) = found else { return Ok(set) };
+        let (range, mut set, found) = self.with_chunk(inode, index, op, there).await?;
+        let Some((key, policy, is_fresh)) = found else { return Ok(set) };
         let mut attempts = Attempts::until(op.deadline);
         loop {
             let route = self.route(&policy, key.container, op).await?;
@@ -273,10 +282,12 @@ impl Core {
                     status.extents.iter().for_each(|&extent| set.add(in_file(extent, range.start)));
                     return Ok(set);
                 }
-                Err(error) if error.code == Code::ChunkUnknown && key.stable => {
+                Err(error) if error.code == Code::ChunkUnknown && !is_fresh => {
                     self.refresh_map(inode, op).await?;
-                    let state = inode.state.lock();
-                    return match state.body.slot(index).is_some_and(|slot| slot.chunk == key.chunk && slot.stable) {
+                    let is_lost = |state: &FileState| {
+                        state.body.slot(index).is_some_and(|slot| slot.chunk == key.chunk && slot.stable)
+                    };
+                    return match self.with_chunk(inode, index, op, is_lost).await? {
                         // A hole would be passed over by who copies the file.
                         true => Err(self.lost_from_disk(&key)),
                         false => Ok(set),

@@ -1,7 +1,7 @@
 //! A file that is open here, or has bytes here that are not yet saved.
 //!
 //! Locks, in the order they may be taken: `Inode::order` (async: one commit, truncate or punch at a time), a
-//! server's gate (async), then `Inode::state` or a server's retention (never both, never across an await).
+//! server's gate (async), then `Inode::state`, then a server's retention (never across an await).
 
 use crate::body::Body;
 use crate::buffer::Extents;

@@ -83,16 +83,40 @@ impl Core {
         }
     }
 
+    /// Looks at the file when the map is known up to `index`: a map that was fetched anew meanwhile begins at its first page, and
+    /// what is beyond that looks like a hole.
+    pub async fn with_chunk<T>(
+        &self,
+        inode: &Inode,
+        index: ChunkIndex,
+        op: Op,
+        look: impl Fn(&FileState) -> T,
+    ) -> Result<T> {
+        loop {
+            self.know_chunk(inode, index, op).await?;
+            let state = inode.state.lock();
+            if state.body.unknown_from(index).is_none() {
+                return Ok(look(&state));
+            }
+        }
+    }
+
+    /// Fetches the map again, as far as the chunk at `index`.
+    pub async fn refresh_chunk(&self, inode: &Inode, index: ChunkIndex, op: Op) -> Result<()> {
+        self.refresh_map(inode, op).await?;
+        self.know_chunk(inode, index, op).await
+    }
+
     /// The chunk at `index`, taking a spare if the file has none there.
     pub async fn slot_for(self: &Arc<Self>, inode: &Inode, index: ChunkIndex, op: Op) -> Result<(ChunkKey, Policy)> {
-        self.know_chunk(inode, index, op).await?;
-        let policy = {
-            let state = inode.state.lock();
-            if let Some(slot) = state.body.slot(index) {
-                return Ok((key(inode.id, index, slot, &state.policy), state.policy));
-            }
-            state.policy
+        let there = |state: &FileState| {
+            let slot = state.body.slot(index).map(|slot| key(inode.id, index, slot, &state.policy));
+            (slot, state.policy)
         };
+        let (slot, policy) = self.with_chunk(inode, index, op, there).await?;
+        if let Some(slot) = slot {
+            return Ok((slot, policy));
+        }
         let spare = self.take_spare(policy, op).await?;
         let mut unused = Some(spare);
         let slot = self.update(inode, |state| {
@@ -174,6 +198,10 @@ fn rebase(state: &mut FileState, answer: &MapAnswer) -> Vec<ChunkId> {
                     let first = index.0.saturating_mul(chunk_bytes);
                     slot.written.iter().for_each(|range| under.remove(ByteRange::at(first + range.start, range.len())));
                 }
+                if state.inline_row {
+                    state.moved_end = state.moved_end.max(base.len() as u64);
+                }
+                state.conversions += 1;
                 under.into_pieces().for_each(|(at, bytes, ())| state.move_out(at, bytes));
                 state.body = Body::Chunked(crate::body::ChunkTable { slots, known_below: None });
             }

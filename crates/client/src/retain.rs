@@ -113,6 +113,11 @@ impl Retain {
         self.order
     }
 
+    /// The server's, as it was in its last answer.
+    pub fn incarnation(&self) -> u64 {
+        self.incarnation
+    }
+
     /// When the oldest unstable write was answered.
     pub fn oldest(&self) -> Option<Monotonic> {
         self.minded().map(|kept| kept.oldest).min()
@@ -298,6 +303,12 @@ impl Retain {
         }
     }
 
+    /// Chunks with writes up to `order` that are not stable.
+    pub fn chunks_until(&self, order: u64) -> Vec<ChunkId> {
+        let old = |kept: &&Kept| kept.extents.tags().any(|(_, _, tag)| tag.order <= order);
+        self.minded().filter(old).map(|kept| kept.key.chunk).collect()
+    }
+
     /// Chunks of a file with writes up to `order` that are not stable.
     pub fn chunks_of(&self, inode: InodeId, order: u64) -> Vec<ChunkId> {
         let old = |kept: &&Kept| kept.key.inode == inode && kept.extents.tags().any(|(_, _, t)| t.order <= order);
@@ -314,6 +325,11 @@ impl Retain {
         self.chunks.retain(|_, kept| kept.key.inode != inode);
         self.proven.retain(|_, key| key.inode != inode);
         self.bytes = self.chunks.values().map(|kept| kept.extents.bytes()).sum();
+    }
+
+    /// Something of it waits to become stable.
+    pub fn minds(&self, chunk: ChunkId) -> bool {
+        self.chunks.get(&chunk).is_some_and(|kept| !kept.aside)
     }
 
     pub fn has(&self, chunk: ChunkId) -> bool {

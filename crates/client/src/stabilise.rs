@@ -62,10 +62,14 @@ impl Core {
         if chunks.is_empty() {
             return Ok(true);
         }
-        let order = lane.retained(|retain| retain.order());
+        let (order, incarnation, had_lost) =
+            lane.retained(|retain| (retain.order(), retain.incarnation(), retain.has_lost()));
         let message = SyncChunks { chunks: chunks.to_vec() };
+        let mut is_the_same = false;
         match self.ask(lane, self.session.token(), message, Bytes::new(), op).await {
             Ok((answer, _)) => lane.retained(|retain| {
+                // Else what another task repeats, or writes over what was lost, may have come after this sync.
+                is_the_same = !had_lost && answer.incarnation == incarnation;
                 retain.stable(answer.incarnation, answer.stable);
                 retain.synced(chunks, order, answer.incarnation);
                 if retain.has_proven() {
@@ -91,7 +95,7 @@ impl Core {
             }
         }
         if !lane.retained(|retain| retain.has_lost()) {
-            return Ok(true);
+            return Ok(is_the_same);
         }
         self.repeat_lost(lane, op).await?;
         Ok(false)
@@ -204,7 +208,7 @@ impl Core {
         while !chunks.is_empty() {
             match self.sync_lane(lane, &chunks, op).await {
                 Ok(true) => chunks = lane.retained(|retain| retain.chunks_of(id, order)),
-                Ok(false) => {}
+                Ok(false) => lane.retained(|retain| chunks.retain(|chunk| retain.minds(*chunk))),
                 Err(error) => {
                     let _ = self.refresh_servers(op).await;
                     attempts.again(&self.env, named(error, id)).await?;
@@ -218,11 +222,11 @@ impl Core {
     pub async fn sync_all(&self, op: Op) -> Result<()> {
         for lane in self.servers.lanes() {
             let mut attempts = Attempts::until(op.deadline);
-            let mut chunks = lane.retained(|retain| retain.chunks());
+            let (order, mut chunks) = lane.retained(|retain| (retain.order(), retain.chunks()));
             while !chunks.is_empty() {
                 match self.sync_lane(&lane, &chunks, op).await {
-                    Ok(true) => break,
-                    Ok(false) => chunks = lane.retained(|retain| retain.chunks()),
+                    Ok(true) => chunks = lane.retained(|retain| retain.chunks_until(order)),
+                    Ok(false) => lane.retained(|retain| chunks.retain(|chunk| retain.minds(*chunk))),
                     Err(error) => attempts.again(&self.env, error).await?,
                 }
             }

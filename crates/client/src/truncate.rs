@@ -154,17 +154,28 @@ impl Core {
             (state.policy, generation, state.cuts.clone(), borders)
         };
         for index in borders {
-            let Some(slot) = inode.state.lock().body.slot(index).cloned() else { continue };
-            if !slot.exists() {
-                continue;
-            }
+            let slot = {
+                let state = inode.state.lock();
+                if state.body.unknown_from(index).is_some() {
+                    return;
+                }
+                match state.body.slot(index) {
+                    Some(slot) if slot.exists() => slot.clone(),
+                    _ => continue,
+                }
+            };
             let Ok(route) = self.route(&policy, slot.container, op).await else { return };
             let token = self.data_token(&inode.state.lock(), &route);
             let cuts = in_chunk(&cuts, index, policy.chunk_bytes);
             let message = CutChunk { chunk: slot.chunk, container: slot.container, cuts };
-            if let Err(error) = self.ask(&route.lane, token, message, Bytes::new(), op).await {
-                tracing::debug!(%error, "a chunk is not cut yet");
-                return;
+            match self.ask(&route.lane, token, message, Bytes::new(), op).await {
+                // It is lost, and there is nothing to cut.
+                Err(error) if error.code == Code::ChunkUnknown && slot.stable => {}
+                Err(error) => {
+                    tracing::debug!(%error, "a chunk is not cut yet");
+                    return;
+                }
+                Ok(_) => {}
             }
         }
         let mut state = inode.state.lock();
@@ -232,9 +243,10 @@ impl Core {
     async fn punch_chunk(self: &Arc<Self>, inode: &Inode, index: ChunkIndex, range: ByteRange, op: Op) -> Result<()> {
         let mut attempts = Attempts::until(op.deadline);
         loop {
-            let Some(slot) = inode.state.lock().body.slot(index).cloned() else { return Ok(()) };
-            let policy = inode.state.lock().policy;
-            let key = key(inode.id, index, &slot, &policy);
+            let there = |state: &FileState| {
+                state.body.slot(index).map(|slot| (key(inode.id, index, slot, &state.policy), state.policy))
+            };
+            let Some((key, policy)) = self.with_chunk(inode, index, op, there).await? else { return Ok(()) };
             let route = self.route(&policy, key.container, op).await?;
             let (token, cuts) = {
                 let state = inode.state.lock();

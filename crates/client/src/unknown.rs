@@ -28,11 +28,15 @@ impl Core {
             let state = inode.state.lock();
             state.body.slot(key.index).is_some_and(|slot| slot.chunk == key.chunk && slot.fresh == Some(session))
         });
-        if fresh { Make::Yes } else { Make::No }
+        // What has been on stable storage is not made anew, whether a row says so yet or not.
+        if fresh && !self.is_proven(key.chunk) { Make::Yes } else { Make::No }
     }
 
     /// The server does not know a chunk that is to be written: may it be made again? Not if no row names it any more.
     pub async fn make_again(&self, lane: &Lane, key: &ChunkKey, op: Op) -> Result<Option<Make>> {
+        if self.is_proven(key.chunk) {
+            return Err(self.lost_from_disk(key));
+        }
         if self.make_of(key) == Make::Yes {
             return Ok(Some(Make::Yes));
         }

@@ -108,3 +108,57 @@ async fn what_was_written_to_a_chunk_that_is_gone_is_told_by_fsync() {
     let error = client.fsync(handle, false).await.unwrap_err();
     assert_eq!(error.code, Code::ChunkLost, "{error}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_with_a_lost_chunk_can_be_cut_to_a_few_bytes_and_given_to_another_mount() {
+    let (world, client, id) = with_lost_file(true).await;
+    let handle = open(&client, id, READ_WRITE).await;
+    client.set_attr(&cx(), id, Some(handle), SetAttr { size: Some(10), ..SetAttr::default() }).await.unwrap();
+    client.fsync(handle, false).await.unwrap();
+    let other = world.client_with(quick()).await;
+    let begun = Instant::now();
+    let of_other = open(&other, id, READ_WRITE).await;
+    assert_eq!(other.get_attr(&cx(), id, None).await.unwrap().attr.size, 10);
+    assert_eq!(other.read(of_other, 0, 10).await.unwrap_err().code, Code::ChunkLost);
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    close(&client, handle).await.unwrap();
+}
+
+/// A map of more than one page: fetched anew, it is known up to the first only.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn beyond_the_first_page_of_a_map_nothing_is_taken_for_a_hole() {
+    const SMALLEST: u64 = 64 << 10;
+    const CHUNKS: u64 = 300;
+    let policy = Policy { chunk_bytes: SMALLEST, ..SMALL };
+    let world = World::new(Storage::Disk, policy).await;
+    let writer = world.client_with(quick()).await;
+    let (id, handle) = create(&writer, "long").await;
+    for index in 0..CHUNKS {
+        writer.write(handle, index * SMALLEST, Bytes::from(pattern(index, 5000))).await.unwrap();
+    }
+    writer.fsync(handle, false).await.unwrap();
+    close(&writer, handle).await.unwrap();
+    let reader = world.client_with(quick()).await;
+    let of_reader = open(&reader, id, READ).await;
+    let last = (CHUNKS - 1) * SMALLEST;
+    assert_same(&read(&reader, of_reader, last, 5000).await, &pattern(CHUNKS - 1, 5000), "the last");
+    let chunks = world.chunks().await;
+    assert_eq!(chunks.len() as u64, CHUNKS);
+    writer.shutdown().await.unwrap();
+    // Ids rise with the order in which they were taken, as a rule: the last ones lie beyond the first page.
+    let newest = chunks.iter().max().copied().unwrap();
+    world.nodes.iter().for_each(|node| node.lose_chunk(newest));
+    let fresh = world.client_with(quick()).await;
+    let of_fresh = open(&fresh, id, READ).await;
+    let mut lost = Vec::new();
+    for index in 0..CHUNKS {
+        match fresh.read(of_fresh, index * SMALLEST, 5000).await {
+            Ok(bytes) => assert_same(&bytes.concat(), &pattern(index, 5000), format_args!("chunk {index}")),
+            Err(error) => {
+                assert_eq!(error.code, Code::ChunkLost, "{error}");
+                lost.push(index);
+            }
+        }
+    }
+    assert!(lost.len() == 1 && lost[0] > 256, "{lost:?}");
+}
