@@ -1,8 +1,9 @@
 //! The servers of a chunk with several copies, as one: whoever sends to it sees a server that never restarts.
 //!
-//! Every write is answered when `min_copies` servers have it and no copy serves anything older, so that nothing has to be
-//! repeated when a server is lost, and any copy may be read, also by other clients. What is answered is counted as stable
-//! when an fsync of it has been; until then it is retained like any other write, and fsync asks for it.
+//! Every write is answered when `min_copies` servers have it and no copy serves anything older, so that any copy may be read, also
+//! by other clients, and the loss of a server loses nothing. What is answered is counted as stable when an fsync in the same epoch of
+//! the chain has covered it; until then it is retained like any other write, and fsync asks for it. A take-over may leave behind what
+//! was in memories only, where one server lost its power and the others did not answer: what was not stable by then is repeated.
 //!
 //! (With leases of files a client that holds one alone may write to the owner only, and repeat; see `braid-chain`.)
 
@@ -44,8 +45,8 @@ struct State {
     owners: BTreeMap<ChunkId, ServerId>,
     /// Writes are numbered as they are answered.
     last: u64,
-    /// Those that no fsync has covered yet: of which chunk, and the version they made.
-    open: BTreeMap<u64, (ChunkId, Version)>,
+    /// Those that no fsync has covered yet: of which chunk, and the version they made; none once it was said that it may be lost.
+    open: BTreeMap<u64, (ChunkId, Option<Version>)>,
     /// What the members said when none of them could do what was asked: told also by an attempt that had no time left.
     said: String,
 }
@@ -58,24 +59,28 @@ impl State {
 
     fn answered(&mut self, answer: &CopiesAnswer) -> WriteAnswer {
         self.last += 1;
-        self.open.insert(self.last, (answer.chunk, answer.version));
+        self.open.insert(self.last, (answer.chunk, Some(answer.version)));
         let (incarnation, sequence, stable) = (INCARNATION, self.last, self.stable());
         WriteAnswer { version: answer.version, incarnation, sequence, stable }
     }
 
-    /// The servers say that these versions are stable. One that is older than what was answered shows that all of them have lost it
-    /// together, unsynced: the chunk is to be written again, as if they did not know it.
+    /// The servers say that these versions are stable. That says nothing of a write of another epoch: the take-over may have left it
+    /// behind, and the opening of an epoch is above every version before it. Such a chunk is to be written again, as if they did not
+    /// know it.
     fn synced(&mut self, chunks: &[ChunkId], upto: u64, stable: &BTreeMap<ChunkId, Version>) -> Result<SyncAnswer> {
-        let is_lost = |(number, (chunk, version)): (&u64, &(ChunkId, Version))| {
-            *number <= upto && chunks.contains(chunk) && stable.get(chunk).is_none_or(|known| known < version)
+        let covers = |known: &Version, made: Version| known.chain_epoch == made.chain_epoch && *known >= made;
+        let is_lost = |(number, (chunk, made)): (&u64, &(ChunkId, Option<Version>))| {
+            let made = made.filter(|_| *number <= upto && chunks.contains(chunk));
+            made.is_some_and(|made| !stable.get(chunk).is_some_and(|known| covers(known, made)))
         };
         if let Some(chunk) = self.open.iter().find(|write| is_lost(*write)).map(|(_, (chunk, _))| *chunk) {
-            // Not looked for again: what is written instead has a version of its own.
-            self.open
-                .values_mut()
-                .filter(|(of, _)| *of == chunk)
-                .for_each(|(_, version)| *version = Version::default());
-            let cause = "its servers have lost what they had answered and not synced";
+            // Not looked for again: what is written instead has a version of its own. Of several chunks each is asked for again by
+            // itself (`sync_lane`), and must hear it then.
+            if chunks.len() == 1 {
+                let of_chunk = self.open.range_mut(..=upto).filter(|(_, (of, _))| *of == chunk);
+                of_chunk.for_each(|(_, (_, made))| *made = None);
+            }
+            let cause = "its chain is another since it was answered, and may have left it behind";
             return Err(Error::new(Code::ChunkUnknown, format_args!("chunk {chunk}"), cause));
         }
         self.open.retain(|number, (chunk, _)| *number > upto || !chunks.contains(chunk));
@@ -362,7 +367,8 @@ mod tests {
         let says = |version| BTreeMap::from([(chunk, version)]);
         state.answered(&write(at(1, 1)));
         state.answered(&write(at(1, 2)));
-        for lost in [says(at(1, 1)), says(Version::default()), BTreeMap::new()] {
+        // The opening of the next epoch is above all versions of this one, and may be without them.
+        for lost in [says(at(1, 1)), says(at(2, 0)), says(Version::default()), BTreeMap::new()] {
             let mut state = State { open: state.open.clone(), ..state_of(&state) };
             assert_eq!(state.synced(&[chunk], 2, &lost).unwrap_err().code, Code::ChunkUnknown);
             // It is repeated, in a new epoch.
@@ -370,6 +376,22 @@ mod tests {
             assert_eq!(state.synced(&[chunk], 3, &says(at(2, 1))).unwrap().stable, 3);
         }
         assert_eq!(state.synced(&[chunk], 2, &says(at(1, 2))).unwrap().stable, 2);
+    }
+
+    #[test]
+    fn what_may_be_lost_of_two_chunks_is_told_of_each_that_is_synced_by_itself() {
+        let info = ContainerInfo { id: ContainerId(1), epoch: ChainEpoch(1), chain: vec![ServerId(1), ServerId(2)] };
+        let mut state = State { info, owners: BTreeMap::new(), last: 0, open: BTreeMap::new(), said: String::new() };
+        let at = |epoch, counter| Version { chain_epoch: ChainEpoch(epoch), counter, ..Version::default() };
+        let chunks = [ChunkId(5), ChunkId(6)];
+        for chunk in chunks {
+            state.answered(&CopiesAnswer { chunk, version: at(1, 1), ..CopiesAnswer::default() });
+        }
+        let now = chunks.map(|chunk| (chunk, at(2, 0))).into();
+        assert!(state.synced(&chunks, 2, &now).is_err());
+        for chunk in chunks {
+            assert!(state.synced(&[chunk], 2, &now).is_err(), "{chunk}");
+        }
     }
 
     fn state_of(state: &State) -> State {
