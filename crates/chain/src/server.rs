@@ -318,7 +318,7 @@ impl DataServer {
         match event {
             Event::Tick => self.tick(now, &mut out),
             Event::Write { op, container, chunk, blocks, until } => {
-                if let Err(refusal) = self.may_begin(now, container, chunk) {
+                if let Err(refusal) = self.may_order(now, container, chunk) {
                     out.push(Command::Answer { op, result: Err(refusal) });
                     return out;
                 }
@@ -375,13 +375,22 @@ impl DataServer {
         out
     }
 
+    /// May this server order changes of the chunk? Then what it has of the chunk says how it is now: an owner that fetches newer
+    /// blocks does not know yet what it owns. To be asked before a change is made of what is here; a write is asked again.
+    pub fn may_order(&self, now: Moment, container: ContainerId, chunk: ChunkId) -> Result<(), Refusal> {
+        self.may_begin(now, container, chunk)?;
+        let replica = self.containers.get(&container).and_then(|known| known.replicas.get(&chunk));
+        replica.map_or(Ok(()), Replica::may_order)
+    }
+
     fn may_begin(&self, now: Moment, container: ContainerId, chunk: ChunkId) -> Result<(), Refusal> {
         let known = self.containers.get(&container).ok_or(Refusal::NotInChain)?;
         known.chain().ok_or(Refusal::NotInChain)?;
-        if known.is_deleted(chunk) {
-            return Err(Refusal::UnknownChunk);
+        if !self.lease.is_held(now) {
+            // What it knows may be old: also that the chunk was deleted.
+            return Err(Refusal::NoLease);
         }
-        if self.lease.is_held(now) { Ok(()) } else { Err(Refusal::NoLease) }
+        if known.is_deleted(chunk) { Err(Refusal::UnknownChunk) } else { Ok(()) }
     }
 
     /// The chunk is deleted here: nothing of it is told, asked for or answered any more.

@@ -93,15 +93,24 @@ fn reached(versions: impl Iterator<Item = Version>, count: usize) -> Version {
 }
 
 impl Replica {
-    pub(crate) fn write(&mut self, cx: &mut Cx, op: u64, blocks: BlockSet, until: Until) {
-        let owner = self.owner;
-        let is_bad = self.is_better_mended_first(cx, &blocks);
-        let Some(owning) = &mut self.owning else {
-            return cx.out.push(Command::Answer { op, result: Err(Refusal::NotOwner { owner }) });
-        };
-        if is_bad || !owning.fetch.is_empty() {
-            return cx.out.push(Command::Answer { op, result: Err(Refusal::NotReady) });
+    pub(crate) fn may_order(&self) -> Result<(), Refusal> {
+        match &self.owning {
+            None => Err(Refusal::NotOwner { owner: self.owner }),
+            Some(owning) if !owning.fetch.is_empty() => Err(Refusal::NotReady),
+            Some(_) => Ok(()),
         }
+    }
+
+    pub(crate) fn write(&mut self, cx: &mut Cx, op: u64, blocks: BlockSet, until: Until) {
+        let is_bad = self.is_better_mended_first(cx, &blocks);
+        let refused = self.may_order().err().or(is_bad.then_some(Refusal::NotReady));
+        let owning = match (&mut self.owning, refused) {
+            (Some(owning), None) => owning,
+            (_, refused) => {
+                let refusal = refused.unwrap_or(Refusal::NotOwner { owner: self.owner });
+                return cx.out.push(Command::Answer { op, result: Err(refusal) });
+            }
+        };
         let counter = owning.assigned.counter.saturating_add(1);
         let version = Version { chain_epoch: cx.epoch, owner_term: self.term, counter };
         owning.assigned = version;

@@ -1,7 +1,6 @@
 //! What the owner knows of a chunk's head when it orders a change: as it will be when all before has been applied.
 
 use super::{Chains, Failure};
-use braid_chain::Refusal;
 use braid_data_store::{ChunkHead, ChunkStore, StoreError};
 use braid_types::{ChunkId, ContainerId};
 use std::time::Duration;
@@ -16,19 +15,7 @@ impl<S: ChunkStore + 'static> Chains<S> {
         if let Some(cause) = &state.halted {
             return Err(Failure::Halted(cause.clone()));
         }
-        let refused = if state.machine.epoch(container).is_none() {
-            Refusal::NotInChain
-        } else if !state.machine.lease().is_held(self.now()) {
-            Refusal::NoLease
-        } else if state.machine.is_deleted(container, chunk) {
-            Refusal::UnknownChunk
-        } else {
-            match state.machine.copy(container, chunk) {
-                Some(status) if !status.is_owner => Refusal::NotOwner { owner: status.owner },
-                _ => return Ok(()),
-            }
-        };
-        Err(Failure::Refused(refused))
+        state.machine.may_order(self.now(), container, chunk).map_err(Failure::Refused)
     }
 
     /// The caller has the chunk's turn; `None` if nothing was ever written to it.

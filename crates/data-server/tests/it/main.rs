@@ -7,5 +7,6 @@ mod metadata;
 mod order;
 mod requests;
 mod speed;
+mod successor;
 mod support;
 mod wire;
