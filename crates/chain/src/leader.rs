@@ -188,7 +188,7 @@ impl Leader {
     }
 
     /// The epoch in which every member acts, if all of them act in the newest. What was deleted at all of them while this
-    /// was and stayed so is nowhere, and no take-over finds it again.
+    /// was and stayed so is nowhere, and no take-over finds it again, unless the row lists it as not open: see [`LeaderEvent::Deleted`].
     pub fn acts_in(&self, container: ContainerId) -> Option<ChainEpoch> {
         let held = self.containers.get(&container)?;
         let acts = matches!(held.phase, Phase::Acting | Phase::Opening(_)) && held.row.settled && !held.dirty;

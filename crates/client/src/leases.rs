@@ -84,6 +84,7 @@ impl Core {
 
     /// The session has ended, and with it all it was granted.
     pub fn lose_leases(&self) {
+        self.servers.lanes().iter().for_each(|lane| lane.retained(|retain| retain.lose_leases()));
         self.hear(Seen::SessionLost);
         self.files.tell();
     }

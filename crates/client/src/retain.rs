@@ -82,6 +82,8 @@ pub struct Retain {
     chunks: HashMap<ChunkId, Kept>,
     bytes: u64,
     order: u64,
+    /// Up to here it was written under leases that ended with a session: others may have changed the files since.
+    unguarded: u64,
     /// Up to here everything of this incarnation was released already.
     released: u64,
     /// The incarnation changed while something was kept: look for what was lost.
@@ -345,10 +347,16 @@ impl Retain {
         }
     }
 
-    /// Another client changed the file: from now on its readers see the server's bytes.
+    /// The session's leases have ended, and with them what kept others from changing what is kept here.
+    pub fn lose_leases(&mut self) {
+        self.unguarded = self.order;
+    }
+
+    /// The file changed since it was last opened: readers see the server's bytes, but for what was written under a lease that still
+    /// keeps all others out. That is newer, and the server may have lost it.
     pub fn hide(&mut self, inode: InodeId) {
-        let order = self.order;
-        self.chunks.values_mut().filter(|kept| kept.key.inode == inode).for_each(|kept| kept.hidden = order);
+        let unguarded = self.unguarded;
+        self.chunks.values_mut().filter(|kept| kept.key.inode == inode).for_each(|kept| kept.hidden = unguarded);
     }
 
     /// The range was punched or cut off: it must not come back by a repetition.
@@ -488,6 +496,10 @@ mod tests {
             retain.answered(key(1), (TruncGen(0), Cuts::new()), (offset, data), receipt, Monotonic::default());
         };
         write(&mut retain, 0, 1);
+        // Nobody else can have: the change that shows is this client's own.
+        retain.hide(InodeId(9));
+        assert_eq!(retain.overlay(ChunkId(1), ByteRange::new(0, 100)), [(0, Bytes::from(vec![1; 10]))]);
+        retain.lose_leases();
         retain.hide(InodeId(9));
         assert!(retain.overlay(ChunkId(1), ByteRange::new(0, 100)).is_empty());
         write(&mut retain, 5, 2);

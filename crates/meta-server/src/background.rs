@@ -120,7 +120,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
 
     /// Copies of chunks are deleted at every member, in one epoch in which all act. Otherwise a member that reported a chunk
     /// before it deleted it, or was invited meanwhile, brings it back, and nobody would know of it any more.
-    async fn reclaim_copies(&self, container: ContainerId, chunks: Vec<ChunkId>) -> Result<()> {
+    async fn reclaim_copies(&self, container: ContainerId, mut chunks: Vec<ChunkId>) -> Result<()> {
         let count = chunks.len();
         let Some((epoch, chain)) = self.acting_chain(container) else {
             self.waiting.lock().push(Waiting {
@@ -135,10 +135,15 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
                 return Ok(());
             }
         }
+        let row = self.chains.row(container);
         if self.acting_chain(container).map(|(now, _)| now) != Some(epoch) {
             return Ok(());
         }
         chunks.iter().for_each(|chunk| self.chunk_deleted(container, *chunk));
+        // While the chain's row lists a chunk as not open, a take-over asks an older chain for it, of which a member may have
+        // it. So the chain's row first: if both were lost but this one, nobody would know of the chunk when it comes back.
+        let is_listed = |chunk: &ChunkId| row.as_ref().is_none_or(|row| row.last_open.contains_key(chunk));
+        chunks.retain(|chunk| !is_listed(chunk));
         let chunks = chunks.into_iter().map(|chunk| (chunk, container)).collect();
         self.engine.transact(0, reclaim::ForgetChunks { chunks }).await.map_err(Error::from)
     }

@@ -122,6 +122,8 @@ impl Settings {
     pub fn with_copies(copies: u8) -> Settings {
         let ms = Duration::from_millis;
         let mut settings = Settings { machines: 7, ..Settings::default() };
+        // A storm of 12 s and the 20 s for which a start of the metadata server at its end waits for dead clients.
+        settings.client.deadline = ms(40_000);
         settings.policy.layout = Layout::Replica { copies };
         let limits = Limits {
             server_lease: ms(1000),

@@ -106,7 +106,7 @@ impl Core {
         let keep_cache = seen == Some(Stamp::from(&attr));
         self.cache.saw(&attr);
         if seen.is_some() && !keep_cache {
-            // Another client changed it: what is retained here is older than what the servers have.
+            // It has changed, here or elsewhere: what is retained of a lost session may be older than what the servers have.
             self.servers.lanes().iter().for_each(|lane| lane.retained(|retain| retain.hide(inode.id)));
         }
         let handle = self.handles.open_file(inode, flags);
