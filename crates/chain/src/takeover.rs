@@ -124,7 +124,9 @@ pub fn decide(question: &Question, answers: &[Answer]) -> Result<Decision, TooFe
     for answer in answers.iter().filter(|answer| answer.server != owner) {
         let Some(claims) = answer.claims else { continue };
         let mut changed = BlockSet::new();
-        claims.changes.held_above(start, claims.end).iter().for_each(|(_, blocks)| changed.union(blocks));
+        let stale = claims.stale.iter().filter(|(at, _)| *at > start);
+        let held = claims.changes.held_above(start, claims.end);
+        held.iter().chain(stale).for_each(|(_, blocks)| changed.union(blocks));
         let torn = claims.bad.intersection(&changed).without(&opening).without(&held_below(own, start));
         if !torn.is_empty() {
             taken_as_is += torn.len();

@@ -40,6 +40,8 @@ struct Kept {
     /// Cuts inside this chunk at the time of its last write.
     cuts: Cuts,
     extents: Extents<Tag>,
+    /// All that was written since is cut or punched again, but that the chunk is there is not stable yet: a file's row may name it.
+    bare: Option<Tag>,
     oldest: Monotonic,
     /// It belongs to a session that has ended: readers still see it, and nothing of it is repeated or made stable.
     /// Whoever saves the file writes it again elsewhere, see `commit`.
@@ -49,6 +51,24 @@ struct Kept {
 }
 
 impl Kept {
+    fn tags(&self) -> impl Iterator<Item = Tag> {
+        self.extents.tags().map(|(_, _, tag)| tag).chain(self.bare)
+    }
+
+    /// Nothing waits to become stable.
+    fn is_done(&self) -> bool {
+        self.extents.is_empty() && self.bare.is_none()
+    }
+
+    /// The chunk stays: of what was written to it nothing does.
+    fn cut(&mut self, range: ByteRange) {
+        let first = self.tags().min_by_key(|tag| tag.order);
+        self.extents.remove(range);
+        if self.extents.is_empty() {
+            self.bare = first;
+        }
+    }
+
     /// What was written after another client's change.
     fn shown(&self, range: ByteRange) -> Vec<(u64, Bytes)> {
         let newer = self.extents.tags().filter(|(_, _, tag)| tag.order > self.hidden);
@@ -140,7 +160,12 @@ impl Retain {
         if receipt.sequence <= receipt.stable {
             // Older bytes under it are stable too, or overwritten by it after a repetition.
             self.prove(key);
-            return self.remove(key.chunk, ByteRange::at(offset, data.len() as u64));
+            return self.change(key.chunk, |chunks| {
+                if let Some(kept) = chunks.get_mut(&key.chunk) {
+                    kept.bare = None;
+                    kept.extents.remove(ByteRange::at(offset, data.len() as u64));
+                }
+            });
         }
         let tag =
             Tag { incarnation: receipt.incarnation, sequence: receipt.sequence, order: self.order, heard: self.order };
@@ -150,6 +175,7 @@ impl Retain {
                 generation,
                 cuts: Cuts::new(),
                 extents: Extents::default(),
+                bare: None,
                 oldest: now,
                 aside: false,
                 hidden: 0,
@@ -175,6 +201,9 @@ impl Retain {
         let heard = self.order;
         self.change(repeat.key.chunk, |chunks| {
             let Some(kept) = chunks.get_mut(&repeat.key.chunk) else { return };
+            if let Some(bare) = kept.bare.as_mut().filter(|bare| bare.order == repeat.order) {
+                *bare = Tag { incarnation: receipt.incarnation, sequence: receipt.sequence, heard, ..*bare };
+            }
             let range = ByteRange::at(repeat.offset, repeat.data.len() as u64);
             for (start, data, tag) in kept.extents.take(range).into_pieces() {
                 let tag = match tag.order == repeat.order {
@@ -209,13 +238,13 @@ impl Retain {
         let mut bytes = 0;
         let mut proven = Vec::new();
         self.chunks.retain(|&id, kept| {
-            let before = kept.extents.bytes();
-            kept.extents.keep(|tag| !stable(id, tag));
-            if kept.extents.bytes() < before {
+            if kept.tags().any(|tag| stable(id, tag)) {
                 proven.push(kept.key);
             }
+            kept.extents.keep(|tag| !stable(id, tag));
+            kept.bare = kept.bare.filter(|tag| !stable(id, *tag));
             bytes += kept.extents.bytes();
-            !kept.extents.is_empty()
+            !kept.is_done()
         });
         self.bytes = bytes;
         proven.into_iter().for_each(|key| self.prove(key));
@@ -253,7 +282,7 @@ impl Retain {
         let before = bytes(&self.chunks);
         change(&mut self.chunks);
         self.bytes = self.bytes - before + bytes(&self.chunks);
-        if self.chunks.get(&id).is_some_and(|kept| kept.extents.is_empty()) {
+        if self.chunks.get(&id).is_some_and(Kept::is_done) {
             self.chunks.remove(&id);
         }
     }
@@ -261,8 +290,7 @@ impl Retain {
     /// A write of an earlier incarnation is waiting to be repeated.
     pub fn has_lost(&mut self) -> bool {
         let now = self.incarnation;
-        self.suspect =
-            self.suspect && self.minded().any(|kept| kept.extents.tags().any(|(_, _, tag)| tag.incarnation != now));
+        self.suspect = self.suspect && self.minded().any(|kept| kept.tags().any(|tag| tag.incarnation != now));
         self.suspect
     }
 
@@ -270,6 +298,10 @@ impl Retain {
     pub fn lost(&self) -> Vec<Repeat> {
         let mut lost = Vec::new();
         for kept in self.minded() {
+            if let Some(tag) = kept.bare.filter(|tag| tag.incarnation != self.incarnation) {
+                let (key, generation, cuts, data) = (kept.key, kept.generation, kept.cuts.clone(), Bytes::new());
+                lost.push(Repeat { key, generation, cuts, offset: 0, data, order: tag.order });
+            }
             let pieces = kept.extents.tags().filter(|(_, _, tag)| tag.incarnation != self.incarnation);
             for (offset, len, tag) in pieces {
                 for (offset, data) in kept.extents.snapshot(ByteRange::at(offset, len)) {
@@ -285,10 +317,12 @@ impl Retain {
     /// The server does not know this chunk: all of it has to be repeated.
     pub fn forgotten_by_server(&mut self, chunk: ChunkId) {
         self.suspect = true;
+        let before = |tag| Tag { incarnation: !self.incarnation, sequence: 0, ..tag };
         if let Some(kept) = self.chunks.get_mut(&chunk) {
+            kept.bare = kept.bare.map(before);
             let all = kept.extents.take(ByteRange::new(0, u64::MAX));
             for (start, data, tag) in all.into_pieces() {
-                kept.extents.insert_whole(start, data, Tag { incarnation: !self.incarnation, sequence: 0, ..tag });
+                kept.extents.insert_whole(start, data, before(tag));
             }
         }
     }
@@ -307,13 +341,13 @@ impl Retain {
 
     /// Chunks with writes up to `order` that are not stable.
     pub fn chunks_until(&self, order: u64) -> Vec<ChunkId> {
-        let old = |kept: &&Kept| kept.extents.tags().any(|(_, _, tag)| tag.order <= order);
+        let old = |kept: &&Kept| kept.tags().any(|tag| tag.order <= order);
         self.minded().filter(old).map(|kept| kept.key.chunk).collect()
     }
 
     /// Chunks of a file with writes up to `order` that are not stable.
     pub fn chunks_of(&self, inode: InodeId, order: u64) -> Vec<ChunkId> {
-        let old = |kept: &&Kept| kept.key.inode == inode && kept.extents.tags().any(|(_, _, t)| t.order <= order);
+        let old = |kept: &&Kept| kept.key.inode == inode && kept.tags().any(|tag| tag.order <= order);
         self.minded().filter(old).map(|kept| kept.key.chunk).collect()
     }
 
@@ -359,11 +393,11 @@ impl Retain {
         self.chunks.values_mut().filter(|kept| kept.key.inode == inode).for_each(|kept| kept.hidden = unguarded);
     }
 
-    /// The range was punched or cut off: it must not come back by a repetition.
+    /// The range was punched: it must not come back by a repetition.
     pub fn remove(&mut self, chunk: ChunkId, range: ByteRange) {
         self.change(chunk, |chunks| {
             if let Some(kept) = chunks.get_mut(&chunk) {
-                kept.extents.remove(range);
+                kept.cut(range);
             }
         });
     }
@@ -376,8 +410,13 @@ impl Retain {
             let base = key.index.0.saturating_mul(key.chunk_bytes);
             self.change(key.chunk, |chunks| {
                 let Some(kept) = chunks.get_mut(&key.chunk) else { return };
-                for &(_, size) in cuts.iter().filter(|(g, _)| *g > kept.generation) {
-                    kept.extents.remove(ByteRange::new(size.saturating_sub(base), u64::MAX));
+                let seen = kept.generation;
+                for &(_, size) in cuts.iter().filter(|(g, _)| *g > seen) {
+                    if size <= base {
+                        // The chunk went as a whole.
+                        return drop(chunks.remove(&key.chunk));
+                    }
+                    kept.cut(ByteRange::new(size - base, u64::MAX));
                 }
                 kept.generation = kept.generation.max(generation);
                 kept.cuts = crate::cuts::in_chunk(cuts, key.index, key.chunk_bytes);
@@ -416,12 +455,16 @@ mod tests {
         sequence: u64,
         now: [Vec<u8>; 2],
         stable: [Vec<u8>; 2],
+        /// Which chunks it has, and has on stable storage.
+        there: [bool; 2],
+        kept: [bool; 2],
     }
 
     impl Server {
         fn write(&mut self, chunk: usize, offset: u64, data: &[u8]) -> Receipt {
             self.now[chunk][offset as usize..offset as usize + data.len()].copy_from_slice(data);
             self.sequence += 1;
+            self.there[chunk] = true;
             Receipt { incarnation: self.incarnation, sequence: self.sequence, stable: 0 }
         }
     }
@@ -431,8 +474,9 @@ mod tests {
         for seed in 0..300 {
             let mut rng = StdRng::seed_from_u64(seed);
             let clear = || [vec![0; LEN], vec![0; LEN]];
-            let mut server = Server { incarnation: 1, sequence: 0, now: clear(), stable: clear() };
-            let mut truth = clear();
+            let (now, stable, there, kept) = (clear(), clear(), [false; 2], [false; 2]);
+            let mut server = Server { incarnation: 1, sequence: 0, now, stable, there, kept };
+            let (mut truth, mut made) = (clear(), [false; 2]);
             let mut retain = Retain::default();
             // Answers of syncs that other tasks have asked for.
             let mut on_their_way: Vec<(ChunkId, u64, u64)> = Vec::new();
@@ -444,26 +488,30 @@ mod tests {
                 {
                     retain.synced(&[chunk], order, incarnation);
                 }
-                match rng.random_range(0..10) {
+                match rng.random_range(0..11) {
                     0..6 => {
                         let offset = rng.random_range(0..LEN as u64 - 60);
                         let data = Bytes::from(vec![rng.random(); rng.random_range(1..60)]);
                         truth[chunk][offset as usize..offset as usize + data.len()].copy_from_slice(&data);
+                        made[chunk] = true;
                         let receipt = server.write(chunk, offset, &data);
                         let cuts = (TruncGen(0), Cuts::new());
                         retain.answered(key(chunk as u64), cuts, (offset, data), receipt, Monotonic::default());
                     }
                     6 => {
                         server.stable[chunk] = server.now[chunk].clone();
+                        server.kept[chunk] = server.there[chunk];
                         on_their_way.push((ChunkId(chunk as u64), retain.order(), server.incarnation));
                     }
                     7 => {
                         server.stable = server.now.clone();
+                        server.kept = server.there;
                         retain.stable(server.incarnation, server.sequence);
                     }
                     8 => {
                         // The power goes: an arbitrary server restart, seen at the next answer.
                         server.now = server.stable.clone();
+                        server.there = server.kept;
                         (server.incarnation, server.sequence) = (server.incarnation + 1, 0);
                         retain.stable(server.incarnation, 0);
                         // Covers nothing of what is repeated next.
@@ -474,6 +522,14 @@ mod tests {
                         }
                         assert!(retain.lost().is_empty());
                     }
+                    9 => {
+                        // Punched: stable when it is answered, as far as the chunk is there.
+                        let from = rng.random_range(0..LEN);
+                        for bytes in [&mut truth[chunk], &mut server.now[chunk], &mut server.stable[chunk]] {
+                            bytes[from..].fill(0);
+                        }
+                        retain.remove(ChunkId(chunk as u64), ByteRange::new(from as u64, LEN as u64));
+                    }
                     _ => {
                         let mut seen = server.now[chunk].clone();
                         let overlay = retain.overlay(ChunkId(chunk as u64), ByteRange::new(0, LEN as u64));
@@ -481,7 +537,7 @@ mod tests {
                         assert_eq!(seen, truth[chunk]);
                     }
                 }
-                assert_eq!(server.now, truth);
+                assert_eq!((&server.now, server.there), (&truth, made));
                 assert_eq!(retain.bytes(), retain.chunks.values().map(|kept| kept.extents.bytes()).sum::<u64>());
             }
         }

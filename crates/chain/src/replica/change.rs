@@ -59,15 +59,13 @@ impl Replica {
         claims.sure = if was_clean { fork } else { claims.sure.min(fork) };
         // What it was not told of the chain may have left behind.
         claims.ahead.drain(..).for_each(|(_, blocks)| claims.suspect.union(&blocks));
-        if fork < claims.changes.floor() {
-            // What came after the fork is forgotten: it may be anywhere.
-            claims.suspect.insert(0..claims.end);
-            claims.changes = Changes::from(fork);
-            return;
-        }
         let later = claims.changes.held_above(fork, claims.end);
         claims.stale.extend(later.into_iter().filter(|(_, blocks)| !blocks.is_empty()));
-        claims.changes.go_back(fork);
+        match fork < claims.changes.floor() {
+            // What came after the fork is forgotten: it may be anywhere.
+            true => claims.changes = Changes::from(fork),
+            false => claims.changes.go_back(fork),
+        }
     }
 
     /// This copy is the one the chain goes on from.

@@ -3,14 +3,14 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::common::*;
-use braid_api::{FileSystem, OpenFlags, RenameMode, SetAttr};
+use braid_api::{FileSystem, OpenFlags, RenameMode, SetAttr, TimeOrNow};
 use braid_client::{Client, ClientConfig};
 use braid_types::{InodeId, Mode, Policy, Timestamp};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Nothing becomes stable by itself while the test looks.
 fn never_stable() -> ClientConfig {
@@ -65,18 +65,53 @@ async fn what_was_synced_inline_stays_when_the_client_dies_before_its_commit() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn own_writes_stay_visible_over_a_restart_whoever_opens_again() {
-    let world = World::new(Storage::Disk, SMALL).await;
-    let client = world.client_with(never_stable()).await;
-    let (id, handle) = create(&client, "file").await;
-    let data = pattern(1, 2 << 20);
-    client.write(handle, 0, Bytes::from(data.clone())).await.unwrap();
-    client.flush(handle).await.unwrap();
-    // This client changes the mode, and opens the file once more: nobody else touched it.
-    let change = SetAttr { mode: Some(Mode(0o600)), ..SetAttr::default() };
-    client.set_attr(&cx(), id, None, change).await.unwrap();
-    let second = open(&client, id, READ).await;
-    world.nodes.iter().for_each(|node| node.lose_power(3));
-    assert_same(&read(&client, second, 0, 4 << 20).await, &data, "the client's own write");
+    let none = SetAttr::default();
+    let time = Some(TimeOrNow::At(Timestamp(1_000_000_007)));
+    // What this client changes itself, before it opens the file once more: nobody else touched it.
+    for (change, len) in [
+        (SetAttr { mode: Some(Mode(0o600)), ..none }, 2 << 20),
+        (SetAttr { mtime: time, ..none }, 2 << 20),
+        (SetAttr { size: Some(3 << 20), ..none }, 2 << 20),
+        (SetAttr { size: Some(1_500_000), ..none }, 1_500_000),
+    ] {
+        let world = World::new(Storage::Disk, SMALL).await;
+        let client = world.client_with(never_stable()).await;
+        let (id, handle) = create(&client, "file").await;
+        let mut data = pattern(1, 2 << 20);
+        client.write(handle, 0, Bytes::from(data.clone())).await.unwrap();
+        client.flush(handle).await.unwrap();
+        client.set_attr(&cx(), id, None, change).await.unwrap();
+        let second = open(&client, id, READ).await;
+        world.nodes.iter().for_each(|node| node.lose_power(3));
+        data.truncate(len);
+        data.resize(change.size.unwrap_or(len as u64) as usize, 0);
+        assert_same(&read(&client, second, 0, 4 << 20).await, &data, format_args!("after {change:?}"));
+    }
+}
+
+/// The file's row names the chunk, whatever became of what was written to it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_chunk_whose_bytes_were_all_cut_again_is_there_after_a_restart() {
+    let mut lost = 0;
+    for seed in 0..20 {
+        let world = World::new(Storage::Disk, SMALL).await;
+        let client = world.client_with(never_stable()).await;
+        let (id, handle) = create(&client, "file").await;
+        client.write(handle, 70_000, Bytes::from(pattern(1, 30_000))).await.unwrap();
+        client.flush(handle).await.unwrap();
+        let written = world.chunks().await;
+        let shorter = SetAttr { size: Some(60_000), ..SetAttr::default() };
+        client.set_attr(&cx(), id, Some(handle), shorter).await.unwrap();
+        assert_eq!((world.chunks().await, written.len()), (written.clone(), 1));
+        world.nodes.iter().for_each(|node| node.lose_power(seed));
+        lost += usize::from(world.chunks().await.is_empty());
+        let begun = Instant::now();
+        assert_same(&read(&client, handle, 0, 100_000).await, &[0; 60_000], "a hole");
+        assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+        client.fsync(handle, false).await.unwrap();
+        assert_eq!(world.chunks().await, written, "seed {seed}");
+    }
+    assert!(lost > 0, "no loss of power took the chunk along");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
