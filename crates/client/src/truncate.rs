@@ -253,6 +253,11 @@ impl Core {
                 (self.data_token(&state, &route), state.chunk_cuts(index))
             };
             let message = PunchChunk { chunk: key.chunk, container: key.container, range, cuts };
+            // A repetition that is on its way would bring the bytes back after the punch.
+            let left = op.deadline.left(&self.env);
+            let gate = self.env.timeout(left, route.lane.gate.read()).await;
+            let gate =
+                gate.map_err(|_| timed_out(file_name(inode), format!("{} to take a punch", route.lane.name())))?;
             route.lane.retained(|retain| retain.remove(key.chunk, range));
             let error = match self.ask(&route.lane, token, message, Bytes::new(), op).await {
                 Ok((punched, _)) => {
@@ -270,6 +275,7 @@ impl Core {
                 Err(error) if error.code == Code::ChunkUnknown => return Ok(()),
                 Err(error) => error,
             };
+            drop(gate);
             if error.code == Code::StaleTruncGen {
                 self.refresh_map(inode, op).await?;
             }

@@ -2,23 +2,27 @@
 //! of them it holds; what all sessions have read and none holds is freed.
 
 use crate::sessions::SessionState;
-use braid_types::{InodeId, SessionId};
+use braid_types::{InodeId, MembershipEpoch, SessionId};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 
-#[derive(Default)]
 struct Log {
-    /// Number in the list → inode. Numbers rise for ever; a restarted server begins a new list.
+    /// Number in the list → inode. Numbers rise for ever.
     listed: BTreeMap<u64, InodeId>,
     next: u64,
 }
 
-#[derive(Default)]
 pub struct Orphans {
     log: Mutex<Log>,
 }
 
 impl Orphans {
+    /// A restarted server begins a new list, above all numbers of those before it: else what a session had read of the old one
+    /// would count for the new one, and files that it has open would be freed. 4 billion orphans for each start.
+    pub fn new(epoch: MembershipEpoch) -> Orphans {
+        Orphans { log: Mutex::new(Log { listed: BTreeMap::new(), next: epoch.0 << 32 }) }
+    }
+
     /// Adds an inode to the list. Twice is harmless: the second freeing finds nothing.
     pub fn add(&self, inode: InodeId) {
         let mut log = self.log.lock();
@@ -30,9 +34,7 @@ impl Orphans {
     /// What a session that has read up to `seen` has not read yet, and up to where that goes.
     pub fn after(&self, seen: u64) -> (Vec<InodeId>, u64) {
         let log = self.log.lock();
-        // A mark from the list of a server that was here before means nothing: read all.
-        let from = if seen > log.next { 0 } else { seen };
-        (log.listed.range(from + 1..).map(|(_, id)| *id).collect(), log.next)
+        (log.listed.range(seen.saturating_add(1)..).map(|(_, id)| *id).collect(), log.next)
     }
 
     /// Inodes that every session has read of and none holds, with their numbers.
@@ -66,23 +68,29 @@ mod tests {
 
     #[test]
     fn an_orphan_is_freed_when_all_have_read_of_it_and_none_holds_it() {
-        let orphans = Orphans::default();
+        let orphans = Orphans::new(MembershipEpoch(1));
+        let base = 1 << 32;
         orphans.add(InodeId(10));
         orphans.add(InodeId(20));
-        assert_eq!(orphans.after(0), (vec![InodeId(10), InodeId(20)], 2));
-        assert_eq!(orphans.after(1), (vec![InodeId(20)], 2));
-        assert!(orphans.free_now(&[session(1, 2, &[]), session(2, 0, &[])]).is_empty(), "2 has not read");
-        let held = orphans.free_now(&[session(1, 2, &[20]), session(2, 2, &[])]);
-        assert_eq!(held, [(1, InodeId(10))]);
-        orphans.remove(1);
-        assert_eq!(orphans.free_now(&[session(1, 2, &[])]), [(2, InodeId(20))]);
-        assert_eq!(orphans.free_now(&[]), [(2, InodeId(20))], "without sessions nobody holds anything");
+        assert_eq!(orphans.after(0), (vec![InodeId(10), InodeId(20)], base + 2));
+        assert_eq!(orphans.after(base + 1), (vec![InodeId(20)], base + 2));
+        let read = base + 2;
+        assert!(orphans.free_now(&[session(1, read, &[]), session(2, 0, &[])]).is_empty(), "2 has not read");
+        let held = orphans.free_now(&[session(1, read, &[20]), session(2, read, &[])]);
+        assert_eq!(held, [(base + 1, InodeId(10))]);
+        orphans.remove(base + 1);
+        assert_eq!(orphans.free_now(&[session(1, read, &[])]), [(read, InodeId(20))]);
+        assert_eq!(orphans.free_now(&[]), [(read, InodeId(20))], "without sessions nobody holds anything");
     }
 
     #[test]
-    fn a_mark_of_an_earlier_server_reads_the_whole_list() {
-        let orphans = Orphans::default();
-        orphans.add(InodeId(10));
-        assert_eq!(orphans.after(99).0, [InodeId(10)]);
+    fn what_was_read_of_an_earlier_servers_list_counts_for_nothing() {
+        let before = Orphans::new(MembershipEpoch(1));
+        (1..=3).for_each(|id| before.add(InodeId(id)));
+        let (_, seen) = before.after(0);
+        let orphans = Orphans::new(MembershipEpoch(2));
+        (2..=9).for_each(|id| orphans.add(InodeId(id)));
+        assert!(orphans.free_now(&[session(1, seen, &[])]).is_empty(), "it was asked for none of them");
+        assert_eq!(orphans.after(seen).0.len(), 8);
     }
 }

@@ -106,7 +106,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             servers: DataServers::default(),
             containers: Containers::default(),
             placement: Mutex::new(Box::new(Spread::new())),
-            orphans: Orphans::default(),
+            orphans: Orphans::new(epoch),
             sizes: SizesToCheck::default(),
             recovery: Recovery::default(),
             incarnation: env.random.u64().max(1),

@@ -102,6 +102,12 @@ fn class(error: &Error) -> Code {
     if error.code == Code::Stale { Code::NotFound } else { error.code }
 }
 
+/// Of two parents that are both wrong either may be named.
+fn is_either_parents(op: &Op, a: &Error, b: &Error) -> bool {
+    let both = [class(a), class(b)];
+    matches!(op, Op::Rename { .. }) && both.contains(&Code::NotDirectory) && both.contains(&Code::NotFound)
+}
+
 impl<'a, A: FileSystem, B: FileSystem> Pair<'a, A, B> {
     fn new(a: &'a A, b: &'a B) -> Self {
         let root = BTreeMap::from([(InodeId::ROOT, InodeId::ROOT)]);
@@ -114,11 +120,17 @@ impl<'a, A: FileSystem, B: FileSystem> Pair<'a, A, B> {
         let touched: Vec<_> = self.a.touched(op).into_iter().zip(self.b.touched(op)).collect();
         let (a, b) = (self.a.apply(op).await, self.b.apply(op).await);
         let (a, b) = match (a, b) {
-            (Err(a), Err(b)) if class(&a) == class(&b) => {
+            (Err(a), Err(b)) if class(&a) == class(&b) || is_either_parents(op, &a, &b) => {
                 self.look_at(touched).await?;
                 return Ok(false);
             }
             (Ok(a), Ok(b)) => (a, b),
+            // Closed for the last time after its last name went: nobody says when an inode is freed.
+            (Err(error), Ok(Answer::Attr(attr))) | (Ok(Answer::Attr(attr)), Err(error))
+                if class(&error) == Code::NotFound && attr.nlink == 0 =>
+            {
+                return Ok(false);
+            }
             (a, b) => return Err(format!("one gives {a:?}, the other {b:?}")),
         };
         self.same(&a, &b)?;

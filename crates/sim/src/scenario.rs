@@ -111,16 +111,21 @@ pub fn with_copies() -> Vec<Scenario> {
     ]
 }
 
-/// Run by name only, as long as the client and the model differ in peace already.
-fn unfinished() -> Vec<Scenario> {
-    let model =
-        Scenario { name: "model", faults: fault::SERVERS, make: |seed| Modelled::new(seed, 250), ..all().remove(0) };
-    vec![model.clone(), Scenario { name: "model-quiet", faults: &[], make: |seed| Modelled::new(seed, 600), ..model }]
+/// Whatever a program may call, compared with the model.
+pub fn model() -> Scenario {
+    let settings = Settings::with_long_sessions();
+    let make: fn(u64) -> Arc<dyn Work> = |seed| Modelled::new(seed, 250);
+    Scenario { name: "model", faults: fault::SERVERS, settings, make, ..all().remove(0) }
+}
+
+/// The same without faults, by name only: the client's own tests compare such streams in every run.
+fn model_quiet() -> Scenario {
+    Scenario { name: "model-quiet", faults: &[], make: |seed| Modelled::new(seed, 600), ..model() }
 }
 
 impl Scenario {
     pub fn named(name: &str) -> Option<Scenario> {
-        all().into_iter().chain(with_copies()).chain(unfinished()).find(|scenario| scenario.name == name)
+        all().into_iter().chain(with_copies()).chain([model(), model_quiet()]).find(|scenario| scenario.name == name)
     }
 
     pub fn of_seed(seed: u64) -> Scenario {

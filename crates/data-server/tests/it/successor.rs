@@ -10,7 +10,6 @@ use braid_data_server::ChainLinks;
 use braid_types::*;
 use bytes::Bytes;
 use std::sync::Arc;
-use std::time::Duration;
 
 const SOME: u64 = 5;
 
