@@ -69,6 +69,8 @@ pub struct FileState {
     pub conversions: u64,
     /// Few bytes are left of a chunked file: put them inline with the next commit.
     pub rewrite_inline: bool,
+    /// A truncate is on its way: the size is the one after it.
+    pub cutting: bool,
     /// The metadata server may hold inline bytes of the file, which are durable there until a commit drops them.
     pub inline_row: bool,
     /// Up to here inline bytes from the row were moved to the buffer and are not all answered: they are sent first.
@@ -116,6 +118,7 @@ impl FileState {
             held: false,
             conversions: 0,
             rewrite_inline: false,
+            cutting: false,
             inline_row: false,
             moved_end: 0,
             stale: false,
@@ -217,7 +220,12 @@ impl FileState {
         if let Some(cuts) = cuts {
             self.cuts = cuts.clone();
         }
-        self.size = if self.is_clean() { attr.size } else { self.size.max(attr.size) };
+        self.size = match self.is_clean() {
+            // An answer from before the truncate would bring back what it takes.
+            _ if self.cutting => self.size,
+            true => attr.size,
+            false => self.size.max(attr.size),
+        };
     }
 
     /// An answer that was overtaken by another: the metadata server never sets a ctime back.
@@ -231,7 +239,7 @@ impl FileState {
         if self.is_older(&answer.attr) {
             return;
         }
-        if self.version == version && self.is_clean() && self.body.is_clean() {
+        if self.version == version && self.is_clean() && self.body.is_clean() && !self.cutting {
             self.adopt_map(&answer.attr, &answer.map);
         } else if answer.attr.trunc_gen > self.attr.trunc_gen {
             self.stale = true;

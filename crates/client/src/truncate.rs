@@ -300,6 +300,7 @@ fn drop_beyond(state: &mut FileState, size: u64) -> Dropped {
     };
     state.blocks.clear();
     state.version += 1;
+    state.cutting = true;
     Dropped { pieces, inline, size: std::mem::replace(&mut state.size, size) }
 }
 
@@ -316,10 +317,12 @@ fn restore(state: &mut FileState, dropped: Dropped) {
     }
     state.size = state.size.max(dropped.size);
     state.version += 1;
+    state.cutting = false;
 }
 
 fn adopt_cut(state: &mut FileState, answer: &AttrAnswer, size: u64) -> Vec<braid_types::ChunkId> {
     state.version += 1;
+    state.cutting = false;
     state.attr = answer.attr;
     state.cuts = answer.cuts.clone();
     // Shown before, and later than the server's clock: the next commit says so.
