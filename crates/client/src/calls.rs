@@ -70,6 +70,7 @@ impl Core {
             match error.code {
                 code @ (Code::SessionUnknown | Code::SessionFenced) => self.register_again(token, code, op).await?,
                 Code::Recovering => {
+                    self.leases.say_soon();
                     if let Err(error) = self.replay(op).await {
                         tracing::debug!(%error, "what is kept was not sent yet");
                     }

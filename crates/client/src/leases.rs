@@ -50,6 +50,11 @@ impl Leases {
         *self.watcher.lock() = Some(watcher);
     }
 
+    /// The session should be renewed at once: others, and changes of this client's own, wait until it has said what it holds.
+    pub fn say_soon(&self) {
+        self.renew.notify_one();
+    }
+
     /// Returns when the session should be renewed at once.
     pub async fn renewal_due(&self) {
         self.renew.notified().await;
@@ -137,8 +142,7 @@ impl Core {
         let listen = Listen { epoch: known, wait_ms: LISTEN.as_millis() as u32 };
         let Orders { epoch, orders } = self.say(listen, LISTEN + LATE, Manner::Standing).await?;
         if epoch != known {
-            // Changes of others wait there until this client has said that it holds nothing of before.
-            self.leases.renew.notify_one();
+            self.leases.say_soon();
             self.env.sleep(PAUSE).await;
             return Ok(());
         }

@@ -123,9 +123,10 @@ impl Slots {
         self.held.has(slot)
     }
 
-    /// A lease of the namespace that is not known here may exist on the key.
-    pub fn may_be_leased(&self, key: &Key, now: Moment) -> bool {
-        now < self.until && self.gone.len() < self.unknown.len() && self.settling.has(key.slot())
+    /// A lease of the namespace that is not known here may exist on the key, of another session than the one that changes it.
+    pub fn may_be_leased(&self, key: &Key, by: SessionId, now: Moment) -> bool {
+        let own = usize::from(self.unknown.contains(&by) && !self.gone.contains(&by));
+        now < self.until && self.gone.len() + own < self.unknown.len() && self.settling.has(key.slot())
     }
 
     /// A file lease or lock that is not known here may exist on the inode.

@@ -180,7 +180,7 @@ impl Names {
     pub(super) fn settle(&mut self, view: &View<'_>, id: AnnouncementId, out: &mut Vec<Command>) {
         let Some(announcement) = self.announcements.get_mut(&id) else { return };
         let clear = announcement.waiting.is_empty()
-            && !announcement.keys.iter().any(|key| view.slots.may_be_leased(key, view.now));
+            && !announcement.keys.iter().any(|key| view.slots.may_be_leased(key, announcement.session, view.now));
         if clear && announcement.stage == Stage::Waiting {
             announcement.stage = Stage::Ready;
             announcement.unsure |= announcement.unlinks.is_some() && view.terms.any_unsettled();

@@ -239,6 +239,17 @@ fn a_new_holder_lets_the_old_term_run_out() {
 }
 
 #[test]
+fn a_change_does_not_wait_for_what_its_own_session_may_hold() {
+    let mut s = Server::new(&[]);
+    s.on(Event::Gained { epoch: MembershipEpoch(2), slots: SlotSet::All, sessions: vec![A] });
+    assert!(
+        is_ready(&s.announce(A, &[Key::Dir(DIR)], None).1),
+        "it has not said yet what it holds, and nobody else holds anything"
+    );
+    assert!(!is_ready(&s.announce(B, &[Key::Dir(InodeId(7 << 12))], None).1));
+}
+
+#[test]
 fn a_process_that_has_gone_holds_up_no_names_before_its_end_is_known() {
     let mut s = Server::new(&[A, B]);
     let key = Key::Dir(DIR);
