@@ -3,7 +3,7 @@
 use crate::core::{Core, Op};
 use braid_api::meta::{Kept, Mark, MetaRequest, Replay, ReplayAnswer, Settle};
 use braid_api::{Carries, Code, Context, Error, Result, When};
-use braid_types::RequestId;
+use braid_types::{RequestId, Token};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -77,6 +77,27 @@ impl Core {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Asks what of the former session was durable when it ended: under the new one the server remembers it. What cannot be
+    /// asked for now counts as lost when the server starts again.
+    pub async fn compare_former(&self, token: Token, op: Op) -> Result<()> {
+        for (page, _) in pages(self.requests.of_other_sessions(token.session)) {
+            if page.is_empty() {
+                continue;
+            }
+            let asked: Vec<RequestId> = page.iter().map(|kept| kept.request).collect();
+            let deadline = op.deadline.left(&self.env).min(self.config.attempt);
+            let cx = Context { token, when: When::Marked, trace: op.trace, deadline, ..Context::default() };
+            self.counters.message("Replay");
+            let replay = Replay { kept: page, last: false };
+            let sent = self.env.timeout(deadline, self.meta.execute(cx, replay.wrap())).await;
+            let (answer, _) = sent.map_err(|_| Error::new(Code::DeadlineExceeded, "comparing what is kept", ""))??;
+            let answer = Replay::unwrap(answer).ok_or(Error::bare(Code::BadMessage))?;
+            self.lose(&answer.lost);
+            self.requests.settled(&asked);
+        }
+        Ok(())
     }
 
     fn lose(&self, requests: &[RequestId]) {

@@ -293,6 +293,31 @@ impl Requests {
         old.map(|(id, _)| RequestId(*id)).collect()
     }
 
+    /// Everything that is kept under other sessions than this one.
+    pub fn of_other_sessions(&self, session: SessionId) -> Vec<Kept> {
+        let state = self.state.lock();
+        let old = state.kept.iter().filter(|(_, entry)| entry.session != session);
+        let kept = |(id, entry): (&u64, &Entry)| Kept {
+            request: RequestId(*id),
+            mark: entry.mark,
+            told: entry.told,
+            message: entry.message.clone(),
+        };
+        old.map(kept).collect()
+    }
+
+    /// These are durable.
+    pub fn settled(&self, requests: &[RequestId]) {
+        let mut state = self.state.lock();
+        for request in requests {
+            if let Some(entry) = state.kept.remove(&request.0) {
+                state.bytes -= entry.message.kept_bytes();
+            }
+        }
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
     /// Changes lost since the last call.
     pub fn take_lost(&self) -> u64 {
         std::mem::take(&mut self.state.lock().lost)

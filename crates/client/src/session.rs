@@ -2,7 +2,10 @@
 //! forgotten it.
 
 use crate::core::{Core, Op};
-use braid_api::meta::{CloseSession, OpenSession, RenewReply, RenewSession, SessionReply};
+use crate::wait::{Attempts, Deadline};
+use braid_api::meta::{
+    CloseSession, EndSession, Mark, MetaAnswer, MetaRequest, OpenSession, RenewReply, RenewSession, SessionReply,
+};
 use braid_api::{Carries, Code, Context, Error, Result, When};
 use braid_env::Monotonic;
 use braid_types::{InodeId, SessionEpoch, SessionId, Token};
@@ -90,8 +93,15 @@ impl Core {
             return Ok(());
         }
         if why == Code::SessionFenced {
-            // The metadata server may still be ending it and would give it again.
-            *self.session.client.lock() = self.env.random.u64();
+            // The metadata server may still be ending it and would give it again. Under the same number it knows what was
+            // carried out under the old session, so its end is asked for first; but one that waits for a data server that is away
+            // is not waited for long, and then the client is another.
+            let bound = self.now() + self.config.attempt * 2;
+            let patient = Op { deadline: Deadline(op.deadline.0.min(bound)), ..op };
+            if let Err(error) = self.ask_again(token, EndSession {}.wrap(), patient).await {
+                tracing::warn!(%error, "the old session does not end");
+                *self.session.client.lock() = self.env.random.u64();
+            }
         }
         let message = OpenSession {
             client: *self.session.client.lock(),
@@ -101,9 +111,7 @@ impl Core {
         };
         self.counters.message("OpenSession");
         let sent = self.now();
-        let cx = Context { deadline: op.deadline.left(&self.env), when: When::Marked, ..Context::default() };
-        let answer = self.env.timeout(cx.deadline, self.meta.execute(cx, message.wrap())).await;
-        let (answer, mark) = answer.map_err(|_| Error::new(Code::DeadlineExceeded, "registering again", ""))??;
+        let (answer, mark) = self.ask_again(Token::default(), message.wrap(), op).await?;
         self.requests.observe(&mark);
         let reply = OpenSession::unwrap(answer).ok_or(Error::bare(Code::BadMessage))?;
         let registration = Registration::from_reply(&reply, sent);
@@ -117,9 +125,26 @@ impl Core {
             self.lose_leases();
             self.spares.clear();
             *self.session.orphans.lock() = Orphans::default();
+            if let Err(error) = self.compare_former(self.session.token(), op).await {
+                tracing::warn!(%error, "what was kept under the old session was not compared");
+            }
         }
         self.heard_term(sent, registration.lease, reply.term);
         Ok(())
+    }
+
+    /// A server that lost its power after it took the message answers nothing, and nothing says so.
+    async fn ask_again(&self, token: Token, message: MetaRequest, op: Op) -> Result<(MetaAnswer, Mark)> {
+        let mut attempts = Attempts::until(op.deadline);
+        loop {
+            let deadline = op.deadline.left(&self.env).min(self.config.attempt);
+            let cx = Context { token, deadline, when: When::Marked, ..Context::default() };
+            let answer = self.env.timeout(deadline, self.meta.execute(cx, message.clone())).await;
+            match answer.unwrap_or_else(|_| Err(Error::new(Code::DeadlineExceeded, message.name(), ""))) {
+                Ok(answer) => return Ok(answer),
+                Err(error) => attempts.again(&self.env, error).await?,
+            }
+        }
     }
 
     async fn renew(&self) -> Result<()> {

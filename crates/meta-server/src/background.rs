@@ -45,6 +45,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
                 }
                 self.waiting.lock().clear();
                 let steps = [
+                    self.forget_sessions().await,
                     self.settle_idle().await,
                     self.prune().await,
                     self.free_orphans().await,
@@ -66,6 +67,16 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         let now = self.env.clock.now();
         let before = Monotonic(now.0.saturating_sub(KEEPS_FOR));
         self.keep_nothing(self.sessions.keeping(Some(before))).await
+    }
+
+    /// A client that has not come back asks for nothing any more: its calls have ended by their deadlines.
+    async fn forget_sessions(&self) -> Result<()> {
+        let before = Monotonic(self.env.clock.now().0.saturating_sub(2 * self.config.session_expiry));
+        for session in self.sessions.remembered(before) {
+            self.engine.transact(0, session::ForgetSession { session }).await.map_err(Error::from)?;
+            self.sessions.forget(session);
+        }
+        Ok(())
     }
 
     /// Forgets remembered answers that will not be asked for again.
@@ -240,7 +251,12 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
                 self.raise_sizes_of_copies(id, fenced.grown_copies).await?;
             }
         }
-        self.engine.transact(0, session::EndSession { session: id }).await.map_err(Error::from)
+        let remember = leaves == Leaves::Silently;
+        self.engine.transact(0, session::EndSession { session: id, remember }).await.map_err(Error::from)?;
+        if remember {
+            self.sessions.remember(id, self.env.clock.now());
+        }
+        Ok(())
     }
 
     /// The same for a chunk with several copies.

@@ -137,6 +137,10 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         let now = self.env.clock.now();
         let (mut keeping, mut caching) = (BTreeMap::new(), Vec::new());
         for (id, row) in self.engine.read(0, session::ListSessions).await.map_err(Error::from)? {
+            if row.has_ended() {
+                self.sessions.remember(id, now);
+                continue;
+            }
             if row.keeps {
                 keeping.insert(id, row.description.clone());
             }

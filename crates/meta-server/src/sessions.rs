@@ -48,6 +48,8 @@ impl SessionState {
 #[derive(Default)]
 pub struct Sessions {
     all: Mutex<BTreeMap<SessionId, SessionState>>,
+    /// Have ended, and their answers are kept for clients that live.
+    remembered: Mutex<BTreeMap<SessionId, Monotonic>>,
     /// An end was reached or given up.
     ended: Notify,
 }
@@ -63,6 +65,19 @@ pub struct Ending<'a> {
 impl Sessions {
     pub fn insert(&self, id: SessionId, state: SessionState) {
         self.all.lock().entry(id).or_insert(state);
+    }
+
+    pub fn remember(&self, id: SessionId, now: Monotonic) {
+        self.remembered.lock().insert(id, now);
+    }
+
+    /// Ended before then.
+    pub fn remembered(&self, before: Monotonic) -> Vec<SessionId> {
+        self.remembered.lock().iter().filter(|(_, at)| **at < before).map(|(id, _)| *id).collect()
+    }
+
+    pub fn forget(&self, id: SessionId) {
+        self.remembered.lock().remove(&id);
     }
 
     /// Live sessions other than `id` exist.

@@ -1,8 +1,9 @@
 //! Sessions: registration, pruning of remembered answers, the end.
 
 use super::ids::{Counter, take};
-use crate::rows::{ReclaimRow, RowFormat, SessionRow, SpareRow, keys};
+use crate::rows::{ReclaimRow, RequestRow, RowFormat, SessionRow, SpareRow, keys};
 use crate::{OpError, Unit};
+use braid_api::meta::MetaAnswer;
 use braid_meta_engine::{Key, Lock, Operation, Table, Tx};
 use braid_types::{ChunkId, ContainerId, RequestId, SessionEpoch, SessionId, Timestamp};
 
@@ -24,12 +25,14 @@ impl Operation for BeginSession {
 
     async fn run<T: Tx>(&self, tx: &mut T) -> Result<Self::Output, OpError> {
         let mut unit = Unit::new(tx, Lock::Exclusive);
-        let mut after = None;
+        let (mut after, mut former) = (None, None);
         loop {
             let page = unit.scan_table(Table::Sessions, after.as_ref(), SESSIONS_A_PAGE).await?;
             for (key, row) in &page.rows {
                 let row = SessionRow::decode(key, row)?;
-                if row.client == self.client {
+                if row.client == self.client && row.has_ended() {
+                    former = Some(SessionId(key.partition()));
+                } else if row.client == self.client {
                     return Ok((SessionId(key.partition()), row.epoch));
                 }
             }
@@ -49,6 +52,16 @@ impl Operation for BeginSession {
             caches: self.caches,
         };
         unit.insert(keys::session(id), &row);
+        if let Some(former) = former {
+            // What the client repeats under the new session was perhaps carried out under the old one.
+            for (key, row) in unit.scan(&keys::requests(former), None, usize::MAX >> 1).await?.rows {
+                if let Some(request) = keys::trailing_number(&key) {
+                    unit.put_raw(keys::request(id, RequestId(request)), row);
+                }
+                unit.delete(key);
+            }
+            unit.delete(keys::session(former));
+        }
         Ok((id, row.epoch))
     }
 }
@@ -164,8 +177,12 @@ impl Operation for ListSpares {
 }
 
 /// Ends a session: its spares go to reclaim, its remembered answers and its row go. Repeatable.
+///
+/// With `remember` the answers stay for its client, which may live and repeat requests under its next session, until that
+/// begins or [`ForgetSession`]; but not those of what went with the session.
 pub struct EndSession {
     pub session: SessionId,
+    pub remember: bool,
 }
 
 impl Operation for EndSession {
@@ -183,10 +200,47 @@ impl Operation for EndSession {
             unit.delete(key);
         }
         let requests = unit.scan(&keys::requests(self.session), None, usize::MAX >> 1).await?;
-        for (key, _) in requests.rows {
+        let key = keys::session(self.session);
+        let row = unit.get::<SessionRow>(&key).await?;
+        let remember = self.remember && row.is_some();
+        for (key, row) in requests.rows {
+            if !remember || is_of_session(&RequestRow::decode(&key, &row)?) {
+                unit.delete(key);
+            }
+        }
+        match row.filter(|_| remember) {
+            Some(row) => unit.put(key, &row.ended()),
+            None => unit.delete(key),
+        }
+        Ok(())
+    }
+}
+
+/// What was answered is of no use without the session: it runs again.
+fn is_of_session(row: &RequestRow) -> bool {
+    let answer = postcard::from_bytes::<MetaAnswer>(&row.answer);
+    matches!(answer, Ok(MetaAnswer::TakeSpares(_) | MetaAnswer::CreateTemporary(_)) | Err(_))
+}
+
+/// Forgets the answers of a session that has ended and whose client has not come back.
+pub struct ForgetSession {
+    pub session: SessionId,
+}
+
+impl Operation for ForgetSession {
+    type Output = ();
+    type Error = OpError;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<(), OpError> {
+        let mut unit = Unit::new(tx, Lock::Exclusive);
+        let key = keys::session(self.session);
+        if unit.get::<SessionRow>(&key).await?.is_none_or(|row| !row.has_ended()) {
+            return Ok(());
+        }
+        for (key, _) in unit.scan(&keys::requests(self.session), None, usize::MAX >> 1).await?.rows {
             unit.delete(key);
         }
-        unit.delete(keys::session(self.session));
+        unit.delete(key);
         Ok(())
     }
 }

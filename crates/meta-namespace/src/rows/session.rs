@@ -19,6 +19,19 @@ pub struct SessionRow {
     pub caches: bool,
 }
 
+impl SessionRow {
+    /// The epoch of a session that has ended, and whose answers are kept for its client: no token carries it.
+    const ENDED: SessionEpoch = SessionEpoch(0);
+
+    pub fn has_ended(&self) -> bool {
+        self.epoch == Self::ENDED
+    }
+
+    pub fn ended(self) -> Self {
+        SessionRow { epoch: Self::ENDED, keeps: false, caches: false, ..self }
+    }
+}
+
 /// As version 1 wrote it.
 #[derive(Serialize, Deserialize)]
 struct SessionRow1 {

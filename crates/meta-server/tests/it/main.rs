@@ -7,4 +7,5 @@ mod copies;
 mod early;
 mod leases;
 mod namespace;
+mod next_session;
 mod spread;

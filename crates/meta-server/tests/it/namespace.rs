@@ -147,10 +147,13 @@ async fn another_session_may_have_open_what_this_one_unlinks() {
     w.unlink(ROOT, "a", false).await.unwrap();
     let renew =
         |seen, held: Vec<InodeId>| RenewSession { low_water: RequestId(0), orphans_seen: seen, orphans_held: held };
-    w.call(renew(1, vec![])).await.unwrap();
+    // Told of it first, and asked the next time.
+    let told = w.call(renew(0, vec![])).await.unwrap();
+    assert_eq!(told.orphans, [file.id]);
+    w.call(renew(told.orphans_seen, vec![])).await.unwrap();
     tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     assert!(w.attr(file.id).await.is_ok(), "the other session has not disclaimed it");
-    w.server.call(w.cx_of(&other), renew(1, vec![])).await.unwrap();
+    w.server.call(w.cx_of(&other), renew(told.orphans_seen, vec![])).await.unwrap();
     eventually("freeing", async || w.attr(file.id).await.is_err()).await;
 }
 

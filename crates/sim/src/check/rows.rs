@@ -7,7 +7,7 @@ use crate::cluster::Cluster;
 use crate::failures::Invariant;
 use braid_data_store::ChunkStore;
 use braid_meta_engine::{Key, Row, Table};
-use braid_meta_namespace::rows::{ChunkRow, ContainerRow, Entry, IdRow, Inode, RowFormat, flags, keys};
+use braid_meta_namespace::rows::{ChunkRow, ContainerRow, Entry, IdRow, Inode, RowFormat, SessionRow, flags, keys};
 use braid_types::{ChunkId, ContainerId, InodeId, ServerId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,10 +35,19 @@ impl Rows<'_> {
 
 /// Rows that say that housekeeping is not done.
 pub fn unfinished(cluster: &Cluster) -> Vec<String> {
+    let rows = Rows(cluster);
+    let ended: BTreeSet<u64> = rows
+        .decoded::<SessionRow>(Table::Sessions, &mut Vec::new())
+        .into_iter()
+        .filter(|(_, row)| row.has_ended())
+        .map(|(key, _)| key.partition())
+        .collect();
     [Table::Orphans, Table::Spares, Table::Reclaim, Table::Sessions, Table::Requests]
         .into_iter()
-        .flat_map(|table| cluster.meta_store.durable_rows(table))
-        .map(|(key, _)| format!("{key:?}"))
+        .flat_map(|table| cluster.meta_store.durable_rows(table).into_iter().map(move |(key, _)| (table, key)))
+        // What is remembered for clients that may live is forgotten by and by.
+        .filter(|(table, key)| !matches!(table, Table::Sessions | Table::Requests) || !ended.contains(&key.partition()))
+        .map(|(_, key)| format!("{key:?}"))
         .collect()
 }
 
