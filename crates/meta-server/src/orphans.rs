@@ -6,6 +6,9 @@ use braid_types::{InodeId, MembershipEpoch, SessionId};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 
+/// Of at most 10 bytes each: 640 KiB of the 1 MiB that a message may have.
+const A_REPLY: usize = 1 << 16;
+
 struct Log {
     /// Number in the list → inode. Numbers rise for ever.
     listed: BTreeMap<u64, InodeId>,
@@ -31,10 +34,15 @@ impl Orphans {
         log.listed.insert(number, inode);
     }
 
-    /// What a session that has read up to `seen` has not read yet, and up to where that goes.
+    /// What a session that has read up to `seen` has not read yet, and up to where that goes: the rest comes with its next renewal.
     pub fn after(&self, seen: u64) -> (Vec<InodeId>, u64) {
         let log = self.log.lock();
-        (log.listed.range(seen.saturating_add(1)..).map(|(_, id)| *id).collect(), log.next)
+        let unread: Vec<_> = log.listed.range(seen.saturating_add(1)..).take(A_REPLY).collect();
+        let upto = match unread.last() {
+            Some((number, _)) if unread.len() == A_REPLY => **number,
+            _ => log.next,
+        };
+        (unread.into_iter().map(|(_, id)| *id).collect(), upto)
     }
 
     /// Inodes that every session has read of and none holds, with their numbers.
@@ -81,6 +89,20 @@ mod tests {
         orphans.remove(base + 1);
         assert_eq!(orphans.free_now(&[session(1, read, &[])]), [(read, InodeId(20))]);
         assert_eq!(orphans.free_now(&[]), [(read, InodeId(20))], "without sessions nobody holds anything");
+    }
+
+    #[test]
+    fn a_long_list_is_read_in_parts() {
+        let orphans = Orphans::new(MembershipEpoch(1));
+        let count = A_REPLY as u64 + 5;
+        (1..=count).for_each(|id| orphans.add(InodeId(id)));
+        let (first, seen) = orphans.after(0);
+        assert_eq!(first.len(), A_REPLY);
+        let freed = orphans.free_now(&[session(1, seen, &[])]);
+        assert_eq!(freed.len(), A_REPLY, "of the rest the session was not asked");
+        let (rest, seen) = orphans.after(seen);
+        assert_eq!(rest, (A_REPLY as u64 + 1..=count).map(InodeId).collect::<Vec<_>>());
+        assert_eq!(orphans.after(seen), (vec![], seen));
     }
 
     #[test]
