@@ -318,7 +318,7 @@ impl DataServer {
         match event {
             Event::Tick => self.tick(now, &mut out),
             Event::Write { op, container, chunk, blocks, until } => {
-                if let Err(refusal) = self.may_order(now, container, chunk) {
+                if let Err(refusal) = self.may_begin(now, container, chunk) {
                     out.push(Command::Answer { op, result: Err(refusal) });
                     return out;
                 }

@@ -39,6 +39,7 @@ pub struct Copies {
     state: Mutex<State>,
 }
 
+#[cfg_attr(test, derive(Clone))]
 struct State {
     info: ContainerInfo,
     /// Who took a call for the chunk last: after a take-over each chunk of a container may have another owner.
@@ -52,6 +53,10 @@ struct State {
 }
 
 impl State {
+    fn new(info: ContainerInfo) -> State {
+        State { info, owners: BTreeMap::new(), last: 0, open: BTreeMap::new(), said: String::new() }
+    }
+
     /// Up to here all is stable.
     fn stable(&self) -> u64 {
         self.open.first_key_value().map_or(self.last, |(first, _)| first - 1)
@@ -104,9 +109,7 @@ fn is_for_another(error: &Error) -> bool {
 
 impl Copies {
     pub fn new(env: Env, servers: Servers, beside: Option<ServerId>, info: &ContainerInfo) -> Copies {
-        let state =
-            State { info: info.clone(), owners: BTreeMap::new(), last: 0, open: BTreeMap::new(), said: String::new() };
-        Copies { env, servers, beside, state: Mutex::new(state) }
+        Copies { env, servers, beside, state: Mutex::new(State::new(info.clone())) }
     }
 
     /// The chain is another.
@@ -341,8 +344,7 @@ mod tests {
 
     #[test]
     fn a_write_counts_as_stable_when_an_fsync_has_covered_it_and_all_before() {
-        let info = ContainerInfo { id: ContainerId(1), epoch: ChainEpoch(1), chain: vec![ServerId(1), ServerId(2)] };
-        let mut state = State { info, owners: BTreeMap::new(), last: 0, open: BTreeMap::new(), said: String::new() };
+        let mut state = of_two();
         let of = |chunk| CopiesAnswer { chunk: ChunkId(chunk), ..CopiesAnswer::default() };
         let answers = [5, 6, 5].map(|chunk| state.answered(&of(chunk)));
         assert_eq!(answers.map(|answer| (answer.sequence, answer.stable)), [(1, 0), (2, 0), (3, 0)]);
@@ -359,8 +361,7 @@ mod tests {
 
     #[test]
     fn what_all_servers_have_lost_together_is_not_stable_because_they_say_so() {
-        let info = ContainerInfo { id: ContainerId(1), epoch: ChainEpoch(1), chain: vec![ServerId(1), ServerId(2)] };
-        let mut state = State { info, owners: BTreeMap::new(), last: 0, open: BTreeMap::new(), said: String::new() };
+        let mut state = of_two();
         let chunk = ChunkId(5);
         let at = |epoch, counter| Version { chain_epoch: ChainEpoch(epoch), counter, ..Version::default() };
         let write = |version| CopiesAnswer { chunk, version, ..CopiesAnswer::default() };
@@ -369,7 +370,7 @@ mod tests {
         state.answered(&write(at(1, 2)));
         // The opening of the next epoch is above all versions of this one, and may be without them.
         for lost in [says(at(1, 1)), says(at(2, 0)), says(Version::default()), BTreeMap::new()] {
-            let mut state = State { open: state.open.clone(), ..state_of(&state) };
+            let mut state = state.clone();
             assert_eq!(state.synced(&[chunk], 2, &lost).unwrap_err().code, Code::ChunkUnknown);
             // It is repeated, in a new epoch.
             assert_eq!(state.answered(&write(at(2, 1))).stable, 0);
@@ -380,8 +381,7 @@ mod tests {
 
     #[test]
     fn what_may_be_lost_of_two_chunks_is_told_of_each_that_is_synced_by_itself() {
-        let info = ContainerInfo { id: ContainerId(1), epoch: ChainEpoch(1), chain: vec![ServerId(1), ServerId(2)] };
-        let mut state = State { info, owners: BTreeMap::new(), last: 0, open: BTreeMap::new(), said: String::new() };
+        let mut state = of_two();
         let at = |epoch, counter| Version { chain_epoch: ChainEpoch(epoch), counter, ..Version::default() };
         let chunks = [ChunkId(5), ChunkId(6)];
         for chunk in chunks {
@@ -394,8 +394,8 @@ mod tests {
         }
     }
 
-    fn state_of(state: &State) -> State {
-        let (info, open) = (state.info.clone(), BTreeMap::new());
-        State { info, owners: BTreeMap::new(), last: state.last, open, said: String::new() }
+    fn of_two() -> State {
+        let chain = vec![ServerId(1), ServerId(2)];
+        State::new(ContainerInfo { id: ContainerId(1), epoch: ChainEpoch(1), chain })
     }
 }

@@ -220,12 +220,10 @@ impl FileState {
         if let Some(cuts) = cuts {
             self.cuts = cuts.clone();
         }
-        self.size = match self.is_clean() {
-            // An answer from before the truncate would bring back what it takes.
-            _ if self.cutting => self.size,
-            true => attr.size,
-            false => self.size.max(attr.size),
-        };
+        // An answer from before a truncate would bring back what that takes.
+        if !self.cutting {
+            self.size = if self.is_clean() { attr.size } else { self.size.max(attr.size) };
+        }
     }
 
     /// An answer that was overtaken by another: the metadata server never sets a ctime back.

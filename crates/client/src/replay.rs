@@ -61,14 +61,10 @@ impl Core {
 
     async fn send_replay(&self, kept: Vec<Kept>, last: bool, op: Op) -> Result<(ReplayAnswer, Mark)> {
         let token = self.session.token();
-        let deadline = op.deadline.left(&self.env).min(self.config.attempt);
-        let cx = Context { token, when: When::Marked, trace: op.trace, deadline, ..Context::default() };
-        self.counters.message("Replay");
-        let sent = self.env.timeout(deadline, self.meta.execute(cx, Replay { kept, last }.wrap())).await;
-        match sent.unwrap_or_else(|_| Err(Error::new(Code::DeadlineExceeded, "sending what is kept", ""))) {
+        match self.send_page(token, kept, last, op).await {
             Ok((answer, mark)) => {
                 self.requests.observe(&mark);
-                Ok((Replay::unwrap(answer).ok_or(Error::bare(Code::BadMessage))?, mark))
+                Ok((answer, mark))
             }
             Err(error) if matches!(error.code, Code::SessionUnknown | Code::SessionFenced) => {
                 self.register_again(token, error.code, op).await?;
@@ -79,6 +75,16 @@ impl Core {
         }
     }
 
+    async fn send_page(&self, token: Token, kept: Vec<Kept>, last: bool, op: Op) -> Result<(ReplayAnswer, Mark)> {
+        let deadline = op.deadline.left(&self.env).min(self.config.attempt);
+        let cx = Context { token, when: When::Marked, trace: op.trace, deadline, ..Context::default() };
+        self.counters.message("Replay");
+        let sent = self.env.timeout(deadline, self.meta.execute(cx, Replay { kept, last }.wrap())).await;
+        let timed_out = |_| Error::new(Code::DeadlineExceeded, "sending what is kept", "");
+        let (answer, mark) = sent.map_err(timed_out)??;
+        Ok((Replay::unwrap(answer).ok_or(Error::bare(Code::BadMessage))?, mark))
+    }
+
     /// Asks what of the former session was durable when it ended: under the new one the server remembers it. What cannot be
     /// asked for now counts as lost when the server starts again.
     pub async fn compare_former(&self, token: Token, op: Op) -> Result<()> {
@@ -87,13 +93,7 @@ impl Core {
                 continue;
             }
             let asked: Vec<RequestId> = page.iter().map(|kept| kept.request).collect();
-            let deadline = op.deadline.left(&self.env).min(self.config.attempt);
-            let cx = Context { token, when: When::Marked, trace: op.trace, deadline, ..Context::default() };
-            self.counters.message("Replay");
-            let replay = Replay { kept: page, last: false };
-            let sent = self.env.timeout(deadline, self.meta.execute(cx, replay.wrap())).await;
-            let (answer, _) = sent.map_err(|_| Error::new(Code::DeadlineExceeded, "comparing what is kept", ""))??;
-            let answer = Replay::unwrap(answer).ok_or(Error::bare(Code::BadMessage))?;
+            let (answer, _) = self.send_page(token, page, false, op).await?;
             self.lose(&answer.lost);
             self.requests.settled(&asked);
         }

@@ -22,6 +22,12 @@ struct Entry {
     message: MetaRequest,
 }
 
+impl Entry {
+    fn kept(&self, id: u64) -> Kept {
+        Kept { request: RequestId(id), mark: self.mark, told: self.told, message: self.message.clone() }
+    }
+}
+
 #[derive(Default)]
 struct State {
     last: u64,
@@ -99,6 +105,12 @@ impl State {
         if let Some(old) = self.kept.insert(asked.id.0, entry) {
             self.bytes -= old.message.kept_bytes();
         }
+    }
+
+    fn remove(&mut self, request: RequestId) -> Option<Entry> {
+        let entry = self.kept.remove(&request.0)?;
+        self.bytes -= entry.message.kept_bytes();
+        Some(entry)
     }
 
     fn retain(&mut self, keep: impl Fn(&Entry) -> bool) -> u64 {
@@ -256,14 +268,7 @@ impl Requests {
     pub fn to_replay(&self, session: SessionId) -> Vec<Kept> {
         let state = self.state.lock();
         let old = state.kept.iter().filter(|(_, e)| e.session == session && e.incarnation != state.incarnation);
-        let mut kept: Vec<Kept> = old
-            .map(|(id, entry)| Kept {
-                request: RequestId(*id),
-                mark: entry.mark,
-                told: entry.told,
-                message: entry.message.clone(),
-            })
-            .collect();
+        let mut kept: Vec<Kept> = old.map(|(id, entry)| entry.kept(*id)).collect();
         kept.sort_by_key(|kept| kept.mark.number);
         kept
     }
@@ -277,10 +282,7 @@ impl Requests {
         let mut state = self.state.lock();
         let mut told = 0;
         for request in requests {
-            if let Some(entry) = state.kept.remove(&request.0) {
-                state.bytes -= entry.message.kept_bytes();
-                told += u64::from(entry.told);
-            }
+            told += u64::from(state.remove(*request).is_some_and(|entry| entry.told));
         }
         state.lost += told;
         told
@@ -297,23 +299,13 @@ impl Requests {
     pub fn of_other_sessions(&self, session: SessionId) -> Vec<Kept> {
         let state = self.state.lock();
         let old = state.kept.iter().filter(|(_, entry)| entry.session != session);
-        let kept = |(id, entry): (&u64, &Entry)| Kept {
-            request: RequestId(*id),
-            mark: entry.mark,
-            told: entry.told,
-            message: entry.message.clone(),
-        };
-        old.map(kept).collect()
+        old.map(|(id, entry)| entry.kept(*id)).collect()
     }
 
     /// These are durable.
     pub fn settled(&self, requests: &[RequestId]) {
         let mut state = self.state.lock();
-        for request in requests {
-            if let Some(entry) = state.kept.remove(&request.0) {
-                state.bytes -= entry.message.kept_bytes();
-            }
-        }
+        requests.iter().for_each(|request| drop(state.remove(*request)));
         drop(state);
         self.changed.notify_waiters();
     }

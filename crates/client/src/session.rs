@@ -109,7 +109,6 @@ impl Core {
             host: self.config.host.clone(),
             caches: true,
         };
-        self.counters.message("OpenSession");
         let sent = self.now();
         let (answer, mark) = self.ask_again(Token::default(), message.wrap(), op).await?;
         self.requests.observe(&mark);
@@ -139,6 +138,7 @@ impl Core {
         loop {
             let deadline = op.deadline.left(&self.env).min(self.config.attempt);
             let cx = Context { token, deadline, when: When::Marked, ..Context::default() };
+            self.counters.message(message.name());
             let answer = self.env.timeout(deadline, self.meta.execute(cx, message.clone())).await;
             match answer.unwrap_or_else(|_| Err(Error::new(Code::DeadlineExceeded, message.name(), ""))) {
                 Ok(answer) => return Ok(answer),

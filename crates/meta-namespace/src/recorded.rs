@@ -66,12 +66,11 @@ impl<M: Mutation> Operation for Recorded<M> {
         let mut first = self.mutation.first_keys();
         first.extend([session_key.clone(), request_key.clone()]);
         unit.load(&first).await?;
-        let session = match unit.get::<SessionRow>(&session_key).await? {
-            Some(row) if row.epoch == cx.session_epoch && !row.has_ended() => row,
-            Some(row) if !row.has_ended() => {
-                return Err(Error::new(Code::SessionFenced, format_args!("session {}", cx.session), "").into());
-            }
-            _ => return Err(Error::new(Code::SessionUnknown, format_args!("session {}", cx.session), "").into()),
+        let live = unit.get::<SessionRow>(&session_key).await?.filter(|row| !row.has_ended());
+        let session = match live {
+            Some(row) if row.epoch == cx.session_epoch => row,
+            Some(_) => return Err(Error::new(Code::SessionFenced, format_args!("session {}", cx.session), "").into()),
+            None => return Err(Error::new(Code::SessionUnknown, format_args!("session {}", cx.session), "").into()),
         };
         if let Some(row) = unit.get::<RequestRow>(&request_key).await? {
             if row.message != self.message {

@@ -103,14 +103,11 @@ impl Replica {
 
     pub(crate) fn write(&mut self, cx: &mut Cx, op: u64, blocks: BlockSet, until: Until) {
         let is_bad = self.is_better_mended_first(cx, &blocks);
-        let refused = self.may_order().err().or(is_bad.then_some(Refusal::NotReady));
-        let owning = match (&mut self.owning, refused) {
-            (Some(owning), None) => owning,
-            (_, refused) => {
-                let refusal = refused.unwrap_or(Refusal::NotOwner { owner: self.owner });
-                return cx.out.push(Command::Answer { op, result: Err(refusal) });
-            }
-        };
+        if let Some(refusal) = self.may_order().err().or(is_bad.then_some(Refusal::NotReady)) {
+            return cx.out.push(Command::Answer { op, result: Err(refusal) });
+        }
+        // Who does not own it may not order.
+        let Some(owning) = &mut self.owning else { return };
         let counter = owning.assigned.counter.saturating_add(1);
         let version = Version { chain_epoch: cx.epoch, owner_term: self.term, counter };
         owning.assigned = version;

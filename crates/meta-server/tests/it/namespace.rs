@@ -12,10 +12,6 @@ use std::time::Duration;
 
 const ROOT: InodeId = InodeId::ROOT;
 
-fn code<T: std::fmt::Debug>(result: braid_api::Result<T>) -> Code {
-    result.expect_err("must fail").code
-}
-
 #[tokio::test]
 async fn a_repeated_request_takes_effect_once() {
     let w = World::new().await;

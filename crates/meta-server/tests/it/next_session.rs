@@ -4,7 +4,7 @@
 
 use crate::common::*;
 use braid_api::meta::*;
-use braid_api::{Carries, Code, Context, Namespace, Result};
+use braid_api::{Code, Context, Namespace};
 use braid_meta_engine::Table;
 use braid_meta_server::MetaConfig;
 use braid_types::*;
@@ -14,20 +14,8 @@ const ROOT: InodeId = InodeId::ROOT;
 /// The number of the client whose session ends.
 const CLIENT: u64 = 77;
 
-fn code<T: std::fmt::Debug>(result: Result<T>) -> Code {
-    result.expect_err("must fail").code
-}
-
 fn rows(w: &World) -> (usize, usize) {
     (w.store.durable_rows(Table::Sessions).len(), w.store.durable_rows(Table::Requests).len())
-}
-
-async fn say<M>(w: &World, cx: Context, message: M) -> Result<M::Answer>
-where
-    M: Carries<MetaRequest, MetaAnswer> + Send,
-    M::Answer: Send,
-{
-    w.server.call(cx, message).await
 }
 
 /// The same request, under another session.
@@ -43,24 +31,24 @@ async fn a_request_repeated_under_the_clients_next_session_takes_effect_once() {
         let old = open_session(&w.server, CLIENT).await;
         let unlink = Unlink { parent: ROOT.into(), name: name("a"), open_here: false };
         let (first, second) = (w.cx_of(&old), w.cx_of(&old));
-        say(&w, first, unlink.clone()).await.unwrap();
-        let made = say(&w, second, create(ROOT, "b")).await.unwrap();
+        w.server.call(first, unlink.clone()).await.unwrap();
+        let made = w.server.call(second, create(ROOT, "b")).await.unwrap();
         // Its answers are lost, it is taken for dead, and another client uses the name again.
-        say(&w, w.cx_of(&old), EndSession {}).await.unwrap();
+        w.server.call(w.cx_of(&old), EndSession {}).await.unwrap();
         w.create(ROOT, "a").await;
         if restart {
             w = World::on(w.store.clone(), w.peers.clone()).await;
         }
-        assert_eq!(code(say(&w, first, unlink.clone()).await), Code::SessionUnknown, "the old one is over");
+        assert_eq!(code(w.server.call(first, unlink.clone()).await), Code::SessionUnknown, "the old one is over");
         let next = open_session(&w.server, CLIENT).await;
         assert_ne!(next.session, old.session);
-        say(&w, under(&w, &next, first), unlink.clone()).await.unwrap();
+        w.server.call(under(&w, &next, first), unlink.clone()).await.unwrap();
         assert!(w.lookup(ROOT, "a").await.is_some(), "the repetition must not remove what another has made");
-        let again = say(&w, under(&w, &next, second), create(ROOT, "b")).await.unwrap();
+        let again = w.server.call(under(&w, &next, second), create(ROOT, "b")).await.unwrap();
         assert_eq!(again.attr.id, made.attr.id, "the same answer, not Exists");
         // Under another client's session it is another request.
         let other = open_session(&w.server, CLIENT + 1).await;
-        assert_eq!(code(say(&w, under(&w, &other, second), create(ROOT, "b")).await), Code::Exists);
+        assert_eq!(code(w.server.call(under(&w, &other, second), create(ROOT, "b")).await), Code::Exists);
     }
 }
 
@@ -71,14 +59,14 @@ async fn what_went_with_a_session_is_not_answered_again() {
     let old = open_session(&w.server, CLIENT).await;
     let (first, second) = (w.cx_of(&old), w.cx_of(&old));
     let take = TakeSpares { policy: Policy::PLAIN, count: 2, beside: None };
-    let spares = say(&w, first, take.clone()).await.unwrap().spares;
+    let spares = w.server.call(first, take.clone()).await.unwrap().spares;
     let temporary = CreateTemporary { parent: ROOT.into(), spec: spec(FileKind::File) };
-    say(&w, second, temporary.clone()).await.unwrap();
-    say(&w, w.cx_of(&old), EndSession {}).await.unwrap();
+    w.server.call(second, temporary.clone()).await.unwrap();
+    w.server.call(w.cx_of(&old), EndSession {}).await.unwrap();
     let next = open_session(&w.server, CLIENT).await;
-    let others = say(&w, under(&w, &next, first), take).await.unwrap().spares;
+    let others = w.server.call(under(&w, &next, first), take).await.unwrap().spares;
     assert!(others.iter().all(|spare| !spares.contains(spare)), "{others:?} are free to be taken, {spares:?} are not");
-    let file = say(&w, under(&w, &next, second), temporary).await.unwrap();
+    let file = w.server.call(under(&w, &next, second), temporary).await.unwrap();
     assert!(w.attr(file.attr.id).await.is_ok(), "a file that is there");
 }
 
@@ -95,12 +83,12 @@ async fn answers_of_a_client_that_does_not_come_back_are_forgotten() {
     };
     let w = World::with(braid_meta_engine::MemStore::new(), Peers::default(), config, 1).await;
     let old = open_session(&w.server, CLIENT).await;
-    say(&w, w.cx_of(&old), create(ROOT, "a")).await.unwrap();
+    w.server.call(w.cx_of(&old), create(ROOT, "a")).await.unwrap();
     // Neither says anything more.
     eventually("the end of both sessions, and of what they asked for", async || rows(&w) == (0, 0)).await;
     // One that says that it goes is not remembered at all.
     let clean = open_session(&w.server, CLIENT).await;
-    say(&w, w.cx_of(&clean), create(ROOT, "b")).await.unwrap();
-    say(&w, w.cx_of(&clean), CloseSession {}).await.unwrap();
+    w.server.call(w.cx_of(&clean), create(ROOT, "b")).await.unwrap();
+    w.server.call(w.cx_of(&clean), CloseSession {}).await.unwrap();
     assert_eq!(rows(&w), (0, 0));
 }

@@ -271,6 +271,10 @@ pub fn no_change(id: InodeId) -> ChangeAttr {
     }
 }
 
+pub fn code<T: std::fmt::Debug>(result: Result<T>) -> Code {
+    result.expect_err("must fail").code
+}
+
 /// Waits until `done`, for at most 5 s.
 pub async fn eventually(what: &str, mut done: impl AsyncFnMut() -> bool) {
     for _ in 0..500 {
