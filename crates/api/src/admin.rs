@@ -28,8 +28,11 @@ pub enum AdminQuery {
         after: Option<(InodeId, ChunkIndex)>,
         limit: u32,
     },
-    /// Orphans, spares and what waits to be freed.
-    Pending,
+    /// Orphans, spares and what waits to be freed, in order, after this.
+    Pending {
+        after: Option<Pending>,
+        limit: u32,
+    },
     /// What a request, a session or a path waits for at this server.
     Why,
     /// Carry out one repair of fsck in a transaction that checks first that the fault is still there.
@@ -71,7 +74,7 @@ pub enum AdminAnswer {
     InodeRows(Vec<InodeRow>),
     IdRows(Vec<IdRow>),
     ChunkRows(Vec<ChunkRow>),
-    Pending(Pending),
+    Pending(Vec<Pending>),
     Why(Vec<Waiting>),
     Repaired { done: bool, what: String },
     Inode(Box<InodeCheck>),
@@ -187,12 +190,17 @@ pub struct ChunkRow {
     pub stable: bool,
 }
 
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Pending {
-    pub orphans: Vec<InodeId>,
-    pub spares: Vec<(SessionId, ChunkId, ContainerId)>,
-    pub reclaim_inodes: Vec<InodeId>,
-    pub reclaim_chunks: Vec<(ChunkId, ContainerId)>,
+/// Something that is to be freed, or belongs to a session but to no file yet. In the order in which [`AdminQuery::Pending`]
+/// lists them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Pending {
+    /// A file without a name that may still be open.
+    Orphan(InodeId),
+    Spare(SessionId, ChunkId, ContainerId),
+    /// A freed file with chunks.
+    Inode(InodeId),
+    /// A chunk that no file has any more.
+    Chunk(ChunkId, ContainerId),
 }
 
 /// One inode in one snapshot.

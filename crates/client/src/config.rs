@@ -22,7 +22,8 @@ pub struct ClientConfig {
     pub prefetch_bytes: u64,
     pub prefetch_window_min: u64,
     pub prefetch_window_max: u64,
-    /// Attributes, names and places remembered, each.
+    /// Attributes, names and places remembered, each; between half and all of them. `find` looks at names 100,000 after it has
+    /// read them.
     pub cache_entries: usize,
     /// How long written bytes and size stay only here while a file is open.
     pub write_back_after: Duration,
@@ -59,7 +60,7 @@ impl Default for ClientConfig {
             prefetch_bytes: 64 << 20,
             prefetch_window_min: 256 << 10,
             prefetch_window_max: 8 << 20,
-            cache_entries: 100_000,
+            cache_entries: 256 << 10,
             write_back_after: Duration::from_secs(1),
             stabilise_after: Duration::from_secs(1),
             lost_after: Duration::from_secs(3),

@@ -170,7 +170,7 @@ pub struct Holdings {
 }
 
 /// Keys remembered for asks under way; more void them all.
-const VOIDED_MAX: usize = 4 << 10;
+const VOIDED_MAX: usize = 16 << 10;
 
 impl Holdings {
     pub fn new(limits: &Limits) -> Self {

@@ -10,6 +10,7 @@ mod words;
 pub use words::{Generation, Grown, Handles, HeldLock, Mode, Reasserted, Want};
 
 use crate::command::{Command, Refusal};
+use crate::few::Few;
 use crate::key::AskId;
 use crate::locks::{LockSpec, Locks, Space};
 use crate::names::{Names, View};
@@ -60,7 +61,7 @@ struct Waiter {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct File {
-    held: BTreeMap<SessionId, Held>,
+    held: Few<Held>,
     queue: VecDeque<Waiter>,
     grown: Option<Grown>,
     storing: bool,
@@ -230,7 +231,7 @@ impl Files {
     fn entry(&mut self, session: SessionId, inode: InodeId) -> &mut Held {
         self.by_session.entry(session).or_default().insert(inode);
         let last = self.last;
-        self.files.entry(inode).or_insert_with(|| File::new(last)).held.entry(session).or_insert(Held {
+        let nothing = Held {
             mode: Mode::None,
             generation: Generation(0),
             granted: Moment::default(),
@@ -238,7 +239,8 @@ impl Files {
             handles: Handles::default(),
             recall: None,
             answered: Generation(0),
-        })
+        };
+        self.files.entry(inode).or_insert_with(|| File::new(last)).held.get_or_insert(session, nothing)
     }
 
     /// Forgets a record that says nothing.
@@ -393,7 +395,7 @@ impl Files {
         // Known here and never taken away, or of the holder before, of whom nothing is known.
         let is_its_own =
             said.mode.is_within(known) || (first && view.slots.is_unknown(session) && view.slots.is_settling(inode));
-        let others = self.files.get(&inode).into_iter().flat_map(|file| &file.held);
+        let others = self.files.get(&inode).into_iter().flat_map(|file| file.held.iter());
         let agrees = others.filter(|(s, _)| **s != session).all(|(_, held)| held.mode.agrees_with(said.mode));
         if !view.slots.holds(inode.slot()) || view.terms.is_ending(session) || !is_its_own || !agrees {
             around.out.push(Command::Lost { session, inode });
@@ -490,7 +492,7 @@ impl Files {
 
     pub fn audit(&self) -> Result<(), String> {
         for (inode, file) in &self.files {
-            for (one, a) in &file.held {
+            for (one, a) in file.held.iter() {
                 if let Some((other, b)) = file.held.iter().find(|(s, b)| *s != one && !a.mode.agrees_with(b.mode)) {
                     return Err(format!("{inode}: {one} has {:?} and {other} has {:?}", a.mode, b.mode));
                 }
@@ -517,7 +519,7 @@ fn refusal(view: &View<'_>, session: SessionId, inode: InodeId) -> Option<Refusa
 impl File {
     /// What is not known here is not newer than `last`.
     fn new(last: Generation) -> Self {
-        File { held: BTreeMap::new(), queue: VecDeque::new(), grown: None, storing: false, token: last, sync: false }
+        File { held: Few::default(), queue: VecDeque::new(), grown: None, storing: false, token: last, sync: false }
     }
 
     fn grow(&mut self, to: Grown) {

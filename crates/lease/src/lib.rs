@@ -14,6 +14,7 @@
 mod client;
 mod command;
 mod event;
+mod few;
 mod files;
 mod holder;
 mod key;

@@ -10,6 +10,7 @@
 mod changes;
 
 use crate::command::{Command, Refusal};
+use crate::few::Few;
 use crate::key::{AnnouncementId, AskId, Key, RevocationId};
 use crate::limits::Limits;
 use crate::slots::Slots;
@@ -95,7 +96,7 @@ pub struct Names {
     /// Counts asks, announcements, releases and grants.
     seq: u64,
     /// The grant's number, by key and session. Keys are shared: a lease costs about 420 bytes.
-    held: BTreeMap<Arc<Key>, BTreeMap<SessionId, u64>>,
+    held: BTreeMap<Arc<Key>, Few<u64>>,
     by_age: BTreeMap<u64, (SessionId, Arc<Key>)>,
     by_session: BTreeMap<SessionId, BTreeSet<Arc<Key>>>,
     asks: BTreeMap<AskId, Ask>,
@@ -117,13 +118,17 @@ pub struct Names {
 const RELEASED_MAX: usize = 16 << 10;
 /// Directories whose last change is remembered.
 const CHANGED_MAX: usize = 16 << 10;
-/// Leases revoked together when memory is full: one message instead of many, and a small part of what there is.
-const ROOM_BATCH: usize = 64;
+/// Leases revoked together when memory is full, if that is a small part of what there is: a listing of 1,024 names with their
+/// attributes asks for 2,048, and what is refused costs a message each time it is looked at.
+const ROOM_BATCH: usize = 4096;
+const ROOM_BATCH_MIN: usize = 64;
+/// Leases in one revocation: with the longest names 150 KiB, with usual ones 20.
+const A_REVOCATION: usize = 512;
 
 impl Names {
     pub fn new(leases_max: usize) -> Self {
         Names {
-            leases_max: leases_max.max(ROOM_BATCH),
+            leases_max: leases_max.max(ROOM_BATCH_MIN),
             seq: 0,
             held: BTreeMap::new(),
             by_age: BTreeMap::new(),
@@ -223,7 +228,7 @@ impl Names {
             _ => {}
         }
         // Room was asked for when the bound was reached; until it is there a batch more is the most.
-        (self.by_age.len() >= self.leases_max + ROOM_BATCH && !self.has(session, key)).then_some(Refusal::Full)
+        (self.by_age.len() >= self.leases_max + self.room_batch() && !self.has(session, key)).then_some(Refusal::Full)
     }
 
     fn grant(&mut self, session: SessionId, key: &Key) {
@@ -257,12 +262,18 @@ impl Names {
             return;
         }
         let mut oldest: BTreeMap<SessionId, Vec<Arc<Key>>> = BTreeMap::new();
-        for (session, key) in self.by_age.values().take(ROOM_BATCH) {
+        for (session, key) in self.by_age.values().take(self.room_batch()) {
             oldest.entry(*session).or_default().push(key.clone());
         }
         for (session, keys) in oldest {
-            self.revoke(view, session, keys, None, Cause::Room, out);
+            for part in keys.chunks(A_REVOCATION) {
+                self.revoke(view, session, part.to_vec(), None, Cause::Room, out);
+            }
         }
+    }
+
+    fn room_batch(&self) -> usize {
+        (self.leases_max / 16).clamp(ROOM_BATCH_MIN, ROOM_BATCH)
     }
 
     fn is_busy(&self, dir: InodeId, now: Moment) -> bool {
@@ -372,14 +383,14 @@ impl Names {
     /// What must hold between the tables at every moment.
     pub fn audit(&self, view: &View<'_>) -> Result<(), String> {
         for (key, holders) in &self.held {
-            for (session, seq) in holders {
+            for (session, seq) in holders.iter() {
                 let known = self.by_session.get(session).is_some_and(|keys| keys.contains(key));
                 if !known || self.by_age.get(seq).is_none_or(|(s, k)| s != session || k != key) {
                     return Err(format!("{key:?} of {session}: the tables disagree"));
                 }
             }
         }
-        if self.by_age.len() != self.held.values().map(BTreeMap::len).sum::<usize>() {
+        if self.by_age.len() != self.held.values().map(Few::len).sum::<usize>() {
             return Err("a lease is in one table alone".into());
         }
         for (id, revocation) in &self.revocations {
@@ -391,7 +402,7 @@ impl Names {
             self.announcements.iter().filter(|(_, announcement)| announcement.stage == Stage::Ready)
         {
             for key in &announcement.keys {
-                let holders = self.held.get(key).into_iter().flat_map(BTreeMap::keys);
+                let holders = self.held.get(key).into_iter().flat_map(Few::keys);
                 if let Some(other) = holders.into_iter().find(|holder| **holder != announcement.session) {
                     return Err(format!("{id:?} is ready, but {other} has a lease on {key:?}"));
                 }

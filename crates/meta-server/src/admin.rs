@@ -48,7 +48,9 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             AdminQuery::ChunkRows { after, limit } => {
                 AdminAnswer::ChunkRows(self.rows(admin::ChunkRows { after, limit }).await?)
             }
-            AdminQuery::Pending => AdminAnswer::Pending(self.rows(admin::PendingRows).await?),
+            AdminQuery::Pending { after, limit } => {
+                AdminAnswer::Pending(self.rows(admin::PendingRows { after, limit }).await?)
+            }
             AdminQuery::Why => {
                 let mut all = self.recovery.waiting(self.env.clock.now());
                 all.extend(self.waiting.lock().iter().cloned());

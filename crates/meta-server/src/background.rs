@@ -1,24 +1,21 @@
-//! Housekeeping: ends sessions that are gone, notices servers that are down, frees what nobody has any more.
+//! Housekeeping: ends sessions that are gone, notices servers that are down, has freed what nobody has any more.
 
+use crate::freeing::Goes;
 use crate::server::MetaServer;
-use braid_api::admin::Waiting;
-use braid_api::data::{
-    ChunkStatus, DeleteChunks, FenceSession, Held, StatChunk, StatCopy, SyncChunks, WaitCopies, WaitFor,
-};
+use braid_api::data::{ChunkStatus, FenceSession, Held, StatChunk, StatCopy, SyncChunks, WaitCopies, WaitFor};
 use braid_api::{Code, Context, DataNode, DataPeers, Error, Result};
 use braid_env::Monotonic;
 use braid_lease::Key;
 use braid_meta_engine::Engine;
-use braid_meta_namespace::ops::{reclaim, session, spares};
+use braid_meta_namespace::ops::{session, spares};
 use braid_types::{ByteRange, ChunkId, ContainerId, Durability, ServerId, SessionId, Version};
 use bytes::Bytes;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Chunks freed between two looks at the clock.
-const RECLAIM_A_ROUND: usize = 1024;
+/// Between two rounds while there is much to free: a round frees for [`crate::freeing::SLICE`], so 250 of 260 ms.
+const PAUSE_BUSY: Duration = Duration::from_millis(10);
 
 /// After so long without a change a session is no longer on record as keeping something. A session that begins to change
 /// things pays one commit for that; a crash is followed by a wait only for clients that were busy in the last moments.
@@ -28,8 +25,10 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
     pub(crate) fn keep_house(self: Arc<Self>) {
         let env = self.env.clone();
         env.spawn("housekeeping", async move {
+            let mut pause = self.config.housekeeping;
             while !self.stopping.load(Ordering::Relaxed) {
-                self.env.sleep(self.config.housekeeping).await;
+                self.env.sleep(pause).await;
+                pause = self.config.housekeeping;
                 let now = self.env.clock.now();
                 for id in self.servers.expire(self.config.server_lease, now) {
                     tracing::warn!(server = id.0, "data server is silent: nothing new is placed there");
@@ -44,12 +43,16 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
                     }
                 }
                 self.waiting.lock().clear();
+                let (orphans, reclaimed) = (self.free_orphans().await, self.reclaim().await);
+                if matches!(orphans, Ok(Goes::On)) || matches!(reclaimed, Ok(Goes::On)) {
+                    pause = PAUSE_BUSY;
+                }
                 let steps = [
+                    orphans.map(drop),
+                    reclaimed.map(drop),
                     self.forget_sessions().await,
                     self.settle_idle().await,
                     self.prune().await,
-                    self.free_orphans().await,
-                    self.reclaim().await,
                     self.look_through_sizes().await,
                     self.remove_strays().await,
                 ];
@@ -90,86 +93,6 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             self.sessions.with(id, |s| s.pruned = below);
         }
         Ok(())
-    }
-
-    async fn free_orphans(&self) -> Result<()> {
-        for (number, inode) in self.orphans.free_now(&self.sessions.snapshot()) {
-            self.engine.transact(inode.0, reclaim::FreeOrphan { inode }).await.map_err(Error::from)?;
-            self.orphans.remove(number);
-        }
-        Ok(())
-    }
-
-    /// Rows of freed files become chunks to delete; chunks are deleted at their servers; then their rows go.
-    async fn reclaim(&self) -> Result<()> {
-        let list = reclaim::ListReclaim { limit: RECLAIM_A_ROUND };
-        let waiting = self.engine.read(0, list).await.map_err(Error::from)?;
-        for inode in waiting.inodes {
-            while !self.engine.transact(inode.0, reclaim::ReclaimInode { inode }).await.map_err(Error::from)? {}
-        }
-        let mut by_server: BTreeMap<ServerId, Vec<(ChunkId, ContainerId)>> = BTreeMap::new();
-        let mut of_copies: BTreeMap<ContainerId, Vec<ChunkId>> = BTreeMap::new();
-        for (chunk, container) in waiting.chunks {
-            let chain = self.chain(container).await?;
-            match chain.as_slice() {
-                [] => by_server.entry(ServerId(0)).or_default().push((chunk, container)),
-                [one] => by_server.entry(*one).or_default().push((chunk, container)),
-                _ => of_copies.entry(container).or_default().push(chunk),
-            }
-        }
-        for (container, chunks) in of_copies {
-            self.reclaim_copies(container, chunks).await?;
-        }
-        for (server, chunks) in by_server {
-            let ids = chunks.iter().map(|(chunk, _)| *chunk).collect();
-            if server == ServerId(0) || self.delete_chunks(server, ids).await.is_ok() {
-                self.engine.transact(0, reclaim::ForgetChunks { chunks }).await.map_err(Error::from)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Copies of chunks are deleted at every member, in one epoch in which all act. Otherwise a member that reported a chunk
-    /// before it deleted it, or was invited meanwhile, brings it back, and nobody would know of it any more.
-    async fn reclaim_copies(&self, container: ContainerId, mut chunks: Vec<ChunkId>) -> Result<()> {
-        let count = chunks.len();
-        let Some((epoch, chain)) = self.acting_chain(container) else {
-            self.waiting.lock().push(Waiting {
-                who: format!("freeing of {count} chunks"),
-                for_what: format!("the chain of container {container}, which is changing"),
-                since_ms: 0,
-            });
-            return Ok(());
-        };
-        for server in chain {
-            if self.delete_chunks(server, chunks.clone()).await.is_err() {
-                return Ok(());
-            }
-        }
-        let row = self.chains.row(container);
-        if self.acting_chain(container).map(|(now, _)| now) != Some(epoch) {
-            return Ok(());
-        }
-        chunks.iter().for_each(|chunk| self.chunk_deleted(container, *chunk));
-        // While the chain's row lists a chunk as not open, a take-over asks an older chain for it, of which a member may have
-        // it. So the chain's row first: if both were lost but this one, nobody would know of the chunk when it comes back.
-        let is_listed = |chunk: &ChunkId| row.as_ref().is_none_or(|row| row.last_open.contains_key(chunk));
-        chunks.retain(|chunk| !is_listed(chunk));
-        let chunks = chunks.into_iter().map(|chunk| (chunk, container)).collect();
-        self.engine.transact(0, reclaim::ForgetChunks { chunks }).await.map_err(Error::from)
-    }
-
-    async fn delete_chunks(&self, server: ServerId, chunks: Vec<ChunkId>) -> Result<()> {
-        let count = chunks.len();
-        let result = self.on_server(server, DeleteChunks { chunks }).await;
-        if let Err(e) = &result {
-            self.waiting.lock().push(Waiting {
-                who: format!("freeing of {count} chunks"),
-                for_what: format!("data server {server}: {e}"),
-                since_ms: 0,
-            });
-        }
-        result
     }
 
     pub(crate) async fn chain(&self, container: ContainerId) -> Result<Vec<ServerId>> {

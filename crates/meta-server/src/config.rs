@@ -14,8 +14,9 @@ pub struct MetaConfig {
     pub session_expiry: Duration,
     /// A session that renews but does not drop what was revoked for so long is renewed no more.
     pub acknowledge: Duration,
-    /// Leases on names and attributes, of all sessions, at about 420 bytes each: 192 Ki are 80 MiB. Beyond them the oldest are
-    /// revoked.
+    /// Leases on names and attributes, of all sessions, at about BYTESN bytes each, and as many on files, at about BYTESF each:
+    /// 384 Ki of both are TOTAL MiB. Beyond them the oldest are revoked. `find` reads 100,000 names before it looks at the first
+    /// of them again: those take 200,000.
     pub leases_max: usize,
     /// How often data servers say that they live.
     pub heartbeat: Duration,
@@ -45,7 +46,7 @@ impl Default for MetaConfig {
             session_renew: Duration::from_secs(3),
             session_expiry: Duration::from_secs(60),
             acknowledge: Duration::from_secs(15),
-            leases_max: 192 << 10,
+            leases_max: 384 << 10,
             heartbeat: Duration::from_secs(1),
             server_lease: Duration::from_secs(4),
             housekeeping: Duration::from_millis(500),

@@ -81,6 +81,29 @@ pub struct Announced {
     released: bool,
 }
 
+/// Of the 1 MiB that a message may have; what one order has more than that leaves room for the longest.
+const ORDERS_BYTES: usize = 512 << 10;
+
+impl Mailbox {
+    /// What fits into a message; the rest is taken with the next.
+    fn take(&mut self) -> Vec<Order> {
+        let (mut orders, mut bytes) = (Vec::new(), 0);
+        while bytes < ORDERS_BYTES {
+            if let Some((revocation, keys)) = self.orders.pop_first() {
+                let long = |key: &Key| 24 + if let Key::Name(_, name) = key { name.as_bytes().len() } else { 0 };
+                bytes += 24 + keys.iter().map(long).sum::<usize>();
+                orders.push(Order::Revoke { revocation, keys: keys.iter().map(told).collect() });
+            } else if let Some((_, order)) = self.files.pop_first() {
+                bytes += 40;
+                orders.push(order);
+            } else {
+                break;
+            }
+        }
+        orders
+    }
+}
+
 pub fn told(key: &Key) -> LeaseKey {
     match key {
         Key::Dir(id) => LeaseKey::Dir(*id),
@@ -254,16 +277,9 @@ impl Leases {
                 let stopped = state.stopped;
                 // Who has not heard of this start takes nothing along: it would not know what it is of.
                 let mailbox = state.caching.get_mut(&session).filter(|_| listen.epoch == self.epoch);
-                let taken =
-                    mailbox.map(|mailbox| (std::mem::take(&mut mailbox.orders), std::mem::take(&mut mailbox.files)));
-                let (revoked, files) = taken.unwrap_or_default();
-                if !revoked.is_empty() || !files.is_empty() || stopped || left.is_zero() || listen.epoch != self.epoch {
-                    let order = |(revocation, keys): (u64, Vec<Key>)| Order::Revoke {
-                        revocation,
-                        keys: keys.iter().map(told).collect(),
-                    };
-                    let orders = revoked.into_iter().map(order).chain(files.into_values());
-                    return Ok(Orders { epoch: self.epoch, orders: orders.collect() });
+                let orders = mailbox.map(Mailbox::take).unwrap_or_default();
+                if !orders.is_empty() || stopped || left.is_zero() || listen.epoch != self.epoch {
+                    return Ok(Orders { epoch: self.epoch, orders });
                 }
             }
             let _ = self.env.timeout(left, rung).await;

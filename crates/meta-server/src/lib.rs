@@ -19,6 +19,7 @@ mod copies;
 mod data_servers;
 mod dispatch;
 mod files;
+mod freeing;
 mod hints;
 mod ids;
 mod leases;

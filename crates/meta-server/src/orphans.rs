@@ -45,19 +45,29 @@ impl Orphans {
         (unread.into_iter().map(|(_, id)| *id).collect(), upto)
     }
 
-    /// Inodes that every session has read of and none holds, with their numbers.
-    pub fn free_now(&self, sessions: &[(SessionId, SessionState)]) -> Vec<(u64, InodeId)> {
+    /// The number of the newest.
+    pub fn last(&self) -> u64 {
+        self.log.lock().next
+    }
+
+    /// Inodes that every session has read of and none holds, with their numbers: of those up to `last`, which was asked for
+    /// before the sessions were looked at, else a session that began in between could hold one; the first `limit` of them.
+    pub fn free_now(&self, last: u64, sessions: &[(SessionId, SessionState)], limit: usize) -> Vec<(u64, InodeId)> {
         let log = self.log.lock();
-        let read_by_all = sessions.iter().map(|(_, s)| s.orphans_seen).min().unwrap_or(log.next).min(log.next);
+        let read_by_all = sessions.iter().map(|(_, s)| s.orphans_seen).min().unwrap_or(last).min(last);
         log.listed
             .range(..=read_by_all)
             .filter(|(_, id)| sessions.iter().all(|(_, s)| !s.orphans_held.contains(id)))
             .map(|(number, id)| (*number, *id))
+            .take(limit)
             .collect()
     }
 
-    pub fn remove(&self, number: u64) {
-        self.log.lock().listed.remove(&number);
+    pub fn remove(&self, numbers: impl IntoIterator<Item = u64>) {
+        let mut log = self.log.lock();
+        for number in numbers {
+            log.listed.remove(&number);
+        }
     }
 }
 
@@ -66,6 +76,10 @@ mod tests {
     use super::*;
     use braid_env::Monotonic;
     use braid_types::SessionEpoch;
+
+    fn free_now(orphans: &Orphans, sessions: &[(SessionId, SessionState)]) -> Vec<(u64, InodeId)> {
+        orphans.free_now(orphans.last(), sessions, usize::MAX)
+    }
 
     fn session(id: u64, seen: u64, held: &[u64]) -> (SessionId, SessionState) {
         let mut state = SessionState::new(SessionEpoch(1), String::new(), String::new(), Monotonic::default());
@@ -83,12 +97,15 @@ mod tests {
         assert_eq!(orphans.after(0), (vec![InodeId(10), InodeId(20)], base + 2));
         assert_eq!(orphans.after(base + 1), (vec![InodeId(20)], base + 2));
         let read = base + 2;
-        assert!(orphans.free_now(&[session(1, read, &[]), session(2, 0, &[])]).is_empty(), "2 has not read");
-        let held = orphans.free_now(&[session(1, read, &[20]), session(2, read, &[])]);
+        assert!(free_now(&orphans, &[session(1, read, &[]), session(2, 0, &[])]).is_empty(), "2 has not read");
+        let held = free_now(&orphans, &[session(1, read, &[20]), session(2, read, &[])]);
         assert_eq!(held, [(base + 1, InodeId(10))]);
-        orphans.remove(base + 1);
-        assert_eq!(orphans.free_now(&[session(1, read, &[])]), [(read, InodeId(20))]);
-        assert_eq!(orphans.free_now(&[]), [(read, InodeId(20))], "without sessions nobody holds anything");
+        orphans.remove([base + 1]);
+        assert_eq!(free_now(&orphans, &[session(1, read, &[])]), [(read, InodeId(20))]);
+        assert_eq!(free_now(&orphans, &[]), [(read, InodeId(20))], "without sessions nobody holds anything");
+        orphans.add(InodeId(30));
+        assert_eq!(orphans.free_now(read, &[], 9), [(read, InodeId(20))], "who has 30 open was not asked");
+        assert_eq!(orphans.free_now(read + 1, &[], 1), [(read, InodeId(20))], "the rest with the next call");
     }
 
     #[test]
@@ -98,7 +115,7 @@ mod tests {
         (1..=count).for_each(|id| orphans.add(InodeId(id)));
         let (first, seen) = orphans.after(0);
         assert_eq!(first.len(), A_REPLY);
-        let freed = orphans.free_now(&[session(1, seen, &[])]);
+        let freed = free_now(&orphans, &[session(1, seen, &[])]);
         assert_eq!(freed.len(), A_REPLY, "of the rest the session was not asked");
         let (rest, seen) = orphans.after(seen);
         assert_eq!(rest, (A_REPLY as u64 + 1..=count).map(InodeId).collect::<Vec<_>>());
@@ -112,7 +129,7 @@ mod tests {
         let (_, seen) = before.after(0);
         let orphans = Orphans::new(MembershipEpoch(2));
         (2..=9).for_each(|id| orphans.add(InodeId(id)));
-        assert!(orphans.free_now(&[session(1, seen, &[])]).is_empty(), "it was asked for none of them");
+        assert!(free_now(&orphans, &[session(1, seen, &[])]).is_empty(), "it was asked for none of them");
         assert_eq!(orphans.after(seen).0.len(), 8);
     }
 }

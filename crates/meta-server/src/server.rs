@@ -3,6 +3,7 @@ use crate::config::MetaConfig;
 use crate::containers::Containers;
 use crate::copies::CopySet;
 use crate::data_servers::DataServers;
+use crate::freeing::ReclaimFrom;
 use crate::hints::HintCache;
 use crate::ids::InodeIds;
 use crate::leases::Leases;
@@ -40,6 +41,7 @@ pub struct MetaServer<E, P> {
     pub(crate) containers: Containers,
     pub(crate) placement: Mutex<Box<dyn Placement>>,
     pub(crate) orphans: Orphans,
+    pub(crate) reclaim_from: ReclaimFrom,
     pub(crate) sizes: SizesToCheck,
     pub(crate) recovery: Recovery,
     /// Drawn at this start; the numbers of early answers belong to it.
@@ -63,6 +65,9 @@ pub enum StartError {
 
 /// All rows of a table that is read whole at start.
 const ALL: usize = usize::MAX >> 1;
+
+/// Unlinked files read at once at a start.
+const ORPHANS_A_PAGE: usize = 1 << 16;
 
 impl<E: Engine, P: DataPeers> MetaServer<E, P> {
     /// Opens the namespace, making an empty one for `cluster` under `policy` if the engine has none, rebuilds
@@ -107,6 +112,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             containers: Containers::default(),
             placement: Mutex::new(Box::new(Spread::new())),
             orphans: Orphans::new(epoch),
+            reclaim_from: ReclaimFrom::default(),
             sizes: SizesToCheck::default(),
             recovery: Recovery::default(),
             incarnation: env.random.u64().max(1),
@@ -160,8 +166,15 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             self.chains.learn(id, &row);
         }
         self.chains.begin(now.0);
-        for (id, _) in self.engine.read(0, reclaim::ListOrphans).await.map_err(Error::from)? {
-            self.orphans.add(id);
+        let mut after = None;
+        loop {
+            let page = reclaim::ListOrphans { after, limit: ORPHANS_A_PAGE };
+            let page = self.engine.read(0, page).await.map_err(Error::from)?;
+            page.iter().for_each(|id| self.orphans.add(*id));
+            match page.last() {
+                Some(last) => after = Some(*last),
+                None => break,
+            }
         }
         self.recovery.begin(keeping, now);
         Ok(())

@@ -215,6 +215,33 @@ fn memory_is_bounded_by_revoking_the_oldest() {
 }
 
 #[test]
+fn a_listing_with_attributes_finds_room_when_memory_is_full() {
+    let mut s = Server::with(&[A, B], 32 << 10);
+    let claim = |s: &mut Server, session, from: u64| {
+        let ask = s.ask_id();
+        s.holder.on(Moment(s.now), Event::Ask { ask, session });
+        let keys = (from..from + 2048).map(|n| Key::Attr(InodeId(n << 12))).collect();
+        let out = s.holder.on(Moment(s.now), Event::Claim { ask, keys });
+        let Command::Claimed { refused, .. } = &out[0] else { panic!("{out:?}") };
+        (refused.len(), out[1..].to_vec())
+    };
+    for page in 0..16 {
+        assert_eq!(claim(&mut s, A, page * 2048), (0, vec![]));
+    }
+    // The holder of the old ones answers before the next page is asked for: nothing is ever refused.
+    for page in 16..40 {
+        let (refused, revokes) = claim(&mut s, B, page * 2048);
+        assert_eq!((refused, revokes.len()), (0, 4), "page {page}");
+        for revoke in revokes {
+            let Command::Revoke { session, revocation, keys, .. } = revoke else { panic!("{revoke:?}") };
+            assert_eq!(keys.len(), 512, "so that it fits into a message whatever the names are");
+            s.holder.on(Moment(s.now), Event::Acknowledge { session, revocation, open: false });
+        }
+        assert_eq!(s.holder.leases().0, 32 << 10);
+    }
+}
+
+#[test]
 fn a_live_session_that_does_not_answer_is_waited_for_no_longer_than_its_patience_and_term() {
     let mut s = Server::new(&[A, B]);
     s.get(B, &Key::Dir(DIR)).unwrap();

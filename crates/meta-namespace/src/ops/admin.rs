@@ -1,6 +1,8 @@
 //! Rows page by page, for fsck and administrators.
 
-use crate::rows::{ChunkRow, Entry, IdRow, InlineState, Inode, OrphanRow, RowFormat, SpareRow, flags, keys};
+use crate::rows::{
+    ChunkRow, Entry, IdRow, InlineState, Inode, OrphanRow, ReclaimRow, RowFormat, SpareRow, flags, keys,
+};
 use crate::{OpError, Query, Unit};
 use braid_api::admin;
 use braid_meta_engine::{Key, Table, Tx};
@@ -132,33 +134,58 @@ impl Query for ChunkRows {
     }
 }
 
-/// Orphans, spares and what waits to be freed.
-pub struct PendingRows;
+/// [`admin::AdminQuery::Pending`].
+pub struct PendingRows {
+    pub after: Option<admin::Pending>,
+    pub limit: u32,
+}
 
 impl Query for PendingRows {
-    type Answer = admin::Pending;
+    type Answer = Vec<admin::Pending>;
 
     async fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<Self::Answer, OpError> {
-        let all = usize::MAX >> 1;
-        let mut pending = admin::Pending::default();
-        for (key, _) in unit.scan_table(Table::Orphans, None, all).await?.rows {
-            pending.orphans.push(InodeId(key.partition()));
-        }
-        for (key, row) in unit.scan_table(Table::Spares, None, all).await?.rows {
-            let chunk = keys::trailing_number(&key).ok_or_else(|| super::content::damaged(&key))?;
-            let container = SpareRow::decode(&key, &row)?.container;
-            pending.spares.push((SessionId(key.partition()), ChunkId(chunk), container));
-        }
-        for (key, row) in unit.scan_table(Table::Reclaim, None, all).await?.rows {
-            match keys::reclaimed(&key) {
-                Some(keys::Reclaimed::Inode(id)) => pending.reclaim_inodes.push(id),
-                Some(keys::Reclaimed::Chunk(id)) => {
-                    let row = crate::rows::ReclaimRow::decode(&key, &row)?;
-                    pending.reclaim_chunks.push((id, row.container));
-                }
-                None => {}
+        let mut begin = self.after.as_ref().map(key_of_pending);
+        let mut found = Vec::new();
+        for table in [Table::Orphans, Table::Spares, Table::Reclaim] {
+            let after = match &begin {
+                Some(key) if key.table() != table => continue,
+                _ => begin.take(),
+            };
+            let room = limit(self.limit) - found.len();
+            if room == 0 {
+                break;
+            }
+            for (key, row) in unit.scan_table(table, after.as_ref(), room).await?.rows {
+                found.extend(pending_of(&key, &row)?);
             }
         }
-        Ok(pending)
+        Ok(found)
     }
+}
+
+fn key_of_pending(pending: &admin::Pending) -> Key {
+    match pending {
+        admin::Pending::Orphan(inode) => keys::orphan(*inode),
+        admin::Pending::Spare(session, chunk, _) => keys::spare(*session, *chunk),
+        admin::Pending::Inode(inode) => keys::reclaim_inode(*inode),
+        admin::Pending::Chunk(chunk, _) => keys::reclaim_chunk(*chunk),
+    }
+}
+
+fn pending_of(key: &Key, row: &[u8]) -> Result<Option<admin::Pending>, OpError> {
+    Ok(match key.table() {
+        Table::Orphans => Some(admin::Pending::Orphan(InodeId(key.partition()))),
+        Table::Spares => {
+            let chunk = keys::trailing_number(key).ok_or_else(|| super::content::damaged(key))?;
+            let container = SpareRow::decode(key, row)?.container;
+            Some(admin::Pending::Spare(SessionId(key.partition()), ChunkId(chunk), container))
+        }
+        _ => match keys::reclaimed(key) {
+            Some(keys::Reclaimed::Inode(id)) => Some(admin::Pending::Inode(id)),
+            Some(keys::Reclaimed::Chunk(id)) => {
+                Some(admin::Pending::Chunk(id, ReclaimRow::decode(key, row)?.container))
+            }
+            None => None,
+        },
+    })
 }

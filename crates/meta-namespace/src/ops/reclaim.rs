@@ -9,6 +9,7 @@ use braid_types::{ChunkId, ContainerId, InodeId};
 
 /// What waits to be freed, a page at a time.
 pub struct ListReclaim {
+    pub after: Option<Key>,
     pub limit: usize,
 }
 
@@ -16,7 +17,8 @@ pub struct ListReclaim {
 pub struct Waiting {
     pub inodes: Vec<InodeId>,
     pub chunks: Vec<(ChunkId, ContainerId)>,
-    pub more: bool,
+    /// Where the next page begins, if there is one.
+    pub next: Option<Key>,
 }
 
 impl Operation for ListReclaim {
@@ -25,8 +27,9 @@ impl Operation for ListReclaim {
 
     async fn run<T: Tx>(&self, tx: &mut T) -> Result<Waiting, OpError> {
         let mut unit = Unit::new(tx, Lock::None);
-        let page = unit.scan_table(Table::Reclaim, None, self.limit).await?;
-        let mut waiting = Waiting { more: page.more, ..Waiting::default() };
+        let page = unit.scan_table(Table::Reclaim, self.after.as_ref(), self.limit).await?;
+        let next = page.rows.last().filter(|_| page.more).map(|(key, _)| key.clone());
+        let mut waiting = Waiting { next, ..Waiting::default() };
         for (key, row) in &page.rows {
             match keys::reclaimed(key) {
                 Some(keys::Reclaimed::Inode(id)) => waiting.inodes.push(id),
@@ -40,29 +43,37 @@ impl Operation for ListReclaim {
     }
 }
 
-/// Turns a page of a freed inode's chunk rows into chunks to delete; answers true when none are left.
-pub struct ReclaimInode {
-    pub inode: InodeId,
+/// Turns chunk rows of freed inodes into chunks to delete; answers how many of the inodes, from the first, have none left.
+pub struct ReclaimInodes {
+    pub inodes: Vec<InodeId>,
 }
 
 /// Chunk rows moved in one transaction.
 const ROWS_A_PAGE: usize = 1024;
 
-impl Operation for ReclaimInode {
-    type Output = bool;
+impl Operation for ReclaimInodes {
+    type Output = usize;
     type Error = OpError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<bool, OpError> {
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<usize, OpError> {
         let mut unit = Unit::new(tx, Lock::Exclusive);
-        let page = unit.scan(&keys::chunks(self.inode), None, ROWS_A_PAGE).await?;
-        for chunk in chunk_refs(&page.rows)? {
-            unit.delete(keys::chunk(self.inode, chunk.index));
-            unit.put(keys::reclaim_chunk(chunk.chunk), &ReclaimRow { container: chunk.container });
+        let mut room = ROWS_A_PAGE;
+        for (done, inode) in self.inodes.iter().enumerate() {
+            let page = unit.scan(&keys::chunks(*inode), None, room).await?;
+            for chunk in chunk_refs(&page.rows)? {
+                unit.delete(keys::chunk(*inode, chunk.index));
+                unit.put(keys::reclaim_chunk(chunk.chunk), &ReclaimRow { container: chunk.container });
+            }
+            if page.more {
+                return Ok(done);
+            }
+            unit.delete(keys::reclaim_inode(*inode));
+            room -= page.rows.len();
+            if room == 0 {
+                return Ok(done + 1);
+            }
         }
-        if !page.more {
-            unit.delete(keys::reclaim_inode(self.inode));
-        }
-        Ok(!page.more)
+        Ok(self.inodes.len())
     }
 }
 
@@ -100,43 +111,48 @@ impl Operation for ForgetChunks {
     }
 }
 
-/// All orphans: what a metadata server reads at its start.
-pub struct ListOrphans;
+/// Orphans after this one: what a metadata server reads at its start. None: the end.
+pub struct ListOrphans {
+    pub after: Option<InodeId>,
+    pub limit: usize,
+}
 
 impl Operation for ListOrphans {
-    type Output = Vec<(InodeId, OrphanRow)>;
+    type Output = Vec<InodeId>;
     type Error = OpError;
 
     async fn run<T: Tx>(&self, tx: &mut T) -> Result<Self::Output, OpError> {
         let mut unit = Unit::new(tx, Lock::None);
-        let page = unit.scan_table(Table::Orphans, None, usize::MAX >> 1).await?;
-        page.rows.iter().map(|(key, row)| Ok((InodeId(key.partition()), OrphanRow::decode(key, row)?))).collect()
+        let after = self.after.map(keys::orphan);
+        let page = unit.scan_table(Table::Orphans, after.as_ref(), self.limit).await?;
+        Ok(page.rows.iter().map(|(key, _)| InodeId(key.partition())).collect())
     }
 }
 
-/// Frees an orphan that no session holds; answers false if it has a name again or is gone already.
-pub struct FreeOrphan {
-    pub inode: InodeId,
+/// Frees orphans that no session holds; passes over those that have a name again or are gone already.
+pub struct FreeOrphans {
+    pub inodes: Vec<InodeId>,
 }
 
-impl Operation for FreeOrphan {
-    type Output = bool;
+impl Operation for FreeOrphans {
+    type Output = ();
     type Error = OpError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<bool, OpError> {
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<(), OpError> {
         let mut unit = Unit::new(tx, Lock::Exclusive);
-        let orphan = keys::orphan(self.inode);
-        unit.load(&[orphan.clone(), keys::inode_id(self.inode)]).await?;
-        if unit.get::<OrphanRow>(&orphan).await?.is_none() {
-            return Ok(false);
-        }
-        unit.delete(orphan);
-        match unit.get::<IdRow>(&keys::inode_id(self.inode)).await? {
-            Some(IdRow::Attributes(inode)) if inode.nlink == 0 => {
-                destroy(&mut unit, &inode).await?;
-                Ok(true)
+        let both = |inode: &InodeId| [keys::orphan(*inode), keys::inode_id(*inode)];
+        unit.load(&self.inodes.iter().flat_map(both).collect::<Vec<_>>()).await?;
+        for inode in &self.inodes {
+            let orphan = keys::orphan(*inode);
+            if unit.get::<OrphanRow>(&orphan).await?.is_none() {
+                continue;
             }
-            _ => Ok(false),
+            unit.delete(orphan);
+            match unit.get::<IdRow>(&keys::inode_id(*inode)).await? {
+                Some(IdRow::Attributes(inode)) if inode.nlink == 0 => destroy(&mut unit, &inode).await?,
+                _ => {}
+            }
         }
+        Ok(())
     }
 }

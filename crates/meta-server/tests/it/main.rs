@@ -5,6 +5,7 @@ mod chains;
 mod common;
 mod copies;
 mod early;
+mod freeing;
 mod leases;
 mod namespace;
 mod next_session;

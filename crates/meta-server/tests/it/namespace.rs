@@ -419,35 +419,6 @@ async fn the_end_of_a_session_that_was_given_up_can_be_repeated() {
 }
 
 #[tokio::test]
-async fn freeing_a_large_file_frees_every_chunk() {
-    let w = World::new().await;
-    w.add_data_server().await;
-    let file = w.create(ROOT, "f").await.attr;
-    let mut all = Vec::new();
-    for round in 0..5u64 {
-        let spares = w.spares(64).await.spares;
-        let chunks: Vec<ChunkRef> = (0..)
-            .zip(&spares)
-            .map(|(i, s)| ChunkRef { index: ChunkIndex(round * 64 + i), chunk: s.0, container: s.1, stable: false })
-            .collect();
-        all.extend(spares.iter().map(|s| s.0));
-        let size = (round + 1) * 64 * CHUNK_BYTES_DEFAULT;
-        w.commit(&file, size, CommitContent::Chunks(chunks)).await.unwrap();
-    }
-    let first = w.call(GetMap { inode: file.id.into(), first: ChunkIndex(0) }).await.unwrap().map;
-    let Content::Chunked(page) = first.content else { panic!("inline") };
-    assert_eq!((page.chunks.len(), page.more), (256, true));
-    let rest = w.call(GetMap { inode: file.id.into(), first: ChunkIndex(256) }).await.unwrap().map;
-    let Content::Chunked(page) = rest.content else { panic!("inline") };
-    assert_eq!((page.chunks.len(), page.more), (64, false));
-    w.unlink(ROOT, "f", false).await.unwrap();
-    eventually("freeing", async || all.iter().all(|c| w.peers.0.deleted.lock().contains(c))).await;
-    let pending = w.call(braid_api::admin::AdminQuery::Pending).await.unwrap();
-    let braid_api::admin::AdminAnswer::Pending(p) = pending else { panic!("another answer") };
-    assert!(p.reclaim_chunks.is_empty() && p.reclaim_inodes.is_empty(), "{p:?}");
-}
-
-#[tokio::test]
 async fn policies_are_inherited_also_by_directories_that_exist() {
     let w = World::new().await;
     let a = w.mkdir(ROOT, "a").await.id;

@@ -54,8 +54,9 @@ impl<'a, N: Namespace> Ask<'a, N> {
         Ok(page.into_iter().find(|c| c.id == id))
     }
 
-    pub async fn pending(&self) -> Result<Pending> {
-        expect!(self.query(AdminQuery::Pending).await?, Pending)
+    /// Orphans, spares and what waits to be freed, after this; empty at the end.
+    pub async fn pending(&self, after: Option<Pending>) -> Result<Vec<Pending>> {
+        expect!(self.query(AdminQuery::Pending { after, limit: PAGE }).await?, Pending)
     }
 
     pub async fn inode(&self, id: InodeId) -> Result<InodeCheck> {

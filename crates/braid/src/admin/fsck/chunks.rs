@@ -6,8 +6,9 @@
 use super::ask::Ask;
 use super::finding::{Fault, Finding, Remedy};
 use super::held::{Listings, damage, stat};
+use super::pending::Pending;
 use super::tally::Tally;
-use braid_api::admin::{ChunkCheck, ContainerStatus, Pending, Repair};
+use braid_api::admin::{ChunkCheck, ContainerStatus, Repair};
 use braid_api::{DataPeers, Namespace, Result};
 use braid_env::Env;
 use braid_types::{ChunkId, ChunkIndex, ContainerId, InodeId, ServerId, SessionId};
@@ -151,8 +152,8 @@ impl<N: Namespace, P: DataPeers> Chunks<'_, N, P> {
 
     async fn used_and_freed(&mut self) -> Result<()> {
         let after = &self.pending[1];
-        let spares = after.spares.iter().map(|(session, chunk, _)| (*chunk, *session));
-        let reclaims = after.reclaim_chunks.iter().map(|(chunk, _)| (*chunk, NO_SESSION));
+        let spares = after.spares.iter().copied();
+        let reclaims = after.chunks.iter().map(|chunk| (*chunk, NO_SESSION));
         let doubtful: Vec<(Use, SessionId)> =
             spares.chain(reclaims).filter_map(|(chunk, session)| Some((self.use_of(chunk)?, session))).collect();
         for (used, session) in doubtful {
@@ -278,8 +279,8 @@ impl<N: Namespace, P: DataPeers> Chunks<'_, N, P> {
 
     /// Spares, and what waits to be freed.
     fn known(&self) -> HashSet<ChunkId> {
-        let spares = self.pending.iter().flat_map(|p| p.spares.iter().map(|(_, chunk, _)| *chunk));
-        let reclaims = self.pending.iter().flat_map(|p| p.reclaim_chunks.iter().map(|(chunk, _)| *chunk));
+        let spares = self.pending.iter().flat_map(|p| p.spares.iter().map(|(chunk, _)| *chunk));
+        let reclaims = self.pending.iter().flat_map(|p| p.chunks.iter().copied());
         spares.chain(reclaims).collect()
     }
 

@@ -20,6 +20,7 @@ mod confirm;
 pub mod finding;
 pub mod held;
 mod names;
+mod pending;
 pub mod report;
 mod side;
 mod tally;
@@ -97,7 +98,8 @@ impl<N: Namespace, P: DataPeers> Fsck<'_, N, P> {
             true => held::list(self.peers, ask.servers().await?, &|n| progress("chunks at data servers", n)).await,
             false => (Listings::new(), Vec::new()),
         };
-        let before = ask.pending().await?;
+        let unfreed = |n| progress("what waits to be freed", n);
+        let before = pending::read(&ask, &unfreed).await?;
         let mut tally = self.read_inodes(&ask).await?;
         let mut seen = Seen { inodes: tally.inodes(), names: tally.names, ..Seen::default() };
         if !tally.has_root() {
@@ -106,7 +108,7 @@ impl<N: Namespace, P: DataPeers> Fsck<'_, N, P> {
             return Ok(Look { report: Report { findings: vec![finding], unchecked, seen }, listings });
         }
         let uses = read_uses(&ask, &|n| progress("chunk rows", n)).await?;
-        let after = ask.pending().await?;
+        let after = pending::read(&ask, &unfreed).await?;
         let containers = read_containers(&ask).await?;
         let servers = ask.servers().await?.iter().map(|s| s.id).collect();
         seen.chunk_rows = uses.len() as u64;

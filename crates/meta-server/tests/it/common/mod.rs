@@ -1,6 +1,7 @@
 //! A metadata server over the in-memory engine, with a data node that only remembers, and one session.
 #![allow(dead_code, clippy::unwrap_used)]
 
+use braid_api::admin::{AdminAnswer, AdminQuery, Pending};
 use braid_api::data::*;
 use braid_api::meta::*;
 use braid_api::{Carries, Code, Context, DataNode, DataPeers, Error, Namespace, Result};
@@ -19,6 +20,8 @@ use std::time::Duration;
 #[derive(Default)]
 pub struct FakeNode {
     pub deleted: Mutex<BTreeSet<ChunkId>>,
+    /// It does not answer who wants these deleted.
+    pub keeps: Mutex<BTreeSet<ChunkId>>,
     pub fenced: Mutex<BTreeSet<SessionId>>,
     pub written: Mutex<Vec<ChunkStatus>>,
     /// What a fenced session is said to have made longer.
@@ -28,6 +31,9 @@ pub struct FakeNode {
 impl DataNode for FakeNode {
     async fn execute(&self, _: Context, request: DataRequest, _: Bytes) -> Result<(DataAnswer, Bytes)> {
         let answer = match request {
+            DataRequest::DeleteChunks(m) if m.chunks.iter().any(|c| self.keeps.lock().contains(c)) => {
+                return Err(Error::new(Code::Unreachable, "data server", "unplugged"));
+            }
             DataRequest::DeleteChunks(m) => {
                 self.deleted.lock().extend(m.chunks);
                 DataAnswer::DeleteChunks(())
@@ -197,6 +203,22 @@ impl World {
 
     pub async fn spares(&self, count: u32) -> Spares {
         self.call(TakeSpares { policy: Policy::PLAIN, count, beside: None }).await.unwrap()
+    }
+
+    /// All that waits to be freed and all spares, asked for in pages.
+    pub async fn pending(&self, limit: u32) -> Vec<Pending> {
+        let mut all: Vec<Pending> = Vec::new();
+        loop {
+            let after = all.last().copied();
+            let AdminAnswer::Pending(page) = self.call(AdminQuery::Pending { after, limit }).await.unwrap() else {
+                panic!("another answer")
+            };
+            assert!(page.len() <= limit as usize);
+            if page.is_empty() {
+                return all;
+            }
+            all.extend(page);
+        }
     }
 
     pub async fn commit(&self, attr: &Attr, size: u64, content: CommitContent) -> Result<CommitAnswer> {

@@ -1,6 +1,7 @@
 //! Faults of names, inodes and counts, put into the rows by hand.
 
 use super::world::{ROOT, World, name};
+use crate::admin::fsck::{ask::Ask, pending};
 use braid_meta_namespace::rows::{Entry, IdRow, OrphanRow, keys};
 use braid_types::{FileKind, InodeId, SessionId, Timestamp};
 
@@ -138,10 +139,8 @@ async fn orphans_that_are_none() {
 }
 
 async fn unlinked(w: &World) -> Vec<InodeId> {
-    match w.call(braid_api::admin::AdminQuery::Pending).await.unwrap() {
-        braid_api::admin::AdminAnswer::Pending(p) => p.orphans,
-        other => panic!("{other:?}"),
-    }
+    let found = pending::read(&Ask::new(&*w.server), &|_| {}).await.unwrap();
+    found.orphans
 }
 
 #[tokio::test]
