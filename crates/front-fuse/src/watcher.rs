@@ -2,7 +2,7 @@
 
 use crate::invalidator::Invalidator;
 use braid_api::{Shown, Watcher};
-use braid_types::ByteRange;
+use braid_types::{ByteRange, InodeId, Name};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -80,17 +80,21 @@ async fn forget_names(invalidator: &Invalidator, shown: &[Shown]) {
     if shown.contains(&Shown::Entries) && invalidator.all_entries().is_ok() {
         return;
     }
-    for what in shown {
-        let Shown::Entry(parent, name) = what else { continue };
-        // With an error the mount is gone; without all at once (before Linux 6.16) it takes until the directory is free, and
-        // whoever waits for this gives up first.
-        while let Err(error) = invalidator.entry(*parent, name.clone()).await {
-            if error.kind() != std::io::ErrorKind::Unsupported {
-                tracing::debug!(%error, "the kernel forgets no name");
-                return;
-            }
-            tokio::time::sleep(AGAIN).await;
+    let names: Vec<(InodeId, Name)> = shown
+        .iter()
+        .filter_map(|what| if let Shown::Entry(parent, name) = what { Some((*parent, name.clone())) } else { None })
+        .collect();
+    if names.is_empty() {
+        return;
+    }
+    // With an error the mount is gone; without all at once (before Linux 6.16) it takes until the directory is free, and
+    // whoever waits for this gives up first.
+    while let Err(error) = invalidator.entries(names.clone()).await {
+        if error.kind() != std::io::ErrorKind::Unsupported {
+            tracing::debug!(%error, "the kernel forgets no name");
+            return;
         }
+        tokio::time::sleep(AGAIN).await;
     }
 }
 
@@ -105,11 +109,11 @@ async fn forget_pages(invalidator: &Invalidator, shown: &[Shown]) {
 }
 
 async fn forget_attributes(invalidator: &Invalidator, shown: &[Shown]) {
-    for what in shown {
-        let Shown::Attr(id) = what else { continue };
-        if let Err(error) = invalidator.attributes(*id).await {
-            tracing::debug!(%error, "the kernel forgets no attributes");
-            return;
-        }
+    let ids: Vec<InodeId> =
+        shown.iter().filter_map(|what| if let Shown::Attr(id) = what { Some(*id) } else { None }).collect();
+    if !ids.is_empty()
+        && let Err(error) = invalidator.attributes(ids).await
+    {
+        tracing::debug!(%error, "the kernel forgets no attributes");
     }
 }

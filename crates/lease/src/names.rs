@@ -95,7 +95,7 @@ pub struct Names {
     leases_max: usize,
     /// Counts asks, announcements, releases and grants.
     seq: u64,
-    /// The grant's number, by key and session. Keys are shared: a lease costs about 420 bytes.
+    /// The grant's number, by key and session. Keys are shared: a lease costs about 250 bytes.
     held: BTreeMap<Arc<Key>, Few<u64>>,
     by_age: BTreeMap<u64, (SessionId, Arc<Key>)>,
     by_session: BTreeMap<SessionId, BTreeSet<Arc<Key>>>,

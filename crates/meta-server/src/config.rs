@@ -14,9 +14,9 @@ pub struct MetaConfig {
     pub session_expiry: Duration,
     /// A session that renews but does not drop what was revoked for so long is renewed no more.
     pub acknowledge: Duration,
-    /// Leases on names and attributes, of all sessions, at about BYTESN bytes each, and as many on files, at about BYTESF each:
-    /// 384 Ki of both are TOTAL MiB. Beyond them the oldest are revoked. `find` reads 100,000 names before it looks at the first
-    /// of them again: those take 200,000.
+    /// Leases on names and attributes, of all sessions, at about 250 bytes each, and as many on files, at about 450 each:
+    /// 384 Ki of both are 270 MiB. Beyond them the oldest are revoked. `find` reads 100,000 names before it looks at the first of
+    /// them again: those take 200,000.
     pub leases_max: usize,
     /// How often data servers say that they live.
     pub heartbeat: Duration,

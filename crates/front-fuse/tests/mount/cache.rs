@@ -36,7 +36,7 @@ fn an_absence_is_remembered_until_it_is_told() {
         assert_eq!(errno(fs::metadata(&path)), libc::ENOENT);
         make_behind(w, "f");
         assert_eq!(errno(fs::metadata(&path)), libc::ENOENT);
-        w.runtime.block_on(w.mounted.notifier().entry(InodeId::ROOT, name("f"))).unwrap();
+        w.runtime.block_on(w.mounted.notifier().entries(vec![(InodeId::ROOT, name("f"))])).unwrap();
         assert_eq!(errno(fs::metadata(&path)), 0);
         let asked = || w.mounted.stats().requests.load(Ordering::Relaxed);
         let before = asked();
@@ -44,6 +44,22 @@ fn an_absence_is_remembered_until_it_is_told() {
             fs::metadata(&path).unwrap();
         }
         assert_eq!(asked(), before, "a kept answer is not asked for");
+    });
+}
+
+#[test]
+fn many_names_and_attributes_are_forgotten_together() {
+    with_world(MountConfig::default(), LONG, |w| {
+        let names: Vec<String> = (0..500).map(|i| format!("f{i}")).collect();
+        names.iter().for_each(|text| assert_eq!(errno(fs::metadata(w.path(text))), libc::ENOENT));
+        names.iter().for_each(|text| make_behind(w, text));
+        let all = names.iter().map(|text| (InodeId::ROOT, name(text))).collect();
+        w.runtime.block_on(w.mounted.notifier().entries(all)).unwrap();
+        let id = |text: &String| InodeId(fs::metadata(w.path(text)).unwrap().ino());
+        let ids: Vec<InodeId> = names.iter().map(id).collect();
+        ids.iter().for_each(|id| overwrite_behind(w, *id, "12345"));
+        w.runtime.block_on(w.mounted.notifier().attributes(ids)).unwrap();
+        names.iter().for_each(|text| assert_eq!(fs::metadata(w.path(text)).unwrap().len(), 5, "{text}"));
     });
 }
 
@@ -73,7 +89,7 @@ fn pages_and_attributes_are_forgotten() {
         let whole = ByteRange::new(0, u64::MAX);
         w.runtime.block_on(w.mounted.notifier().pages(id, whole)).unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"new content, longer");
-        w.runtime.block_on(w.mounted.notifier().attributes(id)).unwrap();
+        w.runtime.block_on(w.mounted.notifier().attributes(vec![id])).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().len(), 19);
     });
 }
@@ -106,7 +122,9 @@ fn an_invalidation_under_load_always_returns() {
                 });
             }
             for i in 0..200 {
-                w.runtime.block_on(w.mounted.notifier().entry(InodeId::ROOT, name(&format!("0-{i}")))).unwrap();
+                w.runtime
+                    .block_on(w.mounted.notifier().entries(vec![(InodeId::ROOT, name(&format!("0-{i}")))]))
+                    .unwrap();
             }
         });
     });
