@@ -6,7 +6,7 @@ use crate::invalidator::Invalidator;
 use crate::privileges::Privileges;
 use crate::run::run;
 use crate::stats::Stats;
-use crate::watcher::{KernelWatcher, Replies};
+use crate::watcher::{KernelWatcher, OnItsWay, Replies};
 use braid_api::{Error, FileSystem, Result, trace};
 use braid_fuse_kernel::{Dispatch, InitFlags, Negotiated, Notifier, Operation, Reply, Request};
 use braid_types::TraceId;
@@ -52,9 +52,28 @@ impl<F: FileSystem> Door<F> {
         call: impl Future<Output = Result<T>> + Send + 'static,
         tell: impl FnOnce(Reply, T) + Send + 'static,
     ) {
+        self.answer_as(self.replies.begin(), reply, call, tell);
+    }
+
+    /// The same of a page of a directory, during which the kernel keeps changes out of the directory: it waits for nobody.
+    pub fn answer_listing<T: Send + 'static>(
+        &self,
+        reply: Reply,
+        call: impl Future<Output = Result<T>> + Send + 'static,
+        tell: impl FnOnce(Reply, T) + Send + 'static,
+    ) {
+        self.answer_as(self.replies.begin_listing(), reply, call, tell);
+    }
+
+    fn answer_as<T: Send + 'static>(
+        &self,
+        on_its_way: OnItsWay,
+        reply: Reply,
+        call: impl Future<Output = Result<T>> + Send + 'static,
+        tell: impl FnOnce(Reply, T) + Send + 'static,
+    ) {
         let stats = self.stats.clone();
         let call = trace::under(trace::current(), call);
-        let on_its_way = self.replies.begin();
         let done = run(&self.runtime, async move {
             match call.await {
                 Ok(value) => tell(reply, value),

@@ -6,11 +6,15 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 
 /// How long an entry invalidation may wait for the kernel's directory lock (design.md §4 *Kernel notifications*).
 const ENTRY_PATIENCE: Duration = Duration::from_millis(20);
+
+/// The same while only directories are read, which waits for nobody. A program that lists a directory takes its lock again at
+/// once; to end all names then, because room is needed for leases, cost a lookup for each of 100,000 names just listed.
+const LISTING_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Tells the kernel what to forget. Cheap to clone; each call returns when the kernel has done it.
 ///
@@ -48,9 +52,9 @@ impl Invalidator {
     }
 
     /// Names, whether they were there or not, by one thread: a thread for each took 30 µs of 33. If the kernel holds a
-    /// directory's lock for longer than 20 ms (for a request that may wait for this very answer), all names are ended instead;
-    /// before Linux 6.16 that is `Unsupported`.
-    pub async fn entries(&self, names: Vec<(InodeId, Name)>) -> io::Result<()> {
+    /// directory's lock for longer than 20 ms (for a request that may wait for this very answer; 1 s while there is `no_such`), all
+    /// names are ended instead; before Linux 6.16 that is `Unsupported`.
+    pub async fn entries(&self, names: Vec<(InodeId, Name)>, no_such: impl Fn() -> bool) -> io::Result<()> {
         let progress = Arc::new(Progress::default());
         let told = progress.clone();
         let entries = self.send(move |notifier| {
@@ -64,7 +68,7 @@ impl Invalidator {
             Ok(())
         });
         let mut entries = std::pin::pin!(entries);
-        let mut seen = 0;
+        let (mut seen, mut since) = (0, Instant::now());
         loop {
             tokio::select! {
                 biased;
@@ -73,10 +77,13 @@ impl Invalidator {
             }
             match progress.done.load(Relaxed) {
                 done if done == seen => {
+                    if no_such() && since.elapsed() < LISTING_PATIENCE {
+                        continue;
+                    }
                     progress.given_up.store(true, Relaxed);
                     return self.all_entries();
                 }
-                done => seen = done,
+                done => (seen, since) = (done, Instant::now()),
             }
         }
     }

@@ -17,24 +17,42 @@ const AGAIN: Duration = Duration::from_millis(20);
 /// Answers that may be on their way to the kernel.
 pub struct Replies {
     open: AtomicU64,
+    /// Of them, pages of directories.
+    listings: AtomicU64,
     started: Instant,
     /// When the last one was given, in microseconds since `started`.
     last: AtomicU64,
 }
 
 /// One of them, until dropped.
-pub struct OnItsWay(Arc<Replies>);
+pub struct OnItsWay {
+    of: Arc<Replies>,
+    is_listing: bool,
+}
 
 impl Default for Replies {
     fn default() -> Self {
-        Replies { open: AtomicU64::new(0), started: Instant::now(), last: AtomicU64::new(0) }
+        let (open, listings, last) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+        Replies { open, listings, started: Instant::now(), last }
     }
 }
 
 impl Replies {
     pub fn begin(self: &Arc<Self>) -> OnItsWay {
         self.open.fetch_add(1, SeqCst);
-        OnItsWay(self.clone())
+        OnItsWay { of: self.clone(), is_listing: false }
+    }
+
+    pub fn begin_listing(self: &Arc<Self>) -> OnItsWay {
+        let mut one = self.begin();
+        self.listings.fetch_add(1, SeqCst);
+        one.is_listing = true;
+        one
+    }
+
+    /// Nothing is under way that could wait for another mount while the kernel keeps a directory locked for it.
+    fn only_listings(&self) -> bool {
+        self.open.load(SeqCst) <= self.listings.load(SeqCst)
     }
 
     fn now(&self) -> u64 {
@@ -48,8 +66,11 @@ impl Replies {
 
 impl Drop for OnItsWay {
     fn drop(&mut self) {
-        self.0.last.store(self.0.now(), SeqCst);
-        self.0.open.fetch_sub(1, SeqCst);
+        self.of.last.store(self.of.now(), SeqCst);
+        if self.is_listing {
+            self.of.listings.fetch_sub(1, SeqCst);
+        }
+        self.of.open.fetch_sub(1, SeqCst);
     }
 }
 
@@ -65,7 +86,7 @@ impl Watcher for KernelWatcher {
     fn forget(&self, shown: Vec<Shown>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         let (invalidator, replies) = (self.invalidator.clone(), self.replies.clone());
         Box::pin(async move {
-            forget_names(&invalidator, &shown).await;
+            forget_names(&invalidator, &replies, &shown).await;
             forget_attributes(&invalidator, &shown).await;
             forget_pages(&invalidator, &shown).await;
             if replies.some() && shown.iter().any(|shown| matches!(shown, Shown::Attr(_))) {
@@ -76,7 +97,7 @@ impl Watcher for KernelWatcher {
     }
 }
 
-async fn forget_names(invalidator: &Invalidator, shown: &[Shown]) {
+async fn forget_names(invalidator: &Invalidator, replies: &Replies, shown: &[Shown]) {
     if shown.contains(&Shown::Entries) && invalidator.all_entries().is_ok() {
         return;
     }
@@ -89,7 +110,7 @@ async fn forget_names(invalidator: &Invalidator, shown: &[Shown]) {
     }
     // With an error the mount is gone; without all at once (before Linux 6.16) it takes until the directory is free, and
     // whoever waits for this gives up first.
-    while let Err(error) = invalidator.entries(names.clone()).await {
+    while let Err(error) = invalidator.entries(names.clone(), || replies.only_listings()).await {
         if error.kind() != std::io::ErrorKind::Unsupported {
             tracing::debug!(%error, "the kernel forgets no name");
             return;

@@ -36,7 +36,7 @@ fn an_absence_is_remembered_until_it_is_told() {
         assert_eq!(errno(fs::metadata(&path)), libc::ENOENT);
         make_behind(w, "f");
         assert_eq!(errno(fs::metadata(&path)), libc::ENOENT);
-        w.runtime.block_on(w.mounted.notifier().entries(vec![(InodeId::ROOT, name("f"))])).unwrap();
+        w.runtime.block_on(w.mounted.notifier().entries(vec![(InodeId::ROOT, name("f"))], || false)).unwrap();
         assert_eq!(errno(fs::metadata(&path)), 0);
         let asked = || w.mounted.stats().requests.load(Ordering::Relaxed);
         let before = asked();
@@ -54,7 +54,7 @@ fn many_names_and_attributes_are_forgotten_together() {
         names.iter().for_each(|text| assert_eq!(errno(fs::metadata(w.path(text))), libc::ENOENT));
         names.iter().for_each(|text| make_behind(w, text));
         let all = names.iter().map(|text| (InodeId::ROOT, name(text))).collect();
-        w.runtime.block_on(w.mounted.notifier().entries(all)).unwrap();
+        w.runtime.block_on(w.mounted.notifier().entries(all, || false)).unwrap();
         let id = |text: &String| InodeId(fs::metadata(w.path(text)).unwrap().ino());
         let ids: Vec<InodeId> = names.iter().map(id).collect();
         ids.iter().for_each(|id| overwrite_behind(w, *id, "12345"));
@@ -123,7 +123,9 @@ fn an_invalidation_under_load_always_returns() {
             }
             for i in 0..200 {
                 w.runtime
-                    .block_on(w.mounted.notifier().entries(vec![(InodeId::ROOT, name(&format!("0-{i}")))]))
+                    .block_on(
+                        w.mounted.notifier().entries(vec![(InodeId::ROOT, name(&format!("0-{i}")))], || i % 2 == 0),
+                    )
                     .unwrap();
             }
         });
