@@ -2,7 +2,8 @@
 //!
 //! A door knows it, and so does every message that leaves the client. In between lie calls that name no caller (write,
 //! fsync and close of a handle), which find it here: it goes with the future of the operation, on whatever thread that
-//! is polled. What an operation starts beside itself has none.
+//! is polled. What an operation starts beside itself has none,
+//! unless it is told to ([`under`]); bytes that are buffered go on under the trace of the last write.
 
 use braid_types::TraceId;
 use std::cell::Cell;

@@ -3,6 +3,8 @@
 use crate::config;
 use braid_types::{FileKind, Mode, Timestamp};
 use std::fmt::Write as _;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 
 /// Rows under a heading, columns aligned; numbers to the right.
 pub struct Table {
@@ -152,6 +154,32 @@ pub fn brief(error: &braid_api::Error) -> String {
     format!("{}{cause} (B{})", error.code.text(), error.code as u16)
 }
 
+/// Adds the trace of the operation that is being worked for, where the line has none. In a server each request has a span with
+/// its trace; a mount has thousands of operations a second that log nothing, and looks for it only when a line is written.
+struct WithTrace<F>(F);
+
+impl<S, N, F> FormatEvent<S, N> for WithTrace<F>
+where
+    S: tracing::Subscriber + for<'a> tracing_subscriber::registry::LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+    F: FormatEvent<S, N>,
+{
+    fn format_event(
+        &self,
+        cx: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &tracing::Event<'_>,
+    ) -> std::fmt::Result {
+        let mut line = String::new();
+        self.0.format_event(cx, Writer::new(&mut line), event)?;
+        let trace = braid_api::trace::current().0;
+        match trace != 0 && !line.contains("trace=") {
+            true => writeln!(writer, "{} trace={trace}", line.trim_end()),
+            false => writer.write_str(&line),
+        }
+    }
+}
+
 /// Starts logging to standard error. `BRAID_LOG` wins over the configuration.
 pub fn start_log(level: &str) {
     let filter = match std::env::var("BRAID_LOG") {
@@ -165,16 +193,58 @@ pub fn start_log(level: &str) {
         tracing_subscriber::EnvFilter::try_new(&filter).unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
     // A second start, as in tests, keeps the first.
     let _ = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
         .with_ansi(false)
         .log_internal_errors(false)
+        .event_format(WithTrace(tracing_subscriber::fmt::format()))
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
         .try_init();
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use braid_types::TraceId;
+    use std::sync::{Arc, Mutex};
+
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl std::io::Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn every_line_of_an_operation_has_its_trace_once() {
+        let log = Log::default();
+        let to_log = log.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_ansi(false)
+            .event_format(WithTrace(tracing_subscriber::fmt::format().without_time()))
+            .with_writer(move || to_log.clone())
+            .finish();
+        tracing::subscriber::with_default(subscriber, || {
+            tracing::warn!(inode = 7, "nobody's");
+            let _entered = braid_api::trace::enter(TraceId(42));
+            tracing::warn!(inode = 7, "an operation's");
+            let _span = tracing::error_span!("call", trace = 43).entered();
+            tracing::warn!(inode = 7, "a request's");
+        });
+        let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+        let place = "braid::output::tests";
+        let lines = [
+            format!(" WARN {place}: nobody's inode=7"),
+            format!(" WARN {place}: an operation's inode=7 trace=42"),
+            format!(" WARN call{{trace=43}}: {place}: a request's inode=7"),
+        ];
+        assert_eq!(text.lines().collect::<Vec<_>>(), lines);
+    }
 
     #[test]
     fn tables_align_numbers_right_and_text_left() {

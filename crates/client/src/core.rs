@@ -81,6 +81,11 @@ impl Core {
         self.op(braid_api::trace::current())
     }
 
+    /// A task of its own that works for an operation: its messages and its lines in the log carry the operation's trace.
+    pub fn spawn_for(&self, what: &'static str, trace: TraceId, task: impl Future<Output = ()> + Send + 'static) {
+        self.env.spawn(what, braid_api::trace::under(trace, task));
+    }
+
     /// Brings the file's share of the write buffer up to date. Call after every change to what it holds.
     pub fn settle(&self, state: &mut FileState) {
         let buffered = state.buffered();

@@ -245,7 +245,7 @@ impl Core {
             let (send, bytes) = watch::channel(None);
             state.blocks.add(Block { range, handle: handle.id.0, bytes, _charge: charge });
             let (core, inode) = (self.clone(), inode.clone());
-            self.env.spawn("read ahead", async move {
+            self.spawn_for("read ahead", braid_api::trace::current(), async move {
                 let part = ByteRange::at(range.start % chunk_bytes, range.len());
                 let bytes = core.fetch_chunk(&inode, index, part, core.own_op()).await;
                 let _ = send.send(Some(bytes));

@@ -42,6 +42,8 @@ pub struct FileState {
     /// Cuts up to here are known at the data servers.
     pub cuts_applied: TruncGen,
     pub body: Body,
+    /// The last write: what is sent and saved behind the operations works for it.
+    pub written_by: TraceId,
     /// As users of this client see it.
     pub size: u64,
     /// Of writes not yet committed.
@@ -97,6 +99,7 @@ pub struct FileState {
 impl FileState {
     pub fn new(attr: Attr) -> Self {
         FileState {
+            written_by: TraceId(0),
             attr,
             policy: Policy::PLAIN,
             layout_gen: LayoutGen(0),
@@ -163,6 +166,7 @@ impl FileState {
 
     /// Takes a write into the buffer, or into the inline bytes while they are few.
     pub fn write(&mut self, offset: u64, data: Bytes, now: Monotonic, wall: Timestamp) {
+        self.written_by = braid_api::trace::current();
         let range = ByteRange::at(offset, data.len() as u64);
         let size = self.size.max(range.end);
         if size > u64::from(self.policy.inline_bytes) {

@@ -137,7 +137,7 @@ impl Core {
             return;
         }
         let (core, inode) = (self.clone(), inode.clone());
-        self.env.spawn("send", async move {
+        self.spawn_for("send", braid_api::trace::current(), async move {
             loop {
                 let run = {
                     let mut state = inode.state.lock();
@@ -159,7 +159,7 @@ impl Core {
 
     fn start_write(self: &Arc<Self>, inode: &Arc<Inode>, piece: Piece, permit: OwnedSemaphorePermit, op: Op) {
         let (core, inode) = (self.clone(), inode.clone());
-        self.env.spawn("write", async move {
+        self.spawn_for("write", op.trace, async move {
             let result = core.write_piece(&inode, &piece, op).await;
             core.update(&inode, |state| {
                 let Some(write) = state.inflight.remove(&piece.ticket) else { return };

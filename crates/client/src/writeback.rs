@@ -58,7 +58,8 @@ impl Core {
             return;
         }
         let (core, inode) = (self.clone(), inode.clone());
-        self.env.spawn("save", async move {
+        let trace = inode.state.lock().written_by;
+        self.spawn_for("save", trace, async move {
             let op = core.own_op();
             let Ok(_order) = inode.order.try_lock() else { return };
             if let Err(error) = core.commit_ordered(&inode, Reach::Answered, op).await {

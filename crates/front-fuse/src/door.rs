@@ -73,14 +73,14 @@ impl<F: FileSystem> Door<F> {
         tell: impl FnOnce(Reply, T) + Send + 'static,
     ) {
         let stats = self.stats.clone();
-        let call = trace::under(trace::current(), call);
-        let done = run(&self.runtime, async move {
+        let answering = async move {
             match call.await {
                 Ok(value) => tell(reply, value),
                 Err(error) => refuse(&stats, reply, &error),
             }
             drop(on_its_way);
-        });
+        };
+        let done = run(&self.runtime, trace::under(trace::current(), answering));
         if !done {
             Stats::add(&self.stats.waited, 1);
         }

@@ -176,7 +176,8 @@ impl<S: Service> ServerConnection<S> {
         let context = Context { deadline: deadline_or_default(header.context.deadline), ..header.context };
         let held = payload.len();
         let request = Request { context, body: body.clone(), payload };
-        let span = tracing::debug_span!("call", trace = context.trace.0, what = self.stats.name(message));
+        // At the level of errors, so that every line of the log that the request leads to has its trace, whatever is logged.
+        let span = tracing::error_span!("call", trace = context.trace.0, what = self.stats.name(message));
         span.in_scope(|| tracing::debug!("a request of {}", self.peer));
         let handling = self.service.clone().handle(self.peer.clone(), request).instrument(span);
         let mut handling = Caught(Box::pin(handling));
