@@ -1,4 +1,5 @@
-//! The examination of a chunk store: [`run`] for any store, [`crash`] for those that keep promises over a power cut.
+//! The examination of a chunk store: [`run`] for any store, with [`failing`] if what it stands on can be made to fail, and
+//! [`crash`] for those that keep promises over a power cut.
 //!
 //! Checked: contents against plain bytes in memory, generations and versions, sequence numbers, space, names,
 //! threads. Not checked: speed, and what two stores may do differently (when `read_cached` answers).
@@ -6,6 +7,7 @@
 mod contents;
 pub mod copies;
 pub mod crash;
+pub mod failing;
 mod rules;
 mod threads;
 
@@ -17,11 +19,12 @@ pub(crate) const CHUNK_BYTES: u64 = (3 << 20) + 12_288;
 pub(crate) const CONTAINER: ContainerId = ContainerId(77);
 
 /// Runs the whole examination. `make` gives an empty store that can hold at least 64 MiB, or, given a number, about
-/// that many bytes (1 to 64 MiB).
+/// that many bytes (1 to 64 MiB). `failing` gives such an empty store and what it stands on, which is made to fail; `None`
+/// for a store on something that does not fail on purpose, as a real disk.
 ///
 /// # Panics
 /// With the first rule that is broken.
-pub fn run(make: &dyn Fn(Option<u64>) -> Box<dyn ChunkStore>) {
+pub fn run(make: &dyn Fn(Option<u64>) -> Box<dyn ChunkStore>, failing: Option<&dyn Fn() -> failing::Failing>) {
     rules::chunks_are_made_and_removed(make(None).as_ref());
     rules::versions_and_numbers_rise(make(None).as_ref());
     rules::truncate_generations_are_kept(make(None).as_ref());
@@ -36,6 +39,9 @@ pub fn run(make: &dyn Fn(Option<u64>) -> Box<dyn ChunkStore>) {
     contents::extents_tell_data_from_holes(make(None).as_ref());
     threads::chunks_do_not_mix(make(None).as_ref());
     threads::one_chunk_is_never_torn(make(None).as_ref());
+    if let Some(make) = failing {
+        failing::examine(make);
+    }
 }
 
 pub(crate) fn version(counter: u64) -> Version {

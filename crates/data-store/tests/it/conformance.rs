@@ -1,7 +1,8 @@
 //! Both stores pass one examination, and the examination finds planted bugs.
 
+use braid_data_store::conformance::failing::{Failing, Ground};
 use braid_data_store::conformance::{self, copies, crash};
-use braid_data_store::{DiskStore, MemoryStore, StoreIdentity, StoreOptions};
+use braid_data_store::{ChunkStore, DiskStore, MemoryStore, StoreIdentity, StoreOptions};
 use braid_env::os::OsDisk;
 use braid_env::simdisk::SimDisk;
 use braid_types::{ClusterId, ServerId};
@@ -14,17 +15,33 @@ fn identity() -> StoreIdentity {
 
 #[test]
 fn memory_passes() {
-    conformance::run(&|bytes| Box::new(MemoryStore::new(bytes.unwrap_or(64 << 20))));
+    conformance::run(
+        &|bytes| Box::new(MemoryStore::new(bytes.unwrap_or(64 << 20))),
+        Some(&|| Failing { store: Box::new(MemoryStore::new(64 << 20)), ground: Ground::Memory }),
+    );
 }
 
 #[test]
 fn the_simulated_disk_passes() {
-    conformance::run(&|bytes| {
-        let disk = SimDisk::new();
-        disk.set_capacity(bytes);
-        let options = StoreOptions { open_chunks_max: 2, ..StoreOptions::default() };
-        Box::new(DiskStore::create(Arc::new(disk), Path::new("/store"), identity(), options).unwrap())
-    });
+    let dir = Path::new("/store");
+    conformance::run(
+        &|bytes| {
+            let disk = SimDisk::new();
+            disk.set_capacity(bytes);
+            let options = StoreOptions { open_chunks_max: 2, ..StoreOptions::default() };
+            Box::new(DiskStore::create(Arc::new(disk), dir, identity(), options).unwrap())
+        },
+        Some(&|| {
+            let disk = SimDisk::new();
+            let options = StoreOptions::default();
+            let store = DiskStore::create(Arc::new(disk.clone()), dir, identity(), options).unwrap();
+            let reopen = Box::new(move |disk: &SimDisk| {
+                let store = DiskStore::open(Arc::new(disk.clone()), dir, identity(), options)?;
+                Ok(Box::new(store) as Box<dyn ChunkStore>)
+            });
+            Failing { store: Box::new(store), ground: Ground::Disk { disk, dir: dir.to_owned(), reopen } }
+        }),
+    );
 }
 
 #[test]
@@ -32,7 +49,7 @@ fn a_real_disk_passes() {
     // A real disk is not filled up; its capacity comes from the simulated one.
     let root = tempfile::tempdir().unwrap();
     let next = std::sync::atomic::AtomicU64::new(0);
-    conformance::run(&|bytes| {
+    let make = |bytes: Option<u64>| -> Box<dyn ChunkStore> {
         let Some(_) = bytes else {
             let n = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             let dir = root.path().join(n.to_string());
@@ -40,7 +57,8 @@ fn a_real_disk_passes() {
             return Box::new(DiskStore::create(Arc::new(OsDisk), &dir, identity(), options).unwrap());
         };
         Box::new(MemoryStore::new(8 << 20))
-    });
+    };
+    conformance::run(&make, None);
 }
 
 #[test]

@@ -161,15 +161,7 @@ impl World {
     }
 
     pub async fn rename(&self, from: (InodeId, &str), to: (InodeId, &str), mode: RenameKind) -> Result<RenameAnswer> {
-        self.call(Rename {
-            from: from.0.into(),
-            from_name: name(from.1),
-            to: to.0.into(),
-            to_name: name(to.1),
-            mode,
-            open_here: false,
-        })
-        .await
+        self.call(rename(from, to, mode)).await
     }
 
     /// A registered data server that is up and has room.
@@ -247,6 +239,17 @@ pub fn create(parent: InodeId, text: &str) -> CreateFile {
         exclusive: true,
         truncate: false,
         write: true,
+    }
+}
+
+pub fn rename(from: (InodeId, &str), to: (InodeId, &str), mode: RenameKind) -> Rename {
+    Rename {
+        from: from.0.into(),
+        from_name: name(from.1),
+        to: to.0.into(),
+        to_name: name(to.1),
+        mode,
+        open_here: false,
     }
 }
 
