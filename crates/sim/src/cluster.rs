@@ -1,5 +1,6 @@
 //! What a world's machines, its faults and its checkers share: the disks, and what can be seen from outside.
 
+use crate::bug::Bug;
 use crate::check::chains::{chains, is_settled};
 use crate::coverage::Coverage;
 use crate::env::{Hardware, SimSpawn, Skew, Surroundings, process_env};
@@ -7,7 +8,7 @@ use crate::failures::Invariant;
 use crate::host::Words;
 use crate::machine::Machine;
 use crate::seed::stream;
-use crate::settings::{Bug, Settings};
+use crate::settings::Settings;
 use crate::witness::Witness;
 use braid_client::Client;
 use braid_data_server::DataServer;

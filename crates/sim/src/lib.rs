@@ -9,6 +9,7 @@
 //! Promises: the same seed gives the same history, byte for byte; what is found has a seed and a command that shows it.
 //! Left out: threads (blocking work runs in place), the kernel above the client, more than one metadata server.
 
+mod bug;
 pub mod check;
 mod cluster;
 pub mod coverage;
@@ -26,10 +27,11 @@ mod witness;
 pub mod work;
 mod world;
 
+pub use bug::Bug;
 pub use cluster::{Cluster, Process};
 pub use failures::{Failure, Failures, Invariant};
 pub use history::History;
 pub use machine::{Machine, Role};
 pub use scenario::Scenario;
-pub use settings::{Bug, Settings};
+pub use settings::Settings;
 pub use world::{Outcome, run};

@@ -1,35 +1,56 @@
-//! Replays seeds: `cargo run -p braid-sim --release -- --seed N [--scenario NAME] [--count N] [--trace]`.
+//! Replays seeds: `cargo run -p braid-sim --release -- --seed N [--scenario NAME] [--bug NAME] [--count N] [--trace]`.
 
 use braid_sim::coverage::Counts;
-use braid_sim::{Scenario, run};
+use braid_sim::{Bug, Scenario, run};
 use std::process::ExitCode;
 
-const HELP: &str = "usage: braid-sim [--seed N] [--count N] [--scenario NAME] [--trace]
+const HELP: &str = "usage: braid-sim [--seed N] [--count N] [--scenario NAME] [--bug NAME] [--trace]
   --seed N         the first seed (0)
   --count N        how many, one after the other (1)
   --scenario NAME  this one instead of the seed's own
+  --bug NAME       with this bug planted, which the run should find
   --trace          print the history; logs of the servers go where RUST_LOG says";
 
 struct Arguments {
     seed: u64,
     count: u64,
     scenario: Option<String>,
+    bug: Option<String>,
     trace: bool,
 }
 
 fn arguments() -> Option<Arguments> {
-    let mut found = Arguments { seed: 0, count: 1, scenario: None, trace: false };
+    let mut found = Arguments { seed: 0, count: 1, scenario: None, bug: None, trace: false };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         match word.as_str() {
             "--seed" => found.seed = words.next()?.parse().ok()?,
             "--count" => found.count = words.next()?.parse().ok()?,
             "--scenario" => found.scenario = Some(words.next()?),
+            "--bug" => found.bug = Some(words.next()?),
             "--trace" => found.trace = true,
             _ => return None,
         }
     }
     Some(found)
+}
+
+/// What to run `seed` in; an error is for people.
+fn scenario(arguments: &Arguments, seed: u64) -> Result<Scenario, String> {
+    let scenario = match &arguments.scenario {
+        None => Scenario::of_seed(seed),
+        Some(name) => Scenario::named(name).ok_or_else(|| {
+            let all = [braid_sim::scenario::all(), braid_sim::scenario::with_copies()].concat();
+            let names: Vec<_> = all.iter().map(|scenario| scenario.name).collect();
+            format!("there is no scenario {name}; there are {}", names.join(", "))
+        })?,
+    };
+    let Some(name) = &arguments.bug else { return Ok(scenario) };
+    let bug = Bug::named(name).ok_or_else(|| {
+        let names: Vec<_> = Bug::ALL.iter().map(|bug| bug.text()).collect();
+        format!("there is no bug {name}; there are {}", names.join(", "))
+    })?;
+    Ok(scenario.with_bug(bug))
 }
 
 fn main() -> ExitCode {
@@ -44,20 +65,12 @@ fn main() -> ExitCode {
         .init();
     let (mut coverage, mut failed) = (Counts::default(), 0);
     for seed in arguments.seed..arguments.seed + arguments.count {
-        let scenario = match &arguments.scenario {
-            None => Scenario::of_seed(seed),
-            Some(name) => match Scenario::named(name) {
-                Some(scenario) => scenario,
-                None => {
-                    let names: Vec<_> = [braid_sim::scenario::all(), braid_sim::scenario::with_copies()]
-                        .concat()
-                        .iter()
-                        .map(|scenario| scenario.name)
-                        .collect();
-                    eprintln!("there is no scenario {name}; there are {}", names.join(", "));
-                    return ExitCode::from(2);
-                }
-            },
+        let scenario = match scenario(&arguments, seed) {
+            Ok(scenario) => scenario,
+            Err(text) => {
+                eprintln!("{text}");
+                return ExitCode::from(2);
+            }
         };
         let begun = std::time::Instant::now();
         let outcome = run(seed, &scenario, arguments.trace);

@@ -1,7 +1,8 @@
 //! A scenario: a workload, a table of faults, settings, and how long.
 
+use crate::bug::Bug;
 use crate::fault::{self, Weights};
-use crate::settings::{Bug, Settings};
+use crate::settings::Settings;
 use crate::work::{Bytes, Durable, Handover, Modelled, Names, Shared, Sure, Work};
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,6 @@
 //! Times and sizes of a simulated cluster: those of a real one, divided so that seconds show what hours would.
 
+use crate::bug::Bug;
 use crate::machine::{Machine, Role};
 use braid_chain::Limits;
 use braid_client::ClientConfig;
@@ -7,33 +8,6 @@ use braid_data_server::DataServerConfig;
 use braid_meta_server::MetaConfig;
 use braid_types::{Layout, Policy};
 use std::time::Duration;
-
-/// A deliberate mistake, which the checkers must find.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bug {
-    /// Data servers' disks sync nothing and say they did.
-    SkippedDataSync,
-    /// The metadata store answers before it is durable.
-    SkippedMetaSync,
-    /// Data servers report every write as stable, so that clients forget what they would have to repeat.
-    LostReplay,
-    /// Data servers see neither cuts nor truncate generations.
-    TruncateIgnored,
-    /// A repeated request comes under a new request id.
-    RequestAppliedTwice,
-    /// Clients forget what the metadata server answered before it was durable, and send nothing after its crash.
-    LostReplayOfMetadata,
-    /// What is revoked is acknowledged, and no mount hears of it.
-    AcknowledgedBeforeDropped,
-    /// A file is given up to another mount before its holder hears of the recall.
-    GivenUpUnflushed,
-    /// Commits say of every chunk that it is on stable storage.
-    MarkedTooEarly,
-    /// Owners hear from members that they have everything on stable storage as soon as they were told of it.
-    CopyAcknowledgedTooEarly,
-    /// Members believe that nothing is between what they were told and what they are told now.
-    PrefixOverGap,
-}
 
 #[derive(Clone, Debug)]
 pub struct Settings {

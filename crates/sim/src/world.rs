@@ -1,5 +1,6 @@
 //! One run: a cluster from a seed, a storm of faults, the calm after it, and the checks.
 
+use crate::bug::Bug;
 use crate::check::{chains, rows};
 use crate::cluster::Cluster;
 use crate::coverage::Counts;
@@ -39,6 +40,7 @@ const LOOK: Duration = Duration::from_millis(50);
 pub struct Outcome {
     pub seed: u64,
     pub scenario: &'static str,
+    pub bug: Option<Bug>,
     pub failures: Vec<Failure>,
     pub coverage: Counts,
     /// Of the history.
@@ -49,7 +51,7 @@ pub struct Outcome {
 
 /// Runs `scenario` with `seed`; prints the history if asked to.
 pub fn run(seed: u64, scenario: &Scenario, print: bool) -> Outcome {
-    let (name, scenario) = (scenario.name, scenario.clone());
+    let (name, bug, scenario) = (scenario.name, scenario.settings.bug, scenario.clone());
     let (send, outcome) = mpsc::channel();
     // On a thread of its own, whose hash tables nobody used before.
     let running = std::thread::spawn(move || {
@@ -61,21 +63,30 @@ pub fn run(seed: u64, scenario: &Scenario, print: bool) -> Outcome {
     });
     match outcome.recv_timeout(HANG) {
         Ok(outcome) => outcome,
-        Err(RecvTimeoutError::Timeout) => Outcome::hang(seed, name),
+        Err(RecvTimeoutError::Timeout) => Outcome::hang(seed, name, bug),
         Err(RecvTimeoutError::Disconnected) => match running.join() {
             Err(panic) => std::panic::resume_unwind(panic),
-            Ok(()) => Outcome::hang(seed, name),
+            Ok(()) => Outcome::hang(seed, name, bug),
         },
     }
 }
 
 impl Outcome {
+    /// What shows this run again, with its history. In the profile of this build: a debug assertion that failed here would
+    /// not be there in the other.
+    pub fn command(&self) -> String {
+        let release = if cfg!(debug_assertions) { "" } else { " --release" };
+        let bug = self.bug.map_or(String::new(), |bug| format!(" --bug {}", bug.text()));
+        let (scenario, seed) = (self.scenario, self.seed);
+        format!("cargo run -p braid-sim{release} -- --scenario {scenario}{bug} --seed {seed} --trace")
+    }
+
     /// The simulator cannot interrupt code that never awaits.
-    fn hang(seed: u64, scenario: &'static str) -> Outcome {
+    fn hang(seed: u64, scenario: &'static str, bug: Option<Bug>) -> Outcome {
         let text = format!("stands still for {HANG:?} of real time: an endless loop, or a lock taken twice");
         let failure = Failure { invariant: Invariant::NothingPanics, text };
         let (coverage, simulated) = (Counts::default(), Duration::ZERO);
-        Outcome { seed, scenario, failures: vec![failure], coverage, hash: 0, events: 0, simulated }
+        Outcome { seed, scenario, bug, failures: vec![failure], coverage, hash: 0, events: 0, simulated }
     }
 }
 
@@ -249,6 +260,7 @@ impl World {
         Outcome {
             seed: self.cluster.around.seed,
             scenario: self.scenario.name,
+            bug: self.cluster.settings.bug,
             failures: self.cluster.around.failures.take(),
             coverage: self.cluster.coverage.counts(),
             hash,

@@ -3,9 +3,9 @@
 //! Both are the simulator's own: the servers know nothing of them.
 
 use super::words;
+use crate::bug::Bug;
 use crate::cluster::Cluster;
 use crate::failures::Invariant;
-use crate::settings::Bug;
 use braid_api::data::{DataAnswer, DataNode, DataRequest};
 use braid_api::lease::Order;
 use braid_api::meta::{Acknowledge, CommitContent, CommitFile, Mark, MetaAnswer, MetaRequest, Namespace, YieldFiles};

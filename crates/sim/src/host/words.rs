@@ -1,7 +1,7 @@
 //! What the doors see of chains: states of their protocol are counted, and mistakes are planted.
 
+use crate::bug::Bug;
 use crate::cluster::Cluster;
-use crate::settings::Bug;
 use braid_api::copies::ServerSays;
 use braid_api::data::{DataRequest, PeerSays};
 use braid_api::{Code, Result};

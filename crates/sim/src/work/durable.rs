@@ -274,7 +274,8 @@ impl Work for Durable {
 
 pub fn fail(process: &Process, error: &Error) {
     let invariant = match error.code {
-        Code::BadBlock => Invariant::FsyncIsKept,
+        // What was on stable storage is what fsync has waited for, or might have.
+        Code::BadBlock | Code::ChunkLost => Invariant::FsyncIsKept,
         _ => Invariant::OperationsSurviveFaults,
     };
     process.cluster.around.failures.add(invariant, format_args!("{}: {error}", process.machine.name()));

@@ -1,6 +1,7 @@
 //! One binary for all of them: each would build the code under test anew.
 
 mod copies;
+mod hunt;
 mod many;
 mod planted;
 mod replay;

@@ -46,7 +46,7 @@ pub fn none_fails_and_all_is_reached(
         let (name, seed) = (outcome.scenario, outcome.seed);
         println!("seed {seed} ({name}) failed:");
         outcome.failures.iter().for_each(|failure| println!("    {failure}"));
-        println!("    cargo run -p braid-sim --release -- --scenario {name} --seed {seed} --trace");
+        println!("    {}", outcome.command());
     }
     assert!(failed.is_empty(), "{} of {seeds} seeds failed", failed.len());
     let faults: BTreeSet<&str> =

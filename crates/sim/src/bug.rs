@@ -1,0 +1,51 @@
+//! Bugs that are planted at the servers' doors or on their disks, to see that the checkers find them.
+//!
+//! To add a bug: a line here, what it does in `host/door.rs`, `host/words.rs` or `cluster.rs`, and a hunt in the tests.
+
+macro_rules! bugs {
+    ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
+        /// A deliberate mistake, which the checkers must find.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Bug { $($(#[$doc])* $name,)* }
+
+        impl Bug {
+            pub const ALL: &[Bug] = &[$(Bug::$name),*];
+
+            /// For the command that runs a seed with it.
+            pub fn text(self) -> &'static str {
+                match self { $(Bug::$name => $text,)* }
+            }
+        }
+    };
+}
+
+bugs! {
+    /// Data servers' disks sync nothing and say they did.
+    SkippedDataSync = "skipped-data-sync";
+    /// The metadata store answers before it is durable.
+    SkippedMetaSync = "skipped-meta-sync";
+    /// Data servers report every write as stable, so that clients forget what they would have to repeat.
+    LostReplay = "lost-replay";
+    /// Data servers see neither cuts nor truncate generations.
+    TruncateIgnored = "truncate-ignored";
+    /// A repeated request comes under a new request id.
+    RequestAppliedTwice = "request-applied-twice";
+    /// Clients forget what the metadata server answered before it was durable, and send nothing after its crash.
+    LostReplayOfMetadata = "lost-replay-of-metadata";
+    /// What is revoked is acknowledged, and no mount hears of it.
+    AcknowledgedBeforeDropped = "acknowledged-before-dropped";
+    /// A file is given up to another mount before its holder hears of the recall.
+    GivenUpUnflushed = "given-up-unflushed";
+    /// Commits say of every chunk that it is on stable storage.
+    MarkedTooEarly = "marked-too-early";
+    /// Owners hear from members that they have everything on stable storage as soon as they were told of it.
+    CopyAcknowledgedTooEarly = "copy-acknowledged-too-early";
+    /// Members believe that nothing is between what they were told and what they are told now.
+    PrefixOverGap = "prefix-over-gap";
+}
+
+impl Bug {
+    pub fn named(text: &str) -> Option<Bug> {
+        Self::ALL.iter().copied().find(|bug| bug.text() == text)
+    }
+}
