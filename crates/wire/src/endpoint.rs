@@ -103,8 +103,18 @@ impl Endpoint {
         let theirs = frame.and_then(|frame| Hello::read(frame, &subject())).map_err(not_begun)?;
         written.map_err(not_begun)?;
         let peer = ours.accept(&theirs, &to.to_string())?;
+        self.stay_with(peer.cluster);
         reader.set_limits(self.limits().clone());
         Ok(((reader, sink.into_inner()), peer))
+    }
+
+    /// A client is of the cluster that it first reaches: at the same address another may serve one day, whose files have the
+    /// same numbers.
+    fn stay_with(&self, cluster: ClusterId) {
+        let mut identity = self.0.identity.lock();
+        if identity.role == Role::Client && identity.cluster == ClusterId::default() {
+            identity.cluster = cluster;
+        }
     }
 
     pub(crate) fn hello(&self, wanted: Option<Role>) -> Hello {

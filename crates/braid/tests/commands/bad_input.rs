@@ -2,6 +2,8 @@
 
 use super::{Cluster, pattern, ran, say_skipped};
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_remount, unmount};
+use std::fs::File;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -53,8 +55,8 @@ fn names_that_cannot_be_are_refused_before_anybody_is_asked() {
         format!("fs ln -s target /{long}"),
         format!("fs stat /{long}"),
     ] {
-        let said = c.run(&line);
-        assert!(said.code != 0 && said.err.contains("a name has at most 255 bytes, this one has 256"), "{}", said.err);
+        let said = c.fails(&line);
+        assert!(said.contains("a name has at most 255 bytes, this one has 256"), "{said}");
     }
     let just = "y".repeat(255);
     c.says(&format!("fs mkdir /{just}"));
@@ -87,6 +89,58 @@ fn directories_of_another_role_or_cluster_stay_as_they_are() {
     assert_eq!(c.up().code, 0);
     assert_eq!(c.says("fs cat /f"), "braid\n");
     assert!(other.says("admin status").contains("healthy"));
+}
+
+/// As after a configuration was copied from the one to the other.
+#[test]
+fn a_cluster_whose_configuration_leads_to_another_one_changes_nothing_there() {
+    let (c, other) = (Cluster::start(), Cluster::start());
+    c.says("fs put /proc/self/comm /f");
+    other.says("fs put /proc/self/comm /g");
+    assert_eq!(c.braid(&["down".as_ref(), c.root().as_os_str()]).code, 0);
+    let before = contents(&c.root().join("data-1"));
+    let toml = c.root().join("braid.toml");
+    let text = std::fs::read_to_string(&toml).unwrap();
+    let socket = |c: &Cluster| c.root().join("run/metadata.sock").display().to_string();
+    // In [cluster] only: the metadata server listens where it did.
+    let wrong = text.replacen(&socket(&c), &socket(&other), 1);
+    assert_ne!(wrong, text);
+    std::fs::write(&toml, wrong).unwrap();
+    let up = c.up();
+    assert_eq!((up.code, up.err.lines().count()), (1, 1), "{}{}", up.out, up.err);
+    assert!(up.err.contains("data-1 is of another cluster: check data.dir and cluster.metadata"), "{}", up.err);
+    assert_eq!(c.braid(&["down".as_ref(), c.root().as_os_str()]).code, 0);
+    assert_eq!(contents(&c.root().join("data-1")), before);
+    assert!(other.says("admin status").contains("healthy"));
+    assert_eq!(other.says("fs ls /"), "g\n");
+    assert_eq!(other.says("fs cat /g"), "braid\n");
+
+    std::fs::write(&toml, text).unwrap();
+    assert_eq!(c.up().code, 0);
+    assert_eq!(c.says("fs cat /f"), "braid\n");
+}
+
+#[test]
+fn a_server_of_another_role_is_told_in_one_line() {
+    let c = Cluster::start();
+    let place = tempfile::tempdir().unwrap();
+    let wrong = format!("--set cluster.metadata=['unix:{}']", c.root().join("run/data-1.sock").display());
+    let mut lines = vec![format!("fs ls / {wrong}"), format!("admin status {wrong}")];
+    if Path::new("/dev/fuse").exists() {
+        lines.push(format!("mount {} {wrong}", place.path().display()));
+    } else {
+        say_skipped("a mount with the address of a data server: there is no /dev/fuse");
+    }
+    for line in lines {
+        let said = c.fails(&line);
+        assert!(
+            said.contains("data-1.sock") && said.contains("wants a metadata server, this is data server 1"),
+            "{said}"
+        );
+    }
+    assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0);
+    assert!(c.is_running("data-1") && c.says("admin status").contains("healthy"));
+    assert_eq!(c.says("admin sessions").lines().count(), 1, "no client was started");
 }
 
 #[test]
@@ -175,9 +229,9 @@ fn a_full_data_disk_is_told_and_nothing_else_fails() {
     let local = tempfile::tempdir().unwrap();
     let (small, large) = (local.path().join("small"), local.path().join("large"));
     std::fs::write(&small, pattern(2_000_000)).unwrap();
-    let mut file = std::fs::File::create(&large).unwrap();
+    let mut file = File::create(&large).unwrap();
     let mebibyte = pattern(1 << 20);
-    (0..600).for_each(|_| std::io::Write::write_all(&mut file, &mebibyte).unwrap());
+    (0..600).for_each(|_| file.write_all(&mebibyte).unwrap());
     drop(file);
     c.says(&format!("fs put {} /before", small.display()));
     let full = c.run(&format!("fs put {} /large", large.display()));
@@ -195,6 +249,52 @@ fn a_full_data_disk_is_told_and_nothing_else_fails() {
     }
     assert_eq!(c.bytes("fs cat /after"), pattern(2_000_000));
     assert_eq!(c.run("admin fsck --data").code, 0);
+    assert_eq!(c.braid(&["down".as_ref(), c.root().as_os_str()]).code, 0);
+}
+
+/// Programs at a mount are told by the error that they know, and find the room that they made.
+#[test]
+fn a_program_is_told_that_the_disk_is_full() {
+    if !Path::new("/dev/fuse").exists() {
+        return say_skipped("there is no /dev/fuse");
+    }
+    let c = Cluster::unmade();
+    let disks: Option<Vec<SmallDisk>> =
+        ["data-1", "data-2"].iter().map(|name| SmallDisk::at(&c.root().join(name), 272 << 20)).collect();
+    let Some(_disks) = disks else { return };
+    let up = c.up_mounted(&[]);
+    assert_eq!(up.code, 0, "{}{}", up.out, up.err);
+    let at = c.mount_point();
+    let write = |name: &str, mebibytes: usize| {
+        let (mut file, piece) = (File::create(at.join(name))?, pattern(1 << 20));
+        for _ in 0..mebibytes {
+            file.write_all(&piece)?;
+        }
+        file.sync_all()
+    };
+    write("before", 2).unwrap();
+    let full = (0..10).find_map(|n| write(&format!("large-{n}"), 100).err()).unwrap();
+    assert_eq!(full.kind(), std::io::ErrorKind::StorageFull);
+    // What is not for the data servers goes on.
+    std::fs::create_dir(at.join("d")).unwrap();
+    std::fs::write(at.join("d/small"), "beside its inode").unwrap();
+    assert_eq!(std::fs::read(at.join("d/small")).unwrap(), b"beside its inode");
+    for n in 0..2 {
+        std::fs::remove_file(at.join(format!("large-{n}"))).unwrap();
+    }
+    let begun = Instant::now();
+    while let Err(error) = write("after", 2) {
+        assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
+        assert!(begun.elapsed() < Duration::from_secs(30), "freed room is not found: {}", c.run("admin status").out);
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    for name in ["before", "after"] {
+        assert!(std::fs::read(at.join(name)).unwrap() == pattern(1 << 20).repeat(2), "{name}");
+        assert!(c.bytes(&format!("fs cat /{name}")) == pattern(1 << 20).repeat(2), "{name} at the servers");
+    }
+    for name in ["metadata", "data-1", "data-2", "mount"] {
+        assert!(c.is_running(name), "{name}");
+    }
     assert_eq!(c.braid(&["down".as_ref(), c.root().as_os_str()]).code, 0);
 }
 
@@ -231,8 +331,8 @@ fn a_full_metadata_disk_is_told_and_nothing_else_fails() {
     c.says("fs put /proc/self/comm /before");
     // Somebody else takes what is left.
     let hog = disk.0.join("hog");
-    let mut file = std::fs::File::create(&hog).unwrap();
-    while std::io::Write::write_all(&mut file, &[1; 1 << 16]).is_ok() {}
+    let mut file = File::create(&hog).unwrap();
+    while file.write_all(&[1; 1 << 16]).is_ok() {}
     drop(file);
     let local = tempfile::tempdir().unwrap();
     let dir = local.path().join("d");
@@ -365,4 +465,30 @@ fn settings_at_the_ends_of_their_ranges_work() {
     }
     let said = c.fails("fs ls / --set cluster.metadata=[]");
     assert!(said.contains("cluster.metadata: it needs an address"), "{said}");
+}
+
+/// The script for bash is one, and completes with what it is given.
+#[test]
+fn bash_takes_the_completion_script_and_completes() {
+    if !Path::new("/bin/bash").exists() {
+        return say_skipped("completion by bash, which is not here");
+    }
+    let c = Cluster::unmade();
+    let script = c.dir.path().join("braid.bash");
+    std::fs::write(&script, c.says("completion bash")).unwrap();
+    let bash = |arguments: &[&str]| {
+        let mut command = std::process::Command::new("bash");
+        // Without a configuration or terminal of whoever runs this.
+        ran(command.args(["--norc", "--noprofile"]).args(arguments).arg(&script).output().unwrap())
+    };
+    let parsed = bash(&["-n"]);
+    assert_eq!((parsed.code, parsed.err.as_str()), (0, ""));
+    // As bash calls it: the command, the word, and the word before.
+    let complete = "COMP_WORDS=(braid @@); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); . \"$0\"
+        complete -p braid | grep -q _braid || exit 1
+        _braid braid \"${COMP_WORDS[COMP_CWORD]}\" \"${COMP_WORDS[COMP_CWORD - 1]}\"; echo \"${COMPREPLY[@]}\"";
+    for (words, expected) in [("ad", "admin\n"), ("fs mk", "mkdir\n"), ("completion ba", "bash\n")] {
+        let completed = bash(&["-c", &complete.replace("@@", words)]);
+        assert_eq!((completed.code, completed.out.as_str(), completed.err.as_str()), (0, expected, ""), "{words}");
+    }
 }

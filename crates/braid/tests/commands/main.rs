@@ -8,6 +8,7 @@ mod metadata;
 mod mounted;
 mod pages;
 mod pipes;
+mod posix;
 mod two_mounts;
 
 use rustix::process::{Pid, Signal};

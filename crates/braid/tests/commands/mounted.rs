@@ -24,7 +24,7 @@ fn log(c: &Cluster, name: &str) -> String {
     std::fs::read_to_string(c.root().join("log").join(format!("{name}.log"))).unwrap()
 }
 
-fn eventually(what: &str, limit: Duration, mut done: impl FnMut() -> bool) {
+pub fn eventually(what: &str, limit: Duration, mut done: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !done() {
         assert!(begun.elapsed() < limit, "{what} did not happen within {limit:?}");
@@ -190,7 +190,7 @@ fn the_same_command_mounts_again_after_the_client_was_killed() {
     c.says(&line);
     std::fs::write(place.join("kept"), "kept").unwrap();
     assert!(c.fails(&line).contains("is mounted already"));
-    let pid = second_mount(&place);
+    let pid = process_of(&place);
     rustix::process::kill_process(pid, Signal::KILL).unwrap();
     eventually("a dead mount", Duration::from_secs(10), || {
         std::fs::read_dir(&place).is_err_and(|e| e.raw_os_error() == Some(107))
@@ -202,7 +202,7 @@ fn the_same_command_mounts_again_after_the_client_was_killed() {
 }
 
 /// The process that serves a mount: its command line names the place.
-fn second_mount(place: &Path) -> rustix::process::Pid {
+pub fn process_of(place: &Path) -> rustix::process::Pid {
     let wanted = place.as_os_str().as_encoded_bytes();
     let pids = std::fs::read_dir("/proc").unwrap().flatten().filter_map(|e| e.file_name().to_str()?.parse().ok());
     let serves = |pid: &i32| {

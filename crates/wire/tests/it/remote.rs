@@ -200,3 +200,31 @@ fn wrong_cluster_and_role_end_the_call_at_once_and_harm_nobody() {
         assert_eq!(server.stats.snapshot().refusals, 2);
     });
 }
+
+/// At the address of a cluster that is gone another may serve one day, whose files have the same numbers: a mount must not write
+/// into them.
+#[test]
+fn a_client_stays_with_the_cluster_that_it_reached_first() {
+    run(async {
+        let (env, net) = world();
+        let server = Server::start(&env, &at("a:1"), Arc::default(), Limits::default()).await;
+        let unknown =
+            Identity { role: Role::Client, cluster: ClusterId::default(), server: ServerId(0), incarnation: 9 };
+        let client = Endpoint::new(env.clone(), unknown, Limits::default());
+        let there = remote(&client, &server.at);
+        there.call(within(0), &Raw(&[ECHO]), Bytes::new()).await.unwrap();
+        server.kill(&net);
+        let of_another =
+            Identity { role: Role::Data, cluster: ClusterId([8; 16]), server: ServerId(2), incarnation: 2 };
+        let other = Endpoint::new(env.clone(), of_another, Limits::default());
+        let other = Server::start_as(other, &at("a:1"), Arc::default()).await;
+        let error = there.call(within(2_000), &Raw(&[ECHO]), Bytes::new()).await.unwrap_err();
+        assert!(error.to_string().contains("check the address"), "{error}");
+        assert_eq!(other.service.begun.load(SeqCst), 0, "nothing has reached it");
+        // Its own, back again, is taken as ever.
+        other.kill(&net);
+        let back = Server::start(&env, &at("a:1"), Arc::default(), Limits::default()).await;
+        there.call(within(0), &Raw(&[ECHO]), Bytes::new()).await.unwrap();
+        drop(back);
+    });
+}
