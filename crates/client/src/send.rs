@@ -187,7 +187,13 @@ impl Core {
                     state.retry_at = Some(core.now() + RETRY_AFTER);
                 }
                 state.fail(error);
+                // What nobody wants any more is not wanted again because it failed; else it is due.
+                core.let_go(state);
+                if !state.is_clean() {
+                    state.dirty_since.get_or_insert(core.now());
+                }
             });
+            core.inodes.forget_if_unused(inode.id);
             drop(permit);
         });
     }

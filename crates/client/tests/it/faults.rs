@@ -3,8 +3,10 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::common::*;
-use braid_api::{Code, FileSystem, HandleId};
+use braid_api::meta::GetAttr;
+use braid_api::{Code, Context, FileSystem, HandleId, Namespace};
 use braid_client::{Client, ClientConfig};
+use braid_meta_server::MetaConfig;
 use braid_types::InodeId;
 use bytes::Bytes;
 use std::time::{Duration, Instant};
@@ -201,6 +203,41 @@ async fn bytes_of_a_closed_file_that_no_disk_takes_are_told_to_who_saves_it_next
     assert!(matches!(told.code, Code::NoSpace | Code::DiskFull), "{told}");
     client.fsync(writer, false).await.expect("once");
     client.fsync(reader, false).await.expect("to whoever asks first");
+}
+
+/// Else its bytes stay at the data servers for as long as the mount lives, on the disks that are full.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_was_removed_while_its_last_writes_found_no_room_is_freed() {
+    let config = MetaConfig {
+        session_renew: Duration::from_millis(100),
+        housekeeping: Duration::from_millis(50),
+        ..MetaConfig::default()
+    };
+    let world = World::with(Storage::Disk, SMALL, config).await;
+    let client = world.client().await;
+    let (id, handle) = create(&client, "file").await;
+    client.write(handle, 0, Bytes::from(pattern(1, 100_000))).await.unwrap();
+    client.fsync(handle, false).await.unwrap();
+    for node in &world.nodes {
+        node.disk.set_capacity(Some(110_000));
+        node.slow(Duration::from_millis(300));
+    }
+    client.write(handle, 100_000, Bytes::from(pattern(2, 400_000))).await.unwrap();
+    let saving = tokio::spawn({
+        let client = client.clone();
+        async move { client.fsync(handle, false).await }
+    });
+    // Its writes are on their way when the name goes and the last handle is closed.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    client.unlink(&cx(), InodeId::ROOT, &name("file")).await.unwrap();
+    client.release(handle).await;
+    assert!(saving.await.unwrap().is_err(), "the disks are full");
+    let exists = async || world.meta.call(Context::default(), GetAttr { inode: id.into() }).await.is_ok();
+    let begun = std::time::Instant::now();
+    while exists().await || client.stats().open_inodes > 0 {
+        assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", client.stats());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
