@@ -193,7 +193,10 @@ impl Core {
                     state.dirty_since.get_or_insert(core.now());
                 }
             });
-            core.inodes.forget_if_unused(inode.id);
+            // Else each write of an open file would take the lock of all files.
+            if inode.state.lock().handles == 0 {
+                core.inodes.forget_if_unused(inode.id);
+            }
             drop(permit);
         });
     }

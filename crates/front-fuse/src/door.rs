@@ -55,17 +55,8 @@ impl<F: FileSystem> Door<F> {
         self.answer_as(self.replies.begin(), reply, call, tell);
     }
 
-    /// The same of a page of a directory, during which the kernel keeps changes out of the directory: it waits for nobody.
-    pub fn answer_listing<T: Send + 'static>(
-        &self,
-        reply: Reply,
-        call: impl Future<Output = Result<T>> + Send + 'static,
-        tell: impl FnOnce(Reply, T) + Send + 'static,
-    ) {
-        self.answer_as(self.replies.begin_listing(), reply, call, tell);
-    }
-
-    fn answer_as<T: Send + 'static>(
+    /// The same of an answer that has been counted.
+    pub fn answer_as<T: Send + 'static>(
         &self,
         on_its_way: OnItsWay,
         reply: Reply,

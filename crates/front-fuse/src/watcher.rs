@@ -43,6 +43,7 @@ impl Replies {
         OnItsWay { of: self.clone(), is_listing: false }
     }
 
+    /// A page of a directory, during which the kernel keeps changes out of the directory: it waits for nobody.
     pub fn begin_listing(self: &Arc<Self>) -> OnItsWay {
         let mut one = self.begin();
         self.listings.fetch_add(1, SeqCst);

@@ -91,14 +91,18 @@ impl<F: FileSystem> Door<F> {
         let (fs, cx) = (self.fs.clone(), caller(request));
         let limit = size as usize / ENTRY_BYTES;
         let call = async move { page(&*fs, &cx, id, handle(fh), offset, limit, false).await };
-        self.answer_listing(reply, call, move |reply, page| reply.directory(&plain_page(page, size)));
+        self.answer_as(self.replies.begin_listing(), reply, call, move |reply, page| {
+            reply.directory(&plain_page(page, size))
+        });
     }
 
     pub fn read_dir_plus(&self, request: &Request<'_>, reply: Reply, id: InodeId, fh: u64, offset: u64, size: u32) {
         let (fs, cx) = (self.fs.clone(), caller(request));
         let limit = size as usize / ENTRY_PLUS_BYTES;
         let call = async move { page(&*fs, &cx, id, handle(fh), offset, limit, true).await };
-        self.answer_listing(reply, call, move |reply, page| reply.directory_plus(&plus_page(page, size)));
+        self.answer_as(self.replies.begin_listing(), reply, call, move |reply, page| {
+            reply.directory_plus(&plus_page(page, size))
+        });
     }
 
     pub fn sync_dir(&self, reply: Reply, fh: u64) {
