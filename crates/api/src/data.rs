@@ -81,6 +81,14 @@ pub struct ReadAnswer {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SyncChunks {
     pub chunks: Vec<ChunkId>,
+    /// What is reserved for these is not needed any more; see [`ReserveRoom`].
+    pub release: Vec<ChunkId>,
+}
+
+impl SyncChunks {
+    pub fn of(chunks: Vec<ChunkId>) -> SyncChunks {
+        SyncChunks { chunks, release: Vec::new() }
+    }
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -116,6 +124,15 @@ pub struct ReserveChunk {
     pub chunk_bytes: u64,
     pub bytes: u64,
     pub make: Make,
+}
+
+/// Sees that so many bytes of these chunks, each, can still be written, so that what a client takes into its buffer finds room
+/// when it comes. Counting alone: the chunks need not exist, and nothing reaches the disk. Answers those that have it; an
+/// error if none does. Lost with the server's process, as clients know.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ReserveRoom {
+    pub chunks: Vec<(ChunkId, ContainerId)>,
+    pub bytes: u64,
 }
 
 /// Returns unused reservations.
@@ -267,6 +284,7 @@ messages! {
     PunchChunk -> WriteAnswer;
     ReserveChunk -> ();
     UnreserveChunks -> ();
+    ReserveRoom -> Vec<ChunkId>;
     StatChunk -> ChunkStatus;
     DeleteChunks -> ();
     ListChunks -> ChunkList;

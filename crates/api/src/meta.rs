@@ -129,6 +129,9 @@ pub enum Content {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct OpenSession {
     pub client: u64,
+    /// The same client under the number it had before, if the session of that is being ended and its end is not waited for. From
+    /// now on nothing runs under that one, and what ran is answered under the new one.
+    pub former: Option<u64>,
     /// For `status`: `fuse /mnt on host 3, process 4711`.
     pub description: String,
     pub host: String,

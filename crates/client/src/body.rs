@@ -1,6 +1,8 @@
 //! Where a file's bytes are, as far as this client knows: inline, or in chunks.
 
 use crate::ranges::RangeSet;
+use crate::room::SPARE_ROOM;
+use crate::spares::Spare;
 use braid_api::meta::{ChunkPage, ChunkRef, Content};
 use braid_types::{ByteRange, ChunkId, ChunkIndex, ContainerId, SessionId};
 use bytes::Bytes;
@@ -25,6 +27,10 @@ pub struct ChunkSlot {
     pub reserved: bool,
     /// Its row says that it is on stable storage.
     pub stable: bool,
+    /// Bytes that its server has set aside and that are not used up by what was written here, see [`crate::room`].
+    pub room: u64,
+    /// So much is asked for the next time.
+    pub ask: u64,
 }
 
 #[derive(Default)]
@@ -56,7 +62,7 @@ impl Body {
     pub fn is_clean(&self) -> bool {
         match self {
             Body::Inline(_) => true,
-            Body::Chunked(table) => table.slots.values().all(|slot| slot.fresh.is_none()),
+            Body::Chunked(table) => table.slots.values().all(|slot| slot.fresh.is_none() || !slot.exists()),
         }
     }
 
@@ -128,12 +134,15 @@ impl ChunkSlot {
             written: RangeSet::default(),
             reserved: false,
             stable: chunk.stable,
+            room: 0,
+            ask: 2 * SPARE_ROOM,
         }
     }
 
-    pub fn fresh(chunk: ChunkId, container: ContainerId, session: SessionId) -> ChunkSlot {
-        let written = RangeSet::default();
-        ChunkSlot { chunk, container, fresh: Some(session), written, reserved: false, stable: false }
+    pub fn fresh(spare: &Spare) -> ChunkSlot {
+        let Spare { chunk, container, session, room } = *spare;
+        let (written, ask) = (RangeSet::default(), 2 * SPARE_ROOM);
+        ChunkSlot { chunk, container, fresh: Some(session), written, reserved: false, stable: false, room, ask }
     }
 }
 

@@ -221,7 +221,7 @@ impl Copies {
     async fn sync(&self, cx: Context, chunks: Vec<ChunkId>) -> Result<SyncAnswer> {
         if chunks.is_empty() {
             // How the owner is, for a chunk that it does not know.
-            return self.at_owner(cx, &[], SyncChunks { chunks }, Bytes::new()).await;
+            return self.at_owner(cx, &[], SyncChunks::of(chunks), Bytes::new()).await;
         }
         let begun = self.env.clock.now();
         let (upto, by_owner) = {
@@ -284,6 +284,27 @@ impl Copies {
         Ok(())
     }
 
+    /// At every member that answers.
+    async fn reserve_room(&self, cx: Context, m: ReserveRoom) -> Result<Vec<ChunkId>> {
+        let mut granted: Vec<ChunkId> = m.chunks.iter().map(|(chunk, _)| *chunk).collect();
+        for (_, node) in self.members(None) {
+            match node.execute(cx, DataRequest::ReserveRoom(m.clone()), Bytes::new()).await {
+                Ok((DataAnswer::ReserveRoom(here), _)) => granted.retain(|chunk| here.contains(chunk)),
+                Err(error) if error.code == Code::DiskFull => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(granted)
+    }
+
+    async fn unreserve(&self, cx: Context, chunks: Vec<ChunkId>) {
+        for (_, node) in self.members(None) {
+            let message = UnreserveChunks { chunks: chunks.clone() };
+            // What a server that does not answer holds goes with the session.
+            let _ = node.execute(cx, DataRequest::UnreserveChunks(message), Bytes::new()).await;
+        }
+    }
+
     async fn answer(&self, cx: Context, request: DataRequest, payload: Bytes) -> Result<(DataAnswer, Bytes)> {
         let at_least = Version::default();
         let answer = match request {
@@ -301,7 +322,12 @@ impl Copies {
                 let message = StatCopy { chunk, container, extents_in, cuts, at_least };
                 DataAnswer::StatChunk(self.at_a_copy(cx, chunk, message).await?.0)
             }
-            DataRequest::SyncChunks(m) => DataAnswer::SyncChunks(self.sync(cx, m.chunks).await?),
+            DataRequest::SyncChunks(m) => {
+                if !m.release.is_empty() {
+                    self.unreserve(cx, m.release).await;
+                }
+                DataAnswer::SyncChunks(self.sync(cx, m.chunks).await?)
+            }
             DataRequest::CutChunk(m) => {
                 let CutChunk { chunk, container, cuts } = m;
                 let message = CutCopies { chunk, container, cuts };
@@ -316,12 +342,10 @@ impl Copies {
             }
             DataRequest::ReserveChunk(m) => DataAnswer::ReserveChunk(self.reserve(cx, m).await?),
             DataRequest::UnreserveChunks(m) => {
-                for (_, node) in self.members(None) {
-                    // What a server that does not answer holds goes with the session.
-                    let _ = node.execute(cx, DataRequest::UnreserveChunks(m.clone()), Bytes::new()).await;
-                }
+                self.unreserve(cx, m.chunks).await;
                 DataAnswer::UnreserveChunks(())
             }
+            DataRequest::ReserveRoom(m) => DataAnswer::ReserveRoom(self.reserve_room(cx, m).await?),
             other => return Err(Error::new(Code::NotSupported, other.name(), "of several copies at once")),
         };
         Ok((answer, Bytes::new()))

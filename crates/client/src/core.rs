@@ -11,6 +11,7 @@ use crate::locks::Locks;
 use crate::lru::Lru;
 use crate::memory::Memory;
 use crate::requests::Requests;
+use crate::room::Room;
 use crate::servers::Directory;
 use crate::session::Session;
 use crate::spares::Spares;
@@ -38,6 +39,7 @@ pub struct Core {
     pub replaying: tokio::sync::Mutex<()>,
     pub servers: Directory,
     pub spares: Spares,
+    pub room: Room,
     pub cache: Cache,
     pub leases: Leases,
     pub files: Files,

@@ -406,7 +406,7 @@ impl Core {
         }
         self.hear(Seen::Flushed { inode: id, generation, held: Vec::new() });
         self.files.set(id, Stage::Open);
-        self.inodes.forget_if_unused(id);
+        self.forget_if_unused(id);
     }
 
     /// It is open for writing (or mapped: the kernel keeps the handle of a mapping), or not all of it is saved.

@@ -355,16 +355,13 @@ impl Inodes {
     }
 
     /// Forgets the inode if no handle, nothing unsaved and no bad news needs it.
-    pub fn forget_if_unused(&self, id: InodeId) -> bool {
+    pub fn forget_if_unused(&self, id: InodeId) -> Option<Arc<Inode>> {
         let mut map = self.map.lock();
         let unused = map.get(&id).is_some_and(|inode| {
             let state = inode.state.lock();
             state.handles == 0 && state.is_clean() && state.lost.is_none()
         });
-        if unused {
-            map.remove(&id);
-        }
-        unused
+        if unused { map.remove(&id) } else { None }
     }
 
     pub fn all(&self) -> Vec<Arc<Inode>> {

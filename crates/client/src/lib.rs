@@ -38,6 +38,7 @@ mod readahead;
 mod replay;
 mod requests;
 mod retain;
+mod room;
 mod send;
 mod servers;
 mod session;

@@ -123,7 +123,7 @@ impl Core {
             let Body::Chunked(table) = &mut state.body else { return None };
             let slot = table.slots.entry(index).or_insert_with(|| {
                 unused = None;
-                ChunkSlot::fresh(spare.0, spare.1, spare.2)
+                ChunkSlot::fresh(&spare)
             });
             Some(slot.clone())
         });
@@ -229,7 +229,12 @@ mod tests {
     fn grown(sent: ByteRange, dirty: (u64, &'static [u8])) -> (FileState, MapAnswer) {
         let attr = Attr { size: 3, ..crate::cache::tests::attr(1) };
         let mut state = FileState::new(attr);
-        let mut slot = ChunkSlot::fresh(CHUNK, ContainerId(1), SessionId(1));
+        let mut slot = ChunkSlot::fresh(&crate::spares::Spare {
+            chunk: CHUNK,
+            container: ContainerId(1),
+            session: SessionId(1),
+            room: 0,
+        });
         slot.written.add(sent);
         let slots = [(ChunkIndex(0), slot)].into();
         state.body = Body::Chunked(crate::body::ChunkTable { slots, known_below: None });

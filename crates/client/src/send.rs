@@ -195,7 +195,7 @@ impl Core {
             });
             // Else each write of an open file would take the lock of all files.
             if inode.state.lock().handles == 0 {
-                core.inodes.forget_if_unused(inode.id);
+                core.forget_if_unused(inode.id);
             }
             drop(permit);
         });

@@ -13,7 +13,7 @@ use braid_api::data::{DataAnswer, DataRequest};
 use braid_api::meta::{ContainerInfo, GetContainers, GetServers, ServerInfo, ServerState};
 use braid_api::{Carries, Code, Context, Error, Result, Retry};
 use braid_env::Env;
-use braid_types::{ByteRange, ChainEpoch, ContainerId, Policy, ServerId, Token};
+use braid_types::{ByteRange, ChainEpoch, ChunkId, ContainerId, Policy, ServerId, Token};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -44,6 +44,8 @@ pub struct Lane {
     /// Wakes the stabiliser.
     pub wake: Notify,
     pub stabiliser: Mutex<bool>,
+    /// Chunks whose reserved room is not needed any more: told with the next sync.
+    release: Mutex<Vec<ChunkId>>,
 }
 
 impl Lane {
@@ -68,6 +70,10 @@ impl Lane {
     /// Whose copies it leads to, if it does.
     pub fn container(&self) -> Option<ContainerId> {
         self.container
+    }
+
+    pub fn take_released(&self) -> Vec<ChunkId> {
+        std::mem::take(&mut *self.release.lock())
     }
 
     /// Looks at or changes what is retained for this server, and keeps the accounts.
@@ -127,6 +133,7 @@ impl Directory {
             memory: self.memory.clone(),
             wake: Notify::new(),
             stabiliser: Mutex::new(false),
+            release: Mutex::default(),
         }
     }
 
@@ -186,6 +193,18 @@ impl Directory {
         self.containers.lock().get(&id).cloned()
     }
 
+    /// What is reserved for the chunk goes back with the next sync of its server.
+    pub fn release_room(&self, chunk: ChunkId, id: ContainerId) {
+        let Some(container) = self.container(id) else { return };
+        let lane = match container.chain.as_slice() {
+            [server] => self.known_lane(*server),
+            _ => self.copies.lock().get(&id).map(|(_, lane)| lane.clone()),
+        };
+        if let Some(lane) = lane {
+            lane.release.lock().push(chunk);
+        }
+    }
+
     /// The server on this machine.
     pub fn beside(&self, host: &str) -> Option<ServerId> {
         let lanes = self.lanes.lock();
@@ -193,12 +212,12 @@ impl Directory {
     }
 
     /// What of the chunk's range is not known to be stable at its server.
-    pub fn retained(&self, chunk: braid_types::ChunkId, range: ByteRange) -> Vec<(u64, Bytes)> {
+    pub fn retained(&self, chunk: ChunkId, range: ByteRange) -> Vec<(u64, Bytes)> {
         self.lanes().iter().flat_map(|lane| lane.retained(|retain| retain.overlay(chunk, range))).collect()
     }
 
     /// The chunk is no longer part of any file.
-    pub fn forget_chunk(&self, chunk: braid_types::ChunkId) {
+    pub fn forget_chunk(&self, chunk: ChunkId) {
         self.lanes().iter().for_each(|lane| lane.retained(|retain| retain.forget(chunk)));
     }
 }

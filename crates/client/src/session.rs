@@ -44,10 +44,18 @@ struct Orphans {
     held: BTreeSet<InodeId>,
 }
 
-pub struct Session {
+/// As whom the client registers.
+#[derive(Clone, Copy)]
+struct Identity {
     /// Registering again with it finds the same session, if that still exists. Drawn at the client's start, and again
-    /// when data servers have fenced the session: a fence is for ever.
-    client: Mutex<u64>,
+    /// when data servers have fenced the session and its end has to wait: a fence is for ever.
+    client: u64,
+    /// The number before this one, until a session has begun under this one.
+    former: Option<u64>,
+}
+
+pub struct Session {
+    identity: Mutex<Identity>,
     now: Mutex<Registration>,
     orphans: Mutex<Orphans>,
     servers_version: Mutex<u64>,
@@ -58,7 +66,7 @@ pub struct Session {
 impl Session {
     pub fn new(client: u64, registration: Registration) -> Self {
         Session {
-            client: Mutex::new(client),
+            identity: Mutex::new(Identity { client, former: None }),
             now: Mutex::new(registration),
             orphans: Mutex::default(),
             servers_version: Mutex::default(),
@@ -100,11 +108,17 @@ impl Core {
             let patient = Op { deadline: Deadline(op.deadline.0.min(bound)), ..op };
             if let Err(error) = self.ask_again(token, EndSession {}.wrap(), patient).await {
                 tracing::warn!(%error, "the old session does not end");
-                *self.session.client.lock() = self.env.random.u64();
+                let mut identity = self.session.identity.lock();
+                // A second time the session of the first may have begun, whose answer was lost.
+                if identity.former.is_none() {
+                    *identity = Identity { client: self.env.random.u64(), former: Some(identity.client) };
+                }
             }
         }
+        let Identity { client, former } = *self.session.identity.lock();
         let message = OpenSession {
-            client: *self.session.client.lock(),
+            client,
+            former,
             description: self.config.description.clone(),
             host: self.config.host.clone(),
             caches: true,
@@ -114,6 +128,7 @@ impl Core {
         self.requests.observe(&mark);
         let reply = OpenSession::unwrap(answer).ok_or(Error::bare(Code::BadMessage))?;
         let registration = Registration::from_reply(&reply, sent);
+        self.session.identity.lock().former = None;
         let old = std::mem::replace(&mut *self.session.now.lock(), registration);
         self.servers.adopt(&reply.servers);
         if old.session != registration.session {

@@ -8,7 +8,14 @@ use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-pub type Spare = (ChunkId, ContainerId, SessionId);
+#[derive(Clone, Copy, Debug)]
+pub struct Spare {
+    pub chunk: ChunkId,
+    pub container: ContainerId,
+    pub session: SessionId,
+    /// Bytes that its server has set aside for it.
+    pub room: u64,
+}
 
 #[derive(Default)]
 struct Pool {
@@ -96,12 +103,15 @@ impl Core {
         });
     }
 
-    async fn fetch_spares(&self, policy: Policy, op: Op) -> Result<Vec<Spare>> {
+    async fn fetch_spares(self: &Arc<Self>, policy: Policy, op: Op) -> Result<Vec<Spare>> {
         let session = self.session.id();
         let beside = self.servers.beside(&self.config.host);
         let message = TakeSpares { policy, count: self.config.spares_ahead.max(1), beside };
         let answer = self.call(message, op).await?;
         self.servers.learn(&answer.containers);
-        Ok(answer.spares.into_iter().map(|(chunk, container)| (chunk, container, session)).collect())
+        let spare = |(chunk, container)| Spare { chunk, container, session, room: 0 };
+        let mut spares: Vec<Spare> = answer.spares.into_iter().map(spare).collect();
+        self.room_for_spares(policy, &mut spares, op).await;
+        Ok(spares)
     }
 }

@@ -64,7 +64,7 @@ impl Core {
         }
         let (order, incarnation, had_lost) =
             lane.retained(|retain| (retain.order(), retain.incarnation(), retain.has_lost()));
-        let message = SyncChunks { chunks: chunks.to_vec() };
+        let message = SyncChunks { chunks: chunks.to_vec(), release: lane.take_released() };
         let mut is_the_same = false;
         match self.ask(lane, self.session.token(), message, Bytes::new(), op).await {
             Ok((answer, _)) => lane.retained(|retain| {

@@ -262,7 +262,7 @@ impl Core {
             let error = match self.ask(&route.lane, token, message, Bytes::new(), op).await {
                 Ok((punched, _)) => {
                     route.lane.retained(|retain| retain.stable(punched.incarnation, punched.stable));
-                    let message = SyncChunks { chunks: vec![key.chunk] };
+                    let message = SyncChunks::of(vec![key.chunk]);
                     match self.ask(&route.lane, token, message, Bytes::new(), op).await {
                         Ok((synced, _)) if synced.incarnation == punched.incarnation => {
                             self.mind(&route.lane);

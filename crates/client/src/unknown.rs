@@ -41,7 +41,7 @@ impl Core {
             return Ok(Some(Make::Yes));
         }
         // Before the look at the row: what is deleted from now on the server refuses to make.
-        let message = SyncChunks { chunks: Vec::new() };
+        let message = SyncChunks::of(Vec::new());
         let (state, _) = self.ask(lane, self.session.token(), message, Bytes::new(), op).await?;
         let named = match self.call(GetMap { inode: self.cache.inode(key.inode), first: key.index }, op).await {
             Ok(answer) => match answer.map.content {

@@ -74,7 +74,7 @@ impl Core {
     /// that is open, and is tried again: whoever closed it was told, and others still see it here.
     fn after_save(&self, inode: &Inode) {
         self.update(inode, |state| self.let_go(state));
-        self.inodes.forget_if_unused(inode.id);
+        self.forget_if_unused(inode.id);
     }
 
     /// Memory is short: the files that are dirty longest are sent.

@@ -4,7 +4,7 @@ use crate::DataServer;
 use crate::core::Core;
 use braid_api::meta::{Heartbeat, Namespace, RegisterAnswer, RegisterServer};
 use braid_api::{Code, Context, Error, Result, Retry};
-use braid_data_store::{ChunkStore, StoreIdentity};
+use braid_data_store::{ChunkStore, StoreIdentity, StoreUsage};
 use braid_env::{Env, TaskHandle};
 use braid_types::ServerId;
 use std::sync::atomic::Ordering::Relaxed;
@@ -134,7 +134,9 @@ impl<S: ChunkStore + 'static, N: Namespace> Reporter<S, N> {
         // A disk that does not answer in time must not make the server look dead; it shows in other ways.
         let usage = match self.env.timeout(every, core.look_at_usage()).await {
             Ok(Ok(usage)) => usage,
-            _ => *core.usage.lock(),
+            // One that answers with errors has no room for anybody.
+            Ok(Err(_)) => StoreUsage { free_bytes: 0, ..*core.usage.lock() },
+            Err(_) => *core.usage.lock(),
         };
         let message = Heartbeat {
             id: core.id,

@@ -41,6 +41,19 @@ impl Reservations {
         result
     }
 
+    /// The session counts on what `reserve` sets aside, in addition to what was there.
+    pub fn hold<E>(
+        &self,
+        chunk: ChunkId,
+        session: SessionId,
+        reserve: impl FnOnce() -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut table = self.0.lock();
+        reserve()?;
+        table.entry(chunk).or_default().holders.insert(session);
+        Ok(())
+    }
+
     /// The session needs no more of this; `unreserve` gives it back if nobody does.
     pub fn release(&self, chunk: ChunkId, session: SessionId, unreserve: impl FnOnce(ChunkId)) {
         let mut table = self.0.lock();

@@ -215,7 +215,8 @@ impl DiskStore {
                         inode,
                         index,
                     };
-                    let chunk = Arc::new(Chunk::create(self.disk.as_ref(), &self.dir, header, is_copy)?);
+                    let made = Chunk::create(self.disk.as_ref(), &self.dir, header, is_copy);
+                    let chunk = Arc::new(made.inspect_err(|error| self.space.failed(error))?);
                     self.begin(&chunk, &mut chunk.state.write());
                     self.index.write().insert(id);
                     if is_copy {
@@ -342,6 +343,10 @@ impl ChunkStore for DiskStore {
 
     fn reserve(&self, chunk: ChunkId, bytes: u64) -> Result<()> {
         self.space.reserve(chunk, bytes)
+    }
+
+    fn reserve_at_least(&self, chunk: ChunkId, bytes: u64) -> Result<()> {
+        self.space.reserve_at_least(chunk, bytes)
     }
 
     fn unreserve(&self, chunk: ChunkId, bytes: u64) {

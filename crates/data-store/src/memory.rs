@@ -175,6 +175,16 @@ impl MemoryStore {
     fn next_seq(&self) -> u64 {
         self.seq.fetch_add(1, Ordering::AcqRel) + 1
     }
+
+    fn reserve_of(&self, budget: &mut Budget, id: ChunkId, bytes: u64) -> Result<()> {
+        let free = self.budget_bytes.saturating_sub(budget.used).saturating_sub(budget.reserved_total);
+        if bytes > free {
+            return Err(StoreError::NoSpace { subject: format!("chunk {id} in memory"), needed: bytes, free });
+        }
+        budget.reserved_total += bytes;
+        *budget.reserved.entry(id).or_default() += bytes;
+        Ok(())
+    }
 }
 
 impl ChunkStore for MemoryStore {
@@ -303,14 +313,13 @@ impl ChunkStore for MemoryStore {
     }
 
     fn reserve(&self, id: ChunkId, bytes: u64) -> Result<()> {
+        self.reserve_of(&mut self.budget.lock(), id, bytes)
+    }
+
+    fn reserve_at_least(&self, id: ChunkId, bytes: u64) -> Result<()> {
         let mut budget = self.budget.lock();
-        let free = self.budget_bytes.saturating_sub(budget.used).saturating_sub(budget.reserved_total);
-        if bytes > free {
-            return Err(StoreError::NoSpace { subject: format!("chunk {id} in memory"), needed: bytes, free });
-        }
-        budget.reserved_total += bytes;
-        *budget.reserved.entry(id).or_default() += bytes;
-        Ok(())
+        let held = budget.reserved.get(&id).copied().unwrap_or(0);
+        if bytes > held { self.reserve_of(&mut budget, id, bytes - held) } else { Ok(()) }
     }
 
     fn unreserve(&self, id: ChunkId, bytes: u64) {

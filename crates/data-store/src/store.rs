@@ -238,6 +238,9 @@ pub trait ChunkStore: Send + Sync {
     /// not fail for want of space.
     fn reserve(&self, chunk: ChunkId, bytes: u64) -> Result<()>;
 
+    /// Sees that at least so much is set aside for the chunk, whatever was before.
+    fn reserve_at_least(&self, chunk: ChunkId, bytes: u64) -> Result<()>;
+
     /// Gives back what is still reserved, at most `bytes`.
     fn unreserve(&self, chunk: ChunkId, bytes: u64);
 

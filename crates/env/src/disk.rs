@@ -3,7 +3,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// How a file is opened. Always for reading and writing.
+/// How a file is opened: for reading and writing, but for the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenMode {
     /// Must exist.
@@ -12,6 +12,9 @@ pub enum OpenMode {
     OrCreate,
     /// Must not exist.
     CreateNew,
+    /// Must exist. What would change it fails with [`io::ErrorKind::ReadOnlyFilesystem`]; the one way to open a file of a disk
+    /// that has become read-only.
+    ReadOnly,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +32,8 @@ pub struct DiskSpace {
     /// what `df` calls used.
     pub total: u64,
     pub free: u64,
+    /// It takes no changes, as after an error that made the kernel mount it anew.
+    pub read_only: bool,
 }
 
 /// Held by the one process that may use a directory; freed when dropped.

@@ -8,6 +8,7 @@ mod clock;
 mod disk;
 pub mod os;
 mod random;
+mod read_only;
 pub mod simdisk;
 mod spawn;
 mod transport;

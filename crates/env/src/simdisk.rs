@@ -14,6 +14,7 @@ mod names;
 #[cfg(test)]
 mod tests;
 
+use crate::read_only::ReadOnlyFile;
 use crate::{Disk, DiskDirEntry, DiskFile, DiskLock, DiskSpace, OpenMode};
 pub use faults::SyncFault;
 use faults::{Faults, denied};
@@ -188,7 +189,7 @@ impl World {
 
     fn space(&self) -> DiskSpace {
         let total = self.faults.capacity.unwrap_or(UNLIMITED_BYTES);
-        DiskSpace { disk: 0, total, free: total.saturating_sub(self.used_bytes()) }
+        DiskSpace { disk: 0, total, free: total.saturating_sub(self.used_bytes()), read_only: self.faults.read_only }
     }
 }
 
@@ -213,14 +214,14 @@ impl Disk for SimDisk {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
         let mut world = self.world.lock();
         world.faults.check_alive()?;
-        if world.faults.read_only {
+        if world.faults.read_only && mode != OpenMode::ReadOnly {
             // Handles are for writing.
             return Err(denied());
         }
         let node = match (world.file_node(path), mode) {
             (Ok(_), OpenMode::CreateNew) => return Err(io::ErrorKind::AlreadyExists.into()),
             (Ok(node), _) => node,
-            (Err(error), OpenMode::Existing) => return Err(error),
+            (Err(error), OpenMode::Existing | OpenMode::ReadOnly) => return Err(error),
             (Err(error), _) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             (Err(_), _) => {
                 world.change()?;
@@ -231,7 +232,8 @@ impl Disk for SimDisk {
                 node
             }
         };
-        Ok(Arc::new(SimFile { disk: self.clone(), generation: world.generation, node }))
+        let file = SimFile { disk: self.clone(), generation: world.generation, node };
+        Ok(if mode == OpenMode::ReadOnly { Arc::new(ReadOnlyFile(file)) } else { Arc::new(file) })
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {

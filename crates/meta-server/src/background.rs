@@ -159,7 +159,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             let found = self.stat_chunk(first, chunk, container).await?;
             if let Some(found) = found.filter(|found| found.len > 0) {
                 // Its row may replace inline bytes, which were durable, and nobody is left to repeat the write.
-                self.on_server(first, SyncChunks { chunks: vec![chunk] }).await?;
+                self.on_server(first, SyncChunks::of(vec![chunk])).await?;
                 let keys = vec![Key::Attr(found.inode)];
                 let adopt = spares::AdoptSpare { session: id, chunk: found, now: self.env.clock.wall() };
                 let adopt = async { self.engine.transact(0, adopt).await.map_err(Error::from) };

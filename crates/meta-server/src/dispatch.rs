@@ -442,6 +442,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         let now = self.env.clock.now();
         let begin = session::BeginSession {
             client: m.client,
+            former: m.former,
             description: m.description.clone(),
             host: m.host.clone(),
             now: self.env.clock.wall(),

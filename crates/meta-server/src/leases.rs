@@ -252,9 +252,10 @@ impl Leases {
     /// Every data server refuses it, and nothing is answered to it any more.
     pub fn ended(&self, session: SessionId) {
         let mut state = self.state.lock();
+        // Also of one that caches nothing: what is on the list is tried again and again.
+        state.to_end.remove(&session);
         if let Some(mailbox) = state.caching.remove(&session) {
             mailbox.bell.notify_waiters();
-            state.to_end.remove(&session);
             self.on(&mut state, Event::Ended { session });
         }
     }

@@ -104,7 +104,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             if !beyond.is_empty() {
                 // A size is as stable as the bytes that it speaks of.
                 let ids = beyond.iter().map(|status| status.chunk).collect();
-                self.on_server(server, SyncChunks { chunks: ids }).await?;
+                self.on_server(server, SyncChunks::of(ids)).await?;
                 self.raise_to(of, beyond).await?;
             }
         }

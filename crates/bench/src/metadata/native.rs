@@ -79,8 +79,13 @@ impl Native {
             let remote = Remote::new(&client, Role::Metadata, ServerId(0), MetaRequest::NAMES, vec![address.clone()]);
             let stub = RemoteNamespace(remote);
             if connections.is_empty() {
-                let open =
-                    OpenSession { client: 1, description: "benchmark".into(), host: "here".into(), caches: false };
+                let open = OpenSession {
+                    client: 1,
+                    former: None,
+                    description: "benchmark".into(),
+                    host: "here".into(),
+                    caches: false,
+                };
                 let session = stub.call(Context::default(), open).await.map_err(text)?;
                 token = Token { session: session.session, session_epoch: session.epoch, ..token };
             }

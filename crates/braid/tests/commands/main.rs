@@ -3,6 +3,7 @@
 
 mod admin;
 mod bad_input;
+mod disks;
 mod files;
 mod metadata;
 mod mounted;
@@ -15,6 +16,7 @@ use rustix::process::{Pid, Signal};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 /// A cluster in a directory of its own, stopped and removed with this value.
 pub struct Cluster {
@@ -124,8 +126,14 @@ impl Cluster {
         self.signal(name, Signal::KILL);
     }
 
+    /// After SIGSTOP all of it stands still when this returns: the thread that takes the signal stops the others, and may
+    /// have to wait for its turn.
     pub fn signal(&self, name: &str, signal: Signal) {
-        rustix::process::kill_process(self.pid(name), signal).unwrap();
+        let pid = self.pid(name);
+        rustix::process::kill_process(pid, signal).unwrap();
+        while signal == Signal::STOP && !stands_still(pid) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     pub fn pid(&self, name: &str) -> Pid {
@@ -137,6 +145,15 @@ impl Cluster {
     pub fn is_running(&self, name: &str) -> bool {
         is_alive(self.pid(name))
     }
+}
+
+/// Every thread of it is stopped, or it has gone.
+fn stands_still(pid: Pid) -> bool {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())) else { return true };
+    threads.flatten().all(|thread| {
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        stat.rsplit_once(')').is_none_or(|(_, rest)| rest.trim_start().starts_with('T'))
+    })
 }
 
 pub fn is_alive(pid: Pid) -> bool {

@@ -180,6 +180,110 @@ fn past_the_deadline_is_an_error_that_names_the_server_and_loses_nothing() {
     assert_eq!(back, b"written while the server stands still");
 }
 
+/// The same of names, while the metadata server stands still; when it goes on, so does all.
+#[test]
+fn past_the_deadline_changes_of_names_fail_and_the_metadata_server_is_named() {
+    let Some((c, at)) = mounted(&["--set", "client.deadline=15s"]) else { return };
+    std::fs::create_dir(at.join("before")).unwrap();
+    let asked = c.root().join("log/why.log");
+    let mut asking = c
+        .shell(&format!("while sleep 0.5; do \"$0\" admin why; done >{} 2>/dev/null", asked.display()))
+        .spawn()
+        .unwrap();
+    c.signal("metadata", Signal::STOP);
+    let begun = Instant::now();
+    let refused = std::fs::create_dir(at.join("during")).unwrap_err();
+    let waited = begun.elapsed();
+    assert_eq!(refused.raw_os_error(), Some(rustix::io::Errno::IO.raw_os_error()));
+    assert!(waited > Duration::from_secs(14) && waited < Duration::from_secs(40), "{waited:?}");
+    let said = log(&c, "mount");
+    let line = said.lines().find(|line| line.contains("a file operation failed")).unwrap_or_else(|| panic!("{said}"));
+    assert!(line.contains("metadata server") && line.contains("deadline"), "{line}");
+    let why = std::fs::read_to_string(&asked).unwrap_or_default();
+    assert!(why.lines().any(|line| line.contains("metadata server") && line.contains("mount")), "{why}");
+    c.signal("metadata", Signal::CONT);
+    asking.kill().unwrap();
+    asking.wait().unwrap();
+    // Whether the one that failed took effect after all is open, as with any file system; nothing else is.
+    eventually("a change of names", Duration::from_secs(20), || std::fs::create_dir(at.join("after")).is_ok());
+    let mut names: Vec<_> = std::fs::read_dir(&at).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.retain(|name| name != "during");
+    names.sort();
+    assert_eq!(names, ["after", "before"]);
+}
+
+/// Memory of the process that is its own, without what the page cache has of its files.
+fn memory_of(pid: rustix::process::Pid) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+}
+
+/// Whatever programs write, read and look at. With the defaults, whose buffers take 128 MiB each, this fails.
+#[test]
+fn the_memory_of_a_mount_is_bounded_by_its_settings() {
+    const FILES: usize = 8;
+    const MIB: u64 = 1 << 20;
+    let settings =
+        ["client.write_buffer=8MiB", "client.retained=8MiB", "client.prefetch=4MiB", "client.cache_entries=4000"];
+    let Some((c, at)) = mounted(&settings.map(|setting| ["--set", setting]).concat()) else { return };
+    let mount = c.pid("mount");
+    let before = memory_of(mount);
+    // Names and attributes beyond what it may remember.
+    for n in 0..6_000 {
+        std::fs::create_dir(at.join(format!("d{n:05}"))).unwrap();
+    }
+    assert_eq!(
+        std::fs::read_dir(&at).unwrap().filter(|entry| entry.as_ref().unwrap().metadata().is_ok()).count(),
+        6_000
+    );
+    let names = memory_of(mount);
+    // Nobody takes what is written: it stays in the mount, as much as may.
+    for name in ["data-1", "data-2"] {
+        c.signal(name, Signal::STOP);
+    }
+    let path = |n: usize| at.join(format!("file-{n}"));
+    let writers: Vec<_> = (0..FILES)
+        .map(|n| (n, path(n)))
+        .map(|(n, path)| std::thread::spawn(move || std::fs::write(path, pattern((24 << 20) + n))))
+        .collect();
+    let mut most = 0;
+    let mut sample = |seconds: u64| {
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(seconds) {
+            most = most.max(memory_of(mount));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    sample(3);
+    assert!(writers.iter().all(|writer| !writer.is_finished()), "there was room for {} MiB", 24 * FILES);
+    for name in ["data-1", "data-2"] {
+        c.signal(name, Signal::CONT);
+    }
+    let readers: Vec<_> = writers
+        .into_iter()
+        .enumerate()
+        .map(|(n, writer)| {
+            let path = path(n);
+            std::thread::spawn(move || {
+                writer.join().unwrap().unwrap();
+                // Of the servers, not of the kernel's pages of the file.
+                let file = std::fs::File::open(&path).unwrap();
+                file.sync_all().unwrap();
+                rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+                assert!(std::fs::read(&path).unwrap() == pattern((24 << 20) + n), "file {n}");
+            })
+        })
+        .collect();
+    while !readers.iter().all(|reader| reader.is_finished()) {
+        sample(1);
+    }
+    readers.into_iter().for_each(|reader| reader.join().unwrap());
+    let taken = most - before;
+    eprintln!("{} MiB at first, {} with names, {} at most", before / MIB, names / MIB, most / MIB);
+    assert!(taken < 64 * MIB, "{} MiB at first, {} with names, {} at most", before / MIB, names / MIB, most / MIB);
+}
+
 /// `braid mount` again brings back the mount of a client that was killed.
 #[test]
 fn the_same_command_mounts_again_after_the_client_was_killed() {

@@ -147,7 +147,7 @@ impl Core {
             state.is_clean()
         });
         if clean {
-            self.inodes.forget_if_unused(inode.id);
+            self.forget_if_unused(inode.id);
         } else {
             self.save_in_background(inode);
             self.wake.notify_one();

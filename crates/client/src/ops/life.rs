@@ -30,8 +30,13 @@ impl Core {
         config: ClientConfig,
     ) -> Result<Arc<Core>> {
         let client = env.random.u64();
-        let open =
-            OpenSession { client, description: config.description.clone(), host: config.host.clone(), caches: true };
+        let open = OpenSession {
+            client,
+            former: None,
+            description: config.description.clone(),
+            host: config.host.clone(),
+            caches: true,
+        };
         let cx = Context { deadline: config.deadline, when: When::Marked, ..Context::default() };
         let sent = env.clock.now();
         let answer = env.timeout(config.deadline, meta.execute(cx, open.wrap())).await;
@@ -46,6 +51,7 @@ impl Core {
             replaying: Default::default(),
             servers: Directory::new(peers, memory.clone(), config.server_writes_max),
             spares: Default::default(),
+            room: Default::default(),
             cache: Cache::new(config.cache_entries),
             leases: Default::default(),
             files: Default::default(),

@@ -164,7 +164,7 @@ impl Core {
                     state.adopt_attr(attr, None);
                     self.let_go(state);
                 });
-                self.inodes.forget_if_unused(attr.id);
+                self.forget_if_unused(attr.id);
             }
             None if attr.nlink == 0 => {
                 for lane in self.servers.lanes() {

@@ -68,8 +68,14 @@ impl Core {
         };
         let _pass = self.enter_write(inode, range, op).await?;
         self.fresh(inode, op).await?;
+        let len = data.len() as u64;
+        let grows_to = match place {
+            Place::At(offset) => ByteRange::at(offset, len),
+            Place::End => ByteRange::at(inode.state.lock().size, len),
+        };
+        let chunks = self.find_room(inode, grows_to, op).await?;
         let (now, wall) = (self.now(), self.env.clock.wall());
-        let send = self.update(inode, |state| {
+        let (send, unused) = self.update(inode, |state| {
             let offset = match place {
                 Place::At(offset) => offset,
                 Place::End => state.size,
@@ -77,11 +83,14 @@ impl Core {
             if offset.checked_add(data.len() as u64).is_none_or(|end| end > FILE_BYTES_MAX) {
                 return Err(Error::new(Code::FileTooBig, file_name(inode), "files have at most 2^63 - 1 bytes"));
             }
+            let growth = state.growth(ByteRange::at(offset, len));
             if !data.is_empty() {
                 state.write(offset, data, now, wall);
             }
-            Ok(!state.full.is_empty())
+            Ok((!state.full.is_empty(), (state.use_room(&growth, chunks), state.policy)))
         })?;
+        let (unused, policy) = unused;
+        unused.into_iter().for_each(|spare| self.spares.give_back(policy, spare));
         if send {
             self.send_full_runs(inode);
         }

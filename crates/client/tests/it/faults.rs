@@ -3,11 +3,12 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::common::*;
+use braid_api::data::GetDataStatus;
 use braid_api::meta::GetAttr;
-use braid_api::{Code, Context, FileSystem, HandleId, Namespace};
+use braid_api::{Code, Context, DataNode, FileSystem, HandleId, Namespace};
 use braid_client::{Client, ClientConfig};
 use braid_meta_server::MetaConfig;
-use braid_types::InodeId;
+use braid_types::{InodeId, Policy};
 use bytes::Bytes;
 use std::time::{Duration, Instant};
 
@@ -117,6 +118,90 @@ async fn a_file_that_filled_the_disks_ends_where_its_bytes_end() {
     let reader = open(&other, id, READ).await;
     let end = read(&other, reader, size as u64 - 4096, 4096).await;
     assert_same(&end, &data[size - 4096..size], "the last bytes are what was written");
+}
+
+/// Many programs look at what `write` says and at nothing after it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_disk_is_told_by_the_write_that_finds_no_room() {
+    for piece in [256 << 10, 100_000, 5_000] {
+        // A disk keeps a 64th back for headers and tables of chunks.
+        let world = World::new(Storage::Disk, Policy { chunk_bytes: 8 << 20, ..SMALL }).await;
+        let client = world.client().await;
+        for node in &world.nodes {
+            node.disk.set_capacity(Some(20 << 20));
+            // Which makes it look.
+            node.call(Context::default(), GetDataStatus {}, Bytes::new()).await.unwrap();
+        }
+        let mut files = Vec::new();
+        for n in 0..3 {
+            let (id, handle) = create(&client, &format!("file {n}")).await;
+            files.push((id, handle, pattern(n, 28 << 20), 0));
+        }
+        // In turn, so that each takes room that others could use; until none of them finds any.
+        let mut refused = 0;
+        while refused < files.len() {
+            refused = 0;
+            for (_, handle, data, end) in &mut files {
+                if *end + piece > data.len() {
+                    refused += 1;
+                    continue;
+                }
+                let bytes = Bytes::copy_from_slice(&data[*end..*end + piece]);
+                match client.write(*handle, *end as u64, bytes).await {
+                    Ok(written) => *end += written as usize,
+                    Err(error) => {
+                        assert!(matches!(error.code, Code::NoSpace | Code::DiskFull), "{error}");
+                        refused += 1;
+                    }
+                }
+            }
+        }
+        let other = world.client().await;
+        let mut total = 0;
+        for (id, handle, data, end) in files {
+            client.fsync(handle, false).await.expect("what was answered has room");
+            client.flush(handle).await.unwrap();
+            client.release(handle).await;
+            let reader = open(&other, id, READ).await;
+            assert_same(&read(&other, reader, 0, 32 << 20).await, &data[..end], "what was answered");
+            total += end;
+        }
+        let room = world.nodes.len() * (20 << 20);
+        // A file ends where the server of its last chunk has no more, and two others may have some.
+        assert!(total > room / 3, "{total} bytes of {room} were used in pieces of {piece}");
+        assert_eq!(client.stats().bytes_lost, 0);
+    }
+}
+
+/// A file that needs no more gives back what was set aside for it, and one that never needed any takes none.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn room_that_files_do_not_need_any_more_comes_back() {
+    let world = World::new(Storage::Memory, Policy { chunk_bytes: 16 << 20, ..SMALL }).await;
+    let client = world.client().await;
+    let reserved = async || {
+        let mut sum = 0;
+        for node in &world.nodes {
+            sum += node.call(Context::default(), GetDataStatus {}, Bytes::new()).await.unwrap().0.bytes_reserved;
+        }
+        sum
+    };
+    let (_, handle) = create(&client, "file").await;
+    for n in 0..40 {
+        client.write(handle, n << 17, Bytes::from(pattern(n, 1 << 17))).await.unwrap();
+    }
+    client.fsync(handle, false).await.unwrap();
+    let spares = reserved().await;
+    close(&client, handle).await.unwrap();
+    let begun = Instant::now();
+    // With the next sync of the server, which more files bring.
+    while reserved().await >= spares {
+        assert!(begun.elapsed() < Duration::from_secs(10), "{spares} bytes, now {}", reserved().await);
+        let (_, handle) = create(&client, &format!("more {:?}", begun.elapsed())).await;
+        client.write(handle, 0, Bytes::from(pattern(1, 100_000))).await.unwrap();
+        client.fsync(handle, false).await.unwrap();
+        close(&client, handle).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
 
 /// Past its own deadline, with what a close could not save.

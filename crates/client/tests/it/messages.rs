@@ -57,6 +57,27 @@ async fn a_large_file_costs_two_messages_and_its_writes() {
     assert_eq!(world.take_messages().0, BTreeMap::from([("OpenFile", 1)]));
 }
 
+/// A chunk comes with room for a mebibyte; then as much is asked for as is there, up to 16 MiB at a time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_room_of_a_chunk_of_64_mebibytes_costs_seven_messages() {
+    let world = World::new(Storage::Memory, Policy { chunk_bytes: 64 << 20, ..POLICY }).await;
+    let client = world.client().await;
+    let (_, handle) = create(&client, "first").await;
+    client.write(handle, 0, Bytes::from(pattern(1, 20_000))).await.unwrap();
+    close(&client, handle).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    world.take_messages();
+    let (_, handle) = create(&client, "large").await;
+    let piece = Bytes::from(pattern(2, 1 << 20));
+    for n in 0..64 {
+        client.write(handle, n << 20, piece.clone()).await.unwrap();
+    }
+    close(&client, handle).await.unwrap();
+    let (meta, data) = world.take_messages();
+    assert_eq!(meta, BTreeMap::from([("CommitFile", 1), ("CreateFile", 1)]));
+    assert_eq!(data.get("ReserveRoom"), Some(&7), "{data:?}");
+}
+
 /// What `tar -x` does for each file, with the kernel's questions for capabilities.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_file_of_an_archive_costs_five_messages() {

@@ -36,7 +36,11 @@ impl<S: ChunkStore + 'static> Core<S> {
             turns.iter().for_each(|turn| turn.lane.forget());
             let subject = if let [one] = chunks.as_slice() { *one } else { ChunkId(0) };
             deleted.map_err(|error| core.error(subject, &error))?;
-            chunks.iter().for_each(|chunk| core.reservations.forget(*chunk));
+            for chunk in &chunks {
+                core.reservations.forget(*chunk);
+                // Also of one that nobody has written.
+                core.store.unreserve(*chunk, u64::MAX);
+            }
             Ok(())
         };
         let mut done = self.on_disk(call, delete).await;

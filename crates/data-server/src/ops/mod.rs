@@ -52,6 +52,7 @@ impl<S: ChunkStore + 'static> Core<S> {
             DataRequest::CutChunk(m) => DataAnswer::CutChunk(self.cut_chunk(call, m).await?),
             DataRequest::PunchChunk(m) => DataAnswer::PunchChunk(self.punch(call, m).await?),
             DataRequest::ReserveChunk(m) => DataAnswer::ReserveChunk(self.reserve(call, m).await?),
+            DataRequest::ReserveRoom(m) => DataAnswer::ReserveRoom(self.reserve_room(call, &m)?),
             DataRequest::UnreserveChunks(m) => DataAnswer::UnreserveChunks(self.unreserve(call, &m)?),
             DataRequest::StatChunk(m) => DataAnswer::StatChunk(self.stat(call, m).await?),
             DataRequest::DeleteChunks(m) => DataAnswer::DeleteChunks(self.delete(call, m).await?),

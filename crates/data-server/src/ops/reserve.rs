@@ -1,10 +1,10 @@
-//! ReserveChunk and UnreserveChunks.
+//! ReserveChunk, ReserveRoom and UnreserveChunks.
 
 use crate::core::{Call, Core};
 use braid_api::Result;
-use braid_api::data::{ReserveChunk, UnreserveChunks};
+use braid_api::data::{ReserveChunk, ReserveRoom, UnreserveChunks};
 use braid_data_store::{ChunkStore, StoreError};
-use braid_types::ContainerId;
+use braid_types::{ChunkId, ContainerId};
 use std::sync::Arc;
 
 impl<S: ChunkStore + 'static> Core<S> {
@@ -40,12 +40,33 @@ impl<S: ChunkStore + 'static> Core<S> {
         self.on_disk(call, reserve).await
     }
 
+    pub fn reserve_room(&self, call: &Call, m: &ReserveRoom) -> Result<Vec<ChunkId>> {
+        let (mut granted, mut refused) = (Vec::new(), None);
+        for (chunk, container) in &m.chunks {
+            // Else a fence could find nothing to give back, and this come after it.
+            let _pass = self.gate.enter(&call.token, *container)?;
+            let reserve = || self.store.reserve_at_least(*chunk, m.bytes);
+            match self.reservations.hold(*chunk, call.token.session, reserve) {
+                Ok(()) => granted.push(*chunk),
+                Err(error) => refused = refused.or(Some(self.error(*chunk, &error))),
+            }
+        }
+        match refused {
+            Some(error) if granted.is_empty() => Err(error),
+            _ => Ok(granted),
+        }
+    }
+
     pub fn unreserve(&self, call: &Call, m: &UnreserveChunks) -> Result<()> {
         self.gate.check(&call.token, ContainerId(0))?;
-        for chunk in &m.chunks {
+        self.release(call, &m.chunks);
+        Ok(())
+    }
+
+    pub(super) fn release(&self, call: &Call, chunks: &[ChunkId]) {
+        for chunk in chunks {
             let give_back = |chunk| self.store.unreserve(chunk, u64::MAX);
             self.reservations.release(*chunk, call.token.session, give_back);
         }
-        Ok(())
     }
 }

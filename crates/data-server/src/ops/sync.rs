@@ -15,6 +15,7 @@ const CHUNKS_AT_ONCE: usize = 256;
 impl<S: ChunkStore + 'static> Core<S> {
     pub async fn sync(self: &Arc<Self>, call: &Call, m: SyncChunks) -> Result<SyncAnswer> {
         self.gate.check(&call.token, ContainerId(0))?;
+        self.release(call, &m.release);
         count(&self.stats.sync_requests, 1);
         let _working = self.working(call, m.chunks.first().copied().unwrap_or_default(), "a sync");
         let mut first_error = None;

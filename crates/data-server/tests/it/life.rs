@@ -35,7 +35,7 @@ async fn scrub_finds_what_nobody_reads() {
     let server = world.serve(world.open(), config);
     write(&*server, 1, 0, &[1; 64 << 10]).await.unwrap();
     write(&*server, 2, 0, &[1; 64 << 10]).await.unwrap();
-    ask(&*server, SyncChunks { chunks: vec![ChunkId(1), ChunkId(2)] }).await.unwrap();
+    ask(&*server, SyncChunks::of(vec![ChunkId(1), ChunkId(2)])).await.unwrap();
     world.disk.corrupt(&Path::new(DIR).join("chunks/02/0000000000000002.data"), 9 * 4096, 4).unwrap();
     tokio::time::sleep(Duration::from_secs(5)).await;
     let counted = server.counters();
@@ -62,7 +62,7 @@ async fn a_restart_changes_the_incarnation_and_loses_nothing_stable() {
             written.push((n, answer.unwrap().sequence));
             if n == 10 {
                 let chunks = (1..=10).map(ChunkId).collect();
-                stable = ask(&*server, SyncChunks { chunks }).await.unwrap().stable;
+                stable = ask(&*server, SyncChunks::of(chunks)).await.unwrap().stable;
             }
         }
         let old = server.incarnation();

@@ -128,7 +128,7 @@ async fn requests_given_up_at_any_await_leave_nothing_half_done() {
                 let reserve = ReserveChunk { chunk, container, chunk_bytes: CHUNK, bytes: CHUNK, make };
                 drop(ask(&*server, reserve).await);
             }),
-            Box::pin(async { drop(ask(&*server, SyncChunks { chunks: vec![chunk, ChunkId(2)] }).await) }),
+            Box::pin(async { drop(ask(&*server, SyncChunks::of(vec![chunk, ChunkId(2)])).await) }),
             Box::pin(async { drop(ask(&*server, DeleteChunks { chunks: vec![ChunkId(2), ChunkId(4)] }).await) }),
             Box::pin(async {
                 let fence = FenceSession { session: SessionId(90), epoch: SessionEpoch(1) };

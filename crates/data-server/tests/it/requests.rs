@@ -21,9 +21,9 @@ async fn tour<S: ChunkStore + 'static>(server: &DataServer<S>) {
     assert_eq!(read(server, 7, 0, 0).await.unwrap().len(), 0);
     assert_eq!(code(read(server, 8, 0, 4).await), Code::ChunkUnknown);
 
-    let synced = ask(server, SyncChunks { chunks: vec![ChunkId(7)] }).await.unwrap();
+    let synced = ask(server, SyncChunks::of(vec![ChunkId(7)])).await.unwrap();
     assert!(synced.stable >= second.sequence && synced.incarnation == first.incarnation);
-    assert_eq!(code(ask(server, SyncChunks { chunks: vec![ChunkId(8)] }).await), Code::ChunkUnknown);
+    assert_eq!(code(ask(server, SyncChunks::of(vec![ChunkId(8)])).await), Code::ChunkUnknown);
     let stable = server.call(cx(), WriteChunk { sync: true, ..write_of(7, 0) }, Bytes::from_static(b"x"));
     let stable = stable.await.unwrap().0;
     assert!(stable.stable >= stable.sequence);
@@ -129,7 +129,7 @@ async fn a_cached_read_and_a_small_write_need_no_io_thread() {
     assert_eq!(server.counters().writes_inline, 100);
     world.io.release(false);
     // After a sync the store may have to prepare an overwrite durably: not on the caller's thread.
-    ask(&*server, SyncChunks { chunks: vec![ChunkId(1)] }).await.unwrap();
+    ask(&*server, SyncChunks::of(vec![ChunkId(1)])).await.unwrap();
     write(&*server, 1, 0, &[2; 100]).await.unwrap();
     assert_eq!(server.counters().writes_inline, 100);
     write(&*server, 1, 0, &[3; 100]).await.unwrap();
@@ -150,7 +150,7 @@ fn reserve_of() -> ReserveChunk {
 async fn a_late_request_does_not_bring_a_deleted_chunk_back() {
     let world = World::new(12);
     let server = world.serve(world.open(), quiet());
-    let state = async || ask(&*server, SyncChunks { chunks: vec![] }).await.unwrap();
+    let state = async || ask(&*server, SyncChunks::of(vec![])).await.unwrap();
     let repeat = async |chunk, make| {
         let message = WriteChunk { make, ..write_of(chunk, 0) };
         server.call(cx(), message, Bytes::from_static(b"again")).await.map(drop)
@@ -196,6 +196,47 @@ async fn a_full_disk_is_told_and_reservations_keep_their_promise() {
     assert_eq!(code(write(&*server, 1, 512 << 10, &[2; 64 << 10]).await), Code::DiskFull);
 }
 
+/// Counted, for chunks that need not exist; given back by a sync that says so, by a removal, and with the session.
+#[tokio::test(start_paused = true)]
+async fn room_is_kept_for_chunks_and_given_back() {
+    let world = World::new(5);
+    world.disk.set_capacity(Some(2 << 20));
+    let server = world.serve(world.open(), quiet());
+    let reserved = async || ask(&*server, GetDataStatus {}).await.unwrap().bytes_reserved;
+    let room = |chunks: &[u64], bytes| {
+        let chunks = chunks.iter().map(|chunk| (ChunkId(*chunk), ContainerId(1))).collect();
+        ReserveRoom { chunks, bytes }
+    };
+    let stat =
+        StatChunk { chunk: ChunkId(1), container: ContainerId(9), extents_in: ByteRange::default(), cuts: vec![] };
+    let one = |chunks: &[u64], bytes| server.call(cx_of(1, 1, 0), room(chunks, bytes), Bytes::new());
+    assert_eq!(one(&[1, 2], 256 << 10).await.unwrap().0, [ChunkId(1), ChunkId(2)]);
+    one(&[1], 256 << 10).await.unwrap();
+    assert_eq!(reserved().await, 512 << 10, "asked for again it is the same");
+    assert_eq!(code(ask(&*server, stat.clone()).await), Code::ChunkUnknown, "nothing is made");
+    let free = ask(&*server, GetDataStatus {}).await.unwrap().bytes_free;
+    let refused = one(&[3], free + 1).await.map(drop).unwrap_err();
+    assert!(refused.code == Code::DiskFull && refused.to_string().contains("data server 3, chunk 3"), "{refused}");
+    let some = one(&[4, 5], free / 2 + (4 << 10)).await.unwrap().0;
+    assert_eq!(some, [ChunkId(4)], "as many as fit");
+    // Whoever comes next finds the disk full, and those that have room do not.
+    assert_eq!(code(write(&*server, 9, 0, &vec![1; free as usize / 2]).await), Code::DiskFull);
+    write(&*server, 1, 0, &vec![1; 256 << 10]).await.unwrap();
+    let sync = SyncChunks { chunks: vec![ChunkId(1)], release: vec![ChunkId(1), ChunkId(2)] };
+    server.call(cx_of(1, 1, 0), sync, Bytes::new()).await.unwrap();
+    assert_eq!(reserved().await, free / 2 + (4 << 10), "what chunk 4 has");
+    server.call(Context::default(), DeleteChunks { chunks: vec![ChunkId(4)] }, Bytes::new()).await.unwrap();
+    assert_eq!(reserved().await, 0, "it was never written");
+    one(&[6], 64 << 10).await.unwrap();
+    server.call(cx_of(2, 1, 0), room(&[6], 32 << 10), Bytes::new()).await.unwrap();
+    let fence = |session| FenceSession { session: SessionId(session), epoch: SessionEpoch(1) };
+    server.call(Context::default(), fence(1), Bytes::new()).await.unwrap();
+    assert_eq!(reserved().await, 64 << 10, "session 2 counts on it as well");
+    server.call(Context::default(), fence(2), Bytes::new()).await.unwrap();
+    assert_eq!(reserved().await, 0);
+    assert_eq!(code(one(&[6], 64 << 10).await), Code::SessionFenced);
+}
+
 #[tokio::test(start_paused = true)]
 async fn reservations_return_with_the_session() {
     let world = World::new(6);
@@ -222,7 +263,7 @@ async fn a_bad_block_is_named() {
     let world = World::new(7);
     let server = world.serve(world.open(), quiet());
     write(&*server, 1, 0, &[1; 3 * 4096]).await.unwrap();
-    ask(&*server, SyncChunks { chunks: vec![ChunkId(1)] }).await.unwrap();
+    ask(&*server, SyncChunks::of(vec![ChunkId(1)])).await.unwrap();
     world.disk.corrupt(&Path::new(DIR).join("chunks/01/0000000000000001.data"), 4096 + 17, 1).unwrap();
     let error = read(&*server, 1, 0, 3 * 4096).await.unwrap_err();
     assert_eq!(error.code, Code::BadBlock);
@@ -289,7 +330,7 @@ async fn syncs_of_one_chunk_are_shared() {
     let syncs: Vec<_> = (0..20)
         .map(|_| {
             let server = server.clone();
-            tokio::spawn(async move { ask(&*server, SyncChunks { chunks: vec![ChunkId(1)] }).await })
+            tokio::spawn(async move { ask(&*server, SyncChunks::of(vec![ChunkId(1)])).await })
         })
         .collect();
     settle().await;
@@ -336,7 +377,7 @@ async fn a_damaged_chunk_hides_no_other_and_is_named_with_its_file() {
     for chunk in 1..6 {
         write(&*server, chunk, 0, b"some bytes").await.unwrap();
     }
-    ask(&*server, SyncChunks { chunks: (1..6).map(ChunkId).collect() }).await.unwrap();
+    ask(&*server, SyncChunks::of((1..6).map(ChunkId).collect())).await.unwrap();
     drop(server);
     world.disk.kill_process();
     let file =

@@ -47,7 +47,7 @@ async fn writes_reads_and_errors_cross_the_wire() {
     let error = read(&*node, 999, 0, 1).await.unwrap_err();
     assert_eq!(error.code, Code::ChunkUnknown);
     assert!(error.to_string().contains("data server 3, chunk 999"), "{error}");
-    let answer = ask(&*node, SyncChunks { chunks: (1..=200).map(ChunkId).collect() }).await.unwrap();
+    let answer = ask(&*node, SyncChunks::of((1..=200).map(ChunkId).collect())).await.unwrap();
     assert_eq!(answer.stable, server.store().write_seq());
     let inline = stats.snapshot().inline;
     read(&*node, 2, 0, 4096).await.unwrap();

@@ -7,8 +7,8 @@
 
 use super::{info, must, read};
 use crate::{BadBlockCause, ChunkStore, Cuts, Result, ScrubCursor, StoreError};
+use braid_env::Disk;
 use braid_env::simdisk::{SimDisk, SyncFault};
-use braid_env::{Disk, DiskSpace};
 use braid_types::{BLOCK_BYTES, ByteRange, ChunkId, TruncGen};
 use std::path::{Path, PathBuf};
 
@@ -100,7 +100,7 @@ fn room_runs_out(failing: Failing) {
         }
         // Behind the store's back, as another program would.
         Ground::Disk { disk, .. } => {
-            let space = disk.space(Path::new("/")).unwrap_or(DiskSpace { disk: 0, total: 0, free: 0 });
+            let space = disk.space(Path::new("/")).unwrap_or_default();
             disk.set_capacity(Some(space.total - space.free + LEFT));
         }
     }
@@ -337,17 +337,16 @@ fn the_disk_becomes_read_only(mut on: OnDisk) {
         assert_eq!(read(on.store.as_ref(), HIT, 0, BYTES), [1; BYTES], "nothing that was refused shows");
         assert_eq!(read(on.store.as_ref(), OTHER, 0, BYTES), [2; BYTES], "what was written is read");
         assert_eq!(on.store.stable_seq(), stable, "nothing becomes stable");
-        must("usage", on.store.usage());
+        assert_eq!(must("usage", on.store.usage()).free_bytes, 0, "it has no room for anybody");
+        assert!(matches!(on.store.reserve(HIT, 1), Err(StoreError::ReadOnly(_))));
     }
     let step = must("scrub", on.store.scrub_step(ScrubCursor { chunk: KEPT, block: 0 }, BYTES as u64));
     assert_eq!((step.bad.len(), step.checked_bytes), (0, BYTES as u64), "what is synced is sound");
-    // A chunk whose files the store has closed, as after a removal that failed, it may not be able to open again: then it
-    // says why, and of no block that it is bad.
-    let mut bytes = [0; BYTES];
-    match on.store.read(ChunkId(4), 0, &mut bytes) {
-        Ok(()) => assert_eq!(bytes, [1; BYTES]),
-        Err(error) => assert!(matches!(error, StoreError::ReadOnly(_)), "{error}"),
-    }
+    // Also one whose files the store has closed, as after a removal that failed.
+    assert_eq!(read(on.store.as_ref(), ChunkId(4), 0, BYTES), [1; BYTES]);
+    let refused = on.store.write(ChunkId(4), 0, &[2; BYTES], &info(5));
+    let said = matches!(&refused, Err(StoreError::Failed { cause, .. }) if cause.contains("read-only"));
+    assert!(said || matches!(refused, Err(StoreError::ReadOnly(_))), "{refused:?}");
     assert_eq!(must("usage", on.store.usage()).bad_blocks, 0);
     on.disk.read_only(false);
     on.cut_power(1);

@@ -132,5 +132,17 @@ pub fn space_is_promised_and_kept(store: &dyn ChunkStore) {
     must("what was deleted is free", store.reserve(b, 2 << 20));
     store.unreserve(b, u64::MAX);
     store.unreserve(b, 5);
+    let reserved = || must("usage", store.usage()).reserved_bytes;
+    for bytes in [300_000, 65_536, 300_000] {
+        must("reserve_at_least", store.reserve_at_least(b, bytes));
+        assert_eq!(reserved(), 300_000);
+    }
+    must("write", store.write(b, 0, &[5; 65_536], &info(1)));
+    assert_eq!(reserved(), 300_000 - 65_536);
+    must("reserve_at_least", store.reserve_at_least(b, 300_000));
+    assert_eq!(reserved(), 300_000, "as much as before, although some is used");
+    let too_much = store.reserve_at_least(b, 1 << 40);
+    assert!(matches!(too_much, Err(StoreError::NoSpace { .. })) && reserved() == 300_000, "{too_much:?}");
+    store.unreserve(b, u64::MAX);
     assert_eq!(must("usage", store.usage()).reserved_bytes, 0);
 }

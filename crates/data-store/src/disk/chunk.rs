@@ -124,10 +124,11 @@ impl Chunk {
         Ok(chunk)
     }
 
-    /// `None` if the chunk does not exist; it does from the first sync or, if only the process died, from `create`.
+    /// `None` if the chunk does not exist; it does from the first sync or, if only the process died, from `create`. On a
+    /// disk that has become read-only the chunk can be read, and takes no writes for as long as it is open.
     pub fn open(disk: &dyn Disk, dir: &Path, id: ChunkId, is_copy: bool) -> Result<Option<Chunk>> {
         let meta_path = file_path(dir, id, "meta");
-        let meta = match disk.open(&meta_path, OpenMode::Existing) {
+        let (meta, mut writable) = match open_file(disk, &meta_path, OpenMode::Existing) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             result => result.map_err(|e| StoreError::io("open", &meta_path, e))?,
         };
@@ -135,13 +136,21 @@ impl Chunk {
         let data_path = file_path(dir, id, "data");
         // A chunk that was never synced may have lost one of its names.
         let mode = if header.names_are_stable() { OpenMode::Existing } else { OpenMode::OrCreate };
-        let data = match disk.open(&data_path, mode) {
+        let data = match open_file(disk, &data_path, mode) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(StoreError::Missing { chunk: id, file: data_path });
             }
-            data => data.map_err(|e| StoreError::io("open", &data_path, e))?,
+            Err(error) => return Err(StoreError::io("open", &data_path, error)),
+            Ok((data, data_writable)) => {
+                writable &= data_writable;
+                data
+            }
         };
-        Ok(Some(Chunk::new(dir, id, (data, meta), header, is_copy)))
+        let mut chunk = Chunk::new(dir, id, (data, meta), header, is_copy);
+        if !writable {
+            chunk.state.get_mut().failed = Some(StoreError::ReadOnly(data_path).to_string());
+        }
+        Ok(Some(chunk))
     }
 
     pub fn write_header(&self, header: &Header) -> io::Result<()> {
@@ -190,6 +199,16 @@ impl Chunk {
             return Err(self.bad_block(block, BadBlockCause::Checksum));
         }
         Ok(())
+    }
+}
+
+/// The file, and whether it can be written.
+fn open_file(disk: &dyn Disk, path: &Path, mode: OpenMode) -> io::Result<(Arc<dyn DiskFile>, bool)> {
+    match disk.open(path, mode) {
+        Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
+            Ok((disk.open(path, OpenMode::ReadOnly)?, false))
+        }
+        opened => Ok((opened?, true)),
     }
 }
 

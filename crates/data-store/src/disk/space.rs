@@ -22,13 +22,33 @@ pub(crate) struct Space {
     state: Mutex<State>,
 }
 
+/// Bytes that were taken and are being written.
+pub(crate) struct Taken<'a> {
+    space: &'a Space,
+    bytes: u64,
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            self.space.state.lock().under_way -= self.bytes;
+        }
+    }
+}
+
 #[derive(Default)]
 struct State {
     /// What the disk said, less what was taken since.
     free: u64,
     total: u64,
     disk: u64,
+    read_only: bool,
+    /// A change was refused although the disk does not call itself read-only: some file systems do so after an error, until
+    /// they are checked and mounted anew.
+    refused: bool,
     changes: u32,
+    /// Of what was taken: is being written, so the disk may not count it yet.
+    under_way: u64,
     reserved: HashMap<ChunkId, u64>,
     reserved_total: u64,
 }
@@ -52,14 +72,40 @@ impl Space {
 
     fn ask(&self, state: &mut State) -> Result<()> {
         let space = self.disk.space(&self.dir).map_err(|e| StoreError::io("ask the free space of", &self.dir, e))?;
-        (state.free, state.total, state.disk, state.changes) = (space.free, space.total, space.disk, 0);
+        (state.total, state.disk, state.changes) = (space.total, space.disk, 0);
+        state.free = space.free.saturating_sub(state.under_way);
+        self.set_read_only(state, space.read_only || state.refused);
         Ok(())
+    }
+
+    fn set_read_only(&self, state: &mut State, now: bool) {
+        let dir = self.dir.display();
+        match (state.read_only, now) {
+            (false, true) => tracing::error!(
+                "the disk of {dir} has become read-only: what is there can be read; to write again, remount it and restart this server"
+            ),
+            (true, false) => tracing::info!("the disk of {dir} takes writes again"),
+            _ => {}
+        }
+        state.read_only = now;
+    }
+
+    /// A change has failed. If because the disk is read-only, it counts as such until the store is opened again.
+    pub fn failed(&self, error: &StoreError) {
+        if matches!(error, StoreError::ReadOnly(_)) {
+            let mut state = self.state.lock();
+            state.refused = true;
+            self.set_read_only(&mut state, true);
+        }
     }
 
     fn fit(&self, state: &mut State, chunk: ChunkId, bytes: u64) -> Result<()> {
         state.changes += 1;
-        if state.changes >= ASK_EVERY || state.available() < bytes.saturating_add(ASK_BELOW_BYTES) {
+        if state.changes >= ASK_EVERY || state.read_only || state.available() < bytes.saturating_add(ASK_BELOW_BYTES) {
             self.ask(state)?;
+        }
+        if state.read_only {
+            return Err(StoreError::ReadOnly(self.dir.clone()));
         }
         let free = state.available();
         if free < bytes {
@@ -69,8 +115,17 @@ impl Space {
     }
 
     pub fn reserve(&self, chunk: ChunkId, bytes: u64) -> Result<()> {
+        self.reserve_locked(&mut self.state.lock(), chunk, bytes)
+    }
+
+    pub fn reserve_at_least(&self, chunk: ChunkId, bytes: u64) -> Result<()> {
         let mut state = self.state.lock();
-        self.fit(&mut state, chunk, bytes)?;
+        let held = state.reserved.get(&chunk).copied().unwrap_or(0);
+        if bytes > held { self.reserve_locked(&mut state, chunk, bytes - held) } else { Ok(()) }
+    }
+
+    fn reserve_locked(&self, state: &mut State, chunk: ChunkId, bytes: u64) -> Result<()> {
+        self.fit(state, chunk, bytes)?;
         state.reserved_total += bytes;
         *state.reserved.entry(chunk).or_default() += bytes;
         Ok(())
@@ -89,10 +144,11 @@ impl Space {
         given
     }
 
-    /// A chunk is about to occupy `bytes` more: first its reservation, then what nobody has reserved.
-    pub fn take(&self, chunk: ChunkId, bytes: u64) -> Result<()> {
+    /// A chunk is about to occupy `bytes` more: first its reservation, then what nobody has reserved. To be kept until they are
+    /// written.
+    pub fn take(&self, chunk: ChunkId, bytes: u64) -> Result<Taken<'_>> {
         if bytes == 0 {
-            return Ok(());
+            return Ok(Taken { space: self, bytes });
         }
         let mut state = self.state.lock();
         let held = state.reserved.get(&chunk).copied().unwrap_or(0);
@@ -108,13 +164,16 @@ impl Space {
             };
         }
         state.free = state.free.saturating_sub(bytes);
-        Ok(())
+        state.under_way += bytes;
+        Ok(Taken { space: self, bytes })
     }
 
-    /// (total, available, reserved, which disk) now. What is kept back is in none of them: the rest of the total is used or promised.
+    /// (total, available, reserved, which disk) now. What is kept back is in none of them: the rest of the total is used or
+    /// promised. On a read-only disk nothing is available, so that no file is given a chunk there.
     pub fn usage(&self) -> Result<(u64, u64, u64, u64)> {
         let mut state = self.state.lock();
         self.ask(&mut state)?;
-        Ok((state.total - state.spare(), state.available(), state.reserved_total, state.disk))
+        let available = if state.read_only { 0 } else { state.available() };
+        Ok((state.total - state.spare(), available, state.reserved_total, state.disk))
     }
 }

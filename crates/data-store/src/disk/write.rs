@@ -58,7 +58,7 @@ impl DiskStore {
         };
 
         let holes = touched.clone().filter(|block| state.table.get(*block) == HOLE).count() as u64;
-        self.space.take(chunk.id, holes * BLOCK_BYTES)?;
+        let _taken = self.space.take(chunk.id, holes * BLOCK_BYTES)?;
         self.log_overwrite(chunk, state, &touched)?;
         let seq = self.begin(chunk, state);
         if holes > 0 {
@@ -165,6 +165,7 @@ impl DiskStore {
     pub(super) fn fail(&self, state: &mut State, error: StoreError) -> StoreError {
         tracing::error!("chunk {} takes no more writes: {error}", state.header.chunk);
         state.failed = Some(error.to_string());
+        self.space.failed(&error);
         error
     }
 
@@ -210,12 +211,15 @@ impl DiskStore {
         if gate.end > chunk_bytes {
             return Err(StoreError::BeyondChunk { chunk: chunk.id, end: gate.end, chunk_bytes });
         }
-        self.gate_cuts(chunk, &mut state, gate.cuts)?;
-        state.header.version = state.header.version.max(gate.version);
-        if let Some((inode, index)) = gate.file {
-            (state.header.inode, state.header.index) = (inode, index);
-        }
-        change(&mut state)
+        let run = || {
+            self.gate_cuts(chunk, &mut state, gate.cuts)?;
+            state.header.version = state.header.version.max(gate.version);
+            if let Some((inode, index)) = gate.file {
+                (state.header.inode, state.header.index) = (inode, index);
+            }
+            change(&mut state)
+        };
+        run().inspect_err(|error| self.space.failed(error))
     }
 
     /// Remembers a bad block for the counts.

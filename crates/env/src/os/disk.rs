@@ -1,5 +1,6 @@
+use crate::read_only::ReadOnlyFile;
 use crate::{Disk, DiskDirEntry, DiskFile, DiskLock, DiskSpace, OpenMode};
-use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
+use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags, StatVfsMountFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -86,6 +87,7 @@ impl Disk for OsDisk {
             OpenMode::Existing => OFlags::empty(),
             OpenMode::OrCreate => OFlags::CREATE,
             OpenMode::CreateNew => OFlags::CREATE | OFlags::EXCL,
+            OpenMode::ReadOnly => return Ok(Arc::new(ReadOnlyFile(OsFile(open(path, OFlags::RDONLY)?)))),
         };
         Ok(Arc::new(OsFile(open(path, OFlags::RDWR | flags)?)))
     }
@@ -129,6 +131,7 @@ impl Disk for OsDisk {
             disk,
             total: (stat.f_blocks.saturating_sub(stat.f_bfree) + stat.f_bavail).saturating_mul(stat.f_frsize),
             free: stat.f_bavail.saturating_mul(stat.f_frsize),
+            read_only: stat.f_flag.contains(StatVfsMountFlags::RDONLY),
         })
     }
 

@@ -155,7 +155,7 @@ fn a_full_disk_takes_no_more_and_gives_back() {
     let handle = file(&disk, "/f");
     handle.write_at(&[1; 8192], 0).unwrap();
     handle.allocate(8192, 4096).unwrap();
-    assert_eq!(disk.space(Path::new("/")).unwrap(), DiskSpace { disk: 0, total: 16384, free: 4096 });
+    assert_eq!(disk.space(Path::new("/")).unwrap(), DiskSpace { total: 16384, free: 4096, ..DiskSpace::default() });
     assert_eq!(handle.write_at(&[1; 8192], 12288).unwrap_err().kind(), io::ErrorKind::StorageFull);
     assert_eq!(handle.len().unwrap(), 16384, "the part that fits was written");
     handle.write_at(&[2; 4096], 8192).unwrap();
@@ -171,9 +171,20 @@ fn a_read_only_disk_and_failing_writes_say_so() {
     disk.fail_writes(1);
     assert!(handle.write_at(&[1; 512], 0).is_err());
     handle.write_at(&[1; 512], 0).unwrap();
+    assert!(!disk.space(Path::new("/")).unwrap().read_only);
     disk.read_only(true);
+    assert!(disk.space(Path::new("/")).unwrap().read_only);
     assert_eq!(handle.write_at(&[1], 0).unwrap_err().kind(), io::ErrorKind::ReadOnlyFilesystem);
-    assert!(disk.open(Path::new("/g"), OpenMode::OrCreate).is_err());
+    for mode in [OpenMode::OrCreate, OpenMode::Existing] {
+        assert!(disk.open(Path::new("/f"), mode).is_err(), "{mode:?}");
+    }
+    let reader = disk.open(Path::new("/f"), OpenMode::ReadOnly).unwrap();
+    assert_eq!(disk.open(Path::new("/g"), OpenMode::ReadOnly).err().unwrap().kind(), io::ErrorKind::NotFound);
+    let mut byte = [0];
+    assert_eq!((reader.read_at(&mut byte, 511).unwrap(), byte), (1, [1]));
+    disk.read_only(false);
+    assert_eq!(reader.write_at(&[2], 0).unwrap_err().kind(), io::ErrorKind::ReadOnlyFilesystem);
+    handle.write_at(&[2], 0).unwrap();
 }
 
 #[test]

@@ -8,8 +8,12 @@ use braid_meta_engine::{Key, Lock, Operation, Table, Tx};
 use braid_types::{ChunkId, ContainerId, RequestId, SessionEpoch, SessionId, Timestamp};
 
 /// Registers a client; the same client gets the same session again.
+///
+/// What the client repeats under a new session was perhaps carried out under an old one: its answers come along. An old one
+/// that has not ended yet (`former`) gets another epoch, so that nothing that is still on its way runs under it.
 pub struct BeginSession {
     pub client: u64,
+    pub former: Option<u64>,
     pub description: String,
     pub host: String,
     pub now: Timestamp,
@@ -25,15 +29,16 @@ impl Operation for BeginSession {
 
     async fn run<T: Tx>(&self, tx: &mut T) -> Result<Self::Output, OpError> {
         let mut unit = Unit::new(tx, Lock::Exclusive);
-        let (mut after, mut former) = (None, None);
+        let (mut after, mut olds) = (None, Vec::new());
         loop {
             let page = unit.scan_table(Table::Sessions, after.as_ref(), SESSIONS_A_PAGE).await?;
             for (key, row) in &page.rows {
-                let row = SessionRow::decode(key, row)?;
-                if row.client == self.client && row.has_ended() {
-                    former = Some(SessionId(key.partition()));
-                } else if row.client == self.client {
-                    return Ok((SessionId(key.partition()), row.epoch));
+                let (id, row) = (SessionId(key.partition()), SessionRow::decode(key, row)?);
+                if row.client == self.client && !row.has_ended() {
+                    return Ok((id, row.epoch));
+                }
+                if row.client == self.client || Some(row.client) == self.former {
+                    olds.push((id, row));
                 }
             }
             match page.rows.into_iter().next_back() {
@@ -52,15 +57,19 @@ impl Operation for BeginSession {
             caches: self.caches,
         };
         unit.insert(keys::session(id), &row);
-        if let Some(former) = former {
-            // What the client repeats under the new session was perhaps carried out under the old one.
-            for (key, row) in unit.scan(&keys::requests(former), None, usize::MAX >> 1).await?.rows {
-                if let Some(request) = keys::trailing_number(&key) {
-                    unit.put_raw(keys::request(id, RequestId(request)), row);
+        for (old, row) in olds {
+            for (key, answer) in unit.scan(&keys::requests(old), None, usize::MAX >> 1).await?.rows {
+                // One that has ended has forgotten these already.
+                let kept = row.has_ended() || !is_of_session(&RequestRow::decode(&key, &answer)?);
+                if let (Some(request), true) = (keys::trailing_number(&key), kept) {
+                    unit.put_raw(keys::request(id, RequestId(request)), answer);
                 }
                 unit.delete(key);
             }
-            unit.delete(keys::session(former));
+            match row.has_ended() {
+                true => unit.delete(keys::session(old)),
+                false => unit.put(keys::session(old), &SessionRow { epoch: SessionEpoch(row.epoch.0 + 1), ..row }),
+            }
         }
         Ok((id, row.epoch))
     }

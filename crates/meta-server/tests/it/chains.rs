@@ -136,7 +136,13 @@ impl World {
         let (env, peers) = (env_of(&SimDisk::new()), Peers(self.net.clone()));
         let meta = MetaServer::start(env, engine, peers, MetaConfig::default(), CLUSTER, Policy::PLAIN).await.unwrap();
         *self.net.meta.lock() = Some(meta.clone());
-        let open = OpenSession { client: 1, description: "test".to_owned(), host: "here".to_owned(), caches: false };
+        let open = OpenSession {
+            client: 1,
+            former: None,
+            description: "test".to_owned(),
+            host: "here".to_owned(),
+            caches: false,
+        };
         *self.session.lock() = Some(meta.call(Context::default(), open).await.unwrap());
     }
 
@@ -303,7 +309,13 @@ impl World {
     async fn leave(&self) {
         self.ask(CloseSession {}).await.unwrap();
         let meta = self.net.meta.lock().clone().unwrap();
-        let open = OpenSession { client: 2, description: "other".to_owned(), host: "here".to_owned(), caches: false };
+        let open = OpenSession {
+            client: 2,
+            former: None,
+            description: "other".to_owned(),
+            host: "here".to_owned(),
+            caches: false,
+        };
         *self.session.lock() = Some(meta.call(Context::default(), open).await.unwrap());
     }
 }
@@ -416,7 +428,13 @@ async fn what_a_lost_client_wrote_into_copies_comes_into_its_file() {
     world.at_a_member(info.id, message, Bytes::from(vec![3; 70_000])).await;
     // It says nothing more.
     tokio::time::sleep(Duration::from_secs(90)).await;
-    let open = OpenSession { client: 2, description: "other".to_owned(), host: "here".to_owned(), caches: false };
+    let open = OpenSession {
+        client: 2,
+        former: None,
+        description: "other".to_owned(),
+        host: "here".to_owned(),
+        caches: false,
+    };
     let meta = world.net.meta.lock().clone().unwrap();
     *world.session.lock() = Some(meta.call(Context::default(), open).await.unwrap());
     let attr = world.ask(GetAttr { inode: made.id.into() }).await.unwrap().attr;

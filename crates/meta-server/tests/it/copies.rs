@@ -106,7 +106,7 @@ impl Leads {
         let start =
             MetaServer::start_with_copies(Env::os(), engine, peers, fast_config(), cluster, Policy::PLAIN, some);
         let server = start.await.unwrap();
-        let open = OpenSession { client: 1, description: "c".into(), host: "h".into(), caches: false };
+        let open = OpenSession { client: 1, former: None, description: "c".into(), host: "h".into(), caches: false };
         let session = server.call(Context::default(), open).await.unwrap();
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let next = AtomicU64::new(NEXT.fetch_add(1 << 32, Relaxed));

@@ -8,6 +8,7 @@ use braid_api::{Code, Context, Namespace};
 use braid_meta_engine::Table;
 use braid_meta_server::MetaConfig;
 use braid_types::*;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 const ROOT: InodeId = InodeId::ROOT;
@@ -50,6 +51,58 @@ async fn a_request_repeated_under_the_clients_next_session_takes_effect_once() {
         let other = open_session(&w.server, CLIENT + 1).await;
         assert_eq!(code(w.server.call(under(&w, &other, second), create(ROOT, "b")).await), Code::Exists);
     }
+}
+
+/// The end of the session waits for a data server, and the client goes on under another number without waiting for that.
+#[tokio::test]
+async fn a_request_repeated_while_the_old_session_still_ends_takes_effect_once() {
+    for ended in [false, true] {
+        let w = World::new().await;
+        let server = w.add_data_server().await;
+        w.create(ROOT, "a").await;
+        let old = open_session(&w.server, CLIENT).await;
+        let unlink = Unlink { parent: ROOT.into(), name: name("a"), open_here: false };
+        let take = TakeSpares { policy: Policy::PLAIN, count: 2, beside: None };
+        let (first, second, third) = (w.cx_of(&old), w.cx_of(&old), w.cx_of(&old));
+        w.server.call(first, unlink.clone()).await.unwrap();
+        let made = w.server.call(second, create(ROOT, "b")).await.unwrap();
+        let spares = w.server.call(third, take.clone()).await.unwrap().spares;
+        w.create(ROOT, "a").await;
+        // On its way while the session ends: it runs before the client is another, or not at all.
+        let late = w.cx_of(&old);
+        w.peers.0.away.store(true, Ordering::Relaxed);
+        let end = w.server.call(w.cx_of(&old), EndSession {}).await;
+        assert_eq!(code(end), Code::Unreachable, "data server {server} is away");
+        if ended {
+            w.peers.0.away.store(false, Ordering::Relaxed);
+            eventually("the end of the old session", async || has_ended(&w, &old).await).await;
+        }
+        let next = open_session_after(&w.server, CLIENT + 1, Some(CLIENT)).await;
+        assert_ne!(next.session, old.session);
+        let again = open_session_after(&w.server, CLIENT + 1, Some(CLIENT)).await;
+        assert_eq!(again.session, next.session, "its answer was lost");
+        let refused = code(w.server.call(late, create(ROOT, "late")).await);
+        assert!(matches!(refused, Code::SessionFenced | Code::SessionUnknown), "{refused:?}");
+        w.server.call(under(&w, &next, first), unlink.clone()).await.unwrap();
+        assert!(w.lookup(ROOT, "a").await.is_some(), "the repetition must not remove what another has made");
+        let again = w.server.call(under(&w, &next, second), create(ROOT, "b")).await.unwrap();
+        assert_eq!(again.attr.id, made.attr.id, "the same answer, not Exists");
+        let others = w.server.call(under(&w, &next, third), take).await.unwrap().spares;
+        assert!(
+            others.iter().all(|spare| !spares.contains(spare)),
+            "{others:?} are free, {spares:?} went with the session"
+        );
+        w.peers.0.away.store(false, Ordering::Relaxed);
+        eventually("the end of the old session", async || has_ended(&w, &old).await).await;
+        w.server.call(under(&w, &next, late), create(ROOT, "late")).await.unwrap();
+        w.server.call(under(&w, &next, first), unlink).await.unwrap();
+        assert!(w.lookup(ROOT, "a").await.is_some(), "also when the old session has ended");
+    }
+}
+
+async fn has_ended(w: &World, session: &SessionReply) -> bool {
+    let nothing = Unlink { parent: ROOT.into(), name: name("nothing"), open_here: false };
+    code(w.server.call(w.cx_of(session), nothing).await) == Code::SessionUnknown
 }
 
 #[tokio::test]

@@ -56,8 +56,13 @@ impl Native {
         let (calls, control) = (namespace(&endpoint), namespace(&endpoint));
         let client = process.env.random.u64();
         let name = process.machine.name();
-        let open =
-            OpenSession { client, description: format!("native on {name}"), host: name.to_owned(), caches: false };
+        let open = OpenSession {
+            client,
+            former: None,
+            description: format!("native on {name}"),
+            host: name.to_owned(),
+            caches: false,
+        };
         let session = loop {
             match calls.call(Context::default(), open.clone()).await {
                 Ok(session) => break session,

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Remembers what was deleted and fenced; knows the chunks it was told of.
@@ -23,6 +23,8 @@ pub struct FakeNode {
     /// It does not answer who wants these deleted.
     pub keeps: Mutex<BTreeSet<ChunkId>>,
     pub fenced: Mutex<BTreeSet<SessionId>>,
+    /// It does not answer who wants a session fenced.
+    pub away: AtomicBool,
     pub written: Mutex<Vec<ChunkStatus>>,
     /// What a fenced session is said to have made longer.
     pub grown: Mutex<Vec<ChunkId>>,
@@ -37,6 +39,9 @@ impl DataNode for FakeNode {
             DataRequest::DeleteChunks(m) => {
                 self.deleted.lock().extend(m.chunks);
                 DataAnswer::DeleteChunks(())
+            }
+            DataRequest::FenceSession(_) if self.away.load(Ordering::Relaxed) => {
+                return Err(Error::new(Code::Unreachable, "data server", "unplugged"));
             }
             DataRequest::FenceSession(m) => {
                 self.fenced.lock().insert(m.session);
@@ -254,7 +259,16 @@ pub fn rename(from: (InodeId, &str), to: (InodeId, &str), mode: RenameKind) -> R
 }
 
 pub async fn open_session(server: &MetaServer<MemEngine, Peers>, client: u64) -> SessionReply {
-    let open = OpenSession { client, description: format!("client {client}"), host: "h".into(), caches: false };
+    open_session_after(server, client, None).await
+}
+
+/// As a client that had another number before.
+pub async fn open_session_after(
+    server: &MetaServer<MemEngine, Peers>,
+    client: u64,
+    former: Option<u64>,
+) -> SessionReply {
+    let open = OpenSession { client, former, description: format!("client {client}"), host: "h".into(), caches: false };
     server.call(Context::default(), open).await.unwrap()
 }
 
