@@ -414,6 +414,9 @@ pub struct CommitFile {
     pub cuts_applied: TruncGen,
     /// A write by an ordinary user happened: clear setuid and setgid.
     pub kill_privileges: bool,
+    /// Spares of this session that were written for the file, whose bytes have gone to its row instead. They are freed: left
+    /// behind, they would be taken for the file's bytes when the session ends.
+    pub unused: Vec<ChunkId>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

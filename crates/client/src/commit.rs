@@ -137,6 +137,7 @@ impl Core {
             content,
             cuts_applied: state.cuts_applied,
             kill_privileges: false,
+            unused: state.unused.clone(),
         };
         Draft { message, version: mark.version, sent }
     }
@@ -173,6 +174,7 @@ impl Core {
             if state.mtime == draft.message.mtime {
                 state.mtime = None;
             }
+            state.unused.retain(|chunk| !draft.message.unused.contains(chunk));
             match &draft.message.content {
                 CommitContent::Inline(bytes) => state.inline_row = !bytes.is_empty(),
                 CommitContent::Chunks(_) => state.inline_row = false,
@@ -257,7 +259,10 @@ impl Core {
         };
         self.update(inode, |state| {
             if state.version == version && state.dirty.is_empty() && state.inflight.is_empty() {
-                state.body = Body::Inline(pieces.concat());
+                let left = std::mem::replace(&mut state.body, Body::Inline(pieces.concat()));
+                if let Body::Chunked(table) = left {
+                    state.unused.extend(table.fresh().iter().map(|chunk| chunk.chunk));
+                }
                 state.rewrite_inline = false;
                 state.unsaved = true;
                 state.blocks.clear();

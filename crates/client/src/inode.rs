@@ -69,6 +69,8 @@ pub struct FileState {
     pub held: bool,
     /// How often inline bytes were moved into chunks; a commit must not begin before such a move and end after it.
     pub conversions: u64,
+    /// Chunks that were written, but committed never: the bytes are inline now, and the next commit says so.
+    pub unused: Vec<ChunkId>,
     /// Few bytes are left of a chunked file: put them inline with the next commit.
     pub rewrite_inline: bool,
     /// A truncate is on its way: the size is the one after it.
@@ -120,6 +122,7 @@ impl FileState {
             stored_end: 0,
             held: false,
             conversions: 0,
+            unused: Vec::new(),
             rewrite_inline: false,
             cutting: false,
             inline_row: false,

@@ -162,6 +162,7 @@ impl Core {
             content: CommitContent::Unchanged,
             cuts_applied: Default::default(),
             kill_privileges: false,
+            unused: Vec::new(),
         };
         if let Err(error) = self.call(message, op).await {
             tracing::debug!(%error, inode = id.0, "a read was not recorded");

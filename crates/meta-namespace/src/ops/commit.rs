@@ -64,6 +64,14 @@ impl Mutation for CommitFile {
                 inode.set(flags::CHUNKED, true);
             }
         }
+        let unused: Vec<Key> = self.unused.iter().map(|chunk| keys::spare(cx.session, *chunk)).collect();
+        unit.load(&unused).await?;
+        for (chunk, key) in self.unused.iter().zip(unused) {
+            if let Some(SpareRow { container }) = unit.get::<SpareRow>(&key).await? {
+                unit.delete(key);
+                unit.put(keys::reclaim_chunk(*chunk), &ReclaimRow { container });
+            }
+        }
         inode.size = inode.size.max(self.size);
         // Times never go back, whatever the clocks of client and server say of each other.
         if let Some(mtime) = self.mtime {

@@ -305,6 +305,34 @@ async fn a_lost_client_leaves_what_it_wrote_and_nothing_else() {
     assert_eq!(code(w.call(create(ROOT, "late")).await), Code::SessionUnknown);
 }
 
+/// A file grew out of its row, was cut to a few bytes before that was committed, and is inline again: what its chunk has is old.
+#[tokio::test]
+async fn a_chunk_that_a_file_has_left_for_its_row_is_not_taken_for_its_bytes() {
+    let w = World::new().await;
+    w.add_data_server().await;
+    let spares = w.spares(2).await.spares;
+    let file = w.create(ROOT, "f").await.attr;
+    let status = |(chunk, container): (ChunkId, ContainerId)| braid_api::data::ChunkStatus {
+        chunk,
+        container,
+        len: 1234,
+        inode: file.id,
+        ..Default::default()
+    };
+    w.peers.0.written.lock().push(status(spares[0]));
+    let inline = CommitContent::Inline(Bytes::from_static(b"bytes"));
+    // A number that is no spare changes nothing.
+    let unused = vec![spares[0].0, ChunkId(4711)];
+    w.call(CommitFile { unused, ..commit(&file, 5, inline) }).await.unwrap();
+    eventually("freeing the chunk", async || w.peers.0.deleted.lock().contains(&spares[0].0)).await;
+    assert!(!w.peers.0.deleted.lock().contains(&spares[1].0), "a spare");
+    w.call(CloseSession {}).await.unwrap();
+    let w2 = open_session(&w.server, 5).await;
+    let map = w.server.call(w.cx_of(&w2), GetMap { inode: file.id.into(), first: ChunkIndex(0) }).await.unwrap();
+    assert_eq!(map.map.content, Content::Inline(Bytes::from_static(b"bytes")));
+    assert_eq!(map.attr.size, 5);
+}
+
 /// A file of one committed chunk of 100 bytes, of which the data server has `len` bytes of generation `trunc_gen`.
 async fn longer_than_its_size(w: &World, text: &str, len: u64, trunc_gen: u32) -> InodeId {
     let (chunk, container) = w.spares(1).await.spares[0];

@@ -233,6 +233,7 @@ pub fn commit(attr: &Attr, size: u64, content: CommitContent) -> CommitFile {
         content,
         cuts_applied: TruncGen(0),
         kill_privileges: false,
+        unused: Vec::new(),
     }
 }
 

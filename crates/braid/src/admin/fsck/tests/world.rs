@@ -262,6 +262,7 @@ impl World {
             content,
             cuts_applied: attr.trunc_gen,
             kill_privileges: false,
+            unused: Vec::new(),
         };
         Ok(self.call(commit).await?.attr)
     }
