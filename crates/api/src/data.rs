@@ -162,6 +162,8 @@ pub struct ChunkStatus {
     pub inode: InodeId,
     pub index: ChunkIndex,
     pub extents: Vec<ByteRange>,
+    /// It was never synced when its server crashed: any part of what was written before may be missing.
+    pub unsure: bool,
 }
 
 /// Deletes chunks; unknown ones are deleted already. Only the leader asks for this.

@@ -331,6 +331,9 @@ pub struct Inodes {
     opening: Mutex<Vec<InodeId>>,
 }
 
+/// No inode has this number.
+const UNKNOWN: InodeId = InodeId(0);
+
 /// An open on its way.
 pub struct Opening<'a>(&'a Inodes, InodeId);
 
@@ -387,7 +390,13 @@ impl Inodes {
                 state.handles > 0 || !state.is_clean()
             })
         };
-        ids.iter().filter(|id| in_use(id) || opening.contains(id)).copied().collect()
+        let any = opening.contains(&UNKNOWN);
+        ids.iter().filter(|id| any || in_use(id) || opening.contains(id)).copied().collect()
+    }
+
+    /// A file without a name is being made: any that the server lists may be it, until the answer is here.
+    pub fn making(&self) -> Opening<'_> {
+        self.opening(UNKNOWN)
     }
 
     pub fn opening(&self, id: InodeId) -> Opening<'_> {

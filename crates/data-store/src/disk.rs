@@ -214,6 +214,7 @@ impl DiskStore {
                         trunc_gen,
                         inode,
                         index,
+                        unsure: false,
                     };
                     let made = Chunk::create(self.disk.as_ref(), &self.dir, header, is_copy);
                     let chunk = Arc::new(made.inspect_err(|error| self.space.failed(error))?);

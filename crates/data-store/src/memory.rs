@@ -357,6 +357,7 @@ impl ChunkStore for MemoryStore {
             trunc_gen: chunk.trunc_gen,
             inode: chunk.file.0,
             index: chunk.file.1,
+            unsure: false,
         })
     }
 

@@ -73,6 +73,9 @@ pub struct ChunkStat {
     /// Of the file it was last written for; 0 if no write has said.
     pub inode: InodeId,
     pub index: ChunkIndex,
+    /// It had not been synced, or only once, when the store was opened after a crash: any part of what had been written to it
+    /// may be missing. (That a sync has returned is stable with the next.) Nothing takes it back.
+    pub unsure: bool,
 }
 
 /// A part of a chunk that cannot be used as it is.

@@ -428,7 +428,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
     /// no moment lets it go.
     fn hold_orphan(&self, session: SessionId, inode: InodeId) {
         self.sessions.with(session, |s| s.orphans_held.insert(inode));
-        self.orphans.add(inode);
+        self.orphans.add_held(inode);
     }
 
     fn statfs(&self) -> StatFsAnswer {

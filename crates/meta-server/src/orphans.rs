@@ -12,6 +12,9 @@ const A_REPLY: usize = 1 << 16;
 struct Log {
     /// Number in the list → inode. Numbers rise for ever.
     listed: BTreeMap<u64, InodeId>,
+    /// Of those that somebody was just told to have open: the number with which that was listed. Sessions that have read of the
+    /// inode before then, as of one that a start of the server found, did not know.
+    held: BTreeMap<InodeId, u64>,
     next: u64,
 }
 
@@ -23,7 +26,7 @@ impl Orphans {
     /// A restarted server begins a new list, above all numbers of those before it: else what a session had read of the old one
     /// would count for the new one, and files that it has open would be freed. 4 billion orphans for each start.
     pub fn new(epoch: MembershipEpoch) -> Orphans {
-        Orphans { log: Mutex::new(Log { listed: BTreeMap::new(), next: epoch.0 << 32 }) }
+        Orphans { log: Mutex::new(Log { listed: BTreeMap::new(), held: BTreeMap::new(), next: epoch.0 << 32 }) }
     }
 
     /// Adds an inode to the list. Twice is harmless: the second freeing finds nothing.
@@ -32,6 +35,15 @@ impl Orphans {
         log.next += 1;
         let number = log.next;
         log.listed.insert(number, inode);
+    }
+
+    /// The same of one that somebody has open from now on: what was read of it before counts for nothing.
+    pub fn add_held(&self, inode: InodeId) {
+        let mut log = self.log.lock();
+        log.next += 1;
+        let number = log.next;
+        log.listed.insert(number, inode);
+        log.held.insert(inode, number);
     }
 
     /// What a session that has read up to `seen` has not read yet, and up to where that goes: the rest comes with its next renewal.
@@ -57,6 +69,7 @@ impl Orphans {
         let read_by_all = sessions.iter().map(|(_, s)| s.orphans_seen).min().unwrap_or(last).min(last);
         log.listed
             .range(..=read_by_all)
+            .filter(|(_, id)| log.held.get(id).is_none_or(|number| *number <= read_by_all))
             .filter(|(_, id)| sessions.iter().all(|(_, s)| !s.orphans_held.contains(id)))
             .map(|(number, id)| (*number, *id))
             .take(limit)
@@ -66,7 +79,10 @@ impl Orphans {
     pub fn remove(&self, numbers: impl IntoIterator<Item = u64>) {
         let mut log = self.log.lock();
         for number in numbers {
-            log.listed.remove(&number);
+            let Some(inode) = log.listed.remove(&number) else { continue };
+            if log.held.get(&inode) == Some(&number) {
+                log.held.remove(&inode);
+            }
         }
     }
 }
@@ -106,6 +122,24 @@ mod tests {
         orphans.add(InodeId(30));
         assert_eq!(orphans.free_now(read, &[], 9), [(read, InodeId(20))], "who has 30 open was not asked");
         assert_eq!(orphans.free_now(read + 1, &[], 1), [(read, InodeId(20))], "the rest with the next call");
+    }
+
+    /// A start of the server finds it, its maker reads of it and does not know it: the answer that made it was lost. Then the
+    /// request is repeated.
+    #[test]
+    fn what_is_open_by_a_repeated_answer_is_asked_for_again() {
+        let orphans = Orphans::new(MembershipEpoch(2));
+        orphans.add(InodeId(10));
+        let (_, seen) = orphans.after(0);
+        orphans.add_held(InodeId(10));
+        assert!(free_now(&orphans, &[session(1, seen, &[])]).is_empty(), "what it said was of before");
+        let (again, seen) = orphans.after(seen);
+        assert_eq!(again, [InodeId(10)]);
+        assert!(free_now(&orphans, &[session(1, seen, &[10])]).is_empty());
+        let freed = free_now(&orphans, &[session(1, seen, &[])]);
+        assert_eq!(freed.len(), 2);
+        orphans.remove(freed.iter().map(|(number, _)| *number));
+        assert!(orphans.log.lock().held.is_empty());
     }
 
     #[test]

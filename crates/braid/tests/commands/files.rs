@@ -149,3 +149,23 @@ fn a_command_leaves_no_session() {
     c.fails("fs cat /nothing");
     assert_eq!(c.says("admin sessions").lines().count(), 1, "only the heading");
 }
+
+/// On a terminal, and there alone: other programs read what a command says.
+#[test]
+fn progress_is_shown_to_people() {
+    let c = Cluster::start();
+    let local = tempfile::tempdir().unwrap();
+    tree(&local.path().join("tree"));
+    let put = format!("fs put -r {}", local.path().join("tree").display());
+    c.says(&format!("{put} /piped"));
+    // `script` gives a program a terminal, and writes what that shows.
+    let on_terminal = |line: &str| {
+        let script = format!("TERM=xterm script -qec \"$0 {line}\" /dev/null");
+        let ran = ran(c.shell(&script).output().unwrap());
+        assert_eq!(ran.code, 0, "{line}: {}{}", ran.out, ran.err);
+        ran.out
+    };
+    let shown = on_terminal(&format!("{put} /shown"));
+    assert!(shown.contains("B/s") && shown.contains("/shown/"), "{shown:?}");
+    assert_eq!(c.says("fs ls /"), "piped\nshown\n");
+}

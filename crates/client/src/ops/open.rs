@@ -175,6 +175,7 @@ impl Core {
     ) -> Result<(EntryReply, Opened)> {
         let asking = self.cache.ask();
         let spec = self.spec(cx, parent, FileKind::File, mode).await?;
+        let _making = self.inodes.making();
         let message = CreateTemporary { parent: self.cache.existing(parent)?, spec };
         let made = self.files.making();
         let answer = self.call(message, self.op(cx.trace)).await?;

@@ -43,5 +43,6 @@ pub(crate) fn status_of(chunk: ChunkId, stat: &ChunkStat) -> ChunkStatus {
         inode: stat.inode,
         index: stat.index,
         extents: Vec::new(),
+        unsure: stat.unsure,
     }
 }

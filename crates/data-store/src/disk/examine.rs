@@ -28,6 +28,7 @@ impl Chunk {
             trunc_gen: header.trunc_gen,
             inode: header.inode,
             index: header.index,
+            unsure: header.unsure,
         })
     }
 

@@ -35,7 +35,12 @@ pub(crate) struct Header {
     /// The file the chunk was last written for; 0 is unknown.
     pub inode: InodeId,
     pub index: ChunkIndex,
+    /// See [`crate::ChunkStat::unsure`].
+    pub unsure: bool,
 }
+
+/// Above the header's length, which needs 16 bits of its word.
+const UNSURE: u32 = 1 << 16;
 
 /// What a slot holds.
 pub(crate) enum Slot {
@@ -62,7 +67,8 @@ impl Header {
         let mut bytes = [0; HEADER_BYTES];
         bytes[..8].copy_from_slice(&MAGIC);
         bytes[8..12].copy_from_slice(&FORMAT.to_le_bytes());
-        bytes[12..16].copy_from_slice(&(HEADER_BYTES as u32).to_le_bytes());
+        let flags = if self.unsure { UNSURE } else { 0 };
+        bytes[12..16].copy_from_slice(&(HEADER_BYTES as u32 | flags).to_le_bytes());
         let words = [
             self.chunk.0,
             self.container.0,
@@ -112,6 +118,7 @@ impl Header {
             trunc_gen: TruncGen(half(80)),
             inode: InodeId(of_file(84)),
             index: ChunkIndex(of_file(92)),
+            unsure: half(12) & UNSURE != 0,
         })
     }
 }
@@ -133,7 +140,10 @@ mod tests {
             trunc_gen: TruncGen(10),
             inode: InodeId(11),
             index: ChunkIndex(12),
+            unsure: false,
         };
+        let unsure = Header { unsure: true, ..header.clone() };
+        assert!(matches!(Header::decode(&unsure.encode()), Slot::Valid(h) if h == unsure));
         let bytes = header.encode();
         assert!(matches!(Header::decode(&bytes), Slot::Valid(h) if h == header));
         for at in (0..HEADER_BYTES).filter(|at| !(8..12).contains(at)) {

@@ -51,6 +51,11 @@ impl Chunk {
         let trimmed = self.trim(state.header.length, count).map_err(|e| self.meta_error(e))?;
         let ranges = suspects(state, logged);
         let (mut sealed, mut unreadable) = (0, Vec::new());
+        if state.header.synced_len == 0 && count > 0 {
+            // What a cut would have left of it nobody can tell. It is not undone by a later sync: whoever wrote it knows whether
+            // all of it has come since.
+            state.header.unsure = true;
+        }
         let suspects: u64 = ranges.iter().map(|range| range.end - range.start).sum();
         for block in ranges.into_iter().flatten() {
             self.load(state, &(block..block + 1))?;

@@ -159,8 +159,9 @@ impl Operation for AdoptSpare {
         }
         let policy = super::content::policy_of(inode);
         let end = found.index.0.saturating_mul(policy.chunk_bytes).saturating_add(found.len);
-        if !inode.has(flags::CHUNKED) && found.index.0 != 0 && inode.size > 0 {
-            // Chunk 0 with the former inline bytes did not make it; they are still inline, and stay the truth.
+        if !inode.has(flags::CHUNKED) && inode.size > 0 && (found.index.0 != 0 || found.unsure) {
+            // Chunk 0 with the former inline bytes did not make it, or a crash of its server may have taken them; they are still
+            // inline, and stay the truth.
             return Ok(false);
         }
         super::content::drop_inline(&mut unit, inode);

@@ -305,6 +305,30 @@ async fn a_lost_client_leaves_what_it_wrote_and_nothing_else() {
     assert_eq!(code(w.call(create(ROOT, "late")).await), Code::SessionUnknown);
 }
 
+/// A file grew out of its row, and then client and data server were lost. Without a crash of the server its chunk has all that was in the
+/// row; else the row has.
+#[tokio::test]
+async fn what_a_crash_may_have_taken_does_not_replace_the_bytes_in_a_row() {
+    for unsure in [false, true] {
+        let w = World::new().await;
+        w.add_data_server().await;
+        let (chunk, container) = w.spares(1).await.spares[0];
+        let file = w.create(ROOT, "f").await.attr;
+        w.commit(&file, 5, CommitContent::Inline(Bytes::from_static(b"bytes"))).await.unwrap();
+        let written =
+            braid_api::data::ChunkStatus { chunk, container, len: 1234, inode: file.id, ..Default::default() };
+        w.peers.0.written.lock().push(braid_api::data::ChunkStatus { unsure, ..written });
+        w.call(CloseSession {}).await.unwrap();
+        let w2 = open_session(&w.server, 5).await;
+        let map = w.server.call(w.cx_of(&w2), GetMap { inode: file.id.into(), first: ChunkIndex(0) }).await.unwrap();
+        match unsure {
+            true => assert_eq!(map.map.content, Content::Inline(Bytes::from_static(b"bytes"))),
+            false => assert!(matches!(map.map.content, Content::Chunked(page) if page.chunks[0].chunk == chunk)),
+        }
+        assert_eq!(map.attr.size, if unsure { 5 } else { 1234 });
+    }
+}
+
 /// A file grew out of its row, was cut to a few bytes before that was committed, and is inline again: what its chunk has is old.
 #[tokio::test]
 async fn a_chunk_that_a_file_has_left_for_its_row_is_not_taken_for_its_bytes() {
