@@ -148,10 +148,10 @@ pub fn kind(kind: FileKind) -> &'static str {
     }
 }
 
-/// An error without its subject, where that says less than what stands before it. Errors of servers and their disks (3xx and
-/// 4xx) keep it: it is which of them.
+/// An error without its subject, where that says less than what stands before it. Errors of data servers and their disks
+/// (4xx) keep it: it is which of them.
 pub fn brief(error: &braid_api::Error) -> String {
-    if matches!(error.code as u16, 300..=499) && !error.subject().is_empty() {
+    if matches!(error.code as u16, 400..=499) && !error.subject().is_empty() {
         return error.to_string();
     }
     let cause = if error.cause().is_empty() { String::new() } else { format!(": {}", error.cause()) };

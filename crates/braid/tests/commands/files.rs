@@ -167,5 +167,5 @@ fn progress_is_shown_to_people() {
     };
     let shown = on_terminal(&format!("{put} /shown"));
     assert!(shown.contains("B/s") && shown.contains("/shown/"), "{shown:?}");
-    assert_eq!(c.says("fs ls /"), "piped\nshown\n");
+    assert_eq!(c.says("fs ls /"), "piped/\nshown/\n");
 }
