@@ -123,8 +123,7 @@ impl Core {
         if lacking.is_empty() || self.room_is_paused() {
             return Ok(Chunks::new());
         }
-        let soon = self.now() + ANSWER_WITHIN;
-        let brief = Op { deadline: Deadline(op.deadline.0.min(soon)), ..op };
+        let brief = self.brief(op);
         let mut chunks = Chunks::new();
         for (index, bytes) in lacking {
             let found = match inline {
@@ -140,7 +139,7 @@ impl Core {
                 }
                 Err(error) => {
                     tracing::debug!(%error, inode = inode.id.0, "room is not asked for, the bytes are taken without");
-                    *self.room.paused_until.lock() = Some(self.now() + PAUSE);
+                    self.pause_room();
                     break;
                 }
             }
@@ -150,6 +149,15 @@ impl Core {
 
     fn room_is_paused(&self) -> bool {
         self.room.paused_until.lock().is_some_and(|until| self.now() < until)
+    }
+
+    fn pause_room(&self) {
+        *self.room.paused_until.lock() = Some(self.now() + PAUSE);
+    }
+
+    /// The operation, as long as it waits for room.
+    fn brief(&self, op: Op) -> Op {
+        Op { deadline: Deadline(op.deadline.0.min(self.now() + ANSWER_WITHIN)), ..op }
     }
 
     /// A chunk for the bytes that leave a row.
@@ -230,8 +238,7 @@ impl Core {
         if self.room_is_paused() {
             return;
         }
-        let soon = self.now() + ANSWER_WITHIN;
-        let brief = Op { deadline: Deadline(op.deadline.0.min(soon)), ..op };
+        let brief = self.brief(op);
         let mut by_lane: Vec<(Arc<Lane>, Vec<Place>)> = Vec::new();
         for spare in spares.iter() {
             let Ok(Route { lane, .. }) = self.route(&policy, spare.container, brief).await else { continue };
@@ -250,7 +257,7 @@ impl Core {
                 Err(error) if is_full(&error) => {}
                 Err(error) => {
                     tracing::debug!(%error, "spare chunks come without room");
-                    *self.room.paused_until.lock() = Some(self.now() + PAUSE);
+                    self.pause_room();
                     return;
                 }
             }

@@ -18,6 +18,15 @@ struct Log {
     next: u64,
 }
 
+impl Log {
+    /// Gives its number.
+    fn add(&mut self, inode: InodeId) -> u64 {
+        self.next += 1;
+        self.listed.insert(self.next, inode);
+        self.next
+    }
+}
+
 pub struct Orphans {
     log: Mutex<Log>,
 }
@@ -31,18 +40,13 @@ impl Orphans {
 
     /// Adds an inode to the list. Twice is harmless: the second freeing finds nothing.
     pub fn add(&self, inode: InodeId) {
-        let mut log = self.log.lock();
-        log.next += 1;
-        let number = log.next;
-        log.listed.insert(number, inode);
+        self.log.lock().add(inode);
     }
 
     /// The same of one that somebody has open from now on: what was read of it before counts for nothing.
     pub fn add_held(&self, inode: InodeId) {
         let mut log = self.log.lock();
-        log.next += 1;
-        let number = log.next;
-        log.listed.insert(number, inode);
+        let number = log.add(inode);
         log.held.insert(inode, number);
     }
 

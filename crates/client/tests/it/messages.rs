@@ -4,13 +4,22 @@
 
 use crate::common::*;
 use braid_api::{Code, FileSystem, SetAttr, TimeOrNow, XattrMode};
-use braid_client::ClientConfig;
+use braid_client::{Client, ClientConfig};
 use braid_types::{InodeId, Mode, Policy, Timestamp};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 const POLICY: Policy = Policy { inline_bytes: 16 << 10, ..SMALL };
+
+/// Those that are taken ahead have come before anything is counted.
+async fn take_spares(world: &World, client: &Client) {
+    let (_, handle) = create(client, "first").await;
+    client.write(handle, 0, Bytes::from(pattern(1, 20_000))).await.unwrap();
+    close(client, handle).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    world.take_messages();
+}
 
 fn none() -> BTreeMap<&'static str, u64> {
     BTreeMap::new()
@@ -36,12 +45,7 @@ async fn a_small_file_costs_two_messages_to_make_and_one_to_read() {
 async fn a_large_file_costs_two_messages_and_its_writes() {
     let world = World::new(Storage::Memory, POLICY).await;
     let client = world.client().await;
-    // Takes spares; those that are taken ahead have come before anything is counted.
-    let (_, handle) = create(&client, "first").await;
-    client.write(handle, 0, Bytes::from(pattern(1, 20_000))).await.unwrap();
-    close(&client, handle).await.unwrap();
-    tokio::time::sleep(Duration::from_millis(50)).await;
-    world.take_messages();
+    take_spares(&world, &client).await;
     let (id, handle) = create(&client, "large").await;
     let data = pattern(2, 1 << 20);
     for (i, part) in data.chunks(64 << 10).enumerate() {
@@ -62,11 +66,7 @@ async fn a_large_file_costs_two_messages_and_its_writes() {
 async fn the_room_of_a_chunk_of_64_mebibytes_costs_seven_messages() {
     let world = World::new(Storage::Memory, Policy { chunk_bytes: 64 << 20, ..POLICY }).await;
     let client = world.client().await;
-    let (_, handle) = create(&client, "first").await;
-    client.write(handle, 0, Bytes::from(pattern(1, 20_000))).await.unwrap();
-    close(&client, handle).await.unwrap();
-    tokio::time::sleep(Duration::from_millis(50)).await;
-    world.take_messages();
+    take_spares(&world, &client).await;
     let (_, handle) = create(&client, "large").await;
     let piece = Bytes::from(pattern(2, 1 << 20));
     for n in 0..64 {

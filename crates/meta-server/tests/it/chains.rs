@@ -308,6 +308,11 @@ impl World {
     /// The session leaves: its spare chunks are freed.
     async fn leave(&self) {
         self.ask(CloseSession {}).await.unwrap();
+        self.go_on_as_another().await;
+    }
+
+    /// What is asked from now on is another client's.
+    async fn go_on_as_another(&self) {
         let meta = self.net.meta.lock().clone().unwrap();
         let open = OpenSession {
             client: 2,
@@ -428,15 +433,7 @@ async fn what_a_lost_client_wrote_into_copies_comes_into_its_file() {
     world.at_a_member(info.id, message, Bytes::from(vec![3; 70_000])).await;
     // It says nothing more.
     tokio::time::sleep(Duration::from_secs(90)).await;
-    let open = OpenSession {
-        client: 2,
-        former: None,
-        description: "other".to_owned(),
-        host: "here".to_owned(),
-        caches: false,
-    };
-    let meta = world.net.meta.lock().clone().unwrap();
-    *world.session.lock() = Some(meta.call(Context::default(), open).await.unwrap());
+    world.go_on_as_another().await;
     let attr = world.ask(GetAttr { inode: made.id.into() }).await.unwrap().attr;
     assert_eq!(attr.size, 70_000);
 }
