@@ -80,6 +80,7 @@ codes! {
     /// No such data or hole (lseek past the end): ENXIO.
     NoData = 125, No, "no data or hole there";
     TextBusy = 126, No, "in use as a program or by a lease";
+    TooManyLocks = 127, No, "too many locks";
 
     /// The server does not know this session (any more): register again.
     SessionUnknown = 200, AfterRefresh, "the session is not registered";

@@ -1,6 +1,7 @@
 use crate::Result;
 use braid_types::{Attr, ByteRange, DeviceId, FileKind, InodeId, Mode, Name, Timestamp, TraceId};
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -150,20 +151,20 @@ pub struct DirEntry {
 }
 
 /// fcntl locks belong to an owner and a range, flock locks to an open file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum LockSpace {
     Posix,
     Flock,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum LockKind {
     Read,
     Write,
     Unlock,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LockRequest {
     pub space: LockSpace,
     pub owner: u64,

@@ -4,6 +4,7 @@
 //! prolongs, or until it is revoked. The transport has calls of clients only, so a client leaves a [`Listen`] with the
 //! server, which is answered when there is something to say. `docs/design/0005-leases.md` says what both ends promise.
 
+use crate::fs::LockRequest;
 use crate::meta::{FileLease, LeaseState};
 use braid_types::{InodeId, LeaseGen, MembershipEpoch, Name};
 use serde::{Deserialize, Serialize};
@@ -47,8 +48,8 @@ pub enum Order {
     /// Drop these, have the kernel drop them, then acknowledge.
     Revoke { revocation: u64, keys: Vec<LeaseKey> },
     /// Come down to `to` with this file and answer with a [`YieldFiles`] of this generation. `Exclusive` asks only for what the row
-    /// lacks of size and times.
-    Recall { inode: InodeId, generation: LeaseGen, token: LeaseGen, to: LeaseState },
+    /// lacks of size and times. Without `locks`, locks are not granted here any more, and the answer names those that are held.
+    Recall { inode: InodeId, generation: LeaseGen, token: LeaseGen, to: LeaseState, locks: bool },
 }
 
 /// File leases are given up down to a state, each under the generation it was recalled with (or granted, if nobody asked): what was
@@ -58,6 +59,10 @@ pub enum Order {
 pub struct YieldFiles {
     pub epoch: MembershipEpoch,
     pub files: Vec<(InodeId, LeaseGen, LeaseState)>,
+    /// All locks that this session holds on files of the list, where it granted them itself until now.
+    pub locks: Vec<(InodeId, Vec<LockRequest>)>,
+    /// As [`SetLock::done`].
+    pub locks_done: u64,
 }
 
 /// Nobody at this client, the kernel included, shows what these named.
@@ -73,12 +78,66 @@ pub struct Reassert {
     pub epoch: MembershipEpoch,
     pub round: u64,
     pub files: Vec<(InodeId, LeaseState)>,
+    /// All locks that this session holds, wherever they were granted.
+    pub locks: Vec<(InodeId, Vec<LockRequest>)>,
+    /// As [`SetLock::done`].
+    pub locks_done: u64,
 }
 
 /// What of it is held from now on, and under which numbers; the rest is not this session's any more.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Reasserted {
     pub held: Vec<(InodeId, FileLease)>,
+    /// Files some lock of which is another's by now.
+    pub locks_lost: Vec<InodeId>,
+}
+
+/// Takes or frees a lock at the slot holder. Repeated under its number until it is answered.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct SetLock {
+    /// Rises with each lock that the session asks for.
+    pub op: u64,
+    /// Whatever has a lower number has been answered: what is still on its way of it changes nothing.
+    pub done: u64,
+    pub inode: InodeId,
+    pub lock: LockRequest,
+    /// To be queued, and answered after this time at the latest: then ask again. `None` does not wait for other locks.
+    pub wait_ms: Option<u32>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LockReply {
+    /// Taken, or freed.
+    Granted,
+    WouldBlock,
+    /// Waiting would never end.
+    Deadlock,
+    /// It keeps its place in the queue for [`LOCK_PATIENCE`] from now on.
+    Waiting,
+}
+
+/// Whoever does not ask again for so long has given its place up.
+pub const LOCK_PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
+
+/// A lock that is waited for is not wanted any more. [`LockReply::Granted`] says that it was granted before.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct LeaveLock {
+    pub op: u64,
+    pub done: u64,
+}
+
+/// Who is in the way of a lock?
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct TestLock {
+    pub inode: InodeId,
+    pub lock: LockRequest,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FoundLock {
+    pub lock: Option<LockRequest>,
+    /// It is of a process of this session.
+    pub own: bool,
 }
 
 #[cfg(test)]

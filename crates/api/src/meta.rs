@@ -52,6 +52,8 @@ pub struct FileLease {
     pub generation: LeaseGen,
     /// Rises when the right to write passes on.
     pub token: LeaseGen,
+    /// The session may grant itself locks on the file.
+    pub locks: bool,
 }
 
 /// Where one chunk of a file is.
@@ -690,6 +692,9 @@ pub struct HeartbeatAnswer {
 /// What mounts cache, and how they are told to drop it.
 pub use crate::lease::{Acknowledge, Listen, Orders, Reassert, Reasserted, Term, YieldFiles};
 
+/// Locks that several mounts want.
+pub use crate::lease::{FoundLock, LeaveLock, LockReply, SetLock, TestLock};
+
 /// Of chains, from a data server to the leader.
 pub use crate::copies::ServerSays;
 
@@ -743,6 +748,9 @@ messages! {
     Reassert -> Reasserted;
     YieldFiles -> ();
     MarkStable -> ();
+    SetLock -> LockReply;
+    LeaveLock -> LockReply;
+    TestLock -> FoundLock;
 }
 
 impl MetaRequest {
@@ -770,6 +778,7 @@ impl MetaRequest {
         "GetServers",
         // What it takes along is sent again until it is acknowledged.
         "Listen",
+        "TestLock",
     ];
 
     /// Changes rows under a request id, so that a repetition must find the first outcome.

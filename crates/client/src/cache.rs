@@ -110,6 +110,8 @@ pub enum Task {
         inode: InodeId,
         generation: Generation,
         to: Mode,
+        /// Locks may go on being granted here.
+        locks: bool,
     },
     /// To be said.
     Yield {
@@ -462,7 +464,9 @@ impl Cache {
                 }
                 Todo::Reassert { round } => tasks.push(Task::Reassert(round)),
                 Todo::Take { ticket, inode, want } => tasks.push(Task::Take { ticket, inode, want }),
-                Todo::Flush { inode, generation, to, .. } => tasks.push(Task::Flush { inode, generation, to }),
+                Todo::Flush { inode, generation, to, locks } => {
+                    tasks.push(Task::Flush { inode, generation, to, locks });
+                }
                 Todo::Yield { inode, generation, mode, .. } => tasks.push(Task::Yield { inode, generation, mode }),
                 Todo::Fail { inode } => tasks.push(Task::Fail(inode)),
                 // Said where what was dropped is known, see `dropped`.

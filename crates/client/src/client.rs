@@ -2,6 +2,7 @@
 
 use crate::config::ClientConfig;
 use crate::core::Core;
+use crate::handles::Handle;
 use crate::stats::Stats;
 use braid_api::admin::Waiting;
 use braid_api::data::DataPeers;
@@ -227,7 +228,7 @@ impl FileSystem for Client {
 
     async fn get_lock(&self, handle: HandleId, lock: LockRequest) -> Result<Option<LockRequest>> {
         let file = self.0.handles.file(handle)?;
-        Ok(self.0.locks.test(file.inode.id, lock))
+        self.0.get_lock(file.inode.id, lock).await
     }
 
     async fn set_lock(&self, handle: HandleId, lock: LockRequest, wait: bool) -> Result<()> {
@@ -238,6 +239,11 @@ impl FileSystem for Client {
                 owners.push(lock.owner);
             }
         }
-        self.0.locks.set(open.inode(), lock, wait).await
+        if lock.kind != LockKind::Unlock
+            && let Handle::File(file) = &open
+        {
+            file.has_its_locks()?;
+        }
+        self.0.set_lock((open.inode(), handle), lock, wait).await
     }
 }

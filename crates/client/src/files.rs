@@ -169,7 +169,7 @@ pub fn state_of(mode: Mode) -> LeaseState {
 
 fn granted(inode: InodeId, ticket: Option<Ticket>, lease: FileLease) -> Seen {
     let (generation, token) = (Generation(lease.generation.0), Generation(lease.token.0));
-    Seen::Granted { ticket, inode, mode: mode_of(lease.state), generation, token, locks: false }
+    Seen::Granted { ticket, inode, mode: mode_of(lease.state), generation, token, locks: lease.locks }
 }
 
 impl Core {
@@ -311,10 +311,10 @@ impl Core {
                     let core = core.clone();
                     self.env.spawn("taking a file lease", async move { core.take_lease(inode, ticket, want).await });
                 }
-                Task::Flush { inode, generation, to } => {
+                Task::Flush { inode, generation, to, locks } => {
                     self.files.set(inode, Stage::Draining);
                     let core = core.clone();
-                    self.env.spawn("giving a file up", async move { core.give_up(inode, generation, to).await });
+                    self.env.spawn("giving a file up", async move { core.give_up(inode, generation, to, locks).await });
                 }
                 Task::ForgetPages(inodes) => {
                     let core = core.clone();
@@ -322,6 +322,7 @@ impl Core {
                 }
                 Task::Fail(inode) => {
                     tracing::warn!(inode = inode.0, "its lease was lost with the session");
+                    self.locks_lost(self.locks.lose(inode));
                     self.files.tell();
                 }
                 other => told.push(other),
@@ -371,7 +372,7 @@ impl Core {
     // --- giving up ---
 
     /// Carries out a recall.
-    async fn give_up(self: Arc<Self>, id: InodeId, generation: Generation, to: Mode) {
+    async fn give_up(self: Arc<Self>, id: InodeId, generation: Generation, to: Mode, locks: bool) {
         // `Exclusive` only asks for size and times. What nobody can write here may be read here by then as well.
         if to == Mode::None || (to != Mode::Exclusive && self.is_written_to(id)) {
             self.kernel_drops(id).await;
@@ -400,9 +401,13 @@ impl Core {
         {
             self.update(&inode, |state| state.blocks.clear());
         }
-        if to == Mode::Exclusive && !self.is_written_to(id) && self.is_stable(id) {
-            // Others ask for size and times, and this one is done: they may keep the answer.
+        // Others ask for size and times, and this one is done: they may keep the answer.
+        let gives_more = to == Mode::Exclusive && !self.is_written_to(id) && self.is_stable(id);
+        if gives_more {
             self.cache.keep_at_most(id, generation, Mode::Shared);
+        }
+        if to != Mode::Exclusive || gives_more || !locks {
+            self.locks.hand_back(id, self.cache.grants_locks(id));
         }
         self.hear(Seen::Flushed { inode: id, generation, held: Vec::new() });
         self.files.set(id, Stage::Open);

@@ -2,6 +2,7 @@
 
 use crate::dirpages::Pages;
 use crate::inode::Inode;
+use crate::map::file_name;
 use crate::prefetch::Window;
 use braid_api::meta::DirPage;
 use braid_api::{Code, Error, HandleId, OpenFlags, Result};
@@ -9,7 +10,7 @@ use braid_types::InodeId;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 pub struct FileHandle {
     pub id: HandleId,
@@ -20,9 +21,28 @@ pub struct FileHandle {
     pub window: Mutex<Window>,
     /// Owners of flock locks taken through this handle, freed with it.
     pub flock_owners: Mutex<Vec<u64>>,
+    /// Locks that were taken through it are another's.
+    locks_lost: AtomicBool,
 }
 
 impl FileHandle {
+    pub fn lose_locks(&self) {
+        self.locks_lost.store(true, Relaxed);
+    }
+
+    /// A program that holds locks goes on only while it has them.
+    pub fn has_its_locks(&self) -> Result<()> {
+        match self.locks_lost.load(Relaxed) {
+            true => Err(Error::new(
+                Code::SessionFenced,
+                file_name(&self.inode),
+                "locks taken through this handle were lost: this mount did not reach the metadata server for too long; \
+                 open the file again",
+            )),
+            false => Ok(()),
+        }
+    }
+
     /// A failed background write, once a handle.
     pub fn report(&self) -> Result<()> {
         let mut state = self.inode.state.lock();
@@ -102,7 +122,15 @@ impl Handles {
             AtomicU64::new(state.failures)
         };
         let (window, flock_owners) = (Mutex::default(), Mutex::default());
-        let handle = Arc::new(FileHandle { id, inode, flags, failures_seen, window, flock_owners });
+        let handle = Arc::new(FileHandle {
+            id,
+            inode,
+            flags,
+            failures_seen,
+            window,
+            flock_owners,
+            locks_lost: AtomicBool::new(false),
+        });
         self.map.lock().insert(id, Handle::File(handle.clone()));
         handle
     }

@@ -5,11 +5,11 @@ use crate::cache::Task;
 use crate::core::Core;
 use crate::files::{mode_of, state_of};
 use braid_api::lease::{Acknowledge, LeaseKey, Listen, Order, Orders, Reassert, Term, YieldFiles};
-use braid_api::meta::{MetaAnswer, MetaRequest};
+use braid_api::meta::{LeaseState, MetaAnswer, MetaRequest};
 use braid_api::{Carries, Code, Context, Error, Manner, Result, Shown, Watcher, When};
 use braid_env::Monotonic;
 use braid_lease::{Generation, Key, Moment, RevocationId, Seen};
-use braid_types::{LeaseGen, MembershipEpoch};
+use braid_types::{InodeId, LeaseGen, MembershipEpoch};
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Weak};
@@ -91,6 +91,7 @@ impl Core {
     pub fn lose_leases(&self) {
         self.servers.lanes().iter().for_each(|lane| lane.retained(|retain| retain.lose_leases()));
         self.hear(Seen::SessionLost);
+        self.locks_lost(self.locks.lose_all());
         self.files.tell();
     }
 
@@ -152,13 +153,38 @@ impl Core {
                     let keys = keys.into_iter().map(key_of).collect();
                     self.hear(Seen::Revoke { revocation: RevocationId(revocation), keys, open: false });
                 }
-                Order::Recall { inode, generation, token, to } => {
+                Order::Recall { inode, generation, token, to, locks } => {
                     let (generation, token) = (Generation(generation.0), Generation(token.0));
-                    self.hear(Seen::Recall { inode, generation, token, to: mode_of(to), locks: false });
+                    self.hear(Seen::Recall { inode, generation, token, to: mode_of(to), locks });
                 }
             }
         }
         Ok(())
+    }
+
+    async fn say_yielded(&self, epoch: MembershipEpoch, files: Vec<(InodeId, LeaseGen, LeaseState)>) {
+        let handed = |(inode, ..): &(InodeId, LeaseGen, LeaseState)| Some((*inode, self.locks.handing(*inode)?));
+        let locks: Vec<_> = files.iter().filter_map(handed).collect();
+        let handed: BTreeSet<InodeId> = locks.iter().map(|(inode, _)| *inode).collect();
+        let message = YieldFiles { epoch, files: files.clone(), locks, locks_done: self.locks.done() };
+        match self.say(message, LATE, Manner::Persistent).await {
+            Ok(()) => handed.into_iter().for_each(|inode| self.locks.handed(inode)),
+            Err(error) => {
+                tracing::debug!(%error, "it was not heard which files were given up");
+                // They are recalled again; but locks wait here until it is heard who holds them, and nobody may want the file.
+                let again = files.into_iter().filter(|(inode, ..)| handed.contains(inode));
+                let again: Vec<Task> = again
+                    .map(|(inode, generation, state)| {
+                        let (generation, mode) = (Generation(generation.0), mode_of(state));
+                        Task::Yield { inode, generation, mode }
+                    })
+                    .collect();
+                if !again.is_empty() && *self.leases.epoch.lock() == epoch {
+                    self.env.sleep(PAUSE).await;
+                    self.leases.add(again);
+                }
+            }
+        }
     }
 
     /// Has the kernel forget what is not to be shown any more, and says so.
@@ -217,17 +243,21 @@ impl Core {
             tracing::debug!(%error, "an acknowledgement was not heard");
         }
         let files: Vec<_> = yielded.into_iter().filter(|(of, _)| *of == epoch).map(|(_, file)| file).collect();
-        if !files.is_empty()
-            && let Err(error) = self.say(YieldFiles { epoch, files }, LATE, Manner::Persistent).await
-        {
-            tracing::debug!(%error, "it was not heard which files were given up");
+        if !files.is_empty() {
+            self.say_yielded(epoch, files).await;
         }
         if let Some((_, round)) = round.filter(|(of, _)| *of == epoch) {
             let unstable = self.unstable_files();
             let held = self.cache.reassertion(|id| unstable.contains(&id) || self.inodes.get(id).is_some());
             let files: Vec<_> = held.into_iter().map(|(inode, mode)| (inode, state_of(mode))).collect();
-            match self.say(Reassert { epoch, round, files: files.clone() }, LATE, Manner::Persistent).await {
+            let (locks, locks_done) = (self.locks.say_all(), self.locks.done());
+            let reassert = Reassert { epoch, round, files: files.clone(), locks, locks_done };
+            match self.say(reassert, LATE, Manner::Persistent).await {
                 Ok(answer) => {
+                    for inode in answer.locks_lost {
+                        self.locks_lost(self.locks.lose(inode));
+                    }
+                    self.locks.heard_all();
                     let lost = files.iter().map(|(inode, _)| *inode);
                     let lost = lost.filter(|inode| answer.held.iter().all(|(held, _)| held != inode));
                     lost.for_each(|inode| self.hear(Seen::Lost { inode }));

@@ -29,6 +29,7 @@ pub fn errno_of(code: Code) -> i32 {
         Code::NotSupported => libc::EOPNOTSUPP,
         Code::WouldBlock => libc::EAGAIN,
         Code::Deadlock => libc::EDEADLK,
+        Code::TooManyLocks => libc::ENOLCK,
         Code::Interrupted => libc::EINTR,
         Code::BadHandle => libc::EBADF,
         Code::Busy => libc::EBUSY,

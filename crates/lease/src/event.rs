@@ -54,7 +54,8 @@ pub enum Event {
         ask: AskId,
         keys: Vec<Key>,
     },
-    /// The ask ends without a claim, or the request for a file lease or lock is not wanted any more.
+    /// The ask ends without a claim, or the request for a file lease or lock is not wanted any more, or the session has heard
+    /// that its lock was granted: until then it is not let grant itself locks on the file, because it could leave this one out.
     Abandon {
         ask: AskId,
     },
@@ -131,7 +132,7 @@ pub enum Event {
     },
 
     // --- locks ---
-    /// `until` ends the wait; `None` does not wait.
+    /// `until` ends the wait; `None` does not wait. The same ask again prolongs its wait.
     Lock {
         ask: AskId,
         inode: InodeId,

@@ -161,6 +161,16 @@ impl Files {
         until: Option<Moment>,
         around: &mut Around<'_>,
     ) {
+        // Asked for again: it keeps its place, and has longer.
+        if around.locks.wait_until(ask, until) {
+            return;
+        }
+        if self.asks.get(&ask) == Some(&inode)
+            && let Some(waiter) = self.files.get_mut(&inode).and_then(|f| f.queue.iter_mut().find(|w| w.ask == ask))
+        {
+            waiter.purpose = Purpose::Lock { space, lock, until };
+            return;
+        }
         self.enter(ask, lock.owner.session, inode, Purpose::Lock { space, lock, until }, around);
     }
 

@@ -17,29 +17,13 @@ use std::collections::BTreeSet;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Waits {
     /// A change waits for a session to drop what it caches; without one for the former holder's grants to run out.
-    Change {
-        announcement: AnnouncementId,
-        since: Moment,
-        session: Option<SessionId>,
-    },
+    Change { announcement: AnnouncementId, since: Moment, session: Option<SessionId> },
     /// A request for a file lease, or for size and times, waits for these sessions.
-    File {
-        ask: AskId,
-        session: SessionId,
-        inode: InodeId,
-        since: Moment,
-        sessions: Vec<SessionId>,
-    },
-    Lock {
-        ask: AskId,
-        inode: InodeId,
-        until: Moment,
-    },
+    File { ask: AskId, session: SessionId, inode: InodeId, since: Moment, sessions: Vec<SessionId> },
+    /// A lock waits for those of these sessions.
+    Lock { ask: AskId, session: SessionId, inode: InodeId, since: Moment, sessions: Vec<SessionId> },
     /// File leases and locks wait for this session to say what it held.
-    Settling {
-        session: SessionId,
-        until: Moment,
-    },
+    Settling { session: SessionId, until: Moment },
 }
 
 /// See the module.
@@ -285,7 +269,13 @@ impl Holder {
             since,
             sessions,
         });
-        let locks = self.locks.waits().map(|(ask, inode, until)| Waits::Lock { ask, inode, until });
+        let locks = self.locks.waits().map(|(ask, session, inode, since, sessions)| Waits::Lock {
+            ask,
+            session,
+            inode,
+            since,
+            sessions,
+        });
         let until = self.slots.until().unwrap_or_default();
         let settling = self.slots.unknown().iter().map(|session| Waits::Settling { session: *session, until });
         changes.chain(files).chain(locks).chain(settling).collect()

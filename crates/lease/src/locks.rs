@@ -43,6 +43,7 @@ struct Waiting {
     ask: AskId,
     inode: InodeId,
     lock: LockSpec,
+    since: Moment,
     until: Moment,
 }
 
@@ -51,6 +52,8 @@ pub struct Locks {
     posix: LockTable<InodeId, LockOwner>,
     flock: LockTable<InodeId, LockOwner>,
     waiting: BTreeMap<(Space, Ticket), Waiting>,
+    /// Granted, and not known to be heard of: what their session says it holds may lack them.
+    unheard: BTreeMap<AskId, (InodeId, SessionId)>,
 }
 
 const EVERYTHING: ByteRange = ByteRange { start: 0, end: u64::MAX };
@@ -58,7 +61,7 @@ const EVERYTHING: ByteRange = ByteRange { start: 0, end: u64::MAX };
 impl Locks {
     pub fn new() -> Self {
         let (posix, flock) = (LockTable::new(Flavour::Posix), LockTable::new(Flavour::Flock));
-        Locks { posix, flock, waiting: BTreeMap::new() }
+        Locks { posix, flock, waiting: BTreeMap::new(), unheard: BTreeMap::new() }
     }
 
     fn table(&mut self, space: Space) -> &mut LockTable<InodeId, LockOwner> {
@@ -73,10 +76,11 @@ impl Locks {
         posix.chain(self.flock.held(inode).iter().map(|lock| HeldLock { space: Space::Flock, lock: *lock }))
     }
 
-    /// The session may grant itself locks on the file: nobody else has one or waits for one.
+    /// The session may grant itself locks on the file: nobody else has one or waits for one, and it knows of all it has.
     pub fn may_delegate(&self, inode: InodeId, session: SessionId) -> bool {
         self.held(inode).all(|held| held.lock.owner.session == session)
             && self.waiting.values().all(|waiting| waiting.inode != inode)
+            && self.unheard.values().all(|of| *of != (inode, session))
     }
 
     /// Gives the sessions in the way.
@@ -86,7 +90,7 @@ impl Locks {
         inode: InodeId,
         space: Space,
         lock: LockSpec,
-        until: Option<Moment>,
+        (since, until): (Moment, Option<Moment>),
         out: &mut Vec<Command>,
     ) -> Vec<SessionId> {
         let in_the_way = self.in_the_way(inode, space, &lock);
@@ -95,14 +99,29 @@ impl Locks {
             (Outcome::Granted, _) => Some(LockAnswer::Granted),
             (Outcome::Deadlock, _) => Some(LockAnswer::Deadlock),
             (Outcome::Waiting(ticket), Some(until)) => {
-                self.waiting.insert((space, ticket), Waiting { ask, inode, lock, until });
+                self.waiting.insert((space, ticket), Waiting { ask, inode, lock, since, until });
                 None
             }
             (Outcome::WouldBlock | Outcome::Waiting(_), _) => Some(LockAnswer::WouldBlock),
         };
+        if answer == Some(LockAnswer::Granted) {
+            self.unheard.insert(ask, (inode, lock.owner.session));
+        }
         out.extend(answer.map(|answer| Command::Locked { ask, answer }));
         self.granted(space, others, out);
         in_the_way
+    }
+
+    /// A request that waits does so until then. False if it does not wait.
+    pub fn wait_until(&mut self, ask: AskId, until: Option<Moment>) -> bool {
+        let found = self.waiting.values_mut().find(|waiting| waiting.ask == ask);
+        match (found, until) {
+            (Some(waiting), Some(until)) => {
+                waiting.until = until;
+                true
+            }
+            (found, _) => found.is_some(),
+        }
     }
 
     fn in_the_way(&self, inode: InodeId, space: Space, lock: &LockSpec) -> Vec<SessionId> {
@@ -118,6 +137,7 @@ impl Locks {
     fn granted(&mut self, space: Space, tickets: Vec<Ticket>, out: &mut Vec<Command>) {
         for ticket in tickets {
             if let Some(waiting) = self.waiting.remove(&(space, ticket)) {
+                self.unheard.insert(waiting.ask, (waiting.inode, waiting.lock.owner.session));
                 out.push(Command::Locked { ask: waiting.ask, answer: LockAnswer::Granted });
             }
         }
@@ -145,8 +165,9 @@ impl Locks {
         self.table(space).test(inode, lock).map_or(LockAnswer::Free, LockAnswer::Held)
     }
 
-    /// A request that waits is not wanted any more.
+    /// A request that waits is not wanted any more, or its answer has been heard.
     pub fn abandon(&mut self, ask: AskId, out: &mut Vec<Command>) {
+        self.unheard.remove(&ask);
         let found = self.waiting.iter().find(|(_, waiting)| waiting.ask == ask).map(|(key, w)| (*key, w.inode));
         if let Some(((space, ticket), inode)) = found {
             self.waiting.remove(&(space, ticket));
@@ -187,6 +208,7 @@ impl Locks {
 
     pub fn session_over(&mut self, session: SessionId, out: &mut Vec<Command>) {
         self.waiting.retain(|_, waiting| waiting.lock.owner.session != session);
+        self.unheard.retain(|_, (_, of)| *of != session);
         for space in [Space::Posix, Space::Flock] {
             let granted = self.table(space).owners_gone(|owner| owner.session == session);
             self.granted(space, granted, out);
@@ -200,6 +222,7 @@ impl Locks {
             self.abandon(ask, out);
             out.push(Command::Refuse { ask, why: crate::command::Refusal::NotHere });
         }
+        self.unheard.retain(|_, (inode, _)| !lost(*inode));
         for space in [Space::Posix, Space::Flock] {
             let inodes: Vec<InodeId> = self.table(space).files().filter(|inode| lost(*inode)).collect();
             for inode in inodes {
@@ -228,8 +251,11 @@ impl Locks {
         self.waiting.values().map(|waiting| waiting.until).min()
     }
 
-    /// Requests that wait: which, for what file, until when.
-    pub fn waits(&self) -> impl Iterator<Item = (AskId, InodeId, Moment)> + '_ {
-        self.waiting.values().map(|waiting| (waiting.ask, waiting.inode, waiting.until))
+    /// Requests that wait: which, whose, for what file, since when, and for whom.
+    pub fn waits(&self) -> impl Iterator<Item = (AskId, SessionId, InodeId, Moment, Vec<SessionId>)> + '_ {
+        self.waiting.iter().map(|((space, _), w)| {
+            let in_the_way = self.in_the_way(w.inode, *space, &w.lock);
+            (w.ask, w.lock.owner.session, w.inode, w.since, in_the_way)
+        })
     }
 }

@@ -8,6 +8,7 @@ use braid_meta_engine::{Engine, Table};
 use braid_meta_namespace::ReadOnly;
 use braid_meta_namespace::ops::{admin, check, repair, side, spares};
 use braid_types::SessionId;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 impl<E: Engine, P: DataPeers> MetaServer<E, P> {
@@ -152,9 +153,17 @@ fn waiting_of(wait: &Waits, since: Duration) -> Waiting {
             },
             since_ms,
         },
-        Waits::Lock { inode, .. } => {
-            Waiting { who: format!("a lock on inode {inode}"), for_what: "its holder".to_owned(), since_ms }
-        }
+        Waits::Lock { session, inode, sessions, .. } => Waiting {
+            who: format!("session {session}, for a lock on inode {inode}"),
+            for_what: match sessions.is_empty() {
+                true => "its turn".to_owned(),
+                false => {
+                    let names: BTreeSet<String> = sessions.iter().map(|id| format!("session {id}")).collect();
+                    format!("{}, to unlock it", names.into_iter().collect::<Vec<_>>().join(", "))
+                }
+            },
+            since_ms,
+        },
         Waits::Settling { session, .. } => Waiting {
             who: "file leases".to_owned(),
             for_what: format!("session {session}, to say what it held before this server's start"),

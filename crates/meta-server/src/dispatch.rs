@@ -182,7 +182,10 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
                 self.leases.acknowledged(session, &m);
                 MetaAnswer::Acknowledge(())
             }
-            MetaRequest::Reassert(m) => MetaAnswer::Reassert(Reasserted { held: self.leases.reasserted(session, &m)? }),
+            MetaRequest::Reassert(m) => MetaAnswer::Reassert(self.leases.reasserted(session, &m)?),
+            MetaRequest::SetLock(m) => MetaAnswer::SetLock(self.leases.set_lock(session, &m).await?),
+            MetaRequest::LeaveLock(m) => MetaAnswer::LeaveLock(self.leases.leave_lock(session, &m)?),
+            MetaRequest::TestLock(m) => MetaAnswer::TestLock(self.leases.test_lock(session, &m).await?),
             MetaRequest::YieldFiles(m) => {
                 self.leases.yielded(session, &m);
                 MetaAnswer::YieldFiles(())

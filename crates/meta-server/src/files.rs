@@ -8,12 +8,13 @@
 use crate::background::Leaves;
 use crate::dispatch::Call;
 use crate::leases::Leases;
+use crate::locks::held_by;
 use crate::server::MetaServer;
 use braid_api::lease::{Order, YieldFiles};
 use braid_api::meta::{FileLease, LeaseState, Lookup, MetaAnswer, MetaRequest};
 use braid_api::{Code, DataPeers, Error, Result};
 use braid_env::Env;
-use braid_lease::{AskId, Command, Event, Generation, Mode, Refusal, Waits, Want};
+use braid_lease::{AskId, Command, Event, Generation, LockAnswer, Mode, Refusal, Waits, Want};
 use braid_meta_engine::Engine;
 use braid_types::{InodeId, LeaseGen, SessionId};
 use std::sync::Arc;
@@ -30,16 +31,19 @@ pub enum FileAnswer {
     Granted(FileLease),
     /// Size and times are in the row.
     Fresh,
+    /// To a question about a lock.
+    Lock(LockAnswer),
     Refused(Refusal),
 }
 
 impl FileAnswer {
     pub fn of(command: &Command) -> Option<Self> {
         match command {
-            Command::Grant { mode, generation, token, .. } => {
-                Some(FileAnswer::Granted(lease_of(*mode, *generation, *token)))
+            Command::Grant { mode, generation, token, locks, .. } => {
+                Some(FileAnswer::Granted(lease_of(*mode, *generation, *token, *locks)))
             }
             Command::Fresh { .. } => Some(FileAnswer::Fresh),
+            Command::Locked { answer, .. } => Some(FileAnswer::Lock(*answer)),
             Command::Refuse { why, .. } => Some(FileAnswer::Refused(*why)),
             _ => None,
         }
@@ -64,18 +68,19 @@ pub fn held_of(state: LeaseState) -> Mode {
     }
 }
 
-fn lease_of(mode: Mode, generation: Generation, token: Generation) -> FileLease {
-    FileLease { state: state_of(mode), generation: LeaseGen(generation.0), token: LeaseGen(token.0) }
+fn lease_of(mode: Mode, generation: Generation, token: Generation, locks: bool) -> FileLease {
+    FileLease { state: state_of(mode), generation: LeaseGen(generation.0), token: LeaseGen(token.0), locks }
 }
 
 /// What a session is told of a file.
 pub fn order_of(command: &Command) -> Option<Order> {
     match *command {
-        Command::Recall { inode, generation, token, to, .. } => Some(Order::Recall {
+        Command::Recall { inode, generation, token, to, locks, .. } => Some(Order::Recall {
             inode,
             generation: LeaseGen(generation.0),
             token: LeaseGen(token.0),
             to: state_of(to),
+            locks,
         }),
         _ => None,
     }
@@ -84,8 +89,8 @@ pub fn order_of(command: &Command) -> Option<Order> {
 /// What a session has said it holds, and holds from now on under other numbers.
 pub fn regranted(command: &Command) -> Option<(InodeId, FileLease)> {
     match *command {
-        Command::Grant { ask: None, inode, mode, generation, token, .. } => {
-            Some((inode, lease_of(mode, generation, token)))
+        Command::Grant { ask: None, inode, mode, generation, token, locks, .. } => {
+            Some((inode, lease_of(mode, generation, token, locks)))
         }
         _ => None,
     }
@@ -158,8 +163,21 @@ impl Leases {
             FileAnswer::Refused(Refusal::NotHere) => {
                 Err(Error::new(Code::NotServing, format_args!("inode {inode}"), "its slot is held elsewhere"))
             }
-            FileAnswer::Fresh | FileAnswer::Refused(_) => Ok(FileLease::default()),
+            FileAnswer::Fresh | FileAnswer::Lock(_) | FileAnswer::Refused(_) => Ok(FileLease::default()),
         }
+    }
+
+    /// A question about a lock.
+    pub async fn ask_for_lock(
+        &self,
+        inode: InodeId,
+        event: impl FnOnce(AskId) -> Event,
+    ) -> Result<std::result::Result<LockAnswer, Refusal>> {
+        Ok(match self.ask_for_file(inode, event).await? {
+            FileAnswer::Lock(answer) => Ok(answer),
+            FileAnswer::Refused(why) => Err(why),
+            FileAnswer::Granted(_) | FileAnswer::Fresh => Ok(LockAnswer::Free),
+        })
     }
 
     /// The same for a file that nobody else knows of, at once.
@@ -222,9 +240,16 @@ impl Leases {
             return;
         }
         let mut state = self.state.lock();
+        self.locks_done(&mut state, session, yielded.locks_done);
         for (inode, generation, to) in &yielded.files {
             let (inode, generation, mode) = (*inode, Generation(generation.0), held_of(*to));
-            self.on(&mut state, Event::Yield { session, inode, generation, mode, locks: Vec::new() });
+            let of_file = yielded.locks.iter().filter(|(of, _)| *of == inode);
+            let locks = of_file.flat_map(|(_, locks)| held_by(session, locks)).collect();
+            let commands = self.on(&mut state, Event::Yield { session, inode, generation, mode, locks });
+            if commands.iter().any(|command| matches!(command, Command::LocksLost { .. })) {
+                // Nobody is granted a lock while this session grants them.
+                tracing::error!(%session, inode = inode.0, "locks were granted twice");
+            }
         }
     }
 }

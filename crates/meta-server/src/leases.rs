@@ -6,13 +6,13 @@
 //! standing `Listen` takes them; they are sent again until they are acknowledged or the session's term is over.
 
 use crate::files::{FileAnswer, held_of, order_of, regranted};
-use braid_api::lease::{Acknowledge, LeaseKey, Listen, Order, Orders, Reassert, Term};
-use braid_api::meta::{FileLease, LeaseState};
+use crate::locks::{LockOps, held_by};
+use braid_api::lease::{self, Acknowledge, LeaseKey, Listen, Order, Orders, Reassert, Term};
 use braid_api::{Code, Error, Result};
 use braid_env::Env;
 use braid_lease::{
-    AnnouncementId, AskId, Command, Event, Handles, Holder, Key, Limits, Moment, Reasserted, RevocationId, SlotSet,
-    Waits,
+    AnnouncementId, AskId, Command, Event, Handles, Holder, Key, Limits, Mode, Moment, Reasserted, RevocationId,
+    SlotSet, Waits,
 };
 use braid_types::{InodeId, MembershipEpoch, ServerId, SessionId};
 use parking_lot::Mutex;
@@ -45,6 +45,7 @@ pub(crate) struct State {
     pub last: u64,
     /// Announcements that are not ready.
     waiting: BTreeMap<u64, oneshot::Sender<bool>>,
+    pub locks: LockOps,
     /// Requests for files that wait for other sessions.
     pub asking: BTreeMap<u64, oneshot::Sender<FileAnswer>>,
     /// Sessions that cache.
@@ -119,6 +120,7 @@ impl State {
         while !todo.is_empty() {
             let mut more = Vec::new();
             for command in todo {
+                let Some(command) = self.locks.heard(command) else { continue };
                 match command {
                     Command::Revoke { session, revocation, keys, .. } => {
                         if let Some(mailbox) = self.caching.get_mut(&session) {
@@ -141,6 +143,7 @@ impl State {
                     }
                     Command::Grant { ask: Some(ask), .. }
                     | Command::Refuse { ask, .. }
+                    | Command::Locked { ask, .. }
                     | Command::Fresh { ask, .. } => match (self.asking.remove(&ask.0), FileAnswer::of(&command)) {
                         (Some(waiter), Some(answer)) => drop(waiter.send(answer)),
                         _ => rest.push(command),
@@ -180,6 +183,7 @@ impl Leases {
             holder: Holder::new(limits.clone(), leases_max),
             last: 0,
             waiting: BTreeMap::new(),
+            locks: LockOps::default(),
             asking: BTreeMap::new(),
             caching: BTreeMap::new(),
             unnamed: BTreeMap::new(),
@@ -254,6 +258,7 @@ impl Leases {
         let mut state = self.state.lock();
         // Also of one that caches nothing: what is on the list is tried again and again.
         state.to_end.remove(&session);
+        state.locks.session_over(session);
         if let Some(mailbox) = state.caching.remove(&session) {
             mailbox.bell.notify_waiters();
             self.on(&mut state, Event::Ended { session });
@@ -301,7 +306,7 @@ impl Leases {
         }
     }
 
-    pub fn reasserted(&self, session: SessionId, reassert: &Reassert) -> Result<Vec<(InodeId, FileLease)>> {
+    pub fn reasserted(&self, session: SessionId, reassert: &Reassert) -> Result<lease::Reasserted> {
         if reassert.epoch != self.epoch {
             return Err(Error::new(
                 Code::NotServing,
@@ -309,17 +314,31 @@ impl Leases {
                 "it was said to another start",
             ));
         }
-        let held = |(inode, state): &(InodeId, LeaseState)| Reasserted {
-            inode: *inode,
-            mode: held_of(*state),
+        let said = |inode: InodeId| Reasserted {
+            inode,
+            mode: Mode::None,
             handles: Handles::default(),
             grown: None,
             locks: Vec::new(),
         };
-        let files = reassert.files.iter().map(held).collect();
-        let event = Event::Reassert { session, round: reassert.round, files };
-        let commands = self.on(&mut self.state.lock(), event);
-        Ok(commands.iter().filter_map(regranted).collect())
+        let mut files: BTreeMap<InodeId, Reasserted> = BTreeMap::new();
+        for (inode, state) in &reassert.files {
+            files.entry(*inode).or_insert_with(|| said(*inode)).mode = held_of(*state);
+        }
+        for (inode, locks) in &reassert.locks {
+            files.entry(*inode).or_insert_with(|| said(*inode)).locks = held_by(session, locks);
+        }
+        let files = files.into_values().collect();
+        let mut state = self.state.lock();
+        self.locks_done(&mut state, session, reassert.locks_done);
+        let commands = self.on(&mut state, Event::Reassert { session, round: reassert.round, files });
+        self.locks_said(&mut state, session);
+        let lost = |command: &Command| match command {
+            Command::LocksLost { session: of, inode } if *of == session => Some(*inode),
+            _ => None,
+        };
+        let locks_lost = commands.iter().filter_map(lost).collect();
+        Ok(lease::Reasserted { held: commands.iter().filter_map(regranted).collect(), locks_lost })
     }
 
     // --- readers ---
@@ -436,6 +455,7 @@ impl Leases {
         // Who waits is answered with an error that may be repeated, at the next start.
         state.waiting.clear();
         state.asking.clear();
+        state.locks.stop();
         drop(state);
         self.woken.notify_one();
         self.to_end.notify_one();
@@ -445,8 +465,10 @@ impl Leases {
     pub fn waits(&self) -> Vec<(Waits, Duration)> {
         let (state, now) = (self.state.lock(), self.now());
         let waits = state.holder.waits().into_iter().filter_map(|wait| match wait {
-            Waits::Change { since, .. } | Waits::File { since, .. } => Some((wait, now.since(since))),
-            Waits::Lock { .. } | Waits::Settling { .. } => None,
+            Waits::Change { since, .. } | Waits::File { since, .. } | Waits::Lock { since, .. } => {
+                Some((wait, now.since(since)))
+            }
+            Waits::Settling { .. } => None,
         });
         waits.collect()
     }

@@ -23,6 +23,7 @@ mod freeing;
 mod hints;
 mod ids;
 mod leases;
+mod locks;
 mod looks;
 mod orphans;
 mod recovery;

@@ -238,7 +238,8 @@ impl MountSettings {
             allow_other: self.allow_other,
             threads: self.threads,
             read_ahead_bytes: self.read_ahead.0 as u32,
-            locks: LockMode::Kernel,
+            // Other mounts may lock the same file.
+            locks: LockMode::FileSystem,
             kill_privileges: KillPrivileges::default(),
             ..MountConfig::default()
         }

@@ -19,6 +19,16 @@ impl Cache {
         serves && !maps.leases.left(moment(now)).is_zero()
     }
 
+    /// Locks on the file may be granted here now.
+    pub fn may_lock(&self, inode: InodeId, now: Monotonic) -> bool {
+        self.maps.lock().leases.may_lock(moment(now), inode)
+    }
+
+    /// The slot holder leaves the file's locks to this client, or did until what it is about to be told.
+    pub fn grants_locks(&self, inode: InodeId) -> bool {
+        self.maps.lock().leases.grants_locks(inode)
+    }
+
     /// The answer to a recall gives up more than it asks for.
     pub fn keep_at_most(&self, inode: InodeId, number: Generation, to: Mode) {
         self.maps.lock().leases.keep_at_most(inode, number, to);

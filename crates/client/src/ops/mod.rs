@@ -3,6 +3,7 @@
 mod attr;
 mod dir;
 mod life;
+mod lock;
 mod names;
 mod open;
 mod read_write;

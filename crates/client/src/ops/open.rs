@@ -208,6 +208,7 @@ impl Core {
 
     pub async fn fsync(self: &Arc<Self>, handle: HandleId) -> Result<()> {
         let Handle::File(file) = self.handles.any(handle)? else { return self.settle_changes(self.own_op()).await };
+        file.has_its_locks()?;
         let saved = self.commit(&file.inode, Reach::Stable, self.own_op()).await;
         let earlier = file.report_all();
         saved.and(earlier)
@@ -216,7 +217,7 @@ impl Core {
     pub fn release(self: &Arc<Self>, handle: HandleId) {
         let Some(closed) = self.handles.close(handle) else { return };
         for owner in closed.flock_owners().lock().drain(..) {
-            self.locks.release_flock(closed.inode(), owner);
+            self.free_flock(closed.inode(), owner);
         }
         let Handle::File(file) = closed else { return };
         {

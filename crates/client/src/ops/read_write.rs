@@ -25,6 +25,7 @@ impl Core {
         if !file.flags.read {
             return Err(Error::new(Code::BadHandle, file_name(&file.inode), "it was not opened for reading"));
         }
+        file.has_its_locks()?;
         let range = ByteRange::at(offset, len.into());
         // A direct handle reads what it asks for and nothing ahead.
         let ahead = (!file.flags.direct).then_some(&*file);
@@ -42,6 +43,7 @@ impl Core {
         if !file.flags.write {
             return Err(Error::new(Code::BadHandle, file_name(&file.inode), "it was not opened for writing"));
         }
+        file.has_its_locks()?;
         file.report()?;
         let op = self.own_op();
         let len = data.len() as u32;

@@ -8,6 +8,7 @@ mod faults;
 mod files;
 mod gone;
 mod leases;
+mod locks;
 mod messages;
 mod model;
 mod promises;

@@ -120,6 +120,11 @@ impl Holdings {
         self.files.get(&inode).is_some_and(|file| file.locks) && self.may_use(now, inode, Want::Once).is_some()
     }
 
+    /// Locks on the file are granted here, or were until a recall that is being answered.
+    pub fn grants_locks(&self, inode: InodeId) -> bool {
+        self.files.get(&inode).is_some_and(|file| file.locks)
+    }
+
     /// Mode and token, whether or not it may be used now.
     pub fn file(&self, inode: InodeId) -> (Mode, Generation) {
         self.files.get(&inode).map_or((Mode::None, Generation(0)), |file| (file.mode, file.token))

@@ -102,7 +102,7 @@ impl Files {
                 true
             }
             Purpose::Lock { space, lock, until } => {
-                let in_the_way = around.locks.set(waiter.ask, inode, space, lock, until, around.out);
+                let in_the_way = around.locks.set(waiter.ask, inode, space, lock, (waiter.since, until), around.out);
                 around.end.extend(in_the_way.into_iter().filter(|s| around.view.terms.has_lapsed(*s)));
                 true
             }

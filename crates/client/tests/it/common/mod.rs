@@ -71,11 +71,18 @@ impl Namespace for Meta {
     async fn execute_early(&self, cx: Context, request: MetaRequest) -> Result<(MetaAnswer, Mark)> {
         count(&self.messages, request.name());
         let late = self.late.lock().get(request.name()).copied();
-        if let Some(late) = late {
+        let server = self.server.clone();
+        let Some(late) = late else {
+            let server = server.lock().clone();
+            return server.execute_early(cx, request).await;
+        };
+        // It arrives, however long whoever sent it waits for an answer.
+        let sent = tokio::spawn(async move {
             tokio::time::sleep(late).await;
-        }
-        let server = self.server.lock().clone();
-        server.execute_early(cx, request).await
+            let server = server.lock().clone();
+            server.execute_early(cx, request).await
+        });
+        sent.await.map_err(|_| Error::bare(Code::Disconnected))?
     }
 }
 

@@ -1,0 +1,80 @@
+//! What is remembered of locks while the slot holder is asked and told.
+
+use super::*;
+use crate::cache::Cache;
+use braid_types::ByteRange;
+
+const FILE: InodeId = InodeId(1);
+const NOW: Monotonic = Monotonic(std::time::Duration::ZERO);
+const AT: (InodeId, HandleId) = (FILE, HandleId(7));
+
+fn request(owner: u64, kind: LockKind) -> LockRequest {
+    LockRequest { space: LockSpace::Posix, owner, pid: 1, kind, range: ByteRange::new(0, 10) }
+}
+
+/// Nothing is granted here: there is no lease.
+fn ask(locks: &Locks, cache: &Cache, request: &LockRequest) -> Asked {
+    match locks.begin(cache, NOW, AT, request, false) {
+        Step::Ask(asked) => asked,
+        _ => panic!("the slot holder is to be asked"),
+    }
+}
+
+#[test]
+fn a_lock_that_came_while_everything_was_told_is_asked_for_again() {
+    let (locks, cache) = (Locks::default(), Cache::new(10));
+    let write = request(1, LockKind::Write);
+    let asked = ask(&locks, &cache, &write);
+    assert!(locks.say_all().is_empty());
+    assert_eq!(locks.taken(AT, &write, asked), Answered::Unsure);
+    locks.heard_all();
+    assert_eq!(locks.taken(AT, &write, asked), Answered::Unsure, "what was told did not have it");
+    let again = Asked { said: locks.said().unwrap(), ..asked };
+    assert_eq!(locks.taken(AT, &write, again), Answered::Taken);
+    assert_eq!(locks.say_all(), [(FILE, vec![write])]);
+}
+
+#[test]
+fn nothing_is_taken_or_freed_while_the_slot_holder_is_told_what_is_held() {
+    let (locks, cache) = (Locks::default(), Cache::new(10));
+    let write = request(1, LockKind::Write);
+    let asked = ask(&locks, &cache, &write);
+    assert_eq!(locks.taken(AT, &write, asked), Answered::Taken);
+    locks.hand_back(FILE, true);
+    assert_eq!(locks.handing(FILE), Some(vec![write]));
+    assert!(matches!(locks.begin(&cache, NOW, AT, &request(1, LockKind::Unlock), false), Step::Later));
+    assert!(matches!(locks.begin(&cache, NOW, AT, &request(2, LockKind::Read), true), Step::Later));
+    locks.handed(FILE);
+    let asked = ask(&locks, &cache, &request(1, LockKind::Unlock));
+    assert!(locks.say_all().is_empty(), "what is being freed is not said to be held");
+    locks.heard_all();
+    locks.not_taken(FILE, asked);
+    let nothing = locks.begin(&cache, NOW, AT, &request(1, LockKind::Unlock), false);
+    assert!(matches!(nothing, Step::Done(Ok(()))), "freeing what is not held asks nobody");
+}
+
+#[test]
+fn numbers_below_the_oldest_request_on_its_way_are_done() {
+    let (locks, cache) = (Locks::default(), Cache::new(10));
+    let (one, two) = (request(1, LockKind::Read), request(2, LockKind::Read));
+    let (first, second) = (ask(&locks, &cache, &one), ask(&locks, &cache, &two));
+    assert!(first.op < second.op && locks.done() == first.op);
+    assert_eq!(locks.taken(AT, &two, second), Answered::Taken);
+    assert_eq!(locks.done(), first.op);
+    locks.not_taken(FILE, first);
+    assert_eq!(locks.done(), second.op + 1);
+}
+
+#[test]
+fn handles_whose_locks_are_gone_are_named_and_no_others() {
+    let (locks, cache) = (Locks::default(), Cache::new(10));
+    for (owner, handle) in [(1, HandleId(7)), (2, HandleId(8))] {
+        let read = request(owner, LockKind::Read);
+        let asked = ask(&locks, &cache, &read);
+        assert_eq!(locks.taken((FILE, handle), &read, asked), Answered::Taken);
+    }
+    let asked = ask(&locks, &cache, &request(2, LockKind::Unlock));
+    locks.not_taken(FILE, asked);
+    assert_eq!(locks.lose_all(), BTreeSet::from([HandleId(7)]));
+    assert!(locks.lose_all().is_empty());
+}
