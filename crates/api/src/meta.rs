@@ -504,6 +504,8 @@ pub struct RenameAnswer {
     pub moved: Attr,
     /// What was replaced (with its remaining link count) or exchanged.
     pub other: Option<Attr>,
+    /// Of the new name, and of what was moved.
+    pub grant: Grant,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

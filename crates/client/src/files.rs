@@ -374,8 +374,17 @@ impl Core {
     /// Carries out a recall.
     async fn give_up(self: Arc<Self>, id: InodeId, generation: Generation, to: Mode, locks: bool) {
         // `Exclusive` only asks for size and times. What nobody can write here may be read here by then as well.
-        if to == Mode::None || (to != Mode::Exclusive && self.is_written_to(id)) {
+        let is_written = self.is_written_to(id);
+        let drops = to == Mode::None || (to != Mode::Exclusive && is_written);
+        // A recall may come before the grant that it takes back. Then the kernel has no page, and it may hold one locked for which it
+        // waits until there is a lease: that would wait for this, and this for that.
+        if drops && self.cache.holds_file(id) {
             self.kernel_drops(id).await;
+        }
+        if to == Mode::Shared && is_written {
+            // Who may write here reads under the right to write only, so that nothing that is left could be used; and its requests would
+            // not be served while it is taken away.
+            self.cache.keep_at_most(id, generation, Mode::None);
         }
         let stop = self.stop.listen();
         loop {

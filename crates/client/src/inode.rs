@@ -21,6 +21,8 @@ pub struct Inode {
     pub state: Mutex<FileState>,
     /// Held by whoever commits, truncates or punches; see the module.
     pub order: tokio::sync::Mutex<()>,
+    /// Held by the write whose turn it is, until it is in the buffer.
+    pub arriving: tokio::sync::Mutex<()>,
     /// Something a waiter may look for has changed: a write was answered, sending may go on.
     pub changed: Notify,
     /// Writes on their way.
@@ -317,6 +319,7 @@ impl Inode {
             id: attr.id,
             state: Mutex::new(FileState::new(attr)),
             order: tokio::sync::Mutex::new(()),
+            arriving: tokio::sync::Mutex::new(()),
             changed: Notify::new(),
             window: Arc::new(Semaphore::new(window)),
         }

@@ -78,3 +78,18 @@ fn handles_whose_locks_are_gone_are_named_and_no_others() {
     assert_eq!(locks.lose_all(), BTreeSet::from([HandleId(7)]));
     assert!(locks.lose_all().is_empty());
 }
+
+/// One process turns its lock into one for reading, another takes one too, and the second answer comes first.
+#[test]
+fn answers_that_overtake_one_another_leave_what_the_slot_holder_has() {
+    let (locks, cache) = (Locks::default(), Cache::new(10));
+    let (write, one, two) = (request(1, LockKind::Write), request(1, LockKind::Read), request(2, LockKind::Read));
+    let first = ask(&locks, &cache, &write);
+    assert_eq!(locks.taken(AT, &write, first), Answered::Taken);
+    let (first, second) = (ask(&locks, &cache, &one), ask(&locks, &cache, &two));
+    assert_eq!(locks.taken(AT, &two, second), Answered::Taken);
+    assert_eq!(locks.taken(AT, &one, first), Answered::Taken);
+    let mut held = locks.say_all().remove(0).1;
+    held.sort();
+    assert_eq!(held, [one, two]);
+}

@@ -102,7 +102,7 @@ impl<F: FileSystem> Dispatch for Door<F> {
     fn init(&self, negotiated: &Negotiated, notifier: &Notifier) {
         // Before the first answer that may be kept.
         let invalidator = Invalidator::new(notifier.clone(), self.runtime.clone(), self.stats.clone());
-        self.fs.watch(Arc::new(KernelWatcher { invalidator, replies: self.replies.clone() }));
+        self.fs.watch(Arc::new(KernelWatcher::new(invalidator, self.replies.clone())));
         let sent = negotiated.flags.contains(InitFlags::CREATE_SUPP_GROUP);
         self.groups_sent.store(sent, Ordering::Relaxed);
         let ours = negotiated.flags.contains(InitFlags::HANDLE_KILLPRIV_V2);
@@ -144,7 +144,7 @@ impl<F: FileSystem> Dispatch for Door<F> {
             Operation::Tmpfile { flags, mode, umask, kill_suidgid: _ } => {
                 self.make_temporary(&request, reply, id, *flags, *mode, *umask);
             }
-            Operation::Read { fh, offset, size, .. } => self.read(reply, *fh, *offset, *size),
+            Operation::Read { fh, offset, size, .. } => self.read(reply, id, *fh, *offset, *size),
             Operation::Write(write) => self.write(&request, reply, id, write),
             Operation::Flush { fh, lock_owner } => self.flush(reply, id, *fh, *lock_owner),
             Operation::Fsync { fh, data_only } => self.fsync(reply, *fh, *data_only),

@@ -5,9 +5,10 @@ use braid_api::{Shown, Watcher};
 use braid_types::{ByteRange, InodeId, Name};
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
+use tokio::runtime::Handle;
 
 /// An answer that was at hand is with the kernel by then.
 const ARRIVES: Duration = Duration::from_millis(5);
@@ -22,6 +23,9 @@ pub struct Replies {
     started: Instant,
     /// When the last one was given, in microseconds since `started`.
     last: AtomicU64,
+    /// Notifications that made the kernel doubt the size of some file.
+    doubts: AtomicU64,
+    invalidator: OnceLock<Invalidator>,
 }
 
 /// One of them, until dropped.
@@ -33,7 +37,8 @@ pub struct OnItsWay {
 impl Default for Replies {
     fn default() -> Self {
         let (open, listings, last) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
-        Replies { open, listings, started: Instant::now(), last }
+        let (doubts, invalidator) = (AtomicU64::new(0), OnceLock::new());
+        Replies { open, listings, started: Instant::now(), last, doubts, invalidator }
     }
 }
 
@@ -54,6 +59,29 @@ impl Replies {
     /// Nothing is under way that could wait for another mount while the kernel keeps a directory locked for it.
     fn only_listings(&self) -> bool {
         self.open.load(SeqCst) <= self.listings.load(SeqCst)
+    }
+
+    /// To be compared with what it is when a read has been answered.
+    pub fn doubts(&self) -> u64 {
+        self.doubts.load(SeqCst)
+    }
+
+    fn doubt(&self) {
+        self.doubts.fetch_add(1, SeqCst);
+    }
+
+    /// A read ended before what was asked for, and while it was under way the kernel was told to doubt sizes. Then it does not take
+    /// the end of the answer for the end of the file: it fills the page with zeros, keeps it, and shows it as far as the file was
+    /// long before. It is to drop it as soon as it has taken it in (docs/posix.md).
+    pub fn ended_early(self: &Arc<Self>, runtime: &Handle, id: InodeId, end: u64) {
+        let Some(invalidator) = self.invalidator.get().cloned() else { return };
+        self.doubt();
+        runtime.spawn(async move {
+            // Waits for the page, which is the kernel's until it has taken the answer in.
+            if let Err(error) = invalidator.pages(id, ByteRange::new(end, u64::MAX)).await {
+                tracing::debug!(%error, "the kernel drops no pages");
+            }
+        });
     }
 
     fn now(&self) -> u64 {
@@ -77,8 +105,15 @@ impl Drop for OnItsWay {
 
 /// See the module.
 pub struct KernelWatcher {
-    pub invalidator: Invalidator,
-    pub replies: Arc<Replies>,
+    invalidator: Invalidator,
+    replies: Arc<Replies>,
+}
+
+impl KernelWatcher {
+    pub fn new(invalidator: Invalidator, replies: Arc<Replies>) -> Self {
+        let _ = replies.invalidator.set(invalidator.clone());
+        KernelWatcher { invalidator, replies }
+    }
 }
 
 impl Watcher for KernelWatcher {
@@ -88,6 +123,9 @@ impl Watcher for KernelWatcher {
         let (invalidator, replies) = (self.invalidator.clone(), self.replies.clone());
         Box::pin(async move {
             forget_names(&invalidator, &replies, &shown).await;
+            if shown.iter().any(|shown| matches!(shown, Shown::Attr(_) | Shown::Pages(..))) {
+                replies.doubt();
+            }
             forget_attributes(&invalidator, &shown).await;
             forget_pages(&invalidator, &shown).await;
             if replies.some() && shown.iter().any(|shown| matches!(shown, Shown::Attr(_))) {

@@ -72,6 +72,7 @@ fn place_of(request: &MetaRequest) -> Option<(InodeId, Name)> {
         MetaRequest::CreateFile(m) => Some((m.parent.id, m.name.clone())),
         MetaRequest::PutFile(m) => Some((m.parent.id, m.name.clone())),
         MetaRequest::Link(m) => Some((m.parent.id, m.name.clone())),
+        MetaRequest::Rename(m) => Some((m.to.id, m.to_name.clone())),
         _ => None,
     }
 }
@@ -84,6 +85,7 @@ fn told_by(answer: &mut MetaAnswer) -> Option<(InodeId, &mut Grant)> {
         MetaAnswer::CreateFile(a) | MetaAnswer::CreateTemporary(a) | MetaAnswer::OpenFile(a) => {
             Some((a.attr.id, &mut a.grant))
         }
+        MetaAnswer::Rename(a) => Some((a.moved.id, &mut a.grant)),
         MetaAnswer::CommitFile(a) | MetaAnswer::DropChunks(a) => Some((a.attr.id, &mut a.grant)),
         _ => None,
     }

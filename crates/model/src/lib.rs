@@ -5,12 +5,13 @@
 //! is a counter, so that one stream of operations always gives one result.
 //!
 //! [`stream`] makes streams of operations from a seed, and [`compare()`] drives two file systems with one stream and
-//! reports the first difference.
+//! reports the first difference. [`linear`] looks for one order that explains concurrent operations.
 
 mod clock;
 mod compare;
 mod content;
 mod inode;
+pub mod linear;
 mod locks;
 mod model;
 mod ops;

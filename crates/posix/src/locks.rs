@@ -113,6 +113,13 @@ impl<F: Ord + Copy, O: Ord + Copy> LockTable<F, O> {
         }
     }
 
+    /// Another table has granted the lock, and this one remembers it: in whatever order it hears of what was granted and given up.
+    pub fn note(&mut self, file: F, lock: Lock<O>) {
+        if !lock.range.is_empty() {
+            self.grant(file, lock);
+        }
+    }
+
     fn enter(&mut self, file: F, lock: Lock<O>, wait: bool) -> Outcome {
         let blocked = self.holders_against(file, &lock).next().is_some();
         if !blocked && (!wait || !self.queue_against(file, &lock, Ticket(u64::MAX))) {

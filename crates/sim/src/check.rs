@@ -2,5 +2,4 @@
 
 pub mod chains;
 pub mod ledger;
-pub mod linear;
 pub mod rows;

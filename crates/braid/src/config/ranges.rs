@@ -106,14 +106,8 @@ impl Config {
         metadata.policy().or_else(|why| bad("metadata.policy", why))?;
         metadata.times().check().or_else(|why| bad("metadata", why))?;
         match mount.locks.as_str() {
-            "kernel" => {}
-            "servers" => {
-                return bad(
-                    "mount.locks",
-                    "locks that hold across mounts are not there yet: \"kernel\" is all there is",
-                );
-            }
-            other => return bad("mount.locks", format!("{other:?} is not \"kernel\"")),
+            "servers" | "kernel" => {}
+            other => return bad("mount.locks", format!("{other:?} is neither \"servers\" nor \"kernel\"")),
         }
         log_level(&log.level).or_else(|why| bad("log.level", why))
     }

@@ -156,7 +156,7 @@ impl Default for MountSettings {
             threads: mount.threads,
             read_ahead: ByteSize(mount.read_ahead_bytes.into()),
             allow_other: mount.allow_other,
-            locks: "kernel".to_owned(),
+            locks: "servers".to_owned(),
             control: ANY_PORT.to_owned(),
         }
     }
@@ -238,8 +238,7 @@ impl MountSettings {
             allow_other: self.allow_other,
             threads: self.threads,
             read_ahead_bytes: self.read_ahead.0 as u32,
-            // Other mounts may lock the same file.
-            locks: LockMode::FileSystem,
+            locks: if self.locks == "kernel" { LockMode::Kernel } else { LockMode::FileSystem },
             kill_privileges: KillPrivileges::default(),
             ..MountConfig::default()
         }

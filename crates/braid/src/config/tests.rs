@@ -116,7 +116,7 @@ fn what_would_break_a_command_is_refused_and_what_works_is_taken() {
         ("cluster.host=a b", "no name of a machine"),
         ("data.http=17402", "string"),
         ("data.http=:17402", "127.0.0.1:7480"),
-        ("mount.locks=servers", "locks that hold across mounts are not there yet"),
+        ("mount.locks=mine", "neither \"servers\" nor \"kernel\""),
         ("log.level=loud", "off, error, warn, info, debug or trace"),
         ("log.level=info,braid_client", "CRATE=debug"),
         ("log.level=braid_client=loud", "CRATE=debug"),

@@ -5,6 +5,7 @@ mod admin;
 mod bad_input;
 mod disks;
 mod files;
+mod litmus;
 mod metadata;
 mod mounted;
 mod pages;

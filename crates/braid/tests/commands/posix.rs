@@ -164,8 +164,8 @@ fn in_child(act: impl FnOnce() -> i32) -> i32 {
 }
 
 /// Memory that is a file's, unmapped at the end.
-struct Map {
-    at: *mut u8,
+pub struct Map {
+    pub at: *mut u8,
     len: usize,
 }
 
@@ -176,7 +176,7 @@ impl Map {
         Ok(Map { at: at.cast(), len })
     }
 
-    fn shared(file: &File, len: usize) -> Result<Map, Errno> {
+    pub fn shared(file: &File, len: usize) -> Result<Map, Errno> {
         Map::new(file, len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED)
     }
 
@@ -233,7 +233,7 @@ fn the_mount_does_what_programs_rely_on() {
         a_rename_replaces_nothing_or_exchanges,
         processes_and_descriptors_lock_ranges,
         flock_excludes_until_the_descriptor_is_closed,
-        locks_of_two_mounts_do_not_meet,
+        locks_of_two_mounts_exclude_each_other,
         a_shared_mapping_is_the_file,
         a_private_mapping_stays_private,
         a_direct_handle_can_be_mapped,
@@ -607,13 +607,17 @@ fn flock_excludes_until_the_descriptor_is_closed(r: &Room) {
     eventually("the lock", SOON, || flock(&b, libc::LOCK_EX | libc::LOCK_NB) == 0);
 }
 
-/// As `mount.locks = "kernel"` has it.
-fn locks_of_two_mounts_do_not_meet(r: &Room) {
+fn locks_of_two_mounts_exclude_each_other(r: &Room) {
     let (here, there) = (r.make("f", 1), open(&r.there.join("f"), libc::O_RDWR).unwrap());
-    for file in [&here, &there] {
-        assert_eq!(flock(file, libc::LOCK_EX | libc::LOCK_NB), 0);
-        assert_eq!(lock(file, libc::F_OFD_SETLK, libc::F_WRLCK, 0, 0), 0);
-    }
+    assert_eq!(flock(&here, libc::LOCK_EX | libc::LOCK_NB), 0);
+    assert_eq!(lock(&there, libc::F_OFD_SETLK, libc::F_WRLCK, 0, 10), 0, "flock and fcntl do not see each other");
+    assert_eq!(flock(&there, libc::LOCK_SH | libc::LOCK_NB), libc::EWOULDBLOCK);
+    assert_eq!(lock(&here, libc::F_OFD_SETLK, libc::F_RDLCK, 5, 10), libc::EAGAIN);
+    assert_eq!(lock(&here, libc::F_OFD_SETLK, libc::F_WRLCK, 10, 10), 0);
+    assert_eq!(flock(&here, libc::LOCK_UN), 0);
+    assert_eq!(flock(&there, libc::LOCK_SH | libc::LOCK_NB), 0);
+    drop(here);
+    eventually("the lock", SOON, || lock(&there, libc::F_OFD_SETLK, libc::F_WRLCK, 0, 0) == 0);
 }
 
 fn a_shared_mapping_is_the_file(r: &Room) {

@@ -9,14 +9,14 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-struct Two {
-    c: Cluster,
-    at: [PathBuf; 2],
+pub struct Two {
+    pub c: Cluster,
+    pub at: [PathBuf; 2],
     _second: tempfile::TempDir,
 }
 
 impl Two {
-    fn new() -> Option<Two> {
+    pub fn new() -> Option<Two> {
         let (c, first) = mounted(&[])?;
         let second = tempfile::tempdir().unwrap();
         let at = second.path().to_path_buf();
@@ -24,7 +24,7 @@ impl Two {
         Some(Two { c, at: [first, at], _second: second })
     }
 
-    fn open(&self, name: &str) -> [File; 2] {
+    pub fn open(&self, name: &str) -> [File; 2] {
         let open = |at: &PathBuf| {
             OpenOptions::new().read(true).write(true).create(true).truncate(false).open(at.join(name)).unwrap()
         };

@@ -11,6 +11,11 @@ impl Cache {
         self.maps.lock().leases.may_use(moment(now), inode, want).is_some()
     }
 
+    /// Some lease on the file is held, or was when its time ended.
+    pub fn holds_file(&self, inode: InodeId) -> bool {
+        self.maps.lock().leases.file(inode).0 != Mode::None
+    }
+
     /// The lease is held, though it may be on its way out.
     pub fn has_file(&self, inode: InodeId, want: Want, now: Monotonic) -> bool {
         let maps = self.maps.lock();

@@ -1,10 +1,10 @@
 //! Names: finding, making, removing, moving.
 
-use crate::cache::{Asking, Learnt, entry_keys};
+use crate::cache::{Asking, Learnt, Task, entry_keys};
 use crate::commit::Reach;
 use crate::core::{Core, Op};
 use braid_api::meta::*;
-use braid_api::{Caller, Code, EntryReply, Error, LookupReply, NewNode, NodeKind, RenameMode, Result};
+use braid_api::{Caller, Code, EntryReply, Error, LookupReply, NewNode, NodeKind, RenameMode, Result, Shown};
 use braid_lease::Key;
 use braid_types::{Attr, DeviceId, FileKind, InodeId, Mode, Name, TraceId};
 use bytes::Bytes;
@@ -217,7 +217,8 @@ impl Core {
             RenameMode::Exchange => RenameKind::Exchange,
         };
         let open_here = self.may_be_open(to.0, to.1);
-        let _changing = (self.removing(from.0, from.1), self.removing(to.0, to.1));
+        let known = self.cache.name(from.0, from.1, self.now()).and_then(|(id, _)| id);
+        let (_changing, asking) = (self.removing(from.0, from.1), self.removing(to.0, to.1));
         let message = Rename {
             from: self.cache.existing(from.0)?,
             from_name: from.1.clone(),
@@ -228,10 +229,13 @@ impl Core {
         };
         let answer = self.call(message, op).await;
         self.cache.name_changed(from.0, from.1);
-        self.cache.name_changed(to.0, to.1);
-        let answer = answer?;
-        self.cache.changed(answer.moved.id);
+        let answer = answer.inspect_err(|_| self.cache.name_changed(to.0, to.1))?;
         self.cache.own_change(&answer.moved);
+        let valid = self.named(to.0, to.1, &answer.moved, answer.grant, asking);
+        if valid.is_zero() {
+            self.cache.changed(answer.moved.id);
+        }
+        self.moved_in_the_kernel(from, to, kind, known == Some(answer.moved.id) && !valid.is_zero());
         // Two names of one file: nothing moved, and its places stay.
         let moved = answer.other.is_some() || from != to;
         if moved {
@@ -246,6 +250,23 @@ impl Core {
             None => {}
         }
         Ok(())
+    }
+
+    /// A kernel moves what it took for the file, with the time for which the old name was granted. Where the new name was not granted,
+    /// or the old one stood for another file by then, it must not keep that.
+    fn moved_in_the_kernel(&self, from: (InodeId, &Name), to: (InodeId, &Name), kind: RenameKind, is_known: bool) {
+        let entry = |(parent, name): (InodeId, &Name)| Shown::Entry(parent, name.clone());
+        let mut shown = Vec::new();
+        if !is_known {
+            shown.push(entry(to));
+        }
+        if kind == RenameKind::Exchange {
+            shown.push(entry(from));
+        }
+        if !shown.is_empty() {
+            // Behind the answer: until then the kernel keeps the directory locked.
+            self.leases.add(vec![Task::Forget(shown)]);
+        }
     }
 
     pub async fn link(&self, cx: &Caller, id: InodeId, parent: InodeId, name: &Name) -> Result<EntryReply> {

@@ -62,6 +62,11 @@ impl Core {
     }
 
     async fn write_to(self: &Arc<Self>, inode: &Arc<Inode>, place: Place, data: Bytes, op: Op) -> Result<()> {
+        // In the order in which they came: what a kernel wrote back of a mapping holds what was stored after a write before it, and
+        // must not be overtaken by that write while both wait here.
+        let Ok(_turn) = self.env.timeout(op.deadline.left(&self.env), inode.arriving.lock()).await else {
+            return Err(timed_out(file_name(inode), "writes before this one"));
+        };
         self.write_room(inode, data.len() as u64, op).await?;
         let range = match place {
             Place::At(offset) => ByteRange::at(offset, data.len() as u64),

@@ -6,9 +6,11 @@ use crate::common::*;
 use braid_api::{Code, FileSystem, HandleId, LockKind, LockRequest, LockSpace, OpenFlags, Result};
 use braid_client::{Client, ClientConfig};
 use braid_meta_server::MetaConfig;
+use braid_model::linear::{Linear, Sequential};
 use braid_types::*;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
@@ -66,11 +68,6 @@ impl Two {
         let (id, on_a) = create(&a, "f").await;
         let on_b = open(&b, id, BOTH).await;
         Two { world, a, b, on_a, on_b, id }
-    }
-
-    fn messages(&self, names: &[&str]) -> u64 {
-        let (meta, _) = self.world.take_messages();
-        names.iter().map(|name| meta.get(name).copied().unwrap_or(0)).sum()
     }
 }
 
@@ -153,7 +150,9 @@ async fn who_waits_here_goes_on_waiting_when_another_mount_takes_the_locks_away(
     for (client, handle, owner) in [(&t.a, t.on_a, 2), (&t.b, t.on_b, 3)] {
         try_lock(client, handle, unlock(owner)).await.unwrap();
     }
-    tokio::time::timeout(Duration::from_secs(2), async { (second.await, third.await) }).await.unwrap();
+    for one in [second, third] {
+        tokio::time::timeout(Duration::from_secs(2), one).await.unwrap().unwrap().unwrap();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -333,4 +332,92 @@ async fn messages_that_come_too_late_take_and_free_nothing_twice() {
     world.late.lock().clear();
     assert!(a.get_lock(on_a, write_lock(1)).await.unwrap().is_none());
     assert!(b.get_lock(on_b, write_lock(1)).await.unwrap().is_none());
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Holders([BTreeMap<u64, bool>; 4]);
+
+#[derive(Clone, Copy, Debug)]
+enum LockOp {
+    /// Of which bytes, or with the last number the flock; by whom, for writing.
+    Take(usize, u64, bool),
+    Free(usize, u64),
+}
+
+impl Sequential for Holders {
+    type Op = LockOp;
+    type Answer = bool;
+
+    fn apply(&mut self, op: &LockOp) -> bool {
+        match *op {
+            LockOp::Take(at, who, write) => {
+                let is_free = self.0[at].iter().all(|(holder, writes)| *holder == who || !(write || *writes));
+                // flock gives up what it has before it asks for another kind.
+                if is_free || (at == 3 && self.0[at].get(&who).is_some_and(|had| *had != write)) {
+                    self.0[at].remove(&who);
+                }
+                if is_free {
+                    self.0[at].insert(who, write);
+                }
+                is_free
+            }
+            LockOp::Free(at, who) => {
+                self.0[at].remove(&who);
+                true
+            }
+        }
+    }
+}
+
+/// Several processes of two mounts try to lock the same bytes, while one mount or the other has the file to itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn locks_that_are_tried_by_two_mounts_at_once_have_one_order() {
+    let t = Two::new().await;
+    let history = Arc::new(parking_lot::Mutex::new((Linear::new(Holders::default()), VecDeque::<String>::new())));
+    let mut tasks = Vec::new();
+    for who in 0..4_u64 {
+        let (client, handle) = if who % 2 == 0 { (t.a.clone(), t.on_a) } else { (t.b.clone(), t.on_b) };
+        let history = history.clone();
+        tasks.push(tokio::spawn(async move {
+            let mut random = StdRng::seed_from_u64(who);
+            for _ in 0..2500 {
+                let at = random.random_range(0..4);
+                let write = random.random_bool(0.5);
+                let op = if random.random_bool(0.5) { LockOp::Take(at, who, write) } else { LockOp::Free(at, who) };
+                let kind = match op {
+                    LockOp::Take(_, _, true) => LockKind::Write,
+                    LockOp::Take(_, _, false) => LockKind::Read,
+                    LockOp::Free(..) => LockKind::Unlock,
+                };
+                let lock = match at {
+                    3 => flock(who, kind),
+                    at => posix(who, kind, ByteRange::new(at as u64 * 10, at as u64 * 10 + 10)),
+                };
+                let id = {
+                    let mut history = history.lock();
+                    history.1.push_back(format!("{who}: {op:?} …"));
+                    history.0.begin(op)
+                };
+                let got = !is_held(try_lock(&client, handle, lock).await);
+                {
+                    let mut history = history.lock();
+                    history.1.push_back(format!("{who}: … {op:?} -> {got}"));
+                    if history.1.len() > 60 {
+                        history.1.pop_front();
+                        history.1.pop_front();
+                    }
+                    let is_explained = history.0.end(id, &got);
+                    let log = history.1.iter().map(String::as_str).collect::<Vec<_>>().join("\n");
+                    assert!(is_explained, "{who}: {op:?} answered {got}, which no order explains:\n{log}");
+                }
+                if random.random_bool(0.1) {
+                    // Now it has it to itself.
+                    client.write(handle, 0, bytes::Bytes::from_static(b"x")).await.unwrap();
+                }
+            }
+        }));
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
 }

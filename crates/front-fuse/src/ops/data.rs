@@ -12,17 +12,25 @@ use std::io::IoSlice;
 const PIECES_MAX: usize = 1023;
 
 impl<F: FileSystem> Door<F> {
-    pub fn read(&self, reply: Reply, fh: u64, offset: u64, size: u32) {
+    pub fn read(&self, reply: Reply, id: InodeId, fh: u64, offset: u64, size: u32) {
         let fs = self.fs.clone();
+        let (replies, runtime) = (self.replies.clone(), self.runtime.clone());
+        let doubts = replies.doubts();
         let call = async move { fs.read(handle(fh), offset, size).await };
-        self.answer(reply, call, |reply, pieces| match &pieces[..] {
-            [] => reply.data(&[]),
-            [one] => reply.data(one),
-            several if several.len() <= PIECES_MAX => {
-                let slices: Vec<_> = several.iter().map(|piece| IoSlice::new(piece)).collect();
-                reply.data_vectored(&slices);
+        self.answer(reply, call, move |reply, pieces| {
+            let len: usize = pieces.iter().map(|piece| piece.len()).sum();
+            match &pieces[..] {
+                [] => reply.data(&[]),
+                [one] => reply.data(one),
+                several if several.len() <= PIECES_MAX => {
+                    let slices: Vec<_> = several.iter().map(|piece| IoSlice::new(piece)).collect();
+                    reply.data_vectored(&slices);
+                }
+                many => reply.data(&many.concat()),
             }
-            many => reply.data(&many.concat()),
+            if len < size as usize && replies.doubts() != doubts {
+                replies.ended_early(&runtime, id, offset + len as u64);
+            }
         });
     }
 

@@ -9,7 +9,7 @@ use super::remove_dir::drop_dir;
 use super::unlink::drop_link;
 use crate::rows::{Entry, IdRow, keys};
 use crate::{Located, Mutation, OpContext, OpError, Place, Unit};
-use braid_api::meta::{Rename, RenameAnswer, RenameKind};
+use braid_api::meta::{Grant, Rename, RenameAnswer, RenameKind};
 use braid_api::{Code, Error};
 use braid_meta_engine::{Key, Tx};
 use braid_types::{InodeId, Name};
@@ -46,7 +46,7 @@ impl Mutation for Rename {
             && t.inode.id == source.inode.id
         {
             // Two names of one file, or a name onto itself: POSIX says nothing happens.
-            return Ok(RenameAnswer { moved: source.inode.attr(), other: None });
+            return Ok(RenameAnswer { moved: source.inode.attr(), other: None, grant: Grant::default() });
         }
         cx.expect(0, source.inode.id)?;
         if let Some(target) = &target {
@@ -79,7 +79,7 @@ impl Mutation for Rename {
         }
         let moved = place_at(unit, cx, source, self.to.id, &self.to_name);
         dirs.store(unit);
-        Ok(RenameAnswer { moved: moved.inode.attr(), other })
+        Ok(RenameAnswer { moved: moved.inode.attr(), other, grant: Grant::default() })
     }
 }
 

@@ -2,13 +2,13 @@
 //! the answers must have one order (design.md §4 *File lease*), through crashes of all servers and a network that fails.
 
 use super::{Task, Work};
-use crate::check::linear::{Linear, Sequential};
 use crate::cluster::{Cluster, Process};
 use crate::failures::Invariant;
 use crate::host::{Mount, mount};
 use crate::machine::Machine;
 use crate::seed::Stream;
 use braid_api::{Caller, FileSystem, HandleId, OpenFlags, Result};
+use braid_model::linear::{Linear, Sequential};
 use braid_types::{InodeId, Mode, Name};
 use parking_lot::Mutex;
 use rand::RngExt;

@@ -2,13 +2,13 @@
 //! have one order (design.md §8 *Linearizable metadata*), through lost answers and crashes of the metadata server.
 
 use super::{Task, Work};
-use crate::check::linear::{Linear, Sequential};
 use crate::cluster::{Cluster, Process};
 use crate::failures::Invariant;
 use crate::host::{Mount, Native, mount};
 use crate::machine::Machine;
 use braid_api::meta::{CreateFile, Lookup, MakeNode, NodeSpec, Rename, RenameKind, Unlink};
 use braid_api::{Caller, Code, Error, FileSystem, NewNode, NodeKind, OpenFlags, RenameMode, Result};
+use braid_model::linear::{Linear, Sequential};
 use braid_types::{DeviceId, FileKind, InodeId, Mode, Name};
 use bytes::Bytes;
 use parking_lot::Mutex;
