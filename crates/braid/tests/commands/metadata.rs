@@ -4,7 +4,7 @@ use super::{Cluster, pattern, tree};
 use std::time::{Duration, Instant};
 
 /// Until so many members have the metadata.
-fn wait_for_copies(cluster: &Cluster, members: usize) {
+pub fn wait_for_copies(cluster: &Cluster, members: usize) {
     let begun = Instant::now();
     loop {
         let ran = cluster.run("admin status --json");
@@ -109,7 +109,7 @@ fn a_data_server_that_keeps_the_metadata_may_be_away_and_another_takes_its_place
 }
 
 /// A data server alone, and its address.
-fn start_data(cluster: &Cluster, name: &str) -> (std::process::Child, String) {
+pub fn start_data(cluster: &Cluster, name: &str) -> (std::process::Child, String) {
     let (socket, dir) = (address(cluster, &format!("{name}-alone")), cluster.root().join(name));
     let set = [format!("data.dir={}", dir.display()), format!("data.listen=[\"{socket}\"]")];
     let arguments = ["serve", "data", "--set", &set[0], "--set", &set[1]].map(std::ffi::OsStr::new);
