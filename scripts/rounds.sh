@@ -4,7 +4,7 @@
 # shellcheck disable=SC2154  # work, mnt, var, braid: lib.sh
 
 powercut=${POWERCUT:-$(dirname "$braid")/braid-powercut}
-mapfile -t servers < <(echo metadata; seq -f data-%g "${data_servers:-3}")
+mapfile -t servers < <(echo metadata; seq -f data-%g "${data_servers:-4}")
 longest=0 longest_call=none cuts=0
 
 ms_now() { echo $(( $(date +%s%N) / 1000000 )); }

@@ -1,5 +1,5 @@
 # The family `braid` for the peers' scripts (see scripts/peers-bench): a cluster of `braid up`, one metadata server and
-# three data servers, reached over Unix sockets. Sourced by their lib.sh, which sets STATE, DIR and VARIANT.
+# three data servers, plain files and one copy of the metadata, as the peers have no copies either; over Unix sockets. Sourced by their lib.sh, which sets STATE, DIR and VARIANT.
 # A variant is a mount with other settings: SETTINGS holds them, one `--set` each.
 # shellcheck shell=bash disable=SC2154
 
@@ -12,7 +12,8 @@ braid_run() { "${BRAID:?the braid program}" "$@" 9>&- >>"$STATE/log/braid.log" 2
 
 peer_up() {
     # shellcheck disable=SC2086
-    braid_run up "$(braid_var)" --no-mount ${BRAID_UP:-}
+    braid_run up "$(braid_var)" --no-mount \
+        ${BRAID_UP:---data-servers 3 --set metadata.policy=plain --set metadata.copies=0}
 }
 
 peer_mount() {

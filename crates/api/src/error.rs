@@ -110,6 +110,8 @@ codes! {
     NoServers = 404, Yes, "not enough data servers";
     /// What was on stable storage is not there any more. Nothing is made up for it.
     ChunkLost = 405, No, "bytes that were on stable storage are lost";
+    /// Fewer copies of the rows than the file's policy asks for: its bytes go to chunks.
+    FewRowCopies = 406, AfterRefresh, "the rows have too few copies for the bytes of the file";
 
     BadMessage = 500, No, "the message cannot be understood";
     WrongCluster = 501, No, "belongs to another cluster";

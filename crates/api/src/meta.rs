@@ -432,6 +432,13 @@ pub enum CommitContent {
     Chunks(Vec<ChunkRef>),
 }
 
+impl CommitContent {
+    /// There are bytes that go beside the file's row.
+    pub fn is_in_row(&self) -> bool {
+        matches!(self, CommitContent::Inline(bytes) if !bytes.is_empty())
+    }
+}
+
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CommitAnswer {
     pub attr: Attr,

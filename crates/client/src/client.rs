@@ -42,7 +42,8 @@ impl Client {
         self.0.stats()
     }
 
-    /// A whole small file in one message (design.md §4, `put_file`).
+    /// A whole small file in one message (design.md §4, `put_file`). B406 where rows have fewer copies than the directory's policy
+    /// asks for: then it is made and written as others are.
     pub async fn put_file(
         &self,
         parent: InodeId,

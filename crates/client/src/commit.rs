@@ -95,7 +95,7 @@ impl Core {
                 }
                 let draft = self.draft(inode, &state, &mark);
                 // Whether it arrives or not is not known before the answer.
-                state.inline_row |= matches!(&draft.message.content, CommitContent::Inline(bytes) if !bytes.is_empty());
+                state.inline_row |= draft.message.content.is_in_row();
                 draft
             };
             // Whoever asks meanwhile may see it done; what is known here is of before.
@@ -209,7 +209,8 @@ impl Core {
             }
             _ => error,
         };
-        if error.code == Code::StaleTruncGen {
+        // Of rows with too few copies the map says that nothing is kept inline: the bytes move to chunks.
+        if matches!(error.code, Code::StaleTruncGen | Code::FewRowCopies) {
             self.refresh_map(inode, op).await?;
         }
         match attempts.again(&self.env, named(error)).await {

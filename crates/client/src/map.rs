@@ -165,7 +165,11 @@ fn rebase(state: &mut FileState, answer: &MapAnswer) -> Vec<ChunkId> {
         (Body::Inline(own), Body::Inline(_)) => {
             // Which of these bytes were written here is not known: all of them are.
             state.size = own_size;
+            let fits = own.len() as u64 <= state.policy.inline_bytes.into();
             state.body = Body::Inline(own);
+            if !fits {
+                state.convert();
+            }
         }
         (Body::Inline(own), Body::Chunked(_)) => {
             state.size = state.size.max(own_size);

@@ -10,6 +10,12 @@ use std::time::Duration;
 /// A loaded disk may take its time for a sync; one that takes ten seconds keeps every fsync waiting.
 const STUCK_TIMES: u32 = 5;
 
+/// For so many times the silence that is too long a disk that refused is left alone: 30 s.
+const FAILED_TIMES: u32 = 15;
+
+/// With two voters one of them may be away (`quorum.rs`).
+const SERVERS_TO_BEGIN: usize = 2;
+
 /// What a copy is to be sent next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Append {
@@ -54,6 +60,8 @@ struct Peer {
     learns: bool,
     /// When its copy got on, or had nothing to do.
     moved: Duration,
+    /// When its disk last refused to take what it was sent.
+    failed: Option<Duration>,
 }
 
 /// What is known of its copy.
@@ -139,10 +147,11 @@ impl Leader {
     /// A data server and where it is.
     pub fn learn(&mut self, voter: Voter) {
         match self.peers.get_mut(&voter.id) {
-            Some(peer) => peer.voter = voter,
+            // Who registers anew may have another disk.
+            Some(peer) => (peer.voter, peer.failed) = (voter, None),
             None => {
                 let (heard, granted, moved) = (None, Duration::ZERO, self.since);
-                let new = Peer { voter, heard, granted, place: Place::Unknown, learns: false, moved };
+                let new = Peer { voter, heard, granted, place: Place::Unknown, learns: false, moved, failed: None };
                 self.peers.insert(new.voter.id, new);
             }
         }
@@ -341,9 +350,35 @@ impl Leader {
         true
     }
 
+    /// A single voter stops the metadata whenever it is away, so copies begin with the second data server: one is no gain where
+    /// chunks lie on that server alone. Who wants exactly one copy says so, and it begins with the first.
+    fn may_begin(&self) -> bool {
+        let heard = self.peers.values().filter(|peer| peer.heard.is_some()).count();
+        !self.counting.voters.is_empty() || heard >= self.wanted.min(SERVERS_TO_BEGIN)
+    }
+
+    /// Members that have every group that counts: while a set is to come, as many as the smaller of both has.
+    pub fn kept_by(&self) -> usize {
+        let next = self.proposed.as_ref().map_or(usize::MAX, |(set, _)| set.members.len());
+        self.counting.members.len().min(next)
+    }
+
     fn is_silent(&self, id: ServerId, now: Duration) -> bool {
         let heard = self.peers.get(&id).and_then(|peer| peer.heard).unwrap_or(self.since);
         now.saturating_sub(heard) >= self.limits.silent
+    }
+
+    /// Its disk took nothing a while ago. It is as good as silent, and not tried again at once.
+    fn is_failing(&self, id: ServerId, now: Duration) -> bool {
+        let failed = self.peers.get(&id).and_then(|peer| peer.failed);
+        failed.is_some_and(|at| now.saturating_sub(at) < FAILED_TIMES * self.limits.silent)
+    }
+
+    /// The disk of this data server is full, or broken: it did not take what it was sent.
+    pub fn refused(&mut self, id: ServerId, now: Duration) {
+        if let Some(peer) = self.peers.get_mut(&id) {
+            peer.failed = Some(now);
+        }
     }
 
     /// It answers, and its copy stands still although there is something to do: its disk hangs.
@@ -358,7 +393,7 @@ impl Leader {
         let next = |members: Vec<ServerId>, voters: Vec<Voter>| {
             Some(CopySet { term: self.term, number: set.number + 1, members, voters })
         };
-        let silent = |id: &ServerId| self.is_silent(*id, now) || self.is_stuck(*id, now);
+        let silent = |id: &ServerId| self.is_silent(*id, now) || self.is_stuck(*id, now) || self.is_failing(*id, now);
         // A member whose copy broke off is as good as silent; one that only reads its groups is not.
         let broken = |id: &ServerId| {
             matches!(self.peers.get(id).map(|peer| peer.place), None | Some(Place::Lost | Place::Forms { .. }))
@@ -368,7 +403,8 @@ impl Leader {
             return next(stay, set.voters.clone());
         }
         let voters = || set.voters.clone();
-        if let Some(peer) = self.peers.values().find(|p| p.heard.is_some() && set.voter(p.voter.id).is_none()) {
+        let new = self.peers.values().find(|p| p.heard.is_some() && set.voter(p.voter.id).is_none());
+        if let Some(peer) = new.filter(|_| self.may_begin()) {
             let mut voters = voters();
             voters.push(peer.voter.clone());
             return next(set.members.clone(), voters);
@@ -401,9 +437,10 @@ impl Leader {
     fn choose_learners(&mut self, now: Duration) {
         let members = self.required();
         let is_up = |peer: &Peer| {
-            peer.heard.is_some() && now.saturating_sub(peer.heard.unwrap_or_default()) < self.limits.silent
+            let is_heard = peer.heard.is_some_and(|heard| now.saturating_sub(heard) < self.limits.silent);
+            is_heard && !self.is_failing(peer.voter.id, now)
         };
-        let missing = self.wanted.saturating_sub(members.len());
+        let missing = if self.may_begin() { self.wanted.saturating_sub(members.len()) } else { 0 };
         let mut hosts: Vec<&str> =
             members.iter().filter_map(|id| Some(self.peers.get(id)?.voter.host.as_str())).collect();
         let mut chosen = BTreeSet::new();

@@ -53,6 +53,7 @@ pub fn errno_of(code: Code) -> i32 {
         | Code::DiskError
         | Code::NoServers
         | Code::ChunkLost
+        | Code::FewRowCopies
         | Code::BadMessage
         | Code::WrongCluster
         | Code::WrongVersion

@@ -1,6 +1,6 @@
 use crate::OpError;
 use braid_api::{Code, Error};
-use braid_types::{InodeId, RequestId, SessionEpoch, SessionId, Timestamp};
+use braid_types::{InodeId, Policy, RequestId, SessionEpoch, SessionId, Timestamp};
 
 /// What an operation may not make itself: who asks, the time, a fresh id.
 #[derive(Clone, Copy, Debug, Default)]
@@ -20,6 +20,8 @@ pub struct OpContext {
     /// Others cache what the change makes old, and were made to drop the attributes of these: what the names of the request
     /// stood for when they were asked, 0 for nothing. `None`: nobody else caches anything.
     pub announced: Option<[InodeId; 2]>,
+    /// On how many disks rows are now, this server's among them; `None`: do not ask, the bytes were taken before.
+    pub row_copies: Option<usize>,
 }
 
 impl OpContext {
@@ -30,6 +32,18 @@ impl OpContext {
             Some(announced) if announced[index & 1] != found => {
                 let cause = format_args!("it was announced as inode {}", announced[index & 1]);
                 Err(Error::new(Code::StaleLease, format_args!("inode {found}"), cause).into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Bytes are kept beside a row only while it is on as many disks as the file's policy promises (design.md §4, *Embedded
+    /// engine*).
+    pub fn expect_copies(&self, inode: InodeId, policy: &Policy) -> Result<(), OpError> {
+        match self.row_copies {
+            Some(have) if have < policy.min_copies() => {
+                let cause = format_args!("rows are on {have} disks, its policy asks for {}", policy.min_copies());
+                Err(Error::new(Code::FewRowCopies, format_args!("inode {inode}"), cause).into())
             }
             _ => Ok(()),
         }

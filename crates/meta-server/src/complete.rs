@@ -3,10 +3,11 @@
 use crate::leases::Ask;
 use crate::server::MetaServer;
 use braid_api::meta::*;
-use braid_api::{DataPeers, Error, Result};
+use braid_api::{Code, DataPeers, Error, Result};
 use braid_lease::Key;
 use braid_meta_engine::Engine;
-use braid_meta_namespace::ops::spares;
+use braid_meta_namespace::OpContext;
+use braid_meta_namespace::ops::{policy::as_served, spares};
 use braid_types::InodeId;
 
 impl<E: Engine, P: DataPeers> MetaServer<E, P> {
@@ -22,9 +23,22 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
     }
 
     pub(crate) async fn complete_map(&self, map: &mut FileMap) -> Result<()> {
+        map.policy = as_served(map.policy, self.row_copies());
         match &mut map.content {
             Content::Chunked(page) => self.complete_page(page).await,
             Content::Inline(_) => Ok(()),
+        }
+    }
+
+    /// Data servers that kept the rows may have gone while a change became durable, so that bytes beside a row are on fewer disks
+    /// than were counted before. Whoever waited for it is told to look again; the repetition finds what holds then.
+    pub(crate) fn still_kept(&self, inode: InodeId, op: &OpContext, inline: bool) -> Result<()> {
+        match op.row_copies {
+            Some(before) if inline && !op.early && self.row_copies() < before => {
+                let cause = "a data server that kept a copy of the rows went away meanwhile";
+                Err(Error::new(Code::FewRowCopies, format_args!("inode {inode}"), cause))
+            }
+            _ => Ok(()),
         }
     }
 

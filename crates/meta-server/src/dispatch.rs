@@ -260,6 +260,8 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             others: self.sessions.others(session),
             early: call.early.is_some() && request.may_be_early(),
             announced,
+            // What is repeated was answered when there were enough; refused, it would be lost.
+            row_copies: before.is_none().then(|| self.row_copies()),
         };
         call.now = op.now;
         if op.early {
@@ -302,7 +304,10 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             }
             MetaRequest::CommitFile(mut m) => {
                 self.hint(&mut m.inode);
-                self.record(call, m.inode.id, op, number, m, MetaAnswer::CommitFile).await?
+                let (id, inline) = (m.inode.id, m.content.is_in_row());
+                let answer = self.record(call, id, op, number, m, MetaAnswer::CommitFile).await?;
+                self.still_kept(id, &op, inline)?;
+                answer
             }
             MetaRequest::DropChunks(mut m) => {
                 self.hint(&mut m.inode);

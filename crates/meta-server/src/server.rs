@@ -15,7 +15,7 @@ use braid_api::{DataPeers, Error};
 use braid_env::{Env, Monotonic};
 use braid_meta_engine::Engine;
 use braid_meta_namespace::FormatCluster;
-use braid_meta_namespace::ops::policy::{as_kept, check_served};
+use braid_meta_namespace::ops::policy::check_served;
 use braid_meta_namespace::ops::{ids, reclaim, servers, session, spares};
 use braid_meta_namespace::rows::ServerRow;
 use braid_placement::{Placement, Spread};
@@ -95,7 +95,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
     ) -> Result<Arc<Self>, StartError> {
         config.check().map_err(StartError::Config)?;
         check_served(&policy).map_err(Error::from)?;
-        let format = FormatCluster { cluster, policy: as_kept(policy), now: env.clock.wall() };
+        let format = FormatCluster { cluster, policy, now: env.clock.wall() };
         let cluster = engine.transact(0, format).await.map_err(Error::from)?;
         // Before any row is read: what an older leader still writes is refused from now on.
         let lead = ids::TakeIds { counter: ids::Counter::Leaders, count: 1 };
@@ -199,6 +199,11 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         if let Some(copies) = &self.copies {
             copies.learn(Voter { id, host: row.host.clone(), addresses: row.addresses.clone() });
         }
+    }
+
+    /// On how many disks rows are: this server's and those of the data servers that keep a copy now.
+    pub(crate) fn row_copies(&self) -> usize {
+        1 + self.copies.as_ref().map_or(0, |copies| copies.kept_by())
     }
 
     /// Waits until what was found may be told: no other metadata server has made it outdated.

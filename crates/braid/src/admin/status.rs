@@ -168,13 +168,27 @@ fn copies(status: &Status, servers: &[Seen]) -> Vec<String> {
 fn notes(status: &Status, servers: &[Seen]) -> Vec<String> {
     let mut notes = Vec::new();
     let members = status.copies.iter().filter(|copy| copy.is_member);
-    if status.copies_wanted == 0 {
-        notes.push("the metadata has one copy: back up its directory, or set metadata.copies".to_owned());
-    } else if (members.clone().count() as u32) < status.copies_wanted {
-        let (have, wanted) = (members.clone().count(), status.copies_wanted);
-        notes.push(format!(
+    let (have, wanted) = (members.clone().count(), status.copies_wanted as usize);
+    match have {
+        _ if wanted == 0 => {
+            notes.push("the metadata has one copy: back up its directory, or set metadata.copies".to_owned());
+        }
+        0 if wanted > 1 && servers.len() < 2 => {
+            notes.push("the metadata has one copy: others begin with a second data server".to_owned());
+        }
+        _ if have < wanted.min(servers.len()) => notes.push(format!(
             "{have} of {wanted} copies of the metadata are on data servers: others are on their way or missing"
-        ));
+        )),
+        _ if have < wanted => notes
+            .push(format!("{have} of {wanted} copies of the metadata are on data servers: there are no more servers")),
+        _ => {}
+    }
+    if status.metadata_copies == 1 && status.chains.containers > 0 {
+        notes.push(
+            "small files of directories with several copies go to chunks now; what lies beside rows already has the metadata's \
+             one copy, until it is written again"
+                .to_owned(),
+        );
     }
     for copy in members.filter(|copy| copy.silent_ms > 1500 || copy.lag.is_none_or(|lag| lag > LAG_GROUPS)) {
         let lag = copy.lag.map_or("does not follow".to_owned(), |lag| format!("lags by {lag} groups"));
@@ -477,6 +491,26 @@ mod tests {
         let said = problems(&status, &[]).join("\n");
         assert!(said.contains("2 of 9 containers have fewer live copies than they should, the worst 1"), "{said}");
         assert!(said.contains("1 containers change their servers"), "{said}");
+    }
+
+    #[test]
+    fn how_many_copies_the_metadata_has_is_said() {
+        let up = |count| (0..count).map(|_| server(ServerState::Up, 5, None)).collect::<Vec<_>>();
+        let said = |wanted: u32, members: u64, servers: usize| {
+            let copy =
+                |id| CopyHealth { server: ServerId(id), host: "h".into(), is_member: true, lag: Some(0), silent_ms: 5 };
+            let copies = (1..=members).map(copy).collect();
+            let status = Status { copies_wanted: wanted, metadata_copies: 1 + members as u32, copies, ..status() };
+            notes(&status, &up(servers)).join("\n")
+        };
+        assert_eq!(said(2, 2, 4), "");
+        assert!(said(0, 0, 4).contains("set metadata.copies"), "{}", said(0, 0, 4));
+        assert!(said(2, 0, 1).contains("others begin with a second data server"), "{}", said(2, 0, 1));
+        assert!(said(2, 1, 4).contains("1 of 2 copies") && said(2, 1, 4).contains("on their way"), "{}", said(2, 1, 4));
+        assert!(said(3, 2, 2).contains("there are no more servers"), "{}", said(3, 2, 2));
+        let chains = ChainsStatus { containers: 3, live_min: Some(3), ..ChainsStatus::default() };
+        let one = Status { chains, ..status() };
+        assert!(notes(&one, &up(4)).join("\n").contains("small files of directories with several copies go to chunks"));
     }
 
     #[test]

@@ -116,7 +116,7 @@ impl Default for MetadataSettings {
             early_reply: times.early_reply,
             group_hold: Span(EmbeddedOptions::default().group_hold),
             gather: Span(times.gather),
-            copies: 0,
+            copies: 2,
         }
     }
 }

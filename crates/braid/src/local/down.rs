@@ -1,5 +1,5 @@
-//! `braid down`: the mounts first, which send what they have, also those made by `braid mount` on this machine; then data
-//! servers, which sync; then metadata.
+//! `braid down`: the mounts first, which send what they have, also those made by `braid mount` on this machine; then the
+//! metadata server, whose last changes data servers keep copies of; then these, which sync.
 
 use super::layout::Layout;
 use super::process;
@@ -26,8 +26,8 @@ impl DownArgs {
         names.sort_by_cached_key(|name| {
             let rank = match name.as_str() {
                 name if name.starts_with("mount") => 0,
-                "metadata" => 2,
-                _ => 1,
+                "metadata" => 1,
+                _ => 2,
             };
             // By their numbers: data-2 before data-10.
             let number: Option<u32> = name.rsplit('-').next().and_then(|number| number.parse().ok());

@@ -3,6 +3,7 @@
 //! Everything lies below DIR: `braid.toml`, `metadata/`, `data-N/`, `run/` (sockets, pids, who is ready), `log/`.
 //! Each server is a process of its own, so that any of them can be killed, looked at or upgraded alone.
 
+mod copies;
 mod down;
 mod layout;
 mod point;

@@ -1,11 +1,14 @@
 //! `braid up`.
 
+use super::copies;
 use super::layout::Layout;
 use super::point::{self, Point};
 use super::process;
 use crate::config::{Config, port};
 use crate::roles;
 use anyhow::{Context, Result, bail};
+use braid_types::Layout::Replica;
+use braid_types::Policy;
 use clap::Args;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -13,25 +16,31 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 #[derive(Args)]
-#[command(after_help = "Example:\n  braid up ./var --mount ./mnt")]
+#[command(after_help = "\
+Examples:
+  braid up ./var --mount ./mnt
+  braid up ./one --data-servers 1 --no-mount
+  braid up ./fast --set metadata.policy=plain --set metadata.copies=0")]
 pub struct UpArgs {
     /// Where the cluster lies; made if it does not exist.
     pub dir: PathBuf,
     /// Where to mount it; default: where it is mounted, else DIR/mnt.
     #[arg(long, value_name = "DIR")]
     pub mount: Option<PathBuf>,
-    /// Data servers; default: those the cluster has, 3 in a new one.
+    /// Data servers; default: those the cluster has, 4 in a new one.
     #[arg(long, value_name = "N")]
     pub data_servers: Option<u32>,
     /// Do not mount.
     #[arg(long, conflicts_with = "mount")]
     pub no_mount: bool,
-    /// Override a setting when the cluster is made, e.g. --set metadata.policy=plain,inline=4KiB.
+    /// Override a setting when the cluster is made, e.g. --set metadata.policy=plain,inline=4KiB. The policy of its root
+    /// directory is else replica:3, or with two data servers replica:2, or with one plain.
     #[arg(long = "set", value_name = "SECTION.KEY=VALUE")]
     pub set: Vec<String>,
 }
 
-const DATA_SERVERS: u32 = 3;
+/// Three copies, and one more server that takes the place of any of them.
+const DATA_SERVERS: u32 = 4;
 const DATA_SERVERS_MAX: u32 = 64;
 const START_LIMIT: Duration = Duration::from_secs(30);
 
@@ -57,6 +66,9 @@ impl UpArgs {
         let started = self.start(&layout, "metadata", vec!["serve".into(), "metadata".into()])?;
         say_started(&layout, "metadata", started);
         self.start_data_servers(&layout, &config)?;
+        if is_new {
+            copies::wait(&config, self.count(&layout))?;
+        }
         let Some(point) = point else {
             println!(
                 "\nBraidFS runs in {}; its configuration is {}.",
@@ -136,6 +148,7 @@ impl UpArgs {
             format!("cluster.metadata=[\"unix:{}\"]", socket.display()),
             format!("metadata.dir={}", layout.dir("metadata").display()),
             format!("metadata.listen=[\"unix:{}\", \"tcp:127.0.0.1:0\"]", socket.display()),
+            format!("metadata.policy={}", policy_for(self.count(layout))),
         ];
         let overrides: Vec<String> = base.into_iter().chain(self.set.iter().cloned()).collect();
         Config::load(None, &overrides)
@@ -167,6 +180,15 @@ impl UpArgs {
             point.display(),
             layout.root.join("log").display()
         );
+    }
+}
+
+/// As many copies as there can be, up to three.
+fn policy_for(data_servers: u32) -> Policy {
+    match data_servers {
+        0 | 1 => Policy::PLAIN,
+        2 => Policy { layout: Replica { copies: 2 }, ..Policy::PLAIN },
+        _ => Policy { layout: Replica { copies: 3 }, ..Policy::PLAIN },
     }
 }
 

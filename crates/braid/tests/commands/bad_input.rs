@@ -1,6 +1,6 @@
 //! What people get wrong: each gives one line that says what to do, changes nothing and takes no server down.
 
-use super::{Cluster, pattern, ran, say_skipped};
+use super::{Cluster, PLAIN, pattern, ran, say_skipped};
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_remount, unmount};
 use std::fs::File;
 use std::io::Write;
@@ -225,7 +225,7 @@ fn a_full_data_disk_is_told_and_nothing_else_fails() {
     let disks: Option<Vec<SmallDisk>> =
         ["data-1", "data-2"].iter().map(|name| SmallDisk::at(&c.root().join(name), 272 << 20)).collect();
     let Some(_disks) = disks else { return };
-    assert_eq!(c.up().code, 0);
+    assert_eq!(c.up_with(PLAIN).code, 0);
     let local = tempfile::tempdir().unwrap();
     let (small, large) = (local.path().join("small"), local.path().join("large"));
     std::fs::write(&small, pattern(2_000_000)).unwrap();

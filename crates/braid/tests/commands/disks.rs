@@ -1,7 +1,7 @@
 //! Disks that fail under running servers.
 
 use super::mounted::eventually;
-use super::{Cluster, pattern, ran, say_skipped};
+use super::{Cluster, PLAIN, pattern, ran, say_skipped};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -72,7 +72,7 @@ fn a_disk_that_becomes_read_only_is_still_read() {
         Some(disk)
     };
     let (Some(disk), Some(_other)) = (disk("data-1"), disk("data-2")) else { return };
-    let up = c.up_with(&["--set", "client.deadline=5s"]);
+    let up = c.up_with(&[PLAIN, &["--set", "client.deadline=5s"]].concat());
     assert_eq!(up.code, 0, "{}{}", up.out, up.err);
     let file = local.path().join("file");
     std::fs::write(&file, pattern(1_500_000)).unwrap();

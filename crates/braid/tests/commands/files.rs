@@ -119,7 +119,7 @@ fn policies_are_inherited_and_refused() {
     c.says("fs put /proc/self/comm /p/q/f");
     assert!(c.says("admin fsck --data").contains("1 chunk rows"), "nothing is inline there");
     c.says("fs policy clear /p");
-    assert_eq!(c.says("fs policy get /p/q"), "/p/q  plain\n");
+    assert_eq!(c.says("fs policy get /p/q"), "/p/q  replica:2\n", "that of the root, with two data servers");
     let said = c.fails("fs policy set /p rain:4+2");
     assert!(said.contains("serves plain and replica:N; rain:4+2 comes with a later one"), "{said}");
 }

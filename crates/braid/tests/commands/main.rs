@@ -3,6 +3,7 @@
 
 mod admin;
 mod bad_input;
+mod defaults;
 mod disks;
 mod files;
 mod litmus;
@@ -30,10 +31,17 @@ pub struct Ran {
     pub err: String,
 }
 
+/// For what is about files with one copy. Without it there are two copies on the two data servers that most tests have.
+pub const PLAIN: &[&str] = &["--set", "metadata.policy=plain"];
+
 impl Cluster {
     pub fn start() -> Cluster {
+        Cluster::start_with(&[])
+    }
+
+    pub fn start_with(more: &[&str]) -> Cluster {
         let cluster = Cluster::unmade();
-        let ran = cluster.up();
+        let ran = cluster.up_with(more);
         assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
         cluster
     }

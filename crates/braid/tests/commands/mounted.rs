@@ -1,6 +1,6 @@
 //! A mount on a cluster of real processes: what programs see while servers stop, go and come back.
 
-use super::{Cluster, pattern, ran, say_skipped};
+use super::{Cluster, PLAIN, pattern, ran, say_skipped};
 use rustix::process::Signal;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
@@ -49,7 +49,7 @@ done
 /// As an upgrade does it: each server in turn is told to stop and started again, while programs write.
 #[test]
 fn servers_that_are_stopped_and_started_in_turn_lose_and_fail_nothing() {
-    let Some((c, at)) = mounted(&[]) else { return };
+    let Some((c, at)) = mounted(PLAIN) else { return };
     let work = tempfile::tempdir().unwrap();
     // One inline, one in a chunk.
     std::fs::write(work.path().join("small"), pattern(3_000)).unwrap();
@@ -319,7 +319,7 @@ pub fn process_of(place: &Path) -> rustix::process::Pid {
 /// One fsync, followed from the kernel's request to the disk write by its number.
 #[test]
 fn one_trace_leads_from_the_operation_to_the_disk() {
-    let Some((c, at)) = mounted(&["--set", "log.level=debug"]) else { return };
+    let Some((c, at)) = mounted(&[PLAIN, &["--set", "log.level=debug"]].concat()) else { return };
     let mut file = std::fs::File::create(at.join("file")).unwrap();
     file.write_all(&pattern(100_000)).unwrap();
     file.sync_all().unwrap();

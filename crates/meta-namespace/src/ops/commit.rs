@@ -1,6 +1,6 @@
 //! What a client did to a file's bytes: size, times, inline content or new chunks.
 
-use super::content::{drop_inline, put_inline};
+use super::content::{drop_inline, policy_of, put_inline};
 use super::free::{drop_chunk_rows, forget_cuts};
 use super::open::expect_file;
 use crate::rows::{ChunkRow, Inode, ReclaimRow, SpareRow, flags, keys};
@@ -44,6 +44,9 @@ impl Mutation for CommitFile {
             CommitContent::Inline(bytes) => {
                 if bytes.len() > INLINE_BYTES_MAX as usize || bytes.len() as u64 > self.size {
                     return Err(Code::Invalid.into());
+                }
+                if self.content.is_in_row() {
+                    cx.expect_copies(inode.id, &policy_of(inode))?;
                 }
                 if inode.has(flags::CHUNKED) {
                     drop_chunk_rows(unit, inode, ChunkIndex(0), None).await?;

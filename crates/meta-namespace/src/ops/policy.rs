@@ -56,10 +56,11 @@ pub fn check_served(policy: &Policy) -> Result<(), OpError> {
     Err(Error::new(Code::NotSupported, format_args!("policy {policy}"), cause).into())
 }
 
-/// The policy as it is kept: bytes beside a row are on as many disks as the metadata, which is one. So they are kept
-/// there only where one copy is all that is promised (design.md §4 *Embedded engine*).
-pub fn as_kept(policy: Policy) -> Policy {
-    if policy.min_copies() > 1 { Policy { inline_bytes: 0, ..policy } } else { policy }
+/// The policy as clients are told it: bytes beside a row are on as many disks as the row, and where that is fewer than the policy
+/// promises they go to chunks (design.md §4 *Embedded engine*). The row keeps what was asked for: how many copies of the rows
+/// there are changes.
+pub fn as_served(policy: Policy, row_copies: usize) -> Policy {
+    if policy.min_copies() > row_copies { Policy { inline_bytes: 0, ..policy } } else { policy }
 }
 
 /// Changes the directory itself; [`SpreadPolicy`] then goes through the directories below.
@@ -80,7 +81,7 @@ impl Mutation for SetPolicy {
         let id = dir.inode.id;
         match self.policy {
             Some(policy) => {
-                unit.put(keys::policy(id), &PolicyRow { policy: as_kept(policy) });
+                unit.put(keys::policy(id), &PolicyRow { policy });
                 dir.inode.policy_root = id;
             }
             None if id == InodeId::ROOT => {

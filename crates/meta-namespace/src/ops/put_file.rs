@@ -1,6 +1,6 @@
 //! A whole inline file in one message.
 
-use super::content::put_inline;
+use super::content::{policy_of, put_inline};
 use super::make_node::{add_entry, new_inode};
 use super::unlink::drop_link;
 use crate::rows::{Entry, keys};
@@ -33,6 +33,7 @@ impl Mutation for PutFile {
             unit.delete(keys::entry(parent.inode.id, &self.name));
         }
         let mut inode = new_inode(unit, cx, &parent.inode, &self.spec).await?;
+        cx.expect_copies(inode.id, &policy_of(&inode))?;
         put_inline(unit, &mut inode, &self.data);
         inode.size = self.data.len() as u64;
         let key = keys::entry(parent.inode.id, &self.name);

@@ -2,7 +2,7 @@
 
 use super::{CopySet, info};
 use braid_api::data::{AppendGroups, DataAnswer, DataRequest, KeeperReport, PutBase, RecordSet, SyncGroups};
-use braid_api::{Carries, Context, DataNode, DataPeers, Result};
+use braid_api::{Carries, Code, Context, DataNode, DataPeers, Result};
 use braid_env::Monotonic;
 use braid_meta_engine::Copied;
 use braid_types::ServerId;
@@ -66,6 +66,14 @@ impl<E: Copied, P: DataPeers> Link<E, P> {
         self.set.show_progress();
     }
 
+    /// A disk that is full or broken answers so at once: nobody waits until it is taken for one that hangs.
+    fn failed(&self, error: &braid_api::Error) {
+        if matches!(error.code, Code::DiskError | Code::DiskFull | Code::ReadOnly) {
+            tracing::warn!(server = self.id.0, %error, "a data server cannot keep its copy of the metadata");
+            self.set.leader.lock().refused(self.id, self.set.env.clock.now().0);
+        }
+    }
+
     fn is_over(&self) -> bool {
         self.set.outlet.is_closed()
     }
@@ -110,6 +118,7 @@ impl<E: Copied, P: DataPeers> Link<E, P> {
                 Ok(false) => self.set.news(&mut news, SYNC_EVERY).await,
                 Err(error) => {
                     tracing::debug!(server = self.id.0, %error, "groups do not reach a copy of the metadata");
+                    self.failed(&error);
                     self.set.env.sleep(self.set.limits.renew).await;
                 }
             }
@@ -148,9 +157,8 @@ impl<E: Copied, P: DataPeers> Link<E, P> {
             let engine = self.engine.clone();
             let begin = next.take();
             let read = self.set.env.blocking(move || engine.base_page(begin, PAGE_BYTES)).await;
-            let read = read.map_err(|error| {
-                braid_api::Error::new(braid_api::Code::Internal, "a base of the metadata's rows", error)
-            })?;
+            let read =
+                read.map_err(|error| braid_api::Error::new(Code::Internal, "a base of the metadata's rows", error))?;
             let (term, durable) = {
                 let leader = self.set.leader.lock();
                 (leader.term(), leader.durable())
@@ -194,7 +202,10 @@ impl<E: Copied, P: DataPeers> Link<E, P> {
             self.set.counters.sync_messages.fetch_add(1, Relaxed);
             match self.ask(&self.words, SyncGroups { term }, Bytes::new(), PAGE_DEADLINE).await {
                 Ok((asked, report)) => self.answered(asked, &report, false),
-                Err(_) => self.set.env.sleep(self.set.limits.renew).await,
+                Err(error) => {
+                    self.failed(&error);
+                    self.set.env.sleep(self.set.limits.renew).await;
+                }
             }
         }
     }

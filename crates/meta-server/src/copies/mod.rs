@@ -204,6 +204,11 @@ impl CopySet {
         (self.wanted, all.collect())
     }
 
+    /// How many data servers have every row that is durable.
+    pub fn kept_by(&self) -> usize {
+        self.leader.lock().kept_by()
+    }
+
     /// Takes what the engine gives, and tells it how far the copies are.
     async fn pump(self: Arc<Self>) {
         loop {

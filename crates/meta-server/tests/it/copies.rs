@@ -1,7 +1,7 @@
 //! Metadata servers whose rows real data servers keep: what it costs, and what happens when one is cut off and replaced.
 #![allow(clippy::unwrap_used)]
 
-use crate::common::{eventually, fast_config, name, spec};
+use crate::common::{create, eventually, fast_config, name, spec};
 use braid_api::data::*;
 use braid_api::meta::*;
 use braid_api::{Code, Context, DataNode, DataPeers, Error, Namespace, Result};
@@ -96,8 +96,12 @@ struct Leads {
 
 impl Leads {
     async fn start(store: &MemStore, net: Net) -> std::result::Result<Leads, CopyError> {
+        Leads::wanting(2, store, net).await
+    }
+
+    async fn wanting(wanted: usize, store: &MemStore, net: Net) -> std::result::Result<Leads, CopyError> {
         let engine = Arc::new(MemEngine::new(store.clone()));
-        let config = CopyConfig { wanted: 2, host: "m".into(), limits: limits() };
+        let config = CopyConfig { wanted, host: "m".into(), limits: limits() };
         let registrations = Registrations::default();
         let (words, content) = (net.clone(), net.clone());
         let copies = CopySet::start(Env::os(), engine.clone(), words, content, config, &registrations).await?;
@@ -247,4 +251,59 @@ async fn a_silent_member_is_replaced_and_what_it_missed_is_kept_elsewhere() {
     assert!(done.from != gone && done.is_complete, "{done:?}");
     let new = Leads::start(&found, place.net()).await.unwrap();
     assert!(new.has("while-it-is-away").await.unwrap() && new.has("afterwards").await.unwrap());
+}
+
+/// Bytes beside a row are on as many disks as the row. Where that is fewer than the policy promises, clients are told to keep
+/// nothing there, and who was told otherwise before is refused.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn small_files_are_kept_inline_while_rows_are_on_as_many_disks_as_their_policy_asks_for() {
+    let place = Place::new(3);
+    let store = MemStore::new();
+    let inline =
+        async |leads: &Leads, text: &str| leads.server.call(leads.cx(), create(InodeId::ROOT, text)).await.unwrap();
+    let commit = async |leads: &Leads, attr: &Attr, bytes: &'static [u8]| {
+        let content = CommitContent::Inline(Bytes::from_static(bytes));
+        leads.server.call(leads.cx(), crate::common::commit(attr, bytes.len() as u64, content)).await
+    };
+    let usual = Policy::PLAIN.inline_bytes;
+
+    let leads = Leads::start(&store, place.net()).await.unwrap();
+    let policy = |text: &str| SetPolicy { inode: InodeId::ROOT.into(), policy: Some(text.parse().unwrap()) };
+    leads.server.call(leads.cx(), policy("replica:3")).await.unwrap();
+    // Nobody keeps a copy yet.
+    let early = inline(&leads, "early").await;
+    assert_eq!((early.map.policy.inline_bytes, early.map.policy.min_copies()), (0, 2));
+    let refused = commit(&leads, &early.attr, b"one disk").await.unwrap_err();
+    assert_eq!(refused.code, Code::FewRowCopies, "{refused}");
+    leads.register_all(&place).await;
+    leads.has_members(2).await;
+    let kept = inline(&leads, "kept").await;
+    assert_eq!(kept.map.policy.inline_bytes, usual);
+    commit(&leads, &kept.attr, b"three disks").await.unwrap();
+    commit(&leads, &early.attr, b"three disks").await.unwrap();
+    // The policy is what was asked for, whatever holds now.
+    let get = GetPolicy { inode: InodeId::ROOT.into() };
+    assert_eq!(leads.server.call(leads.cx(), get).await.unwrap().policy.to_string(), "replica:3");
+    // Two of three are enough for two; four are asked for here.
+    leads.server.call(leads.cx(), policy("replica:4,min_copies=4")).await.unwrap();
+    let four = inline(&leads, "four").await;
+    assert_eq!(four.map.policy.inline_bytes, 0);
+    assert_eq!(commit(&leads, &four.attr, b"three disks").await.unwrap_err().code, Code::FewRowCopies);
+    leads.server.call(leads.cx(), policy("replica:3")).await.unwrap();
+
+    // The number is reduced: what lies in rows is read, and nothing joins it.
+    leads.copies.stop();
+    drop(leads);
+    let alone = Leads::wanting(0, &store, place.net()).await.unwrap();
+    alone.register_all(&place).await;
+    alone.has_members(0).await;
+    let found = OpenFile { inode: kept.attr.id.into(), write: true, truncate: false };
+    let found = alone.server.call(alone.cx(), found).await.unwrap();
+    assert_eq!(found.map.policy.inline_bytes, 0);
+    assert_eq!(found.map.content, Content::Inline(Bytes::from_static(b"three disks")));
+    assert_eq!(commit(&alone, &kept.attr, b"one disk").await.unwrap_err().code, Code::FewRowCopies);
+    alone.server.call(alone.cx(), policy("plain")).await.unwrap();
+    let plain = inline(&alone, "plain").await;
+    assert_eq!(plain.map.policy.inline_bytes, usual);
+    commit(&alone, &plain.attr, b"one disk").await.unwrap();
 }

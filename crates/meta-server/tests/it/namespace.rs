@@ -494,7 +494,9 @@ async fn policies_are_inherited_also_by_directories_that_exist() {
     assert_eq!(code(w.call(set(a, Some("rain:4+2"))).await), Code::NotSupported, "nobody could write there");
     assert_eq!(code(w.call(set(a, Some("replica:2,min_copies=1"))).await), Code::NotSupported);
     w.call(set(a, Some("replica:3,inline=1KiB"))).await.unwrap();
-    assert_eq!(get(b).await.policy.inline_bytes, 0, "a row has one copy, which is less than was promised");
+    assert_eq!(get(b).await.policy.inline_bytes, 1024);
+    let several = w.create(b, "several").await;
+    assert_eq!(several.map.policy.inline_bytes, 0, "a row has one copy, which is less than was promised");
     assert_eq!(code(w.call(set(before.id, Some("plain"))).await), Code::NotDirectory);
 }
 
