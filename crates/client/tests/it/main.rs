@@ -8,6 +8,7 @@ mod faults;
 mod files;
 mod gone;
 mod leases;
+mod lost;
 mod messages;
 mod model;
 mod promises;
