@@ -97,6 +97,10 @@ codes! {
     /// The metadata server has started again and waits for what clients keep of answers that came before they were
     /// durable: send it, then come again.
     Recovering = 208, AfterRefresh, "the server collects what clients keep";
+    /// What was written, and not yet safe, went with the session under whose lease it was written.
+    WriteLost = 210, No, "written bytes were lost with the session";
+    /// A change that its sender has given up, or repeated, since. Whoever still waits for it sends it anew.
+    Overtaken = 211, Yes, "its sender does not wait for it any more";
 
     Unreachable = 300, Yes, "the server cannot be reached";
     DeadlineExceeded = 301, IfIdempotent, "the deadline passed";

@@ -17,7 +17,12 @@ pub trait Carries<Q, A>: Sized {
 pub struct Context {
     pub token: Token,
     /// Of a mutating request; 0 for one that may simply be repeated. The same id always brings the same outcome.
+    ///
+    /// Of a change at a data server: its place among those of the session there, or to the copies of its container; of what waits for
+    /// changes, the place of the next. 0 is not used.
     pub request: RequestId,
+    /// So many places back is the first change that is still waited for. Those before are not carried out any more.
+    pub behind: u16,
     pub trace: TraceId,
     /// When the answer of a metadata server may come.
     pub when: When,

@@ -676,6 +676,22 @@ pub struct RegisterAnswer {
     pub id: ServerId,
     pub cluster: ClusterId,
     pub heartbeat_ms: u32,
+    pub sessions: LiveSessions,
+}
+
+/// Which sessions may still send something to data servers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LiveSessions {
+    /// Sessions from this number on began later: of them nothing is said here.
+    pub before: SessionId,
+    pub live: Vec<SessionId>,
+}
+
+impl LiveSessions {
+    /// `live` is in order.
+    pub fn may_live(&self, session: SessionId) -> bool {
+        session >= self.before || self.live.binary_search(&session).is_ok()
+    }
 }
 
 /// A data server's sign of life, on a connection of its own.

@@ -14,18 +14,19 @@ impl Core {
     where
         M: Carries<MetaRequest, MetaAnswer>,
     {
-        self.call_when(message, When::Early, op).await
+        self.call_while(message, When::Early, op, || Ok(())).await
     }
 
-    /// As [`Core::call`], of a change that is durable, with all before it, when the answer comes.
-    pub async fn call_durable<M>(&self, message: M, op: Op) -> Result<M::Answer>
-    where
-        M: Carries<MetaRequest, MetaAnswer>,
-    {
-        self.call_when(message, When::Marked, op).await
-    }
-
-    async fn call_when<M>(&self, message: M, when: When, op: Op) -> Result<M::Answer>
+    /// As [`Core::call`] with [`When::Early`]; with [`When::Marked`] a change is durable, with all before it, when the answer comes.
+    /// Sent for as long as `still` says nothing against it: it is asked before each attempt, when it is clear under which session
+    /// that goes.
+    pub async fn call_while<M>(
+        &self,
+        message: M,
+        when: When,
+        op: Op,
+        still: impl Fn() -> Result<()> + Send,
+    ) -> Result<M::Answer>
     where
         M: Carries<MetaRequest, MetaAnswer>,
     {
@@ -39,6 +40,7 @@ impl Core {
         let mut waiting = None;
         loop {
             let token = self.session.token();
+            still()?;
             // A server that lost its power after it took the request answers nothing, and nothing says so.
             let left = op.deadline.left(&self.env).min(self.config.attempt);
             let cx = Context { token, request: id, trace: op.trace, when, deadline: left, ..Context::default() };

@@ -89,13 +89,10 @@ impl FileSystem for Client {
         self.0.get_attr(cx, id).await
     }
 
-    async fn set_attr(
-        &self,
-        cx: &Caller,
-        id: InodeId,
-        _handle: Option<HandleId>,
-        change: SetAttr,
-    ) -> Result<AttrReply> {
+    async fn set_attr(&self, cx: &Caller, id: InodeId, handle: Option<HandleId>, change: SetAttr) -> Result<AttrReply> {
+        if let (Some(handle), Some(_)) = (handle, change.size) {
+            self.0.handles.file(handle)?.check()?;
+        }
         self.0.set_attr(cx, id, change).await
     }
 

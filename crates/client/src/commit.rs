@@ -8,12 +8,13 @@ use crate::body::Body;
 use crate::cache::{Asking, Learnt};
 use crate::core::{Core, Op};
 use crate::inode::{FileState, Inode};
+use crate::lost::still;
 use crate::map::file_name;
 use crate::wait::{Attempts, timed_out};
 use braid_api::meta::{ChunkPage, ChunkRef, CommitAnswer, CommitContent, CommitFile};
-use braid_api::{Code, Error, Result, Retry};
+use braid_api::{Code, Error, Result, Retry, When};
 use braid_lease::Key;
-use braid_types::{ByteRange, ChunkIndex, SessionId};
+use braid_types::{ByteRange, ChunkIndex};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -39,6 +40,7 @@ struct Mark {
 struct Draft {
     message: CommitFile,
     version: u64,
+    lapses: u64,
     sent: Vec<ChunkRef>,
 }
 
@@ -47,6 +49,9 @@ impl Core {
     pub async fn commit(self: &Arc<Self>, inode: &Arc<Inode>, reach: Reach, op: Op) -> Result<()> {
         if reach == Reach::Answered && inode.state.lock().is_clean() {
             return Ok(());
+        }
+        if reach == Reach::Stable {
+            self.until_known(inode, op).await?;
         }
         let left = op.deadline.left(&self.env);
         let order = self.env.timeout(left, inode.order.lock()).await;
@@ -63,19 +68,15 @@ impl Core {
     pub async fn commit_ordered(self: &Arc<Self>, inode: &Arc<Inode>, reach: Reach, op: Op) -> Result<()> {
         let mut attempts = Attempts::until(op.deadline);
         loop {
-            self.fresh(inode, op).await?;
-            inode.state.lock().met_void = false;
-            self.rescue_void_chunks(inode, op).await?;
+            if !inode.state.lock().is_clean() {
+                self.fresh(inode, op).await?;
+            }
             let mark = {
                 let state = inode.state.lock();
                 let (conversions, failures) = (state.conversions, state.failures);
                 Mark { size: state.size, version: state.version, conversions, failures }
             };
             self.send_all(inode, op).await?;
-            if self.has_void_chunks(inode) || inode.state.lock().met_void {
-                // The session was lost meanwhile: what was not sent for that is sent elsewhere.
-                continue;
-            }
             // Bytes in a row are durable, and this commit drops them: where they are now they must be as safe.
             let leaves_row = {
                 let state = inode.state.lock();
@@ -100,10 +101,8 @@ impl Core {
             };
             // Whoever asks meanwhile may see it done; what is known here is of before.
             let asking = self.cache.change(vec![Key::Attr(inode.id)]);
-            let saved = match reach {
-                Reach::Answered => self.call(draft.message.clone(), op).await,
-                Reach::Stable => self.call_durable(draft.message.clone(), op).await,
-            };
+            let when = if reach == Reach::Stable { When::Marked } else { When::Early };
+            let saved = self.call_while(draft.message.clone(), when, op, still(inode, draft.lapses)).await;
             match saved {
                 Ok(answer) => {
                     if self.committed(inode, draft, answer, asking, op).await? {
@@ -139,7 +138,7 @@ impl Core {
             kill_privileges: false,
             unused: state.unused.clone(),
         };
-        Draft { message, version: mark.version, sent }
+        Draft { message, version: mark.version, lapses: state.lapses, sent }
     }
 
     /// Takes in the answer. False if more has to be committed.
@@ -203,6 +202,10 @@ impl Core {
     }
 
     async fn commit_failed(&self, inode: &Inode, attempts: &mut Attempts, error: Error, op: Op) -> Result<()> {
+        if inode.state.lock().is_clean() {
+            // Lost with its lease: who has it open is told so.
+            return Ok(());
+        }
         let named = |error: Error| match error.cause() {
             cause if error.subject().is_empty() => {
                 Error::new(error.code, format!("commit of {}", file_name(inode)), cause)
@@ -282,74 +285,32 @@ impl Core {
     /// Another client put chunks where this one did: what was written here goes into those.
     async fn write_instead(self: &Arc<Self>, inode: &Arc<Inode>, instead: &ChunkPage, op: Op) -> Result<()> {
         for chunk in &instead.chunks {
-            self.rescue(inode, chunk.index, Some(chunk), op).await?;
+            self.rescue(inode, chunk.index, chunk, op).await?;
         }
         Ok(())
     }
 
-    /// Fresh chunks of a session that has ended belong to nobody: what was written to them is written again.
-    async fn rescue_void_chunks(self: &Arc<Self>, inode: &Arc<Inode>, op: Op) -> Result<()> {
-        for index in self.void_chunks(inode) {
-            self.rescue(inode, index, None, op).await?;
-        }
-        Ok(())
-    }
-
-    fn has_void_chunks(&self, inode: &Inode) -> bool {
-        !self.void_chunks(inode).is_empty()
-    }
-
-    fn void_chunks(&self, inode: &Inode) -> Vec<ChunkIndex> {
-        let session = self.session.id();
-        let void = |fresh: Option<SessionId>| fresh.is_some_and(|of| of != session);
-        match &inode.state.lock().body {
-            Body::Inline(_) => Vec::new(),
-            Body::Chunked(table) => {
-                table.slots.iter().filter(|(_, slot)| void(slot.fresh)).map(|(&index, _)| index).collect()
-            }
-        }
-    }
-
-    /// Brings what was written to the fresh chunk at `index` back into the buffer, and puts `other`, or a hole, in
-    /// its place.
-    async fn rescue(
-        self: &Arc<Self>,
-        inode: &Arc<Inode>,
-        index: ChunkIndex,
-        other: Option<&ChunkRef>,
-        op: Op,
-    ) -> Result<()> {
-        let (slot, chunk_bytes) = {
+    /// Brings what was written to the fresh chunk at `index` back into the buffer, and puts `other` in its place.
+    async fn rescue(self: &Arc<Self>, inode: &Arc<Inode>, index: ChunkIndex, other: &ChunkRef, op: Op) -> Result<()> {
+        let (slot, chunk_bytes, lapses) = {
             let state = inode.state.lock();
             let Some(slot) = state.body.slot(index).cloned() else { return Ok(()) };
-            (slot, state.policy.chunk_bytes)
+            (slot, state.policy.chunk_bytes, state.lapses)
         };
         let base = index.0 * chunk_bytes;
         let mut saved = Vec::new();
         for range in slot.written.iter() {
             for (unit, part) in range.split_by(crate::buffer::RUN_BYTES as u64) {
                 let at = unit * crate::buffer::RUN_BYTES as u64 + part.start;
-                match self.fetch_chunk(inode, index, ByteRange::at(at, part.len()), op).await {
-                    Ok(bytes) => saved.push((base + at, bytes)),
-                    Err(error) if error.code == Code::Stale => {
-                        // What is retained is not lost with the rest.
-                        let kept = self.servers.retained(slot.chunk, ByteRange::at(at, part.len()));
-                        let bytes = part.len() - kept.iter().map(|(_, bytes)| bytes.len() as u64).sum::<u64>();
-                        tracing::error!(%error, bytes, "written bytes are lost with their session");
-                        self.counters.bytes_lost.fetch_add(bytes, Relaxed);
-                        saved.extend(kept.into_iter().map(|(at, bytes)| (base + at, bytes)));
-                        self.update(inode, |state| state.lose(error));
-                    }
-                    Err(error) => return Err(error),
-                }
+                saved.push((base + at, self.fetch_chunk(inode, index, ByteRange::at(at, part.len()), op).await?));
             }
         }
         self.update(inode, |state| {
             let Body::Chunked(table) = &mut state.body else { return };
-            match other {
-                Some(other) => drop(table.slots.insert(index, crate::body::ChunkSlot::committed(other))),
-                None => drop(table.slots.remove(&index)),
+            if state.lapses != lapses {
+                return;
             }
+            table.slots.insert(index, crate::body::ChunkSlot::committed(other));
             let inflight = std::mem::take(&mut state.inflight);
             // Of what is on its way nobody knows which chunk it reaches: it is written again as well.
             for write in inflight.values() {

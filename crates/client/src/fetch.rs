@@ -8,7 +8,7 @@ use crate::buffer::{RUN_BYTES, paint};
 use crate::core::{Core, Op};
 use crate::handles::FileHandle;
 use crate::inode::{FileState, Inode};
-use crate::map::{file_name, key};
+use crate::map::key;
 use crate::prefetch::Limits;
 use crate::ranges::RangeSet;
 use crate::readahead::{Arriving, Block, Charge};
@@ -123,12 +123,6 @@ impl Core {
             };
             if matches!(error.code, Code::StaleTruncGen | Code::ChunkUnknown) {
                 self.refresh_chunk(inode, index, op).await?;
-            }
-            if let (Some(key), Code::ChunkUnknown) = (asked, error.code)
-                && self.is_void(inode, &key)
-            {
-                let cause = "its session ended before the chunk was in the file, and what was stable of it was freed";
-                return Err(Error::new(Code::Stale, format!("chunk {} of {}", key.chunk, file_name(inode)), cause));
             }
             if let (Some(key), Code::ChunkUnknown) = (asked, error.code)
                 && let Some(key) = self.given_up(inode, &key, &mut missed)

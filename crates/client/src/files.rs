@@ -41,6 +41,8 @@ enum Stage {
     Open,
     /// It is being given up, and the kernel is dropping pages: what it asks for is served.
     Draining,
+    /// The same where nobody has anything to write: it may be read by others as well, so nothing is written any more.
+    Reading,
     /// Nothing begins.
     Shut,
 }
@@ -64,6 +66,8 @@ pub struct Files {
     /// The next moment of the leases has come nearer.
     pub timer: Notify,
     making: Mutex<Making>,
+    /// Of these it is not known yet what servers have of what was written before their leases were lost.
+    adrift: Mutex<BTreeSet<InodeId>>,
 }
 
 /// Files are being made whose ids are not known here yet: a recall of one may come before the answer that grants it.
@@ -91,6 +95,8 @@ impl Drop for Made<'_> {
 pub struct Pass<'a> {
     files: &'a Files,
     inode: InodeId,
+    /// Of the file, when it was given: see `lost`.
+    pub lapses: u64,
 }
 
 impl Drop for Pass<'_> {
@@ -101,7 +107,7 @@ impl Drop for Pass<'_> {
             match gate.stage {
                 Stage::Open if gate.running == 0 => drop(gates.remove(&self.inode)),
                 Stage::Open => {}
-                Stage::Draining | Stage::Shut => {
+                Stage::Draining | Stage::Reading | Stage::Shut => {
                     drop(gates);
                     self.files.changed.notify_waiters();
                 }
@@ -147,6 +153,10 @@ impl Files {
     pub fn tell(&self) {
         self.changed.notify_waiters();
     }
+
+    fn is_adrift(&self, inode: InodeId) -> bool {
+        self.adrift.lock().contains(&inode)
+    }
 }
 
 pub fn mode_of(state: LeaseState) -> Mode {
@@ -187,12 +197,19 @@ impl Core {
         self.enter(inode, Want::Write, range, op).await
     }
 
-    fn pass(&self, inode: InodeId, want: Want, range: ByteRange) -> Option<Pass<'_>> {
+    fn pass(&self, inode: &Inode, want: Want, range: ByteRange) -> Option<Pass<'_>> {
+        // Before the look at the lease, which is lost before this is raised.
+        let lapses = inode.state.lock().lapses;
+        let inode = inode.id;
+        if self.files.is_adrift(inode) {
+            return None;
+        }
         let mut gates = self.files.gates.lock();
         let stage = gates.get(&inode).map_or(Stage::Open, |gate| gate.stage);
         let may = match stage {
             Stage::Open => self.cache.may_use(inode, want, self.now()),
-            Stage::Draining => self.cache.has_file(inode, want, self.now()),
+            Stage::Reading if want != Want::Read => false,
+            Stage::Draining | Stage::Reading => self.cache.has_file(inode, want, self.now()),
             Stage::Shut => false,
         };
         if !may {
@@ -201,16 +218,16 @@ impl Core {
         let gate = gates.entry(inode).or_default();
         gate.running += 1;
         gate.failed = None;
-        if stage == Stage::Draining {
+        if matches!(stage, Stage::Draining | Stage::Reading) {
             let all = |served: ByteRange| ByteRange::new(served.start.min(range.start), served.end.max(range.end));
             gate.served = Some(gate.served.map_or(range, all));
         }
-        Some(Pass { files: &self.files, inode })
+        Some(Pass { files: &self.files, inode, lapses })
     }
 
     async fn enter(self: &Arc<Self>, inode: &Arc<Inode>, want: Want, range: ByteRange, op: Op) -> Result<Pass<'_>> {
         let id = inode.id;
-        if let Some(pass) = self.pass(id, want, range) {
+        if let Some(pass) = self.pass(inode, want, range) {
             return Ok(pass);
         }
         let what = match want {
@@ -225,7 +242,7 @@ impl Core {
             let mut changed = std::pin::pin!(changed);
             // Registered before the look, so that nothing between the two is missed.
             changed.as_mut().enable();
-            if let Some(pass) = self.pass(id, want, range) {
+            if let Some(pass) = self.pass(inode, want, range) {
                 return Ok(pass);
             }
             if let Some(error) = self.files.gates.lock().get_mut(&id).and_then(|gate| gate.failed.take()) {
@@ -321,9 +338,9 @@ impl Core {
                     self.env.spawn("dropping pages", async move { core.drop_pages(inodes).await });
                 }
                 Task::Fail(inode) => {
-                    tracing::warn!(inode = inode.0, "its lease was lost with the session");
+                    tracing::warn!(inode = inode.0, "its lease is lost");
+                    core.lose_lease(inode);
                     self.locks_lost(self.locks.lose(inode));
-                    self.files.tell();
                 }
                 other => told.push(other),
             }
@@ -380,6 +397,8 @@ impl Core {
         // waits until there is a lease: that would wait for this, and this for that.
         if drops && self.cache.holds_file(id) {
             self.kernel_drops(id).await;
+        } else if to != Mode::Exclusive {
+            self.files.set(id, Stage::Reading);
         }
         if to == Mode::Shared && is_written {
             // Who may write here reads under the right to write only, so that nothing that is left could be used; and its requests would
@@ -439,6 +458,21 @@ impl Core {
     /// Files of which something would have to be repeated.
     pub fn unstable_files(&self) -> BTreeSet<InodeId> {
         self.servers.lanes().iter().flat_map(|lane| lane.retained(|retain| retain.files())).collect()
+    }
+
+    /// Returns when it is known what servers have of what was written before the file's lease was lost.
+    pub async fn until_known(&self, inode: &Inode, op: Op) -> Result<()> {
+        let known = || (!self.files.is_adrift(inode.id)).then_some(());
+        let known = crate::wait::wait_until(&self.env, &self.files.changed, op.deadline, known).await;
+        known.ok_or_else(|| timed_out(file_name(inode), "what its data server has of it"))
+    }
+
+    /// To be called when what lanes have adrift is more or less.
+    pub fn look_at_adrift(&self) {
+        let mut adrift = self.files.adrift.lock();
+        *adrift = self.servers.lanes().iter().flat_map(|lane| lane.retained(|retain| retain.adrift_files())).collect();
+        drop(adrift);
+        self.files.tell();
     }
 
     /// The kernel drops its pages; then nothing runs under the lease, and nothing begins.

@@ -18,6 +18,8 @@ pub struct FileHandle {
     pub flags: OpenFlags,
     /// Failures of this inode that were reported to this handle.
     pub failures_seen: AtomicU64,
+    /// Losses of the file's bytes when it was opened.
+    pub losses: u64,
     pub window: Mutex<Window>,
     /// Owners of flock locks taken through this handle, freed with it.
     pub flock_owners: Mutex<Vec<u64>>,
@@ -45,6 +47,7 @@ impl FileHandle {
 
     /// A failed background write, once a handle.
     pub fn report(&self) -> Result<()> {
+        self.check()?;
         let mut state = self.inode.state.lock();
         if self.failures_seen.swap(state.failures, Relaxed) == state.failures {
             return Ok(());
@@ -116,10 +119,10 @@ pub struct Handles {
 impl Handles {
     pub fn open_file(&self, inode: Arc<Inode>, flags: OpenFlags) -> Arc<FileHandle> {
         let id = HandleId(self.last.fetch_add(1, Relaxed) + 1);
-        let failures_seen = {
+        let (failures_seen, losses) = {
             let mut state = inode.state.lock();
             state.writers += u32::from(flags.write);
-            AtomicU64::new(state.failures)
+            (AtomicU64::new(state.failures), state.losses)
         };
         let (window, flock_owners) = (Mutex::default(), Mutex::default());
         let handle = Arc::new(FileHandle {
@@ -127,6 +130,7 @@ impl Handles {
             inode,
             flags,
             failures_seen,
+            losses,
             window,
             flock_owners,
             locks_lost: AtomicBool::new(false),

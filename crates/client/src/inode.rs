@@ -87,8 +87,11 @@ pub struct FileState {
     pub failures: u64,
     /// Bytes were dropped, and nobody has been told since.
     pub lost: Option<Error>,
-    /// A write found its chunk void, its session having ended: nothing is sent until a commit has found another place.
-    pub met_void: bool,
+    /// How often its lease was lost, see `lost`.
+    pub lapses: u64,
+    /// How often bytes were lost with it, and what was lost last: handles from before fail.
+    pub losses: u64,
+    pub loss: Option<Error>,
     pub retry_at: Option<Monotonic>,
     pub handles: u32,
     /// Of them, those that may write.
@@ -133,7 +136,9 @@ impl FileState {
             failed: None,
             failures: 0,
             lost: None,
-            met_void: false,
+            lapses: 0,
+            losses: 0,
+            loss: None,
             retry_at: None,
             handles: 0,
             writers: 0,

@@ -87,14 +87,6 @@ impl Core {
         self.files.tell();
     }
 
-    /// The session has ended, and with it all it was granted.
-    pub fn lose_leases(&self) {
-        self.servers.lanes().iter().for_each(|lane| lane.retained(|retain| retain.lose_leases()));
-        self.hear(Seen::SessionLost);
-        self.locks_lost(self.locks.lose_all());
-        self.files.tell();
-    }
-
     /// What is over by its time is forgotten.
     pub fn pass_time(&self) {
         self.hear(Seen::Tick);

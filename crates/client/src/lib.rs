@@ -27,6 +27,7 @@ mod inode;
 mod layout;
 mod leases;
 mod locks;
+mod lost;
 mod lru;
 mod map;
 mod marks;

@@ -109,9 +109,12 @@ impl Core {
 
     /// The chunk at `index`, taking a spare if the file has none there.
     pub async fn slot_for(self: &Arc<Self>, inode: &Inode, index: ChunkIndex, op: Op) -> Result<(ChunkKey, Policy)> {
+        let session = self.session.id();
+        // A spare that was taken in the moment in which its session ended: nothing was written to it.
+        let is_void = |slot: &ChunkSlot| slot.fresh.is_some_and(|of| of != session);
         let there = |state: &FileState| {
-            let slot = state.body.slot(index).map(|slot| key(inode.id, index, slot, &state.policy));
-            (slot, state.policy)
+            let slot = state.body.slot(index).filter(|slot| !is_void(slot));
+            (slot.map(|slot| key(inode.id, index, slot, &state.policy)), state.policy)
         };
         let (slot, policy) = self.with_chunk(inode, index, op, there).await?;
         if let Some(slot) = slot {
@@ -121,6 +124,9 @@ impl Core {
         let mut unused = Some(spare);
         let slot = self.update(inode, |state| {
             let Body::Chunked(table) = &mut state.body else { return None };
+            if table.slots.get(&index).is_some_and(is_void) {
+                table.slots.remove(&index);
+            }
             let slot = table.slots.entry(index).or_insert_with(|| {
                 unused = None;
                 ChunkSlot::fresh(&spare)

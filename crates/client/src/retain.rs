@@ -4,6 +4,10 @@
 //! here is then written again. Per chunk only the newest bytes are kept: an older write under them would be
 //! overwritten by the repetition anyway, so repeating in any order gives the same chunk.
 
+mod adrift;
+
+pub use adrift::Has;
+
 use crate::buffer::Extents;
 use braid_api::meta::Cuts;
 use braid_env::Monotonic;
@@ -43,11 +47,9 @@ struct Kept {
     /// All that was written since is cut or punched again, but that the chunk is there is not stable yet: a file's row may name it.
     bare: Option<Tag>,
     oldest: Monotonic,
-    /// It belongs to a session that has ended: readers still see it, and nothing of it is repeated or made stable.
-    /// Whoever saves the file writes it again elsewhere, see `commit`.
-    aside: bool,
-    /// Another client changed the file after this client's writes up to here: readers see the server's bytes.
-    hidden: u64,
+    /// The lease it was written under is lost, so others may have changed the file since: nothing of it is repeated or shown.
+    /// What the server has of it is being asked, see `lost`.
+    adrift: bool,
 }
 
 impl Kept {
@@ -68,17 +70,10 @@ impl Kept {
             self.bare = first;
         }
     }
-
-    /// What was written after another client's change.
-    fn shown(&self, range: ByteRange) -> Vec<(u64, Bytes)> {
-        let newer = self.extents.tags().filter(|(_, _, tag)| tag.order > self.hidden);
-        let parts = newer.filter_map(|(start, len, _)| ByteRange::at(start, len).intersect(range));
-        parts.flat_map(|part| self.extents.snapshot(part)).collect()
-    }
 }
 
 /// A write that has to be repeated.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repeat {
     pub key: ChunkKey,
     pub generation: TruncGen,
@@ -102,8 +97,6 @@ pub struct Retain {
     chunks: HashMap<ChunkId, Kept>,
     bytes: u64,
     order: u64,
-    /// Up to here it was written under leases that ended with a session: others may have changed the files since.
-    unguarded: u64,
     /// Up to here everything of this incarnation was released already.
     released: u64,
     /// The incarnation changed while something was kept: look for what was lost.
@@ -127,7 +120,7 @@ impl Retain {
     }
 
     fn minded(&self) -> impl Iterator<Item = &Kept> {
-        self.chunks.values().filter(|kept| !kept.aside)
+        self.chunks.values().filter(|kept| !kept.adrift)
     }
 
     /// The order of the last write kept so far.
@@ -177,8 +170,7 @@ impl Retain {
                 extents: Extents::default(),
                 bare: None,
                 oldest: now,
-                aside: false,
-                hidden: 0,
+                adrift: false,
             });
             kept.key.stable |= key.stable;
             kept.generation = kept.generation.max(generation);
@@ -332,13 +324,6 @@ impl Retain {
         self.minded().map(|kept| kept.key.chunk).collect()
     }
 
-    /// The chunk belongs to nobody any more, but what was written to it is still to be read.
-    pub fn set_aside(&mut self, chunk: ChunkId) {
-        if let Some(kept) = self.chunks.get_mut(&chunk) {
-            kept.aside = true;
-        }
-    }
-
     /// Chunks with writes up to `order` that are not stable.
     pub fn chunks_until(&self, order: u64) -> Vec<ChunkId> {
         let old = |kept: &&Kept| kept.tags().any(|tag| tag.order <= order);
@@ -356,16 +341,18 @@ impl Retain {
         self.minded().map(|kept| kept.key.inode).collect()
     }
 
-    /// Nothing of the file is to be repeated or shown any more.
-    pub fn forget_file(&mut self, inode: InodeId) {
+    /// Nothing of the file is to be repeated or shown any more. Gives how many bytes that is.
+    pub fn forget_file(&mut self, inode: InodeId) -> u64 {
+        let before = self.bytes;
         self.chunks.retain(|_, kept| kept.key.inode != inode);
         self.proven.retain(|_, key| key.inode != inode);
         self.bytes = self.chunks.values().map(|kept| kept.extents.bytes()).sum();
+        before - self.bytes
     }
 
     /// Something of it waits to become stable.
     pub fn minds(&self, chunk: ChunkId) -> bool {
-        self.chunks.get(&chunk).is_some_and(|kept| !kept.aside)
+        self.chunks.get(&chunk).is_some_and(|kept| !kept.adrift)
     }
 
     pub fn has(&self, chunk: ChunkId) -> bool {
@@ -375,22 +362,9 @@ impl Retain {
     /// What a reader of the chunk must see over the server's bytes.
     pub fn overlay(&self, chunk: ChunkId, range: ByteRange) -> Vec<(u64, Bytes)> {
         match self.chunks.get(&chunk) {
-            Some(kept) if kept.hidden == 0 => kept.extents.snapshot(range),
-            Some(kept) => kept.shown(range),
-            None => Vec::new(),
+            Some(kept) if !kept.adrift => kept.extents.snapshot(range),
+            _ => Vec::new(),
         }
-    }
-
-    /// The session's leases have ended, and with them what kept others from changing what is kept here.
-    pub fn lose_leases(&mut self) {
-        self.unguarded = self.order;
-    }
-
-    /// The file changed since it was last opened: readers see the server's bytes, but for what was written under a lease that still
-    /// keeps all others out. That is newer, and the server may have lost it.
-    pub fn hide(&mut self, inode: InodeId) {
-        let unguarded = self.unguarded;
-        self.chunks.values_mut().filter(|kept| kept.key.inode == inode).for_each(|kept| kept.hidden = unguarded);
     }
 
     /// The range was punched: it must not come back by a repetition.
@@ -432,13 +406,13 @@ impl Retain {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use rand::{RngExt, SeedableRng, rngs::StdRng};
 
     const LEN: usize = 256;
 
-    fn key(chunk: u64) -> ChunkKey {
+    pub fn key(chunk: u64) -> ChunkKey {
         ChunkKey {
             chunk: ChunkId(chunk),
             container: ContainerId(1),
@@ -541,40 +515,6 @@ mod tests {
                 assert_eq!(retain.bytes(), retain.chunks.values().map(|kept| kept.extents.bytes()).sum::<u64>());
             }
         }
-    }
-
-    #[test]
-    fn only_what_came_before_another_clients_change_is_hidden() {
-        let mut retain = Retain::default();
-        let write = |retain: &mut Retain, offset, sequence| {
-            let receipt = Receipt { incarnation: 1, sequence, stable: 0 };
-            let data = Bytes::from(vec![sequence as u8; 10]);
-            retain.answered(key(1), (TruncGen(0), Cuts::new()), (offset, data), receipt, Monotonic::default());
-        };
-        write(&mut retain, 0, 1);
-        // Nobody else can have: the change that shows is this client's own.
-        retain.hide(InodeId(9));
-        assert_eq!(retain.overlay(ChunkId(1), ByteRange::new(0, 100)), [(0, Bytes::from(vec![1; 10]))]);
-        retain.lose_leases();
-        retain.hide(InodeId(9));
-        assert!(retain.overlay(ChunkId(1), ByteRange::new(0, 100)).is_empty());
-        write(&mut retain, 5, 2);
-        let shown = retain.overlay(ChunkId(1), ByteRange::new(0, 100));
-        assert_eq!(shown, [(5, Bytes::from(vec![2; 10]))]);
-    }
-
-    #[test]
-    fn what_is_set_aside_is_read_and_not_repeated() {
-        let mut retain = Retain::default();
-        let receipt = Receipt { incarnation: 1, sequence: 1, stable: 0 };
-        let data = Bytes::from(vec![1; 100]);
-        retain.answered(key(1), (TruncGen(0), Cuts::new()), (0, data.clone()), receipt, Monotonic::default());
-        retain.set_aside(ChunkId(1));
-        retain.stable(2, 0);
-        assert!(retain.is_idle() && !retain.has_lost() && retain.lost().is_empty() && retain.chunks().is_empty());
-        assert_eq!(retain.overlay(ChunkId(1), ByteRange::new(0, 200)), [(0, data)]);
-        retain.forget_file(InodeId(9));
-        assert!(!retain.has(ChunkId(1)) && retain.bytes() == 0);
     }
 
     #[test]

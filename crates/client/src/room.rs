@@ -194,9 +194,6 @@ impl Core {
                 }
                 (state.unanswered(index), slot.ask)
             };
-            if self.is_void(inode, &key) {
-                return Ok(());
-            }
             let lane = self.route(&policy, key.container, op).await?.lane;
             let chunk = [(key.chunk, key.container)];
             let more = ask.min(policy.chunk_bytes).max(bytes);

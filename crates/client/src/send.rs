@@ -12,7 +12,7 @@ use crate::retain::Receipt;
 use crate::servers::Lane;
 use crate::wait::{Attempts, Deadline, timed_out, wait_until};
 use braid_api::data::{Make, WriteChunk};
-use braid_api::{Code, Error, Result, Retry};
+use braid_api::{Code, Result, Retry};
 use braid_types::{ByteRange, ChunkIndex, ContainerId};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -93,7 +93,7 @@ impl Core {
             (state.failures, state.dirty.ranges())
         };
         for range in ranges {
-            let goes_on = |state: &FileState| state.failures == failures && !state.met_void;
+            let goes_on = |state: &FileState| state.failures == failures;
             while goes_on(&inode.state.lock()) && self.send_one(inode, range, op).await? {}
         }
         let last = inode.state.lock().last_ticket;
@@ -150,9 +150,7 @@ impl Core {
                 let Some(start) = run else { continue };
                 let range = ByteRange::at(start, RUN_BYTES as u64);
                 let op = core.own_op();
-                while !inode.state.lock().met_void {
-                    let Ok(true) = core.send_one(&inode, range, op).await else { break };
-                }
+                while let Ok(true) = core.send_one(&inode, range, op).await {}
             }
         });
     }
@@ -168,12 +166,6 @@ impl Core {
                     state.stored_end = state.stored_end.max(write.range.end);
                     return;
                 };
-                if error.code == Code::StaleLease {
-                    // Its chunk is void: the commit that is under way, or the next, finds another place.
-                    state.dirty.insert_under(write.range.start, write.data, ());
-                    state.met_void = true;
-                    return;
-                }
                 // Bytes that a row still has are never given up: a commit without them would drop them there.
                 let in_row = write.range.start < state.moved_end;
                 if error.retry() == Retry::No && !in_row {
@@ -207,7 +199,8 @@ impl Core {
         loop {
             let mut container = ContainerId(0);
             let Err(error) = self.try_write(inode, piece, &mut container, op).await else { return Ok(()) };
-            if error.code == Code::StaleLease {
+            if !inode.state.lock().inflight.contains_key(&piece.ticket) {
+                // Its lease was lost, and this with it.
                 return Err(error);
             }
             if error.code == Code::StaleTruncGen {
@@ -232,10 +225,6 @@ impl Core {
         if self.make_of(&key) == Make::Yes {
             self.confirm_session(op).await?;
         }
-        if self.is_void(inode, &key) {
-            let cause = "it is a spare of a session that has ended";
-            return Err(Error::new(Code::StaleLease, format!("chunk {} of {}", key.chunk, file_name(inode)), cause));
-        }
         *container = key.container;
         let route = self.route(&policy, key.container, op).await?;
         let lane = route.lane.clone();
@@ -247,7 +236,12 @@ impl Core {
         let Ok(_gate) = self.env.timeout(left, lane.gate.read()).await else { return Err(busy()) };
         let (token, cuts) = {
             let state = inode.state.lock();
-            (self.data_token(&state, &route), state.chunk_cuts(index))
+            // The session's token as it is while what was written under it is here: see `lost`.
+            let token = self.change_token(&state, &route)?;
+            if !state.inflight.contains_key(&piece.ticket) {
+                return Err(crate::lost::over(file_name(inode)));
+            }
+            (token, state.chunk_cuts(index))
         };
         let offset = piece.offset % chunk_bytes;
         let kept_beside = self.config.pages_above && lane.is_beside(&self.config.host);
@@ -274,15 +268,25 @@ impl Core {
                 None => self.refresh_map(inode, op).await?,
             }
         }
+        if written.as_ref().is_err_and(|error| error.code == Code::StaleLease) {
+            self.refused_lease(inode.id, token);
+        }
         let (answer, _) = written?;
         let len = piece.data.len() as u64;
         self.counters.bytes_written.fetch_add(len, Relaxed);
         let receipt = Receipt { incarnation: answer.incarnation, sequence: answer.sequence, stable: answer.stable };
         let cuts = (token.trunc_gen, cuts);
-        let proven = lane.retained(|retain| {
-            retain.answered(key, cuts, (offset, piece.data.clone()), receipt, self.now());
-            retain.has_proven()
-        });
+        let proven = {
+            // Both in one step: a lease that is lost takes what is on its way, then what is retained.
+            let state = inode.state.lock();
+            if !state.inflight.contains_key(&piece.ticket) {
+                return Err(crate::lost::over(file_name(inode)));
+            }
+            lane.retained(|retain| {
+                retain.answered(key, cuts, (offset, piece.data.clone()), receipt, self.now());
+                retain.has_proven()
+            })
+        };
         if proven {
             self.marks.notify_one();
         }

@@ -13,10 +13,11 @@ use braid_api::data::{DataAnswer, DataRequest};
 use braid_api::meta::{ContainerInfo, GetContainers, GetServers, ServerInfo, ServerState};
 use braid_api::{Carries, Code, Context, Error, Result, Retry};
 use braid_env::Env;
-use braid_types::{ByteRange, ChainEpoch, ChunkId, ContainerId, Policy, ServerId, Token};
+use braid_lease::{Generation, Seen, Want};
+use braid_types::{ChainEpoch, ChunkId, ContainerId, InodeId, LeaseGen, Policy, RequestId, ServerId, Token};
 use bytes::Bytes;
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,9 +47,46 @@ pub struct Lane {
     pub stabiliser: Mutex<bool>,
     /// Chunks whose reserved room is not needed any more: told with the next sync.
     release: Mutex<Vec<ChunkId>>,
+    changes: Mutex<Changes>,
+}
+
+/// Changes on their way to the lane's servers, numbered in the order in which they are sent.
+#[derive(Default)]
+struct Changes {
+    last: u64,
+    open: BTreeSet<u64>,
+}
+
+/// A change that is waited for, until dropped.
+struct Numbered<'a> {
+    lane: &'a Lane,
+    number: u64,
+}
+
+impl Drop for Numbered<'_> {
+    fn drop(&mut self) {
+        self.lane.changes.lock().open.remove(&self.number);
+    }
 }
 
 impl Lane {
+    fn numbered(&self) -> Numbered<'_> {
+        let mut changes = self.changes.lock();
+        changes.last += 1;
+        let number = changes.last;
+        changes.open.insert(number);
+        Numbered { lane: self, number }
+    }
+
+    /// Where a request stands among the changes, and how far back the first one is that is waited for. Of one that is further
+    /// back than can be said the server believes that nobody waits for it, and it is sent anew.
+    fn place(&self, numbered: Option<&Numbered<'_>>) -> (RequestId, u16) {
+        let changes = self.changes.lock();
+        let place = numbered.map_or(changes.last + 1, |numbered| numbered.number);
+        let first = changes.open.first().copied().unwrap_or(place).min(place);
+        (RequestId(place), (place - first).try_into().unwrap_or(u16::MAX))
+    }
+
     pub fn node(&self) -> Arc<dyn Node> {
         self.peer.lock().1.clone()
     }
@@ -134,6 +172,7 @@ impl Directory {
             wake: Notify::new(),
             stabiliser: Mutex::new(false),
             release: Mutex::default(),
+            changes: Mutex::default(),
         }
     }
 
@@ -211,11 +250,6 @@ impl Directory {
         lanes.values().filter(|lane| lane.is_beside(host)).map(|lane| lane.id).min()
     }
 
-    /// What of the chunk's range is not known to be stable at its server.
-    pub fn retained(&self, chunk: ChunkId, range: ByteRange) -> Vec<(u64, Bytes)> {
-        self.lanes().iter().flat_map(|lane| lane.retained(|retain| retain.overlay(chunk, range))).collect()
-    }
-
     /// The chunk is no longer part of any file.
     pub fn forget_chunk(&self, chunk: ChunkId) {
         self.lanes().iter().for_each(|lane| lane.retained(|retain| retain.forget(chunk)));
@@ -276,6 +310,29 @@ impl Core {
         }
     }
 
+    /// What a change of this file's chunks carries.
+    pub fn change_token(&self, state: &FileState, route: &Route) -> Result<Token> {
+        let lease_gen = self.lease_token(state.attr.id)?;
+        Ok(Token { lease_gen, ..self.data_token(state, route) })
+    }
+
+    /// An error while no change of the file may be sent: it is asked for again.
+    pub fn lease_token(&self, id: InodeId) -> Result<LeaseGen> {
+        match self.cache.may_send(id, self.now()) {
+            Some(token) => Ok(LeaseGen(token.0)),
+            None => {
+                self.hear(Seen::Need { inode: id, want: Want::Write });
+                Err(Error::new(Code::StaleLease, format!("inode {id}"), "its lease is not held at the moment"))
+            }
+        }
+    }
+
+    /// A data server has heard of a newer right to write than this: what is held here may be as good, under another token.
+    pub fn refused_lease(&self, id: InodeId, token: Token) {
+        let token = Generation(token.lease_gen.0);
+        self.hear(Seen::Stale { inode: id, token, want: Want::Write });
+    }
+
     /// One attempt at one message to a data server.
     pub async fn ask<M>(
         &self,
@@ -292,7 +349,12 @@ impl Core {
         let name = request.name();
         self.counters.message(name);
         let left = op.deadline.left(&self.env).min(self.config.attempt);
-        let cx = Context { token, trace: op.trace, deadline: left, ..Context::default() };
+        let is_change =
+            matches!(request, DataRequest::WriteChunk(_) | DataRequest::PunchChunk(_) | DataRequest::ReserveChunk(_));
+        // What was sent before and is not waited for any more is not carried out after this.
+        let numbered = is_change.then(|| lane.numbered());
+        let (place, behind) = lane.place(numbered.as_ref());
+        let cx = Context { token, request: place, behind, trace: op.trace, deadline: left, ..Context::default() };
         let node = lane.node();
         let call = node.execute(cx, request, payload);
         let answer = match lane.container() {
@@ -349,7 +411,7 @@ impl Core {
     pub async fn recover(&self, attempts: &mut Attempts, error: Error, container: ContainerId, op: Op) -> Result<()> {
         let refreshed = match (error.code, error.retry()) {
             (Code::StaleTruncGen, _) => Ok(()),
-            (Code::SessionUnknown | Code::SessionFenced, _) => Ok(()),
+            (Code::SessionUnknown | Code::SessionFenced | Code::StaleLease, _) => Ok(()),
             (_, Retry::AfterRefresh) => self.refresh_container(container, op).await,
             (Code::Unreachable | Code::Disconnected | Code::DeadlineExceeded, _) => self.refresh_servers(op).await,
             _ => Ok(()),

@@ -88,9 +88,7 @@ impl Core {
     /// A server does not know the session of `unknown` any more, or refuses it: register again, unless somebody just
     /// did.
     ///
-    /// What is buffered or retained is kept and goes to the servers under the new session. That is as safe as it was:
-    /// no lease keeps others from writing meanwhile, and buffered writes are taken to come last in any case. What is
-    /// void is chunks that were taken from the old session's spares and not committed, see `commit`.
+    /// What was buffered or retained under the old session's leases is not sent under the new one, see `lost`.
     pub async fn register_again(&self, unknown: Token, why: Code, op: Op) -> Result<()> {
         let _one = self.session.registering.lock().await;
         if self.stop.is_over() {
@@ -129,14 +127,14 @@ impl Core {
         let reply = OpenSession::unwrap(answer).ok_or(Error::bare(Code::BadMessage))?;
         let registration = Registration::from_reply(&reply, sent);
         self.session.identity.lock().former = None;
+        if self.session.id() != registration.session {
+            self.lose_session();
+        }
         let old = std::mem::replace(&mut *self.session.now.lock(), registration);
         self.servers.adopt(&reply.servers);
         if old.session != registration.session {
-            // Grants and spares ended with the old session. Chunks taken from its spares and not committed are
-            // written again, see `commit`.
             tracing::warn!(old = old.session.0, new = registration.session.0, "the session was lost, a new one begins");
             self.counters.sessions_lost.fetch_add(1, Relaxed);
-            self.lose_leases();
             self.spares.clear();
             *self.session.orphans.lock() = Orphans::default();
             if let Err(error) = self.compare_former(self.session.token(), op).await {
@@ -144,6 +142,9 @@ impl Core {
             }
         }
         self.heard_term(sent, registration.lease, reply.term);
+        if let Some(core) = self.this.upgrade() {
+            core.look_for_adrift();
+        }
         Ok(())
     }
 

@@ -44,9 +44,11 @@ impl Spares {
         self.pools.lock().entry(policy).or_default().ready.extend(spares);
     }
 
-    fn pop(&self, policy: &Policy) -> Option<(Spare, usize)> {
+    /// Those of a session that has ended are nobody's.
+    fn pop(&self, policy: &Policy, session: SessionId) -> Option<(Spare, usize)> {
         let mut pools = self.pools.lock();
         let ready = &mut pools.entry(*policy).or_default().ready;
+        ready.retain(|spare| spare.session == session);
         let spare = ready.pop_front()?;
         Some((spare, ready.len()))
     }
@@ -81,7 +83,7 @@ impl Core {
     }
 
     fn ready_spare(self: &Arc<Self>, policy: &Policy) -> Option<Spare> {
-        let (spare, left) = self.spares.pop(policy)?;
+        let (spare, left) = self.spares.pop(policy, self.session.id())?;
         if left < self.config.spares_ahead as usize / 2 {
             self.refill_spares(*policy);
         }

@@ -167,7 +167,13 @@ impl Core {
     async fn try_repeat(&self, lane: &Lane, repeat: &Repeat, make: Make, op: Op) -> Result<()> {
         let key = repeat.key;
         let chain_epoch = self.servers.epoch(key.container);
-        let token = Token { trunc_gen: repeat.generation, chain_epoch, ..self.session.token() };
+        // The session's before the look: what is there then was written under it, or under none that has ended, see `lost`.
+        let session = self.session.token();
+        let lease_gen = self.lease_token(key.inode)?;
+        if !lane.retained(|retain| retain.minds(key.chunk)) {
+            return Ok(());
+        }
+        let token = Token { trunc_gen: repeat.generation, chain_epoch, lease_gen, ..session };
         let message = WriteChunk {
             chunk: key.chunk,
             container: key.container,
@@ -180,7 +186,11 @@ impl Core {
             make,
             kept_beside: false,
         };
-        let (answer, _) = self.ask(lane, token, message, repeat.data.clone(), op).await?;
+        let written = self.ask(lane, token, message, repeat.data.clone(), op).await;
+        if written.as_ref().is_err_and(|error| error.code == Code::StaleLease) {
+            self.refused_lease(key.inode, token);
+        }
+        let (answer, _) = written?;
         self.counters.writes_repeated.fetch_add(1, Relaxed);
         let receipt = Receipt { incarnation: answer.incarnation, sequence: answer.sequence, stable: answer.stable };
         lane.retained(|retain| retain.repeated(repeat, receipt));

@@ -28,6 +28,8 @@ pub struct Stats {
     pub changes_kept: u64,
     /// Bytes given up after their error was reported.
     pub bytes_lost: u64,
+    /// Files of which bytes went with a session that ended while this client lived.
+    pub files_lost: u64,
     pub bytes_buffered: u64,
     pub bytes_retained: u64,
     pub bytes_prefetched: u64,
@@ -55,6 +57,7 @@ pub(crate) struct Counters {
     pub changes_replayed: AtomicU64,
     pub changes_lost: AtomicU64,
     pub bytes_lost: AtomicU64,
+    pub files_lost: AtomicU64,
 }
 
 impl Counters {
@@ -75,6 +78,7 @@ impl Counters {
             changes_replayed: self.changes_replayed.load(Relaxed),
             changes_lost: self.changes_lost.load(Relaxed),
             bytes_lost: self.bytes_lost.load(Relaxed),
+            files_lost: self.files_lost.load(Relaxed),
             ..Stats::default()
         }
     }

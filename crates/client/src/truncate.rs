@@ -9,12 +9,14 @@ use crate::body::Body;
 use crate::commit::Reach;
 use crate::core::{Core, Op};
 use crate::cuts::{border, in_chunk};
+use crate::files::Pass;
 use crate::inode::{FileState, Inode};
+use crate::lost::still;
 use crate::map::{file_name, key};
 use crate::wait::{Attempts, timed_out, wait_until};
 use braid_api::data::{CutChunk, PunchChunk, SyncChunks};
 use braid_api::meta::{AttrAnswer, ChangeAttr, Cuts, DropChunks};
-use braid_api::{Code, Error, Result};
+use braid_api::{Code, Error, Result, When};
 use braid_types::{ByteRange, ChunkIndex, InodeId};
 use bytes::Bytes;
 use std::collections::BTreeSet;
@@ -49,8 +51,14 @@ impl Core {
         size: u64,
         op: Op,
     ) -> Result<AttrAnswer> {
-        let _pass = self.enter_write(inode, ByteRange::new(size, u64::MAX), op).await?;
-        self.truncate(inode, change, size, op).await
+        loop {
+            let pass = self.enter_write(inode, ByteRange::new(size, u64::MAX), op).await?;
+            match self.truncate(inode, change.clone(), size, &pass, op).await {
+                // Lost before the metadata server was asked.
+                Err(error) if error.code == Code::StaleLease && pass.is_over(&inode.state.lock()) => {}
+                done => return done,
+            }
+        }
     }
 
     /// The same, under the file's lease.
@@ -59,6 +67,7 @@ impl Core {
         inode: &Arc<Inode>,
         change: ChangeAttr,
         size: u64,
+        pass: &Pass<'_>,
         op: Op,
     ) -> Result<AttrAnswer> {
         let left = op.deadline.left(&self.env);
@@ -67,11 +76,19 @@ impl Core {
         self.fresh(inode, op).await?;
         // Earlier ones first, of whichever client: the metadata server remembers few.
         self.cut_border(inode, op).await;
-        let dropped = self.update(inode, |state| drop_beyond(state, size));
-        let result = self.truncate_ordered(inode, change, size, op).await;
+        let dropped = self.update(inode, |state| {
+            pass.check(state)?;
+            Ok::<_, Error>(drop_beyond(state, size))
+        })?;
+        let result = self.truncate_ordered(inode, change, size, pass, op).await;
         match &result {
             Ok(_) => self.cut_border(inode, op).await,
-            Err(_) => self.update(inode, |state| restore(state, dropped)),
+            Err(_) => self.update(inode, |state| {
+                state.cutting = false;
+                if !pass.is_over(state) {
+                    restore(state, dropped);
+                }
+            }),
         }
         result
     }
@@ -81,6 +98,7 @@ impl Core {
         inode: &Arc<Inode>,
         mut change: ChangeAttr,
         size: u64,
+        pass: &Pass<'_>,
         op: Op,
     ) -> Result<AttrAnswer> {
         let unheard = {
@@ -91,29 +109,55 @@ impl Core {
         if unheard {
             // Without what was dropped; the size it commits is the one after the truncate.
             let sent_end = self.update(inode, |state| {
+                pass.check(state)?;
                 state.size = size.max(state.dirty.end());
                 // Nor may it move bytes inline: it would take those that are to be cut, and nothing cuts them there.
                 // `adopt_cut` asks for the move again.
                 state.rewrite_inline = false;
-                state.sent_end
-            });
-            self.commit_before_cut(inode, sent_end, op).await?;
+                Ok::<_, Error>(state.sent_end)
+            })?;
+            self.commit_before_cut(inode, sent_end, pass, op).await?;
         }
         let _quiet = self.quiet(inode, op).await?;
-        change.cuts_applied = inode.state.lock().cuts_applied;
+        change.cuts_applied = {
+            let state = inode.state.lock();
+            pass.check(&state)?;
+            state.cuts_applied
+        };
+        // Under another session too, where the server takes the lease for it and knows what it has carried out: it happens once.
         let answer = self.call(change, op).await?;
-        let gone = self.update(inode, |state| adopt_cut(state, &answer, size));
+        let gone = self.update(inode, |state| match pass.is_over(state) {
+            // What it is now says its map.
+            true => {
+                (state.cutting, state.stale) = (false, true);
+                Vec::new()
+            }
+            false => adopt_cut(state, &answer, size),
+        });
         gone.into_iter().for_each(|chunk| self.servers.forget_chunk(chunk));
         self.cut_retained_at(inode.id, &answer, size);
         Ok(answer)
     }
 
     /// Tells the metadata server how far servers hold bytes.
-    async fn commit_before_cut(self: &Arc<Self>, inode: &Arc<Inode>, sent_end: u64, op: Op) -> Result<()> {
-        let size = std::mem::replace(&mut inode.state.lock().size, sent_end);
-        inode.state.lock().unsaved = true;
+    async fn commit_before_cut(
+        self: &Arc<Self>,
+        inode: &Arc<Inode>,
+        sent_end: u64,
+        pass: &Pass<'_>,
+        op: Op,
+    ) -> Result<()> {
+        let size = self.update(inode, |state| {
+            pass.check(state)?;
+            state.unsaved = true;
+            Ok::<_, Error>(std::mem::replace(&mut state.size, sent_end))
+        })?;
         let result = self.commit_ordered(inode, Reach::Answered, op).await;
-        self.update(inode, |state| state.size = size.max(state.dirty.end()));
+        self.update(inode, |state| {
+            if !pass.is_over(state) {
+                state.size = size.max(state.dirty.end());
+            }
+        });
         result
     }
 
@@ -165,7 +209,7 @@ impl Core {
                 }
             };
             let Ok(route) = self.route(&policy, slot.container, op).await else { return };
-            let token = self.data_token(&inode.state.lock(), &route);
+            let Ok(token) = self.change_token(&inode.state.lock(), &route) else { return };
             let cuts = in_chunk(&cuts, index, policy.chunk_bytes);
             let message = CutChunk { chunk: slot.chunk, container: slot.container, cuts };
             match self.ask(&route.lane, token, message, Bytes::new(), op).await {
@@ -183,7 +227,7 @@ impl Core {
     }
 
     /// The range reads as zero afterwards and holds no space. The size stays.
-    pub async fn punch(self: &Arc<Self>, inode: &Arc<Inode>, range: ByteRange, op: Op) -> Result<()> {
+    pub async fn punch(self: &Arc<Self>, inode: &Arc<Inode>, range: ByteRange, pass: &Pass<'_>, op: Op) -> Result<()> {
         let left = op.deadline.left(&self.env);
         let order = self.env.timeout(left, inode.order.lock()).await;
         let _order = order.map_err(|_| timed_out(file_name(inode), "another commit or truncate of it"))?;
@@ -194,17 +238,23 @@ impl Core {
             let state = inode.state.lock();
             ByteRange::new(range.start.min(state.size), range.end.min(state.size))
         };
-        if range.is_empty() || self.update(inode, |state| punch_inline(state, range, now, wall)) {
+        let punched = self.update(inode, |state| {
+            pass.check(state)?;
+            Ok::<_, Error>(range.is_empty() || punch_inline(state, range, now, wall))
+        })?;
+        if punched {
             return Ok(());
         }
         let chunk_bytes = inode.state.lock().policy.chunk_bytes;
         self.know_chunk(inode, ChunkIndex((range.end - 1) / chunk_bytes), op).await?;
         let _quiet = self.quiet(inode, op).await?;
         self.update(inode, |state| {
+            pass.check(state)?;
             state.dirty.remove(range);
             state.blocks.invalidate(range);
             state.touched(now, wall);
-        });
+            Ok::<_, Error>(())
+        })?;
         self.wake.notify_one();
         let mut whole: Option<(ChunkIndex, ChunkIndex)> = None;
         for (index, part) in range.split_by(chunk_bytes) {
@@ -215,19 +265,29 @@ impl Core {
             if part.len() == chunk_bytes {
                 whole = Some((whole.map_or(index, |(from, _)| from), ChunkIndex(index.0 + 1)));
             } else {
-                self.punch_chunk(inode, index, part, op).await?;
+                self.punch_chunk(inode, index, part, pass, op).await?;
             }
         }
         match whole {
-            Some((from, until)) => self.drop_chunks(inode, from, until, op).await,
+            Some((from, until)) => self.drop_chunks(inode, from, until, pass, op).await,
             None => Ok(()),
         }
     }
 
-    async fn drop_chunks(&self, inode: &Inode, from: ChunkIndex, until: ChunkIndex, op: Op) -> Result<()> {
+    async fn drop_chunks(
+        &self,
+        inode: &Inode,
+        from: ChunkIndex,
+        until: ChunkIndex,
+        pass: &Pass<'_>,
+        op: Op,
+    ) -> Result<()> {
         let message = DropChunks { inode: self.cache.inode(inode.id), from, until };
-        let answer = self.call(message, op).await?;
+        let answer = self.call_while(message, When::Early, op, still(inode, pass.lapses)).await?;
         let gone = self.update(inode, |state| {
+            if pass.is_over(state) {
+                return Vec::new();
+            }
             state.adopt_attr(&answer.attr, Some(&answer.cuts));
             let Body::Chunked(table) = &mut state.body else { return Vec::new() };
             let mut rest = table.slots.split_off(&from);
@@ -240,7 +300,14 @@ impl Core {
     }
 
     /// A punch is not retained: it is stable when this returns.
-    async fn punch_chunk(self: &Arc<Self>, inode: &Inode, index: ChunkIndex, range: ByteRange, op: Op) -> Result<()> {
+    async fn punch_chunk(
+        self: &Arc<Self>,
+        inode: &Inode,
+        index: ChunkIndex,
+        range: ByteRange,
+        pass: &Pass<'_>,
+        op: Op,
+    ) -> Result<()> {
         let mut attempts = Attempts::until(op.deadline);
         loop {
             let there = |state: &FileState| {
@@ -250,7 +317,16 @@ impl Core {
             let route = self.route(&policy, key.container, op).await?;
             let (token, cuts) = {
                 let state = inode.state.lock();
-                (self.data_token(&state, &route), state.chunk_cuts(index))
+                pass.check(&state)?;
+                let token = self.change_token(&state, &route);
+                (token, state.chunk_cuts(index))
+            };
+            let token = match token {
+                Ok(token) => token,
+                Err(error) => {
+                    self.recover(&mut attempts, error, key.container, op).await?;
+                    continue;
+                }
             };
             let message = PunchChunk { chunk: key.chunk, container: key.container, range, cuts };
             // A repetition that is on its way would bring the bytes back after the punch.
@@ -276,8 +352,10 @@ impl Core {
                 Err(error) => error,
             };
             drop(gate);
-            if error.code == Code::StaleTruncGen {
-                self.refresh_map(inode, op).await?;
+            match error.code {
+                Code::StaleTruncGen => self.refresh_map(inode, op).await?,
+                Code::StaleLease => self.refused_lease(inode.id, token),
+                _ => {}
             }
             self.recover(&mut attempts, error, key.container, op).await?;
         }

@@ -6,13 +6,12 @@
 //! writes fail.
 
 use crate::core::{Core, Op};
-use crate::inode::Inode;
 use crate::retain::ChunkKey;
 use crate::servers::Lane;
 use braid_api::data::{Make, SyncChunks};
 use braid_api::meta::{Content, GetMap};
 use braid_api::{Code, Error, Result};
-use braid_types::{ByteRange, ChunkId, SessionId};
+use braid_types::{ByteRange, ChunkId};
 use bytes::Bytes;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -62,29 +61,8 @@ impl Core {
 
     /// No row names the chunk: what is retained for it is repeated no more.
     pub fn give_up_chunk(&self, lane: &Lane, key: &ChunkKey) {
-        if let Some(inode) = self.inodes.get(key.inode)
-            && self.is_void(&inode, key)
-        {
-            // Its session has ended before it was committed. The bytes are the file's nevertheless: the next save
-            // writes them elsewhere, see `commit`.
-            lane.retained(|retain| retain.set_aside(key.chunk));
-            let now = self.now();
-            self.update(&inode, |state| {
-                state.unsaved = true;
-                state.dirty_since.get_or_insert(now);
-            });
-            self.wake.notify_one();
-            return;
-        }
         tracing::info!(chunk = key.chunk.0, inode = key.inode.0, "a chunk was deleted, its writes are not repeated");
         lane.retained(|retain| retain.forget(key.chunk));
-    }
-
-    /// The file's chunk was a spare of a session that ended before it was committed.
-    pub fn is_void(&self, inode: &Inode, key: &ChunkKey) -> bool {
-        let (state, session) = (inode.state.lock(), self.session.id());
-        let void = |fresh: Option<SessionId>| fresh.is_some_and(|of| of != session);
-        state.body.slot(key.index).is_some_and(|slot| slot.chunk == key.chunk && void(slot.fresh))
     }
 
     /// What was written to the chunk here is not stable and can be nowhere else: the chunk itself is gone.

@@ -7,6 +7,7 @@ use crate::gate::Gate;
 use crate::grown::Grown;
 use crate::lane::{Lane, Lanes, Seen, Turn};
 use crate::metadata::MetadataKeeper;
+use crate::newest::Newest;
 use crate::reservations::Reservations;
 use crate::stats::Stats;
 use crate::syncs::{Pending, Syncs};
@@ -23,6 +24,9 @@ use braid_wire::{BufferPool, CALL_DEADLINE_DEFAULT};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
+
+/// Under which changes of chunks with one copy are numbered, whatever their container.
+pub(crate) const ONE_COPY: ContainerId = ContainerId(0);
 
 pub(crate) struct Core<S> {
     pub env: Env,
@@ -41,6 +45,7 @@ pub(crate) struct Core<S> {
     pub syncs: Arc<Syncs<S>>,
     pub reservations: Reservations,
     pub grown: Grown,
+    pub newest: Newest,
     pub work: Arc<Work>,
     pub chains: Arc<Chains<S>>,
     pub stats: Arc<Stats>,
@@ -55,6 +60,9 @@ pub(crate) struct Core<S> {
 #[derive(Clone, Copy)]
 pub(crate) struct Call {
     pub token: Token,
+    /// Its place among the changes of its session here, and the first of those that are waited for; 0 is not used.
+    pub place: u64,
+    pub settled: u64,
     pub what: &'static str,
     pub until: Monotonic,
 }
@@ -62,7 +70,8 @@ pub(crate) struct Call {
 impl Call {
     pub fn new(cx: &Context, what: &'static str, now: Monotonic) -> Call {
         let deadline = if cx.deadline.is_zero() { CALL_DEADLINE_DEFAULT } else { cx.deadline };
-        Call { token: cx.token, what, until: now + deadline }
+        let (token, place) = (cx.token, cx.request.0);
+        Call { token, place, settled: place.saturating_sub(cx.behind.into()), what, until: now + deadline }
     }
 
     /// Asked by a metadata server, which speaks for no session and need not know the file's generation.

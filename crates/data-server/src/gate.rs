@@ -4,11 +4,18 @@
 //! that it keeps meanwhile. A fence is acknowledged when no pass of the fenced is left; so after the acknowledgement
 //! nothing of it is applied, although its requests may still be queued.
 //!
-//! Zero session, session epoch or chain epoch is "not used" and passes. The truncate generation is the store's to
+//! A start knows nothing of fences before it. So from [`Gate::await_sessions`] on nothing of a session passes until the metadata
+//! server has said which sessions live ([`Gate::learn`]), and then none that began before that and is not among them.
+//!
+//! A change that its sender has given up, because it was not answered in time, may still be on its way. Each later request of
+//! the sender says up to where that is so, and what is before is refused: else it could come after what was written instead.
+//!
+//! Zero session, session epoch, chain epoch or number is "not used" and passes. The truncate generation is the store's to
 //! judge, and 0 is a generation like any other: that of a file that was never cut.
 
+use crate::core::Call;
 use braid_api::data::FenceSession;
-use braid_api::meta::ContainerInfo;
+use braid_api::meta::{ContainerInfo, LiveSessions};
 use braid_api::{Code, Error, Result};
 use braid_types::{ChainEpoch, ContainerId, ServerId, SessionEpoch, SessionId, Token};
 use parking_lot::Mutex;
@@ -31,6 +38,12 @@ struct State {
     passes: BTreeMap<u64, Passing>,
     next: u64,
     closed: bool,
+    /// Nothing has been heard of sessions since the start.
+    awaits: bool,
+    /// As heard last.
+    heard: LiveSessions,
+    /// Up to where each session waits for no change any more; of copies for each container.
+    settled: BTreeMap<(SessionId, ContainerId), u64>,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -58,6 +71,47 @@ impl Gate {
         Arc::new(Gate { server, state: Mutex::default(), ended: Notify::new() })
     }
 
+    /// Nothing of a session passes until it is heard which ones live.
+    pub fn await_sessions(&self) {
+        self.state.lock().awaits = true;
+    }
+
+    /// Sessions that had begun before and are not among these have ended.
+    pub fn learn(&self, sessions: LiveSessions) {
+        let mut state = self.state.lock();
+        state.awaits = false;
+        // An answer that comes late says less.
+        if sessions.before >= state.heard.before {
+            state.heard = LiveSessions { live: sorted(sessions.live), ..sessions };
+        }
+        let State { settled, heard, .. } = &mut *state;
+        settled.retain(|(session, _), _| heard.may_live(*session));
+    }
+
+    /// Takes in up to where the caller waits for no change any more, and refuses one that is before. `copies_of` is 0 of chunks with
+    /// one copy, whose changes are counted together.
+    pub fn settle(&self, call: &Call, copies_of: ContainerId) -> Result<()> {
+        let mut state = self.state.lock();
+        let session = call.token.session;
+        if call.place == 0 || session.0 == 0 {
+            return Ok(());
+        }
+        let settled = state.settled.entry((session, copies_of)).or_default();
+        *settled = call.settled.max(*settled);
+        if call.place >= *settled {
+            return Ok(());
+        }
+        let cause =
+            format_args!("change {} of session {session}, which waits for {settled} and later ones", call.place);
+        Err(Error::new(Code::Overtaken, format_args!("data server {}", self.server), cause))
+    }
+
+    /// As [`Gate::enter`], of a change that may have been given up since it arrived.
+    pub fn enter_change(self: &Arc<Self>, call: &Call, container: ContainerId, copies_of: ContainerId) -> Result<Pass> {
+        self.settle(call, copies_of)?;
+        self.enter(&call.token, container)
+    }
+
     /// Would this token pass now? `container` is 0 where the request names none.
     pub fn check(&self, token: &Token, container: ContainerId) -> Result<()> {
         self.check_locked(&mut self.state.lock(), token, container)
@@ -78,6 +132,7 @@ impl Gate {
     pub async fn fence(&self, fence: &FenceSession) -> bool {
         let has_ended = {
             let mut state = self.state.lock();
+            state.settled.retain(|(session, _), _| *session != fence.session);
             let known = state.sessions.entry(fence.session).or_default();
             if fence.epoch >= known.epoch {
                 *known = Session { epoch: fence.epoch, fenced: true };
@@ -115,6 +170,14 @@ impl Gate {
             return Err(Error::new(Code::NotServing, here, "it is stopping"));
         }
         if token.session.0 != 0 {
+            if state.awaits {
+                let cause = "it has not heard yet which sessions have ended while it was away";
+                return Err(Error::new(Code::NotServing, here, cause));
+            }
+            if !state.heard.may_live(token.session) {
+                let cause = format_args!("session {} has ended", token.session);
+                return Err(Error::new(Code::SessionFenced, here, cause));
+            }
             let known = state.sessions.entry(token.session).or_default();
             let (epoch, id) = (token.session_epoch, token.session);
             if epoch > known.epoch {
@@ -150,6 +213,11 @@ impl Gate {
             ended.await;
         }
     }
+}
+
+fn sorted(mut sessions: Vec<SessionId>) -> Vec<SessionId> {
+    sessions.sort_unstable();
+    sessions
 }
 
 impl Drop for Pass {
@@ -201,6 +269,42 @@ mod tests {
         assert!(gate.check(&token(5, 3, 0), NONE).is_ok(), "registered anew");
         assert_eq!(ready(gate.fence(&fence(5, 2))), Some(false), "late");
         assert!(gate.check(&token(5, 3, 0), NONE).is_ok());
+    }
+
+    #[test]
+    fn after_a_start_nothing_of_a_session_passes_before_it_is_heard_which_ones_live() {
+        let gate = Gate::new(ServerId(1));
+        gate.await_sessions();
+        assert_eq!(gate.check(&token(5, 1, 0), NONE).unwrap_err().code, Code::NotServing);
+        assert!(gate.check(&Token::default(), NONE).is_ok(), "the metadata server's own");
+        let live = |before, live: &[u64]| LiveSessions {
+            before: SessionId(before),
+            live: live.iter().map(|id| SessionId(*id)).collect(),
+        };
+        gate.learn(live(8, &[7, 5]));
+        assert!(gate.check(&token(5, 1, 0), NONE).is_ok() && gate.check(&token(7, 1, 0), NONE).is_ok());
+        assert_eq!(gate.check(&token(6, 2, 0), NONE).unwrap_err().code, Code::SessionFenced, "whatever its epoch");
+        assert!(gate.check(&token(8, 1, 0), NONE).is_ok(), "began later");
+        // Heard again, as after a time out of touch.
+        gate.learn(live(9, &[7]));
+        assert_eq!(gate.check(&token(5, 1, 0), NONE).unwrap_err().code, Code::SessionFenced);
+        gate.learn(live(8, &[7, 5]));
+        assert_eq!(gate.check(&token(5, 1, 0), NONE).unwrap_err().code, Code::SessionFenced, "late");
+    }
+
+    #[test]
+    fn a_change_that_its_sender_has_given_up_is_refused() {
+        let gate = Gate::new(ServerId(1));
+        let until = Default::default();
+        let change = |session, place, settled| Call { token: token(session, 1, 0), place, settled, what: "", until };
+        let enter = |call: Call| gate.enter_change(&call, NONE, NONE).map(drop).map_err(|error| error.code);
+        // In any order, while all are waited for.
+        assert_eq!([(2, 1), (1, 1), (3, 1)].map(|(n, s)| enter(change(5, n, s))), [Ok(()); 3]);
+        // A sync says so as well.
+        assert!(gate.settle(&change(5, 4, 4), NONE).is_ok());
+        assert_eq!([1, 3, 4].map(|n| enter(change(5, n, 1))), [Err(Code::Overtaken), Err(Code::Overtaken), Ok(())]);
+        assert_eq!((enter(change(6, 1, 1)), enter(change(5, 0, 0))), (Ok(()), Ok(())), "another session, and not used");
+        assert!(gate.settle(&change(5, 1, 1), ContainerId(9)).is_ok(), "copies are counted by themselves");
     }
 
     #[test]

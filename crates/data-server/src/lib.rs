@@ -22,6 +22,7 @@ mod grown;
 mod lane;
 mod metadata;
 mod metrics;
+mod newest;
 mod ops;
 mod registration;
 mod reservations;

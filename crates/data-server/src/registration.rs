@@ -65,9 +65,11 @@ pub async fn enrol<N: Namespace>(
 
 impl<S: ChunkStore + 'static> DataServer<S> {
     /// Registers with the metadata server, sends signs of life as often as it asks for, and registers again when it
-    /// is told to. Goes on until the server is dropped; the handle ends it sooner. `namespace` should have a
+    /// is told to; until it has heard which sessions live, it refuses what sessions ask for. Goes on until the server is dropped; the handle ends it sooner. `namespace` should have a
     /// connection of its own, so that signs of life never queue behind anything.
     pub fn report_to<N: Namespace>(self: &Arc<Self>, namespace: Arc<N>, announcement: Announcement) -> TaskHandle {
+        // Before anything is served: a start knows nothing of the sessions that have ended.
+        self.0.gate.await_sessions();
         let (env, core) = (self.0.env.clone(), Arc::downgrade(&self.0));
         env.clone().spawn("heartbeats", async move {
             let mut reporter = Reporter { env, core, namespace, announcement, every: None, failures: 0 };
@@ -118,12 +120,14 @@ impl<S: ChunkStore + 'static, N: Namespace> Reporter<S, N> {
 
     async fn register(&mut self, core: &Core<S>) -> Result<Duration> {
         let message = self.announcement.message(core.id, core.incarnation);
-        let RegisterAnswer { id, cluster, heartbeat_ms } = self.namespace.call(context(), message).await?;
+        let answer: RegisterAnswer = self.namespace.call(context(), message).await?;
+        let RegisterAnswer { id, cluster, heartbeat_ms, sessions } = answer;
         if (id, cluster) != (core.id, core.cluster) {
             let subject = format_args!("data server {} of cluster {}", core.id, core.cluster);
             let cause = format_args!("was registered as {id} of {cluster}");
             return Err(Error::new(Code::WrongCluster, subject, cause));
         }
+        core.gate.learn(sessions);
         let every = Duration::from_millis(u64::from(heartbeat_ms.max(1)));
         self.every = Some(every);
         // At once: nothing is placed here before the metadata server knows the room.

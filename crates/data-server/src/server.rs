@@ -7,6 +7,7 @@ use crate::grown::Grown;
 use crate::lane::Lanes;
 use crate::metadata::MetadataKeeper;
 use crate::metrics;
+use crate::newest::Newest;
 use crate::reservations::Reservations;
 use crate::stats::{DataCounters, Stats, count};
 use crate::syncs::Syncs;
@@ -48,6 +49,7 @@ impl<S: ChunkStore + 'static> DataServer<S> {
             work: Work::new(env.clock.clone()),
             reservations: Reservations::default(),
             grown: Grown::default(),
+            newest: Newest::default(),
             usage: Mutex::new(StoreUsage::default()),
             registered: AtomicBool::new(false),
             syncs,

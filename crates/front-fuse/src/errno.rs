@@ -43,6 +43,8 @@ pub fn errno_of(code: Code) -> i32 {
         | Code::NotOwner
         | Code::NotServing
         | Code::Recovering
+        | Code::WriteLost
+        | Code::Overtaken
         | Code::RequestReused
         | Code::Unreachable
         | Code::DeadlineExceeded

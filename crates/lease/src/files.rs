@@ -344,6 +344,9 @@ impl Files {
                 self.entry(session, inode).recall = None;
                 self.recalled.remove(&(inode, session));
                 self.tidy(session, inode);
+            } else if let Some(held) = self.files.get_mut(&inode).and_then(|file| file.held.get_mut(&session)) {
+                // Of before, should it come back and say what it has.
+                held.granted = Moment::default();
             }
             self.step(inode, around);
         }
@@ -382,11 +385,19 @@ impl Files {
         self.by_session.get(&session).into_iter().flatten().copied().collect()
     }
 
-    /// All that the session holds, as it says. What is known of it here and not said is not held any more.
+    /// All that the session holds, as it says. What is known of it here and not said is not held any more, but for what it was granted
+    /// since it was to say so: that answer and this word may have crossed.
     pub fn reassert(&mut self, session: SessionId, files: &[Reasserted], first: bool, around: &mut Around<'_>) {
         let said: BTreeSet<InodeId> = files.iter().map(|file| file.inode).collect();
         if first {
-            for inode in self.inodes_of(session).into_iter().filter(|inode| !said.contains(inode)) {
+            let is_old = |files: &Self, inode: &InodeId| {
+                let held = files.files.get(inode).and_then(|file| file.held.get(&session));
+                held.is_none_or(|held| held.mode == Mode::None || held.granted == Moment::default())
+            };
+            for inode in self.inodes_of(session) {
+                if said.contains(&inode) || !is_old(self, &inode) {
+                    continue;
+                }
                 self.remove(session, inode);
                 around.locks.adopt(inode, session, &[], around.out);
                 self.step(inode, around);

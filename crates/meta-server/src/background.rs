@@ -3,6 +3,7 @@
 use crate::freeing::Goes;
 use crate::server::MetaServer;
 use braid_api::data::{ChunkStatus, FenceSession, Held, StatChunk, StatCopy, SyncChunks, WaitCopies, WaitFor};
+use braid_api::meta::LiveSessions;
 use braid_api::{Code, Context, DataNode, DataPeers, Error, Result};
 use braid_env::Monotonic;
 use braid_lease::Key;
@@ -140,6 +141,16 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         ending.done();
         self.leases.ended(id);
         Ok(())
+    }
+
+    /// For a data server that is up by now, and does not know which sessions have ended. Of those that are ending it may be too late
+    /// to be told by a fence, so these are not live here; an end that begins from here on is told to it. In this order: an
+    /// end that is over before the look at the rows is not in them.
+    pub(crate) async fn live_sessions(&self) -> Result<LiveSessions> {
+        let ending = self.sessions.ending();
+        let mut sessions = self.engine.read(0, session::Live).await.map_err(Error::from)?;
+        sessions.live.retain(|id| !ending.contains(id));
+        Ok(sessions)
     }
 
     async fn end_session_steps(&self, id: SessionId, epoch: braid_types::SessionEpoch, leaves: Leaves) -> Result<()> {

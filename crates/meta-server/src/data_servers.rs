@@ -61,20 +61,15 @@ impl DataServers {
         new
     }
 
-    /// False if the server must register first.
+    /// False if the server must register first; also one that was taken for down, for sessions may have ended without it.
     pub fn heartbeat(&self, beat: &Heartbeat, now: Monotonic) -> bool {
         let mut state = self.state.lock();
-        let Some(known) = state.known.get_mut(&beat.id).filter(|k| k.incarnation == beat.incarnation) else {
+        let Some(known) = state.known.get_mut(&beat.id).filter(|k| k.up && k.incarnation == beat.incarnation) else {
             return false;
         };
-        let came_back = !known.up;
         known.seen = Some(now);
-        known.up = true;
         let Heartbeat { disk, bytes_total, bytes_free, chunks, .. } = *beat;
         known.room = Room { disk, bytes_total, bytes_free, chunks };
-        if came_back {
-            state.version += 1;
-        }
         true
     }
 

@@ -499,7 +499,9 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         }
         self.chains.registered(id, m.incarnation);
         tracing::info!(server = id.0, "data server registered");
-        Ok(RegisterAnswer { id, cluster: self.cluster, heartbeat_ms: self.config.heartbeat.as_millis() as u32 })
+        let sessions = self.live_sessions().await?;
+        let heartbeat_ms = self.config.heartbeat.as_millis() as u32;
+        Ok(RegisterAnswer { id, cluster: self.cluster, heartbeat_ms, sessions })
     }
 
     /// The directory first, then all directories below that have no policy of their own.

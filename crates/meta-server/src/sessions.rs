@@ -109,6 +109,10 @@ impl Sessions {
         }
     }
 
+    pub fn ending(&self) -> BTreeSet<SessionId> {
+        self.all.lock().iter().filter(|(_, s)| s.ending).map(|(id, _)| *id).collect()
+    }
+
     pub fn silent_longer_than(&self, limit: Duration, now: Monotonic) -> Vec<SessionId> {
         let all = self.all.lock();
         all.iter().filter(|(_, s)| !s.ending && (s.abandoned || now.since(s.seen) > limit)).map(|(id, _)| *id).collect()

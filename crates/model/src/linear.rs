@@ -14,6 +14,13 @@ pub trait Sequential: Clone + Ord {
 
     /// Takes effect.
     fn apply(&mut self, op: &Self::Op) -> Self::Answer;
+
+    /// What may have happened when it has taken effect, where that is more than one thing.
+    fn outcomes(&self, op: &Self::Op) -> Vec<(Self, Self::Answer)> {
+        let mut after = self.clone();
+        let answer = after.apply(op);
+        vec![(after, answer)]
+    }
 }
 
 type Id = u64;
@@ -21,8 +28,11 @@ type Id = u64;
 /// Configurations beyond this number are a sign of too many operations at once, not of a fault.
 const CONFIGURATIONS_MAX: usize = 200_000;
 
+/// A state, and the operations that have taken effect in it and not ended.
+type Configuration<S> = (S, BTreeMap<Id, <S as Sequential>::Answer>);
+
 pub struct Linear<S: Sequential> {
-    possible: BTreeSet<(S, BTreeMap<Id, S::Answer>)>,
+    possible: BTreeSet<Configuration<S>>,
     running: BTreeMap<Id, S::Op>,
     next: Id,
 }
@@ -41,28 +51,44 @@ impl<S: Sequential> Linear<S> {
     /// False if no order explains this answer.
     #[must_use]
     pub fn end(&mut self, id: Id, answer: &S::Answer) -> bool {
+        let has_given = |(state, mut effects): Configuration<S>| {
+            (effects.remove(&id).as_ref() == Some(answer)).then_some((state, effects))
+        };
+        self.possible = self.reached(Some(id)).into_iter().filter_map(has_given).collect();
+        self.running.remove(&id);
+        !self.possible.is_empty()
+    }
+
+    /// It has taken effect by now, or never will.
+    pub fn perhaps(&mut self, id: Id) {
+        let without = |(state, mut effects): Configuration<S>| {
+            effects.remove(&id);
+            (state, effects)
+        };
+        self.possible = self.reached(None).into_iter().map(without).collect();
+        self.running.remove(&id);
+    }
+
+    /// What is possible now, where any of the running operations may have taken effect; once `last` has, it goes no further.
+    fn reached(&mut self, last: Option<Id>) -> BTreeSet<Configuration<S>> {
         let mut todo: Vec<_> = std::mem::take(&mut self.possible).into_iter().collect();
         let mut seen: BTreeSet<_> = todo.iter().cloned().collect();
-        while let Some((state, mut effects)) = todo.pop() {
-            if let Some(given) = effects.get(&id) {
-                if given == answer {
-                    effects.remove(&id);
-                    self.possible.insert((state, effects));
-                }
+        while let Some((state, effects)) = todo.pop() {
+            if last.is_some_and(|last| effects.contains_key(&last)) {
                 continue;
             }
             for (other, op) in self.running.iter().filter(|(other, _)| !effects.contains_key(other)) {
-                let mut after = state.clone();
-                let mut effects = effects.clone();
-                effects.insert(*other, after.apply(op));
-                let configuration = (after, effects);
-                if seen.len() < CONFIGURATIONS_MAX && seen.insert(configuration.clone()) {
-                    todo.push(configuration);
+                for (after, answer) in state.outcomes(op) {
+                    let mut effects = effects.clone();
+                    effects.insert(*other, answer);
+                    let configuration = (after, effects);
+                    if seen.len() < CONFIGURATIONS_MAX && seen.insert(configuration.clone()) {
+                        todo.push(configuration);
+                    }
                 }
             }
         }
-        self.running.remove(&id);
-        !self.possible.is_empty()
+        seen
     }
 
     /// It changes nothing, and nobody learns its answer.

@@ -36,6 +36,8 @@ bugs! {
     AcknowledgedBeforeDropped = "acknowledged-before-dropped";
     /// A file is given up to another mount before its holder hears of the recall.
     GivenUpUnflushed = "given-up-unflushed";
+    /// Data servers see neither the lease that a change is made under nor which changes their sender has given up.
+    StaleTokenAccepted = "stale-token-accepted";
     /// Commits say of every chunk that it is on stable storage.
     MarkedTooEarly = "marked-too-early";
     /// Owners hear from members that they have everything on stable storage as soon as they were told of it.

@@ -3,7 +3,7 @@
 use crate::bug::Bug;
 use crate::fault::{self, Weights};
 use crate::settings::Settings;
-use crate::work::{Bytes, Durable, Handover, Modelled, Names, Shared, Sure, Work};
+use crate::work::{Bytes, Durable, Evicted, Handover, Modelled, Names, Shared, Sure, Work};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ pub fn all() -> Vec<Scenario> {
         Scenario {
             name: "bytes",
             faults: fault::SERVERS,
-            settings: Settings::with_long_sessions(),
+            settings: Settings { late_copies: true, ..Settings::with_long_sessions() },
             make: |_| Bytes::new(),
             ..base.clone()
         },
@@ -82,6 +82,14 @@ pub fn all() -> Vec<Scenario> {
             stormy: Duration::from_secs(20),
             settings: Settings::with_short_sessions(),
             make: |_| Durable::new(Sure::AtFsync),
+            ..base.clone()
+        },
+        Scenario {
+            name: "evicted",
+            faults: fault::FREEZES,
+            stormy: Duration::from_secs(20),
+            settings: Settings { late_copies: true, ..Settings::with_short_sessions() },
+            make: |_| Evicted::new(),
             ..base
         },
     ]
@@ -102,7 +110,12 @@ pub fn with_copies() -> Vec<Scenario> {
         base.clone(),
         Scenario { name: "copies-2", settings: Settings::with_copies(2), ..base.clone() },
         // In odd numbers it syncs; here nothing depends on it.
-        Scenario { name: "copies-handover", make: |seed| Handover::new(seed | 1), ..base.clone() },
+        Scenario {
+            name: "copies-handover",
+            settings: Settings { late_copies: true, ..Settings::with_copies(3) },
+            make: |seed| Handover::new(seed | 1),
+            ..base.clone()
+        },
         Scenario {
             name: "copies-fsync",
             faults: fault::COPIES_AND_EVERYTHING,

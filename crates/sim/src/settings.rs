@@ -26,6 +26,8 @@ pub struct Settings {
     /// Native clients keep what they ask and are answered early. Not where clients die: a client and the server that die
     /// in one moment lose changes, which no order of operations explains.
     pub native_early: bool,
+    /// Now and then a change is held up on its way to a data server until its client has sent it again and gone on.
+    pub late_copies: bool,
     pub bug: Option<Bug>,
 }
 
@@ -70,6 +72,7 @@ impl Default for Settings {
             sessions_last: false,
             machines: 6,
             native_early: true,
+            late_copies: false,
             bug: None,
         }
     }

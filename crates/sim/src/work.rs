@@ -2,6 +2,7 @@
 
 mod bytes;
 mod durable;
+mod evicted;
 mod handover;
 mod modelled;
 mod names;
@@ -9,6 +10,7 @@ mod shared;
 
 pub use bytes::{ByteOp, Bytes};
 pub use durable::{Durable, Sure};
+pub use evicted::Evicted;
 pub use handover::Handover;
 pub use modelled::Modelled;
 pub use names::{NameOp, Names};

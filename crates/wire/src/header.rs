@@ -109,7 +109,8 @@ impl Header {
         let (cx, token) = (&self.context, &self.context.token);
         let length = (HEADER_BYTES + self.body_len + self.payload_len) as u32;
         put(&length.to_le_bytes());
-        put(&[self.kind as u8, self.flags, 0, 0]);
+        put(&[self.kind as u8, self.flags]);
+        put(&cx.behind.to_le_bytes());
         put(&(self.body_len as u32).to_le_bytes());
         put(&self.call.to_le_bytes());
         put(&cx.trace.0.to_le_bytes());
@@ -140,7 +141,8 @@ impl Header {
     pub fn decode(bytes: &[u8; PREFIX_BYTES], limits: &Limits) -> Result<Header, FrameError> {
         let mut at = Cursor(bytes, 0);
         let rest = Self::check_length(at.u32(), limits)? - HEADER_BYTES;
-        let [kind, flags, _, _] = at.take();
+        let [kind, flags] = at.take();
+        let behind = u16::from_le_bytes(at.take());
         let body_len = at.u32() as usize;
         let Some(payload_len) = rest.checked_sub(body_len) else {
             return Err(FrameError::BodyOutside { body: body_len, rest });
@@ -161,7 +163,7 @@ impl Header {
         let snapshot = at.u64();
         let token =
             Token { session, session_epoch, lease_gen, layout_gen, trunc_gen, chain_epoch, owner_term, snapshot };
-        let context = Context { token, request, trace, when: when(flags), deadline, manner: Manner::default() };
+        let context = Context { token, request, behind, trace, when: when(flags), deadline, manner: Manner::default() };
         Ok(Header { kind: Kind::read(kind)?, flags, call, context, body_len, payload_len })
     }
 }
@@ -190,6 +192,7 @@ mod tests {
         let context = Context {
             token,
             request: RequestId(9),
+            behind: 0x1413,
             trace: TraceId(10),
             when: When::Durable,
             deadline,
@@ -204,7 +207,7 @@ mod tests {
         #[rustfmt::skip]
         let expected: [u8; PREFIX_BYTES] = [
             105, 0, 0, 0, // 80 + 12 + 13
-            2, 0, 0, 0, 12, 0, 0, 0, 11, 0, 0, 0, 0, 0, 0, 0,
+            2, 0, 0x13, 0x14, 12, 0, 0, 0, 11, 0, 0, 0, 0, 0, 0, 0,
             10, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0,
             0xdc, 5, 0, 0, 2, 0, 0, 0, 0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11,
             0x26, 0x25, 0x24, 0x23, 0x22, 0x21, 0, 3, 4, 0, 0, 0, 5, 0, 0, 0, 6, 0, 0, 0,

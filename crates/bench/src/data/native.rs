@@ -125,8 +125,8 @@ async fn data_server(
     let endpoint = Endpoint::new(env.clone(), who, Limits::default());
     let listener = env.transport.listen(&address).await.map_err(text)?;
     let (service, stats) = (Arc::new(DataNodeService(server.clone())), WireStats::new(DataRequest::NAMES));
-    tokio::spawn(serve(endpoint, listener, service, stats, std::future::pending()));
     let heartbeats = server.report_to(control, announcement);
+    tokio::spawn(serve(endpoint, listener, service, stats, std::future::pending()));
     let begun = Instant::now();
     while !server.is_registered() {
         if begun.elapsed() > Duration::from_secs(10) {

@@ -67,6 +67,8 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
     let stats = WireStats::new(DataRequest::NAMES);
     let pages = Arc::new(DataPages { server: server.clone(), stats: stats.clone() });
     ready.write_pages(http::serve("data.http", &settings.http, pages).await?)?;
+    // Before the first request: what ended while this server was away is not known here yet.
+    let heartbeats = server.report_to(control, announcement);
     let (stop, stopped) = watch::channel(false);
     let mut serving = Vec::new();
     for listener in listeners {
@@ -77,7 +79,6 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
         let service = Arc::new(DataNodeService(server.clone()));
         serving.push(tokio::spawn(serve_wire(endpoint.clone(), listener, service, stats.clone(), until)));
     }
-    let heartbeats = server.report_to(control, announcement);
     // Of its own, as that of the heartbeats is: leases are never behind anything.
     let leader = Arc::new(connect::namespace(&endpoint, &config));
     let (words, content) = (WirePeers::new(&endpoint), WirePeers::new(&endpoint));

@@ -59,6 +59,11 @@ fn add(metrics: &mut Metrics, stats: Stats) {
             stats.changes_replayed,
         ),
         ("changes_lost", "Changes of names that a crash of the metadata server has lost.", stats.changes_lost),
+        (
+            "lost_files",
+            "Files of which unsaved changes went with a session that ended while the mount lived.",
+            stats.files_lost,
+        ),
         ("lost_bytes", "Bytes written that were given up after their error was reported.", stats.bytes_lost),
     ] {
         metrics.counter(&format!("braid_mount_{name}_total"), help, value);

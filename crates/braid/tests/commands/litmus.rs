@@ -146,7 +146,7 @@ impl Sequential for Names {
 fn names_made_renamed_removed_and_chmodded_by_two_mounts_have_one_order() {
     let Some(two) = Two::new() else { return };
     File::create(two.at[0].join("n3")).unwrap();
-    std::fs::set_permissions(two.at[0].join("n3"), std::fs::Permissions::from_mode(0)).unwrap();
+    std::fs::set_permissions(two.at[0].join("n3"), std::fs::Permissions::from_mode(0o0)).unwrap();
     let initial = Names([None, None, None, Some(0)]);
     let done = together(&two, THREADS, initial, |at, who, dice, history| {
         let path = |n: usize| at.join(format!("n{n}"));

@@ -16,6 +16,11 @@ impl Cache {
         self.maps.lock().leases.file(inode).0 != Mode::None
     }
 
+    /// The token that a change of its bytes carries, if one may be sent now.
+    pub fn may_send(&self, inode: InodeId, now: Monotonic) -> Option<Generation> {
+        self.maps.lock().leases.may_send(moment(now), inode)
+    }
+
     /// The lease is held, though it may be on its way out.
     pub fn has_file(&self, inode: InodeId, want: Want, now: Monotonic) -> bool {
         let maps = self.maps.lock();

@@ -105,10 +105,6 @@ impl Core {
         let seen = self.cache.seen(inode.id);
         let keep_cache = seen == Some(Stamp::from(&attr));
         self.cache.saw(&attr);
-        if seen.is_some() && !keep_cache {
-            // It has changed, here or elsewhere: what is retained of a lost session may be older than what the servers have.
-            self.servers.lanes().iter().for_each(|lane| lane.retained(|retain| retain.hide(inode.id)));
-        }
         let handle = self.handles.open_file(inode, flags);
         // The kernel would put what is appended where it believes the end to be, which another mount may have moved.
         let direct_io = flags.append && flags.write;

@@ -3,6 +3,7 @@
 use crate::buffer::RUN_BYTES;
 use crate::commit::Reach;
 use crate::core::{Core, Op};
+use crate::handles::FileHandle;
 use crate::inode::Inode;
 use crate::map::file_name;
 use crate::wait::{timed_out, wait_until};
@@ -30,12 +31,30 @@ impl Core {
         // A direct handle reads what it asks for and nothing ahead.
         let ahead = (!file.flags.direct).then_some(&*file);
         let op = self.own_op();
-        let _pass = self.enter_read(&file.inode, range, op).await?;
-        let bytes = self.read_bytes(&file.inode, range, ahead, op).await?;
+        let bytes = self.read_leased(&file, range, ahead, op).await?;
         self.note_read(&file.inode);
         let total: usize = bytes.iter().map(Bytes::len).sum();
         self.counters.bytes_read.fetch_add(total as u64, Relaxed);
         Ok(bytes)
+    }
+
+    /// What was read under a lease that was lost meanwhile may be of before what others have written by now.
+    async fn read_leased(
+        self: &Arc<Self>,
+        file: &FileHandle,
+        range: ByteRange,
+        ahead: Option<&FileHandle>,
+        op: Op,
+    ) -> Result<Vec<Bytes>> {
+        loop {
+            file.check()?;
+            let pass = self.enter_read(&file.inode, range, op).await?;
+            let bytes = self.read_bytes(&file.inode, range, ahead, op).await;
+            if !pass.is_over(&file.inode.state.lock()) {
+                file.check()?;
+                return bytes;
+            }
+        }
     }
 
     pub async fn write(self: &Arc<Self>, handle: HandleId, offset: u64, data: Bytes) -> Result<u32> {
@@ -48,7 +67,7 @@ impl Core {
         let op = self.own_op();
         let len = data.len() as u32;
         let place = if file.flags.append { Place::End } else { Place::At(offset) };
-        self.write_to(&file.inode, place, data, op).await?;
+        self.write_to(&file, place, data, op).await?;
         let durability = file.inode.state.lock().policy.durability;
         if file.flags.sync || durability == Durability::Write {
             let saved = self.commit(&file.inode, Reach::Stable, op).await;
@@ -57,23 +76,33 @@ impl Core {
                 let _ = file.report();
             }
             saved?;
+            file.check()?;
         }
         Ok(len)
     }
 
-    async fn write_to(self: &Arc<Self>, inode: &Arc<Inode>, place: Place, data: Bytes, op: Op) -> Result<()> {
+    async fn write_to(self: &Arc<Self>, file: &FileHandle, place: Place, data: Bytes, op: Op) -> Result<()> {
         // In the order in which they came: what a kernel wrote back of a mapping holds what was stored after a write before it, and
         // must not be overtaken by that write while both wait here.
+        let inode = &file.inode;
         let Ok(_turn) = self.env.timeout(op.deadline.left(&self.env), inode.arriving.lock()).await else {
             return Err(timed_out(file_name(inode), "writes before this one"));
         };
+        while !self.try_write_to(file, place, data.clone(), op).await? {}
+        Ok(())
+    }
+
+    /// False if the lease was lost before anything was written.
+    async fn try_write_to(self: &Arc<Self>, file: &FileHandle, place: Place, data: Bytes, op: Op) -> Result<bool> {
+        let inode = &file.inode;
         self.write_room(inode, data.len() as u64, op).await?;
         let range = match place {
             Place::At(offset) => ByteRange::at(offset, data.len() as u64),
             // Its handle keeps no pages.
             Place::End => ByteRange::default(),
         };
-        let _pass = self.enter_write(inode, range, op).await?;
+        let pass = self.enter_write(inode, range, op).await?;
+        file.check()?;
         self.fresh(inode, op).await?;
         let len = data.len() as u64;
         let grows_to = match place {
@@ -82,7 +111,10 @@ impl Core {
         };
         let chunks = self.find_room(inode, grows_to, op).await?;
         let (now, wall) = (self.now(), self.env.clock.wall());
-        let (send, unused) = self.update(inode, |state| {
+        let written = self.update(inode, |state| {
+            if pass.is_over(state) {
+                return Ok(None);
+            }
             let offset = match place {
                 Place::At(offset) => offset,
                 Place::End => state.size,
@@ -94,15 +126,15 @@ impl Core {
             if !data.is_empty() {
                 state.write(offset, data, now, wall);
             }
-            Ok((!state.full.is_empty(), (state.use_room(&growth, chunks), state.policy)))
+            Ok(Some((!state.full.is_empty(), state.use_room(&growth, chunks), state.policy)))
         })?;
-        let (unused, policy) = unused;
+        let Some((send, unused, policy)) = written else { return Ok(false) };
         unused.into_iter().for_each(|spare| self.spares.give_back(policy, spare));
         if send {
             self.send_full_runs(inode);
         }
         self.wake.notify_one();
-        Ok(())
+        Ok(true)
     }
 
     /// Waits until the write buffer takes so much more.
@@ -147,14 +179,11 @@ impl Core {
         while done < len {
             let step = (len - done).min(RUN_BYTES as u64);
             let range = ByteRange::at(from.1 + done, step);
-            let pieces = {
-                let _pass = self.enter_read(&source.inode, range, op).await?;
-                self.read_bytes(&source.inode, range, None, op).await?
-            };
+            let pieces = { self.read_leased(&source, range, None, op).await? };
             let mut copied = 0;
             for piece in pieces {
                 let size = piece.len() as u64;
-                self.write_to(&target.inode, Place::At(to.1 + done + copied), piece, op).await?;
+                self.write_to(&target, Place::At(to.1 + done + copied), piece, op).await?;
                 copied += size;
             }
             done += copied;
@@ -165,6 +194,7 @@ impl Core {
         self.note_read(&source.inode);
         if target.flags.sync {
             self.commit(&target.inode, Reach::Stable, op).await?;
+            target.check()?;
         }
         Ok(done)
     }

@@ -1,8 +1,8 @@
 //! fallocate and lseek's SEEK_DATA and SEEK_HOLE.
 
 use crate::body::Body;
-use crate::commit::Reach;
 use crate::core::{Core, Op};
+use crate::files::Pass;
 use crate::inode::Inode;
 use crate::map::file_name;
 use crate::wait::Attempts;
@@ -25,28 +25,31 @@ impl Core {
         if range.end > FILE_BYTES_MAX {
             return Err(Error::new(Code::FileTooBig, file_name(&file.inode), "files have at most 2^63 - 1 bytes"));
         }
+        file.check()?;
         let (inode, op) = (&file.inode, self.own_op());
-        let _pass = self.enter_write(inode, range, op).await?;
+        let pass = self.enter_write(inode, range, op).await?;
         self.fresh(inode, op).await?;
         match mode {
-            FallocateMode::PunchHole => return self.punch(inode, range, op).await,
-            FallocateMode::ZeroRange { .. } => self.punch(inode, range, op).await?,
-            FallocateMode::Allocate | FallocateMode::AllocateKeepSize => self.reserve(inode, range, op).await?,
+            FallocateMode::PunchHole => return self.punch(inode, range, &pass, op).await,
+            FallocateMode::ZeroRange { .. } => self.punch(inode, range, &pass, op).await?,
+            FallocateMode::Allocate | FallocateMode::AllocateKeepSize => self.reserve(inode, range, &pass, op).await?,
         }
         let grow = matches!(mode, FallocateMode::Allocate | FallocateMode::ZeroRange { keep_size: false });
         let (now, wall) = (self.now(), self.env.clock.wall());
         self.update(inode, |state| {
+            pass.check(state)?;
             if grow && range.end > state.size {
                 state.size = range.end;
             }
             state.touched(now, wall);
-        });
+            Ok::<_, Error>(())
+        })?;
         self.wake.notify_one();
         Ok(())
     }
 
     /// Space for the range at the servers. A small inline file needs none: its row is all there is.
-    async fn reserve(self: &Arc<Self>, inode: &Arc<Inode>, range: ByteRange, op: Op) -> Result<()> {
+    async fn reserve(self: &Arc<Self>, inode: &Arc<Inode>, range: ByteRange, pass: &Pass<'_>, op: Op) -> Result<()> {
         let (chunk_bytes, small) = {
             let state = inode.state.lock();
             let small = matches!(state.body, Body::Inline(_)) && range.end <= u64::from(state.policy.inline_bytes);
@@ -55,9 +58,13 @@ impl Core {
         if small {
             return Ok(());
         }
-        self.update(inode, |state| state.convert());
+        self.update(inode, |state| {
+            pass.check(state)?;
+            state.convert();
+            Ok::<_, Error>(())
+        })?;
         for (index, part) in range.split_by(chunk_bytes) {
-            self.reserve_chunk(inode, ChunkIndex(index), part.end, chunk_bytes, op).await?;
+            self.reserve_chunk(inode, ChunkIndex(index), (part.end, chunk_bytes), pass, op).await?;
         }
         Ok(())
     }
@@ -66,21 +73,20 @@ impl Core {
         self: &Arc<Self>,
         inode: &Arc<Inode>,
         index: ChunkIndex,
-        bytes: u64,
-        chunk_bytes: u64,
+        (bytes, chunk_bytes): (u64, u64),
+        pass: &Pass<'_>,
         op: Op,
     ) -> Result<()> {
         let mut attempts = Attempts::until(op.deadline);
         let mut again = None;
         loop {
             let (key, policy) = self.slot_for(inode, index, op).await?;
-            if self.is_void(inode, &key) {
-                self.update(inode, |state| state.unsaved = true);
-                self.commit(inode, Reach::Answered, op).await?;
-                continue;
-            }
             let route = self.route(&policy, key.container, op).await?;
-            let token = self.data_token(&inode.state.lock(), &route);
+            let token = {
+                let state = inode.state.lock();
+                pass.check(&state)?;
+                self.data_token(&state, &route)
+            };
             let make = again.take().unwrap_or_else(|| self.make_of(&key));
             let message = ReserveChunk { chunk: key.chunk, container: key.container, chunk_bytes, bytes, make };
             match self.ask(&route.lane, token, message, Bytes::new(), op).await {
@@ -111,6 +117,7 @@ impl Core {
 
     pub async fn seek(self: &Arc<Self>, handle: HandleId, offset: u64, whence: SeekWhence) -> Result<u64> {
         let file = self.handles.file(handle)?;
+        file.check()?;
         let (inode, op) = (&file.inode, self.own_op());
         let _pass = self.enter_read(inode, ByteRange::default(), op).await?;
         self.fresh(inode, op).await?;

@@ -9,6 +9,7 @@ mod files;
 mod gone;
 mod leases;
 mod locks;
+mod lost;
 mod messages;
 mod model;
 mod promises;

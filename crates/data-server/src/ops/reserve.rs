@@ -1,6 +1,6 @@
 //! ReserveChunk, ReserveRoom and UnreserveChunks.
 
-use crate::core::{Call, Core};
+use crate::core::{Call, Core, ONE_COPY};
 use braid_api::Result;
 use braid_api::data::{ReserveChunk, ReserveRoom, UnreserveChunks};
 use braid_data_store::{ChunkStore, StoreError};
@@ -21,7 +21,7 @@ impl<S: ChunkStore + 'static> Core<S> {
         let of_work = *call;
         let reserve = move |core: &Core<S>| {
             let _turn = turn;
-            let _pass = core.gate.enter(&of_work.token, m.container)?;
+            let _pass = core.gate.enter_change(&of_work, m.container, ONE_COPY)?;
             let fail = |error: StoreError| core.error(m.chunk, &error);
             let occupied = match core.store.stat(m.chunk) {
                 Ok(stat) => stat.occupied,

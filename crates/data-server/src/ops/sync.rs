@@ -1,6 +1,6 @@
 //! SyncChunks: covers every write to these chunks that was answered before the request came.
 
-use crate::core::{Call, Core};
+use crate::core::{Call, Core, ONE_COPY};
 use crate::stats::count;
 use braid_api::Result;
 use braid_api::data::{SyncAnswer, SyncChunks};
@@ -15,6 +15,7 @@ const CHUNKS_AT_ONCE: usize = 256;
 impl<S: ChunkStore + 'static> Core<S> {
     pub async fn sync(self: &Arc<Self>, call: &Call, m: SyncChunks) -> Result<SyncAnswer> {
         self.gate.check(&call.token, ContainerId(0))?;
+        self.gate.settle(call, ONE_COPY)?;
         self.release(call, &m.release);
         count(&self.stats.sync_requests, 1);
         let _working = self.working(call, m.chunks.first().copied().unwrap_or_default(), "a sync");

@@ -1,6 +1,6 @@
 //! WriteChunk: in order of arrival within the chunk, on the caller's thread if that cannot wait, else on an I/O thread.
 
-use crate::core::{Call, Change, Core};
+use crate::core::{Call, Change, Core, ONE_COPY};
 use crate::lane::{Turn, edges};
 use crate::stats::count;
 use braid_api::Result;
@@ -20,6 +20,7 @@ impl<S: ChunkStore + 'static> Core<S> {
             return Err(self.invalid(chunk, format_args!("no chunk has this id and {} bytes", m.chunk_bytes)));
         }
         self.gate.check(&call.token, m.container)?;
+        self.gate.settle(call, ONE_COPY)?;
         let lane = self.lanes.get(chunk);
         let turn = self.turn(call, &lane).await;
         let written = if self.writes_at_once(&turn, call, m.offset, payload.len()) {
@@ -43,7 +44,8 @@ impl<S: ChunkStore + 'static> Core<S> {
     }
 
     fn write_now(&self, mut turn: Turn, call: &Call, m: &WriteChunk, payload: &[u8]) -> Result<Written> {
-        let _pass = self.gate.enter(&call.token, m.container)?;
+        let _pass = self.gate.enter_change(call, m.container, ONE_COPY)?;
+        self.newest.check(self.id, m.chunk, &call.token, self.env.clock.now())?;
         let range = ByteRange::at(m.offset, payload.len() as u64);
         let file = (m.inode, m.index);
         let chunk_bytes = if self.may_make(m.make) { m.chunk_bytes } else { 0 };

@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::support::*;
-use braid_api::DataNode;
 use braid_api::data::*;
+use braid_api::{Code, Context, DataNode};
 use braid_data_server::{DataServer, DataServerConfig};
 use braid_data_store::{ChunkStore, DiskStore, MemoryStore};
 use braid_env::{Env, Random};
@@ -164,4 +164,37 @@ async fn requests_given_up_at_any_await_leave_nothing_half_done() {
     }
     let stopped = tokio::time::timeout(Duration::from_secs(5), server.stop(DiskStore::close)).await;
     stopped.expect("nothing passes any more").unwrap();
+}
+
+/// The copy of a change that its sender has sent again, or whose file is another's by now, arrives when both have gone on.
+#[tokio::test(start_paused = true)]
+async fn what_comes_late_changes_nothing() {
+    let world = World::new(31);
+    let server = world.serve(world.open(), quiet());
+    let of = |session, lease, place, behind| Context {
+        token: Token { session: SessionId(session), lease_gen: LeaseGen(lease), ..Token::default() },
+        request: RequestId(place),
+        behind,
+        ..cx()
+    };
+    let put = async |cx: Context, bytes: &'static [u8]| {
+        server.call(cx, write_of(1, 0), Bytes::from_static(bytes)).await.map(drop).map_err(|error| error.code)
+    };
+    let punch = PunchChunk { chunk: ChunkId(1), container: ContainerId(9), range: ByteRange::new(0, 4), cuts: vec![] };
+    // Not answered in time and sent again, then written over, under one lease.
+    assert_eq!([put(of(1, 5, 2, 0), b"aaaa").await, put(of(1, 5, 3, 0), b"bbbb").await], [Ok(()); 2]);
+    assert_eq!(put(of(1, 5, 1, 0), b"aaaa").await, Err(Code::Overtaken));
+    let late = server.call(of(1, 5, 2, 1), punch.clone(), Bytes::new()).await;
+    assert_eq!(code(late), Code::Overtaken);
+    // Given up by the last sync of a flush, although nothing was written instead.
+    server.call(of(1, 5, 4, 0), SyncChunks::of(vec![ChunkId(1)]), Bytes::new()).await.unwrap();
+    assert_eq!(put(of(1, 5, 3, 2), b"bbbb").await, Err(Code::Overtaken));
+    // Another session writes: what the first may still have on its way is older, whatever its place.
+    assert_eq!(put(of(2, 7, 1, 0), b"cccc").await, Ok(()));
+    assert_eq!(put(of(1, 5, 9, 0), b"late").await, Err(Code::StaleLease));
+    assert_eq!(code(server.call(of(1, 5, 10, 0), punch, Bytes::new()).await), Code::StaleLease);
+    assert_eq!(read(&*server, 1, 0, 4).await.unwrap(), b"cccc"[..]);
+    // The metadata server's repairs are under no lease, and the first may have the file again.
+    assert_eq!(put(cx(), b"dddd").await, Ok(()));
+    assert_eq!(put(of(1, 8, 11, 0), b"eeee").await, Ok(()));
 }

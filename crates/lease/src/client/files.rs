@@ -109,6 +109,13 @@ impl Holdings {
         (now < self.end && !stopped && file.serves(want)).then_some(file.token)
     }
 
+    /// What a change of the file's bytes carries that is sent now, also while the file is being given up. Nothing is sent beyond
+    /// the lease's end: nobody may have heard of it at a server that is out of touch.
+    pub fn may_send(&self, now: Moment, inode: InodeId) -> Option<Generation> {
+        let file = self.files.get(&inode)?;
+        (now < self.end && !file.suspended && !file.reasserting && file.mode.writes()).then_some(file.token)
+    }
+
     /// Pages read now may be kept and shown.
     pub fn may_cache(&self, now: Moment, inode: InodeId) -> bool {
         let caches = self.files.get(&inode).is_some_and(|file| matches!(file.mode, Mode::Shared | Mode::Exclusive));

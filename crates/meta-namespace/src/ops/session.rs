@@ -1,9 +1,9 @@
 //! Sessions: registration, pruning of remembered answers, the end.
 
-use super::ids::{Counter, take};
+use super::ids::{Counter, next, take};
 use crate::rows::{ReclaimRow, RequestRow, RowFormat, SessionRow, SpareRow, keys};
 use crate::{OpError, Unit};
-use braid_api::meta::MetaAnswer;
+use braid_api::meta::{LiveSessions, MetaAnswer};
 use braid_meta_engine::{Key, Lock, Operation, Table, Tx};
 use braid_types::{ChunkId, ContainerId, RequestId, SessionEpoch, SessionId, Timestamp};
 
@@ -134,6 +134,27 @@ impl Operation for ListSessions {
         let mut unit = Unit::new(tx, Lock::None);
         let page = unit.scan_table(Table::Sessions, None, usize::MAX >> 1).await?;
         page.rows.iter().map(|(key, row)| Ok((SessionId(key.partition()), SessionRow::decode(key, row)?))).collect()
+    }
+}
+
+/// Which sessions have not ended.
+pub struct Live;
+
+impl Operation for Live {
+    type Output = LiveSessions;
+    type Error = OpError;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<LiveSessions, OpError> {
+        let mut unit = Unit::new(tx, Lock::None);
+        let before = SessionId(next(&mut unit, Counter::Sessions).await?);
+        let page = unit.scan_table(Table::Sessions, None, usize::MAX >> 1).await?;
+        let mut live = Vec::new();
+        for (key, row) in &page.rows {
+            if !SessionRow::decode(key, row)?.has_ended() {
+                live.push(SessionId(key.partition()));
+            }
+        }
+        Ok(LiveSessions { before, live })
     }
 }
 

@@ -145,3 +145,37 @@ async fn answers_of_a_client_that_does_not_come_back_are_forgotten() {
     w.server.call(w.cx_of(&clean), CloseSession {}).await.unwrap();
     assert_eq!(rows(&w), (0, 0));
 }
+
+/// A data server that registers hears of every session that has ended, or whose end has begun and may not find it any more.
+#[tokio::test]
+async fn a_data_server_that_registers_hears_which_sessions_live() {
+    let mut w = World::new().await;
+    let id = w.add_data_server().await;
+    let other = w.data_server(ServerId(0)).await;
+    let (ended, ends, lives) = (
+        open_session(&w.server, CLIENT).await,
+        open_session(&w.server, CLIENT + 1).await,
+        open_session(&w.server, CLIENT + 2).await,
+    );
+    w.server.call(w.cx_of(&ended), EndSession {}).await.unwrap();
+    let register = RegisterServer {
+        id,
+        incarnation: 2,
+        addresses: vec!["tcp:nowhere:1".into()],
+        host: "h".into(),
+        clean_stop: false,
+    };
+    let heard = w.call(register.clone()).await.unwrap().sessions;
+    let live = |heard: &LiveSessions| [&ended, &ends, &lives].map(|s| heard.may_live(s.session));
+    assert_eq!((live(&heard), heard.before), ([false, true, true], SessionId(lives.session.0 + 1)));
+    // Its end waits for a server that is away. One that registers now is not asked to fence it.
+    w.peers.0.away.store(true, Ordering::Relaxed);
+    let (end, heard) = tokio::join!(w.server.call(w.cx_of(&ends), EndSession {}), w.call(register.clone()));
+    assert_eq!(code(end), Code::Unreachable, "data server {other} is away");
+    assert!(!live(&heard.unwrap().sessions)[0]);
+    w.peers.0.away.store(false, Ordering::Relaxed);
+    eventually("the end of the session", async || has_ended(&w, &ends).await).await;
+    w = World::on(w.store.clone(), w.peers.clone()).await;
+    let heard = w.call(register).await.unwrap().sessions;
+    assert_eq!(live(&heard), [false, false, true], "also of a metadata server that has started again");
+}

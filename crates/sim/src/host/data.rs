@@ -45,6 +45,6 @@ pub async fn run(process: Process) {
         let links = WireLinks::new(env.clone(), identity.server, words, content, leader);
         server.join_chains(Arc::new(SharedLinks(links)))
     });
-    let service = Arc::new(DataNodeService(Arc::new(DataDoor::new(server, cluster.clone()))));
+    let service = Arc::new(DataNodeService(Arc::new(DataDoor::new(server, cluster.clone(), env.clone()))));
     serve(endpoint, listener, service, WireStats::new(DataRequest::NAMES), std::future::pending()).await;
 }

@@ -12,12 +12,15 @@ use braid_api::meta::{Acknowledge, CommitContent, CommitFile, Mark, MetaAnswer, 
 use braid_api::{Code, Context, Result, When};
 use braid_data_server::DataServer;
 use braid_data_store::{ChunkStore, DiskStore};
+use braid_env::Env;
 use braid_meta_engine::MemEngine;
 use braid_meta_server::MetaServer;
 use braid_types::{ChunkId, SessionId, TruncGen};
 use braid_wire::WirePeers;
 use bytes::Bytes;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 pub struct MetaDoor {
     server: Arc<MetaServer<MemEngine, WirePeers>>,
@@ -119,7 +122,7 @@ impl Namespace for MetaDoor {
                 Order::Recall { inode, generation, to, .. } => Some((inode, generation, to)),
                 Order::Revoke { .. } => None,
             });
-            let given_up = YieldFiles { epoch: heard.epoch, files: files.collect() };
+            let given_up = YieldFiles { epoch: heard.epoch, files: files.collect(), locks: Vec::new(), locks_done: 0 };
             self.server.execute(cx, MetaRequest::YieldFiles(given_up)).await?;
         }
         if let (true, Ok((_, Mark { early: Some(_), .. }))) = (request.is_mutation(), &marked) {
@@ -157,7 +160,15 @@ impl Namespace for MetaDoor {
 pub struct DataDoor {
     server: Arc<DataServer<DiskStore>>,
     cluster: Arc<Cluster>,
+    env: Env,
+    /// Changes that have come.
+    changes: AtomicU64,
 }
+
+/// One of so many changes is held up.
+const HELD_UP: u64 = 11;
+/// For at most so long, at least a tenth of it: what comes instead is done by then, or under way.
+const HELD_UP_MS_MAX: u64 = 2000;
 
 /// The chunk of a request that carries cuts, and the cuts.
 fn cuts_of(request: &mut DataRequest) -> Option<(ChunkId, &mut braid_api::meta::Cuts)> {
@@ -172,8 +183,40 @@ fn cuts_of(request: &mut DataRequest) -> Option<(ChunkId, &mut braid_api::meta::
 }
 
 impl DataDoor {
-    pub fn new(server: Arc<DataServer<DiskStore>>, cluster: Arc<Cluster>) -> Self {
-        DataDoor { server, cluster }
+    pub fn new(server: Arc<DataServer<DiskStore>>, cluster: Arc<Cluster>, env: Env) -> Self {
+        DataDoor { server, cluster, env, changes: AtomicU64::new(0) }
+    }
+
+    /// The network keeps the change, and its sender believes that it is lost.
+    fn holds_up(&self, cx: &Context, request: &DataRequest, payload: &Bytes) -> bool {
+        let is_change = matches!(
+            request,
+            DataRequest::WriteChunk(_)
+                | DataRequest::PunchChunk(_)
+                | DataRequest::WriteCopies(_)
+                | DataRequest::PunchCopies(_)
+        );
+        if !is_change || cx.token.session.0 == 0 || !self.cluster.settings.late_copies || self.cluster.is_calm() {
+            return false;
+        }
+        let number = self.changes.fetch_add(1, Relaxed);
+        if number % HELD_UP != HELD_UP - 1 {
+            return false;
+        }
+        let (server, env, cluster) = (self.server.clone(), self.env.clone(), self.cluster.clone());
+        let (cx, request, payload) = (*cx, request.clone(), payload.clone());
+        // As good as drawn: numbers and times of requests have nothing to do with each other.
+        let after = HELD_UP_MS_MAX / 10 + number * 7919 % (HELD_UP_MS_MAX * 9 / 10);
+        self.env.spawn("a change that is held up", async move {
+            env.sleep(Duration::from_millis(after)).await;
+            cluster.note("network", format_args!("what was held up arrives: {}", words::shown(&request, &payload)));
+            let done = server.execute(cx, request, payload).await;
+            cluster.coverage.count(match done {
+                Ok(_) => "late copy of a change carried out",
+                Err(_) => "late copy of a change refused",
+            });
+        });
+        true
     }
 
     fn count(&self, what: &'static str) {
@@ -216,6 +259,12 @@ impl DataNode for DataDoor {
             if let Some((_, cuts)) = cuts_of(&mut request) {
                 cuts.clear();
             }
+        }
+        if bug == Some(Bug::StaleTokenAccepted) {
+            (cx.token.lease_gen, cx.request, cx.behind) = Default::default();
+        }
+        if self.holds_up(&cx, &request, &payload) {
+            return Err(Code::Disconnected.into());
         }
         let before = cuts_of(&mut request).and_then(|(chunk, _)| Some((chunk, self.generation(chunk)?)));
         if let DataRequest::DeleteChunks(delete) = &request {

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 /// Where the places are: in the first bytes, over the border of two blocks, over that of two chunks.
 const PLACES: [u64; 3] = [0, 8000, (1 << 20) - 300];
-const PLACE_BYTES: usize = 600;
+pub(super) const PLACE_BYTES: usize = 600;
 const TASKS: u64 = 2;
 /// Keeps the history short enough to be explained.
 const PAUSE_MS_MAX: u64 = 60;
@@ -56,12 +56,12 @@ pub struct Bytes {
 }
 
 /// Tells one value from another at each of its bytes' positions.
-fn bytes_of(value: u64) -> Vec<u8> {
+pub(super) fn bytes_of(value: u64) -> Vec<u8> {
     value.to_le_bytes().iter().copied().cycle().take(PLACE_BYTES).collect()
 }
 
 /// Which value these are; an error says what they are instead.
-fn value_of(bytes: &[u8]) -> std::result::Result<u64, String> {
+pub(super) fn value_of(bytes: &[u8]) -> std::result::Result<u64, String> {
     let mut first = [0; 8];
     let some = bytes.len().min(8);
     first[..some].copy_from_slice(&bytes[..some]);
@@ -141,7 +141,7 @@ async fn perform(fs: &Mount, handle: HandleId, place: usize, op: ByteOp) -> Resu
     }
 }
 
-async fn opened(process: &Process, fs: &Mount) -> HandleId {
+pub(super) async fn opened(process: &Process, fs: &Mount) -> HandleId {
     let (cx, name) = (Caller::default(), Name::new(b"bytes").expect("a short name"));
     let flags = OpenFlags { read: true, write: true, ..OpenFlags::default() };
     loop {

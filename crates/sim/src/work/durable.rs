@@ -246,7 +246,7 @@ impl Work for Durable {
     fn run(self: Arc<Self>, process: Process) -> Task {
         Box::pin(async move {
             while let Err(error) = self.client(&process).await {
-                let told = matches!(error.code, Code::Stale | Code::SessionUnknown);
+                let told = matches!(error.code, Code::Stale | Code::SessionUnknown | Code::WriteLost);
                 if !told || !process.cluster.settings.sessions_end {
                     fail(&process, &error);
                     break;

@@ -50,6 +50,16 @@ fn a_file_given_up_before_it_is_flushed_is_found() {
 }
 
 #[test]
+fn a_change_that_comes_late_and_is_carried_out_is_found() {
+    hunt(Bug::StaleTokenAccepted, "bytes", 5, Invariant::BytesAreLinearizable, &[]);
+}
+
+#[test]
+fn a_change_of_a_lost_session_that_comes_late_is_found() {
+    hunt(Bug::StaleTokenAccepted, "evicted", 10, Invariant::BytesAreLinearizable, &[]);
+}
+
+#[test]
 fn a_chunk_marked_as_stable_too_early_is_found() {
     hunt(Bug::MarkedTooEarly, "fsync", 20, Invariant::FsyncIsKept, &[]);
 }

@@ -100,8 +100,11 @@ impl<S: ChunkStore + 'static> Core<S> {
         Ok(Prepared { head, is_new: true })
     }
 
-    pub(super) fn pass(&self, call: &Call, container: ContainerId) -> Result<Pass> {
-        self.gate.enter(&call.token, container)
+    /// The right to make the change, by the holder of the chunk's turn.
+    pub(super) fn pass(&self, call: &Call, container: ContainerId, chunk: ChunkId) -> Result<Pass> {
+        let pass = self.gate.enter_change(call, container, container)?;
+        self.newest.check(self.id, chunk, &call.token, self.env.clock.now())?;
+        Ok(pass)
     }
 
     pub(super) async fn copies_done(

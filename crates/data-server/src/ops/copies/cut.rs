@@ -37,7 +37,7 @@ impl<S: ChunkStore + 'static> Core<S> {
                 chunk_bytes: now.chunk_bytes,
                 trunc_gen: now.trunc_gen,
                 file: Default::default(),
-                _keep: (self.pass(call, container)?, None),
+                _keep: (self.gate.enter(&call.token, container)?, None),
             };
             self.chains.change(container, chunk, change, head(), until)
         } else {

@@ -17,6 +17,7 @@ impl<S: ChunkStore + 'static> Core<S> {
             return Err(self.invalid(chunk, "the range ends before it begins"));
         }
         self.check_chain(call, container, chunk)?;
+        self.gate.settle(call, container)?;
         let turn = self.turn(call, &self.lanes.get(chunk)).await;
         let subject = Subject { container, chunk, chunk_bytes: 0, cuts: &m.cuts, make: Make::No };
         let Prepared { head: now, is_new } = self.prepare(call, &subject).await?;
@@ -33,7 +34,7 @@ impl<S: ChunkStore + 'static> Core<S> {
             chunk_bytes: now.chunk_bytes,
             trunc_gen: now.trunc_gen,
             file: Default::default(),
-            _keep: (self.pass(call, container)?, None),
+            _keep: (self.pass(call, container, chunk)?, None),
         };
         let until = until(Kind::Write { sync: false }, lease(m.held), m.durability);
         let punched = self.chains.change(container, chunk, change, blocks, until);

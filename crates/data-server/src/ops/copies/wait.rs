@@ -19,6 +19,7 @@ impl<S: ChunkStore + 'static> Core<S> {
         };
         let until = until(kind, lease(m.held), m.durability);
         count(&self.stats.sync_requests, usize::from(until.stable));
+        self.gate.settle(call, m.container)?;
         for chunk in &m.chunks {
             self.check_chain(call, m.container, *chunk)?;
         }

@@ -28,6 +28,7 @@ impl<S: ChunkStore + 'static> Core<S> {
         }
         let range = ByteRange::new(w.offset, end);
         self.check_chain(call, container, chunk)?;
+        self.gate.settle(call, container)?;
         let turn = self.turn(call, &self.lanes.get(chunk)).await;
         let working = self.working(call, chunk, "memory for requests");
         let memory = self.budget.take(payload.len()).await;
@@ -52,7 +53,7 @@ impl<S: ChunkStore + 'static> Core<S> {
             chunk_bytes,
             trunc_gen: head.trunc_gen,
             file,
-            _keep: (self.pass(call, container)?, Some(memory)),
+            _keep: (self.pass(call, container, chunk)?, Some(memory)),
         };
         if range.end > head.length {
             // Before it is ordered: it may happen although nobody hears of it.
