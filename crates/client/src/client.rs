@@ -162,7 +162,7 @@ impl FileSystem for Client {
     }
 
     async fn release(&self, handle: HandleId) {
-        self.0.release(handle);
+        self.0.release(handle).await;
     }
 
     async fn fallocate(&self, handle: HandleId, mode: FallocateMode, range: ByteRange) -> Result<()> {

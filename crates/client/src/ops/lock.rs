@@ -197,10 +197,19 @@ impl Core {
         });
     }
 
-    /// The open file that took flock locks was closed.
-    pub fn free_flock(self: &Arc<Self>, file: InodeId, owner: u64) {
+    /// The open file that took flock locks was closed. Whoever closed it does not wait for a metadata server that is away.
+    pub async fn free_flock(self: &Arc<Self>, file: InodeId, owner: u64) {
         let range = ByteRange::new(0, u64::MAX);
-        self.free_later(file, LockRequest { space: LockSpace::Flock, owner, pid: 0, kind: LockKind::Unlock, range });
+        let request = LockRequest { space: LockSpace::Flock, owner, pid: 0, kind: LockKind::Unlock, range };
+        let (tell, told) = oneshot::channel();
+        let core = self.clone();
+        self.env.spawn("freeing locks", async move {
+            if let Err(error) = core.set_lock((file, HandleId(0)), request, false).await {
+                tracing::warn!(%error, inode = file.0, "locks were not freed");
+            }
+            let _ = tell.send(());
+        });
+        let _ = self.env.timeout(LOOK_AGAIN, told).await;
     }
 
     /// Programs that relied on locks which are another's by now are told by the next use of their handles.

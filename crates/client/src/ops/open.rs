@@ -210,10 +210,11 @@ impl Core {
         saved.and(earlier)
     }
 
-    pub fn release(self: &Arc<Self>, handle: HandleId) {
+    pub async fn release(self: &Arc<Self>, handle: HandleId) {
         let Some(closed) = self.handles.close(handle) else { return };
-        for owner in closed.flock_owners().lock().drain(..) {
-            self.free_flock(closed.inode(), owner);
+        let owners = std::mem::take(&mut *closed.flock_owners().lock());
+        for owner in owners {
+            self.free_flock(closed.inode(), owner).await;
         }
         let Handle::File(file) = closed else { return };
         {
