@@ -186,10 +186,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             MetaRequest::SetLock(m) => MetaAnswer::SetLock(self.leases.set_lock(session, &m).await?),
             MetaRequest::LeaveLock(m) => MetaAnswer::LeaveLock(self.leases.leave_lock(session, &m)?),
             MetaRequest::TestLock(m) => MetaAnswer::TestLock(self.leases.test_lock(session, &m).await?),
-            MetaRequest::YieldFiles(m) => {
-                self.leases.yielded(session, &m);
-                MetaAnswer::YieldFiles(())
-            }
+            MetaRequest::YieldFiles(m) => MetaAnswer::YieldFiles(self.leases.yielded(session, &m)),
             MetaRequest::MarkStable(m) => {
                 if m.chunks.len() > MarkStable::MAX {
                     return Err(Error::new(Code::Invalid, "MarkStable", format_args!("{} chunks", m.chunks.len())));
