@@ -84,10 +84,8 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         }
         // Any message is a sign of life.
         self.sessions.with(session, |s| s.seen = self.env.clock.now());
-        if matches!(request, MetaRequest::CloseSession(_) | MetaRequest::EndSession(_)) {
-            // It caches nothing any more, however long a data server that is away delays its end.
-            self.leases.gone(session);
-        }
+        // It caches nothing any more, however long a data server that is away delays its end.
+        matches!(request, MetaRequest::CloseSession(_) | MetaRequest::EndSession(_)).then(|| self.leases.gone(session));
         let lease = self.settle_file(session, &request).await?;
         Ok(match request {
             MetaRequest::OpenSession(m) => MetaAnswer::OpenSession(self.open_session(m).await?),
@@ -186,7 +184,10 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             MetaRequest::SetLock(m) => MetaAnswer::SetLock(self.leases.set_lock(session, &m).await?),
             MetaRequest::LeaveLock(m) => MetaAnswer::LeaveLock(self.leases.leave_lock(session, &m)?),
             MetaRequest::TestLock(m) => MetaAnswer::TestLock(self.leases.test_lock(session, &m).await?),
-            MetaRequest::YieldFiles(m) => MetaAnswer::YieldFiles(self.leases.yielded(session, &m)),
+            MetaRequest::YieldFiles(m) => {
+                self.leases.yielded(session, &m);
+                MetaAnswer::YieldFiles(())
+            }
             MetaRequest::MarkStable(m) => {
                 if m.chunks.len() > MarkStable::MAX {
                     return Err(Error::new(Code::Invalid, "MarkStable", format_args!("{} chunks", m.chunks.len())));
