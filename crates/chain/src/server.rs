@@ -331,7 +331,12 @@ impl DataServer {
                     out.push(Command::Answer { op, result: Err(refusal) });
                     return out;
                 }
-                self.with(now, container, &mut out, |known, cx| known.replica(cx, chunk).wait(cx, op, until));
+                self.with(now, container, &mut out, |known, cx| match known.replicas.get_mut(&chunk) {
+                    Some(replica) => replica.wait(cx, op, until),
+                    // Nothing of it was changed, so there is nothing to wait for; and nothing begins to be here because it
+                    // is asked for, or a chunk deleted before a restart would be back with nobody to delete it again.
+                    None => Replica::fresh(chunk, cx).wait(cx, op, until),
+                });
             }
             Event::Flawed { container, chunk, blocks } => {
                 self.replica(now, container, chunk, &mut out, |replica, cx| replica.flawed(cx, &blocks));

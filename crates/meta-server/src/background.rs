@@ -227,6 +227,8 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             let (held, durability) = (Held::Exclusive, Durability::Fsync);
             let wait = WaitCopies { container, chunks: vec![chunk], wait: WaitFor::Fsync, held, durability };
             match self.on_server(*server, wait).await {
+                // Nothing was ever written to it that an answer speaks of, or it was deleted and its server restarted since.
+                Ok(answers) if answers.iter().all(|answer| answer.version == Version::default()) => return Ok(None),
                 Ok(_) => {}
                 Err(e) if e.code == Code::ChunkUnknown => return Ok(None),
                 Err(e) => {

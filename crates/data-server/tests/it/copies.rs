@@ -341,11 +341,19 @@ async fn a_deleted_chunk_is_gone_everywhere_and_stays_so() {
     }
     cluster.kill(2, Some(3));
     cluster.start(2);
+    cluster.kill(1, Some(4));
+    cluster.start(1);
     let other = SOME + 1;
     client.write(other, 0, bytes(4, 10)).await;
     client.fsync(other).await;
     cluster.settled(other).await;
     assert!(cluster.copy(2, SOME).await.is_none());
+    // Who asks how long it is, as a metadata server does for a lost client, does not bring it back: no server remembers any
+    // more that it was deleted.
+    Client::new(&cluster).fsync(SOME).await;
+    for id in 1..=3 {
+        assert!(cluster.copy(id, SOME).await.is_none(), "data server {id} knows it again");
+    }
 }
 
 /// As `fsck` does with what a server has that was removed from the chain: when it is needed again, it takes part.

@@ -10,9 +10,6 @@ use braid_sim::{Bug, Invariant, Scenario, run, scenario};
 
 /// Of all scenarios together; about 25 s on two free cores in the dev profile.
 const SEEDS: u64 = 48;
-/// `copies-handover` fails with it and is not mended yet: docs/semantics.md, *Known defects*, says what it finds. The seeds before and
-/// after it are run.
-const KNOWN_TO_FAIL: u64 = 14;
 
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|text| text.parse().unwrap())
@@ -20,15 +17,9 @@ fn number(variable: &str) -> Option<u64> {
 
 #[test]
 fn no_seed_with_copies_fails_and_every_state_is_reached() {
-    let first = number("SIM_COPIES_FIRST_SEED").unwrap_or(KNOWN_TO_FAIL + 1);
-    let seeds = (first, number("SIM_COPIES_SEEDS").unwrap_or(SEEDS - KNOWN_TO_FAIL - 1));
+    let seeds = (number("SIM_COPIES_FIRST_SEED").unwrap_or(0), number("SIM_COPIES_SEEDS").unwrap_or(SEEDS));
     let all = scenario::with_copies();
     crate::many::none_fails_and_all_is_reached(seeds, Scenario::with_copies_of_seed, &all, MUST_BE_REACHED_WITH_COPIES);
-}
-
-#[test]
-fn no_seed_with_copies_before_the_known_one_fails() {
-    crate::many::none_fails_and_all_is_reached((0, KNOWN_TO_FAIL), Scenario::with_copies_of_seed, &[], &[]);
 }
 
 #[test]
