@@ -15,8 +15,8 @@ const AHEAD_MAX: usize = 8;
 pub(super) struct Following {
     /// When blocks were last asked for, and which.
     pulled: Option<(Moment, BlockSet)>,
-    /// Until then blocks are expected without asking.
-    pushed_until: Moment,
+    /// Groups up to these versions were pushed: their blocks are expected without asking, each until its time.
+    pushed: Vec<(Version, Moment)>,
     /// Whole copies, as the owner last said.
     copies: u8,
     /// The owner has been greeted in this epoch.
@@ -59,8 +59,9 @@ impl Replica {
         }
         let told = self.told();
         self.claims.ahead.retain(|(upto, _)| *upto > told);
-        if pushed {
-            self.member.pushed_until = cx.now + cx.limits.resend;
+        self.member.pushed.retain(|(_, until)| cx.now < *until);
+        if pushed && told > before {
+            self.member.pushed.push((told, cx.now + cx.limits.resend));
         }
         if self.told() > before {
             let (container, chunk, upto) = (cx.container, self.chunk, self.told());
@@ -135,8 +136,20 @@ impl Replica {
 
     /// It lacks blocks and may ask for them now.
     fn is_behind(&self, cx: &Cx) -> bool {
-        let may_ask = self.member.pulled.is_none() && cx.now >= self.member.pushed_until && !self.member.greeting;
-        may_ask && self.storing.is_empty() && !self.claims.invalid().is_empty()
+        let may_ask = self.member.pulled.is_none() && !self.member.greeting && self.storing.is_empty();
+        may_ask && !self.to_be_pulled(cx).is_empty()
+    }
+
+    /// What it lacks, but for what is on its way unasked. Each push has its own time: else one that was lost would wait until no
+    /// more come.
+    fn to_be_pulled(&self, cx: &Cx) -> BlockSet {
+        let mut lacks = self.claims.invalid();
+        let expected =
+            |group: &Group| self.member.pushed.iter().any(|(upto, until)| group.upto == *upto && cx.now < *until);
+        for group in self.claims.changes.groups().iter().filter(|group| expected(group)) {
+            lacks.subtract(&group.missing);
+        }
+        lacks
     }
 
     /// It lacks so much that the repair of other chunks may come first.
@@ -154,7 +167,7 @@ impl Replica {
     }
 
     pub(crate) fn pull(&mut self, cx: &mut Cx) {
-        let blocks = self.claims.invalid().first(cx.limits.pull_blocks);
+        let blocks = self.to_be_pulled(cx).first(cx.limits.pull_blocks);
         self.member.pulled = Some((cx.now, blocks.clone()));
         self.send(cx, self.owner, Body::Pull { blocks });
     }

@@ -41,6 +41,10 @@ impl Incoming {
         &self.head
     }
 
+    pub fn bytes(&self) -> usize {
+        self.payload.len()
+    }
+
     /// Puts the blocks that are wanted into the store. The chunk exists.
     pub fn store(&self, store: &dyn ChunkStore, chunk: ChunkId, wanted: &BlockSet) -> Result<()> {
         let stat = store.stat(chunk)?;

@@ -11,6 +11,7 @@ mod blocks;
 mod call;
 mod content;
 mod copy;
+mod early;
 mod job;
 mod links;
 mod order;
@@ -30,6 +31,7 @@ use braid_types::{ChainEpoch, ChunkId, ContainerId, ServerId};
 use bytes::Bytes;
 use content::Incoming;
 use copy::Copy;
+use early::{Early, Word};
 use job::{Job, SyncJob};
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, VecDeque};
@@ -59,6 +61,7 @@ struct State {
     /// Chunks that were deleted before anything of them was heard here, the last so many: what others still say of them
     /// is late, and must not make a copy.
     gone: VecDeque<ChunkId>,
+    early: Early,
     /// Why this server takes no part any more.
     halted: Option<String>,
 }
@@ -165,6 +168,7 @@ impl<S: ChunkStore + 'static> Chains<S> {
 
     /// A new epoch: who owns what is another, and what this server goes on from.
     fn installed(self: &Arc<Self>, state: &mut State, container: ContainerId) {
+        state.early.forget(container);
         let mut seals = Vec::new();
         for (chunk, copy) in state.copies.iter_mut().filter(|(_, copy)| copy.container == container) {
             copy.forget_head();
@@ -216,15 +220,31 @@ impl<S: ChunkStore + 'static> Chains<S> {
             None if payload.is_empty() => None,
             None => return Err("its payload has no description".to_owned()),
         };
+        let mut sends = Vec::new();
         {
-            let state = self.state.lock();
+            let mut state = self.state.lock();
             let (container, chunk) = (envelope.container, envelope.chunk);
-            if state.gone.contains(&chunk) && state.machine.copy(container, chunk).is_none() {
+            let known = state.machine.copy(container, chunk);
+            if state.gone.contains(&chunk) && known.is_none() {
                 return Ok(());
             }
+            let word = Word { from: message.from, envelope, content: content.map(Arc::new) };
+            if let Some(word) = state.early.take_in(word, known.as_ref()) {
+                self.hear(&mut state, word, &mut sends);
+            }
+            while let Some(told) = state.machine.copy(container, chunk).map(|copy| copy.told)
+                && let Some(word) = state.early.next(container, chunk, told)
+            {
+                self.hear(&mut state, word, &mut sends);
+            }
         }
-        self.on(Event::FromPeer { from: message.from, envelope }, content.map(Arc::new).as_ref());
+        self.send(sends);
         Ok(())
+    }
+
+    fn hear(self: &Arc<Self>, state: &mut State, word: Word, sends: &mut Sends) {
+        let Word { from, envelope, content } = word;
+        self.handle(state, Event::FromPeer { from, envelope }, content.as_ref(), sends);
     }
 
     pub fn heard_of_leader(self: &Arc<Self>, incarnation: u64, message: &[u8]) -> Result<(), String> {

@@ -1,6 +1,7 @@
 //! How the part of a data server in chains begins: with what is on its disk, in no chain, until the leader is heard.
 
 use super::copy::Copy;
+use super::early::Early;
 use super::{ChainLinks, Chains, State, blocks};
 use braid_api::Code;
 use braid_chain::{BlockSet, ChunkRecord, Event, Found, Limits, RecordError};
@@ -42,7 +43,8 @@ impl<S: ChunkStore + 'static> Chains<S> {
         }
         let machine = braid_chain::DataServer::new(id, incarnation, limits.clone(), found);
         let (ops, epochs, gone) = (BTreeMap::new(), BTreeMap::new(), VecDeque::new());
-        let state = Mutex::new(State { machine, copies, ops, next_op: 0, epochs, gone, halted });
+        let early = Early::default();
+        let state = Mutex::new(State { machine, copies, ops, next_op: 0, epochs, gone, early, halted });
         Arc::new(Chains {
             env,
             store,

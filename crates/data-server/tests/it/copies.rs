@@ -95,6 +95,29 @@ async fn under_a_shared_lease_no_copy_serves_what_was_before_an_answered_write()
     }
 }
 
+/// Announcements and content travel apart and overtake each other: neither waits for the repetition, which comes after 300 ms.
+#[tokio::test(start_paused = true)]
+async fn no_write_waits_because_messages_between_servers_overtake_each_other() {
+    for seed in 60..68 {
+        let cluster = Cluster::new(seed, 3, 3, 2);
+        ready(&cluster).await;
+        let owner = cluster.server(1).unwrap();
+        for step in 0..40u64 {
+            let begun = tokio::time::Instant::now();
+            let write = |at: u64| {
+                let (owner, message) = (owner.clone(), WriteCopies { held: Held::Sync, ..write_of(SOME, at) });
+                tokio::spawn(async move { owner.call(crate::support::cx(), message, bytes(step as u8, 4096)).await })
+            };
+            let writes: Vec<_> = (0..8).map(|n| write((step * 7919 + n * 13) % 500 * 4096)).collect();
+            for written in writes {
+                written.await.unwrap().unwrap();
+            }
+            let took = begun.elapsed();
+            assert!(took < Duration::from_millis(100), "seed {seed}, step {step}: {took:?}");
+        }
+    }
+}
+
 /// The heart of it: whichever server loses its power, what fsync answered for is there, on the servers that are left
 /// and, when it is back, on that one too, which copies no more than what changed.
 #[tokio::test(start_paused = true)]

@@ -318,10 +318,14 @@ impl Client {
     fn answered(&mut self, chunk: u64, answer: &CopiesAnswer) -> bool {
         let epoch = answer.version.chain_epoch;
         let is_new = self.epochs.insert(chunk, epoch).is_some_and(|old| old != epoch);
+        if is_new {
+            // Also what this says is kept is repeated, after what is older: else that would cover it.
+            return true;
+        }
         let is_kept =
             |kept: &(u64, Version, u64, Bytes)| kept.0 == chunk && kept.1.chain_epoch == epoch && kept.1 <= answer.kept;
         self.kept.retain(|kept| !is_kept(kept));
-        is_new
+        false
     }
 
     /// All that is kept, in the order in which it was written, under one epoch: an old write must not cover a new one.
