@@ -19,11 +19,11 @@ pub enum Held {
     Sync,
 }
 
-/// Writes the payload to all copies of a chunk, in the order of its owner. [`WriteChunk::sync`] is O_SYNC.
+/// Writes the payload to all copies of a chunk, in the order of its owner. [`WriteChunk::sync`] is O_SYNC; [`WriteChunk::alone`] says how
+/// the sender holds the file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct WriteCopies {
     pub write: WriteChunk,
-    pub held: Held,
     pub durability: Durability,
 }
 
@@ -59,6 +59,8 @@ pub enum WaitFor {
     Fsync,
     /// The file lease leaves `exclusive`: every copy knows what changed, and `min_copies` have it.
     Flush,
+    /// Both: nothing of it is kept by who wrote it any more, and any copy may be read.
+    Settle,
 }
 
 /// Waits for all that was written to these chunks of a container; answered as soon as it is so for all of them.

@@ -32,6 +32,9 @@ pub struct WriteChunk {
     /// What is written is kept in the memory of the machine this server is on: the server need not keep it as well. An
     /// owner of copies keeps it all the same, for it reads what it pushes.
     pub kept_beside: bool,
+    /// Nobody else may read or write the file, and the sender keeps the bytes until [`WaitFor::Settle`] was answered: of several copies
+    /// the owner's is enough, and the others hear of it soon. Otherwise no copy serves anything older when this is answered.
+    pub alone: bool,
 }
 
 /// Whether a request may make the chunk it names where the server has none.

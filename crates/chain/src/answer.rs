@@ -20,6 +20,8 @@ pub enum Call {
     Fsync,
     /// The file lease leaves `exclusive`, or the session is fenced.
     Flush,
+    /// A flush and an fsync: who wrote forgets it.
+    Settle,
 }
 
 /// What must be so, beyond the owner having it, before the answer.
@@ -33,13 +35,13 @@ pub struct Until {
 
 pub fn until(call: Call, lease: FileLease, durability: Durability) -> Until {
     let stable = match call {
-        Call::Fsync | Call::Write { sync: true } => true,
+        Call::Fsync | Call::Settle | Call::Write { sync: true } => true,
         Call::Write { sync: false } => durability == Durability::Write,
         Call::Close => durability != Durability::Fsync,
         Call::Flush => false,
     };
     let shared = match call {
-        Call::Flush => true,
+        Call::Flush | Call::Settle => true,
         Call::Write { .. } => lease == FileLease::Sync,
         Call::Close | Call::Fsync => false,
     };
@@ -114,14 +116,15 @@ mod tests {
             (false, true) => "stable",
             (true, true) => "both",
         };
-        let calls = [Call::Write { sync: false }, Call::Write { sync: true }, Call::Close, Call::Fsync, Call::Flush];
+        let write = |sync| Call::Write { sync };
+        let calls = [write(false), write(true), Call::Close, Call::Fsync, Call::Flush, Call::Settle];
         for (lease, durability, expected) in [
-            (FileLease::Exclusive, Fsync, ["owner", "stable", "owner", "stable", "shared"]),
-            (FileLease::Exclusive, Close, ["owner", "stable", "stable", "stable", "shared"]),
-            (FileLease::Exclusive, Write, ["stable", "stable", "stable", "stable", "shared"]),
-            (FileLease::Sync, Fsync, ["shared", "both", "owner", "stable", "shared"]),
-            (FileLease::Sync, Close, ["shared", "both", "stable", "stable", "shared"]),
-            (FileLease::Sync, Write, ["both", "both", "stable", "stable", "shared"]),
+            (FileLease::Exclusive, Fsync, ["owner", "stable", "owner", "stable", "shared", "both"]),
+            (FileLease::Exclusive, Close, ["owner", "stable", "stable", "stable", "shared", "both"]),
+            (FileLease::Exclusive, Write, ["stable", "stable", "stable", "stable", "shared", "both"]),
+            (FileLease::Sync, Fsync, ["shared", "both", "owner", "stable", "shared", "both"]),
+            (FileLease::Sync, Close, ["shared", "both", "stable", "stable", "shared", "both"]),
+            (FileLease::Sync, Write, ["both", "both", "stable", "stable", "shared", "both"]),
         ] {
             assert_eq!(calls.map(|call| name(until(call, lease, durability))), expected, "{lease:?} {durability:?}");
         }

@@ -213,7 +213,7 @@ impl Copies {
 
     async fn write(&self, cx: Context, write: WriteChunk, payload: Bytes) -> Result<WriteAnswer> {
         let chunk = write.chunk;
-        let message = WriteCopies { write, held: Held::Sync, durability: Durability::Fsync };
+        let message = WriteCopies { write, durability: Durability::Fsync };
         let answer = self.at_owner(cx, &[chunk], message, payload).await?;
         Ok(self.state.lock().answered(&answer))
     }
@@ -252,7 +252,7 @@ impl Copies {
     /// Of chunks with one owner, if all is as it was. Gives the versions that are stable.
     async fn wait(&self, cx: Context, chunks: Vec<ChunkId>) -> Result<Vec<(ChunkId, Version)>> {
         let container = self.state.lock().info.id;
-        let (wait, held, durability) = (WaitFor::Fsync, Held::Sync, Durability::Fsync);
+        let (wait, held, durability) = (WaitFor::Settle, Held::Exclusive, Durability::Fsync);
         let message = WaitCopies { container, chunks: chunks.clone(), wait, held, durability };
         let answers = self.at_owner(cx, &chunks, message, Bytes::new()).await?;
         Ok(answers.iter().map(|answer| (answer.chunk, answer.version)).collect())
@@ -272,6 +272,7 @@ impl Copies {
             sync: true,
             make,
             kept_beside: false,
+            alone: false,
         };
         self.write(cx, write, Bytes::new()).await?;
         for (_, node) in self.members(None) {

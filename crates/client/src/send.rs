@@ -256,6 +256,8 @@ impl Core {
             sync: false,
             make,
             kept_beside,
+            // Bytes are sent under `exclusive`, and retained until they are settled.
+            alone: true,
         };
         let make = self.make_of(&key);
         let mut written = self.ask(&lane, token, message(make), piece.data.clone(), op).await;

@@ -119,6 +119,7 @@ pub fn with_copies() -> Vec<Scenario> {
         Scenario {
             name: "copies-fsync",
             faults: fault::COPIES_AND_EVERYTHING,
+            lossy: true,
             make: |_| Durable::new(Sure::AtFsync),
             ..base
         },

@@ -168,12 +168,20 @@ impl Replica {
             owning.applied = version;
             owning.waiting.push(Waiting { op, version, until });
         }
-        let is_large = owning.open.len() >= cx.limits.announce_blocks;
         self.announce_if_waited_for(cx);
-        if is_large {
-            self.announce(cx, false);
-        }
+        self.announce_if_large(cx);
         self.settle(cx);
+    }
+
+    /// A large group is pushed while more is written, one at a time: who writes alone waits for nobody, and content that comes
+    /// faster than it is taken would be dropped on the way.
+    fn announce_if_large(&mut self, cx: &mut Cx) {
+        let (told, targets) = (self.told(), self.push_targets(cx));
+        let Some(owning) = &self.owning else { return };
+        let has_all = |member: &ServerId| owning.peers.get(member).is_some_and(|peer| peer.complete >= told);
+        if owning.open.len() >= cx.limits.announce_blocks && targets.iter().all(has_all) {
+            self.announce(cx, true);
+        }
     }
 
     /// Changed, or about to be, and told to nobody.
@@ -210,7 +218,7 @@ impl Replica {
         Some(blocks)
     }
 
-    /// Tells the members what changed; pushes it to as many as must have it, if somebody waits.
+    /// Tells the members what changed, and pushes it to as many as must have it.
     fn announce(&mut self, cx: &mut Cx, push: bool) {
         let Some(blocks) = self.close_group(cx) else { return };
         let targets = if push { self.push_targets(cx) } else { Vec::new() };
@@ -291,6 +299,7 @@ impl Replica {
             peer.sent = peer.told;
             self.tell(cx, from, false);
         }
+        self.announce_if_large(cx);
         self.settle(cx);
     }
 
@@ -393,7 +402,7 @@ impl Replica {
         let is_quiet = cx.now >= owning.open_last + cx.limits.quiet;
         let is_old = cx.now >= owning.open_since + cx.limits.announce_age;
         if !owning.open.is_empty() && (is_quiet || is_old) {
-            self.announce(cx, false);
+            self.announce(cx, true);
         }
         self.ask_for_newer_blocks(cx);
         self.ask_to_mend(cx);

@@ -21,6 +21,8 @@ use tokio::sync::oneshot;
 
 /// Before a block that found no room is tried again.
 const NO_SPACE_PAUSE: Duration = Duration::from_secs(1);
+/// A megabyte on its way takes about so long to arrive on one machine.
+const ROOM_PAUSE: Duration = Duration::from_millis(1);
 /// Of a copy whose owner has not said yet how large the chunk may become.
 const CHUNK_BYTES_UNKNOWN: u64 = 1 << 40;
 
@@ -133,8 +135,10 @@ impl<S: ChunkStore + 'static> Chains<S> {
                 };
                 (job, copy.exists, copy.torn.clone())
             };
-            if matches!(job, Job::Remove { .. }) {
-                self.let_syncs_end(chunk).await;
+            match &job {
+                Job::Remove { .. } => self.let_syncs_end(chunk).await,
+                Job::Send { to, .. } => self.until_room(*to).await,
+                _ => {}
             }
             let this = self.clone();
             let run = move || this.execute(container, chunk, exists, &torn, job);
@@ -144,6 +148,15 @@ impl<S: ChunkStore + 'static> Chains<S> {
             if pause {
                 self.env.sleep(NO_SPACE_PAUSE).await;
             }
+        }
+    }
+
+    /// Until content can go there without being dropped. What is written to this chunk waits behind it, so that nobody writes
+    /// faster than others can follow; but not longer than it takes until what was dropped is asked for again.
+    async fn until_room(&self, to: ServerId) {
+        let until = self.now() + self.limits.resend;
+        while self.links.read().as_ref().is_some_and(|links| !links.has_room(to)) && self.now() < until {
+            self.env.sleep(ROOM_PAUSE).await;
         }
     }
 

@@ -17,6 +17,11 @@ use std::time::Duration;
 pub trait ChainLinks: Send + Sync + 'static {
     fn to_peer(&self, to: ServerId, message: PeerSays, payload: Bytes);
 
+    /// False while so much content is on its way there that more would be dropped.
+    fn has_room(&self, _to: ServerId) -> bool {
+        true
+    }
+
     /// A `braid_chain::ToLeader`, from this incarnation.
     fn to_leader(&self, incarnation: u64, message: Vec<u8>);
 }
@@ -28,6 +33,8 @@ const CONTENT_DEADLINE: Duration = Duration::from_secs(10);
 /// On their way to one server at once; beyond that they are dropped.
 const WORDS_MAX: usize = 1024;
 const CONTENT_BYTES_MAX: usize = 16 << 20;
+/// Of one message, at most.
+const CONTENT_BYTES: usize = 1 << 20;
 /// Addresses are asked for anew this often at most.
 const ASK_PAUSE: Duration = Duration::from_secs(1);
 /// Known ones are taken for good so long.
@@ -97,6 +104,11 @@ impl<P: DataPeers, N: Namespace> WireLinks<P, N> {
         fits
     }
 
+    fn has_room(&self, to: ServerId) -> bool {
+        let held = self.state.lock().content_bytes.get(&to).copied().unwrap_or_default();
+        held + CONTENT_BYTES <= CONTENT_BYTES_MAX
+    }
+
     fn leave(&self, to: ServerId, bytes: usize) {
         let mut state = self.state.lock();
         if bytes > 0 {
@@ -124,6 +136,10 @@ impl<P: DataPeers, N: Namespace> ChainLinks for SharedLinks<P, N> {
             }
             links.leave(to, bytes);
         });
+    }
+
+    fn has_room(&self, to: ServerId) -> bool {
+        self.0.has_room(to)
     }
 
     fn to_leader(&self, incarnation: u64, message: Vec<u8>) {

@@ -79,7 +79,7 @@ async fn under_a_shared_lease_no_copy_serves_what_was_before_an_answered_write()
     let client = Client::new(&cluster);
     let owner = cluster.server(1).unwrap();
     for n in 1..60u8 {
-        let message = WriteCopies { held: Held::Sync, ..write_of(SOME, 0) };
+        let message = shared_write_of(SOME, 0);
         let written = owner.call(crate::support::cx(), message, bytes(n, 8192)).await.unwrap().0;
         let mut served = 0;
         for id in 1..=3 {
@@ -105,7 +105,7 @@ async fn no_write_waits_because_messages_between_servers_overtake_each_other() {
         for step in 0..40u64 {
             let begun = tokio::time::Instant::now();
             let write = |at: u64| {
-                let (owner, message) = (owner.clone(), WriteCopies { held: Held::Sync, ..write_of(SOME, at) });
+                let (owner, message) = (owner.clone(), shared_write_of(SOME, at));
                 tokio::spawn(async move { owner.call(crate::support::cx(), message, bytes(step as u8, 4096)).await })
             };
             let writes: Vec<_> = (0..8).map(|n| write((step * 7919 + n * 13) % 500 * 4096)).collect();
@@ -279,7 +279,7 @@ async fn a_member_that_is_cut_off_is_replaced_and_serves_nothing_old() {
     cluster.settled(SOME).await;
     cluster.cut_off(3, true);
     // This one waits for every member, or for the epoch without it.
-    let message = WriteCopies { held: Held::Sync, ..write_of(SOME, 0) };
+    let message = shared_write_of(SOME, 0);
     let mut answered = None;
     for _ in 0..200 {
         let owner = (1..=2).find_map(|id| cluster.server(id).filter(|_| !cluster.is_cut(id, 0)));

@@ -230,8 +230,9 @@ impl World {
             sync: true,
             make: Make::Yes,
             kept_beside: false,
+            alone: true,
         };
-        let message = WriteCopies { write, held: Held::Exclusive, durability: Durability::Fsync };
+        let message = WriteCopies { write, durability: Durability::Fsync };
         self.at_a_member(info.id, message, Bytes::from(vec![value; 100_000])).await.0
     }
 
@@ -428,8 +429,9 @@ async fn what_a_lost_client_wrote_into_copies_comes_into_its_file() {
         sync: false,
         make: Make::Yes,
         kept_beside: false,
+        alone: true,
     };
-    let message = WriteCopies { write, held: Held::Exclusive, durability: Durability::Fsync };
+    let message = WriteCopies { write, durability: Durability::Fsync };
     world.at_a_member(info.id, message, Bytes::from(vec![3; 70_000])).await;
     // It says nothing more.
     tokio::time::sleep(Duration::from_secs(90)).await;

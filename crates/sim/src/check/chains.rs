@@ -10,7 +10,7 @@ use braid_data_store::{ChunkStat, ChunkStore, DiskStore};
 use braid_meta_engine::Table;
 use braid_meta_namespace::rows::{ChunkRow, ContainerRow, RowFormat};
 use braid_types::{ChunkId, ContainerId, ServerId};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 type Servers = BTreeMap<ServerId, Arc<DataServer<DiskStore>>>;
@@ -32,13 +32,13 @@ fn servers(cluster: &Cluster) -> Servers {
     cluster.servers().into_iter().map(|(_, server)| (server.id(), server)).collect()
 }
 
-/// Chunks of files, by their containers.
-fn chunks(cluster: &Cluster) -> BTreeMap<ContainerId, BTreeSet<ChunkId>> {
-    let mut chunks: BTreeMap<ContainerId, BTreeSet<ChunkId>> = BTreeMap::new();
+/// Chunks of files, by their containers, and whether their rows say that they are on stable storage.
+fn chunks(cluster: &Cluster) -> BTreeMap<ContainerId, BTreeMap<ChunkId, bool>> {
+    let mut chunks: BTreeMap<ContainerId, BTreeMap<ChunkId, bool>> = BTreeMap::new();
     for (key, row) in cluster.meta_store.durable_rows(Table::Chunks) {
         // A row that cannot be read is the other checker's.
         if let Ok(row) = ChunkRow::decode(&key, &row) {
-            chunks.entry(row.container).or_default().insert(row.chunk);
+            chunks.entry(row.container).or_default().insert(row.chunk, row.stable);
         }
     }
     chunks
@@ -73,9 +73,13 @@ pub fn unwhole(cluster: &Cluster) -> Vec<String> {
             all.push(format!("container {id}: {row:?}"));
             continue;
         }
-        for chunk in chunks.get(&id).into_iter().flatten() {
+        for (chunk, stable) in chunks.get(&id).into_iter().flatten() {
             let of = |server: &ServerId| copies.get(server).and_then(|copies| copies.get(chunk));
             let held: Vec<&CopyState> = row.chain.iter().filter_map(of).collect();
+            // Only the owner had it, and that was lost, and so was the client that would have repeated it: nothing was promised.
+            if held.is_empty() && !stable {
+                continue;
+            }
             let newest = held.iter().map(|copy| copy.told).max();
             let is_well = |copy: &&&CopyState| {
                 (copy.epoch, copy.invalid_blocks) == (row.epoch, 0)
@@ -108,9 +112,12 @@ fn content(store: &DiskStore, chunk: ChunkId) -> Result<(ChunkStat, Vec<u8>), St
 pub fn differences(cluster: &Cluster) -> Vec<String> {
     let (servers, chunks, mut all) = (servers(cluster), chunks(cluster), Vec::new());
     for (id, row) in chains(cluster) {
-        for chunk in chunks.get(&id).into_iter().flatten() {
+        for (chunk, stable) in chunks.get(&id).into_iter().flatten() {
             let of = |server: &ServerId| servers.get(server).map(|known| (*server, content(known.store(), *chunk)));
             let held: Vec<_> = row.chain.iter().filter_map(of).collect();
+            if !stable && held.iter().all(|(_, content)| content.is_err()) {
+                continue;
+            }
             let mut whole = Vec::new();
             for (server, content) in held {
                 match content {

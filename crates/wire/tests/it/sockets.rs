@@ -143,6 +143,7 @@ fn bulk_bytes_arrive_whole_from_many_tasks() {
                             sync,
                             make,
                             kept_beside: false,
+                            alone: false,
                         };
                         let bytes = Bytes::from(vec![task as u8 + 1; len]);
                         let (answer, _) = far.call(Context::default(), write, bytes).await.unwrap();

@@ -16,6 +16,7 @@ impl<S: ChunkStore + 'static> Core<S> {
             WaitFor::Close => Kind::Close,
             WaitFor::Fsync => Kind::Fsync,
             WaitFor::Flush => Kind::Flush,
+            WaitFor::Settle => Kind::Settle,
         };
         let until = until(kind, lease(m.held), m.durability);
         count(&self.stats.sync_requests, usize::from(until.stable));

@@ -1,12 +1,12 @@
 //! WriteCopies: ordered in the order of arrival, answered when the chain says so.
 
-use super::change::{Prepared, Subject, lease};
+use super::change::{Prepared, Subject};
 use crate::chain::{Change, ChangeBytes, of_bytes, with_head};
 use crate::core::{Call, Core};
 use crate::stats::count;
 use braid_api::Result;
 use braid_api::data::{CopiesAnswer, WriteCopies};
-use braid_chain::{Call as Kind, until};
+use braid_chain::{Call as Kind, FileLease, until};
 use braid_data_store::{ChunkHead, ChunkStore, StoreError};
 use braid_types::ByteRange;
 use bytes::Bytes;
@@ -17,7 +17,7 @@ const CHUNK_BYTES_MAX: u64 = 1 << 40;
 
 impl<S: ChunkStore + 'static> Core<S> {
     pub async fn write_copies(self: &Arc<Self>, call: &Call, m: WriteCopies, payload: Bytes) -> Result<CopiesAnswer> {
-        let WriteCopies { write: w, held, durability } = m;
+        let WriteCopies { write: w, durability } = m;
         let (chunk, container, chunk_bytes) = (w.chunk, w.container, w.chunk_bytes);
         if chunk.0 == 0 || chunk_bytes == 0 || chunk_bytes > CHUNK_BYTES_MAX {
             return Err(self.invalid(chunk, format_args!("no chunk has this id and {chunk_bytes} bytes")));
@@ -59,7 +59,8 @@ impl<S: ChunkStore + 'static> Core<S> {
             // Before it is ordered: it may happen although nobody hears of it.
             self.grown.add(call.token.session, chunk, self.env.clock.now());
         }
-        let until = until(Kind::Write { sync: w.sync }, lease(held), durability);
+        let lease = if w.alone { FileLease::Exclusive } else { FileLease::Sync };
+        let until = until(Kind::Write { sync: w.sync }, lease, durability);
         let written = self.chains.change(container, chunk, change, blocks, until);
         // The next change is ordered behind this one.
         drop(turn);

@@ -251,8 +251,14 @@ impl Cluster {
 }
 
 pub fn write_of(chunk: u64, offset: u64) -> WriteCopies {
-    let write = WriteChunk { container: C, chunk_bytes: CHUNK_BYTES, ..super::write_of(chunk, offset) };
-    WriteCopies { write, held: Held::Exclusive, durability: Durability::Fsync }
+    let write = WriteChunk { container: C, chunk_bytes: CHUNK_BYTES, alone: true, ..super::write_of(chunk, offset) };
+    WriteCopies { write, durability: Durability::Fsync }
+}
+
+/// Others read and write too.
+pub fn shared_write_of(chunk: u64, offset: u64) -> WriteCopies {
+    let message = write_of(chunk, offset);
+    WriteCopies { write: WriteChunk { alone: false, ..message.write }, ..message }
 }
 
 pub fn read_of(chunk: u64, offset: u64, len: u32) -> ReadCopy {

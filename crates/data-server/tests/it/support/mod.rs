@@ -143,6 +143,7 @@ pub fn write_of(chunk: u64, offset: u64) -> WriteChunk {
         sync: false,
         make: Make::Yes,
         kept_beside: false,
+        alone: false,
     }
 }
 
