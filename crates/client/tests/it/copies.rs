@@ -332,6 +332,94 @@ async fn the_client_does_with_copies_what_the_model_does() {
     }
 }
 
+/// What each server says of the file's first bytes; none where it refuses.
+async fn at_every_server(world: &World, len: u32) -> Vec<Vec<u8>> {
+    let servers: Vec<Server> = world.net.servers.lock().values().cloned().collect();
+    let mut all = Vec::new();
+    for server in servers {
+        let list = GetCopies { after: ChunkId(0), limit: 100 };
+        for CopyState { chunk, container, .. } in server.call(Context::default(), list, Bytes::new()).await.unwrap().0 {
+            let (cuts, at_least) = (Vec::new(), Version::default());
+            let read = ReadCopy { chunk, container, offset: 0, len, cuts, at_least, kept_beside: false };
+            if let Ok((_, bytes)) = server.call(Context::default(), read, Bytes::new()).await {
+                all.push(bytes.to_vec());
+            }
+        }
+    }
+    all
+}
+
+/// A mount that has a file to itself writes to the owner alone: nobody else may see that the other copies are older.
+#[tokio::test(start_paused = true)]
+async fn whoever_takes_a_file_over_reads_what_was_written_from_every_copy() {
+    let world = World::new(3, "replica:3").await;
+    let client = world.client().await;
+    let (id, handle) = create(&client, "f").await;
+    let mut unlike = 0;
+    for round in 1..20 {
+        let bytes = pattern(round, 100_000);
+        client.write(handle, 0, Bytes::from(bytes.clone())).await.unwrap();
+        match round % 2 {
+            0 => client.fsync(handle, false).await.unwrap(),
+            _ => {
+                client.flush(handle).await.unwrap();
+                unlike += usize::from(at_every_server(&world, 100_000).await.iter().any(|read| *read != bytes));
+                assert!(seen(&world, id, 100_000).await == bytes, "round {round}");
+            }
+        }
+        let served = at_every_server(&world, 100_000).await;
+        assert!(served.len() >= 2, "round {round}: {} copies can be read", served.len());
+        assert!(served.iter().all(|read| *read == bytes), "round {round}: a copy serves what was before");
+    }
+    assert!(unlike > 3, "{unlike} times only did the copies differ before: this shows little");
+}
+
+/// After an fsync its client keeps nothing that it could show over what an older copy says.
+#[tokio::test(start_paused = true)]
+async fn no_copy_serves_anything_older_than_what_an_fsync_answered_for() {
+    for away in 1..=3 {
+        let world = World::new(4, "replica:3").await;
+        let client = world.client().await;
+        let (_, handle) = create(&client, "f").await;
+        for round in 1..4 {
+            let bytes = pattern(round, 100_000);
+            client.write(handle, 0, Bytes::from(bytes.clone())).await.unwrap();
+            if round == 2 {
+                world.net.away.lock().insert(ServerId(away));
+            }
+            client.fsync(handle, false).await.unwrap();
+            let served = at_every_server(&world, 100_000).await;
+            assert!(served.len() >= 2, "{} copies can be read", served.len());
+            assert!(served.iter().all(|read| *read == bytes), "without {away}, round {round}: a copy is older");
+        }
+    }
+}
+
+/// What the owner alone had and took with it is written again before another mount sees the file.
+#[tokio::test(start_paused = true)]
+async fn what_only_a_lost_owner_had_is_repeated_before_another_mount_reads() {
+    for late in [0, 1, 5] {
+        let world = World::new(4, "replica:3").await;
+        let client = world.client().await;
+        let (id, handle) = create(&client, "f").await;
+        let (before, after) = (pattern(1, 100_000), pattern(2, 150_000));
+        client.write(handle, 0, Bytes::from(before)).await.unwrap();
+        client.fsync(handle, false).await.unwrap();
+        client.write(handle, 0, Bytes::from(after.clone())).await.unwrap();
+        client.flush(handle).await.unwrap();
+        assert!(world.any_server_has(150_000).await);
+        let owner = {
+            let servers: Vec<(ServerId, Server)> =
+                world.net.servers.lock().iter().map(|(id, server)| (*id, server.clone())).collect();
+            let owns = |server: &Server| server.copies(ChunkId(0), 9).iter().any(|copy| copy.is_owner);
+            servers.into_iter().find(|(_, server)| owns(server)).unwrap().0
+        };
+        world.power_cut(owner.0, 7);
+        tokio::time::sleep(Duration::from_secs(late)).await;
+        assert!(seen(&world, id, 200_000).await == after, "{late} s later");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn without_enough_servers_an_fsync_fails_and_names_them() {
     let world = World::new(3, "replica:3").await;
@@ -377,6 +465,9 @@ async fn a_lost_client_leaves_the_size_of_what_it_appended_to_copies() {
         assert_eq!(size().await, 100_000);
         drop(client);
         if restart {
+            // The owner alone had it at first; the others hear of it, and all sync, without being asked.
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            assert_eq!(size().await, 100_000);
             for server in 1..=4 {
                 world.power_cut(server, server);
             }
