@@ -358,7 +358,12 @@ impl Core {
         let node = lane.node();
         let call = node.execute(cx, request, payload);
         let answer = match lane.container() {
-            Some(id) => self.env.timeout(left, self.while_its_chain_stays(id, token.chain_epoch, op, call)).await,
+            Some(id) => {
+                // A sync names none: it is of whatever chain is known now, and not one of the past.
+                let known = self.servers.epoch(id);
+                let epoch = if token.chain_epoch.0 == 0 { known } else { token.chain_epoch };
+                self.env.timeout(left, self.while_its_chain_stays(id, epoch, op, call)).await
+            }
             None => self.env.timeout(left, call).await,
         };
         let named = |error: Error| Error::new(error.code, format!("{name} at {}", lane.name()), error.cause());

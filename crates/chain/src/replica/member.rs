@@ -15,8 +15,9 @@ const AHEAD_MAX: usize = 8;
 pub(super) struct Following {
     /// When blocks were last asked for, and which.
     pulled: Option<(Moment, BlockSet)>,
-    /// Groups up to these versions were pushed: their blocks are expected without asking, each until its time.
-    pushed: Vec<(Version, Moment)>,
+    /// Groups up to these versions were pushed: their blocks are expected without asking, until nothing has come for a while.
+    /// Not for longer than the last moment each.
+    pushed: Vec<(Version, Moment, Moment)>,
     /// Whole copies, as the owner last said.
     copies: u8,
     /// The owner has been greeted in this epoch.
@@ -59,9 +60,9 @@ impl Replica {
         }
         let told = self.told();
         self.claims.ahead.retain(|(upto, _)| *upto > told);
-        self.member.pushed.retain(|(_, until)| cx.now < *until);
+        self.member.pushed.retain(|(_, until, _)| cx.now < *until);
         if pushed && told > before {
-            self.member.pushed.push((told, cx.now + cx.limits.resend));
+            self.member.pushed.push((told, cx.now + cx.limits.resend, cx.now + cx.limits.silent));
         }
         if self.told() > before {
             let (container, chunk, upto) = (cx.container, self.chunk, self.told());
@@ -87,6 +88,9 @@ impl Replica {
                 self.claims.ahead.push((highest, all));
             }
         }
+        // Content is coming: what is behind it in the queue is not lost because it is much.
+        let until = cx.now + cx.limits.resend;
+        self.member.pushed.iter_mut().for_each(|(_, own, last)| *own = until.clamp(*own, *last));
         if let Some((_, pulled)) = &mut self.member.pulled {
             pulled.subtract(blocks);
             if pulled.is_empty() {
@@ -140,21 +144,21 @@ impl Replica {
         may_ask && !self.to_be_pulled(cx).is_empty()
     }
 
-    /// What it lacks, but for what is on its way unasked. Each push has its own time: else one that was lost would wait until no
-    /// more come.
+    /// What it lacks, but for what is on its way unasked.
     fn to_be_pulled(&self, cx: &Cx) -> BlockSet {
         let mut lacks = self.claims.invalid();
         let expected =
-            |group: &Group| self.member.pushed.iter().any(|(upto, until)| group.upto == *upto && cx.now < *until);
+            |group: &Group| self.member.pushed.iter().any(|(upto, until, _)| group.upto == *upto && cx.now < *until);
         for group in self.claims.changes.groups().iter().filter(|group| expected(group)) {
             lacks.subtract(&group.missing);
         }
         lacks
     }
 
-    /// It lacks so much that the repair of other chunks may come first.
+    /// It lacks so much of what was there when the epoch began that the repair of other chunks may come first. What was written
+    /// since is followed as fast as it is written: calls may wait for it.
     fn needs_repair(&self, cx: &Cx) -> bool {
-        self.claims.invalid().len() > cx.limits.repair_above
+        self.claims.complete() < self.opening && self.claims.invalid().len() > cx.limits.repair_above
     }
 
     /// Waits for the scheduler of repair; with the number of whole copies.

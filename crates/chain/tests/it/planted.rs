@@ -58,7 +58,7 @@ fn the_alarm_is_silent_without_a_bug() {
 
 #[test]
 fn a_stale_epoch_that_is_accepted_is_found() {
-    found_within(Bug::StaleEpochAccepted, 1000);
+    found_within(Bug::StaleEpochAccepted, 4000);
 }
 
 #[test]

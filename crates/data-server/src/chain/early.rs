@@ -78,6 +78,8 @@ impl Early {
         while self.bytes > BYTES_MAX || self.words.len() > WORDS_MAX {
             let Some(oldest) = self.words.pop_front() else { return };
             self.bytes -= oldest.bytes();
+            let (chunk, bytes) = (oldest.envelope.chunk, oldest.bytes());
+            tracing::debug!("chunk {chunk}: {bytes} bytes that came too early are dropped");
         }
     }
 

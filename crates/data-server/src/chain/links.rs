@@ -125,7 +125,12 @@ pub struct SharedLinks<P, N>(pub Arc<WireLinks<P, N>>);
 impl<P: DataPeers, N: Namespace> ChainLinks for SharedLinks<P, N> {
     fn to_peer(&self, to: ServerId, message: PeerSays, payload: Bytes) {
         let (links, bytes) = (self.0.clone(), payload.len());
-        let Some(info) = links.find(to).filter(|_| links.enter(to, bytes)) else { return };
+        let Some(info) = links.find(to).filter(|_| links.enter(to, bytes)) else {
+            return tracing::debug!(
+                "data server {}: {bytes} bytes for {to} are dropped: too much is on its way",
+                links.id
+            );
+        };
         let env = links.env.clone();
         env.spawn("a word to a data server", async move {
             let (peers, deadline) =
