@@ -57,22 +57,25 @@ struct Net {
     away: Mutex<BTreeSet<ServerId>>,
     /// Of these, who takes messages and says nothing, instead of refusing them.
     still: Mutex<BTreeSet<ServerId>>,
+    /// Calls of data servers: who called which, and what. Clients and the metadata server are 0.
+    calls: Mutex<Vec<(ServerId, ServerId, &'static str)>>,
 }
 
 #[derive(Clone)]
-struct Peers(Arc<Net>);
+struct Peers(Arc<Net>, ServerId);
 
-struct Node(Arc<Net>, ServerId);
+struct Node(Arc<Net>, ServerId, ServerId);
 
 impl DataPeers for Peers {
     type Node = Node;
     fn node(&self, server: &ServerInfo) -> Arc<Node> {
-        Arc::new(Node(self.0.clone(), server.id))
+        Arc::new(Node(self.0.clone(), server.id, self.1))
     }
 }
 
 impl DataNode for Node {
     async fn execute(&self, cx: Context, request: DataRequest, payload: Bytes) -> Result<(DataAnswer, Bytes)> {
+        self.0.calls.lock().push((self.2, self.1, request.name()));
         tokio::time::sleep(Duration::from_millis(1)).await;
         let server = self.0.servers.lock().get(&self.1).cloned();
         match server.filter(|_| !self.0.away.lock().contains(&self.1)) {
@@ -127,7 +130,7 @@ impl World {
         let disks = (1..=servers).map(|id| (ServerId(id), SimDisk::new())).collect();
         let world = World { net: Arc::default(), disks };
         let engine = Arc::new(MemEngine::new(MemStore::new()));
-        let (env, peers) = (env_of(&SimDisk::new()), Peers(world.net.clone()));
+        let (env, peers) = (env_of(&SimDisk::new()), Peers(world.net.clone(), ServerId(0)));
         let policy = Policy { chunk_bytes: CHUNK, ..policy.parse().unwrap() };
         let meta = MetaServer::start(env, engine, peers, MetaConfig::default(), CLUSTER, policy).await.unwrap();
         *world.net.meta.lock() = Some(meta);
@@ -152,7 +155,7 @@ impl World {
         let store = DiskStore::open_or_create(env.disk.clone(), Path::new("/s"), identity, StoreOptions::default());
         let server = DataServer::start(env.clone(), Arc::new(store.unwrap()), identity, DataServerConfig::default());
         server.report_to(front.clone(), announcement);
-        let peers = Peers(self.net.clone());
+        let peers = Peers(self.net.clone(), id);
         let links = WireLinks::new(env, id, peers.clone(), peers, front);
         server.join_chains(Arc::new(SharedLinks(links)));
         self.net.servers.lock().insert(id, server);
@@ -184,7 +187,7 @@ impl World {
     /// One that can be cut off, under this number.
     async fn client_at(&self, number: u64) -> Arc<Client> {
         let front = || Front(self.net.clone(), ServerId(number));
-        let (env, peers) = (env_of(&SimDisk::new()), Peers(self.net.clone()));
+        let (env, peers) = (env_of(&SimDisk::new()), Peers(self.net.clone(), ServerId(0)));
         let config = ClientConfig { host: "host1".to_owned(), ..ClientConfig::default() };
         Client::start(env, front(), front(), peers, config).await.unwrap()
     }
@@ -393,6 +396,42 @@ async fn no_copy_serves_anything_older_than_what_an_fsync_answered_for() {
             assert!(served.iter().all(|read| *read == bytes), "without {away}, round {round}: a copy is older");
         }
     }
+}
+
+/// A client and data server 1 are on one host: a chunk's owner is beside who makes it, and a copy beside a reader is read.
+#[tokio::test(start_paused = true)]
+async fn a_write_whose_owner_is_beside_and_a_read_of_a_copy_beside_send_nothing_between_hosts() {
+    let world = World::new(4, "replica:3").await;
+    let client = world.client().await;
+    let (id, handle) = create(&client, "f").await;
+    let bytes = pattern(1, 400_000);
+    client.write(handle, 0, Bytes::from(bytes.clone())).await.unwrap();
+    client.fsync(handle, false).await.unwrap();
+    // Leases of servers are renewed, and what was written before has come to all.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let since = || std::mem::take(&mut *world.net.calls.lock());
+    since();
+    client.write(handle, 4096, Bytes::from(pattern(2, 4096))).await.unwrap();
+    assert_eq!(since(), [], "a write is buffered");
+    let begun = tokio::time::Instant::now();
+    client.flush(handle).await.unwrap();
+    assert!(begun.elapsed() < Duration::from_millis(100), "{:?}", begun.elapsed());
+    assert_eq!(since(), [(ServerId(0), ServerId(1), "WriteCopies")], "and sent to the owner alone");
+    // The owner tells the others in its own time, and the content goes to one of them.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let told: BTreeSet<ServerId> =
+        since().into_iter().filter(|(from, _, name)| (from.0, *name) == (1, "PeerSays")).map(|(_, to, _)| to).collect();
+    assert_eq!(told.len(), 2, "{told:?}");
+    client.fsync(handle, false).await.unwrap();
+    client.release(handle).await;
+    let other = world.client().await;
+    let opened = other.open(&cx(), id, OpenFlags { write: false, ..READ_WRITE }).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    since();
+    let read = other.read(opened.handle, 0, 400_000).await.unwrap().concat();
+    assert!(read[..4096] == bytes[..4096] && read[8192..] == bytes[8192..]);
+    let calls = since();
+    assert!(!calls.is_empty() && calls.iter().all(|call| *call == (ServerId(0), ServerId(1), "ReadCopy")), "{calls:?}");
 }
 
 /// What the owner alone had and took with it is written again before another mount sees the file.
