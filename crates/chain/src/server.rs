@@ -4,8 +4,9 @@
 //! here, only which blocks it is of.
 
 use crate::BlockSet;
-use crate::answer::{Refusal, Until, Waits};
+use crate::answer::{Refusal, Waits};
 use crate::container::Container;
+use crate::event::Event;
 use crate::lease::ServerLease;
 use crate::limits::{Limits, Moment};
 use crate::message::{Body, Envelope, FromLeader, ToLeader};
@@ -14,85 +15,6 @@ use crate::repair::Repair;
 use crate::replica::{Cx, Replica};
 use braid_types::{ChainEpoch, ChunkId, ContainerId, LeaderEpoch, ServerId, Version};
 use std::collections::BTreeMap;
-
-/// What happened.
-#[derive(Clone, Debug)]
-pub enum Event {
-    /// Time has passed; every 50 ms or so.
-    Tick,
-    /// A client's write; its token has passed the gate.
-    Write {
-        op: u64,
-        container: ContainerId,
-        chunk: ChunkId,
-        blocks: BlockSet,
-        until: Until,
-    },
-    /// A close, an fsync or a flush.
-    Wait {
-        op: u64,
-        container: ContainerId,
-        chunk: ChunkId,
-        until: Until,
-    },
-    /// These blocks were found not to match their checksum.
-    Flawed {
-        container: ContainerId,
-        chunk: ChunkId,
-        blocks: BlockSet,
-    },
-    /// As [`Event::Applied`], but the store refused the write: of its blocks only these changed.
-    Unchanged {
-        container: ContainerId,
-        chunk: ChunkId,
-        version: Version,
-        kept: BlockSet,
-    },
-    /// Done what [`Command::Apply`] says. Reads of other requests see all of the write or nothing.
-    Applied {
-        container: ContainerId,
-        chunk: ChunkId,
-        version: Version,
-    },
-    /// Done what [`Command::Store`] says.
-    Stored {
-        container: ContainerId,
-        chunk: ChunkId,
-        number: u64,
-    },
-    /// Done what [`Command::Invalidate`] says.
-    Invalidated {
-        container: ContainerId,
-        chunk: ChunkId,
-        upto: Version,
-    },
-    /// Done what [`Command::Sync`] says.
-    Synced {
-        container: ContainerId,
-        chunk: ChunkId,
-        number: u64,
-    },
-    /// Done what [`Command::Persist`] says.
-    Persisted {
-        container: ContainerId,
-        chunk: ChunkId,
-        number: u64,
-    },
-    /// Done what [`Command::HandsOff`] says.
-    HandsOff {
-        container: ContainerId,
-        epoch: ChainEpoch,
-    },
-    FromPeer {
-        from: ServerId,
-        envelope: Envelope,
-    },
-    /// `incarnation` is the one the leader speaks to.
-    FromLeader {
-        incarnation: u64,
-        message: FromLeader,
-    },
-}
 
 /// What is to be done. Commands of one chunk are carried out in their order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -317,6 +239,7 @@ impl DataServer {
         let mut out = Vec::new();
         match event {
             Event::Tick => self.tick(now, &mut out),
+            Event::Registered => self.renew(now, &mut out),
             Event::Write { op, container, chunk, blocks, until } => {
                 if let Err(refusal) = self.may_begin(now, container, chunk) {
                     out.push(Command::Answer { op, result: Err(refusal) });

@@ -128,6 +128,7 @@ impl<S: ChunkStore + 'static, N: Namespace> Reporter<S, N> {
             return Err(Error::new(Code::WrongCluster, subject, cause));
         }
         core.gate.learn(sessions);
+        core.chains.registered();
         let every = Duration::from_millis(u64::from(heartbeat_ms.max(1)));
         self.every = Some(every);
         // At once: nothing is placed here before the metadata server knows the room.

@@ -57,6 +57,11 @@ impl<S: ChunkStore + 'static> Chains<S> {
         })
     }
 
+    /// The metadata server has taken this process in: a lease can be had now, and not only when the next is due.
+    pub fn registered(self: &Arc<Self>) {
+        self.on(Event::Registered, None);
+    }
+
     /// Takes part from now on, until the server is dropped or the task is ended.
     pub fn join(self: &Arc<Self>, links: Arc<dyn ChainLinks>) -> TaskHandle {
         *self.links.write() = Some(links);
