@@ -65,6 +65,8 @@ impl<S: ChunkStore + 'static> Chains<S> {
     /// Takes part from now on, until the server is dropped or the task is ended.
     pub fn join(self: &Arc<Self>, links: Arc<dyn ChainLinks>) -> TaskHandle {
         *self.links.write() = Some(links);
+        // What was said before had no way to the leader.
+        self.registered();
         let (env, this) = (self.env.clone(), Arc::downgrade(self));
         self.env.spawn("chains", async move {
             while let Some(chains) = this.upgrade() {
