@@ -214,9 +214,18 @@ impl<N: Namespace, P: DataPeers> Chunks<'_, N, P> {
                 }
             }
         }
+        let mut waited = false;
         for (used, server) in doubtful {
             let Some(listing) = self.listings.get(&server) else { continue };
-            match stat(self.peers, &listing.info, used.chunk, used.container).await {
+            let mut found = stat(self.peers, &listing.info, used.chunk, used.container).await;
+            // Of several copies only the owner's is there at first; the others hear of it within a second.
+            if matches!(found, Ok(None)) && self.chain(used.container).len() > 1 {
+                if !std::mem::replace(&mut waited, true) {
+                    self.env.sleep(self.settle).await;
+                }
+                found = stat(self.peers, &listing.info, used.chunk, used.container).await;
+            }
+            match found {
                 Ok(Some(_)) => continue,
                 Ok(None) => {}
                 Err(e) => {
