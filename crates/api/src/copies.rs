@@ -50,6 +50,8 @@ pub struct ReadCopy {
     pub at_least: Version,
     /// As in [`ReadChunk`](crate::data::ReadChunk).
     pub kept_beside: bool,
+    /// As in [`ReadChunk`](crate::data::ReadChunk).
+    pub ordered: bool,
 }
 
 /// For what it is waited.
@@ -144,6 +146,8 @@ pub struct PeerSays {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LeaderSays {
     pub incarnation: u64,
+    /// Leases `sync` with tokens up to this one are for repetitions only, see [`crate::data::Once`].
+    pub sync_floor: LeaseGen,
 }
 
 /// From a data server to the leader: a piece of a `braid_chain::ToLeader`. A report of a container in a bad moment is

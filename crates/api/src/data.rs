@@ -35,6 +35,29 @@ pub struct WriteChunk {
     /// Nobody else may read or write the file, and the sender keeps the bytes until [`WaitFor::Settle`] was answered: of several copies
     /// the owner's is enough, and the others hear of it soon. Otherwise no copy serves anything older when this is answered.
     pub alone: bool,
+    /// Others write the file at the same time: it happens once, however often it is asked for.
+    pub once: Option<Once>,
+}
+
+/// The answer to a write beside others has come, so it is not asked for again: until this is said nobody else reads or writes there.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct EndWrite {
+    pub chunk: ChunkId,
+    /// As in [`Once`].
+    pub number: u64,
+}
+
+/// A write beside those of others. What is repeated late must not come over what they have written since: so a server remembers what it
+/// has carried out of each session, and after something may have been lost, be it a restart or another owner, it takes new ones only
+/// under leases that were granted since ([`LeaderSays`], [`crate::meta::RegisterAnswer`]); who may have been carried out before says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Once {
+    /// Of the session, rising.
+    pub number: u64,
+    /// Of the numbers below this one none is asked for again.
+    pub done: u64,
+    /// An attempt was made that may have been carried out.
+    pub repeated: bool,
 }
 
 /// Whether a request may make the chunk it names where the server has none.
@@ -73,6 +96,9 @@ pub struct ReadChunk {
     pub cuts: Cuts,
     /// What is read is kept in the memory of the machine this server is on: the server need not keep it as well.
     pub kept_beside: bool,
+    /// Others may be writing it at this moment, and who reads next, wherever that is, must not see anything older: only who orders the
+    /// writes answers, when what was read cannot be lost any more.
+    pub ordered: bool,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -314,6 +340,7 @@ messages! {
     PutBase -> KeeperReport;
     FetchRows -> FetchedRows;
     SetAside -> ();
+    EndWrite -> ();
 }
 
 /// A data server, near or far.

@@ -5,7 +5,7 @@
 //! server, which is answered when there is something to say. `docs/design/0005-leases.md` says what both ends promise.
 
 use crate::fs::LockRequest;
-use crate::meta::{FileLease, LeaseState};
+use crate::meta::{FileLease, LeaseState, WriteHandles};
 use braid_types::{InodeId, LeaseGen, MembershipEpoch, Name};
 use serde::{Deserialize, Serialize};
 
@@ -63,6 +63,8 @@ pub struct YieldFiles {
     pub locks: Vec<(InodeId, Vec<LockRequest>)>,
     /// As [`SetLock::done`].
     pub locks_done: u64,
+    /// What is open for writing here, of files of the list and of others that have been closed.
+    pub handles: Vec<(InodeId, WriteHandles)>,
 }
 
 /// Nobody at this client, the kernel included, shows what these named.

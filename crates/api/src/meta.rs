@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use std::future::Future;
 
 /// An inode and where its row was last seen.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InodeRef {
     pub id: InodeId,
     pub hint: Option<(InodeId, Name)>,
@@ -371,11 +371,36 @@ pub struct CreateTemporary {
     pub spec: NodeSpec,
 }
 
-/// Opens a file by id. Opening for read only leaves no trace at the server.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+/// What a session wants to do with a file's bytes: the lease that it asks for with an open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FileWant {
+    /// Read, with pages cached.
+    #[default]
+    Read,
+    /// Read by handles that cache nothing.
+    ReadDirect,
+    /// Write by handles that cache nothing, others beside.
+    WriteDirect,
+    /// Write with a cache, append, truncate: alone.
+    Alone,
+}
+
+/// What a session has open for writing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WriteHandles {
+    /// Rises with each change at the session.
+    pub seq: u64,
+    /// Some handle writes through the kernel's cache.
+    pub cached: bool,
+    /// Some handle caches nothing.
+    pub direct: bool,
+}
+
+/// Opens a file by id, or asks for its lease again. Opening for read only leaves no trace at the server.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct OpenFile {
     pub inode: InodeRef,
-    pub write: bool,
+    pub want: FileWant,
     pub truncate: bool,
 }
 
@@ -387,7 +412,13 @@ pub struct OpenAnswer {
     pub map: FileMap,
     /// The file was made by this request.
     pub created: bool,
+    /// Marked by [`SHARED_XATTR`]: no handle caches its bytes.
+    pub shared: bool,
 }
+
+/// A file that has this attribute with the value 1 is for several writers at once: no handle caches it, so that every mount may write
+/// it at the same time. What is made in a directory that has it has it too.
+pub const SHARED_XATTR: &[u8] = b"user.braid.shared";
 
 /// More of a file's chunks, and its attributes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -677,6 +708,8 @@ pub struct RegisterAnswer {
     pub cluster: ClusterId,
     pub heartbeat_ms: u32,
     pub sessions: LiveSessions,
+    /// As in [`crate::data::LeaderSays`].
+    pub sync_floor: LeaseGen,
 }
 
 /// Which sessions may still send something to data servers.

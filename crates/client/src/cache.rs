@@ -119,6 +119,8 @@ pub enum Task {
         generation: Generation,
         mode: Mode,
     },
+    /// To be said: what is open for writing has become less.
+    SayHandles(InodeId),
     /// The pages of these files may not be shown any more.
     ForgetPages(Vec<InodeId>),
     /// What was written to it under a lease that is lost may never be saved.
@@ -414,7 +416,11 @@ impl Cache {
 
     /// The state of the file's bytes this client (and the kernel above it) last saw.
     pub fn saw(&self, attr: &Attr) {
-        self.maps.lock().stamps.insert(attr.id, Stamp::from(attr));
+        let maps = &mut *self.maps.lock();
+        // Where others write as well, an attribute says nothing of what is cached.
+        if maps.leases.file(attr.id).0 != Mode::Sync {
+            maps.stamps.insert(attr.id, Stamp::from(attr));
+        }
     }
 
     /// The answer to a change of this client's own: if the bytes are as last seen, only the rest is new.
@@ -424,6 +430,11 @@ impl Cache {
         {
             stamp.ctime = attr.ctime;
         }
+    }
+
+    /// Pages that a cache above may have are not good any more.
+    pub fn forget_seen(&self, id: InodeId) {
+        self.maps.lock().stamps.remove(&id);
     }
 
     pub fn seen(&self, id: InodeId) -> Option<Stamp> {

@@ -302,7 +302,8 @@ impl Core {
         for range in slot.written.iter() {
             for (unit, part) in range.split_by(crate::buffer::RUN_BYTES as u64) {
                 let at = unit * crate::buffer::RUN_BYTES as u64 + part.start;
-                saved.push((base + at, self.fetch_chunk(inode, index, ByteRange::at(at, part.len()), op).await?));
+                saved
+                    .push((base + at, self.fetch_chunk(inode, index, ByteRange::at(at, part.len()), false, op).await?));
             }
         }
         self.update(inode, |state| {

@@ -138,11 +138,12 @@ impl Copies {
         first: Option<ServerId>,
         goes_on: fn(&Error) -> bool,
         patience: Duration,
+        doubt: bool,
         ask: impl Fn(Arc<dyn Node>, Context) -> F,
     ) -> Result<(ServerId, T)> {
         let begun = self.env.clock.now();
         let members = self.members(first);
-        let (mut said, mut unknown) = (Vec::new(), None);
+        let (mut said, mut unknown, mut unsure) = (Vec::new(), None, false);
         for (at, (id, node)) in members.iter().enumerate() {
             let left = cx.deadline.saturating_sub(self.env.clock.now().since(begun));
             // One that does not answer leaves half of the time to the others.
@@ -156,10 +157,13 @@ impl Copies {
             match answer.unwrap_or_else(|_| Err(Error::new(Code::DeadlineExceeded, id, "no answer"))) {
                 Ok(answer) => return Ok((*id, answer)),
                 Err(error) if error.code == Code::ChunkUnknown && goes_on(&error) => unknown = Some(error),
-                Err(error) if goes_on(&error) => said.push(match error.subject().is_empty() {
-                    true => format!("data server {id}: {error}"),
-                    false => error.to_string(),
-                }),
+                Err(error) if goes_on(&error) => {
+                    unsure |= matches!(error.code, Code::DeadlineExceeded | Code::Disconnected);
+                    said.push(match error.subject().is_empty() {
+                        true => format!("data server {id}: {error}"),
+                        false => error.to_string(),
+                    });
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -175,6 +179,8 @@ impl Copies {
             // Who did not answer may know it.
             Some(error) if said.is_empty() => Err(error),
             _ if members.is_empty() => Err(Error::new(Code::Unreachable, subject, "none of its servers is known")),
+            // One of them may have done it.
+            _ if unsure && doubt => Err(Error::new(Code::Disconnected, subject, &self.state.lock().said)),
             _ => Err(Error::new(Code::StaleEpoch, subject, &self.state.lock().said)),
         }
     }
@@ -184,18 +190,33 @@ impl Copies {
     where
         M: braid_api::Carries<DataRequest, DataAnswer> + Clone + Send,
     {
+        self.at_owner_once(cx, chunks, message, payload, false).await
+    }
+
+    /// `doubt`: who may have done it without saying so is told from those that did not.
+    async fn at_owner_once<M>(
+        &self,
+        cx: Context,
+        chunks: &[ChunkId],
+        message: M,
+        payload: Bytes,
+        doubt: bool,
+    ) -> Result<M::Answer>
+    where
+        M: braid_api::Carries<DataRequest, DataAnswer> + Clone + Send,
+    {
         let owner = chunks.first().and_then(|chunk| self.state.lock().owners.get(chunk).copied());
         let call = |node: Arc<dyn Node>, cx| {
             let (message, payload) = (message.clone(), payload.clone());
             async move { node.execute(cx, message.wrap(), payload).await }
         };
-        let (id, (answer, _)) = self.ask(cx, owner, is_for_another, Duration::MAX, call).await?;
+        let (id, (answer, _)) = self.ask(cx, owner, is_for_another, Duration::MAX, doubt, call).await?;
         self.state.lock().owners.extend(chunks.iter().map(|chunk| (*chunk, id)));
         M::unwrap(answer).ok_or(Error::bare(Code::BadMessage))
     }
 
-    /// From any copy that may be read; one whose blocks are bad is passed over.
-    async fn at_a_copy<M>(&self, cx: Context, chunk: ChunkId, message: M) -> Result<(M::Answer, Bytes)>
+    /// From any copy that may be read (`ordered`: and orders the writes); one whose blocks are bad is passed over.
+    async fn at_a_copy<M>(&self, cx: Context, chunk: ChunkId, message: M, ordered: bool) -> Result<(M::Answer, Bytes)>
     where
         M: braid_api::Carries<DataRequest, DataAnswer> + Clone + Send,
     {
@@ -207,15 +228,23 @@ impl Copies {
             let message = message.clone();
             async move { node.execute(cx, message.wrap(), Bytes::new()).await }
         };
-        let (_, (answer, payload)) = self.ask(cx, self.beside.or(owner), goes_on, READ_PATIENCE, call).await?;
+        // Who orders its writes is then the only one to answer.
+        let first = if ordered { owner } else { self.beside.or(owner) };
+        let (_, (answer, payload)) = self.ask(cx, first, goes_on, READ_PATIENCE, false, call).await?;
         Ok((M::unwrap(answer).ok_or(Error::bare(Code::BadMessage))?, payload))
     }
 
     async fn write(&self, cx: Context, write: WriteChunk, payload: Bytes) -> Result<WriteAnswer> {
-        let chunk = write.chunk;
+        let (chunk, is_once) = (write.chunk, write.once.is_some());
         let message = WriteCopies { write, durability: Durability::Fsync };
-        let answer = self.at_owner(cx, &[chunk], message, payload).await?;
-        Ok(self.state.lock().answered(&answer))
+        let answer = self.at_owner_once(cx, &[chunk], message, payload, is_once).await?;
+        let mut state = self.state.lock();
+        if is_once {
+            // It is where it belongs: there is nothing to be synced or repeated.
+            let (incarnation, sequence, stable) = (INCARNATION, state.last, state.stable());
+            return Ok(WriteAnswer { version: answer.version, incarnation, sequence, stable });
+        }
+        Ok(state.answered(&answer))
     }
 
     async fn sync(&self, cx: Context, chunks: Vec<ChunkId>) -> Result<SyncAnswer> {
@@ -273,6 +302,7 @@ impl Copies {
             make,
             kept_beside: false,
             alone: false,
+            once: None,
         };
         self.write(cx, write, Bytes::new()).await?;
         for (_, node) in self.members(None) {
@@ -311,17 +341,17 @@ impl Copies {
         let answer = match request {
             DataRequest::WriteChunk(m) => DataAnswer::WriteChunk(self.write(cx, m, payload).await?),
             DataRequest::ReadChunk(m) => {
-                let ReadChunk { chunk, container, offset, len, cuts, kept_beside } = m;
+                let ReadChunk { chunk, container, offset, len, cuts, kept_beside, ordered } = m;
                 // The copy beside is asked first, if there is one.
                 let kept_beside = kept_beside && self.beside.is_some();
-                let message = ReadCopy { chunk, container, offset, len, cuts, at_least, kept_beside };
-                let (answer, bytes) = self.at_a_copy(cx, chunk, message).await?;
+                let message = ReadCopy { chunk, container, offset, len, cuts, at_least, kept_beside, ordered };
+                let (answer, bytes) = self.at_a_copy(cx, chunk, message, ordered).await?;
                 return Ok((DataAnswer::ReadChunk(answer), bytes));
             }
             DataRequest::StatChunk(m) => {
                 let StatChunk { chunk, container, extents_in, cuts } = m;
                 let message = StatCopy { chunk, container, extents_in, cuts, at_least };
-                DataAnswer::StatChunk(self.at_a_copy(cx, chunk, message).await?.0)
+                DataAnswer::StatChunk(self.at_a_copy(cx, chunk, message, false).await?.0)
             }
             DataRequest::SyncChunks(m) => {
                 if !m.release.is_empty() {
@@ -342,6 +372,15 @@ impl Copies {
                 DataAnswer::PunchChunk(self.state.lock().answered(&answer))
             }
             DataRequest::ReserveChunk(m) => DataAnswer::ReserveChunk(self.reserve(cx, m).await?),
+            DataRequest::EndWrite(m) => {
+                // Whoever answered: an owner of later has carried out nothing of before.
+                let owner = self.state.lock().owners.get(&m.chunk).copied();
+                let node = owner.and_then(|owner| Some(self.servers.lock().get(&owner)?.node()));
+                if let Some(node) = node {
+                    node.execute(cx, DataRequest::EndWrite(m), Bytes::new()).await?;
+                }
+                DataAnswer::EndWrite(())
+            }
             DataRequest::UnreserveChunks(m) => {
                 self.unreserve(cx, m.chunks).await;
                 DataAnswer::UnreserveChunks(())

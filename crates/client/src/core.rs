@@ -14,6 +14,7 @@ use crate::requests::Requests;
 use crate::room::Room;
 use crate::servers::Directory;
 use crate::session::Session;
+use crate::shared::Told;
 use crate::spares::Spares;
 use crate::stats::{Counters, Stats};
 use crate::stop::Stop;
@@ -43,6 +44,9 @@ pub struct Core {
     pub cache: Cache,
     pub leases: Leases,
     pub files: Files,
+    pub told: Told,
+    /// Files that are marked for several writers, as far as that is remembered.
+    pub marked: Mutex<Lru<InodeId, ()>>,
     pub inodes: Inodes,
     pub handles: Handles,
     pub locks: Locks,

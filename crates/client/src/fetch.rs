@@ -102,25 +102,29 @@ impl Core {
             }
             Source::Chunk => {}
         }
-        self.fetch_chunk(inode, index, ByteRange::at(range.start % chunk_bytes, range.len()), op).await
+        self.fetch_chunk(inode, index, ByteRange::at(range.start % chunk_bytes, range.len()), false, op).await
     }
 
-    /// Bytes of one chunk as its server and what is retained for it say.
+    /// Bytes of one chunk as its server and what is retained for it say; `ordered`: as everybody sees them.
     pub async fn fetch_chunk(
         self: &Arc<Self>,
         inode: &Arc<Inode>,
         index: ChunkIndex,
         range: ByteRange,
+        ordered: bool,
         op: Op,
     ) -> Result<Bytes> {
         let mut attempts = Attempts::until(op.deadline);
         let (mut waiting, mut missed) = (None, None);
         loop {
             let mut asked = None;
-            let error = match self.try_fetch(inode, index, range, &mut asked, op).await {
+            let error = match self.try_fetch(inode, index, range, ordered, &mut asked, op).await {
                 Ok(bytes) => return Ok(bytes),
                 Err(error) => error,
             };
+            if ordered && error.code == Code::StaleLease {
+                return Err(error);
+            }
             if matches!(error.code, Code::StaleTruncGen | Code::ChunkUnknown) {
                 self.refresh_chunk(inode, index, op).await?;
             }
@@ -154,6 +158,7 @@ impl Core {
         inode: &Arc<Inode>,
         index: ChunkIndex,
         range: ByteRange,
+        ordered: bool,
         asked: &mut Option<ChunkKey>,
         op: Op,
     ) -> Result<Bytes> {
@@ -178,18 +183,23 @@ impl Core {
         *asked = Some(key);
         let route = self.route(&policy, key.container, op).await?;
         let lane = &route.lane;
-        let overlay = lane.retained(|retain| retain.overlay(key.chunk, range));
+        let overlay = match ordered {
+            true => Vec::new(),
+            false => lane.retained(|retain| retain.overlay(key.chunk, range)),
+        };
         if covers(&overlay, range) {
             return Ok(painted(Bytes::new(), range, &overlay));
         }
         let (token, cuts) = {
             let state = inode.state.lock();
-            (self.data_token(&state, &route), state.chunk_cuts(index))
+            let token = if ordered { self.change_token(&state, &route)? } else { self.data_token(&state, &route) };
+            (token, state.chunk_cuts(index))
         };
         let len = range.len() as u32;
         let (chunk, container, offset) = (key.chunk, key.container, range.start);
         let kept_beside = self.config.pages_above && (lane.container().is_some() || lane.is_beside(&self.config.host));
-        let message = ReadChunk { chunk, container, offset, len, cuts, kept_beside };
+        let kept_beside = kept_beside && !ordered;
+        let message = ReadChunk { chunk, container, offset, len, cuts, kept_beside, ordered };
         let bytes = match self.ask(lane, token, message, Bytes::new(), op).await {
             Ok((_, bytes)) if bytes.len() as u64 == range.len() => bytes,
             Ok((_, bytes)) => {
@@ -205,7 +215,12 @@ impl Core {
             {
                 zeros()
             }
-            Err(error) => return Err(error),
+            Err(error) => {
+                if ordered && error.code == Code::StaleLease {
+                    self.refused_lease(inode.id, token);
+                }
+                return Err(error);
+            }
         };
         self.counters.bytes_read.fetch_add(range.len(), Relaxed);
         Ok(painted(bytes, range, &overlay))
@@ -241,7 +256,7 @@ impl Core {
             let (core, inode) = (self.clone(), inode.clone());
             self.spawn_for("read ahead", braid_api::trace::current(), async move {
                 let part = ByteRange::at(range.start % chunk_bytes, range.len());
-                let bytes = core.fetch_chunk(&inode, index, part, core.own_op()).await;
+                let bytes = core.fetch_chunk(&inode, index, part, false, core.own_op()).await;
                 let _ = send.send(Some(bytes));
             });
         }

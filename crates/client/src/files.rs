@@ -11,8 +11,10 @@
 
 use crate::cache::Task;
 use crate::core::{Core, Op};
+use crate::handles::FileHandle;
 use crate::inode::Inode;
 use crate::map::file_name;
+use crate::shared::asked;
 use crate::wait::timed_out;
 use braid_api::meta::{FileLease, LeaseState, OpenFile};
 use braid_api::{Error, Result, Retry, Shown};
@@ -97,6 +99,8 @@ pub struct Pass<'a> {
     inode: InodeId,
     /// Of the file, when it was given: see `lost`.
     pub lapses: u64,
+    /// Others write at the same time: see `shared`.
+    pub shared: bool,
 }
 
 impl Drop for Pass<'_> {
@@ -185,16 +189,15 @@ fn granted(inode: InodeId, ticket: Option<Ticket>, lease: FileLease) -> Seen {
 impl Core {
     // --- operations ---
 
-    /// Waits for the right to read what others may write. A file that is open for writing here is read under the right to
-    /// write: its pages may be mapped, and the kernel tells nobody when they are stored to.
-    pub async fn enter_read(self: &Arc<Self>, inode: &Arc<Inode>, range: ByteRange, op: Op) -> Result<Pass<'_>> {
-        let want = if inode.state.lock().writers > 0 { Want::Write } else { Want::Read };
-        self.enter(inode, want, range, op).await
+    /// Waits for the right to read what others may write.
+    pub async fn enter_read(self: &Arc<Self>, file: &FileHandle, range: ByteRange, op: Op) -> Result<Pass<'_>> {
+        let want = file.inode.state.lock().want_to_read(file.flags.direct);
+        self.enter(&file.inode, want, range, op).await
     }
 
-    /// Waits for the right to write.
+    /// Waits for the right to write, alone.
     pub async fn enter_write(self: &Arc<Self>, inode: &Arc<Inode>, range: ByteRange, op: Op) -> Result<Pass<'_>> {
-        self.enter(inode, Want::Write, range, op).await
+        self.enter(inode, Want::Once, range, op).await
     }
 
     fn pass(&self, inode: &Inode, want: Want, range: ByteRange) -> Option<Pass<'_>> {
@@ -208,7 +211,7 @@ impl Core {
         let stage = gates.get(&inode).map_or(Stage::Open, |gate| gate.stage);
         let may = match stage {
             Stage::Open => self.cache.may_use(inode, want, self.now()),
-            Stage::Reading if want != Want::Read => false,
+            Stage::Reading if !matches!(want, Want::Read | Want::Direct) => false,
             Stage::Draining | Stage::Reading => self.cache.has_file(inode, want, self.now()),
             Stage::Shut => false,
         };
@@ -222,16 +225,16 @@ impl Core {
             let all = |served: ByteRange| ByteRange::new(served.start.min(range.start), served.end.max(range.end));
             gate.served = Some(gate.served.map_or(range, all));
         }
-        Some(Pass { files: &self.files, inode, lapses })
+        Some(Pass { files: &self.files, inode, lapses, shared: self.cache.is_shared(inode) })
     }
 
-    async fn enter(self: &Arc<Self>, inode: &Arc<Inode>, want: Want, range: ByteRange, op: Op) -> Result<Pass<'_>> {
+    pub async fn enter(self: &Arc<Self>, inode: &Arc<Inode>, want: Want, range: ByteRange, op: Op) -> Result<Pass<'_>> {
         let id = inode.id;
         if let Some(pass) = self.pass(inode, want, range) {
             return Ok(pass);
         }
         let what = match want {
-            Want::Read => "its lease for reading",
+            Want::Read | Want::Direct => "its lease for reading",
             Want::Write | Want::Once => "its lease for writing",
         };
         let _waiting = self.waits.enter(&self.env, file_name(inode), what);
@@ -286,7 +289,7 @@ impl Core {
     /// What the maker of a file was granted with it, unless that was recalled before the answer came.
     pub fn heard_lease_of_new(&self, inode: InodeId, lease: FileLease, _made: &Made<'_>) {
         // From here on a recall that overtakes the grant is noticed there.
-        let take = self.begin_take(inode, Want::Write);
+        let take = self.begin_take(inode, Want::Once);
         let recalled = self.files.making.lock().recalled.get(&inode).copied();
         let is_over = recalled.is_some_and(|recalled| recalled > Generation(lease.generation.0));
         self.heard_lease(inode, take, if is_over { FileLease::default() } else { lease });
@@ -309,7 +312,13 @@ impl Core {
                 *last = (*last).max(*generation);
             }
         }
-        self.carry_out(self.cache.on(self.now(), seen));
+        let began_sync = match &seen {
+            Seen::Granted { inode, mode: Mode::Sync, .. } => Some(*inode),
+            _ => None,
+        };
+        let tasks = self.cache.on(self.now(), seen);
+        began_sync.into_iter().for_each(|inode| self.begin_sync(inode));
+        self.carry_out(tasks);
         if is_timed {
             self.files.timer.notify_one();
         }
@@ -358,15 +367,17 @@ impl Core {
     async fn take_lease(self: Arc<Self>, id: InodeId, ticket: Ticket, want: Want) {
         let op = self.own_op();
         let (version, seen) = (self.version_of(id), self.cache.ticket());
-        let message = OpenFile { inode: self.cache.inode(id), write: want != Want::Read, truncate: false };
+        let message = OpenFile { inode: self.cache.inode(id), want: asked(want), truncate: false };
         match self.call(message, op).await {
             Ok(answer) => {
                 tracing::trace!(client = self.config.description, ?ticket, lease = ?answer.lease, "granted");
                 if let Some(inode) = self.inodes.get(id) {
                     self.learn_containers(&answer);
                     self.update(&inode, |state| {
+                        // A map that was fetched meanwhile may be the older of the two.
+                        let has_moved = state.version != version;
                         state.adopt_open(&answer, version);
-                        state.stale |= !self.cache.valid(id, seen);
+                        state.stale |= has_moved || !self.cache.valid(id, seen);
                     });
                 }
                 if answer.lease.state == LeaseState::None {
@@ -392,7 +403,7 @@ impl Core {
     async fn give_up(self: Arc<Self>, id: InodeId, generation: Generation, to: Mode, locks: bool) {
         // `Exclusive` only asks for size and times. What nobody can write here may be read here by then as well.
         let is_written = self.is_written_to(id);
-        let drops = to == Mode::None || (to != Mode::Exclusive && is_written);
+        let drops = matches!(to, Mode::None | Mode::Sync) || (to != Mode::Exclusive && is_written);
         // A recall may come before the grant that it takes back. Then the kernel has no page, and it may hold one locked for which it
         // waits until there is a lease: that would wait for this, and this for that.
         if drops && self.cache.holds_file(id) {
@@ -404,6 +415,12 @@ impl Core {
             // Who may write here reads under the right to write only, so that nothing that is left could be used; and its requests would
             // not be served while it is taken away.
             self.cache.keep_at_most(id, generation, Mode::None);
+        }
+        if to == Mode::Sync {
+            self.begin_sync(id);
+            if self.is_cached(id) {
+                self.cache.keep_at_most(id, generation, Mode::None);
+            }
         }
         let stop = self.stop.listen();
         loop {
@@ -448,6 +465,19 @@ impl Core {
             let state = inode.state.lock();
             state.writers > 0 || !state.is_clean()
         })
+    }
+
+    /// Some handle is open here through which the kernel caches.
+    fn is_cached(&self, id: InodeId) -> bool {
+        self.inodes.get(id).is_some_and(|inode| inode.state.lock().cached > 0)
+    }
+
+    /// Others write the file from now on, and this mount caches nothing of it: what is known of its bytes is not to be found good later.
+    fn begin_sync(&self, id: InodeId) {
+        self.cache.forget_seen(id);
+        if let Some(inode) = self.inodes.get(id) {
+            self.update(&inode, |state| state.blocks.clear());
+        }
     }
 
     /// Nothing of it would have to be repeated after a restart of a data server.

@@ -122,6 +122,8 @@ impl Handles {
         let (failures_seen, losses) = {
             let mut state = inode.state.lock();
             state.writers += u32::from(flags.write);
+            state.cached += u32::from(!flags.direct);
+            state.cached_writers += u32::from(flags.write && !flags.direct);
             (AtomicU64::new(state.failures), state.losses)
         };
         let (window, flock_owners) = (Mutex::default(), Mutex::default());

@@ -96,6 +96,9 @@ pub struct FileState {
     pub handles: u32,
     /// Of them, those that may write.
     pub writers: u32,
+    /// And those through which the kernel caches: for reading or writing, and for writing.
+    pub cached: u32,
+    pub cached_writers: u32,
     /// Made without a name, and may get one.
     pub linkable: bool,
     pub blocks: Blocks,
@@ -142,6 +145,8 @@ impl FileState {
             retry_at: None,
             handles: 0,
             writers: 0,
+            cached: 0,
+            cached_writers: 0,
             linkable: false,
             blocks: Blocks::default(),
             charged: 0,
@@ -165,7 +170,9 @@ impl FileState {
     pub fn shown(&self, server: &Attr) -> Attr {
         let mut attr = *server;
         if !self.is_clean() {
-            attr.size = self.size;
+            // Within a generation it only grows, also by what others write at the same time.
+            let grows = server.trunc_gen == self.attr.trunc_gen && !self.cutting;
+            attr.size = if grows { self.size.max(server.size) } else { self.size };
         }
         if let Some(mtime) = self.mtime {
             attr.mtime = attr.mtime.max(mtime);

@@ -154,11 +154,18 @@ impl Core {
         Ok(())
     }
 
-    async fn say_yielded(&self, epoch: MembershipEpoch, files: Vec<(InodeId, LeaseGen, LeaseState)>) {
+    async fn say_yielded(
+        &self,
+        epoch: MembershipEpoch,
+        files: Vec<(InodeId, LeaseGen, LeaseState)>,
+        closed: BTreeSet<InodeId>,
+    ) {
+        let of_handles: BTreeSet<InodeId> = files.iter().map(|(inode, ..)| *inode).chain(closed).collect();
+        let handles = of_handles.into_iter().filter_map(|inode| Some((inode, self.say_handles(inode)?))).collect();
         let handed = |(inode, ..): &(InodeId, LeaseGen, LeaseState)| Some((*inode, self.locks.handing(*inode)?));
         let locks: Vec<_> = files.iter().filter_map(handed).collect();
         let handed: BTreeSet<InodeId> = locks.iter().map(|(inode, _)| *inode).collect();
-        let message = YieldFiles { epoch, files: files.clone(), locks, locks_done: self.locks.done() };
+        let message = YieldFiles { epoch, files: files.clone(), locks, locks_done: self.locks.done(), handles };
         match self.say(message, LATE, Manner::Persistent).await {
             Ok(()) => handed.into_iter().for_each(|inode| self.locks.handed(inode)),
             Err(error) => {
@@ -202,6 +209,7 @@ impl Core {
             return;
         }
         let (mut shown, mut dropped, mut round, mut yielded) = (BTreeSet::new(), Vec::new(), None, Vec::new());
+        let mut closed = BTreeSet::new();
         for (of, task) in tasks {
             match task {
                 Task::Forget(what) => shown.extend(what),
@@ -210,6 +218,7 @@ impl Core {
                 Task::Yield { inode, generation, mode } => {
                     yielded.push((of, (inode, LeaseGen(generation.0), state_of(mode))));
                 }
+                Task::SayHandles(inode) => _ = closed.insert(inode),
                 // Carried out at once, see `carry_out`.
                 Task::Take { .. } | Task::Flush { .. } | Task::ForgetPages(_) | Task::Fail(_) => {}
             }
@@ -235,8 +244,8 @@ impl Core {
             tracing::debug!(%error, "an acknowledgement was not heard");
         }
         let files: Vec<_> = yielded.into_iter().filter(|(of, _)| *of == epoch).map(|(_, file)| file).collect();
-        if !files.is_empty() {
-            self.say_yielded(epoch, files).await;
+        if !files.is_empty() || !closed.is_empty() {
+            self.say_yielded(epoch, files, closed).await;
         }
         if let Some((_, round)) = round.filter(|(of, _)| *of == epoch) {
             let unstable = self.unstable_files();

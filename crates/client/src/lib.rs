@@ -43,6 +43,7 @@ mod room;
 mod send;
 mod servers;
 mod session;
+mod shared;
 mod spares;
 mod stabilise;
 mod stats;

@@ -31,7 +31,7 @@ use std::time::Duration;
 /// Between two attempts to hear from a server what it has.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
 
-fn lost(what: impl std::fmt::Display, bytes: u64) -> Error {
+pub fn lost(what: impl std::fmt::Display, bytes: u64) -> Error {
     let cause =
         format!("{bytes} bytes and what else was not saved went with the session, which was silent for too long");
     Error::new(Code::WriteLost, what, cause)

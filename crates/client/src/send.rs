@@ -258,6 +258,7 @@ impl Core {
             kept_beside,
             // Bytes are sent under `exclusive`, and retained until they are settled.
             alone: true,
+            once: None,
         };
         let make = self.make_of(&key);
         let mut written = self.ask(&lane, token, message(make), piece.data.clone(), op).await;

@@ -11,9 +11,9 @@ use crate::retain::Retain;
 use crate::wait::Attempts;
 use braid_api::data::{DataAnswer, DataRequest};
 use braid_api::meta::{ContainerInfo, GetContainers, GetServers, ServerInfo, ServerState};
-use braid_api::{Carries, Code, Context, Error, Result, Retry};
+use braid_api::{Carries, Code, Context, Error, Manner, Result, Retry};
 use braid_env::Env;
-use braid_lease::{Generation, Seen, Want};
+use braid_lease::{Generation, Seen};
 use braid_types::{ChainEpoch, ChunkId, ContainerId, InodeId, LeaseGen, Policy, RequestId, ServerId, Token};
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -321,7 +321,7 @@ impl Core {
         match self.cache.may_send(id, self.now()) {
             Some(token) => Ok(LeaseGen(token.0)),
             None => {
-                self.hear(Seen::Need { inode: id, want: Want::Write });
+                self.hear(Seen::Need { inode: id, want: self.want_to_send(id) });
                 Err(Error::new(Code::StaleLease, format!("inode {id}"), "its lease is not held at the moment"))
             }
         }
@@ -330,7 +330,7 @@ impl Core {
     /// A data server has heard of a newer right to write than this: what is held here may be as good, under another token.
     pub fn refused_lease(&self, id: InodeId, token: Token) {
         let token = Generation(token.lease_gen.0);
-        self.hear(Seen::Stale { inode: id, token, want: Want::Write });
+        self.hear(Seen::Stale { inode: id, token, want: self.want_to_send(id) });
     }
 
     /// One attempt at one message to a data server.
@@ -354,7 +354,11 @@ impl Core {
         // What was sent before and is not waited for any more is not carried out after this.
         let numbered = is_change.then(|| lane.numbered());
         let (place, behind) = lane.place(numbered.as_ref());
-        let cx = Context { token, request: place, behind, trace: op.trace, deadline: left, ..Context::default() };
+        // Whether it was carried out must be known: it is not sent again without a word.
+        let is_once = matches!(&request, DataRequest::WriteChunk(write) if write.once.is_some());
+        let manner = if is_once { Manner::Once } else { Manner::default() };
+        let trace = op.trace;
+        let cx = Context { token, request: place, behind, trace, deadline: left, manner, ..Context::default() };
         let node = lane.node();
         let call = node.execute(cx, request, payload);
         let answer = match lane.container() {
@@ -362,7 +366,8 @@ impl Core {
                 // A sync names none: it is of whatever chain is known now, and not one of the past.
                 let known = self.servers.epoch(id);
                 let epoch = if token.chain_epoch.0 == 0 { known } else { token.chain_epoch };
-                self.env.timeout(left, self.while_its_chain_stays(id, epoch, op, call)).await
+                let gone = if is_once { Code::Disconnected } else { Code::StaleEpoch };
+                self.env.timeout(left, self.while_its_chain_stays(id, epoch, gone, op, call)).await
             }
             None => self.env.timeout(left, call).await,
         };
@@ -389,6 +394,7 @@ impl Core {
         &self,
         id: ContainerId,
         epoch: ChainEpoch,
+        gone: Code,
         op: Op,
         call: impl Future<Output = Result<T>>,
     ) -> Result<T> {
@@ -406,7 +412,7 @@ impl Core {
             }
             if self.servers.epoch(id) > epoch {
                 let subject = format_args!("copies of container {id}");
-                return Err(Error::new(Code::StaleEpoch, subject, "its chain has changed meanwhile"));
+                return Err(Error::new(gone, subject, "its chain has changed meanwhile"));
             }
         }
     }

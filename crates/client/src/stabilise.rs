@@ -187,6 +187,7 @@ impl Core {
             kept_beside: false,
             // What is repeated late may be another's to read by then.
             alone: false,
+            once: None,
         };
         let written = self.ask(lane, token, message, repeat.data.clone(), op).await;
         if written.as_ref().is_err_and(|error| error.code == Code::StaleLease) {

@@ -8,6 +8,7 @@ use crate::grown::Grown;
 use crate::lane::{Lane, Lanes, Seen, Turn};
 use crate::metadata::MetadataKeeper;
 use crate::newest::Newest;
+use crate::once::Writes;
 use crate::reservations::Reservations;
 use crate::stats::Stats;
 use crate::syncs::{Pending, Syncs};
@@ -46,6 +47,7 @@ pub(crate) struct Core<S> {
     pub reservations: Reservations,
     pub grown: Grown,
     pub newest: Newest,
+    pub once: Writes,
     pub work: Arc<Work>,
     pub chains: Arc<Chains<S>>,
     pub stats: Arc<Stats>,

@@ -17,7 +17,7 @@ use crate::core::Call;
 use braid_api::data::FenceSession;
 use braid_api::meta::{ContainerInfo, LiveSessions};
 use braid_api::{Code, Error, Result};
-use braid_types::{ChainEpoch, ContainerId, ServerId, SessionEpoch, SessionId, Token};
+use braid_types::{ChainEpoch, ContainerId, LeaseGen, ServerId, SessionEpoch, SessionId, Token};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -42,6 +42,8 @@ struct State {
     awaits: bool,
     /// As heard last.
     heard: LiveSessions,
+    /// Leases `sync` up to this one are for repetitions only.
+    sync_floor: LeaseGen,
     /// Up to where each session waits for no change any more; of copies for each container.
     settled: BTreeMap<(SessionId, ContainerId), u64>,
 }
@@ -86,6 +88,23 @@ impl Gate {
         }
         let State { settled, heard, .. } = &mut *state;
         settled.retain(|(session, _), _| heard.may_live(*session));
+    }
+
+    /// Something may be lost, and what is under way beside others is decided first.
+    pub fn raise_sync_floor(&self, floor: LeaseGen) {
+        let mut state = self.state.lock();
+        state.sync_floor = state.sync_floor.max(floor);
+    }
+
+    /// May something begin under this lease beside others?
+    pub fn check_sync(&self, token: &Token) -> Result<()> {
+        let floor = self.state.lock().sync_floor;
+        if token.lease_gen.0 == 0 || token.lease_gen > floor {
+            return Ok(());
+        }
+        let cause =
+            format_args!("leases up to {} are of before a change of servers, this is {}", floor.0, token.lease_gen.0);
+        Err(Error::new(Code::StaleLease, format_args!("data server {}", self.server), cause))
     }
 
     /// Takes in up to where the caller waits for no change any more, and refuses one that is before. `copies_of` is 0 of chunks with

@@ -23,6 +23,7 @@ mod lane;
 mod metadata;
 mod metrics;
 mod newest;
+mod once;
 mod ops;
 mod registration;
 mod reservations;

@@ -121,12 +121,13 @@ impl<S: ChunkStore + 'static, N: Namespace> Reporter<S, N> {
     async fn register(&mut self, core: &Core<S>) -> Result<Duration> {
         let message = self.announcement.message(core.id, core.incarnation);
         let answer: RegisterAnswer = self.namespace.call(context(), message).await?;
-        let RegisterAnswer { id, cluster, heartbeat_ms, sessions } = answer;
+        let RegisterAnswer { id, cluster, heartbeat_ms, sessions, sync_floor } = answer;
         if (id, cluster) != (core.id, core.cluster) {
             let subject = format_args!("data server {} of cluster {}", core.id, core.cluster);
             let cause = format_args!("was registered as {id} of {cluster}");
             return Err(Error::new(Code::WrongCluster, subject, cause));
         }
+        core.gate.raise_sync_floor(sync_floor);
         core.gate.learn(sessions);
         core.chains.registered();
         let every = Duration::from_millis(u64::from(heartbeat_ms.max(1)));

@@ -8,6 +8,7 @@ use crate::lane::Lanes;
 use crate::metadata::MetadataKeeper;
 use crate::metrics;
 use crate::newest::Newest;
+use crate::once::Writes;
 use crate::reservations::Reservations;
 use crate::stats::{DataCounters, Stats, count};
 use crate::syncs::Syncs;
@@ -50,6 +51,7 @@ impl<S: ChunkStore + 'static> DataServer<S> {
             reservations: Reservations::default(),
             grown: Grown::default(),
             newest: Newest::default(),
+            once: Writes::default(),
             usage: Mutex::new(StoreUsage::default()),
             registered: AtomicBool::new(false),
             syncs,

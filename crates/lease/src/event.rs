@@ -117,6 +117,8 @@ pub enum Event {
         size: u64,
         mtime: Timestamp,
     },
+    /// A data server has begun anew, or a chain goes on with another owner: see `files::Files::end_sync`.
+    EndSync,
     /// What [`crate::Command::Store`] asked for is in the row.
     Stored {
         inode: InodeId,

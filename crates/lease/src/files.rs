@@ -37,6 +37,8 @@ struct Held {
     locks: bool,
     handles: Handles,
     recall: Option<Recall>,
+    /// `sync` of before a server that may have lost something: what is on its way is finished, and it is given up.
+    void: bool,
     /// The number of the last recall it answered.
     answered: Generation,
 }
@@ -248,6 +250,7 @@ impl Files {
             locks: false,
             handles: Handles::default(),
             recall: None,
+            void: false,
             answered: Generation(0),
         };
         self.files.entry(inode).or_insert_with(|| File::new(last)).held.get_or_insert(session, nothing)
@@ -271,7 +274,7 @@ impl Files {
     fn set_mode(&mut self, session: SessionId, inode: InodeId, mode: Mode, generation: Generation) {
         let held = self.entry(session, inode);
         let old = std::mem::replace(&mut held.generation, generation);
-        held.mode = mode;
+        (held.mode, held.void) = (mode, false);
         self.by_age.remove(&old);
         if mode != Mode::None {
             self.by_age.insert(generation, (inode, session));
@@ -310,6 +313,35 @@ impl Files {
         }
         self.tidy(session, inode);
         self.step(inode, around);
+    }
+
+    /// A data server has begun anew, or another goes on where one did: of a write under `sync` that was on its way nobody but its
+    /// writer knows whether it happened. So each of them finishes what it has under way, and only then is the file written or read
+    /// under `sync` again, with a token above all that were given out until now.
+    pub fn end_sync(&mut self, around: &mut Around<'_>) {
+        let in_sync = |file: &File| file.sync || file.held.values().any(|held| held.mode == Mode::Sync);
+        let inodes: Vec<InodeId> = self.files.iter().filter(|(_, file)| in_sync(file)).map(|(id, _)| *id).collect();
+        for inode in inodes {
+            let Some(file) = self.files.get_mut(&inode) else { continue };
+            file.sync = false;
+            let held = file.held.iter().filter(|(_, held)| held.mode == Mode::Sync);
+            let sessions: Vec<SessionId> = held.map(|(session, _)| *session).collect();
+            sessions.into_iter().for_each(|session| self.make_void(session, inode, around));
+        }
+        // Tokens that are given out from here on are above it.
+        self.next_number();
+    }
+
+    fn make_void(&mut self, session: SessionId, inode: InodeId, around: &mut Around<'_>) {
+        self.entry(session, inode).void = true;
+        // One that is silent is ended when somebody waits.
+        if !around.view.terms.has_lapsed(session) {
+            self.recall(inode, session, Mode::None, false, around);
+        }
+    }
+
+    pub fn last_number(&self) -> Generation {
+        self.last
     }
 
     /// True if the write may return.
@@ -374,7 +406,7 @@ impl Files {
 
     fn remove(&mut self, session: SessionId, inode: InodeId) {
         let held = self.entry(session, inode);
-        (held.mode, held.handles, held.recall) = (Mode::None, Handles::default(), None);
+        (held.mode, held.handles, held.recall, held.void) = (Mode::None, Handles::default(), None, false);
         let generation = held.generation;
         self.by_age.remove(&generation);
         self.recalled.remove(&(inode, session));
@@ -440,6 +472,10 @@ impl Files {
             self.entry(session, inode).recall = None;
             self.recalled.remove(&(inode, session));
             self.grant(None, session, inode, said.mode, around);
+            if said.mode == Mode::Sync {
+                // It may have begun before something that the holder before was about to end it for.
+                self.make_void(session, inode, around);
+            }
         }
         self.tidy(session, inode);
     }

@@ -155,6 +155,7 @@ impl Holder {
                 let accepted = !ending && files.extend(session, inode, generation, Grown { size, mtime });
                 around.out.push(Command::Extended { ask, accepted });
             }
+            Event::EndSync => files.end_sync(around),
             Event::Stored { inode, size, mtime } => files.stored(inode, Grown { size, mtime }, around),
             Event::Lock { ask, inode, space, lock, until } => files.lock(ask, inode, (space, lock), until, around),
             Event::TestLock { ask, inode, space, lock } => files.test_lock(ask, inode, (space, lock), around),
@@ -251,6 +252,11 @@ impl Holder {
 
     pub fn mode(&self, session: SessionId, inode: InodeId) -> (Mode, Generation) {
         self.files.mode(session, inode)
+    }
+
+    /// The last number that was given out of file leases.
+    pub fn last_number(&self) -> Generation {
+        self.files.last_number()
     }
 
     /// The session that has the file's bytes, size and times to itself.

@@ -48,6 +48,8 @@ struct State {
     deposed: bool,
     /// Servers that may have copies of chunks they are no member for, see `strays.rs`, and how often that was found.
     may_have_strays: BTreeMap<ServerId, u64>,
+    /// The last epoch of each container for which servers that act in it were told where `sync` ended.
+    installed: BTreeMap<ContainerId, ChainEpoch>,
     /// Rows that were read at start, until all are.
     rows: Vec<(ContainerId, Row)>,
     starts: BTreeMap<ServerId, Start>,
@@ -84,6 +86,7 @@ impl Chains {
             leader: Leader::new(now, epoch, limits.clone(), []),
             deposed: false,
             may_have_strays: BTreeMap::new(),
+            installed: BTreeMap::new(),
             rows: Vec::new(),
             starts: BTreeMap::new(),
             commands: Vec::new(),
@@ -105,14 +108,25 @@ impl Chains {
         state.leader = Leader::new(now, self.epoch, self.limits.clone(), rows);
     }
 
-    /// A data server has registered, perhaps again.
-    pub fn registered(&self, server: ServerId, incarnation: u64) {
+    /// A data server has registered. True if it has begun anew.
+    pub fn registered(&self, server: ServerId, incarnation: u64) -> bool {
         let mut state = self.state.lock();
         let start = state.starts.entry(server).or_default();
-        if start.incarnation != incarnation {
+        let is_new = start.incarnation != incarnation;
+        if is_new {
             *start = Start { incarnation, number: start.number + 1, pieces: Joiner::default() };
             *state.may_have_strays.entry(server).or_default() += 1;
         }
+        is_new
+    }
+
+    /// The epoch is about to be installed for the first time.
+    fn begins(&self, container: ContainerId, epoch: ChainEpoch) -> bool {
+        let mut state = self.state.lock();
+        let known = state.installed.entry(container).or_default();
+        let is_new = epoch > *known;
+        *known = epoch.max(*known);
+        is_new
     }
 
     pub fn may_have_strays(&self) -> Vec<(ServerId, u64)> {
@@ -160,6 +174,13 @@ impl Chains {
 }
 
 impl<E: Engine, P: DataPeers> MetaServer<E, P> {
+    /// A data server has registered. What one that has begun anew had under way beside others is decided before anything new is.
+    pub(crate) fn met(&self, server: ServerId, incarnation: u64) {
+        if self.chains.registered(server, incarnation) {
+            self.leases.end_sync();
+        }
+    }
+
     /// Until the server stops.
     pub(crate) fn lead_chains(self: Arc<Self>) {
         let env = self.env.clone();
@@ -260,6 +281,13 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
     }
 
     fn say(self: Arc<Self>, to: ServerId, number: u64, message: FromLeader) {
+        // Those of before have stopped: what nobody but its writer knows of is decided before anything new begins.
+        if let FromLeader::Install { container, install } = &message
+            && self.chains.begins(*container, install.epoch)
+        {
+            self.leases.end_sync();
+        }
+        let sync_floor = self.leases.sync_floor();
         let incarnation = {
             let state = self.chains.state.lock();
             state.starts.get(&to).filter(|start| start.number == number).map(|start| start.incarnation)
@@ -271,7 +299,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             let cx = Context { deadline: SAY_DEADLINE, ..Context::default() };
             let payload = Bytes::from(message.encode());
             // What is lost is said again.
-            let _ = self.peers.node(&info).call(cx, LeaderSays { incarnation }, payload).await;
+            let _ = self.peers.node(&info).call(cx, LeaderSays { incarnation, sync_floor }, payload).await;
         });
     }
 

@@ -495,11 +495,11 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         if self.servers.registered(id, row, m.incarnation, self.env.clock.now()) {
             self.sizes.look_through(id);
         }
-        self.chains.registered(id, m.incarnation);
+        self.met(id, m.incarnation);
         tracing::info!(server = id.0, "data server registered");
         let sessions = self.live_sessions().await?;
         let heartbeat_ms = self.config.heartbeat.as_millis() as u32;
-        Ok(RegisterAnswer { id, cluster: self.cluster, heartbeat_ms, sessions })
+        Ok(RegisterAnswer { id, cluster: self.cluster, heartbeat_ms, sessions, sync_floor: self.leases.sync_floor() })
     }
 
     /// The directory first, then all directories below that have no policy of their own.

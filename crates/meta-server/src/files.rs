@@ -11,10 +11,10 @@ use crate::leases::Leases;
 use crate::locks::held_by;
 use crate::server::MetaServer;
 use braid_api::lease::{Order, YieldFiles};
-use braid_api::meta::{FileLease, LeaseState, Lookup, MetaAnswer, MetaRequest};
+use braid_api::meta::{FileLease, FileWant, LeaseState, Lookup, MetaAnswer, MetaRequest, WriteHandles};
 use braid_api::{Code, DataPeers, Error, Result};
 use braid_env::Env;
-use braid_lease::{AskId, Command, Event, Generation, LockAnswer, Mode, Refusal, Waits, Want};
+use braid_lease::{AskId, Command, Event, Generation, Handles, LockAnswer, Mode, Refusal, Waits, Want};
 use braid_meta_engine::Engine;
 use braid_types::{InodeId, LeaseGen, SessionId};
 use std::sync::Arc;
@@ -65,6 +65,15 @@ pub fn held_of(state: LeaseState) -> Mode {
         LeaseState::Shared => Mode::Shared,
         LeaseState::Sync => Mode::Sync,
         LeaseState::Exclusive => Mode::Exclusive,
+    }
+}
+
+fn want_of(want: FileWant) -> Want {
+    match want {
+        FileWant::Read => Want::Read,
+        FileWant::ReadDirect => Want::Direct,
+        FileWant::WriteDirect => Want::Write,
+        FileWant::Alone => Want::Once,
     }
 }
 
@@ -167,6 +176,32 @@ impl Leases {
         }
     }
 
+    /// A data server begins anew, or a chain goes on with another owner. Whoever writes a file beside others finishes what it has under
+    /// way before any of them begins something new; what is given tells the data servers which leases are of before.
+    pub fn end_sync(&self) -> LeaseGen {
+        let mut state = self.state.lock();
+        self.on(&mut state, Event::EndSync);
+        state.sync_floor = LeaseGen(state.holder.last_number().0);
+        state.sync_floor
+    }
+
+    pub fn sync_floor(&self) -> LeaseGen {
+        self.state.lock().sync_floor
+    }
+
+    /// What a session has open for writing: it decides whether several may write at once.
+    pub fn heard_handles(&self, session: SessionId, inode: InodeId, said: WriteHandles) {
+        let WriteHandles { seq, cached, direct } = said;
+        let mut state = self.state.lock();
+        if !state.caching.contains_key(&session) {
+            return;
+        }
+        state.last += 1;
+        let ask = AskId(state.last);
+        let handles = Handles { seq, open: cached || direct, cached_write: cached, sync_write: direct };
+        self.on(&mut state, Event::Opened { ask, session, inode, handles });
+    }
+
     /// A question about a lock.
     pub async fn ask_for_lock(
         &self,
@@ -215,7 +250,7 @@ impl Leases {
             return Ok(());
         }
         // Held without being told: the next to want it has it back for one message.
-        self.take_file(session, inode, Want::Write).await.map(drop)
+        self.take_file(session, inode, Want::Once).await.map(drop)
     }
 
     fn owner(&self, inode: InodeId) -> Option<SessionId> {
@@ -238,6 +273,10 @@ impl Leases {
     pub fn yielded(&self, session: SessionId, yielded: &YieldFiles) {
         if yielded.epoch != self.epoch {
             return;
+        }
+        // Before what they make room for is granted.
+        for (inode, handles) in &yielded.handles {
+            self.heard_handles(session, *inode, *handles);
         }
         let mut state = self.state.lock();
         self.locks_done(&mut state, session, yielded.locks_done);
@@ -290,7 +329,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
     pub(crate) async fn settle_file(&self, session: SessionId, request: &MetaRequest) -> Result<FileLease> {
         match request {
             MetaRequest::OpenFile(m) => {
-                let want = if m.write || m.truncate { Want::Write } else { Want::Read };
+                let want = if m.truncate { Want::Once } else { want_of(m.want) };
                 let lease = self.leases.take_file(session, m.inode.id, want).await?;
                 if lease.state == LeaseState::None {
                     self.leases.refresh_file(session, m.inode.id).await?;

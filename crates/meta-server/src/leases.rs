@@ -14,7 +14,7 @@ use braid_lease::{
     AnnouncementId, AskId, Command, Event, Handles, Holder, Key, Limits, Mode, Moment, Reasserted, RevocationId,
     SlotSet, Waits,
 };
-use braid_types::{InodeId, MembershipEpoch, ServerId, SessionId};
+use braid_types::{InodeId, LeaseGen, MembershipEpoch, ServerId, SessionId};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -55,6 +55,8 @@ pub(crate) struct State {
     /// Sessions that are silent and may write what others wait for.
     pub to_end: BTreeSet<SessionId>,
     end_some: bool,
+    /// The last number when `sync` was ended for all.
+    pub sync_floor: LeaseGen,
     pub stopped: bool,
 }
 
@@ -148,7 +150,7 @@ impl State {
                         (Some(waiter), Some(answer)) => drop(waiter.send(answer)),
                         _ => rest.push(command),
                     },
-                    // Nobody has `sync`: there is nothing that the row lacks.
+                    // What grows under `sync` is in the row before its write returns: there is nothing that it lacks.
                     Command::Store { inode, size, mtime } => {
                         more.extend(self.holder.on(now, Event::Stored { inode, size, mtime }))
                     }
@@ -189,6 +191,7 @@ impl Leases {
             unnamed: BTreeMap::new(),
             to_end: BTreeSet::new(),
             end_some: false,
+            sync_floor: LeaseGen::default(),
             stopped: false,
         };
         Leases { env, epoch, limits, state: Mutex::new(state), woken: Notify::new(), to_end: Notify::new() }

@@ -52,7 +52,14 @@ pub fn all() -> Vec<Scenario> {
             name: "bytes",
             faults: fault::SERVERS,
             settings: Settings { late_copies: true, ..Settings::with_long_sessions() },
-            make: |_| Bytes::new(),
+            make: |_| Bytes::new(false),
+            ..base.clone()
+        },
+        Scenario {
+            name: "bytes-sync",
+            faults: fault::SERVERS,
+            settings: Settings { late_copies: true, ..Settings::with_long_sessions() },
+            make: |_| Bytes::new(true),
             ..base.clone()
         },
         Scenario {
@@ -114,6 +121,12 @@ pub fn with_copies() -> Vec<Scenario> {
             name: "copies-handover",
             settings: Settings { late_copies: true, ..Settings::with_copies(3) },
             make: |seed| Handover::new(seed | 1),
+            ..base.clone()
+        },
+        Scenario {
+            name: "copies-sync",
+            settings: Settings { late_copies: true, ..Settings::with_copies_and_long_sessions(3) },
+            make: |_| Bytes::new(true),
             ..base.clone()
         },
         Scenario {

@@ -94,6 +94,13 @@ impl Settings {
         settings
     }
 
+    /// The same with several copies.
+    pub fn with_copies_and_long_sessions(copies: u8) -> Settings {
+        let mut settings = Settings { sessions_last: true, ..Settings::with_copies(copies) };
+        settings.meta.session_lease = Duration::from_millis(12_000);
+        settings
+    }
+
     /// Chunks have `copies` copies on four data servers. The times of chains are divided like all others: a lease of 4 s
     /// is one of 1 s here, and a small file meets the bounds that a large one does.
     pub fn with_copies(copies: u8) -> Settings {

@@ -236,7 +236,7 @@ fn the_mount_does_what_programs_rely_on() {
         locks_of_two_mounts_exclude_each_other,
         a_shared_mapping_is_the_file,
         a_private_mapping_stays_private,
-        a_direct_handle_can_be_mapped,
+        a_direct_handle_is_mapped_privately_only,
         appends_of_two_descriptors_follow_each_other,
         an_appending_handle_is_mapped_privately_only,
         a_position_in_a_directory_outlives_removals,
@@ -664,11 +664,15 @@ fn a_private_mapping_stays_private(r: &Room) {
     assert!(r.bytes("f") == pattern(LARGE));
 }
 
-/// Through the page cache, where writes of direct handles are seen.
-fn a_direct_handle_can_be_mapped(r: &Room) {
+fn a_direct_handle_is_mapped_privately_only(r: &Room) {
     r.make("f", LARGE);
     let direct = r.open("f", libc::O_DIRECT);
-    let map = Map::shared(&direct, LARGE).unwrap();
+    let shared = Map::new(&direct, LARGE, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
+    assert_eq!(shared.err(), Some(Errno::NODEV), "it keeps no pages");
+    let private = Map::new(&direct, LARGE, ProtFlags::READ, MapFlags::PRIVATE).unwrap();
+    assert!(private.read(0, LARGE) == pattern(LARGE));
+    // A mapping of another handle sees what a direct one writes.
+    let map = Map::shared(&r.open("f", 0), LARGE).unwrap();
     assert!(map.read(0, LARGE) == pattern(LARGE));
     map.write(0, b"mapped");
     map.sync();
@@ -680,7 +684,7 @@ fn a_direct_handle_can_be_mapped(r: &Room) {
     assert_eq!(map.read(0, 6), b"direct");
     let mut expected = pattern(LARGE);
     expected[..6].copy_from_slice(b"direct");
-    drop(map);
+    drop((map, private));
     assert!(r.bytes("f") == expected);
 }
 

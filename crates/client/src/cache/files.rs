@@ -11,6 +11,11 @@ impl Cache {
         self.maps.lock().leases.may_use(moment(now), inode, want).is_some()
     }
 
+    /// Others write it at the same time.
+    pub fn is_shared(&self, inode: InodeId) -> bool {
+        self.maps.lock().leases.file(inode).0 == Mode::Sync
+    }
+
     /// Some lease on the file is held, or was when its time ended.
     pub fn holds_file(&self, inode: InodeId) -> bool {
         self.maps.lock().leases.file(inode).0 != Mode::None
@@ -23,10 +28,7 @@ impl Cache {
 
     /// The lease is held, though it may be on its way out.
     pub fn has_file(&self, inode: InodeId, want: Want, now: Monotonic) -> bool {
-        let maps = self.maps.lock();
-        let mode = maps.leases.file(inode).0;
-        let serves = if want == Want::Read { mode != Mode::None } else { mode.writes() };
-        serves && !maps.leases.left(moment(now)).is_zero()
+        self.maps.lock().leases.has(moment(now), inode, want)
     }
 
     /// Locks on the file may be granted here now.

@@ -6,7 +6,7 @@ use crate::core::{Core, Op};
 use crate::inode::{FileState, Inode};
 use braid_api::meta::{AttrAnswer, ChangeAttr, GetAttr, GetPlace, GetStatFs, NewTime, ReadLink};
 use braid_api::{AttrReply, Caller, Code, Error, Result, SetAttr, StatFs, TimeOrNow};
-use braid_lease::Key;
+use braid_lease::{Key, Want};
 use braid_types::{Attr, FILE_BYTES_MAX, InodeId};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -134,7 +134,7 @@ impl Core {
         size: u64,
         op: Op,
     ) -> Result<AttrAnswer> {
-        let inode = self.open_inode(id, true, false, op).await?.0;
+        let inode = self.open_inode(id, Want::Once, false, op).await?.0;
         let answer = self.truncate_leased(&inode, message, size, op).await;
         self.close_inode(&inode);
         answer

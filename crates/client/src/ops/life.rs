@@ -9,6 +9,7 @@ use crate::lru::Lru;
 use crate::memory::Memory;
 use crate::servers::Directory;
 use crate::session::{Registration, Session};
+use crate::shared::MARKED_MAX;
 use crate::stop::Stop;
 use crate::unknown::LOST_MAX;
 use crate::wait::{Deadline, Waits};
@@ -58,6 +59,8 @@ impl Core {
             inodes: Default::default(),
             handles: Default::default(),
             locks: Default::default(),
+            told: Default::default(),
+            marked: Mutex::new(Lru::new(MARKED_MAX)),
             lost: Mutex::new(Lru::new(LOST_MAX)),
             memory,
             counters: Default::default(),

@@ -1,10 +1,11 @@
 //! Opening and creating files; closing them.
 
-use crate::cache::{Learnt, Stamp, Ticket, entry_keys};
+use crate::cache::{Learnt, Stamp, Task, Ticket, entry_keys};
 use crate::commit::Reach;
 use crate::core::{Core, Op};
 use crate::handles::Handle;
 use crate::inode::Inode;
+use crate::shared::asked;
 use braid_api::meta::{AttrAnswer, ChangeAttr, Content, CreateFile, CreateTemporary, OpenAnswer, OpenFile};
 use braid_api::{Caller, Code, EntryReply, HandleId, OpenFlags, Opened, Result};
 use braid_lease::Want;
@@ -17,14 +18,14 @@ impl Core {
     pub async fn open_inode(
         self: &Arc<Self>,
         id: InodeId,
-        write: bool,
+        want: Want,
         truncate: bool,
         op: Op,
     ) -> Result<(Arc<Inode>, OpenAnswer)> {
         let _opening = self.inodes.opening(id);
         let (version, ticket) = (self.version_of(id), self.cache.ticket());
-        let message = OpenFile { inode: self.cache.existing(id)?, write, truncate };
-        let take = self.begin_take(id, if write || truncate { Want::Write } else { Want::Read });
+        let message = OpenFile { inode: self.cache.existing(id)?, want: asked(want), truncate };
+        let take = self.begin_take(id, want);
         let answer = match self.call(message, op).await {
             Ok(answer) => answer,
             Err(error) => {
@@ -74,12 +75,15 @@ impl Core {
         inode
     }
 
-    pub async fn open(self: &Arc<Self>, cx: &Caller, id: InodeId, flags: OpenFlags) -> Result<Opened> {
+    pub async fn open(self: &Arc<Self>, cx: &Caller, id: InodeId, mut flags: OpenFlags) -> Result<Opened> {
         let op = self.op(cx.trace);
+        flags.direct |= self.marked.lock().get(&id).is_some();
         let asking = self.cache.ask();
         // What is buffered here must be dropped by the truncate, so it goes through the inode's own order.
         let in_use = self.inodes.get(id).is_some();
-        let (inode, answer) = self.open_inode(id, flags.write, flags.truncate && !in_use, op).await?;
+        let want = self.want_to_open(id, flags);
+        let (inode, answer) = self.open_inode(id, want, flags.truncate && !in_use, op).await?;
+        self.heard_mark(id, answer.shared, &mut flags);
         if flags.truncate {
             if in_use {
                 let truncated = self.truncate_leased(&inode, emptied(self, id), 0, op).await;
@@ -98,6 +102,15 @@ impl Core {
         Ok(self.opened(inode, flags))
     }
 
+    /// No handle of a marked file is cached. The next open knows before it asks for a lease.
+    fn heard_mark(&self, id: InodeId, is_marked: bool, flags: &mut OpenFlags) {
+        match is_marked {
+            true => self.marked.lock().insert(id, ()),
+            false => _ = self.marked.lock().remove(&id),
+        }
+        flags.direct |= is_marked;
+    }
+
     /// A handle, and whether the kernel's pages of the file are still right.
     fn opened(&self, inode: Arc<Inode>, flags: OpenFlags) -> Opened {
         // What the server says, not what is shown: writes that are not saved yet are this client's own.
@@ -107,7 +120,7 @@ impl Core {
         self.cache.saw(&attr);
         let handle = self.handles.open_file(inode, flags);
         // The kernel would put what is appended where it believes the end to be, which another mount may have moved.
-        let direct_io = flags.append && flags.write;
+        let direct_io = flags.direct || (flags.append && flags.write);
         Opened { handle: handle.id, keep_cache, direct_io }
     }
 
@@ -117,7 +130,7 @@ impl Core {
         parent: InodeId,
         name: &Name,
         mode: Mode,
-        flags: OpenFlags,
+        mut flags: OpenFlags,
     ) -> Result<(EntryReply, Opened)> {
         let op = self.op(cx.trace);
         let asking = self.cache.change(entry_keys(parent, name));
@@ -139,6 +152,7 @@ impl Core {
         let inode = self.adopt_opened(&answer, version);
         self.heard_lease_of_new(id, answer.lease, &made);
         drop(made);
+        self.heard_mark(id, answer.shared, &mut flags);
         self.not_overtaken(&inode, ticket, answer.created, op).await?;
         let mut valid = Duration::ZERO;
         if answer.created {
@@ -167,7 +181,7 @@ impl Core {
         cx: &Caller,
         parent: InodeId,
         mode: Mode,
-        flags: OpenFlags,
+        mut flags: OpenFlags,
     ) -> Result<(EntryReply, Opened)> {
         let asking = self.cache.ask();
         let spec = self.spec(cx, parent, FileKind::File, mode).await?;
@@ -178,6 +192,7 @@ impl Core {
         let inode = self.adopt_opened(&answer, 0);
         self.heard_lease_of_new(inode.id, answer.lease, &made);
         drop(made);
+        self.heard_mark(inode.id, answer.shared, &mut flags);
         // O_EXCL says that the file shall never get a name.
         inode.state.lock().linkable = !flags.exclusive;
         let (ticket, learnt) = (asking.ticket, [Learnt::Attr(&answer.attr, answer.grant.attr)]);
@@ -221,6 +236,11 @@ impl Core {
             let mut state = file.inode.state.lock();
             state.blocks.forget(handle.0, u64::MAX);
             state.writers -= u32::from(file.flags.write);
+            state.cached -= u32::from(!file.flags.direct);
+            state.cached_writers -= u32::from(file.flags.write && !file.flags.direct);
+        }
+        if self.handles_changed(file.inode.id) {
+            self.leases.add(vec![Task::SayHandles(file.inode.id)]);
         }
         self.close_inode(&file.inode);
     }

@@ -3,6 +3,7 @@
 use crate::buffer::RUN_BYTES;
 use crate::commit::Reach;
 use crate::core::{Core, Op};
+use crate::files::Pass;
 use crate::handles::FileHandle;
 use crate::inode::Inode;
 use crate::map::file_name;
@@ -18,6 +19,14 @@ use std::sync::atomic::Ordering::Relaxed;
 enum Place {
     At(u64),
     End,
+}
+
+/// What became of an attempt.
+enum Tried<'a> {
+    Written,
+    LeaseLost,
+    /// Others write the file at the same time: it goes to the servers at once.
+    Beside(Pass<'a>, ByteRange),
 }
 
 impl Core {
@@ -48,8 +57,16 @@ impl Core {
     ) -> Result<Vec<Bytes>> {
         loop {
             file.check()?;
-            let pass = self.enter_read(&file.inode, range, op).await?;
-            let bytes = self.read_bytes(&file.inode, range, ahead, op).await;
+            let pass = self.enter_read(file, range, op).await?;
+            let bytes = match pass.shared {
+                true => self.read_shared(&file.inode, range, op).await,
+                false => self.read_bytes(&file.inode, range, ahead, op).await,
+            };
+            let is_refused = pass.shared && bytes.as_ref().is_err_and(|error| error.code == Code::StaleLease);
+            if is_refused && !op.deadline.left(&self.env).is_zero() {
+                // Of before a change of servers: it is asked for anew.
+                continue;
+            }
             if !pass.is_over(&file.inode.state.lock()) {
                 file.check()?;
                 return bytes;
@@ -67,7 +84,7 @@ impl Core {
         let op = self.own_op();
         let len = data.len() as u32;
         let place = if file.flags.append { Place::End } else { Place::At(offset) };
-        self.write_to(&file, place, data, op).await?;
+        self.write_place(&file, place, data, op).await?;
         let durability = file.inode.state.lock().policy.durability;
         if file.flags.sync || durability == Durability::Write {
             let saved = self.commit(&file.inode, Reach::Stable, op).await;
@@ -81,27 +98,50 @@ impl Core {
         Ok(len)
     }
 
-    async fn write_to(self: &Arc<Self>, file: &FileHandle, place: Place, data: Bytes, op: Op) -> Result<()> {
+    async fn write_place(self: &Arc<Self>, file: &FileHandle, place: Place, data: Bytes, op: Op) -> Result<()> {
         // In the order in which they came: what a kernel wrote back of a mapping holds what was stored after a write before it, and
         // must not be overtaken by that write while both wait here.
         let inode = &file.inode;
-        let Ok(_turn) = self.env.timeout(op.deadline.left(&self.env), inode.arriving.lock()).await else {
+        let Ok(turn) = self.env.timeout(op.deadline.left(&self.env), inode.arriving.lock()).await else {
             return Err(timed_out(file_name(inode), "writes before this one"));
         };
-        while !self.try_write_to(file, place, data.clone(), op).await? {}
-        Ok(())
+        let (pass, range) = loop {
+            match self.try_write_to(file, place, data.clone(), op).await? {
+                Tried::Written => return Ok(()),
+                Tried::LeaseLost => {}
+                Tried::Beside(pass, range) => break (pass, range),
+            }
+        };
+        drop(turn);
+        self.write_beside(file, pass, range, data, op).await
     }
 
-    /// False if the lease was lost before anything was written.
-    async fn try_write_to(self: &Arc<Self>, file: &FileHandle, place: Place, data: Bytes, op: Op) -> Result<bool> {
+    /// At an offset.
+    pub async fn write_to(self: &Arc<Self>, file: &FileHandle, range: ByteRange, data: Bytes, op: Op) -> Result<()> {
+        self.write_place(file, Place::At(range.start), data, op).await
+    }
+
+    async fn try_write_to<'a>(
+        self: &'a Arc<Self>,
+        file: &FileHandle,
+        place: Place,
+        data: Bytes,
+        op: Op,
+    ) -> Result<Tried<'a>> {
         let inode = &file.inode;
         self.write_room(inode, data.len() as u64, op).await?;
         let range = match place {
-            Place::At(offset) => ByteRange::at(offset, data.len() as u64),
-            // Its handle keeps no pages.
-            Place::End => ByteRange::default(),
+            Place::At(offset) => Some(ByteRange::at(offset, data.len() as u64)),
+            Place::End => None,
         };
-        let pass = self.enter_write(inode, range, op).await?;
+        let (pass, to_chunks) = self.enter_to_write(file, range, op).await?;
+        if let (true, Some(range)) = (pass.shared, range) {
+            file.check()?;
+            if range.start.checked_add(range.len()).is_none_or(|end| end > FILE_BYTES_MAX) {
+                return Err(Error::new(Code::FileTooBig, file_name(inode), "files have at most 2^63 - 1 bytes"));
+            }
+            return Ok(Tried::Beside(pass, range));
+        }
         file.check()?;
         self.fresh(inode, op).await?;
         let len = data.len() as u64;
@@ -122,19 +162,22 @@ impl Core {
             if offset.checked_add(data.len() as u64).is_none_or(|end| end > FILE_BYTES_MAX) {
                 return Err(Error::new(Code::FileTooBig, file_name(inode), "files have at most 2^63 - 1 bytes"));
             }
+            if to_chunks {
+                state.convert();
+            }
             let growth = state.growth(ByteRange::at(offset, len));
             if !data.is_empty() {
                 state.write(offset, data, now, wall);
             }
             Ok(Some((!state.full.is_empty(), state.use_room(&growth, chunks), state.policy)))
         })?;
-        let Some((send, unused, policy)) = written else { return Ok(false) };
+        let Some((send, unused, policy)) = written else { return Ok(Tried::LeaseLost) };
         unused.into_iter().for_each(|spare| self.spares.give_back(policy, spare));
         if send {
             self.send_full_runs(inode);
         }
         self.wake.notify_one();
-        Ok(true)
+        Ok(Tried::Written)
     }
 
     /// Waits until the write buffer takes so much more.
@@ -165,7 +208,7 @@ impl Core {
         }
         let op = self.own_op();
         {
-            let _pass = self.enter_read(&source.inode, ByteRange::default(), op).await?;
+            let _pass = self.enter_read(&source, ByteRange::default(), op).await?;
             self.fresh(&source.inode, op).await?;
         }
         // As in Linux, what lies beyond the end of the source is not copied and overlaps nothing.
@@ -183,7 +226,7 @@ impl Core {
             let mut copied = 0;
             for piece in pieces {
                 let size = piece.len() as u64;
-                self.write_to(&target, Place::At(to.1 + done + copied), piece, op).await?;
+                self.write_place(&target, Place::At(to.1 + done + copied), piece, op).await?;
                 copied += size;
             }
             done += copied;

@@ -119,7 +119,9 @@ impl Core {
         let file = self.handles.file(handle)?;
         file.check()?;
         let (inode, op) = (&file.inode, self.own_op());
-        let _pass = self.enter_read(inode, ByteRange::default(), op).await?;
+        let pass = self.enter_read(&file, ByteRange::default(), op).await?;
+        // Others may have written on.
+        inode.state.lock().stale |= pass.shared;
         self.fresh(inode, op).await?;
         let (size, chunk_bytes, inline) = {
             let state = inode.state.lock();

@@ -13,4 +13,5 @@ mod lost;
 mod messages;
 mod model;
 mod promises;
+mod shared;
 mod streams;

@@ -12,6 +12,7 @@ impl<S: ChunkStore + 'static> Core<S> {
         let has_ended = self.gate.fence(&m).await;
         self.flush_copies(call).await?;
         if has_ended {
+            self.once.end(m.session);
             // None can be made any more, so nothing is left behind.
             self.reservations.release_all(m.session, |chunk| self.store.unreserve(chunk, u64::MAX));
         }

@@ -1,5 +1,6 @@
 //! One file an operation. Each takes its message as it came and checks it before anything is done.
 
+mod beside;
 mod copies;
 mod cut;
 mod delete;
@@ -47,7 +48,10 @@ impl<S: ChunkStore + 'static> Core<S> {
                 let (answer, payload) = self.read(call, m).await?;
                 return Ok((DataAnswer::ReadChunk(answer), payload));
             }
-            DataRequest::WriteChunk(m) => DataAnswer::WriteChunk(self.write(call, m, payload).await?),
+            DataRequest::WriteChunk(m) => DataAnswer::WriteChunk(match m.once {
+                Some(once) => self.write_beside(call, m, once, payload).await?,
+                None => self.write(call, m, payload).await?,
+            }),
             DataRequest::SyncChunks(m) => DataAnswer::SyncChunks(self.sync(call, m).await?),
             DataRequest::CutChunk(m) => DataAnswer::CutChunk(self.cut_chunk(call, m).await?),
             DataRequest::PunchChunk(m) => DataAnswer::PunchChunk(self.punch(call, m).await?),
@@ -66,7 +70,10 @@ impl<S: ChunkStore + 'static> Core<S> {
                 let (answer, payload) = self.read_copy(call, m).await?;
                 return Ok((DataAnswer::ReadCopy(answer), payload));
             }
-            DataRequest::WriteCopies(m) => DataAnswer::WriteCopies(self.write_copies(call, m, payload).await?),
+            DataRequest::WriteCopies(m) => DataAnswer::WriteCopies(match m.write.once {
+                Some(once) => self.write_copies_beside(call, m, once, payload).await?,
+                None => self.write_copies(call, m, payload).await?,
+            }),
             DataRequest::WaitCopies(m) => DataAnswer::WaitCopies(self.wait_copies(call, m).await?),
             DataRequest::PunchCopies(m) => DataAnswer::PunchCopies(self.punch_copies(call, m).await?),
             DataRequest::CutCopies(m) => DataAnswer::CutCopies(self.cut_copies(call, m).await?),
@@ -82,6 +89,10 @@ impl<S: ChunkStore + 'static> Core<S> {
             DataRequest::FetchRows(m) => {
                 let (answer, payload) = self.metadata()?.fetch(m).await?;
                 return Ok((DataAnswer::FetchRows(answer), payload));
+            }
+            DataRequest::EndWrite(m) => {
+                self.end_write(call, m);
+                DataAnswer::EndWrite(())
             }
             DataRequest::GetCopies(m) => DataAnswer::GetCopies(self.list_copies(&m)),
         };

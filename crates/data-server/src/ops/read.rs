@@ -5,7 +5,7 @@ use crate::stats::count;
 use braid_api::data::{ReadAnswer, ReadChunk};
 use braid_api::{Code, Error, Result};
 use braid_data_store::{ChunkStore, StoreError};
-use braid_types::Version;
+use braid_types::{ByteRange, Version};
 use braid_wire::Buffer;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -20,9 +20,24 @@ impl<S: ChunkStore + 'static> Core<S> {
             return Err(self.invalid(m.chunk, "the range ends beyond any chunk"));
         }
         self.gate.check(&call.token, m.container)?;
-        if let Some(done) = self.read_cached(call, &m) {
-            return Ok(done);
+        if m.ordered {
+            self.gate.check_sync(&call.token)?;
+            let range = ByteRange::at(m.offset, m.len.into());
+            self.until_free(call, m.chunk, range, None).await?;
         }
+        let (chunk, ordered) = (m.chunk, m.ordered);
+        let done = match self.read_cached(call, &m) {
+            Some(done) => done,
+            None => self.read_from_store(call, m).await?,
+        };
+        if ordered && self.store.stable_seq() < self.store.write_seq() {
+            // What was read must not be gone when the next asks.
+            self.synced(chunk, self.syncs.ask(chunk)).await?;
+        }
+        Ok(done)
+    }
+
+    async fn read_from_store(self: &Arc<Self>, call: &Call, m: ReadChunk) -> Result<(ReadAnswer, Bytes)> {
         let chunk = m.chunk;
         let working = self.working(call, chunk, "memory for requests");
         let held = self.budget.take(m.len as usize).await;

@@ -88,7 +88,7 @@ impl<S: ChunkStore + 'static> Core<S> {
     }
 
     /// The write is part of the sync, which begins after it.
-    async fn sync_one(&self, call: &Call, chunk: ChunkId) -> Result<()> {
+    pub(super) async fn sync_one(&self, call: &Call, chunk: ChunkId) -> Result<()> {
         count(&self.stats.sync_requests, 1);
         let pending = self.syncs.ask(chunk);
         let _working = self.working(call, chunk, "a sync");

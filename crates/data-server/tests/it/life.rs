@@ -125,6 +125,7 @@ impl Namespace for Registry {
                     cluster: identity().cluster,
                     heartbeat_ms: 1000,
                     sessions: self.sessions.lock().clone(),
+                    sync_floor: Default::default(),
                 };
                 Ok(MetaAnswer::RegisterServer(answer))
             }

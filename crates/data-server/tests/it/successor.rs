@@ -47,7 +47,7 @@ async fn an_owner_that_fetches_its_chunk_does_not_say_that_there_is_none() {
         FromLeader::Grant { asked, leader: LeaderEpoch(1), raised: vec![(C, epoch)] },
         FromLeader::Install { container: C, install },
     ] {
-        let says = LeaderSays { incarnation: server.incarnation() };
+        let says = LeaderSays { incarnation: server.incarnation(), sync_floor: Default::default() };
         server.call(Context::default(), says, message.encode().into()).await.unwrap();
     }
     let say = async |chunk, make| {

@@ -48,6 +48,8 @@ pub struct FileHeld {
     suspended: bool,
     /// The holder has been told of it and has not answered.
     reasserting: bool,
+    /// `sync` that no operation begins under any more: what is under way is finished, and it is asked for anew.
+    void: bool,
 }
 
 impl Recalled {
@@ -91,22 +93,15 @@ impl FileHeld {
     fn is_empty(&self) -> bool {
         self.mode == Mode::None && self.asked.is_none() && self.yielding.is_none() && !self.reasserting
     }
-
-    fn serves(&self, want: Want) -> bool {
-        match want {
-            Want::Read => self.mode != Mode::None,
-            Want::Write => self.mode.writes(),
-            Want::Once => self.mode == Mode::Exclusive,
-        }
-    }
 }
 
 impl Holdings {
     /// What data requests carry, if an operation may begin under the lease now.
     pub fn may_use(&self, now: Moment, inode: InodeId, want: Want) -> Option<Generation> {
         let file = self.files.get(&inode)?;
-        let stopped = file.suspended || file.reasserting || file.yielding.is_some_and(|y| y.hold_ends.is_none());
-        (now < self.end && !stopped && file.serves(want)).then_some(file.token)
+        let stopped =
+            file.suspended || file.reasserting || file.void || file.yielding.is_some_and(|y| y.hold_ends.is_none());
+        (now < self.end && !stopped && file.mode.serves(want)).then_some(file.token)
     }
 
     /// What a change of the file's bytes carries that is sent now, also while the file is being given up. Nothing is sent beyond
@@ -130,6 +125,11 @@ impl Holdings {
     /// Locks on the file are granted here, or were until a recall that is being answered.
     pub fn grants_locks(&self, inode: InodeId) -> bool {
         self.files.get(&inode).is_some_and(|file| file.locks)
+    }
+
+    /// The lease is held, though it may be on its way out.
+    pub fn has(&self, now: Moment, inode: InodeId, want: Want) -> bool {
+        self.files.get(&inode).is_some_and(|file| file.mode.serves(want) && !file.void) && now < self.end
     }
 
     /// Mode and token, whether or not it may be used now.
@@ -220,6 +220,8 @@ impl Holdings {
         if ticket.is_some() {
             file.asked = None;
         }
+        // What was on its way when another holder began is finished first, by all: the holder calls it in.
+        file.void = ticket.is_none() && grant.mode == Mode::Sync;
         // Also by a grant that was asked for: the holder knows by then what was said, whether its answer to that came or not.
         (file.reasserting, file.suspended) = (false, false);
         (file.mode, file.generation, file.token) = (grant.mode, grant.generation, grant.token);
@@ -237,8 +239,9 @@ impl Holdings {
 
     /// A data server knows of a newer right to write. What is held here may be as good, under another token.
     pub(super) fn stale(&mut self, now: Moment, inode: InodeId, token: Generation, want: Want, todo: &mut Vec<Todo>) {
-        let asked = self.files.get(&inode).is_some_and(|file| file.token == token && file.asked.is_none());
-        if asked && now < self.end {
+        let Some(file) = self.files.get_mut(&inode).filter(|file| file.token == token) else { return };
+        file.void |= file.mode == Mode::Sync;
+        if file.asked.is_none() && now < self.end {
             self.take(inode, want, todo);
         }
     }
@@ -282,6 +285,7 @@ impl Holdings {
             (file.mode, file.token) = (recall.to, recall.token);
         }
         let mode = file.mode;
+        file.void &= mode == Mode::Sync;
         // As the holder does: who keeps `exclusive` keeps its generation.
         if mode != Mode::Exclusive {
             file.generation = number;
@@ -302,7 +306,7 @@ impl Holdings {
         if file.yielding.is_some() || file.reasserting || !to.is_within(file.mode) || to == file.mode {
             return;
         }
-        (file.mode, file.locks) = (to, false);
+        (file.mode, file.locks, file.void) = (to, false, false);
         todo.push(Todo::Yield { inode, generation: file.generation, mode: to, held });
         self.void(Key::Attr(inode));
         self.tidy(inode);

@@ -23,11 +23,15 @@ impl File {
         let others_write = self.held.iter().any(|(s, held)| *s != session && held.handles.writes());
         // One cached write handle anywhere, and the file is never `sync`: its pages cannot be kept in step.
         let all_can_sync = self.held.values().all(|held| !held.handles.cached_write);
+        let own = self.held.get(&session).map_or(Mode::None, |held| held.mode);
         match want {
             Want::Once => Mode::Exclusive,
-            Want::Write | Want::Read if others_write && all_can_sync => Mode::Sync,
+            Want::Write | Want::Direct if others_write && all_can_sync => Mode::Sync,
             Want::Write => Mode::Exclusive,
-            Want::Read => Mode::Shared,
+            // Its own writes under `sync` may be on their way: nobody else may cache what they change.
+            Want::Read if own == Mode::Sync => Mode::Exclusive,
+            Want::Direct if own == Mode::Sync => Mode::Sync,
+            Want::Read | Want::Direct => Mode::Shared,
         }
     }
 
@@ -192,7 +196,10 @@ impl Files {
                 continue;
             }
             let allowed = file.allowed(waiter, held);
+            let is_take = matches!(waiter.purpose, Purpose::Take(_));
+            let is_over = held.void && is_take;
             let may_stay = held.mode.is_within(allowed.mode) && (!held.locks || allowed.locks) && !allowed.report;
+            let may_stay = may_stay && !is_over;
             if !may_stay {
                 recalls.push((*session, allowed));
             }
@@ -204,7 +211,14 @@ impl Files {
         agree
     }
 
-    fn recall(&mut self, inode: InodeId, session: SessionId, to: Mode, locks: bool, around: &mut Around<'_>) {
+    pub(super) fn recall(
+        &mut self,
+        inode: InodeId,
+        session: SessionId,
+        to: Mode,
+        locks: bool,
+        around: &mut Around<'_>,
+    ) {
         let now = around.view.now;
         if around.view.terms.has_lapsed(session) {
             // It cannot answer any more and what it has may be written under: the data servers must know first.

@@ -35,6 +35,16 @@ impl Mode {
     pub fn writes(self) -> bool {
         matches!(self, Mode::Sync | Mode::Exclusive)
     }
+
+    /// It is enough for what is wanted.
+    pub fn serves(self, want: Want) -> bool {
+        match want {
+            Want::Direct => self != Mode::None,
+            Want::Read => matches!(self, Mode::Shared | Mode::Exclusive),
+            Want::Write => self.writes(),
+            Want::Once => self == Mode::Exclusive,
+        }
+    }
 }
 
 /// Orders everything a holder says about its file leases: the membership epoch, then a counter. Messages are told apart
@@ -78,11 +88,13 @@ impl Handles {
 /// What a session asks a file lease for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Want {
-    /// Reading, with pages cached where that is possible.
+    /// Reading by handles that cache nothing: `sync` where others write and every writer can, else as `Read`.
+    Direct,
+    /// Reading, with pages cached.
     Read,
-    /// Writing: `exclusive`, or `sync` where every writer can.
+    /// Writing by handles that cache nothing: `sync` where others write and every writer can, else `exclusive`.
     Write,
-    /// One append or truncate: `exclusive`, whatever the others are.
+    /// `exclusive`, whatever the others are: writing with a cache, one append, one truncate.
     Once,
 }
 

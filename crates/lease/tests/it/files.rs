@@ -131,6 +131,16 @@ struct Client {
     dead: bool,
 }
 
+impl Client {
+    fn want(&self) -> Want {
+        match (self.writes, self.direct) {
+            (true, _) => Want::Write,
+            (false, true) => Want::Direct,
+            (false, false) => Want::Read,
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Work {
     Read { c: usize, ticket: Ticket, ask: AskId },
@@ -265,7 +275,7 @@ impl World {
             self.act(&action);
         }
         self.act(&Action::Write(0));
-        self.act(&Action::Need(1, if self.clients[1].writes { Want::Write } else { Want::Read }));
+        self.act(&Action::Need(1, self.clients[1].want()));
         let is_data = |message: &Message| matches!(message, Message::Data { .. });
         while let Some(action) = self.fair().filter(|_| !self.network.iter().any(is_data)) {
             self.act(&action);
@@ -608,7 +618,7 @@ impl Model for World {
     fn actions(&self) -> Vec<Action> {
         let mut actions = Vec::new();
         for (c, client) in self.clients.iter().enumerate().filter(|(_, client)| !client.dead) {
-            let want = if client.writes { Want::Write } else { Want::Read };
+            let want = client.want();
             if self.left.needs > 0 && !self.may(c, want) {
                 actions.push(Action::Need(c, want));
             }
@@ -722,7 +732,7 @@ impl Model for World {
         let mut exclusive = Vec::new();
         for (c, client) in self.clients.iter().enumerate().filter(|(_, client)| !client.dead) {
             let mode = client.held.file(FILE).0;
-            if mode != Mode::None && self.may(c, Want::Read) {
+            if mode != Mode::None && self.may(c, Want::Direct) {
                 let cached = client.page.filter(|_| self.may_cache(c));
                 let read = client.dirty.or(cached).unwrap_or(self.content);
                 if !right(read) {
@@ -787,6 +797,7 @@ const NONE: Budget =
 const READER: (bool, bool) = (false, false);
 const WRITER: (bool, bool) = (true, false);
 const DIRECT: (bool, bool) = (true, true);
+const DIRECT_READER: (bool, bool) = (false, true);
 
 fn systems(plant: Plant) -> Vec<(&'static str, World)> {
     let world = |handles: &[_], left| World::new(handles, left, plant);
@@ -802,6 +813,8 @@ fn systems(plant: Plant) -> Vec<(&'static str, World)> {
         ("stat after writing", world(&[WRITER, READER], Budget { needs: 2, writes: 1, stats: 1, ..NONE })),
         ("a message is lost", world(&[WRITER, READER], Budget { needs: 2, writes: 1, losses: 1, ticks: 1, ..NONE })),
         ("two in sync", world(&[DIRECT, DIRECT], Budget { needs: 3, writes: 2, ..NONE })),
+        ("two in sync and a reader", world(&[DIRECT, DIRECT, DIRECT_READER], Budget { needs: 4, writes: 1, ..NONE })),
+        ("two in sync and who caches", world(&[DIRECT, DIRECT, READER], Budget { needs: 4, writes: 1, ..NONE })),
         ("terms run out", world(&[WRITER, READER], Budget { needs: 2, writes: 1, ticks: 3, renewals: 1, ..NONE })),
         ("a writer dies", world(&[WRITER, WRITER], Budget { needs: 2, writes: 2, ticks: 2, deaths: 1, ..NONE })),
         ("stat", world(&[WRITER, READER], Budget { needs: 1, writes: 2, stats: 2, ..NONE })),

@@ -339,7 +339,20 @@ fn sync_is_entered_only_when_every_writer_asked_for_it() {
     assert_eq!(grants(&s.take(A, Want::Write)), [(A, Mode::Sync)]);
     let out = s.take(B, Want::Write);
     assert_eq!(grants(&out), [(B, Mode::Sync)]);
-    assert_eq!(grants(&s.take(C, Want::Read)), [(C, Mode::Sync)], "a reader of such a file caches nothing");
+    assert_eq!(grants(&s.take(C, Want::Direct)), [(C, Mode::Sync)], "a reader that caches nothing joins them");
+    let out = s.take(C, Want::Read);
+    let after: Vec<_> = recalls(&out).iter().flat_map(|recall| s.answer(recall, vec![])).collect();
+    // What it wrote itself may be on its way: nobody else may cache meanwhile.
+    assert_eq!(grants(&after), [(C, Mode::Exclusive)], "one that caches does not");
+    s.now += ms(5);
+    for session in [A, B] {
+        let out = s.take(session, Want::Write);
+        for recall in recalls(&out) {
+            s.answer(&recall, vec![]);
+        }
+    }
+    s.take(C, Want::Direct);
+    assert!([A, B, C].into_iter().all(|session| s.holder.mode(session, FILE).0 == Mode::Sync));
     // One cached write handle, and the file is `sync` no more: exclusive travels, also to those with O_DIRECT.
     s.open(C, true, false);
     let out = s.take(C, Want::Write);

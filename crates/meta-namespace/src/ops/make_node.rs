@@ -1,9 +1,9 @@
 //! mkdir, mknod, symlink: what is made without being opened.
 
 use super::{acl, policy};
-use crate::rows::{Entry, IdRow, InlineState, Inode, keys};
+use crate::rows::{Entry, IdRow, InlineState, Inode, flags, keys};
 use crate::{Located, Mutation, OpContext, OpError, Unit};
-use braid_api::meta::{EntryAnswer, Grant, MakeNode, NodeSpec};
+use braid_api::meta::{EntryAnswer, Grant, MakeNode, NodeSpec, SHARED_XATTR};
 use braid_api::{Code, Error};
 use braid_meta_engine::{Key, Tx};
 use braid_types::*;
@@ -59,6 +59,10 @@ pub(super) async fn new_inode<T: Tx>(
         target: if spec.kind == FileKind::Symlink { spec.target.clone() } else { Bytes::new() },
     };
     acl::inherit(unit, parent, &mut inode, spec.umask).await?;
+    if parent.has(flags::SHARED) && matches!(spec.kind, FileKind::File | FileKind::Directory) {
+        unit.put_raw(keys::xattr(id, SHARED_XATTR), b"1".to_vec());
+        inode.set(flags::XATTRS | flags::SHARED, true);
+    }
     Ok(inode)
 }
 

@@ -2,7 +2,7 @@
 
 use super::content::{file_map, keys_ahead, policy_of};
 use super::free::truncate;
-use crate::rows::Inode;
+use crate::rows::{Inode, flags};
 use crate::{Mutation, OpContext, OpError, Query, Unit};
 use braid_api::Code;
 use braid_api::meta::{FileLease, GetMap, Grant, MapAnswer, OpenAnswer, OpenFile};
@@ -25,7 +25,8 @@ pub(super) async fn open_answer<T: Tx>(
 ) -> Result<OpenAnswer, OpError> {
     let map = file_map(unit, inode, ChunkIndex(0)).await?;
     debug_assert_eq!(map.policy, policy_of(inode));
-    Ok(OpenAnswer { attr: inode.attr(), grant: Grant::default(), lease: FileLease::default(), map, created })
+    let shared = inode.has(flags::SHARED);
+    Ok(OpenAnswer { attr: inode.attr(), grant: Grant::default(), lease: FileLease::default(), map, created, shared })
 }
 
 /// Without truncation an open leaves no trace, so it is a question.

@@ -3,8 +3,8 @@
 use super::acl;
 use crate::rows::{Inode, flags, keys};
 use crate::{Mutation, OpContext, OpError, Query, Unit};
-use braid_api::Code;
-use braid_api::meta::{GetXattr, ListXattr, RemoveXattr, SetXattr, XattrKind};
+use braid_api::meta::{GetXattr, ListXattr, RemoveXattr, SHARED_XATTR, SetXattr, XattrKind};
+use braid_api::{Code, Error};
 use braid_meta_engine::{Key, Tx};
 use braid_posix::acl as rules;
 use braid_types::{FileKind, Mode};
@@ -139,9 +139,23 @@ impl Effect for SetXattr {
                 inode.set(flags::DEFAULT_ACL, list.is_some());
                 Ok(list.map(|l| l.to_bytes()))
             }
+            SHARED_XATTR => {
+                let on = match &self.value[..] {
+                    b"0" => false,
+                    b"1" => true,
+                    _ => return Err(not_a_mark(inode)),
+                };
+                inode.set(flags::SHARED, on);
+                Ok(Some(self.value.to_vec()))
+            }
             _ => Ok(Some(self.value.to_vec())),
         }
     }
+}
+
+fn not_a_mark(inode: &Inode) -> OpError {
+    let subject = format_args!("user.braid.shared of inode {}", inode.id);
+    Error::new(Code::Invalid, subject, "the value is 1 (several mounts write it at once) or 0").into()
 }
 
 impl Mutation for RemoveXattr {
@@ -167,6 +181,7 @@ impl Mutation for RemoveXattr {
         match &self.name[..] {
             acl::ACCESS => inode.set(flags::ACL, false),
             acl::DEFAULT => inode.set(flags::DEFAULT_ACL, false),
+            SHARED_XATTR => inode.set(flags::SHARED, false),
             _ => {}
         }
         inode.change(cx.now);

@@ -15,6 +15,8 @@ pub mod flags {
     pub const ACL: u32 = 8;
     /// One of them is `system.posix_acl_default`: what is made here inherits it.
     pub const DEFAULT_ACL: u32 = 16;
+    /// One of them marks it for several writers at once: [`braid_api::meta::SHARED_XATTR`].
+    pub const SHARED: u32 = 32;
 }
 
 /// Where a file's inline bytes are.

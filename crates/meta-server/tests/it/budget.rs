@@ -33,7 +33,7 @@ async fn reads_are_one_round_trip() {
     let by_hint = InodeRef { id: file.id, hint };
     assert_eq!(w.counted(GetAttr { inode: by_hint.clone() }).await.0, 1, "stat with the client's hint");
     assert_eq!(w.counted(GetAttr { inode: file.id.into() }).await.0, 1, "stat with the server's hint");
-    let open = OpenFile { inode: by_hint, write: false, truncate: false };
+    let open = OpenFile { inode: by_hint, ..OpenFile::default() };
     let (trips, answer) = w.counted(open).await;
     assert_eq!(trips, 1, "open and read of an inline file");
     assert_eq!(answer.map.content, Content::Inline(bytes::Bytes::from_static(b"hello")));
@@ -49,7 +49,7 @@ async fn a_file_with_several_links_costs_one_more() {
     assert_eq!(w.counted(Lookup { parent: ROOT, name: name("other") }).await.0, 2);
     let both = StatNames { parent: ROOT, names: vec![name("other"), name("file")] };
     assert_eq!(w.counted(both).await.0, 2, "one more however many of them have several links");
-    let open = OpenFile { inode: file.id.into(), write: false, truncate: false };
+    let open = OpenFile { inode: file.id.into(), ..OpenFile::default() };
     assert!(w.counted(open).await.0 <= 2);
 }
 
@@ -103,7 +103,7 @@ async fn opening_a_file_of_a_few_chunks_is_one_round_trip() {
     });
     let size = 3 * CHUNK_BYTES_DEFAULT;
     w.commit(&file, size, CommitContent::Chunks(chunks.collect())).await.unwrap();
-    let open = OpenFile { inode: file.id.into(), write: false, truncate: false };
+    let open = OpenFile { inode: file.id.into(), ..OpenFile::default() };
     let (trips, answer) = w.counted(open).await;
     assert_eq!(trips, 1);
     let Content::Chunked(page) = answer.map.content else { panic!("inline") };

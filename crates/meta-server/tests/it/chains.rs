@@ -231,6 +231,7 @@ impl World {
             make: Make::Yes,
             kept_beside: false,
             alone: true,
+            once: None,
         };
         let message = WriteCopies { write, durability: Durability::Fsync };
         self.at_a_member(info.id, message, Bytes::from(vec![value; 100_000])).await.0
@@ -238,8 +239,16 @@ impl World {
 
     async fn read(&self, info: &ContainerInfo, chunk: ChunkId) -> Bytes {
         let (container, at_least) = (info.id, Version::default());
-        let read =
-            ReadCopy { chunk, container, offset: 0, len: 100_000, cuts: Vec::new(), at_least, kept_beside: false };
+        let read = ReadCopy {
+            chunk,
+            container,
+            offset: 0,
+            len: 100_000,
+            cuts: Vec::new(),
+            at_least,
+            kept_beside: false,
+            ordered: false,
+        };
         self.at_a_member(info.id, read, Bytes::new()).await.2
     }
 
@@ -388,7 +397,16 @@ async fn a_new_metadata_server_leads_on_from_the_rows() {
     tokio::time::sleep(Duration::from_secs(8)).await;
     let alone = Node(world.net.clone(), ServerId(2));
     let (container, at_least) = (info.id, Version::default());
-    let read = ReadCopy { chunk, container, offset: 0, len: 10, cuts: Vec::new(), at_least, kept_beside: false };
+    let read = ReadCopy {
+        chunk,
+        container,
+        offset: 0,
+        len: 10,
+        cuts: Vec::new(),
+        at_least,
+        kept_beside: false,
+        ordered: false,
+    };
     let refused = alone.call(Context::default(), read, Bytes::new()).await.unwrap_err();
     assert_eq!(refused.code, Code::StaleEpoch, "without a leader nobody has a lease: {refused}");
     world.start_meta().await;
@@ -430,6 +448,7 @@ async fn what_a_lost_client_wrote_into_copies_comes_into_its_file() {
         make: Make::Yes,
         kept_beside: false,
         alone: true,
+        once: None,
     };
     let message = WriteCopies { write, durability: Durability::Fsync };
     world.at_a_member(info.id, message, Bytes::from(vec![3; 70_000])).await;

@@ -297,7 +297,7 @@ async fn small_files_are_kept_inline_while_rows_are_on_as_many_disks_as_their_po
     let alone = Leads::wanting(0, &store, place.net()).await.unwrap();
     alone.register_all(&place).await;
     alone.has_members(0).await;
-    let found = OpenFile { inode: kept.attr.id.into(), write: true, truncate: false };
+    let found = OpenFile { inode: kept.attr.id.into(), want: FileWant::Alone, ..OpenFile::default() };
     let found = alone.server.call(alone.cx(), found).await.unwrap();
     assert_eq!(found.map.policy.inline_bytes, 0);
     assert_eq!(found.map.content, Content::Inline(Bytes::from_static(b"three disks")));

@@ -122,7 +122,7 @@ async fn an_open_file_outlives_its_name_until_it_is_disclaimed() {
     w.unlink(ROOT, "a", true).await.unwrap();
     tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     assert_eq!(w.attr(file.id).await.unwrap().nlink, 0, "held by this session");
-    let open = w.call(OpenFile { inode: file.id.into(), write: false, truncate: false }).await.unwrap();
+    let open = w.call(OpenFile { inode: file.id.into(), ..OpenFile::default() }).await.unwrap();
     assert_eq!(open.map.content, Content::Inline(Bytes::from_static(b"abc")));
     let renew =
         |seen, held: Vec<InodeId>| RenewSession { low_water: RequestId(0), orphans_seen: seen, orphans_held: held };
@@ -232,7 +232,7 @@ async fn inline_bytes_grow_out_and_shrink_back() {
     for len in [10usize, 1024, 1025, 65536, 3] {
         let bytes = Bytes::from(vec![len as u8; len]);
         w.commit(&file, len as u64, CommitContent::Inline(bytes.clone())).await.unwrap();
-        let open = w.call(OpenFile { inode: file.id.into(), write: false, truncate: false }).await.unwrap();
+        let open = w.call(OpenFile { inode: file.id.into(), ..OpenFile::default() }).await.unwrap();
         assert_eq!(open.map.content, Content::Inline(bytes));
     }
     let too_long = CommitContent::Inline(Bytes::from(vec![0; 65537]));
@@ -243,13 +243,13 @@ async fn inline_bytes_grow_out_and_shrink_back() {
     let cut = w.call(truncate(file.id, 5)).await.unwrap().attr;
     assert_eq!((attr.size, cut.size), (100_000, 5));
     w.commit(&cut, 5, CommitContent::Inline(Bytes::from_static(b"hello"))).await.unwrap();
-    let open = w.call(OpenFile { inode: file.id.into(), write: false, truncate: false }).await.unwrap();
+    let open = w.call(OpenFile { inode: file.id.into(), ..OpenFile::default() }).await.unwrap();
     assert_eq!(open.map.content, Content::Inline(Bytes::from_static(b"hello")));
     eventually("freeing the chunk", async || w.peers.0.deleted.lock().contains(&spares[0].0)).await;
     // Cutting inline bytes cuts the row.
     let cut = w.call(truncate(file.id, 2)).await.unwrap().attr;
     w.call(truncate(file.id, 4)).await.unwrap();
-    let open = w.call(OpenFile { inode: file.id.into(), write: false, truncate: false }).await.unwrap();
+    let open = w.call(OpenFile { inode: file.id.into(), ..OpenFile::default() }).await.unwrap();
     assert_eq!((cut.size, open.attr.size), (2, 4));
     assert_eq!(open.map.content, Content::Inline(Bytes::from_static(b"he")), "beyond the bytes it reads as zero");
 }
@@ -573,7 +573,7 @@ async fn a_whole_small_file_goes_in_one_message() {
     assert_eq!(code(w.call(put(b"two", false)).await), Code::Exists);
     let second = w.call(put(b"second", true)).await.unwrap();
     assert_ne!(first.attr.id, second.attr.id);
-    let open = w.call(OpenFile { inode: second.attr.id.into(), write: false, truncate: false }).await.unwrap();
+    let open = w.call(OpenFile { inode: second.attr.id.into(), ..OpenFile::default() }).await.unwrap();
     assert_eq!((open.attr.size, open.map.content), (6, Content::Inline(Bytes::from_static(b"second"))));
     let page = w.call(ReadDir { inode: ROOT, after: None, limit: 9, plus: false }).await.unwrap();
     assert_eq!(page.entries.len(), 2, "one file and the directory");

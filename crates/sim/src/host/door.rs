@@ -122,7 +122,13 @@ impl Namespace for MetaDoor {
                 Order::Recall { inode, generation, to, .. } => Some((inode, generation, to)),
                 Order::Revoke { .. } => None,
             });
-            let given_up = YieldFiles { epoch: heard.epoch, files: files.collect(), locks: Vec::new(), locks_done: 0 };
+            let given_up = YieldFiles {
+                epoch: heard.epoch,
+                files: files.collect(),
+                locks: Vec::new(),
+                locks_done: 0,
+                handles: Vec::new(),
+            };
             self.server.execute(cx, MetaRequest::YieldFiles(given_up)).await?;
         }
         if let (true, Ok((_, Mark { early: Some(_), .. }))) = (request.is_mutation(), &marked) {

@@ -18,6 +18,8 @@ use std::time::Duration;
 
 /// Where the places are: in the first bytes, over the border of two blocks, over that of two chunks.
 const PLACES: [u64; 3] = [0, 8000, (1 << 20) - 300];
+/// For handles that cache nothing: their writes are ordered chunk by chunk.
+const DIRECT_PLACES: [u64; 3] = [0, 8000, 500_000];
 pub(super) const PLACE_BYTES: usize = 600;
 const TASKS: u64 = 2;
 /// Keeps the history short enough to be explained.
@@ -50,6 +52,7 @@ impl Sequential for Place {
 }
 
 pub struct Bytes {
+    direct: bool,
     places: Vec<Mutex<Linear<Place>>>,
     last: Mutex<u64>,
     left: Mutex<BTreeSet<Machine>>,
@@ -74,22 +77,30 @@ pub(super) fn value_of(bytes: &[u8]) -> std::result::Result<u64, String> {
 }
 
 impl Bytes {
-    pub fn new() -> Arc<Self> {
+    /// `direct`: by handles that cache nothing, under the lease `sync`.
+    pub fn new(direct: bool) -> Arc<Self> {
         let places = PLACES.iter().map(|_| Mutex::new(Linear::new(Place::default()))).collect();
-        Arc::new(Bytes { places, last: Mutex::new(0), left: Mutex::default() })
+        Arc::new(Bytes { direct, places, last: Mutex::new(0), left: Mutex::default() })
+    }
+
+    fn offset_of(&self, place: usize) -> u64 {
+        if self.direct { DIRECT_PLACES[place] } else { PLACES[place] }
+    }
+
+    /// A call over two chunks is one for other mounts, not for the other task of its own.
+    fn places_of(&self, number: u64) -> usize {
+        if self.direct || number == 0 { PLACES.len() } else { PLACES.len() - 1 }
     }
 
     async fn task(self: Arc<Self>, process: Process, fs: Arc<Mount>, handle: HandleId, number: u64) {
         let mut random = process.stream(&format!("bytes {number}"));
         while !process.cluster.is_calm() {
             process.env.sleep(Duration::from_millis(random.random_range(0..PAUSE_MS_MAX))).await;
-            // A call over two chunks is one for other mounts, not for the other task of its own.
-            let places = if number == 0 { PLACES.len() } else { PLACES.len() - 1 };
-            let place = random.random_range(0..places);
+            let place = random.random_range(0..self.places_of(number));
             let op = self.draw(&mut random);
             self.once(&process, &fs, handle, place, op).await;
         }
-        for place in 0..PLACES.len() - usize::from(number != 0) {
+        for place in 0..self.places_of(number) {
             self.once(&process, &fs, handle, place, ByteOp::Read).await;
         }
     }
@@ -107,7 +118,7 @@ impl Bytes {
         process.note(format_args!("{op:?} at place {place}"));
         let id = self.places[place].lock().begin(op);
         let failures = &process.cluster.around.failures;
-        let answer = match perform(fs, handle, place, op).await {
+        let answer = match perform(fs, handle, self.offset_of(place), op).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(mixture)) => {
                 return failures
@@ -128,22 +139,22 @@ impl Bytes {
 
 type Answer = std::result::Result<Option<u64>, String>;
 
-async fn perform(fs: &Mount, handle: HandleId, place: usize, op: ByteOp) -> Result<Answer> {
+async fn perform(fs: &Mount, handle: HandleId, offset: u64, op: ByteOp) -> Result<Answer> {
     match op {
         ByteOp::Write(value) => {
-            fs.write(handle, PLACES[place], bytes_of(value).into()).await?;
+            fs.write(handle, offset, bytes_of(value).into()).await?;
             Ok(Ok(None))
         }
         ByteOp::Read => {
-            let bytes = fs.read(handle, PLACES[place], PLACE_BYTES as u32).await?.concat();
+            let bytes = fs.read(handle, offset, PLACE_BYTES as u32).await?.concat();
             Ok(value_of(&bytes).map(Some))
         }
     }
 }
 
-pub(super) async fn opened(process: &Process, fs: &Mount) -> HandleId {
+pub(super) async fn opened(process: &Process, fs: &Mount, direct: bool) -> HandleId {
     let (cx, name) = (Caller::default(), Name::new(b"bytes").expect("a short name"));
-    let flags = OpenFlags { read: true, write: true, ..OpenFlags::default() };
+    let flags = OpenFlags { read: true, write: true, direct, ..OpenFlags::default() };
     loop {
         match fs.create(&cx, InodeId::ROOT, &name, Mode::new(0o644), flags).await {
             Ok((_, opened)) => return opened.handle,
@@ -159,7 +170,7 @@ impl Work for Bytes {
     fn run(self: Arc<Self>, process: Process) -> Task {
         Box::pin(async move {
             let fs = mount(&process).await;
-            let handle = opened(&process, &fs).await;
+            let handle = opened(&process, &fs, self.direct).await;
             let tasks: Vec<_> = (0..TASKS)
                 .map(|number| {
                     let task = self.clone().task(process.clone(), fs.clone(), handle, number);

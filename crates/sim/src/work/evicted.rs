@@ -195,7 +195,7 @@ impl Evicted {
 
     /// From an open to the close, or to a call that is told that bytes are lost. True if it was.
     async fn life(self: &Arc<Self>, process: &Process, fs: &Arc<Mount>) -> bool {
-        let handle = opened(process, fs).await;
+        let handle = opened(process, fs, false).await;
         let life = self.draw();
         let losing: Vec<_> = self.places.iter().map(|place| place.lock().begin(Op::Lose(life))).collect();
         let (process, fs, is_told) = (process.clone(), fs.clone(), AtomicBool::new(false));

@@ -144,13 +144,21 @@ fn bulk_bytes_arrive_whole_from_many_tasks() {
                             make,
                             kept_beside: false,
                             alone: false,
+                            once: None,
                         };
                         let bytes = Bytes::from(vec![task as u8 + 1; len]);
                         let (answer, _) = far.call(Context::default(), write, bytes).await.unwrap();
                         assert_eq!((answer.version.counter, answer.sequence), ((task + 1) * len as u64, round));
                         let cuts = Vec::new();
-                        let read =
-                            ReadChunk { chunk, container, offset: task, len: len as u32, cuts, kept_beside: false };
+                        let read = ReadChunk {
+                            chunk,
+                            container,
+                            offset: task,
+                            len: len as u32,
+                            cuts,
+                            kept_beside: false,
+                            ordered: false,
+                        };
                         let (_, bytes) = far.call(Context::default(), read, Bytes::new()).await.unwrap();
                         assert!(bytes.len() == len && bytes.iter().all(|&b| b == task as u8));
                     }
@@ -186,6 +194,7 @@ fn a_server_that_restarts_under_load_fails_no_call() {
                             len: 10_000,
                             cuts: Vec::new(),
                             kept_beside: false,
+                            ordered: false,
                         };
                         let (_, bytes) = far.call(Context::default(), read, Bytes::new()).await.unwrap();
                         assert_eq!(bytes, [7; 10_000][..]);

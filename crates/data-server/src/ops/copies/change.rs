@@ -41,7 +41,7 @@ pub(super) fn lease(held: HeldAs) -> FileLease {
 
 impl<S: ChunkStore + 'static> Core<S> {
     /// Is the call of the epoch this server acts in? Zero is not used.
-    pub(super) fn check_chain(&self, call: &Call, container: ContainerId, chunk: ChunkId) -> Result<()> {
+    pub(in crate::ops) fn check_chain(&self, call: &Call, container: ContainerId, chunk: ChunkId) -> Result<()> {
         self.gate.check(&call.token, container)?;
         let got = call.token.chain_epoch;
         match self.chains.epoch(container) {
@@ -107,7 +107,7 @@ impl<S: ChunkStore + 'static> Core<S> {
         Ok(pass)
     }
 
-    pub(super) async fn copies_done(
+    pub(in crate::ops) async fn copies_done(
         &self,
         call: &Call,
         waiting: CopyCall<S>,

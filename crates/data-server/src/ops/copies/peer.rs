@@ -14,6 +14,8 @@ impl<S: ChunkStore + 'static> Core<S> {
     }
 
     pub fn leader_says(self: &Arc<Self>, m: &LeaderSays, payload: &Bytes) -> Result<()> {
+        // Before anything of the new epoch begins.
+        self.gate.raise_sync_floor(m.sync_floor);
         let heard = self.chains.heard_of_leader(m.incarnation, payload);
         heard.map_err(|cause| Error::new(Code::BadMessage, "the leader", cause))
     }

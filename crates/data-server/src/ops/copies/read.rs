@@ -5,7 +5,7 @@ use crate::core::{Call, Core};
 use crate::stats::count;
 use braid_api::data::{ReadAnswer, ReadCopy};
 use braid_api::{Code, Error, Result};
-use braid_chain::BlockSet;
+use braid_chain::{BlockSet, Until};
 use braid_data_store::{ChunkStat, ChunkStore, StoreError};
 use braid_types::{ByteRange, ChunkId, ContainerId, TruncGen, Version};
 use bytes::Bytes;
@@ -30,7 +30,11 @@ impl<S: ChunkStore + 'static> Core<S> {
             return Err(self.invalid(chunk, "the range ends beyond any chunk"));
         }
         let blocks = with_head(of_bytes(ByteRange::at(m.offset, u64::from(m.len))));
-        self.look_before(call, container, chunk, &m.cuts, &blocks, m.at_least).await?;
+        if m.ordered {
+            self.gate.check_sync(&call.token)?;
+            self.until_free(call, chunk, ByteRange::at(m.offset, m.len.into()), None).await?;
+        }
+        let known = self.look_before(call, container, chunk, &m.cuts, &blocks, m.at_least).await?;
         let memory = self.budget.take(m.len as usize).await;
         let (offset, len, kept_beside) = (m.offset, m.len, m.kept_beside);
         let read = move |core: &Core<S>| {
@@ -56,6 +60,12 @@ impl<S: ChunkStore + 'static> Core<S> {
         };
         let bytes = self.on_disk(call, read).await?;
         let version = self.still_right(container, chunk, &blocks, m.at_least)?;
+        if m.ordered && known.is_some() {
+            // What was read is in every copy, or known to be old there, before anybody acts on it; and only the owner can say so.
+            let shared = Until { shared: true, stable: false };
+            let waiting = self.chains.wait(container, chunk, shared);
+            self.copies_done(call, waiting, "the chunk's other copies").await?;
+        }
         count(&self.stats.reads, 1);
         count(&self.stats.bytes_read, bytes.len());
         Ok((ReadAnswer { version }, bytes))

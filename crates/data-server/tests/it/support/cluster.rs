@@ -190,7 +190,7 @@ impl Cluster {
                     let Some(server) = cluster.hears(LEADER, to.0) else { return };
                     let start =
                         cluster.machines.lock()[to.0 as usize - 1].starts.get(incarnation as usize - 1).copied();
-                    let says = LeaderSays { incarnation: start.unwrap_or_default() };
+                    let says = LeaderSays { incarnation: start.unwrap_or_default(), sync_floor: Default::default() };
                     server.call(Context::default(), says, message.encode().into()).await.unwrap();
                 })),
                 LeaderCommand::Commit { container, number, row } => drop(tokio::spawn(async move {
@@ -270,6 +270,7 @@ pub fn read_of(chunk: u64, offset: u64, len: u32) -> ReadCopy {
         cuts: Vec::new(),
         at_least: Version::default(),
         kept_beside: false,
+        ordered: false,
     }
 }
 

@@ -144,11 +144,20 @@ pub fn write_of(chunk: u64, offset: u64) -> WriteChunk {
         make: Make::Yes,
         kept_beside: false,
         alone: false,
+        once: None,
     }
 }
 
 pub fn read_of(chunk: u64, offset: u64, len: u32) -> ReadChunk {
-    ReadChunk { chunk: ChunkId(chunk), container: ContainerId(9), offset, len, cuts: Vec::new(), kept_beside: false }
+    ReadChunk {
+        chunk: ChunkId(chunk),
+        container: ContainerId(9),
+        offset,
+        len,
+        cuts: Vec::new(),
+        kept_beside: false,
+        ordered: false,
+    }
 }
 
 pub async fn ask<D: DataNode, M>(node: &D, message: M) -> Result<M::Answer>

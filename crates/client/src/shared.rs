@@ -1,0 +1,406 @@
+//! Files that several mounts write at once: the lease `sync` (docs/design/0005-leases.md *Sync*).
+//!
+//! Promises: under it nothing is cached. A write returns when its bytes are stable and no copy of them serves anything older, and
+//! when the size, if it grew, is in the row; it happens once, however often it is sent. A read asks whoever orders the writes, and shows nothing that is only here: so all that
+//! these mounts do is in one order. What must change the file's map (a first chunk, inline bytes that move) is done under
+//! `exclusive`, so that the others learn the map with their next lease.
+//!
+//! Only handles that cache nothing can: those opened with O_DIRECT, and all of a file that is marked. While any other handle of the
+//! file is open here, this mount takes `exclusive` to write.
+
+use crate::body::Body;
+use crate::buffer::RUN_BYTES;
+use crate::commit::Reach;
+use crate::core::{Core, Op};
+use crate::files::Pass;
+use crate::handles::FileHandle;
+use crate::inode::{FileState, Inode};
+use crate::lost::lost;
+use crate::map::key;
+use crate::servers::Lane;
+use crate::wait::{Attempts, join_all};
+use braid_api::data::{EndWrite, Once, WriteChunk};
+use braid_api::meta::{FileWant, WriteHandles};
+use braid_api::{Code, OpenFlags, Result};
+use braid_lease::Want;
+use braid_types::{ByteRange, ChunkIndex, ContainerId, InodeId, Token};
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Marked files that are remembered; of the others it is heard when they are opened.
+pub const MARKED_MAX: usize = 1 << 14;
+
+/// What the slot holder knows of who writes what here. It is told with the answer to a recall, so that a file that nobody
+/// else wants costs no message.
+#[derive(Default)]
+pub struct Told {
+    said: Mutex<(u64, HashMap<InodeId, WriteHandles>)>,
+    /// Writes beside others are numbered, and these have no answer yet.
+    writes: Mutex<(u64, BTreeSet<u64>)>,
+}
+
+/// A write beside others, until it has an answer or is given up.
+struct Numbered<'a>(&'a Told, u64);
+
+impl Drop for Numbered<'_> {
+    fn drop(&mut self) {
+        self.0.writes.lock().1.remove(&self.1);
+    }
+}
+
+impl Told {
+    fn begin(&self) -> Numbered<'_> {
+        let (last, open) = &mut *self.writes.lock();
+        *last += 1;
+        open.insert(*last);
+        Numbered(self, *last)
+    }
+
+    fn first_open(&self) -> u64 {
+        let (last, open) = &*self.writes.lock();
+        open.first().copied().unwrap_or(last + 1)
+    }
+
+    /// What is to be said of the file now; none if nothing was said of it and there is nothing to say.
+    fn say(&self, inode: InodeId, cached: bool, direct: bool) -> Option<WriteHandles> {
+        let (seq, told) = &mut *self.said.lock();
+        if !cached && !direct && !told.contains_key(&inode) {
+            return None;
+        }
+        *seq += 1;
+        let handles = WriteHandles { seq: *seq, cached, direct };
+        match cached || direct {
+            true => _ = told.insert(inode, handles),
+            false => _ = told.remove(&inode),
+        }
+        Some(handles)
+    }
+
+    /// The holder believes something else.
+    fn differs(&self, inode: InodeId, cached: bool, direct: bool) -> bool {
+        self.said.lock().1.get(&inode).is_some_and(|told| (told.cached, told.direct) != (cached, direct))
+    }
+}
+
+pub fn asked(want: Want) -> FileWant {
+    match want {
+        Want::Read => FileWant::Read,
+        Want::Direct => FileWant::ReadDirect,
+        Want::Write => FileWant::WriteDirect,
+        Want::Once => FileWant::Alone,
+    }
+}
+
+/// A write within one chunk.
+#[derive(Clone, Copy)]
+struct Part<'a> {
+    pass: &'a Pass<'a>,
+    index: ChunkIndex,
+    part: ByteRange,
+    data: &'a Bytes,
+    once: Once,
+}
+
+impl FileState {
+    /// The lease under which a handle reads. A file that is open for writing here is read under the right to write: its pages may be
+    /// mapped, and the kernel tells nobody when they are stored to.
+    pub fn want_to_read(&self, direct: bool) -> Want {
+        match (direct && self.cached == 0, self.writers > 0) {
+            (true, true) => Want::Write,
+            (true, false) => Want::Direct,
+            (false, true) => Want::Once,
+            (false, false) => Want::Read,
+        }
+    }
+
+    /// The lease under which it writes.
+    pub fn want_to_write(&self, direct: bool) -> Want {
+        if direct && self.cached == 0 { Want::Write } else { Want::Once }
+    }
+
+    fn write_handles(&self) -> (bool, bool) {
+        (self.cached_writers > 0, self.writers > self.cached_writers)
+    }
+
+    /// All of the range is in chunks that everybody knows.
+    fn is_in_known_chunks(&self, range: ByteRange) -> bool {
+        let Body::Chunked(table) = &self.body else { return false };
+        let is_known = |index| table.slots.get(&ChunkIndex(index)).is_some_and(|slot| slot.fresh.is_none());
+        range.split_by(self.policy.chunk_bytes).all(|(index, _)| is_known(index))
+    }
+}
+
+impl Core {
+    /// The lease that an open asks for, before its handle counts.
+    pub fn want_to_open(&self, id: InodeId, flags: OpenFlags) -> Want {
+        let (cached, writers) = self.inodes.get(id).map_or((0, 0), |inode| {
+            let state = inode.state.lock();
+            (state.cached, state.writers)
+        });
+        match (flags.direct && cached == 0, flags.write || flags.truncate, writers > 0) {
+            (_, _, _) if flags.truncate => Want::Once,
+            (true, true, _) | (true, false, true) => Want::Write,
+            (true, false, false) => Want::Direct,
+            (false, true, _) | (false, _, true) => Want::Once,
+            (false, false, false) => Want::Read,
+        }
+    }
+
+    /// The lease that changes of its bytes need which are here already.
+    pub fn want_to_send(&self, id: InodeId) -> Want {
+        if self.cache.is_shared(id) { Want::Write } else { Want::Once }
+    }
+
+    /// With the answer to a recall of the file.
+    pub fn say_handles(&self, id: InodeId) -> Option<WriteHandles> {
+        let (cached, direct) = self.write_handles(id);
+        self.told.say(id, cached, direct)
+    }
+
+    /// The slot holder should know: it believes that the file is written here in a way in which it is not any more.
+    pub fn handles_changed(&self, id: InodeId) -> bool {
+        let (cached, direct) = self.write_handles(id);
+        self.told.differs(id, cached, direct)
+    }
+
+    fn write_handles(&self, id: InodeId) -> (bool, bool) {
+        self.inodes.get(id).map_or((false, false), |inode| inode.state.lock().write_handles())
+    }
+
+    /// The lease under which this write can be done: `exclusive` where it changes the map, and then the file's bytes are put into
+    /// chunks, for the next to be done beside others.
+    pub async fn enter_to_write<'a>(
+        self: &'a Arc<Self>,
+        file: &FileHandle,
+        range: Option<ByteRange>,
+        op: Op,
+    ) -> Result<(Pass<'a>, bool)> {
+        let inode = &file.inode;
+        // Its handle keeps no pages, and where the end is nobody else may change meanwhile.
+        let Some(range) = range else {
+            return Ok((self.enter(inode, Want::Once, ByteRange::default(), op).await?, false));
+        };
+        let want = inode.state.lock().want_to_write(file.flags.direct);
+        let pass = self.enter(inode, want, range, op).await?;
+        self.fresh(inode, op).await?;
+        if !pass.shared {
+            return Ok((pass, false));
+        }
+        if let Some(last) = range.end.checked_sub(1) {
+            let chunk_bytes = inode.state.lock().policy.chunk_bytes;
+            self.know_chunk(inode, ChunkIndex(last / chunk_bytes), op).await?;
+        }
+        if inode.state.lock().is_in_known_chunks(range) {
+            return Ok((pass, false));
+        }
+        drop(pass);
+        let pass = self.enter(inode, Want::Once, range, op).await?;
+        self.fresh(inode, op).await?;
+        Ok((pass, true))
+    }
+
+    /// Writes beside others, chunk by chunk.
+    pub async fn write_beside(
+        self: &Arc<Self>,
+        file: &FileHandle,
+        pass: Pass<'_>,
+        range: ByteRange,
+        data: Bytes,
+        op: Op,
+    ) -> Result<()> {
+        let inode = &file.inode;
+        let chunk_bytes = inode.state.lock().policy.chunk_bytes;
+        let mut pass = Some(pass);
+        for (index, part) in range.split_by(chunk_bytes) {
+            let at = index * chunk_bytes + part.start;
+            let from = (at - range.start) as usize;
+            let bytes = data.slice(from..from + part.len() as usize);
+            let whole = ByteRange::at(at, part.len());
+            loop {
+                let now = match pass.take() {
+                    Some(pass) => pass,
+                    None => self.enter_to_write(file, Some(whole), op).await?.0,
+                };
+                if !now.shared {
+                    // The others are gone, or the map has to change.
+                    drop(now);
+                    Box::pin(self.write_to(file, whole, bytes, op)).await?;
+                    break;
+                }
+                if self.write_part(inode, &now, ChunkIndex(index), part, &bytes, op).await? {
+                    self.grow_to(inode, whole.end, op).await?;
+                    pass = Some(now);
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Within one chunk. False if the lease is not good for it any more and nothing was done.
+    async fn write_part(
+        self: &Arc<Self>,
+        inode: &Arc<Inode>,
+        pass: &Pass<'_>,
+        index: ChunkIndex,
+        part: ByteRange,
+        data: &Bytes,
+        op: Op,
+    ) -> Result<bool> {
+        let number = self.told.begin();
+        let mut attempts = Attempts::until(op.deadline);
+        let (mut repeated, mut waiting, mut sent) = (false, None, None);
+        let written = loop {
+            let once = Once { number: number.1, done: self.told.first_open(), repeated };
+            let mut container = ContainerId(0);
+            let write = Part { pass, index, part, data, once };
+            let error = match self.try_part(inode, &write, &mut container, &mut sent, op).await {
+                Ok(is_done) => break Ok(is_done),
+                Err(error) => error,
+            };
+            match error.code {
+                // The handle says what is lost with the session; what was certainly not done begins again.
+                _ if pass.is_over(&inode.state.lock()) => {
+                    break if repeated { Err(lost(crate::map::file_name(inode), part.len())) } else { Ok(false) };
+                }
+                Code::StaleLease if !repeated => break Ok(false),
+                // Out of touch for a moment, or the slot holder is another: it waits until it may be sent.
+                Code::StaleLease => {}
+                Code::StaleTruncGen => {
+                    if let Err(error) = self.refresh_map(inode, op).await {
+                        break Err(error);
+                    }
+                }
+                Code::DeadlineExceeded | Code::Disconnected => repeated = true,
+                _ => {}
+            }
+            let who = || format!("write of {}", crate::map::file_name(inode));
+            waiting.get_or_insert_with(|| self.waits.enter(&self.env, who(), &error));
+            if let Err(error) = self.recover(&mut attempts, error, container, op).await {
+                break Err(error);
+            }
+        };
+        drop(number);
+        // It is not asked for again: until that is heard nobody else gets at it.
+        if let Some((lane, token, end)) = sent {
+            let core = self.clone();
+            self.env.spawn("end of a write beside others", async move { core.end_write(&lane, token, end).await });
+        }
+        written
+    }
+
+    async fn try_part(
+        self: &Arc<Self>,
+        inode: &Arc<Inode>,
+        write: &Part<'_>,
+        container: &mut ContainerId,
+        sent: &mut Option<(Arc<Lane>, Token, EndWrite)>,
+        op: Op,
+    ) -> Result<bool> {
+        let Part { pass, index, part, data, once } = *write;
+        let there = |state: &FileState| {
+            let slot = state.body.slot(index).filter(|slot| slot.fresh.is_none());
+            slot.map(|slot| (key(inode.id, index, slot, &state.policy), state.policy))
+        };
+        let Some((key, policy)) = self.with_chunk(inode, index, op, there).await? else {
+            return if once.repeated { Err(crate::lost::over(crate::map::file_name(inode))) } else { Ok(false) };
+        };
+        *container = key.container;
+        let route = self.route(&policy, key.container, op).await?;
+        let (token, cuts) = {
+            let state = inode.state.lock();
+            pass.check(&state)?;
+            (self.change_token(&state, &route)?, state.chunk_cuts(index))
+        };
+        let message = WriteChunk {
+            chunk: key.chunk,
+            container: key.container,
+            offset: part.start,
+            chunk_bytes: policy.chunk_bytes,
+            inode: inode.id,
+            index,
+            cuts,
+            sync: true,
+            make: self.make_of(&key),
+            kept_beside: false,
+            alone: false,
+            once: Some(once),
+        };
+        *sent = Some((route.lane.clone(), token, EndWrite { chunk: key.chunk, number: once.number }));
+        let written = self.ask(&route.lane, token, message, data.clone(), op).await;
+        if written.as_ref().is_err_and(|error| error.code == Code::StaleLease) {
+            self.refused_lease(inode.id, token);
+        }
+        written?;
+        self.counters.bytes_written.fetch_add(part.len(), Relaxed);
+        Ok(true)
+    }
+
+    /// Says that the answer has come, until that is heard: others wait for it.
+    async fn end_write(self: Arc<Self>, lane: &Lane, token: Token, end: EndWrite) {
+        let mut attempts = Attempts::until(self.own_op().deadline);
+        while let Err(error) = self.ask(lane, token, end, Bytes::new(), self.own_op()).await {
+            if self.session.token().session != token.session || attempts.again(&self.env, error).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// The size, if it grew, is in the row before the write returns; the times follow within a second.
+    async fn grow_to(self: &Arc<Self>, inode: &Arc<Inode>, end: u64, op: Op) -> Result<()> {
+        let (now, wall) = (self.now(), self.env.clock.wall());
+        let grows = self.update(inode, |state| {
+            state.size = state.size.max(end);
+            state.touched(now, wall);
+            end > state.attr.size
+        });
+        self.wake.notify_one();
+        if grows { self.commit(inode, Reach::Answered, op).await } else { Ok(()) }
+    }
+
+    /// Reads under `sync`.
+    pub async fn read_shared(self: &Arc<Self>, inode: &Arc<Inode>, range: ByteRange, op: Op) -> Result<Vec<Bytes>> {
+        {
+            let mut state = inode.state.lock();
+            // Others may have written on.
+            state.stale |= range.end > state.attr.size;
+        }
+        self.fresh(inode, op).await?;
+        let (range, chunk_bytes) = {
+            let state = inode.state.lock();
+            // As its row has it: of what is growing here at this moment nobody else knows yet.
+            let size = state.attr.size;
+            (ByteRange::new(range.start.min(size), range.end.min(size)), state.policy.chunk_bytes)
+        };
+        if range.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.know_chunk(inode, ChunkIndex((range.end - 1) / chunk_bytes), op).await?;
+        let unit = chunk_bytes.min(RUN_BYTES as u64);
+        let parts = range.split_by(unit).map(|(index, part)| {
+            let at = index * unit + part.start;
+            let part = ByteRange::at(at % chunk_bytes, part.len());
+            self.fetch_chunk(inode, ChunkIndex(at / chunk_bytes), part, true, op)
+        });
+        join_all(parts.collect()).await.into_iter().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_holder_is_told_what_it_does_not_know_and_no_more() {
+        let (told, file) = (Told::default(), InodeId(5));
+        assert!(told.say(file, false, false).is_none() && !told.differs(file, true, false), "nobody has asked");
+        let first = told.say(file, true, false).unwrap();
+        assert!(first.cached && !first.direct && told.differs(file, false, false));
+        let closed = told.say(file, false, false).unwrap();
+        assert!(closed.seq > first.seq && !closed.cached);
+        assert!(!told.differs(file, false, false) && told.say(file, false, false).is_none());
+    }
+}
