@@ -25,6 +25,7 @@ mod metrics;
 mod newest;
 mod once;
 mod ops;
+mod outcome;
 mod registration;
 mod reservations;
 mod server;

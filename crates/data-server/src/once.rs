@@ -7,21 +7,22 @@
 //!
 //! What was carried out in another start or epoch is not known here. That is why leases of before end then: see `gate.rs`.
 
+use crate::outcome::{Outcome, Tell, outcome};
 use braid_api::Result;
 use braid_api::data::Once;
 use braid_types::{ByteRange, ChainEpoch, ChunkId, SessionId};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
 /// Whose request it is, and of which epoch of the chain.
 type Who = (SessionId, ChainEpoch);
 
-pub(crate) type Outcome = Option<Result<()>>;
+pub(crate) type Done = Result<()>;
 
 struct Entry {
     epoch: ChainEpoch,
-    outcome: watch::Receiver<Outcome>,
+    outcome: Outcome<Done>,
 }
 
 /// Where something is written whose sender has not heard of its end.
@@ -140,12 +141,7 @@ impl Writes {
     }
 
     /// The outcome, perhaps still to come; and for the first to ask, where to tell it.
-    pub fn join(
-        &self,
-        session: SessionId,
-        once: Once,
-        epoch: ChainEpoch,
-    ) -> (Option<watch::Sender<Outcome>>, watch::Receiver<Outcome>) {
+    pub fn join(&self, session: SessionId, once: Once, epoch: ChainEpoch) -> (Option<Tell<Done>>, Outcome<Done>) {
         let mut state = self.state.lock();
         let known = state.sessions.entry(session).or_default();
         known.done(once.done);
@@ -153,7 +149,7 @@ impl Writes {
         if let Some(known) = writes.get(&once.number).filter(|known| known.epoch == epoch) {
             return (None, known.outcome.clone());
         }
-        let (tell, outcome) = watch::channel(None);
+        let (tell, outcome) = outcome();
         writes.insert(once.number, Entry { epoch, outcome: outcome.clone() });
         (Some(tell), outcome)
     }

@@ -6,6 +6,7 @@
 //! its answer, however many ask.
 
 use crate::lane::Lanes;
+use crate::outcome::{Outcome, Tell, outcome};
 use crate::stats::{Stats, count};
 use braid_data_store::{ChunkStore, StoreError};
 use braid_env::Env;
@@ -13,11 +14,11 @@ use braid_types::ChunkId;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::Semaphore;
 use tracing::Instrument;
 
 pub(crate) type Synced = Result<(), StoreError>;
-type Outcome = watch::Sender<Option<Synced>>;
+type Asked = Tell<Synced>;
 
 pub(crate) struct Syncs<S> {
     env: Env,
@@ -26,19 +27,19 @@ pub(crate) struct Syncs<S> {
     stats: Arc<Stats>,
     /// Chunks that a task is at work for, with the outcome that those who ask now share; `None` while nobody has
     /// asked since the running sync began.
-    chunks: Mutex<HashMap<ChunkId, Option<Outcome>>>,
+    chunks: Mutex<HashMap<ChunkId, Option<Asked>>>,
     at_once: Semaphore,
     /// Held by the one sync of everything.
     all: tokio::sync::Mutex<()>,
 }
 
 /// A sync somebody asked for; it goes on if this is dropped.
-pub(crate) struct Pending(watch::Receiver<Option<Synced>>);
+pub(crate) struct Pending(Outcome<Synced>);
 
 impl Pending {
     /// `None` if the process is going down.
-    pub async fn done(mut self) -> Option<Synced> {
-        self.0.wait_for(Option::is_some).await.ok().and_then(|outcome| outcome.clone())
+    pub async fn done(self) -> Option<Synced> {
+        self.0.done().await
     }
 }
 
@@ -52,8 +53,8 @@ impl<S: ChunkStore + 'static> Syncs<S> {
     pub fn ask(self: &Arc<Self>, chunk: ChunkId) -> Pending {
         let mut chunks = self.chunks.lock();
         let new = || {
-            let (send, receive) = watch::channel(None);
-            (Some(send), Pending(receive))
+            let (tell, outcome) = outcome();
+            (Some(tell), Pending(outcome))
         };
         if let Some(next) = chunks.get_mut(&chunk) {
             if let Some(shared) = next {
@@ -91,7 +92,7 @@ impl<S: ChunkStore + 'static> Syncs<S> {
             count(&self.stats.syncs, 1);
             let store = self.store.clone();
             let synced = self.env.blocking(move || store.sync(&[chunk]).map(drop)).await;
-            asked.send_replace(Some(synced));
+            asked.tell(synced);
         }
     }
 

@@ -38,6 +38,8 @@ bugs! {
     GivenUpUnflushed = "given-up-unflushed";
     /// Data servers see neither the lease that a change is made under nor which changes their sender has given up.
     StaleTokenAccepted = "stale-token-accepted";
+    /// Data servers carry a write beside others out as often as it comes, over whatever, and under any lease.
+    OnceIgnored = "once-ignored";
     /// Commits say of every chunk that it is on stable storage.
     MarkedTooEarly = "marked-too-early";
     /// Owners hear from members that they have everything on stable storage as soon as they were told of it.

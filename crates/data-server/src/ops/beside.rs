@@ -108,7 +108,7 @@ impl<S: ChunkStore + 'static> Core<S> {
             self.once.leave(chunk, session, once.number);
             return Err(error);
         }
-        let (first, mut outcome) = self.once.join(session, once, epoch);
+        let (first, outcome) = self.once.join(session, once, epoch);
         if let Some(tell) = first {
             let (core, until) = (self.clone(), self.env.clock.now() + CARRIED_OUT_WITHIN);
             // Its session still has the lease, whatever tokens there are by now: nothing new begins before it is through with this.
@@ -120,13 +120,12 @@ impl<S: ChunkStore + 'static> Core<S> {
                     core.once.forget(session, once, epoch);
                     core.once.leave(chunk, session, once.number);
                 }
-                tell.send_replace(Some(done));
+                tell.tell(done);
             });
         }
         let left = call.until.since(self.env.clock.now());
-        let told = self.env.timeout(left, outcome.wait_for(Option::is_some)).await;
-        match told {
-            Ok(Ok(outcome)) => outcome.clone().unwrap_or(Ok(())).map_err(unsure),
+        match self.env.timeout(left, outcome.done()).await {
+            Ok(Some(done)) => done.map_err(unsure),
             _ => Err(self.too_late(call)),
         }
     }

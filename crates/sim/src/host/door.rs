@@ -269,6 +269,13 @@ impl DataNode for DataDoor {
         if bug == Some(Bug::StaleTokenAccepted) {
             (cx.token.lease_gen, cx.request, cx.behind) = Default::default();
         }
+        if bug == Some(Bug::OnceIgnored) {
+            match &mut request {
+                DataRequest::WriteChunk(write) => write.once = None,
+                DataRequest::WriteCopies(copies) => copies.write.once = None,
+                _ => {}
+            }
+        }
         if self.holds_up(&cx, &request, &payload) {
             return Err(Code::Disconnected.into());
         }

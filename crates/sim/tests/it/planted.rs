@@ -60,6 +60,13 @@ fn a_change_of_a_lost_session_that_comes_late_is_found() {
 }
 
 #[test]
+fn a_write_beside_others_that_is_carried_out_again_is_found() {
+    // One that is repeated under a lease that is over is no repetition any more, and is refused until its deadline.
+    let also = [Invariant::OperationsSurviveFaults];
+    hunt(Bug::OnceIgnored, "bytes-sync", 20, Invariant::BytesAreLinearizable, &also);
+}
+
+#[test]
 fn a_chunk_marked_as_stable_too_early_is_found() {
     hunt(Bug::MarkedTooEarly, "fsync", 20, Invariant::FsyncIsKept, &[]);
 }
