@@ -535,7 +535,7 @@ impl Core {
         }
     }
 
-    async fn forget_pages(&self, id: InodeId, range: ByteRange) {
+    pub async fn forget_pages(&self, id: InodeId, range: ByteRange) {
         if let Some(watcher) = self.leases.watcher() {
             watcher.forget(vec![Shown::Pages(id, range.start, range.end)]).await;
         }

@@ -1,5 +1,6 @@
 //! Open files and directories.
 
+use crate::believed::keeps_pages;
 use crate::dirpages::Pages;
 use crate::inode::Inode;
 use crate::map::file_name;
@@ -124,6 +125,7 @@ impl Handles {
             state.writers += u32::from(flags.write);
             state.cached += u32::from(!flags.direct);
             state.cached_writers += u32::from(flags.write && !flags.direct);
+            state.paged += u32::from(keeps_pages(flags));
             (AtomicU64::new(state.failures), state.losses)
         };
         let (window, flock_owners) = (Mutex::default(), Mutex::default());

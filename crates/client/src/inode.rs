@@ -99,6 +99,10 @@ pub struct FileState {
     /// And those through which the kernel caches: for reading or writing, and for writing.
     pub cached: u32,
     pub cached_writers: u32,
+    /// Handles through which the kernel keeps pages.
+    pub paged: u32,
+    /// The kernel may believe the file to end elsewhere; see `believed`.
+    pub end_moved: bool,
     /// Made without a name, and may get one.
     pub linkable: bool,
     pub blocks: Blocks,
@@ -147,6 +151,8 @@ impl FileState {
             writers: 0,
             cached: 0,
             cached_writers: 0,
+            paged: 0,
+            end_moved: true,
             linkable: false,
             blocks: Blocks::default(),
             charged: 0,
@@ -237,6 +243,7 @@ impl FileState {
         if attr.trunc_gen < self.attr.trunc_gen || self.is_older(attr) {
             return;
         }
+        self.moves_end(attr);
         self.attr = *attr;
         if let Some(cuts) = cuts {
             self.cuts = cuts.clone();
@@ -269,6 +276,7 @@ impl FileState {
 
     /// Replaces everything known of the file. The caller has nothing unsaved, or rebases it.
     pub fn adopt_map(&mut self, attr: &Attr, map: &FileMap) {
+        self.moves_end(attr);
         self.attr = *attr;
         self.size = attr.size;
         self.policy = map.policy;

@@ -56,7 +56,14 @@ impl Core {
             match self.truncate(inode, change.clone(), size, &pass, op).await {
                 // Lost before the metadata server was asked.
                 Err(error) if error.code == Code::StaleLease && pass.is_over(&inode.state.lock()) => {}
-                done => return done,
+                done => {
+                    // The kernel may hold a page for which it waits, and that for the lease.
+                    drop(pass);
+                    if done.is_ok() {
+                        self.kernel_cuts(inode, size).await;
+                    }
+                    return done;
+                }
             }
         }
     }

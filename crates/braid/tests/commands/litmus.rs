@@ -285,6 +285,36 @@ fn bytes_written_appended_and_cut_by_two_mounts_have_one_order() {
     assert!(done > 200, "{done} operations in {FOR:?}");
 }
 
+/// A kernel that believes a file to end where it is cut drops nothing, though it holds pages of bytes after that.
+#[test]
+fn what_another_mount_added_is_gone_after_a_cut_to_the_size_that_was_known() {
+    let Some(two) = Two::new() else { return };
+    for appended in [false, true] {
+        let name = format!("known-{appended}");
+        let open = |who: usize, append: bool| {
+            let mut options = OpenOptions::new();
+            options.read(true).append(append).write(!append).create(true).open(two.at[who].join(&name)).unwrap()
+        };
+        let (here, mut end, there) = (open(0, false), open(0, true), open(1, false));
+        let known = if appended { 1 } else { 2 };
+        here.set_len(known * SLOT).unwrap();
+        there.write_all_at(&[7; 4 * SLOT as usize], 0).unwrap();
+        if appended {
+            // To this kernel it ends at the second slot now.
+            end.write_all(&[8; SLOT as usize]).unwrap();
+        }
+        let mut slot = [0; SLOT as usize];
+        here.read_exact_at(&mut slot, 0).unwrap();
+        assert_eq!(slot, [7; SLOT as usize]);
+        here.set_len(2 * SLOT).unwrap();
+        here.write_all_at(&[9; SLOT as usize], 5 * SLOT).unwrap();
+        for hole in 2..5 {
+            here.read_exact_at(&mut slot, hole * SLOT).unwrap();
+            assert_eq!(slot, [0; SLOT as usize], "{name}: slot {hole}");
+        }
+    }
+}
+
 // --- mmap/read ---
 
 #[test]

@@ -1,5 +1,6 @@
 //! Opening and creating files; closing them.
 
+use crate::believed::keeps_pages;
 use crate::cache::{Learnt, Stamp, Task, Ticket, entry_keys};
 use crate::commit::Reach;
 use crate::core::{Core, Op};
@@ -119,9 +120,7 @@ impl Core {
         let keep_cache = seen == Some(Stamp::from(&attr));
         self.cache.saw(&attr);
         let handle = self.handles.open_file(inode, flags);
-        // The kernel would put what is appended where it believes the end to be, which another mount may have moved.
-        let direct_io = flags.direct || (flags.append && flags.write);
-        Opened { handle: handle.id, keep_cache, direct_io }
+        Opened { handle: handle.id, keep_cache, direct_io: !keeps_pages(flags) }
     }
 
     pub async fn create(
@@ -156,6 +155,7 @@ impl Core {
         self.not_overtaken(&inode, ticket, answer.created, op).await?;
         let mut valid = Duration::ZERO;
         if answer.created {
+            inode.state.lock().end_moved = false;
             valid = self.named(parent, name, &answer.attr, answer.grant, asking);
         } else {
             let learnt = [Learnt::Name(parent, name, Some(id), answer.grant.entry)];
@@ -238,6 +238,7 @@ impl Core {
             state.writers -= u32::from(file.flags.write);
             state.cached -= u32::from(!file.flags.direct);
             state.cached_writers -= u32::from(file.flags.write && !file.flags.direct);
+            state.paged -= u32::from(keeps_pages(file.flags));
         }
         if self.handles_changed(file.inode.id) {
             self.leases.add(vec![Task::SayHandles(file.inode.id)]);

@@ -23,7 +23,7 @@ enum Place {
 
 /// What became of an attempt.
 enum Tried<'a> {
-    Written,
+    Written(ByteRange),
     LeaseLost,
     /// Others write the file at the same time: it goes to the servers at once.
     Beside(Pass<'a>, ByteRange),
@@ -84,7 +84,10 @@ impl Core {
         let op = self.own_op();
         let len = data.len() as u32;
         let place = if file.flags.append { Place::End } else { Place::At(offset) };
-        self.write_place(&file, place, data, op).await?;
+        let range = self.write_place(&file, place, data, op).await?;
+        if file.flags.append {
+            self.kernel_appends(&file.inode, offset, range).await;
+        }
         let durability = file.inode.state.lock().policy.durability;
         if file.flags.sync || durability == Durability::Write {
             let saved = self.commit(&file.inode, Reach::Stable, op).await;
@@ -98,7 +101,7 @@ impl Core {
         Ok(len)
     }
 
-    async fn write_place(self: &Arc<Self>, file: &FileHandle, place: Place, data: Bytes, op: Op) -> Result<()> {
+    async fn write_place(self: &Arc<Self>, file: &FileHandle, place: Place, data: Bytes, op: Op) -> Result<ByteRange> {
         // In the order in which they came: what a kernel wrote back of a mapping holds what was stored after a write before it, and
         // must not be overtaken by that write while both wait here.
         let inode = &file.inode;
@@ -107,18 +110,19 @@ impl Core {
         };
         let (pass, range) = loop {
             match self.try_write_to(file, place, data.clone(), op).await? {
-                Tried::Written => return Ok(()),
+                Tried::Written(range) => return Ok(range),
                 Tried::LeaseLost => {}
                 Tried::Beside(pass, range) => break (pass, range),
             }
         };
         drop(turn);
-        self.write_beside(file, pass, range, data, op).await
+        self.write_beside(file, pass, range, data, op).await?;
+        Ok(range)
     }
 
     /// At an offset.
     pub async fn write_to(self: &Arc<Self>, file: &FileHandle, range: ByteRange, data: Bytes, op: Op) -> Result<()> {
-        self.write_place(file, Place::At(range.start), data, op).await
+        self.write_place(file, Place::At(range.start), data, op).await.map(drop)
     }
 
     async fn try_write_to<'a>(
@@ -169,15 +173,15 @@ impl Core {
             if !data.is_empty() {
                 state.write(offset, data, now, wall);
             }
-            Ok(Some((!state.full.is_empty(), state.use_room(&growth, chunks), state.policy)))
+            Ok(Some((offset, !state.full.is_empty(), state.use_room(&growth, chunks), state.policy)))
         })?;
-        let Some((send, unused, policy)) = written else { return Ok(Tried::LeaseLost) };
+        let Some((offset, send, unused, policy)) = written else { return Ok(Tried::LeaseLost) };
         unused.into_iter().for_each(|spare| self.spares.give_back(policy, spare));
         if send {
             self.send_full_runs(inode);
         }
         self.wake.notify_one();
-        Ok(Tried::Written)
+        Ok(Tried::Written(ByteRange::at(offset, len)))
     }
 
     /// Waits until the write buffer takes so much more.
