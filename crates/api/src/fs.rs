@@ -105,6 +105,16 @@ pub struct Opened {
     pub direct_io: bool,
 }
 
+/// A directory that was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenedDir {
+    pub handle: HandleId,
+    /// A cache above may keep what it reads through this handle, until it is told ([`Shown::Listing`]).
+    pub may_cache: bool,
+    /// And what it kept of the directory from earlier handles is still right.
+    pub keep_cache: bool,
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RenameMode {
     #[default]
@@ -190,8 +200,10 @@ pub enum Shown {
     Entry(InodeId, Name),
     /// Every name.
     Entries,
-    /// A file's pages, from and to an offset, and its attributes.
+    /// Pages of a file, or of what was read of a directory, from and to an offset, and its attributes.
     Pages(InodeId, u64, u64),
+    /// What is in a directory, and its attributes.
+    Listing(InodeId),
 }
 
 /// The cache above a file system: the kernel's, behind a door.
@@ -317,9 +329,9 @@ pub trait FileSystem: Send + Sync + 'static {
         len: u64,
     ) -> impl Future<Output = Result<u64>> + Send;
 
-    fn open_dir(&self, cx: &Caller, id: InodeId) -> impl Future<Output = Result<HandleId>> + Send;
+    fn open_dir(&self, cx: &Caller, id: InodeId) -> impl Future<Output = Result<OpenedDir>> + Send;
 
-    /// Entries after `offset` (0 is the beginning; others come from [`DirEntry::offset`] of the same handle),
+    /// Entries after `offset` (0 is the beginning; others come from [`DirEntry::offset`] of the same handle, or of what may be kept),
     /// without `.` and `..`. Empty at the end.
     fn read_dir(
         &self,

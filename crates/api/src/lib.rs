@@ -24,11 +24,11 @@ pub use data::{DataNode, DataPeers};
 pub use error::{Code, Error, Result, Retry};
 pub use fs::{
     AttrReply, Caller, DirEntry, EntryReply, FallocateMode, FileSystem, HandleId, LockKind, LockRequest, LockSpace,
-    LookupReply, NewNode, NodeKind, OpenFlags, Opened, RenameMode, SeekWhence, SetAttr, Shown, StatFs, TimeOrNow,
-    Watcher, XattrMode,
+    LookupReply, NewNode, NodeKind, OpenFlags, Opened, OpenedDir, RenameMode, SeekWhence, SetAttr, Shown, StatFs,
+    TimeOrNow, Watcher, XattrMode,
 };
 pub use message::{Carries, Context, Manner, When};
 pub use meta::Namespace;
 
 /// Version of the protocol; raised when an old peer could misunderstand. See `wire` for the hello.
-pub const PROTOCOL_VERSION: u16 = 8;
+pub const PROTOCOL_VERSION: u16 = 9;

@@ -569,6 +569,8 @@ pub struct DirPage {
     pub more: bool,
     /// Of each entry; empty if nothing is granted.
     pub grants: Vec<Grant>,
+    /// What is in the directory is leased, from the moment of this page on: granted with the first alone.
+    pub listing: bool,
 }
 
 /// The place of an inode: for `..`, NFS handles and messages.

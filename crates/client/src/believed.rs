@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// Longer than a kernel takes to drop a page. One that has not done so by then waits for one of its own requests: a page that was stored
 /// to through a mapping is written back after the cut, and not before.
-const DROPS_MAX: Duration = Duration::from_millis(50);
+pub const DROPS_MAX: Duration = Duration::from_millis(50);
 
 /// The kernel may keep pages through such a handle. What is appended it would put where it believes the end to be.
 pub fn keeps_pages(flags: OpenFlags) -> bool {

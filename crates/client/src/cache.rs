@@ -6,17 +6,21 @@
 //! first ([`Cache::ask`]), and a change in between makes it void.
 
 mod files;
+mod listings;
 #[cfg(test)]
 pub mod tests;
 
+use crate::dirpages::Pages;
 use crate::lru::Lru;
 use braid_api::meta::InodeRef;
 use braid_api::{Code, Error, Result, Shown};
 use braid_env::Monotonic;
 use braid_lease::{Generation, Holdings, Key, Limits, Mode, Moment, RevocationId, Seen, Todo, Want};
 use braid_types::{Attr, InodeId, Name, Timestamp, TruncGen};
+use listings::Listings;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
@@ -78,6 +82,8 @@ pub enum Learnt<'a> {
     Attr(&'a Attr, bool),
     /// What a name stands for, if for anything.
     Name(InodeId, &'a Name, Option<InodeId>, bool),
+    /// The first page of a directory that a cache above keeps, and the offsets by which it does.
+    Listing(InodeId, bool, &'a Arc<Mutex<Pages>>),
 }
 
 impl Learnt<'_> {
@@ -86,7 +92,8 @@ impl Learnt<'_> {
             Learnt::Attr(attr, true) => Some(Key::Attr(attr.id)),
             Learnt::Name(parent, _, None, true) => Some(Key::Dir(parent)),
             Learnt::Name(parent, name, Some(_), true) => Some(Key::Name(parent, name.clone())),
-            Learnt::Attr(_, false) | Learnt::Name(_, _, _, false) => None,
+            Learnt::Listing(dir, true, _) => Some(Key::Dir(dir)),
+            Learnt::Attr(_, false) | Learnt::Name(_, _, _, false) | Learnt::Listing(_, false, _) => None,
         }
     }
 }
@@ -137,6 +144,8 @@ struct Maps {
     absences: usize,
     /// A cache above may know absences that are not in `absent` any more.
     absent_elsewhere: bool,
+    /// Directories whose listing a cache above may have, and it is right.
+    listings: Listings,
     entries_max: usize,
     /// Changes of this client on their way: others may see them before it hears that they are done, so it asks as well.
     under_way: BTreeMap<Key, u32>,
@@ -207,6 +216,9 @@ impl Maps {
                 if self.absent_elsewhere {
                     shown.push(Shown::Entries);
                 }
+                // Whether it is remembered or not: a handle may be open through which it was read.
+                self.listings.remove(*dir);
+                shown.push(Shown::Listing(*dir));
             }
             Key::Name(dir, name) => {
                 let at = (*dir, name.clone());
@@ -235,6 +247,7 @@ impl Cache {
             absent: BTreeMap::new(),
             absences: 0,
             absent_elsewhere: false,
+            listings: Listings::default(),
             entries_max,
             under_way: BTreeMap::new(),
             attrs: Lru::new(entries_max),
@@ -341,6 +354,14 @@ impl Cache {
                     }
                     all &= held && valid;
                 }
+                Learnt::Listing(dir, _, pages) => {
+                    if held && self.valid(dir, ticket) {
+                        // Of who began before nothing changes but that the cache above has it from two.
+                        let known = maps.listings.get(dir).filter(|since| self.valid(dir, *since));
+                        let until = moment(now) + maps.leases.left(moment(now));
+                        maps.listings.insert(dir, known.unwrap_or(ticket), until, pages.clone());
+                    }
+                }
             }
         }
         if all { maps.leases.left(moment(now)) } else { Duration::ZERO }
@@ -354,6 +375,29 @@ impl Cache {
         }
         let attr = *maps.attrs.get(&id)?;
         maps.leases.may_serve(moment(now), &Key::Attr(id)).then(|| (attr, maps.leases.left(moment(now))))
+    }
+
+    /// Since when what is in a directory is leased and unchanged, so that a cache above may go on showing what was read from then on.
+    pub fn listing(&self, dir: InodeId, now: Monotonic) -> Option<Ticket> {
+        let maps = self.maps.lock();
+        let since = maps.listings.get(dir).filter(|since| self.valid(dir, *since))?;
+        let unchanged = !maps.is_changing(|| Key::Attr(dir)) && maps.leases.may_serve(moment(now), &Key::Dir(dir));
+        unchanged.then_some(since)
+    }
+
+    /// What a cache above has read of a directory it may go on showing to who opens it now.
+    pub fn keeps_listing(&self, dir: InodeId, now: Monotonic) -> bool {
+        self.listing(dir, now).is_some() && self.maps.lock().listings.is_fresh(dir, moment(now))
+    }
+
+    /// `..` is another, if it is a directory.
+    pub fn moved(&self, id: InodeId) {
+        self.maps.lock().listings.remove(id);
+    }
+
+    /// A listing has come to its end, and is kept.
+    pub fn listed(&self, dir: InodeId) {
+        self.maps.lock().listings.ended(dir);
     }
 
     pub fn is_dir(&self, id: InodeId) -> Option<bool> {
@@ -463,7 +507,7 @@ impl Cache {
                     tasks.extend([Task::Forget(shown), Task::Dropped(revocation)]);
                 }
                 Todo::DropAll => {
-                    let mut shown = Vec::new();
+                    let mut shown: Vec<Shown> = maps.listings.clear().map(Shown::Listing).collect();
                     early.iter().for_each(|key| maps.forget(key, &mut shown));
                     tasks.push(Task::Forget(shown));
                     maps.forget_all();

@@ -184,7 +184,7 @@ impl FileSystem for Client {
         self.0.copy_range((from, from_offset), (to, to_offset), len).await
     }
 
-    async fn open_dir(&self, cx: &Caller, id: InodeId) -> Result<HandleId> {
+    async fn open_dir(&self, cx: &Caller, id: InodeId) -> Result<OpenedDir> {
         self.0.open_dir(cx, id).await
     }
 

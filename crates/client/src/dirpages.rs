@@ -1,10 +1,13 @@
-//! Offsets of an open directory. Pure.
+//! Offsets of a directory. Pure.
 //!
-//! Names come from the server in pages. A handle numbers the pages it handed out, from 1; the offset after the
+//! Names come from the server in pages. A directory numbers the pages it handed out, from 1, for all its handles; the offset after the
 //! entry at `index` of page `p` is `p * 4096 + index + 1`. A page that is read again begins after the name its
 //! predecessor ended with, and resumes after the very name the offset stood for, so entries that were removed
 //! meanwhile shift nothing. Only names are remembered, and of all but the last [`PAGES_WITH_NAMES`] pages only
 //! where they begin; an offset into the middle of such an old page counts entries as they are now.
+//!
+//! Who begins anew gets new pages, unless what is in the directory is known to be as it was: then the same, so that a cache above that
+//! was filled through one handle is right for all.
 
 use braid_types::Name;
 use std::collections::BTreeMap;
@@ -12,13 +15,26 @@ use std::collections::BTreeMap;
 /// Entries asked for at once; at most 4095 - 1024, so that a page resumed in its middle keeps its numbers.
 pub const PAGE_ENTRIES: u32 = 1024;
 const STRIDE: u64 = 4096;
-const PAGES_WITH_NAMES: u64 = 8;
+/// 65,536 names, of some 40 bytes each.
+const PAGES_WITH_NAMES: u64 = 64;
+/// Offsets from so many pages ago stand for nothing any more: 64 million entries.
+const PAGES_MAX: u64 = 1 << 16;
+
+struct Page {
+    /// The name after which it begins.
+    after: Option<Name>,
+    /// The page behind it, once somebody came that far.
+    next: Option<u64>,
+    /// `None` if they were forgotten.
+    names: Option<Vec<Name>>,
+}
 
 #[derive(Default)]
 pub struct Pages {
-    /// By number from 1: the name after which the page begins.
-    begins: Vec<Option<Name>>,
-    names: BTreeMap<u64, Vec<Name>>,
+    pages: BTreeMap<u64, Page>,
+    last: u64,
+    /// Where who began last began.
+    first: Option<u64>,
 }
 
 /// Where to go on reading.
@@ -33,45 +49,49 @@ pub struct Cursor {
 }
 
 impl Pages {
-    /// Begins again; offsets given before stay valid.
-    pub fn rewind(&mut self) -> Cursor {
-        self.begin(None)
+    /// Begins again, `unchanged` or not; offsets given before stay valid.
+    pub fn rewind(&mut self, unchanged: bool) -> Cursor {
+        let same = self.first.filter(|first| unchanged && self.pages.contains_key(first));
+        let page = same.unwrap_or_else(|| self.begin(None));
+        self.first = Some(page);
+        Cursor { page, index: 0, after: None, skip: 0 }
     }
 
-    fn begin(&mut self, after: Option<Name>) -> Cursor {
-        self.begins.push(after.clone());
-        let page = self.begins.len() as u64;
-        let keep = page.saturating_sub(PAGES_WITH_NAMES);
-        self.names = self.names.split_off(&keep);
-        Cursor { page, index: 0, after, skip: 0 }
+    fn begin(&mut self, after: Option<Name>) -> u64 {
+        self.last += 1;
+        if let Some(old) = self.last.checked_sub(PAGES_WITH_NAMES).and_then(|old| self.pages.get_mut(&old)) {
+            old.names = None;
+        }
+        if let Some(old) = self.last.checked_sub(PAGES_MAX) {
+            self.pages.remove(&old);
+        }
+        self.pages.insert(self.last, Page { after, next: None, names: Some(Vec::new()) });
+        self.last
     }
 
-    /// What `offset` stands for; `None` if this handle never gave it.
+    /// What `offset` stands for; `None` if this directory never gave it, or long ago.
     pub fn cursor(&self, offset: u64) -> Option<Cursor> {
-        let (page, index) = (offset / STRIDE, offset % STRIDE);
-        let begin = self.begins.get(page.checked_sub(1)? as usize)?;
-        if index == 0 {
-            return Some(Cursor { page, index, after: begin.clone(), skip: 0 });
-        }
-        match self.names.get(&page) {
-            Some(names) => {
-                let after = names.get(index as usize - 1)?.clone();
-                Some(Cursor { page, index, after: Some(after), skip: 0 })
-            }
-            None => Some(Cursor { page, index, after: begin.clone(), skip: index }),
-        }
+        let (number, index) = (offset / STRIDE, offset % STRIDE);
+        let page = self.pages.get(&number)?;
+        let (after, skip) = match (&page.names, index) {
+            (_, 0) => (page.after.clone(), 0),
+            (Some(names), _) => (Some(names.get(index as usize - 1)?.clone()), 0),
+            (None, _) => (page.after.clone(), index),
+        };
+        Some(Cursor { page: number, index, after, skip })
     }
 
     /// The server's names from the cursor on, of which the first `cursor.skip` are passed over. Gives how many
     /// of the rest belong to this page; their offsets are `offset_after(cursor.page, cursor.index + i)`.
     pub fn fill(&mut self, cursor: &Cursor, names: &[Name]) -> usize {
         let room = (STRIDE - 1 - cursor.index) as usize;
-        let next = self.begins.get(cursor.page as usize).cloned().flatten();
+        let next = self.pages.get(&cursor.page).and_then(|page| page.next);
+        let next = next.and_then(|next| self.pages.get(&next)?.after.clone());
         let belongs = |name: &&Name| next.as_ref().is_none_or(|next| *name <= next);
         let fit: Vec<Name> = names.iter().skip(cursor.skip as usize).take(room).take_while(belongs).cloned().collect();
         let count = fit.len();
-        if cursor.skip == 0 {
-            let kept = self.names.entry(cursor.page).or_default();
+        if let (0, Some(page)) = (cursor.skip, self.pages.get_mut(&cursor.page)) {
+            let kept = page.names.get_or_insert_default();
             kept.truncate(cursor.index as usize);
             kept.extend(fit);
         }
@@ -79,12 +99,24 @@ impl Pages {
     }
 
     /// The page after this one, which ended with `last`.
-    pub fn next(&mut self, page: u64, last: Name) -> Cursor {
-        match self.begins.get(page as usize) {
-            Some(Some(after)) => Cursor { page: page + 1, index: 0, after: Some(after.clone()), skip: 0 },
-            // The last page so far, or one before a rewind.
-            _ => self.begin(Some(last)),
+    pub fn next(&mut self, number: u64, last: Name) -> Cursor {
+        let next = self.pages.get(&number).and_then(|page| page.next);
+        if let Some(page) = next
+            && let Some(after) = self.pages.get(&page).and_then(|page| page.after.clone())
+        {
+            return Cursor { page, index: 0, after: Some(after), skip: 0 };
         }
+        let page = self.begin(Some(last.clone()));
+        if let Some(before) = self.pages.get_mut(&number) {
+            before.next = Some(page);
+        }
+        Cursor { page, index: 0, after: Some(last), skip: 0 }
+    }
+
+    /// How many names are remembered.
+    pub fn names(&self) -> usize {
+        let pages = self.pages.range(self.last.saturating_sub(PAGES_WITH_NAMES)..);
+        pages.filter_map(|(_, page)| page.names.as_ref()).map(Vec::len).sum()
     }
 }
 
@@ -103,7 +135,7 @@ mod tests {
     #[test]
     fn an_offset_resumes_after_its_name_though_others_were_removed() {
         let mut pages = Pages::default();
-        let first = pages.rewind();
+        let first = pages.rewind(false);
         assert_eq!(pages.fill(&first, &names(0..1024)), 1024);
         let offset = offset_after(1, 499);
         assert!(offset >= 4096);
@@ -116,18 +148,43 @@ mod tests {
         assert_eq!(pages.cursor(offset_after(1, 0)).unwrap().after.unwrap().to_string(), "000000");
     }
 
+    /// Reads so many pages of ten.
+    fn read(pages: &mut Pages, mut cursor: Cursor, count: u32) -> Vec<u64> {
+        let mut numbers = Vec::new();
+        for page in 0..count {
+            let list = names(page * 10..page * 10 + 10);
+            assert_eq!(pages.fill(&cursor, &list), 10);
+            numbers.push(cursor.page);
+            cursor = pages.next(cursor.page, list[9].clone());
+        }
+        numbers
+    }
+
     #[test]
     fn old_pages_remember_where_they_begin_and_a_rewind_keeps_them() {
         let mut pages = Pages::default();
-        let mut cursor = pages.rewind();
-        for page in 0..20u32 {
-            let list = names(page * 10..page * 10 + 10);
-            pages.fill(&cursor, &list);
-            cursor = pages.next(cursor.page, list[9].clone());
-        }
+        let begin = pages.rewind(false);
+        read(&mut pages, begin, 80);
         let old = pages.cursor(offset_after(2, 3)).unwrap();
         assert_eq!((old.after.unwrap().to_string(), old.skip), ("000009".into(), 4));
-        assert!(pages.rewind().page > 20 && pages.cursor(offset_after(2, 3)).is_some());
+        assert!(pages.rewind(false).page > 80 && pages.cursor(offset_after(2, 3)).is_some());
         assert!(pages.cursor(99 * 4096).is_none() && pages.cursor(7).is_none());
+    }
+
+    #[test]
+    fn what_is_unchanged_has_the_same_offsets_for_all() {
+        let mut pages = Pages::default();
+        let begin = pages.rewind(false);
+        let first = read(&mut pages, begin, 3);
+        // Another begins anew in between, and both go on.
+        let (again, anew) = (pages.rewind(true), pages.rewind(false));
+        assert_eq!(read(&mut pages, again, 3), first);
+        let other = read(&mut pages, anew, 2);
+        assert!(other.iter().all(|page| !first.contains(page)));
+        let longer = pages.cursor(offset_after(first[2], 9)).unwrap();
+        assert_eq!(longer.after.as_ref().unwrap().to_string(), "000029");
+        // What comes behind a page is what was read behind it, whoever read what meanwhile.
+        assert_eq!(pages.next(first[0], "000009".parse().unwrap()).page, first[1]);
+        assert_eq!(pages.next(other[0], "000009".parse().unwrap()).page, other[1]);
     }
 }

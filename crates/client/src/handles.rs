@@ -10,8 +10,8 @@ use braid_api::{Code, Error, HandleId, OpenFlags, Result};
 use braid_types::InodeId;
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
 
 pub struct FileHandle {
     pub id: HandleId,
@@ -77,12 +77,15 @@ pub struct CurrentPage {
 
 #[derive(Default)]
 pub struct DirState {
-    pub pages: Pages,
     pub current: Option<CurrentPage>,
+    /// What is in the directory has been leased since this handle began to read it, and unchanged until this moment at least.
+    pub leased: Option<crate::cache::Ticket>,
 }
 
 pub struct DirHandle {
     pub inode: InodeId,
+    /// Of all handles of the directory.
+    pub pages: Arc<Mutex<Pages>>,
     /// Async: one reader of a handle at a time; no other lock is taken while it is held.
     pub state: tokio::sync::Mutex<DirState>,
     /// As of a file: flock(2) takes directories too.
@@ -115,7 +118,12 @@ impl Handle {
 pub struct Handles {
     map: Mutex<HashMap<HandleId, Handle>>,
     last: AtomicU64,
+    /// Offsets of directories that are open, or of which a cache above may know some.
+    offsets: Mutex<HashMap<InodeId, Weak<Mutex<Pages>>>>,
 }
+
+/// Of so many directories offsets are remembered before those are forgotten that nobody needs.
+const OFFSETS_MAX: usize = 1024;
 
 impl Handles {
     pub fn open_file(&self, inode: Arc<Inode>, flags: OpenFlags) -> Arc<FileHandle> {
@@ -145,9 +153,23 @@ impl Handles {
 
     pub fn open_dir(&self, inode: InodeId) -> HandleId {
         let id = HandleId(self.last.fetch_add(1, Relaxed) + 1);
-        let handle = DirHandle { inode, state: tokio::sync::Mutex::default(), flock_owners: Mutex::default() };
+        let pages = self.offsets(inode);
+        let handle = DirHandle { inode, pages, state: tokio::sync::Mutex::default(), flock_owners: Mutex::default() };
         self.map.lock().insert(id, Handle::Dir(Arc::new(handle)));
         id
+    }
+
+    fn offsets(&self, dir: InodeId) -> Arc<Mutex<Pages>> {
+        let mut offsets = self.offsets.lock();
+        if offsets.len() >= OFFSETS_MAX {
+            offsets.retain(|_, pages| pages.strong_count() > 0);
+        }
+        let known = offsets.entry(dir).or_default();
+        known.upgrade().unwrap_or_else(|| {
+            let pages = Arc::default();
+            *known = Arc::downgrade(&pages);
+            pages
+        })
     }
 
     pub fn file(&self, id: HandleId) -> Result<Arc<FileHandle>> {

@@ -1,6 +1,6 @@
 //! The kernel's numbers and BraidFS's words, one for the other.
 
-use braid_api::{Code, EntryReply, Error, FallocateMode, OpenFlags, Opened, Result, TimeOrNow};
+use braid_api::{Code, EntryReply, Error, FallocateMode, OpenFlags, Opened, OpenedDir, Result, TimeOrNow};
 use braid_fuse_kernel as kernel;
 use braid_types::{Attr, FileKind, InodeId, Mode, Name, NameError, Timestamp};
 
@@ -131,6 +131,12 @@ pub fn cache_flags(opened: &Opened) -> u32 {
         flags |= kernel::open_flags::KEEP_CACHE;
     }
     flags
+}
+
+pub fn dir_flags(opened: &OpenedDir) -> u32 {
+    let cache = if opened.may_cache { kernel::open_flags::CACHE_DIR } else { 0 };
+    let keep = if opened.keep_cache { kernel::open_flags::KEEP_CACHE } else { 0 };
+    cache | keep
 }
 
 pub fn fallocate_mode(bits: u32) -> Result<FallocateMode> {

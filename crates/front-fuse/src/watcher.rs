@@ -128,9 +128,12 @@ impl Watcher for KernelWatcher {
             }
             forget_attributes(&invalidator, &shown).await;
             forget_pages(&invalidator, &shown).await;
-            if replies.some() && shown.iter().any(|shown| matches!(shown, Shown::Attr(_))) {
+            forget_listings(&invalidator, &shown).await;
+            let is_told = |shown: &Shown| matches!(shown, Shown::Attr(_) | Shown::Listing(_));
+            if replies.some() && shown.iter().any(is_told) {
                 tokio::time::sleep(ARRIVES).await;
                 forget_attributes(&invalidator, &shown).await;
+                forget_listings(&invalidator, &shown).await;
             }
         })
     }
@@ -164,6 +167,15 @@ async fn forget_pages(invalidator: &Invalidator, shown: &[Shown]) {
         if let Err(error) = invalidator.pages(*id, ByteRange::new(*from, *to)).await {
             // What the kernel does not know of it shows nothing of.
             tracing::debug!(%error, "the kernel drops no pages");
+        }
+    }
+}
+
+async fn forget_listings(invalidator: &Invalidator, shown: &[Shown]) {
+    for what in shown {
+        let Shown::Listing(id) = what else { continue };
+        if let Err(error) = invalidator.pages(*id, ByteRange::new(0, u64::MAX)).await {
+            tracing::debug!(%error, "the kernel forgets no listing");
         }
     }
 }

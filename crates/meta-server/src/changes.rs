@@ -142,9 +142,12 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             if all_named && !names.is_empty() {
                 let mut found = [InodeId(0); 2];
                 let first = names.first().map_or(InodeId(0), |(parent, _)| *parent);
+                // `..` of a directory that moves is another.
+                let moves = matches!(request, MetaRequest::Rename(m) if m.from.id != m.to.id);
                 for (place, id) in found.iter_mut().zip(self.ask(call, first, StandFor { names }).await?) {
                     *place = id.unwrap_or_default();
                     keys.extend(id.map(Key::Attr));
+                    keys.extend(id.filter(|_| moves).map(Key::Dir));
                 }
                 children = Some(found);
             }

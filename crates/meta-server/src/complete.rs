@@ -79,19 +79,22 @@ pub(crate) fn claim(ask: Option<Ask<'_>>, entry: Option<Key>, attr: Option<Inode
     Grant { entry: has(&entry), attr: has(&attr) }
 }
 
-/// The same for each entry of a page.
-pub(crate) fn claim_page(ask: Ask<'_>, dir: InodeId, page: &DirPage) -> Vec<Grant> {
-    let mut keys = Vec::with_capacity(page.entries.len() * 2);
-    for (name, _, _, attr) in &page.entries {
+/// The same for each entry of a page, with `plus`, and for what is in the directory.
+pub(crate) fn claim_page(ask: Ask<'_>, dir: InodeId, page: &mut DirPage, listing: bool, plus: bool) {
+    let mut keys = Vec::with_capacity(page.entries.len() * 2 + 1);
+    // Before its pages are read: they are of one moment while this is held.
+    keys.extend(listing.then_some(Key::Dir(dir)));
+    for (name, _, _, attr) in page.entries.iter().filter(|_| plus) {
         keys.push(Key::Name(dir, name.clone()));
         keys.extend(attr.map(|attr| Key::Attr(attr.id)));
     }
     // In the order of the keys.
     let mut granted = ask.claim(keys).into_iter().peekable();
-    let grants = page.entries.iter().map(|(name, _, _, attr)| {
+    page.listing = granted.next_if(|key| matches!(key, Key::Dir(_))).is_some();
+    let grants = page.entries.iter().filter(|_| plus).map(|(name, _, _, attr)| {
         let entry = granted.next_if(|key| matches!(key, Key::Name(_, of) if of == name)).is_some();
         let attr = attr.is_some_and(|attr| granted.next_if(|key| *key == Key::Attr(attr.id)).is_some());
         Grant { entry, attr }
     });
-    grants.collect()
+    page.grants = grants.collect();
 }

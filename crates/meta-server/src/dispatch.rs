@@ -1,7 +1,7 @@
 //! From messages to operations and back: fills hints in, runs the transaction, adds grants and chains.
 
 use crate::background::Leaves;
-use crate::complete::{claim, claim_page};
+use crate::complete::claim;
 use crate::containers::Kind;
 use crate::files::NewFile;
 use crate::server::MetaServer;
@@ -139,18 +139,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
                 self.complete_map(&mut answer.map).await?;
                 MetaAnswer::GetMap(answer)
             }
-            MetaRequest::ReadDir(m) => {
-                let (dir, plus) = (m.inode, m.plus);
-                let ask = self.leases.ask(session).filter(|_| plus);
-                let mut answer = self.ask(call, dir, m).await?;
-                for (name, id, _, _) in &answer.entries {
-                    self.hints.set(*id, dir, name);
-                }
-                if let Some(ask) = ask {
-                    answer.grants = claim_page(ask, dir, &answer);
-                }
-                MetaAnswer::ReadDir(answer)
-            }
+            MetaRequest::ReadDir(m) => MetaAnswer::ReadDir(self.read_dir(call, session, m).await?),
             MetaRequest::GetPlace(m) => MetaAnswer::GetPlace(self.ask(call, m.id, m).await?),
             MetaRequest::GetXattr(mut m) => {
                 self.hint(&mut m.inode);

@@ -1,9 +1,9 @@
 //! Looks at names, with the attributes of what they stand for: where another session owns a file, it is asked first.
 
-use crate::complete::claim;
+use crate::complete::{claim, claim_page};
 use crate::dispatch::Call;
 use crate::server::MetaServer;
-use braid_api::meta::{Lookup, LookupAnswer, Resolve, Resolved, StatNames};
+use braid_api::meta::{DirPage, Lookup, LookupAnswer, ReadDir, Resolve, Resolved, StatNames};
 use braid_api::{DataPeers, Result};
 use braid_lease::Key;
 use braid_meta_engine::Engine;
@@ -27,6 +27,19 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             None => answer.grant = claim(ask, Some(Key::Dir(parent)), None),
         }
         Ok(answer)
+    }
+
+    pub(crate) async fn read_dir(&self, call: &mut Call, session: SessionId, m: ReadDir) -> Result<DirPage> {
+        let (dir, is_first, plus) = (m.inode, m.after.is_none(), m.plus);
+        let ask = self.leases.ask(session).filter(|_| plus || is_first);
+        let mut page = self.ask(call, dir, m).await?;
+        for (name, id, _, _) in &page.entries {
+            self.hints.set(*id, dir, name);
+        }
+        if let Some(ask) = ask {
+            claim_page(ask, dir, &mut page, is_first, plus);
+        }
+        Ok(page)
     }
 
     pub(crate) async fn stat_names(

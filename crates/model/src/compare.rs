@@ -299,7 +299,7 @@ async fn dump<F: FileSystem>(fs: &F, id: InodeId) -> braid_api::Result<Dump> {
             fs.release(handle).await;
         }
         FileKind::Directory => {
-            let handle = fs.open_dir(&cx, id).await?;
+            let handle = fs.open_dir(&cx, id).await?.handle;
             listing = list(fs, handle, 100, false).await?;
             fs.release(handle).await;
         }

@@ -188,8 +188,9 @@ impl FileSystem for Model {
         self.state.lock().copy_range((from, from_offset), (to, to_offset), len, self.clock.now())
     }
 
-    async fn open_dir(&self, _cx: &Caller, id: InodeId) -> Result<HandleId> {
-        self.state.lock().open_dir(id)
+    async fn open_dir(&self, _cx: &Caller, id: InodeId) -> Result<OpenedDir> {
+        let handle = self.state.lock().open_dir(id)?;
+        Ok(OpenedDir { handle, may_cache: false, keep_cache: false })
     }
 
     async fn read_dir(

@@ -216,7 +216,7 @@ impl<'a, F: FileSystem> World<'a, F> {
                 let (from, to) = (self.file(*from)?, self.file(*to)?);
                 Answer::Number(fs.copy_range(from, *from_offset, to, *to_offset, *len).await?)
             }
-            Op::OpenDir { node } => Answer::Opened(None, fs.open_dir(cx, self.node(*node)).await?),
+            Op::OpenDir { node } => Answer::Opened(None, fs.open_dir(cx, self.node(*node)).await?.handle),
             Op::ReadDir { handle, limit, plus } => Answer::Listing(list(fs, self.file(*handle)?, *limit, *plus).await?),
             Op::SyncDir { handle } => fs.sync_dir(self.file(*handle)?).await.map(|()| Answer::Nothing)?,
             Op::SyncFs => fs.sync_fs().await.map(|()| Answer::Nothing)?,

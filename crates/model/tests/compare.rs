@@ -68,7 +68,7 @@ impl FileSystem for Broken {
         release(handle: HandleId) -> ();
         seek(handle: HandleId, offset: u64, whence: SeekWhence) -> Result<u64>;
         copy_range(from: HandleId, from_offset: u64, to: HandleId, to_offset: u64, len: u64) -> Result<u64>;
-        open_dir(cx: &Caller, id: InodeId) -> Result<HandleId>;
+        open_dir(cx: &Caller, id: InodeId) -> Result<OpenedDir>;
         sync_dir(handle: HandleId) -> Result<()>;
         sync_fs() -> Result<()>;
         get_xattr(cx: &Caller, id: InodeId, name: &[u8]) -> Result<Bytes>;

@@ -124,7 +124,7 @@ async fn removal_does_not_shift_a_listing() {
     for i in 0..100 {
         dir(&fs, ROOT, &format!("d{i:03}")).await;
     }
-    let handle = fs.open_dir(&cx(), ROOT).await.unwrap();
+    let handle = fs.open_dir(&cx(), ROOT).await.unwrap().handle;
     let mut seen = 0;
     let mut offset = 0;
     loop {

@@ -19,7 +19,7 @@ pub struct Listing<'s, F: Paths> {
 
 impl<F: Paths> Session<F> {
     pub async fn list(&self, path: &ClusterPath, dir: InodeId) -> Result<Listing<'_, F>> {
-        let handle = self.fs.open_dir(&self.caller, dir).await.map_err(|e| anyhow!("{path}: {}", brief(&e)))?;
+        let handle = self.fs.open_dir(&self.caller, dir).await.map_err(|e| anyhow!("{path}: {}", brief(&e)))?.handle;
         Ok(Listing { session: self, path: path.clone(), handle, offset: 0 })
     }
 

@@ -6,6 +6,7 @@ mod bad_input;
 mod defaults;
 mod disks;
 mod files;
+mod listings;
 mod litmus;
 mod metadata;
 mod mounted;

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// The answer's first line and its text.
-fn get(at: &str, path: &str) -> (String, String) {
+pub fn get(at: &str, path: &str) -> (String, String) {
     let host = at.strip_prefix("http://").unwrap();
     let mut stream = TcpStream::connect(host).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();

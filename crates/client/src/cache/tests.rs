@@ -70,7 +70,7 @@ fn what_is_revoked_is_not_shown_and_the_kernel_is_to_forget_it() {
     let keys = vec![Key::Dir(root), Key::Attr(InodeId(5))];
     let tasks = cache.on(at(1500), Seen::Revoke { revocation: RevocationId(3), keys, open: false });
     let [Task::Forget(shown), Task::Dropped(RevocationId(3))] = &tasks[..] else { panic!("{tasks:?}") };
-    assert_eq!(*shown, [Shown::Entry(root, name.clone()), Shown::Attr(InodeId(5))]);
+    assert_eq!(*shown, [Shown::Entry(root, name.clone()), Shown::Listing(root), Shown::Attr(InodeId(5))]);
     assert!(cache.attr(InodeId(5), at(1500)).is_none() && cache.name(root, &name, at(1500)).is_none());
     assert_eq!(learn_attr(&cache, late, true), Duration::ZERO, "it was on its way");
     assert!(cache.attr(InodeId(5), at(1500)).is_none());

@@ -1,21 +1,23 @@
 //! Listing directories, with offsets that stay valid (design.md *readdir offsets*).
 
-use crate::cache::Learnt;
+use crate::believed::DROPS_MAX;
+use crate::cache::{Learnt, Ticket};
 use crate::core::{Core, Op};
 use crate::dirpages::{Cursor, PAGE_ENTRIES, offset_after};
-use crate::handles::{CurrentPage, DirState};
+use crate::handles::{CurrentPage, DirHandle, DirState};
 use braid_api::meta::{Grant, ReadDir};
-use braid_api::{Caller, Code, DirEntry, Error, HandleId, Result};
-use braid_types::{Attr, InodeId, Name};
+use braid_api::{Caller, Code, DirEntry, Error, HandleId, OpenedDir, Result};
+use braid_types::{Attr, ByteRange, InodeId, Name};
 use std::time::Duration;
 
 impl Core {
-    pub async fn open_dir(&self, cx: &Caller, id: InodeId) -> Result<HandleId> {
+    pub async fn open_dir(&self, cx: &Caller, id: InodeId) -> Result<OpenedDir> {
         let attr = self.get_attr(cx, id).await?.attr;
         if !attr.is_dir() {
             return Err(Code::NotDirectory.into());
         }
-        Ok(self.handles.open_dir(id))
+        let keep_cache = self.cache.keeps_listing(id, self.now());
+        Ok(OpenedDir { handle: self.handles.open_dir(id), may_cache: true, keep_cache })
     }
 
     pub async fn read_dir(
@@ -31,16 +33,16 @@ impl Core {
         let mut state = dir.state.lock().await;
         let mut cursor = match offset {
             0 => {
-                state.current = None;
-                state.pages.rewind()
+                (state.current, state.leased) = (None, None);
+                dir.pages.lock().rewind(self.cache.listing(dir.inode, self.now()).is_some())
             }
-            _ => state.pages.cursor(offset).ok_or_else(|| {
+            _ => dir.pages.lock().cursor(offset).ok_or_else(|| {
                 Error::new(Code::Invalid, format!("directory {}", dir.inode), "no such offset in this listing")
             })?,
         };
         loop {
             if !holds(&state, &cursor, plus) {
-                self.fetch_page(dir.inode, &mut state, &cursor, plus, op).await?;
+                self.fetch_page(&dir, &mut state, &cursor, plus, op).await?;
             }
             let Some(current) = &state.current else { return Ok(Vec::new()) };
             let from = (cursor.index - current.first) as usize;
@@ -48,32 +50,57 @@ impl Core {
                 return Ok(self.entries(dir.inode, current, &cursor, from, limit));
             }
             if !current.entries.more {
+                self.end_of_listing(dir.inode, state.leased).await;
                 return Ok(Vec::new());
             }
             let last: Option<Name> = current.entries.entries.last().map(|(name, ..)| name.clone());
             let Some(last) = last.or_else(|| cursor.after.clone()) else { return Ok(Vec::new()) };
-            cursor = state.pages.next(cursor.page, last);
+            cursor = dir.pages.lock().next(cursor.page, last);
         }
     }
 
-    async fn fetch_page(&self, dir: InodeId, state: &mut DirState, cursor: &Cursor, plus: bool, op: Op) -> Result<()> {
+    /// A cache above takes the listing for whole when it hears of its end. It must not be kept unless what is in the directory is leased
+    /// since its beginning: it is dropped before the end is told. Then a cache that begins anew finds that nothing is there.
+    async fn end_of_listing(&self, dir: InodeId, leased: Option<Ticket>) {
+        if leased.is_some() && leased == self.cache.listing(dir, self.now()) {
+            self.cache.listed(dir);
+        } else {
+            let all = ByteRange::new(0, u64::MAX);
+            let _ = self.env.timeout(DROPS_MAX, self.forget_pages(dir, all)).await;
+        }
+    }
+
+    async fn fetch_page(
+        &self,
+        handle: &DirHandle,
+        state: &mut DirState,
+        cursor: &Cursor,
+        plus: bool,
+        op: Op,
+    ) -> Result<()> {
+        let dir = handle.inode;
         let asking = self.cache.ask();
         let ticket = asking.ticket;
         let limit = PAGE_ENTRIES + cursor.skip as u32;
         let message = ReadDir { inode: dir, after: cursor.after.clone(), limit, plus };
         let mut page = self.call(message, op).await?;
         let names: Vec<Name> = page.entries.iter().map(|(name, ..)| name.clone()).collect();
-        let count = state.pages.fill(cursor, &names);
+        let count = handle.pages.lock().fill(cursor, &names);
         let skip = (cursor.skip as usize).min(page.entries.len());
         page.more |= skip + count < page.entries.len();
         page.entries = page.entries.drain(skip..).take(count).collect();
         let grants = page.grants.drain(..).skip(skip).chain(std::iter::repeat(Grant::default()));
-        let mut learnt = Vec::with_capacity(page.entries.len() * 2);
+        let mut learnt = Vec::with_capacity(page.entries.len() * 2 + 1);
+        let is_first = cursor.after.is_none();
+        learnt.extend(is_first.then_some(Learnt::Listing(dir, page.listing, &handle.pages)));
         for ((name, id, _, attr), grant) in page.entries.iter().zip(grants) {
             learnt.push(Learnt::Name(dir, name, Some(*id), grant.entry));
             learnt.extend(attr.as_ref().map(|attr| Learnt::Attr(attr, grant.attr)));
         }
         self.cache.learn(asking, ticket, self.now(), &learnt);
+        if is_first {
+            state.leased = self.cache.listing(dir, self.now());
+        }
         state.current = Some(CurrentPage { page: cursor.page, first: cursor.index, entries: page, ticket, plus });
         Ok(())
     }

@@ -239,11 +239,13 @@ impl Core {
         // Two names of one file: nothing moved, and its places stay.
         let moved = answer.other.is_some() || from != to;
         if moved {
+            self.cache.moved(answer.moved.id);
             self.cache.place(answer.moved.id, Some((to.0, to.1.clone())));
         }
         match &answer.other {
             Some(other) if kind == RenameKind::Exchange => {
                 self.cache.changed(other.id);
+                self.cache.moved(other.id);
                 self.cache.place(other.id, Some((from.0, from.1.clone())));
             }
             Some(other) => self.lost_name(to.0, to.1, other),

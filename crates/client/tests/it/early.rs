@@ -97,7 +97,7 @@ async fn what_was_synced_survives_the_loss_of_client_and_metadata_server_and_the
         }
         assert!(client.stats().changes_kept > 0);
         if by_dir {
-            let handle = client.open_dir(&cx(), dir).await.unwrap();
+            let handle = client.open_dir(&cx(), dir).await.unwrap().handle;
             client.sync_dir(handle).await.unwrap();
         } else {
             // Of a file that has nothing to save, and of its own no change that is not durable.
@@ -140,7 +140,7 @@ async fn fsync_costs_no_message_more_and_none_if_all_is_durable() {
     assert_eq!(world.take_messages().0, BTreeMap::new());
     close(&client, handle).await.unwrap();
     mkdir(&client, ROOT, "dir").await;
-    let root = client.open_dir(&cx(), ROOT).await.unwrap();
+    let root = client.open_dir(&cx(), ROOT).await.unwrap().handle;
     world.take_messages();
     client.sync_dir(root).await.unwrap();
     assert_eq!(world.take_messages().0, BTreeMap::from([("Settle", 1)]));
@@ -217,7 +217,7 @@ async fn what_is_lost_with_a_session_is_told_by_fsync() {
     world.restart_meta(0).await;
     world.end_session(session).await;
     world.late.lock().clear();
-    let root = client.open_dir(&cx(), ROOT).await.unwrap();
+    let root = client.open_dir(&cx(), ROOT).await.unwrap().handle;
     let told = client.sync_dir(root).await.unwrap_err();
     assert_eq!(told.code, Code::SessionUnknown, "{told}");
     assert_eq!(client.stats().changes_lost, 1);

@@ -119,7 +119,7 @@ async fn a_listing_brings_the_leases_of_its_page() {
     for i in 0..50 {
         ids.push(mkdir(&*a, dir, &format!("{i}")).await);
     }
-    let handle = b.open_dir(&cx(), dir).await.unwrap();
+    let handle = b.open_dir(&cx(), dir).await.unwrap().handle;
     let page = b.read_dir(&cx(), handle, 0, 100, true).await.unwrap();
     assert!(page.len() == 50 && page.iter().all(|entry| entry.attr.is_some_and(|(_, valid)| !valid.is_zero())));
     world.take_messages();
@@ -419,7 +419,7 @@ async fn act<F: FileSystem>(fs: &F, dirs: [InodeId; DIRS], op: usize, a: usize, 
             Err(code) => format!("{code:?}"),
         },
         8 => {
-            let handle = fs.open_dir(&cx(), dir).await.unwrap();
+            let handle = fs.open_dir(&cx(), dir).await.unwrap().handle;
             let mut entries = fs.read_dir(&cx(), handle, 0, 100, true).await.unwrap();
             fs.release(handle).await;
             entries.sort_by(|x, y| x.name.cmp(&y.name));
@@ -477,4 +477,76 @@ async fn two_mounts_in_turn_do_what_the_model_does_while_the_server_restarts() {
     for seed in 100..104 {
         agree(seed, 120, true).await;
     }
+}
+
+/// What a cache above may keep of a directory.
+#[derive(Default)]
+struct Kept(Mutex<Vec<Shown>>);
+
+struct AboveListings(Arc<Kept>);
+
+impl Watcher for AboveListings {
+    fn forget(&self, shown: Vec<Shown>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        self.0.0.lock().extend(shown);
+        Box::pin(async {})
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_listing_may_be_kept_until_somebody_changes_the_directory() {
+    let world = World::new(Storage::Memory, SMALL).await;
+    let (a, b) = (world.client().await, world.client().await);
+    let kept = Arc::new(Kept::default());
+    b.watch(Arc::new(AboveListings(kept.clone())));
+    let dir = mkdir(&*a, ROOT, "d").await;
+    for i in 0..1500 {
+        mkdir(&*a, dir, &format!("{i:04}")).await;
+    }
+    // Whether it may be kept from before, and the last offset.
+    let list = async |count: usize| {
+        let opened = b.open_dir(&cx(), dir).await.unwrap();
+        let (mut offset, mut seen) = (0, 0);
+        loop {
+            let page = b.read_dir(&cx(), opened.handle, offset, 1000, true).await.unwrap();
+            let Some(last) = page.last() else { break };
+            (offset, seen) = (last.offset, seen + page.len());
+        }
+        b.release(opened.handle).await;
+        assert!(opened.may_cache && seen == count, "{seen}");
+        (opened.keep_cache, offset)
+    };
+    let told = || kept.0.lock().drain(..).any(|shown| matches!(shown, Shown::Listing(_) | Shown::Pages(..)));
+    let (first, second) = (list(1500).await, list(1500).await);
+    assert_eq!((first.0, second.0), (false, true));
+    assert!(first.1 == second.1, "one offset for all: what one handle brought another goes on from");
+    assert!(!told(), "it was leased from the beginning to the end");
+    // Another session's change, and one of its own. Both within a second, and nothing of it is granted.
+    mkdir(&*a, dir, "x").await;
+    assert!(told());
+    assert!(!list(1501).await.0 && list(1501).await.0);
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    mkdir(&*b, dir, "y").await;
+    assert!(!list(1502).await.0 && list(1502).await.0);
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    // A change while it is read: its end must not make what was kept before it look whole.
+    let opened = b.open_dir(&cx(), dir).await.unwrap();
+    let page = b.read_dir(&cx(), opened.handle, 0, 1000, true).await.unwrap();
+    mkdir(&*a, dir, "z").await;
+    assert!(told());
+    let mut offset = page.last().unwrap().offset;
+    while let Some(last) = b.read_dir(&cx(), opened.handle, offset, 1000, true).await.unwrap().last() {
+        assert!(!told());
+        offset = last.offset;
+    }
+    assert!(told());
+    assert!(!list(1503).await.0 && list(1503).await.0);
+    // A slot holder that starts anew knows of no lease.
+    let mut world = world;
+    world.restart_meta(usize::MAX).await;
+    let end = Instant::now() + Duration::from_secs(10);
+    while !told() {
+        assert!(Instant::now() < end, "the slot holder knows of none of it");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(!list(1503).await.0);
 }

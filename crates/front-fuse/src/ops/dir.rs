@@ -84,7 +84,9 @@ impl<F: FileSystem> Door<F> {
     pub fn open_dir(&self, request: &Request<'_>, reply: Reply, id: InodeId) {
         let (fs, cx) = (self.fs.clone(), caller(request));
         let call = async move { fs.open_dir(&cx, id).await };
-        self.answer(reply, call, |reply, handle| reply.open(OpenOut::new(number(handle, false), 0)));
+        self.answer(reply, call, |reply, opened| {
+            reply.open(OpenOut::new(number(opened.handle, false), convert::dir_flags(&opened)));
+        });
     }
 
     pub fn read_dir(&self, request: &Request<'_>, reply: Reply, id: InodeId, fh: u64, offset: u64, size: u32) {

@@ -41,6 +41,6 @@ impl Query for ReadDir {
             };
             entries.push((name, entry.id(), entry.kind(), attr));
         }
-        Ok(DirPage { entries, more: page.more, grants: Vec::new() })
+        Ok(DirPage { entries, more: page.more, grants: Vec::new(), listing: false })
     }
 }

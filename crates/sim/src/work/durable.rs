@@ -128,7 +128,7 @@ impl Durable {
             Sure::AtClose => self.sure(key, life.number),
             // Names alone: the bytes are where close brought them.
             Sure::AtCloseAndSync if life.random.random_bool(0.7) => {
-                let root = life.fs.open_dir(&cx, InodeId::ROOT).await?;
+                let root = life.fs.open_dir(&cx, InodeId::ROOT).await?.handle;
                 life.fs.sync_dir(root).await?;
                 life.fs.release(root).await;
                 life.process.note(format_args!("{key:?} and its name synced"));
