@@ -350,6 +350,23 @@ pub struct NodeSpec {
 pub struct EntryAnswer {
     pub attr: Attr,
     pub grant: Grant,
+    pub dir: DirAfter,
+    /// A directory was made, and that it is empty is leased.
+    pub empty: bool,
+}
+
+/// A directory after a change of what is in it: a kernel asks for its attributes at the next call that goes through it. Not on record with
+/// the answer, so that a repetition does not tell.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct DirAfter {
+    pub attr: Option<Attr>,
+    pub granted: bool,
+}
+
+impl From<Attr> for DirAfter {
+    fn from(attr: Attr) -> Self {
+        DirAfter { attr: Some(attr), granted: false }
+    }
 }
 
 /// O_CREAT: makes or opens a file.
@@ -414,6 +431,8 @@ pub struct OpenAnswer {
     pub created: bool,
     /// Marked by [`SHARED_XATTR`]: no handle caches its bytes.
     pub shared: bool,
+    /// The directory it was made in by this request.
+    pub dir: DirAfter,
 }
 
 /// A file that has this attribute with the value 1 is for several writers at once: no handle caches it, so that every mount may write
@@ -511,6 +530,7 @@ pub struct Unlink {
 pub struct UnlinkAnswer {
     /// What lost the name, with its remaining link count.
     pub attr: Attr,
+    pub dir: DirAfter,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -544,6 +564,8 @@ pub struct RenameAnswer {
     pub other: Option<Attr>,
     /// Of the new name, and of what was moved.
     pub grant: Grant,
+    /// The directory it left; and the one it went to, if that is another.
+    pub dirs: [DirAfter; 2],
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -899,6 +921,20 @@ impl MetaRequest {
                 MetaRequest::MakeNode(make) => make.spec.target.len(),
                 _ => 0,
             }
+    }
+}
+
+impl MetaAnswer {
+    /// What it tells of directories it changed.
+    pub fn dirs_mut(&mut self) -> impl Iterator<Item = &mut DirAfter> {
+        let dirs = match self {
+            MetaAnswer::MakeNode(a) | MetaAnswer::Link(a) | MetaAnswer::PutFile(a) => std::slice::from_mut(&mut a.dir),
+            MetaAnswer::CreateFile(a) => std::slice::from_mut(&mut a.dir),
+            MetaAnswer::Unlink(a) | MetaAnswer::RemoveDir(a) => std::slice::from_mut(&mut a.dir),
+            MetaAnswer::Rename(a) => &mut a.dirs[..],
+            _ => &mut [],
+        };
+        dirs.iter_mut()
     }
 }
 

@@ -6,11 +6,14 @@
 //! first ([`Cache::ask`]), and a change in between makes it void.
 
 mod files;
+mod learnt;
 mod listings;
 #[cfg(test)]
 pub mod tests;
+mod whole;
 
-use crate::dirpages::Pages;
+pub use learnt::Learnt;
+
 use crate::lru::Lru;
 use braid_api::meta::InodeRef;
 use braid_api::{Code, Error, Result, Shown};
@@ -20,9 +23,9 @@ use braid_types::{Attr, InodeId, Name, Timestamp, TruncGen};
 use listings::Listings;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
+use whole::Whole;
 
 const STRIPES: usize = 1024;
 
@@ -77,27 +80,6 @@ pub fn entry_keys(parent: InodeId, name: &Name) -> Vec<Key> {
     vec![Key::Name(parent, name.clone()), Key::Attr(parent)]
 }
 
-/// What an answer says, and whether it was granted with it.
-pub enum Learnt<'a> {
-    Attr(&'a Attr, bool),
-    /// What a name stands for, if for anything.
-    Name(InodeId, &'a Name, Option<InodeId>, bool),
-    /// The first page of a directory that a cache above keeps, and the offsets by which it does.
-    Listing(InodeId, bool, &'a Arc<Mutex<Pages>>),
-}
-
-impl Learnt<'_> {
-    fn key(&self) -> Option<Key> {
-        match *self {
-            Learnt::Attr(attr, true) => Some(Key::Attr(attr.id)),
-            Learnt::Name(parent, _, None, true) => Some(Key::Dir(parent)),
-            Learnt::Name(parent, name, Some(_), true) => Some(Key::Name(parent, name.clone())),
-            Learnt::Listing(dir, true, _) => Some(Key::Dir(dir)),
-            Learnt::Attr(_, false) | Learnt::Name(_, _, _, false) | Learnt::Listing(_, false, _) => None,
-        }
-    }
-}
-
 /// What the slot holder wants of this client.
 #[derive(Debug)]
 pub enum Task {
@@ -146,6 +128,7 @@ struct Maps {
     absent_elsewhere: bool,
     /// Directories whose listing a cache above may have, and it is right.
     listings: Listings,
+    whole: Whole,
     entries_max: usize,
     /// Changes of this client on their way: others may see them before it hears that they are done, so it asks as well.
     under_way: BTreeMap<Key, u32>,
@@ -218,6 +201,7 @@ impl Maps {
                 }
                 // Whether it is remembered or not: a handle may be open through which it was read.
                 self.listings.remove(*dir);
+                self.whole.forget(*dir);
                 shown.push(Shown::Listing(*dir));
             }
             Key::Name(dir, name) => {
@@ -236,6 +220,7 @@ impl Maps {
         self.attrs.clear();
         self.names.clear();
         self.absent.clear();
+        self.whole.clear();
         (self.absences, self.absent_elsewhere) = (0, false);
     }
 }
@@ -248,6 +233,7 @@ impl Cache {
             absences: 0,
             absent_elsewhere: false,
             listings: Listings::default(),
+            whole: Whole::default(),
             entries_max,
             under_way: BTreeMap::new(),
             attrs: Lru::new(entries_max),
@@ -290,10 +276,14 @@ impl Cache {
     pub fn changed_since(&self, id: InodeId, ticket: Ticket) -> bool {
         let mut maps = self.maps.lock();
         let overtaken = !self.valid(id, ticket);
+        self.change_under(&mut maps, id);
+        overtaken
+    }
+
+    fn change_under(&self, maps: &mut Maps, id: InodeId) {
         let moment = self.moment.fetch_add(1, SeqCst) + 1;
         self.stripe(id).fetch_max(moment, SeqCst);
         maps.attrs.remove(&id);
-        overtaken
     }
 
     /// To be said before asking for what may be kept.
@@ -306,6 +296,9 @@ impl Cache {
         let mut maps = self.maps.lock();
         for key in &changing {
             *maps.under_way.entry(key.clone()).or_default() += 1;
+            if let Key::Name(dir, name) = key {
+                maps.whole.may_have(*dir, name);
+            }
         }
         let lease = Some(maps.leases.ask());
         Asking { cache: self, ticket: Ticket(self.moment.load(SeqCst)), lease, changing }
@@ -354,6 +347,25 @@ impl Cache {
                     }
                     all &= held && valid;
                 }
+                Learnt::Empty(dir, _) => {
+                    if held && self.valid(dir, ticket) {
+                        maps.whole.insert(dir, []);
+                    }
+                }
+                Learnt::Gone(dir, name) => {
+                    maps.names.remove(&(dir, name.clone()));
+                    maps.forget_absence(dir, name);
+                    if self.valid(dir, ticket) && !maps.is_changing(|| Key::Name(dir, name.clone())) {
+                        maps.whole.has_lost(dir, name);
+                    }
+                }
+                Learnt::Dir(dir, after) => {
+                    let keep = held && self.valid(dir, ticket) && !maps.is_changing(|| Key::Attr(dir));
+                    self.change_under(&mut maps, dir);
+                    if let (true, Some(attr)) = (keep, &after.attr) {
+                        maps.attrs.insert(dir, *attr);
+                    }
+                }
                 Learnt::Listing(dir, _, pages) => {
                     if held && self.valid(dir, ticket) {
                         // Of who began before nothing changes but that the cache above has it from two.
@@ -396,8 +408,14 @@ impl Cache {
     }
 
     /// A listing has come to its end, and is kept.
-    pub fn listed(&self, dir: InodeId) {
-        self.maps.lock().listings.ended(dir);
+    pub fn listed(&self, dir: InodeId, names: impl FnOnce() -> Option<Vec<Name>>) {
+        let maps = &mut *self.maps.lock();
+        maps.listings.ended(dir);
+        if !maps.whole.knows(dir)
+            && let Some(names) = names()
+        {
+            maps.whole.insert(dir, names);
+        }
     }
 
     pub fn is_dir(&self, id: InodeId) -> Option<bool> {
@@ -416,16 +434,28 @@ impl Cache {
             return maps.leases.may_serve(moment(now), &Key::Name(at.0, at.1)).then_some((Some(id), left));
         }
         let absent = maps.absent.get(&parent).is_some_and(|names| names.contains(name));
-        (absent && maps.leases.may_serve(moment(now), &Key::Dir(parent))).then_some((None, left))
+        let lacks = !absent && maps.whole.lacks(parent, name);
+        if !(absent || lacks) || !maps.leases.may_serve(moment(now), &Key::Dir(parent)) {
+            return None;
+        }
+        if lacks {
+            // A cache above hears of it, and is told when it is over.
+            maps.keep_absence(parent, name);
+        }
+        Some((None, left))
     }
 
     /// This client changed what the name stands for: the directory's attributes are void as well.
     pub fn name_changed(&self, parent: InodeId, name: &Name) {
+        self.name_gone(parent, name);
+        self.changed(parent);
+    }
+
+    /// The same, and what became of the directory is about to be learnt.
+    pub fn name_gone(&self, parent: InodeId, name: &Name) {
         let mut maps = self.maps.lock();
         maps.names.remove(&(parent, name.clone()));
         maps.forget_absence(parent, name);
-        drop(maps);
-        self.changed(parent);
     }
 
     pub fn place(&self, id: InodeId, place: Option<(InodeId, Name)>) {
@@ -443,7 +473,10 @@ impl Cache {
 
     /// Ids are never reused, so it stays so.
     pub fn gone(&self, id: InodeId) {
-        self.maps.lock().gone.insert(id, ());
+        let mut maps = self.maps.lock();
+        maps.gone.insert(id, ());
+        maps.listings.remove(id);
+        maps.whole.forget(id);
     }
 
     /// The inode for a request, unless it has gone.

@@ -113,6 +113,17 @@ impl Pages {
         Cursor { page, index: 0, after: Some(last), skip: 0 }
     }
 
+    /// All names from this page on, if they are remembered.
+    pub fn all(&self, first: u64) -> Option<Vec<Name>> {
+        let (mut at, mut names) = (Some(first), Vec::new());
+        while let Some(page) = at {
+            let page = self.pages.get(&page)?;
+            names.extend(page.names.as_ref()?.iter().cloned());
+            at = page.next;
+        }
+        Some(names)
+    }
+
     /// How many names are remembered.
     pub fn names(&self) -> usize {
         let pages = self.pages.range(self.last.saturating_sub(PAGES_WITH_NAMES)..);

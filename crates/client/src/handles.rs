@@ -78,8 +78,8 @@ pub struct CurrentPage {
 #[derive(Default)]
 pub struct DirState {
     pub current: Option<CurrentPage>,
-    /// What is in the directory has been leased since this handle began to read it, and unchanged until this moment at least.
-    pub leased: Option<crate::cache::Ticket>,
+    /// What is in the directory has been leased since this handle began to read it, with this page: since when.
+    pub leased: Option<(u64, crate::cache::Ticket)>,
 }
 
 pub struct DirHandle {

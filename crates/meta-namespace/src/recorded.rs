@@ -1,6 +1,6 @@
 use crate::rows::{RequestRow, SessionRow, keys};
 use crate::{OpContext, OpError, Unit};
-use braid_api::meta::MetaAnswer;
+use braid_api::meta::{DirAfter, MetaAnswer};
 use braid_api::{Code, Error};
 use braid_meta_engine::{Key, Lock, Operation, Tx};
 use braid_types::SessionId;
@@ -80,8 +80,11 @@ impl<M: Mutation> Operation for Recorded<M> {
                 .map_err(|e| Error::new(Code::Internal, format_args!("request {}", cx.request), e))?;
             return Ok(Outcome::durable(answer));
         }
-        let answer = (self.answer)(self.mutation.apply(&mut unit, cx).await?);
+        let mut answer = (self.answer)(self.mutation.apply(&mut unit, cx).await?);
+        // Nobody needs them of a repetition.
+        let dirs: Vec<DirAfter> = answer.dirs_mut().map(std::mem::take).collect();
         let bytes = postcard::to_stdvec(&answer).map_err(|e| Error::new(Code::Internal, "an answer", e))?;
+        answer.dirs_mut().zip(dirs).for_each(|(dir, told)| *dir = told);
         unit.put(request_key, &RequestRow { message: self.message, answer: Bytes::from(bytes) });
         let may_be_early = cx.early && session.keeps;
         if cx.early && !session.keeps {

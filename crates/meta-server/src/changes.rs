@@ -159,11 +159,24 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             *call = after;
             match answer {
                 Ok(mut answer) => {
-                    let (place, told) = (place_of(request), told_by(&mut answer));
-                    let attr = told.as_ref().map(|(id, _)| Key::Attr(*id));
+                    let place = place_of(request);
+                    let attr = told_by(&mut answer).map(|(id, _)| Key::Attr(id));
                     let entry = place.map(|(dir, name)| Key::Name(dir, name));
-                    let kept = under_way.release(attr.iter().chain(&entry).cloned().collect());
-                    if let Some((_, grant)) = told {
+                    let dirs: Vec<Key> = answer.dirs_mut().filter_map(|dir| Some(Key::Attr(dir.attr?.id))).collect();
+                    // Nobody knew of it, or has announced a change of it since.
+                    let empty = match &answer {
+                        MetaAnswer::MakeNode(a) if a.attr.is_dir() => Some(Key::Dir(a.attr.id)),
+                        _ => None,
+                    };
+                    let keep = attr.iter().chain(&entry).chain(&empty).chain(&dirs).cloned().collect();
+                    let kept = under_way.release(keep);
+                    if let MetaAnswer::MakeNode(a) = &mut answer {
+                        a.empty = empty.is_some_and(|key| kept.contains(&key));
+                    }
+                    for dir in answer.dirs_mut() {
+                        dir.granted = dir.attr.is_some_and(|attr| kept.contains(&Key::Attr(attr.id)));
+                    }
+                    if let Some((_, grant)) = told_by(&mut answer) {
                         let has = |key: &Option<Key>| key.as_ref().is_some_and(|key| kept.contains(key));
                         *grant = Grant { entry: has(&entry), attr: has(&attr) };
                     }

@@ -1,9 +1,10 @@
-//! Listings that the kernel keeps: nothing is asked while nobody changes the directory, and what another mount changes is in the next one.
+//! Names and listings that kernel and mount know: nothing is asked while nobody else changes the directory, and what another mount
+//! changes is in the next one.
 
 use super::pages::get;
 use super::two_mounts::Two;
 use rustix::fs::Dir;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, FileTimes};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -33,13 +34,66 @@ fn rest(dir: &mut Dir) -> Vec<String> {
     names.filter(|name| !name.starts_with('.')).collect()
 }
 
-/// How often the first mount has asked what is in a directory.
-fn asked(two: &Two) -> u64 {
+/// What the first mount has sent to servers, by kind.
+fn sent(two: &Two) -> BTreeMap<String, u64> {
     let status: serde_json::Value = serde_json::from_str(&two.c.says("admin status --json")).unwrap();
     let (_, text) = get(status["pages"]["mount"].as_str().unwrap(), "/metrics");
-    let line =
-        text.lines().find(|line| line.starts_with("braid_mount_messages_total{") && line.contains("\"ReadDir\""));
-    line.map_or(0, |line| line.rsplit_once(' ').unwrap().1.parse().unwrap())
+    let lines =
+        text.lines().filter_map(|line| line.strip_prefix("braid_mount_messages_total{message=\"")?.split_once("\"} "));
+    lines.map(|(name, count)| (name.to_owned(), count.parse().unwrap())).collect()
+}
+
+/// How often it has asked what is in a directory.
+fn asked(two: &Two) -> u64 {
+    sent(two).get("ReadDir").copied().unwrap_or_default()
+}
+
+/// What the kernel asks in between, attributes of the directory and whether a name is there, is known.
+#[test]
+fn a_change_of_a_name_is_one_message() {
+    const COUNT: u64 = 50;
+    let Some(two) = Two::new() else { return };
+    let made = two.at[0].join("made");
+    fs::create_dir(&made).unwrap();
+    // One that another mount made, and this one has listed.
+    let listed = two.at[0].join("listed");
+    fs::create_dir(two.at[1].join("listed")).unwrap();
+    fs::write(two.at[1].join("listed/before"), "").unwrap();
+    assert_eq!(list(&listed).len(), 1);
+    for dir in [made, listed] {
+        let path = |name: &str, n: u64| dir.join(format!("{name}{n}"));
+        let run = |what: &str, message: &str, act: &dyn Fn(u64)| {
+            let before = sent(&two);
+            (0..COUNT).for_each(act);
+            let after = sent(&two);
+            let more = |name: &str| {
+                after.get(name).copied().unwrap_or_default() - before.get(name).copied().unwrap_or_default()
+            };
+            assert_eq!((more(message), more("Lookup"), more("GetAttr")), (COUNT, 0, 0), "{what} in {}", dir.display());
+        };
+        // The first of them may have to find the way there.
+        fs::create_dir(path("first", 0)).unwrap();
+        run("mkdir", "MakeNode", &|n| fs::create_dir(path("d", n)).unwrap());
+        run("create", "CreateFile", &|n| drop(File::create(path("f", n)).unwrap()));
+        run("rename", "Rename", &|n| fs::rename(path("f", n), path("g", n)).unwrap());
+        run("unlink", "Unlink", &|n| fs::remove_file(path("g", n)).unwrap());
+        run("rmdir", "RemoveDir", &|n| fs::remove_dir(path("d", n)).unwrap());
+        run("absences", "MakeNode", &|n| {
+            (0..10).for_each(|m| assert!(!path("no", n * 10 + m).exists()));
+            fs::create_dir(path("e", n)).unwrap();
+        });
+    }
+    // None of it is kept from the other mount, nor what that makes from this one.
+    for n in 0..20 {
+        let (one, other) = (&two.at[n % 2].join("made"), &two.at[1 - n % 2].join("made"));
+        assert!(!one.join("x").exists() && !other.join("x").exists(), "{n}");
+        fs::create_dir(one.join("x")).unwrap();
+        assert!(other.join("x").exists(), "{n}");
+        assert_eq!(list(other).len(), COUNT as usize + 2, "{n}");
+        fs::remove_dir(other.join("x")).unwrap();
+        assert!(!one.join("x").exists(), "{n}");
+        assert_eq!(list(one).len(), COUNT as usize + 1, "{n}");
+    }
 }
 
 #[test]

@@ -50,7 +50,7 @@ impl Core {
                 return Ok(self.entries(dir.inode, current, &cursor, from, limit));
             }
             if !current.entries.more {
-                self.end_of_listing(dir.inode, state.leased).await;
+                self.end_of_listing(&dir, state.leased).await;
                 return Ok(Vec::new());
             }
             let last: Option<Name> = current.entries.entries.last().map(|(name, ..)| name.clone());
@@ -61,9 +61,12 @@ impl Core {
 
     /// A cache above takes the listing for whole when it hears of its end. It must not be kept unless what is in the directory is leased
     /// since its beginning: it is dropped before the end is told. Then a cache that begins anew finds that nothing is there.
-    async fn end_of_listing(&self, dir: InodeId, leased: Option<Ticket>) {
-        if leased.is_some() && leased == self.cache.listing(dir, self.now()) {
-            self.cache.listed(dir);
+    async fn end_of_listing(&self, handle: &DirHandle, leased: Option<(u64, Ticket)>) {
+        let dir = handle.inode;
+        if let Some((first, since)) = leased
+            && Some(since) == self.cache.listing(dir, self.now())
+        {
+            self.cache.listed(dir, || handle.pages.lock().all(first));
         } else {
             let all = ByteRange::new(0, u64::MAX);
             let _ = self.env.timeout(DROPS_MAX, self.forget_pages(dir, all)).await;
@@ -99,7 +102,7 @@ impl Core {
         }
         self.cache.learn(asking, ticket, self.now(), &learnt);
         if is_first {
-            state.leased = self.cache.listing(dir, self.now());
+            state.leased = self.cache.listing(dir, self.now()).map(|since| (cursor.page, since));
         }
         state.current = Some(CurrentPage { page: cursor.page, first: cursor.index, entries: page, ticket, plus });
         Ok(())

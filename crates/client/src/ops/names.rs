@@ -111,21 +111,41 @@ impl Core {
     }
 
     fn new_entry(&self, parent: InodeId, name: &Name, answer: &EntryAnswer, asking: Asking<'_>) -> EntryReply {
-        let valid = self.named(parent, name, &answer.attr, answer.grant, asking);
+        let more = [Learnt::Dir(parent, &answer.dir), Learnt::Empty(answer.attr.id, answer.empty)];
+        let valid = self.named(parent, name, &answer.attr, answer.grant, &more, asking);
         EntryReply { attr: self.shown(&answer.attr), valid }
     }
 
-    /// This client gave the name to an inode. Gives for how long the kernel may keep both.
-    pub fn named(&self, parent: InodeId, name: &Name, attr: &Attr, grant: Grant, asking: Asking<'_>) -> Duration {
+    /// This client gave the name to an inode, and with that changed `more`. Gives for how long the kernel may keep both.
+    pub fn named(
+        &self,
+        parent: InodeId,
+        name: &Name,
+        attr: &Attr,
+        grant: Grant,
+        more: &[Learnt<'_>],
+        asking: Asking<'_>,
+    ) -> Duration {
         let ticket = asking.ticket;
-        let learnt = [Learnt::Name(parent, name, Some(attr.id), grant.entry), Learnt::Attr(attr, grant.attr)];
+        let mut learnt = vec![Learnt::Name(parent, name, Some(attr.id), grant.entry), Learnt::Attr(attr, grant.attr)];
+        learnt.extend_from_slice(more);
         let valid = self.cache.learn(asking, ticket, self.now(), &learnt);
         if valid.is_zero() {
-            self.cache.name_changed(parent, name);
-        } else {
-            self.cache.changed(parent);
+            self.cache.name_gone(parent, name);
         }
         valid
+    }
+
+    /// This client took a name away.
+    fn unnamed(&self, parent: InodeId, name: &Name, answer: &Result<UnlinkAnswer>, asking: Asking<'_>) {
+        match answer {
+            Ok(answer) => {
+                let ticket = asking.ticket;
+                let learnt = [Learnt::Gone(parent, name), Learnt::Dir(parent, &answer.dir)];
+                self.cache.learn(asking, ticket, self.now(), &learnt);
+            }
+            Err(_) => self.cache.name_changed(parent, name),
+        }
     }
 
     /// Whether what a name leads to may be open here. Without knowing the name, anything that is open may be it.
@@ -139,10 +159,10 @@ impl Core {
 
     pub async fn unlink(&self, cx: &Caller, parent: InodeId, name: &Name) -> Result<()> {
         let open_here = self.may_be_open(parent, name);
-        let _changing = self.removing(parent, name);
+        let asking = self.removing(parent, name);
         let message = Unlink { parent: self.cache.existing(parent)?, name: name.clone(), open_here };
         let answer = self.call(message, self.op(cx.trace)).await;
-        self.cache.name_changed(parent, name);
+        self.unnamed(parent, name, &answer, asking);
         self.lost_name(parent, name, &answer?.attr);
         Ok(())
     }
@@ -178,10 +198,10 @@ impl Core {
     }
 
     pub async fn remove_dir(&self, cx: &Caller, parent: InodeId, name: &Name) -> Result<()> {
-        let _changing = self.removing(parent, name);
+        let asking = self.removing(parent, name);
         let message = RemoveDir { parent: self.cache.existing(parent)?, name: name.clone() };
         let answer = self.call(message, self.op(cx.trace)).await;
-        self.cache.name_changed(parent, name);
+        self.unnamed(parent, name, &answer, asking);
         self.lost_name(parent, name, &answer?.attr);
         Ok(())
     }
@@ -218,7 +238,7 @@ impl Core {
         };
         let open_here = self.may_be_open(to.0, to.1);
         let known = self.cache.name(from.0, from.1, self.now()).and_then(|(id, _)| id);
-        let (_changing, asking) = (self.removing(from.0, from.1), self.removing(to.0, to.1));
+        let (leaving, asking) = (self.removing(from.0, from.1), self.removing(to.0, to.1));
         let message = Rename {
             from: self.cache.existing(from.0)?,
             from_name: from.1.clone(),
@@ -228,10 +248,26 @@ impl Core {
             open_here,
         };
         let answer = self.call(message, op).await;
-        self.cache.name_changed(from.0, from.1);
-        let answer = answer.inspect_err(|_| self.cache.name_changed(to.0, to.1))?;
+        let answer = answer.inspect_err(|_| {
+            self.cache.name_changed(from.0, from.1);
+            self.cache.name_changed(to.0, to.1);
+        })?;
         self.cache.own_change(&answer.moved);
-        let valid = self.named(to.0, to.1, &answer.moved, answer.grant, asking);
+        // What is about to be learnt is what both changed.
+        drop(leaving);
+        let [left, entered] = &answer.dirs;
+        let mut more = Vec::with_capacity(3);
+        // With two names of one file nothing happens, and both stay; then no directory has changed.
+        if kind != RenameKind::Exchange && left.attr.is_some() {
+            more.push(Learnt::Gone(from.0, from.1));
+        } else {
+            self.cache.name_gone(from.0, from.1);
+        }
+        more.push(Learnt::Dir(from.0, left));
+        if from.0 != to.0 {
+            more.push(Learnt::Dir(to.0, entered));
+        }
+        let valid = self.named(to.0, to.1, &answer.moved, answer.grant, &more, asking);
         if valid.is_zero() {
             self.cache.changed(answer.moved.id);
         }

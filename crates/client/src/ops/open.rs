@@ -156,7 +156,7 @@ impl Core {
         let mut valid = Duration::ZERO;
         if answer.created {
             inode.state.lock().end_moved = false;
-            valid = self.named(parent, name, &answer.attr, answer.grant, asking);
+            valid = self.named(parent, name, &answer.attr, answer.grant, &[Learnt::Dir(parent, &answer.dir)], asking);
         } else {
             let learnt = [Learnt::Name(parent, name, Some(id), answer.grant.entry)];
             self.cache.learn(asking, ticket, self.now(), &learnt);

@@ -420,7 +420,16 @@ async fn act<F: FileSystem>(fs: &F, dirs: [InodeId; DIRS], op: usize, a: usize, 
         },
         8 => {
             let handle = fs.open_dir(&cx(), dir).await.unwrap().handle;
-            let mut entries = fs.read_dir(&cx(), handle, 0, 100, true).await.unwrap();
+            let mut entries = Vec::new();
+            // To its end, of which more is known from then on.
+            loop {
+                let offset = entries.last().map_or(0, |entry: &braid_api::DirEntry| entry.offset);
+                let page = fs.read_dir(&cx(), handle, offset, 100, true).await.unwrap();
+                if page.is_empty() {
+                    break;
+                }
+                entries.extend(page);
+            }
             fs.release(handle).await;
             entries.sort_by(|x, y| x.name.cmp(&y.name));
             let shown = |entry: &braid_api::DirEntry| (entry.name.to_string(), seen(entry.attr.map(|(attr, _)| attr)));

@@ -35,7 +35,8 @@ impl Mutation for CreateFile {
         }
         let inode = new_inode(unit, cx, &parent.inode, &self.spec).await?;
         add_entry(unit, cx, &mut parent, &self.name, &inode);
-        open_answer(unit, &inode, true).await
+        let answer = open_answer(unit, &inode, true).await?;
+        Ok(OpenAnswer { dir: parent.inode.attr().into(), ..answer })
     }
 }
 

@@ -52,6 +52,11 @@ impl Mutation for Link {
         unit.insert(keys::entry(parent.inode.id, &self.name), &pointer);
         count_entry(&mut parent.inode, cx.now, 1, false);
         unit.store(&parent);
-        Ok(EntryAnswer { attr: located.inode.attr(), grant: Grant::default() })
+        Ok(EntryAnswer {
+            attr: located.inode.attr(),
+            grant: Grant::default(),
+            dir: parent.inode.attr().into(),
+            empty: false,
+        })
     }
 }

@@ -108,6 +108,6 @@ impl Mutation for MakeNode {
         }
         let inode = new_inode(unit, cx, &parent.inode, &self.spec).await?;
         add_entry(unit, cx, &mut parent, &self.name, &inode);
-        Ok(EntryAnswer { attr: inode.attr(), grant: Grant::default() })
+        Ok(EntryAnswer { attr: inode.attr(), grant: Grant::default(), dir: parent.inode.attr().into(), empty: false })
     }
 }

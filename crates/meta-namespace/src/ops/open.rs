@@ -5,7 +5,7 @@ use super::free::truncate;
 use crate::rows::{Inode, flags};
 use crate::{Mutation, OpContext, OpError, Query, Unit};
 use braid_api::Code;
-use braid_api::meta::{FileLease, GetMap, Grant, MapAnswer, OpenAnswer, OpenFile};
+use braid_api::meta::{DirAfter, FileLease, GetMap, Grant, MapAnswer, OpenAnswer, OpenFile};
 use braid_meta_engine::{Key, Tx};
 use braid_types::{ChunkIndex, FileKind};
 
@@ -26,7 +26,15 @@ pub(super) async fn open_answer<T: Tx>(
     let map = file_map(unit, inode, ChunkIndex(0)).await?;
     debug_assert_eq!(map.policy, policy_of(inode));
     let shared = inode.has(flags::SHARED);
-    Ok(OpenAnswer { attr: inode.attr(), grant: Grant::default(), lease: FileLease::default(), map, created, shared })
+    Ok(OpenAnswer {
+        attr: inode.attr(),
+        grant: Grant::default(),
+        lease: FileLease::default(),
+        map,
+        created,
+        shared,
+        dir: DirAfter::default(),
+    })
 }
 
 /// Without truncation an open leaves no trace, so it is a question.

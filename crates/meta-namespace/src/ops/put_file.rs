@@ -44,6 +44,6 @@ impl Mutation for PutFile {
         } else {
             add_entry(unit, cx, &mut parent, &self.name, &inode);
         }
-        Ok(EntryAnswer { attr: inode.attr(), grant: Grant::default() })
+        Ok(EntryAnswer { attr: inode.attr(), grant: Grant::default(), dir: parent.inode.attr().into(), empty: false })
     }
 }

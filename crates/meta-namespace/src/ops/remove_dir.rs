@@ -29,7 +29,7 @@ impl Mutation for RemoveDir {
         drop_dir(unit, found.inode).await?;
         count_entry(&mut parent.inode, cx.now, -1, true);
         unit.store(&parent);
-        Ok(UnlinkAnswer { attr })
+        Ok(UnlinkAnswer { attr, dir: parent.inode.attr().into() })
     }
 }
 

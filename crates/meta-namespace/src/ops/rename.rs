@@ -46,7 +46,8 @@ impl Mutation for Rename {
             && t.inode.id == source.inode.id
         {
             // Two names of one file, or a name onto itself: POSIX says nothing happens.
-            return Ok(RenameAnswer { moved: source.inode.attr(), other: None, grant: Grant::default() });
+            let (moved, grant) = (source.inode.attr(), Grant::default());
+            return Ok(RenameAnswer { moved, other: None, grant, dirs: Default::default() });
         }
         cx.expect(0, source.inode.id)?;
         if let Some(target) = &target {
@@ -79,7 +80,9 @@ impl Mutation for Rename {
         }
         let moved = place_at(unit, cx, source, self.to.id, &self.to_name);
         dirs.store(unit);
-        Ok(RenameAnswer { moved: moved.inode.attr(), other, grant: Grant::default() })
+        let to = dirs.to.map(|to| to.inode.attr().into());
+        let dirs = [dirs.from.inode.attr().into(), to.unwrap_or_default()];
+        Ok(RenameAnswer { moved: moved.inode.attr(), other, grant: Grant::default(), dirs })
     }
 }
 

@@ -28,7 +28,7 @@ impl Mutation for Unlink {
         let inode = drop_link(unit, cx, found, self.open_here).await?;
         count_entry(&mut parent.inode, cx.now, -1, false);
         unit.store(&parent);
-        Ok(UnlinkAnswer { attr: inode.attr() })
+        Ok(UnlinkAnswer { attr: inode.attr(), dir: parent.inode.attr().into() })
     }
 }
 

@@ -1,0 +1,42 @@
+//! What answers tell.
+
+use crate::dirpages::Pages;
+use braid_api::meta::DirAfter;
+use braid_lease::Key;
+use braid_types::{Attr, InodeId, Name};
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+/// What an answer says, and whether it was granted with it.
+#[derive(Clone, Copy)]
+pub enum Learnt<'a> {
+    Attr(&'a Attr, bool),
+    /// What a name stands for, if for anything.
+    Name(InodeId, &'a Name, Option<InodeId>, bool),
+    /// This client took the name away.
+    Gone(InodeId, &'a Name),
+    /// A directory is new, so that nothing is in it.
+    Empty(InodeId, bool),
+    /// This client changed what is in a directory: what that is now, if it was told.
+    Dir(InodeId, &'a DirAfter),
+    /// The first page of a directory that a cache above keeps, and the offsets by which it does.
+    Listing(InodeId, bool, &'a Arc<Mutex<Pages>>),
+}
+
+impl Learnt<'_> {
+    pub fn key(&self) -> Option<Key> {
+        match *self {
+            Learnt::Attr(attr, true) => Some(Key::Attr(attr.id)),
+            Learnt::Name(parent, _, None, true) => Some(Key::Dir(parent)),
+            Learnt::Name(parent, name, Some(_), true) => Some(Key::Name(parent, name.clone())),
+            Learnt::Listing(dir, true, _) | Learnt::Empty(dir, true) => Some(Key::Dir(dir)),
+            Learnt::Dir(dir, DirAfter { granted: true, .. }) => Some(Key::Attr(dir)),
+            Learnt::Attr(_, false)
+            | Learnt::Name(_, _, _, false)
+            | Learnt::Listing(_, false, _)
+            | Learnt::Gone(..)
+            | Learnt::Empty(_, false)
+            | Learnt::Dir(..) => None,
+        }
+    }
+}
