@@ -13,6 +13,7 @@ pub mod tests;
 mod whole;
 
 pub use learnt::Learnt;
+pub use listings::ListingId;
 
 use crate::lru::Lru;
 use braid_api::meta::InodeRef;
@@ -69,6 +70,17 @@ impl Drop for Asking<'_> {
         let (lease, changing) = (self.lease.take(), std::mem::take(&mut self.changing));
         let mut maps = self.cache.maps.lock();
         maps.no_longer(&changing);
+        // A change that was given up may have been made: what was known of it before is asked for again.
+        for key in changing {
+            match key {
+                Key::Attr(id) => self.cache.change_under(&mut maps, id),
+                Key::Name(dir, name) => {
+                    maps.names.remove(&(dir, name.clone()));
+                    maps.forget_absence(dir, &name);
+                }
+                Key::Dir(_) => {}
+            }
+        }
         if let Some(ticket) = lease {
             maps.leases.answered(Moment::default(), ticket, Vec::new());
         }
@@ -199,10 +211,10 @@ impl Maps {
                 if self.absent_elsewhere {
                     shown.push(Shown::Entries);
                 }
-                // Whether it is remembered or not: a handle may be open through which it was read.
-                self.listings.remove(*dir);
                 self.whole.forget(*dir);
-                shown.push(Shown::Listing(*dir));
+                if self.listings.revoke(*dir) {
+                    shown.push(Shown::Listing(*dir));
+                }
             }
             Key::Name(dir, name) => {
                 let at = (*dir, name.clone());
@@ -333,6 +345,9 @@ impl Cache {
                 }
                 Learnt::Name(parent, name, id, _) => {
                     let valid = self.valid(parent, ticket) && !maps.is_changing(|| Key::Name(parent, name.clone()));
+                    if id.is_some() {
+                        maps.whole.may_have(parent, name);
+                    }
                     if let (Some(id), true) = (id, valid) {
                         maps.places.insert(id, (parent, name.clone()));
                         maps.forget_absence(parent, name);
@@ -348,7 +363,7 @@ impl Cache {
                     all &= held && valid;
                 }
                 Learnt::Empty(dir, _) => {
-                    if held && self.valid(dir, ticket) {
+                    if held && self.valid(dir, ticket) && !maps.is_changing(|| Key::Attr(dir)) {
                         maps.whole.insert(dir, []);
                     }
                 }
@@ -366,12 +381,12 @@ impl Cache {
                         maps.attrs.insert(dir, *attr);
                     }
                 }
-                Learnt::Listing(dir, _, pages) => {
-                    if held && self.valid(dir, ticket) {
+                Learnt::Listing(dir, _, pages, id) => {
+                    if held && self.valid(dir, ticket) && !maps.is_changing(|| Key::Attr(dir)) {
                         // Of who began before nothing changes but that the cache above has it from two.
-                        let known = maps.listings.get(dir).filter(|since| self.valid(dir, *since));
+                        let known = maps.listings.since(dir).is_some_and(|since| self.valid(dir, since));
                         let until = moment(now) + maps.leases.left(moment(now));
-                        maps.listings.insert(dir, known.unwrap_or(ticket), until, pages.clone());
+                        id.store(maps.listings.insert(dir, known, ticket, until, pages.clone()), SeqCst);
                     }
                 }
             }
@@ -387,35 +402,6 @@ impl Cache {
         }
         let attr = *maps.attrs.get(&id)?;
         maps.leases.may_serve(moment(now), &Key::Attr(id)).then(|| (attr, maps.leases.left(moment(now))))
-    }
-
-    /// Since when what is in a directory is leased and unchanged, so that a cache above may go on showing what was read from then on.
-    pub fn listing(&self, dir: InodeId, now: Monotonic) -> Option<Ticket> {
-        let maps = self.maps.lock();
-        let since = maps.listings.get(dir).filter(|since| self.valid(dir, *since))?;
-        let unchanged = !maps.is_changing(|| Key::Attr(dir)) && maps.leases.may_serve(moment(now), &Key::Dir(dir));
-        unchanged.then_some(since)
-    }
-
-    /// What a cache above has read of a directory it may go on showing to who opens it now.
-    pub fn keeps_listing(&self, dir: InodeId, now: Monotonic) -> bool {
-        self.listing(dir, now).is_some() && self.maps.lock().listings.is_fresh(dir, moment(now))
-    }
-
-    /// `..` is another, if it is a directory.
-    pub fn moved(&self, id: InodeId) {
-        self.maps.lock().listings.remove(id);
-    }
-
-    /// A listing has come to its end, and is kept.
-    pub fn listed(&self, dir: InodeId, names: impl FnOnce() -> Option<Vec<Name>>) {
-        let maps = &mut *self.maps.lock();
-        maps.listings.ended(dir);
-        if !maps.whole.knows(dir)
-            && let Some(names) = names()
-        {
-            maps.whole.insert(dir, names);
-        }
     }
 
     pub fn is_dir(&self, id: InodeId) -> Option<bool> {
@@ -540,7 +526,7 @@ impl Cache {
                     tasks.extend([Task::Forget(shown), Task::Dropped(revocation)]);
                 }
                 Todo::DropAll => {
-                    let mut shown: Vec<Shown> = maps.listings.clear().map(Shown::Listing).collect();
+                    let mut shown: Vec<Shown> = maps.listings.revoke_all().map(Shown::Listing).collect();
                     early.iter().for_each(|key| maps.forget(key, &mut shown));
                     tasks.push(Task::Forget(shown));
                     maps.forget_all();

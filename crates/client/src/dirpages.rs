@@ -82,19 +82,34 @@ impl Pages {
     }
 
     /// The server's names from the cursor on, of which the first `cursor.skip` are passed over. Gives how many
-    /// of the rest belong to this page; their offsets are `offset_after(cursor.page, cursor.index + i)`.
-    pub fn fill(&mut self, cursor: &Cursor, names: &[Name]) -> usize {
+    /// of the rest belong to this page; their offsets are `offset_after(cursor.page, cursor.index + i)`. Where they are others than were
+    /// told of this page before, they are those of a new page, and so is the cursor: other handles still go by the old ones.
+    pub fn fill(&mut self, cursor: &mut Cursor, names: &[Name]) -> usize {
         let room = (STRIDE - 1 - cursor.index) as usize;
         let next = self.pages.get(&cursor.page).and_then(|page| page.next);
         let next = next.and_then(|next| self.pages.get(&next)?.after.clone());
         let belongs = |name: &&Name| next.as_ref().is_none_or(|next| *name <= next);
         let fit: Vec<Name> = names.iter().skip(cursor.skip as usize).take(room).take_while(belongs).cloned().collect();
         let count = fit.len();
-        if let (0, Some(page)) = (cursor.skip, self.pages.get_mut(&cursor.page)) {
-            let kept = page.names.get_or_insert_default();
-            kept.truncate(cursor.index as usize);
-            kept.extend(fit);
+        if cursor.skip > 0 {
+            return count;
         }
+        let Some(page) = self.pages.get_mut(&cursor.page) else { return count };
+        let (index, told) = (cursor.index as usize, page.names.get_or_insert_default());
+        let known = told.len().saturating_sub(index).min(count);
+        if told.len() >= index && told[index..index + known] == fit[..known] {
+            told.extend(fit.into_iter().skip(known));
+            return count;
+        }
+        let fit: Vec<Name> = names.iter().take(STRIDE as usize - 1).cloned().collect();
+        let (count, number) = (fit.len(), self.begin(cursor.after.clone()));
+        if let Some(page) = self.pages.get_mut(&number) {
+            page.names = Some(fit);
+        }
+        if cursor.after.is_none() {
+            self.first = Some(number);
+        }
+        (cursor.page, cursor.index) = (number, 0);
         count
     }
 
@@ -102,12 +117,14 @@ impl Pages {
     pub fn next(&mut self, number: u64, last: Name) -> Cursor {
         let next = self.pages.get(&number).and_then(|page| page.next);
         if let Some(page) = next
-            && let Some(after) = self.pages.get(&page).and_then(|page| page.after.clone())
+            && self.pages.get(&page).is_some_and(|page| page.after.as_ref() == Some(&last))
         {
-            return Cursor { page, index: 0, after: Some(after), skip: 0 };
+            return Cursor { page, index: 0, after: Some(last), skip: 0 };
         }
         let page = self.begin(Some(last.clone()));
-        if let Some(before) = self.pages.get_mut(&number) {
+        if let Some(before) = self.pages.get_mut(&number)
+            && next.is_none()
+        {
             before.next = Some(page);
         }
         Cursor { page, index: 0, after: Some(last), skip: 0 }
@@ -146,16 +163,16 @@ mod tests {
     #[test]
     fn an_offset_resumes_after_its_name_though_others_were_removed() {
         let mut pages = Pages::default();
-        let first = pages.rewind(false);
-        assert_eq!(pages.fill(&first, &names(0..1024)), 1024);
+        let mut first = pages.rewind(false);
+        assert_eq!(pages.fill(&mut first, &names(0..1024)), 1024);
         let offset = offset_after(1, 499);
         assert!(offset >= 4096);
-        let cursor = pages.cursor(offset).unwrap();
+        let mut cursor = pages.cursor(offset).unwrap();
         assert_eq!(cursor, Cursor { page: 1, index: 500, after: Some("000499".parse().unwrap()), skip: 0 });
         let second = pages.next(1, "001023".parse().unwrap());
         assert_eq!((second.page, second.after.clone().unwrap().to_string()), (2, "001023".into()));
         // The first half was removed; the page read again ends where the second begins.
-        assert_eq!(pages.fill(&cursor, &names(500..1524)), 524);
+        assert_eq!(pages.fill(&mut cursor, &names(500..1524)), 524);
         assert_eq!(pages.cursor(offset_after(1, 0)).unwrap().after.unwrap().to_string(), "000000");
     }
 
@@ -164,7 +181,7 @@ mod tests {
         let mut numbers = Vec::new();
         for page in 0..count {
             let list = names(page * 10..page * 10 + 10);
-            assert_eq!(pages.fill(&cursor, &list), 10);
+            assert_eq!(pages.fill(&mut cursor, &list), 10);
             numbers.push(cursor.page);
             cursor = pages.next(cursor.page, list[9].clone());
         }
@@ -197,5 +214,31 @@ mod tests {
         // What comes behind a page is what was read behind it, whoever read what meanwhile.
         assert_eq!(pages.next(first[0], "000009".parse().unwrap()).page, first[1]);
         assert_eq!(pages.next(other[0], "000009".parse().unwrap()).page, other[1]);
+    }
+
+    #[test]
+    fn what_one_handle_reads_anew_shifts_nothing_for_another() {
+        let mut pages = Pages::default();
+        let mut begin = pages.rewind(false);
+        pages.fill(&mut begin, &names(0..1024));
+        let second = pages.next(begin.page, "001023".parse().unwrap());
+        // Two stand at 300 and at 800 when ten names between them are removed; the first asks, then the other.
+        let (at, other) = (offset_after(begin.page, 299), offset_after(begin.page, 799));
+        let mut cursor = pages.cursor(at).unwrap();
+        let left: Vec<Name> = names(300..500).into_iter().chain(names(510..1334)).collect();
+        let count = pages.fill(&mut cursor, &left);
+        assert!(cursor.page != begin.page && cursor.index == 0, "{cursor:?}");
+        assert_eq!(pages.cursor(offset_after(cursor.page, 250)).unwrap().after.unwrap().to_string(), "000560");
+        assert_eq!(pages.cursor(other).unwrap().after.unwrap().to_string(), "000799");
+        // What comes behind the names that were told now, and not behind those that were told then.
+        let after = pages.next(cursor.page, left[count - 1].clone());
+        assert_eq!(after.after.unwrap(), left[count - 1]);
+        // Names were added in front of where it ends: what follows begins where this ended.
+        let mut cursor = pages.cursor(other).unwrap();
+        let more: Vec<Name> =
+            names(800..900).into_iter().chain(["000899a".parse().unwrap()]).chain(names(900..1100)).collect();
+        let count = pages.fill(&mut cursor, &more);
+        let after = pages.next(cursor.page, more[count - 1].clone());
+        assert!(after.page != second.page && after.after.unwrap() == more[count - 1]);
     }
 }

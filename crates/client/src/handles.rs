@@ -79,7 +79,7 @@ pub struct CurrentPage {
 pub struct DirState {
     pub current: Option<CurrentPage>,
     /// What is in the directory has been leased since this handle began to read it, with this page: since when.
-    pub leased: Option<(u64, crate::cache::Ticket)>,
+    pub leased: Option<(u64, crate::cache::ListingId)>,
 }
 
 pub struct DirHandle {

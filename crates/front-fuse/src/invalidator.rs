@@ -43,6 +43,16 @@ impl Invalidator {
         self.send(move |notifier| ids.into_iter().try_for_each(|id| notifier.inval_inode(node_of(id), -1, 0))).await
     }
 
+    /// Attributes of directories and what is kept of what is in them, by one thread: there may be one for each directory that was ever
+    /// listed. Of what the kernel does not know it shows nothing.
+    pub async fn listings(&self, ids: Vec<InodeId>) -> io::Result<()> {
+        self.send(move |notifier| {
+            ids.into_iter().for_each(|id| _ = notifier.inval_inode(node_of(id), 0, 0));
+            Ok(())
+        })
+        .await
+    }
+
     /// Attributes and the pages of `range`; changed pages are written back first, and mappings of them end.
     pub async fn pages(&self, id: InodeId, range: ByteRange) -> io::Result<()> {
         let offset = i64::try_from(range.start).unwrap_or(i64::MAX);

@@ -172,11 +172,12 @@ async fn forget_pages(invalidator: &Invalidator, shown: &[Shown]) {
 }
 
 async fn forget_listings(invalidator: &Invalidator, shown: &[Shown]) {
-    for what in shown {
-        let Shown::Listing(id) = what else { continue };
-        if let Err(error) = invalidator.pages(*id, ByteRange::new(0, u64::MAX)).await {
-            tracing::debug!(%error, "the kernel forgets no listing");
-        }
+    let dirs: Vec<InodeId> =
+        shown.iter().filter_map(|what| if let Shown::Listing(id) = what { Some(*id) } else { None }).collect();
+    if !dirs.is_empty()
+        && let Err(error) = invalidator.listings(dirs).await
+    {
+        tracing::debug!(%error, "the kernel forgets no listing");
     }
 }
 

@@ -38,11 +38,13 @@ pub struct Outcome {
     /// The session is on record as one that keeps what it asks, and the request ran now: a repetition does not know
     /// what it was answered under before.
     pub may_be_early: bool,
+    /// The answer is the first one's: it may be old by now, and nothing of it may be kept.
+    pub repeated: bool,
 }
 
 impl Outcome {
     fn durable(answer: MetaAnswer) -> Self {
-        Outcome { answer, may_be_early: false }
+        Outcome { answer, may_be_early: false, repeated: false }
     }
 }
 
@@ -78,7 +80,7 @@ impl<M: Mutation> Operation for Recorded<M> {
             }
             let answer = postcard::from_bytes(&row.answer)
                 .map_err(|e| Error::new(Code::Internal, format_args!("request {}", cx.request), e))?;
-            return Ok(Outcome::durable(answer));
+            return Ok(Outcome { repeated: true, ..Outcome::durable(answer) });
         }
         let mut answer = (self.answer)(self.mutation.apply(&mut unit, cx).await?);
         // Nobody needs them of a repetition.
@@ -91,7 +93,7 @@ impl<M: Mutation> Operation for Recorded<M> {
             // It must be known durably for whom a restart waits, before anything is answered that it may lose.
             unit.put(session_key, &SessionRow { keeps: true, ..session });
         }
-        Ok(Outcome { answer, may_be_early })
+        Ok(Outcome { answer, may_be_early, repeated: false })
     }
 }
 

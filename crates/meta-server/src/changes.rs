@@ -168,7 +168,9 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
                         MetaAnswer::MakeNode(a) if a.attr.is_dir() => Some(Key::Dir(a.attr.id)),
                         _ => None,
                     };
-                    let keep = attr.iter().chain(&entry).chain(&empty).chain(&dirs).cloned().collect();
+                    let keys = attr.iter().chain(&entry).chain(&empty).chain(&dirs);
+                    // What was answered before others may have changed since: it was announced anew now, and they were not.
+                    let keep = keys.filter(|_| !call.repeated).cloned().collect();
                     let kept = under_way.release(keep);
                     if let MetaAnswer::MakeNode(a) = &mut answer {
                         a.empty = empty.is_some_and(|key| kept.contains(&key));

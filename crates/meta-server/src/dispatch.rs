@@ -28,11 +28,13 @@ pub(crate) struct Call {
     /// What was drawn for it.
     fresh: InodeId,
     now: Timestamp,
+    /// It was answered before.
+    pub repeated: bool,
 }
 
 impl Call {
     pub fn new(early: Option<Early>) -> Self {
-        Call { early, order: Order::Durable, fresh: InodeId(0), now: Timestamp::default() }
+        Call { early, order: Order::Durable, fresh: InodeId(0), now: Timestamp::default(), repeated: false }
     }
 
     fn saw(&mut self, order: Order) {
@@ -375,7 +377,9 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             }),
             None => self.engine.transact(partition.0, recorded).await,
         };
-        done.map(|outcome| outcome.answer).map_err(Error::from)
+        let done = done.map_err(Error::from)?;
+        call.repeated |= done.repeated;
+        Ok(done.answer)
     }
 
     pub(crate) async fn ask<Q: Query>(&self, call: &mut Call, partition: InodeId, query: Q) -> Result<Q::Answer> {

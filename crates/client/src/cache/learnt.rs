@@ -6,6 +6,7 @@ use braid_lease::Key;
 use braid_types::{Attr, InodeId, Name};
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 /// What an answer says, and whether it was granted with it.
 #[derive(Clone, Copy)]
@@ -20,7 +21,8 @@ pub enum Learnt<'a> {
     /// This client changed what is in a directory: what that is now, if it was told.
     Dir(InodeId, &'a DirAfter),
     /// The first page of a directory that a cache above keeps, and the offsets by which it does.
-    Listing(InodeId, bool, &'a Arc<Mutex<Pages>>),
+    /// The last says which listing it is of, 0 if it is of none that may be kept.
+    Listing(InodeId, bool, &'a Arc<Mutex<Pages>>, &'a AtomicU64),
 }
 
 impl Learnt<'_> {
@@ -29,11 +31,11 @@ impl Learnt<'_> {
             Learnt::Attr(attr, true) => Some(Key::Attr(attr.id)),
             Learnt::Name(parent, _, None, true) => Some(Key::Dir(parent)),
             Learnt::Name(parent, name, Some(_), true) => Some(Key::Name(parent, name.clone())),
-            Learnt::Listing(dir, true, _) | Learnt::Empty(dir, true) => Some(Key::Dir(dir)),
+            Learnt::Listing(dir, true, ..) | Learnt::Empty(dir, true) => Some(Key::Dir(dir)),
             Learnt::Dir(dir, DirAfter { granted: true, .. }) => Some(Key::Attr(dir)),
             Learnt::Attr(_, false)
             | Learnt::Name(_, _, _, false)
-            | Learnt::Listing(_, false, _)
+            | Learnt::Listing(_, false, ..)
             | Learnt::Gone(..)
             | Learnt::Empty(_, false)
             | Learnt::Dir(..) => None,

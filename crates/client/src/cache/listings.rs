@@ -1,18 +1,31 @@
 //! Directories whose listing a cache above may keep. Forgetting one here costs that cache a reading of it, nothing else.
 
-use super::Ticket;
+use super::{Cache, Ticket, moment};
 use crate::dirpages::Pages;
-use braid_lease::Moment;
-use braid_types::InodeId;
+use braid_env::Monotonic;
+use braid_lease::{Key, Moment};
+use braid_types::{InodeId, Name};
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// Of all together: 262,144 names of some 40 bytes are 10 MiB.
 const NAMES_MAX: usize = 256 << 10;
 const DIRS_MAX: usize = 64 << 10;
 
+/// One time for which what is in a directory was leased and did not change here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListingId(u64);
+
+impl ListingId {
+    pub fn from_learnt(number: u64) -> Option<Self> {
+        (number > 0).then_some(ListingId(number))
+    }
+}
+
 struct Listing {
+    id: u64,
+    /// Nothing was changed here since.
     since: Ticket,
     /// Names and attributes that came with it are not shown for longer without asking; to read it once more brings them all, and to look
     /// each up does not.
@@ -26,32 +39,39 @@ struct Listing {
 pub struct Listings {
     dirs: HashMap<InodeId, Listing>,
     names: usize,
+    last: u64,
+    /// Directories that were opened or begun anew since they were last told to be forgotten: a cache above may have some of them.
+    above: HashSet<InodeId>,
 }
 
 impl Listings {
-    pub fn get(&self, dir: InodeId) -> Option<Ticket> {
+    /// With what is in hand of it by now; gives its number.
+    pub fn insert(&mut self, dir: InodeId, known: bool, since: Ticket, until: Moment, pages: Arc<Mutex<Pages>>) -> u64 {
+        let before = self.dirs.get(&dir).filter(|_| known).map(|listing| (listing.id, listing.since));
+        self.remove(dir);
+        if self.dirs.len() >= DIRS_MAX {
+            self.forget_all();
+        }
+        let (id, since) = before.unwrap_or_else(|| {
+            self.last += 1;
+            (self.last, since)
+        });
+        self.dirs.insert(dir, Listing { id, since, until, pages, names: 0 });
+        self.count(dir);
+        id
+    }
+
+    pub fn since(&self, dir: InodeId) -> Option<Ticket> {
         self.dirs.get(&dir).map(|listing| listing.since)
     }
 
-    pub fn is_fresh(&self, dir: InodeId, now: Moment) -> bool {
-        self.dirs.get(&dir).is_some_and(|listing| now < listing.until)
-    }
-
-    pub fn insert(&mut self, dir: InodeId, since: Ticket, until: Moment, pages: Arc<Mutex<Pages>>) {
-        self.remove(dir);
-        if self.dirs.len() >= DIRS_MAX {
-            drop(self.clear());
-        }
-        self.dirs.insert(dir, Listing { since, until, pages, names: 0 });
-    }
-
-    /// It has been read to its end. Where that is too much to be remembered, all begins anew.
-    pub fn ended(&mut self, dir: InodeId) {
+    /// More of it has been read. Where all together are too many to be remembered, all begins anew.
+    pub fn count(&mut self, dir: InodeId) {
         let Some(listing) = self.dirs.get_mut(&dir) else { return };
         let names = listing.pages.lock().names();
         self.names = (self.names + names).saturating_sub(std::mem::replace(&mut listing.names, names));
         if self.names > NAMES_MAX {
-            drop(self.clear());
+            self.forget_all();
         }
     }
 
@@ -59,8 +79,72 @@ impl Listings {
         self.names -= self.dirs.remove(&dir).map_or(0, |listing| listing.names);
     }
 
-    pub fn clear(&mut self) -> impl Iterator<Item = InodeId> + use<> {
+    fn forget_all(&mut self) {
+        self.dirs.clear();
         self.names = 0;
-        std::mem::take(&mut self.dirs).into_keys()
+    }
+
+    /// What a cache above may have of the directory is void. True if it is to be told.
+    pub fn revoke(&mut self, dir: InodeId) -> bool {
+        self.remove(dir);
+        self.above.remove(&dir)
+    }
+
+    /// The same of all; gives those of which it is to be told.
+    pub fn revoke_all(&mut self) -> impl Iterator<Item = InodeId> + use<> {
+        self.forget_all();
+        std::mem::take(&mut self.above).into_iter()
+    }
+}
+
+impl Cache {
+    /// A directory is opened. True if what a cache above has read of it may go on being shown.
+    pub fn opens_listing(&self, dir: InodeId, now: Monotonic) -> bool {
+        let unchanged = self.reads_listing(dir, now);
+        let maps = self.maps.lock();
+        unchanged && maps.listings.dirs.get(&dir).is_some_and(|listing| moment(now) < listing.until)
+    }
+
+    /// It is begun to be read. True if it is known to be as it was when its offsets were given.
+    pub fn reads_listing(&self, dir: InodeId, now: Monotonic) -> bool {
+        let maps = &mut *self.maps.lock();
+        maps.listings.above.insert(dir);
+        self.is_listed(maps, dir, now)
+    }
+
+    fn is_listed(&self, maps: &super::Maps, dir: InodeId, now: Monotonic) -> bool {
+        let unchanged = maps.listings.since(dir).is_some_and(|since| self.valid(dir, since));
+        unchanged && !maps.is_changing(|| Key::Attr(dir)) && maps.leases.may_serve(moment(now), &Key::Dir(dir))
+    }
+
+    /// A listing has come to its end. If it is still the same one it is kept, and `names` are all there are.
+    pub fn end_listing(
+        &self,
+        dir: InodeId,
+        id: ListingId,
+        now: Monotonic,
+        names: impl FnOnce() -> Option<Vec<Name>>,
+    ) -> bool {
+        let maps = &mut *self.maps.lock();
+        let is_same = maps.listings.dirs.get(&dir).is_some_and(|listing| listing.id == id.0);
+        if !is_same || !self.is_listed(maps, dir, now) {
+            return false;
+        }
+        if !maps.whole.knows(dir)
+            && let Some(names) = names()
+        {
+            maps.whole.insert(dir, names);
+        }
+        maps.listings.count(dir);
+        true
+    }
+
+    pub fn count_listing(&self, dir: InodeId) {
+        self.maps.lock().listings.count(dir);
+    }
+
+    /// `..` is another, if it is a directory.
+    pub fn moved(&self, id: InodeId) {
+        self.maps.lock().listings.remove(id);
     }
 }

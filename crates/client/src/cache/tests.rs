@@ -1,7 +1,9 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
+use braid_api::meta::DirAfter;
 use braid_types::{DeviceId, FileKind, MembershipEpoch, Mode};
+use std::sync::Arc;
 
 pub fn attr(id: u64) -> Attr {
     let t = Timestamp(0);
@@ -70,7 +72,7 @@ fn what_is_revoked_is_not_shown_and_the_kernel_is_to_forget_it() {
     let keys = vec![Key::Dir(root), Key::Attr(InodeId(5))];
     let tasks = cache.on(at(1500), Seen::Revoke { revocation: RevocationId(3), keys, open: false });
     let [Task::Forget(shown), Task::Dropped(RevocationId(3))] = &tasks[..] else { panic!("{tasks:?}") };
-    assert_eq!(*shown, [Shown::Entry(root, name.clone()), Shown::Listing(root), Shown::Attr(InodeId(5))]);
+    assert_eq!(*shown, [Shown::Entry(root, name.clone()), Shown::Attr(InodeId(5))]);
     assert!(cache.attr(InodeId(5), at(1500)).is_none() && cache.name(root, &name, at(1500)).is_none());
     assert_eq!(learn_attr(&cache, late, true), Duration::ZERO, "it was on its way");
     assert!(cache.attr(InodeId(5), at(1500)).is_none());
@@ -100,7 +102,103 @@ fn what_is_being_changed_is_asked_for() {
     cache.learn(change, ticket, at(1000), &[Learnt::Attr(&chmod, true)]);
     assert_eq!(cache.attr(InodeId(5), at(1000)).unwrap().0, chmod);
     drop(cache.change(vec![Key::Attr(InodeId(5))]));
-    assert!(cache.attr(InodeId(5), at(1000)).is_some(), "one that was given up changes nothing here");
+    assert!(cache.attr(InodeId(5), at(1000)).is_none(), "one that was given up may have been made");
+}
+
+fn pages() -> Arc<parking_lot::Mutex<crate::dirpages::Pages>> {
+    Arc::default()
+}
+
+/// The first page of a directory was read.
+fn list_first(
+    cache: &Cache,
+    dir: InodeId,
+    pages: &Arc<parking_lot::Mutex<crate::dirpages::Pages>>,
+) -> Option<ListingId> {
+    cache.reads_listing(dir, at(1000));
+    let (asking, id) = (cache.ask(), AtomicU64::new(0));
+    let ticket = asking.ticket;
+    cache.learn(asking, ticket, at(1000), &[Learnt::Listing(dir, true, pages, &id)]);
+    ListingId::from_learnt(id.into_inner())
+}
+
+fn revoke(cache: &Cache, number: u64, key: Key) -> Vec<Shown> {
+    let seen = Seen::Revoke { revocation: RevocationId(number), keys: vec![key], open: false };
+    match &cache.on(at(1000), seen)[..] {
+        [Task::Forget(shown), _] => shown.clone(),
+        tasks => panic!("{tasks:?}"),
+    }
+}
+
+#[test]
+fn a_listing_that_ends_in_another_lease_than_it_began_says_nothing_of_absences() {
+    let cache = leased();
+    let (dir, pages, new) = (InodeId(1), pages(), "new".parse().unwrap());
+    let first = list_first(&cache, dir, &pages).unwrap();
+    assert_eq!(revoke(&cache, 1, Key::Dir(dir)), [Shown::Listing(dir)], "a cache above may have some of it");
+    // Another handle begins, and nothing changes here in between.
+    let second = list_first(&cache, dir, &pages).unwrap();
+    assert!(!cache.end_listing(dir, first, at(1000), || Some(vec![])), "it was made in the lease before");
+    assert_eq!(cache.name(dir, &new, at(1000)), None);
+    assert!(cache.end_listing(dir, second, at(1000), || Some(vec!["old".parse().unwrap()])));
+    assert!(matches!(cache.name(dir, &new, at(1000)), Some((None, _))));
+    assert_eq!(cache.name(dir, &"old".parse().unwrap(), at(1000)), None, "it is there, and who it is is asked");
+    let told = revoke(&cache, 2, Key::Dir(dir));
+    assert_eq!(told, [Shown::Entry(dir, new.clone()), Shown::Listing(dir)]);
+    assert_eq!(cache.name(dir, &new, at(1000)), None);
+    assert!(revoke(&cache, 3, Key::Dir(dir)).is_empty(), "nobody has begun to read it since");
+}
+
+#[test]
+fn what_a_change_may_have_made_is_no_absence() {
+    let cache = leased();
+    let (dir, a, b): (_, Name, Name) = (InodeId(1), "a".parse().unwrap(), "b".parse().unwrap());
+    let asking = cache.ask();
+    let ticket = asking.ticket;
+    cache.learn(asking, ticket, at(1000), &[Learnt::Empty(dir, true)]);
+    let absent = |name: &Name| matches!(cache.name(dir, name, at(1000)), Some((None, _)));
+    assert!(absent(&a) && absent(&b));
+    // Nobody knows what became of it.
+    drop(cache.change(entry_keys(dir, &a)));
+    assert!(!absent(&a) && absent(&b));
+    // It is removed, and nothing else changed meanwhile.
+    let gone = |asking: Asking<'_>, name: &Name| {
+        let (ticket, after) = (asking.ticket, DirAfter::from(attr(1)));
+        cache.learn(asking, ticket, at(1000), &[Learnt::Gone(dir, name), Learnt::Dir(dir, &after)]);
+    };
+    gone(cache.change(entry_keys(dir, &a)), &a);
+    assert!(absent(&a));
+    // Two changes of it at once, whose answers come in either order: which was last is not known.
+    let (remove, make) = (cache.change(entry_keys(dir, &a)), cache.change(entry_keys(dir, &a)));
+    gone(remove, &a);
+    assert!(!absent(&a));
+    drop(make);
+    let (make, remove) = (cache.change(entry_keys(dir, &b)), cache.change(entry_keys(dir, &b)));
+    let (ticket, (child, after)) = (make.ticket, (attr(9), DirAfter::from(attr(1))));
+    let made = [Learnt::Name(dir, &b, Some(child.id), true), Learnt::Attr(&child, true), Learnt::Dir(dir, &after)];
+    cache.learn(make, ticket, at(1000), &made);
+    gone(remove, &b);
+    assert!(!absent(&b) && !absent(&a));
+}
+
+#[test]
+fn a_directory_is_shown_as_the_last_change_of_it_left_it() {
+    let cache = leased();
+    let (dir, name): (_, Name) = (InodeId(1), "a".parse().unwrap());
+    let change = |asking: Asking<'_>, size: u64| {
+        let (ticket, attr) = (asking.ticket, Attr { size, ..attr(1) });
+        let after = DirAfter { attr: Some(attr), granted: true };
+        cache.learn(asking, ticket, at(1000), &[Learnt::Gone(dir, &name), Learnt::Dir(dir, &after)]);
+    };
+    let size = || cache.attr(dir, at(1000)).map(|(attr, _)| attr.size);
+    change(cache.change(entry_keys(dir, &name)), 7);
+    assert_eq!(size(), Some(7));
+    // Of two at once neither answer is known to be the later.
+    let (one, other) = (cache.change(entry_keys(dir, &name)), cache.change(entry_keys(dir, &name)));
+    change(one, 8);
+    assert_eq!(size(), None);
+    change(other, 6);
+    assert_eq!(size(), None);
 }
 
 #[test]

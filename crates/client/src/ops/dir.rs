@@ -1,13 +1,14 @@
 //! Listing directories, with offsets that stay valid (design.md *readdir offsets*).
 
 use crate::believed::DROPS_MAX;
-use crate::cache::{Learnt, Ticket};
+use crate::cache::{Learnt, ListingId};
 use crate::core::{Core, Op};
 use crate::dirpages::{Cursor, PAGE_ENTRIES, offset_after};
 use crate::handles::{CurrentPage, DirHandle, DirState};
 use braid_api::meta::{Grant, ReadDir};
 use braid_api::{Caller, Code, DirEntry, Error, HandleId, OpenedDir, Result};
 use braid_types::{Attr, ByteRange, InodeId, Name};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 impl Core {
@@ -16,7 +17,7 @@ impl Core {
         if !attr.is_dir() {
             return Err(Code::NotDirectory.into());
         }
-        let keep_cache = self.cache.keeps_listing(id, self.now());
+        let keep_cache = self.cache.opens_listing(id, self.now());
         Ok(OpenedDir { handle: self.handles.open_dir(id), may_cache: true, keep_cache })
     }
 
@@ -34,7 +35,8 @@ impl Core {
         let mut cursor = match offset {
             0 => {
                 (state.current, state.leased) = (None, None);
-                dir.pages.lock().rewind(self.cache.listing(dir.inode, self.now()).is_some())
+                let unchanged = self.cache.reads_listing(dir.inode, self.now());
+                dir.pages.lock().rewind(unchanged)
             }
             _ => dir.pages.lock().cursor(offset).ok_or_else(|| {
                 Error::new(Code::Invalid, format!("directory {}", dir.inode), "no such offset in this listing")
@@ -42,7 +44,7 @@ impl Core {
         };
         loop {
             if !holds(&state, &cursor, plus) {
-                self.fetch_page(&dir, &mut state, &cursor, plus, op).await?;
+                self.fetch_page(&dir, &mut state, &mut cursor, plus, op).await?;
             }
             let Some(current) = &state.current else { return Ok(Vec::new()) };
             let from = (cursor.index - current.first) as usize;
@@ -61,13 +63,12 @@ impl Core {
 
     /// A cache above takes the listing for whole when it hears of its end. It must not be kept unless what is in the directory is leased
     /// since its beginning: it is dropped before the end is told. Then a cache that begins anew finds that nothing is there.
-    async fn end_of_listing(&self, handle: &DirHandle, leased: Option<(u64, Ticket)>) {
+    async fn end_of_listing(&self, handle: &DirHandle, leased: Option<(u64, ListingId)>) {
         let dir = handle.inode;
-        if let Some((first, since)) = leased
-            && Some(since) == self.cache.listing(dir, self.now())
-        {
-            self.cache.listed(dir, || handle.pages.lock().all(first));
-        } else {
+        let is_kept = leased.is_some_and(|(first, listing)| {
+            self.cache.end_listing(dir, listing, self.now(), || handle.pages.lock().all(first))
+        });
+        if !is_kept {
             let all = ByteRange::new(0, u64::MAX);
             let _ = self.env.timeout(DROPS_MAX, self.forget_pages(dir, all)).await;
         }
@@ -77,7 +78,7 @@ impl Core {
         &self,
         handle: &DirHandle,
         state: &mut DirState,
-        cursor: &Cursor,
+        cursor: &mut Cursor,
         plus: bool,
         op: Op,
     ) -> Result<()> {
@@ -88,21 +89,24 @@ impl Core {
         let message = ReadDir { inode: dir, after: cursor.after.clone(), limit, plus };
         let mut page = self.call(message, op).await?;
         let names: Vec<Name> = page.entries.iter().map(|(name, ..)| name.clone()).collect();
+        let is_first = cursor.index == 0 && cursor.after.is_none();
         let count = handle.pages.lock().fill(cursor, &names);
         let skip = (cursor.skip as usize).min(page.entries.len());
         page.more |= skip + count < page.entries.len();
         page.entries = page.entries.drain(skip..).take(count).collect();
         let grants = page.grants.drain(..).skip(skip).chain(std::iter::repeat(Grant::default()));
         let mut learnt = Vec::with_capacity(page.entries.len() * 2 + 1);
-        let is_first = cursor.after.is_none();
-        learnt.extend(is_first.then_some(Learnt::Listing(dir, page.listing, &handle.pages)));
+        let listing = AtomicU64::new(0);
+        learnt.extend(is_first.then_some(Learnt::Listing(dir, page.listing, &handle.pages, &listing)));
         for ((name, id, _, attr), grant) in page.entries.iter().zip(grants) {
             learnt.push(Learnt::Name(dir, name, Some(*id), grant.entry));
             learnt.extend(attr.as_ref().map(|attr| Learnt::Attr(attr, grant.attr)));
         }
         self.cache.learn(asking, ticket, self.now(), &learnt);
         if is_first {
-            state.leased = self.cache.listing(dir, self.now()).map(|since| (cursor.page, since));
+            state.leased = ListingId::from_learnt(listing.into_inner()).map(|id| (cursor.page, id));
+        } else {
+            self.cache.count_listing(dir);
         }
         state.current = Some(CurrentPage { page: cursor.page, first: cursor.index, entries: page, ticket, plus });
         Ok(())

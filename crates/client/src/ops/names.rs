@@ -169,9 +169,13 @@ impl Core {
 
     /// The name goes, and what it stands for changes.
     fn removing(&self, parent: InodeId, name: &Name) -> Asking<'_> {
+        self.cache.change(self.keys_removed(parent, name))
+    }
+
+    fn keys_removed(&self, parent: InodeId, name: &Name) -> Vec<Key> {
         let mut keys = entry_keys(parent, name);
         keys.extend(self.cache.name(parent, name, self.now()).and_then(|(id, _)| id).map(Key::Attr));
-        self.cache.change(keys)
+        keys
     }
 
     /// An inode lost a name here. When it was the last and nobody has it open, nothing of it is sent any more.
@@ -238,7 +242,7 @@ impl Core {
         };
         let open_here = self.may_be_open(to.0, to.1);
         let known = self.cache.name(from.0, from.1, self.now()).and_then(|(id, _)| id);
-        let (leaving, asking) = (self.removing(from.0, from.1), self.removing(to.0, to.1));
+        let asking = self.cache.change([self.keys_removed(from.0, from.1), self.keys_removed(to.0, to.1)].concat());
         let message = Rename {
             from: self.cache.existing(from.0)?,
             from_name: from.1.clone(),
@@ -253,8 +257,6 @@ impl Core {
             self.cache.name_changed(to.0, to.1);
         })?;
         self.cache.own_change(&answer.moved);
-        // What is about to be learnt is what both changed.
-        drop(leaving);
         let [left, entered] = &answer.dirs;
         let mut more = Vec::with_capacity(3);
         // With two names of one file nothing happens, and both stay; then no directory has changed.
