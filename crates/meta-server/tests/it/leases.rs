@@ -165,3 +165,37 @@ async fn after_a_restart_nothing_waits_for_mounts_that_are_known_to_be_gone() {
     // The term that has not to be waited for is 10 s.
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
 }
+
+#[tokio::test]
+async fn what_was_answered_before_is_granted_to_nobody() {
+    let w = World::new().await;
+    let mount = Mount::open(&w, 2).await;
+    let make = |text: &str| MakeNode { parent: ROOT.into(), name: name(text), spec: spec(FileKind::Directory) };
+    let cx = w.cx_of(&mount.0);
+    let first = w.server.call(cx, make("dir")).await.unwrap();
+    assert!(first.empty && first.grant.entry && first.grant.attr && first.dir.granted);
+    // It is lost on its way. Another session fills the directory and changes it, while the mount holds nothing of it any more.
+    let change = async {
+        w.create(first.attr.id, "x").await;
+        let mode = Some(Mode(0o700));
+        let inode = first.attr.id.into();
+        let change = ChangeAttr {
+            inode,
+            mode,
+            uid: None,
+            gid: None,
+            size: None,
+            atime: None,
+            mtime: None,
+            kill_privileges: false,
+            cuts_applied: TruncGen(0),
+        };
+        w.call(change).await.unwrap();
+    };
+    let obey = async { while !mount.obey(&w).await.is_empty() {} };
+    tokio::select! { () = change => {}, () = obey => {} }
+    let again = w.server.call(cx, make("dir")).await.unwrap();
+    assert_eq!(again.attr, first.attr, "the same answer, which is old");
+    assert!(!again.empty && again.grant == Grant::default() && again.dir.attr.is_none() && !again.dir.granted);
+    assert!(mount.grant_of(&w, ROOT, "dir").await.attr, "who asks anew is granted what is so now");
+}
