@@ -8,27 +8,29 @@ use rustix::fs::{FlockOperation, Mode, OFlags, flock, openat};
 use std::collections::{BTreeSet, VecDeque};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 /// Threads of both mounts.
-const THREADS: usize = 4;
-const FOR: Duration = Duration::from_secs(4);
+pub const THREADS: usize = 4;
+pub const FOR: Duration = Duration::from_secs(4);
+/// Longer only who waits for a lease to end.
+pub const WAITS_MAX: Duration = Duration::from_secs(5);
 
 /// A small generator: the seed is in the panic of whoever fails.
-struct Dice(u64);
+pub struct Dice(pub u64);
 
 impl Dice {
-    fn throw(&mut self, sides: u64) -> u64 {
+    pub fn throw(&mut self, sides: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         (self.0 >> 33) % sides
     }
 }
 
-struct History<S: Sequential> {
+pub struct History<S: Sequential> {
     /// With what happened last, for whoever fails.
     linear: Mutex<(Linear<S>, VecDeque<String>)>,
     done: AtomicU64,
@@ -50,7 +52,7 @@ where
         }
     }
 
-    fn run(&self, who: usize, op: S::Op, act: impl FnOnce() -> S::Answer) {
+    pub fn run(&self, who: usize, op: S::Op, act: impl FnOnce() -> S::Answer) {
         self.judge(who, op, || Some(act()));
     }
 
@@ -77,13 +79,18 @@ where
             let log = linear.1.iter().map(String::as_str).collect::<Vec<_>>().join("\n");
             assert!(is_explained, "{who}: {op:?} answered {answer:?}, which no order explains:\n{log}");
         }
-        assert!(took < Duration::from_secs(5), "{op:?} took {took:?}: somebody waited for a lease to end");
+        assert!(took < WAITS_MAX, "{op:?} took {took:?}: somebody waited for a lease to end");
         self.done.fetch_add(1, SeqCst);
     }
 }
 
 /// Runs `act` in threads of both mounts until the time is over; gives how many operations there were.
-fn together<S>(two: &Two, threads: usize, initial: S, act: impl Fn(&Path, usize, &mut Dice, &History<S>) + Sync) -> u64
+pub fn together<S>(
+    two: &Two,
+    threads: usize,
+    initial: S,
+    act: impl Fn(&Path, usize, &mut Dice, &History<S>) + Sync,
+) -> u64
 where
     S: Sequential + Send,
     S::Op: std::fmt::Debug + Send,
@@ -102,98 +109,6 @@ where
         }
     });
     history.done.load(SeqCst)
-}
-
-// --- names: create/stat, rename/open, unlink, chmod/access ---
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-struct Names([Option<u32>; 4]);
-
-#[derive(Clone, Copy, Debug)]
-enum NameOp {
-    Create(usize, u32),
-    Unlink(usize),
-    Rename(usize, usize),
-    Chmod(usize, u32),
-    Stat(usize),
-    Open(usize),
-}
-
-/// The mode that was seen, if one was; whether it succeeded.
-type Seen = (bool, Option<u32>);
-
-impl Sequential for Names {
-    type Op = NameOp;
-    type Answer = Seen;
-
-    fn apply(&mut self, op: &NameOp) -> Seen {
-        match *op {
-            NameOp::Create(at, mode) => {
-                let is_free = self.0[at].is_none();
-                self.0[at] = Some(self.0[at].unwrap_or(mode));
-                (is_free, None)
-            }
-            NameOp::Unlink(at) => (self.0[at].take().is_some(), None),
-            NameOp::Rename(from, to) => match self.0[from] {
-                Some(mode) => {
-                    self.0[from] = None;
-                    self.0[to] = Some(mode);
-                    (true, None)
-                }
-                None => (false, None),
-            },
-            NameOp::Chmod(at, mode) => {
-                let is_there = self.0[at].is_some();
-                self.0[at] = self.0[at].map(|_| mode);
-                (is_there, None)
-            }
-            NameOp::Stat(at) => (self.0[at].is_some(), self.0[at]),
-            NameOp::Open(at) => (self.0[at].is_some(), None),
-        }
-    }
-}
-
-#[test]
-fn names_made_renamed_removed_and_chmodded_by_two_mounts_have_one_order() {
-    let Some(two) = Two::new() else { return };
-    File::create(two.at[0].join("n3")).unwrap();
-    std::fs::set_permissions(two.at[0].join("n3"), std::fs::Permissions::from_mode(0o0)).unwrap();
-    let initial = Names([None, None, None, Some(0)]);
-    let done = together(&two, THREADS, initial, |at, who, dice, history| {
-        let path = |n: usize| at.join(format!("n{n}"));
-        let (one, mode) = (dice.throw(3) as usize, dice.throw(8) as u32 * 0o100);
-        // The last name stays: a path is looked up before its mode is changed, so that the two are not one operation.
-        let seen = dice.throw(4) as usize;
-        let other = (one + 1) % 3;
-        let op = match dice.throw(8) {
-            0 | 1 => NameOp::Create(one, mode),
-            2 => NameOp::Unlink(one),
-            // One mount renames. A kernel that finds the same file under both names when it looks them up one after the other, because
-            // another mount has just done this very rename, says yes and asks nobody (docs/posix.md).
-            3 if who % 2 == 0 => NameOp::Rename(one, other),
-            4 => NameOp::Chmod(3, mode),
-            5 => NameOp::Open(one),
-            _ => NameOp::Stat(seen),
-        };
-        history.run(who, op, || match op {
-            NameOp::Create(n, mode) => {
-                // The mode comes with the file, whatever the umask is.
-                let made = OpenOptions::new().write(true).create_new(true).mode(mode).open(path(n));
-                (made.is_ok(), None)
-            }
-            NameOp::Unlink(n) => (std::fs::remove_file(path(n)).is_ok(), None),
-            NameOp::Rename(from, to) => (std::fs::rename(path(from), path(to)).is_ok(), None),
-            NameOp::Chmod(n, mode) => {
-                (std::fs::set_permissions(path(n), std::fs::Permissions::from_mode(mode)).is_ok(), None)
-            }
-            NameOp::Stat(n) => {
-                let seen = std::fs::metadata(path(n)).ok().map(|found| found.mode() & 0o777);
-                (seen.is_some(), seen)
-            }
-            NameOp::Open(n) => (File::open(path(n)).is_ok(), None),
-        });
-    });
-    assert!(done > 500, "{done} operations in {FOR:?}");
 }
 
 // --- bytes: write/read, append/append, truncate/write, stat ---

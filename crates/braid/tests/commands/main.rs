@@ -8,6 +8,7 @@ mod disks;
 mod files;
 mod listings;
 mod litmus;
+mod litmus_names;
 mod metadata;
 mod mounted;
 mod pages;
