@@ -13,7 +13,7 @@ pub mod tests;
 mod whole;
 
 pub use learnt::Learnt;
-pub use listings::ListingId;
+pub use listings::{KnownPage, ListingId};
 
 use crate::lru::Lru;
 use braid_api::meta::InodeRef;

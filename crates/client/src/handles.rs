@@ -80,6 +80,8 @@ pub struct DirState {
     pub current: Option<CurrentPage>,
     /// What is in the directory has been leased since this handle began to read it, with this page: since when.
     pub leased: Option<(u64, crate::cache::ListingId)>,
+    /// Not all of it was known here.
+    pub asked: bool,
 }
 
 pub struct DirHandle {

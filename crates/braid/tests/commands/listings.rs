@@ -14,7 +14,11 @@ const NAMES: usize = 3000;
 
 /// Made by the first mount.
 fn filled(two: &Two) -> BTreeSet<String> {
-    let dir = two.at[0].join("d");
+    filled_by(two, 0)
+}
+
+fn filled_by(two: &Two, who: usize) -> BTreeSet<String> {
+    let dir = two.at[who].join("d");
     fs::create_dir(&dir).unwrap();
     let names: BTreeSet<String> = (0..NAMES).map(|n| format!("a longer name than usual {n:04}")).collect();
     names.iter().for_each(|name| drop(File::create(dir.join(name)).unwrap()));
@@ -99,7 +103,7 @@ fn a_change_of_a_name_is_one_message() {
 #[test]
 fn a_directory_that_nobody_changes_is_read_once() {
     let Some(two) = Two::new() else { return };
-    let mut names = filled(&two);
+    let mut names = filled_by(&two, 1);
     let dir = two.at[0].join("d");
     let before = asked(&two);
     assert_eq!(list(&dir), names);
@@ -114,7 +118,31 @@ fn a_directory_that_nobody_changes_is_read_once() {
     names.insert("own".into());
     assert_eq!(list(&dir), names);
     assert_eq!(list(&dir), names);
+    // Of files that the other mount has to itself attributes are not leased here: they come with the names.
     assert!(asked(&two) > after);
+}
+
+/// The kernel reads it anew after each change of its own.
+#[test]
+fn what_a_mount_made_is_listed_without_a_message() {
+    let Some(two) = Two::new() else { return };
+    let mut names = filled(&two);
+    let dir = two.at[0].join("d");
+    for round in 0..3 {
+        let (made, name) = (format!("made {round}"), names.pop_first().unwrap());
+        fs::create_dir(dir.join(&made)).unwrap();
+        fs::rename(dir.join(name), dir.join(format!("renamed {round}"))).unwrap();
+        fs::remove_file(dir.join(names.pop_last().unwrap())).unwrap();
+        assert!(fs::create_dir(dir.join(&made)).is_err());
+        names.extend([made, format!("renamed {round}")]);
+        assert_eq!(list(&dir), names, "round {round}");
+    }
+    assert_eq!(asked(&two), 0);
+    // With what another mount has changed in between it is not.
+    File::create(two.at[1].join("d/other")).unwrap();
+    names.insert("other".into());
+    assert_eq!(list(&dir), names);
+    assert!(asked(&two) > 0);
 }
 
 #[test]

@@ -1,13 +1,15 @@
 //! Directories whose listing a cache above may keep. Forgetting one here costs that cache a reading of it, nothing else.
 
 use super::{Cache, Ticket, moment};
-use crate::dirpages::Pages;
+use crate::dirpages::{PAGE_ENTRIES, Pages};
+use braid_api::meta::DirPage;
 use braid_env::Monotonic;
 use braid_lease::{Key, Moment};
 use braid_types::{InodeId, Name};
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 
 /// Of all together: 262,144 names of some 40 bytes are 10 MiB.
 const NAMES_MAX: usize = 256 << 10;
@@ -33,6 +35,16 @@ struct Listing {
     /// Keeps the offsets that the cache above has.
     pages: Arc<Mutex<Pages>>,
     names: usize,
+    /// What `..` stands for, once it was asked for.
+    parent: Option<InodeId>,
+}
+
+/// A page of a directory that is known here, as the metadata server would give it.
+pub struct KnownPage {
+    pub entries: DirPage,
+    pub ticket: Ticket,
+    /// Of the first page: the listing it begins.
+    pub listing: Option<ListingId>,
 }
 
 #[derive(Default)]
@@ -47,16 +59,16 @@ pub struct Listings {
 impl Listings {
     /// With what is in hand of it by now; gives its number.
     pub fn insert(&mut self, dir: InodeId, known: bool, since: Ticket, until: Moment, pages: Arc<Mutex<Pages>>) -> u64 {
-        let before = self.dirs.get(&dir).filter(|_| known).map(|listing| (listing.id, listing.since));
+        let before = self.dirs.get(&dir).filter(|_| known).map(|listing| (listing.id, listing.since, listing.parent));
         self.remove(dir);
         if self.dirs.len() >= DIRS_MAX {
             self.forget_all();
         }
-        let (id, since) = before.unwrap_or_else(|| {
+        let (id, since, parent) = before.unwrap_or_else(|| {
             self.last += 1;
-            (self.last, since)
+            (self.last, since, None)
         });
-        self.dirs.insert(dir, Listing { id, since, until, pages, names: 0 });
+        self.dirs.insert(dir, Listing { id, since, until, pages, names: 0, parent });
         self.count(dir);
         id
     }
@@ -117,6 +129,61 @@ impl Cache {
         unchanged && !maps.is_changing(|| Key::Attr(dir)) && maps.leases.may_serve(moment(now), &Key::Dir(dir))
     }
 
+    /// The page behind `after`, if every name and its attributes are known and leased. With the first one a listing begins, of which
+    /// `begins` gives the offsets.
+    pub fn known_page(
+        &self,
+        dir: InodeId,
+        after: Option<&Name>,
+        limit: usize,
+        now: Monotonic,
+        begins: Option<&Arc<Mutex<Pages>>>,
+    ) -> Option<KnownPage> {
+        let maps = &mut *self.maps.lock();
+        let now = moment(now);
+        if maps.is_changing(|| Key::Attr(dir)) || !maps.leases.may_serve(now, &Key::Dir(dir)) {
+            return None;
+        }
+        let mut names = maps.whole.names_after(dir, after)?;
+        let mut entries = Vec::with_capacity(limit.min(PAGE_ENTRIES as usize));
+        for name in names.by_ref().take(limit) {
+            let at = (dir, name.clone());
+            let id = *maps.names.get(&at)?;
+            let attr = *maps.attrs.get(&id)?;
+            let (name, of) = (Key::Name(dir, at.1), Key::Attr(id));
+            let is_changing =
+                !maps.under_way.is_empty() && [&name, &of].into_iter().any(|key| maps.under_way.contains_key(key));
+            if is_changing || !maps.leases.may_serve(now, &name) || !maps.leases.may_serve(now, &of) {
+                return None;
+            }
+            let Key::Name(_, name) = name else { return None };
+            entries.push((name, id, attr.kind, Some(attr)));
+        }
+        let more = names.next().is_some();
+        let ticket = Ticket(self.moment.load(SeqCst));
+        let listing = begins.map(|pages| {
+            let known = maps.listings.since(dir).is_some_and(|since| self.valid(dir, since));
+            let until = now + maps.leases.left(now);
+            ListingId(maps.listings.insert(dir, known, ticket, until, pages.clone()))
+        });
+        let entries = DirPage { entries, more, grants: Vec::new(), listing: listing.is_some() };
+        Some(KnownPage { entries, ticket, listing })
+    }
+
+    /// The listing that has been read of a directory and is still right, and what `..` stands for in it if that is known.
+    pub fn listed(&self, dir: InodeId, now: Monotonic) -> Option<(ListingId, Option<InodeId>)> {
+        let maps = &*self.maps.lock();
+        let listing = maps.listings.dirs.get(&dir).filter(|_| self.is_listed(maps, dir, now))?;
+        Some((ListingId(listing.id), listing.parent))
+    }
+
+    /// `..` of a directory was asked for while `of` was right.
+    pub fn keep_parent(&self, dir: InodeId, of: ListingId, parent: InodeId) {
+        if let Some(listing) = self.maps.lock().listings.dirs.get_mut(&dir).filter(|listing| listing.id == of.0) {
+            listing.parent = Some(parent);
+        }
+    }
+
     /// A listing has come to its end. If it is still the same one it is kept, and `names` are all there are.
     pub fn end_listing(
         &self,
@@ -130,9 +197,7 @@ impl Cache {
         if !is_same || !self.is_listed(maps, dir, now) {
             return false;
         }
-        if !maps.whole.knows(dir)
-            && let Some(names) = names()
-        {
+        if let Some(names) = names() {
             maps.whole.insert(dir, names);
         }
         maps.listings.count(dir);

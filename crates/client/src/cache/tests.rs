@@ -247,3 +247,76 @@ fn an_answer_overtaken_by_a_change_is_not_kept() {
     assert_eq!(learn_attr(&cache, asking, true), Duration::ZERO);
     assert!(cache.attr(InodeId(5), at(1)).is_none());
 }
+
+#[test]
+fn a_page_is_known_if_every_name_of_it_is() {
+    let (cache, dir) = (leased(), InodeId(1));
+    let name = |n: u64| -> Name { format!("n{n}").parse().unwrap() };
+    let learn = |items: &[Learnt<'_>]| {
+        let asking = cache.ask();
+        let ticket = asking.ticket;
+        cache.learn(asking, ticket, at(1000), items);
+    };
+    let make = |n: u64| {
+        let asking = cache.change(entry_keys(dir, &name(n)));
+        let ticket = asking.ticket;
+        let after = DirAfter { attr: Some(attr(1)), granted: true };
+        let (name, attr) = (name(n), attr(n));
+        let made = [Learnt::Name(dir, &name, Some(attr.id), true), Learnt::Attr(&attr, true), Learnt::Dir(dir, &after)];
+        cache.learn(asking, ticket, at(1000), &made);
+    };
+    let page = |after: Option<u64>, limit: usize| {
+        let after = after.map(name);
+        let known = cache.known_page(dir, after.as_ref(), limit, at(1000), None)?;
+        let ids: Vec<u64> = known.entries.entries.iter().map(|(_, id, ..)| id.0).collect();
+        Some((ids, known.entries.more))
+    };
+    assert_eq!(page(None, 9), None, "nothing is known of it");
+    learn(&[Learnt::Empty(dir, true)]);
+    assert_eq!(page(None, 9), Some((vec![], false)));
+    [4, 2, 3].into_iter().for_each(make);
+    assert_eq!(page(None, 9), Some((vec![2, 3, 4], false)));
+    assert_eq!((page(None, 2), page(Some(2), 1)), (Some((vec![2, 3], true)), Some((vec![3], true))));
+    assert_eq!((page(Some(4), 5), page(Some(3), 1)), (Some((vec![], false)), Some((vec![4], false))));
+    // While a name of it is being changed.
+    let changing = cache.change(entry_keys(dir, &name(2)));
+    assert_eq!(page(None, 9), None);
+    let (ticket, gone) = (changing.ticket, name(2));
+    let after = DirAfter { attr: Some(attr(1)), granted: true };
+    cache.learn(changing, ticket, at(1000), &[Learnt::Gone(dir, &gone), Learnt::Dir(dir, &after)]);
+    assert_eq!(page(None, 9), Some((vec![3, 4], false)));
+    let attr_changing = cache.change(vec![Key::Attr(InodeId(4))]);
+    assert_eq!((page(None, 9), page(None, 1)), (None, Some((vec![3], true))));
+    drop(attr_changing);
+    assert_eq!(page(None, 9), None, "whether it happened is not known");
+    learn(&[Learnt::Attr(&attr(4), true)]);
+    assert_eq!(page(None, 9), Some((vec![3, 4], false)));
+    let revoke = |n: u64, key: Key| {
+        cache.on(at(1000), Seen::Revoke { revocation: RevocationId(n), keys: vec![key], open: false });
+    };
+    revoke(1, Key::Attr(InodeId(3)));
+    assert_eq!((page(None, 9), page(Some(3), 9)), (None, Some((vec![4], false))));
+    revoke(2, Key::Dir(dir));
+    assert_eq!(page(Some(3), 9), None, "others may have made more");
+}
+
+#[test]
+fn a_parent_is_kept_with_the_listing_it_was_asked_for() {
+    let (cache, dir, pages) = (leased(), InodeId(1), Arc::default());
+    let begin = || {
+        let asking = cache.ask();
+        let ticket = asking.ticket;
+        cache.learn(asking, ticket, at(1000), &[Learnt::Empty(dir, true)]);
+        cache.known_page(dir, None, 9, at(1000), Some(&pages)).unwrap().listing.unwrap()
+    };
+    assert_eq!(cache.listed(dir, at(1000)), None);
+    let first = begin();
+    cache.keep_parent(dir, first, InodeId(7));
+    assert_eq!(cache.listed(dir, at(1000)), Some((first, Some(InodeId(7)))));
+    assert_eq!(cache.listed(dir, at(9_700)), None, "its lease is over");
+    cache.moved(dir);
+    assert_eq!(cache.listed(dir, at(1000)), None);
+    let second = begin();
+    cache.keep_parent(dir, first, InodeId(7));
+    assert_eq!(cache.listed(dir, at(1000)), Some((second, None)), "it was on its way");
+}

@@ -1,7 +1,8 @@
 //! Directories of which every name is known, under their lease: what is not among them is absent, and nobody needs to be asked.
 
 use braid_types::{InodeId, Name};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
+use std::ops::Bound::{Excluded, Unbounded};
 
 /// Of all together: 262,144 names of some 60 bytes are 15 MiB.
 const NAMES_MAX: usize = 256 << 10;
@@ -10,23 +11,25 @@ const DIRS_MAX: usize = 64 << 10;
 #[derive(Default)]
 pub struct Whole {
     /// Names that are there, or may be.
-    dirs: HashMap<InodeId, HashSet<Name>>,
+    dirs: HashMap<InodeId, BTreeSet<Name>>,
     names: usize,
 }
 
 impl Whole {
-    pub fn knows(&self, dir: InodeId) -> bool {
-        self.dirs.contains_key(&dir)
-    }
-
     pub fn lacks(&self, dir: InodeId, name: &Name) -> bool {
         self.dirs.get(&dir).is_some_and(|names| !names.contains(name))
+    }
+
+    /// In the order of a listing, those behind `after`.
+    pub fn names_after<'a>(&'a self, dir: InodeId, after: Option<&'a Name>) -> Option<impl Iterator<Item = &'a Name>> {
+        let from = after.map_or(Unbounded, Excluded);
+        self.dirs.get(&dir).map(|names| names.range::<Name, _>((from, Unbounded)))
     }
 
     /// These are all there are.
     pub fn insert(&mut self, dir: InodeId, names: impl IntoIterator<Item = Name>) {
         self.forget(dir);
-        let names: HashSet<Name> = names.into_iter().collect();
+        let names: BTreeSet<Name> = names.into_iter().collect();
         if self.dirs.len() >= DIRS_MAX || self.names + names.len() > NAMES_MAX {
             self.clear();
         }

@@ -172,7 +172,15 @@ impl Core {
             return Ok(dir);
         }
         self.expect_dir(cx, dir).await?;
-        Ok(self.call(GetPlace { id: dir }, self.op(cx.trace)).await?.parent)
+        let listed = self.cache.listed(dir, self.now());
+        if let Some((_, Some(parent))) = listed {
+            return Ok(parent);
+        }
+        let parent = self.call(GetPlace { id: dir }, self.op(cx.trace)).await?.parent;
+        if let Some((listing, _)) = listed {
+            self.cache.keep_parent(dir, listing, parent);
+        }
+        Ok(parent)
     }
 
     pub async fn statfs(&self, cx: &Caller) -> Result<StatFs> {

@@ -1,14 +1,15 @@
 //! Listing directories, with offsets that stay valid (design.md *readdir offsets*).
 
 use crate::believed::DROPS_MAX;
-use crate::cache::{Learnt, ListingId};
+use crate::cache::{KnownPage, Learnt, ListingId};
 use crate::core::{Core, Op};
 use crate::dirpages::{Cursor, PAGE_ENTRIES, offset_after};
 use crate::handles::{CurrentPage, DirHandle, DirState};
-use braid_api::meta::{Grant, ReadDir};
+use braid_api::meta::{DirPage, Grant, ReadDir};
 use braid_api::{Caller, Code, DirEntry, Error, HandleId, OpenedDir, Result};
 use braid_types::{Attr, ByteRange, InodeId, Name};
 use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 impl Core {
@@ -34,7 +35,7 @@ impl Core {
         let mut state = dir.state.lock().await;
         let mut cursor = match offset {
             0 => {
-                (state.current, state.leased) = (None, None);
+                (state.current, state.leased, state.asked) = (None, None, false);
                 let unchanged = self.cache.reads_listing(dir.inode, self.now());
                 dir.pages.lock().rewind(unchanged)
             }
@@ -52,7 +53,7 @@ impl Core {
                 return Ok(self.entries(dir.inode, current, &cursor, from, limit));
             }
             if !current.entries.more {
-                self.end_of_listing(&dir, state.leased).await;
+                self.end_of_listing(&dir, &state).await;
                 return Ok(Vec::new());
             }
             let last: Option<Name> = current.entries.entries.last().map(|(name, ..)| name.clone());
@@ -63,10 +64,11 @@ impl Core {
 
     /// A cache above takes the listing for whole when it hears of its end. It must not be kept unless what is in the directory is leased
     /// since its beginning: it is dropped before the end is told. Then a cache that begins anew finds that nothing is there.
-    async fn end_of_listing(&self, handle: &DirHandle, leased: Option<(u64, ListingId)>) {
+    async fn end_of_listing(&self, handle: &DirHandle, state: &DirState) {
         let dir = handle.inode;
-        let is_kept = leased.is_some_and(|(first, listing)| {
-            self.cache.end_listing(dir, listing, self.now(), || handle.pages.lock().all(first))
+        let is_kept = state.leased.is_some_and(|(first, listing)| {
+            let names = || state.asked.then(|| handle.pages.lock().all(first)).flatten();
+            self.cache.end_listing(dir, listing, self.now(), names)
         });
         if !is_kept {
             let all = ByteRange::new(0, u64::MAX);
@@ -83,17 +85,26 @@ impl Core {
         op: Op,
     ) -> Result<()> {
         let dir = handle.inode;
+        let limit = PAGE_ENTRIES + cursor.skip as u32;
+        let is_first = cursor.index == 0 && cursor.after.is_none();
+        let begins = is_first.then_some(&handle.pages);
+        let known = self.cache.known_page(dir, cursor.after.as_ref(), limit as usize, self.now(), begins);
+        if let Some(KnownPage { entries: mut page, ticket, listing }) = known {
+            self.counters.cache_hits.fetch_add(1, Relaxed);
+            take_in(handle, cursor, &mut page);
+            match is_first {
+                true => state.leased = listing.map(|id| (cursor.page, id)),
+                false => self.cache.count_listing(dir),
+            }
+            state.current = Some(CurrentPage { page: cursor.page, first: cursor.index, entries: page, ticket, plus });
+            return Ok(());
+        }
+        state.asked = true;
         let asking = self.cache.ask();
         let ticket = asking.ticket;
-        let limit = PAGE_ENTRIES + cursor.skip as u32;
         let message = ReadDir { inode: dir, after: cursor.after.clone(), limit, plus };
         let mut page = self.call(message, op).await?;
-        let names: Vec<Name> = page.entries.iter().map(|(name, ..)| name.clone()).collect();
-        let is_first = cursor.index == 0 && cursor.after.is_none();
-        let count = handle.pages.lock().fill(cursor, &names);
-        let skip = (cursor.skip as usize).min(page.entries.len());
-        page.more |= skip + count < page.entries.len();
-        page.entries = page.entries.drain(skip..).take(count).collect();
+        let skip = take_in(handle, cursor, &mut page);
         let grants = page.grants.drain(..).skip(skip).chain(std::iter::repeat(Grant::default()));
         let mut learnt = Vec::with_capacity(page.entries.len() * 2 + 1);
         let listing = AtomicU64::new(0);
@@ -145,6 +156,16 @@ impl Core {
         })
         .collect()
     }
+}
+
+/// Gives the entries of a page their offsets, and how many before them were passed over.
+fn take_in(handle: &DirHandle, cursor: &mut Cursor, page: &mut DirPage) -> usize {
+    let names: Vec<Name> = page.entries.iter().map(|(name, ..)| name.clone()).collect();
+    let count = handle.pages.lock().fill(cursor, &names);
+    let skip = (cursor.skip as usize).min(page.entries.len());
+    page.more |= skip + count < page.entries.len();
+    page.entries = page.entries.drain(skip..).take(count).collect();
+    skip
 }
 
 /// The page in hand has the entry at the cursor.
