@@ -1,15 +1,16 @@
 //! Running a request's future: once in place, the rest on the runtime.
 //!
 //! Most answers are at hand (a lease covers them), and a change of task would cost more than they do. So the FUSE
-//! thread polls once itself. A future that is not ready then moves to the runtime. The waker of the first poll passes
-//! wake-ups on to the task that took over, so one that comes in between is not lost, whoever kept it.
+//! thread polls once itself. A future that is not ready then waits for its first wake-up, which makes it a task: to make it one at
+//! once would wake a thread of the runtime for nothing but to find that it is not ready, while the other core is about to
+//! serve the request. The waker of the first poll passes later wake-ups on to the task, so that none is lost, whoever kept it.
 
 use parking_lot::Mutex;
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Wake, Waker};
 use tokio::runtime::Handle;
 
 /// The waker of the first poll. It remembers a wake-up until there is a task to pass it to.
@@ -21,17 +22,35 @@ struct First {
 #[derive(Default)]
 struct FirstState {
     woken: bool,
+    /// Until the first wake-up.
+    parked: Option<(Handle, Request)>,
     task: Option<Waker>,
 }
+
+type Request = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl Wake for First {
     fn wake(self: Arc<Self>) {
         let mut state = self.state.lock();
+        if let Some((runtime, future)) = state.parked.take() {
+            drop(state);
+            return spawn(&runtime, self, future);
+        }
         state.woken = true;
         if let Some(task) = &state.task {
             task.wake_by_ref();
         }
     }
+}
+
+fn spawn(runtime: &Handle, first: Arc<First>, mut future: Request) {
+    runtime.spawn(async move {
+        poll_fn(|cx| {
+            first.hand_over(cx.waker());
+            future.as_mut().poll(cx)
+        })
+        .await;
+    });
 }
 
 impl First {
@@ -54,7 +73,7 @@ thread_local! {
 
 /// True if the future ended in place.
 pub fn run(runtime: &Handle, future: impl Future<Output = ()> + Send + 'static) -> bool {
-    let mut future: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(future);
+    let mut future: Request = Box::pin(future);
     let first = FIRST.with(|cell| {
         let mut first = cell.borrow_mut();
         if Arc::strong_count(&first) > 1 {
@@ -68,17 +87,17 @@ pub fn run(runtime: &Handle, future: impl Future<Output = ()> + Send + 'static) 
     if future.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
         return true;
     }
-    drop(entered);
-    runtime.spawn(async move {
-        poll_fn(|cx| {
-            first.hand_over(cx.waker());
-            match future.as_mut().poll(cx) {
-                Poll::Ready(()) => Poll::Ready(()),
-                Poll::Pending => Poll::Pending,
-            }
-        })
-        .await;
-    });
+    drop((entered, waker));
+    let mut state = first.state.lock();
+    // Besides the one here and the thread's own: nobody would ever wake what has kept no waker.
+    let is_kept = Arc::strong_count(&first) > 2;
+    if is_kept && !state.woken {
+        state.parked = Some((runtime.clone(), future));
+    } else {
+        state.woken = false;
+        drop(state);
+        spawn(runtime, first, future);
+    }
     false
 }
 
@@ -86,6 +105,7 @@ pub fn run(runtime: &Handle, future: impl Future<Output = ()> + Send + 'static) 
 mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Poll;
     use std::time::Duration;
 
     fn runtime() -> tokio::runtime::Runtime {
@@ -133,5 +153,57 @@ mod tests {
         };
         assert!(!run(runtime.handle(), stubborn));
         receive.recv_timeout(Duration::from_secs(5)).unwrap();
+    }
+
+    /// No thread of the runtime has anything to do for it before its answer comes.
+    #[test]
+    fn what_waits_becomes_a_task_with_its_first_wake_up() {
+        let runtime = runtime();
+        let (answer, answered) = tokio::sync::oneshot::channel::<()>();
+        let (send, receive) = std::sync::mpsc::channel();
+        assert!(!run(runtime.handle(), async move { send.send(answered.await).unwrap() }));
+        std::thread::sleep(Duration::from_millis(20));
+        assert_eq!(runtime.metrics().num_alive_tasks(), 0);
+        answer.send(()).unwrap();
+        assert_eq!(receive.recv_timeout(Duration::from_secs(5)).unwrap(), Ok(()));
+    }
+
+    #[test]
+    fn a_wake_up_during_the_first_poll_and_a_waker_that_nobody_keeps_are_no_reason_to_wait() {
+        let runtime = runtime();
+        for keeps in [true, false] {
+            let (send, receive) = std::sync::mpsc::channel();
+            let mut polled = false;
+            let twice = async move {
+                poll_fn(move |cx| {
+                    if std::mem::replace(&mut polled, true) {
+                        return Poll::Ready(());
+                    }
+                    if keeps {
+                        cx.waker().wake_by_ref();
+                    }
+                    Poll::Pending
+                })
+                .await;
+                send.send(()).unwrap();
+            };
+            assert!(!run(runtime.handle(), twice));
+            receive.recv_timeout(Duration::from_secs(5)).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_waits_ends_with_the_runtime() {
+        let runtime = runtime();
+        let held = Arc::new(());
+        let of_request = held.clone();
+        let waits = async move {
+            tokio::time::sleep(Duration::from_secs(600)).await;
+            drop(of_request);
+        };
+        assert!(!run(runtime.handle(), waits));
+        assert_eq!(Arc::strong_count(&held), 2);
+        drop(runtime);
+        assert_eq!(Arc::strong_count(&held), 1);
     }
 }

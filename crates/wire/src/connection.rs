@@ -203,7 +203,9 @@ impl<S: Service> ServerConnection<S> {
             let rest = (handled.is_err() && !may_drop).then_some(handling);
             let result = handled.unwrap_or_else(|_| Err(this.too_late(message, context)));
             let answer = this.answer(call, message, result);
-            let send = this.outbox.send(answer, Urgency::Soon);
+            // As a request that is alone: nothing is about to follow that could go with it.
+            let urgency = if this.running.is_alone() { Urgency::Now } else { Urgency::Soon };
+            let send = this.outbox.send(answer, urgency);
             match rest {
                 // It has begun and ends, in its place among those that run; its answer is not wanted any more.
                 Some(rest) => drop(tokio::join!(send, rest)),

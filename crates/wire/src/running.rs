@@ -59,6 +59,11 @@ impl Running {
         }
     }
 
+    /// No other request runs than the one that asks.
+    pub fn is_alone(&self) -> bool {
+        self.table.lock().tasks.len() <= 1
+    }
+
     pub fn cancel(&self, call: u64) {
         if let Some(Some(task)) = self.table.lock().tasks.get(&call) {
             task.abort();
