@@ -108,6 +108,8 @@ pub struct FileState {
     pub blocks: Blocks,
     /// This file's share of the write buffer.
     pub charged: u64,
+    /// A save waits for its turn.
+    pub save_waits: bool,
 }
 
 impl FileState {
@@ -156,6 +158,7 @@ impl FileState {
             linkable: false,
             blocks: Blocks::default(),
             charged: 0,
+            save_waits: false,
         }
     }
 

@@ -61,13 +61,37 @@ impl Core {
         let trace = inode.state.lock().written_by;
         self.spawn_for("save", trace, async move {
             let op = core.own_op();
-            let Ok(_order) = inode.order.try_lock() else { return };
-            if let Err(error) = core.commit_ordered(&inode, Reach::Answered, op).await {
-                tracing::warn!(%error, inode = inode.id.0, "could not be saved yet");
-            }
-            drop(_order);
+            let Ok(order) = inode.order.try_lock() else { return };
+            core.save_ordered(&inode, op).await;
+            drop(order);
             core.after_save(&inode);
         });
+    }
+
+    /// Saves the file behind whatever saves or changes it now: that may have begun before the last write, which would wait
+    /// for the timer then.
+    pub fn save_next(self: &Arc<Self>, inode: &Arc<Inode>) {
+        if std::mem::replace(&mut inode.state.lock().save_waits, true) {
+            return;
+        }
+        let (core, inode) = (self.clone(), inode.clone());
+        let trace = inode.state.lock().written_by;
+        self.spawn_for("save", trace, async move {
+            let op = core.own_op();
+            let order = core.env.timeout(op.deadline.left(&core.env), inode.order.lock()).await;
+            // What is written from now on is of another.
+            inode.state.lock().save_waits = false;
+            let Ok(order) = order else { return };
+            core.save_ordered(&inode, op).await;
+            drop(order);
+            core.after_save(&inode);
+        });
+    }
+
+    async fn save_ordered(self: &Arc<Self>, inode: &Arc<Inode>, op: Op) {
+        if let Err(error) = self.commit_ordered(inode, Reach::Answered, op).await {
+            tracing::warn!(%error, inode = inode.id.0, "could not be saved yet");
+        }
     }
 
     /// A file nobody has open is forgotten when it is saved. What cannot be saved yet stays in the write buffer, as of a file

@@ -184,17 +184,21 @@ impl Core {
         Ok(Tried::Written(ByteRange::at(offset, len)))
     }
 
-    /// Waits until the write buffer takes so much more.
+    /// Waits until the write buffer takes so much more. From half of the file's share on what cannot be sent in long runs is sent as it
+    /// is, so that it is on its way before the share is used up.
     async fn write_room(self: &Arc<Self>, inode: &Arc<Inode>, bytes: u64, op: Op) -> Result<()> {
         let fits = || {
             let own = inode.state.lock().charged;
             let file = own == 0 || own + bytes <= self.config.file_buffer_bytes;
             (file && self.memory.buffered.fits(bytes, self.config.write_buffer_bytes)).then_some(())
         };
-        if fits().is_some() {
+        let fits_now = fits().is_some();
+        if !fits_now || inode.state.lock().dirty.bytes() > self.config.file_buffer_bytes / 2 {
+            self.save_next(inode);
+        }
+        if fits_now {
             return Ok(());
         }
-        self.save_in_background(inode);
         self.relieve();
         let full = "room in the write buffer";
         let _waiting = self.waits.enter(&self.env, format!("write of {}", file_name(inode)), full);

@@ -350,6 +350,33 @@ async fn memory_is_bounded_when_servers_are_slow() {
     assert_same(&read(&client, handle, 0, 16 << 20).await, &data, "read back");
 }
 
+/// Bytes that make no long runs leave the buffer when there is no room for more, also if what was being saved meanwhile began before
+/// them: the timer, which is far away here, is not waited for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_writer_that_fills_the_buffer_is_not_left_to_the_timer() {
+    const PART: u64 = 64 << 10;
+    let world = World::new(Storage::Memory, SMALL).await;
+    let config = ClientConfig {
+        write_buffer_bytes: 8 << 20,
+        file_buffer_bytes: 1 << 20,
+        write_back_after: Duration::from_secs(3600),
+        ..ClientConfig::default()
+    };
+    let client = world.client_with(config).await;
+    world.nodes.iter().for_each(|node| node.slow(Duration::from_millis(5)));
+    let (_, handle) = create(&client, "file").await;
+    let data = pattern(5, 256 * PART as usize);
+    let parts: Vec<&[u8]> = data.chunks(PART as usize).collect();
+    // Every other part, and then those in between.
+    for i in (0..256).step_by(2).chain((1..256).step_by(2)) {
+        let begun = std::time::Instant::now();
+        client.write(handle, i as u64 * PART, Bytes::copy_from_slice(parts[i])).await.unwrap();
+        assert!(begun.elapsed() < Duration::from_secs(10), "part {i} waited {:?}", begun.elapsed());
+    }
+    client.fsync(handle, false).await.unwrap();
+    assert_same(&read(&client, handle, 0, data.len() as u32).await, &data, "read back");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_clients_are_close_to_open() {
     let world = World::new(Storage::Memory, SMALL).await;
