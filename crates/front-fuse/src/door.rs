@@ -4,7 +4,7 @@ use crate::handles::Handles;
 use crate::interrupts::Interrupts;
 use crate::invalidator::Invalidator;
 use crate::privileges::Privileges;
-use crate::run::run;
+use crate::run::{Then, run};
 use crate::stats::Stats;
 use crate::watcher::{KernelWatcher, OnItsWay, Replies};
 use braid_api::{Error, FileSystem, Result, trace};
@@ -55,6 +55,16 @@ impl<F: FileSystem> Door<F> {
         self.answer_as(self.replies.begin(), reply, call, tell);
     }
 
+    /// The same of bytes that are read.
+    pub fn answer_read<T: Send + 'static>(
+        &self,
+        reply: Reply,
+        call: impl Future<Output = Result<T>> + Send + 'static,
+        tell: impl FnOnce(Reply, T) + Send + 'static,
+    ) {
+        self.answer_then(self.replies.begin(), reply, call, tell, Then::IsTask);
+    }
+
     /// The same of an answer that has been counted.
     pub fn answer_as<T: Send + 'static>(
         &self,
@@ -62,6 +72,17 @@ impl<F: FileSystem> Door<F> {
         reply: Reply,
         call: impl Future<Output = Result<T>> + Send + 'static,
         tell: impl FnOnce(Reply, T) + Send + 'static,
+    ) {
+        self.answer_then(on_its_way, reply, call, tell, Then::Waits);
+    }
+
+    fn answer_then<T: Send + 'static>(
+        &self,
+        on_its_way: OnItsWay,
+        reply: Reply,
+        call: impl Future<Output = Result<T>> + Send + 'static,
+        tell: impl FnOnce(Reply, T) + Send + 'static,
+        then: Then,
     ) {
         let stats = self.stats.clone();
         let answering = async move {
@@ -71,7 +92,7 @@ impl<F: FileSystem> Door<F> {
             }
             drop(on_its_way);
         };
-        let done = run(&self.runtime, trace::under(trace::current(), answering));
+        let done = run(&self.runtime, trace::under(trace::current(), answering), then);
         if !done {
             Stats::add(&self.stats.waited, 1);
         }

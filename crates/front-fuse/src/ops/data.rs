@@ -17,7 +17,7 @@ impl<F: FileSystem> Door<F> {
         let (replies, runtime) = (self.replies.clone(), self.runtime.clone());
         let doubts = replies.doubts();
         let call = async move { fs.read(handle(fh), offset, size).await };
-        self.answer(reply, call, move |reply, pieces| {
+        self.answer_read(reply, call, move |reply, pieces| {
             let len: usize = pieces.iter().map(|piece| piece.len()).sum();
             match &pieces[..] {
                 [] => reply.data(&[]),
