@@ -177,20 +177,7 @@ async fn what_was_answered_before_is_granted_to_nobody() {
     // It is lost on its way. Another session fills the directory and changes it, while the mount holds nothing of it any more.
     let change = async {
         w.create(first.attr.id, "x").await;
-        let mode = Some(Mode(0o700));
-        let inode = first.attr.id.into();
-        let change = ChangeAttr {
-            inode,
-            mode,
-            uid: None,
-            gid: None,
-            size: None,
-            atime: None,
-            mtime: None,
-            kill_privileges: false,
-            cuts_applied: TruncGen(0),
-        };
-        w.call(change).await.unwrap();
+        w.call(chmod(first.attr.id, 0o700)).await.unwrap();
     };
     let obey = async { while !mount.obey(&w).await.is_empty() {} };
     tokio::select! { () = change => {}, () = obey => {} }
