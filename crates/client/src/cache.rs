@@ -99,6 +99,8 @@ pub enum Task {
     Forget(Vec<Shown>),
     /// To be said when all that was to be forgotten before is.
     Dropped(RevocationId),
+    /// All has been forgotten, and that is to be said.
+    Acknowledge,
     Reassert(u64),
     /// A file lease is to be asked for.
     Take {
@@ -543,16 +545,9 @@ impl Cache {
                 }
                 Todo::Yield { inode, generation, mode, .. } => tasks.push(Task::Yield { inode, generation, mode }),
                 Todo::Fail { inode } => tasks.push(Task::Fail(inode)),
-                // Said where what was dropped is known, see `dropped`.
-                Todo::Acknowledge { .. } => {}
+                Todo::Acknowledge { .. } => tasks.push(Task::Acknowledge),
             }
         }
         tasks
-    }
-
-    /// A revocation is carried out, by caches above as well. True if that is to be said.
-    pub fn dropped(&self, now: Monotonic, revocation: RevocationId) -> bool {
-        let todo = self.maps.lock().leases.on(moment(now), Seen::Dropped { revocation });
-        todo.iter().any(|todo| matches!(todo, Todo::Acknowledge { .. }))
     }
 }

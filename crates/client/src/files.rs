@@ -17,7 +17,7 @@ use crate::map::file_name;
 use crate::shared::asked;
 use crate::wait::timed_out;
 use braid_api::meta::{FileLease, LeaseState, OpenFile};
-use braid_api::{Error, Result, Retry, Shown};
+use braid_api::{Error, Result, Retry};
 use braid_lease::{Generation, Mode, Moment, Seen, Ticket, Want};
 use braid_types::{ByteRange, InodeId};
 use parking_lot::Mutex;
@@ -28,16 +28,10 @@ use tokio::sync::Notify;
 
 /// Before a lease that was refused is asked for again.
 const AGAIN: Duration = Duration::from_millis(50);
-/// How long a kernel may take to drop what was served last before its requests are served again: one of them may be what it
-/// waits for.
-const SHUT_MAX: Duration = Duration::from_millis(50);
 /// Whoever waits looks again after this, whatever was missed.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
-/// Between two attempts to save what is recalled.
-const SAVE_AGAIN: Duration = Duration::from_millis(500);
-
+pub const LOOK_AGAIN: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Stage {
+pub enum Stage {
     /// Operations begin as the lease allows.
     #[default]
     Open,
@@ -64,7 +58,7 @@ struct Gate {
 pub struct Files {
     gates: Mutex<HashMap<InodeId, Gate>>,
     /// A gate has opened, a lease has come, an operation has ended.
-    changed: Notify,
+    pub changed: Notify,
     /// The next moment of the leases has come nearer.
     pub timer: Notify,
     making: Mutex<Making>,
@@ -121,7 +115,7 @@ impl Drop for Pass<'_> {
 }
 
 impl Files {
-    fn set(&self, inode: InodeId, stage: Stage) {
+    pub fn set(&self, inode: InodeId, stage: Stage) {
         let mut gates = self.gates.lock();
         let gate = gates.entry(inode).or_default();
         gate.stage = stage;
@@ -138,11 +132,11 @@ impl Files {
         Made(self)
     }
 
-    fn is_idle(&self, inode: InodeId) -> bool {
+    pub fn is_idle(&self, inode: InodeId) -> bool {
         self.gates.lock().get(&inode).is_none_or(|gate| gate.running == 0)
     }
 
-    fn take_served(&self, inode: InodeId) -> Option<ByteRange> {
+    pub fn take_served(&self, inode: InodeId) -> Option<ByteRange> {
         self.gates.lock().get_mut(&inode).and_then(|gate| gate.served.take())
     }
 
@@ -397,99 +391,6 @@ impl Core {
         }
     }
 
-    // --- giving up ---
-
-    /// Carries out a recall.
-    async fn give_up(self: Arc<Self>, id: InodeId, generation: Generation, to: Mode, locks: bool) {
-        // `Exclusive` only asks for size and times. What nobody can write here may be read here by then as well.
-        let is_written = self.is_written_to(id);
-        let drops = matches!(to, Mode::None | Mode::Sync) || (to != Mode::Exclusive && is_written);
-        // A recall may come before the grant that it takes back. Then the kernel has no page, and it may hold one locked for which it
-        // waits until there is a lease: that would wait for this, and this for that.
-        if drops && self.cache.holds_file(id) {
-            self.kernel_drops(id).await;
-        } else if to != Mode::Exclusive {
-            self.files.set(id, Stage::Reading);
-        }
-        if to == Mode::Shared && is_written {
-            // Who may write here reads under the right to write only, so that nothing that is left could be used; and its requests would
-            // not be served while it is taken away.
-            self.cache.keep_at_most(id, generation, Mode::None);
-        }
-        if to == Mode::Sync {
-            self.begin_sync(id);
-            if self.is_cached(id) {
-                self.cache.keep_at_most(id, generation, Mode::None);
-            }
-        }
-        let stop = self.stop.listen();
-        loop {
-            let saved = tokio::select! {
-                biased;
-                saved = self.save_for_others(id, to) => saved,
-                () = stop.wait() => break,
-            };
-            match saved {
-                Ok(()) => break,
-                Err(error) if !self.cache.is_flushing(id) => {
-                    tracing::warn!(%error, inode = id.0, "not saved before its lease was lost");
-                    break;
-                }
-                Err(error) => {
-                    tracing::warn!(%error, inode = id.0, "another session waits until it is saved");
-                    self.env.sleep(SAVE_AGAIN).await;
-                }
-            }
-        }
-        if to != Mode::Exclusive
-            && let Some(inode) = self.inodes.get(id)
-        {
-            self.update(&inode, |state| state.blocks.clear());
-        }
-        // Others ask for size and times, and this one is done: they may keep the answer.
-        let gives_more = to == Mode::Exclusive && !self.is_written_to(id) && self.is_stable(id);
-        if gives_more {
-            self.cache.keep_at_most(id, generation, Mode::Shared);
-        }
-        if to != Mode::Exclusive || gives_more || !locks {
-            self.locks.hand_back(id, self.cache.grants_locks(id));
-        }
-        self.hear(Seen::Flushed { inode: id, generation, held: Vec::new() });
-        self.files.set(id, Stage::Open);
-        self.forget_if_unused(id);
-    }
-
-    /// It is open for writing (or mapped: the kernel keeps the handle of a mapping), or not all of it is saved.
-    fn is_written_to(&self, id: InodeId) -> bool {
-        self.inodes.get(id).is_some_and(|inode| {
-            let state = inode.state.lock();
-            state.writers > 0 || !state.is_clean()
-        })
-    }
-
-    /// Some handle is open here through which the kernel caches.
-    fn is_cached(&self, id: InodeId) -> bool {
-        self.inodes.get(id).is_some_and(|inode| inode.state.lock().cached > 0)
-    }
-
-    /// Others write the file from now on, and this mount caches nothing of it: what is known of its bytes is not to be found good later.
-    fn begin_sync(&self, id: InodeId) {
-        self.cache.forget_seen(id);
-        if let Some(inode) = self.inodes.get(id) {
-            self.update(&inode, |state| state.blocks.clear());
-        }
-    }
-
-    /// Nothing of it would have to be repeated after a restart of a data server.
-    fn is_stable(&self, id: InodeId) -> bool {
-        self.servers.lanes().iter().all(|lane| lane.retained(|retain| retain.chunks_of(id, retain.order()).is_empty()))
-    }
-
-    /// Files of which something would have to be repeated.
-    pub fn unstable_files(&self) -> BTreeSet<InodeId> {
-        self.servers.lanes().iter().flat_map(|lane| lane.retained(|retain| retain.files())).collect()
-    }
-
     /// Returns when it is known what servers have of what was written before the file's lease was lost.
     pub async fn until_known(&self, inode: &Inode, op: Op) -> Result<()> {
         let known = || (!self.files.is_adrift(inode.id)).then_some(());
@@ -502,72 +403,6 @@ impl Core {
         let mut adrift = self.files.adrift.lock();
         *adrift = self.servers.lanes().iter().flat_map(|lane| lane.retained(|retain| retain.adrift_files())).collect();
         drop(adrift);
-        self.files.tell();
-    }
-
-    /// The kernel drops its pages; then nothing runs under the lease, and nothing begins.
-    async fn kernel_drops(self: &Arc<Self>, id: InodeId) {
-        self.forget_pages(id, ByteRange::new(0, u64::MAX)).await;
-        loop {
-            self.files.set(id, Stage::Shut);
-            self.until_idle(id).await;
-            let Some(served) = self.files.take_served(id) else { return };
-            let forgotten = self.forget_pages(id, served);
-            let mut forgotten = std::pin::pin!(forgotten);
-            if self.env.timeout(SHUT_MAX, forgotten.as_mut()).await.is_ok() {
-                return;
-            }
-            // It waits for a page that it is asking for, or is writing back.
-            self.files.set(id, Stage::Draining);
-            forgotten.await;
-        }
-    }
-
-    async fn until_idle(&self, id: InodeId) {
-        loop {
-            let changed = self.files.changed.notified();
-            let mut changed = std::pin::pin!(changed);
-            changed.as_mut().enable();
-            if self.files.is_idle(id) {
-                return;
-            }
-            let _ = self.env.timeout(LOOK_AGAIN, changed).await;
-        }
-    }
-
-    pub async fn forget_pages(&self, id: InodeId, range: ByteRange) {
-        if let Some(watcher) = self.leases.watcher() {
-            watcher.forget(vec![Shown::Pages(id, range.start, range.end)]).await;
-        }
-    }
-
-    /// What was written under the lease goes where others find it: stable, so that nothing of it is ever repeated over what they
-    /// write; or, if only size and times are asked for, to the servers.
-    async fn save_for_others(self: &Arc<Self>, id: InodeId, to: Mode) -> Result<()> {
-        use crate::commit::Reach;
-        let op = self.own_op();
-        let inode = self.inodes.get(id);
-        if to == Mode::Exclusive {
-            return match inode {
-                Some(inode) => self.commit(&inode, Reach::Answered, op).await,
-                None => Ok(()),
-            };
-        }
-        match inode {
-            Some(inode) => self.commit(&inode, Reach::Stable, op).await,
-            // Closed, and maybe not stable.
-            None => self.sync_file(id, op).await,
-        }
-    }
-
-    /// The lease is over by its time, or with its holder's start.
-    async fn drop_pages(self: Arc<Self>, ids: Vec<InodeId>) {
-        for id in ids {
-            if let Some(inode) = self.inodes.get(id) {
-                self.update(&inode, |state| state.blocks.clear());
-            }
-            self.forget_pages(id, ByteRange::new(0, u64::MAX)).await;
-        }
         self.files.tell();
     }
 

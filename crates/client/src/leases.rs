@@ -201,6 +201,15 @@ impl Core {
         });
     }
 
+    /// A revocation is carried out, by caches above as well. True if that is to be said. Whatever else is noticed with it, the end
+    /// of the moment for which a file was kept among it, is carried out.
+    fn has_dropped(&self, revocation: RevocationId) -> bool {
+        let mut tasks = self.cache.on(self.now(), Seen::Dropped { revocation });
+        let is_said = tasks.extract_if(.., |task| matches!(task, Task::Acknowledge)).count() > 0;
+        self.carry_out(tasks);
+        is_said
+    }
+
     async fn drop_some(&self) {
         let tasks: Vec<(MembershipEpoch, Task)> = self.leases.tasks.lock().drain(..).collect();
         if tasks.is_empty() {
@@ -219,8 +228,8 @@ impl Core {
                     yielded.push((of, (inode, LeaseGen(generation.0), state_of(mode))));
                 }
                 Task::SayHandles(inode) => _ = closed.insert(inode),
-                // Carried out at once, see `carry_out`.
-                Task::Take { .. } | Task::Flush { .. } | Task::ForgetPages(_) | Task::Fail(_) => {}
+                // Carried out at once, see `carry_out` and `has_dropped`.
+                Task::Acknowledge | Task::Take { .. } | Task::Flush { .. } | Task::ForgetPages(_) | Task::Fail(_) => {}
             }
         }
         let watcher = self.leases.watcher.lock().clone().filter(|_| !shown.is_empty());
@@ -231,12 +240,8 @@ impl Core {
             }
         }
         let epoch = *self.leases.epoch.lock();
-        let now = self.now();
-        let revocations: Vec<u64> = dropped
-            .into_iter()
-            .filter(|(of, r)| self.cache.dropped(now, *r) && *of == epoch)
-            .map(|(_, r)| r.0)
-            .collect();
+        let revocations: Vec<u64> =
+            dropped.into_iter().filter(|(of, r)| self.has_dropped(*r) && *of == epoch).map(|(_, r)| r.0).collect();
         // What is not heard is revoked again, and asked for again with the next renewal.
         if !revocations.is_empty()
             && let Err(error) = self.say(Acknowledge { epoch, revocations }, LATE, Manner::Persistent).await

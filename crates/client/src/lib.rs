@@ -23,6 +23,7 @@ mod dirpages;
 mod erased;
 mod fetch;
 mod files;
+mod give_up;
 mod handles;
 mod inode;
 mod layout;

@@ -1,3 +1,4 @@
+use crate::awake::AwakeClock;
 use crate::chains::Chains;
 use crate::config::MetaConfig;
 use crate::containers::Containers;
@@ -94,6 +95,9 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         copies: Option<Arc<CopySet>>,
     ) -> Result<Arc<Self>, StartError> {
         config.check().map_err(StartError::Config)?;
+        let clock = AwakeClock::over(env.clock.clone());
+        clock.keep_looking(&env);
+        let env = Env { clock, ..env };
         check_served(&policy).map_err(Error::from)?;
         let format = FormatCluster { cluster, policy, now: env.clock.wall() };
         let cluster = engine.transact(0, format).await.map_err(Error::from)?;

@@ -124,6 +124,29 @@ fn calls_wait_for_servers_that_stand_still_and_go_on() {
     }
 }
 
+/// A laptop that was closed, a virtual machine that was paused: as soon as it goes on the metadata server's clock says that all
+/// sessions are over, before it has read what their mounts said meanwhile.
+#[test]
+fn a_metadata_server_that_stood_still_for_longer_than_sessions_last_ends_none() {
+    let times = ["--set", "metadata.session_lease=3s", "--set", "metadata.session_renew=1s"];
+    let more = [&times[..], &["--set", "metadata.session_expiry=6s", "--set", "metadata.server_lease=3s"]].concat();
+    let Some((c, at)) = mounted(&more) else { return };
+    let mut file = std::fs::File::create(at.join("unsaved")).unwrap();
+    for round in 0..2 {
+        file.write_all(&pattern(200_000)).unwrap();
+        c.signal("metadata", Signal::STOP);
+        std::thread::sleep(Duration::from_secs(10));
+        c.signal("metadata", Signal::CONT);
+        // Nothing of it was saved before.
+        file.sync_all().unwrap_or_else(|e| panic!("round {round}: {e}: {}", log(&c, "metadata")));
+    }
+    drop(file);
+    let expected = [pattern(200_000), pattern(200_000)].concat();
+    assert!(std::fs::read(at.join("unsaved")).unwrap() == expected);
+    let said = log(&c, "metadata");
+    assert!(said.contains("stood still for") && !said.contains("session is silent and ends"), "{said}");
+}
+
 /// Past the deadline: EIO, once to each handle, with a name for what was waited for; what was written is kept, and is
 /// there when the server is back.
 #[test]

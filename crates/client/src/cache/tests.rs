@@ -76,7 +76,8 @@ fn what_is_revoked_is_not_shown_and_the_kernel_is_to_forget_it() {
     assert!(cache.attr(InodeId(5), at(1500)).is_none() && cache.name(root, &name, at(1500)).is_none());
     assert_eq!(learn_attr(&cache, late, true), Duration::ZERO, "it was on its way");
     assert!(cache.attr(InodeId(5), at(1500)).is_none());
-    assert!(cache.dropped(at(1500), RevocationId(3)) && !cache.dropped(at(1500), RevocationId(3)));
+    let dropped = || cache.on(at(1500), Seen::Dropped { revocation: RevocationId(3) });
+    assert!(matches!(dropped()[..], [Task::Acknowledge]) && dropped().is_empty());
 }
 
 #[test]

@@ -240,6 +240,48 @@ async fn nothing_is_written_before_the_kernel_of_the_other_mount_has_dropped_its
     assert_eq!(read(&b, of_b, 0, 10).await, b"after!");
 }
 
+/// Drops names only after the moment for which a file that was just granted is kept, and nothing else of the mount runs meanwhile.
+struct Slow;
+
+impl Watcher for Slow {
+    fn forget(&self, shown: Vec<Shown>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        Box::pin(async move {
+            if shown.iter().any(|shown| matches!(shown, Shown::Entry(..))) {
+                // The recall of the file comes with the revocation of the name.
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        })
+    }
+}
+
+/// On one thread, so that the end of the moment is noticed with the name that was dropped, and not by the timer.
+#[tokio::test]
+async fn a_lease_that_is_kept_a_while_is_given_up_whatever_notices_that_it_is_over() {
+    let world = World::new(Storage::Memory, SMALL).await;
+    let (a, b) = (world.client().await, world.client().await);
+    a.watch(Arc::new(Slow));
+    for round in 0..5 {
+        let (beside, kept) = (format!("beside {round}"), format!("kept {round}"));
+        let (_, handle) = create(&a, &beside).await;
+        close(&a, handle).await.unwrap();
+        a.lookup(&cx(), InodeId::ROOT, &name(&beside)).await.unwrap();
+        // The holder keeps a file where it is for the same moment, from when it granted it; the answer is older than that when it comes.
+        world.answered_late.lock().insert("CreateFile", Duration::from_millis(20));
+        let (id, _of_a) = create(&a, &kept).await;
+        world.answered_late.lock().clear();
+        let started = Instant::now();
+        let removing = async { b.unlink(&cx(), InodeId::ROOT, &name(&beside)).await.unwrap() };
+        let writing = async {
+            let of_b = open(&b, id, READ_WRITE).await;
+            write(&b, of_b, 0, b"b").await;
+        };
+        tokio::join!(writing, removing);
+        let took = started.elapsed();
+        assert!(took < Duration::from_secs(3), "round {round}: {took:?}");
+    }
+}
+
 /// Leases of a second, so that ends of terms are seen.
 fn short() -> MetaConfig {
     MetaConfig {

@@ -52,6 +52,7 @@ pub struct Meta {
     server: Serving,
     messages: Messages,
     late: Late,
+    answered_late: Late,
 }
 
 /// Messages that take their time, by name.
@@ -64,17 +65,27 @@ impl Namespace for Meta {
         if let Some(late) = late {
             tokio::time::sleep(late).await;
         }
+        let answered_late = self.answered_late.lock().get(request.name()).copied();
         let server = self.server.lock().clone();
-        server.execute(cx, request).await
+        let answer = server.execute(cx, request).await;
+        if let Some(late) = answered_late {
+            tokio::time::sleep(late).await;
+        }
+        answer
     }
 
     async fn execute_early(&self, cx: Context, request: MetaRequest) -> Result<(MetaAnswer, Mark)> {
         count(&self.messages, request.name());
         let late = self.late.lock().get(request.name()).copied();
+        let answered_late = self.answered_late.lock().get(request.name()).copied();
         let server = self.server.clone();
         let Some(late) = late else {
             let server = server.lock().clone();
-            return server.execute_early(cx, request).await;
+            let answer = server.execute_early(cx, request).await;
+            if let Some(late) = answered_late {
+                tokio::time::sleep(late).await;
+            }
+            return answer;
         };
         // It arrives, however long whoever sent it waits for an answer.
         let sent = tokio::spawn(async move {
@@ -237,6 +248,8 @@ pub struct World {
     data_messages: Messages,
     /// Messages to the metadata server that arrive late.
     pub late: Late,
+    /// The same for their answers.
+    pub answered_late: Late,
     peers: Peers,
     _beats: tokio::task::JoinHandle<()>,
 }
@@ -296,6 +309,7 @@ impl World {
             meta_messages,
             data_messages,
             late,
+            answered_late: Late::default(),
             peers,
             _beats: beats,
         }
@@ -308,7 +322,7 @@ impl World {
     pub async fn client_with(&self, config: ClientConfig) -> Arc<Client> {
         let meta = |messages: &Messages| {
             let (server, messages, late) = (self.serving.clone(), messages.clone(), self.late.clone());
-            Meta { server, messages, late }
+            Meta { server, messages, late, answered_late: self.answered_late.clone() }
         };
         let (namespace, control) = (meta(&self.meta_messages), meta(&Messages::default()));
         let peers = Peers { messages: self.data_messages.clone(), ..self.peers.clone() };

@@ -1,0 +1,180 @@
+//! A recall is carried out: the kernel drops its pages, what was written is saved, and the file's lease goes
+//! (docs/design/0005-leases.md *Files*; the promises stand at `files`).
+
+use crate::core::Core;
+use crate::files::{LOOK_AGAIN, Stage};
+use braid_api::{Result, Shown};
+use braid_lease::{Generation, Mode, Seen};
+use braid_types::{ByteRange, InodeId};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a kernel may take to drop what was served last before its requests are served again: one of them may be what it
+/// waits for.
+const SHUT_MAX: Duration = Duration::from_millis(50);
+/// Between two attempts to save what is recalled.
+const SAVE_AGAIN: Duration = Duration::from_millis(500);
+
+impl Core {
+    /// Carries out a recall.
+    pub async fn give_up(self: Arc<Self>, id: InodeId, generation: Generation, to: Mode, locks: bool) {
+        let gives_up = |what| self.waits.enter(&self.env, format_args!("giving up inode {id}"), what);
+        let waits = gives_up("its kernel to drop the pages, and calls under way");
+        // `Exclusive` only asks for size and times. What nobody can write here may be read here by then as well.
+        let is_written = self.is_written_to(id);
+        let drops = matches!(to, Mode::None | Mode::Sync) || (to != Mode::Exclusive && is_written);
+        // A recall may come before the grant that it takes back. Then the kernel has no page, and it may hold one locked for which it
+        // waits until there is a lease: that would wait for this, and this for that.
+        if drops && self.cache.holds_file(id) {
+            self.kernel_drops(id).await;
+        } else if to != Mode::Exclusive {
+            self.files.set(id, Stage::Reading);
+        }
+        if to == Mode::Shared && is_written {
+            // Who may write here reads under the right to write only, so that nothing that is left could be used; and its requests would
+            // not be served while it is taken away.
+            self.cache.keep_at_most(id, generation, Mode::None);
+        }
+        if to == Mode::Sync {
+            self.begin_sync(id);
+            if self.is_cached(id) {
+                self.cache.keep_at_most(id, generation, Mode::None);
+            }
+        }
+        drop(waits);
+        let _waits = gives_up("what was written to be saved");
+        let stop = self.stop.listen();
+        loop {
+            let saved = tokio::select! {
+                biased;
+                saved = self.save_for_others(id, to) => saved,
+                () = stop.wait() => break,
+            };
+            match saved {
+                Ok(()) => break,
+                Err(error) if !self.cache.is_flushing(id) => {
+                    tracing::warn!(%error, inode = id.0, "not saved before its lease was lost");
+                    break;
+                }
+                Err(error) => {
+                    tracing::warn!(%error, inode = id.0, "another session waits until it is saved");
+                    self.env.sleep(SAVE_AGAIN).await;
+                }
+            }
+        }
+        if to != Mode::Exclusive
+            && let Some(inode) = self.inodes.get(id)
+        {
+            self.update(&inode, |state| state.blocks.clear());
+        }
+        // Others ask for size and times, and this one is done: they may keep the answer.
+        let gives_more = to == Mode::Exclusive && !self.is_written_to(id) && self.is_stable(id);
+        if gives_more {
+            self.cache.keep_at_most(id, generation, Mode::Shared);
+        }
+        if to != Mode::Exclusive || gives_more || !locks {
+            self.locks.hand_back(id, self.cache.grants_locks(id));
+        }
+        self.hear(Seen::Flushed { inode: id, generation, held: Vec::new() });
+        self.files.set(id, Stage::Open);
+        self.forget_if_unused(id);
+    }
+
+    /// It is open for writing (or mapped: the kernel keeps the handle of a mapping), or not all of it is saved.
+    fn is_written_to(&self, id: InodeId) -> bool {
+        self.inodes.get(id).is_some_and(|inode| {
+            let state = inode.state.lock();
+            state.writers > 0 || !state.is_clean()
+        })
+    }
+
+    /// Some handle is open here through which the kernel caches.
+    fn is_cached(&self, id: InodeId) -> bool {
+        self.inodes.get(id).is_some_and(|inode| inode.state.lock().cached > 0)
+    }
+
+    /// Others write the file from now on, and this mount caches nothing of it: what is known of its bytes is not to be found good later.
+    pub fn begin_sync(&self, id: InodeId) {
+        self.cache.forget_seen(id);
+        if let Some(inode) = self.inodes.get(id) {
+            self.update(&inode, |state| state.blocks.clear());
+        }
+    }
+
+    /// Nothing of it would have to be repeated after a restart of a data server.
+    fn is_stable(&self, id: InodeId) -> bool {
+        self.servers.lanes().iter().all(|lane| lane.retained(|retain| retain.chunks_of(id, retain.order()).is_empty()))
+    }
+
+    /// Files of which something would have to be repeated.
+    pub fn unstable_files(&self) -> BTreeSet<InodeId> {
+        self.servers.lanes().iter().flat_map(|lane| lane.retained(|retain| retain.files())).collect()
+    }
+
+    /// The kernel drops its pages; then nothing runs under the lease, and nothing begins.
+    async fn kernel_drops(self: &Arc<Self>, id: InodeId) {
+        self.forget_pages(id, ByteRange::new(0, u64::MAX)).await;
+        loop {
+            self.files.set(id, Stage::Shut);
+            self.until_idle(id).await;
+            let Some(served) = self.files.take_served(id) else { return };
+            let forgotten = self.forget_pages(id, served);
+            let mut forgotten = std::pin::pin!(forgotten);
+            if self.env.timeout(SHUT_MAX, forgotten.as_mut()).await.is_ok() {
+                return;
+            }
+            // It waits for a page that it is asking for, or is writing back.
+            self.files.set(id, Stage::Draining);
+            forgotten.await;
+        }
+    }
+
+    async fn until_idle(&self, id: InodeId) {
+        loop {
+            let changed = self.files.changed.notified();
+            let mut changed = std::pin::pin!(changed);
+            changed.as_mut().enable();
+            if self.files.is_idle(id) {
+                return;
+            }
+            let _ = self.env.timeout(LOOK_AGAIN, changed).await;
+        }
+    }
+
+    pub async fn forget_pages(&self, id: InodeId, range: ByteRange) {
+        if let Some(watcher) = self.leases.watcher() {
+            watcher.forget(vec![Shown::Pages(id, range.start, range.end)]).await;
+        }
+    }
+
+    /// What was written under the lease goes where others find it: stable, so that nothing of it is ever repeated over what they
+    /// write; or, if only size and times are asked for, to the servers.
+    async fn save_for_others(self: &Arc<Self>, id: InodeId, to: Mode) -> Result<()> {
+        use crate::commit::Reach;
+        let op = self.own_op();
+        let inode = self.inodes.get(id);
+        if to == Mode::Exclusive {
+            return match inode {
+                Some(inode) => self.commit(&inode, Reach::Answered, op).await,
+                None => Ok(()),
+            };
+        }
+        match inode {
+            Some(inode) => self.commit(&inode, Reach::Stable, op).await,
+            // Closed, and maybe not stable.
+            None => self.sync_file(id, op).await,
+        }
+    }
+
+    /// The lease is over by its time, or with its holder's start.
+    pub async fn drop_pages(self: Arc<Self>, ids: Vec<InodeId>) {
+        for id in ids {
+            if let Some(inode) = self.inodes.get(id) {
+                self.update(&inode, |state| state.blocks.clear());
+            }
+            self.forget_pages(id, ByteRange::new(0, u64::MAX)).await;
+        }
+        self.files.tell();
+    }
+}
