@@ -17,11 +17,11 @@ use crate::wait::{Attempts, join_all, timed_out};
 use braid_api::data::ReadChunk;
 use braid_api::{Code, Error, Result};
 use braid_env::Monotonic;
+use braid_env::outcome::outcome;
 use braid_types::{ByteRange, ChunkId, ChunkIndex};
 use bytes::{Bytes, BytesMut};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use tokio::sync::watch;
 
 enum Source {
     /// Read ahead, perhaps still on its way: the block, and where it begins.
@@ -90,12 +90,8 @@ impl Core {
         match &segment.source {
             Source::Buffer => return Ok(Bytes::new()),
             Source::Block(arriving, start) => {
-                let mut arriving = arriving.clone();
                 let left = op.deadline.left(&self.env);
-                let arrived = self.env.timeout(left, arriving.wait_for(Option::is_some)).await;
-                if let Ok(Ok(value)) = &arrived
-                    && let Some(Ok(bytes)) = &**value
-                {
+                if let Ok(Some(Ok(bytes))) = self.env.timeout(left, arriving.clone().done()).await {
                     let from = (range.start - start) as usize;
                     return Ok(bytes.slice(from..from + range.len() as usize));
                 }
@@ -251,13 +247,13 @@ impl Core {
                 return window.refused(range.start);
             }
             let charge = Charge { memory: self.memory.clone(), bytes: range.len() };
-            let (send, bytes) = watch::channel(None);
+            let (tell, bytes) = outcome();
             state.blocks.add(Block { range, handle: handle.id.0, bytes, _charge: charge });
             let (core, inode) = (self.clone(), inode.clone());
             self.spawn_for("read ahead", braid_api::trace::current(), async move {
                 let part = ByteRange::at(range.start % chunk_bytes, range.len());
                 let bytes = core.fetch_chunk(&inode, index, part, false, core.own_op()).await;
-                let _ = send.send(Some(bytes));
+                tell.tell(bytes);
             });
         }
     }

@@ -1,13 +1,13 @@
 //! Blocks of a file that were read ahead, shared by its handles.
 
 use braid_api::Result;
+use braid_env::outcome::Outcome;
 use braid_types::ByteRange;
 use bytes::Bytes;
 use std::collections::BTreeMap;
-use tokio::sync::watch;
 
 /// The result of a read that may still be on its way.
-pub type Arriving = watch::Receiver<Option<Result<Bytes>>>;
+pub type Arriving = Outcome<Result<Bytes>>;
 
 pub struct Block {
     pub range: ByteRange,

@@ -25,7 +25,6 @@ mod metrics;
 mod newest;
 mod once;
 mod ops;
-mod outcome;
 mod registration;
 mod reservations;
 mod server;

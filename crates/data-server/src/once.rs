@@ -7,9 +7,9 @@
 //!
 //! What was carried out in another start or epoch is not known here. That is why leases of before end then: see `gate.rs`.
 
-use crate::outcome::{Outcome, Tell, outcome};
 use braid_api::Result;
 use braid_api::data::Once;
+use braid_env::outcome::{Outcome, Tell, outcome};
 use braid_types::{ByteRange, ChainEpoch, ChunkId, SessionId};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap};

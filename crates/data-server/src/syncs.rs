@@ -6,10 +6,10 @@
 //! its answer, however many ask.
 
 use crate::lane::Lanes;
-use crate::outcome::{Outcome, Tell, outcome};
 use crate::stats::{Stats, count};
 use braid_data_store::{ChunkStore, StoreError};
 use braid_env::Env;
+use braid_env::outcome::{Outcome, Tell, outcome};
 use braid_types::ChunkId;
 use parking_lot::Mutex;
 use std::collections::HashMap;

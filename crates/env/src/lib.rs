@@ -7,6 +7,7 @@
 mod clock;
 mod disk;
 pub mod os;
+pub mod outcome;
 mod random;
 mod read_only;
 pub mod simdisk;

@@ -264,6 +264,16 @@ impl Holder {
         self.files.owner(inode)
     }
 
+    /// Sessions that may have had it to themselves when slots came here, and have not said whether.
+    pub fn may_own(&self, inode: InodeId) -> impl Iterator<Item = SessionId> + '_ {
+        self.slots.may_own(inode)
+    }
+
+    /// Sessions that have not said what they hold.
+    pub fn unsaid(&self) -> usize {
+        self.slots.unknown().len()
+    }
+
     /// Everything that waits, and for whom.
     pub fn waits(&self) -> Vec<Waits> {
         let changes =

@@ -129,6 +129,12 @@ impl Slots {
         now < self.until && self.gone.len() + own < self.unknown.len() && self.settling.has(key.slot())
     }
 
+    /// These may have the inode to themselves, under a lease that is not known here.
+    pub fn may_own(&self, inode: InodeId) -> impl Iterator<Item = SessionId> + '_ {
+        let unknown = self.is_settling(inode).then_some(&self.unknown);
+        unknown.into_iter().flatten().copied()
+    }
+
     /// A file lease or lock that is not known here may exist on the inode.
     pub fn is_settling(&self, inode: InodeId) -> bool {
         self.settling.has(inode.slot())

@@ -165,7 +165,7 @@ fn waiting_of(wait: &Waits, since: Duration) -> Waiting {
             since_ms,
         },
         Waits::Settling { session, .. } => Waiting {
-            who: "file leases".to_owned(),
+            who: "file leases, and looks at files".to_owned(),
             for_what: format!("session {session}, to say what it held before this server's start"),
             since_ms,
         },

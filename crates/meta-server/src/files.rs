@@ -16,7 +16,7 @@ use braid_api::{Code, DataPeers, Error, Result};
 use braid_env::Env;
 use braid_lease::{AskId, Command, Event, Generation, Handles, LockAnswer, Mode, Refusal, Waits, Want};
 use braid_meta_engine::Engine;
-use braid_types::{InodeId, LeaseGen, SessionId};
+use braid_types::{FileKind, InodeId, LeaseGen, SessionId};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -250,16 +250,23 @@ impl Leases {
             return Ok(());
         }
         // Held without being told: the next to want it has it back for one message.
-        self.take_file(session, inode, Want::Once).await.map(drop)
+        let taken = self.take_file(session, inode, Want::Once).await?;
+        if taken.state == LeaseState::None && self.state.lock().caching.contains_key(&session) {
+            // Whoever writes it has given nothing up: what it has not sent would come over the change.
+            let cause = "the session has no term at the moment, so nobody has given the file up for it";
+            return Err(Error::new(Code::Busy, format_args!("inode {inode}"), cause));
+        }
+        Ok(())
     }
 
     fn owner(&self, inode: InodeId) -> Option<SessionId> {
         self.state.lock().holder.owner(inode)
     }
 
-    /// Another session has size and times that are not in the row.
+    /// Another session has size and times that are not in the row; or may have, and has not said so since this server began.
     pub fn is_owned_elsewhere(&self, session: SessionId, inode: InodeId) -> bool {
-        self.owner(inode).is_some_and(|owner| owner != session)
+        let state = self.state.lock();
+        state.holder.owner(inode).into_iter().chain(state.holder.may_own(inode)).any(|owner| owner != session)
     }
 
     /// Returns when the row says what others know of size and times.
@@ -267,7 +274,37 @@ impl Leases {
         if !self.is_owned_elsewhere(session, inode) {
             return Ok(());
         }
+        // Also for a session that has no term yet, which is told so by the holder and goes ahead.
+        self.until_said(session, inode).await?;
         self.ask_for_file(inode, |ask| Event::Refresh { ask, session, inode }).await.map(drop)
+    }
+
+    /// Returns when every other session of before this start has said whether it owns the file, or has ended.
+    async fn until_said(&self, session: SessionId, inode: InodeId) -> Result<()> {
+        let end = self.env.clock.now() + self.limits.longest_wait_for_a_file() + self.limits.session_lease;
+        loop {
+            let said = self.said.notified();
+            let mut said = std::pin::pin!(said);
+            // Registered before the look, so that nothing between the two is missed.
+            said.as_mut().enable();
+            let unsaid = {
+                let state = self.state.lock();
+                if state.stopped {
+                    return Err(Error::new(
+                        Code::NotServing,
+                        format_args!("inode {inode}"),
+                        "this server is about to stop",
+                    ));
+                }
+                state.holder.may_own(inode).find(|other| *other != session)
+            };
+            let Some(other) = unsaid else { return Ok(()) };
+            let left = end.since(self.env.clock.now());
+            if left.is_zero() || self.env.timeout(left, said).await.is_err() {
+                let cause = format!("waits until session {other} says what it holds since this server began");
+                return Err(Error::new(Code::Busy, format_args!("inode {inode}"), cause));
+            }
+        }
     }
 
     pub fn yielded(&self, session: SessionId, yielded: &YieldFiles) {
@@ -349,7 +386,15 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
                     self.leases.take_to_change(session, attr.id).await?;
                 }
             }
-            MetaRequest::GetAttr(m) => self.leases.refresh_file(session, m.inode.id).await?,
+            MetaRequest::GetAttr(m) if self.leases.is_owned_elsewhere(session, m.inode.id) => {
+                // Whether it is a file has to be read only after a start of this server, and what is wrong is said by the request itself.
+                let is_owned = self.leases.owner(m.inode.id).is_some();
+                let found =
+                    if is_owned { None } else { self.ask(&mut Call::new(None), m.inode.id, m.clone()).await.ok() };
+                if is_owned || found.is_some_and(|found| found.attr.kind == FileKind::File) {
+                    self.leases.refresh_file(session, m.inode.id).await?;
+                }
+            }
             _ => {}
         }
         Ok(FileLease::default())

@@ -37,6 +37,8 @@ pub struct Leases {
     woken: Notify,
     /// There are sessions to be ended, or all is over.
     pub(crate) to_end: Notify,
+    /// A session of before this start has said what it holds, or has ended, or all is over.
+    pub(crate) said: Notify,
 }
 
 pub(crate) struct State {
@@ -194,7 +196,8 @@ impl Leases {
             sync_floor: LeaseGen::default(),
             stopped: false,
         };
-        Leases { env, epoch, limits, state: Mutex::new(state), woken: Notify::new(), to_end: Notify::new() }
+        let (woken, to_end, said) = (Notify::new(), Notify::new(), Notify::new());
+        Leases { env, epoch, limits, state: Mutex::new(state), woken, to_end, said }
     }
 
     pub(crate) fn now(&self) -> Moment {
@@ -202,8 +205,11 @@ impl Leases {
     }
 
     pub(crate) fn on(&self, state: &mut State, event: Event) -> Vec<Command> {
-        let before = state.holder.wakeup();
+        let (before, unsaid) = (state.holder.wakeup(), state.holder.unsaid());
         let commands = state.drive(self.now(), event);
+        if state.holder.unsaid() < unsaid {
+            self.said.notify_waiters();
+        }
         if std::mem::take(&mut state.end_some) {
             self.to_end.notify_one();
         }
@@ -462,16 +468,17 @@ impl Leases {
         drop(state);
         self.woken.notify_one();
         self.to_end.notify_one();
+        self.said.notify_waiters();
     }
 
     /// What waits for sessions to drop what they cache, or to give up a file, and since when.
     pub fn waits(&self) -> Vec<(Waits, Duration)> {
         let (state, now) = (self.state.lock(), self.now());
-        let waits = state.holder.waits().into_iter().filter_map(|wait| match wait {
+        let waits = state.holder.waits().into_iter().map(|wait| match wait {
             Waits::Change { since, .. } | Waits::File { since, .. } | Waits::Lock { since, .. } => {
-                Some((wait, now.since(since)))
+                (wait, now.since(since))
             }
-            Waits::Settling { .. } => None,
+            Waits::Settling { until, .. } => (wait, now.since(until - self.limits.session_lease)),
         });
         waits.collect()
     }

@@ -7,14 +7,14 @@ use braid_api::meta::{DirPage, Lookup, LookupAnswer, ReadDir, Resolve, Resolved,
 use braid_api::{DataPeers, Result};
 use braid_lease::Key;
 use braid_meta_engine::Engine;
-use braid_types::{Attr, InodeId, SessionId};
+use braid_types::{Attr, FileKind, InodeId, SessionId};
 
 impl<E: Engine, P: DataPeers> MetaServer<E, P> {
     pub(crate) async fn lookup(&self, call: &mut Call, session: SessionId, m: Lookup) -> Result<LookupAnswer> {
         let (parent, name) = (m.parent, m.name.clone());
         let mut ask = self.leases.ask(session);
         let mut answer = self.ask(call, parent, m.clone()).await?;
-        if let Some(attr) = answer.attr.filter(|attr| self.leases.is_owned_elsewhere(session, attr.id)) {
+        if let Some(attr) = answer.attr.filter(|attr| self.may_be_old(session, attr)) {
             self.leases.refresh_file(session, attr.id).await?;
             ask = self.leases.ask(session);
             answer = self.ask(call, parent, m).await?;
@@ -63,10 +63,14 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         }
     }
 
+    /// Only files are owned; after a start of this server others are not waited for.
+    fn may_be_old(&self, session: SessionId, attr: &Attr) -> bool {
+        attr.kind == FileKind::File && self.leases.is_owned_elsewhere(session, attr.id)
+    }
+
     /// True if one of these was owned elsewhere: what was read of it is of before.
     async fn refresh_files(&self, session: SessionId, found: impl Iterator<Item = &Attr>) -> Result<bool> {
-        let owned: Vec<InodeId> =
-            found.map(|attr| attr.id).filter(|id| self.leases.is_owned_elsewhere(session, *id)).collect();
+        let owned: Vec<InodeId> = found.filter(|attr| self.may_be_old(session, attr)).map(|attr| attr.id).collect();
         for id in &owned {
             self.leases.refresh_file(session, *id).await?;
         }

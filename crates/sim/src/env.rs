@@ -1,7 +1,7 @@
 //! The outside world of a simulated machine, behind `braid_env::Env`.
 //!
 //! Promises: time, randomness, network and disk come from the seed and from nothing else; a machine's clock is wrong by
-//! a constant and drifts by up to 1 %; a restarted process draws other numbers than the one before; disks outlive
+//! a constant and drifts by up to 1 %; timers of one process of three are late now and then; a restarted process draws other numbers than the one before; disks outlive
 //! processes. Blocking work runs in place. Unix sockets are refused: machines are apart.
 
 mod clock;
@@ -19,9 +19,10 @@ pub use spawn::SimSpawn;
 
 use crate::failures::Failures;
 use crate::history::History;
+use crate::seed::stream;
 use braid_env::Env;
 use braid_env::simdisk::SimDisk;
-use clock::SimClock;
+use clock::{Lateness, SimClock};
 use random::SimRandom;
 use std::sync::Arc;
 use transport::SimTransport;
@@ -48,8 +49,9 @@ pub struct Hardware {
 /// for the process's first task.
 pub fn process_env(around: &Surroundings, hardware: &Hardware, life: u64) -> (Env, Arc<SimSpawn>) {
     let spawner = Arc::new(SimSpawn::new(hardware.name, hardware.pause.clone(), around.failures.clone()));
+    let lateness = Lateness::draw(stream(around.seed, &format!("timers of {}", hardware.name), life));
     let env = Env {
-        clock: Arc::new(SimClock::new(hardware.skew)),
+        clock: Arc::new(SimClock::new(hardware.skew, lateness)),
         random: Arc::new(SimRandom::new(around.seed, hardware.name, life)),
         disk: Arc::new(hardware.disk.clone()),
         transport: Arc::new(SimTransport::new(hardware.name, around.links.clone(), around.history.clone())),

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::common::*;
-use braid_api::lease::{Acknowledge, LeaseKey, Listen, Order};
+use braid_api::lease::{Acknowledge, LeaseKey, Listen, Order, Reassert};
 use braid_api::meta::*;
 use braid_api::{Context, Namespace};
 use braid_types::*;
@@ -185,4 +185,51 @@ async fn what_was_answered_before_is_granted_to_nobody() {
     assert_eq!(again.attr, first.attr, "the same answer, which is old");
     assert!(!again.empty && again.grant == Grant::default() && again.dir.attr.is_none() && !again.dir.granted);
     assert!(mount.grant_of(&w, ROOT, "dir").await.attr, "who asks anew is granted what is so now");
+}
+
+/// A mount may have size and times of a file to itself, and says so only some time after the server began: until then the row may be
+/// old. Directories belong to nobody.
+#[tokio::test]
+async fn a_look_at_a_file_waits_until_all_have_said_what_they_hold() {
+    let w = World::new().await;
+    let file = w.create(ROOT, "file").await.attr;
+    let (owner, other) = (Mount::open(&w, 2).await, Mount::open(&w, 3).await);
+    let w = World::on(w.store.clone(), w.peers.clone()).await;
+    let look = |inode: InodeId| w.server.call(w.cx_of(&other.0), GetAttr { inode: inode.into() });
+    look(ROOT).await.unwrap();
+    let lookup = Lookup { parent: ROOT, name: name("file") };
+    let (cx, by_name) = (w.cx_of(&other.0), Resolve { from: ROOT, path: vec![name("file")] });
+    let looks = async {
+        let looked = tokio::join!(look(file.id), w.server.call(cx, lookup), w.server.call(cx, by_name));
+        assert_eq!(looked.0.unwrap().attr.id, file.id);
+        assert!(looked.1.unwrap().attr.is_some() && looked.2.unwrap().attrs.len() == 1);
+    };
+    let mut looks = std::pin::pin!(looks);
+    let early = tokio::time::timeout(Duration::from_millis(300), looks.as_mut()).await;
+    assert!(early.is_err(), "who owns it is not known yet");
+    w.server.call(w.cx_of(&owner.0), CloseSession {}).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(5), looks).await.unwrap();
+}
+
+/// Else it would take the file from nobody, and what its writer has not sent would come over the change.
+#[tokio::test]
+async fn who_has_no_term_changes_no_size_of_what_another_writes() {
+    let w = World::new().await;
+    let file = w.create(ROOT, "file").await.attr;
+    let (writer, other) = (Mount::open(&w, 2).await, Mount::open(&w, 3).await);
+    let open = OpenFile { inode: file.id.into(), want: FileWant::Alone, truncate: false };
+    let lease = w.server.call(w.cx_of(&writer.0), open).await.unwrap().lease;
+    assert_eq!(lease.state, LeaseState::Exclusive);
+    // A start of the server: nobody has a term until it is renewed.
+    let w = World::on(w.store.clone(), w.peers.clone()).await;
+    let cut = w.server.call(w.cx_of(&other.0), truncate(file.id, 0)).await;
+    assert_eq!(cut.unwrap_err().code, braid_api::Code::Busy);
+    w.server.call(w.cx_of(&writer.0), CloseSession {}).await.unwrap();
+    let renew = RenewSession { low_water: RequestId(0), orphans_seen: 0, orphans_held: Vec::new() };
+    let term = w.server.call(w.cx_of(&other.0), renew).await.unwrap().term.unwrap();
+    let (epoch, round) = (term.epoch, term.reassert.unwrap());
+    let holds_nothing = Reassert { epoch, round, files: Vec::new(), locks: Vec::new(), locks_done: 0 };
+    w.server.call(w.cx_of(&other.0), holds_nothing).await.unwrap();
+    let cut = w.server.call(w.cx_of(&other.0), truncate(file.id, 0));
+    tokio::time::timeout(Duration::from_secs(5), cut).await.unwrap().unwrap();
 }

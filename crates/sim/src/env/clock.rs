@@ -1,5 +1,7 @@
+use crate::seed::Stream;
 use braid_env::{BoxFuture, Clock, Monotonic};
 use braid_types::Timestamp;
+use parking_lot::Mutex;
 use rand::RngExt;
 use std::time::Duration;
 
@@ -23,7 +25,7 @@ pub struct Skew {
 impl Skew {
     pub const DRIFT_PPM_MAX: i64 = 10_000;
 
-    pub fn draw(random: &mut crate::seed::Stream) -> Self {
+    pub fn draw(random: &mut Stream) -> Self {
         Skew {
             uptime: Duration::from_millis(random.random_range(0..1_000_000)),
             wall_ns: random.random_range(-WALL_SKEW_NS_MAX..=WALL_SKEW_NS_MAX),
@@ -43,12 +45,42 @@ impl Skew {
     }
 }
 
+/// How late a process's timers are. On a busy machine the task that waits runs some time after its moment, and another has noticed
+/// by then that the moment is over.
+pub struct Lateness(Option<Mutex<Stream>>);
+
+impl Lateness {
+    /// Of so many processes one is on a busy machine: in the others what depends on exact timers is found as before.
+    const BUSY_ONE_OF: u32 = 3;
+    /// Of so many of its timers one is late.
+    const LATE_ONE_OF: u32 = 4;
+    /// A few turns of a scheduler that has ten others to run.
+    const MOST: Duration = Duration::from_millis(40);
+
+    pub fn draw(mut random: Stream) -> Self {
+        let is_busy = random.random_range(0..Self::BUSY_ONE_OF) == 0;
+        Lateness(is_busy.then(|| Mutex::new(random)))
+    }
+
+    fn next(&self) -> Duration {
+        let Some(random) = &self.0 else { return Duration::ZERO };
+        let mut random = random.lock();
+        match random.random_range(0..Self::LATE_ONE_OF) {
+            0 => random.random_range(Duration::ZERO..=Self::MOST),
+            _ => Duration::ZERO,
+        }
+    }
+}
+
 /// The simulator's time through a machine's skew.
-pub struct SimClock(Skew);
+pub struct SimClock {
+    skew: Skew,
+    lateness: Lateness,
+}
 
 impl SimClock {
-    pub fn new(skew: Skew) -> Self {
-        SimClock(skew)
+    pub fn new(skew: Skew, lateness: Lateness) -> Self {
+        SimClock { skew, lateness }
     }
 }
 
@@ -56,22 +88,32 @@ impl Clock for SimClock {
     fn now(&self) -> Monotonic {
         // Without a host there is no time: only while a crashed process is taken apart, where it decides nothing.
         let real = turmoil::sim_elapsed().unwrap_or_default();
-        Monotonic(self.0.uptime + self.0.shown(real))
+        Monotonic(self.skew.uptime + self.skew.shown(real))
     }
 
     fn wall(&self) -> Timestamp {
-        let shown = self.0.shown(turmoil::sim_elapsed().unwrap_or_default());
-        Timestamp(WALL_START_NS + self.0.wall_ns + shown.as_nanos() as i64)
+        let shown = self.skew.shown(turmoil::sim_elapsed().unwrap_or_default());
+        Timestamp(WALL_START_NS + self.skew.wall_ns + shown.as_nanos() as i64)
     }
 
     fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
-        Box::pin(tokio::time::sleep(self.0.real(duration)))
+        Box::pin(tokio::time::sleep(self.skew.real(duration) + self.lateness.next()))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn timers_of_some_processes_are_late() {
+        let lateness = |seed| Lateness::draw(crate::seed::stream(seed, "timers", 0));
+        let late = (0..300).filter(|seed| lateness(*seed).0.is_some()).count();
+        assert!((70..130).contains(&late), "{late} of 300");
+        let busy = (0..).map(lateness).find(|lateness| lateness.0.is_some()).unwrap();
+        let drawn: Vec<Duration> = (0..100).map(|_| busy.next()).collect();
+        assert!(drawn.iter().all(|late| *late <= Lateness::MOST) && drawn.iter().any(|late| !late.is_zero()));
+    }
 
     #[test]
     fn a_fast_clock_shows_more_than_is_true() {

@@ -17,11 +17,11 @@ struct Shared<T> {
     told: Notify,
 }
 
-pub(crate) struct Tell<T>(Arc<Shared<T>>);
+pub struct Tell<T>(Arc<Shared<T>>);
 
-pub(crate) struct Outcome<T>(Arc<Shared<T>>);
+pub struct Outcome<T>(Arc<Shared<T>>);
 
-pub(crate) fn outcome<T>() -> (Tell<T>, Outcome<T>) {
+pub fn outcome<T>() -> (Tell<T>, Outcome<T>) {
     let shared = Arc::new(Shared { state: Mutex::new(State::Open), told: Notify::new() });
     (Tell(shared.clone()), Outcome(shared))
 }
