@@ -69,7 +69,13 @@ pub fn all() -> Vec<Scenario> {
             make: |_| Shared::new(),
             ..base.clone()
         },
-        Scenario { name: "close", faults: fault::SERVERS, make: |_| Durable::new(Sure::AtClose), ..base.clone() },
+        Scenario {
+            name: "close",
+            faults: fault::SERVERS,
+            settings: Settings::with_long_sessions(),
+            make: |_| Durable::new(Sure::AtClose),
+            ..base.clone()
+        },
         Scenario {
             name: "client-loss",
             faults: fault::CLIENTS,
