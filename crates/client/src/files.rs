@@ -64,6 +64,17 @@ pub struct Files {
     making: Mutex<Making>,
     /// Of these it is not known yet what servers have of what was written before their leases were lost.
     adrift: Mutex<BTreeSet<InodeId>>,
+    /// Writes that wait for a lease and for which the kernel may keep a page locked.
+    writes: Mutex<BTreeMap<u64, (InodeId, ByteRange)>>,
+}
+
+/// One of them, until dropped.
+struct WaitingWrite<'a>(&'a Files, u64);
+
+impl Drop for WaitingWrite<'_> {
+    fn drop(&mut self) {
+        self.0.writes.lock().remove(&self.1);
+    }
 }
 
 /// Files are being made whose ids are not known here yet: a recall of one may come before the answer that grants it.
@@ -152,6 +163,18 @@ impl Files {
         self.changed.notify_waiters();
     }
 
+    fn wait_to_write(&self, inode: InodeId, range: ByteRange) -> WaitingWrite<'_> {
+        let mut writes = self.writes.lock();
+        let number = writes.last_key_value().map_or(0, |(last, _)| last + 1);
+        writes.insert(number, (inode, range));
+        WaitingWrite(self, number)
+    }
+
+    /// The ranges of the file's.
+    pub fn waiting_writes(&self, inode: InodeId) -> Vec<ByteRange> {
+        self.writes.lock().values().filter(|(of, _)| *of == inode).map(|(_, range)| *range).collect()
+    }
+
     fn is_adrift(&self, inode: InodeId) -> bool {
         self.adrift.lock().contains(&inode)
     }
@@ -223,6 +246,18 @@ impl Core {
     }
 
     pub async fn enter(self: &Arc<Self>, inode: &Arc<Inode>, want: Want, range: ByteRange, op: Op) -> Result<Pass<'_>> {
+        self.enter_with(inode, want, range, false, op).await
+    }
+
+    /// The same; `locks_page`: it is a write, and until it is answered the kernel may keep the last page of it locked.
+    pub async fn enter_with(
+        self: &Arc<Self>,
+        inode: &Arc<Inode>,
+        want: Want,
+        range: ByteRange,
+        locks_page: bool,
+        op: Op,
+    ) -> Result<Pass<'_>> {
         let id = inode.id;
         if let Some(pass) = self.pass(inode, want, range) {
             return Ok(pass);
@@ -232,6 +267,7 @@ impl Core {
             Want::Write | Want::Once => "its lease for writing",
         };
         let _waiting = self.waits.enter(&self.env, file_name(inode), what);
+        let _write = locks_page.then(|| self.files.wait_to_write(id, range));
         // Remembers why it cannot be had, as long as somebody waits.
         self.files.gates.lock().entry(id).or_default().failed = None;
         loop {

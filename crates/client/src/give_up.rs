@@ -3,8 +3,9 @@
 
 use crate::core::Core;
 use crate::files::{LOOK_AGAIN, Stage};
+use crate::wait::join_all;
 use braid_api::{Result, Shown};
-use braid_lease::{Generation, Mode, Seen};
+use braid_lease::{Generation, Mode, Seen, Want};
 use braid_types::{ByteRange, InodeId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,6 +16,48 @@ use std::time::Duration;
 const SHUT_MAX: Duration = Duration::from_millis(50);
 /// Between two attempts to save what is recalled.
 const SAVE_AGAIN: Duration = Duration::from_millis(500);
+
+/// Which pages the kernel has locked for a write that is not answered, in the order in which it is tried.
+#[derive(Clone, Copy)]
+enum Locked {
+    /// The last one, if any, since Linux 5.13: what it had before is unlocked, and what it had not ends the request.
+    LastPage,
+    AllPages,
+    /// All of the folios that these lie in.
+    Folios,
+}
+
+const PAGE: u64 = 4 << 10;
+/// No folio of a page cache is larger.
+const FOLIO_MAX: u64 = 2 << 20;
+
+impl Locked {
+    fn of(self, write: ByteRange) -> ByteRange {
+        let last = write.end.max(write.start + 1) - 1;
+        let (first, grain) = match self {
+            Locked::LastPage => (last, PAGE),
+            Locked::AllPages => (write.start, PAGE),
+            Locked::Folios => (write.start, FOLIO_MAX),
+        };
+        ByteRange::new(first / grain * grain, (last / grain + 1).saturating_mul(grain))
+    }
+}
+
+/// What is left of `range` without these.
+fn without(range: ByteRange, mut holes: Vec<ByteRange>) -> Vec<ByteRange> {
+    holes.sort_by_key(|hole| hole.start);
+    let (mut rest, mut at) = (Vec::new(), range.start);
+    for hole in holes {
+        if hole.start.min(range.end) > at {
+            rest.push(ByteRange::new(at, hole.start.min(range.end)));
+        }
+        at = at.max(hole.end);
+    }
+    if at < range.end {
+        rest.push(ByteRange::new(at, range.end));
+    }
+    rest
+}
 
 impl Core {
     /// Carries out a recall.
@@ -114,19 +157,40 @@ impl Core {
 
     /// The kernel drops its pages; then nothing runs under the lease, and nothing begins.
     async fn kernel_drops(self: &Arc<Self>, id: InodeId) {
-        self.forget_pages(id, ByteRange::new(0, u64::MAX)).await;
+        self.kernel_drops_pages(id, ByteRange::new(0, u64::MAX)).await;
         loop {
             self.files.set(id, Stage::Shut);
             self.until_idle(id).await;
             let Some(served) = self.files.take_served(id) else { return };
-            let forgotten = self.forget_pages(id, served);
-            let mut forgotten = std::pin::pin!(forgotten);
-            if self.env.timeout(SHUT_MAX, forgotten.as_mut()).await.is_ok() {
+            if self.env.timeout(SHUT_MAX, self.forget_pages(id, served)).await.is_ok() {
                 return;
             }
             // It waits for a page that it is asking for, or is writing back.
             self.files.set(id, Stage::Draining);
-            forgotten.await;
+            self.kernel_drops_pages(id, served).await;
+        }
+    }
+
+    /// A write that the kernel has sent may wait for a lease that comes only when this one is given up, where this one serves no writes; and
+    /// the kernel keeps a page locked until its write is answered, if it did not have that page before. Of such a page it shows nothing,
+    /// so it need not be dropped, and to wait for it would be to wait for ever.
+    async fn kernel_drops_pages(&self, id: InodeId, range: ByteRange) {
+        loop {
+            for locked in [Locked::LastPage, Locked::AllPages, Locked::Folios] {
+                let stuck = match self.cache.has_file(id, Want::Once, self.now()) {
+                    true => Vec::new(),
+                    false => self.files.waiting_writes(id),
+                };
+                let rest = without(range, stuck.into_iter().map(|write| locked.of(write)).collect());
+                let dropped = join_all(rest.into_iter().map(|part| self.forget_pages(id, part)).collect());
+                if self.env.timeout(SHUT_MAX, dropped).await.is_ok() {
+                    return;
+                }
+            }
+            // Something else keeps it, a page that is being read or written back: whoever begins to wait meanwhile is looked for again.
+            if self.env.timeout(LOOK_AGAIN, self.forget_pages(id, range)).await.is_ok() {
+                return;
+            }
         }
     }
 
@@ -176,5 +240,24 @@ impl Core {
             self.forget_pages(id, ByteRange::new(0, u64::MAX)).await;
         }
         self.files.tell();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_kernel_has_locked_is_left_out() {
+        let write = ByteRange::new(5000, 12_288);
+        assert_eq!(Locked::LastPage.of(write), ByteRange::new(8192, 12_288));
+        assert_eq!(Locked::AllPages.of(write), ByteRange::new(4096, 12_288));
+        assert_eq!(Locked::Folios.of(write), ByteRange::new(0, FOLIO_MAX));
+        let all = ByteRange::new(0, u64::MAX);
+        let rest = without(all, vec![Locked::LastPage.of(write), Locked::LastPage.of(ByteRange::new(0, 8))]);
+        assert_eq!(rest, [ByteRange::new(4096, 8192), ByteRange::new(12_288, u64::MAX)]);
+        assert_eq!(without(ByteRange::new(0, 100), vec![ByteRange::new(0, PAGE)]), []);
+        assert_eq!(without(all, Vec::new()), [all]);
+        assert_eq!(Locked::LastPage.of(ByteRange::new(u64::MAX - 1, u64::MAX)).end, u64::MAX);
     }
 }

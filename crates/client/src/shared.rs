@@ -184,7 +184,7 @@ impl Core {
             return Ok((self.enter(inode, Want::Once, ByteRange::default(), op).await?, false));
         };
         let want = inode.state.lock().want_to_write(file.flags.direct);
-        let pass = self.enter(inode, want, range, op).await?;
+        let pass = self.enter_with(inode, want, range, !file.flags.direct, op).await?;
         self.fresh(inode, op).await?;
         if !pass.shared {
             return Ok((pass, false));

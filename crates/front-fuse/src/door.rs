@@ -1,8 +1,10 @@
+use crate::asked::Asked;
 use crate::convert::inode_of;
 use crate::errno::errno_of;
 use crate::handles::Handles;
 use crate::interrupts::Interrupts;
 use crate::invalidator::Invalidator;
+use crate::paged::Paged;
 use crate::privileges::Privileges;
 use crate::run::{Then, run};
 use crate::stats::Stats;
@@ -23,6 +25,8 @@ pub struct Door<F> {
     pub handles: Arc<Handles>,
     pub interrupts: Arc<Interrupts>,
     pub replies: Arc<Replies>,
+    pub paged: Arc<Paged>,
+    pub asked: Arc<Asked>,
     pub privileges: Arc<Privileges>,
     /// Negotiated: the kernel leaves it to the door to take privileges away.
     pub kills_privileges: AtomicBool,
@@ -39,6 +43,8 @@ impl<F: FileSystem> Door<F> {
             handles: Arc::default(),
             interrupts: Arc::default(),
             replies: Arc::default(),
+            paged: Arc::default(),
+            asked: Arc::default(),
             privileges: Arc::default(),
             kills_privileges: AtomicBool::new(false),
             groups_sent: AtomicBool::new(false),
@@ -123,7 +129,12 @@ impl<F: FileSystem> Dispatch for Door<F> {
     fn init(&self, negotiated: &Negotiated, notifier: &Notifier) {
         // Before the first answer that may be kept.
         let invalidator = Invalidator::new(notifier.clone(), self.runtime.clone(), self.stats.clone());
-        self.fs.watch(Arc::new(KernelWatcher::new(invalidator, self.replies.clone())));
+        self.fs.watch(Arc::new(KernelWatcher::new(
+            invalidator,
+            self.replies.clone(),
+            self.paged.clone(),
+            self.asked.clone(),
+        )));
         let sent = negotiated.flags.contains(InitFlags::CREATE_SUPP_GROUP);
         self.groups_sent.store(sent, Ordering::Relaxed);
         let ours = negotiated.flags.contains(InitFlags::HANDLE_KILLPRIV_V2);

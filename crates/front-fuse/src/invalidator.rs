@@ -38,9 +38,18 @@ impl Invalidator {
         Invalidator { notifier, runtime, stats }
     }
 
-    /// Attributes alone.
-    pub async fn attributes(&self, ids: Vec<InodeId>) -> io::Result<()> {
-        self.send(move |notifier| ids.into_iter().try_for_each(|id| notifier.inval_inode(node_of(id), -1, 0))).await
+    /// Attributes alone. Gives the inodes that the kernel does not know, or not yet.
+    pub async fn attributes(&self, ids: Vec<InodeId>) -> io::Result<Vec<InodeId>> {
+        self.send(move |notifier| {
+            let mut unknown = Vec::new();
+            for id in ids {
+                if !notifier.inval_inode(node_of(id), -1, 0)? {
+                    unknown.push(id);
+                }
+            }
+            Ok(unknown)
+        })
+        .await
     }
 
     /// Attributes of directories and what is kept of what is in them, by one thread: there may be one for each directory that was ever
@@ -58,7 +67,7 @@ impl Invalidator {
         let offset = i64::try_from(range.start).unwrap_or(i64::MAX);
         // 0 is "to the end".
         let len = if range.end > i64::MAX as u64 { 0 } else { range.len() as i64 };
-        self.send(move |notifier| notifier.inval_inode(node_of(id), offset, len)).await
+        self.send(move |notifier| notifier.inval_inode(node_of(id), offset, len).map(drop)).await
     }
 
     /// Names, whether they were there or not, by one thread: a thread for each took 30 µs of 33. If the kernel holds a
@@ -115,7 +124,10 @@ impl Invalidator {
     }
 
     /// The notifications go on if their caller does not wait for the end.
-    async fn send(&self, notify: impl FnOnce(&Notifier) -> io::Result<()> + Send + 'static) -> io::Result<()> {
+    async fn send<T: Send + 'static>(
+        &self,
+        notify: impl FnOnce(&Notifier) -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
         let notifier = self.notifier.clone();
         match self.runtime.spawn_blocking(move || notify(&notifier)).await {
             Ok(done) => done,

@@ -8,6 +8,7 @@
 //! not never holds a FUSE thread; time-outs given to the kernel are those of the file system, never longer; a signal
 //! ends a wait for a lock and nothing else. What POSIX asks and this door does not give is in `docs/posix.md`.
 
+mod asked;
 mod caller;
 mod config;
 mod convert;
@@ -18,6 +19,7 @@ mod interrupts;
 mod invalidator;
 mod mount;
 mod ops;
+mod paged;
 mod privileges;
 mod run;
 mod stats;

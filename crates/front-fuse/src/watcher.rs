@@ -1,6 +1,8 @@
 //! Has the kernel forget what the file system says is not to be shown any more.
 
+use crate::asked::Asked;
 use crate::invalidator::Invalidator;
+use crate::paged::Paged;
 use braid_api::{Shown, Watcher};
 use braid_types::{ByteRange, InodeId, Name};
 use std::future::Future;
@@ -107,32 +109,43 @@ impl Drop for OnItsWay {
 pub struct KernelWatcher {
     invalidator: Invalidator,
     replies: Arc<Replies>,
+    paged: Arc<Paged>,
+    asked: Arc<Asked>,
 }
 
 impl KernelWatcher {
-    pub fn new(invalidator: Invalidator, replies: Arc<Replies>) -> Self {
+    pub fn new(invalidator: Invalidator, replies: Arc<Replies>, paged: Arc<Paged>, asked: Arc<Asked>) -> Self {
         let _ = replies.invalidator.set(invalidator.clone());
-        KernelWatcher { invalidator, replies }
+        KernelWatcher { invalidator, replies, paged, asked }
     }
 }
 
 impl Watcher for KernelWatcher {
     /// Names first: their invalidation waits for lookups under way, and with those come attributes. The kernel drops attributes
-    /// that were on their way to an inode it has; if it is about to hear of the inode they are dropped once more.
-    fn forget(&self, shown: Vec<Shown>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-        let (invalidator, replies) = (self.invalidator.clone(), self.replies.clone());
+    /// that were on their way to an inode it has, so what it asked for is let in before; if it is about to hear of the inode they are
+    /// dropped once more.
+    /// Of a file that was only opened there are no pages.
+    fn forget(&self, mut shown: Vec<Shown>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        let (invalidator, replies, asked) = (self.invalidator.clone(), self.replies.clone(), self.asked.clone());
+        shown.retain(|shown| !matches!(shown, Shown::Pages(id, ..) if !self.paged.may_have(*id)));
         Box::pin(async move {
             forget_names(&invalidator, &replies, &shown).await;
             if shown.iter().any(|shown| matches!(shown, Shown::Attr(_) | Shown::Pages(..))) {
                 replies.doubt();
             }
-            forget_attributes(&invalidator, &shown).await;
+            let doubted = shown.iter().filter_map(|what| match what {
+                Shown::Attr(id) | Shown::Pages(id, ..) => Some(*id),
+                _ => None,
+            });
+            asked.until_answered(doubted).await;
+            let attributes = shown.iter().filter_map(|what| if let Shown::Attr(id) = what { Some(*id) } else { None });
+            let unknown = forget_attributes(&invalidator, attributes.collect()).await;
             forget_pages(&invalidator, &shown).await;
             forget_listings(&invalidator, &shown).await;
-            let is_told = |shown: &Shown| matches!(shown, Shown::Attr(_) | Shown::Listing(_));
-            if replies.some() && shown.iter().any(is_told) {
+            let listings = shown.iter().any(|shown| matches!(shown, Shown::Listing(_)));
+            if replies.some() && (listings || !unknown.is_empty()) {
                 tokio::time::sleep(ARRIVES).await;
-                forget_attributes(&invalidator, &shown).await;
+                forget_attributes(&invalidator, unknown).await;
                 forget_listings(&invalidator, &shown).await;
             }
         })
@@ -181,12 +194,13 @@ async fn forget_listings(invalidator: &Invalidator, shown: &[Shown]) {
     }
 }
 
-async fn forget_attributes(invalidator: &Invalidator, shown: &[Shown]) {
-    let ids: Vec<InodeId> =
-        shown.iter().filter_map(|what| if let Shown::Attr(id) = what { Some(*id) } else { None }).collect();
-    if !ids.is_empty()
-        && let Err(error) = invalidator.attributes(ids).await
-    {
-        tracing::debug!(%error, "the kernel forgets no attributes");
+/// Gives those of which the kernel does not know yet.
+async fn forget_attributes(invalidator: &Invalidator, ids: Vec<InodeId>) -> Vec<InodeId> {
+    if ids.is_empty() {
+        return ids;
     }
+    invalidator.attributes(ids).await.unwrap_or_else(|error| {
+        tracing::debug!(%error, "the kernel forgets no attributes");
+        Vec::new()
+    })
 }

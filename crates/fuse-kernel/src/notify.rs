@@ -23,13 +23,17 @@ impl Notifier {
     }
 
     /// Drops the cached attributes of a file and its pages from `offset` on, `len` bytes or with 0 all; dirty pages are written
-    /// back first. A negative offset drops the attributes alone.
-    pub fn inval_inode(&self, nodeid: u64, offset: i64, len: i64) -> io::Result<()> {
-        self.cached(code::INVAL_INODE, &[], |out| {
+    /// back first. A negative offset drops the attributes alone. False: the kernel does not know the file.
+    pub fn inval_inode(&self, nodeid: u64, offset: i64, len: i64) -> io::Result<bool> {
+        let sent = self.send(code::INVAL_INODE, &[], |out| {
             out.u64(nodeid);
             out.i64(offset);
             out.i64(len);
-        })
+        });
+        match sent {
+            Err(Errno::NOENT) => Ok(false),
+            other => Ok(other.map(|()| true)?),
+        }
     }
 
     /// Forgets a name, with what lies below it.

@@ -9,6 +9,8 @@ mod files;
 mod listings;
 mod litmus;
 mod litmus_names;
+mod litmus_open;
+mod litmus_rights;
 mod metadata;
 mod mounted;
 mod pages;

@@ -133,7 +133,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 /// On a thread of its own, which alone is this user: the raw system calls change no other.
-fn as_user<T: Send>(uid: u32, act: impl FnOnce() -> T + Send) -> T {
+pub fn as_user<T: Send>(uid: u32, act: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let thread = scope.spawn(move || {
             // SAFETY: the calls take numbers; of no groups nothing is read.

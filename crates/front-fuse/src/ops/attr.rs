@@ -22,8 +22,16 @@ impl<F: FileSystem> Door<F> {
     }
 
     pub fn get_attr(&self, request: &Request<'_>, reply: Reply, id: InodeId, fh: Option<u64>) {
-        let (fs, cx) = (self.fs.clone(), caller(request));
-        self.answer(reply, async move { fs.get_attr(&cx, id, fh.map(handle)).await }, tell_attr);
+        let (fs, cx, question) = (self.fs.clone(), caller(request), self.asked.begin(id));
+        let call = async move {
+            let found = fs.get_attr(&cx, id, fh.map(handle)).await;
+            // Also one that ends with an error is over then.
+            found.map(|found| (found, question))
+        };
+        self.answer(reply, call, |reply, (found, question)| {
+            tell_attr(reply, found);
+            drop(question);
+        });
     }
 
     pub fn statx(&self, request: &Request<'_>, reply: Reply, id: InodeId, fh: Option<u64>) {

@@ -13,6 +13,7 @@ const PIECES_MAX: usize = 1023;
 
 impl<F: FileSystem> Door<F> {
     pub fn read(&self, reply: Reply, id: InodeId, fh: u64, offset: u64, size: u32) {
+        self.paged.add(id);
         let fs = self.fs.clone();
         let (replies, runtime) = (self.replies.clone(), self.runtime.clone());
         let doubts = replies.doubts();
@@ -35,6 +36,7 @@ impl<F: FileSystem> Door<F> {
     }
 
     pub fn write(&self, request: &Request<'_>, reply: Reply, id: InodeId, write: &Write<'_>) {
+        self.paged.add(id);
         let (fs, cx, handles) = (self.fs.clone(), caller(request), self.handles.clone());
         let Write { fh, offset, kill_suidgid, .. } = *write;
         let append = write.flags as i32 & libc::O_APPEND != 0 && !write.from_cache;
