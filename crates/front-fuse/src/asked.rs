@@ -102,11 +102,13 @@ mod tests {
     async fn what_is_asked_for_is_waited_for_and_not_for_ever() {
         let asked = Arc::new(Asked::default());
         let (one, other) = (InodeId(1), InodeId(2));
-        let begun = Instant::now();
-        asked.until_answered([one].into_iter()).await;
+        // At its first look, however busy the machine is.
+        let at_once =
+            async |id| tokio::time::timeout(Duration::ZERO, asked.until_answered([id].into_iter())).await.is_ok();
+        assert!(at_once(one).await);
         let question = asked.begin(one);
-        asked.until_answered([other].into_iter()).await;
-        assert!(begun.elapsed() < PATIENCE, "nobody asks for it");
+        assert!(at_once(other).await, "nobody asks for it");
+        let begun = Instant::now();
         asked.until_answered([one].into_iter()).await;
         assert!(begun.elapsed() >= PATIENCE);
         let answering = async {
