@@ -8,6 +8,7 @@ use crate::paged::Paged;
 use crate::privileges::Privileges;
 use crate::run::{Then, run};
 use crate::stats::Stats;
+use crate::told::Told;
 use crate::watcher::{KernelWatcher, OnItsWay, Replies};
 use braid_api::{Error, FileSystem, Result, trace};
 use braid_fuse_kernel::{Dispatch, InitFlags, Negotiated, Notifier, Operation, Reply, Request};
@@ -27,6 +28,7 @@ pub struct Door<F> {
     pub replies: Arc<Replies>,
     pub paged: Arc<Paged>,
     pub asked: Arc<Asked>,
+    pub told: Arc<Told>,
     pub privileges: Arc<Privileges>,
     /// Negotiated: the kernel leaves it to the door to take privileges away.
     pub kills_privileges: AtomicBool,
@@ -45,6 +47,7 @@ impl<F: FileSystem> Door<F> {
             replies: Arc::default(),
             paged: Arc::default(),
             asked: Arc::default(),
+            told: Arc::default(),
             privileges: Arc::default(),
             kills_privileges: AtomicBool::new(false),
             groups_sent: AtomicBool::new(false),
@@ -134,6 +137,7 @@ impl<F: FileSystem> Dispatch for Door<F> {
             self.replies.clone(),
             self.paged.clone(),
             self.asked.clone(),
+            self.told.clone(),
         )));
         let sent = negotiated.flags.contains(InitFlags::CREATE_SUPP_GROUP);
         self.groups_sent.store(sent, Ordering::Relaxed);

@@ -2,6 +2,7 @@ use crate::convert::node_of;
 use crate::stats::Stats;
 use braid_fuse_kernel::Notifier;
 use braid_types::{ByteRange, InodeId, Name};
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -15,6 +16,10 @@ const ENTRY_PATIENCE: Duration = Duration::from_millis(20);
 /// The same while only directories are read, which waits for nobody. A program that lists a directory takes its lock again at
 /// once; to end all names then, because room is needed for leases, cost a lookup for each of 100,000 names just listed.
 const LISTING_PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long a thread that has its answer may take to run. Longer than a scheduler lets one wait (a time slice is 4 ms or less; this is for
+/// 25 others before it); shorter than anybody notices.
+const LOOKUP_PATIENCE: Duration = Duration::from_millis(100);
 
 /// Tells the kernel what to forget. Cheap to clone; each call returns when the kernel has done it.
 ///
@@ -104,6 +109,19 @@ impl Invalidator {
                 }
                 done => (seen, since) = (done, Instant::now()),
             }
+        }
+    }
+
+    /// Returns when no answer to a lookup in these directories is on its way, or after 100 ms: a lookup that waits for another mount may
+    /// wait for this very answer. (To forget a name, the kernel takes the lock it holds during a lookup; no name has a slash in it.)
+    pub async fn lookups_end(&self, dirs: BTreeSet<InodeId>) {
+        let over = self.send(move |notifier| {
+            // A directory that the kernel does not know has none.
+            dirs.into_iter().for_each(|dir| _ = notifier.inval_entry(node_of(dir), b"/"));
+            Ok(())
+        });
+        if let Ok(Err(error)) = tokio::time::timeout(LOOKUP_PATIENCE, over).await {
+            tracing::debug!(%error, "the kernel does not say whether lookups are over");
         }
     }
 

@@ -23,6 +23,7 @@ mod paged;
 mod privileges;
 mod run;
 mod stats;
+mod told;
 mod watcher;
 
 pub use config::{KillPrivileges, LockMode, MountConfig};

@@ -3,8 +3,10 @@
 use crate::asked::Asked;
 use crate::invalidator::Invalidator;
 use crate::paged::Paged;
+use crate::told::Told;
 use braid_api::{Shown, Watcher};
 use braid_types::{ByteRange, InodeId, Name};
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -111,23 +113,36 @@ pub struct KernelWatcher {
     replies: Arc<Replies>,
     paged: Arc<Paged>,
     asked: Arc<Asked>,
+    told: Arc<Told>,
 }
 
 impl KernelWatcher {
-    pub fn new(invalidator: Invalidator, replies: Arc<Replies>, paged: Arc<Paged>, asked: Arc<Asked>) -> Self {
+    pub fn new(
+        invalidator: Invalidator,
+        replies: Arc<Replies>,
+        paged: Arc<Paged>,
+        asked: Arc<Asked>,
+        told: Arc<Told>,
+    ) -> Self {
         let _ = replies.invalidator.set(invalidator.clone());
-        KernelWatcher { invalidator, replies, paged, asked }
+        KernelWatcher { invalidator, replies, paged, asked, told }
     }
 }
 
 impl Watcher for KernelWatcher {
     /// Names first: their invalidation waits for lookups under way, and with those come attributes. The kernel drops attributes
     /// that were on their way to an inode it has, so what it asked for is let in before; if it is about to hear of the inode they are
-    /// dropped once more.
+    /// dropped once more, when no thread is left that has looked it up and not yet run since.
     /// Of a file that was only opened there are no pages.
     fn forget(&self, mut shown: Vec<Shown>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         let (invalidator, replies, asked) = (self.invalidator.clone(), self.replies.clone(), self.asked.clone());
+        let told = self.told.clone();
         shown.retain(|shown| !matches!(shown, Shown::Pages(id, ..) if !self.paged.may_have(*id)));
+        for what in &shown {
+            if let Shown::Attr(id) = what {
+                told.forget(*id);
+            }
+        }
         Box::pin(async move {
             forget_names(&invalidator, &replies, &shown).await;
             if shown.iter().any(|shown| matches!(shown, Shown::Attr(_) | Shown::Pages(..))) {
@@ -139,7 +154,12 @@ impl Watcher for KernelWatcher {
             });
             asked.until_answered(doubted).await;
             let attributes = shown.iter().filter_map(|what| if let Shown::Attr(id) = what { Some(*id) } else { None });
-            let unknown = forget_attributes(&invalidator, attributes.collect()).await;
+            let mut unknown = forget_attributes(&invalidator, attributes.collect()).await;
+            let parents: BTreeSet<InodeId> = unknown.iter().filter_map(|id| told.parent(*id)).collect();
+            if !parents.is_empty() {
+                invalidator.lookups_end(parents).await;
+                unknown = forget_attributes(&invalidator, unknown).await;
+            }
             forget_pages(&invalidator, &shown).await;
             forget_listings(&invalidator, &shown).await;
             let listings = shown.iter().any(|shown| matches!(shown, Shown::Listing(_)));

@@ -4,8 +4,9 @@ use crate::state::State;
 use braid_api::*;
 use braid_types::{Attr, ByteRange, InodeId, Mode, Name};
 use bytes::Bytes;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 /// Totals that `statvfs` shows; the model itself is bounded by memory alone.
@@ -19,6 +20,9 @@ pub struct Model {
     clock: Clock,
     valid: Duration,
     watcher: Mutex<Option<Arc<dyn Watcher>>>,
+    /// Answers to lookups are given under it.
+    lookups: RwLock<()>,
+    lookups_made: AtomicUsize,
 }
 
 impl Default for Model {
@@ -30,7 +34,15 @@ impl Default for Model {
 impl Model {
     pub fn new(clock: Clock) -> Self {
         let state = Mutex::new(State::new(clock.now()));
-        Model { state, locks: Locks::default(), clock, valid: Duration::from_secs(1), watcher: Mutex::default() }
+        Model {
+            state,
+            locks: Locks::default(),
+            clock,
+            valid: Duration::from_secs(1),
+            watcher: Mutex::default(),
+            lookups: RwLock::default(),
+            lookups_made: AtomicUsize::new(0),
+        }
     }
 
     /// For how long answers may be kept; doors are tested with none and with much.
@@ -42,6 +54,16 @@ impl Model {
     /// What keeps answers above; a test that changes something behind its back has it forget.
     pub fn watcher(&self) -> Option<Arc<dyn Watcher>> {
         self.watcher.lock().clone()
+    }
+
+    /// What lookups answer is made and not given as long as this is kept: it is late by what the test does meanwhile.
+    pub fn hold_lookups(&self) -> impl Drop + '_ {
+        self.lookups.write()
+    }
+
+    /// How many answers to lookups have been made.
+    pub fn lookups_made(&self) -> usize {
+        self.lookups_made.load(SeqCst)
     }
 
     fn entry(&self, attr: Attr) -> EntryReply {
@@ -71,8 +93,12 @@ impl FileSystem for Model {
     }
 
     async fn lookup(&self, _cx: &Caller, parent: InodeId, name: &Name) -> Result<LookupReply> {
-        let state = self.state.lock();
-        let attr = state.find(parent, name)?.map(|id| state.stat(id)).transpose()?;
+        let attr = {
+            let state = self.state.lock();
+            state.find(parent, name)?.map(|id| state.stat(id)).transpose()?
+        };
+        self.lookups_made.fetch_add(1, SeqCst);
+        drop(self.lookups.read());
         Ok(LookupReply { attr, valid: self.valid })
     }
 

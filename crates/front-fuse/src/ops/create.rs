@@ -4,6 +4,7 @@ use crate::caller::creator;
 use crate::convert::{self, name_of};
 use crate::door::Door;
 use crate::handles::number;
+use crate::ops::entry::tell_made;
 use crate::privileges::kill_privileges;
 use braid_api::{Caller, Code, EntryReply, FileSystem, NewNode, NodeKind, OpenFlags, Opened};
 use braid_fuse_kernel::{OpenOut, Reply, Request};
@@ -52,9 +53,9 @@ impl<F: FileSystem> Door<F> {
     }
 
     fn make(&self, cx: Caller, reply: Reply, parent: InodeId, name: &[u8], new: NewNode) {
-        let (fs, name) = (self.fs.clone(), name_of(name));
+        let (fs, name, telling) = (self.fs.clone(), name_of(name), self.told.begin(parent));
         let call = async move { fs.make_node(&cx, parent, &name?, new).await };
-        self.answer(reply, call, |reply, made| reply.entry(&convert::entry(&made)));
+        self.answer(reply, call, move |reply, made| tell_made(&telling, reply, made));
     }
 
     #[expect(clippy::too_many_arguments, reason = "the fields of the kernel's request")]
@@ -70,9 +71,9 @@ impl<F: FileSystem> Door<F> {
     ) {
         let (fs, cx, name) = (self.fs.clone(), self.creator(request, umask, mode), name_of(name));
         let (flags, mode) = (convert::open_flags(flags), convert::mode(mode));
-        let privileges = self.privileges.clone();
+        let (privileges, telling) = (self.privileges.clone(), self.told.begin(parent));
         let call = async move {
-            let (made, opened) = fs.create(&cx, parent, &name?, mode, flags).await?;
+            let (mut made, opened) = fs.create(&cx, parent, &name?, mode, flags).await?;
             // Nothing has changed since its birth: it is new, or nobody has given it anything. Else somebody was faster
             // with the name, and this is an open.
             if made.attr.ctime == made.attr.btime {
@@ -80,6 +81,7 @@ impl<F: FileSystem> Door<F> {
             } else if flags.truncate && cx.uid != 0 {
                 kill_privileges(&*fs, &cx, made.attr.id, Some(opened.handle)).await?;
             }
+            made.valid = telling.valid(made.attr.id, made.valid);
             Ok((made, opened))
         };
         self.answer(reply, call, tell_opened(flags));

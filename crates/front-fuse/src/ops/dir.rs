@@ -2,6 +2,7 @@ use crate::caller::caller;
 use crate::convert::{self, node_of, type_bits};
 use crate::door::Door;
 use crate::handles::{handle, number};
+use crate::told::Telling;
 use braid_api::{Caller, DirEntry, EntryReply, FileSystem, HandleId, Result};
 use braid_fuse_kernel as kernel;
 use braid_fuse_kernel::{DirBuffer, DirPlusBuffer, EntryOut, OpenOut, Reply, Request};
@@ -61,7 +62,7 @@ fn plain_page(page: Page, size: u32) -> DirBuffer {
     buffer
 }
 
-fn plus_page(page: Page, size: u32) -> DirPlusBuffer {
+fn plus_page(telling: &Telling, page: Page, size: u32) -> DirPlusBuffer {
     let mut buffer = DirPlusBuffer::new(size);
     for (name, id, offset) in page.dots {
         if !buffer.push(&bare(id, FileKind::Directory), offset, name) {
@@ -70,7 +71,10 @@ fn plus_page(page: Page, size: u32) -> DirPlusBuffer {
     }
     for entry in page.entries {
         let out = match entry.attr {
-            Some((attr, valid)) => convert::entry(&EntryReply { attr, valid }),
+            Some((attr, valid)) => {
+                let valid = telling.valid(attr.id, valid);
+                convert::entry(&EntryReply { attr, valid })
+            }
             None => bare(entry.id, entry.kind),
         };
         if !buffer.push(&out, entry.offset, entry.name.as_bytes()) {
@@ -99,11 +103,11 @@ impl<F: FileSystem> Door<F> {
     }
 
     pub fn read_dir_plus(&self, request: &Request<'_>, reply: Reply, id: InodeId, fh: u64, offset: u64, size: u32) {
-        let (fs, cx) = (self.fs.clone(), caller(request));
+        let (fs, cx, telling) = (self.fs.clone(), caller(request), self.told.begin(id));
         let limit = size as usize / ENTRY_PLUS_BYTES;
         let call = async move { page(&*fs, &cx, id, handle(fh), offset, limit, true).await };
         self.answer_as(self.replies.begin_listing(), reply, call, move |reply, page| {
-            reply.directory_plus(&plus_page(page, size))
+            reply.directory_plus(&plus_page(&telling, page, size))
         });
     }
 

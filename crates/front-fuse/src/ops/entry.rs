@@ -1,17 +1,27 @@
 use crate::caller::caller;
 use crate::convert::{self, name_of};
 use crate::door::Door;
+use crate::told::Telling;
 use braid_api::{Code, EntryReply, FileSystem, LookupReply, RenameMode, Result};
 use braid_fuse_kernel::{EntryOut, Reply, Request};
 use braid_types::InodeId;
 
-fn tell_found(reply: Reply, found: LookupReply) {
+fn tell_found(telling: &Telling, reply: Reply, found: LookupReply) {
     match found.attr {
-        Some(attr) => reply.entry(&convert::entry(&EntryReply { attr, valid: found.valid })),
+        Some(attr) => {
+            let valid = telling.valid(attr.id, found.valid);
+            reply.entry(&convert::entry(&EntryReply { attr, valid }));
+        }
         None if found.valid.is_zero() => reply.error(libc::ENOENT),
         // An absence the kernel may remember.
         None => reply.entry(&EntryOut::absent(found.valid)),
     }
+}
+
+/// A node that has this name now.
+pub fn tell_made(telling: &Telling, reply: Reply, made: EntryReply) {
+    let valid = telling.valid(made.attr.id, made.valid);
+    reply.entry(&convert::entry(&EntryReply { valid, ..made }));
 }
 
 fn rename_mode(flags: u32) -> Result<RenameMode> {
@@ -26,7 +36,8 @@ fn rename_mode(flags: u32) -> Result<RenameMode> {
 impl<F: FileSystem> Door<F> {
     /// `.` and `..` come from the NFS server, which looks for a node it has only the number of.
     pub fn lookup(&self, request: &Request<'_>, reply: Reply, parent: InodeId, name: &[u8]) {
-        let (fs, cx) = (self.fs.clone(), caller(request));
+        let (fs, cx, telling) = (self.fs.clone(), caller(request), self.told.begin(parent));
+        let tell_found = move |reply: Reply, found| tell_found(&telling, reply, found);
         if name == b"." || name == b".." {
             let up = name == b"..";
             let call = async move {
@@ -70,9 +81,9 @@ impl<F: FileSystem> Door<F> {
     }
 
     pub fn link(&self, request: &Request<'_>, reply: Reply, id: InodeId, parent: InodeId, name: &[u8]) {
-        let (fs, cx) = (self.fs.clone(), caller(request));
+        let (fs, cx, telling) = (self.fs.clone(), caller(request), self.told.begin(parent));
         let name = name_of(name);
         let call = async move { fs.link(&cx, id, parent, &name?).await };
-        self.answer(reply, call, |reply, made| reply.entry(&convert::entry(&made)));
+        self.answer(reply, call, move |reply, made| tell_made(&telling, reply, made));
     }
 }
