@@ -459,12 +459,17 @@ impl Cache {
         }
     }
 
-    /// Ids are never reused, so it stays so.
+    /// Ids are never reused, so it stays so, but for who was opening it meanwhile.
     pub fn gone(&self, id: InodeId) {
         let mut maps = self.maps.lock();
         maps.gone.insert(id, ());
         maps.listings.remove(id);
         maps.whole.forget(id);
+    }
+
+    /// It was opened: the answer was on its way when the last other handle was closed.
+    pub fn not_gone(&self, id: InodeId) {
+        self.maps.lock().gone.remove(&id);
     }
 
     /// The inode for a request, unless it has gone.

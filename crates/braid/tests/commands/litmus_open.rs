@@ -118,7 +118,6 @@ impl OpenOp {
 }
 
 #[test]
-#[ignore = "by hand: one run of 17 beside three busy loops ends with ESTALE, see Known defects in docs/semantics.md"]
 fn files_opened_replaced_removed_read_and_written_by_two_mounts_have_one_order() {
     let Some(two) = Two::new() else { return };
     let (value, handles) = (AtomicU64::new(0), [const { Mutex::new(None) }; THREADS]);

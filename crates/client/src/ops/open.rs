@@ -71,6 +71,7 @@ impl Core {
     fn adopt_opened(self: &Arc<Self>, answer: &OpenAnswer, version: u64) -> Arc<Inode> {
         self.learn_containers(answer);
         let (inode, new) = self.inodes.open(&answer.attr, self.config.file_writes_max);
+        self.cache.not_gone(inode.id);
         // It may have been forgotten while the answer was on its way, and then its version begins anew.
         self.update(&inode, |state| state.adopt_open(answer, if new { state.version } else { version }));
         inode

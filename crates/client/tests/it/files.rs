@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::common::*;
-use braid_api::{FallocateMode, FileSystem, HandleId, OpenFlags, SetAttr, Shown, Watcher};
+use braid_api::{Code, FallocateMode, FileSystem, HandleId, OpenFlags, SetAttr, Shown, Watcher};
 use braid_client::Client;
 use braid_meta_server::MetaConfig;
 use braid_types::*;
@@ -280,6 +280,35 @@ async fn a_lease_that_is_kept_a_while_is_given_up_whatever_notices_that_it_is_ov
         let took = started.elapsed();
         assert!(took < Duration::from_secs(3), "round {round}: {took:?}");
     }
+}
+
+/// Without a name, and for a moment without a handle: the answer to its open is on its way.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_is_being_opened_while_its_last_name_and_handle_go_is_there_for_who_opens_it() {
+    let world = World::new(Storage::Memory, SMALL).await;
+    let a = world.client().await;
+    let (id, made) = create(&a, "f").await;
+    write(&a, made, 0, b"before").await;
+    close(&a, made).await.unwrap();
+    let first = open(&a, id, READ_WRITE).await;
+    world.answered_late.lock().insert("OpenFile", Duration::from_millis(300));
+    let removing = async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        a.unlink(&cx(), InodeId::ROOT, &name("f")).await.unwrap();
+        close(&a, first).await.unwrap();
+    };
+    let (second, ()) = tokio::join!(open(&a, id, READ_WRITE), removing);
+    world.answered_late.lock().clear();
+    assert_eq!(read(&a, second, 0, 10).await, b"before");
+    write(&a, second, 6, b" and after").await;
+    a.fsync(second, false).await.unwrap();
+    let found = a.get_attr(&cx(), id, Some(second)).await.unwrap().attr;
+    assert_eq!((found.size, found.nlink), (16, 0));
+    assert!(a.list_xattr(&cx(), id).await.unwrap().is_empty());
+    assert_eq!(read(&a, second, 0, 20).await, b"before and after");
+    close(&a, second).await.unwrap();
+    let gone = a.get_attr(&cx(), id, None).await.unwrap_err();
+    assert_eq!(gone.code, Code::Stale);
 }
 
 /// Leases of a second, so that ends of terms are seen.
