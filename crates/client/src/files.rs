@@ -9,6 +9,7 @@
 //! dropped what the kernel asks for is still served, under the lease that is about to end; afterwards the gate is shut, and what was
 //! served meanwhile is dropped once more.
 
+use crate::believed::keeps_pages;
 use crate::cache::Task;
 use crate::core::{Core, Op};
 use crate::handles::FileHandle;
@@ -64,16 +65,32 @@ pub struct Files {
     making: Mutex<Making>,
     /// Of these it is not known yet what servers have of what was written before their leases were lost.
     adrift: Mutex<BTreeSet<InodeId>>,
-    /// Writes that wait for a lease and for which the kernel may keep a page locked.
-    writes: Mutex<BTreeMap<u64, (InodeId, ByteRange)>>,
+    /// Reads and writes that wait for a lease and for which the kernel may keep pages locked.
+    locking: Mutex<BTreeMap<u64, Locking>>,
+}
+
+/// Which pages of its range a kernel keeps locked until a request is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Locks {
+    /// What is read is not up to date until it is here.
+    AllPages,
+    /// Of what is written, the last one if it is not up to date.
+    LastPage,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Locking {
+    pub inode: InodeId,
+    pub range: ByteRange,
+    pub locks: Locks,
 }
 
 /// One of them, until dropped.
-struct WaitingWrite<'a>(&'a Files, u64);
+struct WaitsLocking<'a>(&'a Files, u64);
 
-impl Drop for WaitingWrite<'_> {
+impl Drop for WaitsLocking<'_> {
     fn drop(&mut self) {
-        self.0.writes.lock().remove(&self.1);
+        self.0.locking.lock().remove(&self.1);
     }
 }
 
@@ -163,16 +180,16 @@ impl Files {
         self.changed.notify_waiters();
     }
 
-    fn wait_to_write(&self, inode: InodeId, range: ByteRange) -> WaitingWrite<'_> {
-        let mut writes = self.writes.lock();
-        let number = writes.last_key_value().map_or(0, |(last, _)| last + 1);
-        writes.insert(number, (inode, range));
-        WaitingWrite(self, number)
+    fn wait_locking(&self, inode: InodeId, range: ByteRange, locks: Locks) -> WaitsLocking<'_> {
+        let mut locking = self.locking.lock();
+        let number = locking.last_key_value().map_or(0, |(last, _)| last + 1);
+        locking.insert(number, Locking { inode, range, locks });
+        WaitsLocking(self, number)
     }
 
-    /// The ranges of the file's.
-    pub fn waiting_writes(&self, inode: InodeId) -> Vec<ByteRange> {
-        self.writes.lock().values().filter(|(of, _)| *of == inode).map(|(_, range)| *range).collect()
+    /// Those of the file.
+    pub fn locking(&self, inode: InodeId) -> Vec<Locking> {
+        self.locking.lock().values().filter(|one| one.inode == inode).copied().collect()
     }
 
     fn is_adrift(&self, inode: InodeId) -> bool {
@@ -209,7 +226,8 @@ impl Core {
     /// Waits for the right to read what others may write.
     pub async fn enter_read(self: &Arc<Self>, file: &FileHandle, range: ByteRange, op: Op) -> Result<Pass<'_>> {
         let want = file.inode.state.lock().want_to_read(file.flags.direct);
-        self.enter(&file.inode, want, range, op).await
+        let locks = keeps_pages(file.flags).then_some(Locks::AllPages);
+        self.enter_with(&file.inode, want, range, locks, op).await
     }
 
     /// Waits for the right to write, alone.
@@ -246,16 +264,16 @@ impl Core {
     }
 
     pub async fn enter(self: &Arc<Self>, inode: &Arc<Inode>, want: Want, range: ByteRange, op: Op) -> Result<Pass<'_>> {
-        self.enter_with(inode, want, range, false, op).await
+        self.enter_with(inode, want, range, None, op).await
     }
 
-    /// The same; `locks_page`: it is a write, and until it is answered the kernel may keep the last page of it locked.
+    /// The same; `locks`: what the kernel may keep locked until it is answered.
     pub async fn enter_with(
         self: &Arc<Self>,
         inode: &Arc<Inode>,
         want: Want,
         range: ByteRange,
-        locks_page: bool,
+        locks: Option<Locks>,
         op: Op,
     ) -> Result<Pass<'_>> {
         let id = inode.id;
@@ -267,7 +285,7 @@ impl Core {
             Want::Write | Want::Once => "its lease for writing",
         };
         let _waiting = self.waits.enter(&self.env, file_name(inode), what);
-        let _write = locks_page.then(|| self.files.wait_to_write(id, range));
+        let _locking = locks.map(|locks| self.files.wait_locking(id, range, locks));
         // Remembers why it cannot be had, as long as somebody waits.
         self.files.gates.lock().entry(id).or_default().failed = None;
         loop {

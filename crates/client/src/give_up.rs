@@ -2,7 +2,7 @@
 //! (docs/design/0005-leases.md *Files*; the promises stand at `files`).
 
 use crate::core::Core;
-use crate::files::{LOOK_AGAIN, Stage};
+use crate::files::{LOOK_AGAIN, Locking, Locks, Stage};
 use crate::wait::join_all;
 use braid_api::{Result, Shown};
 use braid_lease::{Generation, Mode, Seen, Want};
@@ -17,11 +17,11 @@ const SHUT_MAX: Duration = Duration::from_millis(50);
 /// Between two attempts to save what is recalled.
 const SAVE_AGAIN: Duration = Duration::from_millis(500);
 
-/// Which pages the kernel has locked for a write that is not answered, in the order in which it is tried.
+/// Which pages the kernel has locked for a request that is not answered, in the order in which it is tried.
 #[derive(Clone, Copy)]
 enum Locked {
-    /// The last one, if any, since Linux 5.13: what it had before is unlocked, and what it had not ends the request.
-    LastPage,
+    /// Of a write the last one, if any, since Linux 5.13: what it had before is unlocked, and what it had not ends the request.
+    AsSaid,
     AllPages,
     /// All of the folios that these lie in.
     Folios,
@@ -32,12 +32,13 @@ const PAGE: u64 = 4 << 10;
 const FOLIO_MAX: u64 = 2 << 20;
 
 impl Locked {
-    fn of(self, write: ByteRange) -> ByteRange {
-        let last = write.end.max(write.start + 1) - 1;
-        let (first, grain) = match self {
-            Locked::LastPage => (last, PAGE),
-            Locked::AllPages => (write.start, PAGE),
-            Locked::Folios => (write.start, FOLIO_MAX),
+    fn of(self, request: Locking) -> ByteRange {
+        let Locking { range, locks, .. } = request;
+        let last = range.end.max(range.start + 1) - 1;
+        let (first, grain) = match (self, locks) {
+            (Locked::AsSaid, Locks::LastPage) => (last, PAGE),
+            (Locked::AsSaid, Locks::AllPages) | (Locked::AllPages, _) => (range.start, PAGE),
+            (Locked::Folios, _) => (range.start, FOLIO_MAX),
         };
         ByteRange::new(first / grain * grain, (last / grain + 1).saturating_mul(grain))
     }
@@ -111,6 +112,11 @@ impl Core {
         {
             self.update(&inode, |state| state.blocks.clear());
         }
+        if to == Mode::Shared && !is_written && self.is_written_to(id) {
+            // Opened since.
+            self.kernel_drops(id).await;
+            self.cache.keep_at_most(id, generation, Mode::None);
+        }
         // Others ask for size and times, and this one is done: they may keep the answer.
         let gives_more = to == Mode::Exclusive && !self.is_written_to(id) && self.is_stable(id);
         if gives_more {
@@ -124,9 +130,9 @@ impl Core {
         self.forget_if_unused(id);
     }
 
-    /// It is open for writing (or mapped: the kernel keeps the handle of a mapping), or not all of it is saved.
+    /// It is open for writing (or mapped: the kernel keeps the handle of a mapping) or about to be, or not all of it is saved.
     fn is_written_to(&self, id: InodeId) -> bool {
-        self.inodes.get(id).is_some_and(|inode| {
+        self.inodes.is_opening_to_write(id) || self.inodes.get(id).is_some_and(|inode| {
             let state = inode.state.lock();
             state.writers > 0 || !state.is_clean()
         })
@@ -171,17 +177,18 @@ impl Core {
         }
     }
 
-    /// A write that the kernel has sent may wait for a lease that comes only when this one is given up, where this one serves no writes; and
-    /// the kernel keeps a page locked until its write is answered, if it did not have that page before. Of such a page it shows nothing,
-    /// so it need not be dropped, and to wait for it would be to wait for ever.
+    /// A request that the kernel has sent may wait for a lease that comes only when this one is given up, where this one serves no writes
+    /// (nor reads of a file that is open for writing). The kernel keeps pages locked until it is answered: what it reads, and the last
+    /// one that it writes, if it did not have that before. Of such a page it shows nothing, so it need not be dropped, and to wait for it
+    /// would be to wait for ever.
     async fn kernel_drops_pages(&self, id: InodeId, range: ByteRange) {
         loop {
-            for locked in [Locked::LastPage, Locked::AllPages, Locked::Folios] {
+            for locked in [Locked::AsSaid, Locked::AllPages, Locked::Folios] {
                 let stuck = match self.cache.has_file(id, Want::Once, self.now()) {
                     true => Vec::new(),
-                    false => self.files.waiting_writes(id),
+                    false => self.files.locking(id),
                 };
-                let rest = without(range, stuck.into_iter().map(|write| locked.of(write)).collect());
+                let rest = without(range, stuck.into_iter().map(|request| locked.of(request)).collect());
                 let dropped = join_all(rest.into_iter().map(|part| self.forget_pages(id, part)).collect());
                 if self.env.timeout(SHUT_MAX, dropped).await.is_ok() {
                     return;
@@ -249,15 +256,19 @@ mod tests {
 
     #[test]
     fn what_a_kernel_has_locked_is_left_out() {
-        let write = ByteRange::new(5000, 12_288);
-        assert_eq!(Locked::LastPage.of(write), ByteRange::new(8192, 12_288));
+        let of = |start, end, locks| Locking { inode: InodeId(1), range: ByteRange::new(start, end), locks };
+        let write = of(5000, 12_288, Locks::LastPage);
+        assert_eq!(Locked::AsSaid.of(write), ByteRange::new(8192, 12_288));
         assert_eq!(Locked::AllPages.of(write), ByteRange::new(4096, 12_288));
         assert_eq!(Locked::Folios.of(write), ByteRange::new(0, FOLIO_MAX));
+        let read = of(5000, 12_288, Locks::AllPages);
+        assert_eq!(Locked::AsSaid.of(read), ByteRange::new(4096, 12_288));
+        assert_eq!(Locked::Folios.of(read), ByteRange::new(0, FOLIO_MAX));
         let all = ByteRange::new(0, u64::MAX);
-        let rest = without(all, vec![Locked::LastPage.of(write), Locked::LastPage.of(ByteRange::new(0, 8))]);
+        let rest = without(all, vec![Locked::AsSaid.of(write), Locked::AsSaid.of(of(0, 8, Locks::LastPage))]);
         assert_eq!(rest, [ByteRange::new(4096, 8192), ByteRange::new(12_288, u64::MAX)]);
         assert_eq!(without(ByteRange::new(0, 100), vec![ByteRange::new(0, PAGE)]), []);
         assert_eq!(without(all, Vec::new()), [all]);
-        assert_eq!(Locked::LastPage.of(ByteRange::new(u64::MAX - 1, u64::MAX)).end, u64::MAX);
+        assert_eq!(Locked::AsSaid.of(of(u64::MAX - 1, u64::MAX, Locks::LastPage)).end, u64::MAX);
     }
 }

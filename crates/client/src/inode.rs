@@ -354,19 +354,20 @@ impl Inode {
 pub struct Inodes {
     map: Mutex<HashMap<InodeId, Arc<Inode>>>,
     /// Being opened: the server may list them as unlinked before the answer is here.
-    opening: Mutex<Vec<InodeId>>,
+    /// Opens on their way, and whether they are for writing.
+    opening: Mutex<Vec<(InodeId, bool)>>,
 }
 
 /// No inode has this number.
 const UNKNOWN: InodeId = InodeId(0);
 
 /// An open on its way.
-pub struct Opening<'a>(&'a Inodes, InodeId);
+pub struct Opening<'a>(&'a Inodes, (InodeId, bool));
 
 impl Drop for Opening<'_> {
     fn drop(&mut self) {
         let mut opening = self.0.opening.lock();
-        if let Some(at) = opening.iter().position(|id| *id == self.1) {
+        if let Some(at) = opening.iter().position(|one| *one == self.1) {
             opening.swap_remove(at);
         }
     }
@@ -416,17 +417,24 @@ impl Inodes {
                 state.handles > 0 || !state.is_clean()
             })
         };
-        let any = opening.contains(&UNKNOWN);
-        ids.iter().filter(|id| any || in_use(id) || opening.contains(id)).copied().collect()
+        let is_opening = |id: InodeId| opening.iter().any(|(of, _)| *of == id);
+        let any = is_opening(UNKNOWN);
+        ids.iter().filter(|id| any || in_use(id) || is_opening(**id)).copied().collect()
     }
 
     /// A file without a name is being made: any that the server lists may be it, until the answer is here.
     pub fn making(&self) -> Opening<'_> {
-        self.opening(UNKNOWN)
+        self.opening(UNKNOWN, false)
     }
 
-    pub fn opening(&self, id: InodeId) -> Opening<'_> {
-        self.opening.lock().push(id);
-        Opening(self, id)
+    /// To be held until its handle counts.
+    pub fn opening(&self, id: InodeId, to_write: bool) -> Opening<'_> {
+        self.opening.lock().push((id, to_write));
+        Opening(self, (id, to_write))
+    }
+
+    /// Somebody is about to have it open for writing: what has been asked for may have been granted.
+    pub fn is_opening_to_write(&self, id: InodeId) -> bool {
+        self.opening.lock().contains(&(id, true))
     }
 }

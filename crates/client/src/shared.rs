@@ -8,11 +8,12 @@
 //! Only handles that cache nothing can: those opened with O_DIRECT, and all of a file that is marked. While any other handle of the
 //! file is open here, this mount takes `exclusive` to write.
 
+use crate::believed::keeps_pages;
 use crate::body::Body;
 use crate::buffer::RUN_BYTES;
 use crate::commit::Reach;
 use crate::core::{Core, Op};
-use crate::files::Pass;
+use crate::files::{Locks, Pass};
 use crate::handles::FileHandle;
 use crate::inode::{FileState, Inode};
 use crate::lost::lost;
@@ -184,7 +185,7 @@ impl Core {
             return Ok((self.enter(inode, Want::Once, ByteRange::default(), op).await?, false));
         };
         let want = inode.state.lock().want_to_write(file.flags.direct);
-        let pass = self.enter_with(inode, want, range, !file.flags.direct, op).await?;
+        let pass = self.enter_with(inode, want, range, keeps_pages(file.flags).then_some(Locks::LastPage), op).await?;
         self.fresh(inode, op).await?;
         if !pass.shared {
             return Ok((pass, false));

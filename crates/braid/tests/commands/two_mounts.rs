@@ -17,7 +17,9 @@ pub struct Two {
 
 impl Two {
     pub fn new() -> Option<Two> {
-        let (c, first) = mounted(&[])?;
+        let level = std::env::var("LITMUS_LOG").map(|level| format!("log.level={level}")).ok();
+        let more: Vec<&str> = level.iter().flat_map(|level| ["--set", level]).collect();
+        let (c, first) = mounted(&more)?;
         let second = tempfile::tempdir().unwrap();
         let at = second.path().to_path_buf();
         c.says(&format!("mount {}", at.display()));

@@ -23,7 +23,7 @@ impl Core {
         truncate: bool,
         op: Op,
     ) -> Result<(Arc<Inode>, OpenAnswer)> {
-        let _opening = self.inodes.opening(id);
+        let _opening = self.inodes.opening(id, false);
         let (version, ticket) = (self.version_of(id), self.cache.ticket());
         let message = OpenFile { inode: self.cache.existing(id)?, want: asked(want), truncate };
         let take = self.begin_take(id, want);
@@ -79,6 +79,7 @@ impl Core {
 
     pub async fn open(self: &Arc<Self>, cx: &Caller, id: InodeId, mut flags: OpenFlags) -> Result<Opened> {
         let op = self.op(cx.trace);
+        let _opening = self.inodes.opening(id, flags.write);
         flags.direct |= self.marked.lock().get(&id).is_some();
         let asking = self.cache.ask();
         // What is buffered here must be dropped by the truncate, so it goes through the inode's own order.
@@ -147,7 +148,7 @@ impl Core {
         let made = self.files.making();
         let answer = self.call(message, op).await?;
         let id = answer.attr.id;
-        let _opening = self.inodes.opening(id);
+        let _opening = self.inodes.opening(id, flags.write);
         let version = self.version_of(id);
         let inode = self.adopt_opened(&answer, version);
         self.heard_lease_of_new(id, answer.lease, &made);

@@ -282,6 +282,42 @@ async fn a_lease_that_is_kept_a_while_is_given_up_whatever_notices_that_it_is_ov
     }
 }
 
+/// The kernel of the opener keeps a page locked while it reads it, and drops no pages meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_is_being_opened_for_writing_is_not_left_to_be_read_by_others() {
+    let world = World::new(Storage::Memory, SMALL).await;
+    let (a, b) = (world.client().await, world.client().await);
+    let kernel = Arc::new(Kernel::default());
+    a.watch(Arc::new(Above(kernel.clone())));
+    let (id, made) = create(&a, "f").await;
+    write(&a, made, 0, b"before").await;
+    a.fsync(made, false).await.unwrap();
+    close(&a, made).await.unwrap();
+    // All is saved and nobody has it open, so that whoever asks for its size may be told that it will not change.
+    world.answered_late.lock().insert("OpenFile", Duration::from_millis(300));
+    let asking = async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert_eq!(b.get_attr(&cx(), id, None).await.unwrap().attr.size, 6);
+    };
+    let (of_a, ()) = tokio::join!(open(&a, id, READ_WRITE), asking);
+    world.answered_late.lock().clear();
+    world.take_messages();
+    write(&a, of_a, 0, b"BEFORE").await;
+    let (asked, _) = world.take_messages();
+    assert_eq!(asked.get("OpenFile"), None, "who has it open for writing still has it to itself");
+    let of_b = open(&b, id, READ_WRITE).await;
+    write(&b, of_b, 0, b"after!").await;
+    let started = Instant::now();
+    let reading = async {
+        kernel.stuck.store(true, SeqCst);
+        assert!(read(&a, of_a, 0, 10).await.eq_ignore_ascii_case(b"after!"));
+        kernel.stuck.store(false, SeqCst);
+    };
+    let writing = async { write(&b, of_b, 0, b"AFTER!").await };
+    tokio::join!(reading, writing);
+    assert!(started.elapsed() < Duration::from_secs(5), "stood still for {:?}", started.elapsed());
+}
+
 /// Without a name, and for a moment without a handle: the answer to its open is on its way.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_file_that_is_being_opened_while_its_last_name_and_handle_go_is_there_for_who_opens_it() {
