@@ -109,7 +109,7 @@ pub struct FileState {
     /// This file's share of the write buffer.
     pub charged: u64,
     /// A save waits for its turn.
-    pub save_waits: bool,
+    pub send_waits: bool,
 }
 
 impl FileState {
@@ -158,7 +158,7 @@ impl FileState {
             linkable: false,
             blocks: Blocks::default(),
             charged: 0,
-            save_waits: false,
+            send_waits: false,
         }
     }
 

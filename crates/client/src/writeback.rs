@@ -68,21 +68,25 @@ impl Core {
         });
     }
 
-    /// Saves the file behind whatever saves or changes it now: that may have begun before the last write, which would wait
-    /// for the timer then.
-    pub fn save_next(self: &Arc<Self>, inode: &Arc<Inode>) {
-        if std::mem::replace(&mut inode.state.lock().save_waits, true) {
+    /// Sends what the file has in the buffer, behind whatever saves or changes it now: that may have begun before the last write, which
+    /// would wait for the timer then. Its row follows with the timer, or with close: a message for each time the buffer is full is saved.
+    pub fn send_next(self: &Arc<Self>, inode: &Arc<Inode>) {
+        if std::mem::replace(&mut inode.state.lock().send_waits, true) {
             return;
         }
         let (core, inode) = (self.clone(), inode.clone());
         let trace = inode.state.lock().written_by;
-        self.spawn_for("save", trace, async move {
+        self.spawn_for("send", trace, async move {
             let op = core.own_op();
             let order = core.env.timeout(op.deadline.left(&core.env), inode.order.lock()).await;
             // What is written from now on is of another.
-            inode.state.lock().save_waits = false;
+            inode.state.lock().send_waits = false;
             let Ok(order) = order else { return };
-            core.save_ordered(&inode, op).await;
+            if matches!(inode.state.lock().body, Body::Inline(_)) {
+                core.save_ordered(&inode, op).await;
+            } else if let Err(error) = core.send_ordered(&inode, op).await {
+                tracing::warn!(%error, inode = inode.id.0, "could not be sent yet");
+            }
             drop(order);
             core.after_save(&inode);
         });
@@ -92,6 +96,11 @@ impl Core {
         if let Err(error) = self.commit_ordered(inode, Reach::Answered, op).await {
             tracing::warn!(%error, inode = inode.id.0, "could not be saved yet");
         }
+    }
+
+    async fn send_ordered(self: &Arc<Self>, inode: &Arc<Inode>, op: Op) -> braid_api::Result<()> {
+        self.fresh(inode, op).await?;
+        self.send_all(inode, op).await
     }
 
     /// A file nobody has open is forgotten when it is saved. What cannot be saved yet stays in the write buffer, as of a file

@@ -194,7 +194,7 @@ impl Core {
         };
         let fits_now = fits().is_some();
         if !fits_now || inode.state.lock().dirty.bytes() > self.config.file_buffer_bytes / 2 {
-            self.save_next(inode);
+            self.send_next(inode);
         }
         if fits_now {
             return Ok(());
