@@ -79,6 +79,7 @@ pub(crate) fn metadata(text: &mut String, keeper: &MetadataKeeper) {
         ("syncs_total", "counter", "Syncs of the log of changes.", c.syncs.load(Relaxed)),
         ("bases_total", "counter", "Whole copies received.", c.bases.load(Relaxed)),
         ("rotations_total", "counter", "Logs begun anew.", c.rotations.load(Relaxed)),
+        ("damaged_total", "counter", "Copies that were found damaged.", c.damaged.load(Relaxed)),
         ("last_group", "gauge", "The number of the last group kept.", keeper.last().map_or(0, |at| at.number)),
     ];
     for (name, kind, help, value) in rows {

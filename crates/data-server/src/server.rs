@@ -94,6 +94,7 @@ impl<S: ChunkStore + 'static> DataServer<S> {
     /// Keeps a copy of the metadata in `dir` when a metadata server asks for it. Without this it refuses. Blocks.
     pub fn keep_metadata(&self, dir: &Path) -> std::io::Result<()> {
         let keeper = MetadataKeeper::open(self.0.env.clone(), dir, self.0.id)?;
+        keeper.keep_verifying();
         // A second call changes nothing.
         let _ = self.0.metadata.set(keeper);
         Ok(())

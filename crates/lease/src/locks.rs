@@ -1,5 +1,9 @@
 //! Locks at the slot holder: flock and fcntl over the tables of `braid-posix`, which queue fairly and refuse what would
 //! wait in a circle. A circle through another holder's locks is not seen here: every wait has an end, and ends there.
+//!
+//! *Turns.* A program that only tries, and again and again, would never meet the moment at which one that frees its lock and takes it
+//! anew does not have it: on its own machine that is free for as long as here, but to ask here takes longer. So who has been refused
+//! for a while because of another session waits for a moment, as in the queue, before it is refused again.
 
 use crate::command::Command;
 use crate::files::HeldLock;
@@ -8,6 +12,16 @@ use crate::time::Moment;
 use braid_posix::locks::{Flavour, Lock, LockTable, Outcome, Ticket};
 use braid_types::{ByteRange, InodeId, SessionId};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// For so long tries are refused at once: about the turn that each of two that write by turns has (SQLite's transactions take some 20 ms).
+const REFUSED_MAX: Duration = Duration::from_millis(500);
+/// For so long a try waits then. SQLite pauses for up to 100 ms between two tries, so that it is in the queue half of the time.
+const TRY_WAITS: Duration = Duration::from_millis(100);
+/// Who has not tried for so long has given up.
+const TRIES_AGAIN: Duration = Duration::from_secs(2);
+/// Who has given up is forgotten when there are so many.
+const REFUSED_KEPT: usize = 1024;
 
 /// fcntl and flock do not see each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -45,6 +59,15 @@ struct Waiting {
     lock: LockSpec,
     since: Moment,
     until: Moment,
+    /// It did not ask to wait.
+    is_try: bool,
+}
+
+/// Tries of a session that were refused because of other sessions: the first of those that followed each other, and the last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Refused {
+    first: Moment,
+    last: Moment,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -54,6 +77,7 @@ pub struct Locks {
     waiting: BTreeMap<(Space, Ticket), Waiting>,
     /// Granted, and not known to be heard of: what their session says it holds may lack them.
     unheard: BTreeMap<AskId, (InodeId, SessionId)>,
+    refused: BTreeMap<(InodeId, SessionId), Refused>,
 }
 
 const EVERYTHING: ByteRange = ByteRange { start: 0, end: u64::MAX };
@@ -61,7 +85,7 @@ const EVERYTHING: ByteRange = ByteRange { start: 0, end: u64::MAX };
 impl Locks {
     pub fn new() -> Self {
         let (posix, flock) = (LockTable::new(Flavour::Posix), LockTable::new(Flavour::Flock));
-        Locks { posix, flock, waiting: BTreeMap::new(), unheard: BTreeMap::new() }
+        Locks { posix, flock, waiting: BTreeMap::new(), unheard: BTreeMap::new(), refused: BTreeMap::new() }
     }
 
     fn table(&mut self, space: Space) -> &mut LockTable<InodeId, LockOwner> {
@@ -76,11 +100,17 @@ impl Locks {
         posix.chain(self.flock.held(inode).iter().map(|lock| HeldLock { space: Space::Flock, lock: *lock }))
     }
 
-    /// The session may grant itself locks on the file: nobody else has one or waits for one, and it knows of all it has.
-    pub fn may_delegate(&self, inode: InodeId, session: SessionId) -> bool {
+    /// The session may grant itself locks on the file: nobody else has one, waits for one or tries again and again, and it knows of all
+    /// it has.
+    pub fn may_delegate(&self, inode: InodeId, session: SessionId, now: Moment) -> bool {
+        let of_file = (inode, SessionId(0))..=(inode, SessionId(u64::MAX));
+        let tries = |((_, other), refused): (&(InodeId, SessionId), &Refused)| {
+            *other != session && now.since(refused.last) < TRIES_AGAIN
+        };
         self.held(inode).all(|held| held.lock.owner.session == session)
             && self.waiting.values().all(|waiting| waiting.inode != inode)
             && self.unheard.values().all(|of| *of != (inode, session))
+            && !self.refused.range(of_file).any(tries)
     }
 
     /// Gives the sessions in the way.
@@ -93,23 +123,45 @@ impl Locks {
         (since, until): (Moment, Option<Moment>),
         out: &mut Vec<Command>,
     ) -> Vec<SessionId> {
+        let session = lock.owner.session;
         let in_the_way = self.in_the_way(inode, space, &lock);
+        let is_try = until.is_none();
+        let others = in_the_way.iter().any(|other| *other != session);
+        let until = until.or_else(|| others.then(|| self.try_waits(inode, session, since)).flatten());
         let (outcome, others) = self.table(space).acquire(inode, lock, until.is_some());
         let answer = match (outcome, until) {
             (Outcome::Granted, _) => Some(LockAnswer::Granted),
-            (Outcome::Deadlock, _) => Some(LockAnswer::Deadlock),
+            (Outcome::Deadlock, _) if !is_try => Some(LockAnswer::Deadlock),
             (Outcome::Waiting(ticket), Some(until)) => {
-                self.waiting.insert((space, ticket), Waiting { ask, inode, lock, since, until });
+                self.waiting.insert((space, ticket), Waiting { ask, inode, lock, since, until, is_try });
                 None
             }
-            (Outcome::WouldBlock | Outcome::Waiting(_), _) => Some(LockAnswer::WouldBlock),
+            _ => Some(LockAnswer::WouldBlock),
         };
         if answer == Some(LockAnswer::Granted) {
-            self.unheard.insert(ask, (inode, lock.owner.session));
+            self.is_granted(ask, inode, session);
         }
         out.extend(answer.map(|answer| Command::Locked { ask, answer }));
         self.granted(space, others, out);
         in_the_way
+    }
+
+    /// A try is in the way of another session: until when it waits all the same, if it has been refused for long enough.
+    fn try_waits(&mut self, inode: InodeId, session: SessionId, now: Moment) -> Option<Moment> {
+        if self.refused.len() >= REFUSED_KEPT {
+            self.refused.retain(|_, refused| now.since(refused.last) < TRIES_AGAIN);
+        }
+        let refused = self.refused.entry((inode, session)).or_insert(Refused { first: now, last: now });
+        if now.since(refused.last) >= TRIES_AGAIN {
+            refused.first = now;
+        }
+        refused.last = now;
+        (now.since(refused.first) >= REFUSED_MAX).then(|| now + TRY_WAITS)
+    }
+
+    fn is_granted(&mut self, ask: AskId, inode: InodeId, session: SessionId) {
+        self.unheard.insert(ask, (inode, session));
+        self.refused.remove(&(inode, session));
     }
 
     /// A request that waits does so until then. False if it does not wait.
@@ -137,7 +189,7 @@ impl Locks {
     fn granted(&mut self, space: Space, tickets: Vec<Ticket>, out: &mut Vec<Command>) {
         for ticket in tickets {
             if let Some(waiting) = self.waiting.remove(&(space, ticket)) {
-                self.unheard.insert(waiting.ask, (waiting.inode, waiting.lock.owner.session));
+                self.is_granted(waiting.ask, waiting.inode, waiting.lock.owner.session);
                 out.push(Command::Locked { ask: waiting.ask, answer: LockAnswer::Granted });
             }
         }
@@ -209,6 +261,7 @@ impl Locks {
     pub fn session_over(&mut self, session: SessionId, out: &mut Vec<Command>) {
         self.waiting.retain(|_, waiting| waiting.lock.owner.session != session);
         self.unheard.retain(|_, (_, of)| *of != session);
+        self.refused.retain(|(_, of), _| *of != session);
         for space in [Space::Posix, Space::Flock] {
             let granted = self.table(space).owners_gone(|owner| owner.session == session);
             self.granted(space, granted, out);
@@ -223,6 +276,7 @@ impl Locks {
             out.push(Command::Refuse { ask, why: crate::command::Refusal::NotHere });
         }
         self.unheard.retain(|_, (inode, _)| !lost(*inode));
+        self.refused.retain(|(inode, _), _| !lost(*inode));
         for space in [Space::Posix, Space::Flock] {
             let inodes: Vec<InodeId> = self.table(space).files().filter(|inode| lost(*inode)).collect();
             for inode in inodes {
@@ -240,10 +294,11 @@ impl Locks {
 
     /// Ends the waits that have lasted long enough.
     pub fn pass(&mut self, now: Moment, out: &mut Vec<Command>) {
-        let over: Vec<AskId> = self.waiting.values().filter(|w| w.until <= now).map(|w| w.ask).collect();
-        for ask in over {
+        let over: Vec<Waiting> = self.waiting.values().filter(|w| w.until <= now).copied().collect();
+        for Waiting { ask, is_try, .. } in over {
             self.abandon(ask, out);
-            out.push(Command::Locked { ask, answer: LockAnswer::TimedOut });
+            let answer = if is_try { LockAnswer::WouldBlock } else { LockAnswer::TimedOut };
+            out.push(Command::Locked { ask, answer });
         }
     }
 

@@ -15,20 +15,27 @@ use std::sync::Arc;
 const MAGIC: &[u8; 8] = b"brdcopy\x01";
 const PREFIX: &str = "copy.";
 
-/// Where a page's or a group's changes lie.
+/// Where a page's or a group's changes lie: behind so many bytes of a record's body.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
-    offset: u64,
+    record: u64,
+    skip: usize,
     len: usize,
 }
 
 impl Place {
+    /// Checked against the record's sum each time: what was written long ago may have rotted since it was last read.
     pub fn read(&self, file: &dyn DiskFile) -> io::Result<Vec<u8>> {
-        let mut bytes = vec![0; self.len];
-        match file.read_at(&mut bytes, self.offset)? < self.len {
-            true => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the copy is shorter than it was")),
-            false => Ok(bytes),
-        }
+        let found = record::read(file, self.record)?.map(|(_, body)| body);
+        let mut body = found.filter(|body| body.len() == self.skip + self.len).ok_or_else(|| {
+            let cause = format!("the record at byte {} of a copy of the metadata is damaged", self.record);
+            io::Error::new(io::ErrorKind::InvalidData, cause)
+        })?;
+        Ok(body.split_off(self.skip))
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
     }
 }
 
@@ -121,7 +128,7 @@ impl CopyFile {
     fn take(&mut self, kind: Kind, body: &[u8]) -> Option<()> {
         let place = |skip: usize| {
             let len = body.len().checked_sub(skip)?;
-            Some(Place { offset: self.end + (record::HEAD_BYTES + skip) as u64, len })
+            Some(Place { record: self.end, skip, len })
         };
         match kind {
             Kind::Begin => self.base = record::position(body)?,
@@ -207,6 +214,11 @@ impl CopyFile {
 
     pub fn base(&self) -> MetaPosition {
         self.base
+    }
+
+    /// All that is to be read of it.
+    pub fn places(&self) -> Vec<Place> {
+        self.pages.iter().chain(self.groups.iter().map(|(_, place)| place)).copied().collect()
     }
 
     /// A piece of the copy from the page or group `from` on; where the next begins, and where the copy ends.

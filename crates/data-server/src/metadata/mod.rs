@@ -1,11 +1,13 @@
 //! The copy of the metadata's rows that this server keeps, beside its chunks: what it has promised, a base and groups.
 //!
 //! `braid-copyset` decides; here are files and the order of things. What was promised or recorded is stable before it is
-//! answered; groups are written before they are answered, and synced when asked. The rows are bytes here.
+//! answered; groups are written before they are answered, and synced when asked. The rows are bytes here. A copy that has rotted is never
+//! given away, nor taken for the base of another: it is given up as soon as the metadata server can give a new one.
 
 mod copy_file;
 mod record;
 mod rotate;
+mod verify;
 mod vow;
 
 use braid_api::data::{
@@ -37,12 +39,18 @@ pub struct MetadataCounters {
     pub bases: AtomicU64,
     /// Files written anew because their groups had become long.
     pub rotations: AtomicU64,
+    /// Copies that were found damaged.
+    pub damaged: AtomicU64,
 }
 
 struct State {
     keeper: Keeper,
     kept: Option<CopyFile>,
     forming: Option<CopyFile>,
+    /// The kept one is; it stays until the metadata server speaks, which can give another: half a copy is better than none.
+    is_damaged: bool,
+    /// One that was given up, until another has taken its place.
+    given_up: Option<CopyFile>,
     /// The last number the metadata server has told to be acknowledged: such groups are never dropped.
     durable: u64,
     /// Of the last file that was made.
@@ -69,7 +77,9 @@ impl MetadataKeeper {
         let copy = kept.as_ref().map(CopyFile::positions);
         let keeper = Keeper::restarted(promised, set, copy);
         let generation = kept.as_ref().map_or(0, CopyFile::generation);
-        let state = State { keeper, kept, forming: None, durable: 0, generation, rotating: false };
+        let (is_damaged, given_up) = (false, None);
+        let state =
+            State { keeper, kept, forming: None, is_damaged, given_up, durable: 0, generation, rotating: false };
         let (state, counters) = (Arc::new(Mutex::new(state)), Arc::default());
         Ok(MetadataKeeper { env, dir: dir.to_owned(), server, state, log_bytes_max: LOG_BYTES_MAX, counters })
     }
@@ -137,7 +147,7 @@ impl MetadataKeeper {
             return;
         };
         (state.rotating, state.generation) = (true, state.generation + 1);
-        let generation = state.generation;
+        let (read, generation) = (work.generation, state.generation);
         drop(state);
         let (env, dir, state, counters) =
             (self.env.clone(), self.dir.clone(), self.state.clone(), self.counters.clone());
@@ -148,7 +158,7 @@ impl MetadataKeeper {
             let disk = env.disk.clone();
             let end = move || {
                 state.rotating = false;
-                let (work, mut to) = made?;
+                let (work, mut to) = made.inspect_err(|error| state.look_at(error, read, &counters))?;
                 let path = to.path(&dir);
                 match &state.kept {
                     // Another one came from the metadata server meanwhile, or is coming: it is newer.
@@ -200,9 +210,17 @@ impl MetadataKeeper {
             return Err(Error::new(Code::StaleEpoch, format_args!("data server {}", self.server), cause));
         }
         let none = || Error::new(Code::NotFound, format_args!("data server {}", self.server), "it has no whole copy");
+        let counters = self.counters.clone();
         let read = move || {
-            let file = state.kept.as_mut()?;
-            Some(file.piece(m.after, PIECE_BYTES))
+            let file = state.kept.as_ref()?;
+            // Before anything of it is used: who asks can turn to another copy then.
+            let all = if m.after == 0 { file.places() } else { Vec::new() };
+            let handle = file.handle();
+            let verified = all.iter().try_for_each(|place| place.read(&*handle).map(drop));
+            let piece = verified.and_then(|()| file.piece(m.after, PIECE_BYTES));
+            let generation = file.generation();
+            let _ = piece.as_ref().inspect_err(|error| state.look_at(error, generation, &counters));
+            Some(piece)
         };
         let (next, at, rows) = self.env.blocking(read).await.ok_or_else(none)?.map_err(|error| self.failed(&error))?;
         Ok((FetchedRows { next, at }, rows.into()))
@@ -215,7 +233,29 @@ impl MetadataKeeper {
 }
 
 impl State {
+    /// Reading the file of this generation failed.
+    fn look_at(&mut self, error: &io::Error, generation: u64, counters: &MetadataCounters) {
+        let is_kept = self.kept.as_ref().is_some_and(|kept| kept.generation() == generation);
+        if error.kind() != io::ErrorKind::InvalidData || !is_kept || self.is_damaged {
+            return;
+        }
+        tracing::error!(%error, "a copy of the metadata is damaged: the metadata server is asked for another");
+        counters.damaged.fetch_add(1, Relaxed);
+        self.is_damaged = true;
+    }
+
+    /// The metadata server of the present term speaks: it hears that there is no copy here, and gives one.
+    fn give_up_damaged(&mut self) {
+        if std::mem::take(&mut self.is_damaged) {
+            self.given_up = self.kept.take();
+            self.keeper = Keeper::restarted(self.keeper.promised(), self.keeper.set().cloned(), None);
+        }
+    }
+
     fn append(&mut self, m: &AppendGroups, payload: &[u8], env: &Env, dir: &Path) -> io::Result<()> {
+        if m.term == self.keeper.promised() && self.forming.is_none() {
+            self.give_up_damaged();
+        }
         let positions: Vec<MetaPosition> = m.groups.iter().map(|(at, _)| *at).collect();
         // Decided on a copy of the reasoning, so that a disk that fails leaves it as it was.
         let mut next = self.keeper.clone();
@@ -279,7 +319,8 @@ impl State {
             self.keeper.synced(last);
         }
         let old = std::mem::replace(&mut self.kept, self.forming.take());
-        if let Some(old) = old {
+        self.is_damaged = false;
+        for old in old.into_iter().chain(self.given_up.take()) {
             env.disk.remove(&old.path(dir))?;
         }
         Ok(())

@@ -3,10 +3,12 @@
 
 use braid_api::data::{AppendGroups, FetchRows, KeeperReport, PromiseTerm, PutBase, RecordSet, SyncGroups};
 use braid_data_server::MetadataKeeper;
-use braid_env::{Env, OpenMode};
+use braid_env::{DiskFile, Env, OpenMode};
 use braid_types::{CopySet, MetaPosition, MetaTerm, RowChange, RowChanges, ServerId, Voter};
 use bytes::Bytes;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 fn term(counter: u64) -> MetaTerm {
     MetaTerm { counter, nonce: 5 }
@@ -25,14 +27,26 @@ impl Place {
         MetadataKeeper::open(Env::os(), self.dir.path(), ServerId(1)).unwrap()
     }
 
+    fn copies(&self) -> Vec<PathBuf> {
+        let names = std::fs::read_dir(self.dir.path()).unwrap().map(|entry| entry.unwrap().path());
+        names.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("copy.")).collect()
+    }
+
+    fn file(&self) -> Arc<dyn DiskFile> {
+        Env::os().disk.open(&self.copies()[0], OpenMode::Existing).unwrap()
+    }
+
     /// What the last `bytes` of the copy's file become.
     fn tear(&self, bytes: u64) {
-        let env = Env::os();
-        let name = env.disk.list(self.dir.path()).unwrap().into_iter().map(|entry| entry.name);
-        let name = name.into_iter().find(|name| name.to_string_lossy().starts_with("copy.")).unwrap();
-        let file = env.disk.open(&self.dir.path().join(name), OpenMode::Existing).unwrap();
+        let file = self.file();
         let len = file.len().unwrap();
         file.write_at(&vec![0xee; bytes as usize], len - bytes).unwrap();
+    }
+
+    fn rot(&self, before: &str, after: &str) {
+        let bytes = std::fs::read(&self.copies()[0]).unwrap();
+        let at = bytes.windows(before.len()).position(|window| window == before.as_bytes()).unwrap();
+        self.file().write_at(after.as_bytes(), at as u64).unwrap();
     }
 }
 
@@ -94,6 +108,35 @@ async fn a_torn_end_is_cut_and_what_is_before_it_stays() {
     assert_eq!(report.copy.unwrap().last, at(1, 6));
     drop(keeper);
     assert_eq!(rows(&place.open(), 1).await, "base-five-again");
+}
+
+#[tokio::test]
+async fn a_copy_that_has_rotted_is_not_given_away_and_another_takes_its_place() {
+    for is_read in [true, false] {
+        let place = Place { dir: tempfile::tempdir().unwrap() };
+        let keeper = formed(&place).await;
+        assert_eq!(rows(&keeper, 1).await, "base-five-six");
+        place.rot("-five", "-fivE");
+        if is_read {
+            // Also of a piece that is whole, so that whoever asks can turn to another copy before it has used anything.
+            let refused = keeper.fetch(FetchRows { term: term(1), after: 0 }).await.unwrap_err();
+            assert!(refused.code == braid_api::Code::DiskError && refused.cause().contains("damaged"), "{refused}");
+        } else {
+            keeper.verify().await;
+        }
+        assert_eq!(keeper.counters.damaged.load(Relaxed), 1);
+        let report = keeper.promise(PromiseTerm { term: None }).await.unwrap();
+        assert!(report.copy.is_some(), "while there is no other it is what there is");
+        let report = append(&keeper, 1, at(1, 6), &[(at(1, 7), "-seven")]).await;
+        assert!(report.copy.is_none(), "the metadata server is to give another");
+        let page = PutBase { term: term(1), from: at(1, 7), page: 0, upto: Some(7), durable: 0 };
+        let report = keeper.put_base(page, Bytes::from("new")).await.unwrap();
+        assert_eq!(report.copy.unwrap().last, at(1, 7));
+        assert_eq!(rows(&keeper, 1).await, "new");
+        drop(keeper);
+        assert_eq!(place.copies().len(), 1, "the damaged one is gone");
+        assert_eq!(rows(&place.open(), 1).await, "new");
+    }
 }
 
 #[tokio::test]

@@ -540,6 +540,66 @@ fn a_wait_for_a_lock_ends_with_the_lock_a_deadlock_or_its_deadline() {
 }
 
 #[test]
+fn who_tries_again_and_again_is_let_in_between_two_locks_of_another_session() {
+    let mut s = Server::new(&[A, B]);
+    let free = |s: &mut Server, session, owner| {
+        let (owner, range) = (LockOwner { session, owner }, ByteRange::new(0, 10));
+        answers(&s.on(Event::Unlock { inode: FILE, space: Space::Posix, owner, range }))
+    };
+    let (granted, refused): (&[_], &[_]) = (&[LockAnswer::Granted], &[LockAnswer::WouldBlock]);
+    for round in 0..2 {
+        assert_eq!(answers(&s.lock(A, 1, (0, 10), None)), granted);
+        for at in 0..5 {
+            assert_eq!(answers(&s.lock(B, 2, (0, 10), None)), refused, "round {round}, after {at} tenths of a second");
+            // Programs of one mount are as on a machine of their own.
+            assert_eq!(answers(&s.lock(A, 3, (5, 6), None)), refused);
+            assert_eq!(answers(&s.pass(ms(100), &[A, B])), []);
+        }
+        assert_eq!(answers(&s.lock(B, 2, (0, 10), None)), [], "it waits for a moment");
+        assert_eq!(answers(&s.pass(ms(99), &[A, B])), []);
+        assert_eq!(answers(&s.pass(ms(1), &[A, B])), refused, "and not for longer");
+        assert_eq!(answers(&s.lock(B, 2, (0, 10), None)), []);
+        assert_eq!(free(&mut s, A, 1), granted, "B has it, whoever comes next");
+        assert_eq!(answers(&s.lock(A, 1, (0, 10), None)), refused);
+        assert_eq!(free(&mut s, B, 2), []);
+    }
+    // Two that try what the other has: neither asked to wait, so that it is no deadlock.
+    assert_eq!(answers(&s.lock(A, 1, (0, 10), None)), granted);
+    assert_eq!(answers(&s.lock(B, 2, (10, 20), None)), granted);
+    for _ in 0..6 {
+        s.lock(A, 1, (10, 20), None);
+        s.lock(B, 2, (0, 10), None);
+        s.pass(ms(100), &[A, B]);
+    }
+    let said = [s.lock(A, 1, (10, 20), None), s.lock(B, 2, (0, 10), None), s.pass(ms(100), &[A, B])].concat();
+    assert_eq!(answers(&said), [LockAnswer::WouldBlock; 2]);
+}
+
+#[test]
+fn a_session_grants_itself_no_locks_while_another_tries() {
+    let mut s = Server::new(&[A, B]);
+    s.lock(A, 1, (0, 10), None);
+    s.lock(B, 2, (0, 10), None);
+    s.on(Event::Unlock {
+        inode: FILE,
+        space: Space::Posix,
+        owner: LockOwner { session: A, owner: 1 },
+        range: ByteRange::new(0, 10),
+    });
+    let may = |s: &mut Server| {
+        s.open(A, true, false);
+        let out = s.take(A, Want::Write);
+        let Some(Command::Grant { locks, .. }) = out.last() else { panic!("{out:?}") };
+        *locks
+    };
+    // What it was granted it has heard of.
+    s.on(Event::Abandon { ask: AskId(1) });
+    assert!(!may(&mut s));
+    s.pass(ms(2_000), &[A, B]);
+    assert!(may(&mut s));
+}
+
+#[test]
 fn a_dead_session_s_locks_are_freed_when_its_end_is_known() {
     let mut s = Server::new(&[A, B]);
     s.lock(A, 1, (0, 10), None);

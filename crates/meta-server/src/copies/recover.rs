@@ -2,8 +2,9 @@
 
 use super::start::ask_all;
 use super::{encode_set, info};
+use braid_api::data::FetchedRows;
 use braid_api::data::{FetchRows, RecordSet};
-use braid_api::{Context, DataNode, DataPeers};
+use braid_api::{Code, Context, DataNode, DataPeers, Error};
 use braid_copyset::{Candidate, Limits, Source, Verdict, quorum};
 use braid_env::Env;
 use braid_meta_engine::{Copied, EngineError};
@@ -14,6 +15,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Before the first piece is given the whole copy is read and verified: ten gigabytes in half a minute, and a slow disk.
+const VERIFY_PATIENCE: Duration = Duration::from_secs(600);
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// What was recovered.
@@ -69,11 +72,14 @@ pub async fn recover<E: Copied, P: DataPeers>(
     let mut candidate = Candidate::recover(env.random.u64(), accept_loss);
     let end = env.clock.now() + patience;
     let mut first = true;
+    // Whose copy has rotted, and what its server says of it.
+    let mut damaged: BTreeMap<ServerId, Error> = BTreeMap::new();
     let (term, set, from) = loop {
         let all: Vec<Voter> = voters.values().cloned().collect();
         // Whether there is anything to recover is asked before anybody promises anything.
         let asked = (!first).then(|| candidate.term());
-        for (id, report) in ask_all(env, peers, &all, asked).await {
+        for (id, mut report) in ask_all(env, peers, &all, asked).await {
+            report.copy = report.copy.filter(|_| !damaged.contains_key(&id));
             candidate.answered(id, report);
         }
         let newest = candidate.set();
@@ -83,12 +89,25 @@ pub async fn recover<E: Copied, P: DataPeers>(
         let is_over = env.clock.now() >= end && !first;
         first = false;
         match candidate.verdict() {
-            Verdict::Take { term, set, from } => break (term, set, from),
+            Verdict::Take { term, set, from } => {
+                match fetch_piece(peers, &source_of(&voters, from.server), term, 0).await {
+                    Err(error) if error.code == Code::DiskError => {
+                        tracing::error!(%error, "this copy cannot be used; is there another?");
+                        damaged.insert(from.server, error);
+                    }
+                    // What else is wrong shows when it is fetched.
+                    _ => break (term, set, from),
+                }
+            }
             Verdict::Nothing => return Err(RecoverError::Nothing),
             Verdict::Wait { have, need, missing } if is_over => {
                 let missing: Vec<ServerId> = missing.iter().map(|voter| voter.id).collect();
                 let (all, missing) = (newest.voters.len(), names(&newest, &missing));
                 return Err(RecoverError::TooFew { have, need, all, missing });
+            }
+            _ if is_over && !damaged.is_empty() => {
+                let Some((from, error)) = damaged.pop_first() else { continue };
+                return Err(RecoverError::Fetch { from, error });
             }
             Verdict::Unsure { best, missing } if is_over => {
                 let best = best.map_or("none has one".to_owned(), |best| {
@@ -104,8 +123,7 @@ pub async fn recover<E: Copied, P: DataPeers>(
     let Source { server, at, is_complete } = from;
     tracing::info!(%term, %at, server = server.0, "the metadata is fetched");
     let engine = make()?;
-    let source =
-        voters.get(&server).cloned().unwrap_or_else(|| Voter { id: server, host: String::new(), addresses: vec![] });
+    let source = source_of(&voters, server);
     let (at, bytes) = fetch(env, &engine, peers, &source, term).await?;
     let left = over.since(env.clock.now());
     env.sleep(left).await;
@@ -118,6 +136,21 @@ pub async fn recover<E: Copied, P: DataPeers>(
     Ok(Recovered { from: server, at, term, bytes, is_complete })
 }
 
+fn source_of(voters: &BTreeMap<ServerId, Voter>, server: ServerId) -> Voter {
+    voters.get(&server).cloned().unwrap_or_else(|| Voter { id: server, host: String::new(), addresses: vec![] })
+}
+
+async fn fetch_piece<P: DataPeers>(
+    peers: &P,
+    source: &Voter,
+    term: MetaTerm,
+    after: u64,
+) -> Result<(FetchedRows, Bytes), Error> {
+    let deadline = if after == 0 { VERIFY_PATIENCE } else { PATIENCE };
+    let cx = Context { deadline, ..Context::default() };
+    peers.node(&info(source)).call(cx, FetchRows { term, after }, Bytes::new()).await
+}
+
 async fn fetch<E: Copied, P: DataPeers>(
     env: &Env,
     engine: &Arc<E>,
@@ -127,9 +160,7 @@ async fn fetch<E: Copied, P: DataPeers>(
 ) -> Result<(MetaPosition, u64), RecoverError> {
     let (mut after, mut bytes) = (0, 0);
     loop {
-        let cx = Context { deadline: PATIENCE, ..Context::default() };
-        let node = peers.node(&info(source));
-        let fetched = node.call(cx, FetchRows { term, after }, Bytes::new()).await;
+        let fetched = fetch_piece(peers, source, term, after).await;
         let (answer, rows) = fetched.map_err(|error| RecoverError::Fetch { from: source.id, error })?;
         bytes += rows.len() as u64;
         let (at, storing) = (answer.at, engine.clone());

@@ -14,6 +14,7 @@ use braid_types::*;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -78,6 +79,18 @@ impl Place {
 
     fn net(&self) -> Net {
         Net { servers: self.servers.clone(), cut: Arc::default() }
+    }
+
+    /// One bit of these bytes is another in the copy of this server.
+    fn rot(&self, server: ServerId, bytes: &[u8]) {
+        let dir = std::fs::read_dir(self.dir.path().join(server.to_string())).unwrap();
+        let copy =
+            dir.map(|entry| entry.unwrap().path()).find(|path| path.to_string_lossy().contains("/copy.")).unwrap();
+        let mut all = std::fs::read(&copy).unwrap();
+        let at = all.windows(bytes.len()).position(|window| window == bytes).unwrap();
+        all[at] ^= 1;
+        // In place: the server has it open.
+        std::fs::OpenOptions::new().write(true).open(copy).unwrap().write_all_at(&all[at..=at], at as u64).unwrap();
     }
 
     fn voters(&self) -> Vec<Voter> {
@@ -225,6 +238,29 @@ async fn a_server_that_was_cut_off_and_replaced_answers_nobody() {
         Ok(_) => panic!("it leads again"),
     }
     new.mkdir("newer").await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn the_metadata_is_recovered_from_the_copy_that_has_not_rotted() {
+    for rotten in 0..2 {
+        let place = Place::new(3);
+        let store = MemStore::new();
+        let leads = Leads::start(&store, place.net()).await.unwrap();
+        leads.register_all(&place).await;
+        leads.has_members(2).await;
+        leads.mkdir("a-name-in-every-copy").await.unwrap();
+        let victim = leads.members()[rotten];
+        leads.cut_off();
+        place.rot(victim, b"a-name-in-every-copy");
+        let found = MemStore::new();
+        let made = found.clone();
+        let make = || Ok(Arc::new(MemEngine::new(made)));
+        let patience = Duration::from_secs(5);
+        let done = recover(&Env::os(), make, &place.net(), place.voters(), false, patience, limits()).await.unwrap();
+        assert!(done.from != victim && done.is_complete, "{done:?}, data server {victim} has a damaged copy");
+        let new = Leads::start(&found, place.net()).await.unwrap();
+        assert!(new.has("a-name-in-every-copy").await.unwrap());
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
