@@ -269,6 +269,11 @@ impl Holder {
         self.slots.may_own(inode)
     }
 
+    /// The session should wait for a moment before it asks for a lock: see [`Locks::lets_in`].
+    pub fn lets_in(&self, inode: InodeId, session: SessionId, now: Moment) -> bool {
+        self.locks.lets_in(inode, session, now)
+    }
+
     /// Sessions that have not said what they hold.
     pub fn unsaid(&self) -> usize {
         self.slots.unknown().len()

@@ -1,9 +1,9 @@
 //! Locks at the slot holder: flock and fcntl over the tables of `braid-posix`, which queue fairly and refuse what would
 //! wait in a circle. A circle through another holder's locks is not seen here: every wait has an end, and ends there.
 //!
-//! *Turns.* A program that only tries, and again and again, would never meet the moment at which one that frees its lock and takes it
-//! anew does not have it: on its own machine that is free for as long as here, but to ask here takes longer. So who has been refused
-//! for a while because of another session waits for a moment, as in the queue, before it is refused again.
+//! *Turns.* A program that only tries, and again and again, would seldom meet the moment at which one that frees its locks and takes them
+//! anew has none: to ask here takes longer than that, and SQLite has bytes to read between two of its locks. So who has been refused
+//! for a while because of another session is let in when that has no lock left on the file.
 
 use crate::command::Command;
 use crate::files::HeldLock;
@@ -14,10 +14,11 @@ use braid_types::{ByteRange, InodeId, SessionId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// For so long tries are refused at once: about the turn that each of two that write by turns has (SQLite's transactions take some 20 ms).
+/// Who has been refused for so long is let in next: about the turn that each of two has that write by turns (SQLite's transactions take
+/// some 20 ms).
 const REFUSED_MAX: Duration = Duration::from_millis(500);
-/// For so long a try waits then. SQLite pauses for up to 100 ms between two tries, so that it is in the queue half of the time.
-const TRY_WAITS: Duration = Duration::from_millis(100);
+/// If it tries at least as often. SQLite pauses for up to 100 ms between two tries.
+const TRIES_EVERY: Duration = Duration::from_millis(300);
 /// Who has not tried for so long has given up.
 const TRIES_AGAIN: Duration = Duration::from_secs(2);
 /// Who has given up is forgotten when there are so many.
@@ -59,8 +60,6 @@ struct Waiting {
     lock: LockSpec,
     since: Moment,
     until: Moment,
-    /// It did not ask to wait.
-    is_try: bool,
 }
 
 /// Tries of a session that were refused because of other sessions: the first of those that followed each other, and the last.
@@ -125,29 +124,28 @@ impl Locks {
     ) -> Vec<SessionId> {
         let session = lock.owner.session;
         let in_the_way = self.in_the_way(inode, space, &lock);
-        let is_try = until.is_none();
-        let others = in_the_way.iter().any(|other| *other != session);
-        let until = until.or_else(|| others.then(|| self.try_waits(inode, session, since)).flatten());
         let (outcome, others) = self.table(space).acquire(inode, lock, until.is_some());
         let answer = match (outcome, until) {
             (Outcome::Granted, _) => Some(LockAnswer::Granted),
-            (Outcome::Deadlock, _) if !is_try => Some(LockAnswer::Deadlock),
+            (Outcome::Deadlock, _) => Some(LockAnswer::Deadlock),
             (Outcome::Waiting(ticket), Some(until)) => {
-                self.waiting.insert((space, ticket), Waiting { ask, inode, lock, since, until, is_try });
+                self.waiting.insert((space, ticket), Waiting { ask, inode, lock, since, until });
                 None
             }
-            _ => Some(LockAnswer::WouldBlock),
+            (Outcome::WouldBlock | Outcome::Waiting(_), _) => Some(LockAnswer::WouldBlock),
         };
+        if answer == Some(LockAnswer::WouldBlock) && in_the_way.iter().any(|other| *other != session) {
+            self.is_refused(inode, session, since);
+        }
         if answer == Some(LockAnswer::Granted) {
-            self.is_granted(ask, inode, session);
+            self.is_granted(ask, inode, &lock);
         }
         out.extend(answer.map(|answer| Command::Locked { ask, answer }));
         self.granted(space, others, out);
         in_the_way
     }
 
-    /// A try is in the way of another session: until when it waits all the same, if it has been refused for long enough.
-    fn try_waits(&mut self, inode: InodeId, session: SessionId, now: Moment) -> Option<Moment> {
+    fn is_refused(&mut self, inode: InodeId, session: SessionId, now: Moment) {
         if self.refused.len() >= REFUSED_KEPT {
             self.refused.retain(|_, refused| now.since(refused.last) < TRIES_AGAIN);
         }
@@ -156,12 +154,28 @@ impl Locks {
             refused.first = now;
         }
         refused.last = now;
-        (now.since(refused.first) >= REFUSED_MAX).then(|| now + TRY_WAITS)
     }
 
-    fn is_granted(&mut self, ask: AskId, inode: InodeId, session: SessionId) {
-        self.unheard.insert(ask, (inode, session));
-        self.refused.remove(&(inode, session));
+    fn is_granted(&mut self, ask: AskId, inode: InodeId, lock: &LockSpec) {
+        self.unheard.insert(ask, (inode, lock.owner.session));
+        // A lock for reading is often the first of two, and the other is what it is about.
+        if lock.exclusive {
+            self.refused.remove(&(inode, lock.owner.session));
+        }
+    }
+
+    /// Another session has been refused for long, longer than this one, and tries again and again; this one has no lock on the file. If it
+    /// waits for a moment with the next, nobody waits for what it has, and the other is let in.
+    pub fn lets_in(&self, inode: InodeId, session: SessionId, now: Moment) -> bool {
+        let own = self.refused.get(&(inode, session)).map(|refused| refused.first);
+        let of_file = (inode, SessionId(0))..=(inode, SessionId(u64::MAX));
+        let others =
+            self.refused.range(of_file).filter(|((_, other), _)| *other != session).map(|(_, refused)| refused);
+        let mut due = others.filter(|refused| {
+            let is_due = now.since(refused.first) >= REFUSED_MAX && now.since(refused.last) < TRIES_EVERY;
+            is_due && own.is_none_or(|own| refused.first < own)
+        });
+        due.next().is_some() && self.held(inode).all(|held| held.lock.owner.session != session)
     }
 
     /// A request that waits does so until then. False if it does not wait.
@@ -189,7 +203,7 @@ impl Locks {
     fn granted(&mut self, space: Space, tickets: Vec<Ticket>, out: &mut Vec<Command>) {
         for ticket in tickets {
             if let Some(waiting) = self.waiting.remove(&(space, ticket)) {
-                self.is_granted(waiting.ask, waiting.inode, waiting.lock.owner.session);
+                self.is_granted(waiting.ask, waiting.inode, &waiting.lock);
                 out.push(Command::Locked { ask: waiting.ask, answer: LockAnswer::Granted });
             }
         }
@@ -294,11 +308,10 @@ impl Locks {
 
     /// Ends the waits that have lasted long enough.
     pub fn pass(&mut self, now: Moment, out: &mut Vec<Command>) {
-        let over: Vec<Waiting> = self.waiting.values().filter(|w| w.until <= now).copied().collect();
-        for Waiting { ask, is_try, .. } in over {
+        let over: Vec<AskId> = self.waiting.values().filter(|w| w.until <= now).map(|w| w.ask).collect();
+        for ask in over {
             self.abandon(ask, out);
-            let answer = if is_try { LockAnswer::WouldBlock } else { LockAnswer::TimedOut };
-            out.push(Command::Locked { ask, answer });
+            out.push(Command::Locked { ask, answer: LockAnswer::TimedOut });
         }
     }
 

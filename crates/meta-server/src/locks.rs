@@ -16,6 +16,11 @@ use tokio::sync::Notify;
 
 /// What its connection's end does not tell is noticed by then.
 const WAIT_MAX: Duration = Duration::from_secs(10);
+/// So long somebody waits at most with a lock that nobody has, if another is to be let in (`braid-lease`, *Turns*): until that has
+/// tried again, which SQLite does every 100 ms.
+const LETS_IN_MAX: Duration = Duration::from_millis(300);
+/// Between two looks whether it has been.
+const LETS_IN_LOOK: Duration = Duration::from_millis(5);
 /// Of one session: about 200 bytes each. A kernel has at most as many threads that wait.
 const WAITING_MAX: usize = 64 << 10;
 
@@ -185,6 +190,9 @@ impl Leases {
         let longest = self.limits.longest_wait_for_a_file() + self.limits.session_lease;
         let patience = m.wait_ms.map_or(longest, |ms| Duration::from_millis(ms.into()).min(WAIT_MAX));
         let end: Moment = self.now() + patience;
+        if m.lock.kind != LockKind::Unlock {
+            self.let_in(session, m.inode).await;
+        }
         let bell = {
             let mut state = self.state.lock();
             self.begin_lock(&mut state, session, m.op, m.done)?;
@@ -226,6 +234,13 @@ impl Leases {
                 };
             }
             let _ = self.env.timeout(left, rung).await;
+        }
+    }
+
+    async fn let_in(&self, session: SessionId, inode: InodeId) {
+        let end: Moment = self.now() + LETS_IN_MAX;
+        while self.state.lock().holder.lets_in(inode, session, self.now()) && self.now() < end {
+            self.env.sleep(LETS_IN_LOOK).await;
         }
     }
 
