@@ -18,6 +18,48 @@ start_load() { # name seed
     load_pid=$!
 }
 
+# A second mount that lives through all rounds, if a script wants one.
+mount_beside() {
+    beside=$work/beside
+    mkdir "$beside"
+    "$braid" mount "$beside" --cluster "$var" >"$work/beside.log" 2>&1 || { cat "$work/beside.log"; broken "a second mount"; }
+}
+take_away() { if [ -n "${beside:-}" ] && is_mount "$beside"; then umount -l "$beside"; fi; }
+
+# Reads everything of the load from the second mount, again and again. A name that has gone since it was listed is no failure.
+start_watch() { # name
+    watch_pid=''
+    [ -n "${beside:-}" ] && [ -n "${watched:-}" ] || return 0
+    : >"$work/watch.errors"
+    : >"$work/watch.read"
+    {
+        until [ -e "$work/stop" ]; do
+            find "$beside/$1" -type f -exec cat {} + 2>>"$work/watch.errors" | wc -c >>"$work/watch.read"
+            sleep 0.05
+        done
+    } &
+    watch_pid=$!
+}
+
+end_watch() { # name
+    [ -n "${watch_pid:-}" ] || return 0
+    wait "$watch_pid" || true
+    watch_pid=''
+    grep -q '^[1-9]' "$work/watch.read" || broken "$1: the second mount has read nothing"
+    if grep -v "No such file or directory" "$work/watch.errors" >"$work/watch.failed"; then
+        head -n 5 "$work/watch.failed"
+        broken "$1: reads of the second mount failed"
+    fi
+}
+
+# The data server that owns the chunks that are written now: the first of its chain, of the container with the most chunks.
+owner_now() {
+    local id
+    id=$("$braid" admin containers --json --cluster "$var" | jq -s 'max_by(.chunks_given - .chunks_freed) | .chain[0]')
+    [ -n "$id" ] && [ "$id" != null ] || die "no container has chunks"
+    echo "data-$id"
+}
+
 end_load() { # name; a call that hangs must not hang the script
     touch "$work/stop"
     local tries=0
@@ -44,7 +86,7 @@ load_lived() { # name
 }
 
 check_promises() { # name [--everything|--beginning]
-    timeout 120 "$powercut" check "$mnt/$1" --record "$work/$1.record" ${2:+"$2"} >"$work/$1.check" 2>&1 || {
+    timeout 120 "$powercut" check "${at:-$mnt}/$1" --record "$work/$1.record" ${2:+"$2"} >"$work/$1.check" 2>&1 || {
         head -n 60 "$work/$1.check"
         broken "$1: promises are broken${2:+ ($2)}"
     }
@@ -75,6 +117,7 @@ crash_once() { # name seed victims...
     # What both had answered and made durable nowhere goes with them.
     [[ " $* " == *" metadata "* && $with_mount = yes ]] && may_lose=--beginning
     start_load "$name" "$seed"
+    start_watch "$name"
     sleep_ms $((300 + $(drawn "$seed" 900 1)))
     began=$(ms_now)
     crash "$seed" "$@"
@@ -84,11 +127,13 @@ crash_once() { # name seed victims...
     local probe=$(( $(ms_now) - began ))
     [ "$with_mount" = yes ] || sleep_ms 700
     end_load "$name"
+    end_watch "$name"
     after_crash
     if [ "$with_mount" = no ]; then
         load_lived "$name"
         # What the kernel and the client remember must be right too: the same mount, then one that remembers nothing.
         check_promises "$name" --everything
+        if [ -n "${beside:-}" ]; then at=$beside check_promises "$name" --everything; fi
         fsck_data_clean "$name: $*"
         kill_hard mount
         up_again
