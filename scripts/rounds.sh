@@ -34,7 +34,7 @@ start_watch() { # name
     : >"$work/watch.read"
     {
         until [ -e "$work/stop" ]; do
-            find "$beside/$1" -type f -exec cat {} + 2>>"$work/watch.errors" | wc -c >>"$work/watch.read"
+            find "$beside/$1" -type f -exec cat {} + 2>>"$work/watch.errors" | wc -c >>"$work/watch.read" || true
             sleep 0.05
         done
     } &
@@ -45,7 +45,7 @@ end_watch() { # name
     [ -n "${watch_pid:-}" ] || return 0
     wait "$watch_pid" || true
     watch_pid=''
-    grep -q '^[1-9]' "$work/watch.read" || broken "$1: the second mount has read nothing"
+    grep -q '^[1-9]' "$work/watch.read" || { cat "$work/watch.read" "$work/watch.errors" | head -n 20; broken "$1: the second mount has read nothing"; }
     if grep -v "No such file or directory" "$work/watch.errors" >"$work/watch.failed"; then
         head -n 5 "$work/watch.failed"
         broken "$1: reads of the second mount failed"
