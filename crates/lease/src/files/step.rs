@@ -159,7 +159,8 @@ impl Files {
             queue.iter().any(|w| matches!(w.purpose, Purpose::Lock { .. } | Purpose::TestLock { .. }))
         });
         let had_locks = self.entry(session, inode).locks;
-        let may_lock = had_locks || (!locks_wanted && around.locks.may_delegate(inode, session));
+        let is_unsure = around.view.slots.may_have_locks(inode.slot(), session);
+        let may_lock = had_locks || (!locks_wanted && !is_unsure && around.locks.may_delegate(inode, session));
         let locks = mode == Mode::Exclusive && may_lock;
         let generation = self.next_number();
         let was_exclusive = self.mode(session, inode).0 == Mode::Exclusive;
