@@ -108,6 +108,11 @@ pub fn all() -> Vec<Scenario> {
     ]
 }
 
+/// One data server after the other stops, and what is late is late between them too.
+fn in_turn(settings: Settings) -> Settings {
+    Settings { late_copies: true, late_words: true, one_at_a_time: true, ..settings }
+}
+
 /// Chunks with several copies; seed n of theirs runs the (n mod their number)th.
 pub fn with_copies() -> Vec<Scenario> {
     let base = Scenario {
@@ -140,6 +145,21 @@ pub fn with_copies() -> Vec<Scenario> {
             faults: fault::COPIES_AND_EVERYTHING,
             lossy: true,
             make: |_| Durable::new(Sure::AtFsync),
+            ..base.clone()
+        },
+        // Nobody syncs: whatever was answered must be there, so no two servers may forget it at once.
+        Scenario {
+            name: "copies-handover-close",
+            faults: fault::COPIES_IN_TURN,
+            settings: in_turn(Settings::with_copies(3)),
+            make: |seed| Handover::new(seed & !1),
+            ..base.clone()
+        },
+        Scenario {
+            name: "copies-bytes",
+            faults: fault::COPIES_IN_TURN,
+            settings: in_turn(Settings::with_copies_and_long_sessions(3)),
+            make: |_| Bytes::new(false),
             ..base
         },
     ]

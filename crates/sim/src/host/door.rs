@@ -195,14 +195,16 @@ impl DataDoor {
 
     /// The network keeps the change, and its sender believes that it is lost.
     fn holds_up(&self, cx: &Context, request: &DataRequest, payload: &Bytes) -> bool {
-        let is_change = matches!(
-            request,
+        let settings = &self.cluster.settings;
+        let is_late = match request {
             DataRequest::WriteChunk(_)
-                | DataRequest::PunchChunk(_)
-                | DataRequest::WriteCopies(_)
-                | DataRequest::PunchCopies(_)
-        );
-        if !is_change || cx.token.session.0 == 0 || !self.cluster.settings.late_copies || self.cluster.is_calm() {
+            | DataRequest::PunchChunk(_)
+            | DataRequest::WriteCopies(_)
+            | DataRequest::PunchCopies(_) => settings.late_copies && cx.token.session.0 != 0,
+            DataRequest::PeerSays(says) => settings.late_words && words::tells(says),
+            _ => false,
+        };
+        if !is_late || self.cluster.is_calm() {
             return false;
         }
         let number = self.changes.fetch_add(1, Relaxed);
@@ -216,6 +218,11 @@ impl DataDoor {
         self.env.spawn("a change that is held up", async move {
             env.sleep(Duration::from_millis(after)).await;
             cluster.note("network", format_args!("what was held up arrives: {}", words::shown(&request, &payload)));
+            if matches!(request, DataRequest::PeerSays(_)) {
+                cluster.coverage.count("late word of a data server");
+                let _ = server.execute(cx, request, payload).await;
+                return;
+            }
             let done = server.execute(cx, request, payload).await;
             cluster.coverage.count(match done {
                 Ok(_) => "late copy of a change carried out",
@@ -294,7 +301,9 @@ impl DataNode for DataDoor {
                 words::spoil(bug, says);
                 self.cluster.words.of_peer(&self.cluster, says);
             }
-            DataRequest::LeaderSays(_) => self.cluster.words.of_leader(&self.cluster, &payload),
+            DataRequest::LeaderSays(_) => {
+                self.cluster.words.of_leader(&self.cluster, &payload);
+            }
             _ => {}
         }
         let (brought, session) = (payload.clone(), cx.token.session);

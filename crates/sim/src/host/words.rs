@@ -169,6 +169,12 @@ pub fn spoil(bug: Option<Bug>, says: &mut PeerSays) {
     says.message = envelope.encode();
 }
 
+/// Does it say that something has changed?
+pub fn tells(says: &PeerSays) -> bool {
+    let body = Envelope::decode(&says.message).map(|envelope| envelope.body);
+    matches!(body, Ok(Body::Tell { groups, .. }) if !groups.is_empty())
+}
+
 /// A word as a reader of a history wants to see it.
 pub fn shown(request: &DataRequest, payload: &[u8]) -> String {
     match request {
