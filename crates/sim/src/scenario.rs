@@ -3,7 +3,9 @@
 use crate::bug::Bug;
 use crate::fault::{self, Weights};
 use crate::settings::Settings;
-use crate::work::{Bytes, Durable, Evicted, Handover, Modelled, Names, Shared, Sure, Work};
+use crate::work::{
+    Bytes, Durable, Evicted, Handover, Listings, Locks, Modelled, Names, OpenFiles, Rights, Shared, Sizes, Sure, Work,
+};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -165,6 +167,43 @@ pub fn with_copies() -> Vec<Scenario> {
     ]
 }
 
+/// What programs on two mounts do to each other; seed n of theirs runs the (n mod their number)th.
+pub fn litmus() -> Vec<Scenario> {
+    let base = Scenario {
+        name: "rights",
+        settings: Settings::with_long_sessions(),
+        make: |_| Rights::work(),
+        ..all().swap_remove(0)
+    };
+    vec![
+        base.clone(),
+        Scenario { name: "listings", make: |_| Listings::work(), ..base.clone() },
+        Scenario {
+            name: "sizes",
+            faults: fault::SERVERS,
+            settings: Settings { late_copies: true, ..base.settings.clone() },
+            make: Sizes::work,
+            ..base.clone()
+        },
+        Scenario {
+            name: "open-files",
+            faults: fault::SERVERS,
+            settings: Settings { late_copies: true, ..base.settings.clone() },
+            make: |_| OpenFiles::work(),
+            ..base.clone()
+        },
+        Scenario { name: "locks", make: |_| Locks::work(), ..base.clone() },
+        Scenario {
+            name: "locks-lost",
+            faults: fault::FREEZES,
+            stormy: Duration::from_secs(20),
+            settings: Settings::with_short_sessions(),
+            make: |_| Locks::work(),
+            ..base
+        },
+    ]
+}
+
 /// Whatever a program may call, compared with the model.
 pub fn model() -> Scenario {
     let settings = Settings::with_long_sessions();
@@ -179,11 +218,22 @@ fn model_quiet() -> Scenario {
 
 impl Scenario {
     pub fn named(name: &str) -> Option<Scenario> {
-        all().into_iter().chain(with_copies()).chain([model(), model_quiet()]).find(|scenario| scenario.name == name)
+        all()
+            .into_iter()
+            .chain(with_copies())
+            .chain(litmus())
+            .chain([model(), model_quiet()])
+            .find(|scenario| scenario.name == name)
     }
 
     pub fn of_seed(seed: u64) -> Scenario {
         let mut all = all();
+        let n = seed as usize % all.len();
+        all.swap_remove(n)
+    }
+
+    pub fn litmus_of_seed(seed: u64) -> Scenario {
+        let mut all = litmus();
         let n = seed as usize % all.len();
         all.swap_remove(n)
     }

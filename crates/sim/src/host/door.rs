@@ -7,7 +7,7 @@ use crate::bug::Bug;
 use crate::cluster::Cluster;
 use crate::failures::Invariant;
 use braid_api::data::{DataAnswer, DataNode, DataRequest};
-use braid_api::lease::Order;
+use braid_api::lease::{LockReply, Order};
 use braid_api::meta::{Acknowledge, CommitContent, CommitFile, Mark, MetaAnswer, MetaRequest, Namespace, YieldFiles};
 use braid_api::{Code, Context, Result, When};
 use braid_data_server::DataServer;
@@ -36,19 +36,33 @@ impl MetaDoor {
         self.cluster.coverage.count(what);
     }
 
+    /// Locks that a session says it holds.
+    fn saw_locks(&self, request: &MetaRequest) {
+        let (what, locks) = match request {
+            MetaRequest::YieldFiles(given_up) => ("lock recalled with its file", &given_up.locks),
+            MetaRequest::Reassert(said) => ("lock kept through a start of the metadata server", &said.locks),
+            _ => return,
+        };
+        self.cluster.coverage.add(what, locks.iter().map(|(_, held)| held.len() as u64).sum());
+    }
+
     fn saw(&self, session: SessionId, request: &MetaRequest, result: &Result<MetaAnswer>) {
         match result {
             Ok(answer) => {
+                self.saw_locks(request);
                 self.cluster.witness.answered(session, request, answer);
                 match answer {
                     MetaAnswer::CommitFile(commit) if !commit.instead.chunks.is_empty() => {
                         self.count("commit told to use another's chunk instead");
                     }
+                    MetaAnswer::SetLock(LockReply::Granted) => self.count("lock granted by the metadata server"),
+                    MetaAnswer::SetLock(LockReply::Waiting) => self.count("lock waited for at the metadata server"),
                     MetaAnswer::Acknowledge(()) => self.count("leases dropped for another mount's change"),
                     MetaAnswer::Reassert(answer) => {
                         self.count("leases given up after a start of the metadata server");
                         let kept = answer.held.len() as u64;
                         self.cluster.coverage.add("file lease kept through a start of the metadata server", kept);
+                        self.cluster.coverage.add("locks lost to another mount", answer.locks_lost.len() as u64);
                     }
                     MetaAnswer::YieldFiles(()) => self.count("file given up for another mount"),
                     MetaAnswer::Heartbeat(beat) if beat.register_again => self.count("data server registered again"),
