@@ -8,7 +8,9 @@ use crate::cluster::Cluster;
 use crate::failures::Invariant;
 use braid_api::data::{DataAnswer, DataNode, DataRequest};
 use braid_api::lease::{LockReply, Order};
-use braid_api::meta::{Acknowledge, CommitContent, CommitFile, Mark, MetaAnswer, MetaRequest, Namespace, YieldFiles};
+use braid_api::meta::{
+    Acknowledge, CommitContent, CommitFile, Grant, Mark, MetaAnswer, MetaRequest, Namespace, YieldFiles,
+};
 use braid_api::{Code, Context, Result, When};
 use braid_data_server::DataServer;
 use braid_data_store::{ChunkStore, DiskStore};
@@ -18,6 +20,7 @@ use braid_meta_server::MetaServer;
 use braid_types::{ChunkId, SessionId, TruncGen};
 use braid_wire::WirePeers;
 use bytes::Bytes;
+use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -25,11 +28,13 @@ use std::time::Duration;
 pub struct MetaDoor {
     server: Arc<MetaServer<MemEngine, WirePeers>>,
     cluster: Arc<Cluster>,
+    /// Changes under way.
+    changes: Arc<()>,
 }
 
 impl MetaDoor {
     pub fn new(server: Arc<MetaServer<MemEngine, WirePeers>>, cluster: Arc<Cluster>) -> Self {
-        MetaDoor { server, cluster }
+        MetaDoor { server, cluster, changes: Arc::default() }
     }
 
     fn count(&self, what: &'static str) {
@@ -116,7 +121,17 @@ impl Namespace for MetaDoor {
         {
             self.count("session registered again");
         }
+        let change = request.is_mutation().then(|| self.changes.clone());
         let mut marked = self.server.execute_early(cx, request.clone()).await;
+        drop(change);
+        if self.cluster.settings.bug == Some(Bug::GrantedDuringACommit) && Arc::strong_count(&self.changes) > 1 {
+            let all = Grant { entry: true, attr: true };
+            match &mut marked {
+                Ok((MetaAnswer::Lookup(answer), _)) => answer.grant = all,
+                Ok((MetaAnswer::GetAttr(answer), _)) => answer.grant = all,
+                _ => {}
+            }
+        }
         if self.cluster.settings.bug == Some(Bug::AcknowledgedBeforeDropped)
             && let Ok((MetaAnswer::Listen(heard), _)) = &mut marked
         {
@@ -183,6 +198,8 @@ pub struct DataDoor {
     env: Env,
     /// Changes that have come.
     changes: AtomicU64,
+    /// The chains that this server was told to act in.
+    epochs: Arc<Mutex<words::Epochs>>,
 }
 
 /// One of so many changes is held up.
@@ -204,7 +221,7 @@ fn cuts_of(request: &mut DataRequest) -> Option<(ChunkId, &mut braid_api::meta::
 
 impl DataDoor {
     pub fn new(server: Arc<DataServer<DiskStore>>, cluster: Arc<Cluster>, env: Env) -> Self {
-        DataDoor { server, cluster, env, changes: AtomicU64::new(0) }
+        DataDoor { server, cluster, env, changes: AtomicU64::new(0), epochs: Arc::default() }
     }
 
     /// The network keeps the change, and its sender believes that it is lost.
@@ -226,12 +243,13 @@ impl DataDoor {
             return false;
         }
         let (server, env, cluster) = (self.server.clone(), self.env.clone(), self.cluster.clone());
-        let (cx, request, payload) = (*cx, request.clone(), payload.clone());
+        let (cx, request, payload, epochs) = (*cx, request.clone(), payload.clone(), self.epochs.clone());
         // As good as drawn: numbers and times of requests have nothing to do with each other.
         let after = HELD_UP_MS_MAX / 10 + number * 7919 % (HELD_UP_MS_MAX * 9 / 10);
         self.env.spawn("a change that is held up", async move {
             env.sleep(Duration::from_millis(after)).await;
             cluster.note("network", format_args!("what was held up arrives: {}", words::shown(&request, &payload)));
+            let request = epochs.lock().spoiled(cluster.settings.bug, request);
             if matches!(request, DataRequest::PeerSays(_)) {
                 cluster.coverage.count("late word of a data server");
                 let _ = server.execute(cx, request, payload).await;
@@ -310,6 +328,7 @@ impl DataNode for DataDoor {
                 self.cluster.witness.deletes(&delete.chunks);
             }
         }
+        request = self.epochs.lock().spoiled(bug, request);
         match &mut request {
             DataRequest::PeerSays(says) => {
                 words::spoil(bug, says);
@@ -317,6 +336,7 @@ impl DataNode for DataDoor {
             }
             DataRequest::LeaderSays(_) => {
                 self.cluster.words.of_leader(&self.cluster, &payload);
+                self.epochs.lock().of_leader(&payload);
             }
             _ => {}
         }

@@ -57,6 +57,12 @@ fn a_copy_that_is_acknowledged_too_early_is_found() {
 }
 
 #[test]
+fn a_stale_epoch_that_is_accepted_is_found() {
+    // A copy that believes to have heard what it has not never has all there is.
+    hunt(Bug::StaleEpochAccepted, "copies-bytes", 10, Invariant::CopiesAreWhole, &[Invariant::CopiesAreEqual]);
+}
+
+#[test]
 fn a_prefix_over_a_gap_is_found() {
     // Where such a member becomes the owner, all copies become like its own, and what was synced is in none.
     hunt(Bug::PrefixOverGap, "copies", 20, Invariant::CopiesAreEqual, &[Invariant::FsyncIsKept]);

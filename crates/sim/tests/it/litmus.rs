@@ -1,10 +1,12 @@
-//! What programs on two mounts do to each other under fire: no seed may fail, together they must get everywhere.
+//! What programs on two mounts do to each other under fire: no seed may fail, together they must get everywhere, and planted bugs must
+//! be found.
 //!
 //! `SIM_LITMUS_SEEDS` and `SIM_LITMUS_FIRST_SEED` run others than the default ones.
 #![allow(clippy::unwrap_used)]
 
+use crate::hunt::hunt;
 use braid_sim::coverage::MUST_BE_REACHED_BY_LITMUS;
-use braid_sim::{Scenario, run, scenario};
+use braid_sim::{Bug, Invariant, Scenario, run, scenario};
 
 /// Of all scenarios together, 15 of each; about 20 s on two free cores in the dev profile.
 const SEEDS: u64 = 90;
@@ -27,4 +29,9 @@ fn the_same_seed_of_two_mounts_gives_the_same_history() {
         assert_eq!((first.hash, first.events), (second.hash, second.events), "{}", scenario.name);
         assert_eq!(first.failures, second.failures);
     }
+}
+
+#[test]
+fn a_lease_granted_during_a_commit_is_found() {
+    hunt(Bug::GrantedDuringACommit, "rights", 20, Invariant::NamesAreLinearizable, &[]);
 }
