@@ -51,6 +51,7 @@ pub const MUST_BE_REACHED_WITH_COPIES: &[&str] = &[
     "client sent on to another member",
     "copy outside its chain deleted",
     "kept changes sent again to the metadata server",
+    "late word of a data server",
     "member came back through its prefix",
     "member removed from a chain",
     "new copy made whole",

@@ -85,13 +85,21 @@ impl Sequential for Lock {
         let mut after = self.clone();
         let answer = after.apply(op);
         let mut all = vec![(after, answer)];
-        if let LockOp::Take(who, _) = *op
-            && self.lost.get(&who) == Some(&true)
-        {
+        match *op {
             // The loss was noticed before the call was.
-            let mut told = self.clone();
-            told.lost.insert(who, false);
-            all.push((told, LockAnswer::Told));
+            LockOp::Take(who, _) if self.lost.get(&who) == Some(&true) => {
+                let mut told = self.clone();
+                told.lost.insert(who, false);
+                all.push((told, LockAnswer::Told));
+            }
+            // What is freed before the loss is noticed is not missed.
+            LockOp::Free(who) if self.lost.contains_key(&who) => {
+                let mut unaware = self.clone();
+                unaware.held.remove(&who);
+                unaware.lost.remove(&who);
+                all.push((unaware, LockAnswer::Done));
+            }
+            _ => {}
         }
         all
     }
@@ -131,5 +139,9 @@ mod tests {
         done(&mut lock, LockOp::Take(1, true), LockAnswer::WouldBlock);
         done(&mut lock, LockOp::Take(1, true), LockAnswer::Told);
         done(&mut lock, LockOp::Take(1, true), LockAnswer::Told);
+        // Who frees what he has lost may never hear of it.
+        let freed = lock.outcomes(&LockOp::Free(1)).into_iter();
+        let next: Vec<_> = freed.map(|(mut lock, _)| lock.apply(&LockOp::Take(1, true))).collect();
+        assert_eq!(next, [LockAnswer::Told, LockAnswer::WouldBlock]);
     }
 }

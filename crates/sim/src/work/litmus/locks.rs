@@ -148,13 +148,17 @@ impl Locks {
         Ok(())
     }
 
+    /// From now on its locks may go with the session.
+    fn may_lose(&self, life: &Life<'_>) -> Vec<(&History<Lock>, u64)> {
+        let (process, op) = (life.process, LockOp::Lose(life.owner));
+        let histories = self.histories.values().filter(|_| process.cluster.settings.sessions_end);
+        histories.map(|history| (history, history.begin(process, &op))).collect()
+    }
+
     /// From an open to the close, until locks are lost or it is calm.
     async fn life(&self, life: &mut Life<'_>, random: &mut Stream) -> Result<()> {
-        let (process, histories) = (life.process, self.histories.values());
-        let losing: Vec<_> = match process.cluster.settings.sessions_end {
-            true => histories.map(|history| (history, history.begin(process, &LockOp::Lose(life.owner)))).collect(),
-            false => Vec::new(),
-        };
+        let process = life.process;
+        let (mut lost, mut losing) = (life.fs.stats().sessions_lost, self.may_lose(life));
         while !process.cluster.is_calm() {
             process.env.sleep(Duration::from_millis(random.random_range(0..PAUSE_MS_MAX))).await;
             let goes_on = match draw(random, !life.held.is_empty()) {
@@ -167,6 +171,11 @@ impl Locks {
             };
             if !goes_on {
                 break;
+            }
+            // Each session may be lost once.
+            if std::mem::replace(&mut lost, life.fs.stats().sessions_lost) != life.fs.stats().sessions_lost {
+                losing.into_iter().for_each(|(history, id)| history.perhaps(id));
+                losing = self.may_lose(life);
             }
         }
         for at in ALL {
