@@ -254,7 +254,17 @@ impl FileState {
         // An answer from before a truncate would bring back what that takes.
         if !self.cutting {
             self.size = if self.is_clean() { attr.size } else { self.size.max(attr.size) };
+            if self.is_clean() && self.body.is_clean() {
+                self.ends_with_row();
+            }
         }
+    }
+
+    /// All that was sent is in the row, and others may have cut it off since: a truncate here must not tell the metadata server that it
+    /// is there, where a third would see a size that never was.
+    pub fn ends_with_row(&mut self) {
+        self.sent_end = self.sent_end.min(self.attr.size);
+        self.stored_end = self.stored_end.min(self.attr.size);
     }
 
     /// An answer that was overtaken by another: the metadata server never sets a ctime back.
@@ -270,6 +280,7 @@ impl FileState {
         }
         if self.version == version && self.is_clean() && self.body.is_clean() && !self.cutting {
             self.adopt_map(&answer.attr, &answer.map);
+            self.ends_with_row();
         } else if answer.attr.trunc_gen > self.attr.trunc_gen {
             self.stale = true;
         } else {

@@ -160,6 +160,7 @@ fn rebase(state: &mut FileState, answer: &MapAnswer) -> Vec<ChunkId> {
     state.adopt_map(&answer.attr, &answer.map);
     state.version += 1;
     if clean {
+        state.ends_with_row();
         return Vec::new();
     }
     // The smallest cut this client did not know: sizes rise with generations.

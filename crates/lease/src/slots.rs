@@ -106,6 +106,11 @@ impl Slots {
         last
     }
 
+    /// Another session may have locks in the slot that are not known here.
+    pub fn may_have_locks(&self, slot: Slot, but: SessionId) -> bool {
+        self.settling.has(slot) && self.unknown.iter().any(|other| *other != but)
+    }
+
     pub fn is_unknown(&self, session: SessionId) -> bool {
         self.unknown.contains(&session)
     }

@@ -5,7 +5,7 @@
 //! is a counter, so that one stream of operations always gives one result.
 //!
 //! [`stream`] makes streams of operations from a seed, and [`compare()`] drives two file systems with one stream and
-//! reports the first difference. [`linear`] looks for one order that explains concurrent operations.
+//! reports the first difference. [`linear`] looks for one order that explains concurrent operations on one of [`objects`].
 
 mod clock;
 mod compare;
@@ -14,6 +14,7 @@ mod inode;
 pub mod linear;
 mod locks;
 mod model;
+pub mod objects;
 mod ops;
 
 mod state;

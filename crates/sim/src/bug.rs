@@ -44,6 +44,10 @@ bugs! {
     MarkedTooEarly = "marked-too-early";
     /// Owners hear from members that they have everything on stable storage as soon as they were told of it.
     CopyAcknowledgedTooEarly = "copy-acknowledged-too-early";
+    /// Members of a chain take what was said in an older epoch for a word of the present.
+    StaleEpochAccepted = "stale-epoch-accepted";
+    /// A mount is granted what it asks for while a change is being committed, and the metadata server knows nothing of it.
+    GrantedDuringACommit = "granted-during-a-commit";
     /// Members believe that nothing is between what they were told and what they are told now.
     PrefixOverGap = "prefix-over-gap";
 }

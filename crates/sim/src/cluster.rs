@@ -176,6 +176,11 @@ impl Cluster {
         others
     }
 
+    /// Another data server has stopped, and not every chain has been taken over since.
+    pub fn heals_another(&self, machine: Machine) -> bool {
+        self.unhealed.lock().keys().any(|other| *other != machine)
+    }
+
     /// Forgets wounds that are healed.
     pub fn look_at_wounds(&self) {
         let mut unhealed = self.unhealed.lock();

@@ -51,6 +51,7 @@ pub const MUST_BE_REACHED_WITH_COPIES: &[&str] = &[
     "client sent on to another member",
     "copy outside its chain deleted",
     "kept changes sent again to the metadata server",
+    "late word of a data server",
     "member came back through its prefix",
     "member removed from a chain",
     "new copy made whole",
@@ -62,6 +63,29 @@ pub const MUST_BE_REACHED_WITH_COPIES: &[&str] = &[
     "torn block reported after a restart",
     "torn block settled",
     "write repeated at another member",
+];
+
+/// The same of programs on two mounts.
+pub const MUST_BE_REACHED_BY_LITMUS: &[&str] = &[
+    "answer out of a mount's cache of names",
+    "append while its file was given up",
+    "directory changed between two pages of its listing",
+    "file given up for another mount",
+    "file lease kept through a start of the metadata server",
+    "leases dropped for another mount's change",
+    "living client told that locks went with its session",
+    "lock granted by the metadata server",
+    "lock in the way",
+    "lock kept through a start of the metadata server",
+    "lock recalled with its file",
+    "lock taken by a message",
+    "lock taken without a message",
+    "lock waited for at the metadata server",
+    "open file without a name looked at",
+    "orphan freed",
+    "session fenced at a data server",
+    "truncate applied by the owner",
+    "write repeated to a server that had lost it",
 ];
 
 /// Counts by name. The names are those of [`MUST_BE_REACHED`], and of the faults.
@@ -80,6 +104,10 @@ impl Coverage {
         if n > 0 {
             *self.0.lock().0.entry(what).or_default() += n;
         }
+    }
+
+    pub fn of(&self, what: &str) -> u64 {
+        self.0.lock().of(what)
     }
 
     pub fn counts(&self) -> Counts {

@@ -10,6 +10,10 @@ pub enum Invariant {
     NamesAreLinearizable,
     /// Reads and writes of mounts that have a file open have one order that explains every answer.
     BytesAreLinearizable,
+    /// Locks are granted and refused in one order that explains every answer.
+    LocksExclude,
+    /// What stays in a directory is listed once, and what is not there is not.
+    ListingsAreWhole,
     /// An operation gives what the model gives.
     SameAsModel,
     /// No operation fails because of a fault that ended before its deadline.

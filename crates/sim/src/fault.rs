@@ -127,6 +127,23 @@ pub const COPIES: Weights = &[
     (Kind::Slow, 2),
 ];
 
+/// The same without a second: see [`crate::Settings::one_at_a_time`].
+pub const COPIES_IN_TURN: Weights = &[
+    (Kind::KillMeta, 1),
+    (Kind::PowerMeta, 1),
+    (Kind::PauseMeta, 1),
+    (Kind::KillData, 3),
+    (Kind::PowerData, 3),
+    (Kind::PauseData, 2),
+    (Kind::KillOwner, 3),
+    (Kind::PowerOwner, 4),
+    (Kind::PauseOwner, 4),
+    (Kind::Hold, 4),
+    (Kind::Cut, 5),
+    (Kind::Break, 4),
+    (Kind::Slow, 2),
+];
+
 /// The same, all at once too, and clients die: only what fsync returned for is sure.
 pub const COPIES_AND_EVERYTHING: Weights = &[
     (Kind::KillMeta, 1),

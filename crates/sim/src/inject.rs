@@ -190,7 +190,10 @@ impl Injector {
     fn stop(&mut self, sim: &mut Sim<'static>, machines: &[Machine], power: bool, until: Duration) -> bool {
         let mut any = false;
         for &machine in machines {
-            if self.off.contains_key(&machine) {
+            let is_spared = self.cluster.settings.one_at_a_time
+                && machine.role() == Role::Data
+                && self.cluster.heals_another(machine);
+            if self.off.contains_key(&machine) || is_spared {
                 continue;
             }
             any = true;

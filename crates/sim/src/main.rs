@@ -1,7 +1,7 @@
 //! Replays seeds: `cargo run -p braid-sim --release -- --seed N [--scenario NAME] [--bug NAME] [--count N] [--trace]`.
 
 use braid_sim::coverage::Counts;
-use braid_sim::{Bug, Scenario, run};
+use braid_sim::{Bug, Scenario, run, scenario};
 use std::process::ExitCode;
 
 const HELP: &str = "usage: braid-sim [--seed N] [--count N] [--scenario NAME] [--bug NAME] [--trace]
@@ -40,7 +40,7 @@ fn scenario(arguments: &Arguments, seed: u64) -> Result<Scenario, String> {
     let scenario = match &arguments.scenario {
         None => Scenario::of_seed(seed),
         Some(name) => Scenario::named(name).ok_or_else(|| {
-            let all = [braid_sim::scenario::all(), braid_sim::scenario::with_copies()].concat();
+            let all = [scenario::all(), scenario::with_copies(), scenario::litmus()].concat();
             let names: Vec<_> = all.iter().map(|scenario| scenario.name).collect();
             format!("there is no scenario {name}; there are {}", names.join(", "))
         })?,

@@ -3,7 +3,9 @@
 use crate::bug::Bug;
 use crate::fault::{self, Weights};
 use crate::settings::Settings;
-use crate::work::{Bytes, Durable, Evicted, Handover, Modelled, Names, Shared, Sure, Work};
+use crate::work::{
+    Bytes, Durable, Evicted, Handover, Listings, Locks, Modelled, Names, OpenFiles, Rights, Shared, Sizes, Sure, Work,
+};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -108,6 +110,11 @@ pub fn all() -> Vec<Scenario> {
     ]
 }
 
+/// One data server after the other stops, and what is late is late between them too.
+fn in_turn(settings: Settings) -> Settings {
+    Settings { late_copies: true, late_words: true, one_at_a_time: true, ..settings }
+}
+
 /// Chunks with several copies; seed n of theirs runs the (n mod their number)th.
 pub fn with_copies() -> Vec<Scenario> {
     let base = Scenario {
@@ -140,6 +147,58 @@ pub fn with_copies() -> Vec<Scenario> {
             faults: fault::COPIES_AND_EVERYTHING,
             lossy: true,
             make: |_| Durable::new(Sure::AtFsync),
+            ..base.clone()
+        },
+        // Nobody syncs: whatever was answered must be there, so no two servers may forget it at once.
+        Scenario {
+            name: "copies-handover-close",
+            faults: fault::COPIES_IN_TURN,
+            settings: in_turn(Settings::with_copies(3)),
+            make: |seed| Handover::new(seed & !1),
+            ..base.clone()
+        },
+        Scenario {
+            name: "copies-bytes",
+            faults: fault::COPIES_IN_TURN,
+            settings: in_turn(Settings::with_copies_and_long_sessions(3)),
+            make: |_| Bytes::new(false),
+            ..base
+        },
+    ]
+}
+
+/// What programs on two mounts do to each other; seed n of theirs runs the (n mod their number)th.
+pub fn litmus() -> Vec<Scenario> {
+    let base = Scenario {
+        name: "rights",
+        settings: Settings::with_long_sessions(),
+        make: |_| Rights::work(),
+        ..all().swap_remove(0)
+    };
+    vec![
+        base.clone(),
+        Scenario { name: "listings", make: |_| Listings::work(), ..base.clone() },
+        Scenario {
+            name: "sizes",
+            faults: fault::SERVERS,
+            settings: Settings { late_copies: true, ..base.settings.clone() },
+            make: Sizes::work,
+            ..base.clone()
+        },
+        Scenario {
+            name: "open-files",
+            faults: fault::SERVERS,
+            settings: Settings { late_copies: true, ..base.settings.clone() },
+            make: |_| OpenFiles::work(),
+            ..base.clone()
+        },
+        Scenario { name: "locks", make: |_| Locks::work(), ..base.clone() },
+        Scenario {
+            name: "locks-lost",
+            faults: fault::FREEZES,
+            stormy: Duration::from_secs(20),
+            settings: Settings::with_short_sessions(),
+            make: |_| Locks::work(),
             ..base
         },
     ]
@@ -159,11 +218,22 @@ fn model_quiet() -> Scenario {
 
 impl Scenario {
     pub fn named(name: &str) -> Option<Scenario> {
-        all().into_iter().chain(with_copies()).chain([model(), model_quiet()]).find(|scenario| scenario.name == name)
+        all()
+            .into_iter()
+            .chain(with_copies())
+            .chain(litmus())
+            .chain([model(), model_quiet()])
+            .find(|scenario| scenario.name == name)
     }
 
     pub fn of_seed(seed: u64) -> Scenario {
         let mut all = all();
+        let n = seed as usize % all.len();
+        all.swap_remove(n)
+    }
+
+    pub fn litmus_of_seed(seed: u64) -> Scenario {
+        let mut all = litmus();
         let n = seed as usize % all.len();
         all.swap_remove(n)
     }

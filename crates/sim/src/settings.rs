@@ -28,6 +28,11 @@ pub struct Settings {
     pub native_early: bool,
     /// Now and then a change is held up on its way to a data server until its client has sent it again and gone on.
     pub late_copies: bool,
+    /// The same of what data servers tell each other.
+    pub late_words: bool,
+    /// No data server is stopped before every chain of the one that was stopped last has been taken over: then what was answered
+    /// and not synced must be there too.
+    pub one_at_a_time: bool,
     pub bug: Option<Bug>,
 }
 
@@ -73,6 +78,8 @@ impl Default for Settings {
             machines: 6,
             native_early: true,
             late_copies: false,
+            late_words: false,
+            one_at_a_time: false,
             bug: None,
         }
     }

@@ -159,7 +159,9 @@ impl Files {
             queue.iter().any(|w| matches!(w.purpose, Purpose::Lock { .. } | Purpose::TestLock { .. }))
         });
         let had_locks = self.entry(session, inode).locks;
-        let may_lock = had_locks || (!locks_wanted && around.locks.may_delegate(inode, session, around.view.now));
+        let is_unsure = around.view.slots.may_have_locks(inode.slot(), session);
+        let may_delegate = around.locks.may_delegate(inode, session, around.view.now);
+        let may_lock = had_locks || (!locks_wanted && !is_unsure && may_delegate);
         let locks = mode == Mode::Exclusive && may_lock;
         let generation = self.next_number();
         let was_exclusive = self.mode(session, inode).0 == Mode::Exclusive;

@@ -503,6 +503,45 @@ fn file_leases_and_locks_are_reasserted_within_the_grace() {
     );
 }
 
+/// It was out of touch when the holder changed, and comes back later with a lock on a file that is another's.
+#[test]
+fn who_says_first_that_a_file_is_its_own_grants_no_locks_before_all_have_said_theirs() {
+    for others_first in [false, true] {
+        let mut s = Server::new(&[]);
+        s.on(Event::Gained { epoch: MembershipEpoch(2), slots: SlotSet::All, sessions: vec![A, B] });
+        let rounds = [A, B].map(|session| {
+            let out = s.on(Event::Renew { session });
+            let [Command::Renewed { reassert: Some(round), .. }] = out[..] else { panic!("{out:?}") };
+            round
+        });
+        let say = |s: &mut Server, session, mode, locks| {
+            let file = Reasserted { inode: FILE, mode, handles: Handles::default(), grown: None, locks };
+            let round = if session == A { rounds[0] } else { rounds[1] };
+            s.on(Event::Reassert { session, round, files: vec![file] })
+        };
+        let theirs = vec![HeldLock { space: Space::Flock, lock: lock(B, 7, (0, 100)) }];
+        if others_first {
+            say(&mut s, B, Mode::None, theirs.clone());
+        }
+        let out = say(&mut s, A, Mode::Exclusive, Vec::new());
+        let grant = out.iter().find(|command| matches!(command, Command::Grant { session: A, .. }));
+        assert!(matches!(grant, Some(Command::Grant { locks: false, .. })), "{out:?}");
+        if !others_first {
+            let out = say(&mut s, B, Mode::None, theirs);
+            assert!(!out.contains(&Command::LocksLost { session: B, inode: FILE }), "{out:?}");
+        }
+    }
+    // Who is alone goes on as before.
+    let mut s = Server::new(&[]);
+    s.on(Event::Gained { epoch: MembershipEpoch(2), slots: SlotSet::All, sessions: vec![A] });
+    let out = s.on(Event::Renew { session: A });
+    let [Command::Renewed { reassert: Some(round), .. }] = out[..] else { panic!("{out:?}") };
+    let handles = Handles::default();
+    let file = Reasserted { inode: FILE, mode: Mode::Exclusive, handles, grown: None, locks: Vec::new() };
+    let out = s.on(Event::Reassert { session: A, round, files: vec![file] });
+    assert!(out.iter().any(|command| matches!(command, Command::Grant { locks: true, .. })), "{out:?}");
+}
+
 // --- locks ---
 
 #[test]

@@ -7,8 +7,10 @@ use crate::bug::Bug;
 use crate::cluster::Cluster;
 use crate::failures::Invariant;
 use braid_api::data::{DataAnswer, DataNode, DataRequest};
-use braid_api::lease::Order;
-use braid_api::meta::{Acknowledge, CommitContent, CommitFile, Mark, MetaAnswer, MetaRequest, Namespace, YieldFiles};
+use braid_api::lease::{LockReply, Order};
+use braid_api::meta::{
+    Acknowledge, CommitContent, CommitFile, Grant, Mark, MetaAnswer, MetaRequest, Namespace, YieldFiles,
+};
 use braid_api::{Code, Context, Result, When};
 use braid_data_server::DataServer;
 use braid_data_store::{ChunkStore, DiskStore};
@@ -18,6 +20,7 @@ use braid_meta_server::MetaServer;
 use braid_types::{ChunkId, SessionId, TruncGen};
 use braid_wire::WirePeers;
 use bytes::Bytes;
+use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -25,30 +28,46 @@ use std::time::Duration;
 pub struct MetaDoor {
     server: Arc<MetaServer<MemEngine, WirePeers>>,
     cluster: Arc<Cluster>,
+    /// Changes under way.
+    changes: Arc<()>,
 }
 
 impl MetaDoor {
     pub fn new(server: Arc<MetaServer<MemEngine, WirePeers>>, cluster: Arc<Cluster>) -> Self {
-        MetaDoor { server, cluster }
+        MetaDoor { server, cluster, changes: Arc::default() }
     }
 
     fn count(&self, what: &'static str) {
         self.cluster.coverage.count(what);
     }
 
+    /// Locks that a session says it holds.
+    fn saw_locks(&self, request: &MetaRequest) {
+        let (what, locks) = match request {
+            MetaRequest::YieldFiles(given_up) => ("lock recalled with its file", &given_up.locks),
+            MetaRequest::Reassert(said) => ("lock kept through a start of the metadata server", &said.locks),
+            _ => return,
+        };
+        self.cluster.coverage.add(what, locks.iter().map(|(_, held)| held.len() as u64).sum());
+    }
+
     fn saw(&self, session: SessionId, request: &MetaRequest, result: &Result<MetaAnswer>) {
         match result {
             Ok(answer) => {
+                self.saw_locks(request);
                 self.cluster.witness.answered(session, request, answer);
                 match answer {
                     MetaAnswer::CommitFile(commit) if !commit.instead.chunks.is_empty() => {
                         self.count("commit told to use another's chunk instead");
                     }
+                    MetaAnswer::SetLock(LockReply::Granted) => self.count("lock granted by the metadata server"),
+                    MetaAnswer::SetLock(LockReply::Waiting) => self.count("lock waited for at the metadata server"),
                     MetaAnswer::Acknowledge(()) => self.count("leases dropped for another mount's change"),
                     MetaAnswer::Reassert(answer) => {
                         self.count("leases given up after a start of the metadata server");
                         let kept = answer.held.len() as u64;
                         self.cluster.coverage.add("file lease kept through a start of the metadata server", kept);
+                        self.cluster.coverage.add("locks lost to another mount", answer.locks_lost.len() as u64);
                     }
                     MetaAnswer::YieldFiles(()) => self.count("file given up for another mount"),
                     MetaAnswer::Heartbeat(beat) if beat.register_again => self.count("data server registered again"),
@@ -102,7 +121,17 @@ impl Namespace for MetaDoor {
         {
             self.count("session registered again");
         }
+        let change = request.is_mutation().then(|| self.changes.clone());
         let mut marked = self.server.execute_early(cx, request.clone()).await;
+        drop(change);
+        if self.cluster.settings.bug == Some(Bug::GrantedDuringACommit) && Arc::strong_count(&self.changes) > 1 {
+            let all = Grant { entry: true, attr: true };
+            match &mut marked {
+                Ok((MetaAnswer::Lookup(answer), _)) => answer.grant = all,
+                Ok((MetaAnswer::GetAttr(answer), _)) => answer.grant = all,
+                _ => {}
+            }
+        }
         if self.cluster.settings.bug == Some(Bug::AcknowledgedBeforeDropped)
             && let Ok((MetaAnswer::Listen(heard), _)) = &mut marked
         {
@@ -169,6 +198,8 @@ pub struct DataDoor {
     env: Env,
     /// Changes that have come.
     changes: AtomicU64,
+    /// The chains that this server was told to act in.
+    epochs: Arc<Mutex<words::Epochs>>,
 }
 
 /// One of so many changes is held up.
@@ -190,19 +221,21 @@ fn cuts_of(request: &mut DataRequest) -> Option<(ChunkId, &mut braid_api::meta::
 
 impl DataDoor {
     pub fn new(server: Arc<DataServer<DiskStore>>, cluster: Arc<Cluster>, env: Env) -> Self {
-        DataDoor { server, cluster, env, changes: AtomicU64::new(0) }
+        DataDoor { server, cluster, env, changes: AtomicU64::new(0), epochs: Arc::default() }
     }
 
     /// The network keeps the change, and its sender believes that it is lost.
     fn holds_up(&self, cx: &Context, request: &DataRequest, payload: &Bytes) -> bool {
-        let is_change = matches!(
-            request,
+        let settings = &self.cluster.settings;
+        let is_late = match request {
             DataRequest::WriteChunk(_)
-                | DataRequest::PunchChunk(_)
-                | DataRequest::WriteCopies(_)
-                | DataRequest::PunchCopies(_)
-        );
-        if !is_change || cx.token.session.0 == 0 || !self.cluster.settings.late_copies || self.cluster.is_calm() {
+            | DataRequest::PunchChunk(_)
+            | DataRequest::WriteCopies(_)
+            | DataRequest::PunchCopies(_) => settings.late_copies && cx.token.session.0 != 0,
+            DataRequest::PeerSays(says) => settings.late_words && words::tells(says),
+            _ => false,
+        };
+        if !is_late || self.cluster.is_calm() {
             return false;
         }
         let number = self.changes.fetch_add(1, Relaxed);
@@ -210,12 +243,18 @@ impl DataDoor {
             return false;
         }
         let (server, env, cluster) = (self.server.clone(), self.env.clone(), self.cluster.clone());
-        let (cx, request, payload) = (*cx, request.clone(), payload.clone());
+        let (cx, request, payload, epochs) = (*cx, request.clone(), payload.clone(), self.epochs.clone());
         // As good as drawn: numbers and times of requests have nothing to do with each other.
         let after = HELD_UP_MS_MAX / 10 + number * 7919 % (HELD_UP_MS_MAX * 9 / 10);
         self.env.spawn("a change that is held up", async move {
             env.sleep(Duration::from_millis(after)).await;
             cluster.note("network", format_args!("what was held up arrives: {}", words::shown(&request, &payload)));
+            let request = epochs.lock().spoiled(cluster.settings.bug, request);
+            if matches!(request, DataRequest::PeerSays(_)) {
+                cluster.coverage.count("late word of a data server");
+                let _ = server.execute(cx, request, payload).await;
+                return;
+            }
             let done = server.execute(cx, request, payload).await;
             cluster.coverage.count(match done {
                 Ok(_) => "late copy of a change carried out",
@@ -289,12 +328,16 @@ impl DataNode for DataDoor {
                 self.cluster.witness.deletes(&delete.chunks);
             }
         }
+        request = self.epochs.lock().spoiled(bug, request);
         match &mut request {
             DataRequest::PeerSays(says) => {
                 words::spoil(bug, says);
                 self.cluster.words.of_peer(&self.cluster, says);
             }
-            DataRequest::LeaderSays(_) => self.cluster.words.of_leader(&self.cluster, &payload),
+            DataRequest::LeaderSays(_) => {
+                self.cluster.words.of_leader(&self.cluster, &payload);
+                self.epochs.lock().of_leader(&payload);
+            }
             _ => {}
         }
         let (brought, session) = (payload.clone(), cx.token.session);

@@ -6,7 +6,7 @@ use braid_api::copies::ServerSays;
 use braid_api::data::{DataRequest, PeerSays};
 use braid_api::{Code, Result};
 use braid_chain::{Body, Envelope, FromLeader, Install, Message, ToLeader};
-use braid_types::{ChainEpoch, ChunkId, ContainerId, ServerId, SessionId, Version};
+use braid_types::{ChainEpoch, ChunkId, ContainerId, OwnerTerm, ServerId, SessionId, Version};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -167,6 +167,45 @@ pub fn spoil(bug: Option<Bug>, says: &mut PeerSays) {
         _ => return,
     }
     says.message = envelope.encode();
+}
+
+/// Does it say that something has changed?
+pub fn tells(says: &PeerSays) -> bool {
+    let body = Envelope::decode(&says.message).map(|envelope| envelope.body);
+    matches!(body, Ok(Body::Tell { groups, .. }) if !groups.is_empty())
+}
+
+/// The chains that one data server was told to act in, with the owners of their chunks.
+#[derive(Default)]
+pub struct Epochs(BTreeMap<ContainerId, (ChainEpoch, Owners)>);
+
+type Owners = BTreeMap<ChunkId, (ServerId, OwnerTerm)>;
+
+impl Epochs {
+    pub fn of_leader(&mut self, payload: &[u8]) {
+        if let Ok(FromLeader::Install { container, install }) = FromLeader::decode(payload) {
+            let owners = install.decisions.iter().map(|made| (made.chunk, (made.owner, made.term)));
+            self.0.insert(container, (install.epoch, owners.collect()));
+        }
+    }
+
+    /// What is said in an older epoch is taken for a word of this one, if that is the bug.
+    pub fn spoiled(&self, bug: Option<Bug>, mut request: DataRequest) -> DataRequest {
+        let DataRequest::PeerSays(says) = &mut request else { return request };
+        let Ok(mut envelope) = Envelope::decode(&says.message) else { return request };
+        let Some((epoch, owners)) = self.0.get(&envelope.container) else { return request };
+        if let (Some(Bug::StaleEpochAccepted), Some((owner, term)), Body::Tell { groups, .. }) =
+            (bug, owners.get(&envelope.chunk), &mut envelope.body)
+            && envelope.epoch < *epoch
+        {
+            (envelope.epoch, envelope.term, says.from) = (*epoch, *term, *owner);
+            for group in groups {
+                (group.upto.chain_epoch, group.upto.owner_term) = (*epoch, *term);
+            }
+            says.message = envelope.encode();
+        }
+        request
+    }
 }
 
 /// A word as a reader of a history wants to see it.

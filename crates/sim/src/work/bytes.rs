@@ -60,17 +60,28 @@ pub struct Bytes {
 
 /// Tells one value from another at each of its bytes' positions.
 pub(super) fn bytes_of(value: u64) -> Vec<u8> {
-    value.to_le_bytes().iter().copied().cycle().take(PLACE_BYTES).collect()
+    filled(value, PLACE_BYTES)
+}
+
+pub(super) fn filled(value: u64, len: usize) -> Vec<u8> {
+    value.to_le_bytes().iter().copied().cycle().take(len).collect()
 }
 
 /// Which value these are; an error says what they are instead.
 pub(super) fn value_of(bytes: &[u8]) -> std::result::Result<u64, String> {
+    match bytes.len() < PLACE_BYTES && bytes.iter().all(|byte| *byte == 0) {
+        true => Ok(0),
+        false => value_in(bytes, PLACE_BYTES),
+    }
+}
+
+/// The same of as many as there must be.
+pub(super) fn value_in(bytes: &[u8], len: usize) -> std::result::Result<u64, String> {
     let mut first = [0; 8];
     let some = bytes.len().min(8);
     first[..some].copy_from_slice(&bytes[..some]);
     let value = u64::from_le_bytes(first);
-    let whole = bytes.len() == PLACE_BYTES || (value == 0 && bytes.iter().all(|byte| *byte == 0));
-    match whole && bytes.iter().zip(bytes_of(value)).all(|(is, was)| *is == was) {
+    match bytes == filled(value, len) {
         true => Ok(value),
         false => Err(format!("a mixture: {} bytes, beginning with value {value}", bytes.len())),
     }
@@ -153,7 +164,11 @@ async fn perform(fs: &Mount, handle: HandleId, offset: u64, op: ByteOp) -> Resul
 }
 
 pub(super) async fn opened(process: &Process, fs: &Mount, direct: bool) -> HandleId {
-    let (cx, name) = (Caller::default(), Name::new(b"bytes").expect("a short name"));
+    opened_as(process, fs, "bytes", direct).await
+}
+
+pub(super) async fn opened_as(process: &Process, fs: &Mount, name: &str, direct: bool) -> HandleId {
+    let (cx, name) = (Caller::default(), Name::new(name.as_bytes()).expect("a short name"));
     let flags = OpenFlags { read: true, write: true, direct, ..OpenFlags::default() };
     loop {
         match fs.create(&cx, InodeId::ROOT, &name, Mode::new(0o644), flags).await {

@@ -2,6 +2,7 @@
 
 mod copies;
 mod hunt;
+mod litmus;
 mod many;
 mod planted;
 mod replay;

@@ -1,0 +1,197 @@
+//! What programs on two mounts do to each other, as histories that must have one order (design.md §8): each mount runs two tasks of
+//! one [`Program`], through crashes of servers and a network that fails.
+
+mod listings;
+mod locks;
+mod open;
+mod rights;
+mod sizes;
+
+pub use listings::Listings;
+pub use locks::Locks;
+pub use open::OpenFiles;
+pub use rights::Rights;
+pub use sizes::Sizes;
+
+use super::durable::fail;
+use super::{Task, Work};
+use crate::cluster::{Cluster, Process};
+use crate::failures::Invariant;
+use crate::host::{Mount, mount};
+use crate::machine::Machine;
+use crate::seed::Stream;
+use braid_api::Result;
+use braid_model::linear::{Linear, Sequential};
+use braid_types::Name;
+use parking_lot::Mutex;
+use rand::RngExt;
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Of each mount, where its program does not say otherwise.
+pub(super) const TASKS: usize = 2;
+/// Keeps the history short enough to be explained.
+pub(super) const PAUSE_MS_MAX: u64 = 60;
+
+/// Operations of all mounts on one object.
+pub(super) struct History<S: Sequential> {
+    linear: Mutex<Linear<S>>,
+    breaks: Invariant,
+}
+
+impl<S: Sequential> History<S>
+where
+    S::Op: Debug,
+    S::Answer: Debug,
+{
+    pub fn new(object: S, breaks: Invariant) -> Self {
+        History { linear: Mutex::new(Linear::new(object)), breaks }
+    }
+
+    pub fn begin(&self, process: &Process, op: &S::Op) -> u64 {
+        process.note(format_args!("{op:?}"));
+        self.linear.lock().begin(op.clone())
+    }
+
+    pub fn end(&self, process: &Process, id: u64, op: &S::Op, answer: &S::Answer) {
+        process.note(format_args!("{op:?}: {answer:?}"));
+        if !self.linear.lock().end(id, answer) {
+            let who = process.machine.name();
+            self.wrong(process, format_args!("nothing explains that {op:?} on {who} gave {answer:?}"));
+        }
+    }
+
+    /// It has taken effect by now, or never will.
+    pub fn perhaps(&self, id: u64) {
+        self.linear.lock().perhaps(id);
+    }
+
+    fn wrong(&self, process: &Process, text: impl std::fmt::Display) {
+        process.cluster.around.failures.add(self.breaks, text);
+    }
+}
+
+/// What a call gave: an answer, or what no order of calls could give.
+pub(super) type Given<T> = Result<std::result::Result<T, String>>;
+
+/// Calls of one object.
+pub(super) trait Program: 'static {
+    const BREAKS: Invariant;
+    /// Of each mount.
+    const TASKS: usize = TASKS;
+    type Object: Sequential<Op: Debug, Answer: Debug>;
+    /// What one task has open.
+    type Life;
+
+    fn object(&self) -> Self::Object;
+
+    /// Before anybody else does anything to the object, but for the same of others.
+    fn open(&self, fs: &Mount) -> impl Future<Output = Result<Self::Life>>;
+
+    /// Something to do. `who` counts the tasks of all mounts.
+    fn draw(&self, who: usize, random: &mut Stream) -> <Self::Object as Sequential>::Op;
+
+    /// To be looked at when no more faults come.
+    fn last(&self, who: usize) -> Vec<<Self::Object as Sequential>::Op>;
+
+    fn perform(
+        &self,
+        process: &Process,
+        fs: &Mount,
+        life: &mut Self::Life,
+        op: &<Self::Object as Sequential>::Op,
+    ) -> impl Future<Output = Given<<Self::Object as Sequential>::Answer>>;
+}
+
+/// Runs a program on both mounts.
+pub(super) struct Litmus<P: Program> {
+    program: P,
+    history: History<P::Object>,
+    left: Mutex<BTreeSet<Machine>>,
+}
+
+impl<P: Program> Litmus<P> {
+    pub fn of(program: P) -> Arc<Self> {
+        let history = History::new(program.object(), P::BREAKS);
+        Arc::new(Litmus { program, history, left: Mutex::default() })
+    }
+
+    async fn task(self: Arc<Self>, process: Process, fs: Arc<Mount>, number: usize) {
+        let who = number_of(&process, number);
+        let mut random = process.stream(&format!("litmus {number}"));
+        let mut life = match self.program.open(&fs).await {
+            Ok(life) => life,
+            Err(error) => return fail(&process, &error),
+        };
+        while !process.cluster.is_calm() {
+            process.env.sleep(Duration::from_millis(random.random_range(0..PAUSE_MS_MAX))).await;
+            let op = self.program.draw(who, &mut random);
+            self.once(&process, &fs, &mut life, op).await;
+        }
+        for op in self.program.last(who) {
+            self.once(&process, &fs, &mut life, op).await;
+        }
+    }
+
+    async fn once(&self, process: &Process, fs: &Mount, life: &mut P::Life, op: <P::Object as Sequential>::Op) {
+        let id = self.history.begin(process, &op);
+        match self.program.perform(process, fs, life, &op).await {
+            Ok(Ok(answer)) => self.history.end(process, id, &op, &answer),
+            Ok(Err(wrong)) => self.history.wrong(process, format_args!("{op:?}: {wrong}")),
+            Err(error) => {
+                let failures = &process.cluster.around.failures;
+                failures.add(Invariant::OperationsSurviveFaults, format_args!("{op:?}: {error}"));
+            }
+        }
+    }
+}
+
+/// Of a task, among those of all mounts.
+pub(super) fn number_of(process: &Process, number: usize) -> usize {
+    let mount = Machine::CLIENTS.iter().position(|client| *client == process.machine);
+    mount.unwrap_or(0) * TASKS + number
+}
+
+pub(super) fn name(text: &str) -> Name {
+    Name::new(text.as_bytes()).expect("a short name")
+}
+
+/// Runs `task` for each number on a mount, and leaves.
+pub(super) async fn on_mount<T>(process: &Process, tasks: usize, task: impl Fn(Arc<Mount>, usize) -> T)
+where
+    T: Future<Output = ()> + 'static,
+{
+    let fs = mount(process).await;
+    let tasks: Vec<_> = (0..tasks)
+        .map(|number| tokio::task::spawn_local(process.spawner.guard("litmus", task(fs.clone(), number))))
+        .collect();
+    for task in tasks {
+        let _ = task.await;
+    }
+    process.cluster.coverage.add("answer out of a mount's cache of names", fs.stats().cache_hits);
+    if let Err(error) = fs.shutdown().await {
+        fail(process, &error);
+    }
+}
+
+impl<P: Program> Work for Litmus<P> {
+    fn run(self: Arc<Self>, process: Process) -> Task {
+        Box::pin(async move {
+            on_mount(&process, P::TASKS, |fs, number| self.clone().task(process.clone(), fs, number)).await;
+            self.left.lock().insert(process.machine);
+        })
+    }
+
+    fn done(&self) -> bool {
+        self.left.lock().len() == Machine::CLIENTS.len()
+    }
+
+    fn waits_for(&self) -> String {
+        format!("clients that have left: {:?}", self.left.lock())
+    }
+
+    fn check(&self, _: &Cluster) {}
+}

@@ -1,0 +1,37 @@
+//! What programs on two mounts do to each other under fire: no seed may fail, together they must get everywhere, and planted bugs must
+//! be found.
+//!
+//! `SIM_LITMUS_SEEDS` and `SIM_LITMUS_FIRST_SEED` run others than the default ones.
+#![allow(clippy::unwrap_used)]
+
+use crate::hunt::hunt;
+use braid_sim::coverage::MUST_BE_REACHED_BY_LITMUS;
+use braid_sim::{Bug, Invariant, Scenario, run, scenario};
+
+/// Of all scenarios together, 15 of each; about 20 s on two free cores in the dev profile.
+const SEEDS: u64 = 90;
+
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok().map(|text| text.parse().unwrap())
+}
+
+#[test]
+fn no_seed_of_two_mounts_fails_and_every_state_is_reached() {
+    let seeds = (number("SIM_LITMUS_FIRST_SEED").unwrap_or(0), number("SIM_LITMUS_SEEDS").unwrap_or(SEEDS));
+    let all = scenario::litmus();
+    crate::many::none_fails_and_all_is_reached(seeds, Scenario::litmus_of_seed, &all, MUST_BE_REACHED_BY_LITMUS);
+}
+
+#[test]
+fn the_same_seed_of_two_mounts_gives_the_same_history() {
+    for scenario in scenario::litmus() {
+        let (first, second) = (run(1, &scenario, false), run(1, &scenario, false));
+        assert_eq!((first.hash, first.events), (second.hash, second.events), "{}", scenario.name);
+        assert_eq!(first.failures, second.failures);
+    }
+}
+
+#[test]
+fn a_lease_granted_during_a_commit_is_found() {
+    hunt(Bug::GrantedDuringACommit, "rights", 20, Invariant::NamesAreLinearizable, &[]);
+}
