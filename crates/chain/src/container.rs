@@ -28,6 +28,8 @@ pub(crate) struct Container {
     /// Deleted since the process started: nothing late of this epoch brings them back. Ids are never used again, and a
     /// container has 256 chunks at most.
     deleted: BTreeSet<ChunkId>,
+    /// When the leader was last told that there is no room.
+    full_said: Moment,
 }
 
 #[derive(Clone, Debug)]
@@ -214,8 +216,13 @@ impl Container {
                 open.push(*chunk);
             }
         }
+        let (container, epoch) = (cx.container, cx.epoch);
+        if cx.now >= self.full_said + cx.limits.renew && self.replicas.values().any(|replica| replica.is_full(cx)) {
+            self.full_said = cx.now;
+            let bytes = self.replicas.values().map(Replica::bytes_at_most).fold(0, u64::saturating_add);
+            cx.out.push(Command::ToLeader(ToLeader::Full { container, epoch, bytes }));
+        }
         if !open.is_empty() {
-            let (container, epoch) = (cx.container, cx.epoch);
             cx.out.push(Command::ToLeader(ToLeader::Open { container, epoch, chunks: open }));
         }
     }

@@ -29,6 +29,10 @@ pub struct Limits {
     pub silent: Duration,
     /// A server that was removed because it did not answer is not taken back for so long.
     pub shun: Duration,
+    /// Before what found no room is tried again; doubled up to eight times this while there is none.
+    pub room_pause: Duration,
+    /// A member that has had no room for so long gives its place to a server that has, if there is one.
+    pub full: Duration,
     /// Copies are synced this often without being asked.
     pub sync_every: Duration,
     /// Blocks asked for in one message.
@@ -59,6 +63,8 @@ impl Default for Limits {
             resend: ms(300),
             silent: ms(2_000),
             shun: ms(30_000),
+            room_pause: ms(1_000),
+            full: ms(10_000),
             sync_every: ms(1_000),
             pull_blocks: 256,
             repair_above: 512,
@@ -85,6 +91,7 @@ impl Limits {
             (self.successor <= self.session_lease, "a successor must be there before a session's lease is over"),
             (self.session_lease < self.call_deadline, "a session's lease must be over before a call's deadline"),
             (self.resend * 3 <= self.silent, "three tries must fit before a member counts as silent"),
+            (self.room_pause * 8 <= self.full, "what finds no room must be tried a few times before a member is full"),
             (self.quiet <= self.announce_age, "quiet must not be longer than the age of an announcement"),
             (self.groups_max >= 4, "a chunk needs at least four groups"),
             (self.lineage_max >= 2, "a chunk needs at least two starts of epochs"),

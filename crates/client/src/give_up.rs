@@ -132,10 +132,11 @@ impl Core {
 
     /// It is open for writing (or mapped: the kernel keeps the handle of a mapping) or about to be, or not all of it is saved.
     fn is_written_to(&self, id: InodeId) -> bool {
-        self.inodes.is_opening_to_write(id) || self.inodes.get(id).is_some_and(|inode| {
-            let state = inode.state.lock();
-            state.writers > 0 || !state.is_clean()
-        })
+        self.inodes.is_opening_to_write(id)
+            || self.inodes.get(id).is_some_and(|inode| {
+                let state = inode.state.lock();
+                state.writers > 0 || !state.is_clean()
+            })
     }
 
     /// Some handle is open here through which the kernel caches.

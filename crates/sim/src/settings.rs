@@ -121,6 +121,8 @@ impl Settings {
             resend: ms(100),
             silent: ms(600),
             shun: ms(4000),
+            room_pause: ms(200),
+            full: ms(2000),
             sync_every: ms(300),
             pull_blocks: 16,
             repair_above: 24,

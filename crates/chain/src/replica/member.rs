@@ -141,7 +141,7 @@ impl Replica {
     /// It lacks blocks and may ask for them now.
     fn is_behind(&self, cx: &Cx) -> bool {
         let may_ask = self.member.pulled.is_none() && !self.member.greeting && self.storing.is_empty();
-        may_ask && !self.to_be_pulled(cx).is_empty()
+        may_ask && self.room.may_try(cx.now) && !self.to_be_pulled(cx).is_empty()
     }
 
     /// What it lacks, but for what is on its way unasked.

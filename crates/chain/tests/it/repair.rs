@@ -7,17 +7,17 @@ use braid_chain::{
 use braid_types::{ChainEpoch, ChunkId, ContainerId, OwnerTerm, ServerId, Version};
 use std::time::Duration;
 
-const ME: ServerId = ServerId(3);
-const OTHER: ServerId = ServerId(2);
-const TERM: OwnerTerm = OwnerTerm(1);
-const BLOCKS: u64 = 10;
+pub const ME: ServerId = ServerId(3);
+pub const OTHER: ServerId = ServerId(2);
+pub const TERM: OwnerTerm = OwnerTerm(1);
+pub const BLOCKS: u64 = 10;
 
-fn opening(epoch: u32) -> Version {
+pub fn opening(epoch: u32) -> Version {
     Version { chain_epoch: ChainEpoch(epoch), owner_term: TERM, counter: 0 }
 }
 
 /// Nothing of the chunk is stable anywhere, so each epoch goes on from nothing.
-fn goes_on(server: &mut DataServer, now: Moment, at: (u64, u64), epoch: u32, owner: ServerId) {
+pub fn goes_on(server: &mut DataServer, now: Moment, at: (u64, u64), epoch: u32, owner: ServerId) {
     let (container, chunk) = (ContainerId(at.0), ChunkId(at.1));
     let older = (2..=epoch).map(ChainEpoch);
     let lineage = older.fold(Lineage::new(ChainEpoch(1)), |known, epoch| known.extended(epoch, Version::default(), 8));
@@ -45,7 +45,7 @@ fn goes_on(server: &mut DataServer, now: Moment, at: (u64, u64), epoch: u32, own
 }
 
 /// The owner says that all blocks changed; what this server asks for in the tick after it.
-fn is_told(server: &mut DataServer, now: Moment, at: (u64, u64), epoch: u32) -> Vec<ChunkId> {
+pub fn is_told(server: &mut DataServer, now: Moment, at: (u64, u64), epoch: u32) -> Vec<ChunkId> {
     let (container, chunk) = (ContainerId(at.0), ChunkId(at.1));
     let told = Told { base: Version::default(), upto: opening(epoch), blocks: BlockSet::of(0..BLOCKS) };
     let body = Body::Tell {
@@ -61,7 +61,7 @@ fn is_told(server: &mut DataServer, now: Moment, at: (u64, u64), epoch: u32) -> 
     asked_for(server, now)
 }
 
-fn asked_for(server: &mut DataServer, now: Moment) -> Vec<ChunkId> {
+pub fn asked_for(server: &mut DataServer, now: Moment) -> Vec<ChunkId> {
     let pull = |command| match command {
         Command::Send { envelope: Envelope { chunk, body: Body::Pull { .. }, .. }, .. } => Some(chunk),
         _ => None,
