@@ -205,7 +205,7 @@ impl Container {
                 false => replica.member_tick(cx),
             }
             match replica.awaits_repair(cx) {
-                Some(copies) => repair.want(key, copies),
+                Some(need) => repair.want(key, need),
                 None if !replica.is_pulling() => repair.done(key),
                 None => {}
             }

@@ -37,10 +37,9 @@ pub struct Limits {
     pub sync_every: Duration,
     /// Blocks asked for in one message.
     pub pull_blocks: u64,
-    /// Copies that lack more than this are pulled as repair: throttled, most endangered first.
-    pub repair_above: u64,
+    /// What a copy lacks of what was there when its epoch began comes as repair: throttled, most endangered first.
     pub repair_bytes_per_s: u64,
-    /// Chunks repaired at once.
+    /// Messages of `pull_blocks`, or as many smaller ones as hold as much, asked for at once.
     pub repair_at_once: usize,
     /// Groups remembered of one chunk; older ones are merged.
     pub groups_max: usize,
@@ -67,7 +66,6 @@ impl Default for Limits {
             full: ms(10_000),
             sync_every: ms(1_000),
             pull_blocks: 256,
-            repair_above: 512,
             repair_bytes_per_s: 64 << 20,
             repair_at_once: 4,
             groups_max: 64,

@@ -125,7 +125,6 @@ impl Settings {
             full: ms(2000),
             sync_every: ms(300),
             pull_blocks: 16,
-            repair_above: 24,
             repair_bytes_per_s: 8 << 20,
             repair_at_once: 2,
             groups_max: 8,

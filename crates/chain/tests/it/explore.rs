@@ -18,7 +18,6 @@ fn run(seed: u64, trace: bool) -> Outcome {
         // So that few blocks are many.
         limits.groups_max = 4;
         limits.pull_blocks = 2;
-        limits.repair_above = 3;
         limits.announce_blocks = 4;
     }
     let setup = Setup {
