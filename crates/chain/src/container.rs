@@ -28,6 +28,8 @@ pub(crate) struct Container {
     /// Deleted since the process started: nothing late of this epoch brings them back. Ids are never used again, and a
     /// container has 256 chunks at most.
     deleted: BTreeSet<ChunkId>,
+    /// When the leader was last told that there is no room.
+    full_said: Moment,
 }
 
 #[derive(Clone, Debug)]
@@ -203,7 +205,7 @@ impl Container {
                 false => replica.member_tick(cx),
             }
             match replica.awaits_repair(cx) {
-                Some(copies) => repair.want(key, copies),
+                Some(need) => repair.want(key, need),
                 None if !replica.is_pulling() => repair.done(key),
                 None => {}
             }
@@ -214,8 +216,13 @@ impl Container {
                 open.push(*chunk);
             }
         }
+        let (container, epoch) = (cx.container, cx.epoch);
+        if cx.now >= self.full_said + cx.limits.renew && self.replicas.values().any(|replica| replica.is_full(cx)) {
+            self.full_said = cx.now;
+            let bytes = self.replicas.values().map(Replica::bytes_at_most).fold(0, u64::saturating_add);
+            cx.out.push(Command::ToLeader(ToLeader::Full { container, epoch, bytes }));
+        }
         if !open.is_empty() {
-            let (container, epoch) = (cx.container, cx.epoch);
             cx.out.push(Command::ToLeader(ToLeader::Open { container, epoch, chunks: open }));
         }
     }

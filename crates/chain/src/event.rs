@@ -54,6 +54,18 @@ pub enum Event {
         chunk: ChunkId,
         number: u64,
     },
+    /// There was no room for what [`Command::Store`] says: a part of it may be there. Nothing is tried again unasked.
+    Unstored {
+        container: ContainerId,
+        chunk: ChunkId,
+        number: u64,
+    },
+    /// There was no room for what [`Command::Sync`] or [`Command::Persist`] says; the record is the one before.
+    Unsynced {
+        container: ContainerId,
+        chunk: ChunkId,
+        number: u64,
+    },
     /// Done what [`Command::Invalidate`] says.
     Invalidated {
         container: ContainerId,

@@ -17,7 +17,7 @@ use crate::lease::LeaseBook;
 use crate::limits::{Limits, Moment};
 use crate::message::{FromLeader, Report, ToLeader};
 use crate::takeover::Decision;
-use braid_types::{ChainEpoch, ChunkId, ContainerId, LeaderEpoch, ServerId};
+use braid_types::{BLOCK_BYTES, ChainEpoch, ChunkId, ContainerId, LeaderEpoch, ServerId};
 use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Clone, Debug)]
@@ -73,8 +73,14 @@ pub enum LeaderCommand {
 
 /// Who takes the place of a server that is gone.
 pub trait Spares {
-    /// A server that is not in the chain, of those that are live.
-    fn successor(&mut self, container: ContainerId, chain: &[ServerId], live: &[ServerId]) -> Option<ServerId>;
+    /// A server that is not in the chain, of those that are live, with room for so much if that is known.
+    fn successor(
+        &mut self,
+        container: ContainerId,
+        chain: &[ServerId],
+        live: &[ServerId],
+        bytes: u64,
+    ) -> Option<ServerId>;
 }
 
 #[derive(Clone, Debug)]
@@ -122,6 +128,8 @@ struct Held {
     asked_all: bool,
     /// Does not answer others, until when it counts so.
     shunned: BTreeMap<ServerId, Moment>,
+    /// Has no room, until when it counts so, and how much the container may take.
+    full: BTreeMap<ServerId, (Moment, u64)>,
     /// To be written down as open, and who asked.
     opening: BTreeMap<ChunkId, ServerId>,
     /// A member lost what it knew: another epoch is needed.
@@ -142,9 +150,16 @@ impl Held {
             sent_at: Moment::ZERO,
             asked_all: false,
             shunned: BTreeMap::new(),
+            full: BTreeMap::new(),
             opening: BTreeMap::new(),
             dirty: dirty && !is_new,
         }
+    }
+
+    /// What its chunks may take at a server, holes counted, as far as that is known: of the last take-over.
+    fn bytes_at_most(&self) -> u64 {
+        let ends = self.decisions.iter().flatten().map(|decision| decision.end.saturating_mul(BLOCK_BYTES));
+        ends.fold(0, u64::saturating_add)
     }
 }
 
@@ -287,6 +302,15 @@ impl Leader {
                     && silent != server
                 {
                     held.shunned.insert(silent, now + self.limits.shun);
+                }
+            }
+            ToLeader::Full { container, epoch, bytes } => {
+                if let Some(held) = self.containers.get_mut(&container)
+                    && held.row.epoch() == epoch
+                    && held.row.members().contains(&server)
+                {
+                    // It says so each second, for as long as it is so.
+                    held.full.insert(server, (now + self.limits.renew * 3, bytes));
                 }
             }
         }

@@ -29,14 +29,17 @@ pub struct Limits {
     pub silent: Duration,
     /// A server that was removed because it did not answer is not taken back for so long.
     pub shun: Duration,
+    /// Before what found no room is tried again; doubled up to eight times this while there is none.
+    pub room_pause: Duration,
+    /// A member that has had no room for so long gives its place to a server that has, if there is one.
+    pub full: Duration,
     /// Copies are synced this often without being asked.
     pub sync_every: Duration,
     /// Blocks asked for in one message.
     pub pull_blocks: u64,
-    /// Copies that lack more than this are pulled as repair: throttled, most endangered first.
-    pub repair_above: u64,
+    /// What a copy lacks of what was there when its epoch began comes as repair: throttled, most endangered first.
     pub repair_bytes_per_s: u64,
-    /// Chunks repaired at once.
+    /// Messages of `pull_blocks`, or as many smaller ones as hold as much, asked for at once.
     pub repair_at_once: usize,
     /// Groups remembered of one chunk; older ones are merged.
     pub groups_max: usize,
@@ -59,9 +62,10 @@ impl Default for Limits {
             resend: ms(300),
             silent: ms(2_000),
             shun: ms(30_000),
+            room_pause: ms(1_000),
+            full: ms(10_000),
             sync_every: ms(1_000),
             pull_blocks: 256,
-            repair_above: 512,
             repair_bytes_per_s: 64 << 20,
             repair_at_once: 4,
             groups_max: 64,
@@ -85,6 +89,7 @@ impl Limits {
             (self.successor <= self.session_lease, "a successor must be there before a session's lease is over"),
             (self.session_lease < self.call_deadline, "a session's lease must be over before a call's deadline"),
             (self.resend * 3 <= self.silent, "three tries must fit before a member counts as silent"),
+            (self.room_pause * 8 <= self.full, "what finds no room must be tried a few times before a member is full"),
             (self.quiet <= self.announce_age, "quiet must not be longer than the age of an announcement"),
             (self.groups_max >= 4, "a chunk needs at least four groups"),
             (self.lineage_max >= 2, "a chunk needs at least two starts of epochs"),

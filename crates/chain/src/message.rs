@@ -170,6 +170,14 @@ pub enum ToLeader {
         epoch: ChainEpoch,
         server: ServerId,
     },
+    /// The disk of whoever says this has had no room for a while for what it is to have. In the same format, because a leader
+    /// that does not know it loses nothing: the member tries on, as it did before there was this message.
+    Full {
+        container: ContainerId,
+        epoch: ChainEpoch,
+        /// What the container's chunks may take in all.
+        bytes: u64,
+    },
 }
 
 #[cfg(test)]
@@ -292,5 +300,13 @@ mod tests {
                 assert!(Envelope::decode(&bytes[..cut]).is_err(), "cut at {cut}");
             }
         }
+    }
+
+    /// Came later, behind the others: what was spoken before is spoken as it was.
+    #[test]
+    fn a_full_server_is_spoken_of_as_ever() {
+        let full = ToLeader::Full { container: ContainerId(7), epoch: ChainEpoch(3), bytes: 300 };
+        assert_eq!(full.encode(), [1, 5, 7, 3, 172, 2]);
+        assert_eq!(ToLeader::decode(&full.encode()), Ok(full));
     }
 }

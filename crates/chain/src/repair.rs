@@ -9,39 +9,48 @@ use std::collections::{BTreeMap, BTreeSet};
 
 type Key = (ContainerId, ChunkId);
 
+/// What a copy waits for. The fewest whole copies come first, of these what is done soonest: a chunk may have to be whole before
+/// it takes writes, and one that lacks a block must not wait behind one that lacks all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Need {
+    /// Whole copies there are.
+    pub copies: u8,
+    /// Blocks it lacks.
+    pub blocks: u64,
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Repair {
-    /// How many whole copies each has.
-    copies: BTreeMap<Key, u8>,
-    /// The same, the fewest first.
-    order: BTreeSet<(u8, Key)>,
-    /// A message is on its way for these.
-    asked: BTreeSet<Key>,
+    needs: BTreeMap<Key, Need>,
+    /// The same, the most urgent first.
+    order: BTreeSet<(Need, Key)>,
+    /// A message is on its way for these, of so many bytes.
+    asked: BTreeMap<Key, u64>,
     /// Bytes that may be asked for now.
     tokens: u64,
     filled: Moment,
 }
 
 impl Repair {
-    /// This copy lacks blocks, and so many are whole.
-    pub fn want(&mut self, key: Key, copies: u8) {
-        if let Some(old) = self.copies.insert(key, copies) {
+    /// This copy lacks blocks.
+    pub fn want(&mut self, key: Key, need: Need) {
+        if let Some(old) = self.needs.insert(key, need) {
             self.order.remove(&(old, key));
         }
-        self.order.insert((copies, key));
+        self.order.insert((need, key));
     }
 
     /// It lacks nothing any more, or is not ours to mend.
     pub fn done(&mut self, key: Key) {
-        if let Some(copies) = self.copies.remove(&key) {
-            self.order.remove(&(copies, key));
+        if let Some(need) = self.needs.remove(&key) {
+            self.order.remove(&(need, key));
         }
         self.asked.remove(&key);
     }
 
     /// Forgets copies that are not this server's to mend any more: they would keep their places for ever.
     pub fn keep(&mut self, is_here: impl Fn(&Key) -> bool) {
-        let gone = self.copies.keys().chain(&self.asked).filter(|key| !is_here(key));
+        let gone = self.needs.keys().chain(self.asked.keys()).filter(|key| !is_here(key));
         gone.copied().collect::<Vec<_>>().into_iter().for_each(|key| self.done(key));
     }
 
@@ -61,18 +70,20 @@ impl Repair {
             self.filled = now;
             self.tokens = (self.tokens + gained).min(most);
         }
-        if self.tokens < step || self.asked.len() >= limits.repair_at_once {
+        let (need, key) = self.order.iter().find(|(_, key)| !self.asked.contains_key(key)).copied()?;
+        let bytes = step.min(need.blocks * BLOCK_BYTES);
+        let under_way: u64 = self.asked.values().sum();
+        if self.tokens < bytes || under_way + bytes > step * limits.repair_at_once as u64 {
             return None;
         }
-        let (_, key) = self.order.iter().find(|(_, key)| !self.asked.contains(key)).copied()?;
-        self.tokens -= step;
-        self.asked.insert(key);
+        self.tokens -= bytes;
+        self.asked.insert(key, bytes);
         Some(key)
     }
 
-    /// Chunks that wait to be mended, with their whole copies.
-    pub fn waiting(&self) -> impl Iterator<Item = (Key, u8)> + '_ {
-        self.copies.iter().map(|(key, copies)| (*key, *copies))
+    /// Chunks that wait to be mended.
+    pub fn waiting(&self) -> impl Iterator<Item = (Key, Need)> + '_ {
+        self.needs.iter().map(|(key, need)| (*key, *need))
     }
 }
 
@@ -85,18 +96,23 @@ mod tests {
         (ContainerId(1), ChunkId(chunk))
     }
 
+    /// Of a chunk that lacks more than one message holds.
+    fn large(copies: u8) -> Need {
+        Need { copies, blocks: 16_384 }
+    }
+
     #[test]
     fn the_most_endangered_is_first_also_if_it_comes_later() {
         let (limits, mut repair) = (Limits { repair_at_once: 1, ..Limits::default() }, Repair::default());
-        repair.want(key(1), 2);
-        repair.want(key(2), 2);
+        repair.want(key(1), large(2));
+        repair.want(key(2), large(2));
         assert_eq!(repair.take(Duration::from_secs(1), &limits), Some(key(1)));
         assert_eq!(repair.take(Duration::from_secs(1), &limits), None, "one at once");
-        repair.want(key(9), 1);
+        repair.want(key(9), large(1));
         repair.answered(key(1));
         assert_eq!(repair.take(Duration::from_secs(1), &limits), Some(key(9)));
         repair.done(key(9));
-        repair.want(key(2), 1);
+        repair.want(key(2), large(1));
         assert_eq!(repair.take(Duration::from_secs(1), &limits), Some(key(2)));
         repair.done(key(2));
         repair.done(key(1));
@@ -107,8 +123,8 @@ mod tests {
     #[test]
     fn a_copy_that_is_gone_gives_up_its_place() {
         let (limits, mut repair) = (Limits { repair_at_once: 1, ..Limits::default() }, Repair::default());
-        repair.want(key(1), 1);
-        repair.want(key(2), 2);
+        repair.want(key(1), large(1));
+        repair.want(key(2), large(2));
         assert_eq!(repair.take(Duration::from_secs(1), &limits), Some(key(1)));
         repair.keep(|known| *known != key(1));
         assert_eq!(repair.take(Duration::from_secs(1), &limits), Some(key(2)));
@@ -120,7 +136,7 @@ mod tests {
     fn repair_keeps_to_its_rate() {
         let limits = Limits { repair_bytes_per_s: 3 << 20, repair_at_once: 1000, ..Limits::default() };
         let mut repair = Repair::default();
-        (0..1000).for_each(|chunk| repair.want(key(chunk), 2));
+        (0..1000).for_each(|chunk| repair.want(key(chunk), large(2)));
         let mut taken = 0;
         for ms in 0..10_000 {
             while repair.take(Duration::from_millis(ms), &limits).is_some() {
@@ -128,5 +144,27 @@ mod tests {
             }
         }
         assert!((28..=33).contains(&taken), "{taken} MiB in ten seconds at 3 MiB/s");
+    }
+
+    /// Each costs what it lacks, not a whole message; and none waits behind a large one.
+    #[test]
+    fn small_chunks_keep_to_the_rate_too_and_come_before_large_ones() {
+        let limits = Limits { repair_bytes_per_s: 1 << 20, ..Limits::default() };
+        let mut repair = Repair::default();
+        repair.want(key(1), large(2));
+        (2..=2001).for_each(|chunk| repair.want(key(chunk), Need { copies: 2, blocks: 4 }));
+        repair.want(key(3000), large(1));
+        let begin = Duration::from_secs(5);
+        assert_eq!(repair.take(begin, &limits), Some(key(3000)), "the most endangered before all");
+        repair.done(key(3000));
+        let mut taken = Vec::new();
+        for ms in (0..10_000).step_by(50) {
+            while let Some(key) = repair.take(begin + Duration::from_millis(ms), &limits) {
+                taken.push(key);
+                repair.done(key);
+            }
+        }
+        assert!((600..=640).contains(&taken.len()), "{} of 16 KiB in ten seconds at 1 MiB/s", taken.len());
+        assert!(!taken.contains(&key(1)));
     }
 }

@@ -8,6 +8,7 @@ pub(crate) use change::sources;
 mod member;
 mod mend;
 mod owner;
+mod room;
 
 use crate::answer::Refusal;
 use crate::limits::{Limits, Moment};
@@ -67,6 +68,9 @@ pub(crate) struct Replica {
     /// The record on stable storage is of an older epoch than the copy.
     unrecorded: bool,
     mend: mend::Mend,
+    /// Whether content finds room here, and whether records do.
+    room: room::Room,
+    record_room: room::Room,
     member: member::Following,
     owning: Option<Owning>,
 }
@@ -118,6 +122,8 @@ impl Replica {
             want_stable: Version::default(),
             unrecorded: true,
             mend: mend::Mend::default(),
+            room: room::Room::default(),
+            record_room: room::Room::default(),
             member: member::Following::default(),
             owning: None,
         }
@@ -186,6 +192,7 @@ impl Replica {
         self.claims.changes.arrived(&blocks, version);
         self.claims.overwritten(&blocks);
         self.is_whole(&blocks);
+        self.found_room(&blocks);
         if self.is_owner() {
             return self.fetched(cx, &blocks);
         }
@@ -202,7 +209,7 @@ impl Replica {
         let is_dirty = complete > self.stable || self.unrecorded;
         let is_wanted = self.want_stable > self.stable && complete > self.stable;
         let is_time = cx.now >= self.synced_at + cx.limits.sync_every;
-        if self.sync.is_some() || !is_dirty || !(is_wanted || is_time) {
+        if self.sync.is_some() || !is_dirty || !(is_wanted || is_time) || !self.record_room.may_try(cx.now) {
             return;
         }
         let number = cx.next_number();
@@ -233,6 +240,7 @@ impl Replica {
     pub fn persisted(&mut self, cx: &mut Cx, number: u64) {
         let Some(sync) = self.sync.take_if(|sync| sync.number == number) else { return };
         self.stable = self.stable.max(sync.complete);
+        self.record_room = room::Room::default();
         match self.is_owner() {
             true => self.settle(cx),
             false => self.acknowledge(cx, false),

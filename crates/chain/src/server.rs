@@ -279,6 +279,13 @@ impl DataServer {
                 self.replica(now, container, chunk, &mut out, |replica, cx| replica.stored(cx, number));
                 self.go_on(now, container, &mut out);
             }
+            Event::Unstored { container, chunk, number } => {
+                self.replica(now, container, chunk, &mut out, |replica, cx| replica.unstored(cx, number));
+                self.go_on(now, container, &mut out);
+            }
+            Event::Unsynced { container, chunk, number } => {
+                self.replica(now, container, chunk, &mut out, |replica, cx| replica.unsynced(cx, number));
+            }
             Event::Invalidated { container, chunk, upto } => {
                 self.replica(now, container, chunk, &mut out, |replica, cx| replica.on_invalidated(cx, upto));
             }
@@ -328,6 +335,9 @@ impl DataServer {
         self.with(now, container, &mut out, |known, cx| known.forget(cx, chunk));
         self.repair.done((container, chunk));
         self.go_on(now, container, &mut out);
+        // What it occupied will be room for others.
+        let soon = now + self.limits.room_pause;
+        self.containers.values_mut().flat_map(|known| known.replicas.values_mut()).for_each(|it| it.try_by(soon));
         out
     }
 

@@ -12,6 +12,8 @@ use std::time::Duration;
 /// Verified between two pauses.
 const SCRUB_STEP_BYTES: u64 = 1 << 20;
 const SCRUB_PAUSE_MIN: Duration = Duration::from_millis(10);
+/// How often it is written down how far that has come: a restart goes on there.
+const SCRUB_KEEP: Duration = Duration::from_secs(60);
 
 impl<S: ChunkStore + 'static> Core<S> {
     pub fn keep_stable(self: &Arc<Self>) {
@@ -52,19 +54,41 @@ impl<S: ChunkStore + 'static> Core<S> {
             return;
         }
         self.env.spawn("scrub", async move {
-            let mut at = Some(ScrubCursor::default());
-            let mut pause = SCRUB_PAUSE_MIN;
+            let Some(mut at) = (match core.upgrade() {
+                Some(core) => Some(core.scrub_begins().await),
+                None => None,
+            }) else {
+                return;
+            };
+            let (mut pause, mut kept) = (SCRUB_PAUSE_MIN, env.clock.now());
             loop {
                 env.sleep(pause).await;
                 let Some(core) = core.upgrade() else { return };
-                let checked;
-                (at, checked) = core.scrub_on(at.unwrap_or_default()).await;
-                pause = match at {
+                let (next, checked) = core.scrub_on(at).await;
+                pause = match next {
                     Some(_) => Duration::from_secs_f64(checked as f64 / rate as f64).max(SCRUB_PAUSE_MIN),
                     None => round_pause.max(SCRUB_PAUSE_MIN),
                 };
+                at = next.unwrap_or_default();
+                let now = env.clock.now();
+                if next.is_none() || now.since(kept) >= SCRUB_KEEP {
+                    kept = now;
+                    core.scrub_is_at(at).await;
+                }
             }
         });
+    }
+
+    async fn scrub_begins(&self) -> ScrubCursor {
+        let store = self.store.clone();
+        self.env.blocking(move || store.scrub_cursor()).await
+    }
+
+    async fn scrub_is_at(&self, at: ScrubCursor) {
+        let store = self.store.clone();
+        if let Err(error) = self.env.blocking(move || store.keep_scrub_cursor(at)).await {
+            tracing::warn!("data server {}: after a restart scrub begins anew: {error}", self.id);
+        }
     }
 
     /// One step; where the next begins, and how many bytes were verified.
@@ -75,9 +99,17 @@ impl<S: ChunkStore + 'static> Core<S> {
             Ok(step) => {
                 count(&self.stats.scrubbed_bytes, step.checked_bytes as usize);
                 count(&self.stats.scrubbed_bad, step.bad.len());
-                for (chunk, block) in &step.bad {
-                    tracing::error!("data server {}: scrub found chunk {chunk}, block {block} bad", self.id);
-                    self.chains.flawed(*chunk, [*block]);
+                for bad in step.bad.chunk_by(|a, b| a.0 == b.0) {
+                    let (chunk, first) = bad[0];
+                    let count = bad.len();
+                    tracing::error!(
+                        "data server {}: scrub found {count} bad in chunk {chunk}, block {first} on",
+                        self.id
+                    );
+                    self.chains.flawed(chunk, bad.iter().map(|(_, block)| *block));
+                }
+                if let Some((chunk, error)) = &step.failed {
+                    tracing::error!("data server {}: scrub of chunk {chunk}: {error}", self.id);
                 }
                 (step.next, step.checked_bytes)
             }

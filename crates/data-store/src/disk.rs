@@ -13,6 +13,7 @@ mod open;
 mod read;
 mod record;
 mod recover;
+mod renew;
 mod scrub;
 mod sequence;
 mod space;
@@ -396,6 +397,14 @@ impl ChunkStore for DiskStore {
 
     fn scrub_step(&self, from: ScrubCursor, bytes: u64) -> Result<ScrubStep> {
         self.scrub(from, bytes)
+    }
+
+    fn scrub_cursor(&self) -> ScrubCursor {
+        self.found_cursor()
+    }
+
+    fn keep_scrub_cursor(&self, at: ScrubCursor) -> Result<()> {
+        self.keep_cursor(at)
     }
 
     fn usage(&self) -> Result<StoreUsage> {

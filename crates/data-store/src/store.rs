@@ -1,4 +1,4 @@
-use crate::Result;
+use crate::{Result, StoreError};
 use braid_types::{ByteRange, ChunkId, ChunkIndex, ContainerId, InodeId, TruncGen, Version};
 use std::ops::Range;
 
@@ -148,12 +148,14 @@ pub struct ScrubCursor {
 }
 
 /// What a step of scrubbing found.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct ScrubStep {
     /// `None` at the end of the store.
     pub next: Option<ScrubCursor>,
     pub checked_bytes: u64,
     pub bad: Vec<(ChunkId, u64)>,
+    /// A chunk that could not be verified to its end, with which the step ended; `next` is behind it.
+    pub failed: Option<(ChunkId, StoreError)>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -272,6 +274,16 @@ pub trait ChunkStore: Send + Sync {
 
     /// Verifies about `bytes` (at least a block) from the cursor on.
     fn scrub_step(&self, from: ScrubCursor, bytes: u64) -> Result<ScrubStep>;
+
+    /// Where a scrub was that an earlier process began, as far as that is known.
+    fn scrub_cursor(&self) -> ScrubCursor {
+        ScrubCursor::default()
+    }
+
+    /// Remembers where a scrub is, for the next process. What of it is lost is verified twice.
+    fn keep_scrub_cursor(&self, _at: ScrubCursor) -> Result<()> {
+        Ok(())
+    }
 
     fn usage(&self) -> Result<StoreUsage>;
 }

@@ -73,10 +73,10 @@ struct Successors {
 }
 
 impl Spares for Successors {
-    fn successor(&mut self, _: ContainerId, chain: &[ServerId], live: &[ServerId]) -> Option<ServerId> {
+    fn successor(&mut self, _: ContainerId, chain: &[ServerId], live: &[ServerId], bytes: u64) -> Option<ServerId> {
         let usable = |candidate: &&Candidate| live.contains(&candidate.id) || chain.contains(&candidate.id);
         let candidates: Vec<Candidate> = self.candidates.iter().filter(usable).cloned().collect();
-        successor(chain, &candidates, self.bytes_needed)
+        successor(chain, &candidates, bytes.max(self.bytes_needed))
     }
 }
 

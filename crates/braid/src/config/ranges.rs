@@ -45,6 +45,8 @@ impl Config {
         let size = |name, value: ByteSize, least, most| (name, value, ByteSize(least), ByteSize(most));
         within([
             size("metadata.map", metadata.map, 4 * MIB, 64 * TIB),
+            size("data.repair_rate", data.repair_rate, MIB, TIB),
+            size("data.scrub_rate", data.scrub_rate, 0, TIB),
             size("client.write_buffer", client.write_buffer, MIB, TIB),
             size("client.retained", client.retained, MIB, TIB),
             size("client.prefetch", client.prefetch, MIB, TIB),

@@ -2,6 +2,7 @@
 
 use super::units::{ByteSize, Span};
 use braid_client::ClientConfig;
+use braid_data_server::DataServerConfig;
 use braid_env::Address;
 use braid_front_fuse::{KillPrivileges, LockMode, MountConfig};
 use braid_meta_engine_embedded::EmbeddedOptions;
@@ -60,6 +61,8 @@ pub struct DataSettings {
     pub advertise: Vec<String>,
     pub http: String,
     pub io_threads: usize,
+    pub repair_rate: ByteSize,
+    pub scrub_rate: ByteSize,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -123,12 +126,15 @@ impl Default for MetadataSettings {
 
 impl Default for DataSettings {
     fn default() -> Self {
+        let server = DataServerConfig::default();
         DataSettings {
             dir: "/var/lib/braid/data".into(),
             listen: vec!["tcp:127.0.0.1:0".to_owned()],
             advertise: Vec::new(),
             http: ANY_PORT.to_owned(),
             io_threads: 4,
+            repair_rate: ByteSize(server.chain_limits.repair_bytes_per_s),
+            scrub_rate: ByteSize(server.scrub_bytes_per_s),
         }
     }
 }
@@ -185,6 +191,14 @@ impl Config {
 
 pub fn parse_addresses(list: &[String]) -> Result<Vec<Address>, String> {
     list.iter().map(|text| text.parse::<Address>().map_err(|e| e.to_string())).collect()
+}
+
+impl DataSettings {
+    pub fn server(&self) -> DataServerConfig {
+        let mut server = DataServerConfig { scrub_bytes_per_s: self.scrub_rate.0, ..DataServerConfig::default() };
+        server.chain_limits.repair_bytes_per_s = self.repair_rate.0;
+        server
+    }
 }
 
 impl MetadataSettings {

@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use braid_api::data::DataRequest;
 use braid_api::meta::GetServers;
 use braid_api::{Code, Context as CallContext, Namespace};
-use braid_data_server::{Announcement, DataServer, DataServerConfig, SharedLinks, WireLinks, enrol};
+use braid_data_server::{Announcement, DataServer, SharedLinks, WireLinks, enrol};
 use braid_data_store::{DiskStore, StoreIdentity, StoreOptions};
 use braid_wire::{DataNodeService, Identity, Role, WirePeers, WireStats, serve as serve_wire};
 use std::sync::Arc;
@@ -54,7 +54,7 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
     let disk = crate::planted::data(disk);
     let opened = env.blocking(move || DiskStore::open_or_create(disk, &dir, identity, StoreOptions::default())).await;
     let store = opened.context("cannot open the data directory")?;
-    let server = DataServer::start(env.clone(), Arc::new(store), identity, DataServerConfig::default());
+    let server = DataServer::start(env.clone(), Arc::new(store), identity, settings.server());
     let (keeper, keeps) = (server.clone(), settings.dir.join(METADATA_DIR));
     env.blocking(move || keeper.keep_metadata(&keeps)).await.context("cannot open the copy of the metadata")?;
     endpoint.set_identity(Identity {

@@ -18,6 +18,7 @@ impl Leader {
     ) {
         let Some(held) = self.containers.get_mut(&id) else { return };
         held.shunned.retain(|_, until| *until > now);
+        held.full.retain(|_, (until, _)| *until > now);
         let is_late = now >= held.sent_at + self.limits.resend;
         match held.phase {
             Phase::Collecting => {
@@ -51,9 +52,22 @@ impl Leader {
         let mut members: Vec<ServerId> = old.iter().filter(|server| !is_bad(server)).copied().collect();
         let mut live: Vec<ServerId> = self.servers.keys().copied().collect();
         live.retain(|server| self.book.is_live(*server, now) && !held.shunned.contains_key(server));
-        while members.len() < usize::from(held.row.copies) {
+        let mut spare = |members: &[ServerId], bytes: u64| {
             live.retain(|server| !members.contains(server));
-            let Some(spare) = spares.successor(id, &members, &live).filter(|spare| live.contains(spare)) else { break };
+            spares.successor(id, members, &live, bytes).filter(|spare| live.contains(spare))
+        };
+        while members.len() < usize::from(held.row.copies) {
+            // One without room for all is better than none: holes are counted, and others may be deleted.
+            let bytes = held.bytes_at_most();
+            let Some(spare) = spare(&members, bytes).or_else(|| spare(&members, 0)) else { break };
+            members.push(spare);
+        }
+        // A member without room has what it had, and goes only for one that has room for all; one at a time, so that most of
+        // the chain stays whole.
+        let full = members.iter().find_map(|server| held.full.get(server).map(|(_, bytes)| (*server, *bytes)));
+        let replaced = full.and_then(|(full, bytes)| Some((full, spare(&members, bytes)?)));
+        if let Some((full, spare)) = replaced {
+            members.retain(|server| *server != full);
             members.push(spare);
         }
         // Never fewer than a promise needs: the dead keep their places, the last ones, until there is a successor.
@@ -78,6 +92,8 @@ impl Leader {
         let row = held.row.raised(members);
         if let Some(held) = self.containers.get_mut(&id) {
             held.dirty = false;
+            held.full.clear();
+            held.shunned.extend(replaced.map(|(full, _)| (full, now + self.limits.shun)));
         }
         self.commit(id, row, Phase::Raising, out);
     }
@@ -241,7 +257,7 @@ mod tests {
 
     struct NoSpares;
     impl Spares for NoSpares {
-        fn successor(&mut self, _: ContainerId, _: &[ServerId], _: &[ServerId]) -> Option<ServerId> {
+        fn successor(&mut self, _: ContainerId, _: &[ServerId], _: &[ServerId], _: u64) -> Option<ServerId> {
             None
         }
     }
@@ -326,5 +342,36 @@ mod tests {
         says(&mut leader, 220, 1, prepared(vec![stray.clone()]));
         let rows = committed_rows(&says(&mut leader, 230, 4, prepared(vec![copy(CHUNK, 2), stray])));
         assert_eq!(rows[0].last_open.keys().collect::<Vec<_>>(), [&CHUNK], "99 was deleted under 2 and 3");
+    }
+
+    /// Server 4, if it has so much room.
+    struct Four(u64);
+    impl Spares for Four {
+        fn successor(&mut self, _: ContainerId, _: &[ServerId], live: &[ServerId], bytes: u64) -> Option<ServerId> {
+            live.contains(&ServerId(4)).then_some(ServerId(4)).filter(|_| self.0 >= bytes)
+        }
+    }
+
+    #[test]
+    fn a_member_without_room_goes_for_a_server_that_has_room_for_all_and_for_no_other() {
+        let row = ContainerRow::new(C, [1, 2, 3].map(ServerId).to_vec(), 3, 2);
+        let mut leader = Leader::new(Duration::ZERO, LeaderEpoch(1), Limits::default(), [(C, row)]);
+        for server in 1..=4 {
+            let acts = if server < 4 { vec![(C, ChainEpoch(1))] } else { Vec::new() };
+            says(&mut leader, 100, server, ToLeader::Renew { asked: Duration::ZERO, chains: Some(acts) });
+        }
+        let tick = |leader: &mut Leader, ms, room| {
+            committed_rows(&leader.on(Duration::from_millis(ms), LeaderEvent::Tick, &mut Four(room)))
+        };
+        assert_eq!(tick(&mut leader, 200, u64::MAX), [], "nobody is full");
+        let full = ToLeader::Full { container: C, epoch: ChainEpoch(1), bytes: 1000 };
+        says(&mut leader, 300, 2, full.clone());
+        assert_eq!(tick(&mut leader, 400, 999), [], "what 2 has is better than nothing");
+        assert_eq!(tick(&mut leader, 3_350, 1000), [], "it has not said so again: there is room");
+        says(&mut leader, 3_400, 2, full);
+        let rows = tick(&mut leader, 3_500, 1000);
+        assert_eq!(rows[0].members(), [1, 3, 4].map(ServerId));
+        leader.on(Duration::from_millis(3_600), LeaderEvent::Committed { container: C, number: 1 }, &mut NoSpares);
+        assert!(leader.row(C).unwrap().knows(ServerId(2)), "what it has is not forgotten");
     }
 }

@@ -5,6 +5,7 @@ use crate::BlockSet;
 use crate::changes::Group;
 use crate::limits::Moment;
 use crate::message::{Body, Told};
+use crate::repair::Need;
 use crate::server::Command;
 use braid_types::{ServerId, Version};
 
@@ -122,7 +123,7 @@ impl Replica {
         {
             self.member.pulled = None;
         }
-        if self.is_behind(cx) && !self.needs_repair(cx) {
+        if self.is_behind(cx) && !self.needs_repair() {
             self.pull(cx);
         }
         if !self.member.greeting {
@@ -141,7 +142,7 @@ impl Replica {
     /// It lacks blocks and may ask for them now.
     fn is_behind(&self, cx: &Cx) -> bool {
         let may_ask = self.member.pulled.is_none() && !self.member.greeting && self.storing.is_empty();
-        may_ask && !self.to_be_pulled(cx).is_empty()
+        may_ask && self.room.may_try(cx.now) && !self.to_be_pulled(cx).is_empty()
     }
 
     /// What it lacks, but for what is on its way unasked.
@@ -155,15 +156,17 @@ impl Replica {
         lacks
     }
 
-    /// It lacks so much of what was there when the epoch began that the repair of other chunks may come first. What was written
-    /// since is followed as fast as it is written: calls may wait for it.
-    fn needs_repair(&self, cx: &Cx) -> bool {
-        self.claims.complete() < self.opening && self.claims.invalid().len() > cx.limits.repair_above
+    /// It lacks something of what was there when the epoch began: there may be thousands of such chunks, and another comes first.
+    /// What was written since is followed as fast as it is written: calls may wait for it.
+    fn needs_repair(&self) -> bool {
+        self.claims.complete() < self.opening
     }
 
-    /// Waits for the scheduler of repair; with the number of whole copies.
-    pub(crate) fn awaits_repair(&self, cx: &Cx) -> Option<u8> {
-        (!self.is_owner() && self.is_behind(cx) && self.needs_repair(cx)).then_some(self.member.copies)
+    /// Waits for the scheduler of repair.
+    pub(crate) fn awaits_repair(&self, cx: &Cx) -> Option<Need> {
+        let blocks = self.claims.invalid().len();
+        (!self.is_owner() && self.is_behind(cx) && self.needs_repair())
+            .then_some(Need { copies: self.member.copies, blocks })
     }
 
     pub(crate) fn is_pulling(&self) -> bool {

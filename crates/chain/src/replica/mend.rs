@@ -58,7 +58,11 @@ impl Replica {
 
     /// Content came, or was written, for these blocks.
     pub(super) fn is_whole(&mut self, blocks: &BlockSet) {
-        self.mend.blocks.subtract(blocks);
+        if self.mend.blocks.touches_any(blocks) {
+            self.mend.blocks.subtract(blocks);
+            // There is somebody who has them: the next are asked for at once.
+            (self.mend.asked, self.mend.tries) = (None, 0);
+        }
     }
 
     pub(super) fn ask_to_mend(&mut self, cx: &mut Cx) {

@@ -322,7 +322,7 @@ impl Replica {
     }
 
     pub(super) fn ask_for_newer_blocks(&mut self, cx: &mut Cx) {
-        let Some(owning) = &mut self.owning else { return };
+        let Some(owning) = self.owning.as_mut().filter(|_| self.room.may_try(cx.now)) else { return };
         if owning.fetch.is_empty() || owning.fetch_asked.is_some_and(|at| cx.now < at + cx.limits.resend) {
             return;
         }

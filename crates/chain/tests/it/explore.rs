@@ -18,7 +18,6 @@ fn run(seed: u64, trace: bool) -> Outcome {
         // So that few blocks are many.
         limits.groups_max = 4;
         limits.pull_blocks = 2;
-        limits.repair_above = 3;
         limits.announce_blocks = 4;
     }
     let setup = Setup {
@@ -38,6 +37,10 @@ fn run(seed: u64, trace: bool) -> Outcome {
     let mut world = World::new(seed, setup);
     let faults = world.rng.pick(&[0, 1, 1, 3, 8, 15]);
     world.plan_faults(faults, true);
+    if seed.is_multiple_of(3) {
+        let full = world.rng.between(1, 3);
+        world.plan_full_disks(full);
+    }
     world.run()
 }
 
@@ -52,16 +55,19 @@ const MUST_BE_REACHED: &[&str] = &[
     "client met a new epoch",
     "fault: cut between servers",
     "fault: cut from the leader",
+    "fault: full disk",
     "fault: leader dies",
     "fault: pause",
     "fault: power cut of all",
     "fault: server lost for ever",
     "newer blocks fetched",
+    "no room for a record",
     "read from a member",
     "removal asked",
     "reported: suspect after a crash",
     "reported: told of more than it has",
     "reported: torn blocks",
+    "said to be full",
     "third epoch of a chunk",
 ];
 

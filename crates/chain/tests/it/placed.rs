@@ -30,6 +30,7 @@ fn kinds(node: usize) -> Vec<Fault> {
     let other = node as u64 % 3 + 1;
     let cut = |a: u64, b: u64| Fault::Cut(a.min(b), a.max(b), 7 * S);
     let mut kinds = vec![Fault::Kill(node), Fault::Power(node), Fault::Lose(node), Fault::Pause(node, 7 * S)];
+    kinds.push(Fault::Full(node, 12 * S));
     kinds.extend([cut(0, node as u64 + 1), cut(node as u64 + 1, other % 3 + 1)]);
     kinds.retain(|kind| !matches!(kind, Fault::Cut(a, b, _) if a == b));
     kinds

@@ -19,8 +19,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// Before a block that found no room is tried again.
-const NO_SPACE_PAUSE: Duration = Duration::from_secs(1);
 /// A megabyte on its way takes about so long to arrive on one machine.
 const ROOM_PAUSE: Duration = Duration::from_millis(1);
 /// Of a copy whose owner has not said yet how large the chunk may become.
@@ -97,8 +95,6 @@ struct Done {
     whole: BlockSet,
     flawed: BlockSet,
     head_changed: bool,
-    /// To be tried again.
-    again: Option<Job>,
     /// Why this server can take no part any more.
     halt: Option<StoreError>,
 }
@@ -143,11 +139,7 @@ impl<S: ChunkStore + 'static> Chains<S> {
             let this = self.clone();
             let run = move || this.execute(container, chunk, exists, &torn, job);
             let (exists, done) = self.env.blocking(run).await;
-            let pause = done.again.is_some();
             self.finish(container, chunk, exists, done);
-            if pause {
-                self.env.sleep(NO_SPACE_PAUSE).await;
-            }
         }
     }
 
@@ -178,9 +170,6 @@ impl<S: ChunkStore + 'static> Chains<S> {
             }
             if done.head_changed {
                 copy.forget_head();
-            }
-            if let Some(job) = done.again {
-                copy.jobs.push_front(job);
             }
             if let Some((op, error)) = done.refused
                 && let Some(op) = state.ops.get_mut(&op)
@@ -256,9 +245,11 @@ impl<S: ChunkStore + 'static> Chains<S> {
                         done.event = Some(Event::Stored { container, chunk, number });
                         done.whole = blocks;
                     }
+                    // It does not wait here: what is behind it may be what makes room.
                     Err(error) if error.is_no_space() => {
                         tracing::error!("data server {}: a copy waits for room: {error}", self.id);
-                        done.again = Some(Job::Store { number, blocks, content });
+                        done.head_changed = true;
+                        done.event = Some(Event::Unstored { container, chunk, number });
                     }
                     Err(error) => done.halt = Some(error),
                 }
@@ -294,6 +285,10 @@ impl<S: ChunkStore + 'static> Chains<S> {
             }
             Job::Sync { number } => match self.make(container, chunk, &mut exists, 0) {
                 Ok(()) => done.sync = Some(number),
+                Err(error) if error.is_no_space() => {
+                    tracing::error!("data server {}: a copy waits for room: {error}", self.id);
+                    done.event = Some(Event::Unsynced { container, chunk, number });
+                }
                 Err(error) => done.halt = Some(error),
             },
             Job::Seal { blocks } => match self.seal_now(chunk, &blocks) {
@@ -366,6 +361,10 @@ impl<S: ChunkStore + 'static> Chains<S> {
                 }
             };
             let store = self.store.clone();
+            let number = match &job {
+                SyncJob::Sync { number } | SyncJob::Persist { number, .. } => *number,
+                SyncJob::Reached(_) => 0,
+            };
             let event = match (job, mark) {
                 (SyncJob::Sync { number }, _) => match self.env.blocking(move || store.sync_copy(chunk)).await {
                     Ok(mark) => {
@@ -390,6 +389,12 @@ impl<S: ChunkStore + 'static> Chains<S> {
                 Ok(event) => self.on(event, None),
                 // Removed meanwhile: nobody waits for this any more.
                 Err(StoreError::NoSuchChunk(_)) => {}
+                // Less is stable than could be, and nothing more is promised. A store that does not know any more what it has says
+                // another error the next time.
+                Err(error) if error.is_no_space() => {
+                    tracing::error!("data server {}: a copy waits for room: {error}", self.id);
+                    self.on(Event::Unsynced { container, chunk, number }, None);
+                }
                 Err(error) => self.halt(&mut self.state.lock(), container, chunk, &error),
             }
         }

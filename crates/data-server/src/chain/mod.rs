@@ -283,6 +283,11 @@ impl<S: ChunkStore + 'static> Chains<S> {
         self.state.lock().machine.container_of(chunk)
     }
 
+    /// Was it found or made here, and is nothing being done about that?
+    pub fn should_be_here(&self, chunk: ChunkId) -> bool {
+        self.state.lock().copies.get(&chunk).is_some_and(|copy| copy.exists && !copy.at_work)
+    }
+
     /// What copies lack of what the chains were told of.
     pub fn lacks(&self) -> Lacks {
         self.state.lock().machine.lacks()

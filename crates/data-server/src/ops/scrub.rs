@@ -25,6 +25,9 @@ impl<S: ChunkStore + 'static> Core<S> {
             let bad = step.bad.iter().filter(|(of, _)| *of == chunk).map(|(_, block)| *block);
             self.chains.flawed(chunk, bad.clone());
             answer.bad.extend(bad.map(|block| block * BLOCK_BYTES));
+            if let Some((_, error)) = step.failed.as_ref().filter(|(of, _)| *of == chunk) {
+                return Err(self.error(chunk, error));
+            }
             match step.next {
                 Some(next) if next.chunk == chunk => at = next,
                 _ => return Ok(answer),

@@ -42,6 +42,31 @@ async fn scrub_finds_what_nobody_reads() {
     assert_eq!((counted.scrubbed_bad, counted.scrubbed_bytes), (1, 128 << 10));
 }
 
+/// A disk that takes longer than the server runs is read to its end all the same.
+#[tokio::test(start_paused = true)]
+async fn scrub_goes_on_after_a_restart_where_it_was() {
+    let world = World::new(3);
+    // A step of a megabyte each 64 seconds.
+    let config = DataServerConfig { scrub_bytes_per_s: 16 << 10, ..quiet() };
+    let mut found = 0;
+    for start in 0..5 {
+        let server = world.serve(world.open(), config.clone());
+        if start == 0 {
+            for chunk in 1..=8 {
+                write(&*server, chunk, 0, &[1; 1 << 20]).await.unwrap();
+            }
+            ask(&*server, SyncChunks::of((1..=8).map(ChunkId).collect())).await.unwrap();
+            world.disk.corrupt(&Path::new(DIR).join("chunks/08/0000000000000008.data"), 60 * 4096, 4).unwrap();
+            world.disk.drop_caches();
+        }
+        tokio::time::sleep(Duration::from_secs(130)).await;
+        found += server.counters().scrubbed_bad;
+        drop(server);
+        world.disk.kill_process();
+    }
+    assert!(found > 0, "the last chunk was never reached");
+}
+
 /// After a power cut what was answered as stable is there, what was not may be; the incarnation tells.
 #[tokio::test(start_paused = true)]
 async fn a_restart_changes_the_incarnation_and_loses_nothing_stable() {

@@ -1,6 +1,7 @@
 //! One binary for all of them: each would build the code under test anew.
 
 mod copies;
+mod full;
 mod life;
 mod mend;
 mod metadata;

@@ -4,6 +4,7 @@
 use crate::support::cluster::*;
 use braid_api::data::*;
 use braid_api::{Code, DataNode};
+use braid_env::Disk;
 use braid_types::*;
 use bytes::Bytes;
 use std::path::Path;
@@ -125,5 +126,60 @@ async fn a_bad_block_is_mended_by_whoever_owns_the_chunk_next() {
     tokio::time::sleep(Duration::from_secs(5)).await;
     for server in [2, 3] {
         assert!(client.read_at(server, SOME, 0, LEN as u32).await.unwrap() == expected, "data server {server}");
+    }
+}
+
+fn data_file(chunk: u64) -> String {
+    format!("/store/chunks/{chunk:02x}/{chunk:016x}.data")
+}
+
+async fn scrub(cluster: &Cluster, server: u64) -> usize {
+    let scrub = ScrubChunk { chunk: ChunkId(SOME) };
+    cluster.server(server).unwrap().call(crate::support::cx(), scrub, Bytes::new()).await.unwrap().0.bad.len()
+}
+
+/// Somebody removed it: what the process has open is written again, and a restart finds it.
+#[tokio::test(start_paused = true)]
+async fn a_data_file_that_is_gone_is_made_anew_while_the_server_runs() {
+    for server in [1, 3] {
+        let (cluster, mut client) = three(20 + server).await;
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        cluster.machines.lock()[server as usize - 1].world.disk.remove(Path::new(&data_file(SOME))).unwrap();
+        assert_eq!(scrub(&cluster, server).await, 0);
+        client.write(SOME, 1_000, vec![9; 10].into()).await;
+        client.fsync(SOME).await;
+        cluster.settled(SOME).await;
+        let mut expected = pattern();
+        expected[1_000..1_010].fill(9);
+        all_copies_are(&cluster, &client, &expected).await;
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        cluster.kill(server, Some(9));
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        let before = cluster.content_bytes.load(std::sync::atomic::Ordering::SeqCst);
+        cluster.start(server);
+        cluster.settled(SOME).await;
+        all_copies_are(&cluster, &client, &expected).await;
+        let copied = cluster.content_bytes.load(std::sync::atomic::Ordering::SeqCst) - before;
+        assert!(copied < LEN as u64 / 2, "data server {server}: {copied} bytes were copied");
+    }
+}
+
+/// As of a copy of which nothing is left: the pause between two questions is for what nobody has.
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_is_bad_from_end_to_end_is_mended_in_seconds() {
+    for server in [1, 2] {
+        let (cluster, mut client) = three(30 + server).await;
+        let mib = 1 << 20;
+        for part in 0..8 {
+            client.write(SOME, part * mib, vec![7; mib as usize].into()).await;
+        }
+        client.fsync(SOME).await;
+        cluster.settled(SOME).await;
+        (0..8 * mib / BLOCK_BYTES).for_each(|block| rot(&cluster, server, block));
+        assert_eq!(scrub(&cluster, server).await, 2048);
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let read = client.read_at(server, SOME, 0, 8 * mib as u32).await.unwrap();
+        assert!(read.iter().all(|byte| *byte == 7));
+        assert_eq!(mended(&cluster, server), 2048);
     }
 }

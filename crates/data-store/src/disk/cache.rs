@@ -29,6 +29,14 @@ impl OpenChunks {
         self.map.lock().remove(&chunk)
     }
 
+    /// Closes the chunk if it is open: `Some(None)` if it was not, `None` if somebody uses it or it has something to sync.
+    pub fn take_idle(&self, chunk: ChunkId) -> Option<Option<Arc<Chunk>>> {
+        let mut map = self.map.lock();
+        let Some(found) = map.get(&chunk) else { return Some(None) };
+        let is_idle = Arc::strong_count(found) == 1 && found.is_clean();
+        is_idle.then(|| map.remove(&chunk))
+    }
+
     /// If more than `max` are open, closes an eighth of them: those used longest ago that nobody uses now and that
     /// have nothing to sync. The ids of those that have are returned: synced, they can go the next time.
     pub fn shrink(&self, max: usize) -> Vec<ChunkId> {

@@ -121,11 +121,15 @@ pub(super) fn write(disk: &dyn Disk, path: &Path, synced_len: u64, record: &[u8]
     // Larger slots: in a new file, because the old record must stay until the new one is there.
     let room = needed.next_power_of_two().max(SLOT_BYTES_MIN);
     let new = path.with_extension(NEW_EXTENSION);
-    let file = disk.open(&new, OpenMode::OrCreate)?;
-    file.set_len(0)?;
-    file.set_len(2 * room)?;
-    file.write_at(&bytes, 0)?;
-    file.sync_data()?;
+    let written = || {
+        let file = disk.open(&new, OpenMode::OrCreate)?;
+        file.set_len(0)?;
+        file.set_len(2 * room)?;
+        file.write_at(&bytes, 0)?;
+        file.sync_data()
+    };
+    // What is left of it takes room that there may not be.
+    written().inspect_err(|_| drop(disk.remove(&new)))?;
     disk.rename(&new, path)?;
     disk.sync_dir(path.parent().unwrap_or(Path::new("/")))
 }

@@ -20,7 +20,11 @@ fn identity() -> StoreIdentity {
 }
 
 fn open(disk: &SimDisk) -> Result<DiskStore> {
-    DiskStore::open_or_create(Arc::new(disk.clone()), Path::new("/store"), identity(), StoreOptions::default())
+    open_with(disk, StoreOptions::default())
+}
+
+fn open_with(disk: &SimDisk, options: StoreOptions) -> Result<DiskStore> {
+    DiskStore::open_or_create(Arc::new(disk.clone()), Path::new("/store"), identity(), options)
 }
 
 fn info(counter: u64) -> WriteInfo<'static> {
@@ -73,6 +77,61 @@ fn a_block_that_rots_is_named_and_never_served() {
     store.write(ID, 12_288, &[2; 4_096], &info(3)).unwrap();
     store.read(ID, 0, &mut all).unwrap();
     assert_eq!(store.usage().unwrap().bad_blocks, 0, "written whole, they are good again");
+}
+
+/// A chunk that cannot be verified hides nothing of the others, and nobody has to restart to find out that it is gone.
+#[test]
+fn a_scrub_goes_on_behind_a_damaged_chunk_and_tells_what_it_found_before() {
+    let (disk, store) = store();
+    let next = ChunkId(ID.0 + 1);
+    for id in [ChunkId(3), next] {
+        store.write(id, 0, &[1; 16_384], &info(1)).unwrap();
+        store.sync(&[id]).unwrap();
+    }
+    let file = |id: ChunkId, suffix: &str| {
+        Path::new("/store/chunks").join(format!("{:02x}/{:016x}.{suffix}", id.0 & 0xff, id.0))
+    };
+    disk.corrupt(&file(ChunkId(3), "data"), 5_000, 64).unwrap();
+    disk.corrupt(&file(next, "data"), 9_000, 64).unwrap();
+    disk.drop_caches();
+    for missing in ["data", "meta"] {
+        // It is open here: only its name tells.
+        disk.remove(&file(ID, missing)).unwrap();
+        let step = store.scrub_step(ScrubCursor::default(), 1 << 20).unwrap();
+        assert_eq!(step.bad, [(ChunkId(3), 1)]);
+        let (failed, error) = step.failed.unwrap();
+        assert!(failed == ID && matches!(error, StoreError::Missing { .. }), "{error}");
+        let step = store.scrub_step(step.next.unwrap(), 1 << 20).unwrap();
+        assert_eq!((step.bad, step.next), (vec![(next, 2)], None));
+        assert!(step.failed.is_none());
+    }
+}
+
+/// Nothing of it is open: every block that had bytes is bad, none reads as zeros, and it takes writes again.
+#[test]
+fn a_copy_whose_data_is_gone_counts_as_bad_from_end_to_end() {
+    let (disk, store) = store();
+    let copy = ChunkId(0x77);
+    let data = Path::new("/store/chunks/77/0000000000000077.data");
+    store.create_copy(copy, ContainerId(1), 1 << 20).unwrap();
+    store.write(copy, 0, &[7; 40_960], &info(1)).unwrap();
+    let mark = store.sync_copy(copy).unwrap();
+    store.put_record(copy, &mark, b"record").unwrap();
+    drop(store);
+    let store = open_with(&disk, StoreOptions { open_chunks_max: 1, ..StoreOptions::default() }).unwrap();
+    for other in 1..4 {
+        store.write(ChunkId(other), 0, &[1; 4_096], &info(1)).unwrap();
+        store.sync(&[ChunkId(other)]).unwrap();
+    }
+    disk.remove(data).unwrap();
+    assert!(matches!(store.read(copy, 0, &mut [0; 4_096]), Err(StoreError::Missing { .. })));
+    let step = store.scrub_step(ScrubCursor { chunk: copy, block: 0 }, 1 << 20).unwrap();
+    assert_eq!(step.bad, (0..10).map(|block| (copy, block)).collect::<Vec<_>>());
+    assert!(step.failed.is_none() && matches!(store.read(copy, 0, &mut [0; 4_096]), Err(StoreError::BadBlock { .. })));
+    store.write(copy, 0, &[8; 40_960], &info(2)).unwrap();
+    let mut read = vec![0; 40_960];
+    store.read(copy, 0, &mut read).unwrap();
+    assert!(read.iter().all(|byte| *byte == 8));
 }
 
 #[test]

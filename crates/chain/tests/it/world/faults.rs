@@ -18,6 +18,8 @@ pub enum Fault {
     /// A server and its disk are gone for ever.
     Lose(usize),
     ClientDies(usize),
+    /// A disk has no room for content and records, for so long. It loses nothing, so no promise counts it.
+    Full(usize, Us),
 }
 
 impl World {
@@ -54,6 +56,16 @@ impl World {
                 Fault::LeaderDies => self.at(at + long.min(5 * S), Item::Fault(Fault::LeaderStarts)),
                 _ => {}
             }
+        }
+    }
+
+    /// Disks that fill up, besides.
+    pub fn plan_full_disks(&mut self, count: u64) {
+        for _ in 0..count {
+            let at = self.rng.between(200 * MS, self.setup.storm);
+            let node = self.rng.below(self.setup.servers) as usize;
+            let long = self.rng.between(500 * MS, 25 * S);
+            self.at(at, Item::Fault(Fault::Full(node, long)));
         }
     }
 
@@ -118,6 +130,11 @@ impl World {
                 self.stop(node);
                 self.nodes[node].gone = true;
             }
+            Fault::Full(node, long) => {
+                self.saw("fault: full disk");
+                self.nodes[node].full_until = self.nodes[node].full_until.max(self.now + long);
+                return;
+            }
             Fault::ClientDies(client) => {
                 if self.clients.iter().filter(|client| client.alive).count() > 1 {
                     self.saw("fault: client dies");
@@ -144,6 +161,7 @@ impl World {
         self.cuts.clear();
         for node in 0..self.nodes.len() {
             self.nodes[node].paused_until = 0;
+            self.nodes[node].full_until = 0;
             if self.nodes[node].machine.is_none() && !self.nodes[node].gone {
                 self.start_node(node);
             }

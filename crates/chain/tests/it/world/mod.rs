@@ -100,6 +100,8 @@ pub struct Node {
     pub paused_until: Us,
     /// How long it has stood still in all: for the bug of a clock that does not count it.
     pub stood_still: Us,
+    /// Its disk has no room for what it is to have, until then.
+    pub full_until: Us,
     pub gone: bool,
 }
 
@@ -174,7 +176,7 @@ pub struct World {
 /// The first live server that is not in the chain.
 pub struct FirstSpare;
 impl Spares for FirstSpare {
-    fn successor(&mut self, _: ContainerId, chain: &[ServerId], live: &[ServerId]) -> Option<ServerId> {
+    fn successor(&mut self, _: ContainerId, chain: &[ServerId], live: &[ServerId], _: u64) -> Option<ServerId> {
         live.iter().find(|server| !chain.contains(server)).copied()
     }
 }
@@ -192,6 +194,7 @@ impl World {
                 offset: rng.below(1000 * S),
                 paused_until: 0,
                 stood_still: 0,
+                full_until: 0,
                 gone: false,
             })
             .collect();
@@ -287,6 +290,10 @@ impl World {
 
     pub fn is_paused(&self, node: usize) -> bool {
         self.nodes[node].paused_until > self.now
+    }
+
+    pub fn is_full(&self, node: usize) -> bool {
+        self.nodes[node].full_until > self.now
     }
 
     pub fn node_of(&self, server: ServerId) -> usize {

@@ -111,6 +111,9 @@ impl World {
             ];
             states.iter().filter(|(_, is_so)| *is_so).for_each(|(what, _)| self.saw(what));
         }
+        if matches!(message, ToLeader::Full { .. }) {
+            self.saw("said to be full");
+        }
         if !matches!(message, ToLeader::Renew { .. }) {
             self.note(|| format!("{from} -> leader: {message:?}"));
         }
@@ -229,6 +232,19 @@ impl World {
                 let disk = self.nodes[index].disk.chunks.entry(chunk).or_default();
                 blocks.runs().flatten().for_each(|block| disk.write(block, value));
                 self.node_event(index, Event::Applied { container, chunk, version }, &[]);
+            }
+            Io::Store { chunk, number, content } if self.is_full(index) => {
+                // A part of it found room.
+                let fits = self.rng.below(content.len() as u64 + 1) as usize;
+                let disk = self.nodes[index].disk.chunks.entry(chunk).or_default();
+                content[..fits].iter().for_each(|(block, value)| disk.write(*block, *value));
+                self.node_event(index, Event::Unstored { container, chunk, number }, &[]);
+            }
+            Io::SyncBegins { chunk, number } | Io::Persist { chunk, number, .. }
+                if self.is_full(index) && self.rng.chance(50) =>
+            {
+                self.saw("no room for a record");
+                self.node_event(index, Event::Unsynced { container, chunk, number }, &[]);
             }
             Io::Store { chunk, number, content } => {
                 let disk = self.nodes[index].disk.chunks.entry(chunk).or_default();

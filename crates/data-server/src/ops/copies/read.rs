@@ -1,11 +1,11 @@
 //! ReadCopy: from a copy that is known to be right where it is read, and as new as the reader knows.
 
-use crate::chain::{of_bytes, with_head};
+use crate::chain::{Failure, of_bytes, with_head};
 use crate::core::{Call, Core};
 use crate::stats::count;
 use braid_api::data::{ReadAnswer, ReadCopy};
 use braid_api::{Code, Error, Result};
-use braid_chain::{BlockSet, Until};
+use braid_chain::{BlockSet, Refusal, Until};
 use braid_data_store::{ChunkStat, ChunkStore, StoreError};
 use braid_types::{ByteRange, ChunkId, ContainerId, TruncGen, Version};
 use bytes::Bytes;
@@ -47,6 +47,10 @@ impl<S: ChunkStore + 'static> Core<S> {
             };
             match read {
                 Ok(()) => {}
+                // A copy that the disk has forgotten is not one that nobody has written to.
+                Err(StoreError::NoSuchChunk(_)) if core.chains.should_be_here(chunk) => {
+                    return Err(Failure::Refused(Refusal::Invalid).error(core.id, chunk));
+                }
                 Err(StoreError::NoSuchChunk(_)) => room.fill(0),
                 Err(error) => {
                     if let StoreError::BadBlock { block, .. } = &error {

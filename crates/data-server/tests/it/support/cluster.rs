@@ -46,7 +46,7 @@ pub struct Cluster {
 /// The first live server that is not in the chain.
 struct FirstSpare;
 impl Spares for FirstSpare {
-    fn successor(&mut self, _: ContainerId, chain: &[ServerId], live: &[ServerId]) -> Option<ServerId> {
+    fn successor(&mut self, _: ContainerId, chain: &[ServerId], live: &[ServerId], _: u64) -> Option<ServerId> {
         live.iter().find(|server| !chain.contains(server)).copied()
     }
 }
