@@ -189,7 +189,7 @@ mod tests {
             ]
         );
         let columns: Vec<Option<usize>> =
-            text.lines().map(|line| line.find("mount /r").or(line.find("-> ")).or(line.find("at "))).collect();
+            text.lines().map(|line| line.find("-> ").or(line.find("mount /r (")).or(line.find("at "))).collect();
         assert!(columns.windows(2).all(|pair| pair[0] == pair[1]), "{text}");
     }
 
