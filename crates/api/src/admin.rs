@@ -1,5 +1,6 @@
 //! What administrators ask a metadata server: status, rows page by page for fsck, repairs.
 
+pub use crate::waiting::{HeldAs, Waiting};
 use braid_types::*;
 use serde::{Deserialize, Serialize};
 
@@ -307,16 +308,6 @@ pub struct SideCheck {
     pub rows: u32,
     /// The inode exists, or waits to be freed.
     pub belongs: bool,
-}
-
-/// Something that waits, what for, on whom and since when.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Waiting {
-    /// `write of inode 4097`, `Rename of session 3`.
-    pub who: String,
-    /// `data server 2 at tcp:…: connection refused`.
-    pub for_what: String,
-    pub since_ms: u64,
 }
 
 /// What `fsck --repair` may do. Each is checked again inside its transaction.

@@ -10,7 +10,7 @@ use braid_types::{InodeId, LeaseGen, MembershipEpoch, Name};
 use serde::{Deserialize, Serialize};
 
 /// What a lease of the namespace is on.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum LeaseKey {
     /// Every absence in a directory.
     Dir(InodeId),

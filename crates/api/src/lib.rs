@@ -19,6 +19,7 @@ mod message;
 pub mod meta;
 pub mod meta_copies;
 pub mod trace;
+mod waiting;
 
 pub use data::{DataNode, DataPeers};
 pub use error::{Code, Error, Result, Retry};
@@ -27,8 +28,8 @@ pub use fs::{
     LookupReply, NewNode, NodeKind, OpenFlags, Opened, OpenedDir, RenameMode, SeekWhence, SetAttr, Shown, StatFs,
     TimeOrNow, Watcher, XattrMode,
 };
-pub use message::{Carries, Context, Manner, When};
+pub use message::{About, Carries, Context, Manner, When};
 pub use meta::Namespace;
 
 /// Version of the protocol; raised when an old peer could misunderstand. See `wire` for the hello.
-pub const PROTOCOL_VERSION: u16 = 9;
+pub const PROTOCOL_VERSION: u16 = 10;

@@ -1,4 +1,4 @@
-use braid_types::{RequestId, Token, TraceId};
+use braid_types::{ChainEpoch, ChunkId, ContainerId, InodeId, RequestId, Token, TraceId};
 use std::time::Duration;
 
 /// A message and the answer that belongs to it, as variants of the enums `Q` and `A` that go over the wire.
@@ -30,6 +30,18 @@ pub struct Context {
     pub deadline: Duration,
     /// How the caller's side goes about it; not sent.
     pub manner: Manner,
+    /// For whoever asks what waits; not sent.
+    pub about: About,
+}
+
+/// What a request is about; 0 is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct About {
+    pub inode: InodeId,
+    pub container: ContainerId,
+    pub chunk: ChunkId,
+    /// Of the container's chain, as the caller knows it.
+    pub epoch: ChainEpoch,
 }
 
 /// How the caller's side goes about a call.

@@ -1,6 +1,6 @@
 //! What each call waits for (design.md §5 *Acknowledgement*).
 
-use braid_types::{ChunkId, Durability, ServerId, Version};
+use braid_types::{ChainEpoch, ChunkId, ContainerId, Durability, ServerId, Version};
 use std::fmt;
 
 /// How the session that calls holds the file.
@@ -90,6 +90,9 @@ impl fmt::Display for Refusal {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waits {
     pub op: u64,
+    pub container: ContainerId,
+    /// Of the container's chain, as this server has it.
+    pub chain_epoch: ChainEpoch,
     pub chunk: ChunkId,
     pub version: Version,
     /// Members that have not said yet that they serve nothing older.

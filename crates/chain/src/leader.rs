@@ -10,8 +10,10 @@
 
 mod change;
 mod row;
+mod waits;
 
 pub use row::{ChainRow, ContainerRow};
+pub use waits::{LeaderWaits, Step};
 
 use crate::lease::LeaseBook;
 use crate::limits::{Limits, Moment};
@@ -134,6 +136,8 @@ struct Held {
     opening: BTreeMap<ChunkId, ServerId>,
     /// A member lost what it knew: another epoch is needed.
     dirty: bool,
+    /// Since when writes may wait; looked at with each tick.
+    waits_since: Option<Moment>,
 }
 
 impl Held {
@@ -153,6 +157,7 @@ impl Held {
             full: BTreeMap::new(),
             opening: BTreeMap::new(),
             dirty: dirty && !is_new,
+            waits_since: None,
         }
     }
 
@@ -218,6 +223,7 @@ impl Leader {
                 for id in self.containers.keys().copied().collect::<Vec<_>>() {
                     self.look_after(now, id, spares, &mut out);
                 }
+                self.note_waits(now);
             }
             LeaderEvent::FromServer { server, incarnation, message } => {
                 self.heard(now, server, incarnation, message, &mut out);

@@ -31,7 +31,7 @@ impl Core {
         M: Carries<MetaRequest, MetaAnswer>,
     {
         let request = message.wrap();
-        let name = request.name();
+        let (name, about) = (request.name(), request.about());
         let is_change = request.is_mutation();
         let when = if is_change && !self.may_keep(&request) { When::Marked } else { when };
         let numbered = is_change.then(|| self.requests.begin(when == When::Early));
@@ -43,7 +43,8 @@ impl Core {
             still()?;
             // A server that lost its power after it took the request answers nothing, and nothing says so.
             let left = op.deadline.left(&self.env).min(self.config.attempt);
-            let cx = Context { token, request: id, trace: op.trace, when, deadline: left, ..Context::default() };
+            let trace = op.trace;
+            let cx = Context { token, request: id, trace, when, deadline: left, about, ..Context::default() };
             self.counters.message(name);
             let error = match self.env.timeout(left, self.meta.execute(cx, request.clone())).await {
                 Ok(Ok((answer, mark))) => {
@@ -81,7 +82,7 @@ impl Core {
                 code if code.retry() == Retry::AfterRefresh => return Err(error),
                 _ => {}
             }
-            waiting.get_or_insert_with(|| self.waits.enter(&self.env, name, &error));
+            waiting.get_or_insert_with(|| self.waits.enter(&self.env, name, &error).of(about.inode));
             attempts.again(&self.env, error).await?;
         }
     }

@@ -9,7 +9,7 @@ use braid_api::data::DataPeers;
 use braid_api::meta::{Namespace, NodeSpec, Resolved};
 use braid_api::*;
 use braid_env::Env;
-use braid_types::{Attr, ByteRange, InodeId, Mode, Name};
+use braid_types::{Attr, ByteRange, InodeId, Mode, Name, SessionId};
 use bytes::Bytes;
 use std::sync::Arc;
 
@@ -36,6 +36,11 @@ impl Client {
     /// What waits in this client, for what, and since when.
     pub fn waiting(&self) -> Vec<Waiting> {
         self.0.waits.list(&self.0.env)
+    }
+
+    /// Under which it is known to servers now.
+    pub fn session(&self) -> SessionId {
+        self.0.session.token().session
     }
 
     pub fn stats(&self) -> Stats {

@@ -130,9 +130,10 @@ impl Core {
                 self.chunk_is_lost(&key)?;
                 return Ok(Bytes::from(vec![0; range.len() as usize]));
             }
+            let container = asked.map(|key| key.container).unwrap_or_default();
             let who = || format!("read of inode {}", inode.id);
-            waiting.get_or_insert_with(|| self.waits.enter(&self.env, who(), &error));
-            self.recover(&mut attempts, error, asked.map(|key| key.container).unwrap_or_default(), op).await?;
+            waiting.get_or_insert_with(|| self.waits.enter(&self.env, who(), &error).of(inode.id).within(container));
+            self.recover(&mut attempts, error, container, op).await?;
         }
     }
 

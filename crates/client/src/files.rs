@@ -18,7 +18,7 @@ use crate::map::file_name;
 use crate::shared::asked;
 use crate::wait::timed_out;
 use braid_api::meta::{FileLease, LeaseState, OpenFile};
-use braid_api::{Error, Result, Retry};
+use braid_api::{Error, Result, Retry, trace};
 use braid_lease::{Generation, Mode, Moment, Seen, Ticket, Want};
 use braid_types::{ByteRange, InodeId};
 use parking_lot::Mutex;
@@ -284,7 +284,7 @@ impl Core {
             Want::Read | Want::Direct => "its lease for reading",
             Want::Write | Want::Once => "its lease for writing",
         };
-        let _waiting = self.waits.enter(&self.env, file_name(inode), what);
+        let _waiting = self.waits.enter(&self.env, file_name(inode), what).of(id);
         let _locking = locks.map(|locks| self.files.wait_locking(id, range, locks));
         // Remembers why it cannot be had, as long as somebody waits.
         self.files.gates.lock().entry(id).or_default().failed = None;
@@ -383,7 +383,10 @@ impl Core {
             match task {
                 Task::Take { ticket, inode, want } => {
                     let core = core.clone();
-                    self.env.spawn("taking a file lease", async move { core.take_lease(inode, ticket, want).await });
+                    // For the operation that needs it now.
+                    self.spawn_for("taking a file lease", trace::current(), async move {
+                        core.take_lease(inode, ticket, want).await;
+                    });
                 }
                 Task::Flush { inode, generation, to, locks } => {
                     self.files.set(inode, Stage::Draining);

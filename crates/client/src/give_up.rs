@@ -63,7 +63,7 @@ fn without(range: ByteRange, mut holes: Vec<ByteRange>) -> Vec<ByteRange> {
 impl Core {
     /// Carries out a recall.
     pub async fn give_up(self: Arc<Self>, id: InodeId, generation: Generation, to: Mode, locks: bool) {
-        let gives_up = |what| self.waits.enter(&self.env, format_args!("giving up inode {id}"), what);
+        let gives_up = |what| self.waits.enter(&self.env, format_args!("giving up inode {id}"), what).of(id);
         let waits = gives_up("its kernel to drop the pages, and calls under way");
         // `Exclusive` only asks for size and times. What nobody can write here may be read here by then as well.
         let is_written = self.is_written_to(id);

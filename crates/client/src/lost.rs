@@ -161,7 +161,7 @@ impl Core {
 
     async fn find_adrift(&self, lane: &Lane) {
         let op = self.own_op();
-        let _waiting = self.waits.enter(&self.env, "files of a session that has ended", lane.name());
+        let _waiting = self.waits.enter(&self.env, "files of a session that has ended", lane.name()).at(lane.id);
         for key in lane.retained(|retain| retain.adrift()) {
             let has = self.what_it_has(lane, &key, op).await.unwrap_or_else(|error| {
                 tracing::warn!(%error, chunk = key.chunk.0, "it is not known what its server has");

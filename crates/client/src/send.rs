@@ -207,7 +207,7 @@ impl Core {
                 self.refresh_map(inode, op).await?;
             }
             let who = || format!("write of {}", file_name(inode));
-            waiting.get_or_insert_with(|| self.waits.enter(&self.env, who(), &error));
+            waiting.get_or_insert_with(|| self.waits.enter(&self.env, who(), &error).of(inode.id).within(container));
             self.recover(&mut attempts, error, container, op).await?;
         }
     }

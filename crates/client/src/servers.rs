@@ -358,7 +358,11 @@ impl Core {
         let is_once = matches!(&request, DataRequest::WriteChunk(write) if write.once.is_some());
         let manner = if is_once { Manner::Once } else { Manner::default() };
         let trace = op.trace;
-        let cx = Context { token, request: place, behind, trace, deadline: left, manner, ..Context::default() };
+        let mut about = request.about();
+        if let Some(container) = lane.container() {
+            (about.container, about.epoch) = (container, self.servers.epoch(container));
+        }
+        let cx = Context { token, request: place, behind, trace, deadline: left, manner, about, ..Context::default() };
         let node = lane.node();
         let call = node.execute(cx, request, payload);
         let answer = match lane.container() {

@@ -279,7 +279,7 @@ impl Core {
                 _ => {}
             }
             let who = || format!("write of {}", crate::map::file_name(inode));
-            waiting.get_or_insert_with(|| self.waits.enter(&self.env, who(), &error));
+            waiting.get_or_insert_with(|| self.waits.enter(&self.env, who(), &error).of(inode.id).within(container));
             if let Err(error) = self.recover(&mut attempts, error, container, op).await {
                 break Err(error);
             }

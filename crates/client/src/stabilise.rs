@@ -106,7 +106,7 @@ impl Core {
         let left = op.deadline.left(&self.env);
         let gate = self.env.timeout(left, lane.gate.write()).await;
         let _gate = gate.map_err(|_| timed_out(lane.name(), "writes on their way to it"))?;
-        let _waiting = self.waits.enter(&self.env, "repetition of writes", lane.name());
+        let _waiting = self.waits.enter(&self.env, "repetition of writes", lane.name()).at(lane.id);
         loop {
             let lost = lane.retained(|retain| retain.lost());
             if lost.is_empty() {
@@ -215,7 +215,7 @@ impl Core {
     async fn sync_inode_at(&self, lane: &Lane, id: InodeId, op: Op) -> Result<()> {
         let (order, chunks) = lane.retained(|retain| (retain.order(), retain.chunks_of(id, retain.order())));
         let mut attempts = Attempts::until(op.deadline);
-        let mut chunks = chunks;
+        let (mut chunks, mut waiting) = (chunks, None);
         // A chunk whose old bytes were overwritten meanwhile is synced all the same: until a sync found the server
         // as it was at the last write, nothing says that the old ones were stable.
         while !chunks.is_empty() {
@@ -223,6 +223,11 @@ impl Core {
                 Ok(true) => chunks = lane.retained(|retain| retain.chunks_of(id, order)),
                 Ok(false) => lane.retained(|retain| chunks.retain(|chunk| retain.minds(*chunk))),
                 Err(error) => {
+                    let enter = || {
+                        let entered = self.waits.enter(&self.env, format_args!("sync of inode {id}"), &error);
+                        entered.of(id).within(lane.container().unwrap_or_default())
+                    };
+                    waiting.get_or_insert_with(enter);
                     let _ = self.refresh_servers(op).await;
                     attempts.again(&self.env, named(error, id)).await?;
                 }

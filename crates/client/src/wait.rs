@@ -1,8 +1,9 @@
 //! Waiting: deadlines, growing pauses, and who waits for what.
 
 use braid_api::admin::Waiting;
-use braid_api::{Code, Error, Result, Retry};
+use braid_api::{Code, Error, Result, Retry, trace};
 use braid_env::{Env, Monotonic};
+use braid_types::{ContainerId, InodeId, ServerId};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -105,7 +106,7 @@ pub async fn join_all<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
 #[derive(Default)]
 struct Entries {
     next: u64,
-    open: BTreeMap<u64, (String, String, Monotonic)>,
+    open: BTreeMap<u64, (Waiting, Monotonic)>,
 }
 
 /// What waits in this client, for `braid admin why`. Entered only where a wait is unusual.
@@ -119,18 +120,42 @@ impl Waits {
         let mut entries = self.0.lock();
         entries.next += 1;
         let key = entries.next;
-        entries.open.insert(key, (who.to_string(), for_what.to_string(), env.clock.now()));
+        let waiting = Waiting { trace: trace::current(), ..Waiting::new(who.to_string(), for_what.to_string()) };
+        entries.open.insert(key, (waiting, env.clock.now()));
         Entered(self, key)
     }
 
     pub fn list(&self, env: &Env) -> Vec<Waiting> {
         let now = env.clock.now();
-        let show = |(who, for_what, since): &(String, String, Monotonic)| Waiting {
-            who: who.clone(),
-            for_what: for_what.clone(),
+        let show = |(waiting, since): &(Waiting, Monotonic)| Waiting {
             since_ms: now.since(*since).as_millis() as u64,
+            ..waiting.clone()
         };
         self.0.lock().open.values().map(show).collect()
+    }
+}
+
+impl Entered<'_> {
+    fn with(self, add: impl FnOnce(&mut Waiting)) -> Self {
+        if let Some((waiting, _)) = self.0.0.lock().open.get_mut(&self.1) {
+            add(waiting);
+        }
+        self
+    }
+
+    /// It has to do with this file.
+    pub fn of(self, inode: InodeId) -> Self {
+        self.with(|waiting| waiting.inodes = (inode.0 != 0).then_some(inode).into_iter().collect())
+    }
+
+    /// And with copies of this container.
+    pub fn within(self, container: ContainerId) -> Self {
+        self.with(|waiting| waiting.container = (container.0 != 0).then_some(container))
+    }
+
+    /// A data server has it to do.
+    pub fn at(self, server: ServerId) -> Self {
+        self.with(|waiting| waiting.servers = vec![server])
     }
 }
 

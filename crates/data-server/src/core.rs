@@ -19,7 +19,7 @@ use braid_api::{Code, Context, Error, Result};
 use braid_data_store::{ChunkStore, Cuts, StoreError, StoreUsage, WriteInfo};
 use braid_env::{Env, Monotonic};
 use braid_types::{
-    ByteRange, ChunkId, ChunkIndex, ClusterId, ContainerId, InodeId, ServerId, Token, TruncGen, Version,
+    ByteRange, ChunkId, ChunkIndex, ClusterId, ContainerId, InodeId, ServerId, Token, TraceId, TruncGen, Version,
 };
 use braid_wire::{BufferPool, CALL_DEADLINE_DEFAULT};
 use parking_lot::Mutex;
@@ -66,6 +66,8 @@ pub(crate) struct Call {
     pub place: u64,
     pub settled: u64,
     pub what: &'static str,
+    /// The file operation for which it is asked.
+    pub trace: TraceId,
     pub until: Monotonic,
 }
 
@@ -73,7 +75,8 @@ impl Call {
     pub fn new(cx: &Context, what: &'static str, now: Monotonic) -> Call {
         let deadline = if cx.deadline.is_zero() { CALL_DEADLINE_DEFAULT } else { cx.deadline };
         let (token, place) = (cx.token, cx.request.0);
-        Call { token, place, settled: place.saturating_sub(cx.behind.into()), what, until: now + deadline }
+        let settled = place.saturating_sub(cx.behind.into());
+        Call { token, place, settled, what, trace: cx.trace, until: now + deadline }
     }
 
     /// Asked by a metadata server, which speaks for no session and need not know the file's generation.
@@ -128,7 +131,7 @@ impl<S: ChunkStore + 'static> Core<S> {
     }
 
     pub fn working(&self, call: &Call, chunk: ChunkId, stage: &'static str) -> WorkGuard {
-        self.work.enter(call.what, call.token.session, chunk, stage)
+        self.work.enter(call, chunk, stage)
     }
 
     /// The chunk's turn. Must be called before the first await of a request: that makes the order of arrival.

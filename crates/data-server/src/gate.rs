@@ -315,7 +315,14 @@ mod tests {
     fn a_change_that_its_sender_has_given_up_is_refused() {
         let gate = Gate::new(ServerId(1));
         let until = Default::default();
-        let change = |session, place, settled| Call { token: token(session, 1, 0), place, settled, what: "", until };
+        let change = |session, place, settled| Call {
+            token: token(session, 1, 0),
+            place,
+            settled,
+            what: "",
+            trace: Default::default(),
+            until,
+        };
         let enter = |call: Call| gate.enter_change(&call, NONE, NONE).map(drop).map_err(|error| error.code);
         // In any order, while all are waited for.
         assert_eq!([(2, 1), (1, 1), (3, 1)].map(|(n, s)| enter(change(5, n, s))), [Ok(()); 3]);

@@ -9,6 +9,7 @@ use crate::privileges::Privileges;
 use crate::run::{Then, run};
 use crate::stats::Stats;
 use crate::told::Told;
+use crate::waiting::{Asking, WaitingRequests};
 use crate::watcher::{KernelWatcher, OnItsWay, Replies};
 use braid_api::{Error, FileSystem, Result, trace};
 use braid_fuse_kernel::{Dispatch, InitFlags, Negotiated, Notifier, Operation, Reply, Request};
@@ -29,6 +30,7 @@ pub struct Door<F> {
     pub paged: Arc<Paged>,
     pub asked: Arc<Asked>,
     pub told: Arc<Told>,
+    pub waiting: WaitingRequests,
     pub privileges: Arc<Privileges>,
     /// Negotiated: the kernel leaves it to the door to take privileges away.
     pub kills_privileges: AtomicBool,
@@ -48,6 +50,7 @@ impl<F: FileSystem> Door<F> {
             paged: Arc::default(),
             asked: Arc::default(),
             told: Arc::default(),
+            waiting: WaitingRequests::default(),
             privileges: Arc::default(),
             kills_privileges: AtomicBool::new(false),
             groups_sent: AtomicBool::new(false),
@@ -101,7 +104,8 @@ impl<F: FileSystem> Door<F> {
             }
             drop(on_its_way);
         };
-        let done = run(&self.runtime, trace::under(trace::current(), answering), then);
+        let noted = self.waiting.clone().noted(WaitingRequests::asking(), answering);
+        let done = run(&self.runtime, trace::under(trace::current(), noted), then);
         if !done {
             Stats::add(&self.stats.waited, 1);
         }
@@ -149,6 +153,7 @@ impl<F: FileSystem> Dispatch for Door<F> {
     fn dispatch(&self, request: Request<'_>, reply: Reply) {
         Stats::add(&self.stats.requests, 1);
         let _entered = trace::enter(TraceId(request.unique));
+        Asking::of(&request).enter();
         tracing::debug!(trace = request.unique, inode = request.nodeid, "file operation");
         let id = inode_of(request.nodeid);
         match &request.operation {

@@ -24,6 +24,7 @@ mod privileges;
 mod run;
 mod stats;
 mod told;
+mod waiting;
 mod watcher;
 
 pub use config::{KillPrivileges, LockMode, MountConfig};
@@ -31,3 +32,4 @@ pub use errno::errno_of;
 pub use invalidator::Invalidator;
 pub use mount::{Mount, mount};
 pub use stats::Stats;
+pub use waiting::WaitingRequests;

@@ -2,6 +2,7 @@ use crate::config::MountConfig;
 use crate::door::Door;
 use crate::invalidator::Invalidator;
 use crate::stats::Stats;
+use crate::waiting::WaitingRequests;
 use braid_api::FileSystem;
 use braid_fuse_kernel::{Channel, Session, clear_stale_mount, serve};
 use std::io;
@@ -16,6 +17,7 @@ pub struct Mount {
     session: Session,
     runtime: Handle,
     stats: Arc<Stats>,
+    waiting: WaitingRequests,
 }
 
 /// Mounts `fs` at `path`; what a killed process left there is cleared first. Calls that have to wait go on as tasks of
@@ -31,10 +33,10 @@ pub fn mount<F: FileSystem>(
         tracing::info!(path = %path.display(), "a mount without a server was cleared");
     }
     let door = Arc::new(Door::new(fs, runtime.clone()));
-    let stats = door.stats.clone();
+    let (stats, waiting) = (door.stats.clone(), door.waiting.clone());
     let channel = Channel::mount(path, &config.options())?;
     let session = serve(channel, &config.protocol(), config.threads, door)?;
-    Ok(Mount { session, runtime, stats })
+    Ok(Mount { session, runtime, stats, waiting })
 }
 
 impl Mount {
@@ -49,6 +51,11 @@ impl Mount {
 
     pub fn stats(&self) -> &Stats {
         &self.stats
+    }
+
+    /// Requests that wait, and who made them.
+    pub fn waiting(&self) -> WaitingRequests {
+        self.waiting.clone()
     }
 
     /// The end on request: unmounts, or, while programs use the mount, takes it out of sight.

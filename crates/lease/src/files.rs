@@ -539,10 +539,10 @@ impl Files {
     }
 
     /// Requests that wait: which, whose, for which file, since when, and for whom.
-    pub fn waits(&self) -> impl Iterator<Item = (AskId, SessionId, InodeId, Moment, Vec<SessionId>)> + '_ {
+    pub fn waits(&self) -> impl Iterator<Item = (AskId, SessionId, InodeId, Moment, Vec<(SessionId, Mode)>)> + '_ {
         self.files.iter().flat_map(|(inode, file)| {
-            let in_the_way: Vec<SessionId> =
-                file.held.iter().filter(|(_, held)| held.recall.is_some()).map(|(session, _)| *session).collect();
+            let recalled = file.held.iter().filter(|(_, held)| held.recall.is_some());
+            let in_the_way: Vec<_> = recalled.map(|(session, held)| (*session, held.mode)).collect();
             file.queue.iter().map(move |w| (w.ask, w.session, *inode, w.since, in_the_way.clone()))
         })
     }

@@ -16,10 +16,19 @@ use std::collections::BTreeSet;
 /// Something that waits, for `braid admin why`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Waits {
-    /// A change waits for a session to drop what it caches; without one for the former holder's grants to run out.
-    Change { announcement: AnnouncementId, since: Moment, session: Option<SessionId> },
-    /// A request for a file lease, or for size and times, waits for these sessions.
-    File { ask: AskId, session: SessionId, inode: InodeId, since: Moment, sessions: Vec<SessionId> },
+    /// A change by a session waits for another to drop what it caches of these; without one for the former holder's grants to run
+    /// out, on whatever it changes.
+    Change { announcement: AnnouncementId, by: SessionId, since: Moment, session: Option<SessionId>, keys: Vec<Key> },
+    /// A request for a file lease, or for size and times, waits for these sessions, which have this, or for those to drop the file's
+    /// attributes, which change under the lease.
+    File {
+        ask: AskId,
+        session: SessionId,
+        inode: InodeId,
+        since: Moment,
+        sessions: Vec<(SessionId, Mode)>,
+        attributes: Vec<SessionId>,
+    },
     /// A lock waits for those of these sessions.
     Lock { ask: AskId, session: SessionId, inode: InodeId, since: Moment, sessions: Vec<SessionId> },
     /// File leases and locks wait for this session to say what it held.
@@ -281,14 +290,14 @@ impl Holder {
 
     /// Everything that waits, and for whom.
     pub fn waits(&self) -> Vec<Waits> {
-        let changes =
-            self.names.waits().map(|(announcement, since, session)| Waits::Change { announcement, since, session });
+        let changes = self.names.waits();
         let files = self.files.waits().map(|(ask, session, inode, since, sessions)| Waits::File {
             ask,
             session,
             inode,
             since,
             sessions,
+            attributes: self.names.barred_by(inode),
         });
         let locks = self.locks.waits().map(|(ask, session, inode, since, sessions)| Waits::Lock {
             ask,

@@ -11,6 +11,7 @@ mod changes;
 
 use crate::command::{Command, Refusal};
 use crate::few::Few;
+use crate::holder::Waits;
 use crate::key::{AnnouncementId, AskId, Key, RevocationId};
 use crate::limits::Limits;
 use crate::slots::Slots;
@@ -364,20 +365,32 @@ impl Names {
         self.revocations.values().map(|revocation| revocation.sent + limits.resend).min()
     }
 
-    /// Announcements that wait: the announcement, since when, and for which session each.
-    pub fn waits(&self) -> impl Iterator<Item = (AnnouncementId, Moment, Option<SessionId>)> + '_ {
+    /// Announcements that wait: for each session what it has not dropped.
+    pub fn waits(&self) -> impl Iterator<Item = Waits> + '_ {
         self.announcements.iter().filter(|(_, a)| a.stage == Stage::Waiting).flat_map(|(id, announcement)| {
-            let sessions: BTreeSet<Option<SessionId>> = match announcement.waiting.is_empty() {
-                true => BTreeSet::from([None]),
-                false => announcement
-                    .waiting
-                    .iter()
-                    .filter_map(|revocation| self.revocations.get(revocation))
-                    .map(|revocation| Some(revocation.session))
-                    .collect(),
-            };
-            sessions.into_iter().map(move |session| (*id, announcement.since, session))
+            let mut sessions: BTreeMap<Option<SessionId>, BTreeSet<&Key>> = BTreeMap::new();
+            for revocation in announcement.waiting.iter().filter_map(|id| self.revocations.get(id)) {
+                sessions.entry(Some(revocation.session)).or_default().extend(revocation.keys.iter().map(|key| &**key));
+            }
+            if sessions.is_empty() {
+                sessions.insert(None, announcement.keys.iter().collect());
+            }
+            sessions.into_iter().map(|(session, keys)| Waits::Change {
+                announcement: *id,
+                by: announcement.session,
+                since: announcement.since,
+                session,
+                keys: keys.into_iter().cloned().collect(),
+            })
         })
+    }
+
+    /// Sessions that are to drop an inode's attributes before a lease of the file is given.
+    pub fn barred_by(&self, inode: InodeId) -> Vec<SessionId> {
+        let waiting = self.bars.get(&inode).into_iter().flat_map(|bar| &bar.waiting);
+        let sessions: BTreeSet<SessionId> =
+            waiting.filter_map(|id| self.revocations.get(id)).map(|revocation| revocation.session).collect();
+        sessions.into_iter().collect()
     }
 
     /// What must hold between the tables at every moment.

@@ -1,15 +1,12 @@
 //! Answers for administrators and fsck.
 
 use crate::server::MetaServer;
-use braid_api::admin::{AdminAnswer, AdminQuery, ContainerStatus, Repair, SessionStatus, Status, Waiting};
+use braid_api::admin::{AdminAnswer, AdminQuery, ContainerStatus, Repair, SessionStatus, Status};
 use braid_api::{DataPeers, Error, Result};
-use braid_lease::Waits;
 use braid_meta_engine::{Engine, Table};
 use braid_meta_namespace::ReadOnly;
 use braid_meta_namespace::ops::{admin, check, repair, side, spares};
 use braid_types::SessionId;
-use std::collections::BTreeSet;
-use std::time::Duration;
 
 impl<E: Engine, P: DataPeers> MetaServer<E, P> {
     pub(crate) async fn admin(&self, query: AdminQuery) -> Result<AdminAnswer> {
@@ -52,18 +49,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             AdminQuery::Pending { after, limit } => {
                 AdminAnswer::Pending(self.rows(admin::PendingRows { after, limit }).await?)
             }
-            AdminQuery::Why => {
-                let mut all = self.recovery.waiting(self.env.clock.now());
-                all.extend(self.waiting.lock().iter().cloned());
-                all.extend(self.leases.waits().into_iter().map(|(wait, since)| waiting_of(&wait, since)));
-                all.extend(self.chains.unsettled().into_iter().map(|id| Waiting {
-                    who: format!("writes to container {id}"),
-                    for_what:
-                        "its new chain: servers to stop, to say what they have, or to copy what is needed".to_owned(),
-                    since_ms: 0,
-                }));
-                AdminAnswer::Why(all)
-            }
+            AdminQuery::Why => AdminAnswer::Why(self.why()),
             AdminQuery::Repair(what) => {
                 let freed = match &what {
                     Repair::MakeOrphan { inode } => Some(*inode),
@@ -127,47 +113,5 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             copies_wanted: wanted as u32,
             copies,
         }
-    }
-}
-
-/// A wait for leases, in words.
-fn waiting_of(wait: &Waits, since: Duration) -> Waiting {
-    let since_ms = since.as_millis() as u64;
-    match wait {
-        Waits::File { session, inode, sessions, .. } => Waiting {
-            who: format!("session {session}, for inode {inode}"),
-            for_what: match sessions.is_empty() {
-                true => "its turn, or sessions of before this server's start".to_owned(),
-                false => {
-                    let names: Vec<String> = sessions.iter().map(|id| format!("session {id}")).collect();
-                    format!("{}, to give up the file's lease", names.join(", "))
-                }
-            },
-            since_ms,
-        },
-        Waits::Change { session, .. } => Waiting {
-            who: "a change of names or attributes".to_owned(),
-            for_what: match session {
-                Some(session) => format!("session {session}, which has not dropped what it caches"),
-                None => "what sessions were granted before this server's start".to_owned(),
-            },
-            since_ms,
-        },
-        Waits::Lock { session, inode, sessions, .. } => Waiting {
-            who: format!("session {session}, for a lock on inode {inode}"),
-            for_what: match sessions.is_empty() {
-                true => "its turn".to_owned(),
-                false => {
-                    let names: BTreeSet<String> = sessions.iter().map(|id| format!("session {id}")).collect();
-                    format!("{}, to unlock it", names.into_iter().collect::<Vec<_>>().join(", "))
-                }
-            },
-            since_ms,
-        },
-        Waits::Settling { session, .. } => Waiting {
-            who: "file leases, and looks at files".to_owned(),
-            for_what: format!("session {session}, to say what it held before this server's start"),
-            since_ms,
-        },
     }
 }

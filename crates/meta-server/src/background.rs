@@ -43,7 +43,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
                         tracing::warn!(session = id.0, "cannot end it yet: {e}");
                     }
                 }
-                self.waiting.lock().clear();
+                self.waiting.lock().begin();
                 let (orphans, reclaimed) = (self.free_orphans().await, self.reclaim().await);
                 if matches!(orphans, Ok(Goes::On)) || matches!(reclaimed, Ok(Goes::On)) {
                     pause = PAUSE_BUSY;

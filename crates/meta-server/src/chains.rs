@@ -10,8 +10,8 @@ use braid_api::copies::{Joiner, LeaderSays, ServerSays};
 use braid_api::meta::ContainerInfo;
 use braid_api::{Code, Context, DataNode, DataPeers, Error, Result};
 use braid_chain::{
-    ChainRow, ContainerRow as Row, FromLeader, Leader, LeaderCommand, LeaderEvent, Limits, Message, Moment, Spares,
-    ToLeader,
+    ChainRow, ContainerRow as Row, FromLeader, Leader, LeaderCommand, LeaderEvent, LeaderWaits, Limits, Message,
+    Moment, Spares, ToLeader,
 };
 use braid_meta_engine::Engine;
 use braid_meta_namespace::ops::chains::{ChainCommit, ChainPart, CommitChain};
@@ -166,10 +166,9 @@ impl Chains {
         seen
     }
 
-    /// Containers whose chain is being changed, or has chunks that answer no writes.
-    pub fn unsettled(&self) -> Vec<ContainerId> {
-        let state = self.state.lock();
-        state.leader.containers().filter(|id| !state.leader.is_settled(*id)).collect()
+    /// Containers whose chain is being changed, has chunks that answer no writes, or too few servers.
+    pub fn waits(&self, now: Moment) -> Vec<LeaderWaits> {
+        self.state.lock().leader.waits(now)
     }
 }
 

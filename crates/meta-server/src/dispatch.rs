@@ -7,7 +7,7 @@ use crate::files::NewFile;
 use crate::server::MetaServer;
 use crate::sessions::SessionState;
 use braid_api::meta::*;
-use braid_api::{Code, Context, DataPeers, Error, Namespace, Result, When};
+use braid_api::{Code, Context, DataPeers, Error, Namespace, Result, When, trace};
 use braid_meta_engine::{Early, Engine, Order};
 use braid_meta_namespace::ops::{mark_stable, policy, servers, session, spares};
 use braid_meta_namespace::rows::ServerRow;
@@ -54,7 +54,7 @@ impl Call {
 
 impl<E: Engine, P: DataPeers> Namespace for MetaServer<E, P> {
     async fn execute(&self, cx: Context, request: MetaRequest) -> Result<MetaAnswer> {
-        let answer = self.dispatch(&mut Call::new(None), cx, request).await;
+        let answer = trace::under(cx.trace, self.dispatch(&mut Call::new(None), cx, request)).await;
         self.may_answer().await?;
         answer
     }
@@ -64,7 +64,8 @@ impl<E: Engine, P: DataPeers> Namespace for MetaServer<E, P> {
         let early = (cx.when == When::Early && self.config.early_reply && session != SessionId(0))
             .then(|| Early::of(session.0));
         let mut call = Call::new(early);
-        let answer = self.dispatch(&mut call, cx, request).await;
+        // What it waits for is found by the operation it is for.
+        let answer = trace::under(cx.trace, self.dispatch(&mut call, cx, request)).await;
         self.may_answer().await?;
         let answer = answer?;
         // Whether it is open is asked first: what is said of durability is at least as new.

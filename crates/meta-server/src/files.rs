@@ -12,7 +12,7 @@ use crate::locks::held_by;
 use crate::server::MetaServer;
 use braid_api::lease::{Order, YieldFiles};
 use braid_api::meta::{FileLease, FileWant, LeaseState, Lookup, MetaAnswer, MetaRequest, WriteHandles};
-use braid_api::{Code, DataPeers, Error, Result};
+use braid_api::{Code, DataPeers, Error, Result, trace};
 use braid_env::Env;
 use braid_lease::{AskId, Command, Event, Generation, Handles, LockAnswer, Mode, Refusal, Waits, Want};
 use braid_meta_engine::Engine;
@@ -115,6 +115,7 @@ impl Drop for Asked<'_> {
     fn drop(&mut self) {
         if let Some(id) = self.id.take() {
             let mut state = self.leases.state.lock();
+            state.traces.remove(&id);
             state.asking.remove(&id);
             self.leases.on(&mut state, Event::Abandon { ask: AskId(id) });
         }
@@ -130,6 +131,7 @@ impl Leases {
             let id = state.last;
             let (tell, told) = oneshot::channel();
             state.asking.insert(id, tell);
+            state.traces.insert(id, trace::current());
             let asked = Asked { leases: self, id: Some(id) };
             self.on(&mut state, event(AskId(id)));
             (asked, told)
@@ -138,7 +140,9 @@ impl Leases {
         let patience = self.limits.longest_wait_for_a_file() + self.limits.session_lease;
         match self.env.timeout(patience, waits).await {
             Ok(Ok(answer)) => {
-                asked.id = None;
+                if let Some(id) = asked.id.take() {
+                    self.state.lock().traces.remove(&id);
+                }
                 Ok(answer)
             }
             Ok(Err(_)) => {
@@ -157,7 +161,7 @@ impl Leases {
             Waits::File { inode, sessions, .. } if inode == of => Some(sessions),
             _ => None,
         });
-        let names: Vec<String> = sessions.unwrap_or_default().iter().map(|id| format!("session {id}")).collect();
+        let names: Vec<String> = sessions.unwrap_or_default().iter().map(|(id, _)| format!("session {id}")).collect();
         if names.is_empty() { "others".to_owned() } else { names.join(", ") }
     }
 

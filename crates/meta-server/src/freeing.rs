@@ -118,10 +118,10 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
     async fn reclaim_copies(&self, container: ContainerId, mut chunks: Vec<ChunkId>) -> Result<usize> {
         let count = chunks.len();
         let Some((epoch, chain)) = self.acting_chain(container) else {
-            self.waiting.lock().push(Waiting {
-                who: format!("freeing of {count} chunks"),
-                for_what: format!("the chain of container {container}, which is changing"),
-                since_ms: 0,
+            let for_what = format!("the chain of container {container}, which is changing");
+            self.freeing_waits(Waiting {
+                container: Some(container),
+                ..Waiting::new(format!("freeing of {count} chunks"), for_what)
             });
             return Ok(0);
         };
@@ -149,12 +149,16 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         let count = chunks.len();
         let result = self.on_server(server, DeleteChunks { chunks }).await;
         if let Err(e) = &result {
-            self.waiting.lock().push(Waiting {
-                who: format!("freeing of {count} chunks"),
-                for_what: format!("data server {server}: {e}"),
-                since_ms: 0,
+            self.freeing_waits(Waiting {
+                servers: vec![server],
+                ..Waiting::new(format!("freeing of {count} chunks"), format!("data server {server}: {e}"))
             });
         }
         result
+    }
+
+    /// It waits since it first did, for as long as each round finds that it still does.
+    fn freeing_waits(&self, waiting: Waiting) {
+        self.waiting.lock().add(waiting, self.env.clock.now());
     }
 }

@@ -8,13 +8,13 @@
 use crate::files::{FileAnswer, held_of, order_of, regranted};
 use crate::locks::{LockOps, held_by};
 use braid_api::lease::{self, Acknowledge, LeaseKey, Listen, Order, Orders, Reassert, Term};
-use braid_api::{Code, Error, Result};
+use braid_api::{Code, Error, Result, trace};
 use braid_env::Env;
 use braid_lease::{
     AnnouncementId, AskId, Command, Event, Handles, Holder, Key, Limits, Mode, Moment, Reasserted, RevocationId,
     SlotSet, Waits,
 };
-use braid_types::{InodeId, LeaseGen, MembershipEpoch, ServerId, SessionId};
+use braid_types::{InodeId, LeaseGen, MembershipEpoch, ServerId, SessionId, TraceId};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -47,6 +47,8 @@ pub(crate) struct State {
     pub last: u64,
     /// Announcements that are not ready.
     waiting: BTreeMap<u64, oneshot::Sender<bool>>,
+    /// The operations for which announcements and requests that wait are made.
+    pub traces: BTreeMap<u64, TraceId>,
     pub locks: LockOps,
     /// Requests for files that wait for other sessions.
     pub asking: BTreeMap<u64, oneshot::Sender<FileAnswer>>,
@@ -187,6 +189,7 @@ impl Leases {
             holder: Holder::new(limits.clone(), leases_max),
             last: 0,
             waiting: BTreeMap::new(),
+            traces: BTreeMap::new(),
             locks: LockOps::default(),
             asking: BTreeMap::new(),
             caching: BTreeMap::new(),
@@ -401,6 +404,7 @@ impl Leases {
                 None => {
                     let (tell, ready) = oneshot::channel();
                     state.waiting.insert(number, tell);
+                    state.traces.insert(number, trace::current());
                     (announced, Some(ready))
                 }
             }
@@ -471,18 +475,6 @@ impl Leases {
         self.said.notify_waiters();
     }
 
-    /// What waits for sessions to drop what they cache, or to give up a file, and since when.
-    pub fn waits(&self) -> Vec<(Waits, Duration)> {
-        let (state, now) = (self.state.lock(), self.now());
-        let waits = state.holder.waits().into_iter().map(|wait| match wait {
-            Waits::Change { since, .. } | Waits::File { since, .. } | Waits::Lock { since, .. } => {
-                (wait, now.since(since))
-            }
-            Waits::Settling { until, .. } => (wait, now.since(until - self.limits.session_lease)),
-        });
-        waits.collect()
-    }
-
     /// Leases that are out: of the namespace, of files.
     pub fn count(&self) -> (usize, usize) {
         self.state.lock().holder.leases()
@@ -519,6 +511,7 @@ impl Announced {
         }
         let mut state = self.leases.state.lock();
         state.waiting.remove(&self.id);
+        state.traces.remove(&self.id);
         state.unnamed.remove(&self.id);
         state.caching.values_mut().for_each(|mailbox| _ = mailbox.not_before.remove(&self.id));
         let announcement = AnnouncementId { server: HERE, number: self.id };

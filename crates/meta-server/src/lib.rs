@@ -32,6 +32,7 @@ mod server;
 mod sessions;
 mod sizes;
 mod strays;
+mod why;
 
 pub use braid_copyset::Limits as CopyLimits;
 pub use config::MetaConfig;

@@ -128,6 +128,8 @@ impl Recovery {
             who: "start of the metadata server".to_owned(),
             for_what: format!("what session {id} keeps of answers that were not durable: {who}"),
             since_ms,
+            holder: Some(*id),
+            ..Waiting::default()
         };
         state.waiting.iter().map(one).collect()
     }

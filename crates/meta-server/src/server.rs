@@ -52,7 +52,7 @@ pub struct MetaServer<E, P> {
     pub(crate) copies: Option<Arc<CopySet>>,
     pub(crate) stopping: AtomicBool,
     /// Names data servers that housekeeping waits for, for `braid admin why`.
-    pub(crate) waiting: Mutex<Vec<braid_api::admin::Waiting>>,
+    pub(crate) waiting: Mutex<crate::why::Rounds>,
 }
 
 /// Why a metadata server does not start.
@@ -123,7 +123,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             chains: Chains::new(now.0, leader, config.chain_limits.clone()),
             copies,
             stopping: AtomicBool::new(false),
-            waiting: Mutex::new(Vec::new()),
+            waiting: Mutex::default(),
             started: now,
             env,
             engine,

@@ -1,8 +1,7 @@
 //! The calls of one connection that wait for their answers.
 
-use braid_api::{Code, Error, Result};
+use braid_api::{Code, Context, Error, Result};
 use braid_env::Monotonic;
-use braid_types::SessionId;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -14,7 +13,7 @@ pub(crate) struct Call {
     pub answer: oneshot::Sender<Answer>,
     /// Number of the message, for its name.
     pub message: usize,
-    pub session: SessionId,
+    pub cx: Context,
     pub since: Monotonic,
     /// Whoever made the call tells by itself that it waits.
     pub listed: bool,

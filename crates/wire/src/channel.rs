@@ -9,7 +9,8 @@ use crate::outbox::{Closed, Outbox, Urgency};
 use crate::reader::{Frame, FrameReader};
 use crate::sink::Writer;
 use crate::stats::WireStats;
-use crate::waits::WaitSource;
+use crate::waits::{WaitSource, of_call};
+use braid_api::admin::Waiting;
 use braid_api::{Code, Context, Error, Manner, Result};
 use braid_env::{Address, Monotonic, TaskHandle};
 use bytes::Bytes;
@@ -114,7 +115,7 @@ impl Channel {
         let message = shared.stats.message(draft.body());
         let (send, receive) = oneshot::channel();
         let since = shared.endpoint.env().clock.now();
-        let call = Call { answer: send, message, session: cx.token.session, since, listed };
+        let call = Call { answer: send, message, cx, since, listed };
         let (id, waiting) = shared.calls.begin(call)?;
         let mut guard = CallGuard { shared, id, sent: false };
         let deadline = deadline_or_default(cx.deadline);
@@ -229,20 +230,13 @@ impl Shared {
 }
 
 impl WaitSource for Shared {
-    fn waits(&self, show: &mut dyn FnMut(String, String, Monotonic)) {
+    fn waits(&self, show: &mut dyn FnMut(Waiting, Monotonic)) {
         self.calls.each(|call| {
             if call.listed {
-                let who = who_waits(self.stats.name(call.message), call.session);
-                show(who, format!("{}: no answer yet", self.name), call.since);
+                let for_what = format!("{}: no answer yet", self.name);
+                let name = self.stats.name(call.message);
+                show(of_call(name, &call.cx, (self.peer.role, self.peer.server), for_what), call.since);
             }
         });
-    }
-}
-
-/// `Rename of session 3`.
-pub(crate) fn who_waits(message: &str, session: braid_types::SessionId) -> String {
-    match session.0 {
-        0 => message.to_owned(),
-        id => format!("{message} of session {id}"),
     }
 }

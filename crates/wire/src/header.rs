@@ -1,6 +1,6 @@
 use crate::frame::FrameError;
 use crate::limits::Limits;
-use braid_api::{Context, Manner, When};
+use braid_api::{About, Context, Manner, When};
 use braid_types::*;
 use std::time::Duration;
 
@@ -163,7 +163,8 @@ impl Header {
         let snapshot = at.u64();
         let token =
             Token { session, session_epoch, lease_gen, layout_gen, trunc_gen, chain_epoch, owner_term, snapshot };
-        let context = Context { token, request, behind, trace, when: when(flags), deadline, manner: Manner::default() };
+        let (when, manner, about) = (when(flags), Manner::default(), About::default());
+        let context = Context { token, request, behind, trace, when, deadline, manner, about };
         Ok(Header { kind: Kind::read(kind)?, flags, call, context, body_len, payload_len })
     }
 }
@@ -197,6 +198,7 @@ mod tests {
             when: When::Durable,
             deadline,
             manner: Manner::default(),
+            about: About::default(),
         };
         Header { kind: Kind::Request, flags: 0, call: 11, context, body_len: 12, payload_len: 13 }
     }

@@ -1,11 +1,12 @@
 use crate::address_book::AddressBook;
 use crate::body::Body;
-use crate::channel::{Channel, who_waits};
+use crate::channel::Channel;
 use crate::endpoint::Endpoint;
 use crate::hello::{PeerInfo, Role};
 use crate::limits::deadline_or_default;
 use crate::retry::{Story, pause, repeatable};
 use crate::stats::{WireSnapshot, WireStats};
+use crate::waits::of_call;
 use braid_api::{Code, Context, Error, Manner, Result};
 use braid_env::{Address, Monotonic};
 use braid_types::ServerId;
@@ -157,10 +158,10 @@ impl Remote {
         payload: Bytes,
         story: &mut Story,
     ) -> Result<(Bytes, Bytes)> {
-        let Inner { endpoint, stats, .. } = &*self.0;
+        let Inner { endpoint, role, server, stats, .. } = &*self.0;
         let env = endpoint.env();
         let name = stats.name(stats.message(&body.write(Vec::new())?));
-        let shown = || endpoint.waits().enter(who_waits(name, cx.token.session), self.to_string(), begun);
+        let shown = || endpoint.waits().enter(of_call(name, &cx, (*role, *server), self.to_string()), begun);
         let is_standing = cx.manner == Manner::Standing;
         let mut wait = Some(shown());
         loop {

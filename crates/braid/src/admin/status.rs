@@ -14,6 +14,7 @@ use clap::Args;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
+use std::time::Duration;
 
 #[derive(Args)]
 #[command(after_help = "Examples:\n  braid admin status\n  braid admin status --json | jq .problems")]
@@ -31,12 +32,17 @@ pub struct Seen {
 }
 
 pub async fn look(cluster: &Cluster) -> Result<Vec<Seen>> {
+    look_within(cluster, PATIENCE).await
+}
+
+/// Data servers that do not answer within `deadline` are told so.
+pub async fn look_within(cluster: &Cluster, deadline: Duration) -> Result<Vec<Seen>> {
     let mut asked = Vec::new();
     // All at once: one that does not answer costs its patience, and not once for each such server.
     for info in cluster.servers().await? {
         let answer = (info.state == ServerState::Up).then(|| {
             let node = cluster.peers.node(&info);
-            let cx = Context { deadline: PATIENCE, manner: Manner::Once, ..Context::default() };
+            let cx = Context { deadline, manner: Manner::Once, ..Context::default() };
             tokio::spawn(async move { node.call(cx, GetDataStatus {}, Bytes::new()).await })
         });
         asked.push((info, answer));

@@ -4,13 +4,14 @@ mod data;
 mod metadata;
 mod mount;
 mod mount_pages;
+mod mount_waits;
 pub mod place;
-mod predecessor;
+pub mod predecessor;
 pub mod ready;
 mod signals;
 pub mod why;
 
-pub use mount::{MountArgs, UmountArgs, check_mount_point, is_braid_mount};
+pub use mount::{MountArgs, UmountArgs, absolute, braid_mounts, check_mount_point, is_braid_mount};
 
 use crate::cli::ClusterArgs;
 use crate::{connect, output};

@@ -1,6 +1,7 @@
 //! `braid mount`: a client with a FUSE door. Goes to the background when the mount serves.
 
 use super::mount_pages::MountPages;
+use super::mount_waits::MountWaits;
 use super::ready::ReadyFile;
 use super::{predecessor, signals, why};
 use crate::cli::ClusterArgs;
@@ -77,6 +78,18 @@ impl MountArgs {
         stem.unwrap_or_else(|| format!("mount-{}", std::process::id()))
     }
 
+    /// Says what waits where `braid admin why` looks: beside the other run files of a local cluster, or where mounts of this machine do.
+    fn reporter(&self, waits: MountWaits, place: &Path, cluster: Vec<String>) -> Option<why::Reporter> {
+        let name = self.name();
+        let (dir, name) = match self.run_dir() {
+            Some(run) => (run, name),
+            // There are mounts of other clusters.
+            None => (why::own_dir()?, format!("mount-{}", std::process::id())),
+        };
+        let place = place.to_owned();
+        Some(why::spawn_reporter(dir.join(format!("{name}{}", why::SUFFIX)), move || waits.report(&place, &cluster)))
+    }
+
     fn serve(self, mount_point: &Path) -> Result<ExitCode> {
         let config = self.cluster.load()?;
         output::start_log(&config.log.level);
@@ -103,15 +116,11 @@ impl MountArgs {
             let mut mount = tokio::task::block_in_place(|| mount_fuse(client.clone(), handle, mount_point, &settings))
                 .with_context(|| format!("cannot mount at {}", mount_point.display()))?;
             tracing::info!("mounted at {}", mount_point.display());
-            // Beside the other run files of a local cluster, where `braid admin why` looks.
-            let report = self.run_dir().map(|run| run.join(format!("{}{}", self.name(), why::SUFFIX)));
-            // What the client tries again, and the messages that have no answer yet: of a server that stands still
-            // the client hears nothing for as long as one attempt may take.
-            let (asked, waits) = (client.clone(), endpoint.waits().clone());
-            let waiting = move || [asked.waiting(), waits.list()].concat();
-            let _why = report.map(|path| why::spawn_reporter(path, waiting.clone()));
-            let pages =
-                MountPages { place: mount_point.to_owned(), client: client.clone(), waiting: Box::new(waiting) };
+            let (requests, messages) = (mount.waiting(), endpoint.waits().clone());
+            let waits = MountWaits { requests, client: client.clone(), messages };
+            let _why = self.reporter(waits.clone(), mount_point, config.cluster.metadata.clone());
+            let place = mount_point.to_owned();
+            let pages = MountPages { place, client: client.clone(), waiting: Box::new(move || waits.list()) };
             match http::serve("mount.control", &config.mount.control, Arc::new(pages)).await {
                 Ok(at) => ready.write_pages(at)?,
                 // Of two mounts with one configuration one has the port, and both are mounted.
@@ -168,6 +177,17 @@ fn mounted_at(path: &Path) -> Result<Option<String>> {
         kind.filter(|_| point.as_deref() == Some(&*wanted)).map(str::to_owned)
     };
     Ok(table.lines().filter_map(kind_there).next_back())
+}
+
+/// The places of BraidFS mounts in a mount table.
+pub fn braid_mounts(table: &str) -> Vec<PathBuf> {
+    let place = |line: &str| {
+        let mut fields = line.split(' ');
+        let point = fields.nth(4).map(unescape);
+        let kind = fields.skip_while(|f| *f != "-").nth(1);
+        point.filter(|_| kind == Some("fuse.braid")).map(PathBuf::from)
+    };
+    table.lines().filter_map(place).collect()
 }
 
 /// The kernel writes spaces and the like as `\040`.

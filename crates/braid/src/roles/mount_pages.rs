@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn a_mount_is_not_well_while_something_waits_for_long() {
-        let waiting = |since_ms| Waiting { who: "a read".into(), for_what: "data server 1".into(), since_ms };
+        let waiting = |since_ms| Waiting { since_ms, ..Waiting::new("a read", "data server 1") };
         assert_eq!(health("/m", &[]), (true, "mount at /m: nothing waits".into()));
         assert!(health("/m", &[waiting(2_000)]).0);
         let (well, line) = health("/m", &[waiting(2_000), waiting(20_000)]);

@@ -28,6 +28,18 @@ fn machine() -> String {
     format!("(boot {}, {})", boot.trim(), names.display())
 }
 
+/// Where a session that describes itself so is mounted, and by which process.
+pub fn mount_of(description: &str) -> Option<(&str, u32)> {
+    let (place, rest) = description.strip_prefix("mount ")?.rsplit_once(" by process ")?;
+    let process = rest.split(' ').next()?.parse().ok()?;
+    Some((place, process))
+}
+
+/// It is of this machine, and of this name space of processes.
+pub fn is_here(description: &str) -> bool {
+    description.ends_with(&machine())
+}
+
 /// Sessions of mounts at the same place of this machine whose process has gone.
 fn gone(sessions: Vec<SessionStatus>, mount_point: &Path, is_alive: impl Fn(u32) -> bool) -> Vec<SessionStatus> {
     let (beginning, machine) = (beginning(mount_point), machine());
@@ -75,6 +87,15 @@ mod tests {
         }
         child.wait().unwrap();
         assert!(!is_alive(child.id()));
+    }
+
+    #[test]
+    fn a_description_tells_place_and_process() {
+        let own = description(Path::new("/mnt/a by process 5"));
+        assert_eq!(mount_of(&own), Some(("/mnt/a by process 5", std::process::id())));
+        assert!(is_here(&own) && !is_here("mount /mnt/a by process 7 (boot another, pid:[1])"));
+        assert_eq!(mount_of("mount /mnt/a by process 7"), Some(("/mnt/a", 7)));
+        assert_eq!(mount_of("fs put by process 7"), None);
     }
 
     #[test]

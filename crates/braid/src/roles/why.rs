@@ -5,6 +5,7 @@
 //! no notice of files whose process is gone.
 
 use braid_api::admin::Waiting;
+use braid_types::SessionId;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -17,6 +18,11 @@ const PERIOD: Duration = Duration::from_secs(1);
 pub struct Report {
     /// Who wrote it.
     pub process: u32,
+    /// Where it is mounted.
+    pub place: PathBuf,
+    pub session: SessionId,
+    /// The addresses of its metadata server.
+    pub cluster: Vec<String>,
     pub waiting: Vec<Waiting>,
 }
 
@@ -27,18 +33,18 @@ pub struct Reporter {
     task: tokio::task::JoinHandle<()>,
 }
 
-/// Asks `waiting` every second and keeps `path` up to date.
-pub fn spawn_reporter(path: PathBuf, waiting: impl Fn() -> Vec<Waiting> + Send + 'static) -> Reporter {
+/// Asks `report` every second and keeps `path` up to date.
+pub fn spawn_reporter(path: PathBuf, report: impl Fn() -> Report + Send + 'static) -> Reporter {
     let file = path.clone();
     let task = tokio::spawn(async move {
         let mut there = false;
         let mut told = false;
         loop {
-            let now = waiting();
-            let done = match now.is_empty() {
+            let now = report();
+            let done = match now.waiting.is_empty() {
                 true if there => remove(&file),
                 true => Ok(()),
-                false => write(&file, now),
+                false => write(&file, &now),
             };
             there = file.exists();
             // Once is enough: the disk may be full for hours.
@@ -54,8 +60,8 @@ pub fn spawn_reporter(path: PathBuf, waiting: impl Fn() -> Vec<Waiting> + Send +
 }
 
 /// Whole or not at all: a reader never sees half a file.
-fn write(path: &Path, waiting: Vec<Waiting>) -> std::io::Result<()> {
-    let text = serde_json::to_vec(&Report { process: std::process::id(), waiting })?;
+fn write(path: &Path, report: &Report) -> std::io::Result<()> {
+    let text = serde_json::to_vec(report)?;
     let new = path.with_extension("new");
     std::fs::write(&new, text)?;
     std::fs::rename(&new, path)
@@ -74,6 +80,24 @@ impl Drop for Reporter {
         // What is left behind is ignored once this process is gone.
         let _ = remove(&self.path);
     }
+}
+
+/// Where a mount of this user says what waits, unless it is of a cluster on this machine: made if it is not there. `None` without a
+/// place that nobody else can write to.
+pub fn own_dir() -> Option<PathBuf> {
+    let user = rustix::process::getuid();
+    let dir = match user.is_root() {
+        true => PathBuf::from("/run/braid"),
+        false => Path::new("/run/user").join(user.as_raw().to_string()).join("braid"),
+    };
+    std::fs::create_dir_all(&dir).ok()?;
+    Some(dir)
+}
+
+/// Where mounts of this machine do so, of all users.
+pub fn all_dirs() -> Vec<PathBuf> {
+    let users = std::fs::read_dir("/run/user").into_iter().flatten().flatten().map(|user| user.path().join("braid"));
+    std::iter::once(PathBuf::from("/run/braid")).chain(users).collect()
 }
 
 /// The reports of living processes in a directory, with the names of their files. A directory or a file that cannot
@@ -99,6 +123,10 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
 
+    fn of(process: u32, waiting: Vec<Waiting>) -> Report {
+        Report { process, place: "/m".into(), session: SessionId(3), cluster: Vec::new(), waiting }
+    }
+
     async fn eventually(mut done: impl FnMut() -> bool) {
         for _ in 0..500 {
             if done() {
@@ -114,10 +142,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let busy = Arc::new(AtomicBool::new(true));
         let asked = busy.clone();
-        let one = Waiting { who: "read of inode 7".into(), for_what: "data server 1".into(), since_ms: 5 };
+        let one = Waiting { since_ms: 5, ..Waiting::new("read of inode 7", "data server 1") };
         let list = vec![one.clone()];
         let waiting = move || if asked.load(Ordering::Relaxed) { list.clone() } else { Vec::new() };
-        let reporter = spawn_reporter(dir.path().join("mount.why.json"), waiting);
+        let report = move || of(std::process::id(), waiting());
+        let reporter = spawn_reporter(dir.path().join("mount.why.json"), report);
         eventually(|| reports(dir.path()).len() == 1).await;
         let found = reports(dir.path());
         assert_eq!((found[0].0.as_str(), &found[0].1.waiting), ("mount", &vec![one]));
@@ -132,7 +161,7 @@ mod tests {
     #[test]
     fn dead_writers_and_damaged_files_are_ignored() {
         let dir = tempfile::tempdir().unwrap();
-        let dead = Report { process: u32::MAX, waiting: Vec::new() };
+        let dead = of(u32::MAX, Vec::new());
         std::fs::write(dir.path().join("a.why.json"), serde_json::to_vec(&dead).unwrap()).unwrap();
         std::fs::write(dir.path().join("b.why.json"), "{").unwrap();
         assert!(reports(dir.path()).is_empty());

@@ -17,6 +17,7 @@ mod pages;
 mod pipes;
 mod posix;
 mod two_mounts;
+mod why;
 
 use rustix::process::{Pid, Signal};
 use std::ffi::OsStr;

@@ -17,8 +17,13 @@ pub struct Two {
 
 impl Two {
     pub fn new() -> Option<Two> {
+        Two::with(&[])
+    }
+
+    pub fn with(settings: &[&str]) -> Option<Two> {
         let level = std::env::var("LITMUS_LOG").map(|level| format!("log.level={level}")).ok();
-        let more: Vec<&str> = level.iter().flat_map(|level| ["--set", level]).collect();
+        let level = level.iter().flat_map(|level| ["--set", level]);
+        let more: Vec<&str> = level.chain(settings.iter().copied()).collect();
         let (c, first) = mounted(&more)?;
         let second = tempfile::tempdir().unwrap();
         let at = second.path().to_path_buf();

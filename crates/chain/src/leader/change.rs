@@ -108,11 +108,11 @@ impl Leader {
     }
 
     /// Has stopped acting in older epochs: it says so, or its lease is over.
-    fn has_stopped(&self, held: &Held, server: ServerId, now: Moment) -> bool {
+    pub(super) fn has_stopped(&self, held: &Held, server: ServerId, now: Moment) -> bool {
         self.has_reported(held, server) || self.book.is_over(server, now)
     }
 
-    fn has_reported(&self, held: &Held, server: ServerId) -> bool {
+    pub(super) fn has_reported(&self, held: &Held, server: ServerId) -> bool {
         let incarnation = self.servers.get(&server).map(|known| known.incarnation);
         held.reports.get(&server).is_some_and(|(reported, _)| Some(*reported) == incarnation)
     }

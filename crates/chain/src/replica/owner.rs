@@ -491,6 +491,8 @@ impl Replica {
         };
         let wait = |w: &Waiting| Waits {
             op: w.op,
+            container: cx.container,
+            chain_epoch: cx.epoch,
             chunk: self.chunk,
             version: w.version,
             invalidation: if w.until.shared { behind(w.version, |p| p.told, w.version).0 } else { Vec::new() },

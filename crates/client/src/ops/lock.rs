@@ -51,7 +51,8 @@ impl Core {
             match self.locks.begin(&self.cache, self.now(), (file, handle), &request, wait) {
                 Step::Done(result) => return result,
                 Step::Queued(queued) => {
-                    let _waiting = self.waits.enter(&self.env, format_args!("inode {file}"), "a lock of this mount");
+                    let _waiting =
+                        self.waits.enter(&self.env, format_args!("inode {file}"), "a lock of this mount").of(file);
                     if queued.granted().await? {
                         return Ok(());
                     }
@@ -62,7 +63,7 @@ impl Core {
                     self.spawn_for("asking for a lock", op.trace, async move {
                         core.lock_elsewhere((file, handle), request, wait, asked, tell).await;
                     });
-                    let _waiting = self.waits.enter(&self.env, format_args!("inode {file}"), "a lock");
+                    let _waiting = self.waits.enter(&self.env, format_args!("inode {file}"), "a lock").of(file);
                     return told.await.map_err(|_| Error::bare(Code::Interrupted))?;
                 }
                 Step::Later => {
@@ -70,7 +71,8 @@ impl Core {
                     if left.is_zero() && !wait {
                         return Err(timed_out(format_args!("a lock on inode {file}"), "the metadata server"));
                     }
-                    let _waiting = self.waits.enter(&self.env, format_args!("inode {file}"), "the metadata server");
+                    let _waiting =
+                        self.waits.enter(&self.env, format_args!("inode {file}"), "the metadata server").of(file);
                     let _ = self.env.timeout(LOOK_AGAIN, changed).await;
                 }
             }

@@ -201,7 +201,7 @@ impl Core {
         }
         self.relieve();
         let full = "room in the write buffer";
-        let _waiting = self.waits.enter(&self.env, format!("write of {}", file_name(inode)), full);
+        let _waiting = self.waits.enter(&self.env, format!("write of {}", file_name(inode)), full).of(inode.id);
         let room = wait_until(&self.env, &self.memory.buffered.room, op.deadline, fits).await;
         room.ok_or_else(|| timed_out(file_name(inode), full))
     }

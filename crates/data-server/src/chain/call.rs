@@ -5,6 +5,7 @@ use braid_api::{Code, Error};
 use braid_chain::{Answer, BlockSet, Event, Refusal, Until, Waits};
 use braid_data_store::ChunkStore;
 use braid_types::{ChunkId, ContainerId, ServerId};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -41,6 +42,7 @@ impl Failure {
 /// A call that was begun. Dropped, it is not waited for any more; what it changes is changed all the same.
 pub(crate) struct Call<S: ChunkStore + 'static> {
     chains: Arc<Chains<S>>,
+    container: ContainerId,
     chunk: ChunkId,
     op: u64,
     answer: oneshot::Receiver<Result<Answer, Failure>>,
@@ -55,15 +57,20 @@ impl<S: ChunkStore + 'static> Chains<S> {
         blocks: BlockSet,
         until: Until,
     ) -> Call<S> {
-        self.begin(chunk, Some(change), |op| Event::Write { op, container, chunk, blocks, until })
+        self.begin((container, chunk), Some(change), |op| Event::Write { op, container, chunk, blocks, until })
     }
 
     /// Waits for all that was ordered before.
     pub fn wait(self: &Arc<Self>, container: ContainerId, chunk: ChunkId, until: Until) -> Call<S> {
-        self.begin(chunk, None, |op| Event::Wait { op, container, chunk, until })
+        self.begin((container, chunk), None, |op| Event::Wait { op, container, chunk, until })
     }
 
-    fn begin(self: &Arc<Self>, chunk: ChunkId, change: Option<Change>, event: impl FnOnce(u64) -> Event) -> Call<S> {
+    fn begin(
+        self: &Arc<Self>,
+        (container, chunk): (ContainerId, ChunkId),
+        change: Option<Change>,
+        event: impl FnOnce(u64) -> Event,
+    ) -> Call<S> {
         let (send, answer) = oneshot::channel();
         let mut sends = Vec::new();
         let op = {
@@ -90,7 +97,13 @@ impl<S: ChunkStore + 'static> Chains<S> {
             op
         };
         self.send(sends);
-        Call { chains: self.clone(), chunk, op, answer }
+        Call { chains: self.clone(), container, chunk, op, answer }
+    }
+
+    /// What calls wait for, by their numbers.
+    pub fn waits(&self) -> BTreeMap<u64, Waits> {
+        let now = self.now();
+        self.state.lock().machine.waits(now).into_iter().map(|waits| (waits.op, waits)).collect()
     }
 
     /// Chunks this server owns with changes that some copy does not know of.
@@ -109,6 +122,11 @@ impl<S: ChunkStore + 'static> Call<S> {
         self.chunk
     }
 
+    /// Its container, and its number in [`Chains::waits`].
+    pub fn place(&self) -> (ContainerId, u64) {
+        (self.container, self.op)
+    }
+
     /// The answer, or, when the time is over, an error that names whom it waited for.
     pub async fn done(mut self, within: Duration) -> Result<Answer, Error> {
         let chains = self.chains.clone();
@@ -118,8 +136,7 @@ impl<S: ChunkStore + 'static> Call<S> {
                 Err(Error::new(Code::NotServing, format_args!("data server {}", chains.id), "it is stopping"))
             }
             Err(_) => {
-                let all = chains.state.lock().machine.waits(chains.now());
-                let cause = all.iter().find(|waits| waits.op == self.op).map_or_else(
+                let cause = chains.waits().get(&self.op).map_or_else(
                     || "it was not applied in time".to_owned(),
                     |waits| format!("it still waits for {}", words(waits)),
                 );
@@ -136,7 +153,14 @@ impl<S: ChunkStore + 'static> Drop for Call<S> {
     }
 }
 
-fn words(waits: &Waits) -> String {
+/// The members it waits for.
+pub(crate) fn members(waits: &Waits) -> Vec<ServerId> {
+    let lacking = [&waits.bytes, &waits.stable].into_iter().filter(|(_, missing)| *missing > 0);
+    let late = lacking.flat_map(|(late, _)| late).chain(&waits.invalidation);
+    late.copied().collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+pub(crate) fn words(waits: &Waits) -> String {
     let servers = |servers: &[ServerId]| servers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let mut parts = Vec::new();
     if waits.epoch {

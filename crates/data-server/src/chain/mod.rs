@@ -18,7 +18,7 @@ mod order;
 mod start;
 
 pub(crate) use blocks::{head, of_bytes, with_head};
-pub(crate) use call::{Call as CopyCall, Failure};
+pub(crate) use call::{Call as CopyCall, Failure, members, words};
 pub(crate) use job::{Change, ChangeBytes};
 pub use links::{ChainLinks, SharedLinks, WireLinks};
 

@@ -36,7 +36,7 @@ impl<S: ChunkStore + 'static> Core<S> {
             syncs: counters.syncs,
             bytes_read: counters.bytes_read,
             bytes_written: counters.bytes_written,
-            waiting: self.work.list(),
+            waiting: self.work.list(self.id, &self.chains.waits()),
             mended_blocks: self.chains.mended(),
             chunks_lacking: lacks.chunks,
             copies_lacking: lacks.copies,

@@ -671,7 +671,8 @@ fn why_names_who_is_waited_for() {
     s.get(B, &Key::Dir(DIR)).unwrap();
     let (announcement, _) = s.announce(A, &[Key::Dir(DIR)], None);
     let since = Moment(s.now);
-    assert_eq!(s.holder.waits(), [Waits::Change { announcement, since, session: Some(B) }]);
+    let (session, keys) = (Some(B), vec![Key::Dir(DIR)]);
+    assert_eq!(s.holder.waits(), [Waits::Change { announcement, by: A, since, session, keys }]);
 }
 
 /// A client with a term, that has just asked for a file; what it asked with.

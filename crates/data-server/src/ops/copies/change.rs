@@ -114,7 +114,8 @@ impl<S: ChunkStore + 'static> Core<S> {
         stage: &'static str,
     ) -> Result<CopiesAnswer> {
         let chunk = waiting.chunk();
-        let _working = self.working(call, chunk, stage);
+        let working = self.working(call, chunk, stage);
+        working.copy(waiting.place());
         let answer = waiting.done(call.until.since(self.env.clock.now())).await?;
         Ok(CopiesAnswer { chunk, version: answer.version, kept: answer.kept })
     }
