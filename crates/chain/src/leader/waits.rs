@@ -107,7 +107,7 @@ mod tests {
 
     struct NoSpares;
     impl Spares for NoSpares {
-        fn successor(&mut self, _: ContainerId, _: &[ServerId], _: &[ServerId]) -> Option<ServerId> {
+        fn successor(&mut self, _: ContainerId, _: &[ServerId], _: &[ServerId], _: u64) -> Option<ServerId> {
             None
         }
     }
