@@ -342,6 +342,8 @@ enum LockOp {
     /// Of which bytes, or with the last number the flock; by whom, for writing.
     Take(usize, u64, bool),
     Free(usize, u64),
+    /// An flock that is to be of this kind is given up before it is asked for: not in one moment, so this is the first half.
+    Change(u64, bool),
 }
 
 impl Sequential for Holders {
@@ -363,6 +365,10 @@ impl Sequential for Holders {
             }
             LockOp::Free(at, who) => {
                 self.0[at].remove(&who);
+                true
+            }
+            LockOp::Change(who, write) => {
+                self.0[3].retain(|holder, had| *holder != who || *had == write);
                 true
             }
         }
@@ -387,16 +393,17 @@ async fn locks_that_are_tried_by_two_mounts_at_once_have_one_order() {
                 let kind = match op {
                     LockOp::Take(_, _, true) => LockKind::Write,
                     LockOp::Take(_, _, false) => LockKind::Read,
-                    LockOp::Free(..) => LockKind::Unlock,
+                    LockOp::Free(..) | LockOp::Change(..) => LockKind::Unlock,
                 };
                 let lock = match at {
                     3 => flock(who, kind),
                     at => posix(who, kind, ByteRange::new(at as u64 * 10, at as u64 * 10 + 10)),
                 };
-                let id = {
+                let (id, change) = {
                     let mut history = history.lock();
                     history.1.push_back(format!("{who}: {op:?} …"));
-                    history.0.begin(op)
+                    let change = matches!(op, LockOp::Take(3, ..)).then(|| history.0.begin(LockOp::Change(who, write)));
+                    (history.0.begin(op), change)
                 };
                 let got = !is_held(try_lock(&client, handle, lock).await);
                 {
@@ -409,6 +416,7 @@ async fn locks_that_are_tried_by_two_mounts_at_once_have_one_order() {
                     let is_explained = history.0.end(id, &got);
                     let log = history.1.iter().map(String::as_str).collect::<Vec<_>>().join("\n");
                     assert!(is_explained, "{who}: {op:?} answered {got}, which no order explains:\n{log}");
+                    assert!(change.is_none_or(|change| history.0.end(change, &true)));
                 }
                 if random.random_bool(0.1) {
                     // Now it has it to itself.
