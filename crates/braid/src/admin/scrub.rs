@@ -121,6 +121,11 @@ async fn scrub_server<P: DataPeers>(
                 }
                 // Deleted since it was listed.
                 Err(e) if e.code == Code::ChunkUnknown => {}
+                // Its files are gone or cannot be read: of it that is what is found, and the others are looked at.
+                Err(e) if e.code == Code::BadBlock => {
+                    let (server, chunk, cause) = (info.id.0, listed.chunk.0, Some(e.cause().to_owned()));
+                    done.damaged.push(Damaged { server, chunk, place: None, offsets: Vec::new(), cause });
+                }
                 Err(e) => return Err(e),
             }
             progress();
