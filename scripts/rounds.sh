@@ -150,12 +150,13 @@ crash_once() { # name seed victims...
 }
 
 # Every copy there should be, whole: what `status` says has nothing lacking, and every server is back, or fsck could not ask it.
+# `up` is also who was heard 9 s ago and is about to be down; a heartbeat comes every second.
 # Prints how long that took.
 whole_again() {
     local begun=$(ms_now) status
     while :; do
         status=$("$braid" admin status --json --cluster "$var") || true
-        if jq -e '(.servers | all(.state == "up")) and (.copies | .containers > 0 and .containers_short + .containers_changing + .copies_lacking + .bytes_lacking + .servers_with_strays == 0)' \
+        if jq -e '(.servers | all(.state == "up" and .silent_ms < 3000)) and (.copies | .containers > 0 and .containers_short + .containers_changing + .copies_lacking + .bytes_lacking + .servers_with_strays == 0)' \
             <<<"$status" >/dev/null; then break; fi
         [ $(( $(ms_now) - begun )) -lt 120000 ] || { say "$status" >&2; broken "copies are not whole 120 s after ${fault:-a fault}"; }
         sleep 0.2
