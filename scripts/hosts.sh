@@ -49,7 +49,7 @@ start_on_hosts() {
     local name pid
     mkdir -p "$var/run" "$var/log"
     for name in "${hosts[@]}"; do
-        if [ -e "$var/run/$name.pid" ] && kill -0 "$(pid_of "$name")" 2>/dev/null; then continue; fi
+        if [ -e "$var/run/$name.pid" ] && is_process "$(pid_of "$name")"; then continue; fi
         local arguments=(serve "${name%-*}" --set "${name%-*}.dir=$var/$name")
         case $name in
             metadata) arguments+=(--set "metadata.listen=[\"tcp:$(address_of metadata):7400\"]") ;;

@@ -53,6 +53,13 @@ is_mount() { grep -q " $1 " /proc/self/mountinfo; }
 
 pid_of() { cat "$var/run/$1.pid"; }
 
+# Not also of what has ended and whose parent has not looked yet, as `kill -0` does.
+is_process() { # pid
+    local state
+    state=$(sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -c1)
+    [ -n "$state" ] && [ "$state" != Z ]
+}
+
 # Kills processes of the cluster as a crash would. The kernel takes a moment to end one, and until then `up` finds it running.
 kill_hard() { # names...
     local pids=() name pid
@@ -60,7 +67,7 @@ kill_hard() { # names...
     kill -9 "${pids[@]}"
     for pid in "${pids[@]}"; do
         for _ in $(seq 500); do
-            if [ ! -e "/proc/$pid/stat" ] || [ "$(sed 's/.*) //' "/proc/$pid/stat" 2>/dev/null | cut -c1)" = Z ]; then break; fi
+            is_process "$pid" || break
             sleep 0.02
         done
     done
