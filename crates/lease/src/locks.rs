@@ -79,8 +79,6 @@ pub struct Locks {
     refused: BTreeMap<(InodeId, SessionId), Refused>,
 }
 
-const EVERYTHING: ByteRange = ByteRange { start: 0, end: u64::MAX };
-
 impl Locks {
     pub fn new() -> Self {
         let (posix, flock) = (LockTable::new(Flavour::Posix), LockTable::new(Flavour::Flock));
@@ -246,28 +244,12 @@ impl Locks {
     /// if somebody else has a lock that excludes one of them.
     pub fn adopt(&mut self, inode: InodeId, session: SessionId, list: &[HeldLock], out: &mut Vec<Command>) -> bool {
         let mut all = true;
-        // First what it has, then what it has not any more: in the other order a waiter could step in between.
-        for held in list.iter().filter(|held| held.lock.owner.session == session) {
-            let (outcome, granted) = self.table(held.space).acquire(inode, held.lock, false);
-            all &= outcome == Outcome::Granted;
-            self.granted(held.space, granted, out);
-        }
-        let mine: BTreeSet<(Space, LockOwner)> = self
-            .held(inode)
-            .filter(|held| held.lock.owner.session == session)
-            .map(|held| (held.space, held.lock.owner))
-            .collect();
-        for (space, owner) in mine {
-            let of_owner = |held: &&HeldLock| held.space == space && held.lock.owner == owner;
-            let mut kept: Vec<ByteRange> = list.iter().filter(of_owner).map(|held| held.lock.range).collect();
-            kept.sort();
-            let mut from = EVERYTHING.start;
-            for range in kept.into_iter().chain([ByteRange::new(EVERYTHING.end, EVERYTHING.end)]) {
-                if from < range.start {
-                    self.release(inode, space, owner, ByteRange::new(from, range.start), out);
-                }
-                from = from.max(range.end);
-            }
+        for space in [Space::Posix, Space::Flock] {
+            let own = list.iter().filter(|held| held.space == space && held.lock.owner.session == session);
+            let own: Vec<LockSpec> = own.map(|held| held.lock).collect();
+            let (taken, granted) = self.table(space).replace(inode, |owner| owner.session == session, &own);
+            all &= taken;
+            self.granted(space, granted, out);
         }
         all
     }

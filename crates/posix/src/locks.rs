@@ -120,6 +120,24 @@ impl<F: Ord + Copy, O: Ord + Copy> LockTable<F, O> {
         }
     }
 
+    /// What the owners of whom `is_of` is true hold on `file` is `list`, and nothing else: another table has granted them these, and taken
+    /// the others, in an order that this one does not know. False if somebody else has a lock that excludes one of the list, which
+    /// is left out then. Nobody who waits steps in between the old ones and the new ones.
+    pub fn replace(&mut self, file: F, is_of: impl Fn(O) -> bool, list: &[Lock<O>]) -> (bool, Vec<Ticket>) {
+        if let Some(locks) = self.files.get_mut(&file) {
+            locks.held.retain(|held| !is_of(held.owner));
+        }
+        let mut all = true;
+        for lock in list.iter().filter(|lock| !lock.range.is_empty()) {
+            let is_free = self.holders_against(file, lock).all(&is_of);
+            if is_free {
+                self.grant(file, *lock);
+            }
+            all &= is_free;
+        }
+        (all, self.promote(file))
+    }
+
     fn enter(&mut self, file: F, lock: Lock<O>, wait: bool) -> Outcome {
         let blocked = self.holders_against(file, &lock).next().is_some();
         if !blocked && (!wait || !self.queue_against(file, &lock, Ticket(u64::MAX))) {

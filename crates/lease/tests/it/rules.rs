@@ -566,6 +566,28 @@ fn locks_a_client_granted_itself_come_back_with_the_recall() {
     );
 }
 
+/// One of its owners took in place of another what the holder remembers of that one (simulator `locks-lost`, seed 23): the second was refused
+/// for the first, and another session was granted what a program held.
+#[test]
+fn what_one_owner_of_a_session_took_in_place_of_another_is_adopted_and_excludes_others() {
+    let mut s = Server::new(&[A, B]);
+    s.open(A, true, false);
+    assert_eq!(answers(&s.lock(A, 1, (0, 10), None)), [LockAnswer::Granted]);
+    let ask = AskId(s.last);
+    s.on(Event::Abandon { ask });
+    let out = s.take(A, Want::Write);
+    assert!(matches!(out.last(), Some(Command::Grant { locks: true, .. })), "{out:?}");
+    // Owner 1 has freed its lock since and owner 2 has taken it, without a message.
+    let recall = recalls(&s.lock(B, 3, (0, 10), Some(1_000))).remove(0);
+    let own = vec![HeldLock { space: Space::Posix, lock: lock(A, 2, (0, 10)) }];
+    let out = s.answer(&recall, own);
+    assert_eq!(answers(&out), [], "B waits for owner 2");
+    assert!(!out.iter().any(|command| matches!(command, Command::LocksLost { .. })), "{out:?}");
+    let owner = LockOwner { session: A, owner: 2 };
+    let out = s.on(Event::Unlock { inode: FILE, space: Space::Posix, owner, range: ByteRange::new(0, 10) });
+    assert_eq!(answers(&out), [LockAnswer::Granted]);
+}
+
 #[test]
 fn a_wait_for_a_lock_ends_with_the_lock_a_deadlock_or_its_deadline() {
     let mut s = Server::new(&[A, B]);
