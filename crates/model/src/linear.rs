@@ -15,7 +15,7 @@ pub trait Sequential: Clone + Ord {
     /// Takes effect.
     fn apply(&mut self, op: &Self::Op) -> Self::Answer;
 
-    /// What may have happened when it has taken effect, where that is more than one thing.
+    /// What may have happened when it has taken effect, where that is more than one thing; nothing, where it cannot take effect now.
     fn outcomes(&self, op: &Self::Op) -> Vec<(Self, Self::Answer)> {
         let mut after = self.clone();
         let answer = after.apply(op);
@@ -66,6 +66,12 @@ impl<S: Sequential> Linear<S> {
             (state, effects)
         };
         self.possible = self.reached(None).into_iter().map(without).collect();
+        self.running.remove(&id);
+    }
+
+    /// It has not taken effect, and never will.
+    pub fn never(&mut self, id: Id) {
+        self.possible.retain(|(_, effects)| !effects.contains_key(&id));
         self.running.remove(&id);
     }
 

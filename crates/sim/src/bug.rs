@@ -48,6 +48,8 @@ bugs! {
     StaleEpochAccepted = "stale-epoch-accepted";
     /// A mount is granted what it asks for while a change is being committed, and the metadata server knows nothing of it.
     GrantedDuringACommit = "granted-during-a-commit";
+    /// The metadata server does not hear which locks a mount has that gives a file up.
+    LocksNotSaid = "locks-not-said";
     /// Members believe that nothing is between what they were told and what they are told now.
     PrefixOverGap = "prefix-over-gap";
 }

@@ -160,9 +160,14 @@ impl Cluster {
         self.servers().into_iter().filter(|(_, server)| owns(server)).map(|(machine, _)| machine).collect()
     }
 
+    /// How often it has started.
+    pub fn starts(&self, machine: Machine) -> u64 {
+        self.lives.lock().get(&machine).copied().unwrap_or(0)
+    }
+
     pub fn lives(&self, server: ServerId) -> u64 {
         let machine = self.servers().into_iter().find(|(_, known)| known.id() == server).map(|(machine, _)| machine);
-        machine.and_then(|machine| self.lives.lock().get(&machine).copied()).unwrap_or(0)
+        machine.map_or(0, |machine| self.starts(machine))
     }
 
     /// A data server stops, and forgets what it was told and has not written down. True if another has before, and not

@@ -1,12 +1,16 @@
 //! What the checkers learn at the servers' doors; survives the servers.
 
+use braid_api::LockRequest;
 use braid_api::meta::{CommitContent, MetaAnswer, MetaRequest};
 use braid_types::{ChunkId, InodeId, RequestId, SessionId};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 #[derive(Default)]
 pub struct Witness(Mutex<Seen>);
+
+type WatchesLocks = Arc<dyn Fn(&LockRequest) + Send + Sync>;
 
 #[derive(Default)]
 struct Seen {
@@ -21,9 +25,20 @@ struct Seen {
     /// Chunks that were deleted at the metadata server's word.
     deleted: BTreeSet<ChunkId>,
     next_forged: u64,
+    /// Is told of each lock that the metadata server says it has granted.
+    watches_locks: Option<WatchesLocks>,
 }
 
 impl Witness {
+    pub fn watch_locks(&self, told: impl Fn(&LockRequest) + Send + Sync + 'static) {
+        self.0.lock().watches_locks = Some(Arc::new(told));
+    }
+
+    pub fn lock_granted(&self, lock: &LockRequest) {
+        let told = self.0.lock().watches_locks.clone();
+        told.iter().for_each(|told| told(lock));
+    }
+
     /// Has this request been carried out before?
     pub fn was_done(&self, session: SessionId, request: RequestId) -> bool {
         self.0.lock().done.contains(&(session, request))

@@ -11,7 +11,7 @@ use braid_api::lease::{LockReply, Order};
 use braid_api::meta::{
     Acknowledge, CommitContent, CommitFile, Grant, Mark, MetaAnswer, MetaRequest, Namespace, YieldFiles,
 };
-use braid_api::{Code, Context, Result, When};
+use braid_api::{Code, Context, LockKind, Result, When};
 use braid_data_server::DataServer;
 use braid_data_store::{ChunkStore, DiskStore};
 use braid_env::Env;
@@ -56,6 +56,11 @@ impl MetaDoor {
             Ok(answer) => {
                 self.saw_locks(request);
                 self.cluster.witness.answered(session, request, answer);
+                if let (MetaRequest::SetLock(asked), MetaAnswer::SetLock(LockReply::Granted)) = (request, answer)
+                    && asked.lock.kind != LockKind::Unlock
+                {
+                    self.cluster.witness.lock_granted(&asked.lock);
+                }
                 match answer {
                     MetaAnswer::CommitFile(commit) if !commit.instead.chunks.is_empty() => {
                         self.count("commit told to use another's chunk instead");
@@ -109,6 +114,10 @@ impl Namespace for MetaDoor {
             self.cluster.coverage.add("chunk committed and known to be stable", stable);
             let early = self.cluster.settings.bug == Some(Bug::MarkedTooEarly);
             chunks.iter_mut().for_each(|chunk| chunk.stable |= early);
+        }
+        if let (MetaRequest::YieldFiles(given_up), Some(Bug::LocksNotSaid)) = (&mut request, self.cluster.settings.bug)
+        {
+            given_up.locks.clear();
         }
         if let MetaRequest::MarkStable(mark) = &request {
             self.cluster.coverage.add("chunk marked as stable after its commit", mark.chunks.len() as u64);

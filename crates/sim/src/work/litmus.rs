@@ -53,6 +53,11 @@ where
 
     pub fn begin(&self, process: &Process, op: &S::Op) -> u64 {
         process.note(format_args!("{op:?}"));
+        self.begin_quietly(op)
+    }
+
+    /// What may happen beside a call of which the history says that it has begun.
+    pub fn begin_quietly(&self, op: &S::Op) -> u64 {
         self.linear.lock().begin(op.clone())
     }
 
@@ -67,6 +72,11 @@ where
     /// It has taken effect by now, or never will.
     pub fn perhaps(&self, id: u64) {
         self.linear.lock().perhaps(id);
+    }
+
+    /// It has not taken effect, and never will.
+    pub fn never(&self, id: u64) {
+        self.linear.lock().never(id);
     }
 
     fn wrong(&self, process: &Process, text: impl std::fmt::Display) {

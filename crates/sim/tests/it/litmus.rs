@@ -35,3 +35,8 @@ fn the_same_seed_of_two_mounts_gives_the_same_history() {
 fn a_lease_granted_during_a_commit_is_found() {
     hunt(Bug::GrantedDuringACommit, "rights", 20, Invariant::NamesAreLinearizable, &[]);
 }
+
+#[test]
+fn locks_that_are_not_said_when_a_file_is_given_up_are_found() {
+    hunt(Bug::LocksNotSaid, "locks", 20, Invariant::LocksExclude, &[]);
+}

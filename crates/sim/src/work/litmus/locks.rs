@@ -26,7 +26,17 @@ const ALL: [Option<usize>; RANGES + 1] = [None, Some(0), Some(1), Some(2)];
 pub struct Locks {
     histories: BTreeMap<Option<usize>, History<Lock>>,
     owners: AtomicU64,
+    asking: Mutex<BTreeMap<(Option<usize>, u64), Asking>>,
     left: Mutex<BTreeSet<Machine>>,
+}
+
+/// A call under way. What a server grants, and ends before that is heard, or the session does, is asked for again as if it had not been
+/// granted: meanwhile it may have kept others out.
+struct Asking {
+    write: bool,
+    take: u64,
+    /// From when the server said so: the grant, and that it is forgotten.
+    unheard: Option<[u64; 2]>,
 }
 
 enum Call {
@@ -48,6 +58,8 @@ struct Life<'a> {
     owner: u64,
     /// As far as is known: for writing or not.
     held: BTreeMap<Option<usize>, bool>,
+    /// Answers to `Take`, of each.
+    takes: BTreeMap<Option<usize>, u64>,
     /// It has freed some since it took one last: perhaps they had been lost by then, which a call that frees does not tell.
     had: bool,
 }
@@ -97,7 +109,17 @@ impl Locks {
     pub fn work() -> Arc<dyn Work> {
         let history = |at: Option<usize>| (at, History::new(Lock::new(at.is_none()), Invariant::LocksExclude));
         let histories = ALL.map(history).into();
-        Arc::new(Locks { histories, owners: AtomicU64::new(0), left: Mutex::default() })
+        Arc::new(Locks { histories, owners: AtomicU64::new(0), asking: Mutex::default(), left: Mutex::default() })
+    }
+
+    fn granted(&self, lock: &LockRequest) {
+        let at = (lock.space == LockSpace::Posix).then_some(lock.range.start as usize / 10);
+        if let Some(asking) = self.asking.lock().get_mut(&(at, lock.owner))
+            && let Some(history) = self.histories.get(&at)
+        {
+            let ops = [LockOp::Grant(lock.owner, asking.write, asking.take), LockOp::Forget(lock.owner)];
+            asking.unheard.get_or_insert_with(|| ops.map(|op| history.begin_quietly(&op)));
+        }
     }
 
     /// False if locks were lost.
@@ -107,6 +129,10 @@ impl Locks {
         let (before, id) = (life.messages(), history.begin(process, &op));
         let is_changed = at.is_none() && life.held.get(&at).is_some_and(|had| *had != write);
         let change = is_changed.then(|| history.begin(process, &LockOp::Change(life.owner, write)));
+        *life.takes.entry(at).or_default() += 1;
+        self.asking.lock().insert((at, life.owner), Asking { write, take: life.takes[&at], unheard: None });
+        let around = |life: &Life| (life.fs.stats().sessions_lost, process.cluster.starts(Machine::Meta));
+        let since = around(life);
         let kind = if write { LockKind::Write } else { LockKind::Read };
         let answer = match life.set(at, kind, wait).await {
             Ok(()) => LockAnswer::Done,
@@ -116,6 +142,10 @@ impl Locks {
         };
         if let Some(change) = change {
             history.perhaps(change);
+        }
+        let asking = self.asking.lock().remove(&(at, life.owner));
+        for id in asking.and_then(|asking| asking.unheard).into_iter().flatten() {
+            if around(life) == since { history.never(id) } else { history.perhaps(id) }
         }
         history.end(process, id, &op, &answer);
         let coverage = &process.cluster.coverage;
@@ -197,7 +227,15 @@ impl Locks {
             let handle = opened_as(&process, &fs, "locked", false).await;
             let owner = self.owners.fetch_add(1, Relaxed) + 1;
             process.note(format_args!("task {} is owner {owner}", number_of(&process, number)));
-            let mut life = Life { process: &process, fs: &fs, handle, owner, held: BTreeMap::new(), had: false };
+            let mut life = Life {
+                process: &process,
+                fs: &fs,
+                handle,
+                owner,
+                held: BTreeMap::new(),
+                takes: BTreeMap::new(),
+                had: false,
+            };
             if let Err(error) = self.life(&mut life, &mut random).await {
                 let text = format_args!("owner {owner}: {error}");
                 return process.cluster.around.failures.add(Invariant::OperationsSurviveFaults, text);
@@ -209,6 +247,8 @@ impl Locks {
 impl Work for Locks {
     fn run(self: Arc<Self>, process: Process) -> Task {
         Box::pin(async move {
+            let this = self.clone();
+            process.cluster.witness.watch_locks(move |lock| this.granted(lock));
             on_mount(&process, TASKS, |fs, number| self.clone().task(process.clone(), fs, number)).await;
             self.left.lock().insert(process.machine);
         })
