@@ -93,6 +93,9 @@ pub struct Status {
     pub engine: String,
     pub uptime_ms: u64,
     pub sessions: u32,
+    /// How often all leases of a session ran out since this server's start: its mount was killed, stopped or cut off, or did not answer
+    /// for longer than it may.
+    pub leases_run_out: u64,
     pub servers_up: u32,
     pub servers_down: u32,
     pub inodes: u64,

@@ -1,6 +1,7 @@
 //! A recall is carried out: the kernel drops its pages, what was written is saved, and the file's lease goes
 //! (docs/design/0005-leases.md *Files*; the promises stand at `files`).
 
+use crate::cache::Task;
 use crate::core::Core;
 use crate::files::{LOOK_AGAIN, Locking, Locks, Stage};
 use crate::wait::join_all;
@@ -123,9 +124,16 @@ impl Core {
             self.cache.keep_at_most(id, generation, Mode::Shared);
         }
         if to != Mode::Exclusive || gives_more || !locks {
-            self.locks.hand_back(id, self.cache.grants_locks(id));
+            self.locks.hand_back(id, generation, self.cache.grants_locks(id));
         }
-        self.hear(Seen::Flushed { inode: id, generation, held: Vec::new() });
+        let tasks = self.cache.on(self.now(), Seen::Flushed { inode: id, generation, held: Vec::new() });
+        let answers = |task: &Task| matches!(task, Task::Yield { inode, generation: of, .. } if (*inode, *of) == (id, generation));
+        if !tasks.iter().any(answers) {
+            // The session has ended meanwhile, or another recall has come after this one: nobody is told what is held, and who wants a
+            // lock would wait until somebody is.
+            self.locks.handed(id, generation);
+        }
+        self.carry_out(tasks);
         self.files.set(id, Stage::Open);
         self.forget_if_unused(id);
     }

@@ -162,22 +162,21 @@ impl Core {
     ) {
         let of_handles: BTreeSet<InodeId> = files.iter().map(|(inode, ..)| *inode).chain(closed).collect();
         let handles = of_handles.into_iter().filter_map(|inode| Some((inode, self.say_handles(inode)?))).collect();
-        let handed = |(inode, ..): &(InodeId, LeaseGen, LeaseState)| Some((*inode, self.locks.handing(*inode)?));
+        let handed = |(inode, recall, _): &(InodeId, LeaseGen, LeaseState)| {
+            Some((*inode, self.locks.handing(*inode, Generation(recall.0))?))
+        };
         let locks: Vec<_> = files.iter().filter_map(handed).collect();
         let handed: BTreeSet<InodeId> = locks.iter().map(|(inode, _)| *inode).collect();
         let message = YieldFiles { epoch, files: files.clone(), locks, locks_done: self.locks.done(), handles };
+        let told = files.into_iter().filter(|(inode, ..)| handed.contains(inode));
+        let told = told.map(|(inode, recall, state)| (inode, Generation(recall.0), mode_of(state)));
         match self.say(message, LATE, Manner::Persistent).await {
-            Ok(()) => handed.into_iter().for_each(|inode| self.locks.handed(inode)),
+            Ok(()) => told.for_each(|(inode, recall, _)| self.locks.handed(inode, recall)),
             Err(error) => {
                 tracing::debug!(%error, "it was not heard which files were given up");
                 // They are recalled again; but locks wait here until it is heard who holds them, and nobody may want the file.
-                let again = files.into_iter().filter(|(inode, ..)| handed.contains(inode));
-                let again: Vec<Task> = again
-                    .map(|(inode, generation, state)| {
-                        let (generation, mode) = (Generation(generation.0), mode_of(state));
-                        Task::Yield { inode, generation, mode }
-                    })
-                    .collect();
+                let again: Vec<Task> =
+                    told.map(|(inode, generation, mode)| Task::Yield { inode, generation, mode }).collect();
                 if !again.is_empty() && *self.leases.epoch.lock() == epoch {
                     self.env.sleep(PAUSE).await;
                     self.leases.add(again);

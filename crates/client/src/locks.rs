@@ -7,6 +7,7 @@
 use crate::cache::Cache;
 use braid_api::{Code, Error, HandleId, LockKind, LockRequest, LockSpace, Result};
 use braid_env::Monotonic;
+use braid_lease::Generation;
 use braid_posix::locks::{Flavour, Lock, LockTable, Outcome, Ticket};
 use braid_types::InodeId;
 use parking_lot::Mutex;
@@ -41,8 +42,8 @@ struct State {
     flock: Table,
     /// Requests on their way to the slot holder, by file.
     asked: BTreeMap<InodeId, u32>,
-    /// What the slot holder is being told of files that it grants locks on from now on.
-    handing: BTreeMap<InodeId, Vec<LockRequest>>,
+    /// What the slot holder is being told of files that it grants locks on from now on, and with the answer to which recall.
+    handing: BTreeMap<InodeId, (Generation, Vec<LockRequest>)>,
     /// It is being told everything.
     saying: bool,
     /// How often it has been.
@@ -327,21 +328,30 @@ impl Locks {
     // --- what the slot holder is told ---
 
     /// The file's locks are the slot holder's to grant from now on: what it is to be told is kept until it has heard it.
-    pub fn hand_back(&self, file: InodeId, granted_here: bool) {
+    pub fn hand_back(&self, file: InodeId, recall: Generation, granted_here: bool) {
         let mut state = self.state.lock();
         state.send_away(file);
         let held = state.of_file(file);
         if granted_here || !held.is_empty() {
-            state.handing.insert(file, held);
+            state.handing.insert(file, (recall, held));
         }
     }
 
-    pub fn handing(&self, file: InodeId) -> Option<Vec<LockRequest>> {
-        self.state.lock().handing.get(&file).cloned()
+    /// What is to be said with the answer to this recall, also if a later one is being answered: the slot holder takes what it hears for all
+    /// there is.
+    pub fn handing(&self, file: InodeId, recall: Generation) -> Option<Vec<LockRequest>> {
+        let state = self.state.lock();
+        let handing = state.handing.get(&file).filter(|(with, _)| *with >= recall);
+        handing.map(|(_, held)| held.clone())
     }
 
-    pub fn handed(&self, file: InodeId) {
-        self.state.lock().handing.remove(&file);
+    /// It has been heard, or is not going to be said: the recall is not to be answered any more.
+    pub fn handed(&self, file: InodeId, recall: Generation) {
+        let mut state = self.state.lock();
+        if state.handing.get(&file).is_some_and(|(with, _)| *with == recall) {
+            state.handing.remove(&file);
+        }
+        drop(state);
         self.changed.notify_waiters();
     }
 

@@ -40,11 +40,15 @@ fn nothing_is_taken_or_freed_while_the_slot_holder_is_told_what_is_held() {
     let write = request(1, LockKind::Write);
     let asked = ask(&locks, &cache, &write);
     assert_eq!(locks.taken(AT, &write, asked), Answered::Taken);
-    locks.hand_back(FILE, true);
-    assert_eq!(locks.handing(FILE), Some(vec![write]));
+    let (former, recall, later) = (Generation(4), Generation(5), Generation(6));
+    locks.hand_back(FILE, recall, true);
+    assert_eq!(locks.handing(FILE, recall), Some(vec![write]));
+    assert_eq!(locks.handing(FILE, former), Some(vec![write]), "what is heard is taken for all there is");
+    assert_eq!(locks.handing(FILE, later), None);
+    locks.handed(FILE, former);
     assert!(matches!(locks.begin(&cache, NOW, AT, &request(1, LockKind::Unlock), false), Step::Later));
     assert!(matches!(locks.begin(&cache, NOW, AT, &request(2, LockKind::Read), true), Step::Later));
-    locks.handed(FILE);
+    locks.handed(FILE, recall);
     let asked = ask(&locks, &cache, &request(1, LockKind::Unlock));
     assert!(locks.say_all().is_empty(), "what is being freed is not said to be held");
     locks.heard_all();

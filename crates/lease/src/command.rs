@@ -143,6 +143,11 @@ pub enum Command {
         inode: InodeId,
     },
 
+    /// All its leases have run out: it has not renewed them for a term, or was not let because it did not answer. Nothing is to be done.
+    Lapsed {
+        session: SessionId,
+    },
+
     /// Fence the session at every data server, then say [`crate::Event::Ended`].
     End {
         session: SessionId,

@@ -99,6 +99,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             engine: self.engine.name().to_owned(),
             uptime_ms: self.env.clock.now().since(self.started).as_millis() as u64,
             sessions: self.sessions.len() as u32,
+            leases_run_out: self.leases.run_out(),
             servers_up: up,
             servers_down: servers.len() as u32 - up,
             inodes: self.inodes(),

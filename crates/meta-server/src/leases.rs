@@ -59,6 +59,8 @@ pub(crate) struct State {
     /// Sessions that are silent and may write what others wait for.
     pub to_end: BTreeSet<SessionId>,
     end_some: bool,
+    /// Sessions of which all leases have run out, each as often as it happened.
+    run_out: u64,
     /// The last number when `sync` was ended for all.
     pub sync_floor: LeaseGen,
     pub stopped: bool,
@@ -136,6 +138,10 @@ impl State {
                     }
                     Command::Ready { announcement, .. } => self.ready(announcement, true, &mut rest),
                     Command::Void { announcement } => self.ready(announcement, false, &mut rest),
+                    Command::Lapsed { session } => {
+                        self.run_out += 1;
+                        tracing::debug!(%session, "its leases have run out");
+                    }
                     // Its data servers are told first; `Ended` is said when that is done.
                     Command::End { session, .. } => {
                         self.to_end.insert(session);
@@ -196,6 +202,7 @@ impl Leases {
             unnamed: BTreeMap::new(),
             to_end: BTreeSet::new(),
             end_some: false,
+            run_out: 0,
             sync_floor: LeaseGen::default(),
             stopped: false,
         };
@@ -368,6 +375,10 @@ impl Leases {
     // --- changes ---
 
     /// Others may cache what a change of this session makes old.
+    pub fn run_out(&self) -> u64 {
+        self.state.lock().run_out
+    }
+
     pub fn others_cache(&self, session: SessionId) -> bool {
         self.state.lock().others_cache(session)
     }

@@ -253,6 +253,11 @@ impl Pages for MetadataPages {
             ] {
                 metrics.gauge(&format!("braid_meta_{name}"), help, value);
             }
+            metrics.counter(
+                "braid_meta_leases_run_out_total",
+                "How often all leases of a session ran out: its mount was killed, stopped, cut off, or did not answer.",
+                s.leases_run_out,
+            );
             for (name, help, value) in [
                 ("round_trips", "Calls of the engine.", s.round_trips),
                 ("transactions", "Transactions that changed rows.", s.transactions),

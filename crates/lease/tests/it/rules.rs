@@ -250,7 +250,10 @@ fn a_live_session_that_does_not_answer_is_waited_for_no_longer_than_its_patience
     // It renews all the time. 15 s of patience, 10 s of term.
     let early = s.pass(ms(24_000), &[A, B]);
     assert!(!is_ready(&early) && early.iter().any(|c| matches!(c, Command::Revoke { .. })), "it is asked again");
-    assert!(is_ready(&s.pass(ms(2_000), &[A, B])));
+    assert!(!early.contains(&Command::Lapsed { session: B }), "{early:?}");
+    let late = s.pass(ms(2_000), &[A, B]);
+    assert!(is_ready(&late) && late.contains(&Command::Lapsed { session: B }), "{late:?}");
+    assert!(!late.contains(&Command::Lapsed { session: A }), "{late:?}");
     assert_eq!(s.get(B, &Key::Dir(InodeId(5 << 12))), Ok(()), "afterwards it begins anew");
 }
 
@@ -440,7 +443,7 @@ fn a_dead_writer_is_fenced_before_another_writes_and_only_if_one_waits() {
     s.open(B, true, false);
     s.take(A, Want::Write);
     let out = s.pass(ms(30_000), &[B]);
-    assert!(out.is_empty(), "nobody waits: it may come back with what it has: {out:?}");
+    assert_eq!(out, [Command::Lapsed { session: A }], "nobody waits: it may come back with what it has");
     let out = s.take(B, Want::Write);
     assert_eq!(out, [Command::End { session: A, why: EndReason::Lapsed }]);
     assert!(s.take(B, Want::Write).iter().all(|c| !matches!(c, Command::End { .. } | Command::Grant { .. })));

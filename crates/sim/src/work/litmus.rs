@@ -20,7 +20,7 @@ use crate::failures::Invariant;
 use crate::host::{Mount, mount};
 use crate::machine::Machine;
 use crate::seed::Stream;
-use braid_api::Result;
+use braid_api::{Code, Result};
 use braid_model::linear::{Linear, Sequential};
 use braid_types::Name;
 use parking_lot::Mutex;
@@ -182,7 +182,11 @@ where
         let _ = task.await;
     }
     process.cluster.coverage.add("answer out of a mount's cache of names", fs.stats().cache_hits);
-    if let Err(error) = fs.shutdown().await {
+    // What was answered before it was durable goes with the metadata server and the session, if both end in one moment; this says so.
+    let is_lost = |code| code == Code::SessionUnknown && process.cluster.settings.sessions_end;
+    if let Err(error) = fs.shutdown().await
+        && !is_lost(error.code)
+    {
         fail(process, &error);
     }
 }
