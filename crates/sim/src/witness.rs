@@ -10,7 +10,10 @@ use std::sync::Arc;
 #[derive(Default)]
 pub struct Witness(Mutex<Seen>);
 
-type WatchesLocks = Arc<dyn Fn(&LockRequest) + Send + Sync>;
+/// A life of the metadata server, and a session.
+pub type Granter = (u64, SessionId);
+
+type WatchesLocks = Arc<dyn Fn(Granter, &LockRequest) + Send + Sync>;
 
 #[derive(Default)]
 struct Seen {
@@ -30,13 +33,13 @@ struct Seen {
 }
 
 impl Witness {
-    pub fn watch_locks(&self, told: impl Fn(&LockRequest) + Send + Sync + 'static) {
+    pub fn watch_locks(&self, told: impl Fn(Granter, &LockRequest) + Send + Sync + 'static) {
         self.0.lock().watches_locks = Some(Arc::new(told));
     }
 
-    pub fn lock_granted(&self, lock: &LockRequest) {
+    pub fn lock_granted(&self, by: Granter, lock: &LockRequest) {
         let told = self.0.lock().watches_locks.clone();
-        told.iter().for_each(|told| told(lock));
+        told.iter().for_each(|told| told(by, lock));
     }
 
     /// Has this request been carried out before?

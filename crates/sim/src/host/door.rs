@@ -6,6 +6,7 @@ use super::words;
 use crate::bug::Bug;
 use crate::cluster::Cluster;
 use crate::failures::Invariant;
+use crate::machine::Machine;
 use braid_api::data::{DataAnswer, DataNode, DataRequest};
 use braid_api::lease::{LockReply, Order};
 use braid_api::meta::{
@@ -59,7 +60,8 @@ impl MetaDoor {
                 if let (MetaRequest::SetLock(asked), MetaAnswer::SetLock(LockReply::Granted)) = (request, answer)
                     && asked.lock.kind != LockKind::Unlock
                 {
-                    self.cluster.witness.lock_granted(&asked.lock);
+                    let by = (self.cluster.starts(Machine::Meta), session);
+                    self.cluster.witness.lock_granted(by, &asked.lock);
                 }
                 match answer {
                     MetaAnswer::CommitFile(commit) if !commit.instead.chunks.is_empty() => {

@@ -7,6 +7,7 @@ use crate::failures::Invariant;
 use crate::host::Mount;
 use crate::machine::Machine;
 use crate::seed::Stream;
+use crate::witness::Granter;
 use crate::work::bytes::opened_as;
 use crate::work::{Task, Work};
 use braid_api::{Code, FileSystem, HandleId, LockKind, LockRequest, LockSpace, Result};
@@ -35,8 +36,8 @@ pub struct Locks {
 struct Asking {
     write: bool,
     take: u64,
-    /// From when the server said so: the grant, and that it is forgotten.
-    unheard: Option<[u64; 2]>,
+    /// By whom it was granted, and from when that said so the grant, and that it is forgotten.
+    unheard: BTreeMap<Granter, [u64; 2]>,
 }
 
 enum Call {
@@ -112,13 +113,13 @@ impl Locks {
         Arc::new(Locks { histories, owners: AtomicU64::new(0), asking: Mutex::default(), left: Mutex::default() })
     }
 
-    fn granted(&self, lock: &LockRequest) {
+    fn granted(&self, by: Granter, lock: &LockRequest) {
         let at = (lock.space == LockSpace::Posix).then_some(lock.range.start as usize / 10);
         if let Some(asking) = self.asking.lock().get_mut(&(at, lock.owner))
             && let Some(history) = self.histories.get(&at)
         {
             let ops = [LockOp::Grant(lock.owner, asking.write, asking.take), LockOp::Forget(lock.owner)];
-            asking.unheard.get_or_insert_with(|| ops.map(|op| history.begin_quietly(&op)));
+            asking.unheard.entry(by).or_insert_with(|| ops.map(|op| history.begin_quietly(&op)));
         }
     }
 
@@ -130,7 +131,7 @@ impl Locks {
         let is_changed = at.is_none() && life.held.get(&at).is_some_and(|had| *had != write);
         let change = is_changed.then(|| history.begin(process, &LockOp::Change(life.owner, write)));
         *life.takes.entry(at).or_default() += 1;
-        self.asking.lock().insert((at, life.owner), Asking { write, take: life.takes[&at], unheard: None });
+        self.asking.lock().insert((at, life.owner), Asking { write, take: life.takes[&at], unheard: BTreeMap::new() });
         let around = |life: &Life| (life.fs.stats().sessions_lost, process.cluster.starts(Machine::Meta));
         let since = around(life);
         let kind = if write { LockKind::Write } else { LockKind::Read };
@@ -144,7 +145,7 @@ impl Locks {
             history.perhaps(change);
         }
         let asking = self.asking.lock().remove(&(at, life.owner));
-        for id in asking.and_then(|asking| asking.unheard).into_iter().flatten() {
+        for id in asking.into_iter().flat_map(|asking| asking.unheard.into_values()).flatten() {
             if around(life) == since { history.never(id) } else { history.perhaps(id) }
         }
         history.end(process, id, &op, &answer);
@@ -248,7 +249,7 @@ impl Work for Locks {
     fn run(self: Arc<Self>, process: Process) -> Task {
         Box::pin(async move {
             let this = self.clone();
-            process.cluster.witness.watch_locks(move |lock| this.granted(lock));
+            process.cluster.witness.watch_locks(move |by, lock| this.granted(by, lock));
             on_mount(&process, TASKS, |fs, number| self.clone().task(process.clone(), fs, number)).await;
             self.left.lock().insert(process.machine);
         })
