@@ -2,5 +2,8 @@
 
 mod explore;
 mod files;
+mod holdings;
+mod locks;
 mod names;
 mod rules;
+mod server;
