@@ -59,7 +59,7 @@ pub(crate) struct State {
     /// Sessions that are silent and may write what others wait for.
     pub to_end: BTreeSet<SessionId>,
     end_some: bool,
-    /// Sessions of which all leases have run out, each as often as it happened.
+    /// How often all leases of a session have run out.
     run_out: u64,
     /// The last number when `sync` was ended for all.
     pub sync_floor: LeaseGen,
@@ -372,13 +372,14 @@ impl Leases {
         Some(Ask { leases: self, id: Some(ask) })
     }
 
-    // --- changes ---
-
-    /// Others may cache what a change of this session makes old.
+    /// How often all leases of a session have run out since this server's start.
     pub fn run_out(&self) -> u64 {
         self.state.lock().run_out
     }
 
+    // --- changes ---
+
+    /// Others may cache what a change of this session makes old.
     pub fn others_cache(&self, session: SessionId) -> bool {
         self.state.lock().others_cache(session)
     }

@@ -294,7 +294,7 @@ struct StatusJson<'a> {
     engine: &'a str,
     uptime_ms: u64,
     sessions: u32,
-    /// Of how many sessions all leases ran out since the metadata server's start: killed, stopped, cut off, or without an answer for too long.
+    /// See [`Status::leases_run_out`].
     leases_run_out: u64,
     inodes: u64,
     metadata_bytes: u64,

@@ -11,7 +11,7 @@ pub struct Lock {
     lost: BTreeMap<u64, Lost>,
     /// Granted to somebody who has not heard it: in the way of others.
     unheard: BTreeMap<u64, bool>,
-    /// Answered to each.
+    /// Calls of each that asked for it, as far as they have taken effect.
     takes: BTreeMap<u64, u64>,
 }
 
@@ -28,8 +28,8 @@ struct Lost {
 pub enum LockOp {
     /// By whom, for writing. One that waits is answered when it has it.
     Take(u64, bool),
-    /// What the n-th `Take` asks for is granted, and its answer lost with the server or the session: until this is `Forgotten`, lost with the
-    /// session or asked for again it is in the way of others.
+    /// What the n-th `Take` asks for is granted, and its answer lost with the server or the session: until `Forget`, the loss
+    /// of the session or the answer to that `Take` it is in the way of others.
     Grant(u64, bool, u64),
     Forget(u64),
     Free(u64),

@@ -59,7 +59,7 @@ struct Life<'a> {
     owner: u64,
     /// As far as is known: for writing or not.
     held: BTreeMap<Option<usize>, bool>,
-    /// Answers to `Take`, of each.
+    /// Calls that ask for it.
     takes: BTreeMap<Option<usize>, u64>,
     /// It has freed some since it took one last: perhaps they had been lost by then, which a call that frees does not tell.
     had: bool,
