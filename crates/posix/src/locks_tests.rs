@@ -224,3 +224,25 @@ fn holders_never_conflict_and_nobody_waits_for_nothing() {
     }
     assert!(waited > 1000, "{waited}");
 }
+
+#[test]
+fn what_another_table_granted_replaces_all_of_its_owners_and_nothing_of_others() {
+    let mut t = Table::new(Flavour::Posix);
+    take(&mut t, 1, write('a', 0, 10));
+    take(&mut t, 1, write('c', 20, 30));
+    let (other, waits) = (write('d', 5, 6), write('e', 40, 50));
+    take(&mut t, 1, read('b', 40, 50));
+    let (first, second) = (wait(&mut t, 1, other), wait(&mut t, 1, waits));
+    // Of those of this session, 'b' has taken what 'a' had, and 'a' something else; it also believes that it has what 'c' has.
+    let of_session = |owner| owner == 'a' || owner == 'b';
+    let (all, granted) = t.replace(1, of_session, &[write('b', 0, 10), read('a', 12, 14), read('a', 25, 35)]);
+    assert_eq!((all, granted), (false, vec![second]), "'d' still waits, for 'b' now");
+    assert_eq!(ranges(&t, 'a'), [(12, 14, false)]);
+    assert_eq!(ranges(&t, 'b'), [(0, 10, true)]);
+    assert_eq!(ranges(&t, 'c'), [(20, 30, true)]);
+    assert_eq!(t.replace(1, of_session, &[]), (true, vec![first]));
+    for gone in ['c', 'd', 'e'] {
+        t.release_owner(1, gone);
+    }
+    assert!(t.is_empty());
+}

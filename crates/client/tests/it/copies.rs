@@ -548,3 +548,68 @@ async fn a_server_that_stands_still_holds_writes_up_for_no_longer_than_a_dead_on
     client.release(handle).await;
     client.shutdown().await.unwrap();
 }
+
+/// A file of a client that is lost as soon as it has written, and closed if it is to be, and of servers that lose their power in the
+/// same moment; `away` of them do not come back. Is all of it there?
+async fn survives(policy: &str, servers: u64, away: &[u64], closed: bool, seed: u64) -> bool {
+    let world = World::new(servers, policy).await;
+    let client = world.client_at(99).await;
+    let (id, handle) = create(&client, "f").await;
+    let data = pattern(seed, CHUNK as usize + 300_000);
+    client.write(handle, 0, Bytes::from(data.clone())).await.unwrap();
+    if closed {
+        client.flush(handle).await.unwrap();
+    }
+    world.net.away.lock().insert(ServerId(99));
+    drop(client);
+    (1..=servers).for_each(|id| world.power_cut(id, seed * 10 + id));
+    for id in (1..=servers).filter(|id| !away.contains(id)) {
+        world.start(id, false).await;
+    }
+    // The session's end: its lease of 10 s and its expiry of a minute, and what the servers have to settle then.
+    tokio::time::sleep(Duration::from_secs(90)).await;
+    let other = world.client().await;
+    let read = async || {
+        let opened = other.open(&cx(), id, OpenFlags { write: false, ..READ_WRITE }).await?;
+        other.read(opened.handle, 0, data.len() as u32 + 1).await
+    };
+    read().await.is_ok_and(|read| read.concat() == data)
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_close_or_write_returned_for_is_on_the_stable_storage_of_copies_if_the_policy_says_so() {
+    for away in 0..=3 {
+        for (durability, closed) in [("close", true), ("write", false)] {
+            let policy = format!("replica:3,durability={durability}");
+            assert!(survives(&policy, 3, &[away], closed, away).await, "{policy}, without server {away}");
+        }
+    }
+    // The default promises less; were nothing lost here, this would show nothing.
+    let mut lost = 0;
+    for seed in 0..6 {
+        lost += u32::from(!survives("replica:3", 3, &[1], true, seed).await);
+    }
+    assert!(lost > 0, "no power cut lost anything");
+}
+
+#[tokio::test(start_paused = true)]
+async fn min_copies_says_how_many_disks_may_be_lost_for_good() {
+    let mut lost = [0, 0];
+    for (one, other) in (1..=5).flat_map(|one| (one + 1..=5).map(move |other| (one, other))) {
+        for min_copies in [2, 3] {
+            let policy = format!("replica:3,min_copies={min_copies},durability=close");
+            lost[min_copies - 2] += u32::from(!survives(&policy, 5, &[one, other], true, one).await);
+        }
+    }
+    assert!(
+        lost[0] > 0 && lost[1] == 0,
+        "of ten pairs of servers so many were all that had it, by min_copies: {lost:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn eight_copies_outlive_the_loss_of_one_server() {
+    for lost in 1..=8 {
+        assert!(survives("replica:8,durability=close", 8, &[lost], true, lost).await, "without {lost}");
+    }
+}
