@@ -40,3 +40,13 @@ fn a_lease_granted_during_a_commit_is_found() {
 fn locks_that_are_not_said_when_a_file_is_given_up_are_found() {
     hunt(Bug::LocksNotSaid, "locks", 20, Invariant::LocksExclude, &[]);
 }
+
+/// In which locks of a mount waited for ever, as a recall was not to be answered any more (docs/design/0012-locks.md, *Only while it is said*). That
+/// takes four steps in one moment: one seed of two hundred gets there.
+#[test]
+fn seeds_in_which_locks_stood_still_do_not_fail() {
+    for seed in [3062, 4039, 4147] {
+        let outcome = run(seed, &Scenario::named("locks-lost").unwrap(), false);
+        assert!(outcome.failures.is_empty(), "seed {seed}: {:?}", outcome.failures);
+    }
+}
