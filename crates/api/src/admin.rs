@@ -94,7 +94,7 @@ pub struct Status {
     pub uptime_ms: u64,
     pub sessions: u32,
     /// How often all leases of a session ran out since this server's start: its mount was killed, stopped or cut off, or did not answer
-    /// for longer than it may.
+    /// for longer than it may. One that leaves is not counted.
     pub leases_run_out: u64,
     pub servers_up: u32,
     pub servers_down: u32,

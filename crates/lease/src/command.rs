@@ -143,7 +143,8 @@ pub enum Command {
         inode: InodeId,
     },
 
-    /// All its leases have run out: it has not renewed them for a term, or was not let because it did not answer. Nothing is to be done.
+    /// All leases of a session that should live have run out: it has not renewed them for a term, or was not let because it did not
+    /// answer. Nothing is to be done.
     Lapsed {
         session: SessionId,
     },

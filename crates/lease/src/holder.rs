@@ -180,7 +180,10 @@ impl Holder {
 
     fn pass(&mut self, now: Moment, out: &mut Vec<Command>, end: &mut BTreeSet<SessionId>) {
         for session in self.terms.lapse(now) {
-            out.push(Command::Lapsed { session });
+            // Not of one whose process has gone, or that is being ended.
+            if !self.terms.is_ending(session) {
+                out.push(Command::Lapsed { session });
+            }
             let bars = self.names.session_over(&view!(self, now), session, out);
             self.files.lapsed(session, &mut around!(self, now, out, end));
             bars.into_iter().for_each(|inode| self.files.step(inode, &mut around!(self, now, out, end)));

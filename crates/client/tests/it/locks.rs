@@ -221,13 +221,17 @@ async fn a_mount_that_is_dead_loses_its_locks_within_its_lease() {
     let t = Two::with(config).await;
     try_lock(&t.a, t.on_a, write_lock(1)).await.unwrap();
     assert!(is_held(try_lock(&t.b, t.on_b, write_lock(2)).await));
-    let Two { a, b, on_b, world: _world, .. } = t;
+    // One that leaves is not dead.
+    t.world.client().await.shutdown().await.unwrap();
+    let Two { a, b, on_b, world, .. } = t;
+    assert_eq!(world.leases_run_out().await, 0);
     // Its tasks end with it; nothing is said to anybody.
     drop(a);
     let began = Instant::now();
     let granted = b.set_lock(on_b, write_lock(2), true);
     tokio::time::timeout(Duration::from_secs(5), granted).await.unwrap().unwrap();
     assert!(began.elapsed() >= lease / 2, "it might have lived");
+    assert_eq!(world.leases_run_out().await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -150,7 +150,11 @@ fn a_process_that_has_gone_holds_up_no_names_before_its_end_is_known() {
     assert_eq!(s.get(B, &key), Ok(()));
     let (_, out) = s.announce(A, std::slice::from_ref(&key), None);
     assert!(!is_ready(&out), "B caches it");
-    assert!(is_ready(&s.on(Event::Gone { session: B })));
+    let out = s.on(Event::Gone { session: B });
+    assert!(
+        is_ready(&out) && !out.contains(&Command::Lapsed { session: B }),
+        "its leases ended, and did not run out: {out:?}"
+    );
     assert_eq!(s.get(B, &Key::Dir(InodeId(7 << 12))), Err(Refusal::NoTerm), "and is granted nothing any more");
     s.on(Event::Renew { session: B });
     assert_eq!(s.get(B, &Key::Dir(InodeId(7 << 12))), Err(Refusal::NoTerm));

@@ -373,6 +373,14 @@ impl World {
         }
     }
 
+    /// How often all leases of a session ran out.
+    pub async fn leases_run_out(&self) -> u64 {
+        match self.meta.call(Context::default(), AdminQuery::Status).await.unwrap() {
+            braid_api::admin::AdminAnswer::Status(status) => status.leases_run_out,
+            other => panic!("{other:?}"),
+        }
+    }
+
     /// As when the session's client has been silent for too long.
     pub async fn end_session(&self, session: SessionId) {
         let cx = Context { token: Token { session, ..Token::default() }, ..Context::default() };
