@@ -28,6 +28,10 @@ impl PowerCutDisk {
     }
 
     /// Mounts an empty disk at `dir`.
+    ///
+    /// This process may use its files by calls. It must not map them: the kernel waits for this disk's answers while it holds the
+    /// lock of the process's memory (at `munmap` of a mapping that was written), and a thread that would answer waits for
+    /// that lock as soon as it allocates. LMDB belongs in another process, or the disk does (`braid-powercut`).
     pub fn mount(dir: impl AsRef<Path>, options: &Options) -> io::Result<Self> {
         let dir = dir.as_ref().canonicalize().or_else(|error| {
             // The mount of a process that was killed is in the way of looking at its directory.

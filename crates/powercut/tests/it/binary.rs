@@ -2,54 +2,10 @@
 
 #![allow(clippy::unwrap_used)]
 
+use crate::common::process::{BINARY, start};
 use braid_powercut::{PowerCutDisk, ask};
 use std::fs;
-use std::io::{BufRead, BufReader};
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-
-const BINARY: &str = env!("CARGO_BIN_EXE_braid-powercut");
-
-struct Running {
-    child: Child,
-    point: PathBuf,
-    socket: PathBuf,
-    dir: tempfile::TempDir,
-}
-
-/// The disk ends with its standard input, so it ends with this test however that ends.
-fn start() -> Option<Running> {
-    if !PowerCutDisk::is_available() {
-        eprintln!("not tested: needs root and /dev/fuse");
-        return None;
-    }
-    let dir = tempfile::tempdir().unwrap();
-    let (point, socket) = (dir.path().join("disk"), dir.path().join("control"));
-    fs::create_dir(&point).unwrap();
-    let mut command = Command::new(BINARY);
-    command.arg(&point).arg("--control").arg(&socket).args(["--while-stdin", "--order", "posix"]);
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    assert_eq!(line, "ready\n");
-    Some(Running { child, point, socket, dir })
-}
-
-impl Running {
-    fn is_mounted(&self) -> bool {
-        device(&self.point) != device(self.dir.path())
-    }
-
-    fn ctl(&self, command: &[&str]) -> (bool, String) {
-        let output = Command::new(BINARY).arg("ctl").arg(&self.socket).args(command).output().unwrap();
-        (output.status.success(), String::from_utf8(output.stdout).unwrap())
-    }
-}
-
-fn device(path: &Path) -> u64 {
-    fs::metadata(path).unwrap().dev()
-}
+use std::process::Command;
 
 #[test]
 fn scripts_cut_and_ask() {

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use crate::common::{disk, sync_dir};
+use crate::common::{disk, process, sync_dir};
 use braid_powercut::{Options, Order};
 use rustix::fs::{FallocateFlags, FlockOperation, RenameFlags};
 use rustix::io::Errno;
@@ -155,12 +155,12 @@ fn a_log_that_syncs_loses_nothing_and_one_that_does_not_is_caught() {
 
 #[test]
 fn a_shared_mapping_sees_what_is_written_and_the_next_life_what_survived() {
-    let Some(at) = disk(&Options::default()) else { return };
-    let path = at.path("data");
+    let Some(at) = process::start() else { return };
+    let path = at.point.join("data");
     let file = read_write(&path);
     file.write_all_at(&[1; 8192], 0).unwrap();
     file.sync_all().unwrap();
-    sync_dir(&at.path(""));
+    sync_dir(&at.point);
     // SAFETY: a new shared read-only mapping of a file of two pages, which nothing cuts short while it is read.
     let map = unsafe { mmap(std::ptr::null_mut(), 8192, ProtFlags::READ, MapFlags::SHARED, &file, 0) }.unwrap();
     // SAFETY: `offset` is inside the mapping, which lives until the end of the test.
@@ -174,7 +174,7 @@ fn a_shared_mapping_sees_what_is_written_and_the_next_life_what_survived() {
         let file = read_write(&path);
         file.write_all_at(&[9; 4096], 0).unwrap();
         assert_eq!(fs::read(&path).unwrap()[0], 9);
-        at.disk.cut(*seed);
+        at.cut(*seed);
         // Whatever the kernel cached of the former life, this is what the platter has.
         fs::read(&path).unwrap()[0] == 1
     });
@@ -185,11 +185,11 @@ fn a_shared_mapping_sees_what_is_written_and_the_next_life_what_survived() {
 
 #[test]
 fn a_store_to_a_shared_mapping_arrives_with_msync() {
-    let Some(at) = disk(&Options::default()) else { return };
-    let path = at.path("lock.mdb");
+    let Some(at) = process::start() else { return };
+    let path = at.point.join("lock.mdb");
     let file = read_write(&path);
     file.set_len(4096).unwrap();
-    sync_dir(&at.path(""));
+    sync_dir(&at.point);
     let writable = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: a new shared mapping of a file of one page, unmapped below.
     let map = unsafe { mmap(std::ptr::null_mut(), 4096, writable, MapFlags::SHARED, &file, 0) }.unwrap();
@@ -199,7 +199,7 @@ fn a_store_to_a_shared_mapping_arrives_with_msync() {
         rustix::mm::msync(map, 4096, rustix::mm::MsyncFlags::SYNC).unwrap();
         munmap(map, 4096).unwrap();
     }
-    at.disk.cut(1);
+    at.cut(1);
     assert_eq!(fs::read(&path).unwrap()[0], 5);
 }
 

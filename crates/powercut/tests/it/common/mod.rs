@@ -1,5 +1,7 @@
 //! A disk for a test, which never outlives it: a watchdog ends the disk when the test hangs.
 
+pub mod process;
+
 use braid_powercut::{Options, PowerCutDisk, Watchdog};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
