@@ -22,6 +22,7 @@ use braid_api::{Error, Result, Retry, trace};
 use braid_lease::{Generation, Mode, Moment, Seen, Ticket, Want};
 use braid_types::{ByteRange, InodeId};
 use parking_lot::Mutex;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -67,6 +68,16 @@ pub struct Files {
     adrift: Mutex<BTreeSet<InodeId>>,
     /// Reads and writes that wait for a lease and for which the kernel may keep pages locked.
     locking: Mutex<BTreeMap<u64, Locking>>,
+    /// Files that are being given up, and the recall that has come for each since that began.
+    recalled: Mutex<BTreeMap<InodeId, Option<Recall>>>,
+}
+
+/// A recall that is to be carried out.
+#[derive(Clone, Copy, Debug)]
+pub struct Recall {
+    pub generation: Generation,
+    pub to: Mode,
+    pub locks: bool,
 }
 
 /// Which pages of its range a kernel keeps locked until a request is answered.
@@ -158,6 +169,31 @@ impl Files {
     pub fn making(&self) -> Made<'_> {
         self.making.lock().under_way += 1;
         Made(self)
+    }
+
+    /// True if the file is not being given up yet: the caller does it. Else whoever does goes on with this one, the last that has come:
+    /// two at once would open and shut each other's gate.
+    pub fn begin_to_give_up(&self, inode: InodeId, recall: Recall) -> bool {
+        match self.recalled.lock().entry(inode) {
+            Entry::Vacant(entry) => {
+                entry.insert(None);
+                true
+            }
+            Entry::Occupied(mut entry) => {
+                entry.insert(Some(recall));
+                false
+            }
+        }
+    }
+
+    /// With what it goes on. If with nothing, the file is not being given up any more.
+    pub fn next_to_give_up(&self, inode: InodeId) -> Option<Recall> {
+        let mut recalled = self.recalled.lock();
+        let next = recalled.get_mut(&inode).and_then(Option::take);
+        if next.is_none() {
+            recalled.remove(&inode);
+        }
+        next
     }
 
     pub fn is_idle(&self, inode: InodeId) -> bool {
@@ -390,8 +426,11 @@ impl Core {
                 }
                 Task::Flush { inode, generation, to, locks } => {
                     self.files.set(inode, Stage::Draining);
-                    let core = core.clone();
-                    self.env.spawn("giving a file up", async move { core.give_up(inode, generation, to, locks).await });
+                    let recall = Recall { generation, to, locks };
+                    if self.files.begin_to_give_up(inode, recall) {
+                        let core = core.clone();
+                        self.env.spawn("giving a file up", async move { core.give_up(inode, recall).await });
+                    }
                 }
                 Task::ForgetPages(inodes) => {
                     let core = core.clone();

@@ -3,10 +3,10 @@
 
 use crate::cache::Task;
 use crate::core::Core;
-use crate::files::{LOOK_AGAIN, Locking, Locks, Stage};
+use crate::files::{LOOK_AGAIN, Locking, Locks, Recall, Stage};
 use crate::wait::join_all;
 use braid_api::{Result, Shown};
-use braid_lease::{Generation, Mode, Seen, Want};
+use braid_lease::{Mode, Seen, Want};
 use braid_types::{ByteRange, InodeId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -62,8 +62,17 @@ fn without(range: ByteRange, mut holes: Vec<ByteRange>) -> Vec<ByteRange> {
 }
 
 impl Core {
-    /// Carries out a recall.
-    pub async fn give_up(self: Arc<Self>, id: InodeId, generation: Generation, to: Mode, locks: bool) {
+    /// Carries out a recall, and those that come meanwhile.
+    pub async fn give_up(self: Arc<Self>, id: InodeId, recall: Recall) {
+        let mut next = Some(recall);
+        while let Some(recall) = next {
+            self.files.set(id, Stage::Draining);
+            self.give_up_once(id, recall).await;
+            next = self.files.next_to_give_up(id);
+        }
+    }
+
+    async fn give_up_once(self: &Arc<Self>, id: InodeId, Recall { generation, to, locks }: Recall) {
         let gives_up = |what| self.waits.enter(&self.env, format_args!("giving up inode {id}"), what).of(id);
         let waits = gives_up("its kernel to drop the pages, and calls under way");
         // `Exclusive` only asks for size and times. What nobody can write here may be read here by then as well.

@@ -25,8 +25,12 @@ pub trait Sequential: Clone + Ord {
 
 type Id = u64;
 
-/// Configurations beyond this number are a sign of too many operations at once, not of a fault.
+/// Configurations beyond this number are a sign of too many operations at once, not of a fault: there is no verdict then.
 const CONFIGURATIONS_MAX: usize = 200_000;
+
+/// There are too many orders to try; to go on with some of them would prove nothing, so this history is not judged any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooMany;
 
 /// A state, and the operations that have taken effect in it and not ended.
 type Configuration<S> = (S, BTreeMap<Id, <S as Sequential>::Answer>);
@@ -49,24 +53,41 @@ impl<S: Sequential> Linear<S> {
     }
 
     /// False if no order explains this answer.
+    ///
+    /// # Panics
+    /// When there are too many orders to try.
     #[must_use]
     pub fn end(&mut self, id: Id, answer: &S::Answer) -> bool {
+        self.try_end(id, answer).expect("few operations at once")
+    }
+
+    /// [`Self::end`], for histories in which too much may happen at once now and then.
+    pub fn try_end(&mut self, id: Id, answer: &S::Answer) -> Result<bool, TooMany> {
         let has_given = |(state, mut effects): Configuration<S>| {
             (effects.remove(&id).as_ref() == Some(answer)).then_some((state, effects))
         };
-        self.possible = self.reached(Some(id)).into_iter().filter_map(has_given).collect();
+        self.possible = self.reached(Some(id))?.into_iter().filter_map(has_given).collect();
         self.running.remove(&id);
-        !self.possible.is_empty()
+        Ok(!self.possible.is_empty())
     }
 
     /// It has taken effect by now, or never will.
+    ///
+    /// # Panics
+    /// When there are too many orders to try.
     pub fn perhaps(&mut self, id: Id) {
+        self.try_perhaps(id).expect("few operations at once");
+    }
+
+    /// [`Self::perhaps`], for histories in which too much may happen at once now and then.
+    pub fn try_perhaps(&mut self, id: Id) -> Result<(), TooMany> {
         let without = |(state, mut effects): Configuration<S>| {
             effects.remove(&id);
             (state, effects)
         };
-        self.possible = self.reached(None).into_iter().map(without).collect();
+        self.possible = self.reached(None)?.into_iter().map(without).collect();
         self.running.remove(&id);
+        Ok(())
     }
 
     /// It has not taken effect, and never will.
@@ -76,7 +97,7 @@ impl<S: Sequential> Linear<S> {
     }
 
     /// What is possible now, where any of the running operations may have taken effect; once `last` has, it goes no further.
-    fn reached(&mut self, last: Option<Id>) -> BTreeSet<Configuration<S>> {
+    fn reached(&mut self, last: Option<Id>) -> Result<BTreeSet<Configuration<S>>, TooMany> {
         let mut todo: Vec<_> = std::mem::take(&mut self.possible).into_iter().collect();
         let mut seen: BTreeSet<_> = todo.iter().cloned().collect();
         while let Some((state, effects)) = todo.pop() {
@@ -88,13 +109,16 @@ impl<S: Sequential> Linear<S> {
                     let mut effects = effects.clone();
                     effects.insert(*other, answer);
                     let configuration = (after, effects);
-                    if seen.len() < CONFIGURATIONS_MAX && seen.insert(configuration.clone()) {
+                    if seen.insert(configuration.clone()) {
                         todo.push(configuration);
+                    }
+                    if seen.len() > CONFIGURATIONS_MAX {
+                        return Err(TooMany);
                     }
                 }
             }
         }
-        seen
+        Ok(seen)
     }
 
     /// It changes nothing, and nobody learns its answer.
@@ -132,6 +156,13 @@ mod tests {
         assert!(linear.end(write, &1));
         let read = linear.begin(None);
         assert!(!linear.end(read, &0));
+    }
+
+    #[test]
+    fn what_is_too_much_to_try_is_said_and_no_verdict() {
+        let mut linear = Linear::new(0u8);
+        let writes: Vec<_> = (1..=20).map(|value| linear.begin(Some(value))).collect();
+        assert_eq!(linear.try_end(writes[0], &1), Err(TooMany));
     }
 
     #[test]

@@ -50,6 +50,8 @@ bugs! {
     GrantedDuringACommit = "granted-during-a-commit";
     /// The metadata server does not hear which locks a mount has that gives a file up.
     LocksNotSaid = "locks-not-said";
+    /// A mount's kernel forgets no page that it is told to forget.
+    PagesKept = "pages-kept";
     /// Members believe that nothing is between what they were told and what they are told now.
     PrefixOverGap = "prefix-over-gap";
 }

@@ -81,6 +81,7 @@ pub const MUST_BE_REACHED_BY_LITMUS: &[&str] = &[
     "lock taken by a message",
     "lock taken without a message",
     "lock waited for at the metadata server",
+    "mapped page shown without asking the mount",
     "open file without a name looked at",
     "orphan freed",
     "session fenced at a data server",

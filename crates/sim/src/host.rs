@@ -5,10 +5,12 @@ mod data;
 mod door;
 mod metadata;
 mod mount;
+mod pages;
 mod words;
 
 pub use client::{Native, endpoint, namespace};
 pub use mount::{Mount, mount};
+pub use pages::{Mapping, PAGE_BYTES};
 pub use words::Words;
 
 use crate::cluster::Process;

@@ -4,7 +4,8 @@ use crate::bug::Bug;
 use crate::fault::{self, Weights};
 use crate::settings::Settings;
 use crate::work::{
-    Bytes, Durable, Evicted, Handover, Listings, Locks, Modelled, Names, OpenFiles, Rights, Shared, Sizes, Sure, Work,
+    Bytes, Durable, Evicted, Handover, Listings, Locks, Mapped, Modelled, Names, OpenFiles, Rights, Shared, Sizes,
+    Sure, Work,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -190,6 +191,13 @@ pub fn litmus() -> Vec<Scenario> {
             faults: fault::SERVERS,
             settings: Settings { late_copies: true, ..base.settings.clone() },
             make: |_| OpenFiles::work(),
+            ..base.clone()
+        },
+        Scenario {
+            name: "mapped",
+            faults: fault::SERVERS,
+            settings: Settings { late_copies: true, ..base.settings.clone() },
+            make: Mapped::work,
             ..base.clone()
         },
         Scenario { name: "locks", make: |_| Locks::work(), ..base.clone() },

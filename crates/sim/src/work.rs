@@ -13,7 +13,7 @@ pub use bytes::{ByteOp, Bytes};
 pub use durable::{Durable, Sure};
 pub use evicted::Evicted;
 pub use handover::Handover;
-pub use litmus::{Listings, Locks, OpenFiles, Rights, Sizes};
+pub use litmus::{Listings, Locks, Mapped, OpenFiles, Rights, Sizes};
 pub use modelled::Modelled;
 pub use names::{NameOp, Names};
 pub use shared::Shared;

@@ -1,18 +1,22 @@
 //! What programs on two mounts do to each other, as histories that must have one order (design.md §8): each mount runs two tasks of
 //! one [`Program`], through crashes of servers and a network that fails.
 
+mod history;
 mod listings;
 mod locks;
+mod mapped;
 mod open;
 mod rights;
 mod sizes;
 
 pub use listings::Listings;
 pub use locks::Locks;
+pub use mapped::Mapped;
 pub use open::OpenFiles;
 pub use rights::Rights;
 pub use sizes::Sizes;
 
+use self::history::History;
 use super::durable::fail;
 use super::{Task, Work};
 use crate::cluster::{Cluster, Process};
@@ -21,7 +25,7 @@ use crate::host::{Mount, mount};
 use crate::machine::Machine;
 use crate::seed::Stream;
 use braid_api::{Code, Result};
-use braid_model::linear::{Linear, Sequential};
+use braid_model::linear::Sequential;
 use braid_types::Name;
 use parking_lot::Mutex;
 use rand::RngExt;
@@ -35,54 +39,6 @@ use std::time::Duration;
 pub(super) const TASKS: usize = 2;
 /// Keeps the history short enough to be explained.
 pub(super) const PAUSE_MS_MAX: u64 = 60;
-
-/// Operations of all mounts on one object.
-pub(super) struct History<S: Sequential> {
-    linear: Mutex<Linear<S>>,
-    breaks: Invariant,
-}
-
-impl<S: Sequential> History<S>
-where
-    S::Op: Debug,
-    S::Answer: Debug,
-{
-    pub fn new(object: S, breaks: Invariant) -> Self {
-        History { linear: Mutex::new(Linear::new(object)), breaks }
-    }
-
-    pub fn begin(&self, process: &Process, op: &S::Op) -> u64 {
-        process.note(format_args!("{op:?}"));
-        self.begin_quietly(op)
-    }
-
-    /// What may happen beside a call of which the history says that it has begun.
-    pub fn begin_quietly(&self, op: &S::Op) -> u64 {
-        self.linear.lock().begin(op.clone())
-    }
-
-    pub fn end(&self, process: &Process, id: u64, op: &S::Op, answer: &S::Answer) {
-        process.note(format_args!("{op:?}: {answer:?}"));
-        if !self.linear.lock().end(id, answer) {
-            let who = process.machine.name();
-            self.wrong(process, format_args!("nothing explains that {op:?} on {who} gave {answer:?}"));
-        }
-    }
-
-    /// It has taken effect by now, or never will.
-    pub fn perhaps(&self, id: u64) {
-        self.linear.lock().perhaps(id);
-    }
-
-    /// It has not taken effect, and never will.
-    pub fn never(&self, id: u64) {
-        self.linear.lock().never(id);
-    }
-
-    fn wrong(&self, process: &Process, text: impl std::fmt::Display) {
-        process.cluster.around.failures.add(self.breaks, text);
-    }
-}
 
 /// What a call gave: an answer, or what no order of calls could give.
 pub(super) type Given<T> = Result<std::result::Result<T, String>>;
@@ -99,7 +55,7 @@ pub(super) trait Program: 'static {
     fn object(&self) -> Self::Object;
 
     /// Before anybody else does anything to the object, but for the same of others.
-    fn open(&self, fs: &Mount) -> impl Future<Output = Result<Self::Life>>;
+    fn open(&self, process: &Process, fs: &Mount) -> impl Future<Output = Result<Self::Life>>;
 
     /// Something to do. `who` counts the tasks of all mounts.
     fn draw(&self, who: usize, random: &mut Stream) -> <Self::Object as Sequential>::Op;
@@ -132,7 +88,7 @@ impl<P: Program> Litmus<P> {
     async fn task(self: Arc<Self>, process: Process, fs: Arc<Mount>, number: usize) {
         let who = number_of(&process, number);
         let mut random = process.stream(&format!("litmus {number}"));
-        let mut life = match self.program.open(&fs).await {
+        let mut life = match self.program.open(&process, &fs).await {
             Ok(life) => life,
             Err(error) => return fail(&process, &error),
         };

@@ -36,7 +36,7 @@ pub struct Locks {
 struct Asking {
     write: bool,
     take: u64,
-    /// By whom it was granted, and from when that said so the grant, and that it is forgotten.
+    /// By whom it was granted, from when that said so if it was tried: the grant, and that it is forgotten.
     unheard: BTreeMap<Granter, [u64; 2]>,
 }
 
@@ -61,7 +61,8 @@ struct Life<'a> {
     held: BTreeMap<Option<usize>, bool>,
     /// Calls that ask for it.
     takes: BTreeMap<Option<usize>, u64>,
-    /// It has freed some since it took one last: perhaps they had been lost by then, which a call that frees does not tell.
+    /// It has freed some since it took one last, or a change took one: perhaps they had been lost by then, which such a call
+    /// does not tell.
     had: bool,
 }
 
@@ -115,10 +116,15 @@ impl Locks {
 
     fn granted(&self, by: Granter, lock: &LockRequest) {
         let at = (lock.space == LockSpace::Posix).then_some(lock.range.start as usize / 10);
-        if let Some(asking) = self.asking.lock().get_mut(&(at, lock.owner))
+        self.may_be_granted(by, (at, lock.owner));
+    }
+
+    /// From now on, if it is being asked for.
+    fn may_be_granted(&self, by: Granter, (at, owner): (Option<usize>, u64)) {
+        if let Some(asking) = self.asking.lock().get_mut(&(at, owner))
             && let Some(history) = self.histories.get(&at)
         {
-            let ops = [LockOp::Grant(lock.owner, asking.write, asking.take), LockOp::Forget(lock.owner)];
+            let ops = [LockOp::Grant(owner, asking.write, asking.take), LockOp::Forget(owner)];
             asking.unheard.entry(by).or_insert_with(|| ops.map(|op| history.begin_quietly(&op)));
         }
     }
@@ -132,6 +138,10 @@ impl Locks {
         let change = is_changed.then(|| history.begin(process, &LockOp::Change(life.owner, write)));
         *life.takes.entry(at).or_default() += 1;
         self.asking.lock().insert((at, life.owner), Asking { write, take: life.takes[&at], unheard: BTreeMap::new() });
+        if wait {
+            // Granted while no message is there that it could be said to.
+            self.may_be_granted(Granter::default(), (at, life.owner));
+        }
         let around = |life: &Life| (life.fs.stats().sessions_lost, process.cluster.starts(Machine::Meta));
         let since = around(life);
         let kind = if write { LockKind::Write } else { LockKind::Read };
@@ -159,7 +169,8 @@ impl Locks {
             }
             LockAnswer::WouldBlock => {
                 if is_changed {
-                    life.held.remove(&at);
+                    // What it had is gone: by the change, or with the session before, which is told to the next call.
+                    life.had |= life.held.remove(&at).is_some();
                 }
                 coverage.count("lock in the way");
             }

@@ -67,7 +67,7 @@ impl Program for OpenFiles {
         Open::default()
     }
 
-    async fn open(&self, _: &Mount) -> Result<Self::Life> {
+    async fn open(&self, _: &Process, _: &Mount) -> Result<Self::Life> {
         Ok(None)
     }
 

@@ -58,7 +58,7 @@ impl Program for Rights {
         modes
     }
 
-    async fn open(&self, fs: &Mount) -> Result<(InodeId, bool)> {
+    async fn open(&self, _: &Process, fs: &Mount) -> Result<(InodeId, bool)> {
         let flags = OpenFlags { write: true, ..OpenFlags::default() };
         let (entry, opened) = fs.create(&Caller::default(), InodeId::ROOT, &path(FIXED), Mode(0), flags).await?;
         fs.release(opened.handle).await;

@@ -56,7 +56,7 @@ impl Program for Sizes {
         Slots::default()
     }
 
-    async fn open(&self, fs: &Mount) -> Result<Opened> {
+    async fn open(&self, _: &Process, fs: &Mount) -> Result<Opened> {
         let (cx, flags) = (Caller::default(), OpenFlags { read: true, write: true, ..OpenFlags::default() });
         let (entry, both) = fs.create(&cx, InodeId::ROOT, &name("slots"), Mode(0o644), flags).await?;
         let append =
