@@ -2,7 +2,7 @@
 
 use crate::command::{Command, EndReason};
 use crate::event::Event;
-use crate::files::{Around, Files, Generation, Grown, Mode};
+use crate::files::{Around, Files, Generation, Grown, HeldLock, Mode};
 use crate::key::{AnnouncementId, AskId, Key};
 use crate::limits::Limits;
 use crate::locks::Locks;
@@ -283,8 +283,8 @@ impl Holder {
     }
 
     /// The session should wait for a moment before it asks for a lock: see [`Locks::lets_in`].
-    pub fn lets_in(&self, inode: InodeId, session: SessionId, now: Moment) -> bool {
-        self.locks.lets_in(inode, session, now)
+    pub fn lets_in(&self, inode: InodeId, asks: &HeldLock, now: Moment) -> bool {
+        self.locks.lets_in(inode, asks, now)
     }
 
     /// Sessions that have not said what they hold.

@@ -3,7 +3,7 @@
 //!
 //! *Turns.* A program that only tries, and again and again, would seldom meet the moment at which one that frees its locks and takes them
 //! anew has none: to ask here takes longer than that, and SQLite has bytes to read between two of its locks. So who has been refused
-//! for a while because of another session is let in when that has no lock left on the file.
+//! for a while because of another session is let in when that has no lock left on the file, or none in the way and asks for one that would be.
 
 use crate::command::Command;
 use crate::files::HeldLock;
@@ -67,6 +67,8 @@ struct Waiting {
 struct Refused {
     first: Moment,
     last: Moment,
+    /// What the last was for.
+    wanted: HeldLock,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -133,7 +135,7 @@ impl Locks {
             (Outcome::WouldBlock | Outcome::Waiting(_), _) => Some(LockAnswer::WouldBlock),
         };
         if answer == Some(LockAnswer::WouldBlock) && in_the_way.iter().any(|other| *other != session) {
-            self.is_refused(inode, session, since);
+            self.is_refused(inode, HeldLock { space, lock }, since);
         }
         if answer == Some(LockAnswer::Granted) {
             self.is_granted(ask, inode, &lock);
@@ -143,15 +145,16 @@ impl Locks {
         in_the_way
     }
 
-    fn is_refused(&mut self, inode: InodeId, session: SessionId, now: Moment) {
+    fn is_refused(&mut self, inode: InodeId, wanted: HeldLock, now: Moment) {
+        let session = wanted.lock.owner.session;
         if self.refused.len() >= REFUSED_KEPT {
             self.refused.retain(|_, refused| now.since(refused.last) < TRIES_AGAIN);
         }
-        let refused = self.refused.entry((inode, session)).or_insert(Refused { first: now, last: now });
+        let refused = self.refused.entry((inode, session)).or_insert(Refused { first: now, last: now, wanted });
         if now.since(refused.last) >= TRIES_AGAIN {
             refused.first = now;
         }
-        refused.last = now;
+        (refused.last, refused.wanted) = (now, wanted);
     }
 
     fn is_granted(&mut self, ask: AskId, inode: InodeId, lock: &LockSpec) {
@@ -163,8 +166,10 @@ impl Locks {
     }
 
     /// Another session has been refused for long, longer than this one, and tries again and again; this one has no lock on the file. If it
-    /// waits for a moment with the next, nobody waits for what it has, and the other is let in.
-    pub fn lets_in(&self, inode: InodeId, session: SessionId, now: Moment) -> bool {
+    /// waits for a moment with the next, nobody waits for what it has, and the other is let in. The same if what it has is not in the way
+    /// of the other and what it asks for would be: SQLite with a write-ahead log keeps a lock for as long as the database is open.
+    pub fn lets_in(&self, inode: InodeId, asks: &HeldLock, now: Moment) -> bool {
+        let session = asks.lock.owner.session;
         let own = self.refused.get(&(inode, session)).map(|refused| refused.first);
         let of_file = (inode, SessionId(0))..=(inode, SessionId(u64::MAX));
         let others =
@@ -173,7 +178,10 @@ impl Locks {
             let is_due = now.since(refused.first) >= REFUSED_MAX && now.since(refused.last) < TRIES_EVERY;
             is_due && own.is_none_or(|own| refused.first < own)
         });
-        due.next().is_some() && self.held(inode).all(|held| held.lock.owner.session != session)
+        let has: Vec<HeldLock> = self.held(inode).filter(|held| held.lock.owner.session == session).collect();
+        due.any(|refused| {
+            has.is_empty() || asks.excludes(&refused.wanted) && !has.iter().any(|held| held.excludes(&refused.wanted))
+        })
     }
 
     /// A request that waits does so until then. False if it does not wait.
@@ -189,12 +197,8 @@ impl Locks {
     }
 
     fn in_the_way(&self, inode: InodeId, space: Space, lock: &LockSpec) -> Vec<SessionId> {
-        let against = |held: &HeldLock| {
-            held.space == space
-                && held.lock.owner != lock.owner
-                && (held.lock.exclusive || lock.exclusive)
-                && held.lock.range.overlaps(lock.range)
-        };
+        let wanted = HeldLock { space, lock: *lock };
+        let against = |held: &HeldLock| held.excludes(&wanted);
         self.held(inode).filter(against).map(|held| held.lock.owner.session).collect()
     }
 

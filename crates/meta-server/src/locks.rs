@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 
 /// What its connection's end does not tell is noticed by then.
 const WAIT_MAX: Duration = Duration::from_secs(10);
-/// So long somebody waits at most with a lock that nobody has, if another is to be let in (`braid-lease`, *Turns*): until that has
+/// So long somebody waits at most with a lock that it could have, if another is to be let in (`braid-lease`, *Turns*): until that has
 /// tried again, which SQLite does every 100 ms.
 const LETS_IN_MAX: Duration = Duration::from_millis(300);
 /// Between two looks whether it has been.
@@ -191,7 +191,8 @@ impl Leases {
         let patience = m.wait_ms.map_or(longest, |ms| Duration::from_millis(ms.into()).min(WAIT_MAX));
         let end: Moment = self.now() + patience;
         if m.lock.kind != LockKind::Unlock {
-            self.let_in(session, m.inode).await;
+            let asks = HeldLock { space: space_of(m.lock.space), lock: spec_of(session, &m.lock) };
+            self.let_in(m.inode, &asks).await;
         }
         let bell = {
             let mut state = self.state.lock();
@@ -237,9 +238,9 @@ impl Leases {
         }
     }
 
-    async fn let_in(&self, session: SessionId, inode: InodeId) {
+    async fn let_in(&self, inode: InodeId, asks: &HeldLock) {
         let end: Moment = self.now() + LETS_IN_MAX;
-        while self.state.lock().holder.lets_in(inode, session, self.now()) && self.now() < end {
+        while self.state.lock().holder.lets_in(inode, asks, self.now()) && self.now() < end {
             self.env.sleep(LETS_IN_LOOK).await;
         }
     }

@@ -24,7 +24,8 @@ pub struct Lock<O> {
 }
 
 impl<O: PartialEq> Lock<O> {
-    fn conflicts(&self, other: &Lock<O>) -> bool {
+    /// Not both can be held.
+    pub fn conflicts(&self, other: &Lock<O>) -> bool {
         self.owner != other.owner && (self.exclusive || other.exclusive) && self.range.overlaps(other.range)
     }
 }

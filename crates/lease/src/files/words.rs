@@ -112,6 +112,13 @@ pub struct HeldLock {
     pub lock: LockSpec,
 }
 
+impl HeldLock {
+    /// Not both can be held.
+    pub fn excludes(&self, other: &HeldLock) -> bool {
+        self.space == other.space && self.lock.conflicts(&other.lock)
+    }
+}
+
 /// What a session says it has of a file, after a change of holder or a silence.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Reasserted {

@@ -69,7 +69,8 @@ fn who_tries_again_and_again_is_let_in_between_two_locks_of_another_session() {
         answers(&s.on(Event::Unlock { inode: FILE, space: Space::Posix, owner, range }))
     };
     let (granted, refused): (&[_], &[_]) = (&[LockAnswer::Granted], &[LockAnswer::WouldBlock]);
-    let lets_in = |s: &Server, session| s.holder.lets_in(FILE, session, Moment(s.now));
+    let next = |session| HeldLock { space: Space::Posix, lock: lock(session, 8, (90, 91)) };
+    let lets_in = |s: &Server, session| s.holder.lets_in(FILE, &next(session), Moment(s.now));
     for round in 0..2 {
         assert_eq!(answers(&s.lock(A, 1, (0, 10), None)), granted);
         for at in 0..5 {
@@ -111,6 +112,40 @@ fn who_tries_again_and_again_is_let_in_between_two_locks_of_another_session() {
         s.lock(B, 1, range, None);
     }
     assert!(!lets_in(&s, A) && lets_in(&s, B));
+}
+
+/// As SQLite with a write-ahead log does.
+#[test]
+fn who_tries_is_let_in_also_by_a_session_that_keeps_a_lock_which_is_not_in_the_way() {
+    let mut s = Server::new(&[A, B]);
+    let reads = |session, range| HeldLock {
+        space: Space::Posix,
+        lock: LockSpec { exclusive: false, ..lock(session, session.0, range) },
+    };
+    let (kept, writes) = ((128, 129), (120, 121));
+    for session in [A, B] {
+        let ask = s.ask_id();
+        let HeldLock { space, lock } = reads(session, kept);
+        s.on(Event::Lock { ask, inode: FILE, space, lock, until: None });
+    }
+    assert_eq!(answers(&s.lock(A, 1, writes, None)), [LockAnswer::Granted]);
+    for _ in 0..6 {
+        assert_eq!(answers(&s.lock(B, 2, writes, None)), [LockAnswer::WouldBlock]);
+        s.pass(ms(100), &[A, B]);
+    }
+    let next = |range| HeldLock { space: Space::Posix, lock: lock(A, 1, range) };
+    let lets_in = |s: &Server, asks: HeldLock| s.holder.lets_in(FILE, &asks, Moment(s.now));
+    assert!(!lets_in(&s, next(writes)), "it has what B tries to get");
+    let owner = LockOwner { session: A, owner: 1 };
+    s.on(Event::Unlock { inode: FILE, space: Space::Posix, owner, range: ByteRange::new(writes.0, writes.1) });
+    assert!(lets_in(&s, next(writes)));
+    assert!(lets_in(&s, reads(A, writes)), "also for reading: B writes");
+    assert!(
+        !lets_in(&s, next((122, 123))) && !lets_in(&s, reads(A, kept)),
+        "nobody waits for the sake of others with what they do not want"
+    );
+    assert_eq!(answers(&s.lock(B, 2, writes, None)), [LockAnswer::Granted]);
+    assert!(!lets_in(&s, next(writes)), "it was let in");
 }
 
 #[test]
