@@ -3,72 +3,19 @@
 //! Needs root and `/dev/fuse`; elsewhere the tests say so and pass. The calls run in a thread of their own with a time limit,
 //! and the mount is removed in any case, so that a mistake is a failed test and not a machine that hangs.
 
-// Helpers of tests unwrap as the tests do.
 #![allow(clippy::unwrap_used)]
 
-mod memory;
-
-use braid_fuse_kernel::{
-    Channel, Config, InitFlags, MountOptions, Notifier, ROOT_ID, Session, clear_stale_mount, serve, set_read_ahead_kb,
-};
-use memory::Memory;
+use crate::common::{in_time, mounted, with_mount};
+use braid_fuse_kernel::{Config, InitFlags, ROOT_ID, clear_stale_mount, set_read_ahead_kb};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, StatxFlags};
 use rustix::io::Errno;
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
-use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
-
-const LIMIT: Duration = Duration::from_secs(30);
-
-/// What a test works with.
-struct Fixture {
-    point: PathBuf,
-    memory: Arc<Memory>,
-    notifier: Notifier,
-}
-
-fn mounted(config: &Config) -> Option<(tempfile::TempDir, Arc<Memory>, Session)> {
-    if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
-        eprintln!("not tested: needs root and /dev/fuse");
-        return None;
-    }
-    let dir = tempfile::tempdir().unwrap();
-    let memory = Arc::new(Memory::default());
-    let channel = Channel::mount(dir.path(), &MountOptions::default()).unwrap();
-    let session = serve(channel, config, 3, memory.clone()).unwrap();
-    Some((dir, memory, session))
-}
-
-/// Runs `work`; false when it does not end in time. A panic of `work` is passed on.
-fn in_time(work: impl FnOnce() + Send + 'static) -> bool {
-    let (send, receive) = mpsc::channel();
-    let worker = thread::spawn(move || {
-        work();
-        let _ = send.send(());
-    });
-    match receive.recv_timeout(LIMIT) {
-        Err(mpsc::RecvTimeoutError::Timeout) => false,
-        _ => worker.join().map(|()| true).unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
-    }
-}
-
-fn with_mount(config: Config, work: impl FnOnce(Fixture) + Send + 'static) {
-    let Some((dir, memory, mut session)) = mounted(&config) else { return };
-    let fixture = Fixture { point: dir.path().to_owned(), memory: memory.clone(), notifier: session.notifier() };
-    if !in_time(move || work(fixture)) {
-        let _ = session.abort();
-        panic!("no end within {LIMIT:?}");
-    }
-    session.detach().unwrap();
-    session.join();
-    assert_eq!(memory.destroyed.load(Ordering::Relaxed), 1);
-}
 
 #[test]
 fn files_are_made_written_read_listed_and_removed() {
@@ -300,23 +247,6 @@ fn read_ahead_is_as_configured() {
         set_read_ahead_kb(&at.point, 512).unwrap();
         assert_eq!(fs::read_to_string(&file).unwrap().trim(), "512");
     });
-}
-
-#[test]
-fn backed_files_are_read_without_asking() {
-    let Some((dir, memory, session)) = mounted(&Config::default().with(InitFlags::PASSTHROUGH)) else { return };
-    if !session.negotiated().flags.contains(InitFlags::PASSTHROUGH) {
-        return eprintln!("not tested: no passthrough in this kernel");
-    }
-    let mut file = tempfile::tempfile().unwrap();
-    file.write_all(b"from below").unwrap();
-    *memory.backing.lock() = Some(session.backing_file(&file).unwrap());
-    let id = memory.tree().make(ROOT_ID, b"backed", libc::S_IFREG | 0o600, 0).unwrap();
-    memory.tree().write(id, 0, b"0123456789");
-    let path = dir.path().join("backed");
-    assert!(in_time(move || assert_eq!(fs::read_to_string(path).unwrap(), "from below")));
-    assert_eq!(memory.count("Read"), 0);
-    memory.backing.lock().take();
 }
 
 #[test]

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use node::Tree;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -26,8 +27,15 @@ pub struct Memory {
     pub last_umask: AtomicU32,
     pub last_groups: Mutex<Vec<u32>>,
     pub destroyed: AtomicUsize,
-    /// The file that opens of `backed` pass through to.
-    pub backing: Mutex<Option<BackingFile>>,
+    /// What opens of `backed` are answered with.
+    pub backed: Mutex<Backed>,
+}
+
+#[derive(Default)]
+pub struct Backed {
+    /// The file that they pass through to, if to any.
+    pub file: Option<Arc<BackingFile>>,
+    pub flags: u32,
 }
 
 type Outcome<T> = Result<T, i32>;
@@ -76,12 +84,13 @@ impl Memory {
     }
 
     fn open(&self, id: u64, reply: Reply) {
-        let backing = self.backing.lock();
-        let open = match &*backing {
-            Some(file) if self.tree().name_of(id) == Some("backed") => OpenOut::passthrough(id, 0, file),
+        let backed = self.backed.lock();
+        let is_backed = self.tree().name_of(id) == Some("backed");
+        reply.open(match &backed.file {
+            Some(file) if is_backed => OpenOut::passthrough(id, backed.flags, file),
+            _ if is_backed => OpenOut::new(id, backed.flags),
             _ => OpenOut::new(id, open_flags::KEEP_CACHE),
-        };
-        reply.open(open);
+        });
     }
 
     /// What comes at `offset` and behind it.
