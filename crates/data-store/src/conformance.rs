@@ -11,7 +11,7 @@ pub mod failing;
 mod rules;
 mod threads;
 
-use crate::ChunkStore;
+use crate::{ChunkStore, LocalFetch, LocalRead};
 use braid_types::{ChainEpoch, ChunkId, ContainerId, OwnerTerm, TruncGen, Version};
 
 /// Bytes of the chunks of the suite: three extents of the activity log, and a part.
@@ -61,10 +61,20 @@ pub(crate) fn info(counter: u64) -> crate::WriteInfo<'static> {
 
 pub(crate) fn read(store: &dyn ChunkStore, chunk: ChunkId, offset: u64, len: usize) -> Vec<u8> {
     let mut buf = vec![0xee; len];
-    match store.read(chunk, offset, &mut buf) {
-        Ok(()) => buf,
-        Err(error) => panic!("a read of {len} bytes at {offset} failed: {error}"),
+    if let Err(error) = store.read(chunk, offset, &mut buf) {
+        panic!("a read of {len} bytes at {offset} failed: {error}");
     }
+    // Nobody writes meanwhile, so a reader beside the store finds the same, up to where files end at all.
+    if offset < i64::MAX as u64 - len as u64
+        && let Some(local) = must("the files of a chunk that is there can be handed out", store.local(chunk))
+    {
+        for fetch in [LocalFetch::Waiting, LocalFetch::Once] {
+            let mut beside = vec![0xdd; len];
+            assert_eq!(local.read(offset, &mut beside, fetch), LocalRead::Done, "{len} bytes at {offset}");
+            assert!(beside == buf, "{len} bytes at {offset} are others beside the store");
+        }
+    }
+    buf
 }
 
 /// Unwraps with the rule that was broken.

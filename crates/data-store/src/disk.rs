@@ -21,15 +21,17 @@ mod sync;
 mod table;
 mod write;
 
+pub(crate) use table::entry_offset;
+
 use crate::checksum::{HOLE, blocks};
 use crate::store::extents_of;
 use crate::{
-    ChunkHead, ChunkStat, ChunkStore, Cuts, Examined, Extent, FoundCopy, RecordMark, Result, ScrubCursor, ScrubStep,
-    StoreError, StoreUsage, Synced, WriteInfo, Written,
+    ChunkHead, ChunkStat, ChunkStore, Cuts, Examined, Extent, FoundCopy, LocalChunk, RecordMark, Result, ScrubCursor,
+    ScrubStep, StoreError, StoreUsage, Synced, WriteInfo, Written,
 };
 use activity::ActivityLog;
 use bad::BadBlocks;
-use braid_env::{Disk, DiskLock};
+use braid_env::{Disk, DiskLock, OpenMode};
 use braid_types::{BLOCK_BYTES, ByteRange, ChunkId, ChunkIndex, ContainerId, InodeId, TruncGen, Version};
 use cache::OpenChunks;
 use chunk::{Chunk, shard_of};
@@ -301,6 +303,19 @@ impl ChunkStore for DiskStore {
             return Ok(false);
         }
         chunk.read_verified(&state, offset, buf, read::cached).inspect_err(|error| self.note(error))
+    }
+
+    fn local(&self, id: ChunkId) -> Result<Option<LocalChunk>> {
+        let chunk = self.existing(id)?;
+        let open = |path: &Path| {
+            self.disk.open(path, OpenMode::ReadOnly).map_err(|error| StoreError::io("open for a reader", path, error))
+        };
+        // Its names are not those of another meanwhile.
+        let state = chunk.state.read();
+        match state.deleted {
+            true => Err(StoreError::NoSuchChunk(id)),
+            false => Ok(Some(LocalChunk::of(open(&chunk.data_path)?, open(&chunk.meta_path)?))),
+        }
     }
 
     fn apply_cuts(&self, id: ChunkId, cuts: &Cuts) -> Result<()> {

@@ -1,4 +1,4 @@
-use crate::{Result, StoreError};
+use crate::{LocalChunk, Result, StoreError};
 use braid_types::{ByteRange, ChunkId, ChunkIndex, ContainerId, InodeId, TruncGen, Version};
 use std::ops::Range;
 
@@ -213,6 +213,12 @@ pub trait ChunkStore: Send + Sync {
 
     /// As [`ChunkStore::read`] if that waits for neither the disk nor a writer; else false, and `buf` is undefined.
     fn read_cached(&self, chunk: ChunkId, offset: u64, buf: &mut [u8]) -> Result<bool>;
+
+    /// The chunk's files, for a reader on this machine; `None` where there are none. What is written from now on is in them as soon
+    /// as the write has returned; what takes the chunk's place under its names is not.
+    fn local(&self, _chunk: ChunkId) -> Result<Option<LocalChunk>> {
+        Ok(None)
+    }
 
     /// Refuses an older truncate generation than the chunk has seen; applies a newer one's cuts and keeps it. A
     /// request passes here before it reads.

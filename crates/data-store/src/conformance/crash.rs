@@ -7,7 +7,7 @@
 //! - the store works on: more changes, a sync, another crash, and all is there.
 
 use super::contents::Dice;
-use crate::{ChunkStore, Cuts, DiskStore, StoreIdentity, StoreOptions, WriteInfo};
+use crate::{ChunkStore, Cuts, DiskStore, LocalFetch, LocalRead, StoreIdentity, StoreOptions, WriteInfo};
 use braid_env::Disk;
 use braid_env::simdisk::SimDisk;
 use braid_types::{ByteRange, ChunkId, ClusterId, ServerId, TruncGen};
@@ -219,6 +219,12 @@ impl Run {
             for half in [0, WINDOW / 2] {
                 let mut buf = vec![0; WINDOW as usize / 2];
                 self.store.read(id, offset_of(half), &mut buf).map_err(|e| format!("a read after the crash: {e}"))?;
+                let local = self.store.local(id).map_err(|e| format!("files after the crash: {e}"))?;
+                let mut beside = buf.clone();
+                let read = local.map(|local| local.read(offset_of(half), &mut beside, LocalFetch::Waiting));
+                if read.is_some_and(|read| read != LocalRead::Done) || beside != buf {
+                    return Err(format!("chunk {id} is another beside the store after the crash: {read:?}"));
+                }
                 found.extend(buf);
             }
             if let Some(at) = (0..found.len()).find(|at| !has(&allowed[*at], found[*at])) {

@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use braid_data_store::{
-    BadBlockCause, ChunkStore, DamagedPart, DiskStore, FORMAT_VERSION, Result, ScrubCursor, StoreError, StoreIdentity,
-    StoreOptions, WriteInfo,
+    BadBlockCause, ChunkStore, DamagedPart, DiskStore, FORMAT_VERSION, LocalFetch, LocalRead, Result, ScrubCursor,
+    StoreError, StoreIdentity, StoreOptions, WriteInfo,
 };
 use braid_env::simdisk::{SimDisk, SyncFault};
 use braid_env::{Disk, OpenMode};
@@ -286,6 +286,37 @@ fn a_newer_or_damaged_chunk_is_refused_by_name() {
     drop(store);
     let store = open(&disk).unwrap();
     assert!(matches!(store.stat(ID), Err(StoreError::BadHeader { chunk: ID, .. })));
+}
+
+#[test]
+fn a_reader_beside_the_store_sees_what_is_written_later_and_believes_no_block_without_its_checksum() {
+    let (disk, store) = store();
+    let local = store.local(ID).unwrap().unwrap();
+    let read = |offset, len| {
+        let mut buf = vec![0xee; len];
+        (local.read(offset, &mut buf, LocalFetch::Waiting) == LocalRead::Done).then_some(buf)
+    };
+    assert_eq!(read(4_000, 200), Some(vec![1; 200]));
+    store.write(ID, 4_096, &[2; 8_192], &info(2)).unwrap();
+    store.write(ID, 20_480, &[3; 100], &info(3)).unwrap();
+    assert_eq!(read(4_095, 8_194), Some([&[1][..], &[2; 8_192], &[1]].concat()));
+    assert_eq!(
+        read(16_384, 8_192),
+        Some([vec![0; 4_096], vec![3; 100], vec![0; 3_996]].concat()),
+        "a hole, and the end"
+    );
+    assert_eq!(read(1 << 30, 10), Some(vec![0; 10]), "far beyond the end");
+    assert_eq!(read(u64::MAX, 10), None);
+
+    disk.corrupt(&data_file(), 5_000, 1).unwrap();
+    assert_eq!((read(4_096, 10), read(0, 10)), (None, Some(vec![1; 10])));
+    disk.bad_range(&data_file(), 12_288..12_289).unwrap();
+    assert_eq!(read(8_192, 8_192), None);
+
+    // Whether it is still to be read is not what the files say.
+    store.delete(&[ID]).unwrap();
+    assert_eq!(read(0, 10), Some(vec![1; 10]));
+    assert!(matches!(store.local(ID), Err(StoreError::NoSuchChunk(ID))));
 }
 
 #[test]
