@@ -159,6 +159,9 @@ fn an_fsync_that_waits_for_copies_is_named_with_server_container_and_epoch() {
         let of = format!("of={}", path.display());
         let dd = ["if=/dev/zero", "bs=300000", "count=1", "conv=notrunc,fsync", &of];
         let mut writer = Command::new("dd").args(dd).stderr(Stdio::null()).spawn().unwrap();
+        // A process that has not opened anything yet uses no mount.
+        let output = format!("/proc/{}/fd/1", writer.id());
+        eventually("a file open for writing", SOON, || std::fs::read_link(&output).is_ok_and(|to| to == path));
         for asked in [format!("--process {}", writer.id()), "/f".to_owned(), format!("--mount {}", at.display())] {
             let mut last = Vec::new();
             eventually(&format!("a word of {asked}"), Duration::from_secs(50), || {
