@@ -1,5 +1,6 @@
 use std::ffi::OsString;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -54,6 +55,13 @@ pub trait Disk: Send + Sync {
     fn list(&self, path: &Path) -> io::Result<Vec<DiskDirEntry>>;
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
     fn space(&self, path: &Path) -> io::Result<DiskSpace>;
+    /// A file in memory, of so many zeros and never of another length, that goes with its last descriptor: what a process says to
+    /// others on its host without a message. Open for writing, and once more for reading alone, to be handed out. `Unsupported`
+    /// where there are no other processes.
+    fn memory_file(&self, _bytes: u64) -> io::Result<[Arc<dyn DiskFile>; 2]> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     /// Takes the file's lock without waiting; `WouldBlock` if another process (or handle) has it.
     fn lock(&self, path: &Path) -> io::Result<Box<dyn DiskLock>>;
 }
@@ -100,4 +108,9 @@ pub trait DiskFile: Send + Sync {
 
     /// Bytes really occupied on the disk.
     fn occupied(&self) -> io::Result<u64>;
+
+    /// What another process may be given; none where files are no files of the operating system.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 }

@@ -4,6 +4,7 @@
 //! runs on the operating system ([`os`]) and in the simulator, whose world is a seed. The LMDB crate behind the
 //! engine trait is the one exception. Timers are tokio's in both worlds; the simulator pauses and steps them.
 
+mod board;
 mod clock;
 mod disk;
 pub mod os;
@@ -14,11 +15,12 @@ pub mod simdisk;
 mod spawn;
 mod transport;
 
+pub use board::{Board, BoardView};
 pub use clock::{Clock, Monotonic};
 pub use disk::{Disk, DiskDirEntry, DiskFile, DiskLock, DiskSpace, OpenMode};
 pub use random::Random;
 pub use spawn::{Spawn, TaskHandle};
-pub use transport::{Address, AddressError, Connection, Listener, Transport};
+pub use transport::{Address, AddressError, Connection, FILES_OF_A_TICKET_MAX, Listener, Tickets, Transport};
 
 use std::future::Future;
 use std::pin::Pin;

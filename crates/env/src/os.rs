@@ -6,6 +6,7 @@
 
 mod clock;
 mod disk;
+mod handing;
 mod pool;
 mod random;
 mod transport;

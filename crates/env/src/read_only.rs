@@ -50,4 +50,8 @@ impl<F: DiskFile> DiskFile for ReadOnlyFile<F> {
     fn occupied(&self) -> io::Result<u64> {
         self.0.occupied()
     }
+
+    fn descriptor(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+        self.0.descriptor()
+    }
 }

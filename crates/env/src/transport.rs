@@ -1,8 +1,9 @@
-use crate::BoxFuture;
+use crate::{BoxFuture, DiskFile};
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 /// Where a server listens: `tcp:host:port` or `unix:/path`. A bare `host:port` is TCP.
@@ -59,7 +60,27 @@ pub trait Listener: Send + Sync {
 pub trait Transport: Send + Sync {
     fn listen(&self, at: &Address) -> BoxFuture<'_, io::Result<Box<dyn Listener>>>;
     fn connect(&self, to: &Address) -> BoxFuture<'_, io::Result<Connection>>;
+
+    /// Gives open files to processes of this host that connect to the socket at `path` and know their ticket, for as long as the future is
+    /// polled. Only files that have a [`DiskFile::descriptor`] can be given; others are as if they were not there.
+    fn hand_out(&self, _path: &Path, _from: Arc<dyn Tickets>) -> BoxFuture<'_, io::Result<BoxFuture<'static, ()>>> {
+        Box::pin(async { Err(io::ErrorKind::Unsupported.into()) })
+    }
+
+    /// The files of a ticket, as the process that hands them out has them open; what is written to them fails unless they are open for
+    /// that. `NotFound` if the ticket is not valid (any more).
+    fn take(&self, _path: &Path, _ticket: u64) -> BoxFuture<'_, io::Result<Vec<Arc<dyn DiskFile>>>> {
+        Box::pin(async { Err(io::ErrorKind::Unsupported.into()) })
+    }
 }
+
+/// What [`Transport::hand_out`] gives.
+pub trait Tickets: Send + Sync {
+    /// At most [`FILES_OF_A_TICKET_MAX`]; none if the ticket is not valid. A ticket is a number that nobody can guess.
+    fn redeem(&self, ticket: u64) -> Vec<Arc<dyn DiskFile>>;
+}
+
+pub const FILES_OF_A_TICKET_MAX: usize = 4;
 
 #[cfg(test)]
 mod tests {

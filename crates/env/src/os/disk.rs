@@ -1,17 +1,24 @@
 use crate::read_only::ReadOnlyFile;
 use crate::{Disk, DiskDirEntry, DiskFile, DiskLock, DiskSpace, OpenMode};
-use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags, StatVfsMountFlags};
+use rustix::fs::{FallocateFlags, FlockOperation, MemfdFlags, Mode, OFlags, SealFlags, StatVfsMountFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
-use std::path::Path;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 
 /// The file systems of this machine. Files are made readable for their owner alone: they hold other people's data.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OsDisk;
 
-struct OsFile(File);
+pub(super) struct OsFile(File);
+
+impl OsFile {
+    pub fn of(descriptor: OwnedFd) -> Self {
+        Self(File::from(descriptor))
+    }
+}
 
 /// `RWF_DONTCACHE`: pages that the call brought into the cache leave it with the
 /// call, or, written, as soon as they are on the disk, to which they are sent at once.
@@ -135,6 +142,16 @@ impl Disk for OsDisk {
         })
     }
 
+    fn memory_file(&self, bytes: u64) -> io::Result<[Arc<dyn DiskFile>; 2]> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = File::from(rustix::fs::memfd_create("braid", flags)?);
+        file.set_len(bytes)?;
+        rustix::fs::fcntl_add_seals(&file, SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)?;
+        let again = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        let reads = open(&again, OFlags::RDONLY)?;
+        Ok([Arc::new(OsFile(file)), Arc::new(ReadOnlyFile(OsFile(reads)))])
+    }
+
     fn lock(&self, path: &Path) -> io::Result<Box<dyn DiskLock>> {
         let file = open(path, OFlags::RDWR | OFlags::CREATE)?;
         retry(|| rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive))?;
@@ -143,6 +160,10 @@ impl Disk for OsDisk {
 }
 
 impl DiskFile for OsFile {
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.0.as_fd())
+    }
+
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         let mut done = 0;
         while done < buf.len() {

@@ -1,8 +1,10 @@
-use crate::{Address, BoxFuture, Connection, Listener, Transport};
+use super::handing;
+use crate::{Address, BoxFuture, Connection, DiskFile, Listener, Tickets, Transport};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
 
@@ -33,6 +35,16 @@ struct OsUnixListener {
 }
 
 impl Transport for OsTransport {
+    fn hand_out(&self, path: &Path, from: Arc<dyn Tickets>) -> BoxFuture<'_, io::Result<BoxFuture<'static, ()>>> {
+        let path = path.to_owned();
+        Box::pin(async move { handing::hand_out(bind_unix(&path).await?, path, from) })
+    }
+
+    fn take(&self, path: &Path, ticket: u64) -> BoxFuture<'_, io::Result<Vec<Arc<dyn DiskFile>>>> {
+        let path = path.to_owned();
+        Box::pin(async move { handing::take(connect_unix(&path).await?, ticket).await })
+    }
+
     fn listen(&self, at: &Address) -> BoxFuture<'_, io::Result<Box<dyn Listener>>> {
         let at = at.clone();
         Box::pin(async move {
@@ -72,22 +84,26 @@ async fn listen_tcp(host_port: &str) -> io::Result<Box<dyn Listener>> {
 }
 
 async fn listen_unix(path: PathBuf) -> io::Result<Box<dyn Listener>> {
-    if let Ok(found) = std::fs::symlink_metadata(&path)
+    let listener = bind_unix(&path).await?;
+    Ok(Box::new(OsUnixListener { listener, path }))
+}
+
+async fn bind_unix(path: &Path) -> io::Result<UnixListener> {
+    if let Ok(found) = std::fs::symlink_metadata(path)
         && found.file_type().is_socket()
     {
-        match UnixStream::connect(&path).await {
-            Ok(_) => return Err(in_use(&path)),
+        match UnixStream::connect(path).await {
+            Ok(_) => return Err(in_use(path)),
             // A full backlog: somebody is there.
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(in_use(&path)),
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => match std::fs::remove_file(&path) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(in_use(path)),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => match std::fs::remove_file(path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
             },
             Err(_) => {}
         }
     }
-    let listener = UnixListener::bind(&path)?;
-    Ok(Box::new(OsUnixListener { listener, path }))
+    UnixListener::bind(path)
 }
 
 fn in_use(path: &Path) -> io::Error {
