@@ -59,12 +59,19 @@ pub(crate) fn info(counter: u64) -> crate::WriteInfo<'static> {
     }
 }
 
-pub(crate) fn read(store: &dyn ChunkStore, chunk: ChunkId, offset: u64, len: usize) -> Vec<u8> {
+/// While others may be writing.
+pub(crate) fn read_beside(store: &dyn ChunkStore, chunk: ChunkId, offset: u64, len: usize) -> Vec<u8> {
     let mut buf = vec![0xee; len];
-    if let Err(error) = store.read(chunk, offset, &mut buf) {
-        panic!("a read of {len} bytes at {offset} failed: {error}");
+    match store.read(chunk, offset, &mut buf) {
+        Ok(()) => buf,
+        Err(error) => panic!("a read of {len} bytes at {offset} failed: {error}"),
     }
-    // Nobody writes meanwhile, so a reader beside the store finds the same, up to where files end at all.
+}
+
+/// While nobody writes the chunk.
+pub(crate) fn read(store: &dyn ChunkStore, chunk: ChunkId, offset: u64, len: usize) -> Vec<u8> {
+    let buf = read_beside(store, chunk, offset, len);
+    // So a reader beside the store finds the same, up to where files end at all.
     if offset < i64::MAX as u64 - len as u64
         && let Some(local) = must("the files of a chunk that is there can be handed out", store.local(chunk))
     {

@@ -1,4 +1,4 @@
-use super::{info, must, read};
+use super::{info, must, read, read_beside};
 use crate::ChunkStore;
 use braid_types::ChunkId;
 
@@ -38,7 +38,7 @@ pub fn one_chunk_is_never_torn(store: &dyn ChunkStore) {
         }
         scope.spawn(move || {
             for _ in 0..300 {
-                let bytes = read(store, id, 1_000, 20_000);
+                let bytes = read_beside(store, id, 1_000, 20_000);
                 assert!(bytes.iter().all(|b| *b == bytes[0]), "a torn read");
             }
         });
