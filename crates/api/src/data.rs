@@ -101,6 +101,30 @@ pub struct ReadChunk {
     pub ordered: bool,
 }
 
+/// Asks for the files of a chunk, for reading it on the host of its server without asking (docs/design/0013-local-reads.md). Refused where
+/// that cannot be, or not now: reads ask then.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct OpenLocal {
+    pub chunk: ChunkId,
+    pub container: ContainerId,
+    pub cuts: Cuts,
+    /// It is one of several copies.
+    pub copies: bool,
+}
+
+/// The chunk's files, as long as the word of the server's board has this value.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LocalOpened {
+    /// Good for a few seconds, and once.
+    pub ticket: u64,
+    /// The Unix socket at which it is good.
+    pub socket: String,
+    pub word: u64,
+    pub value: u64,
+    /// What the server's clock said, in nanoseconds: a reader whose own is not the same must not go on.
+    pub now: u64,
+}
+
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ReadAnswer {
     pub version: Version,
@@ -341,6 +365,7 @@ messages! {
     FetchRows -> FetchedRows;
     SetAside -> ();
     EndWrite -> ();
+    OpenLocal -> LocalOpened;
 }
 
 /// A data server, near or far.

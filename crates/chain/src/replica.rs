@@ -148,10 +148,14 @@ impl Replica {
 
     /// May this copy be read there? `at_least` is the last version the reader knows of. The caller has looked at the
     /// lease and at the chain.
-    pub fn may_serve(&self, blocks: &BlockSet, at_least: Version) -> Result<(), Refusal> {
+    pub fn may_serve(&self, blocks: Option<&BlockSet>, at_least: Version) -> Result<(), Refusal> {
         let is_confirmed = self.told() >= self.opening;
         let is_new_enough = self.is_owner() || self.told() >= at_least;
-        if is_confirmed && is_new_enough && !self.claims.is_invalid(blocks) { Ok(()) } else { Err(Refusal::Invalid) }
+        let is_valid = match blocks {
+            Some(blocks) => !self.claims.is_invalid(blocks),
+            None => self.claims.invalid().is_empty(),
+        };
+        if is_confirmed && is_new_enough && is_valid { Ok(()) } else { Err(Refusal::Invalid) }
     }
 
     fn send(&self, cx: &mut Cx, to: ServerId, body: Body) {

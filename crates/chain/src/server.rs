@@ -147,14 +147,14 @@ impl DataServer {
         &self.lease
     }
 
-    /// May this server answer a read? `at_least` is the last version of the chunk the reader knows of. To be asked
+    /// May this server answer a read of these blocks, or of all without any? `at_least` is the last version of the chunk the reader knows of. To be asked
     /// when the read begins and again before it is answered from memory that outlives it.
     pub fn may_serve(
         &self,
         now: Moment,
         container: ContainerId,
         chunk: ChunkId,
-        blocks: &BlockSet,
+        blocks: Option<&BlockSet>,
         at_least: Version,
     ) -> Result<(), Refusal> {
         if !self.lease.is_held(now) {

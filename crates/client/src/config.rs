@@ -11,6 +11,8 @@ pub struct ClientConfig {
     /// Whoever is above keeps the pages it has read, as the kernel of a mount does: a server on this machine need not keep them
     /// in its memory, which is the same.
     pub pages_above: bool,
+    /// Chunks of a data server on this machine are read from its files, where it hands them out.
+    pub local_reads: bool,
     /// Bytes written and not yet answered by a server, of all files. A write waits while they are full.
     pub write_buffer_bytes: u64,
     pub file_buffer_bytes: u64,
@@ -53,6 +55,7 @@ impl Default for ClientConfig {
             description: String::new(),
             host: String::new(),
             pages_above: false,
+            local_reads: true,
             write_buffer_bytes: 128 << 20,
             file_buffer_bytes: 64 << 20,
             retained_bytes: 128 << 20,

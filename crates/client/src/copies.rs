@@ -234,6 +234,19 @@ impl Copies {
         Ok((M::unwrap(answer).ok_or(Error::bare(Code::BadMessage))?, payload))
     }
 
+    /// A member on this machine, if there is one: the chunk's owner, which has all of it, before any other.
+    fn on_this_host(&self, chunk: ChunkId) -> Option<Arc<dyn Node>> {
+        let (chain, owner) = {
+            let state = self.state.lock();
+            (state.info.chain.clone(), state.owners.get(&chunk).copied())
+        };
+        let servers = self.servers.lock();
+        let host = servers.get(&self.beside?)?.host();
+        let owner = owner.filter(|owner| chain.contains(owner));
+        let mut all = owner.into_iter().chain(chain).filter_map(|id| servers.get(&id));
+        all.find(|lane| lane.is_beside(&host)).map(|lane| lane.node())
+    }
+
     async fn write(&self, cx: Context, write: WriteChunk, payload: Bytes) -> Result<WriteAnswer> {
         let (chunk, is_once) = (write.chunk, write.once.is_some());
         let message = WriteCopies { write, durability: Durability::Fsync };
@@ -372,6 +385,12 @@ impl Copies {
                 DataAnswer::PunchChunk(self.state.lock().answered(&answer))
             }
             DataRequest::ReserveChunk(m) => DataAnswer::ReserveChunk(self.reserve(cx, m).await?),
+            DataRequest::OpenLocal(m) => {
+                let (code, subject) = (Code::NotSupported, format!("chunk {}", m.chunk));
+                let node = self.on_this_host(m.chunk);
+                let node = node.ok_or_else(|| Error::new(code, subject, "no copy is on this host"))?;
+                return node.execute(cx, DataRequest::OpenLocal(m), Bytes::new()).await;
+            }
             DataRequest::EndWrite(m) => {
                 // Whoever answered: an owner of later has carried out nothing of before.
                 let owner = self.state.lock().owners.get(&m.chunk).copied();

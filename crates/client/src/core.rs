@@ -7,6 +7,7 @@ use crate::files::Files;
 use crate::handles::Handles;
 use crate::inode::{FileState, Inode, Inodes};
 use crate::leases::Leases;
+use crate::local::LocalReads;
 use crate::locks::Locks;
 use crate::lru::Lru;
 use crate::memory::Memory;
@@ -52,6 +53,7 @@ pub struct Core {
     pub locks: Locks,
     /// Chunks that read as holes, see `unknown`.
     pub lost: Mutex<Lru<ChunkId, ()>>,
+    pub local: LocalReads,
     pub memory: Arc<Memory>,
     pub counters: Counters,
     pub waits: Waits,

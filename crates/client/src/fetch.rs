@@ -8,6 +8,7 @@ use crate::buffer::{RUN_BYTES, paint};
 use crate::core::{Core, Op};
 use crate::handles::FileHandle;
 use crate::inode::{FileState, Inode};
+use crate::local::LocalAsk;
 use crate::map::key;
 use crate::prefetch::Limits;
 use crate::ranges::RangeSet;
@@ -196,6 +197,11 @@ impl Core {
         let (chunk, container, offset) = (key.chunk, key.container, range.start);
         let kept_beside = self.config.pages_above && (lane.container().is_some() || lane.is_beside(&self.config.host));
         let kept_beside = kept_beside && !ordered;
+        let ask = LocalAsk { chunk, container, range, cuts: &cuts, token };
+        if !ordered && let Some(bytes) = self.read_local(lane, &ask) {
+            self.counters.bytes_read.fetch_add(range.len(), Relaxed);
+            return Ok(painted(bytes, range, &overlay));
+        }
         let message = ReadChunk { chunk, container, offset, len, cuts, kept_beside, ordered };
         let bytes = match self.ask(lane, token, message, Bytes::new(), op).await {
             Ok((_, bytes)) if bytes.len() as u64 == range.len() => bytes,

@@ -425,9 +425,10 @@ impl Core {
                     });
                 }
                 Task::Flush { inode, generation, to, locks } => {
-                    self.files.set(inode, Stage::Draining);
                     let recall = Recall { generation, to, locks };
+                    // One that waits for its turn leaves the gate as the one under way has it.
                     if self.files.begin_to_give_up(inode, recall) {
+                        self.files.set(inode, Stage::Draining);
                         let core = core.clone();
                         self.env.spawn("giving a file up", async move { core.give_up(inode, recall).await });
                     }

@@ -28,6 +28,7 @@ mod handles;
 mod inode;
 mod layout;
 mod leases;
+mod local;
 mod locks;
 mod lost;
 mod lru;

@@ -91,6 +91,10 @@ impl Lane {
         self.peer.lock().1.clone()
     }
 
+    pub fn host(&self) -> String {
+        self.peer.lock().0.host.clone()
+    }
+
     /// It is on this machine.
     pub fn is_beside(&self, host: &str) -> bool {
         !host.is_empty() && self.peer.lock().0.host == host

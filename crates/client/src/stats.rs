@@ -11,6 +11,8 @@ pub struct Stats {
     pub messages: BTreeMap<&'static str, u64>,
     pub bytes_written: u64,
     pub bytes_read: u64,
+    /// Reads of chunks from the files of a server on this host.
+    pub local_reads: u64,
     /// Lookups and attributes answered here, and those that had to be asked.
     pub cache_hits: u64,
     pub cache_misses: u64,
@@ -49,6 +51,7 @@ pub(crate) struct Counters {
     messages: Mutex<BTreeMap<&'static str, u64>>,
     pub bytes_written: AtomicU64,
     pub bytes_read: AtomicU64,
+    pub local_reads: AtomicU64,
     pub cache_hits: AtomicU64,
     pub cache_misses: AtomicU64,
     pub writes_repeated: AtomicU64,
@@ -70,6 +73,7 @@ impl Counters {
             messages: self.messages.lock().clone(),
             bytes_written: self.bytes_written.load(Relaxed),
             bytes_read: self.bytes_read.load(Relaxed),
+            local_reads: self.local_reads.load(Relaxed),
             cache_hits: self.cache_hits.load(Relaxed),
             cache_misses: self.cache_misses.load(Relaxed),
             writes_repeated: self.writes_repeated.load(Relaxed),

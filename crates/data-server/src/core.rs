@@ -6,6 +6,7 @@ use crate::error;
 use crate::gate::Gate;
 use crate::grown::Grown;
 use crate::lane::{Lane, Lanes, Seen, Turn};
+use crate::local::Local;
 use crate::metadata::MetadataKeeper;
 use crate::newest::Newest;
 use crate::once::Writes;
@@ -53,6 +54,8 @@ pub(crate) struct Core<S> {
     pub stats: Arc<Stats>,
     /// A copy of the metadata, where this server may keep one.
     pub metadata: OnceLock<MetadataKeeper>,
+    /// What readers on this host have, where they get anything.
+    pub local: OnceLock<Arc<Local>>,
     /// As of the last look, at most a second old while the server is in touch.
     pub usage: Mutex<StoreUsage>,
     pub registered: AtomicBool,
@@ -168,6 +171,8 @@ impl<S: ChunkStore + 'static> Core<S> {
         let chunk = turn.lane.chunk;
         // Before the write: if a sync begins during it, this does not count as prepared.
         let mark = self.lanes.mark(&turn.lane);
+        // As far as is known: one that is handed out for nothing is handed out again.
+        let is_cut = turn.lane.seen().is_none_or(|seen| seen.trunc_gen != token.trunc_gen);
         let last = match turn.lane.seen() {
             Some(seen) => seen.version,
             None => match self.store.stat(chunk) {
@@ -189,6 +194,9 @@ impl<S: ChunkStore + 'static> Core<S> {
             turn.lane.forget();
             self.error(chunk, &error)
         })?;
+        if is_cut {
+            self.end_local(chunk);
+        }
         turn.lane.saw(written.version, token.trunc_gen);
         turn.prepared.add(mark, change.range);
         Ok(written)
@@ -200,7 +208,12 @@ impl<S: ChunkStore + 'static> Core<S> {
             return Ok(());
         }
         let cuts = Cuts { trunc_gen: call.token.trunc_gen, list: cuts };
-        self.store.apply_cuts(chunk, &cuts).map_err(|error| self.error(chunk, &error))
+        let before = self.store.stat(chunk).map(|stat| stat.trunc_gen).ok();
+        self.store.apply_cuts(chunk, &cuts).map_err(|error| self.error(chunk, &error))?;
+        if before != Some(cuts.trunc_gen) {
+            self.end_local(chunk);
+        }
+        Ok(())
     }
 
     pub async fn synced(&self, chunk: ChunkId, pending: Pending) -> Result<()> {

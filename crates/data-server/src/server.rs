@@ -5,6 +5,7 @@ use crate::core::{Call, Core};
 use crate::gate::Gate;
 use crate::grown::Grown;
 use crate::lane::Lanes;
+use crate::local::{self, Local};
 use crate::metadata::MetadataKeeper;
 use crate::metrics;
 use crate::newest::Newest;
@@ -16,7 +17,7 @@ use crate::work::Work;
 use braid_api::data::{CopyState, DataAnswer, DataRequest};
 use braid_api::{Context, DataNode, Result};
 use braid_data_store::{ChunkStore, StoreError, StoreIdentity, StoreUsage};
-use braid_env::{Env, TaskHandle};
+use braid_env::{Env, OpenMode, TaskHandle};
 use braid_types::{ChunkId, ServerId};
 use braid_wire::BufferPool;
 use bytes::Bytes;
@@ -58,6 +59,7 @@ impl<S: ChunkStore + 'static> DataServer<S> {
             lanes,
             stats,
             metadata: OnceLock::new(),
+            local: OnceLock::new(),
             env,
             store,
             config,
@@ -100,6 +102,52 @@ impl<S: ChunkStore + 'static> DataServer<S> {
         Ok(())
     }
 
+    /// Hands the files of chunks to readers on this host, at the Unix socket `socket`, for as long as the server is there. To be called before the
+    /// first request comes: it waits until nobody believes any more what a process of before handed out, which left `mark` there if it
+    /// was killed.
+    pub async fn hand_out(&self, mark: &Path, socket: &Path) -> std::io::Result<TaskHandle> {
+        let core = &self.0;
+        let (env, mark) = (core.env.clone(), mark.to_owned());
+        let disk = env.disk.clone();
+        let was_there = env.blocking(move || match disk.open(&mark, OpenMode::CreateNew) {
+            Ok(_) => Ok(false),
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(true),
+            Err(error) => Err(error),
+        });
+        if was_there.await? {
+            env.sleep(local::UNTIL).await;
+        }
+        let local = Arc::new(Local::new(env.clone(), socket.to_owned())?);
+        let serving = env.transport.hand_out(socket, local.clone()).await?;
+        let _ = core.local.set(local.clone());
+        core.chains.hands_out(local.clone());
+        let ends = Arc::downgrade(core);
+        core.store.tell_of_renewals(Box::new(move |chunk| {
+            if let Some(core) = ends.upgrade() {
+                core.end_local(chunk);
+            }
+        }));
+        let weak = Arc::downgrade(core);
+        let extending = {
+            let env = env.clone();
+            async move {
+                while let Some(until) = weak.upgrade().map(|core| core.chains.serves_until()) {
+                    if let Err(error) = local.extend(until) {
+                        tracing::error!(%error, "the board for readers on this host cannot be written");
+                        return;
+                    }
+                    env.sleep(local::EXTENDED_EVERY).await;
+                }
+            }
+        };
+        Ok(env.spawn("readers on this host", async move {
+            tokio::select! {
+                () = extending => {}
+                () = serving => {}
+            }
+        }))
+    }
+
     /// How up to `limit` copies after `after` stand here, by id.
     pub fn copies(&self, after: ChunkId, limit: usize) -> Vec<CopyState> {
         self.0.chains.list(after, limit)
@@ -137,6 +185,9 @@ impl<S: ChunkStore + 'static> DataServer<S> {
     ) -> Result<()> {
         let core = &self.0;
         core.gate.close().await;
+        if let Some(local) = core.local.get() {
+            local.close();
+        }
         core.sync_all().await?;
         let store = core.store.clone();
         let closed = core.env.blocking(move || close(&store)).await;

@@ -21,17 +21,16 @@ mod sync;
 mod table;
 mod write;
 
-pub(crate) use table::entry_offset;
-
 use crate::checksum::{HOLE, blocks};
 use crate::store::extents_of;
 use crate::{
-    ChunkHead, ChunkStat, ChunkStore, Cuts, Examined, Extent, FoundCopy, LocalChunk, RecordMark, Result, ScrubCursor,
-    ScrubStep, StoreError, StoreUsage, Synced, WriteInfo, Written,
+    ChunkHead, ChunkStat, ChunkStore, Cuts, Examined, Extent, FoundCopy, RecordMark, Result, ScrubCursor, ScrubStep,
+    StoreError, StoreUsage, Synced, WriteInfo, Written,
 };
 use activity::ActivityLog;
 use bad::BadBlocks;
 use braid_env::{Disk, DiskLock, OpenMode};
+use braid_local::LocalChunk;
 use braid_types::{BLOCK_BYTES, ByteRange, ChunkId, ChunkIndex, ContainerId, InodeId, TruncGen, Version};
 use cache::OpenChunks;
 use chunk::{Chunk, shard_of};
@@ -43,8 +42,8 @@ use space::Space;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, Range};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// Locks that keep one chunk from being opened twice at once; chunks of different locks open in parallel.
 const OPENING_LOCKS: usize = 64;
@@ -86,8 +85,12 @@ pub struct DiskStore {
     bad: BadBlocks,
     sealed: AtomicU64,
     lately: ReadLately,
+    renewals: OnceLock<Renewed>,
     _lock: Box<dyn DiskLock>,
 }
+
+/// Told that other files take the place of a chunk's.
+type Renewed = Box<dyn Fn(ChunkId) + Send + Sync>;
 
 /// What every change of a chunk passes.
 struct Gate<'a> {
@@ -316,6 +319,10 @@ impl ChunkStore for DiskStore {
             true => Err(StoreError::NoSuchChunk(id)),
             false => Ok(Some(LocalChunk::of(open(&chunk.data_path)?, open(&chunk.meta_path)?))),
         }
+    }
+
+    fn tell_of_renewals(&self, tell: Box<dyn Fn(ChunkId) + Send + Sync>) {
+        let _ = self.renewals.set(tell);
     }
 
     fn apply_cuts(&self, id: ChunkId, cuts: &Cuts) -> Result<()> {

@@ -13,7 +13,6 @@ pub mod conformance;
 mod disk;
 mod error;
 mod identity;
-mod local;
 mod memory;
 mod store;
 
@@ -21,7 +20,6 @@ pub use checksum::record_sum;
 pub use disk::{DiskStore, StoreOptions};
 pub use error::{BadBlockCause, Result, StoreError};
 pub use identity::{FORMAT_VERSION, StoreIdentity};
-pub use local::{LocalChunk, LocalFetch, LocalRead};
 pub use memory::MemoryStore;
 pub use store::{
     ChunkHead, ChunkStat, ChunkStore, Cuts, Damage, DamagedPart, Examined, Extent, FoundCopy, RecordMark, ScrubCursor,

@@ -1,4 +1,5 @@
-use crate::{LocalChunk, Result, StoreError};
+use crate::{Result, StoreError};
+use braid_local::LocalChunk;
 use braid_types::{ByteRange, ChunkId, ChunkIndex, ContainerId, InodeId, TruncGen, Version};
 use std::ops::Range;
 
@@ -219,6 +220,10 @@ pub trait ChunkStore: Send + Sync {
     fn local(&self, _chunk: ChunkId) -> Result<Option<LocalChunk>> {
         Ok(None)
     }
+
+    /// Calls `tell` from now on before other files take the place of a chunk's that were handed out by [`ChunkStore::local`]: what had been
+    /// handed out is not to be used any more. To be called once.
+    fn tell_of_renewals(&self, _tell: Box<dyn Fn(ChunkId) + Send + Sync>) {}
 
     /// Refuses an older truncate generation than the chunk has seen; applies a newer one's cuts and keeps it. A
     /// request passes here before it reads.

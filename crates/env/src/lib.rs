@@ -14,6 +14,7 @@ mod read_only;
 pub mod simdisk;
 mod spawn;
 mod transport;
+mod waiting;
 
 pub use board::{Board, BoardView};
 pub use clock::{Clock, Monotonic};
@@ -21,6 +22,7 @@ pub use disk::{Disk, DiskDirEntry, DiskFile, DiskLock, DiskSpace, OpenMode};
 pub use random::Random;
 pub use spawn::{Spawn, TaskHandle};
 pub use transport::{Address, AddressError, Connection, FILES_OF_A_TICKET_MAX, Listener, Tickets, Transport};
+pub use waiting::{WaitPlace, may_wait_during};
 
 use std::future::Future;
 use std::pin::Pin;

@@ -10,6 +10,7 @@
 mod faults;
 mod file;
 mod image;
+mod memory;
 mod names;
 #[cfg(test)]
 mod tests;
@@ -19,6 +20,7 @@ use crate::{Disk, DiskDirEntry, DiskFile, DiskLock, DiskSpace, OpenMode};
 pub use faults::SyncFault;
 use faults::{Faults, denied};
 use file::{Inode, SimFile};
+use memory::SimMemory;
 use names::Names;
 use parking_lot::Mutex;
 use rand::SeedableRng;
@@ -110,6 +112,21 @@ impl SimDisk {
     /// Planted bug: no sync does anything, and all say they did.
     pub fn skip_syncs(&self, skip: bool) {
         self.world.lock().faults.skip_syncs = skip;
+    }
+
+    /// Planted bug: words of boards stay as they were first written.
+    pub fn keep_words(&self, keep: bool) {
+        self.world.lock().faults.keep_words = keep;
+    }
+
+    /// Planted bug: a board that was to be believed once is for ever.
+    pub fn keep_times(&self, keep: bool) {
+        self.world.lock().faults.keep_times = keep;
+    }
+
+    fn keeps_of_boards(&self) -> (bool, bool) {
+        let world = self.world.lock();
+        (world.faults.keep_words, world.faults.keep_times)
     }
 
     /// The next `count` writes to files fail with EIO, each after an arbitrary part.
@@ -211,6 +228,11 @@ impl Drop for SimLock {
 }
 
 impl Disk for SimDisk {
+    fn memory_file(&self, bytes: u64) -> io::Result<[Arc<dyn DiskFile>; 2]> {
+        let file = SimMemory { disk: self.clone(), bytes: Arc::new(Mutex::new(vec![0; bytes as usize])) };
+        Ok([Arc::new(file.clone()), Arc::new(ReadOnlyFile(file))])
+    }
+
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
         let mut world = self.world.lock();
         world.faults.check_alive()?;

@@ -23,6 +23,8 @@ use tokio::runtime::Handle;
 pub struct Door<F> {
     pub fs: Arc<F>,
     pub runtime: Handle,
+    /// So many threads that serve requests may wait for a disk: one is left to serve.
+    wait_places: usize,
     pub stats: Arc<Stats>,
     pub handles: Arc<Handles>,
     pub interrupts: Arc<Interrupts>,
@@ -39,10 +41,11 @@ pub struct Door<F> {
 }
 
 impl<F: FileSystem> Door<F> {
-    pub fn new(fs: Arc<F>, runtime: Handle) -> Self {
+    pub fn new(fs: Arc<F>, runtime: Handle, threads: usize) -> Self {
         Door {
             fs,
             runtime,
+            wait_places: threads.saturating_sub(1),
             stats: Arc::default(),
             handles: Arc::default(),
             interrupts: Arc::default(),
@@ -105,7 +108,7 @@ impl<F: FileSystem> Door<F> {
             drop(on_its_way);
         };
         let noted = self.waiting.clone().noted(WaitingRequests::asking(), answering);
-        let done = run(&self.runtime, trace::under(trace::current(), noted), then);
+        let done = run(&self.runtime, self.wait_places, trace::under(trace::current(), noted), then);
         if !done {
             Stats::add(&self.stats.waited, 1);
         }

@@ -32,7 +32,7 @@ pub fn mount<F: FileSystem>(
     if clear_stale_mount(path)? {
         tracing::info!(path = %path.display(), "a mount without a server was cleared");
     }
-    let door = Arc::new(Door::new(fs, runtime.clone()));
+    let door = Arc::new(Door::new(fs, runtime.clone(), config.threads));
     let (stats, waiting) = (door.stats.clone(), door.waiting.clone());
     let channel = Channel::mount(path, &config.options())?;
     let session = serve(channel, &config.protocol(), config.threads, door)?;

@@ -81,8 +81,8 @@ pub enum Then {
     IsTask,
 }
 
-/// True if the future ended in place.
-pub fn run(runtime: &Handle, future: impl Future<Output = ()> + Send + 'static, then: Then) -> bool {
+/// True if the future ended in place. `places`: so many threads may wait for the disk in it.
+pub fn run(runtime: &Handle, places: usize, future: impl Future<Output = ()> + Send + 'static, then: Then) -> bool {
     let mut future: Request = Box::pin(future);
     let first = FIRST.with(|cell| {
         let mut first = cell.borrow_mut();
@@ -94,7 +94,9 @@ pub fn run(runtime: &Handle, future: impl Future<Output = ()> + Send + 'static, 
     // Timers and sockets that the future makes find the runtime.
     let entered = runtime.enter();
     let waker = Waker::from(first.clone());
-    if future.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
+    // Here alone: the rest is polled by threads of the runtime.
+    let first_poll = || future.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
+    if braid_env::may_wait_during(places, first_poll) {
         return true;
     }
     drop((entered, waker));
@@ -128,13 +130,13 @@ mod tests {
         let here = std::thread::current().id();
         let (send, receive) = std::sync::mpsc::channel();
         let ready = send.clone();
-        assert!(run(runtime.handle(), async move { ready.send(std::thread::current().id()).unwrap() }, Then::Waits));
+        assert!(run(runtime.handle(), 0, async move { ready.send(std::thread::current().id()).unwrap() }, Then::Waits));
         assert_eq!(receive.recv().unwrap(), here);
         let slow = async move {
             tokio::time::sleep(Duration::from_millis(5)).await;
             send.send(std::thread::current().id()).unwrap();
         };
-        assert!(!run(runtime.handle(), slow, Then::Waits));
+        assert!(!run(runtime.handle(), 0, slow, Then::Waits));
         assert_ne!(receive.recv_timeout(Duration::from_secs(5)).unwrap(), here);
     }
 
@@ -165,7 +167,7 @@ mod tests {
             .await;
             send.send(()).unwrap();
         };
-        assert!(!run(runtime.handle(), stubborn, then));
+        assert!(!run(runtime.handle(), 0, stubborn, then));
         receive.recv_timeout(Duration::from_secs(5)).unwrap();
     }
 
@@ -175,7 +177,7 @@ mod tests {
         let runtime = runtime();
         let (answer, answered) = tokio::sync::oneshot::channel::<()>();
         let (send, receive) = std::sync::mpsc::channel();
-        assert!(!run(runtime.handle(), async move { send.send(answered.await).unwrap() }, Then::Waits));
+        assert!(!run(runtime.handle(), 0, async move { send.send(answered.await).unwrap() }, Then::Waits));
         std::thread::sleep(Duration::from_millis(20));
         assert_eq!(runtime.metrics().num_alive_tasks(), 0);
         answer.send(()).unwrap();
@@ -201,7 +203,7 @@ mod tests {
                 .await;
                 send.send(()).unwrap();
             };
-            assert!(!run(runtime.handle(), twice, Then::Waits));
+            assert!(!run(runtime.handle(), 0, twice, Then::Waits));
             receive.recv_timeout(Duration::from_secs(5)).unwrap();
         }
     }
@@ -215,7 +217,7 @@ mod tests {
             tokio::time::sleep(Duration::from_secs(600)).await;
             drop(of_request);
         };
-        assert!(!run(runtime.handle(), waits, Then::Waits));
+        assert!(!run(runtime.handle(), 0, waits, Then::Waits));
         assert_eq!(Arc::strong_count(&held), 2);
         drop(runtime);
         assert_eq!(Arc::strong_count(&held), 1);

@@ -20,6 +20,10 @@ macro_rules! bugs {
 }
 
 bugs! {
+    /// Words of data servers' boards stay as they were first written: what was handed out never ends.
+    WordsKept = "words-kept";
+    /// A data server's board that was to be believed once is for ever.
+    TimesKept = "times-kept";
     /// Data servers' disks sync nothing and say they did.
     SkippedDataSync = "skipped-data-sync";
     /// The metadata store answers before it is durable.

@@ -49,7 +49,7 @@ pub struct Cluster {
     /// Data servers that stopped, and the chains they were in, until every one of these is whole again.
     unhealed: Mutex<BTreeMap<Machine, Wounds>>,
     /// Clients that may still live, and what of their counters has been told: writes repeated, sessions lost.
-    clients: Mutex<Vec<(Weak<Client>, [u64; 2])>>,
+    clients: Mutex<Vec<(Weak<Client>, [u64; 3])>>,
     calm: AtomicBool,
     data_stops: AtomicU64,
 }
@@ -72,7 +72,10 @@ impl Cluster {
     pub fn new(around: Surroundings, settings: Settings) -> Arc<Self> {
         let mut machines = BTreeMap::new();
         for (n, machine) in Machine::ALL.into_iter().enumerate() {
-            let skew = Skew::draw(&mut stream(around.seed, "skew", n as u64));
+            // Of one host, one clock.
+            let beside = if settings.local_reads { machine.beside() } else { None };
+            let clock = beside.and_then(|beside| Machine::ALL.iter().position(|other| *other == beside)).unwrap_or(n);
+            let skew = Skew::draw(&mut stream(around.seed, "skew", clock as u64));
             let disk = SimDisk::new();
             machines.insert(machine, Hardware { name: machine.name(), skew, disk, pause: Arc::default() });
         }
@@ -110,7 +113,10 @@ impl Cluster {
     /// Plants the bugs that disks can have. Not before the cluster has formed, which would find the wrong one.
     pub fn plant(&self) {
         for machine in self.settings.data() {
-            self.hardware(machine).disk.skip_syncs(self.settings.bug == Some(Bug::SkippedDataSync));
+            let disk = &self.hardware(machine).disk;
+            disk.keep_words(self.settings.bug == Some(Bug::WordsKept));
+            disk.keep_times(self.settings.bug == Some(Bug::TimesKept));
+            disk.skip_syncs(self.settings.bug == Some(Bug::SkippedDataSync));
         }
         if self.settings.bug == Some(Bug::SkippedMetaSync) {
             self.meta_store.plant(PlantedBug::SkippedSync);
@@ -119,6 +125,12 @@ impl Cluster {
 
     pub fn note(&self, machine: &str, what: Arguments<'_>) {
         self.around.history.note(machine, what);
+    }
+
+    /// What a process on the machine calls its host.
+    pub fn host(&self, machine: Machine) -> &'static str {
+        let beside = if self.settings.local_reads { machine.beside() } else { None };
+        beside.unwrap_or(machine).name()
     }
 
     pub fn hardware(&self, machine: Machine) -> &Hardware {
@@ -202,7 +214,7 @@ impl Cluster {
     }
 
     pub fn client_started(&self, client: &Arc<Client>) {
-        self.clients.lock().push((Arc::downgrade(client), [0; 2]));
+        self.clients.lock().push((Arc::downgrade(client), [0; 3]));
     }
 
     /// Counts what clients have done since the last look.
@@ -210,9 +222,10 @@ impl Cluster {
         self.clients.lock().retain_mut(|(client, told)| {
             let Some(client) = client.upgrade() else { return false };
             let stats = client.stats();
-            let now = [stats.writes_repeated, stats.sessions_lost];
+            let now = [stats.writes_repeated, stats.sessions_lost, stats.local_reads];
             self.coverage.add("write repeated to a server that had lost it", now[0] - told[0]);
             self.coverage.add("living client went on in a new session", now[1] - told[1]);
+            self.coverage.add("read of a server's files on its host", now[2] - told[2]);
             if self.settings.sessions_last && now[1] > told[1] {
                 self.around.failures.add(Invariant::SessionsLast, "a living client lost its session".to_owned());
             }

@@ -6,6 +6,7 @@
 
 mod clock;
 pub mod entropy;
+mod handing;
 mod links;
 mod pause;
 mod random;
@@ -13,6 +14,7 @@ mod spawn;
 mod transport;
 
 pub use clock::Skew;
+pub use handing::Handing;
 pub use links::Links;
 pub use pause::PauseGate;
 pub use spawn::SimSpawn;
@@ -34,6 +36,7 @@ pub struct Surroundings {
     pub history: Arc<History>,
     pub failures: Arc<Failures>,
     pub links: Arc<Links>,
+    pub handing: Arc<Handing>,
 }
 
 /// What a machine keeps over the lives of its process.
@@ -54,7 +57,7 @@ pub fn process_env(around: &Surroundings, hardware: &Hardware, life: u64) -> (En
         clock: Arc::new(SimClock::new(hardware.skew, lateness)),
         random: Arc::new(SimRandom::new(around.seed, hardware.name, life)),
         disk: Arc::new(hardware.disk.clone()),
-        transport: Arc::new(SimTransport::new(hardware.name, around.links.clone(), around.history.clone())),
+        transport: Arc::new(SimTransport::new(hardware.name, around)),
         spawner: spawner.clone(),
     };
     (env, spawner)

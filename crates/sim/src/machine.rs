@@ -32,6 +32,15 @@ impl Machine {
     ];
     pub const CLIENTS: [Machine; 2] = [Machine::Client1, Machine::Client2];
 
+    /// The data server that a client is on one host with, where [`crate::Settings::local_reads`] says so.
+    pub fn beside(self) -> Option<Machine> {
+        match self {
+            Machine::Client1 => Some(Machine::Data1),
+            Machine::Client2 => Some(Machine::Data2),
+            _ => None,
+        }
+    }
+
     pub fn name(self) -> &'static str {
         match self {
             Machine::Meta => "meta",

@@ -59,6 +59,13 @@ pub fn all() -> Vec<Scenario> {
             ..base.clone()
         },
         Scenario {
+            name: "bytes-local",
+            faults: fault::SERVERS,
+            settings: Settings { late_copies: true, local_reads: true, ..Settings::with_long_sessions() },
+            make: |_| Bytes::new(false),
+            ..base.clone()
+        },
+        Scenario {
             name: "bytes-sync",
             faults: fault::SERVERS,
             settings: Settings { late_copies: true, ..Settings::with_long_sessions() },
@@ -162,6 +169,13 @@ pub fn with_copies() -> Vec<Scenario> {
             name: "copies-bytes",
             faults: fault::COPIES_IN_TURN,
             settings: in_turn(Settings::with_copies_and_long_sessions(3)),
+            make: |_| Bytes::new(false),
+            ..base.clone()
+        },
+        Scenario {
+            name: "copies-bytes-local",
+            faults: fault::COPIES_IN_TURN,
+            settings: Settings { local_reads: true, ..in_turn(Settings::with_copies_and_long_sessions(3)) },
             make: |_| Bytes::new(false),
             ..base
         },

@@ -33,6 +33,8 @@ pub struct Settings {
     /// No data server is stopped before every chain of the one that was stopped last has been taken over: then what was answered
     /// and not synced must be there too.
     pub one_at_a_time: bool,
+    /// The first client is on the host of the first data server, the second on that of the second, and reads its files.
+    pub local_reads: bool,
     pub bug: Option<Bug>,
 }
 
@@ -80,6 +82,7 @@ impl Default for Settings {
             late_copies: false,
             late_words: false,
             one_at_a_time: false,
+            local_reads: false,
             bug: None,
         }
     }

@@ -56,10 +56,13 @@ pub fn run(seed: u64, scenario: &Scenario, print: bool) -> Outcome {
     // On a thread of its own, whose hash tables nobody used before.
     let running = std::thread::spawn(move || {
         entropy::simulate(seed);
-        let mut world = World::new(seed, &scenario, print);
-        world.storm_and_calm();
-        // Whoever asked has gone only if it is a hang that ended after all.
-        let _ = send.send(world.outcome());
+        // Blocking work runs in place here, also that of a read.
+        braid_env::may_wait_during(usize::MAX, || {
+            let mut world = World::new(seed, &scenario, print);
+            world.storm_and_calm();
+            // Whoever asked has gone only if it is a hang that ended after all.
+            let _ = send.send(world.outcome());
+        });
     });
     match outcome.recv_timeout(HANG) {
         Ok(outcome) => outcome,
@@ -101,7 +104,8 @@ struct World {
 
 impl World {
     fn new(seed: u64, scenario: &Scenario, print: bool) -> Self {
-        let around = Surroundings { seed, history: Arc::default(), failures: Arc::default(), links: Arc::default() };
+        let (history, failures, links, handing) = Default::default();
+        let around = Surroundings { seed, history, failures, links, handing };
         around.history.print(print);
         let cluster = Cluster::new(around, scenario.settings.clone());
         let mut sim = turmoil::Builder::new()

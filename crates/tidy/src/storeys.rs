@@ -26,6 +26,7 @@ const ENGINE: &str = "an engine knows rows, not files: there is no file-system m
 const NAMESPACE: &str = "the namespace decides over rows and reaches no server, store or client";
 const SERVER: &str = "servers never name each other nor the client, they meet in api over wire";
 const STORE: &str = "a store keeps chunks on a disk and knows no message";
+const BESIDE: &str = "who reads beside a server knows its files, and neither the store that writes them nor a message";
 const CLIENT: &str = "the client meets the servers in api over wire and holds none of their code";
 const DOOR: &str = "a door knows only api::FileSystem, neither the client behind it nor a server";
 const KERNEL: &str = "the kernel's channel imports nothing of BraidFS";
@@ -70,14 +71,15 @@ pub const PLACES: &[Place] = &[
         ],
         SERVER,
     ),
-    place("data-store", &["types", "env"], STORE),
+    place("local", &["types", "env"], BESIDE),
+    place("data-store", &["types", "env", "local"], STORE),
     place(
         "data-server",
-        &["types", "env", "api", "wire", "chain", "copyset", "erasure", "ownership", "data-store"],
+        &["types", "env", "api", "wire", "chain", "copyset", "erasure", "ownership", "local", "data-store"],
         SERVER,
     ),
     // client
-    place("client", &["types", "env", "api", "wire", "posix", "lease", "placement", "erasure"], CLIENT),
+    place("client", &["types", "env", "local", "api", "wire", "posix", "lease", "placement", "erasure"], CLIENT),
     // doors
     alone("fuse-kernel", &[], KERNEL),
     place("front-fuse", &["types", "env", "api", "fuse-kernel"], DOOR),

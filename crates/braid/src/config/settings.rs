@@ -63,6 +63,7 @@ pub struct DataSettings {
     pub io_threads: usize,
     pub repair_rate: ByteSize,
     pub scrub_rate: ByteSize,
+    pub local_reads: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -76,6 +77,7 @@ pub struct ClientSettings {
     pub write_back_after: Span,
     pub deadline: Span,
     pub atime: bool,
+    pub local_reads: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -135,6 +137,7 @@ impl Default for DataSettings {
             io_threads: 4,
             repair_rate: ByteSize(server.chain_limits.repair_bytes_per_s),
             scrub_rate: ByteSize(server.scrub_bytes_per_s),
+            local_reads: true,
         }
     }
 }
@@ -151,6 +154,7 @@ impl Default for ClientSettings {
             write_back_after: Span(client.write_back_after),
             deadline: Span(client.deadline),
             atime: client.atime,
+            local_reads: client.local_reads,
         }
     }
 }
@@ -239,6 +243,7 @@ impl ClientSettings {
             write_back_after: self.write_back_after.0,
             deadline: self.deadline.0,
             atime: self.atime,
+            local_reads: self.local_reads,
             ..ClientConfig::default()
         }
     }

@@ -12,6 +12,7 @@ use braid_api::meta::GetServers;
 use braid_api::{Code, Context as CallContext, Namespace};
 use braid_data_server::{Announcement, DataServer, SharedLinks, WireLinks, enrol};
 use braid_data_store::{DiskStore, StoreIdentity, StoreOptions};
+use braid_env::TaskHandle;
 use braid_wire::{DataNodeService, Identity, Role, WirePeers, WireStats, serve as serve_wire};
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +20,10 @@ use tokio::sync::watch;
 
 /// Below the data directory: a copy of the metadata's rows.
 const METADATA_DIR: &str = "metadata";
+
+/// Where files are handed out, and what says that a process did.
+const HANDING_SOCKET: &str = "local";
+const HANDING_MARK: &str = "handing";
 
 /// How long a start waits for the metadata server's word on whether the directory is of its cluster.
 const FIRST_ASK: Duration = Duration::from_secs(1);
@@ -64,6 +69,11 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
         ..endpoint.identity()
     });
 
+    // What is handed out to clients on this host goes by a socket of its own; without it they ask for each read.
+    let handing = match settings.local_reads {
+        true => hand_out(&server, &settings.dir).await,
+        false => None,
+    };
     let stats = WireStats::new(DataRequest::NAMES);
     let pages = Arc::new(DataPages { server: server.clone(), stats: stats.clone() });
     ready.write_pages(http::serve("data.http", &settings.http, pages).await?)?;
@@ -95,7 +105,22 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
     for task in serving {
         let _ = task.await;
     }
+    if let Some(handing) = handing.filter(|_| stopped.is_ok()) {
+        handing.abort();
+        let _ = std::fs::remove_file(settings.dir.join(HANDING_MARK));
+    }
     stopped.context("the stop was not clean; the next start checks what was being written")
+}
+
+/// Hands the files of chunks to clients on this host, if that can be.
+async fn hand_out(server: &Arc<DataServer<DiskStore>>, dir: &std::path::Path) -> Option<TaskHandle> {
+    match server.hand_out(&dir.join(HANDING_MARK), &dir.join(HANDING_SOCKET)).await {
+        Ok(handing) => Some(handing),
+        Err(error) => {
+            tracing::warn!(%error, "clients on this host ask for each read: no files are handed out");
+            None
+        }
+    }
 }
 
 /// Does the metadata server say now that this server is none of its cluster? One that is down or slow says nothing, and

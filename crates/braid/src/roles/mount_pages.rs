@@ -47,6 +47,7 @@ fn add(metrics: &mut Metrics, stats: Stats) {
     metrics.counters("braid_mount_messages_total", "Messages sent to servers, by their kind.", "message", messages);
     for (name, help, value) in [
         ("read_bytes", "Bytes of files read.", stats.bytes_read),
+        ("local_reads", "Reads of a data server's files on this host, without a message.", stats.local_reads),
         ("written_bytes", "Bytes of files written.", stats.bytes_written),
         ("cache_hits", "Lookups and attributes answered from the cache.", stats.cache_hits),
         ("cache_misses", "Lookups and attributes that were asked for.", stats.cache_misses),

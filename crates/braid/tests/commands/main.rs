@@ -11,6 +11,7 @@ mod litmus;
 mod litmus_names;
 mod litmus_open;
 mod litmus_rights;
+mod local;
 mod metadata;
 mod mounted;
 mod pages;

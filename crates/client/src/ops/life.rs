@@ -5,6 +5,7 @@ use crate::commit::Reach;
 use crate::config::ClientConfig;
 use crate::core::Core;
 use crate::erased::{Meta, Peers};
+use crate::local::LocalReads;
 use crate::lru::Lru;
 use crate::memory::Memory;
 use crate::servers::Directory;
@@ -62,6 +63,7 @@ impl Core {
             told: Default::default(),
             marked: Mutex::new(Lru::new(MARKED_MAX)),
             lost: Mutex::new(Lru::new(LOST_MAX)),
+            local: LocalReads::default(),
             memory,
             counters: Default::default(),
             waits: Waits::default(),

@@ -216,6 +216,10 @@ impl<S: ChunkStore + 'static> Chains<S> {
                 let applied = self.make(container, chunk, &mut exists, change.chunk_bytes);
                 match applied.and_then(|()| apply(store, chunk, version, &change)) {
                     Ok(()) => {
+                        if change.head.is_some() {
+                            // Handed out since it was ordered, and not cut then.
+                            self.end_local(chunk);
+                        }
                         if let Some(ChangeBytes::Write { offset, payload }) = &change.bytes {
                             done.whole = blocks::of_bytes(ByteRange::at(*offset, payload.len() as u64));
                         }
@@ -414,6 +418,10 @@ impl<S: ChunkStore + 'static> Chains<S> {
             let _ = op.answer.send(Err(Failure::Store(error)));
         }
         state.halted = Some(cause);
+        if let Some(local) = self.local.get() {
+            // If it fails the copies are believed for as long as they were.
+            let _ = local.extend(None);
+        }
     }
 }
 

@@ -22,11 +22,12 @@ pub(crate) use call::{Call as CopyCall, Failure, members, words};
 pub(crate) use job::{Change, ChangeBytes};
 pub use links::{ChainLinks, SharedLinks, WireLinks};
 
+use crate::local::Local;
 use braid_api::data::{CopyState, PeerSays};
 use braid_api::{Code, Error};
 use braid_chain::{Answer, BlockSet, Command, Envelope, Event, FromLeader, Lacks, Limits, Message, Moment, ToLeader};
 use braid_data_store::ChunkStore;
-use braid_env::Env;
+use braid_env::{Env, Monotonic};
 use braid_types::{ChainEpoch, ChunkId, ContainerId, ServerId};
 use bytes::Bytes;
 use content::Incoming;
@@ -35,8 +36,8 @@ use early::{Early, Word};
 use job::{Job, SyncJob};
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use tokio::sync::oneshot;
 
 pub(crate) struct Chains<S> {
@@ -49,6 +50,8 @@ pub(crate) struct Chains<S> {
     links: RwLock<Option<Arc<dyn ChainLinks>>>,
     /// Bad blocks that were taken from another copy.
     mended: AtomicU64,
+    /// What readers on this host have, where they get anything.
+    local: OnceLock<Arc<Local>>,
 }
 
 struct State {
@@ -118,6 +121,10 @@ impl<S: ChunkStore + 'static> Chains<S> {
             match command {
                 Command::Apply { op, container, chunk, version, .. } => {
                     let change = state.ops.get_mut(&op).and_then(|op| op.change.take());
+                    if change.as_ref().is_some_and(|change| change.head.is_some()) {
+                        // It is cut.
+                        self.end_local(chunk);
+                    }
                     match change {
                         Some(change) => self.enqueue(state, container, chunk, Job::Apply { op, version, change }),
                         // Nothing changes under this version.
@@ -132,16 +139,20 @@ impl<S: ChunkStore + 'static> Chains<S> {
                     self.enqueue(state, envelope.container, envelope.chunk, Job::Send { to, envelope });
                 }
                 Command::Store { number, container, chunk, blocks } => {
+                    self.end_local(chunk);
                     if let Some(content) = content.cloned() {
                         self.enqueue(state, container, chunk, Job::Store { number, blocks, content });
                     }
                 }
-                // No descriptor is handed out and no page is cached outside this process. A read that runs began before
-                // this, so that it may see what was before.
+                // No page is cached outside this process. A read that runs began before this, so that it may see what was before.
                 Command::Invalidate { container, chunk, upto, .. } => {
+                    self.end_local(chunk);
                     events.push_back(Event::Invalidated { container, chunk, upto });
                 }
-                Command::HandsOff { container, epoch } => events.push_back(Event::HandsOff { container, epoch }),
+                Command::HandsOff { container, epoch } => {
+                    self.end_container(state, container);
+                    events.push_back(Event::HandsOff { container, epoch });
+                }
                 Command::Sync { number, container, chunk } => {
                     self.enqueue(state, container, chunk, Job::Sync { number });
                 }
@@ -149,6 +160,7 @@ impl<S: ChunkStore + 'static> Chains<S> {
                     self.enqueue_sync(state, chunk, SyncJob::Persist { number, record });
                 }
                 Command::Discard { container, chunk } => {
+                    self.end_local(chunk);
                     self.enqueue(state, container, chunk, Job::Remove { done: None });
                 }
                 Command::Remove { container, epoch, server } => {
@@ -169,6 +181,7 @@ impl<S: ChunkStore + 'static> Chains<S> {
     /// A new epoch: who owns what is another, and what this server goes on from.
     fn installed(self: &Arc<Self>, state: &mut State, container: ContainerId) {
         state.early.forget(container);
+        self.end_container(state, container);
         let mut seals = Vec::new();
         for (chunk, copy) in state.copies.iter_mut().filter(|(_, copy)| copy.container == container) {
             copy.forget_head();
@@ -182,6 +195,29 @@ impl<S: ChunkStore + 'static> Chains<S> {
         }
         for (chunk, blocks) in seals.into_iter().filter(|(_, blocks)| !blocks.is_empty()) {
             self.enqueue(state, container, chunk, Job::Seal { blocks });
+        }
+    }
+
+    pub fn hands_out(&self, local: Arc<Local>) {
+        let _ = self.local.set(local);
+    }
+
+    /// Up to when copies may be read here, if they may.
+    pub fn serves_until(&self) -> Option<Monotonic> {
+        let state = self.state.lock();
+        state.halted.is_none().then(|| Monotonic(state.machine.lease().until()))
+    }
+
+    pub(super) fn end_local(&self, chunk: ChunkId) {
+        if let Some(local) = self.local.get() {
+            local.end(chunk);
+        }
+    }
+
+    fn end_container(&self, state: &State, container: ContainerId) {
+        if let Some(local) = self.local.get() {
+            let of_it = state.copies.iter().filter(|(_, copy)| copy.container == container);
+            of_it.for_each(|(chunk, _)| local.end(*chunk));
         }
     }
 
@@ -253,12 +289,12 @@ impl<S: ChunkStore + 'static> Chains<S> {
         Ok(())
     }
 
-    /// May these blocks be read here?
+    /// May these blocks be read here, or all of them?
     pub fn may_serve(
         &self,
         container: ContainerId,
         chunk: ChunkId,
-        blocks: &BlockSet,
+        blocks: Option<&BlockSet>,
         at_least: braid_types::Version,
     ) -> Result<(), Failure> {
         let state = self.state.lock();
@@ -344,6 +380,7 @@ impl<S: ChunkStore + 'static> Chains<S> {
                 self.handle(&mut state, event, None, &mut sends);
             }
             let (done, removed) = oneshot::channel();
+            self.end_local(chunk);
             self.enqueue(&mut state, container, chunk, Job::Remove { done: Some(done) });
             removed
         };

@@ -10,8 +10,8 @@ use braid_env::{Env, TaskHandle};
 use braid_types::ServerId;
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Between two looks at what is to be done by the clock; the shortest time of the machine is 200 ms.
@@ -54,6 +54,7 @@ impl<S: ChunkStore + 'static> Chains<S> {
             state,
             links: RwLock::default(),
             mended: AtomicU64::new(0),
+            local: OnceLock::new(),
         })
     }
 

@@ -10,6 +10,10 @@ impl<S: ChunkStore + 'static> Core<S> {
     pub async fn fence(self: &Arc<Self>, call: &Call, m: FenceSession) -> Result<Fenced> {
         let _working = self.working(call, Default::default(), "writes of the fenced session");
         let has_ended = self.gate.fence(&m).await;
+        // Whose the readers are is not known here; fences are rare.
+        if let Some(local) = self.local.get() {
+            local.end_all();
+        }
         self.flush_copies(call).await?;
         if has_ended {
             self.once.end(m.session);

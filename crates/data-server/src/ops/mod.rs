@@ -6,6 +6,7 @@ mod cut;
 mod delete;
 mod fence;
 mod list;
+mod local;
 mod metadata;
 mod punch;
 mod read;
@@ -94,6 +95,7 @@ impl<S: ChunkStore + 'static> Core<S> {
                 self.end_write(call, m);
                 DataAnswer::EndWrite(())
             }
+            DataRequest::OpenLocal(m) => DataAnswer::OpenLocal(self.open_local(call, m).await?),
             DataRequest::GetCopies(m) => DataAnswer::GetCopies(self.list_copies(&m)),
         };
         Ok((answer, Bytes::new()))

@@ -7,9 +7,10 @@
 //! - the store works on: more changes, a sync, another crash, and all is there.
 
 use super::contents::Dice;
-use crate::{ChunkStore, Cuts, DiskStore, LocalFetch, LocalRead, StoreIdentity, StoreOptions, WriteInfo};
+use crate::{ChunkStore, Cuts, DiskStore, StoreIdentity, StoreOptions, WriteInfo};
 use braid_env::Disk;
 use braid_env::simdisk::SimDisk;
+use braid_local::{LocalFetch, LocalRead};
 use braid_types::{ByteRange, ChunkId, ClusterId, ServerId, TruncGen};
 use std::path::Path;
 use std::sync::Arc;

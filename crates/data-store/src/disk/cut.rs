@@ -4,10 +4,10 @@
 use super::DiskStore;
 use super::chunk::{Chunk, State, ZERO_BLOCK};
 use super::header::Header;
-use super::table::entry_offset;
 use super::write::kept;
 use crate::checksum::{HOLE, block_sum, blocks};
 use crate::{Cuts, Result, StoreError};
+use braid_local::entry_offset;
 use braid_types::{BLOCK_BYTES, ByteRange, TruncGen};
 use std::io;
 

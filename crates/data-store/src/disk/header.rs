@@ -8,7 +8,8 @@ use braid_types::{ChainEpoch, ChunkId, ChunkIndex, ContainerId, InodeId, OwnerTe
 pub(crate) const SLOTS: u64 = 3;
 pub(crate) const SLOT_BYTES: u64 = 512;
 /// Where the table of checksums begins.
-pub(crate) const TABLE_OFFSET: u64 = SLOTS * SLOT_BYTES;
+pub(crate) use braid_local::TABLE_OFFSET;
+const _: () = assert!(TABLE_OFFSET == SLOTS * SLOT_BYTES);
 
 const MAGIC: [u8; 8] = *b"BRCHUNK\0";
 pub(crate) const FORMAT: u32 = 2;

@@ -12,8 +12,8 @@ use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
 
 const LOCK: &str = "lock";
 /// What an interrupted `create` may have left.
@@ -104,6 +104,7 @@ impl DiskStore {
             bad: super::BadBlocks::default(),
             sealed: AtomicU64::new(0),
             lately: ReadLately::new(),
+            renewals: OnceLock::new(),
             _lock: lock,
         };
         let nothing = BTreeSet::new();

@@ -8,10 +8,10 @@
 use super::activity::{EXTENT_BYTES, WHOLE_CHUNK};
 use super::chunk::{Chunk, State, ZERO_BLOCK};
 use super::header::TABLE_OFFSET;
-use super::table::entry_offset;
 use crate::Result;
 use crate::checksum::{HOLE, block_sum, blocks};
 use braid_env::Disk;
+use braid_local::entry_offset;
 use braid_types::BLOCK_BYTES;
 use std::collections::BTreeSet;
 use std::io;

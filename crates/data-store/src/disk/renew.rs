@@ -30,6 +30,9 @@ impl DiskStore {
             return Ok(false);
         }
         let Some(open) = self.open.take_idle(id) else { return Ok(false) };
+        if let Some(tell) = self.renewals.get() {
+            tell(id);
+        }
         let write = || {
             let new = self.disk.open(&data, OpenMode::OrCreate)?;
             if let Some(chunk) = &open {

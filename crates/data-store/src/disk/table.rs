@@ -1,9 +1,9 @@
 //! The checksums of a chunk's blocks, cached in pages. Every change goes to the file at once, so any page may be
 //! forgotten at any time.
 
-use super::header::TABLE_OFFSET;
 use crate::checksum::HOLE;
 use braid_env::DiskFile;
+use braid_local::entry_offset;
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
@@ -23,11 +23,6 @@ struct Page {
     sums: Box<[u32]>,
     /// Its place in the file is known to be allocated, so that writing it cannot fail for want of space.
     allocated: bool,
-}
-
-/// Where block `block`'s entry lies in the file.
-pub(crate) fn entry_offset(block: u64) -> u64 {
-    TABLE_OFFSET + block * 4
 }
 
 fn pages(blocks: &Range<u64>) -> Range<u64> {

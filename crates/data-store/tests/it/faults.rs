@@ -3,11 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use braid_data_store::{
-    BadBlockCause, ChunkStore, DamagedPart, DiskStore, FORMAT_VERSION, LocalFetch, LocalRead, Result, ScrubCursor,
-    StoreError, StoreIdentity, StoreOptions, WriteInfo,
+    BadBlockCause, ChunkStore, DamagedPart, DiskStore, FORMAT_VERSION, Result, ScrubCursor, StoreError, StoreIdentity,
+    StoreOptions, WriteInfo,
 };
 use braid_env::simdisk::{SimDisk, SyncFault};
 use braid_env::{Disk, OpenMode};
+use braid_local::{LocalFetch, LocalRead};
 use braid_types::{ByteRange, ChunkId, ClusterId, ContainerId, ServerId, Version};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

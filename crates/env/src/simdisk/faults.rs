@@ -16,6 +16,8 @@ pub(super) struct Faults {
     pub stop_after: Option<u64>,
     pub next_sync: Option<SyncFault>,
     pub skip_syncs: bool,
+    pub keep_words: bool,
+    pub keep_times: bool,
     pub failing_writes: u64,
     pub read_only: bool,
     pub capacity: Option<u64>,

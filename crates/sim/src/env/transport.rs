@@ -1,7 +1,10 @@
+use super::Surroundings;
+use super::handing::Handing;
 use super::links::{LinkEnd, Links};
 use crate::history::History;
-use braid_env::{Address, BoxFuture, Connection, Listener, Transport};
+use braid_env::{Address, BoxFuture, Connection, DiskFile, Listener, Tickets, Transport};
 use std::io;
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -15,11 +18,13 @@ pub struct SimTransport {
     machine: &'static str,
     links: Arc<Links>,
     history: Arc<History>,
+    handing: Arc<Handing>,
 }
 
 impl SimTransport {
-    pub fn new(machine: &'static str, links: Arc<Links>, history: Arc<History>) -> Self {
-        SimTransport { machine, links, history }
+    pub fn new(machine: &'static str, around: &Surroundings) -> Self {
+        let Surroundings { links, history, handing, .. } = around.clone();
+        SimTransport { machine, links, history, handing }
     }
 
     fn connection(&self, stream: TcpStream, peer: String) -> Connection {
@@ -44,6 +49,16 @@ fn refused(at: &Address) -> io::Error {
 }
 
 impl Transport for SimTransport {
+    fn hand_out(&self, path: &Path, from: Arc<dyn Tickets>) -> BoxFuture<'_, io::Result<BoxFuture<'static, ()>>> {
+        let handed = self.handing.hand_out(path, from);
+        Box::pin(async { Ok(handed) })
+    }
+
+    fn take(&self, path: &Path, ticket: u64) -> BoxFuture<'_, io::Result<Vec<Arc<dyn DiskFile>>>> {
+        let taken = self.handing.take(path, ticket);
+        Box::pin(async { taken })
+    }
+
     fn listen(&self, at: &Address) -> BoxFuture<'_, io::Result<Box<dyn Listener>>> {
         let at = at.clone();
         Box::pin(async move {

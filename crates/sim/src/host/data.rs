@@ -36,6 +36,15 @@ pub async fn run(process: Process) {
         incarnation,
         ..endpoint.identity()
     });
+    let _handing = match cluster.settings.local_reads {
+        true => {
+            let socket = format!("/{}", machine.name());
+            Some(
+                server.hand_out(Path::new("/data/handing"), Path::new(&socket)).await.expect("files can be handed out"),
+            )
+        }
+        false => None,
+    };
     let listener = env.transport.listen(&at).await.expect("the port is free");
     let _heartbeats = server.report_to(namespace, announcement);
     let _chains = cluster.settings.has_copies().then(|| {

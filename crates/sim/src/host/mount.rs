@@ -19,7 +19,7 @@ pub async fn mount(process: &Process) -> Arc<Mount> {
         let (calls, control) = (namespace(&endpoint), namespace(&endpoint));
         let config = ClientConfig {
             description: format!("life {} of {name}", process.life),
-            host: name.to_owned(),
+            host: process.cluster.host(process.machine).to_owned(),
             ..process.cluster.settings.client.clone()
         };
         match Client::start(env.clone(), calls, control, WirePeers::new(&endpoint), config).await {

@@ -63,6 +63,16 @@ fn a_stale_epoch_that_is_accepted_is_found() {
 }
 
 #[test]
+fn a_word_that_does_not_change_with_an_announced_change_is_found() {
+    hunt(Bug::WordsKept, "copies-bytes-local", 10, Invariant::BytesAreLinearizable, &[]);
+}
+
+#[test]
+fn a_board_that_is_believed_for_ever_is_found() {
+    hunt(Bug::TimesKept, "copies-bytes-local", 40, Invariant::BytesAreLinearizable, &[]);
+}
+
+#[test]
 fn a_prefix_over_a_gap_is_found() {
     // Where such a member becomes the owner, all copies become like its own, and what was synced is in none.
     hunt(Bug::PrefixOverGap, "copies", 20, Invariant::CopiesAreEqual, &[Invariant::FsyncIsKept]);

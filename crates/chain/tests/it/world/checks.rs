@@ -211,7 +211,7 @@ impl World {
         let blocks = BlockSet::of(block..block + 1);
         let now = self.clock(node);
         let machine = self.nodes[node].machine.as_ref();
-        machine.is_some_and(|m| m.may_serve(now, C, chunk, &blocks, Version::default()).is_ok())
+        machine.is_some_and(|m| m.may_serve(now, C, chunk, Some(&blocks), Version::default()).is_ok())
     }
 
     pub fn check_step(&mut self) -> Result<(), String> {

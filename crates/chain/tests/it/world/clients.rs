@@ -248,7 +248,7 @@ impl World {
             Task::Read { block, .. } => {
                 let client = &self.clients[asked.client];
                 let at_least = client.seen.get(&chunk).copied().unwrap_or_default();
-                let served = machine.may_serve(now, C, chunk, &blocks, at_least);
+                let served = machine.may_serve(now, C, chunk, Some(&blocks), at_least);
                 let copy = machine.copy(C, chunk);
                 let value = match served {
                     Ok(()) => Some(self.content(node, chunk, block)),

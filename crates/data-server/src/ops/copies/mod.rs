@@ -10,3 +10,5 @@ mod reserve;
 mod stat;
 mod wait;
 mod write;
+
+pub(super) use read::Look;

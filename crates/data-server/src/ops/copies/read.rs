@@ -12,7 +12,7 @@ use bytes::Bytes;
 use std::sync::Arc;
 
 /// What a read of a copy finds before it reads.
-pub(super) enum Look {
+pub(in crate::ops) enum Look {
     /// `None`: nothing was ever written to it.
     Right(Option<ChunkStat>),
     /// A truncation that the call knows of was not carried out.
@@ -34,7 +34,7 @@ impl<S: ChunkStore + 'static> Core<S> {
             self.gate.check_sync(&call.token)?;
             self.until_free(call, chunk, ByteRange::at(m.offset, m.len.into()), None).await?;
         }
-        let known = self.look_before(call, container, chunk, &m.cuts, &blocks, m.at_least).await?;
+        let known = self.look_before(call, container, chunk, &m.cuts, Some(&blocks), m.at_least).await?;
         let memory = self.budget.take(m.len as usize).await;
         let (offset, len, kept_beside) = (m.offset, m.len, m.kept_beside);
         let read = move |core: &Core<S>| {
@@ -63,7 +63,7 @@ impl<S: ChunkStore + 'static> Core<S> {
             Ok(buffer.freeze())
         };
         let bytes = self.on_disk(call, read).await?;
-        let version = self.still_right(container, chunk, &blocks, m.at_least)?;
+        let version = self.still_right(container, chunk, Some(&blocks), m.at_least)?;
         if m.ordered && known.is_some() {
             // What was read is in every copy, or known to be old there, before anybody acts on it; and only the owner can say so.
             let shared = Until { shared: true, stable: false };
@@ -76,13 +76,13 @@ impl<S: ChunkStore + 'static> Core<S> {
     }
 
     /// The copy may be read there, and has seen the call's truncations.
-    pub(super) async fn look_before(
+    pub(in crate::ops) async fn look_before(
         self: &Arc<Self>,
         call: &Call,
         container: ContainerId,
         chunk: ChunkId,
         cuts: &[(TruncGen, u64)],
-        blocks: &BlockSet,
+        blocks: Option<&BlockSet>,
         at_least: Version,
     ) -> Result<Option<ChunkStat>> {
         self.check_chain(call, container, chunk)?;
@@ -99,7 +99,7 @@ impl<S: ChunkStore + 'static> Core<S> {
         Err(Error::new(Code::NotServing, format_args!("data server {}, chunk {chunk}", self.id), "it is being cut"))
     }
 
-    fn look(&self, call: &Call, chunk: ChunkId) -> Result<Look> {
+    pub(in crate::ops) fn look(&self, call: &Call, chunk: ChunkId) -> Result<Look> {
         let stat = match self.store.stat(chunk) {
             Ok(stat) => stat,
             Err(StoreError::NoSuchChunk(_)) => return Ok(Look::Right(None)),
@@ -117,11 +117,11 @@ impl<S: ChunkStore + 'static> Core<S> {
 
     /// Also asked after the bytes were read: the lease may have ended, or the chain changed. The version is what this
     /// copy knows of; the bytes may be newer.
-    pub(super) fn still_right(
+    pub(in crate::ops) fn still_right(
         &self,
         container: ContainerId,
         chunk: ChunkId,
-        blocks: &BlockSet,
+        blocks: Option<&BlockSet>,
         at_least: Version,
     ) -> Result<Version> {
         let may = self.chains.may_serve(container, chunk, blocks, at_least);

@@ -16,7 +16,7 @@ impl<S: ChunkStore + 'static> Core<S> {
             return Err(self.invalid(chunk, "the range ends before it begins"));
         }
         let blocks = with_head(of_bytes(m.extents_in));
-        let Some(stat) = self.look_before(call, container, chunk, &m.cuts, &blocks, m.at_least).await? else {
+        let Some(stat) = self.look_before(call, container, chunk, &m.cuts, Some(&blocks), m.at_least).await? else {
             return Ok(ChunkStatus { chunk, container, ..ChunkStatus::default() });
         };
         let mut status = status_of(chunk, &stat);
@@ -27,7 +27,7 @@ impl<S: ChunkStore + 'static> Core<S> {
             let found = self.on_disk(call, find).await?;
             status.extents = found.iter().filter(|e| e.data).filter_map(|e| e.range.intersect(range)).collect();
         }
-        self.still_right(container, chunk, &blocks, m.at_least)?;
+        self.still_right(container, chunk, Some(&blocks), m.at_least)?;
         Ok(status)
     }
 }

@@ -6,8 +6,7 @@
 //!
 //! Leaves to others: whether the chunk may be read here at all, and whether what was read is still what it should be.
 
-use crate::checksum::{BLOCK, HOLE, block_sum, blocks};
-use crate::disk::entry_offset;
+use crate::sums::{BLOCK, HOLE, block_sum, entry_offset};
 use braid_env::DiskFile;
 use braid_types::BLOCK_BYTES;
 use std::sync::Arc;
@@ -23,8 +22,6 @@ pub struct LocalChunk {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LocalFetch {
     Waiting,
-    /// What was not in the page cache does not stay there.
-    Once,
     /// Only what is in the page cache.
     Cached,
 }
@@ -45,7 +42,6 @@ impl LocalFetch {
     fn fill(self, file: &dyn DiskFile, buf: &mut [u8], offset: u64) -> std::io::Result<bool> {
         let read = match self {
             LocalFetch::Waiting => Some(file.read_at(buf, offset)?),
-            LocalFetch::Once => Some(file.read_once_at(buf, offset)?),
             LocalFetch::Cached => file.read_cached_at(buf, offset)?,
         };
         if let Some(read) = read {
@@ -79,11 +75,9 @@ impl LocalChunk {
 
     fn try_read(&self, offset: u64, buf: &mut [u8], fetch: LocalFetch) -> std::io::Result<LocalRead> {
         let end = offset.checked_add(buf.len() as u64).ok_or(std::io::ErrorKind::InvalidInput)?;
-        let (first, last) = (offset / BLOCK_BYTES, blocks(end));
-        // The table is small, near by in most files, and read again and again: never once.
-        let of_table = if fetch == LocalFetch::Cached { fetch } else { LocalFetch::Waiting };
+        let (first, last) = (offset / BLOCK_BYTES, end.div_ceil(BLOCK_BYTES));
         let mut sums = vec![0; (last - first) as usize * 4];
-        if !of_table.fill(&*self.meta, &mut sums, entry_offset(first))? {
+        if !fetch.fill(&*self.meta, &mut sums, entry_offset(first))? {
             return Ok(LocalRead::Waits);
         }
         let sums = sums.chunks_exact(4).map(|sum| u32::from_le_bytes([sum[0], sum[1], sum[2], sum[3]]));

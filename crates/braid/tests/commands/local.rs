@@ -1,0 +1,107 @@
+//! Reads of a data server's files on its host: no message, and never what another mount has replaced.
+
+use super::mounted::eventually;
+use super::pages::get;
+use super::two_mounts::Two;
+use super::{PLAIN, pattern};
+use rustix::process::Signal;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+const LEN: usize = 300_000;
+
+/// Reads that the mount of `up` has answered without a message.
+fn local_reads(two: &Two) -> u64 {
+    let status: serde_json::Value = serde_json::from_str(&two.c.says("admin status --json")).unwrap();
+    let (_, text) = get(status["pages"]["mount"].as_str().unwrap(), "/metrics");
+    let value = text.lines().find_map(|line| line.strip_prefix("braid_mount_local_reads_total "));
+    value.unwrap().parse().unwrap()
+}
+
+/// Not from this kernel's pages.
+fn read_anew(file: &File, len: usize) -> Vec<u8> {
+    rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    let mut seen = vec![0; len];
+    file.read_exact_at(&mut seen, 0).unwrap();
+    seen
+}
+
+fn reads_here(two: &Two, file: &File, bytes: &[u8]) {
+    let before = local_reads(two);
+    eventually("a read without a message", Duration::from_secs(20), || {
+        assert!(read_anew(file, bytes.len()) == bytes, "another content");
+        local_reads(two) > before
+    });
+}
+
+fn every_change_of_the_other_mount_is_seen_by_the_next_read(settings: &[&str]) {
+    let Some(two) = Two::with(settings) else { return };
+    let [here, there] = two.open("f");
+    let mut bytes = pattern(LEN);
+    for round in 0..12 {
+        bytes[round * 5_000] ^= 0xff;
+        there.write_all_at(&bytes, 0).unwrap();
+        assert!(read_anew(&here, LEN) == bytes, "round {round}");
+        reads_here(&two, &here, &bytes);
+        // Cut by the other mount and grown again: its zeros, also in the middle of a block.
+        let keep = 100_000 + round * 1_000;
+        there.set_len(keep as u64).unwrap();
+        there.set_len(LEN as u64).unwrap();
+        bytes[keep..].fill(0);
+        assert!(read_anew(&here, LEN) == bytes, "cut in round {round}");
+        reads_here(&two, &here, &bytes);
+        bytes = pattern(LEN);
+    }
+}
+
+#[test]
+fn files_with_one_copy() {
+    every_change_of_the_other_mount_is_seen_by_the_next_read(PLAIN);
+}
+
+#[test]
+fn files_with_two_copies() {
+    every_change_of_the_other_mount_is_seen_by_the_next_read(&[]);
+}
+
+/// What a server that stands still has handed out is over with the time on its board; one that was killed and starts again hands out anew.
+#[test]
+fn a_server_that_stands_still_or_was_killed() {
+    let Some(two) = Two::with(PLAIN) else { return };
+    let [here, there] = two.open("f");
+    let mut bytes = pattern(LEN);
+    there.write_all_at(&bytes, 0).unwrap();
+    there.sync_all().unwrap();
+    reads_here(&two, &here, &bytes);
+    let servers = ["data-1", "data-2"];
+    servers.iter().for_each(|name| two.c.signal(name, Signal::STOP));
+    std::thread::sleep(Duration::from_secs(1));
+    let (reading, begun) = (here.try_clone().unwrap(), Instant::now());
+    let read = std::thread::spawn(move || (read_anew(&reading, LEN), begun.elapsed()));
+    std::thread::sleep(Duration::from_secs(1));
+    servers.iter().for_each(|name| two.c.signal(name, Signal::CONT));
+    let (seen, took) = read.join().unwrap();
+    assert!(
+        seen == bytes && took > Duration::from_millis(900),
+        "answered for a server that stood still, after {took:?}"
+    );
+    for round in 0..2 {
+        servers.iter().for_each(|name| two.c.kill(name));
+        assert_eq!(two.c.up_mounted(&[]).code, 0);
+        bytes[round] ^= 0xff;
+        there.write_all_at(&bytes, 0).unwrap();
+        assert!(read_anew(&here, LEN) == bytes, "after start {round}");
+        reads_here(&two, &here, &bytes);
+    }
+}
+
+#[test]
+fn it_can_be_switched_off() {
+    let off = [PLAIN, &["--set", "data.local_reads=false"]].concat();
+    let Some(two) = Two::with(&off) else { return };
+    let [here, there] = two.open("f");
+    there.write_all_at(&pattern(LEN), 0).unwrap();
+    (0..20).for_each(|_| assert!(read_anew(&here, LEN) == pattern(LEN)));
+    assert_eq!(local_reads(&two), 0);
+}

@@ -1,0 +1,26 @@
+//! The table of checksums in a chunk's `.meta` (docs/formats/data-store.md).
+
+use braid_types::BLOCK_BYTES;
+
+pub const BLOCK: usize = BLOCK_BYTES as usize;
+
+/// What the table holds for a block that was never written: it reads as zeros, whatever the disk has there.
+pub const HOLE: u32 = 0;
+
+/// Where the table begins, behind three slots of 512 bytes for the header.
+pub const TABLE_OFFSET: u64 = 1536;
+
+/// Where block `block`'s entry lies in the file.
+pub fn entry_offset(block: u64) -> u64 {
+    TABLE_OFFSET + block * 4
+}
+
+/// crc32c of a block, which is zero-padded to 4 KiB. A sum of 0 is stored as 1, because 0 means a hole; so two of
+/// 2^32 sums are taken for one.
+pub fn block_sum(block: &[u8]) -> u32 {
+    debug_assert_eq!(block.len(), BLOCK);
+    match crc_fast::crc32_iscsi(block) {
+        HOLE => 1,
+        sum => sum,
+    }
+}
