@@ -147,8 +147,8 @@ impl DataServer {
         &self.lease
     }
 
-    /// May this server answer a read of these blocks, or of all without any? `at_least` is the last version of the chunk the reader knows of. To be asked
-    /// when the read begins and again before it is answered from memory that outlives it.
+    /// May this server answer a read of these blocks, or of the whole chunk if there are none? `at_least` is the last
+    /// version of the chunk the reader knows of. To be asked when the read begins and again before it is answered from memory that outlives it.
     pub fn may_serve(
         &self,
         now: Moment,

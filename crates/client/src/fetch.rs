@@ -195,7 +195,7 @@ impl Core {
         };
         let len = range.len() as u32;
         let (chunk, container, offset) = (key.chunk, key.container, range.start);
-        let kept_beside = self.config.pages_above && (lane.container().is_some() || lane.is_beside(&self.config.host));
+        let kept_beside = self.config.pages_above && lane.may_be_beside(&self.config.host);
         let kept_beside = kept_beside && !ordered;
         let ask = LocalAsk { chunk, container, range, cuts: &cuts, token };
         if !ordered && let Some(bytes) = self.read_local(lane, &ask) {

@@ -60,7 +60,7 @@ pub struct LocalAsk<'a> {
 impl Core {
     /// The bytes, if they can be had so.
     pub fn read_local(self: &Arc<Self>, lane: &Arc<Lane>, ask: &LocalAsk<'_>) -> Option<Bytes> {
-        if !self.config.local_reads || !(lane.container().is_some() || lane.is_beside(&self.config.host)) {
+        if !self.config.local_reads || !lane.may_be_beside(&self.config.host) {
             return None;
         }
         let now = || self.env.clock.now();

@@ -95,6 +95,11 @@ impl Lane {
         self.peer.lock().0.host.clone()
     }
 
+    /// It is on this machine, or stands for several copies, of which one may be.
+    pub fn may_be_beside(&self, host: &str) -> bool {
+        self.container().is_some() || self.is_beside(host)
+    }
+
     /// It is on this machine.
     pub fn is_beside(&self, host: &str) -> bool {
         !host.is_empty() && self.peer.lock().0.host == host

@@ -6,7 +6,6 @@ use crate::error;
 use crate::gate::Gate;
 use crate::grown::Grown;
 use crate::lane::{Lane, Lanes, Seen, Turn};
-use crate::local::Local;
 use crate::metadata::MetadataKeeper;
 use crate::newest::Newest;
 use crate::once::Writes;
@@ -54,8 +53,6 @@ pub(crate) struct Core<S> {
     pub stats: Arc<Stats>,
     /// A copy of the metadata, where this server may keep one.
     pub metadata: OnceLock<MetadataKeeper>,
-    /// What readers on this host have, where they get anything.
-    pub local: OnceLock<Arc<Local>>,
     /// As of the last look, at most a second old while the server is in touch.
     pub usage: Mutex<StoreUsage>,
     pub registered: AtomicBool,
@@ -195,7 +192,7 @@ impl<S: ChunkStore + 'static> Core<S> {
             self.error(chunk, &error)
         })?;
         if is_cut {
-            self.end_local(chunk);
+            self.chains.end_local(chunk);
         }
         turn.lane.saw(written.version, token.trunc_gen);
         turn.prepared.add(mark, change.range);
@@ -211,7 +208,7 @@ impl<S: ChunkStore + 'static> Core<S> {
         let before = self.store.stat(chunk).map(|stat| stat.trunc_gen).ok();
         self.store.apply_cuts(chunk, &cuts).map_err(|error| self.error(chunk, &error))?;
         if before != Some(cuts.trunc_gen) {
-            self.end_local(chunk);
+            self.chains.end_local(chunk);
         }
         Ok(())
     }

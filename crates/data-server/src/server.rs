@@ -59,7 +59,6 @@ impl<S: ChunkStore + 'static> DataServer<S> {
             lanes,
             stats,
             metadata: OnceLock::new(),
-            local: OnceLock::new(),
             env,
             store,
             config,
@@ -119,12 +118,11 @@ impl<S: ChunkStore + 'static> DataServer<S> {
         }
         let local = Arc::new(Local::new(env.clone(), socket.to_owned())?);
         let serving = env.transport.hand_out(socket, local.clone()).await?;
-        let _ = core.local.set(local.clone());
         core.chains.hands_out(local.clone());
         let ends = Arc::downgrade(core);
         core.store.tell_of_renewals(Box::new(move |chunk| {
             if let Some(core) = ends.upgrade() {
-                core.end_local(chunk);
+                core.chains.end_local(chunk);
             }
         }));
         let weak = Arc::downgrade(core);
@@ -185,7 +183,7 @@ impl<S: ChunkStore + 'static> DataServer<S> {
     ) -> Result<()> {
         let core = &self.0;
         core.gate.close().await;
-        if let Some(local) = core.local.get() {
+        if let Some(local) = core.chains.local.get() {
             local.close();
         }
         core.sync_all().await?;

@@ -51,7 +51,7 @@ pub(crate) struct Chains<S> {
     /// Bad blocks that were taken from another copy.
     mended: AtomicU64,
     /// What readers on this host have, where they get anything.
-    local: OnceLock<Arc<Local>>,
+    pub local: OnceLock<Arc<Local>>,
 }
 
 struct State {
@@ -208,7 +208,8 @@ impl<S: ChunkStore + 'static> Chains<S> {
         state.halted.is_none().then(|| Monotonic(state.machine.lease().until()))
     }
 
-    pub(super) fn end_local(&self, chunk: ChunkId) {
+    /// What was handed out of the chunk to readers on this host is not used any more when this returns.
+    pub fn end_local(&self, chunk: ChunkId) {
         if let Some(local) = self.local.get() {
             local.end(chunk);
         }

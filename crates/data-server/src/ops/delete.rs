@@ -33,7 +33,7 @@ impl<S: ChunkStore + 'static> Core<S> {
             let _pass = core.gate.enter(&of_work.token, ContainerId(0))?;
             core.deletions.fetch_add(1, SeqCst);
             let deleted = core.store.delete(&plain);
-            plain.iter().for_each(|chunk| core.end_local(*chunk));
+            plain.iter().for_each(|chunk| core.chains.end_local(*chunk));
             turns.iter().for_each(|turn| turn.lane.forget());
             let subject = if let [one] = chunks.as_slice() { *one } else { ChunkId(0) };
             deleted.map_err(|error| core.error(subject, &error))?;

@@ -11,7 +11,7 @@ impl<S: ChunkStore + 'static> Core<S> {
         let _working = self.working(call, Default::default(), "writes of the fenced session");
         let has_ended = self.gate.fence(&m).await;
         // Whose the readers are is not known here; fences are rare.
-        if let Some(local) = self.local.get() {
+        if let Some(local) = self.chains.local.get() {
             local.end_all();
         }
         self.flush_copies(call).await?;

@@ -48,7 +48,7 @@ impl<S: ChunkStore + 'static> Core<S> {
                     Err(StoreError::NoSuchChunk(_)) => return Ok(()),
                     moved => moved.map_err(|error| core.error(chunk, &error))?,
                 };
-                core.end_local(chunk);
+                core.chains.end_local(chunk);
                 turn.lane.forget();
                 if let Some(dir) = moved {
                     core.reservations.forget(chunk);

@@ -16,7 +16,7 @@ impl<S: ChunkStore + 'static> Core<S> {
     pub async fn open_local(self: &Arc<Self>, call: &Call, m: OpenLocal) -> Result<LocalOpened> {
         let chunk = m.chunk;
         let here = |error: std::io::Error| Error::new(Code::NotSupported, format!("chunk {chunk}"), error);
-        let Some(local) = self.local.get().cloned().filter(|_| !call.any_trunc_gen()) else {
+        let Some(local) = self.chains.local.get().cloned().filter(|_| !call.any_trunc_gen()) else {
             let cause = "it hands out no files";
             return Err(Error::new(Code::NotSupported, format_args!("data server {}", self.id), cause));
         };
@@ -75,13 +75,6 @@ impl<S: ChunkStore + 'static> Core<S> {
         match self.store.local(chunk).map_err(|error| self.error(chunk, &error))? {
             Some(local) => Ok(local.files().map(Clone::clone).to_vec()),
             None => Err(Error::new(Code::NotSupported, format_args!("chunk {chunk}"), "it is in no file")),
-        }
-    }
-
-    /// What was handed out of the chunk to readers on this host is not used any more when this returns.
-    pub(crate) fn end_local(&self, chunk: ChunkId) {
-        if let Some(local) = self.local.get() {
-            local.end(chunk);
         }
     }
 }
