@@ -13,6 +13,9 @@ pub trait Job: Send {
     /// Whoever asked wants it to outlive everything but all disks: an early answer does not, nor does a look.
     fn wants_sync(&self) -> bool;
 
+    /// See [`Operation::may_use_reserve`].
+    fn may_use_reserve(&self) -> bool;
+
     /// Runs the operation; whether its writes are to be applied.
     fn run(&mut self, tx: &mut WriteTx<'_, '_>) -> bool;
 
@@ -58,6 +61,10 @@ impl<O: Operation> Job for Transaction<O> {
 
     fn wants_sync(&self) -> bool {
         self.early.is_none() && !self.read_only
+    }
+
+    fn may_use_reserve(&self) -> bool {
+        self.early.is_some_and(|early| early.admitted) || self.op.may_use_reserve()
     }
 
     fn run(&mut self, tx: &mut WriteTx<'_, '_>) -> bool {

@@ -192,7 +192,7 @@ impl Writer {
             job.refuse(EngineError::Storage("the operation panicked".into()));
         }
         if writes {
-            match self.admit(&tx, early) {
+            match self.admit(&tx, job.may_use_reserve()) {
                 Ok(()) => {
                     written.bytes += tx.apply()?;
                     if self.settler.is_some() {
@@ -231,9 +231,8 @@ impl Writer {
         Ok(())
     }
 
-    fn admit(&self, tx: &WriteTx<'_, '_>, early: Option<Early>) -> Result<(), EngineError> {
+    fn admit(&self, tx: &WriteTx<'_, '_>, admitted: bool) -> Result<(), EngineError> {
         tx.check()?;
-        let admitted = early.is_some_and(|early| early.admitted);
         if self.low && !admitted && !tx.weight()?.may_use_reserve() {
             return Err(EngineError::Full(self.room.told()));
         }

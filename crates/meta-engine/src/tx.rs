@@ -73,6 +73,12 @@ pub trait Operation: Send + Sync + 'static {
         let _ = output;
         true
     }
+
+    /// Whether it is let through, though it grows, when all room that is left is kept for removals: because without it
+    /// nothing can be removed. What says so must be small and rare.
+    fn may_use_reserve(&self) -> bool {
+        false
+    }
 }
 
 /// A store of rows.

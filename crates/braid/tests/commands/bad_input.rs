@@ -331,6 +331,7 @@ fn a_full_metadata_disk_is_told_and_nothing_else_fails() {
     let Some(disk) = SmallDisk::at(&c.root().join("metadata"), 160 << 20) else { return };
     assert_eq!(c.up().code, 0);
     c.says("fs put /proc/self/comm /before");
+    c.says("fs put /proc/self/comm /gone");
     // Somebody else takes what is left.
     let hog = disk.0.join("hog");
     let mut file = File::create(&hog).unwrap();
@@ -350,7 +351,9 @@ fn a_full_metadata_disk_is_told_and_nothing_else_fails() {
         full = c.run(&format!("fs put -r {} /many{n}", dir.display()));
     }
     assert!(full.code == 1 && full.err.contains("space"), "{}: {}", full.code, full.err);
+    // Each is a client of its own, with a session.
     assert_eq!(c.says("fs cat /before"), "braid\n");
+    c.says("fs rm /gone");
     assert!(c.is_running("metadata"));
     std::fs::remove_file(&hog).unwrap();
     let begun = Instant::now();

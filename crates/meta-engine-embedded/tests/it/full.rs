@@ -1,7 +1,7 @@
 //! A store whose map is used up: growth is refused, removal works, and then growth works again.
 
 use braid_meta_engine::conformance::{Script, ScriptError, Step};
-use braid_meta_engine::{Engine, EngineError, Key, Table};
+use braid_meta_engine::{Engine, EngineError, Key, Operation, Table, Tx};
 use braid_meta_engine_embedded::{EmbeddedEngine, EmbeddedOptions};
 use std::sync::Arc;
 use tempfile::TempDir;
@@ -68,6 +68,38 @@ async fn a_full_map_still_removes_and_then_takes_again() {
         let again = fill(&engine, fitted, bytes).await;
         assert!(again * 10 >= fitted * 9, "{fitted} batches fitted, and {again} after all were removed");
     }
+}
+
+/// What has to be done before anything can be removed.
+struct First(Script);
+
+impl Operation for First {
+    type Output = <Script as Operation>::Output;
+    type Error = ScriptError;
+
+    fn may_use_reserve(&self) -> bool {
+        true
+    }
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Self::Output, ScriptError> {
+        self.0.run(tx).await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_removals_begin_with_may_grow_in_a_full_map() {
+    let dir = TempDir::new().expect("a directory");
+    let engine = small(&dir);
+    let fitted = fill(&engine, 0, 2_000).await;
+    let row = |n| Script(vec![Step::Insert(key(fitted * EACH + 1_000 + n), vec![3; 200])]);
+    assert!(matches!(answer(engine.transact(0, row(0)).await), Err(EngineError::Full(_))));
+    for n in 0..1_000 {
+        answer(engine.transact(0, First(row(n))).await).expect("it has the reserve");
+    }
+    for n in 0..fitted {
+        delete(&engine, n).await.expect("removal goes through");
+    }
+    insert(&engine, 0, 2_000).await.expect("there is room again");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

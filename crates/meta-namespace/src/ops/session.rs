@@ -27,6 +27,11 @@ impl Operation for BeginSession {
     type Output = (SessionId, SessionEpoch);
     type Error = OpError;
 
+    /// Whoever wants to remove something begins with a session. Some 200 bytes each, so 64 MiB are enough for 300,000.
+    fn may_use_reserve(&self) -> bool {
+        true
+    }
+
     async fn run<T: Tx>(&self, tx: &mut T) -> Result<Self::Output, OpError> {
         let mut unit = Unit::new(tx, Lock::Exclusive);
         let (mut after, mut olds) = (None, Vec::new());
