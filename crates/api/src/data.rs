@@ -47,6 +47,14 @@ pub struct EndWrite {
     pub number: u64,
 }
 
+/// The sender writes to the chunk, alone, and this server is on its host: it had better own it (design.md §5 *Migration*). No answer says
+/// whether it does then; who asks finds out by its next write.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct WantChunk {
+    pub chunk: ChunkId,
+    pub container: ContainerId,
+}
+
 /// A write beside those of others. What is repeated late must not come over what they have written since: so a server remembers what it
 /// has carried out of each session, and after something may have been lost, be it a restart or another owner, it takes new ones only
 /// under leases that were granted since ([`LeaderSays`], [`crate::meta::RegisterAnswer`]); who may have been carried out before says so.
@@ -366,6 +374,7 @@ messages! {
     SetAside -> ();
     EndWrite -> ();
     OpenLocal -> LocalOpened;
+    WantChunk -> ();
 }
 
 /// A data server, near or far.

@@ -70,6 +70,8 @@ pub enum Refusal {
     Invalid,
     /// The owner fetches newer blocks from other servers.
     NotReady,
+    /// Another server is about to own the chunk: to be asked again in a moment.
+    Moving,
     UnknownChunk,
 }
 
@@ -81,6 +83,7 @@ impl fmt::Display for Refusal {
             Refusal::NotOwner { owner } => write!(f, "data server {owner} owns the chunk"),
             Refusal::Invalid => write!(f, "this copy is not known to be right there"),
             Refusal::NotReady => write!(f, "the owner fetches newer blocks first"),
+            Refusal::Moving => write!(f, "another data server is about to own the chunk"),
             Refusal::UnknownChunk => write!(f, "nothing was written to it here"),
         }
     }

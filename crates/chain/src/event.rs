@@ -29,6 +29,11 @@ pub enum Event {
         chunk: ChunkId,
         until: Until,
     },
+    /// A client beside this server writes to the chunk: it had better be owned here.
+    Want {
+        container: ContainerId,
+        chunk: ChunkId,
+    },
     /// These blocks were found not to match their checksum.
     Flawed {
         container: ContainerId,

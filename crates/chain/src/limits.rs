@@ -27,6 +27,12 @@ pub struct Limits {
     pub resend: Duration,
     /// A member that does not answer for so long is to be removed.
     pub silent: Duration,
+    /// What is done to move ownership ends without it after this time: calls of the chunk are held for as long.
+    pub move_wait: Duration,
+    /// Whoever has just come to own a chunk keeps it for so long, doubled with each move up to 64 times.
+    pub move_hold: Duration,
+    /// Moves are forgotten when a chunk has kept its owner for so long.
+    pub move_calm: Duration,
     /// A server that was removed because it did not answer is not taken back for so long.
     pub shun: Duration,
     /// Before what found no room is tried again; doubled up to eight times this while there is none.
@@ -61,6 +67,9 @@ impl Default for Limits {
             announce_blocks: (8 << 20) / 4096,
             resend: ms(300),
             silent: ms(2_000),
+            move_wait: ms(1_000),
+            move_hold: ms(250),
+            move_calm: ms(32_000),
             shun: ms(30_000),
             room_pause: ms(1_000),
             full: ms(10_000),
@@ -89,6 +98,8 @@ impl Limits {
             (self.successor <= self.session_lease, "a successor must be there before a session's lease is over"),
             (self.session_lease < self.call_deadline, "a session's lease must be over before a call's deadline"),
             (self.resend * 3 <= self.silent, "three tries must fit before a member counts as silent"),
+            (self.resend * 3 <= self.move_wait, "three tries must fit into a move of ownership"),
+            (self.move_hold * 64 * 2 <= self.move_calm, "a contended chunk must not be taken for a calm one"),
             (self.room_pause * 8 <= self.full, "what finds no room must be tried a few times before a member is full"),
             (self.quiet <= self.announce_age, "quiet must not be longer than the age of an announcement"),
             (self.groups_max >= 4, "a chunk needs at least four groups"),

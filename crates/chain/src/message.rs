@@ -65,7 +65,7 @@ pub struct Told {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Body {
-    /// Member to owner, in a new epoch: what I was told before that is still true.
+    /// Member to owner, in a new epoch or term: what I was told before that is still true, and serve nothing older than.
     Hello { told: Version },
     /// Owner to member: what changed. Without groups it asks how things are.
     Tell {
@@ -90,6 +90,12 @@ pub enum Body {
     Fetch { blocks: BlockSet },
     /// The answer, with the content.
     Fetched { blocks: BlockSet },
+    /// Member to owner: a writer is beside me.
+    Want,
+    /// Owner to a member that has all of it: the next term is yours. `told` is all there is; `moves` have been made shortly.
+    Hand { told: Version, moves: u32 },
+    /// The owner of this term to all others.
+    Owns,
 }
 
 /// What a data server says of one chunk when it has stopped obeying older epochs.
@@ -299,6 +305,19 @@ mod tests {
             for cut in 1..bytes.len() {
                 assert!(Envelope::decode(&bytes[..cut]).is_err(), "cut at {cut}");
             }
+        }
+    }
+
+    /// Came later, behind the others.
+    #[test]
+    fn a_move_of_ownership_is_spoken_of_as_ever() {
+        let (container, chunk, epoch, term) = (ContainerId(7), ChunkId(9), ChainEpoch(3), OwnerTerm(2));
+        let hand = Body::Hand { told: v(3, 300), moves: 5 };
+        let bodies = [(Body::Want, vec![7]), (hand, vec![8, 3, 1, 172, 2, 5]), (Body::Owns, vec![9])];
+        for (body, bytes) in bodies {
+            let envelope = Envelope { container, chunk, epoch, term, body };
+            assert_eq!(envelope.encode(), [vec![1, 7, 9, 3, 2], bytes].concat());
+            assert_eq!(Envelope::decode(&envelope.encode()), Ok(envelope));
         }
     }
 

@@ -7,6 +7,7 @@ mod change;
 pub(crate) use change::sources;
 mod member;
 mod mend;
+mod migrate;
 mod owner;
 mod room;
 
@@ -73,6 +74,7 @@ pub(crate) struct Replica {
     record_room: room::Room,
     member: member::Following,
     owning: Option<Owning>,
+    migration: migrate::Migration,
 }
 
 /// A sync on its way, and what it will have made stable.
@@ -126,6 +128,7 @@ impl Replica {
             record_room: room::Room::default(),
             member: member::Following::default(),
             owning: None,
+            migration: migrate::Migration::default(),
         }
     }
 

@@ -13,7 +13,7 @@ use crate::message::{Body, Envelope, FromLeader, ToLeader};
 use crate::record::ChunkRecord;
 use crate::repair::Repair;
 use crate::replica::{Cx, Replica};
-use braid_types::{ChainEpoch, ChunkId, ContainerId, LeaderEpoch, ServerId, Version};
+use braid_types::{ChainEpoch, ChunkId, ContainerId, LeaderEpoch, OwnerTerm, ServerId, Version};
 use std::collections::BTreeMap;
 
 /// What is to be done. Commands of one chunk are carried out in their order.
@@ -193,6 +193,7 @@ impl DataServer {
         let replica = known.replicas.get(&chunk)?;
         Some(CopyStatus {
             epoch: known.chain().map(|chain| chain.epoch),
+            term: replica.term,
             owner: replica.owner,
             is_owner: replica.is_owner(),
             is_open: replica.is_open(),
@@ -260,6 +261,11 @@ impl DataServer {
                     // is asked for, or a chunk deleted before a restart would be back with nobody to delete it again.
                     None => Replica::fresh(chunk, cx).wait(cx, op, until),
                 });
+            }
+            Event::Want { container, chunk } => {
+                if self.may_begin(now, container, chunk).is_ok() {
+                    self.replica(now, container, chunk, &mut out, |replica, cx| replica.want(cx));
+                }
             }
             Event::Flawed { container, chunk, blocks } => {
                 self.replica(now, container, chunk, &mut out, |replica, cx| replica.flawed(cx, &blocks));
@@ -395,6 +401,9 @@ impl DataServer {
                 return;
             }
             let replica = known.replica(cx, chunk);
+            if matches!(body, Body::Owns) {
+                return replica.on_owns(cx, from, term);
+            }
             if replica.term != term {
                 return;
             }
@@ -404,6 +413,8 @@ impl DataServer {
                 Body::Blocks { at, upto, blocks } if from == replica.owner && !is_owner => {
                     replica.on_blocks(cx, at, upto, &blocks);
                 }
+                Body::Want if is_owner => replica.on_want(cx, from),
+                Body::Hand { told, moves } if from == replica.owner && !is_owner => replica.on_hand(cx, told, moves),
                 Body::Hello { told } if is_owner => replica.on_hello(cx, from, told),
                 Body::Ack { .. } if is_owner => replica.on_ack(cx, from, &body),
                 Body::Pull { blocks } if is_owner => replica.on_pull(cx, from, &blocks),
@@ -520,6 +531,7 @@ pub struct Lacks {
 pub struct CopyStatus {
     /// `None` between two epochs.
     pub epoch: Option<ChainEpoch>,
+    pub term: OwnerTerm,
     pub owner: ServerId,
     pub is_owner: bool,
     pub is_open: bool,

@@ -1,6 +1,7 @@
 //! A copy between two epochs: it stops, says what it has, and goes on as it is told.
 
 use super::member::Following;
+use super::migrate::Migration;
 use super::owner::Owning;
 use super::{Cx, Replica};
 use crate::changes::Group;
@@ -36,6 +37,7 @@ impl Replica {
         // Nothing it asked for as a member comes any more; an owner would take it to be on its way for ever, and keep a
         // place for repair.
         self.member = Following::default();
+        self.migration = Migration::default();
         let lineage = &decision.lineage;
         (self.term, self.owner, self.opening) = (decision.term, decision.owner, decision.opening_version());
         let fork = common(&self.claims.lineage, self.told(), lineage);
@@ -45,6 +47,8 @@ impl Replica {
         } else {
             self.part(fork);
             self.claims.lineage = lineage.clone();
+            // Nothing that was handed out in an older epoch is used any more.
+            self.invalidated = self.told();
             self.greet(cx);
         }
         self.mend_in_new_epoch();

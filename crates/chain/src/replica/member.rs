@@ -30,7 +30,7 @@ impl Replica {
     /// The epoch is new and so is the owner's map: ask for it until it comes.
     pub(super) fn greet(&mut self, cx: &mut Cx) {
         self.member = Following { greeting: true, greeted: Some(cx.now), ..Following::default() };
-        self.send(cx, self.owner, Body::Hello { told: self.told() });
+        self.send(cx, self.owner, Body::Hello { told: self.invalidated });
     }
 
     pub(crate) fn on_tell(&mut self, cx: &mut Cx, tell: Body) {
@@ -134,8 +134,9 @@ impl Replica {
     pub(crate) fn member_tick(&mut self, cx: &mut Cx) {
         if self.member.greeting && self.member.greeted.is_none_or(|at| cx.now >= at + cx.limits.resend) {
             self.member.greeted = Some(cx.now);
-            self.send(cx, self.owner, Body::Hello { told: self.told() });
+            self.send(cx, self.owner, Body::Hello { told: self.invalidated });
         }
+        self.migration_tick(cx);
         self.follow(cx);
     }
 

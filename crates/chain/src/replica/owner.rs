@@ -15,24 +15,26 @@ pub(super) struct Owning {
     /// The last version given, and the last whose write is in the store together with all before it.
     assigned: Version,
     applied: Version,
-    applying: BTreeMap<Version, Applying>,
+    pub applying: BTreeMap<Version, Applying>,
     /// Blocks changed since the members were last told.
-    open: BlockSet,
+    pub open: BlockSet,
     open_since: Moment,
     open_last: Moment,
-    peers: BTreeMap<ServerId, Peer>,
-    waiting: Vec<Waiting>,
+    pub peers: BTreeMap<ServerId, Peer>,
+    pub waiting: Vec<Waiting>,
     /// What others have and this copy must have first.
-    fetch: Vec<(ServerId, Version, BlockSet)>,
+    pub fetch: Vec<(ServerId, Version, BlockSet)>,
     fetch_asked: Option<Moment>,
     /// `min_copies` hold the start of the epoch, and the leader has written that down.
-    opened: bool,
+    pub opened: bool,
+    /// Ownership came by migration: members are told so until they greet.
+    pub took: bool,
     agreed: Version,
     agreed_sent: Version,
 }
 
 #[derive(Clone, Debug, Hash)]
-struct Applying {
+pub(super) struct Applying {
     op: u64,
     blocks: BlockSet,
     until: Until,
@@ -40,7 +42,7 @@ struct Applying {
 }
 
 #[derive(Clone, Debug, Hash)]
-struct Waiting {
+pub(super) struct Waiting {
     op: u64,
     version: Version,
     until: Until,
@@ -48,17 +50,17 @@ struct Waiting {
 
 /// What is known of a member.
 #[derive(Clone, Debug, Default, Hash)]
-struct Peer {
-    /// It has said what it was told before this epoch.
-    greeted: bool,
+pub(super) struct Peer {
+    /// It has said what it was told before this epoch and term.
+    pub greeted: bool,
     /// Sent, acknowledged as invalid, here in memory, here on stable storage.
     sent: Version,
-    told: Version,
-    complete: Version,
+    pub told: Version,
+    pub complete: Version,
     stable: Version,
     /// Since when an answer is missing.
-    asked: Option<Moment>,
-    sent_at: Moment,
+    pub asked: Option<Moment>,
+    pub sent_at: Moment,
     removal_asked: Moment,
 }
 
@@ -79,9 +81,19 @@ impl Owning {
             fetch,
             fetch_asked: None,
             opened,
+            took: false,
             agreed: Version::default(),
             agreed_sent: Version::default(),
         }
+    }
+}
+
+impl Owning {
+    /// In the next term of an open epoch, with everything the owner before had: no member knows of it yet.
+    pub fn taken(cx: &Cx, told: Version) -> Owning {
+        let mut owning = Owning { took: true, ..Owning::new(cx, told, true, Vec::new()) };
+        owning.peers.values_mut().for_each(|peer| *peer = Peer { asked: Some(cx.now), ..Peer::default() });
+        owning
     }
 }
 
@@ -95,6 +107,7 @@ fn reached(versions: impl Iterator<Item = Version>, count: usize) -> Version {
 impl Replica {
     pub(crate) fn may_order(&self) -> Result<(), Refusal> {
         match &self.owning {
+            _ if self.is_moving() => Err(Refusal::Moving),
             None => Err(Refusal::NotOwner { owner: self.owner }),
             Some(owning) if !owning.fetch.is_empty() => Err(Refusal::NotReady),
             Some(_) => Ok(()),
@@ -118,6 +131,9 @@ impl Replica {
 
     /// A close, an fsync or a flush: waits for everything ordered before it.
     pub(crate) fn wait(&mut self, cx: &mut Cx, op: u64, until: Until) {
+        if self.hold(op, until) {
+            return;
+        }
         let owner = self.owner;
         let Some(owning) = &mut self.owning else {
             return cx.out.push(Command::Answer { op, result: Err(Refusal::NotOwner { owner }) });
@@ -171,6 +187,7 @@ impl Replica {
         self.announce_if_waited_for(cx);
         self.announce_if_large(cx);
         self.settle(cx);
+        self.go_on_moving(cx);
     }
 
     /// A large group is pushed while more is written, one at a time: who writes alone waits for nobody, and content that comes
@@ -220,8 +237,13 @@ impl Replica {
 
     /// Tells the members what changed, and pushes it to as many as must have it.
     fn announce(&mut self, cx: &mut Cx, push: bool) {
-        let Some(blocks) = self.close_group(cx) else { return };
         let targets = if push { self.push_targets(cx) } else { Vec::new() };
+        self.announce_to(cx, &targets);
+    }
+
+    /// Tells the members what changed, and pushes it to these.
+    pub(super) fn announce_to(&mut self, cx: &mut Cx, targets: &[ServerId]) {
+        let Some(blocks) = self.close_group(cx) else { return };
         for member in cx.others().collect::<Vec<_>>() {
             let is_target = targets.contains(&member);
             self.tell(cx, member, is_target);
@@ -301,6 +323,7 @@ impl Replica {
         }
         self.announce_if_large(cx);
         self.settle(cx);
+        self.go_on_moving(cx);
     }
 
     pub(crate) fn on_pull(&mut self, cx: &mut Cx, from: ServerId, blocks: &BlockSet) {
@@ -350,7 +373,7 @@ impl Replica {
     }
 
     /// (told by all and in `min_copies` memories, on `min_copies` stable storages)
-    fn horizons(&self, cx: &Cx) -> (Version, Version) {
+    pub(super) fn horizons(&self, cx: &Cx) -> (Version, Version) {
         let Some(owning) = &self.owning else { return Default::default() };
         let peers = || cx.others().map(|member| owning.peers.get(&member).cloned().unwrap_or_default());
         let complete = self.claims.complete();
@@ -414,6 +437,7 @@ impl Replica {
             self.look_after(cx, member);
         }
         self.settle(cx);
+        self.migration_tick(cx);
     }
 
     /// What all members have on stable storage needs no history, unless the chain is short of members: who comes back
@@ -473,6 +497,7 @@ impl Replica {
 
     /// Stops owning: whoever waits is told to look for the new owner.
     pub(super) fn resign(&mut self, cx: &mut Cx) {
+        self.answer_held(cx, Refusal::NotInChain);
         let Some(owning) = &mut self.owning else { return };
         let ops = owning.waiting.drain(..).map(|w| w.op).collect::<Vec<_>>();
         let ops = ops.into_iter().chain(owning.applying.values().map(|a| a.op)).collect::<Vec<_>>();

@@ -2,6 +2,7 @@
 
 mod explore;
 mod full;
+mod moves;
 mod pauses;
 mod placed;
 mod planted;

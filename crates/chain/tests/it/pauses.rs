@@ -34,6 +34,7 @@ fn run(seed: u64, also: Also) -> Outcome {
         clients: rng.between(1, 2) as usize,
         limits,
         bug: None,
+        moves_percent: 0,
         loss_percent: rng.pick(&[0, 0, 10]),
         late: (0, S),
         storm: 40 * S,

@@ -18,6 +18,7 @@ fn world(seed: u64) -> World {
             clients: 2,
             limits: Limits::default(),
             bug: None,
+            moves_percent: 0,
             loss_percent: 0,
             late: (0, S),
             storm: 9 * S,

@@ -12,8 +12,14 @@ fn late_for(bug: Bug) -> (u64, Us) {
     if bug == Bug::StaleEpochAccepted { VERY_LATE } else { LATE }
 }
 
+/// Of a move of ownership.
+fn is_of_moves(bug: Bug) -> bool {
+    use Bug::*;
+    matches!(bug, PastOwnerAnswers | TakenWithoutAll | MembersNotToldByTheNextOwner)
+}
+
 /// A small cluster with a lot going wrong.
-fn run(seed: u64, bug: Option<Bug>, late: (u64, Us)) -> Option<String> {
+fn run(seed: u64, bug: Option<Bug>, late: (u64, Us), moves: bool) -> Option<String> {
     let mut rng = Rng(seed ^ 0xb06);
     let setup = Setup {
         servers: 4,
@@ -24,6 +30,7 @@ fn run(seed: u64, bug: Option<Bug>, late: (u64, Us)) -> Option<String> {
         clients: 3,
         limits: Limits::default(),
         bug,
+        moves_percent: if moves { 30 } else { 0 },
         loss_percent: rng.pick(&[1, 5, 10]),
         late,
         storm: 12 * S,
@@ -38,7 +45,7 @@ fn run(seed: u64, bug: Option<Bug>, late: (u64, Us)) -> Option<String> {
 }
 
 fn found_within(bug: Bug, seeds: u64) {
-    let found = (1..=seeds).find_map(|seed| run(seed, Some(bug), late_for(bug)).map(|failure| (seed, failure)));
+    let found = (1..=seeds).find_map(|seed| run(seed, Some(bug), late_for(bug), is_of_moves(bug)).map(|failure| (seed, failure)));
     let (seed, failure) = found.unwrap_or_else(|| panic!("{bug:?} was not found in {seeds} seeds"));
     println!("{bug:?}: seed {seed}: {}", &failure[..failure.len().min(200)]);
 }
@@ -47,12 +54,13 @@ fn found_within(bug: Bug, seeds: u64) {
 #[test]
 fn the_alarm_is_silent_without_a_bug() {
     if let Some(seed) = std::env::var("SEED").ok().and_then(|text| text.parse().ok()) {
-        return assert_eq!(run(seed, None, LATE), None, "seed {seed}");
+        return assert_eq!(run(seed, None, LATE, true), None, "seed {seed}");
     }
     let seeds = std::env::var("CHAIN_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(100);
     for seed in 1..=seeds {
-        assert_eq!(run(seed, None, LATE), None, "seed {seed}");
-        assert_eq!(run(seed, None, VERY_LATE), None, "seed {seed}, very late");
+        assert_eq!(run(seed, None, LATE, false), None, "seed {seed}");
+        assert_eq!(run(seed, None, LATE, true), None, "seed {seed}, with moves");
+        assert_eq!(run(seed, None, VERY_LATE, false), None, "seed {seed}, very late");
     }
 }
 
@@ -89,4 +97,19 @@ fn a_lease_that_suspension_does_not_end_is_found() {
 #[test]
 fn a_skipped_sync_is_found() {
     found_within(Bug::SkippedSync, 50);
+}
+
+#[test]
+fn a_past_owner_that_answers_is_found() {
+    found_within(Bug::PastOwnerAnswers, 400);
+}
+
+#[test]
+fn ownership_taken_without_all_is_found() {
+    found_within(Bug::TakenWithoutAll, 400);
+}
+
+#[test]
+fn members_that_the_next_owner_does_not_tell_are_found() {
+    found_within(Bug::MembersNotToldByTheNextOwner, 400);
 }

@@ -30,7 +30,7 @@ impl Failure {
                 let code = match refusal {
                     Refusal::NoLease | Refusal::NotInChain => Code::StaleEpoch,
                     Refusal::NotOwner { .. } | Refusal::Invalid => Code::NotOwner,
-                    Refusal::NotReady => Code::NotServing,
+                    Refusal::NotReady | Refusal::Moving => Code::NotServing,
                     Refusal::UnknownChunk => Code::ChunkUnknown,
                 };
                 Error::new(code, subject, refusal)
@@ -63,6 +63,11 @@ impl<S: ChunkStore + 'static> Chains<S> {
     /// Waits for all that was ordered before.
     pub fn wait(self: &Arc<Self>, container: ContainerId, chunk: ChunkId, until: Until) -> Call<S> {
         self.begin((container, chunk), None, |op| Event::Wait { op, container, chunk, until })
+    }
+
+    /// A writer is on this host.
+    pub fn want(self: &Arc<Self>, container: ContainerId, chunk: ChunkId) {
+        self.on(Event::Want { container, chunk }, None);
     }
 
     fn begin(

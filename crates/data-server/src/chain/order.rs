@@ -1,7 +1,9 @@
 //! What the owner knows of a chunk's head when it orders a change: as it will be when all before has been applied.
 
 use super::{Chains, Failure};
+use braid_chain::Refusal;
 use braid_data_store::{ChunkHead, ChunkStore, StoreError};
+use braid_env::Monotonic;
 use braid_types::{ChunkId, ContainerId};
 use std::time::Duration;
 
@@ -16,6 +18,17 @@ impl<S: ChunkStore + 'static> Chains<S> {
             return Err(Failure::Halted(cause.clone()));
         }
         state.machine.may_order(self.now(), container, chunk).map_err(Failure::Refused)
+    }
+
+    /// As [`Chains::may_order`], but while ownership is on its way to another server the answer waits, until `until` at most: it is not
+    /// known yet who will be asked. Nothing of this chunk is ordered by whoever comes later, for the caller has its turn.
+    pub async fn may_order_soon(&self, container: ContainerId, chunk: ChunkId, until: Monotonic) -> Result<(), Failure> {
+        loop {
+            match self.may_order(container, chunk) {
+                Err(Failure::Refused(Refusal::Moving)) if self.env.clock.now() < until => self.env.sleep(PAUSE).await,
+                known => return known,
+            }
+        }
     }
 
     /// The caller has the chunk's turn; `None` if nothing was ever written to it.

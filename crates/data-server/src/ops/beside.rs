@@ -46,7 +46,7 @@ impl<S: ChunkStore + 'static> Core<S> {
     ) -> Result<CopiesAnswer> {
         let (chunk, container) = (m.write.chunk, m.write.container);
         let range = ByteRange::at(m.write.offset, payload.len() as u64);
-        self.may_begin(call, container, chunk)?;
+        self.may_begin(call, container, chunk).await?;
         // Answered by the owner alone; the rest is waited for below, each time it is asked for.
         let write = WriteChunk { sync: false, alone: true, once: None, ..m.write };
         let message = WriteCopies { write, durability: Durability::Fsync };
@@ -77,12 +77,10 @@ impl<S: ChunkStore + 'static> Core<S> {
         self.once.end_write(m.chunk, call.token.session, m.number);
     }
 
-    fn may_begin(&self, call: &Call, container: ContainerId, chunk: ChunkId) -> Result<()> {
+    async fn may_begin(&self, call: &Call, container: ContainerId, chunk: ChunkId) -> Result<()> {
         self.check_chain(call, container, chunk)?;
-        match self.chains.may_order(container, chunk) {
-            Ok(()) => Ok(()),
-            Err(failure) => Err(failure.error(self.id, chunk)),
-        }
+        let may = self.chains.may_order_soon(container, chunk, call.until).await;
+        may.map_err(|failure| failure.error(self.id, chunk))
     }
 
     async fn carry_out<F>(

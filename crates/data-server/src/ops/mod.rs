@@ -15,6 +15,7 @@ mod scrub;
 pub(crate) mod stat;
 mod status;
 mod sync;
+mod want;
 mod write;
 
 use crate::core::{Call, Core};
@@ -96,6 +97,7 @@ impl<S: ChunkStore + 'static> Core<S> {
                 DataAnswer::EndWrite(())
             }
             DataRequest::OpenLocal(m) => DataAnswer::OpenLocal(self.open_local(call, m).await?),
+            DataRequest::WantChunk(m) => DataAnswer::WantChunk(self.want(call, m)?),
             DataRequest::GetCopies(m) => DataAnswer::GetCopies(self.list_copies(&m)),
         };
         Ok((answer, Bytes::new()))

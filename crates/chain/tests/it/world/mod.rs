@@ -69,6 +69,12 @@ pub enum Bug {
     LeaseThatSuspensionDoesNotEnd,
     /// A copy calls stable what no sync has covered.
     SkippedSync,
+    /// Who has handed ownership over goes on answering those that wait.
+    PastOwnerAnswers,
+    /// Ownership is taken by who has not got all of what the owner before had.
+    TakenWithoutAll,
+    /// The next owner takes it that its members know what it knows.
+    MembersNotToldByTheNextOwner,
 }
 
 #[derive(Clone, Debug)]
@@ -81,6 +87,8 @@ pub struct Setup {
     pub clients: usize,
     pub limits: Limits,
     pub bug: Option<Bug>,
+    /// After so many of a hundred writes the server beside the writer wants to own the chunk.
+    pub moves_percent: u64,
     pub loss_percent: u64,
     /// How many of a hundred messages overtake others by far, and by how much at most.
     pub late: (u64, Us),
@@ -121,6 +129,7 @@ pub enum Item {
     Io { node: usize, incarnation: u64, io: disk::Io },
     Committed { epoch: u64, number: u64, row: ContainerRow },
     Request { node: usize, op: u64 },
+    Want { node: usize, chunk: ChunkId },
     Answered { op: u64, result: Result<Answer, Refusal>, epoch: Option<u32> },
     ReadDone { op: u64, node: usize, value: Option<u64>, epoch: Option<u32> },
     Client(usize),

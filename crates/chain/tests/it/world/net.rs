@@ -59,7 +59,12 @@ impl World {
             }
             Command::Answer { op, result } => self.answered(index, op, result),
             Command::Send { to, envelope } => {
-                self.note(|| format!("{me} -> {to}: {} {:?}", envelope.epoch, envelope.body));
+                self.note(|| format!("{me} -> {to}: {}/{} {:?}", envelope.epoch, envelope.term, envelope.body));
+                match envelope.body {
+                    Body::Hand { .. } => self.saw("ownership handed over"),
+                    Body::Owns => self.saw("ownership taken"),
+                    _ => {}
+                }
                 self.send(index, to, envelope, Vec::new());
             }
             Command::SendContent { to, envelope } => {
@@ -191,6 +196,18 @@ impl World {
             Some(Bug::StaleEpochAccepted) => {
                 if let Some(epoch) = copy.as_ref().and_then(|copy| copy.epoch) {
                     envelope.epoch = epoch;
+                }
+            }
+            Some(Bug::TakenWithoutAll) => match (&mut envelope.body, &copy) {
+                (Body::Ack { told, complete, .. }, Some(copy)) => (*told, *complete) = (copy.told, copy.told),
+                (Body::Hand { told, .. }, Some(copy)) => *told = copy.told,
+                _ => {}
+            },
+            Some(Bug::MembersNotToldByTheNextOwner) => {
+                if let (Body::Hello { told }, Some(copy)) = (&mut envelope.body, &copy)
+                    && copy.term.0 > 1
+                {
+                    *told = copy.told;
                 }
             }
             Some(Bug::PrefixAdvancedOverAGap) => {

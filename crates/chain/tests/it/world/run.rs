@@ -31,6 +31,11 @@ impl World {
         Outcome { failure, seen: self.seen, steps: self.steps, log: self.log, healed_after }
     }
 
+    /// So much further, with whatever goes wrong by then.
+    pub fn run_for(&mut self, time: Us) -> Result<(), String> {
+        self.run_until(self.now + time, false)
+    }
+
     fn run_until(&mut self, end: Us, until_whole: bool) -> Result<(), String> {
         let mut looked = self.now;
         while let Some(due) = self.queue.pop() {
@@ -58,7 +63,8 @@ impl World {
     fn waits_for(&self, item: &Item) -> Option<usize> {
         let node = match item {
             Item::Tick(node, _) | Item::ToServer { to: node, .. } => *node,
-            Item::FromLeader { to: node, .. } | Item::Io { node, .. } | Item::Request { node, .. } => *node,
+            Item::FromLeader { to: node, .. } | Item::Io { node, .. } => *node,
+            Item::Request { node, .. } | Item::Want { node, .. } => *node,
             _ => return None,
         };
         self.is_paused(node).then_some(node)
@@ -103,6 +109,7 @@ impl World {
                 }
             }
             Item::Request { node, op } => self.request(node, op),
+            Item::Want { node, chunk } => self.node_event(node, Event::Want { container: C, chunk }, &[]),
             Item::Answered { op, result, epoch } => self.got_answer(op, result, epoch),
             Item::ReadDone { op, node, value, epoch } => self.got_read(node, op, value, epoch),
             Item::Client(id) => self.client_step(id),

@@ -58,7 +58,8 @@ impl<S: ChunkStore + 'static> Core<S> {
     pub(super) async fn prepare(self: &Arc<Self>, call: &Call, subject: &Subject<'_>) -> Result<Prepared> {
         let Subject { container, chunk, chunk_bytes, cuts, make } = *subject;
         let refuse = |error: StoreError| Err(self.error(chunk, &error));
-        self.chains.may_order(container, chunk).map_err(|failure| failure.error(self.id, chunk))?;
+        let may = self.chains.may_order_soon(container, chunk, call.until).await;
+        may.map_err(|failure| failure.error(self.id, chunk))?;
         let found = self.chains.ordered_head(chunk).await.map_err(|error| self.error(chunk, &error))?;
         let trunc_gen = call.token.trunc_gen;
         let Some(mut head) = found else {

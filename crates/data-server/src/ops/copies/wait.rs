@@ -3,7 +3,7 @@
 use super::change::lease;
 use crate::core::{Call, Core};
 use crate::stats::count;
-use braid_api::Result;
+use braid_api::{Code, Result};
 use braid_api::data::{CopiesAnswer, WaitCopies, WaitFor};
 use braid_chain::{Call as Kind, Until, until};
 use braid_data_store::ChunkStore;
@@ -38,7 +38,11 @@ impl<S: ChunkStore + 'static> Core<S> {
         let news = self.chains.unannounced();
         let waiting: Vec<_> = news.into_iter().map(|(id, chunk)| self.chains.wait(id, chunk, flush)).collect();
         for one in waiting {
-            self.copies_done(call, one, "copies to know what a fenced session wrote").await?;
+            match self.copies_done(call, one, "copies to know what a fenced session wrote").await {
+                // Given to another server, which happens when every copy knows all there is.
+                Err(error) if error.code == Code::NotOwner => {}
+                done => drop(done?),
+            }
         }
         Ok(())
     }
