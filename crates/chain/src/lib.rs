@@ -4,13 +4,12 @@
 //! Three state machines, each fed with `on(now, event)` and answering with commands: [`DataServer`] is all chains of
 //! one data server, [`Leader`] all chains of the cluster, [`Repair`] the order of mending. Around them: sets of blocks,
 //! the lease, fencing, what a call waits for, the record on disk. docs/design/0006-replica-chains.md has the states,
-//! messages and invariants.
+//! messages and invariants, 0014-migration.md those of a move of ownership.
 //!
 //! Promises: no I/O, no clock, no randomness: the same events give the same commands. Nothing here touches content:
 //! it is only ever named by blocks. Any message may be lost, repeated, late or out of order.
 //!
-//! Left to others: writing and reading content, recalling descriptors, transactions of rows, choosing spare servers,
-//! moving ownership inside an epoch (the owner term is carried and checked, and always 1 until then).
+//! Left to others: writing and reading content, recalling descriptors, transactions of rows, choosing spare servers.
 
 mod answer;
 mod blocks;

@@ -13,6 +13,8 @@ pub struct ClientConfig {
     pub pages_above: bool,
     /// Chunks of a data server on this machine are read from its files, where it hands them out.
     pub local_reads: bool,
+    /// The server on this machine comes to own what is written here, if it has a copy.
+    pub local_write: bool,
     /// Bytes written and not yet answered by a server, of all files. A write waits while they are full.
     pub write_buffer_bytes: u64,
     pub file_buffer_bytes: u64,
@@ -56,6 +58,7 @@ impl Default for ClientConfig {
             host: String::new(),
             pages_above: false,
             local_reads: true,
+            local_write: true,
             write_buffer_bytes: 128 << 20,
             file_buffer_bytes: 64 << 20,
             retained_bytes: 128 << 20,

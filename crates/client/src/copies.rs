@@ -12,7 +12,7 @@ use crate::servers::Lane;
 use braid_api::data::*;
 use braid_api::meta::ContainerInfo;
 use braid_api::{Code, Context, Error, Manner, Result};
-use braid_env::{BoxFuture, Env};
+use braid_env::{BoxFuture, Env, Monotonic};
 use braid_types::{ChunkId, Durability, ServerId, Version};
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -28,6 +28,9 @@ const INCARNATION: u64 = 1;
 /// known only when its lease is over. A disk that is only busy answers sooner, or the others are no faster.
 const READ_PATIENCE: Duration = Duration::from_secs(1);
 
+/// Between two words about one chunk that its writer is here. An owner that keeps it for a while looks at each (0014, *Hysteresis*).
+const WANT_PAUSE: Duration = Duration::from_secs(1);
+
 /// Every data server that is known.
 pub type Servers = Arc<Mutex<HashMap<ServerId, Arc<Lane>>>>;
 
@@ -36,6 +39,8 @@ pub struct Copies {
     servers: Servers,
     /// On this machine, to be read first.
     beside: Option<ServerId>,
+    /// What is written here is to be owned by a server on this machine, if one has a copy.
+    local_write: bool,
     state: Mutex<State>,
 }
 
@@ -44,6 +49,8 @@ struct State {
     info: ContainerInfo,
     /// Who took a call for the chunk last: after a take-over each chunk of a container may have another owner.
     owners: BTreeMap<ChunkId, ServerId>,
+    /// When the server here was last told that a chunk's writer is here.
+    wanted: BTreeMap<ChunkId, Monotonic>,
     /// Writes are numbered as they are answered.
     last: u64,
     /// Those that no fsync has covered yet: of which chunk, and the version they made; none once it was said that it may be lost.
@@ -54,7 +61,7 @@ struct State {
 
 impl State {
     fn new(info: ContainerInfo) -> State {
-        State { info, owners: BTreeMap::new(), last: 0, open: BTreeMap::new(), said: String::new() }
+        State { info, owners: BTreeMap::new(), wanted: BTreeMap::new(), last: 0, open: BTreeMap::new(), said: String::new() }
     }
 
     /// Up to here all is stable.
@@ -108,8 +115,14 @@ fn is_for_another(error: &Error) -> bool {
 }
 
 impl Copies {
-    pub fn new(env: Env, servers: Servers, beside: Option<ServerId>, info: &ContainerInfo) -> Copies {
-        Copies { env, servers, beside, state: Mutex::new(State::new(info.clone())) }
+    pub fn new(
+        env: Env,
+        servers: Servers,
+        beside: Option<ServerId>,
+        local_write: bool,
+        info: &ContainerInfo,
+    ) -> Copies {
+        Copies { env, servers, beside, local_write, state: Mutex::new(State::new(info.clone())) }
     }
 
     /// The chain is another.
@@ -235,7 +248,7 @@ impl Copies {
     }
 
     /// A member on this machine, if there is one: the chunk's owner, which has all of it, before any other.
-    fn on_this_host(&self, chunk: ChunkId) -> Option<Arc<dyn Node>> {
+    fn on_this_host(&self, chunk: ChunkId) -> Option<(ServerId, Arc<dyn Node>)> {
         let (chain, owner) = {
             let state = self.state.lock();
             (state.info.chain.clone(), state.owners.get(&chunk).copied())
@@ -244,13 +257,39 @@ impl Copies {
         let host = servers.get(&self.beside?)?.host();
         let owner = owner.filter(|owner| chain.contains(owner));
         let mut all = owner.into_iter().chain(chain).filter_map(|id| servers.get(&id));
-        all.find(|lane| lane.is_beside(&host)).map(|lane| lane.node())
+        all.find(|lane| lane.is_beside(&host)).map(|lane| (lane.id, lane.node()))
+    }
+
+    /// The chunk is written from here. If its owner is elsewhere, the copy on this host had better own it; that it does is found out by
+    /// a later write, and whatever becomes of the message harms nothing.
+    fn want(&self, cx: Context, chunk: ChunkId) {
+        let Some((here, node)) = self.on_this_host(chunk).filter(|_| self.local_write) else { return };
+        let now = self.env.clock.now();
+        let container = {
+            let mut state = self.state.lock();
+            let is_told = state.wanted.get(&chunk).is_some_and(|at| now.since(*at) < WANT_PAUSE);
+            if is_told || state.owners.get(&chunk) == Some(&here) {
+                return;
+            }
+            state.wanted.insert(chunk, now);
+            state.info.id
+        };
+        let cx = Context { deadline: WANT_PAUSE, manner: Manner::Once, ..cx };
+        self.env.spawn("a word that a writer is here", async move {
+            let want = DataRequest::WantChunk(WantChunk { chunk, container });
+            if let Err(error) = node.execute(cx, want, Bytes::new()).await {
+                tracing::debug!("chunk {chunk}: data server {here} was told that its writer is here: {error}");
+            }
+        });
     }
 
     async fn write(&self, cx: Context, write: WriteChunk, payload: Bytes) -> Result<WriteAnswer> {
-        let (chunk, is_once) = (write.chunk, write.once.is_some());
+        let (chunk, is_once, is_alone) = (write.chunk, write.once.is_some(), write.alone);
         let message = WriteCopies { write, durability: Durability::Fsync };
         let answer = self.at_owner_once(cx, &[chunk], message, payload, is_once).await?;
+        if is_alone {
+            self.want(cx, chunk);
+        }
         let mut state = self.state.lock();
         if is_once {
             // It is where it belongs: there is nothing to be synced or repeated.
@@ -388,7 +427,7 @@ impl Copies {
             DataRequest::OpenLocal(m) => {
                 let (code, subject) = (Code::NotSupported, format!("chunk {}", m.chunk));
                 let node = self.on_this_host(m.chunk);
-                let node = node.ok_or_else(|| Error::new(code, subject, "no copy is on this host"))?;
+                let (_, node) = node.ok_or_else(|| Error::new(code, subject, "no copy is on this host"))?;
                 return node.execute(cx, DataRequest::OpenLocal(m), Bytes::new()).await;
             }
             DataRequest::EndWrite(m) => {

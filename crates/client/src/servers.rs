@@ -1,5 +1,6 @@
 //! Data servers, containers, and the way to them.
 
+use crate::config::ClientConfig;
 use crate::copies::{Copies, CopiesNode, Servers};
 use crate::core::{Core, Op};
 use crate::erased::{Node, Peers};
@@ -200,11 +201,11 @@ impl Directory {
     }
 
     /// The lane to the servers of a container's copies.
-    fn copies_lane(&self, env: &Env, info: &ContainerInfo, host: &str) -> Arc<Lane> {
-        let beside = self.beside(host);
+    fn copies_lane(&self, env: &Env, info: &ContainerInfo, config: &ClientConfig) -> Arc<Lane> {
+        let beside = self.beside(&config.host);
         let mut all = self.copies.lock();
         let (copies, lane) = all.entry(info.id).or_insert_with(|| {
-            let copies = Arc::new(Copies::new(env.clone(), self.lanes.clone(), beside, info));
+            let copies = Arc::new(Copies::new(env.clone(), self.lanes.clone(), beside, config.local_write, info));
             let nobody = ServerInfo {
                 id: ServerId(0),
                 addresses: Vec::new(),
@@ -297,7 +298,7 @@ impl Core {
             if container.chain.iter().any(|server| self.servers.known_lane(*server).is_none()) {
                 self.refresh_servers(op).await?;
             }
-            let lane = self.servers.copies_lane(&self.env, &container, &self.config.host);
+            let lane = self.servers.copies_lane(&self.env, &container, &self.config);
             return Ok(Route { lane, container });
         }
         let owner = placement.owner(&container)?;

@@ -47,7 +47,7 @@ pub(crate) struct Core<S> {
     pub reservations: Reservations,
     pub grown: Grown,
     pub newest: Newest,
-    pub once: Writes,
+    pub once: Arc<Writes>,
     pub work: Arc<Work>,
     pub chains: Arc<Chains<S>>,
     pub stats: Arc<Stats>,

@@ -15,6 +15,7 @@ pub(crate) struct Gauges {
     pub memory_held_bytes: u64,
     /// Bad blocks of copies that were taken from another copy.
     pub mended_blocks: u64,
+    pub moves: u64,
     pub lacks: Lacks,
     pub registered: bool,
     pub write_seq: u64,
@@ -34,6 +35,7 @@ pub(crate) fn text(c: &DataCounters, g: &Gauges) -> String {
         ("braid_data_scrubbed_bytes_total", "Bytes whose checksums scrub has verified.", c.scrubbed_bytes),
         ("braid_data_scrubbed_bad_blocks_total", "Damaged blocks that scrub has found.", c.scrubbed_bad),
         ("braid_data_mended_blocks_total", "Damaged blocks taken from another copy.", g.mended_blocks),
+        ("braid_data_moves_total", "Chunks owned here since their writers are on this host.", g.moves),
         // Experimental: how much of the work needed no I/O thread.
         ("braid_data_reads_inline_total", "Reads that needed no I/O thread (experimental).", c.reads_inline),
         ("braid_data_writes_inline_total", "Writes that needed no I/O thread (experimental).", c.writes_inline),

@@ -9,10 +9,12 @@
 
 use braid_api::Result;
 use braid_api::data::Once;
+use braid_env::Monotonic;
 use braid_env::outcome::{Outcome, Tell, outcome};
 use braid_types::{ByteRange, ChainEpoch, ChunkId, SessionId};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
 use tokio::sync::Notify;
 
 /// Whose request it is, and of which epoch of the chain.
@@ -62,7 +64,16 @@ impl Known {
 struct State {
     sessions: HashMap<SessionId, Known>,
     under_way: HashMap<ChunkId, Vec<Under>>,
+    /// When something was last carried out of a chunk.
+    last: HashMap<ChunkId, Monotonic>,
+    /// Those whose time is over go when there are this many.
+    sweep_at: usize,
 }
+
+/// So long after the last of them a chunk stays with this server, which alone knows what was carried out, in the epoch: what is still on
+/// its way would be carried out again by another owner. As long as TCP keeps it, see `newest.rs`.
+const STAYS_FOR: Duration = Duration::from_secs(1200);
+const LAST_MIN: usize = 4096;
 
 #[derive(Default)]
 pub(crate) struct Writes {
@@ -125,6 +136,21 @@ impl Writes {
             }
         }
         self.leave(chunk, session, number);
+    }
+
+    /// Something of the chunk is carried out now.
+    pub fn begins(&self, chunk: ChunkId, now: Monotonic) {
+        let mut state = self.state.lock();
+        if state.last.len() >= state.sweep_at.max(LAST_MIN) {
+            state.last.retain(|_, at| now.since(*at) < STAYS_FOR);
+            state.sweep_at = 2 * state.last.len();
+        }
+        state.last.insert(chunk, now);
+    }
+
+    /// May another server own the chunk, as far as this is concerned?
+    pub fn may_move(&self, chunk: ChunkId, now: Monotonic) -> bool {
+        self.state.lock().last.get(&chunk).is_none_or(|at| now.since(*at) >= STAYS_FOR)
     }
 
     /// It did not happen.
@@ -202,6 +228,18 @@ mod tests {
         );
         writes.end(session);
         assert!(writes.state.lock().sessions.is_empty());
+    }
+
+    #[test]
+    fn a_chunk_of_which_something_was_carried_out_once_stays_for_as_long_as_it_may_be_asked_for_again() {
+        let (writes, at) = (Writes::default(), |s| Monotonic(Duration::from_secs(s)));
+        writes.begins(ChunkId(3), at(10));
+        assert!(!writes.may_move(ChunkId(3), at(1209)) && writes.may_move(ChunkId(3), at(1210)));
+        assert!(writes.may_move(ChunkId(4), at(10)));
+        for n in 0..4 * LAST_MIN as u64 {
+            writes.begins(ChunkId(n), at(n));
+        }
+        assert!(writes.state.lock().last.len() <= LAST_MIN, "those are forgotten whose time is over");
     }
 
     #[test]

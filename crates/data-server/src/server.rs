@@ -37,7 +37,8 @@ impl<S: ChunkStore + 'static> DataServer<S> {
         // 0 stands for "not known" in hellos and answers.
         let incarnation = env.random.u64().max(1);
         let limits = config.chain_limits.clone();
-        let chains = Chains::new(env.clone(), store.clone(), identity.server, incarnation, limits);
+        let once = Arc::new(Writes::default());
+        let chains = Chains::new(env.clone(), store.clone(), (identity.server, incarnation), limits, once.clone());
         let core = Arc::new(Core {
             incarnation,
             chains,
@@ -52,7 +53,7 @@ impl<S: ChunkStore + 'static> DataServer<S> {
             reservations: Reservations::default(),
             grown: Grown::default(),
             newest: Newest::default(),
-            once: Writes::default(),
+            once,
             usage: Mutex::new(StoreUsage::default()),
             registered: AtomicBool::new(false),
             syncs,
@@ -163,6 +164,7 @@ impl<S: ChunkStore + 'static> DataServer<S> {
             in_process: core.work.count(),
             memory_held_bytes: core.budget.bytes_held(),
             mended_blocks: core.chains.mended(),
+            moves: core.chains.moves(),
             lacks: core.chains.lacks(),
             registered: self.is_registered(),
             write_seq: core.store.write_seq(),

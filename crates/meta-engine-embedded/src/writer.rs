@@ -12,7 +12,7 @@ use crate::room::Room;
 use crate::settle::{Settler, Waiting};
 use crate::store::Store;
 use crate::write::WriteTx;
-use braid_meta_engine::{Early, EngineError, Order, may_answer};
+use braid_meta_engine::{EngineError, Order, may_answer};
 use braid_types::RowChanges;
 use heed::RwTxn;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -56,6 +56,8 @@ bugs! {
     LocksNotSaid = "locks-not-said";
     /// A mount's kernel forgets no page that it is told to forget.
     PagesKept = "pages-kept";
+    /// Who has come to own a chunk by a move takes it that the others know what it knows.
+    NextOwnerTellsNothing = "next-owner-tells-nothing";
     /// Members believe that nothing is between what they were told and what they are told now.
     PrefixOverGap = "prefix-over-gap";
 }

@@ -73,7 +73,7 @@ impl Cluster {
         let mut machines = BTreeMap::new();
         for (n, machine) in Machine::ALL.into_iter().enumerate() {
             // Of one host, one clock.
-            let beside = if settings.local_reads { machine.beside() } else { None };
+            let beside = if settings.is_beside() { machine.beside() } else { None };
             let clock = beside.and_then(|beside| Machine::ALL.iter().position(|other| *other == beside)).unwrap_or(n);
             let skew = Skew::draw(&mut stream(around.seed, "skew", clock as u64));
             let disk = SimDisk::new();
@@ -129,7 +129,7 @@ impl Cluster {
 
     /// What a process on the machine calls its host.
     pub fn host(&self, machine: Machine) -> &'static str {
-        let beside = if self.settings.local_reads { machine.beside() } else { None };
+        let beside = if self.settings.is_beside() { machine.beside() } else { None };
         beside.unwrap_or(machine).name()
     }
 

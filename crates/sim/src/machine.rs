@@ -32,7 +32,7 @@ impl Machine {
     ];
     pub const CLIENTS: [Machine; 2] = [Machine::Client1, Machine::Client2];
 
-    /// The data server that a client is on one host with, where [`crate::Settings::local_reads`] says so.
+    /// The data server that a client is on one host with, where [`crate::Settings::is_beside`] says so.
     pub fn beside(self) -> Option<Machine> {
         match self {
             Machine::Client1 => Some(Machine::Data1),

@@ -177,6 +177,22 @@ pub fn with_copies() -> Vec<Scenario> {
             faults: fault::COPIES_IN_TURN,
             settings: Settings { local_reads: true, ..in_turn(Settings::with_copies_and_long_sessions(3)) },
             make: |_| Bytes::new(false),
+            ..base.clone()
+        },
+        // Each writer has what it writes owned beside it, and the other reads it.
+        Scenario {
+            name: "copies-moves",
+            faults: fault::COPIES_IN_TURN,
+            settings: Settings { beside: true, ..in_turn(Settings::with_copies(3)) },
+            make: |seed| Handover::new(seed),
+            ..base.clone()
+        },
+        Scenario {
+            name: "copies-moves-fsync",
+            faults: fault::COPIES_AND_EVERYTHING,
+            lossy: true,
+            settings: Settings { beside: true, late_words: true, ..Settings::with_copies(3) },
+            make: |_| Durable::new(Sure::AtFsync),
             ..base
         },
     ]

@@ -33,7 +33,9 @@ pub struct Settings {
     /// No data server is stopped before every chain of the one that was stopped last has been taken over: then what was answered
     /// and not synced must be there too.
     pub one_at_a_time: bool,
-    /// The first client is on the host of the first data server, the second on that of the second, and reads its files.
+    /// The first client is on the host of the first data server, the second on that of the second: what they write is to be owned there.
+    pub beside: bool,
+    /// So it is, and each reads its files.
     pub local_reads: bool,
     pub bug: Option<Bug>,
 }
@@ -82,6 +84,7 @@ impl Default for Settings {
             late_copies: false,
             late_words: false,
             one_at_a_time: false,
+            beside: false,
             local_reads: false,
             bug: None,
         }
@@ -130,6 +133,9 @@ impl Settings {
             announce_blocks: 64,
             resend: ms(100),
             silent: ms(600),
+            move_wait: ms(300),
+            move_hold: ms(60),
+            move_calm: ms(8000),
             shun: ms(4000),
             room_pause: ms(200),
             full: ms(2000),
@@ -143,6 +149,11 @@ impl Settings {
         settings.meta.chain_limits = limits.clone();
         settings.data.chain_limits = limits;
         settings
+    }
+
+    /// Clients are on the hosts of data servers.
+    pub fn is_beside(&self) -> bool {
+        self.beside || self.local_reads
     }
 
     pub fn has_copies(&self) -> bool {

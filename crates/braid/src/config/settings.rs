@@ -78,6 +78,7 @@ pub struct ClientSettings {
     pub deadline: Span,
     pub atime: bool,
     pub local_reads: bool,
+    pub local_write: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -155,6 +156,7 @@ impl Default for ClientSettings {
             deadline: Span(client.deadline),
             atime: client.atime,
             local_reads: client.local_reads,
+            local_write: client.local_write,
         }
     }
 }
@@ -244,6 +246,7 @@ impl ClientSettings {
             deadline: self.deadline.0,
             atime: self.atime,
             local_reads: self.local_reads,
+            local_write: self.local_write,
             ..ClientConfig::default()
         }
     }

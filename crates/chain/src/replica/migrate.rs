@@ -30,8 +30,6 @@ const DOUBLED_MAX: u32 = 6;
 #[derive(Clone, Debug, Default, Hash)]
 pub(super) struct Migration {
     wanting: Option<Wanting>,
-    /// At the owner: who wants it, and when it will ask again.
-    wanted: Option<(ServerId, Moment)>,
     moving: Option<Moving>,
     moves: Moves,
 }
@@ -137,38 +135,33 @@ impl Replica {
 
     /// At the owner: a member has a writer beside it.
     pub(crate) fn on_want(&mut self, cx: &mut Cx, from: ServerId) {
-        self.migration.wanted = Some((from, cx.now + cx.limits.resend));
-        self.go_on_moving(cx);
-    }
-
-    fn begin_to_move(&mut self, cx: &Cx) {
-        let Some((to, until)) = self.migration.wanted else { return };
-        if cx.now >= until {
-            self.migration.wanted = None;
-        } else if self.may_move_to(cx, to) {
-            self.migration.wanted = None;
-            self.migration.moving = Some(Moving { to, since: cx.now, held: Vec::new(), handed: None });
+        if self.may_move_to(cx, from) {
+            self.migration.moving = Some(Moving { to: from, since: cx.now, held: Vec::new(), handed: None });
+            self.go_on_moving(cx);
         }
     }
 
-    /// Everybody answers, and who wants it has all that was announced.
+    /// Everybody answers, and who wants it lacks little: what is on its way to it while a stream is written, which is two groups at most.
     fn may_move_to(&self, cx: &Cx, to: ServerId) -> bool {
         let Some(owning) = self.owning.as_ref().filter(|owning| owning.opened && owning.fetch.is_empty()) else {
             return false;
         };
         let answers = |peer: &Peer| peer.greeted && peer.asked.is_none_or(|at| cx.now < at + cx.limits.move_wait);
-        let has_all = |peer: &Peer| peer.told >= self.told() && peer.complete >= self.told();
+        let lacks_little = |peer: &Peer| {
+            let lacks = self.claims.changes.since(peer.complete);
+            let blocks = lacks.map(|groups| groups.iter().map(|(_, _, blocks)| blocks.len()).sum::<u64>());
+            peer.complete >= self.opening && blocks.is_some_and(|blocks| blocks <= 2 * cx.limits.announce_blocks)
+        };
         !self.is_moving()
             && cx.lease
             && self.flaws().is_empty()
             && self.migration.moves.may_move(cx.now, cx.limits)
             && owning.peers.values().all(answers)
-            && owning.peers.get(&to).is_some_and(has_all)
+            && owning.peers.get(&to).is_some_and(lacks_little)
     }
 
     /// The next step of a move, if it is time for it.
     pub(super) fn go_on_moving(&mut self, cx: &mut Cx) {
-        self.begin_to_move(cx);
         let Some(moving) = self.migration.moving.as_ref().filter(|moving| moving.handed.is_none()) else { return };
         let (to, since) = (moving.to, moving.since);
         if cx.now >= since + cx.limits.move_wait || !cx.lease || !self.flaws().is_empty() {

@@ -186,9 +186,12 @@ impl World {
 
     /// One that can be cut off, under this number.
     async fn client_at(&self, number: u64) -> Arc<Client> {
+        self.client_of(number, ClientConfig { host: "host1".to_owned(), ..ClientConfig::default() }).await
+    }
+
+    async fn client_of(&self, number: u64, config: ClientConfig) -> Arc<Client> {
         let front = || Front(self.net.clone(), ServerId(number));
         let (env, peers) = (env_of(&SimDisk::new()), Peers(self.net.clone(), ServerId(0)));
-        let config = ClientConfig { host: "host1".to_owned(), ..ClientConfig::default() };
         Client::start(env, front(), front(), peers, config).await.unwrap()
     }
 }
@@ -436,6 +439,69 @@ async fn a_write_whose_owner_is_beside_and_a_read_of_a_copy_beside_send_nothing_
         (call.0, call.1) == (ServerId(0), ServerId(1)) && matches!(call.2, "ReadCopy" | "OpenLocal")
     };
     assert!(!calls.is_empty() && calls.iter().all(is_beside), "{calls:?}");
+}
+
+/// The servers of the one chunk there is, and who owns it.
+fn chain_of(world: &World) -> (Vec<ServerId>, Vec<ServerId>) {
+    let servers: Vec<(ServerId, Server)> =
+        world.net.servers.lock().iter().map(|(id, server)| (*id, server.clone())).collect();
+    let copies = servers.iter().flat_map(|(id, server)| server.copies(ChunkId(0), 9).into_iter().map(|copy| (*id, copy)));
+    let (mut members, mut owners) = (Vec::new(), Vec::new());
+    for (id, copy) in copies.filter(|(_, copy)| copy.told > Version::default()) {
+        members.push(id);
+        owners.extend(copy.is_owner.then_some(id));
+    }
+    (members, owners)
+}
+
+/// A file is made on one host and written again on another that has a copy: from the first write on its chunk is owned there, and what
+/// is written then needs nobody else until it is synced. Not with `local_write` off, and the first writer gets it back.
+#[tokio::test(start_paused = true)]
+async fn a_chunk_is_owned_on_the_host_that_writes_it() {
+    for local_write in [true, false] {
+        let world = World::new(4, "replica:3").await;
+        let first = world.client().await;
+        let (id, handle) = create(&first, "f").await;
+        let mut bytes = pattern(1, 400_000);
+        first.write(handle, 0, Bytes::from(bytes.clone())).await.unwrap();
+        first.fsync(handle, false).await.unwrap();
+        first.release(handle).await;
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        let (members, owners) = chain_of(&world);
+        assert_eq!((members.len(), owners), (3, vec![ServerId(1)]));
+        let there = members[1];
+        let config = ClientConfig { host: format!("host{there}"), local_write, ..ClientConfig::default() };
+        let second = world.client_of(0, config).await;
+        let handle = second.open(&cx(), id, READ_WRITE).await.unwrap().handle;
+        let since = || std::mem::take(&mut *world.net.calls.lock());
+        let mut write = async |client: &Arc<Client>, handle, seed: u8| {
+            let at = usize::from(seed) * 4096;
+            bytes[at..at + 4096].copy_from_slice(&pattern(seed.into(), 4096));
+            since();
+            client.write(handle, at as u64, Bytes::from(bytes[at..at + 4096].to_vec())).await.unwrap();
+            client.flush(handle).await.unwrap();
+            since()
+        };
+        let calls = write(&second, handle, 2).await;
+        let wants = calls.contains(&(ServerId(0), there, "WantChunk"));
+        assert!(wants == local_write && calls.contains(&(ServerId(0), ServerId(1), "WriteCopies")), "{calls:?}");
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let owner = if local_write { there } else { ServerId(1) };
+        assert_eq!(chain_of(&world).1, [owner]);
+        // Who owns it is found out once.
+        write(&second, handle, 3).await;
+        assert_eq!(write(&second, handle, 4).await, [(ServerId(0), owner, "WriteCopies")]);
+        second.fsync(handle, false).await.unwrap();
+        second.release(handle).await;
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        let handle = first.open(&cx(), id, READ_WRITE).await.unwrap().handle;
+        write(&first, handle, 5).await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        assert_eq!(chain_of(&world).1, [ServerId(1)]);
+        first.fsync(handle, false).await.unwrap();
+        let read = first.read(handle, 0, 400_000).await.unwrap().concat();
+        assert!(read == bytes);
+    }
 }
 
 /// What the owner alone had and took with it is written again before another mount sees the file.

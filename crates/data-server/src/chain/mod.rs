@@ -23,9 +23,10 @@ pub(crate) use job::{Change, ChangeBytes};
 pub use links::{ChainLinks, SharedLinks, WireLinks};
 
 use crate::local::Local;
+use crate::once::Writes;
 use braid_api::data::{CopyState, PeerSays};
 use braid_api::{Code, Error};
-use braid_chain::{Answer, BlockSet, Command, Envelope, Event, FromLeader, Lacks, Limits, Message, Moment, ToLeader};
+use braid_chain::{Answer, BlockSet, Body, Command, Envelope, Event, FromLeader, Lacks, Limits, Message, Moment, ToLeader};
 use braid_data_store::ChunkStore;
 use braid_env::{Env, Monotonic};
 use braid_types::{ChainEpoch, ChunkId, ContainerId, ServerId};
@@ -50,6 +51,10 @@ pub(crate) struct Chains<S> {
     links: RwLock<Option<Arc<dyn ChainLinks>>>,
     /// Bad blocks that were taken from another copy.
     mended: AtomicU64,
+    /// Chunks that this server came to own because their writers are here.
+    moves: AtomicU64,
+    /// What it knows of writes beside others stays with it, and so do their chunks.
+    once: Arc<Writes>,
     /// What readers on this host have, where they get anything.
     pub local: OnceLock<Arc<Local>>,
 }
@@ -281,7 +286,16 @@ impl<S: ChunkStore + 'static> Chains<S> {
 
     fn hear(self: &Arc<Self>, state: &mut State, word: Word, sends: &mut Sends) {
         let Word { from, envelope, content } = word;
+        let (container, chunk) = (envelope.container, envelope.chunk);
+        // Looked at under the lock under which changes are ordered: from the move's beginning on none is.
+        if matches!(envelope.body, Body::Want) && !self.once.may_move(chunk, self.env.clock.now()) {
+            return;
+        }
+        let is_hand = matches!(envelope.body, Body::Hand { .. });
         self.handle(state, Event::FromPeer { from, envelope }, content.as_ref(), sends);
+        if is_hand && state.machine.copy(container, chunk).is_some_and(|copy| copy.is_owner) {
+            self.moves.fetch_add(1, Relaxed);
+        }
     }
 
     pub fn heard_of_leader(self: &Arc<Self>, incarnation: u64, message: &[u8]) -> Result<(), String> {
@@ -328,6 +342,11 @@ impl<S: ChunkStore + 'static> Chains<S> {
     /// What copies lack of what the chains were told of.
     pub fn lacks(&self) -> Lacks {
         self.state.lock().machine.lacks()
+    }
+
+    /// Chunks that came to be owned here since this start because their writers are here.
+    pub fn moves(&self) -> u64 {
+        self.moves.load(Relaxed)
     }
 
     /// Bad blocks that were mended since this start.

@@ -3,6 +3,7 @@
 use super::copy::Copy;
 use super::early::Early;
 use super::{ChainLinks, Chains, State, blocks};
+use crate::once::Writes;
 use braid_api::Code;
 use braid_chain::{BlockSet, ChunkRecord, Event, Found, Limits, RecordError};
 use braid_data_store::{ChunkStore, FoundCopy};
@@ -18,7 +19,13 @@ use std::time::Duration;
 const TICK: Duration = Duration::from_millis(50);
 
 impl<S: ChunkStore + 'static> Chains<S> {
-    pub fn new(env: Env, store: Arc<S>, id: ServerId, incarnation: u64, limits: Limits) -> Arc<Self> {
+    pub fn new(
+        env: Env,
+        store: Arc<S>,
+        (id, incarnation): (ServerId, u64),
+        limits: Limits,
+        once: Arc<Writes>,
+    ) -> Arc<Self> {
         let (mut copies, mut halted) = (BTreeMap::new(), None);
         let mut found = Vec::new();
         for here in store.copies() {
@@ -54,6 +61,8 @@ impl<S: ChunkStore + 'static> Chains<S> {
             state,
             links: RwLock::default(),
             mended: AtomicU64::new(0),
+            moves: AtomicU64::new(0),
+            once,
             local: OnceLock::new(),
         })
     }

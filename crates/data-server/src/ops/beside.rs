@@ -106,6 +106,7 @@ impl<S: ChunkStore + 'static> Core<S> {
             self.once.leave(chunk, session, once.number);
             return Err(error);
         }
+        self.once.begins(chunk, self.env.clock.now());
         let (first, outcome) = self.once.join(session, once, epoch);
         if let Some(tell) = first {
             let (core, until) = (self.clone(), self.env.clock.now() + CARRIED_OUT_WITHIN);

@@ -24,6 +24,8 @@ struct Said {
     torn: BTreeSet<ChunkId>,
     /// In which life a server spoke to an owner of its chunk last.
     greeted: BTreeMap<(ServerId, ChunkId), u64>,
+    /// Terms that began with a move.
+    moved: BTreeSet<(ChunkId, ChainEpoch, OwnerTerm)>,
     /// Writes of clients, and where they were asked for first.
     asked: BTreeMap<(SessionId, ChunkId, u64, u64), ServerId>,
 }
@@ -107,7 +109,11 @@ impl Words {
 
     /// From another data server.
     pub fn of_peer(&self, cluster: &Cluster, says: &PeerSays) {
-        let Ok(Envelope { chunk, body: Body::Hello { told }, .. }) = Envelope::decode(&says.message) else { return };
+        let Ok(Envelope { chunk, epoch, term, body, .. }) = Envelope::decode(&says.message) else { return };
+        if matches!(body, Body::Owns) && self.0.lock().moved.insert((chunk, epoch, term)) {
+            cluster.coverage.count("chunk owned beside its writer");
+        }
+        let Body::Hello { told } = body else { return };
         let life = cluster.lives(says.from);
         let before = self.0.lock().greeted.insert((says.from, chunk), life);
         match before {
@@ -156,6 +162,10 @@ pub fn spoil(bug: Option<Bug>, says: &mut PeerSays) {
     match (bug, &mut envelope.body) {
         (Some(Bug::CopyAcknowledgedTooEarly), Body::Ack { told, complete, stable, .. }) => {
             (*complete, *stable) = (*told, *told);
+        }
+        (Some(Bug::NextOwnerTellsNothing), Body::Hello { told }) if envelope.term.0 > 1 => {
+            let (chain_epoch, owner_term) = (envelope.epoch, envelope.term);
+            *told = Version { chain_epoch, owner_term, counter: 1 << 40 };
         }
         (Some(Bug::PrefixOverGap), Body::Tell { groups, .. }) => {
             // What lies before the last group was told, or so it says.

@@ -73,6 +73,11 @@ fn a_board_that_is_believed_for_ever_is_found() {
 }
 
 #[test]
+fn a_next_owner_that_tells_nothing_is_found() {
+    hunt(Bug::NextOwnerTellsNothing, "copies-moves", 20, Invariant::CopiesAreWhole, &[Invariant::CopiesAreEqual]);
+}
+
+#[test]
 fn a_prefix_over_a_gap_is_found() {
     // Where such a member becomes the owner, all copies become like its own, and what was synced is in none.
     hunt(Bug::PrefixOverGap, "copies", 20, Invariant::CopiesAreEqual, &[Invariant::FsyncIsKept]);
