@@ -14,6 +14,7 @@ pub mod copies;
 pub mod data;
 mod error;
 mod fs;
+mod growing;
 pub mod lease;
 mod message;
 pub mod meta;
@@ -32,4 +33,4 @@ pub use message::{About, Carries, Context, Manner, When};
 pub use meta::Namespace;
 
 /// Version of the protocol; raised when an old peer could misunderstand. See `wire` for the hello.
-pub const PROTOCOL_VERSION: u16 = 11;
+pub const PROTOCOL_VERSION: u16 = 12;

@@ -73,6 +73,10 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
                 AdminAnswer::SideRows(self.rows(side::SideRows { after, limit }).await?)
             }
             AdminQuery::Side(row) => AdminAnswer::Side(self.rows(side::CheckSide(row)).await?),
+            AdminQuery::Drain { server } => AdminAnswer::Drain(Box::new(self.drain(server).await?)),
+            AdminQuery::SetDuty { server, duty, move_rate } => {
+                AdminAnswer::SetDuty(Box::new(self.set_duty(server, duty, move_rate).await?))
+            }
             AdminQuery::Chunk { inode, index, session } => {
                 AdminAnswer::Chunk(self.rows(check::CheckChunk { inode, index, session }).await?)
             }

@@ -11,7 +11,7 @@ use braid_api::meta::ContainerInfo;
 use braid_api::{Code, Context, DataNode, DataPeers, Error, Result};
 use braid_chain::{
     ChainRow, ContainerRow as Row, FromLeader, Leader, LeaderCommand, LeaderEvent, LeaderWaits, Limits, Message,
-    Moment, Spares, ToLeader,
+    Moment, Place, Spares, ToLeader,
 };
 use braid_meta_engine::Engine;
 use braid_meta_namespace::ops::chains::{ChainCommit, ChainPart, CommitChain};
@@ -166,6 +166,22 @@ impl Chains {
         seen
     }
 
+    /// Chains with more members than they should have, with the epoch in which all of them act, if they do.
+    pub fn grown(&self) -> Vec<(ContainerId, Option<ChainEpoch>, Vec<ServerId>)> {
+        let state = self.state.lock();
+        let members = |id| state.leader.row(id).map(|row| row.members().to_vec()).unwrap_or_default();
+        state.leader.grown().map(|(id, epoch)| (id, epoch, members(id))).collect()
+    }
+
+    /// Containers with several copies that count the server.
+    pub fn places(&self, server: ServerId) -> BTreeMap<ContainerId, Place> {
+        self.state.lock().leader.places(server).collect()
+    }
+
+    pub fn may_have_strays_at(&self, server: ServerId) -> bool {
+        self.state.lock().may_have_strays.contains_key(&server)
+    }
+
     /// Containers whose chain is being changed, has chunks that answer no writes, or too few servers.
     pub fn waits(&self, now: Moment) -> Vec<LeaderWaits> {
         self.state.lock().leader.waits(now)
@@ -199,7 +215,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         });
     }
 
-    fn leader_event(&self, event: LeaderEvent) {
+    pub(crate) fn leader_event(&self, event: LeaderEvent) {
         let (candidates, bytes_needed) = (self.servers.places(), self.config.chunk_reserve_bytes);
         let mut successors = Successors { candidates, bytes_needed };
         let mut state = self.chains.state.lock();

@@ -3,6 +3,8 @@
 //! One file a command. None of them opens a session: what they ask leaves no trace in the cluster.
 
 mod containers;
+mod decommission;
+mod drain;
 mod fsck;
 mod fsck_command;
 mod metadata;
@@ -55,6 +57,10 @@ enum Command {
     Metadata(metadata::MetadataArgs),
     /// Verify every checksum at every data server.
     Scrub(scrub_command::ScrubArgs),
+    /// Empty a data server: what is there goes to others.
+    Drain(drain::DrainArgs),
+    /// Take a data server out of the cluster for ever.
+    Decommission(decommission::DecommissionArgs),
 }
 
 /// The ways into the cluster.
@@ -128,6 +134,8 @@ impl AdminArgs {
                 Command::Fsck(args) => args.run(&cluster).await,
                 Command::Metadata(args) => args.run(&endpoint, &config).await,
                 Command::Scrub(args) => args.run(&cluster).await,
+                Command::Drain(args) => args.run(&cluster).await,
+                Command::Decommission(args) => args.run(&cluster).await,
             }
         });
         runtime.shutdown_background();

@@ -112,6 +112,9 @@ fn info(voter: &Voter) -> ServerInfo {
         bytes_free: 0,
         chunks: 0,
         silent_ms: 0,
+        rack: String::new(),
+        disk: 0,
+        duty: braid_api::meta::Duty::Serves,
     }
 }
 
@@ -202,6 +205,12 @@ impl CopySet {
             silent_ms: health.silent.as_millis() as u64,
         });
         (self.wanted, all.collect())
+    }
+
+    /// Rows are kept there, or are to be.
+    pub fn is_member(&self, id: ServerId) -> bool {
+        let leader = self.leader.lock();
+        leader.counting().members.contains(&id) || leader.set().members.contains(&id)
     }
 
     /// How many data servers have every row that is durable.
