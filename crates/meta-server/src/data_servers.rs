@@ -6,7 +6,7 @@ use braid_meta_namespace::rows::ServerRow;
 use braid_placement::{Candidate, Domain};
 use braid_types::ServerId;
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 #[derive(Clone, Debug)]
@@ -32,6 +32,8 @@ struct Room {
 #[derive(Default)]
 struct State {
     known: BTreeMap<ServerId, Known>,
+    /// Decommissioned.
+    gone: BTreeSet<ServerId>,
     version: u64,
 }
 
@@ -105,8 +107,14 @@ impl DataServers {
         }
         if duty == Duty::Decommissioned {
             state.known.remove(&id);
+            state.gone.insert(id);
         }
         state.version += 1;
+    }
+
+    /// Their rows say that they are no more.
+    pub fn gone(&self) -> BTreeSet<ServerId> {
+        self.state.lock().gone.clone()
     }
 
     /// Those that are not to serve, with what they do instead.

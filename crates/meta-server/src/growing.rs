@@ -54,7 +54,12 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
     pub(crate) fn tell_who_leaves(&self) {
         let leaving = self.servers.leaving();
         let paused = leaving.iter().filter(|(_, duty)| **duty == Duty::Paused).map(|(id, _)| *id).collect();
-        let servers = leaving.into_keys().collect();
+        let drained = leaving.iter().filter(|(_, duty)| **duty == Duty::Drained).map(|(id, _)| *id);
+        let gone: BTreeSet<ServerId> = drained.chain(self.servers.gone()).collect();
+        let servers: BTreeSet<ServerId> = leaving.into_keys().collect();
+        if let Some(copies) = &self.copies {
+            copies.leaves(servers.clone(), gone);
+        }
         self.leader_event(LeaderEvent::Leaving(Leaving { servers, paused, at_once: self.config.moves_at_once }));
     }
 
@@ -238,7 +243,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
     /// A server is forgotten only when nothing of it is needed; what says that are rows, read now.
     async fn may_go(&self, server: ServerId) -> Result<()> {
         let subject = format!("data server {server}");
-        let no = |cause: String| Err(Error::new(Code::Busy, &subject, cause));
+        let no = |cause: String| Err(Error::new(Code::Invalid, &subject, cause));
         match self.servers.duty(server) {
             None | Some(Duty::Drained) => {}
             Some(_) => return no(format!("it has not been drained: braid admin drain {server} comes first")),
@@ -249,6 +254,11 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         }
         if self.keeps_metadata(server) {
             return no("it keeps a copy of the metadata".to_owned());
+        }
+        // A recovery of the metadata asks a majority of those that have one.
+        if self.copies.as_ref().is_some_and(|copies| copies.is_voter(server)) {
+            let cause = "it still has a vote in who leads the metadata: in a moment it has none, unless it is the last";
+            return Err(Error::new(Code::Busy, &subject, cause));
         }
         Ok(())
     }

@@ -168,6 +168,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         for (id, row) in self.engine.read(0, servers::ListServers).await.map_err(Error::from)? {
             // Its row stays, so that it is refused when it comes back.
             if row.duty == Duty::Decommissioned {
+                self.servers.set_duty(id, row.duty);
                 continue;
             }
             self.copy_to(id, &row);

@@ -38,6 +38,7 @@ impl DecommissionArgs {
                 bail!("data server {server} is {}, with {} containers left: it stays", left.duty, left.left.containers);
             }
         }
+        // Its vote about the metadata is taken back within a second or so: until then it is busy, and asked again.
         let set = AdminQuery::SetDuty { server, duty: Duty::Decommissioned, move_rate: None };
         let AdminAnswer::SetDuty(_) = cluster.ask(set).await? else { return strange() };
         match self.json {

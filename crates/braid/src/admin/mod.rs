@@ -18,10 +18,10 @@ mod why;
 use crate::cli::ClusterArgs;
 use crate::config::Config;
 use crate::{connect, output};
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use braid_api::admin::{AdminAnswer, AdminQuery};
 use braid_api::meta::{GetServers, MetaAnswer, MetaRequest};
-use braid_api::{Carries, Context, Manner, Namespace};
+use braid_api::{Carries, Code, Context, Manner, Namespace};
 use braid_env::Env;
 use braid_wire::{RemoteNamespace, Role, WirePeers};
 use clap::{Args, Subcommand};
@@ -92,7 +92,11 @@ impl Cluster {
         let manner = if is_stopped { Manner::Once } else { manner };
         let cx = Context { deadline: PATIENCE, manner, ..Context::default() };
         let answer = self.namespace.call(cx, message).await;
-        answer.map_err(|error| connect::unanswered(&self.config, &error, self.dir.as_deref()))
+        answer.map_err(|error| match error.code {
+            // It did answer: this cannot be.
+            Code::NotFound | Code::Invalid | Code::Busy | Code::Decommissioned => anyhow!("{error}"),
+            _ => connect::unanswered(&self.config, &error, self.dir.as_deref()),
+        })
     }
 
     /// Somebody is there; what takes long is asked afterwards.

@@ -150,6 +150,17 @@ impl CopySet {
         self.tell();
     }
 
+    /// Who is to keep no copy, and of those who is to have no vote.
+    pub fn leaves(&self, leaving: BTreeSet<ServerId>, gone: BTreeSet<ServerId>) {
+        self.leader.lock().leaves(leaving, gone);
+    }
+
+    /// It has a say in who leads.
+    pub fn is_voter(&self, id: ServerId) -> bool {
+        let leader = self.leader.lock();
+        leader.counting().voter(id).is_some() || leader.set().voter(id).is_some()
+    }
+
     fn tell(&self) {
         self.news.send_modify(|number| *number += 1);
     }

@@ -138,7 +138,7 @@ async fn what_has_no_place_to_go_to_is_said_and_stays() {
         assert!(world.row(info.id).await.chain.contains(&ServerId(2)), "never fewer copies");
     }
     let refused = world.duty(2, Duty::Decommissioned).await.unwrap_err();
-    assert_eq!(refused.code, Code::Busy, "{refused}");
+    assert_eq!(refused.code, Code::Invalid, "{refused}");
     // A cancel: it serves as before.
     assert_eq!(world.duty(2, Duty::Serves).await.unwrap().duty, Duty::Serves);
     world.write(&all[0].1, all[0].0, 9).await;
@@ -178,7 +178,7 @@ async fn a_decommissioned_server_is_refused_for_ever_and_not_before_it_is_empty(
     for duty in [Duty::Serves, Duty::Drains] {
         world.duty(1, duty).await.unwrap();
         let refused = world.duty(1, Duty::Decommissioned).await.unwrap_err();
-        assert_eq!(refused.code, Code::Busy, "{refused}");
+        assert_eq!(refused.code, Code::Invalid, "{refused}");
     }
     world.drained(1).await;
     world.duty(1, Duty::Decommissioned).await.unwrap();
