@@ -269,6 +269,10 @@ impl World {
         if row.members().len() != live.min(self.setup.copies.into()) {
             return Err(format!("the chain has {:?}, of {live} servers", row.members()));
         }
+        let others = self.nodes.iter().filter(|node| !node.gone && self.leaves.is_none_or(|(id, _)| id != node.id)).count();
+        if let Some((leaves, _)) = self.leaves.filter(|(id, _)| row.knows(*id) && others >= self.setup.copies.into()) {
+            return Err(format!("{leaves} is not drained: {row:?}"));
+        }
         if let Some(client) = self.clients.iter().find(|c| c.alive && (c.outstanding.is_some() || !c.tasks.is_empty()))
         {
             return Err(format!("client {} waits for {:?}", client.id, client.tasks.front()));
