@@ -139,6 +139,8 @@ pub struct ChainsStatus {
     pub live_min: Option<u8>,
     /// Data servers that may have copies nobody needs any more, and are still to be asked for them.
     pub with_strays: u64,
+    /// Their servers are in fewer racks, hosts or disks than those that are up would allow.
+    pub too_near: u64,
 }
 
 /// A data server as a keeper of a copy of the metadata.

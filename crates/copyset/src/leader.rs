@@ -452,7 +452,12 @@ impl Leader {
         let is_ready = |peer: &&Peer| {
             let id = peer.voter.id;
             let has_all = matches!(peer.place, Place::Follows { received, .. } if received >= self.durable());
-            has_all && peer.learns && self.may_keep(id) && !silent(&id) && set.voter(id).is_some() && !set.members.contains(&id)
+            has_all
+                && peer.learns
+                && self.may_keep(id)
+                && !silent(&id)
+                && set.voter(id).is_some()
+                && !set.members.contains(&id)
         };
         if kept.len() < self.wanted
             && let Some(peer) = self.peers.values().find(is_ready)
@@ -479,10 +484,9 @@ impl Leader {
             members.iter().filter_map(|id| Some(self.peers.get(id)?.voter.host.as_str())).collect();
         let mut chosen = BTreeSet::new();
         for _ in 0..missing {
-            let free = self
-                .peers
-                .values()
-                .filter(|peer| self.could_learn(peer, now) && !members.contains(&peer.voter.id) && !chosen.contains(&peer.voter.id));
+            let free = self.peers.values().filter(|peer| {
+                self.could_learn(peer, now) && !members.contains(&peer.voter.id) && !chosen.contains(&peer.voter.id)
+            });
             let place = |peer: &&Peer| {
                 let host = peer.voter.host.as_str();
                 // Who has begun goes on.

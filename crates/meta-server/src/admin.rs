@@ -114,7 +114,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             transactions: stats.transactions,
             reads: stats.reads,
             syncs: stats.syncs,
-            chains: self.chains.look(self.env.clock.now().0),
+            chains: self.chains.look(self.env.clock.now().0, &servers),
             copies_wanted: wanted as u32,
             copies,
         }

@@ -17,7 +17,7 @@ use braid_meta_engine::Engine;
 use braid_meta_namespace::ops::chains::{ChainCommit, ChainPart, CommitChain};
 use braid_meta_namespace::ops::spares;
 use braid_meta_namespace::rows::{ContainerRow, CopiesRow};
-use braid_placement::{Candidate, successor};
+use braid_placement::{Candidate, apart, apart_at_best, successor};
 use braid_types::{ChainEpoch, ChunkId, ContainerId, LeaderEpoch, ServerId};
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -151,13 +151,15 @@ impl Chains {
     }
 
     /// How the chains stand, for status.
-    pub fn look(&self, now: Moment) -> ChainsStatus {
+    pub fn look(&self, now: Moment, servers: &[Candidate]) -> ChainsStatus {
         let state = self.state.lock();
         let with_strays = state.may_have_strays.len() as u64;
         let mut seen = ChainsStatus { with_strays, ..ChainsStatus::default() };
         for id in state.leader.containers() {
             seen.containers += 1;
             seen.unsettled += u64::from(!state.leader.is_settled(id));
+            let members = state.leader.row(id).map_or(&[][..], |row| row.members());
+            seen.too_near += u64::from(apart(members, servers) < apart_at_best(members.len(), servers));
             if let Some((live, _)) = state.leader.live_copies(id, now).filter(|(live, copies)| live < copies) {
                 seen.short += 1;
                 seen.live_min = Some(seen.live_min.map_or(live, |least| least.min(live)));

@@ -24,7 +24,8 @@ impl Spread {
         let free = usable.iter().filter(|c| taken.iter().all(|t| t.id != c.id)).copied();
         let ranked: Vec<_> = free.map(|c| (c.domain.nearest(taken.iter().map(|t| &t.domain)), c)).collect();
         let farthest = ranked.iter().map(|(distance, _)| *distance).max()?;
-        let pool: Vec<&Candidate> = ranked.iter().filter(|(distance, _)| *distance == farthest).map(|(_, c)| *c).collect();
+        let pool: Vec<&Candidate> =
+            ranked.iter().filter(|(distance, _)| *distance == farthest).map(|(_, c)| *c).collect();
         let weight = |c: &Candidate| i128::from(1 + c.bytes_free / WEIGHT_BYTES);
         let total: i128 = pool.iter().map(|c| weight(c)).sum();
         for candidate in &pool {
@@ -94,7 +95,8 @@ mod tests {
     fn copies_go_to_different_hosts_while_there_are_enough() {
         let all = servers(&[(1, "a", 500), (2, "a", 500), (3, "b", 10), (4, "c", 10)]);
         for chain in Spread::new().choose(want(3, 50), &all).unwrap() {
-            let mut hosts: Vec<_> = chain.iter().map(|id| &all.iter().find(|c| c.id == *id).unwrap().domain.host).collect();
+            let mut hosts: Vec<_> =
+                chain.iter().map(|id| &all.iter().find(|c| c.id == *id).unwrap().domain.host).collect();
             hosts.sort();
             hosts.dedup();
             assert_eq!(hosts.len(), 3, "{chain:?}");

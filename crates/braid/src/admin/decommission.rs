@@ -43,7 +43,9 @@ impl DecommissionArgs {
         let AdminAnswer::SetDuty(_) = cluster.ask(set).await? else { return strange() };
         match self.json {
             true => println!("{}", serde_json::json!({ "server": server.0, "duty": "decommissioned" })),
-            false => println!("data server {server} is decommissioned: its process may be stopped, its directory removed"),
+            false => {
+                println!("data server {server} is decommissioned: its process may be stopped, its directory removed")
+            }
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -175,8 +175,10 @@ fn print(drain: &Drain) {
 }
 
 fn json(drain: &Drain) -> serde_json::Value {
-    let load = |load: &Load| serde_json::json!({ "containers": load.containers, "chunks": load.chunks, "bytes": load.bytes });
-    let taker = |taker: &braid_api::admin::Taker| serde_json::json!({ "server": taker.server.0, "load": load(&taker.load) });
+    let load =
+        |load: &Load| serde_json::json!({ "containers": load.containers, "chunks": load.chunks, "bytes": load.bytes });
+    let taker =
+        |taker: &braid_api::admin::Taker| serde_json::json!({ "server": taker.server.0, "load": load(&taker.load) });
     serde_json::json!({
         "server": drain.server.0,
         "duty": duty_word(drain.duty),

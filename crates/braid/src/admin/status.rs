@@ -208,6 +208,18 @@ fn notes(status: &Status, servers: &[Seen]) -> Vec<String> {
             status.chains.with_strays
         ));
     }
+    if status.chains.too_near > 0 {
+        notes.push(format!(
+            "{} of {} containers have copies nearer to each other than they need to be: there are more racks, hosts or disks",
+            status.chains.too_near, status.chains.containers
+        ));
+    }
+    for Seen { info, .. } in servers.iter().filter(|seen| seen.info.duty != Duty::Serves) {
+        let (id, duty) = (info.id, info.duty);
+        notes.push(format!(
+            "data server {id} gets nothing new, {duty}: braid admin drain {id} --plan says what is left"
+        ));
+    }
     let mended = lacking(servers).mended;
     if mended > 0 {
         notes.push(format!("{mended} damaged blocks were mended from other copies since the servers' start"));
@@ -326,6 +338,8 @@ struct CopiesJson {
     containers: u64,
     containers_short: u64,
     containers_changing: u64,
+    /// See [`braid_api::admin::ChainsStatus::too_near`].
+    containers_too_near: u64,
     chunks_lacking: u64,
     copies_lacking: u64,
     bytes_lacking: u64,
@@ -410,6 +424,7 @@ fn json<'a>(
             containers: status.chains.containers,
             containers_short: status.chains.short,
             containers_changing: status.chains.unsettled,
+            containers_too_near: status.chains.too_near,
             chunks_lacking: lacking.chunks,
             copies_lacking: lacking.copies,
             bytes_lacking: lacking.bytes,

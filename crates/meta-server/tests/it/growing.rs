@@ -16,7 +16,9 @@ impl World {
     }
 
     async fn drain(&self, server: u64) -> braid_api::Result<Drain> {
-        let AdminAnswer::Drain(drain) = self.ask(AdminQuery::Drain { server: ServerId(server) }).await? else { panic!() };
+        let AdminAnswer::Drain(drain) = self.ask(AdminQuery::Drain { server: ServerId(server) }).await? else {
+            panic!()
+        };
         Ok(*drain)
     }
 
@@ -237,4 +239,27 @@ async fn copies_stay_in_three_racks_when_a_server_is_drained() {
         assert!(racks(&chain) == 3 && chain.contains(&ServerId(4)), "{chain:?}: 4 is in the rack of 1");
     }
     world.check(&all).await;
+}
+
+/// A rack that comes later: what is there is nearer than it would have to be, and is said to be.
+#[tokio::test(start_paused = true)]
+async fn chains_that_are_nearer_than_they_need_to_be_are_counted() {
+    let world = World::in_racks(4, 2).await;
+    let near = async |world: &World| {
+        let AdminAnswer::Status(status) = world.ask(AdminQuery::Status).await.unwrap() else { panic!() };
+        (status.chains.containers, status.chains.too_near)
+    };
+    let (chunk, info) = world.spare().await;
+    world.write(&info, chunk, 1).await;
+    assert_eq!(near(&world).await, (1, 0), "two racks are all there are");
+    let third = RegisterServer {
+        id: ServerId(0),
+        incarnation: 7,
+        addresses: vec!["unix:/5".into()],
+        host: "host5".into(),
+        clean_stop: false,
+        rack: "new".into(),
+    };
+    world.ask(third).await.unwrap();
+    assert_eq!(near(&world).await, (1, 1));
 }

@@ -5,7 +5,7 @@ use super::*;
 impl World {
     /// With each tick of the leader.
     pub fn drain(&mut self) {
-        let Some((leaves, since)) = self.leaves.filter(|(_, since)| self.now >= *since) else { return };
+        let Some((leaves, _)) = self.leaves.filter(|(_, since)| self.now >= *since) else { return };
         let (servers, paused) = ([leaves].into_iter().collect(), Default::default());
         self.leader_event(LeaderEvent::Leaving(Leaving { servers, paused, at_once: 1 }));
         let Some(leader) = self.leader.machine.as_ref() else { return };
@@ -15,9 +15,14 @@ impl World {
         let is_whole = self.chunks().all(|chunk| self.is_stable_at_all(row.members(), chunk, epoch));
         if is_grown && acts_in.is_some() {
             self.saw("drain: one member more");
-            if self.setup.bug == Some(Bug::UnlinkedBeforeReplaced) {
-                return self.delete_at(leaves);
+        }
+        if self.setup.bug == Some(Bug::UnlinkedBeforeReplaced) {
+            if is_grown {
+                self.leader_event(LeaderEvent::Whole { container: C, epoch });
+            } else if !row.members().contains(&leaves) {
+                self.delete_at(leaves);
             }
+            return;
         }
         match (is_grown, acts_in.is_some() && is_whole) {
             (true, true) => {
@@ -44,7 +49,9 @@ impl World {
         let node = self.node_of(server);
         let now = self.clock(node);
         for chunk in self.chunks().collect::<Vec<_>>() {
-            let Some(machine) = self.nodes[node].machine.as_mut().filter(|it| it.copy(C, chunk).is_some()) else { continue };
+            let Some(machine) = self.nodes[node].machine.as_mut().filter(|it| it.copy(C, chunk).is_some()) else {
+                continue;
+            };
             let commands = machine.forget(now, C, chunk);
             commands.into_iter().for_each(|command| self.carry_out(node, command, &[]));
             self.carry_out(node, Command::Discard { container: C, chunk }, &[]);
