@@ -60,11 +60,6 @@ pub enum LeaderEvent {
         container: ContainerId,
         epoch: ChainEpoch,
     },
-    /// This server is to have a place in the chain, instead of the member that [`Spares::surplus`] names.
-    Join {
-        container: ContainerId,
-        server: ServerId,
-    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,11 +93,6 @@ pub trait Spares {
         live: &[ServerId],
         bytes: u64,
     ) -> Option<ServerId>;
-
-    /// Which member goes from a chain that has more than it should, all of them whole, and none of them leaving.
-    fn surplus(&mut self, _container: ContainerId, chain: &[ServerId]) -> Option<ServerId> {
-        chain.last().copied()
-    }
 }
 
 #[derive(Clone, Debug)]
@@ -159,8 +149,6 @@ struct Held {
     opening: BTreeMap<ChunkId, ServerId>,
     /// The newest epoch of which every member is known to have the whole start.
     whole: Option<ChainEpoch>,
-    /// To be taken in.
-    joins: Option<ServerId>,
     /// When there was last nobody for the place of a member that leaves.
     stuck: Option<Moment>,
     /// A member lost what it knew: another epoch is needed.
@@ -186,7 +174,6 @@ impl Held {
             full: BTreeMap::new(),
             opening: BTreeMap::new(),
             whole: None,
-            joins: None,
             stuck: None,
             dirty: dirty && !is_new,
             waits_since: None,
@@ -281,11 +268,6 @@ impl Leader {
             LeaderEvent::Committed { container, number } => self.committed(now, container, number, &mut out),
             LeaderEvent::Leaving(leaving) => self.leaving = leaving,
             LeaderEvent::Whole { container, epoch } => self.is_whole(container, epoch),
-            LeaderEvent::Join { container, server } => {
-                if let Some(held) = self.containers.get_mut(&container) {
-                    held.joins = Some(server).filter(|server| !held.row.knows(*server));
-                }
-            }
         }
         out
     }

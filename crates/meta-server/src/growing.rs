@@ -135,7 +135,9 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             let page = self.on_server(server, GetCopies { after, limit: PAGE }).await?;
             let Some(last) = page.last() else { return Ok(found) };
             after = last.chunk;
-            page.into_iter().for_each(|copy| drop(found.entry(copy.container).or_default().insert(copy.chunk, copy)));
+            for copy in page {
+                found.entry(copy.container).or_default().insert(copy.chunk, copy);
+            }
         }
     }
 
