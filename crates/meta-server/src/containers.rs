@@ -45,13 +45,6 @@ impl Containers {
         }
     }
 
-    /// Containers with one copy that lie on the server.
-    pub fn single(&self, server: ServerId) -> Vec<ContainerId> {
-        let state = self.state.read();
-        let single = state.chains.values().filter(|info| info.chain == [server]);
-        single.map(|info| info.id).collect()
-    }
-
     pub fn learn_chain(&self, info: ContainerInfo) {
         self.state.write().chains.insert(info.id, info);
     }

@@ -109,7 +109,12 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             let mut is_whole = true;
             for member in members.iter().rev() {
                 if !held.contains_key(member) {
-                    held.insert(*member, self.copies_at(*member).await?);
+                    // One that does not answer is no reason for the others to wait.
+                    let Ok(copies) = self.copies_at(*member).await else {
+                        is_whole = false;
+                        break;
+                    };
+                    held.insert(*member, copies);
                 }
                 let here = held.get(member).and_then(|copies| copies.get(&container));
                 let here: BTreeMap<ChunkId, bool> =
@@ -185,18 +190,14 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         Ok(true)
     }
 
-    /// Containers with one copy that lie on the server: their rows and no leader's.
-    fn single(&self, server: ServerId) -> Vec<ContainerId> {
-        self.containers.single(server)
-    }
-
+    /// Rows say so, and not the leader: a container whose chunks were all freed has none, and may still be known there.
     async fn nothing_left(&self, server: ServerId) -> Result<bool> {
         // What lies on one that is down is not there for anybody, and it deletes it when it is back.
         let is_up = self.servers.candidates().iter().any(|candidate| candidate.id == server && candidate.up);
-        if !self.chains.places(server).is_empty() || (is_up && self.chains.may_have_strays_at(server)) {
+        if self.keeps_metadata(server) || (is_up && self.chains.may_have_strays_at(server)) {
             return Ok(false);
         }
-        Ok(!self.keeps_metadata(server) && self.single(server).is_empty() && self.rows_of(server).await?.is_empty())
+        Ok(self.rows_of(server).await?.is_empty())
     }
 
     fn keeps_metadata(&self, server: ServerId) -> bool {

@@ -1,6 +1,6 @@
 //! `braid admin drain` and `decommission`, on real processes.
 
-use super::{Cluster, pattern};
+use super::{Cluster, PLAIN, pattern};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -136,4 +136,20 @@ fn what_cannot_be_is_said_and_changes_nothing() {
     c.says("admin drain 2 --cancel");
     assert!(!c.says("admin servers").contains("duty"));
     all_read(&c, &files);
+}
+
+/// One copy has no chain that could grow: it stays, and so does its server.
+#[test]
+fn chunks_with_one_copy_keep_their_server_and_are_named() {
+    let c = Cluster::start_with(PLAIN);
+    let local = tempfile::tempdir().unwrap();
+    let files = put(&c, local.path(), (0..4).map(|n| format!("f{n}")));
+    let plan = c.run("admin drain 2 --plan");
+    assert!(plan.code == 1 && plan.out.contains("one copy (plain)"), "{}{}", plan.out, plan.err);
+    let refused = c.run("admin decommission 2");
+    assert!(refused.code != 0 && refused.err.contains("it stays"), "{}{}", refused.out, refused.err);
+    all_read(&c, &files);
+    files.iter().for_each(|name| drop(c.says(&format!("fs rm /{name}"))));
+    assert!(c.says("admin decommission 2").contains("is decommissioned"));
+    assert_eq!(c.says("admin servers --json").lines().count(), 1);
 }

@@ -337,7 +337,7 @@ impl World {
     }
 
     /// The session leaves: its spare chunks are freed.
-    async fn leave(&self) {
+    pub async fn leave(&self) {
         self.ask(CloseSession {}).await.unwrap();
         self.go_on_as_another().await;
     }

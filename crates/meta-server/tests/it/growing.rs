@@ -263,3 +263,16 @@ async fn chains_that_are_nearer_than_they_need_to_be_are_counted() {
     world.ask(third).await.unwrap();
     assert_eq!(near(&world).await, (1, 1));
 }
+
+/// There is nobody for its places, and then nothing is left that would need one.
+#[tokio::test(start_paused = true)]
+async fn a_server_is_drained_when_what_could_not_move_is_removed() {
+    let world = World::new(3).await;
+    world.with_chunks(2).await;
+    world.duty(3, Duty::Drains).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert!(world.drain(3).await.unwrap().stuck.containers > 0);
+    world.leave().await;
+    let done = world.drained(3).await;
+    assert!(done.is_done(), "{done:?}");
+}
