@@ -11,7 +11,7 @@ use braid_api::meta::{Duty, ServerState};
 use braid_api::{Code, Context, DataNode, DataPeers, Error, Result};
 use braid_chain::{LeaderEvent, Leaving, Place};
 use braid_meta_engine::Engine;
-use braid_meta_namespace::ops::{servers, spares};
+use braid_meta_namespace::ops::{reclaim, servers, spares};
 use braid_placement::{Candidate, successor};
 use braid_types::{ChainEpoch, ChunkId, ContainerId, ServerId};
 use bytes::Bytes;
@@ -89,10 +89,29 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
     async fn look_at_moves(&self) -> Result<()> {
         self.confirm_whole().await?;
         for (server, duty) in self.servers.leaving() {
+            if duty == Duty::Drains {
+                self.drop_empty(server).await?;
+            }
             if duty == Duty::Drains && self.nothing_left(server).await? {
                 self.change_duty(server, Duty::Drained, None).await?;
                 tracing::info!(server = server.0, "data server is drained: nothing of it is needed any more");
             }
+        }
+        Ok(())
+    }
+
+    /// Containers without chunks have nothing to be moved, and nobody gets a chunk of them while the server leaves.
+    async fn drop_empty(&self, server: ServerId) -> Result<()> {
+        let rows = self.rows_of(server).await?;
+        let empty = rows.into_iter().filter(|(_, chunks)| *chunks == 0).map(|(id, _)| id).take(PAGE as usize);
+        let containers: Vec<ContainerId> = empty.collect();
+        if containers.is_empty() {
+            return Ok(());
+        }
+        let dropped = self.engine.transact(0, reclaim::DropEmpty { containers }).await.map_err(Error::from)?;
+        for container in dropped {
+            self.containers.forget(container);
+            self.leader_event(LeaderEvent::Gone { container });
         }
         Ok(())
     }
