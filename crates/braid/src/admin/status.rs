@@ -536,7 +536,8 @@ mod tests {
         let said = problems(&status, &servers).join("\n");
         assert!(said.contains("3 copies of 2 chunks are behind, 8.0 MiB are being copied"), "{said}");
         assert!(notes(&status, &servers).join("\n").contains("4 damaged blocks were mended"));
-        status.chains = ChainsStatus { containers: 9, unsettled: 1, short: 2, live_min: Some(1), with_strays: 0 };
+        status.chains =
+            ChainsStatus { containers: 9, unsettled: 1, short: 2, live_min: Some(1), with_strays: 0, too_near: 0 };
         let said = problems(&status, &[]).join("\n");
         assert!(said.contains("2 of 9 containers have fewer live copies than they should, the worst 1"), "{said}");
         assert!(said.contains("1 containers change their servers"), "{said}");
