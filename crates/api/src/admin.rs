@@ -1,5 +1,7 @@
 //! What administrators ask a metadata server: status, rows page by page for fsck, repairs.
 
+pub use crate::growing::{Drain, Load, Taker};
+use crate::meta::Duty;
 pub use crate::waiting::{HeldAs, Waiting};
 use braid_types::*;
 use serde::{Deserialize, Serialize};
@@ -65,6 +67,17 @@ pub enum AdminQuery {
     },
     /// The rows of one inode in one of these tables, in one snapshot.
     Side(SideRow),
+    /// How a drain of this data server stands, or what one would do.
+    Drain {
+        server: ServerId,
+    },
+    /// Changes what a data server is there for; answered as [`AdminQuery::Drain`].
+    SetDuty {
+        server: ServerId,
+        duty: Duty,
+        /// Bytes a second for all moves of the cluster, from now on; as it is if `None`.
+        move_rate: Option<u64>,
+    },
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -84,6 +97,8 @@ pub enum AdminAnswer {
     Chunk(ChunkCheck),
     SideRows(Vec<SideRow>),
     Side(SideCheck),
+    Drain(Box<Drain>),
+    SetDuty(Box<Drain>),
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -124,6 +139,8 @@ pub struct ChainsStatus {
     pub live_min: Option<u8>,
     /// Data servers that may have copies nobody needs any more, and are still to be asked for them.
     pub with_strays: u64,
+    /// Their servers are in fewer racks, hosts or disks than those that are up would allow.
+    pub too_near: u64,
 }
 
 /// A data server as a keeper of a copy of the metadata.

@@ -124,6 +124,8 @@ codes! {
     FrameTooLong = 504, No, "the frame is too long";
     Newer = 505, No, "was written by a newer version";
     BadConfig = 506, No, "the configuration is wrong";
+    /// A data server with an id that was taken from it for ever.
+    Decommissioned = 507, No, "the data server was decommissioned";
 
     Internal = 900, No, "internal error";
     Unknown = 999, No, "an error this version does not know";

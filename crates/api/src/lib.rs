@@ -14,6 +14,7 @@ pub mod copies;
 pub mod data;
 mod error;
 mod fs;
+mod growing;
 pub mod lease;
 mod message;
 pub mod meta;

@@ -88,12 +88,50 @@ pub struct ServerInfo {
     pub chunks: u64,
     /// Milliseconds since its last heartbeat.
     pub silent_ms: u64,
+    /// As configured; empty where it is not.
+    pub rack: String,
+    /// As in [`Heartbeat::disk`].
+    pub disk: u64,
+    pub duty: Duty,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ServerState {
     Up,
     Down,
+}
+
+/// What a data server is there for. In its row, so that it outlives every process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Duty {
+    #[default]
+    Serves,
+    /// Nothing new goes there, and what is there goes elsewhere.
+    Drains,
+    /// Nothing new goes there; the rest stays for now.
+    Paused,
+    /// Nothing is there any more.
+    Drained,
+    /// Its id is never used again.
+    Decommissioned,
+}
+
+impl Duty {
+    pub fn takes_new(self) -> bool {
+        self == Duty::Serves
+    }
+}
+
+impl std::fmt::Display for Duty {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Duty::Serves => "serves",
+            Duty::Drains => "draining",
+            Duty::Paused => "drain paused",
+            Duty::Drained => "drained",
+            Duty::Decommissioned => "decommissioned",
+        })
+    }
 }
 
 /// How a file's bytes are found: chunks from `first` on, as many as fit a page, with their containers.
@@ -724,6 +762,7 @@ pub struct RegisterServer {
     pub addresses: Vec<String>,
     pub host: String,
     pub clean_stop: bool,
+    pub rack: String,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -769,6 +808,8 @@ pub struct Heartbeat {
 pub struct HeartbeatAnswer {
     /// The server is not known (any more): register again.
     pub register_again: bool,
+    /// So much may be moved to it a second: its part of what the operator allows.
+    pub move_bytes_per_s: u64,
 }
 
 /// What mounts cache, and how they are told to drop it.

@@ -162,6 +162,8 @@ mod tests {
             "admin containers",
             "admin fsck",
             "admin scrub",
+            "admin drain",
+            "admin decommission",
             "admin metadata recover",
             "admin why",
             "fs stat",

@@ -205,7 +205,7 @@ impl Container {
                 false => replica.member_tick(cx),
             }
             match replica.awaits_repair(cx) {
-                Some(need) => repair.want(key, need),
+                Some(need) => repair.want(key, need, cx.members.len() > cx.copies),
                 None if !replica.is_pulling() => repair.done(key),
                 None => {}
             }

@@ -14,6 +14,8 @@ pub enum Event {
     Tick,
     /// The leader knows this process now: what was asked of it before was not heard.
     Registered,
+    /// So many bytes a second may be moved to here from now on; see [`crate::Limits::move_bytes_per_s`].
+    MoveRate(u64),
     /// A client's write; its token has passed the gate.
     Write {
         op: u64,

@@ -9,9 +9,11 @@
 //! data server. What it cannot know from rows (who owns, what was decided) it finds out with a new epoch.
 
 mod change;
+mod places;
 mod row;
 mod waits;
 
+pub use places::{Leaving, Place};
 pub use row::{ChainRow, ContainerRow};
 pub use waits::{LeaderWaits, Step};
 
@@ -49,6 +51,14 @@ pub enum LeaderEvent {
     Committed {
         container: ContainerId,
         number: u64,
+    },
+    /// Which servers are to have no place in any chain, from now on.
+    Leaving(Leaving),
+    /// Every member of the chain of this epoch has all of every chunk, as it was when the epoch began, on stable storage:
+    /// asked of the members, after all of them acted in it. See `places.rs`.
+    Whole {
+        container: ContainerId,
+        epoch: ChainEpoch,
     },
 }
 
@@ -93,6 +103,9 @@ pub struct Leader {
     servers: BTreeMap<ServerId, Server>,
     containers: BTreeMap<ContainerId, Held>,
     number: u64,
+    leaving: Leaving,
+    /// Chains with more members than they should have: counted at each tick, and with each that is begun.
+    growing: usize,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -134,6 +147,10 @@ struct Held {
     full: BTreeMap<ServerId, (Moment, u64)>,
     /// To be written down as open, and who asked.
     opening: BTreeMap<ChunkId, ServerId>,
+    /// The newest epoch of which every member is known to have the whole start.
+    whole: Option<ChainEpoch>,
+    /// When there was last nobody for the place of a member that leaves.
+    stuck: Option<Moment>,
     /// A member lost what it knew: another epoch is needed.
     dirty: bool,
     /// Since when writes may wait; looked at with each tick.
@@ -156,6 +173,8 @@ impl Held {
             shunned: BTreeMap::new(),
             full: BTreeMap::new(),
             opening: BTreeMap::new(),
+            whole: None,
+            stuck: None,
             dirty: dirty && !is_new,
             waits_since: None,
         }
@@ -178,7 +197,8 @@ impl Leader {
     ) -> Leader {
         let containers = rows.into_iter().map(|(id, row)| (id, Held::new(row, false))).collect();
         let book = LeaseBook::new(now, &limits);
-        Leader { epoch, limits, book, servers: BTreeMap::new(), containers, number: 0 }
+        let (servers, leaving) = (BTreeMap::new(), Leaving::default());
+        Leader { epoch, limits, book, servers, containers, number: 0, leaving, growing: 0 }
     }
 
     pub fn row(&self, container: ContainerId) -> Option<&ContainerRow> {
@@ -220,6 +240,7 @@ impl Leader {
         let mut out = Vec::new();
         match event {
             LeaderEvent::Tick => {
+                self.growing = self.grown().count();
                 for id in self.containers.keys().copied().collect::<Vec<_>>() {
                     self.look_after(now, id, spares, &mut out);
                 }
@@ -245,6 +266,8 @@ impl Leader {
                 self.write_down_open(container, &mut out);
             }
             LeaderEvent::Committed { container, number } => self.committed(now, container, number, &mut out),
+            LeaderEvent::Leaving(leaving) => self.leaving = leaving,
+            LeaderEvent::Whole { container, epoch } => self.is_whole(container, epoch),
         }
         out
     }

@@ -32,7 +32,9 @@ pub use answer::{Answer, Call, FileLease, Refusal, Until, Waits, until};
 pub use blocks::{BLOCKS_MAX, BlockSet};
 pub use changes::{Changes, Group};
 pub use event::Event;
-pub use leader::{ChainRow, ContainerRow, Leader, LeaderCommand, LeaderEvent, LeaderWaits, Spares, Step};
+pub use leader::{
+    ChainRow, ContainerRow, Leader, LeaderCommand, LeaderEvent, LeaderWaits, Leaving, Place, Spares, Step,
+};
 pub use lease::{LeaseBook, ServerLease};
 pub use limits::{DRIFT_PERCENT, Limits, Moment};
 pub use lineage::{Lineage, Start, common};

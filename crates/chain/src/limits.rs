@@ -45,6 +45,8 @@ pub struct Limits {
     pub pull_blocks: u64,
     /// What a copy lacks of what was there when its epoch began comes as repair: throttled, most endangered first.
     pub repair_bytes_per_s: u64,
+    /// The part of it that may be for moves: a copy more than the chain should have, because another is to leave. As the leader says.
+    pub move_bytes_per_s: u64,
     /// Messages of `pull_blocks`, or as many smaller ones as hold as much, asked for at once.
     pub repair_at_once: usize,
     /// Groups remembered of one chunk; older ones are merged.
@@ -76,6 +78,7 @@ impl Default for Limits {
             sync_every: ms(1_000),
             pull_blocks: 256,
             repair_bytes_per_s: 64 << 20,
+            move_bytes_per_s: u64::MAX,
             repair_at_once: 4,
             groups_max: 64,
             lineage_max: 32,

@@ -241,6 +241,7 @@ impl DataServer {
         match event {
             Event::Tick => self.tick(now, &mut out),
             Event::Registered => self.renew(now, &mut out),
+            Event::MoveRate(bytes_per_s) => self.limits.move_bytes_per_s = bytes_per_s,
             Event::Write { op, container, chunk, blocks, until } => {
                 if let Err(refusal) = self.may_begin(now, container, chunk) {
                     out.push(Command::Answer { op, result: Err(refusal) });

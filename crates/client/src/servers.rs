@@ -215,6 +215,9 @@ impl Directory {
                 bytes_free: 0,
                 chunks: 0,
                 silent_ms: 0,
+                rack: String::new(),
+                disk: 0,
+                duty: braid_api::meta::Duty::Serves,
             };
             let lane = self.lane(nobody, Some(info.id), Arc::new(CopiesNode(copies.clone())));
             (copies, Arc::new(lane))

@@ -108,6 +108,10 @@ pub struct Leader {
     durable_synced: u64,
     since: Duration,
     fenced: Option<MetaTerm>,
+    /// They are to keep no copy.
+    leaving: BTreeSet<ServerId>,
+    /// They are to have no vote.
+    gone: BTreeSet<ServerId>,
 }
 
 impl Leader {
@@ -137,6 +141,8 @@ impl Leader {
             durable_synced: 0,
             since: now,
             fenced: None,
+            leaving: BTreeSet::new(),
+            gone: BTreeSet::new(),
         };
         let voters = leader.counting.voters.clone();
         voters.into_iter().for_each(|voter| leader.learn(voter));
@@ -155,6 +161,16 @@ impl Leader {
                 self.peers.insert(new.voter.id, new);
             }
         }
+    }
+
+    /// Those that are to keep no copy, and of those that are to have no vote any more: another has the copy first, and then a set
+    /// without the vote is recorded by a majority of both, as any other.
+    pub fn leaves(&mut self, leaving: BTreeSet<ServerId>, gone: BTreeSet<ServerId>) {
+        (self.leaving, self.gone) = (leaving, gone);
+    }
+
+    fn may_keep(&self, id: ServerId) -> bool {
+        !self.leaving.contains(&id) && !self.gone.contains(&id)
     }
 
     pub fn term(&self) -> MetaTerm {
@@ -403,7 +419,13 @@ impl Leader {
             return next(stay, set.voters.clone());
         }
         let voters = || set.voters.clone();
-        let new = self.peers.values().find(|p| p.heard.is_some() && set.voter(p.voter.id).is_none());
+        // Not the last: without any, nobody could be asked who leads.
+        let gone = |voter: &&Voter| self.gone.contains(&voter.id) && !set.members.contains(&voter.id);
+        if let Some(gone) = set.voters.iter().find(gone).filter(|_| set.voters.len() > 1) {
+            return next(set.members.clone(), set.voters.iter().filter(|voter| *voter != gone).cloned().collect());
+        }
+        let is_new = |peer: &&Peer| set.voter(peer.voter.id).is_none() && !self.gone.contains(&peer.voter.id);
+        let new = self.peers.values().find(|peer| peer.heard.is_some() && is_new(peer));
         if let Some(peer) = new.filter(|_| self.may_begin()) {
             let mut voters = voters();
             voters.push(peer.voter.clone());
@@ -415,15 +437,29 @@ impl Leader {
             let now_at = |voter: Voter| self.peers.get(&voter.id).map_or(voter.clone(), |peer| peer.voter.clone());
             return next(set.members.clone(), voters().into_iter().map(now_at).collect());
         }
-        if set.members.len() > self.wanted {
+        // Who leaves goes first, and before there are too many only if nobody could come.
+        let (mut kept, leaving): (Vec<ServerId>, Vec<ServerId>) =
+            set.members.iter().partition(|member| self.may_keep(**member));
+        if set.members.len() > self.wanted && leaving.is_empty() {
             return next(set.members[..self.wanted].to_vec(), voters());
+        }
+        let could_come = |peer: &Peer| self.could_learn(peer, now) && !set.members.contains(&peer.voter.id);
+        let is_enough = kept.len() >= self.wanted || (!kept.is_empty() && !self.peers.values().any(could_come));
+        if !leaving.is_empty() && is_enough {
+            kept.truncate(self.wanted);
+            return next(kept, voters());
         }
         let is_ready = |peer: &&Peer| {
             let id = peer.voter.id;
             let has_all = matches!(peer.place, Place::Follows { received, .. } if received >= self.durable());
-            has_all && peer.learns && !silent(&id) && set.voter(id).is_some() && !set.members.contains(&id)
+            has_all
+                && peer.learns
+                && self.may_keep(id)
+                && !silent(&id)
+                && set.voter(id).is_some()
+                && !set.members.contains(&id)
         };
-        if set.members.len() < self.wanted
+        if kept.len() < self.wanted
             && let Some(peer) = self.peers.values().find(is_ready)
         {
             let mut members = set.members.clone();
@@ -433,22 +469,24 @@ impl Leader {
         None
     }
 
+    /// A copy could begin there.
+    fn could_learn(&self, peer: &Peer, now: Duration) -> bool {
+        let is_heard = peer.heard.is_some_and(|heard| now.saturating_sub(heard) < self.limits.silent);
+        is_heard && self.may_keep(peer.voter.id) && !self.is_failing(peer.voter.id, now)
+    }
+
     /// Others are given a copy while members are missing: first on hosts that have none, last on the metadata server's.
     fn choose_learners(&mut self, now: Duration) {
         let members = self.required();
-        let is_up = |peer: &Peer| {
-            let is_heard = peer.heard.is_some_and(|heard| now.saturating_sub(heard) < self.limits.silent);
-            is_heard && !self.is_failing(peer.voter.id, now)
-        };
-        let missing = if self.may_begin() { self.wanted.saturating_sub(members.len()) } else { 0 };
+        let staying = members.iter().filter(|member| self.may_keep(**member)).count();
+        let missing = if self.may_begin() { self.wanted.saturating_sub(staying) } else { 0 };
         let mut hosts: Vec<&str> =
             members.iter().filter_map(|id| Some(self.peers.get(id)?.voter.host.as_str())).collect();
         let mut chosen = BTreeSet::new();
         for _ in 0..missing {
-            let free = self
-                .peers
-                .values()
-                .filter(|peer| is_up(peer) && !members.contains(&peer.voter.id) && !chosen.contains(&peer.voter.id));
+            let free = self.peers.values().filter(|peer| {
+                self.could_learn(peer, now) && !members.contains(&peer.voter.id) && !chosen.contains(&peer.voter.id)
+            });
             let place = |peer: &&Peer| {
                 let host = peer.voter.host.as_str();
                 // Who has begun goes on.

@@ -86,6 +86,9 @@ struct World {
     pace: u64,
     has_power_cuts: bool,
     has_lost_power: bool,
+    /// A data server that is to keep no copy, then to have no vote, and then is never there again.
+    leaver: Option<ServerId>,
+    is_out: bool,
     counts: BTreeMap<&'static str, u64>,
 }
 
@@ -112,6 +115,8 @@ impl World {
             pace: [4, 8, 30][rng.random_range(0..3)],
             has_power_cuts,
             has_lost_power: false,
+            leaver: (bug.is_none() && seed.is_multiple_of(3) && servers > 2).then_some(ServerId(servers)),
+            is_out: false,
             counts: BTreeMap::new(),
             rng,
         }
@@ -205,7 +210,7 @@ impl World {
     fn kill_data(&mut self) {
         let id = ServerId(self.rng.random_range(1..=self.data.len() as u64));
         let power = self.has_power_cuts && self.rng.random_bool(0.5);
-        if self.data[&id].up && self.rng.random_bool(0.6) {
+        if self.data[&id].up && self.rng.random_bool(0.6) || (self.is_out && self.leaver == Some(id)) {
             return;
         }
         self.toggle(id, power);
@@ -410,6 +415,18 @@ impl World {
 
     fn lead(&mut self, n: usize, to: ServerId, leader: &mut Leader) {
         let now = self.now;
+        if let Some(id) = self.leaver.filter(|_| now > Duration::from_secs(104)) {
+            let is_member = leader.counting().members.contains(&id) || leader.set().members.contains(&id);
+            let gone = BTreeSet::from([id]).into_iter().filter(|_| !is_member && leader.is_settled()).collect();
+            leader.leaves(BTreeSet::from([id]), gone);
+            let votes = leader.counting().voter(id).is_some() || leader.set().voter(id).is_some();
+            if !votes && leader.is_settled() && !self.is_out {
+                // Its disk is taken out.
+                self.data.entry(id).and_modify(|data| data.up = false);
+                self.is_out = true;
+                self.count("data server taken out");
+            }
+        }
         leader.tick(now);
         if let Some((own, _)) = &mut self.metas[n].disk {
             *own = leader.set().clone();
@@ -530,6 +547,7 @@ fn no_acknowledged_group_is_lost_and_never_two_answer() {
         "recovery begun",
         "rows recovered",
         "recovered",
+        "data server taken out",
         "old metadata server fenced",
         "data server restarted",
     ] {

@@ -23,14 +23,16 @@ pub struct Announcement {
     pub addresses: Vec<String>,
     /// Name of the machine.
     pub host: String,
+    /// Where it stands; empty: nobody said.
+    pub rack: String,
     /// The last stop was a clean one.
     pub clean_stop: bool,
 }
 
 impl Announcement {
     fn message(&self, id: ServerId, incarnation: u64) -> RegisterServer {
-        let Announcement { addresses, host, clean_stop } = self.clone();
-        RegisterServer { id, incarnation, addresses, host, clean_stop }
+        let Announcement { addresses, host, rack, clean_stop } = self.clone();
+        RegisterServer { id, incarnation, addresses, host, clean_stop, rack }
     }
 }
 
@@ -154,10 +156,12 @@ impl<S: ChunkStore + 'static, N: Namespace> Reporter<S, N> {
             bad_blocks: usage.bad_blocks,
             sealed_blocks: usage.sealed_blocks,
         };
-        if self.namespace.call(context(), message).await?.register_again {
+        let answer = self.namespace.call(context(), message).await?;
+        if answer.register_again {
             self.every = None;
             return Ok(Duration::ZERO);
         }
+        core.chains.move_rate(answer.move_bytes_per_s);
         Ok(every)
     }
 }

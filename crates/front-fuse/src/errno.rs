@@ -58,6 +58,7 @@ pub fn errno_of(code: Code) -> i32 {
         | Code::FewRowCopies
         | Code::BadMessage
         | Code::WrongCluster
+        | Code::Decommissioned
         | Code::WrongVersion
         | Code::WrongRole
         | Code::FrameTooLong

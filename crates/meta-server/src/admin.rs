@@ -73,6 +73,10 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
                 AdminAnswer::SideRows(self.rows(side::SideRows { after, limit }).await?)
             }
             AdminQuery::Side(row) => AdminAnswer::Side(self.rows(side::CheckSide(row)).await?),
+            AdminQuery::Drain { server } => AdminAnswer::Drain(Box::new(self.drain(server).await?)),
+            AdminQuery::SetDuty { server, duty, move_rate } => {
+                AdminAnswer::SetDuty(Box::new(self.set_duty(server, duty, move_rate).await?))
+            }
             AdminQuery::Chunk { inode, index, session } => {
                 AdminAnswer::Chunk(self.rows(check::CheckChunk { inode, index, session }).await?)
             }
@@ -110,7 +114,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             transactions: stats.transactions,
             reads: stats.reads,
             syncs: stats.syncs,
-            chains: self.chains.look(self.env.clock.now().0),
+            chains: self.chains.look(self.env.clock.now().0, &servers),
             copies_wanted: wanted as u32,
             copies,
         }

@@ -11,13 +11,13 @@ use braid_api::meta::ContainerInfo;
 use braid_api::{Code, Context, DataNode, DataPeers, Error, Result};
 use braid_chain::{
     ChainRow, ContainerRow as Row, FromLeader, Leader, LeaderCommand, LeaderEvent, LeaderWaits, Limits, Message,
-    Moment, Spares, ToLeader,
+    Moment, Place, Spares, ToLeader,
 };
 use braid_meta_engine::Engine;
 use braid_meta_namespace::ops::chains::{ChainCommit, ChainPart, CommitChain};
 use braid_meta_namespace::ops::spares;
 use braid_meta_namespace::rows::{ContainerRow, CopiesRow};
-use braid_placement::{Candidate, successor};
+use braid_placement::{Candidate, apart, apart_at_best, successor};
 use braid_types::{ChainEpoch, ChunkId, ContainerId, LeaderEpoch, ServerId};
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -151,19 +151,37 @@ impl Chains {
     }
 
     /// How the chains stand, for status.
-    pub fn look(&self, now: Moment) -> ChainsStatus {
+    pub fn look(&self, now: Moment, servers: &[Candidate]) -> ChainsStatus {
         let state = self.state.lock();
         let with_strays = state.may_have_strays.len() as u64;
         let mut seen = ChainsStatus { with_strays, ..ChainsStatus::default() };
         for id in state.leader.containers() {
             seen.containers += 1;
             seen.unsettled += u64::from(!state.leader.is_settled(id));
+            let members = state.leader.row(id).map_or(&[][..], |row| row.members());
+            seen.too_near += u64::from(apart(members, servers) < apart_at_best(members.len(), servers));
             if let Some((live, _)) = state.leader.live_copies(id, now).filter(|(live, copies)| live < copies) {
                 seen.short += 1;
                 seen.live_min = Some(seen.live_min.map_or(live, |least| least.min(live)));
             }
         }
         seen
+    }
+
+    /// Chains with more members than they should have, with the epoch in which all of them act, if they do.
+    pub fn grown(&self) -> Vec<(ContainerId, Option<ChainEpoch>, Vec<ServerId>)> {
+        let state = self.state.lock();
+        let members = |id| state.leader.row(id).map(|row| row.members().to_vec()).unwrap_or_default();
+        state.leader.grown().map(|(id, epoch)| (id, epoch, members(id))).collect()
+    }
+
+    /// Containers with several copies that count the server.
+    pub fn places(&self, server: ServerId) -> BTreeMap<ContainerId, Place> {
+        self.state.lock().leader.places(server).collect()
+    }
+
+    pub fn may_have_strays_at(&self, server: ServerId) -> bool {
+        self.state.lock().may_have_strays.contains_key(&server)
     }
 
     /// Containers whose chain is being changed, has chunks that answer no writes, or too few servers.
@@ -199,7 +217,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         });
     }
 
-    fn leader_event(&self, event: LeaderEvent) {
+    pub(crate) fn leader_event(&self, event: LeaderEvent) {
         let (candidates, bytes_needed) = (self.servers.places(), self.config.chunk_reserve_bytes);
         let mut successors = Successors { candidates, bytes_needed };
         let mut state = self.chains.state.lock();

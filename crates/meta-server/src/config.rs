@@ -33,6 +33,10 @@ pub struct MetaConfig {
     /// For so long a start waits for what a client may keep of the predecessor's early answers, but at least a session's
     /// lease and at most its expiry; then the client's session ends.
     pub gather: Duration,
+    /// Bytes a second that may be moved between data servers in all, until an administrator says another number.
+    pub move_bytes_per_s: u64,
+    /// Containers of which a place is moved at once. Each has up to 256 chunks, so that four are enough to keep every disk at work.
+    pub moves_at_once: usize,
     /// How long a call to a data server may take when the house is kept.
     pub data_deadline: Duration,
     /// Times of chunks with several copies; the same at every data server.
@@ -54,6 +58,8 @@ impl Default for MetaConfig {
             chunk_reserve_bytes: 256 << 20,
             early_reply: true,
             gather: Duration::from_secs(20),
+            move_bytes_per_s: 64 << 20,
+            moves_at_once: 4,
             data_deadline: Duration::from_secs(5),
             chain_limits: Limits::default(),
         }
@@ -81,6 +87,7 @@ impl MetaConfig {
             (self.server_lease <= self.session_lease, "a server lease must not be longer than a session lease"),
             (self.session_lease <= self.session_expiry, "a session cannot expire before its lease is over"),
             (!self.housekeeping.is_zero(), "housekeeping needs an interval above zero"),
+            (self.moves_at_once > 0, "at least one container must be moved at once"),
         ];
         let broken = rules.iter().find(|(holds, _)| !holds).map(|(_, rule)| *rule);
         match broken.or(self.chain_limits.broken().first().copied()) {

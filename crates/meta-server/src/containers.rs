@@ -85,6 +85,13 @@ impl Containers {
         state.chains.insert(info.id, info);
     }
 
+    /// Its row is gone.
+    pub fn forget(&self, id: ContainerId) {
+        let mut state = self.state.write();
+        state.chains.remove(&id);
+        state.open.retain(|_, (open, _)| *open != id);
+    }
+
     pub fn get(&self, id: ContainerId) -> Option<ContainerInfo> {
         self.state.read().chains.get(&id).cloned()
     }

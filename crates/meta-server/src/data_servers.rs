@@ -1,12 +1,12 @@
 //! Data servers as the metadata server knows them: registered in rows, alive by heartbeats.
 
-use braid_api::meta::{Heartbeat, ServerInfo, ServerState};
+use braid_api::meta::{Duty, Heartbeat, ServerInfo, ServerState};
 use braid_env::Monotonic;
 use braid_meta_namespace::rows::ServerRow;
-use braid_placement::Candidate;
+use braid_placement::{Candidate, Domain};
 use braid_types::ServerId;
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 #[derive(Clone, Debug)]
@@ -32,6 +32,8 @@ struct Room {
 #[derive(Default)]
 struct State {
     known: BTreeMap<ServerId, Known>,
+    /// Decommissioned.
+    gone: BTreeSet<ServerId>,
     version: u64,
 }
 
@@ -90,12 +92,36 @@ impl DataServers {
     }
 
     pub fn candidates(&self) -> Vec<Candidate> {
+        self.state.lock().known.iter().map(|(id, known)| candidate(*id, known)).collect()
+    }
+
+    pub fn duty(&self, id: ServerId) -> Option<Duty> {
+        self.state.lock().known.get(&id).map(|known| known.row.duty)
+    }
+
+    /// As its row says now.
+    pub fn set_duty(&self, id: ServerId, duty: Duty) {
+        let mut state = self.state.lock();
+        if let Some(known) = state.known.get_mut(&id) {
+            known.row.duty = duty;
+        }
+        if duty == Duty::Decommissioned {
+            state.known.remove(&id);
+            state.gone.insert(id);
+        }
+        state.version += 1;
+    }
+
+    /// Their rows say that they are no more.
+    pub fn gone(&self) -> BTreeSet<ServerId> {
+        self.state.lock().gone.clone()
+    }
+
+    /// Those that are not to serve, with what they do instead.
+    pub fn leaving(&self) -> BTreeMap<ServerId, Duty> {
         let state = self.state.lock();
-        state
-            .known
-            .iter()
-            .map(|(id, k)| Candidate { id: *id, host: k.row.host.clone(), bytes_free: k.room.bytes_free, up: k.up })
-            .collect()
+        let leaving = state.known.iter().filter(|(_, known)| !known.row.duty.takes_new());
+        leaving.map(|(id, known)| (*id, known.row.duty)).collect()
     }
 
     /// For placing chunks. Until its first heartbeat after a start of this server nobody knows a data server's room: it
@@ -142,6 +168,12 @@ impl DataServers {
     }
 }
 
+fn candidate(id: ServerId, known: &Known) -> Candidate {
+    let (rack, host, disk) = (known.row.rack.clone(), known.row.host.clone(), known.room.disk);
+    let (bytes_free, up, takes_new) = (known.room.bytes_free, known.up, known.row.duty.takes_new());
+    Candidate { id, domain: Domain { rack, host, disk }, bytes_free, up, takes_new }
+}
+
 fn info(id: ServerId, known: &Known, now: Monotonic) -> ServerInfo {
     ServerInfo {
         id,
@@ -152,5 +184,8 @@ fn info(id: ServerId, known: &Known, now: Monotonic) -> ServerInfo {
         bytes_free: known.room.bytes_free,
         chunks: known.room.chunks,
         silent_ms: known.seen.map_or(u64::MAX, |seen| now.since(seen).as_millis() as u64),
+        rack: known.row.rack.clone(),
+        disk: known.room.disk,
+        duty: known.row.duty,
     }
 }

@@ -165,6 +165,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             MetaRequest::RegisterServer(m) => MetaAnswer::RegisterServer(self.register_server(m).await?),
             MetaRequest::Heartbeat(m) => MetaAnswer::Heartbeat(HeartbeatAnswer {
                 register_again: !self.servers.heartbeat(&m, self.env.clock.now()),
+                move_bytes_per_s: self.move_share(),
             }),
             MetaRequest::AdminQuery(m) => MetaAnswer::AdminQuery(self.admin(m).await?),
             MetaRequest::Listen(m) => MetaAnswer::Listen(self.leases.listen(session, &m).await?),
@@ -482,9 +483,9 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
     }
 
     async fn register_server(&self, m: RegisterServer) -> Result<RegisterAnswer> {
-        let row = ServerRow { addresses: m.addresses, host: m.host };
-        let enrol = servers::EnrolServer { id: m.id, row: row.clone() };
-        let id = self.engine.transact(0, enrol).await.map_err(Error::from)?;
+        let row = ServerRow { addresses: m.addresses, host: m.host, rack: m.rack, ..ServerRow::default() };
+        let enrol = servers::EnrolServer { id: m.id, row };
+        let (id, row) = self.engine.transact(0, enrol).await.map_err(Error::from)?;
         self.copy_to(id, &row);
         if self.servers.registered(id, row, m.incarnation, self.env.clock.now()) {
             self.sizes.look_through(id);

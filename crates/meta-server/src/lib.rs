@@ -21,6 +21,7 @@ mod data_servers;
 mod dispatch;
 mod files;
 mod freeing;
+mod growing;
 mod hints;
 mod ids;
 mod leases;

@@ -5,6 +5,7 @@ use crate::containers::Containers;
 use crate::copies::CopySet;
 use crate::data_servers::DataServers;
 use crate::freeing::ReclaimFrom;
+use crate::growing::Growing;
 use crate::hints::HintCache;
 use crate::ids::InodeIds;
 use crate::leases::Leases;
@@ -12,6 +13,7 @@ use crate::orphans::Orphans;
 use crate::recovery::Recovery;
 use crate::sessions::{SessionState, Sessions};
 use crate::sizes::SizesToCheck;
+use braid_api::meta::Duty;
 use braid_api::{DataPeers, Error};
 use braid_env::{Env, Monotonic};
 use braid_meta_engine::Engine;
@@ -48,6 +50,7 @@ pub struct MetaServer<E, P> {
     /// Drawn at this start; the numbers of early answers belong to it.
     pub(crate) incarnation: u64,
     pub(crate) chains: Chains,
+    pub(crate) growing: Growing,
     /// Copies of the rows on data servers.
     pub(crate) copies: Option<Arc<CopySet>>,
     pub(crate) stopping: AtomicBool,
@@ -120,6 +123,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             sizes: SizesToCheck::default(),
             recovery: Recovery::default(),
             incarnation: env.random.u64().max(1),
+            growing: Growing::new(config.move_bytes_per_s),
             chains: Chains::new(now.0, leader, config.chain_limits.clone()),
             copies,
             stopping: AtomicBool::new(false),
@@ -139,6 +143,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         server.end_silent_sessions();
         server.clone().keep_house();
         server.clone().lead_chains();
+        server.clone().keep_moving();
         Ok(server)
     }
 
@@ -161,8 +166,16 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         }
         self.leases.begin(caching);
         for (id, row) in self.engine.read(0, servers::ListServers).await.map_err(Error::from)? {
+            // Its row stays, so that it is refused when it comes back.
+            if row.duty == Duty::Decommissioned {
+                self.servers.set_duty(id, row.duty);
+                continue;
+            }
             self.copy_to(id, &row);
             self.servers.learn(id, row);
+        }
+        if let Some(moves) = self.engine.read(0, servers::ReadMoves).await.map_err(Error::from)? {
+            self.growing.set_rate(moves.rate);
         }
         let all = spares::ListContainers { after: None, limit: ALL };
         for (id, row) in self.engine.read(0, all).await.map_err(Error::from)? {
@@ -170,6 +183,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             self.chains.learn(id, &row);
         }
         self.chains.begin(now.0);
+        self.tell_who_leaves();
         let mut after = None;
         loop {
             let page = reclaim::ListOrphans { after, limit: ORPHANS_A_PAGE };

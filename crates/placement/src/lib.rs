@@ -1,13 +1,15 @@
 //! Where new chunks go: pure functions over what is known of the servers.
 //!
 //! Promises: no I/O, no clock, no randomness of its own: the same question with the same state has the same
-//! answer; a chain never names a server twice, spreads over hosts as long as there are enough, and never names
-//! a server that is down or full.
+//! answer; a chain never names a server twice, spreads over racks, hosts and disks as long as there are enough, and never
+//! names a server that is down, full or leaves.
 
+mod apart;
 mod rendezvous;
 mod spread;
 mod successor;
 
+pub use apart::{Apart, Domain, apart, apart_at_best};
 pub use rendezvous::{rendezvous, rendezvous_score};
 pub use spread::Spread;
 pub use successor::successor;
@@ -18,10 +20,17 @@ use braid_types::ServerId;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
     pub id: ServerId,
-    /// The failure domain: two copies on one host are lost together.
-    pub host: String,
+    pub domain: Domain,
     pub bytes_free: u64,
     pub up: bool,
+    /// False for one that is drained: what is there goes elsewhere, nothing comes.
+    pub takes_new: bool,
+}
+
+impl Candidate {
+    fn is_usable(&self, bytes_needed: u64) -> bool {
+        self.up && self.takes_new && self.bytes_free >= bytes_needed
+    }
 }
 
 /// What is asked for.
@@ -47,4 +56,18 @@ pub struct NotEnough {
 /// Chooses chains for new chunks. May keep a position, so that successive calls go round.
 pub trait Placement: Send {
     fn choose(&mut self, want: Want, candidates: &[Candidate]) -> Result<Vec<Vec<ServerId>>, NotEnough>;
+}
+
+#[cfg(test)]
+mod testing {
+    use super::{Candidate, Domain};
+    use braid_types::ServerId;
+
+    pub fn at(rack: &str, host: &str, disk: u64) -> Domain {
+        Domain { rack: rack.to_owned(), host: host.to_owned(), disk }
+    }
+
+    pub fn candidate(id: u64, domain: Domain, bytes_free: u64) -> Candidate {
+        Candidate { id: ServerId(id), domain, bytes_free, up: true, takes_new: true }
+    }
 }

@@ -19,14 +19,13 @@ impl Spread {
         Spread::default()
     }
 
-    /// The next server among `usable`, not one of `taken`; on a host that `taken` does not use if there is one.
+    /// The next server among `usable`, not one of `taken`, of those that are as far from them as there are any.
     fn next(&mut self, usable: &[&Candidate], taken: &[&Candidate]) -> Option<ServerId> {
-        let free = |c: &&&Candidate| taken.iter().all(|t| t.id != c.id);
-        let other_host = |c: &&&Candidate| taken.iter().all(|t| t.host != c.host);
-        let mut pool: Vec<&Candidate> = usable.iter().filter(free).filter(other_host).copied().collect();
-        if pool.is_empty() {
-            pool = usable.iter().filter(free).copied().collect();
-        }
+        let free = usable.iter().filter(|c| taken.iter().all(|t| t.id != c.id)).copied();
+        let ranked: Vec<_> = free.map(|c| (c.domain.nearest(taken.iter().map(|t| &t.domain)), c)).collect();
+        let farthest = ranked.iter().map(|(distance, _)| *distance).max()?;
+        let pool: Vec<&Candidate> =
+            ranked.iter().filter(|(distance, _)| *distance == farthest).map(|(_, c)| *c).collect();
         let weight = |c: &Candidate| i128::from(1 + c.bytes_free / WEIGHT_BYTES);
         let total: i128 = pool.iter().map(|c| weight(c)).sum();
         for candidate in &pool {
@@ -40,7 +39,7 @@ impl Spread {
 
 impl Placement for Spread {
     fn choose(&mut self, want: Want, candidates: &[Candidate]) -> Result<Vec<Vec<ServerId>>, NotEnough> {
-        let usable: Vec<&Candidate> = candidates.iter().filter(|c| c.up && c.bytes_free >= want.bytes_needed).collect();
+        let usable: Vec<&Candidate> = candidates.iter().filter(|c| c.is_usable(want.bytes_needed)).collect();
         if usable.len() < want.chain_len || want.chain_len == 0 {
             return Err(NotEnough { wanted: want.chain_len.max(1), usable: usable.len() });
         }
@@ -64,16 +63,10 @@ impl Placement for Spread {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::{at, candidate};
 
     fn servers(list: &[(u64, &str, u64)]) -> Vec<Candidate> {
-        list.iter()
-            .map(|&(id, host, gib)| Candidate {
-                id: ServerId(id),
-                host: host.to_owned(),
-                bytes_free: gib << 30,
-                up: true,
-            })
-            .collect()
+        list.iter().map(|&(id, host, gib)| candidate(id, at("", host, id), gib << 30)).collect()
     }
 
     fn want(chain_len: usize, count: usize) -> Want {
@@ -102,7 +95,8 @@ mod tests {
     fn copies_go_to_different_hosts_while_there_are_enough() {
         let all = servers(&[(1, "a", 500), (2, "a", 500), (3, "b", 10), (4, "c", 10)]);
         for chain in Spread::new().choose(want(3, 50), &all).unwrap() {
-            let mut hosts: Vec<_> = chain.iter().map(|id| &all.iter().find(|c| c.id == *id).unwrap().host).collect();
+            let mut hosts: Vec<_> =
+                chain.iter().map(|id| &all.iter().find(|c| c.id == *id).unwrap().domain.host).collect();
             hosts.sort();
             hosts.dedup();
             assert_eq!(hosts.len(), 3, "{chain:?}");
@@ -124,5 +118,37 @@ mod tests {
         all[2].up = false;
         assert!(Spread::new().choose(want(1, 5), &all).unwrap().iter().all(|c| c[0] == ServerId(1)));
         assert_eq!(Spread::new().choose(want(2, 1), &all), Err(NotEnough { wanted: 2, usable: 1 }));
+    }
+
+    /// Racks first, then hosts, then disks; and where a domain is too few, all that there are.
+    #[test]
+    fn no_two_copies_come_into_one_domain_while_that_can_be_avoided() {
+        let places = [("r1", "a"), ("r1", "b"), ("r1", "c"), ("r2", "d"), ("r2", "e"), ("r3", "f")];
+        let all: Vec<Candidate> =
+            (1..).zip(places).map(|(id, (rack, host))| candidate(id, at(rack, host, 1), 100 << 30)).collect();
+        let mut spread = Spread::new();
+        for beside in [None, Some(ServerId(2))] {
+            for chain in spread.choose(Want { beside, ..want(3, 50) }, &all).unwrap() {
+                assert_eq!(crate::apart(&chain, &all), crate::apart_at_best(3, &all), "{chain:?}");
+                assert!(chain.contains(&ServerId(6)), "the third rack has one server: {chain:?}");
+            }
+        }
+        for chain in spread.choose(want(5, 20), &all).unwrap() {
+            let apart = crate::apart(&chain, &all);
+            assert_eq!((apart.racks, apart.hosts), (3, 5), "{chain:?}");
+        }
+        let disks = [(1, 7), (2, 7), (3, 8)].map(|(id, disk)| candidate(id, at("", "a", disk), 100 << 30));
+        for chain in spread.choose(want(2, 10), &disks).unwrap() {
+            assert!(chain.contains(&ServerId(3)), "two of one disk: {chain:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_new_goes_to_a_server_that_leaves() {
+        let mut all = servers(&[(1, "a", 100), (2, "b", 100), (3, "c", 100)]);
+        all[1].takes_new = false;
+        let beside = Want { beside: Some(ServerId(2)), ..want(2, 20) };
+        assert!(Spread::new().choose(beside, &all).unwrap().iter().all(|c| !c.contains(&ServerId(2))));
+        assert_eq!(Spread::new().choose(want(3, 1), &all), Err(NotEnough { wanted: 3, usable: 2 }));
     }
 }

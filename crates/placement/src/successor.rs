@@ -1,18 +1,18 @@
-//! Who takes the place of a server that is gone.
+//! Who takes the place of a server that is gone, or goes.
 
-use crate::Candidate;
+use crate::{Candidate, Domain};
 use braid_types::ServerId;
 
-/// The server to add to a chain: up, with room, not in it, on a host of its own if there is one, and of these the one with
-/// the most room. Equal ones are taken by id, so that the answer does not depend on their order.
+/// The server to add to a chain: up, taking new things, with room, not in it, as far from its members as there is one, and
+/// of these the one with the most room. Equal ones are taken by id, so that the answer does not depend on their order.
 pub fn successor(chain: &[ServerId], candidates: &[Candidate], bytes_needed: u64) -> Option<ServerId> {
     let is_in_chain = |candidate: &&Candidate| chain.contains(&candidate.id);
-    let hosts: Vec<&str> = candidates.iter().filter(is_in_chain).map(|candidate| candidate.host.as_str()).collect();
-    let usable = |candidate: &&Candidate| candidate.up && candidate.bytes_free >= bytes_needed;
+    let taken: Vec<&Domain> = candidates.iter().filter(is_in_chain).map(|candidate| &candidate.domain).collect();
+    let usable = |candidate: &&Candidate| candidate.is_usable(bytes_needed);
     let free = candidates.iter().filter(|candidate| !is_in_chain(candidate)).filter(usable);
     let rank = |candidate: &&Candidate| {
-        let has_own_host = !hosts.contains(&candidate.host.as_str());
-        (has_own_host, candidate.bytes_free, std::cmp::Reverse(candidate.id))
+        let apart = candidate.domain.nearest(taken.iter().copied());
+        (apart, candidate.bytes_free, std::cmp::Reverse(candidate.id))
     };
     free.max_by_key(rank).map(|candidate| candidate.id)
 }
@@ -20,9 +20,10 @@ pub fn successor(chain: &[ServerId], candidates: &[Candidate], bytes_needed: u64
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::{at, candidate as of};
 
     fn candidate(id: u64, host: &str, bytes_free: u64) -> Candidate {
-        Candidate { id: ServerId(id), host: host.to_owned(), bytes_free, up: true }
+        of(id, at("", host, id), bytes_free)
     }
 
     #[test]
@@ -35,5 +36,20 @@ mod tests {
         assert_eq!(successor(&[], &all, 10), Some(ServerId(1)), "the first of equals");
         let down = all.map(|candidate| Candidate { up: false, ..candidate });
         assert_eq!(successor(&chain, &down, 0), None);
+    }
+
+    #[test]
+    fn the_place_is_given_in_the_rack_that_the_others_are_not_in_and_never_to_a_server_that_leaves() {
+        let mut all = [("r1", "a"), ("r2", "b"), ("r2", "c"), ("r3", "d"), ("r3", "e")]
+            .iter()
+            .enumerate()
+            .map(|(i, (rack, host))| of(i as u64 + 1, at(rack, host, 1), 100 - i as u64))
+            .collect::<Vec<_>>();
+        let chain = [ServerId(1), ServerId(2)];
+        assert_eq!(successor(&chain, &all, 10), Some(ServerId(4)), "though 3 has more room");
+        all[3].takes_new = false;
+        assert_eq!(successor(&chain, &all, 10), Some(ServerId(5)));
+        all[4].takes_new = false;
+        assert_eq!(successor(&chain, &all, 10), Some(ServerId(3)), "a host of its own, if no rack");
     }
 }

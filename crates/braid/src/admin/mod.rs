@@ -3,6 +3,8 @@
 //! One file a command. None of them opens a session: what they ask leaves no trace in the cluster.
 
 mod containers;
+mod decommission;
+mod drain;
 mod fsck;
 mod fsck_command;
 mod metadata;
@@ -16,10 +18,10 @@ mod why;
 use crate::cli::ClusterArgs;
 use crate::config::Config;
 use crate::{connect, output};
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use braid_api::admin::{AdminAnswer, AdminQuery};
 use braid_api::meta::{GetServers, MetaAnswer, MetaRequest};
-use braid_api::{Carries, Context, Manner, Namespace};
+use braid_api::{Carries, Code, Context, Manner, Namespace};
 use braid_env::Env;
 use braid_wire::{RemoteNamespace, Role, WirePeers};
 use clap::{Args, Subcommand};
@@ -55,6 +57,10 @@ enum Command {
     Metadata(metadata::MetadataArgs),
     /// Verify every checksum at every data server.
     Scrub(scrub_command::ScrubArgs),
+    /// Empty a data server: what is there goes to others.
+    Drain(drain::DrainArgs),
+    /// Take a data server out of the cluster for ever.
+    Decommission(decommission::DecommissionArgs),
 }
 
 /// The ways into the cluster.
@@ -86,7 +92,11 @@ impl Cluster {
         let manner = if is_stopped { Manner::Once } else { manner };
         let cx = Context { deadline: PATIENCE, manner, ..Context::default() };
         let answer = self.namespace.call(cx, message).await;
-        answer.map_err(|error| connect::unanswered(&self.config, &error, self.dir.as_deref()))
+        answer.map_err(|error| match error.code {
+            // It did answer: this cannot be.
+            Code::NotFound | Code::Invalid | Code::Busy | Code::Decommissioned => anyhow!("{error}"),
+            _ => connect::unanswered(&self.config, &error, self.dir.as_deref()),
+        })
     }
 
     /// Somebody is there; what takes long is asked afterwards.
@@ -128,6 +138,8 @@ impl AdminArgs {
                 Command::Fsck(args) => args.run(&cluster).await,
                 Command::Metadata(args) => args.run(&endpoint, &config).await,
                 Command::Scrub(args) => args.run(&cluster).await,
+                Command::Drain(args) => args.run(&cluster).await,
+                Command::Decommission(args) => args.run(&cluster).await,
             }
         });
         runtime.shutdown_background();

@@ -1,5 +1,6 @@
 //! `braid admin status`.
 
+use super::drain::duty_word;
 use super::{Cluster, PATIENCE, strange};
 use crate::cli::ClusterArgs;
 use crate::local::{Layout, process};
@@ -7,7 +8,7 @@ use crate::output::{Table, brief, bytes, millis};
 use anyhow::Result;
 use braid_api::admin::{AdminAnswer, AdminQuery, CopyHealth, Status};
 use braid_api::data::{DataStatus, GetDataStatus};
-use braid_api::meta::{ServerInfo, ServerState};
+use braid_api::meta::{Duty, ServerInfo, ServerState};
 use braid_api::{Context, DataNode, DataPeers, Manner};
 use bytes::Bytes;
 use clap::Args;
@@ -207,6 +208,18 @@ fn notes(status: &Status, servers: &[Seen]) -> Vec<String> {
             status.chains.with_strays
         ));
     }
+    if status.chains.too_near > 0 {
+        notes.push(format!(
+            "{} of {} containers have copies nearer to each other than they need to be: there are more racks, hosts or disks",
+            status.chains.too_near, status.chains.containers
+        ));
+    }
+    for Seen { info, .. } in servers.iter().filter(|seen| seen.info.duty != Duty::Serves) {
+        let (id, duty) = (info.id, info.duty);
+        notes.push(format!(
+            "data server {id} gets nothing new, {duty}: braid admin drain {id} --plan says what is left"
+        ));
+    }
     let mended = lacking(servers).mended;
     if mended > 0 {
         notes.push(format!("{mended} damaged blocks were mended from other copies since the servers' start"));
@@ -216,11 +229,22 @@ fn notes(status: &Status, servers: &[Seen]) -> Vec<String> {
 
 /// The servers as `status` and `servers` print them.
 pub fn table(servers: &[Seen]) -> Table {
-    let mut table = Table::new(&["server", "state", "host", "used", "free", "chunks", "silent", "address"]);
+    // What nobody configured, or asked for, has no column.
+    let has_racks = servers.iter().any(|seen| !seen.info.rack.is_empty());
+    let has_duties = servers.iter().any(|seen| seen.info.duty != Duty::Serves);
+    let mut head = vec!["server", "state", "host", "used", "free", "chunks", "silent", "address"];
+    if has_racks {
+        head.insert(2, "rack");
+    }
+    if has_duties {
+        head.insert(2, "duty");
+    }
+    let mut table = Table::new(&head);
     for Seen { info, .. } in servers {
-        table.row([
-            info.id.to_string(),
-            state(info.state).to_owned(),
+        let mut row = vec![info.id.to_string(), state(info.state).to_owned()];
+        row.extend(has_duties.then(|| info.duty.to_string()));
+        row.extend(has_racks.then(|| info.rack.clone()));
+        row.extend([
             info.host.clone(),
             bytes(info.bytes_total.saturating_sub(info.bytes_free)),
             bytes(info.bytes_free),
@@ -228,6 +252,7 @@ pub fn table(servers: &[Seen]) -> Table {
             millis(info.silent_ms),
             info.addresses.first().cloned().unwrap_or_default(),
         ]);
+        table.row(row);
     }
     table
 }
@@ -313,6 +338,8 @@ struct CopiesJson {
     containers: u64,
     containers_short: u64,
     containers_changing: u64,
+    /// See [`braid_api::admin::ChainsStatus::too_near`].
+    containers_too_near: u64,
     chunks_lacking: u64,
     copies_lacking: u64,
     bytes_lacking: u64,
@@ -323,7 +350,12 @@ struct CopiesJson {
 pub struct ServerJson<'a> {
     id: u64,
     state: &'static str,
+    /// What it is there for.
+    duty: &'static str,
+    /// Where it stands; a disk has a number of its host, 0 if that is not known.
+    rack: &'a str,
     host: &'a str,
+    disk: u64,
     addresses: &'a [String],
     bytes_total: u64,
     bytes_free: u64,
@@ -345,7 +377,10 @@ pub fn server_json(seen: &Seen) -> ServerJson<'_> {
     ServerJson {
         id: info.id.0,
         state: state(info.state),
+        duty: duty_word(info.duty),
+        rack: &info.rack,
         host: &info.host,
+        disk: info.disk,
         addresses: &info.addresses,
         bytes_total: info.bytes_total,
         bytes_free: info.bytes_free,
@@ -389,6 +424,7 @@ fn json<'a>(
             containers: status.chains.containers,
             containers_short: status.chains.short,
             containers_changing: status.chains.unsettled,
+            containers_too_near: status.chains.too_near,
             chunks_lacking: lacking.chunks,
             copies_lacking: lacking.copies,
             bytes_lacking: lacking.bytes,
@@ -438,6 +474,9 @@ mod tests {
             bytes_free: 50 << 30,
             chunks: 0,
             silent_ms,
+            rack: String::new(),
+            disk: 0,
+            duty: braid_api::meta::Duty::Serves,
         };
         let status = own.map(|own| match own {
             Ok((bytes_free, bad_blocks)) => Ok(DataStatus {
@@ -497,7 +536,8 @@ mod tests {
         let said = problems(&status, &servers).join("\n");
         assert!(said.contains("3 copies of 2 chunks are behind, 8.0 MiB are being copied"), "{said}");
         assert!(notes(&status, &servers).join("\n").contains("4 damaged blocks were mended"));
-        status.chains = ChainsStatus { containers: 9, unsettled: 1, short: 2, live_min: Some(1), with_strays: 0 };
+        status.chains =
+            ChainsStatus { containers: 9, unsettled: 1, short: 2, live_min: Some(1), with_strays: 0, too_near: 0 };
         let said = problems(&status, &[]).join("\n");
         assert!(said.contains("2 of 9 containers have fewer live copies than they should, the worst 1"), "{said}");
         assert!(said.contains("1 containers change their servers"), "{said}");

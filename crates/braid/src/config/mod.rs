@@ -11,6 +11,7 @@ mod units;
 
 pub use ranges::{log_level, port};
 pub use settings::{Config, parse_addresses};
+pub use units::ByteSize;
 
 use anyhow::{Context, Result, anyhow, bail};
 use std::path::Path;

@@ -45,6 +45,7 @@ impl Config {
         let size = |name, value: ByteSize, least, most| (name, value, ByteSize(least), ByteSize(most));
         within([
             size("metadata.map", metadata.map, 4 * MIB, 64 * TIB),
+            size("metadata.move_rate", metadata.move_rate, MIB / 16, TIB),
             size("data.repair_rate", data.repair_rate, MIB, TIB),
             size("data.scrub_rate", data.scrub_rate, 0, TIB),
             size("client.write_buffer", client.write_buffer, MIB, TIB),
@@ -70,6 +71,7 @@ impl Config {
         within([
             ("metadata.hints", metadata.hints, 1_000, 1_000_000_000),
             ("metadata.copies", metadata.copies, 0, 16),
+            ("metadata.moves_at_once", metadata.moves_at_once, 1, 1_024),
             ("data.io_threads", data.io_threads, 1, 1_024),
             ("client.cache_entries", client.cache_entries, 1_000, 1_000_000_000),
             ("mount.threads", mount.threads, 1, 64),
@@ -104,6 +106,9 @@ impl Config {
         }
         if cluster.host.len() > HOST_MAX || cluster.host.chars().any(|ch| ch.is_control() || ch.is_whitespace()) {
             return bad("cluster.host", format!("{:?} is no name of a machine", cluster.host));
+        }
+        if data.rack.len() > HOST_MAX || data.rack.chars().any(|ch| ch.is_control() || ch.is_whitespace()) {
+            return bad("data.rack", format!("{:?} is no name of a rack", data.rack));
         }
         metadata.policy().or_else(|why| bad("metadata.policy", why))?;
         metadata.times().check().or_else(|why| bad("metadata", why))?;

@@ -51,12 +51,15 @@ pub struct MetadataSettings {
     pub group_hold: Span,
     pub gather: Span,
     pub copies: usize,
+    pub move_rate: ByteSize,
+    pub moves_at_once: usize,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DataSettings {
     pub dir: PathBuf,
+    pub rack: String,
     pub listen: Vec<String>,
     pub advertise: Vec<String>,
     pub http: String,
@@ -123,6 +126,8 @@ impl Default for MetadataSettings {
             group_hold: Span(EmbeddedOptions::default().group_hold),
             gather: Span(times.gather),
             copies: 2,
+            move_rate: ByteSize(times.move_bytes_per_s),
+            moves_at_once: times.moves_at_once,
         }
     }
 }
@@ -132,6 +137,7 @@ impl Default for DataSettings {
         let server = DataServerConfig::default();
         DataSettings {
             dir: "/var/lib/braid/data".into(),
+            rack: String::new(),
             listen: vec!["tcp:127.0.0.1:0".to_owned()],
             advertise: Vec::new(),
             http: ANY_PORT.to_owned(),
@@ -223,6 +229,8 @@ impl MetadataSettings {
             hints_max: self.hints,
             early_reply: self.early_reply,
             gather: self.gather.0,
+            move_bytes_per_s: self.move_rate.0,
+            moves_at_once: self.moves_at_once,
             ..MetaConfig::default()
         }
     }

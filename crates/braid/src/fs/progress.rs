@@ -39,6 +39,25 @@ impl Drop for Copying {
     }
 }
 
+/// How something stands that others do.
+pub struct Stage(ProgressBar);
+
+impl Stage {
+    pub fn start() -> Self {
+        Stage(spinner("{spinner} {wide_msg}"))
+    }
+
+    pub fn says(&self, what: &str) {
+        self.0.set_message(what.to_owned());
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
+
 /// Things counted.
 pub struct Counting(ProgressBar);
 

@@ -7,12 +7,14 @@ use crate::http::{self, Pages};
 use crate::metrics::Metrics;
 use crate::{connect, roles};
 use anyhow::{Context, Result};
+use braid_api::admin::AdminQuery;
 use braid_api::data::DataRequest;
 use braid_api::meta::GetServers;
 use braid_api::{Code, Context as CallContext, Namespace};
 use braid_data_server::{Announcement, DataServer, SharedLinks, WireLinks, enrol};
 use braid_data_store::{DiskStore, StoreIdentity, StoreOptions};
 use braid_env::TaskHandle;
+use braid_types::ServerId;
 use braid_wire::{DataNodeService, Identity, Role, WirePeers, WireStats, serve as serve_wire};
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,14 +45,15 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
     let listeners = listen(&env, &roles::addresses(&settings.listen)?).await?;
     let local: Vec<String> = listeners.iter().map(|l| l.local().to_string()).collect();
     let addresses = if settings.advertise.is_empty() { local.clone() } else { settings.advertise.clone() };
-    let announcement = Announcement { addresses, host: config.host(), clean_stop: false };
+    let announcement = Announcement { addresses, host: config.host(), rack: settings.rack.clone(), clean_stop: false };
     let control = Arc::new(connect::namespace(&endpoint, &config));
-    if known.is_some()
-        && let Some(refusal) = refused(&*control).await
+    if let Some(known) = known
+        && let Some(refusal) = refused(&*control, known.server).await
     {
-        let dir = settings.dir.display();
-        return Err(refusal)
-            .with_context(|| format!("{dir} is of another cluster: check data.dir and cluster.metadata"));
+        let (dir, what) = (settings.dir.display(), "is of another cluster: check data.dir and cluster.metadata");
+        let is_gone = refusal.code == Code::Decommissioned;
+        let what = if is_gone { "is of a data server that was decommissioned" } else { what };
+        return Err(refusal).with_context(|| format!("{dir} {what}"));
     }
     let identity = enrol(&env, &*control, known, &announcement).await?;
 
@@ -123,12 +126,16 @@ async fn hand_out(server: &Arc<DataServer<DiskStore>>, dir: &std::path::Path) ->
     }
 }
 
-/// Does the metadata server say now that this server is none of its cluster? One that is down or slow says nothing, and
-/// is no reason not to serve: then the heartbeats tell it later, in the log.
-async fn refused(control: &impl Namespace) -> Option<braid_api::Error> {
-    let cx = CallContext { deadline: FIRST_ASK, ..CallContext::default() };
-    let answer = control.call(cx, GetServers {}).await;
-    answer.err().filter(|error| error.code == Code::WrongCluster)
+/// Does the metadata server say now that this server is none of its cluster, or none any more? One that is down or slow says
+/// nothing, and is no reason not to serve: then the heartbeats tell it later, in the log.
+async fn refused(control: &impl Namespace, server: ServerId) -> Option<braid_api::Error> {
+    let cx = || CallContext { deadline: FIRST_ASK, ..CallContext::default() };
+    let refusal = |error: &braid_api::Error| matches!(error.code, Code::WrongCluster | Code::Decommissioned);
+    match control.call(cx(), GetServers {}).await {
+        Ok(all) if all.servers.iter().any(|info| info.id == server) => None,
+        Ok(_) => control.call(cx(), AdminQuery::Drain { server }).await.err().filter(refusal),
+        Err(error) => Some(error).filter(refusal),
+    }
 }
 
 struct DataPages {

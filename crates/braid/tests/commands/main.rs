@@ -6,6 +6,7 @@ mod bad_input;
 mod defaults;
 mod disks;
 mod files;
+mod growing;
 mod listings;
 mod litmus;
 mod litmus_names;

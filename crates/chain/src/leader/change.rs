@@ -52,6 +52,7 @@ impl Leader {
         let mut members: Vec<ServerId> = old.iter().filter(|server| !is_bad(server)).copied().collect();
         let mut live: Vec<ServerId> = self.servers.keys().copied().collect();
         live.retain(|server| self.book.is_live(*server, now) && !held.shunned.contains_key(server));
+        live.retain(|server| !self.leaving.servers.contains(server));
         let mut spare = |members: &[ServerId], bytes: u64| {
             live.retain(|server| !members.contains(server));
             spares.successor(id, members, &live, bytes).filter(|spare| live.contains(spare))
@@ -86,9 +87,15 @@ impl Leader {
         });
         let is_needed = held.dirty || has_lost_owner || has_lost_source || set(&members) != set(&old);
         // Without enough answers nothing could be decided, and what can be read now could not be any more.
-        if !is_needed || !self.could_decide(held, now) {
+        if !self.could_decide(held, now) {
             return;
         }
+        if !is_needed {
+            // Nothing is wrong: who leaves may give up a place.
+            let Some(next) = self.next_place(now, id, &live, spares) else { return };
+            members = next;
+        }
+        let Some(held) = self.containers.get(&id) else { return };
         let row = held.row.raised(members);
         if let Some(held) = self.containers.get_mut(&id) {
             held.dirty = false;

@@ -72,6 +72,11 @@ impl<S: ChunkStore + 'static> Chains<S> {
         self.on(Event::Registered, None);
     }
 
+    /// So many bytes a second may be moved to here.
+    pub fn move_rate(self: &Arc<Self>, bytes_per_s: u64) {
+        self.on(Event::MoveRate(bytes_per_s), None);
+    }
+
     /// Takes part from now on, until the server is dropped or the task is ended.
     pub fn join(self: &Arc<Self>, links: Arc<dyn ChainLinks>) -> TaskHandle {
         *self.links.write() = Some(links);

@@ -157,7 +157,7 @@ impl Namespace for Registry {
             MetaRequest::Heartbeat(m) => {
                 let register_again = *self.known.lock() != Some(m.incarnation);
                 self.beats.lock().push(m);
-                Ok(MetaAnswer::Heartbeat(HeartbeatAnswer { register_again }))
+                Ok(MetaAnswer::Heartbeat(HeartbeatAnswer { register_again, move_bytes_per_s: u64::MAX }))
             }
             _ => Err(Code::NotSupported.into()),
         }
@@ -165,7 +165,7 @@ impl Namespace for Registry {
 }
 
 fn announcement() -> Announcement {
-    Announcement { addresses: vec!["tcp:h:1".into()], host: "h".into(), clean_stop: false }
+    Announcement { addresses: vec!["tcp:h:1".into()], host: "h".into(), rack: String::new(), clean_stop: false }
 }
 
 #[tokio::test(start_paused = true)]

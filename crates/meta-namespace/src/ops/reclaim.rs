@@ -111,6 +111,34 @@ impl Operation for ForgetChunks {
     }
 }
 
+/// Drops the rows of those containers all of whose chunks were freed, though there would be room for others; answers which.
+/// A spare chunk counts as given until it is freed, so nobody can have one of such a container.
+pub struct DropEmpty {
+    pub containers: Vec<ContainerId>,
+}
+
+impl Operation for DropEmpty {
+    type Output = Vec<ContainerId>;
+    type Error = OpError;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Self::Output, OpError> {
+        let mut unit = Unit::new(tx, Lock::Exclusive);
+        unit.load(&self.containers.iter().map(|id| keys::container(*id)).collect::<Vec<_>>()).await?;
+        let mut dropped = Vec::new();
+        for id in &self.containers {
+            let key = keys::container(*id);
+            match unit.get::<ContainerRow>(&key).await? {
+                Some(row) if row.freed >= row.given => unit.delete(key),
+                Some(_) => continue,
+                // By an attempt whose answer was lost.
+                None => {}
+            }
+            dropped.push(*id);
+        }
+        Ok(dropped)
+    }
+}
+
 /// Orphans after this one: what a metadata server reads at its start. None: the end.
 pub struct ListOrphans {
     pub after: Option<InodeId>,

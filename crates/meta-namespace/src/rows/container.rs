@@ -1,5 +1,5 @@
 use super::RowFormat;
-use braid_api::meta::{ChunkRef, ContainerInfo};
+use braid_api::meta::{ChunkRef, ContainerInfo, Duty};
 use braid_types::{ChainEpoch, ChunkId, ChunkIndex, ContainerId, Layout, ServerId};
 use serde::{Deserialize, Serialize};
 
@@ -62,13 +62,40 @@ impl ContainerRow {
 }
 
 /// A row of `servers`: what must outlive a metadata server. Liveness is soft.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerRow {
     pub addresses: Vec<String>,
     pub host: String,
+    /// As the server says; empty where none is configured.
+    pub rack: String,
+    /// As an administrator says: a registration does not change it.
+    pub duty: Duty,
 }
 
-impl RowFormat for ServerRow {}
+/// The row as version 1 wrote it.
+#[derive(Serialize, Deserialize)]
+struct FirstServerRow {
+    addresses: Vec<String>,
+    host: String,
+}
+
+impl RowFormat for ServerRow {
+    const VERSION: u8 = 2;
+
+    fn decode_older(version: u8, body: &[u8]) -> Option<Result<Self, postcard::Error>> {
+        let now = |FirstServerRow { addresses, host }| ServerRow { addresses, host, ..ServerRow::default() };
+        (version == 1).then(|| postcard::from_bytes(body).map(now))
+    }
+}
+
+/// The row of `globals` that says how moves between data servers go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MovesRow {
+    /// Bytes a second in all.
+    pub rate: u64,
+}
+
+impl RowFormat for MovesRow {}
 
 /// A row of `spares`: a chunk a session may put into a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -132,6 +159,18 @@ mod tests {
         let row = ChunkRow { stable: true, ..row };
         assert_eq!(row.encode(), [2, 9, 5, 1]);
         assert_eq!(ChunkRow::decode(&key, &row.encode()).unwrap(), row);
+    }
+
+    #[test]
+    fn a_data_server_of_the_first_version_serves() {
+        let key = keys::server(ServerId(3));
+        // As the first version wrote it, byte for byte: version, addresses, host.
+        let row = ServerRow::decode(&key, b"\x01\x01\x05tcp:a\x01h").unwrap();
+        let first = ServerRow { addresses: vec!["tcp:a".into()], host: "h".into(), ..ServerRow::default() };
+        assert_eq!((&row, row.duty), (&first, Duty::Serves));
+        let row = ServerRow { rack: "r".into(), duty: Duty::Paused, ..row };
+        assert_eq!(row.encode(), b"\x02\x01\x05tcp:a\x01h\x01r\x02");
+        assert_eq!(ServerRow::decode(&key, &row.encode()).unwrap(), row);
     }
 
     #[test]

@@ -8,7 +8,7 @@ mod inode;
 pub mod keys;
 mod session;
 
-pub use container::{ChunkRow, ContainerRow, CopiesRow, ReclaimRow, ServerRow, SpareRow};
+pub use container::{ChunkRow, ContainerRow, CopiesRow, MovesRow, ReclaimRow, ServerRow, SpareRow};
 pub use inode::{Entry, IdRow, InlineState, Inode, OrphanRow, flags};
 pub use session::{RequestRow, SessionRow};
 

@@ -112,6 +112,9 @@ fn info(voter: &Voter) -> ServerInfo {
         bytes_free: 0,
         chunks: 0,
         silent_ms: 0,
+        rack: String::new(),
+        disk: 0,
+        duty: braid_api::meta::Duty::Serves,
     }
 }
 
@@ -145,6 +148,17 @@ impl CopySet {
             (self.spawn)(self, id);
         }
         self.tell();
+    }
+
+    /// Who is to keep no copy, and of those who is to have no vote.
+    pub fn leaves(&self, leaving: BTreeSet<ServerId>, gone: BTreeSet<ServerId>) {
+        self.leader.lock().leaves(leaving, gone);
+    }
+
+    /// It has a say in who leads.
+    pub fn is_voter(&self, id: ServerId) -> bool {
+        let leader = self.leader.lock();
+        leader.counting().voter(id).is_some() || leader.set().voter(id).is_some()
     }
 
     fn tell(&self) {
@@ -202,6 +216,12 @@ impl CopySet {
             silent_ms: health.silent.as_millis() as u64,
         });
         (self.wanted, all.collect())
+    }
+
+    /// Rows are kept there, or are to be.
+    pub fn is_member(&self, id: ServerId) -> bool {
+        let leader = self.leader.lock();
+        leader.counting().members.contains(&id) || leader.set().members.contains(&id)
     }
 
     /// How many data servers have every row that is durable.

@@ -46,21 +46,21 @@ impl Spawn for InPlace {
     }
 }
 
-type Server = Arc<DataServer<DiskStore>>;
-type Meta = MetaServer<MemEngine, Peers>;
+pub type Server = Arc<DataServer<DiskStore>>;
+pub type Meta = MetaServer<MemEngine, Peers>;
 
 /// Who can be reached.
 #[derive(Default)]
-struct Net {
-    servers: Mutex<BTreeMap<ServerId, Server>>,
-    meta: Mutex<Option<Arc<Meta>>>,
-    away: Mutex<BTreeSet<ServerId>>,
+pub struct Net {
+    pub servers: Mutex<BTreeMap<ServerId, Server>>,
+    pub meta: Mutex<Option<Arc<Meta>>>,
+    pub away: Mutex<BTreeSet<ServerId>>,
 }
 
 #[derive(Clone)]
-struct Peers(Arc<Net>);
+pub struct Peers(pub Arc<Net>);
 
-struct Node(Arc<Net>, ServerId);
+pub struct Node(pub Arc<Net>, pub ServerId);
 
 impl DataPeers for Peers {
     type Node = Node;
@@ -94,12 +94,21 @@ impl Namespace for Front {
     }
 }
 
-struct World {
-    net: Arc<Net>,
-    store: MemStore,
-    disks: BTreeMap<ServerId, SimDisk>,
+pub struct World {
+    pub net: Arc<Net>,
+    pub store: MemStore,
+    pub disks: BTreeMap<ServerId, SimDisk>,
     session: Mutex<Option<SessionReply>>,
     request: AtomicU64,
+    /// Servers stand in so many, in turns; 0: nobody says where.
+    racks: u64,
+    pub moves: MovesConfig,
+}
+
+/// Of the metadata server.
+pub struct MovesConfig {
+    pub rate: u64,
+    pub at_once: usize,
 }
 
 const CLUSTER: ClusterId = ClusterId([7; 16]);
@@ -114,15 +123,20 @@ fn env_of(disk: &SimDisk) -> Env {
     }
 }
 
-fn copies() -> Policy {
+pub fn copies() -> Policy {
     "replica:3".parse().unwrap()
 }
 
 impl World {
-    async fn new(servers: u64) -> World {
+    pub async fn new(servers: u64) -> World {
+        World::in_racks(servers, 0).await
+    }
+
+    pub async fn in_racks(servers: u64, racks: u64) -> World {
         let disks = (1..=servers).map(|id| (ServerId(id), SimDisk::new())).collect();
         let (session, request) = (Mutex::default(), AtomicU64::new(1));
-        let world = World { net: Arc::default(), store: MemStore::new(), disks, session, request };
+        let moves = MovesConfig { rate: MetaConfig::default().move_bytes_per_s, at_once: 4 };
+        let world = World { net: Arc::default(), store: MemStore::new(), disks, session, request, racks, moves };
         world.start_meta().await;
         for id in 1..=servers {
             world.start(id, true).await;
@@ -131,10 +145,12 @@ impl World {
         world
     }
 
-    async fn start_meta(&self) {
+    pub async fn start_meta(&self) {
         let engine = Arc::new(MemEngine::new(self.store.clone()));
         let (env, peers) = (env_of(&SimDisk::new()), Peers(self.net.clone()));
-        let meta = MetaServer::start(env, engine, peers, MetaConfig::default(), CLUSTER, Policy::PLAIN).await.unwrap();
+        let (move_bytes_per_s, moves_at_once) = (self.moves.rate, self.moves.at_once);
+        let config = MetaConfig { move_bytes_per_s, moves_at_once, ..MetaConfig::default() };
+        let meta = MetaServer::start(env, engine, peers, config, CLUSTER, Policy::PLAIN).await.unwrap();
         *self.net.meta.lock() = Some(meta.clone());
         let open = OpenSession {
             client: 1,
@@ -146,12 +162,13 @@ impl World {
         *self.session.lock() = Some(meta.call(Context::default(), open).await.unwrap());
     }
 
-    async fn start(&self, id: u64, first: bool) {
+    pub async fn start(&self, id: u64, first: bool) {
         let id = ServerId(id);
         let env = env_of(&self.disks[&id]);
         let front = Arc::new(Front(self.net.clone(), id));
         let addresses = vec![format!("unix:/{id}")];
-        let announcement = Announcement { addresses, host: format!("host{id}"), clean_stop: false };
+        let rack = if self.racks == 0 { String::new() } else { format!("rack{}", id.0 % self.racks) };
+        let announcement = Announcement { addresses, host: format!("host{id}"), rack, clean_stop: false };
         let identity = StoreIdentity { cluster: CLUSTER, server: id };
         if first {
             let made = braid_data_server::enrol(&env, &*front, None, &announcement).await.unwrap();
@@ -166,12 +183,12 @@ impl World {
         self.net.servers.lock().insert(id, server);
     }
 
-    fn power_cut(&self, id: u64, seed: u64) {
+    pub fn power_cut(&self, id: u64, seed: u64) {
         self.net.servers.lock().remove(&ServerId(id));
         self.disks[&ServerId(id)].crash(seed);
     }
 
-    async fn ask<M>(&self, message: M) -> Result<M::Answer>
+    pub async fn ask<M>(&self, message: M) -> Result<M::Answer>
     where
         M: Carries<MetaRequest, MetaAnswer> + Send,
         M::Answer: Send,
@@ -184,19 +201,19 @@ impl World {
     }
 
     /// A spare chunk with three copies.
-    async fn spare(&self) -> (ChunkId, ContainerInfo) {
+    pub async fn spare(&self) -> (ChunkId, ContainerInfo) {
         let beside = Some(ServerId(1));
         let given = self.ask(TakeSpares { policy: copies(), count: 1, beside }).await.unwrap();
         (given.spares[0].0, given.containers[0].clone())
     }
 
-    async fn row(&self, id: ContainerId) -> ContainerRow {
+    pub async fn row(&self, id: ContainerId) -> ContainerRow {
         let rows = MemEngine::new(self.store.clone()).read(0, ReadContainers(vec![id])).await.unwrap();
         rows.into_iter().next().unwrap().1
     }
 
     /// Asks the members of the chain, as the metadata server says it is, until one does it.
-    async fn at_a_member<M>(&self, id: ContainerId, message: M, payload: Bytes) -> (ServerId, M::Answer, Bytes)
+    pub async fn at_a_member<M>(&self, id: ContainerId, message: M, payload: Bytes) -> (ServerId, M::Answer, Bytes)
     where
         M: Carries<DataRequest, DataAnswer> + Clone + Send,
         M::Answer: Send,
@@ -218,7 +235,11 @@ impl World {
         panic!("nobody did it: {last:?}, {:?}", self.row(id).await);
     }
 
-    async fn write(&self, info: &ContainerInfo, chunk: ChunkId, value: u8) -> ServerId {
+    pub async fn write(&self, info: &ContainerInfo, chunk: ChunkId, value: u8) -> ServerId {
+        self.write_long(info, chunk, value, 100_000).await
+    }
+
+    pub async fn write_long(&self, info: &ContainerInfo, chunk: ChunkId, value: u8, len: usize) -> ServerId {
         let write = WriteChunk {
             chunk,
             container: info.id,
@@ -234,10 +255,10 @@ impl World {
             once: None,
         };
         let message = WriteCopies { write, durability: Durability::Fsync };
-        self.at_a_member(info.id, message, Bytes::from(vec![value; 100_000])).await.0
+        self.at_a_member(info.id, message, Bytes::from(vec![value; len])).await.0
     }
 
-    async fn read(&self, info: &ContainerInfo, chunk: ChunkId) -> Bytes {
+    pub async fn read(&self, info: &ContainerInfo, chunk: ChunkId) -> Bytes {
         let (container, at_least) = (info.id, Version::default());
         let read = ReadCopy {
             chunk,
@@ -253,7 +274,7 @@ impl World {
     }
 
     /// Until the row says that every chunk is open in the newest epoch, with three members.
-    async fn settled(&self, id: ContainerId) -> ContainerRow {
+    pub async fn settled(&self, id: ContainerId) -> ContainerRow {
         for _ in 0..600 {
             let row = self.row(id).await;
             let copies = row.copies.clone().unwrap();
@@ -309,14 +330,14 @@ async fn a_server_that_returns_takes_its_place_when_there_is_no_other() {
 
 impl World {
     /// Copies of the chunk at this server, as it says.
-    async fn held(&self, server: u64, chunk: ChunkId) -> bool {
+    pub async fn held(&self, server: u64, chunk: ChunkId) -> bool {
         let node = Node(self.net.clone(), ServerId(server));
         let listed = node.call(Context::default(), ListChunks { after: ChunkId(0), limit: 100 }, Bytes::new()).await;
         listed.unwrap().0.chunks.iter().any(|held| held.chunk == chunk)
     }
 
     /// The session leaves: its spare chunks are freed.
-    async fn leave(&self) {
+    pub async fn leave(&self) {
         self.ask(CloseSession {}).await.unwrap();
         self.go_on_as_another().await;
     }

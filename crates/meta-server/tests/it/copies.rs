@@ -151,7 +151,8 @@ impl Leads {
             // The very first ones are given their ids in order.
             let known = self.server.call(Context::default(), GetServers {}).await.unwrap().servers;
             let id = if known.iter().any(|server| server.id == voter.id) { voter.id } else { ServerId(0) };
-            let register = RegisterServer { id, incarnation: 1, addresses, host, clean_stop: false };
+            let register =
+                RegisterServer { id, incarnation: 1, addresses, host, clean_stop: false, rack: String::new() };
             assert_eq!(self.server.call(Context::default(), register).await.unwrap().id, voter.id);
         }
     }

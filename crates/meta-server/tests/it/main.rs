@@ -6,6 +6,7 @@ mod common;
 mod copies;
 mod early;
 mod freeing;
+mod growing;
 mod ids;
 mod leases;
 mod namespace;

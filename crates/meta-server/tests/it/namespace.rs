@@ -444,6 +444,7 @@ async fn a_data_server_that_comes_back_is_looked_through_for_sizes() {
         addresses: vec!["tcp:nowhere:1".into()],
         host: "h".into(),
         clean_stop: false,
+        rack: String::new(),
     };
     w.call(again).await.unwrap();
     for (n, file) in (0..).zip(&files) {

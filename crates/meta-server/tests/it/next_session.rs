@@ -164,6 +164,7 @@ async fn a_data_server_that_registers_hears_which_sessions_live() {
         addresses: vec!["tcp:nowhere:1".into()],
         host: "h".into(),
         clean_stop: false,
+        rack: String::new(),
     };
     let heard = w.call(register.clone()).await.unwrap().sessions;
     let live = |heard: &LiveSessions| [&ended, &ends, &lives].map(|s| heard.may_live(s.session));

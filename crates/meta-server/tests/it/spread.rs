@@ -63,6 +63,7 @@ async fn a_server_whose_room_is_not_known_yet_is_waited_for() {
         addresses: vec!["tcp:nowhere:1".into()],
         host: "h".into(),
         clean_stop: false,
+        rack: String::new(),
     };
     world.call(register).await.unwrap();
     let take = TakeSpares { policy: Policy::PLAIN, count: 1, beside: None };

@@ -9,6 +9,7 @@ pub mod checks;
 pub mod clients;
 pub mod disk;
 pub mod faults;
+pub mod leaving;
 pub mod net;
 pub mod run;
 
@@ -75,6 +76,8 @@ pub enum Bug {
     TakenWithoutAll,
     /// The next owner takes it that its members know what it knows.
     MembersNotToldByTheNextOwner,
+    /// The copy at a server that leaves is deleted when another has got its place, and not when that one has everything.
+    UnlinkedBeforeReplaced,
 }
 
 #[derive(Clone, Debug)]
@@ -177,6 +180,8 @@ pub struct World {
     pub next_value: u64,
     pub ledger: Ledger,
     pub calm: bool,
+    /// A server that is drained, from when on.
+    pub leaves: Option<(ServerId, Us)>,
     pub seen: BTreeMap<&'static str, u64>,
     pub steps: u64,
     pub log: Vec<String>,
@@ -225,6 +230,7 @@ impl World {
             next_value: 0,
             ledger: Ledger::default(),
             calm: false,
+            leaves: None,
             seen: BTreeMap::new(),
             steps: 0,
             log: Vec::new(),

@@ -45,7 +45,7 @@ impl World {
         self.io(index, done - self.now, io);
     }
 
-    fn carry_out(&mut self, index: usize, command: Command, content: &[(u64, u64)]) {
+    pub fn carry_out(&mut self, index: usize, command: Command, content: &[(u64, u64)]) {
         let me = self.nodes[index].id;
         match command {
             Command::Apply { op, chunk, version, .. } => {

@@ -88,6 +88,7 @@ impl World {
             Item::LeaderTick(epoch) => {
                 if self.leader.epoch == epoch && self.leader.machine.is_some() {
                     self.leader_event(LeaderEvent::Tick);
+                    self.drain();
                     self.at(50 * MS, Item::LeaderTick(epoch));
                 }
             }

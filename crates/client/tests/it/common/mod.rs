@@ -282,6 +282,7 @@ impl World {
                 addresses: vec![format!("tcp:{host}:1")],
                 host: host.into(),
                 clean_stop: false,
+                rack: String::new(),
             };
             let id = meta.call(Context::default(), register).await.unwrap().id;
             beat(&meta, id).await;
@@ -349,6 +350,7 @@ impl World {
                 addresses: vec!["tcp:nowhere:1".into()],
                 host: "one".into(),
                 clean_stop: false,
+                rack: String::new(),
             };
             self.meta.call(Context::default(), register).await.unwrap();
             beat(&self.meta, node.id).await;

@@ -182,6 +182,7 @@ impl World {
             addresses: vec!["tcp:nowhere:1".into()],
             host: "h".into(),
             clean_stop: false,
+            rack: String::new(),
         };
         let id = self.call(register).await.unwrap().id;
         let beat = Heartbeat {

@@ -178,6 +178,7 @@ impl World {
             addresses: vec!["tcp:nowhere:1".into()],
             host: "h".into(),
             clean_stop: false,
+            rack: String::new(),
         };
         let id = self.call(register).await.unwrap().id;
         let (bytes_total, bytes_free) = (100 << 30, 100 << 30);

@@ -1,0 +1,52 @@
+//! `braid admin decommission`: drains a data server to the end, and forgets it.
+
+use super::drain::{self, DrainArgs};
+use super::{Cluster, strange};
+use anyhow::{Result, bail};
+use braid_api::admin::{AdminAnswer, AdminQuery};
+use braid_api::meta::Duty;
+use braid_types::ServerId;
+use clap::Args;
+use std::process::ExitCode;
+
+#[derive(Args)]
+#[command(after_help = "\
+The server is drained first, if it is not yet. Then its id is never used again, and its directory is refused; the process can
+be stopped and the disk taken out. Refused as long as anything counts the server, so the last copy of something is never lost.
+Example:
+  braid admin decommission 2")]
+pub struct DecommissionArgs {
+    /// The data server's number, of `braid admin servers`.
+    #[arg(value_name = "SERVER")]
+    server: u64,
+    /// An object.
+    #[arg(long)]
+    json: bool,
+}
+
+impl DecommissionArgs {
+    pub async fn run(self, cluster: &Cluster) -> Result<ExitCode> {
+        let server = ServerId(self.server);
+        let seen = drain::look(cluster, server).await?;
+        if seen.duty == Duty::Paused {
+            bail!("the drain of data server {server} is paused: braid admin drain {server} --resume");
+        }
+        if seen.duty != Duty::Drained {
+            let left = DrainArgs::to_the_end(cluster, server).await?;
+            if left.duty != Duty::Drained {
+                left.reasons.iter().for_each(|reason| eprintln!("cannot move: {reason}"));
+                bail!("data server {server} is {}, with {} containers left: it stays", left.duty, left.left.containers);
+            }
+        }
+        // Its vote about the metadata is taken back within a second or so: until then it is busy, and asked again.
+        let set = AdminQuery::SetDuty { server, duty: Duty::Decommissioned, move_rate: None };
+        let AdminAnswer::SetDuty(_) = cluster.ask(set).await? else { return strange() };
+        match self.json {
+            true => println!("{}", serde_json::json!({ "server": server.0, "duty": "decommissioned" })),
+            false => {
+                println!("data server {server} is decommissioned: its process may be stopped, its directory removed")
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}

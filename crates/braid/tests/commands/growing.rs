@@ -1,0 +1,156 @@
+//! `braid admin drain` and `decommission`, on real processes.
+
+use super::{Cluster, PLAIN, pattern};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+fn json(c: &Cluster, line: &str) -> serde_json::Value {
+    serde_json::from_str(&c.says(line)).unwrap()
+}
+
+/// Files of 3 MiB, each put as `/name`.
+fn put(c: &Cluster, local: &Path, names: impl IntoIterator<Item = String>) -> Vec<String> {
+    let file = local.join("file");
+    std::fs::write(&file, pattern(3_000_000)).unwrap();
+    let put = |name: String| {
+        c.says(&format!("fs put {} /{name}", file.display()));
+        name
+    };
+    names.into_iter().map(put).collect()
+}
+
+fn all_read(c: &Cluster, names: &[String]) {
+    names.iter().for_each(|name| assert!(c.bytes(&format!("fs cat /{name}")) == pattern(3_000_000), "{name}"));
+}
+
+/// Until the drain of the server has ended.
+fn drained(c: &Cluster, server: u64) {
+    let begun = Instant::now();
+    loop {
+        let ran = c.run(&format!("admin drain {server} --plan --json"));
+        let drain: serde_json::Value = serde_json::from_str(&ran.out).unwrap_or_default();
+        if drain["duty"] == "drained" {
+            return;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(90), "{}{}", ran.out, ran.err);
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+fn chains(c: &Cluster) -> Vec<Vec<u64>> {
+    let lines = c.says("admin containers --json");
+    let chain = |line: &str| {
+        let row: serde_json::Value = serde_json::from_str(line).unwrap();
+        row["chain"].as_array().unwrap().iter().map(|id| id.as_u64().unwrap()).collect()
+    };
+    lines.lines().map(chain).collect()
+}
+
+/// A writer goes on all the time: what it wrote is there, byte by byte, when the server is out and its disk is gone.
+#[test]
+fn a_server_is_drained_while_a_writer_runs_then_decommissioned_and_never_taken_back() {
+    let c = Cluster::start_with(&["--data-servers=4"]);
+    let local = tempfile::tempdir().unwrap();
+    let before = put(&c, local.path(), (0..8).map(|n| format!("before-{n}")));
+    let plan = c.says("admin drain 2 --plan");
+    assert!(plan.contains("data server 2: serves") && plan.contains("to data server"), "{plan}");
+    assert!(chains(&c).iter().any(|chain| chain.contains(&2)), "a plan changes nothing");
+    let during = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| put(&c, local.path(), (0..10).map(|n| format!("during-{n}"))));
+        let drain = json(&c, "admin drain 2 --json");
+        assert_eq!((&drain["duty"], &drain["done"]), (&"drained".into(), &true.into()), "{drain}");
+        writer.join().unwrap()
+    });
+    assert!(chains(&c).iter().all(|chain| !chain.contains(&2)), "{:?}", chains(&c));
+    let servers = c.says("admin servers");
+    assert!(servers.contains("duty") && servers.contains("drained"), "{servers}");
+    let two = c.says("admin servers --json").lines().nth(1).map(|line| serde_json::from_str(line).unwrap());
+    let two: serde_json::Value = two.unwrap();
+    assert_eq!((&two["duty"], &two["chunks"]), (&"drained".into(), &0.into()), "nothing of it is left: {two}");
+
+    assert!(c.says("admin decommission 2").contains("data server 2 is decommissioned"));
+    assert_eq!(c.says("admin servers --json").lines().count(), 3);
+    assert!(c.fails("admin drain 2").contains("decommissioned"));
+    c.kill("data-2");
+    let begun = Instant::now();
+    while c.is_running("data-2") {
+        assert!(begun.elapsed() < Duration::from_secs(10));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let dir = c.root().join("data-2");
+    let back = c.run(&format!("serve data --set data.dir={} --set data.listen=[\"tcp:127.0.0.1:0\"]", dir.display()));
+    assert!(back.code != 0 && back.err.contains("was decommissioned"), "{}{}", back.out, back.err);
+    std::fs::remove_dir_all(&dir).unwrap();
+    all_read(&c, &before);
+    all_read(&c, &during);
+    assert!(c.says("admin fsck --data").starts_with("clean: "));
+}
+
+/// kill -9 of the metadata server, and of the server that is drained, in the middle.
+#[test]
+fn a_drain_goes_on_after_the_loss_of_the_metadata_server_and_of_the_drained_one() {
+    let c = Cluster::start_with(&["--data-servers=4"]);
+    let local = tempfile::tempdir().unwrap();
+    let files = put(&c, local.path(), (0..8).map(|n| format!("f{n}")));
+    let begun = json(&c, "admin drain 2 --rate 1MiB --no-wait --json");
+    assert_eq!(begun["duty"], "draining", "{begun}");
+    std::thread::sleep(Duration::from_secs(2));
+    c.kill("metadata");
+    c.kill("data-2");
+    std::thread::sleep(Duration::from_millis(500));
+    all_read_after(&c, &files);
+    let seen = json(&c, "admin drain 2 --plan --json");
+    assert_eq!((&seen["move_bytes_per_s"], seen["duty"] != "serves"), (&(1 << 20).into(), true), "{seen}");
+    c.says("admin drain 2 --rate 200MiB --no-wait");
+    drained(&c, 2);
+    assert!(chains(&c).iter().all(|chain| !chain.contains(&2)), "{:?}", chains(&c));
+    all_read(&c, &files);
+}
+
+fn all_read_after(c: &Cluster, files: &[String]) {
+    let up = c.up();
+    assert_eq!(up.code, 0, "{}{}", up.out, up.err);
+    all_read(c, files);
+}
+
+#[test]
+fn what_cannot_be_is_said_and_changes_nothing() {
+    let c = Cluster::start_with(&["--data-servers=3"]);
+    let local = tempfile::tempdir().unwrap();
+    let files = put(&c, local.path(), (0..2).map(|n| format!("f{n}")));
+    assert!(c.fails("admin drain 9").contains("data server 9"));
+    assert!(c.fails("admin drain 2 --resume").contains("nothing to resume"));
+    assert!(c.fails("admin drain 2 --pause").contains("it is not being drained"));
+    assert!(c.fails("admin drain 2 --rate 1").contains("at least 64KiB"));
+    // Three copies on three servers: there is no fourth.
+    let plan = c.run("admin drain 2 --plan");
+    assert!(plan.code == 1 && plan.out.contains("cannot move: container"), "{}{}", plan.out, plan.err);
+    assert!(plan.out.contains("1 has a copy, 3 has a copy"), "{}", plan.out);
+    let drain = c.run("admin drain 2");
+    assert!(drain.code == 1 && drain.out.contains("cannot move"), "{}{}", drain.out, drain.err);
+    let refused = c.run("admin decommission 2");
+    assert!(refused.code != 0 && refused.err.contains("it stays"), "{}{}", refused.out, refused.err);
+    assert!(chains(&c).iter().all(|chain| chain.len() == 3), "{:?}", chains(&c));
+    c.says("admin drain 2 --pause");
+    assert!(c.fails("admin decommission 2").contains("paused"));
+    c.says("admin drain 2 --cancel");
+    assert!(!c.says("admin servers").contains("duty"));
+    all_read(&c, &files);
+}
+
+/// One copy has no chain that could grow: it stays, and so does its server.
+#[test]
+fn chunks_with_one_copy_keep_their_server_and_are_named() {
+    let c = Cluster::start_with(PLAIN);
+    let local = tempfile::tempdir().unwrap();
+    let files = put(&c, local.path(), (0..4).map(|n| format!("f{n}")));
+    // Each is put by a session of its own, which takes the first chunk it is given: all lie on the first server.
+    let plan = c.run("admin drain 1 --plan");
+    assert!(plan.code == 1 && plan.out.contains("one copy (plain)"), "{}{}", plan.out, plan.err);
+    let refused = c.run("admin decommission 1");
+    assert!(refused.code != 0 && refused.err.contains("it stays"), "{}{}", refused.out, refused.err);
+    all_read(&c, &files);
+    files.iter().for_each(|name| drop(c.says(&format!("fs rm /{name}"))));
+    assert!(c.says("admin decommission 1").contains("is decommissioned"));
+    assert_eq!(c.says("admin servers --json").lines().count(), 1);
+}
