@@ -246,6 +246,17 @@ pub trait FileSystem: Send + Sync + 'static {
         change: SetAttr,
     ) -> impl Future<Output = Result<AttrReply>> + Send;
 
+    /// Seals a file, or unseals it: nothing of a sealed file changes until it is unsealed, neither bytes nor attributes nor names,
+    /// and each try is [`crate::Code::Sealed`]. What was written before is in it. While somebody has it open for writing it is not
+    /// sealed, while somebody reads it without asking not unsealed: [`crate::Code::TextBusy`], after so long at the latest.
+    fn set_sealed(
+        &self,
+        cx: &Caller,
+        id: InodeId,
+        sealed: bool,
+        wait: Duration,
+    ) -> impl Future<Output = Result<AttrReply>> + Send;
+
     fn read_link(&self, cx: &Caller, id: InodeId) -> impl Future<Output = Result<Bytes>> + Send;
 
     fn make_node(

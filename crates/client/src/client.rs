@@ -12,6 +12,7 @@ use braid_env::Env;
 use braid_types::{Attr, ByteRange, InodeId, Mode, Name, SessionId};
 use bytes::Bytes;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A session with a cluster. Call [`Client::shutdown`] before it is dropped, or what is buffered is lost.
 pub struct Client(pub(crate) Arc<Core>);
@@ -99,6 +100,10 @@ impl FileSystem for Client {
             self.0.handles.file(handle)?.check()?;
         }
         self.0.set_attr(cx, id, change).await
+    }
+
+    async fn set_sealed(&self, cx: &Caller, id: InodeId, sealed: bool, wait: Duration) -> Result<AttrReply> {
+        self.0.set_sealed(cx, id, sealed, wait).await
     }
 
     async fn read_link(&self, cx: &Caller, id: InodeId) -> Result<Bytes> {

@@ -216,8 +216,7 @@ impl<F: FileSystem> Dispatch for Door<F> {
             Operation::Setlk(lock) => self.set_lock(reply, id, lock, None),
             Operation::Setlkw(lock) => self.set_lock(reply, id, lock, Some(request.unique)),
             Operation::Interrupt { unique } => self.interrupt(reply, *unique),
-            // No ioctl has a meaning here; FS_IOC_GETFLAGS and its like expect this answer.
-            Operation::Ioctl { .. } => reply.error(libc::ENOTTY),
+            Operation::Ioctl { cmd, data, .. } => self.ioctl(&request, reply, id, *cmd, data),
             // After this answer the kernel stops asking: it checks permissions itself, files are always ready, and
             // no file has block numbers.
             Operation::Access { .. } | Operation::Poll { .. } | Operation::Bmap { .. } => reply.error(libc::ENOSYS),

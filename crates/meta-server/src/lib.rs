@@ -28,6 +28,7 @@ mod locks;
 mod looks;
 mod orphans;
 mod recovery;
+mod seals;
 mod server;
 mod sessions;
 mod sizes;

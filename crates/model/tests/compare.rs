@@ -8,6 +8,7 @@ use bytes::Bytes;
 use std::collections::HashSet;
 use std::mem::discriminant;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 /// Every how many calls of its kind a bug strikes.
 const RARELY: u32 = 5;
@@ -57,6 +58,7 @@ impl FileSystem for Broken {
         lookup(cx: &Caller, parent: InodeId, name: &Name) -> Result<LookupReply>;
         parent(cx: &Caller, dir: InodeId) -> Result<InodeId>;
         get_attr(cx: &Caller, id: InodeId, handle: Option<HandleId>) -> Result<AttrReply>;
+        set_sealed(cx: &Caller, id: InodeId, sealed: bool, wait: Duration) -> Result<AttrReply>;
         read_link(cx: &Caller, id: InodeId) -> Result<Bytes>;
         remove_dir(cx: &Caller, parent: InodeId, name: &Name) -> Result<()>;
         link(cx: &Caller, id: InodeId, parent: InodeId, name: &Name) -> Result<EntryReply>;
@@ -218,5 +220,5 @@ async fn weights_turn_groups_off() {
 #[test]
 fn a_stream_has_every_operation() {
     let kinds: HashSet<_> = Stream::new(5, Weights::default()).take(20_000).map(|op| discriminant(&op)).collect();
-    assert_eq!(kinds.len(), 32);
+    assert_eq!(kinds.len(), 33);
 }

@@ -12,6 +12,7 @@ impl State {
         if inode.attr.is_dir() {
             return Err(Code::NotPermitted.into());
         }
+        inode.check_unsealed()?;
         if exists {
             return Err(Code::Exists.into());
         }

@@ -1,0 +1,225 @@
+//! Sealed files: nothing of them changes, what was written is in them, and who is in the way is named
+//! (docs/design/0015-sealed-files.md).
+
+#![allow(clippy::unwrap_used)]
+
+use crate::common::*;
+use braid_api::{Code, FallocateMode, FileSystem, OpenFlags, RenameMode, Result, SetAttr, TimeOrNow};
+use braid_client::Client;
+use braid_types::*;
+use bytes::Bytes;
+use std::time::{Duration, Instant};
+
+const ROOT: InodeId = InodeId::ROOT;
+const NOW: Duration = Duration::ZERO;
+
+/// Inline, and in chunks.
+const LENGTHS: [usize; 2] = [900, 3 << 20];
+
+fn code<T: std::fmt::Debug>(result: Result<T>) -> Code {
+    result.unwrap_err().code
+}
+
+async fn seal(client: &Client, id: InodeId, sealed: bool) -> Attr {
+    client.set_sealed(&cx(), id, sealed, NOW).await.unwrap().attr
+}
+
+async fn written(client: &Client, text: &str, bytes: &[u8]) -> InodeId {
+    let (id, handle) = create(client, text).await;
+    client.write(handle, 0, Bytes::copy_from_slice(bytes)).await.unwrap();
+    close(client, handle).await.unwrap();
+    id
+}
+
+/// Every call that changes a file, by the mount that sealed it and by another; none has an effect.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_of_a_sealed_file_changes_whoever_asks() {
+    let world = World::new(Storage::Memory, SMALL).await;
+    let (a, b) = (world.client().await, world.client().await);
+    for len in LENGTHS {
+        let (f, bytes) = (format!("f{len}"), pattern(1, len));
+        let id = written(&a, &f, &bytes).await;
+        let other = written(&a, "other", b"other").await;
+        a.set_xattr(&cx(), id, b"user.x", Bytes::from_static(b"1"), Default::default()).await.unwrap();
+        let before = seal(&a, id, true).await;
+        assert!(before.sealed && seal(&b, id, true).await == before, "sealing it again changes nothing");
+        let f = name(&f);
+        for client in [&a, &b] {
+            let set = async |change: SetAttr| code(client.set_attr(&cx(), id, None, change).await);
+            let none = SetAttr::default();
+            assert_eq!(set(SetAttr { mode: Some(Mode(0o600)), ..none }).await, Code::Sealed);
+            assert_eq!(set(SetAttr { uid: Some(1), gid: Some(1), ..none }).await, Code::Sealed);
+            assert_eq!(set(SetAttr { size: Some(0), ..none }).await, Code::Sealed);
+            assert_eq!(set(SetAttr { size: Some(len as u64 + 1), ..none }).await, Code::Sealed);
+            let time = Some(TimeOrNow::Now);
+            assert_eq!(set(SetAttr { atime: time, mtime: time, ..none }).await, Code::Sealed);
+            let flags = [READ_WRITE, OpenFlags { read: false, ..READ_WRITE }, OpenFlags { direct: true, ..READ_WRITE }];
+            for flags in flags.into_iter().chain([OpenFlags { truncate: true, ..READ_WRITE }]) {
+                assert_eq!(code(client.open(&cx(), id, flags).await), Code::Sealed, "{flags:?}");
+                assert_eq!(code(client.create(&cx(), ROOT, &f, Mode(0o644), flags).await), Code::Sealed, "{flags:?}");
+            }
+            assert_eq!(code(client.unlink(&cx(), ROOT, &f).await), Code::Sealed);
+            assert_eq!(code(client.link(&cx(), id, ROOT, &name("link")).await), Code::Sealed);
+            for mode in [RenameMode::Replace, RenameMode::NoReplace] {
+                let renamed = client.rename(&cx(), (ROOT, &f), (ROOT, &name("new")), mode).await;
+                assert_eq!(code(renamed), Code::Sealed);
+            }
+            for mode in [RenameMode::Replace, RenameMode::Exchange] {
+                for (from, to) in [(name("other"), f.clone()), (f.clone(), name("other"))] {
+                    assert_eq!(code(client.rename(&cx(), (ROOT, &from), (ROOT, &to), mode).await), Code::Sealed);
+                }
+            }
+            let set = client.set_xattr(&cx(), id, b"user.y", Bytes::new(), Default::default()).await;
+            assert_eq!(code(set), Code::Sealed);
+            assert_eq!(code(client.remove_xattr(&cx(), id, b"user.x").await), Code::Sealed);
+            let spec = braid_api::meta::NodeSpec {
+                kind: FileKind::File,
+                mode: Mode(0o644),
+                umask: 0,
+                uid: 0,
+                gid: 0,
+                rdev: DeviceId(0),
+                target: Bytes::new(),
+            };
+            let put = client.put_file(ROOT, &f, spec, Bytes::from_static(b"new"), true).await;
+            assert_eq!(code(put), Code::Sealed);
+            assert_eq!(client.lookup(&cx(), ROOT, &f).await.unwrap().attr, Some(before));
+            let handle = open(client, id, READ).await;
+            assert_same(&read(client, handle, 0, len as u32).await, &bytes, "the bytes");
+            close(client, handle).await.unwrap();
+        }
+        // What was refused is not left behind half done.
+        assert_eq!(a.lookup(&cx(), ROOT, &name("other")).await.unwrap().attr.map(|attr| attr.id), Some(other));
+        let after = seal(&b, id, false).await;
+        assert!(!after.sealed && after.ctime > before.ctime);
+        a.unlink(&cx(), ROOT, &f).await.unwrap();
+    }
+}
+
+/// What another mount has in its buffer is in the file that is sealed; a handle of its that writes is named, and writes on
+/// when nothing was sealed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_is_sealed_with_what_others_wrote_and_not_under_their_hands() {
+    let world = World::new(Storage::Memory, SMALL).await;
+    let (a, b) = (world.client().await, world.client().await);
+    for len in LENGTHS {
+        let text = format!("f{len}");
+        let (id, writing) = create(&b, &text).await;
+        b.write(writing, 0, Bytes::from(pattern(2, len))).await.unwrap();
+        let refused = a.set_sealed(&cx(), id, true, NOW).await.unwrap_err();
+        assert_eq!(refused.code, Code::TextBusy);
+        assert!(refused.to_string().contains(&format!("session {}", b.session())), "{refused}");
+        let bytes = pattern(3, len);
+        b.write(writing, 0, Bytes::from(bytes.clone())).await.unwrap();
+        b.fallocate(writing, FallocateMode::AllocateKeepSize, ByteRange::new(0, 10)).await.unwrap();
+        // Not flushed: what closes the file is its release alone.
+        b.release(writing).await;
+        let sealed = a.set_sealed(&cx(), id, true, Duration::from_secs(1)).await.unwrap().attr;
+        assert_eq!((sealed.sealed, sealed.size), (true, len as u64));
+        for client in [&a, &b] {
+            let handle = open(client, id, READ).await;
+            assert_same(&read(client, handle, 0, len as u32).await, &bytes, &text);
+            close(client, handle).await.unwrap();
+        }
+        // In one mount the same.
+        seal(&b, id, false).await;
+        let writing = open(&a, id, READ_WRITE).await;
+        assert_eq!(code(a.set_sealed(&cx(), id, true, NOW).await), Code::TextBusy);
+        a.write(writing, 0, Bytes::from_static(b"last")).await.unwrap();
+        a.release(writing).await;
+        assert!(seal(&a, id, true).await.sealed);
+        let handle = open(&b, id, READ).await;
+        assert_same(&read(&b, handle, 0, 4).await, b"last", "what was written last");
+        close(&b, handle).await.unwrap();
+    }
+}
+
+/// Writers that open, write and close all the time, and somebody who seals and unseals: what a close has answered for is in the
+/// file whenever it is sealed, and nothing comes into it then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_write_comes_into_a_sealed_file_and_none_that_was_closed_is_missing() {
+    let world = World::new(Storage::Memory, SMALL).await;
+    let (a, b, c) = (world.client().await, world.client().await, world.client().await);
+    let id = written(&a, "f", &[0; 8]).await;
+    let (mut sealed, mut failed) = (0, 0);
+    let writing = async |client: &Client, at: u64| {
+        let mut count = 0u32;
+        let end = Instant::now() + Duration::from_secs(5);
+        while Instant::now() < end {
+            let handle = match client.open(&cx(), id, READ_WRITE).await {
+                Ok(opened) => opened.handle,
+                Err(error) => {
+                    assert!(matches!(error.code, Code::Sealed | Code::TextBusy), "{error}");
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                    continue;
+                }
+            };
+            count += 1;
+            let put = client.write(handle, at, Bytes::copy_from_slice(&count.to_le_bytes())).await;
+            let closed = close(client, handle).await;
+            // So that the file is closed now and then.
+            tokio::time::sleep(Duration::from_millis(30)).await;
+            match put.map(drop).and(closed) {
+                Ok(()) => {}
+                // Sealed between open and write: the write says so.
+                Err(error) => {
+                    assert_eq!(error.code, Code::Sealed, "{error}");
+                    count -= 1;
+                }
+            }
+        }
+        count
+    };
+    let sealing = async {
+        let end = Instant::now() + Duration::from_secs(5);
+        while Instant::now() < end {
+            match c.set_sealed(&cx(), id, true, NOW).await {
+                Ok(_) => sealed += 1,
+                Err(error) => {
+                    assert_eq!(error.code, Code::TextBusy, "{error}");
+                    failed += 1;
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                    continue;
+                }
+            }
+            let handle = open(&c, id, READ).await;
+            let first = read(&c, handle, 0, 8).await;
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            let other = open(&a, id, READ).await;
+            assert_eq!(read(&a, other, 0, 8).await, first, "it changed while it was sealed");
+            close(&a, other).await.unwrap();
+            close(&c, handle).await.unwrap();
+            seal(&c, id, false).await;
+        }
+    };
+    let (one, two, ()) = tokio::join!(writing(&a, 0), writing(&b, 4), sealing);
+    assert!(sealed > 5 && one > 5 && two > 5, "sealed {sealed} times, not {failed} times; {one} and {two} writes");
+    let handle = open(&c, id, READ).await;
+    let seen = read(&c, handle, 0, 8).await;
+    assert_eq!(seen, [one.to_le_bytes(), two.to_le_bytes()].concat());
+}
+
+/// A mutation under its id takes effect once, and the seal is durable when it is answered.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_seal_outlives_a_restart_of_the_metadata_server() {
+    let mut world = World::new(Storage::Memory, SMALL).await;
+    let a = world.client().await;
+    let id = written(&a, "f", b"bytes").await;
+    assert!(seal(&a, id, true).await.sealed);
+    world.restart_meta(0).await;
+    assert_eq!(code(a.unlink(&cx(), ROOT, &name("f")).await), Code::Sealed);
+    assert!(!seal(&a, id, false).await.sealed);
+    world.restart_meta(0).await;
+    a.unlink(&cx(), ROOT, &name("f")).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_files_are_sealed() {
+    let world = World::new(Storage::Memory, SMALL).await;
+    let a = world.client().await;
+    assert_eq!(code(a.set_sealed(&cx(), ROOT, true, NOW).await), Code::IsDirectory);
+    assert_eq!(code(a.set_sealed(&cx(), ROOT, false, NOW).await), Code::IsDirectory);
+    let node = braid_api::NewNode { kind: braid_api::NodeKind::Symlink(Bytes::from_static(b"x")), mode: Mode(0o777) };
+    let link = a.make_node(&cx(), ROOT, &name("l"), node).await.unwrap().attr.id;
+    assert_eq!(code(a.set_sealed(&cx(), link, true, NOW).await), Code::Invalid);
+}
