@@ -657,8 +657,8 @@ impl SealFile {
     pub const WAIT_MAX: std::time::Duration = std::time::Duration::from_secs(20);
 }
 
-/// The session is about to give out handles of a sealed file that cannot be taken back. Answered with whether it may: the file is
-/// sealed, and stays so until the session has sent [`LeaveSealed`] or has ended.
+/// The session is about to give out handles of a sealed file that cannot be taken back. It may if the answer has
+/// attributes: the file is sealed, and stays so until the session has sent [`LeaveSealed`] or has ended.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct HoldSealed {
     pub inode: InodeRef,
@@ -864,7 +864,7 @@ messages! {
     LeaveLock -> LockReply;
     TestLock -> FoundLock;
     SealFile -> AttrAnswer;
-    HoldSealed -> bool;
+    HoldSealed -> Option<Attr>;
     LeaveSealed -> ();
 }
 

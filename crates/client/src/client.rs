@@ -11,6 +11,7 @@ use braid_api::*;
 use braid_env::Env;
 use braid_types::{Attr, ByteRange, InodeId, Mode, Name, SessionId};
 use bytes::Bytes;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -157,6 +158,14 @@ impl FileSystem for Client {
 
     async fn read(&self, handle: HandleId, offset: u64, len: u32) -> Result<Vec<Bytes>> {
         self.0.read(handle, offset, len).await
+    }
+
+    async fn beneath(&self, handle: HandleId) -> Option<Arc<OwnedFd>> {
+        self.0.beneath(handle).await
+    }
+
+    fn left_beneath(&self, id: InodeId) {
+        self.0.left_beneath(id);
     }
 
     async fn write(&self, handle: HandleId, offset: u64, data: Bytes) -> Result<u32> {

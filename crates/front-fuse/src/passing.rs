@@ -10,19 +10,50 @@
 use crate::convert::cache_flags;
 use crate::handles::number;
 use braid_api::{FileSystem, OpenFlags, Opened};
-use braid_fuse_kernel::{BackingFile, Notifier, OpenOut};
+use braid_fuse_kernel::{BackingFile, Notifier, OpenOut, Reply};
 use braid_types::{Attr, InodeId};
 use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
+
+/// Set where the kernel takes part.
+struct Kernel {
+    notifier: Notifier,
+    left: Box<dyn Fn(InodeId) + Send + Sync>,
+}
 
 #[derive(Default)]
 pub struct Passing {
-    /// Set where the kernel takes part.
-    kernel: OnceLock<Notifier>,
+    kernel: OnceLock<Kernel>,
+    /// It does not register files after all: that needs the right to administer the system.
+    is_refused: AtomicBool,
+    /// Opens that were answered so.
+    pub opens: AtomicU64,
     files: Mutex<Files>,
-    /// How often the kernel was told of each file and has not forgotten that.
-    lookups: Mutex<HashMap<InodeId, u64>>,
+    lookups: Mutex<Lookups>,
+}
+
+/// How often the kernel was told of each file and has not forgotten that.
+#[derive(Default)]
+struct Lookups(HashMap<InodeId, u64>);
+
+impl Lookups {
+    fn told(&mut self, id: InodeId) {
+        *self.0.entry(id).or_default() += 1;
+    }
+
+    /// True if it does not know the file any more.
+    fn forgotten(&mut self, id: InodeId, times: u64) -> bool {
+        let Some(known) = self.0.get_mut(&id) else { return false };
+        *known = known.saturating_sub(times);
+        let is_over = *known == 0;
+        if is_over {
+            self.0.remove(&id);
+        }
+        is_over
+    }
 }
 
 #[derive(Default)]
@@ -62,6 +93,21 @@ impl Files {
         file
     }
 
+    fn close(&mut self, fh: u64) {
+        let Some((id, kind)) = self.by_handle.remove(&fh) else { return };
+        if let Some(file) = self.by_inode.get_mut(&id) {
+            match kind {
+                Kind::Cached => file.cached -= 1,
+                Kind::Passing => file.passing -= 1,
+                Kind::Direct => {}
+            }
+            if file.passing == 0 {
+                file.registered = None;
+            }
+        }
+        self.tidy(id);
+    }
+
     fn tidy(&mut self, id: InodeId) {
         if self.by_inode.get(&id).is_some_and(|file| file.cached == 0 && file.passing == 0 && !file.beneath) {
             self.by_inode.remove(&id);
@@ -77,38 +123,50 @@ impl Files {
 }
 
 impl Passing {
-    pub fn begin(&self, kernel: &Notifier) {
-        let _ = self.kernel.set(kernel.clone());
+    /// `left` is called when the kernel has forgotten a file beneath which it may have read.
+    pub fn begin(&self, notifier: Notifier, left: impl Fn(InodeId) + Send + Sync + 'static) {
+        let _ = self.kernel.set(Kernel { notifier, left: Box::new(left) });
+    }
+
+    fn pass(&self, fh: u64, registered: &BackingFile) -> OpenOut {
+        self.opens.fetch_add(1, Relaxed);
+        OpenOut::passthrough(fh, 0, registered)
     }
 
     fn is_on(&self) -> bool {
         self.kernel.get().is_some()
     }
 
-    /// The answer to an open, and whether it is passed through.
+    /// The answer to an open.
     pub async fn open<F: FileSystem>(&self, fs: &F, id: InodeId, opened: &Opened, flags: OpenFlags) -> OpenOut {
         let fh = number(opened.handle, flags.append);
         if let Some(out) = self.open_beside(id, opened, flags) {
             return out;
         }
-        let beneath = fs.beneath(opened.handle).await;
+        let beneath = match self.is_refused.load(Relaxed) {
+            true => None,
+            false => fs.beneath(opened.handle).await,
+        };
         let mut files = self.files.lock();
         if let Some(registered) = files.join(id, fh) {
-            return OpenOut::passthrough(fh, 0, &registered);
+            return self.pass(fh, &registered);
         }
         let is_cached = files.by_inode.get(&id).is_some_and(|file| file.cached > 0);
         if let (Some(file), Some(kernel)) = (beneath, self.kernel.get()) {
             // Also if it is not passed through after all: the file system holds it until it hears that it is left.
             files.by_inode.entry(id).or_default().beneath = true;
-            match kernel.backing_file(&*file) {
+            match kernel.notifier.backing_file(&*file) {
                 Ok(registered) if !is_cached => {
                     let registered = Arc::new(registered);
                     files.add(id, fh, Kind::Passing).registered = Some(registered.clone());
-                    return OpenOut::passthrough(fh, 0, &registered);
+                    return self.pass(fh, &registered);
                 }
                 Ok(_) => {}
-                // Without the right to administer the system there is none.
-                Err(error) => tracing::debug!(%error, "the kernel reads nothing without asking"),
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                    tracing::info!(%error, "sealed files are read by asking: passthrough needs CAP_SYS_ADMIN");
+                    self.is_refused.store(true, Relaxed);
+                }
+                Err(error) => tracing::debug!(%error, "a sealed file is read by asking"),
             }
         }
         let kind = if opened.direct_io { Kind::Direct } else { Kind::Cached };
@@ -127,7 +185,7 @@ impl Passing {
         if !flags.write
             && let Some(registered) = files.join(id, fh)
         {
-            return Some(OpenOut::passthrough(fh, 0, &registered));
+            return Some(self.pass(fh, &registered));
         }
         let is_cached = files.by_inode.get(&id).is_some_and(|file| file.cached > 0);
         if flags.write || opened.direct_io || is_cached {
@@ -150,83 +208,73 @@ impl Passing {
         if !self.is_on() {
             return;
         }
-        let mut files = self.files.lock();
-        let Some((id, kind)) = files.by_handle.remove(&fh) else { return };
-        if let Some(file) = files.by_inode.get_mut(&id) {
-            match kind {
-                Kind::Cached => file.cached -= 1,
-                Kind::Passing => file.passing -= 1,
-                Kind::Direct => {}
-            }
-            if file.passing == 0 {
-                file.registered = None;
-            }
-        }
-        files.tidy(id);
+        self.files.lock().close(fh);
     }
 
-    /// The kernel is about to be told of a file.
-    pub fn told(&self, attr: &Attr) {
-        if self.is_on() && attr.is_file() {
-            *self.lookups.lock().entry(attr.id).or_default() += 1;
-        }
+    /// The kernel is about to be told of a file by this answer.
+    pub fn telling(self: &Arc<Self>, reply: Reply, attr: &Attr) -> Reply {
+        self.telling_all(reply, std::slice::from_ref(attr))
     }
 
-    /// The kernel forgot it as often as that, or was not told after all. True if it does not know it any more, and may have read
-    /// beneath it.
-    pub fn forgotten(&self, id: InodeId, times: u64) -> bool {
-        if !self.is_on() {
-            return false;
+    /// The same of several.
+    pub fn telling_all(self: &Arc<Self>, reply: Reply, told: &[Attr]) -> Reply {
+        if !self.is_on() || !told.iter().any(Attr::is_file) {
+            return reply;
         }
+        let files: Vec<InodeId> = told.iter().filter(|attr| attr.is_file()).map(|attr| attr.id).collect();
         let mut lookups = self.lookups.lock();
-        let Some(known) = lookups.get_mut(&id) else { return false };
-        *known = known.saturating_sub(times);
-        if *known > 0 {
-            return false;
-        }
-        lookups.remove(&id);
+        files.iter().for_each(|id| lookups.told(*id));
         drop(lookups);
+        let passing = self.clone();
+        reply.if_lost(move || files.into_iter().for_each(|id| passing.forgotten(id, 1)))
+    }
+
+    /// The kernel forgot that it was told of it, so many times.
+    pub fn forgotten(&self, id: InodeId, times: u64) {
+        let Some(kernel) = self.kernel.get() else { return };
+        if !self.lookups.lock().forgotten(id, times) {
+            return;
+        }
         let mut files = self.files.lock();
-        let was = files.by_inode.get_mut(&id).is_some_and(|file| std::mem::take(&mut file.beneath));
+        let was_beneath = files.by_inode.get_mut(&id).is_some_and(|file| std::mem::take(&mut file.beneath));
         files.tidy(id);
-        was
+        drop(files);
+        if was_beneath {
+            (kernel.left)(id);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use braid_types::{DeviceId, FileKind, Mode};
 
     #[test]
-    fn handles_of_one_inode_are_of_one_kind_until_the_last_is_released() {
-        let mut files = Files::default();
+    fn a_file_is_forgotten_as_often_as_it_was_told_of() {
+        let (mut lookups, id) = (Lookups::default(), InodeId(7));
+        assert!(!lookups.forgotten(id, 1), "it was never told of");
+        (0..3).for_each(|_| lookups.told(id));
+        assert!(!lookups.forgotten(id, 2));
+        // A lookup that overtook what the kernel says of the ones before.
+        lookups.told(id);
+        assert!(!lookups.forgotten(id, 1) && lookups.forgotten(id, 1) && lookups.0.is_empty());
+    }
+
+    #[test]
+    fn handles_are_counted_by_kind_and_nothing_is_left_of_the_last() {
+        let passing = Passing::default();
         let id = InodeId(7);
+        let mut files = passing.files.lock();
         files.add(id, 1, Kind::Cached);
-        assert!(files.join(id, 2).is_none(), "nothing is registered");
-        files.by_inode.get_mut(&id).unwrap().beneath = true;
+        files.add(id, 2, Kind::Direct);
+        assert!(files.join(id, 3).is_none(), "nothing is registered");
+        assert_eq!(files.by_inode[&id].cached, 1);
+        files.close(1);
+        files.close(2);
+        files.close(2);
+        assert!(files.by_inode.is_empty() && files.by_handle.is_empty());
+        files.by_inode.entry(id).or_default().beneath = true;
         files.tidy(id);
-        assert!(files.by_inode.contains_key(&id));
-        let off = Passing::default();
-        let attr = Attr {
-            id,
-            kind: FileKind::File,
-            mode: Mode(0),
-            nlink: 1,
-            uid: 0,
-            gid: 0,
-            rdev: DeviceId(0),
-            size: 0,
-            blocks: 0,
-            atime: Default::default(),
-            mtime: Default::default(),
-            ctime: Default::default(),
-            btime: Default::default(),
-            trunc_gen: Default::default(),
-            xattrs: false,
-            sealed: true,
-        };
-        off.told(&attr);
-        assert!(off.lookups.lock().is_empty(), "nothing is counted where the kernel takes no part");
+        assert!(files.by_inode.contains_key(&id), "somebody may read beneath");
     }
 }

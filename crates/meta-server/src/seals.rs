@@ -11,7 +11,7 @@ use crate::server::MetaServer;
 use braid_api::meta::{HoldSealed, LeaveSealed, MetaAnswer, MetaRequest, SealFile};
 use braid_api::{Code, Context, DataPeers, Error, Result};
 use braid_meta_engine::Engine;
-use braid_types::{InodeId, SessionId};
+use braid_types::{Attr, InodeId, SessionId};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -209,15 +209,15 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         Error::new(Code::TextBusy, format_args!("inode {inode}"), cause)
     }
 
-    pub(crate) async fn hold_sealed(&self, session: SessionId, mut hold: HoldSealed) -> Result<bool> {
+    pub(crate) async fn hold_sealed(&self, session: SessionId, mut hold: HoldSealed) -> Result<Option<Attr>> {
         self.hint(&mut hold.inode);
         let (inode, number) = (hold.inode.id, hold.number);
         // Before the row is read: whoever unseals it from here on finds this.
         if !self.leases.hold_sealed(session, inode, number) {
-            return Ok(false);
+            return Ok(None);
         }
         let sealed = self.ask(&mut Call::new(None), inode, hold).await;
-        if !matches!(sealed, Ok(true)) {
+        if !matches!(sealed, Ok(Some(_))) {
             self.leases.leave_sealed(session, &LeaveSealed { holds: vec![(inode, number)] });
         }
         sealed

@@ -88,7 +88,7 @@ impl Default for Weights {
             policies: true,
             locks: 5,
             syncs: 3,
-            seals: 2,
+            seals: 4,
         }
     }
 }
@@ -334,7 +334,7 @@ impl Iterator for Stream {
                 2 => Op::SyncDir { handle: s.any() },
                 _ => Op::SyncFs,
             }),
-            (w.seals, |s| Op::SetSealed { node: s.any(), sealed: s.one_in(3) }),
+            (w.seals, |s| Op::SetSealed { node: s.any(), sealed: s.one_in(10) }),
         ];
         let total: u32 = groups.iter().map(|(weight, _)| weight).sum();
         let mut point = self.random.random_range(0..total.max(1));

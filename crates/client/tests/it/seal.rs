@@ -8,6 +8,7 @@ use braid_api::{Code, FallocateMode, FileSystem, OpenFlags, RenameMode, Result, 
 use braid_client::Client;
 use braid_types::*;
 use bytes::Bytes;
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 const ROOT: InodeId = InodeId::ROOT;
@@ -138,65 +139,59 @@ async fn a_file_is_sealed_with_what_others_wrote_and_not_under_their_hands() {
 /// file whenever it is sealed, and nothing comes into it then.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_write_comes_into_a_sealed_file_and_none_that_was_closed_is_missing() {
+    const TIMES: u32 = 8;
     let world = World::new(Storage::Memory, SMALL).await;
     let (a, b, c) = (world.client().await, world.client().await, world.client().await);
     let id = written(&a, "f", &[0; 8]).await;
-    let (mut sealed, mut failed) = (0, 0);
-    let writing = async |client: &Client, at: u64| {
-        let mut count = 0u32;
-        let end = Instant::now() + Duration::from_secs(5);
-        while Instant::now() < end {
+    let end = Instant::now() + Duration::from_secs(60);
+    let counts = [0, 1, 2].map(|_| AtomicU32::new(0));
+    let [one, two, sealed] = &counts;
+    let goes_on = || Instant::now() < end && counts.iter().any(|count| count.load(SeqCst) < TIMES);
+    let pause = || tokio::time::sleep(Duration::from_millis(30));
+    let writing = async |client: &Client, at: u64, count: &AtomicU32| {
+        while goes_on() {
+            // So that the file is closed now and then.
+            pause().await;
             let handle = match client.open(&cx(), id, READ_WRITE).await {
                 Ok(opened) => opened.handle,
                 Err(error) => {
                     assert!(matches!(error.code, Code::Sealed | Code::TextBusy), "{error}");
-                    tokio::time::sleep(Duration::from_millis(1)).await;
                     continue;
                 }
             };
-            count += 1;
-            let put = client.write(handle, at, Bytes::copy_from_slice(&count.to_le_bytes())).await;
+            let next = count.load(SeqCst) + 1;
+            let put = client.write(handle, at, Bytes::copy_from_slice(&next.to_le_bytes())).await;
             let closed = close(client, handle).await;
-            // So that the file is closed now and then.
-            tokio::time::sleep(Duration::from_millis(30)).await;
             match put.map(drop).and(closed) {
-                Ok(()) => {}
+                Ok(()) => count.store(next, SeqCst),
                 // Sealed between open and write: the write says so.
-                Err(error) => {
-                    assert_eq!(error.code, Code::Sealed, "{error}");
-                    count -= 1;
-                }
+                Err(error) => assert_eq!(error.code, Code::Sealed, "{error}"),
             }
         }
-        count
     };
     let sealing = async {
-        let end = Instant::now() + Duration::from_secs(5);
-        while Instant::now() < end {
-            match c.set_sealed(&cx(), id, true, NOW).await {
-                Ok(_) => sealed += 1,
-                Err(error) => {
-                    assert_eq!(error.code, Code::TextBusy, "{error}");
-                    failed += 1;
-                    tokio::time::sleep(Duration::from_millis(1)).await;
-                    continue;
-                }
+        while goes_on() {
+            if let Err(error) = c.set_sealed(&cx(), id, true, NOW).await {
+                assert_eq!(error.code, Code::TextBusy, "{error}");
+                continue;
             }
             let handle = open(&c, id, READ).await;
             let first = read(&c, handle, 0, 8).await;
-            tokio::time::sleep(Duration::from_millis(5)).await;
+            pause().await;
             let other = open(&a, id, READ).await;
             assert_eq!(read(&a, other, 0, 8).await, first, "it changed while it was sealed");
             close(&a, other).await.unwrap();
             close(&c, handle).await.unwrap();
             seal(&c, id, false).await;
+            sealed.fetch_add(1, SeqCst);
+            pause().await;
         }
     };
-    let (one, two, ()) = tokio::join!(writing(&a, 0), writing(&b, 4), sealing);
-    assert!(sealed > 5 && one > 5 && two > 5, "sealed {sealed} times, not {failed} times; {one} and {two} writes");
+    tokio::join!(writing(&a, 0, one), writing(&b, 4, two), sealing);
+    let counts = counts.each_ref().map(|count| count.load(SeqCst));
+    assert!(counts.iter().all(|count| *count >= TIMES), "writes of two mounts, and seals: {counts:?}");
     let handle = open(&c, id, READ).await;
-    let seen = read(&c, handle, 0, 8).await;
-    assert_eq!(seen, [one.to_le_bytes(), two.to_le_bytes()].concat());
+    assert_eq!(read(&c, handle, 0, 8).await, [counts[0].to_le_bytes(), counts[1].to_le_bytes()].concat());
 }
 
 /// A mutation under its id takes effect once, and the seal is durable when it is answered.

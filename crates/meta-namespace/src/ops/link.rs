@@ -29,10 +29,10 @@ impl Mutation for Link {
         if located.inode.is_dir() {
             return Err(Code::NotPermitted.into());
         }
-        expect_unsealed(&located.inode)?;
         if unit.get::<Entry>(&keys::entry(parent.inode.id, &self.name)).await?.is_some() {
             return Err(Code::Exists.into());
         }
+        expect_unsealed(&located.inode)?;
         if located.inode.nlink >= LINKS_MAX {
             return Err(Code::TooManyLinks.into());
         }

@@ -9,6 +9,7 @@ use crate::{Mutation, OpContext, OpError, Query, Unit};
 use braid_api::meta::{AttrAnswer, HoldSealed, SealFile};
 use braid_api::{Code, Error};
 use braid_meta_engine::{Key, Tx};
+use braid_types::{Attr, Timestamp};
 
 pub(super) fn expect_unsealed(inode: &Inode) -> Result<(), OpError> {
     if inode.has(flags::SEALED) {
@@ -30,21 +31,23 @@ impl Mutation for SealFile {
         super::open::expect_file(&located.inode)?;
         if located.inode.has(flags::SEALED) != self.sealed {
             located.inode.set(flags::SEALED, self.sealed);
-            located.inode.change(cx.now);
+            // Each seal has a time of its own: what was seen under one is not taken for what is there under another.
+            let later = Timestamp(located.inode.ctime.0.saturating_add(1));
+            located.inode.change(cx.now.max(later));
             unit.store(&located);
         }
         Ok(attr_answer(&self.inode, &located))
     }
 }
 
-/// Whether it is sealed; of a file that has gone nothing is.
+/// What it is while it is sealed.
 impl Query for HoldSealed {
-    type Answer = bool;
+    type Answer = Option<Attr>;
 
-    async fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<bool, OpError> {
+    async fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<Option<Attr>, OpError> {
         match unit.find(&self.inode).await {
-            Ok(located) => Ok(located.inode.has(flags::SEALED)),
-            Err(OpError(error)) if error.code == Code::Stale => Ok(false),
+            Ok(located) => Ok(located.inode.has(flags::SEALED).then(|| located.inode.attr())),
+            Err(OpError(error)) if error.code == Code::Stale => Ok(None),
             Err(error) => Err(error),
         }
     }
