@@ -7,7 +7,7 @@
 //! What is counted is a little more than what the kernel has: a handle from before it is told until after its release, a lookup from
 //! before it is told.
 
-use crate::convert::cache_flags;
+use crate::convert::{cache_flags, node_of};
 use crate::handles::number;
 use braid_api::{FileSystem, OpenFlags, Opened};
 use braid_fuse_kernel::{BackingFile, Notifier, OpenOut, Reply};
@@ -17,6 +17,11 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use tokio::runtime::Handle;
+
+/// A program that opens one file after the other opens the same one again within this.
+const IDLE: Duration = Duration::from_secs(1);
 
 /// Set where the kernel takes part.
 struct Kernel {
@@ -53,6 +58,34 @@ impl Lookups {
             self.0.remove(&id);
         }
         is_over
+    }
+}
+
+/// What a handle is for, as the flags of its open tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    Reads,
+    /// O_NONBLOCK says nothing of a file, and is how `lsattr` and `chattr` open one: who reads without asking would be in the
+    /// way of its own `chattr -i`.
+    Look,
+    /// The kernel's own, through which it passes on that somebody asks for flags: it reads nothing, and counts among no handles.
+    Flags,
+}
+
+/// What every open of a program has on a 64 bit system and no open of the kernel's own; elsewhere that is not known.
+const LARGE_FILE: u32 = match () {
+    () if cfg!(target_arch = "x86_64") => 0o100_000,
+    () if cfg!(target_arch = "aarch64") => 0o400_000,
+    () => 0,
+};
+
+impl Purpose {
+    pub fn of(flags: u32) -> Self {
+        match flags {
+            _ if LARGE_FILE != 0 && flags & LARGE_FILE == 0 => Purpose::Flags,
+            _ if flags & libc::O_NONBLOCK as u32 != 0 => Purpose::Look,
+            _ => Purpose::Reads,
+        }
     }
 }
 
@@ -93,8 +126,9 @@ impl Files {
         file
     }
 
-    fn close(&mut self, fh: u64) {
-        let Some((id, kind)) = self.by_handle.remove(&fh) else { return };
+    /// The file, if it was the last handle that passed.
+    fn close(&mut self, fh: u64) -> Option<InodeId> {
+        let (id, kind) = self.by_handle.remove(&fh)?;
         if let Some(file) = self.by_inode.get_mut(&id) {
             match kind {
                 Kind::Cached => file.cached -= 1,
@@ -106,6 +140,11 @@ impl Files {
             }
         }
         self.tidy(id);
+        (kind == Kind::Passing && self.is_idle(id)).then_some(id)
+    }
+
+    fn is_idle(&self, id: InodeId) -> bool {
+        self.by_inode.get(&id).is_some_and(|file| file.beneath && file.passing == 0)
     }
 
     fn tidy(&mut self, id: InodeId) {
@@ -138,10 +177,23 @@ impl Passing {
     }
 
     /// The answer to an open.
-    pub async fn open<F: FileSystem>(&self, fs: &F, id: InodeId, opened: &Opened, flags: OpenFlags) -> OpenOut {
+    pub async fn open<F: FileSystem>(
+        &self,
+        fs: &F,
+        id: InodeId,
+        opened: &Opened,
+        flags: OpenFlags,
+        purpose: Purpose,
+    ) -> OpenOut {
         let fh = number(opened.handle, flags.append);
+        if purpose == Purpose::Flags {
+            return OpenOut::new(fh, cache_flags(opened));
+        }
         if let Some(out) = self.open_beside(id, opened, flags) {
             return out;
+        }
+        if purpose == Purpose::Look {
+            return self.open_made(id, opened, flags);
         }
         let beneath = match self.is_refused.load(Relaxed) {
             true => None,
@@ -204,11 +256,23 @@ impl Passing {
         })
     }
 
-    pub fn released(&self, fh: u64) {
+    /// When the last handle of a file has passed, the kernel is asked to forget the file soon: only then it is known that nobody maps it.
+    pub fn released(self: &Arc<Self>, fh: u64, runtime: &Handle) {
         if !self.is_on() {
             return;
         }
-        self.files.lock().close(fh);
+        let Some(id) = self.files.lock().close(fh) else { return };
+        let passing = self.clone();
+        runtime.spawn(async move {
+            tokio::time::sleep(IDLE).await;
+            let is_idle = passing.files.lock().is_idle(id);
+            if let Some(kernel) = passing.kernel.get().filter(|_| is_idle) {
+                let notifier = kernel.notifier.clone();
+                // Where it cannot be asked, it forgets when memory is short, or a name is.
+                let pruned = tokio::task::spawn_blocking(move || notifier.prune(node_of(id))).await;
+                tracing::debug!(inode = id.0, ?pruned, "nobody reads a sealed file any more");
+            }
+        });
     }
 
     /// The kernel is about to be told of a file by this answer.
@@ -269,12 +333,21 @@ mod tests {
         files.add(id, 2, Kind::Direct);
         assert!(files.join(id, 3).is_none(), "nothing is registered");
         assert_eq!(files.by_inode[&id].cached, 1);
-        files.close(1);
-        files.close(2);
-        files.close(2);
+        let _ = [1, 2, 2].map(|fh| assert!(files.close(fh).is_none()));
         assert!(files.by_inode.is_empty() && files.by_handle.is_empty());
         files.by_inode.entry(id).or_default().beneath = true;
         files.tidy(id);
         assert!(files.by_inode.contains_key(&id), "somebody may read beneath");
+        [4, 5].iter().for_each(|fh| _ = files.add(id, *fh, Kind::Passing));
+        assert_eq!((files.close(4), files.close(5)), (None, Some(id)), "the last one is told of");
+    }
+
+    #[test]
+    fn what_a_handle_is_for_is_told_by_its_flags() {
+        let flags = |flags: i32| Purpose::of(flags as u32 | LARGE_FILE);
+        assert_eq!((flags(libc::O_RDONLY), flags(libc::O_NONBLOCK)), (Purpose::Reads, Purpose::Look));
+        if LARGE_FILE != 0 {
+            assert_eq!(Purpose::of(libc::O_RDONLY as u32), Purpose::Flags);
+        }
     }
 }

@@ -296,3 +296,33 @@ fn what_is_open_is_read_on_while_data_servers_go_and_come_back() {
         assert!(read_all(&file, LEN) == bytes);
     }
 }
+
+/// `chattr -i` opens the file itself, which must not be in its way; nor is a kernel that has read it and keeps nothing open.
+#[test]
+fn chattr_unseals_what_was_read_without_asking() {
+    use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
+    let Some(two) = with_passthrough(PLAIN) else { return };
+    let bytes = sealed(&two, 1, "f", LEN);
+    let path = two.at[0].join("f");
+    let look = || fs::OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(&path).unwrap();
+    assert!(read_all(&open_passed(&two, "f"), LEN) == bytes);
+    eventually("the end of the hold", Duration::from_secs(10), || held(&two) == 0);
+    let flags = look();
+    assert_eq!(ioctl_getflags(&flags), Ok(IFlags::IMMUTABLE));
+    ioctl_setflags(&flags, IFlags::empty()).unwrap();
+    drop(flags);
+    fs::write(&path, b"new").unwrap();
+    let flags = look();
+    // The kernel tells of a close behind it.
+    eventually("chattr +i", Duration::from_secs(10), || ioctl_setflags(&flags, IFlags::IMMUTABLE).is_ok());
+    drop(flags);
+    assert!(two.c.says("fs stat /f").contains(", sealed\n"));
+    // While another program has it open it is refused, and neither waits for ever.
+    fs::write(two.at[1].join("g"), &bytes).unwrap();
+    two.c.says("fs seal /g");
+    let open = open_passed(&two, "g");
+    let flags = fs::OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(two.at[1].join("g")).unwrap();
+    assert_eq!(ioctl_setflags(&flags, IFlags::empty()), Err(rustix::io::Errno::TXTBSY));
+    drop(open);
+    eventually("chattr -i", Duration::from_secs(20), || ioctl_setflags(&flags, IFlags::empty()).is_ok());
+}

@@ -4,8 +4,11 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::common::*;
-use braid_api::{Code, FallocateMode, FileSystem, OpenFlags, RenameMode, Result, SetAttr, TimeOrNow};
+use braid_api::lease::{Listen, Order, Reassert, Term};
+use braid_api::meta::{HoldSealed, LeaveSealed, Namespace, OpenSession, RenewSession, SessionReply};
+use braid_api::{Code, Context, FallocateMode, FileSystem, OpenFlags, RenameMode, Result, SetAttr, TimeOrNow};
 use braid_client::Client;
+use braid_meta_server::MetaConfig;
 use braid_types::*;
 use bytes::Bytes;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
@@ -217,4 +220,125 @@ async fn only_files_are_sealed() {
     let node = braid_api::NewNode { kind: braid_api::NodeKind::Symlink(Bytes::from_static(b"x")), mode: Mode(0o777) };
     let link = a.make_node(&cx(), ROOT, &name("l"), node).await.unwrap().attr.id;
     assert_eq!(code(a.set_sealed(&cx(), link, true, NOW).await), Code::Invalid);
+}
+
+/// A session that holds a sealed file and does what a test wants.
+struct Holder(SessionReply);
+
+impl Holder {
+    async fn open(world: &World, client: u64) -> Holder {
+        let open = OpenSession { client, former: None, description: "a holder".into(), host: "h".into(), caches: true };
+        Holder(world.meta.call(Context::default(), open).await.unwrap())
+    }
+
+    fn cx(&self) -> Context {
+        let token = Token { session: self.0.session, session_epoch: self.0.epoch, ..Token::default() };
+        Context { token, ..Context::default() }
+    }
+
+    async fn hold(&self, world: &World, id: InodeId, number: u64) -> Option<Attr> {
+        world.meta.call(self.cx(), HoldSealed { inode: id.into(), number }).await.unwrap()
+    }
+
+    async fn leave(&self, world: &World, id: InodeId, number: u64) {
+        world.meta.call(self.cx(), LeaveSealed { holds: vec![(id, number)] }).await.unwrap();
+    }
+
+    /// The number of its renewal's reassertion, after a start of the server.
+    async fn renew(&self, world: &World) -> Term {
+        let renew = RenewSession { low_water: RequestId(0), orphans_seen: 0, orphans_held: Vec::new() };
+        world.meta.call(self.cx(), renew).await.unwrap().term.unwrap()
+    }
+
+    async fn reassert(&self, world: &World, sealed: Vec<(InodeId, u64)>) {
+        let Term { epoch, reassert, .. } = self.renew(world).await;
+        let (files, locks) = (Vec::new(), Vec::new());
+        let said = Reassert { epoch, round: reassert.unwrap(), files, locks, locks_done: 0, sealed };
+        world.meta.call(self.cx(), said).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn unsealing_waits_until_who_holds_the_file_has_left_it() {
+    let world = World::new(Storage::Memory, SMALL).await;
+    let a = world.client().await;
+    let id = written(&a, "f", b"bytes").await;
+    let holder = Holder::open(&world, 99).await;
+    assert_eq!(holder.hold(&world, id, 1).await, None, "it is not sealed");
+    let sealed = seal(&a, id, true).await;
+    assert_eq!(holder.hold(&world, id, 2).await, Some(sealed));
+    let refused = a.set_sealed(&cx(), id, false, NOW).await.unwrap_err();
+    assert_eq!(refused.code, Code::TextBusy);
+    assert!(refused.to_string().contains("a holder, host h"), "{refused}");
+    // It is asked to leave; what it says of an earlier hold ends none.
+    let epoch = holder.0.term.unwrap().epoch;
+    let orders = world.meta.call(holder.cx(), Listen { epoch, wait_ms: 5_000 }).await.unwrap().orders;
+    assert!(orders.contains(&Order::Leave { inode: id }), "{orders:?}");
+    holder.leave(&world, id, 1).await;
+    assert_eq!(code(a.set_sealed(&cx(), id, false, NOW).await), Code::TextBusy);
+    let unsealing = async {
+        let started = Instant::now();
+        let unsealed = a.set_sealed(&cx(), id, false, Duration::from_secs(10)).await.unwrap().attr;
+        assert!(!unsealed.sealed && unsealed.ctime > sealed.ctime);
+        started.elapsed()
+    };
+    let leaving = async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        assert_eq!(holder.hold(&world, id, 3).await, None, "while it is being unsealed nobody begins to hold it");
+        holder.leave(&world, id, 2).await;
+    };
+    let (took, ()) = tokio::join!(unsealing, leaving);
+    assert!(took > Duration::from_millis(250) && took < Duration::from_secs(3), "{took:?}");
+    assert_eq!(holder.hold(&world, id, 4).await, None);
+    // Another seal is another: what was seen under the first is not what is there.
+    assert!(seal(&a, id, true).await.ctime > sealed.ctime);
+    assert!(holder.hold(&world, id, 5).await.unwrap().ctime > sealed.ctime);
+    // Its session ends, and with it what it held.
+    world.end_session(holder.0.session).await;
+    assert!(!seal(&a, id, false).await.sealed);
+}
+
+/// What is held is in memory only: after a start nothing is unsealed before everybody has said what he holds.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_restart_nothing_is_unsealed_before_all_have_said_what_they_hold() {
+    let mut world = World::new(Storage::Memory, SMALL).await;
+    let a = world.client().await;
+    let id = written(&a, "f", b"bytes").await;
+    seal(&a, id, true).await;
+    let holder = Holder::open(&world, 99).await;
+    assert!(holder.hold(&world, id, 7).await.is_some());
+    world.restart_meta(0).await;
+    let unsealing = async { a.set_sealed(&cx(), id, false, NOW).await };
+    let saying = async {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        holder.reassert(&world, vec![(id, 7)]).await;
+    };
+    let (unsealed, ()) = tokio::join!(unsealing, saying);
+    assert_eq!(code(unsealed), Code::TextBusy);
+    holder.leave(&world, id, 7).await;
+    assert!(!seal(&a, id, false).await.sealed);
+}
+
+/// Its process has gone, and the kernel with it has closed everything: nobody says so.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_holder_that_is_silent_ends_and_holds_nothing() {
+    let config = MetaConfig {
+        session_lease: Duration::from_secs(1),
+        session_renew: Duration::from_millis(300),
+        server_lease: Duration::from_secs(1),
+        heartbeat: Duration::from_millis(300),
+        acknowledge: Duration::from_millis(700),
+        ..MetaConfig::default()
+    };
+    let world = World::with(Storage::Memory, SMALL, config).await;
+    let a = world.client().await;
+    let id = written(&a, "f", b"bytes").await;
+    seal(&a, id, true).await;
+    let holder = Holder::open(&world, 99).await;
+    assert!(holder.hold(&world, id, 1).await.is_some());
+    let started = Instant::now();
+    assert!(!a.set_sealed(&cx(), id, false, Duration::from_secs(15)).await.unwrap().attr.sealed);
+    let took = started.elapsed();
+    assert!(took > Duration::from_millis(500) && took < Duration::from_secs(8), "{took:?}: its term was a second");
+    assert!(!world.sessions().await.contains(&holder.0.session));
 }

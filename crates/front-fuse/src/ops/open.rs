@@ -2,6 +2,7 @@ use crate::caller::caller;
 use crate::convert;
 use crate::door::Door;
 use crate::handles::handle;
+use crate::passing::Purpose;
 use crate::privileges::kill_privileges;
 use braid_api::{FileSystem, LockKind, LockRequest, LockSpace};
 use braid_fuse_kernel::{Reply, Request};
@@ -16,6 +17,7 @@ impl<F: FileSystem> Door<F> {
     pub fn open(&self, request: &Request<'_>, reply: Reply, id: InodeId, flags: u32, kill: bool) {
         let (fs, cx) = (self.fs.clone(), caller(request));
         // O_CREAT and O_EXCL are over when a file is opened by its number.
+        let purpose = Purpose::of(flags);
         let flags = braid_api::OpenFlags { exclusive: false, ..convert::open_flags(flags) };
         // The kernel leaves the truncation to this call, and with it what a truncation does to privileges; `kill` tells of
         // it only where the door was asked to see to all of them.
@@ -29,7 +31,7 @@ impl<F: FileSystem> Door<F> {
             if kill {
                 kill_privileges(&*fs, &cx, id, Some(opened.handle)).await?;
             }
-            Ok(passing.open(&*fs, id, &opened, flags).await)
+            Ok(passing.open(&*fs, id, &opened, flags, purpose).await)
         };
         self.answer(reply, call, |reply, open| reply.open(open));
     }
@@ -65,7 +67,7 @@ impl<F: FileSystem> Door<F> {
     /// Of a file or a directory.
     pub fn release(&self, reply: Reply, fh: u64) {
         self.privileges.released(fh);
-        self.passing.released(fh);
+        self.passing.released(fh, &self.runtime);
         let (fs, twin, owners) = (self.fs.clone(), self.handles.forget_twin(fh), self.handles.forget_handle(fh));
         let call = async move {
             for owner in owners {
