@@ -11,6 +11,7 @@ use std::time::Duration;
 
 #[derive(Args)]
 pub struct Files {
+    /// Files; directories with -r.
     #[arg(required = true)]
     paths: Vec<ClusterPath>,
     /// The files in directories.
@@ -24,7 +25,7 @@ pub struct Files {
 #[derive(Args)]
 #[command(after_help = "Examples:\n  braid fs seal /archive/2026.tar\n  braid fs seal -r /models\n\n\
     Nothing of a sealed file changes: it is not written, truncated, renamed, linked or removed, and its attributes\n\
-    stay, until it is unsealed. A mount on the host of its data server reads a sealed file as fast as a local one.\n\
+    stay, until it is unsealed. A mount on a host with a copy of it reads a sealed file of one chunk as a local one.\n\
     A file that is open for writing is not sealed.")]
 pub struct SealArgs {
     #[command(flatten)]

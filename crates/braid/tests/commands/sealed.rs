@@ -80,7 +80,7 @@ fn seal_and_unseal_say_what_they_did_and_what_is_in_the_way() {
     assert!(c.fails("fs chmod 600 /t/small").contains("(B128)"));
     assert!(c.fails("fs mv /t/small /t/other").contains("(B128)"));
     assert!(c.fails("fs ln /t/small /t/other").contains("(B128)"));
-    let put = c.fails(&format!("fs put -f {} /t/small", local.path().join("d/e/large").display()));
+    let put = c.fails(&format!("fs put {} /t/small", local.path().join("d/e/large").display()));
     assert!(put.contains("small") && put.contains("(B128)"), "{put}");
     assert_eq!(c.bytes("fs cat /t/small"), b"hello\n");
     // A whole tree: what is no file is passed over, and one file that is sealed already is no error.
