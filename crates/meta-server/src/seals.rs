@@ -10,9 +10,11 @@ use crate::leases::Leases;
 use crate::server::MetaServer;
 use braid_api::meta::{HoldSealed, LeaveSealed, MetaAnswer, MetaRequest, SealFile};
 use braid_api::{Code, Context, DataPeers, Error, Result};
+use braid_env::Env;
 use braid_meta_engine::Engine;
 use braid_types::{Attr, InodeId, SessionId};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A file that was closed a moment ago may not be known to be closed yet: its kernel says so behind the close.
@@ -54,9 +56,9 @@ impl Seals {
 }
 
 /// A file is being sealed or unsealed, until dropped.
-struct UnderWay<'a>(&'a Leases, InodeId);
+struct UnderWay(Arc<Leases>, InodeId);
 
-impl Drop for UnderWay<'_> {
+impl Drop for UnderWay {
     fn drop(&mut self) {
         let mut state = self.0.state.lock();
         if let Some(count) = state.seals.under_way.get_mut(&self.1) {
@@ -70,10 +72,30 @@ impl Drop for UnderWay<'_> {
     }
 }
 
+/// The same while its transaction may be under way. Given up before its end is known, it is over when the engine has done everything that
+/// was ordered until then: else a hold could be granted that the row does not allow any more.
+struct Transacted<E: Engine> {
+    env: Env,
+    engine: Arc<E>,
+    under_way: Option<UnderWay>,
+}
+
+impl<E: Engine> Drop for Transacted<E> {
+    fn drop(&mut self) {
+        let Some(under_way) = self.under_way.take() else { return };
+        let engine = self.engine.clone();
+        self.env.spawn("a seal that was given up", async move {
+            // An engine that is done commits nothing any more.
+            let _ = engine.settle().await;
+            drop(under_way);
+        });
+    }
+}
+
 impl Leases {
-    fn begin_seal(&self, inode: InodeId) -> UnderWay<'_> {
+    fn begin_seal(self: &Arc<Self>, inode: InodeId) -> UnderWay {
         *self.state.lock().seals.under_way.entry(inode).or_default() += 1;
-        UnderWay(self, inode)
+        UnderWay(self.clone(), inode)
     }
 
     /// For who wants to write: returns when the file is not being sealed, and then its row says whether it is.
@@ -138,12 +160,19 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         self.hint(&mut seal.inode);
         let (session, inode) = (cx.token.session, seal.inode.id);
         let wait = Duration::from_millis(seal.wait_ms.into()).min(SealFile::WAIT_MAX);
-        let _under_way = self.leases.begin_seal(inode);
+        let under_way = self.leases.begin_seal(inode);
         match seal.sealed {
             true => self.until_nobody_writes(session, inode, wait.min(CLOSING)).await?,
             false => self.until_nobody_holds(session, inode, wait).await?,
         }
-        self.mutate(call, cx, number, MetaRequest::SealFile(seal), None).await
+        let (env, engine) = (self.env.clone(), self.engine.clone());
+        let mut transacted = Transacted { env, engine, under_way: Some(under_way) };
+        let done = self.mutate(call, cx, number, MetaRequest::SealFile(seal), None).await;
+        let is_open = |error: &Error| matches!(error.code, Code::MaybeCommitted | Code::NotServing);
+        if !done.as_ref().is_err_and(is_open) {
+            drop(transacted.under_way.take());
+        }
+        done
     }
 
     /// Others have stored what they wrote, and none of them has the file open for writing.
