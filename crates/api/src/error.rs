@@ -81,6 +81,8 @@ codes! {
     NoData = 125, No, "no data or hole there";
     TextBusy = 126, No, "in use as a program or by a lease";
     TooManyLocks = 127, No, "too many locks";
+    /// Nothing of the file changes until it is unsealed: EPERM, as of what Linux calls immutable.
+    Sealed = 128, No, "the file is sealed";
 
     /// The server does not know this session (any more): register again.
     SessionUnknown = 200, AfterRefresh, "the session is not registered";

@@ -3,6 +3,7 @@ use braid_types::{Attr, ByteRange, DeviceId, FileKind, InodeId, Mode, Name, Time
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::future::Future;
+use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -210,6 +211,12 @@ pub enum Shown {
 pub trait Watcher: Send + Sync {
     /// Done when nothing of this is shown any more without asking. Must not wait for a call to the file system.
     fn forget(&self, shown: Vec<Shown>) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+
+    /// A file that is read beneath ([`FileSystem::beneath`]) is to be unsealed: the cache should forget it, of which one name may be
+    /// given, unless somebody uses it, and say so ([`FileSystem::left_beneath`]). Asked again and again.
+    fn leave(&self, id: InodeId, name: Option<(InodeId, Name)>) {
+        let _ = (id, name);
+    }
 }
 
 /// A POSIX file system, by inode and handle. Every door speaks to one of these; `client` and `model` are two.
@@ -244,6 +251,17 @@ pub trait FileSystem: Send + Sync + 'static {
         id: InodeId,
         handle: Option<HandleId>,
         change: SetAttr,
+    ) -> impl Future<Output = Result<AttrReply>> + Send;
+
+    /// Seals a file, or unseals it: nothing of a sealed file changes until it is unsealed, neither bytes nor attributes nor names,
+    /// and each try is [`crate::Code::Sealed`]. What was written before is in it. While somebody has it open for writing it is not
+    /// sealed, while somebody reads it without asking not unsealed: [`crate::Code::TextBusy`], after so long at the latest.
+    fn set_sealed(
+        &self,
+        cx: &Caller,
+        id: InodeId,
+        sealed: bool,
+        wait: Duration,
     ) -> impl Future<Output = Result<AttrReply>> + Send;
 
     fn read_link(&self, cx: &Caller, id: InodeId) -> impl Future<Output = Result<Bytes>> + Send;
@@ -299,6 +317,18 @@ pub trait FileSystem: Send + Sync + 'static {
 
     /// Up to `len` bytes, in pieces; fewer only at the end of the file.
     fn read(&self, handle: HandleId, offset: u64, len: u32) -> impl Future<Output = Result<Vec<Bytes>>> + Send;
+
+    /// A file of this machine that has exactly the bytes of an open one and cannot change, if there is one: a cache above may read it
+    /// without asking, also for other handles and after this one's end, until it says [`FileSystem::left_beneath`].
+    fn beneath(&self, handle: HandleId) -> impl Future<Output = Option<Arc<OwnedFd>>> + Send {
+        let _ = handle;
+        std::future::ready(None)
+    }
+
+    /// Nothing above reads what was given for this file any more, neither by handles nor by mappings.
+    fn left_beneath(&self, id: InodeId) {
+        let _ = id;
+    }
 
     /// Writes all of `data`; at the end of the file, atomically, if the handle appends.
     fn write(&self, handle: HandleId, offset: u64, data: Bytes) -> impl Future<Output = Result<u32>> + Send;

@@ -50,6 +50,8 @@ pub enum Order {
     /// Come down to `to` with this file and answer with a [`YieldFiles`] of this generation. `Exclusive` asks only for what the row
     /// lacks of size and times. Without `locks`, locks are not granted here any more, and the answer names those that are held.
     Recall { inode: InodeId, generation: LeaseGen, token: LeaseGen, to: LeaseState, locks: bool },
+    /// A sealed file is to be unsealed: say [`crate::meta::LeaveSealed`] as soon as no handle here reads it without asking.
+    Leave { inode: InodeId },
 }
 
 /// File leases are given up down to a state, each under the generation it was recalled with (or granted, if nobody asked): what was
@@ -84,6 +86,8 @@ pub struct Reassert {
     pub locks: Vec<(InodeId, Vec<LockRequest>)>,
     /// As [`SetLock::done`].
     pub locks_done: u64,
+    /// Sealed files that are read here without asking, and the numbers of their holds.
+    pub sealed: Vec<(InodeId, u64)>,
 }
 
 /// What of it is held from now on, and under which numbers; the rest is not this session's any more.

@@ -680,6 +680,36 @@ pub struct RemoveXattr {
     pub name: Bytes,
 }
 
+/// Seals a file, or unseals it: nothing of a sealed file changes, neither bytes nor attributes nor names
+/// (docs/design/0015-sealed-files.md). Waits for what is in the way: handles that may write, or handles that read without asking.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SealFile {
+    pub inode: InodeRef,
+    pub sealed: bool,
+    /// After this time, and at the latest after [`SealFile::WAIT_MAX`], it is said what is in the way.
+    pub wait_ms: u32,
+}
+
+impl SealFile {
+    /// With the wait for leases before it, below the deadline of a call.
+    pub const WAIT_MAX: std::time::Duration = std::time::Duration::from_secs(20);
+}
+
+/// The session is about to give out handles of a sealed file that cannot be taken back. It may if the answer has
+/// attributes: the file is sealed, and stays so until the session has sent [`LeaveSealed`] or has ended.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct HoldSealed {
+    pub inode: InodeRef,
+    /// Rises with each hold of the session.
+    pub number: u64,
+}
+
+/// No such handle is left, nor a mapping, of what was held under a number up to this one. One that comes late ends no newer hold.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LeaveSealed {
+    pub holds: Vec<(InodeId, u64)>,
+}
+
 /// A whole inline file in one message (the native call; POSIX needs two).
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PutFile {
@@ -874,6 +904,9 @@ messages! {
     SetLock -> LockReply;
     LeaveLock -> LockReply;
     TestLock -> FoundLock;
+    SealFile -> AttrAnswer;
+    HoldSealed -> Option<Attr>;
+    LeaveSealed -> ();
 }
 
 impl MetaRequest {
@@ -921,6 +954,7 @@ impl MetaRequest {
             | MetaRequest::RemoveXattr(_)
             | MetaRequest::PutFile(_)
             | MetaRequest::SetPolicy(_)
+            | MetaRequest::SealFile(_)
             | MetaRequest::TakeSpares(_) => true,
             MetaRequest::OpenFile(open) => open.truncate,
             _ => false,

@@ -102,6 +102,8 @@ impl MetaRequest {
             MetaRequest::RemoveXattr(m) => m.inode.id,
             MetaRequest::PutFile(m) => m.parent.id,
             MetaRequest::SetLock(m) => m.inode,
+            MetaRequest::SealFile(m) => m.inode.id,
+            MetaRequest::HoldSealed(m) => m.inode.id,
             _ => InodeId(0),
         };
         About { inode, ..About::default() }

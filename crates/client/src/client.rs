@@ -11,7 +11,9 @@ use braid_api::*;
 use braid_env::Env;
 use braid_types::{Attr, ByteRange, InodeId, Mode, Name, SessionId};
 use bytes::Bytes;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A session with a cluster. Call [`Client::shutdown`] before it is dropped, or what is buffered is lost.
 pub struct Client(pub(crate) Arc<Core>);
@@ -101,6 +103,10 @@ impl FileSystem for Client {
         self.0.set_attr(cx, id, change).await
     }
 
+    async fn set_sealed(&self, cx: &Caller, id: InodeId, sealed: bool, wait: Duration) -> Result<AttrReply> {
+        self.0.set_sealed(cx, id, sealed, wait).await
+    }
+
     async fn read_link(&self, cx: &Caller, id: InodeId) -> Result<Bytes> {
         self.0.read_link(cx, id).await
     }
@@ -152,6 +158,14 @@ impl FileSystem for Client {
 
     async fn read(&self, handle: HandleId, offset: u64, len: u32) -> Result<Vec<Bytes>> {
         self.0.read(handle, offset, len).await
+    }
+
+    async fn beneath(&self, handle: HandleId) -> Option<Arc<OwnedFd>> {
+        self.0.beneath(handle).await
+    }
+
+    fn left_beneath(&self, id: InodeId) {
+        self.0.left_beneath(id);
     }
 
     async fn write(&self, handle: HandleId, offset: u64, data: Bytes) -> Result<u32> {

@@ -1,5 +1,6 @@
 //! The parts of a client, and its background tasks' reins.
 
+use crate::beneath::Beneath;
 use crate::cache::Cache;
 use crate::config::ClientConfig;
 use crate::erased::Meta;
@@ -54,6 +55,7 @@ pub struct Core {
     /// Chunks that read as holes, see `unknown`.
     pub lost: Mutex<Lru<ChunkId, ()>>,
     pub local: LocalReads,
+    pub beneath: Beneath,
     pub memory: Arc<Memory>,
     pub counters: Counters,
     pub waits: Waits,
@@ -119,6 +121,7 @@ impl Core {
             changes_kept: self.requests.kept().0 as u64,
             open_inodes: self.inodes.len() as u64,
             open_handles: self.handles.len() as u64,
+            sealed_held: self.beneath.len() as u64,
             ..self.counters.read()
         }
     }

@@ -128,10 +128,13 @@ pub struct Handles {
 const OFFSETS_MAX: usize = 1024;
 
 impl Handles {
-    pub fn open_file(&self, inode: Arc<Inode>, flags: OpenFlags) -> Arc<FileHandle> {
+    pub fn open_file(&self, inode: Arc<Inode>, flags: OpenFlags) -> Result<Arc<FileHandle>> {
         let id = HandleId(self.last.fetch_add(1, Relaxed) + 1);
         let (failures_seen, losses) = {
             let mut state = inode.state.lock();
+            if flags.write && state.sealing > 0 {
+                return Err(Error::new(Code::TextBusy, format_args!("inode {}", inode.id), "it is being sealed"));
+            }
             state.writers += u32::from(flags.write);
             state.cached += u32::from(!flags.direct);
             state.cached_writers += u32::from(flags.write && !flags.direct);
@@ -150,7 +153,7 @@ impl Handles {
             locks_lost: AtomicBool::new(false),
         });
         self.map.lock().insert(id, Handle::File(handle.clone()));
-        handle
+        Ok(handle)
     }
 
     pub fn open_dir(&self, inode: InodeId) -> HandleId {

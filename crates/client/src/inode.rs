@@ -105,6 +105,8 @@ pub struct FileState {
     pub end_moved: bool,
     /// Made without a name, and may get one.
     pub linkable: bool,
+    /// It is being sealed, so many times: it is not opened for writing.
+    pub sealing: u32,
     pub blocks: Blocks,
     /// This file's share of the write buffer.
     pub charged: u64,
@@ -155,6 +157,7 @@ impl FileState {
             cached_writers: 0,
             paged: 0,
             end_moved: true,
+            sealing: 0,
             linkable: false,
             blocks: Blocks::default(),
             charged: 0,

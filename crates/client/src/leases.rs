@@ -149,6 +149,11 @@ impl Core {
                     let (generation, token) = (Generation(generation.0), Generation(token.0));
                     self.hear(Seen::Recall { inode, generation, token, to: mode_of(to), locks });
                 }
+                Order::Leave { inode } => {
+                    if let Some(core) = self.this.upgrade() {
+                        core.asked_to_leave(inode);
+                    }
+                }
             }
         }
         Ok(())
@@ -256,7 +261,8 @@ impl Core {
             let held = self.cache.reassertion(|id| unstable.contains(&id) || self.inodes.get(id).is_some());
             let files: Vec<_> = held.into_iter().map(|(inode, mode)| (inode, state_of(mode))).collect();
             let (locks, locks_done) = (self.locks.say_all(), self.locks.done());
-            let reassert = Reassert { epoch, round, files: files.clone(), locks, locks_done };
+            let reassert =
+                Reassert { epoch, round, files: files.clone(), locks, locks_done, sealed: self.beneath.all() };
             match self.say(reassert, LATE, Manner::Persistent).await {
                 Ok(answer) => {
                     for inode in answer.locks_lost {

@@ -9,6 +9,7 @@
 //! reconnecting (`wire`).
 
 mod believed;
+mod beneath;
 mod body;
 mod buffer;
 mod cache;

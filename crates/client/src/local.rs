@@ -122,7 +122,7 @@ impl Core {
         });
     }
 
-    async fn open_local(&self, lane: &Lane, token: Token, message: OpenLocal, op: Op) -> Result<HandOut> {
+    pub async fn open_local(&self, lane: &Lane, token: Token, message: OpenLocal, op: Op) -> Result<HandOut> {
         let chunk = message.chunk;
         let refused = |cause: &dyn std::fmt::Display| Error::new(Code::NotSupported, format!("chunk {chunk}"), cause);
         let (LocalOpened { ticket, socket, word, value, now }, _) =

@@ -144,6 +144,9 @@ impl Core {
         self.heard_term(sent, registration.lease, reply.term);
         if let Some(core) = self.this.upgrade() {
             core.look_for_adrift();
+            if old.session != registration.session {
+                core.hold_again();
+            }
         }
         Ok(())
     }

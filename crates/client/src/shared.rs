@@ -109,7 +109,8 @@ impl FileState {
     /// The lease under which a handle reads. A file that is open for writing here is read under the right to write: its pages may be
     /// mapped, and the kernel tells nobody when they are stored to.
     pub fn want_to_read(&self, direct: bool) -> Want {
-        match (direct && self.cached == 0, self.writers > 0) {
+        // Of a sealed file nobody stores into a mapping, whoever may have opened it for writing before.
+        match (direct && self.cached == 0, self.writers > 0 && !self.attr.sealed) {
             (true, true) => Want::Write,
             (true, false) => Want::Direct,
             (false, true) => Want::Once,

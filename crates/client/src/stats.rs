@@ -13,6 +13,10 @@ pub struct Stats {
     pub bytes_read: u64,
     /// Reads of chunks from the files of a server on this host.
     pub local_reads: u64,
+    /// Sealed files of which a cache above was given the file of a server on this host, to read it without asking.
+    pub beneath: u64,
+    /// Of them, those that it may read now.
+    pub sealed_held: u64,
     /// Lookups and attributes answered here, and those that had to be asked.
     pub cache_hits: u64,
     pub cache_misses: u64,
@@ -52,6 +56,7 @@ pub(crate) struct Counters {
     pub bytes_written: AtomicU64,
     pub bytes_read: AtomicU64,
     pub local_reads: AtomicU64,
+    pub beneath: AtomicU64,
     pub cache_hits: AtomicU64,
     pub cache_misses: AtomicU64,
     pub writes_repeated: AtomicU64,
@@ -74,6 +79,7 @@ impl Counters {
             bytes_written: self.bytes_written.load(Relaxed),
             bytes_read: self.bytes_read.load(Relaxed),
             local_reads: self.local_reads.load(Relaxed),
+            beneath: self.beneath.load(Relaxed),
             cache_hits: self.cache_hits.load(Relaxed),
             cache_misses: self.cache_misses.load(Relaxed),
             writes_repeated: self.writes_repeated.load(Relaxed),

@@ -374,6 +374,8 @@ struct Dropped {
     pieces: Vec<(u64, Bytes)>,
     inline: Vec<u8>,
     size: u64,
+    /// The size that was to be.
+    cut: u64,
 }
 
 fn drop_beyond(state: &mut FileState, size: u64) -> Dropped {
@@ -386,7 +388,7 @@ fn drop_beyond(state: &mut FileState, size: u64) -> Dropped {
     state.blocks.clear();
     state.version += 1;
     state.cutting = true;
-    Dropped { pieces, inline, size: std::mem::replace(&mut state.size, size) }
+    Dropped { pieces, inline, size: std::mem::replace(&mut state.size, size), cut: size }
 }
 
 fn restore(state: &mut FileState, dropped: Dropped) {
@@ -400,9 +402,16 @@ fn restore(state: &mut FileState, dropped: Dropped) {
         bytes.resize(bytes.len().max(if dropped.inline.is_empty() { 0 } else { cut as usize }), 0);
         bytes.extend(dropped.inline);
     }
-    state.size = state.size.max(dropped.size);
+    // One that was to grow the file has not; what was written meanwhile stays.
+    let has_grown = dropped.cut > dropped.size && state.size == dropped.cut;
+    state.size = if has_grown { written_end(state).max(dropped.size) } else { state.size.max(dropped.size) };
     state.version += 1;
     state.cutting = false;
+}
+
+fn written_end(state: &FileState) -> u64 {
+    let inline = if let Body::Inline(bytes) = &state.body { bytes.len() as u64 } else { 0 };
+    state.dirty.end().max(state.sent_end).max(inline)
 }
 
 fn adopt_cut(state: &mut FileState, answer: &AttrAnswer, size: u64) -> Vec<braid_types::ChunkId> {

@@ -45,6 +45,9 @@ pub struct MountConfig {
     pub truncate_in_open: bool,
     pub locks: LockMode,
     pub kill_privileges: KillPrivileges,
+    /// The kernel reads files that cannot change without asking, where the file system knows the file beneath. It must be allowed to
+    /// administer the system, and to Linux the mount lies on another file system then, as an overlay does.
+    pub passthrough: bool,
 }
 
 impl Default for MountConfig {
@@ -60,6 +63,7 @@ impl Default for MountConfig {
             truncate_in_open: false,
             locks: LockMode::default(),
             kill_privileges: KillPrivileges::default(),
+            passthrough: true,
         }
     }
 }
@@ -92,6 +96,9 @@ impl MountConfig {
         }
         if self.locks == LockMode::FileSystem {
             config = config.with(InitFlags::POSIX_LOCKS | InitFlags::FLOCK_LOCKS);
+        }
+        if self.passthrough {
+            config = config.with(InitFlags::PASSTHROUGH);
         }
         if self.kill_privileges == KillPrivileges::Door {
             config = config.with(InitFlags::HANDLE_KILLPRIV_V2);

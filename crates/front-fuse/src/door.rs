@@ -5,6 +5,7 @@ use crate::handles::Handles;
 use crate::interrupts::Interrupts;
 use crate::invalidator::Invalidator;
 use crate::paged::Paged;
+use crate::passing::Passing;
 use crate::privileges::Privileges;
 use crate::run::{Then, run};
 use crate::stats::Stats;
@@ -12,7 +13,7 @@ use crate::told::Told;
 use crate::waiting::{Asking, WaitingRequests};
 use crate::watcher::{KernelWatcher, OnItsWay, Replies};
 use braid_api::{Error, FileSystem, Result, trace};
-use braid_fuse_kernel::{Dispatch, InitFlags, Negotiated, Notifier, Operation, Reply, Request};
+use braid_fuse_kernel::{Dispatch, Forget, InitFlags, Negotiated, Notifier, Operation, Reply, Request};
 use braid_types::TraceId;
 use std::future::Future;
 use std::sync::Arc;
@@ -32,6 +33,7 @@ pub struct Door<F> {
     pub paged: Arc<Paged>,
     pub asked: Arc<Asked>,
     pub told: Arc<Told>,
+    pub passing: Arc<Passing>,
     pub waiting: WaitingRequests,
     pub privileges: Arc<Privileges>,
     /// Negotiated: the kernel leaves it to the door to take privileges away.
@@ -53,6 +55,7 @@ impl<F: FileSystem> Door<F> {
             paged: Arc::default(),
             asked: Arc::default(),
             told: Arc::default(),
+            passing: Arc::default(),
             waiting: WaitingRequests::default(),
             privileges: Arc::default(),
             kills_privileges: AtomicBool::new(false),
@@ -146,6 +149,10 @@ impl<F: FileSystem> Dispatch for Door<F> {
             self.asked.clone(),
             self.told.clone(),
         )));
+        if negotiated.flags.contains(InitFlags::PASSTHROUGH) {
+            let fs = self.fs.clone();
+            self.passing.begin(notifier.clone(), move |id| fs.left_beneath(id));
+        }
         let sent = negotiated.flags.contains(InitFlags::CREATE_SUPP_GROUP);
         self.groups_sent.store(sent, Ordering::Relaxed);
         let ours = negotiated.flags.contains(InitFlags::HANDLE_KILLPRIV_V2);
@@ -161,8 +168,10 @@ impl<F: FileSystem> Dispatch for Door<F> {
         let id = inode_of(request.nodeid);
         match &request.operation {
             Operation::Lookup { name } => self.lookup(&request, reply, id, name),
-            Operation::Forget { .. } => self.forget(reply, 1),
-            Operation::BatchForget { forgets } => self.forget(reply, forgets.len() as u64),
+            Operation::Forget { nlookup } => {
+                self.forget(reply, &[Forget { nodeid: request.nodeid, nlookup: *nlookup }]);
+            }
+            Operation::BatchForget { forgets } => self.forget(reply, forgets),
             Operation::Getattr { fh } => self.get_attr(&request, reply, id, *fh),
             Operation::Statx { fh, .. } => self.statx(&request, reply, id, *fh),
             Operation::Setattr(change) => self.set_attr(&request, reply, id, change),
@@ -216,8 +225,7 @@ impl<F: FileSystem> Dispatch for Door<F> {
             Operation::Setlk(lock) => self.set_lock(reply, id, lock, None),
             Operation::Setlkw(lock) => self.set_lock(reply, id, lock, Some(request.unique)),
             Operation::Interrupt { unique } => self.interrupt(reply, *unique),
-            // No ioctl has a meaning here; FS_IOC_GETFLAGS and its like expect this answer.
-            Operation::Ioctl { .. } => reply.error(libc::ENOTTY),
+            Operation::Ioctl { cmd, data, .. } => self.ioctl(&request, reply, id, *cmd, data),
             // After this answer the kernel stops asking: it checks permissions itself, files are always ready, and
             // no file has block numbers.
             Operation::Access { .. } | Operation::Poll { .. } | Operation::Bmap { .. } => reply.error(libc::ENOSYS),

@@ -11,7 +11,7 @@ pub fn errno_of(code: Code) -> i32 {
         Code::NotDirectory => libc::ENOTDIR,
         Code::IsDirectory => libc::EISDIR,
         Code::NotEmpty => libc::ENOTEMPTY,
-        Code::NotPermitted => libc::EPERM,
+        Code::NotPermitted | Code::Sealed => libc::EPERM,
         Code::AccessDenied => libc::EACCES,
         Code::CrossDevice => libc::EXDEV,
         Code::NameTooLong => libc::ENAMETOOLONG,

@@ -135,6 +135,22 @@ impl Invalidator {
         }
     }
 
+    /// A file that nobody uses, with its names; before Linux 6.18 with this one. Nobody waits for it.
+    pub fn leave(&self, id: InodeId, name: Option<(InodeId, Name)>) {
+        let notifier = self.notifier.clone();
+        self.runtime.spawn_blocking(move || {
+            let left = match (notifier.prune(node_of(id)), name) {
+                (Err(error), Some((parent, name))) if error.kind() == io::ErrorKind::Unsupported => {
+                    notifier.inval_entry(node_of(parent), name.as_bytes())
+                }
+                (pruned, _) => pruned,
+            };
+            if let Err(error) = left {
+                tracing::debug!(%error, "the kernel forgets no file");
+            }
+        });
+    }
+
     /// Every name at once: each is asked for again at its next use.
     pub fn all_entries(&self) -> io::Result<()> {
         Stats::add(&self.stats.epochs_ended, 1);

@@ -20,6 +20,7 @@ mod invalidator;
 mod mount;
 mod ops;
 mod paged;
+mod passing;
 mod privileges;
 mod run;
 mod stats;

@@ -1,6 +1,7 @@
 use crate::config::MountConfig;
 use crate::door::Door;
 use crate::invalidator::Invalidator;
+use crate::passing::Passing;
 use crate::stats::Stats;
 use crate::waiting::WaitingRequests;
 use braid_api::FileSystem;
@@ -8,6 +9,7 @@ use braid_fuse_kernel::{Channel, Session, clear_stale_mount, serve};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use tokio::runtime::Handle;
 
 /// A file system that is mounted. Dropping it takes the mount out of sight at once; programs that still use it are
@@ -18,6 +20,7 @@ pub struct Mount {
     runtime: Handle,
     stats: Arc<Stats>,
     waiting: WaitingRequests,
+    passing: Arc<Passing>,
 }
 
 /// Mounts `fs` at `path`; what a killed process left there is cleared first. Calls that have to wait go on as tasks of
@@ -33,10 +36,10 @@ pub fn mount<F: FileSystem>(
         tracing::info!(path = %path.display(), "a mount without a server was cleared");
     }
     let door = Arc::new(Door::new(fs, runtime.clone(), config.threads));
-    let (stats, waiting) = (door.stats.clone(), door.waiting.clone());
+    let (stats, waiting, passing) = (door.stats.clone(), door.waiting.clone(), door.passing.clone());
     let channel = Channel::mount(path, &config.options())?;
     let session = serve(channel, &config.protocol(), config.threads, door)?;
-    Ok(Mount { session, runtime, stats, waiting })
+    Ok(Mount { session, runtime, stats, waiting, passing })
 }
 
 impl Mount {
@@ -51,6 +54,12 @@ impl Mount {
 
     pub fn stats(&self) -> &Stats {
         &self.stats
+    }
+
+    /// Opens of files that the kernel reads without asking from then on.
+    pub fn passed_through(&self) -> impl Fn() -> u64 + Send + Sync + 'static {
+        let passing = self.passing.clone();
+        move || passing.opens.load(Relaxed)
     }
 
     /// Requests that wait, and who made them.

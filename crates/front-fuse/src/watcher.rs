@@ -130,6 +130,10 @@ impl KernelWatcher {
 }
 
 impl Watcher for KernelWatcher {
+    fn leave(&self, id: InodeId, name: Option<(InodeId, Name)>) {
+        self.invalidator.leave(id, name);
+    }
+
     /// Names first: their invalidation waits for lookups under way, and with those come attributes. The kernel drops attributes
     /// that were on their way to an inode it has, so what it asked for is let in before; if it is about to hear of the inode they are
     /// dropped once more, when no thread is left that has looked it up and not yet run since.

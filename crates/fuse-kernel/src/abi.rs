@@ -95,6 +95,7 @@ pub(crate) mod notify {
     pub const STORE: i32 = 4;
     pub const DELETE: i32 = 6;
     pub const INC_EPOCH: i32 = 8;
+    pub const PRUNE: i32 = 9;
     /// Flag of INVAL_ENTRY: only let the entry's time run out.
     pub const EXPIRE_ONLY: u32 = 1 << 0;
 }

@@ -6,9 +6,10 @@
 use crate::abi::notify as code;
 use crate::device::write_message;
 use crate::fields::Record;
+use crate::passthrough::BackingFile;
 use rustix::io::Errno;
 use std::io::{self, IoSlice};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Weak};
 
 /// Sends notifications as long as the session lives, then gives `NotConnected`.
@@ -83,6 +84,28 @@ impl Notifier {
             Err(Errno::INVAL) => Err(io::ErrorKind::Unsupported.into()),
             other => Ok(other?),
         }
+    }
+
+    /// Forgets a file, with all its names, unless somebody uses it. `Unsupported` before Linux 6.18.
+    pub fn prune(&self, nodeid: u64) -> io::Result<()> {
+        let sent = self.send(code::PRUNE, &[], |out| {
+            // How many nodes follow.
+            out.u32(1);
+            out.u32(0);
+            out.u64(0);
+            out.u64(nodeid);
+        });
+        match sent {
+            Err(Errno::INVAL) => Err(io::ErrorKind::Unsupported.into()),
+            Err(Errno::NOENT) => Ok(()),
+            other => Ok(other?),
+        }
+    }
+
+    /// Registers an open file for passthrough, as [`crate::Session::backing_file`].
+    pub fn backing_file(&self, file: impl AsFd) -> io::Result<BackingFile> {
+        let device = self.device.upgrade().ok_or(Errno::NOTCONN)?;
+        BackingFile::open(&device, file.as_fd())
     }
 
     /// Wakes who polls the handle that POLL named `kh`.

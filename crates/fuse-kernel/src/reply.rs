@@ -51,11 +51,18 @@ pub struct Reply {
     device: Option<Arc<OwnedFd>>,
     unique: u64,
     opcode: u32,
+    if_lost: Option<Box<dyn FnOnce() + Send>>,
 }
 
 impl Reply {
     pub(crate) fn new(device: Arc<OwnedFd>, unique: u64, opcode: u32) -> Self {
-        Self { device: Some(device), unique, opcode }
+        Self { device: Some(device), unique, opcode, if_lost: None }
+    }
+
+    /// To be called if the kernel does not get the answer: what an entry counts has not been counted then.
+    pub fn if_lost(mut self, undo: impl FnOnce() + Send + 'static) -> Self {
+        self.if_lost = Some(Box::new(undo));
+        self
     }
 
     pub fn unique(&self) -> u64 {
@@ -179,6 +186,13 @@ impl Reply {
         let Some(device) = self.device.take() else { return };
         if let Err(failure) = write_message(&device, error, self.unique, body) {
             self.after_failure(&device, failure);
+            self.lost();
+        }
+    }
+
+    fn lost(&mut self) {
+        if let Some(undo) = self.if_lost.take() {
+            undo();
         }
     }
 
@@ -203,6 +217,7 @@ impl Drop for Reply {
             tracing::error!(opcode = self.opcode, "a FUSE request was dropped without an answer");
             let _ = write_message(&device, -libc::EIO, self.unique, &[]);
         }
+        self.lost();
     }
 }
 

@@ -277,6 +277,11 @@ impl Holder {
         self.files.owner(inode)
     }
 
+    /// Sessions that are known to have it open for writing. Of one that was never in anybody's way nothing is known.
+    pub fn writers(&self, inode: InodeId) -> impl Iterator<Item = SessionId> + '_ {
+        self.files.writers(inode)
+    }
+
     /// Sessions that may have had it to themselves when slots came here, and have not said whether.
     pub fn may_own(&self, inode: InodeId) -> impl Iterator<Item = SessionId> + '_ {
         self.slots.may_own(inode)

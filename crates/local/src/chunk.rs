@@ -11,6 +11,9 @@ use braid_env::DiskFile;
 use braid_types::BLOCK_BYTES;
 use std::sync::Arc;
 
+/// Read at once while a whole chunk is looked at: 1 MiB.
+const PIECE_BLOCKS: usize = 256;
+
 /// Read-only descriptors of a chunk. They stay those of this chunk, whatever becomes of its names.
 #[derive(Clone)]
 pub struct LocalChunk {
@@ -71,6 +74,34 @@ impl LocalChunk {
             Ok(read) => read,
             Err(_) => LocalRead::Doubt,
         }
+    }
+
+    /// The data file has the chunk's bytes up to `len`, its holes included, and ends there: it can be read without the table.
+    /// Reads all of it, and waits for the disk.
+    pub fn is_plain(&self, len: u64) -> bool {
+        self.try_plain(len).unwrap_or(false)
+    }
+
+    fn try_plain(&self, len: u64) -> std::io::Result<bool> {
+        if self.data.len()? != len {
+            return Ok(false);
+        }
+        let (mut room, mut entries) = (vec![0; PIECE_BLOCKS * BLOCK], vec![0; PIECE_BLOCKS * 4]);
+        let last = len.div_ceil(BLOCK_BYTES);
+        for first in (0..last).step_by(PIECE_BLOCKS) {
+            let blocks = (last - first).min(PIECE_BLOCKS as u64) as usize;
+            let (bytes, sums) = (&mut room[..blocks * BLOCK], &mut entries[..blocks * 4]);
+            LocalFetch::Waiting.fill(&*self.meta, sums, entry_offset(first))?;
+            LocalFetch::Waiting.fill(&*self.data, bytes, first * BLOCK_BYTES)?;
+            let is_there = |(block, sum): (&[u8], &[u8])| match u32::from_le_bytes([sum[0], sum[1], sum[2], sum[3]]) {
+                HOLE => block.iter().all(|byte| *byte == 0),
+                sum => sum == block_sum(block),
+            };
+            if !bytes.chunks_exact(BLOCK).zip(sums.chunks_exact(4)).all(is_there) {
+                return Ok(false);
+            }
+        }
+        Ok(self.data.len()? == len)
     }
 
     fn try_read(&self, offset: u64, buf: &mut [u8], fetch: LocalFetch) -> std::io::Result<LocalRead> {

@@ -2,6 +2,7 @@
 
 use crate::{LocalChunk, LocalFetch, LocalRead};
 use braid_env::{BoardView, DiskFile, Monotonic};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 /// With a ticket come the board, the data and the table, in this order.
@@ -25,6 +26,16 @@ impl HandOut {
     /// Is it still to be used?
     pub fn holds(&self, now: impl FnOnce() -> Monotonic) -> bool {
         self.board.says(self.word, self.value, now)
+    }
+
+    /// The data file, if it has exactly the chunk's bytes up to `len` (see [`LocalChunk::is_plain`]) and they are the server's: for as
+    /// long as nobody changes the chunk it can be read as it is. Waits for the disk.
+    pub fn whole(&self, len: u64, now: impl Fn() -> Monotonic) -> Option<Arc<OwnedFd>> {
+        if !self.holds(&now) || !self.chunk.is_plain(len) {
+            return None;
+        }
+        let file = self.chunk.files()[0].descriptor()?.try_clone_to_owned().ok()?;
+        self.holds(&now).then(|| Arc::new(file))
     }
 
     /// As [`LocalChunk::read`], of a chunk that may be read here all the while; `None`: not any more.

@@ -50,6 +50,7 @@ impl Scope {
             MetaRequest::SetXattr(m) => Scope::attr(m.inode.id),
             MetaRequest::RemoveXattr(m) => Scope::attr(m.inode.id),
             MetaRequest::SetPolicy(m) => Scope::attr(m.inode.id),
+            MetaRequest::SealFile(m) => Scope::attr(m.inode.id),
             MetaRequest::MakeNode(m) => Scope::default().entry(m.parent.id, &m.name),
             MetaRequest::CreateFile(m) if m.truncate => Scope::default().child(m.parent.id, &m.name),
             MetaRequest::CreateFile(m) => Scope::default().entry(m.parent.id, &m.name),
@@ -80,7 +81,7 @@ fn place_of(request: &MetaRequest) -> Option<(InodeId, Name)> {
 /// The inode whose attributes an answer tells, and where it says what of it is granted.
 fn told_by(answer: &mut MetaAnswer) -> Option<(InodeId, &mut Grant)> {
     match answer {
-        MetaAnswer::ChangeAttr(a) => Some((a.attr.id, &mut a.grant)),
+        MetaAnswer::ChangeAttr(a) | MetaAnswer::SealFile(a) => Some((a.attr.id, &mut a.grant)),
         MetaAnswer::MakeNode(a) | MetaAnswer::Link(a) | MetaAnswer::PutFile(a) => Some((a.attr.id, &mut a.grant)),
         MetaAnswer::CreateFile(a) | MetaAnswer::CreateTemporary(a) | MetaAnswer::OpenFile(a) => {
             Some((a.attr.id, &mut a.grant))

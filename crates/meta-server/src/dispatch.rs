@@ -189,6 +189,12 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
                 MetaAnswer::MarkStable(())
             }
             MetaRequest::ServerSays(m) => MetaAnswer::ServerSays(self.server_says(m)?),
+            MetaRequest::SealFile(m) => self.seal_file(call, cx, number, m).await?,
+            MetaRequest::HoldSealed(m) => MetaAnswer::HoldSealed(self.hold_sealed(session, m).await?),
+            MetaRequest::LeaveSealed(m) => {
+                self.leases.leave_sealed(session, &m);
+                MetaAnswer::LeaveSealed(())
+            }
             mutation => {
                 let mut answer = self.mutate(call, cx, number, mutation, None).await?;
                 if let MetaAnswer::OpenFile(opened) = &mut answer {
@@ -353,6 +359,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
                 self.note_entry(&answer, &place);
                 answer
             }
+            MetaRequest::SealFile(m) => self.record(call, m.inode.id, op, number, m, MetaAnswer::SealFile).await?,
             MetaRequest::SetPolicy(mut m) => {
                 self.hint(&mut m.inode);
                 self.set_policy(call, op, number, m).await?
@@ -401,7 +408,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         Ok(OpContext { fresh, ..op })
     }
 
-    fn hint(&self, inode: &mut InodeRef) {
+    pub(crate) fn hint(&self, inode: &mut InodeRef) {
         if inode.hint.is_none() && inode.id != InodeId::ROOT {
             inode.hint = self.hints.get(inode.id);
         }

@@ -249,7 +249,7 @@ impl Leases {
 
     /// The same for a request that changes bytes by itself. Who may write already goes ahead, also while others ask for the file: its
     /// client gives the file up when this is done, so that waiting for them here would be waiting for itself.
-    async fn take_to_change(&self, session: SessionId, inode: InodeId) -> Result<()> {
+    pub(crate) async fn take_to_change(&self, session: SessionId, inode: InodeId) -> Result<()> {
         if self.owner(inode) == Some(session) {
             return Ok(());
         }
@@ -284,7 +284,7 @@ impl Leases {
     }
 
     /// Returns when every other session of before this start has said whether it owns the file, or has ended.
-    async fn until_said(&self, session: SessionId, inode: InodeId) -> Result<()> {
+    pub(crate) async fn until_said(&self, session: SessionId, inode: InodeId) -> Result<()> {
         let end = self.env.clock.now() + self.limits.longest_wait_for_a_file() + self.limits.session_lease;
         loop {
             let said = self.said.notified();
@@ -371,6 +371,9 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         match request {
             MetaRequest::OpenFile(m) => {
                 let want = if m.truncate { Want::Once } else { want_of(m.want) };
+                if matches!(want, Want::Once | Want::Write) {
+                    self.leases.until_not_being_sealed(m.inode.id).await?;
+                }
                 let lease = self.leases.take_file(session, m.inode.id, want).await?;
                 if lease.state == LeaseState::None {
                     self.leases.refresh_file(session, m.inode.id).await?;

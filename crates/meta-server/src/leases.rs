@@ -7,6 +7,7 @@
 
 use crate::files::{FileAnswer, held_of, order_of, regranted};
 use crate::locks::{LockOps, held_by};
+use crate::seals::Seals;
 use braid_api::lease::{self, Acknowledge, LeaseKey, Listen, Order, Orders, Reassert, Term};
 use braid_api::{Code, Error, Result, trace};
 use braid_env::Env;
@@ -39,6 +40,8 @@ pub struct Leases {
     pub(crate) to_end: Notify,
     /// A session of before this start has said what it holds, or has ended, or all is over.
     pub(crate) said: Notify,
+    /// A file is not being sealed any more, or somebody does not hold one any more.
+    pub(crate) seals: Notify,
 }
 
 pub(crate) struct State {
@@ -50,6 +53,7 @@ pub(crate) struct State {
     /// The operations for which announcements and requests that wait are made.
     pub traces: BTreeMap<u64, TraceId>,
     pub locks: LockOps,
+    pub seals: Seals,
     /// Requests for files that wait for other sessions.
     pub asking: BTreeMap<u64, oneshot::Sender<FileAnswer>>,
     /// Sessions that cache.
@@ -72,6 +76,8 @@ pub(crate) struct Mailbox {
     orders: BTreeMap<u64, Vec<Key>>,
     /// The last word on each file.
     files: BTreeMap<InodeId, Order>,
+    /// Sealed files that others want unsealed; told again until they are left.
+    leave: BTreeSet<InodeId>,
     bell: Arc<Notify>,
     /// Announcements from before this session cached: until they are released it is granted nothing.
     not_before: BTreeSet<u64>,
@@ -105,6 +111,9 @@ impl Mailbox {
             } else if let Some((_, order)) = self.files.pop_first() {
                 bytes += 40;
                 orders.push(order);
+            } else if let Some(inode) = self.leave.pop_first() {
+                bytes += 16;
+                orders.push(Order::Leave { inode });
             } else {
                 break;
             }
@@ -184,6 +193,13 @@ impl State {
         }
     }
 
+    pub fn tell_to_leave(&mut self, session: SessionId, inode: InodeId) {
+        if let Some(mailbox) = self.caching.get_mut(&session) {
+            mailbox.leave.insert(inode);
+            mailbox.bell.notify_waiters();
+        }
+    }
+
     fn others_cache(&self, session: SessionId) -> bool {
         self.caching.keys().any(|other| *other != session)
     }
@@ -197,6 +213,7 @@ impl Leases {
             waiting: BTreeMap::new(),
             traces: BTreeMap::new(),
             locks: LockOps::default(),
+            seals: Seals::default(),
             asking: BTreeMap::new(),
             caching: BTreeMap::new(),
             unnamed: BTreeMap::new(),
@@ -206,8 +223,8 @@ impl Leases {
             sync_floor: LeaseGen::default(),
             stopped: false,
         };
-        let (woken, to_end, said) = (Notify::new(), Notify::new(), Notify::new());
-        Leases { env, epoch, limits, state: Mutex::new(state), woken, to_end, said }
+        let [woken, to_end, said, seals] = std::array::from_fn(|_| Notify::new());
+        Leases { env, epoch, limits, state: Mutex::new(state), woken, to_end, said, seals }
     }
 
     pub(crate) fn now(&self) -> Moment {
@@ -278,6 +295,8 @@ impl Leases {
         // Also of one that caches nothing: what is on the list is tried again and again.
         state.to_end.remove(&session);
         state.locks.session_over(session);
+        state.seals.session_over(session);
+        self.seals.notify_waiters();
         if let Some(mailbox) = state.caching.remove(&session) {
             mailbox.bell.notify_waiters();
             self.on(&mut state, Event::Ended { session });
@@ -350,6 +369,8 @@ impl Leases {
         let files = files.into_values().collect();
         let mut state = self.state.lock();
         self.locks_done(&mut state, session, reassert.locks_done);
+        // Before it counts as having said what it holds.
+        reassert.sealed.iter().for_each(|(inode, number)| state.seals.hold(session, *inode, *number));
         let commands = self.on(&mut state, Event::Reassert { session, round: reassert.round, files });
         self.locks_said(&mut state, session);
         let lost = |command: &Command| match command {

@@ -29,6 +29,7 @@ mod locks;
 mod looks;
 mod orphans;
 mod recovery;
+mod seals;
 mod server;
 mod sessions;
 mod sizes;

@@ -50,6 +50,7 @@ impl Inode {
                 btime: now,
                 trunc_gen: TruncGen(0),
                 xattrs: false,
+                sealed: false,
             },
             node,
             xattrs: BTreeMap::new(),

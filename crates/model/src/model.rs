@@ -120,6 +120,10 @@ impl FileSystem for Model {
         Ok(AttrReply { attr: self.state.lock().set_attr(id, change, self.clock.now())?, valid: self.valid })
     }
 
+    async fn set_sealed(&self, _cx: &Caller, id: InodeId, sealed: bool, _wait: Duration) -> Result<AttrReply> {
+        Ok(AttrReply { attr: self.state.lock().set_sealed(id, sealed, self.clock.now())?, valid: self.valid })
+    }
+
     async fn read_link(&self, _cx: &Caller, id: InodeId) -> Result<Bytes> {
         self.state.lock().read_link(id, self.clock.now())
     }

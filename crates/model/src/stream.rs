@@ -25,6 +25,7 @@ pub enum Op {
     Parent { dir: Node },
     GetAttr { node: Node, handle: Option<Handle> },
     SetAttr { node: Node, change: SetAttr },
+    SetSealed { node: Node, sealed: bool },
     ReadLink { node: Node },
     MakeNode { at: At, kind: NodeKind, mode: Mode, caller: usize },
     Unlink { at: At },
@@ -71,6 +72,8 @@ pub struct Weights {
     pub locks: u32,
     /// flush, fsync, sync_dir, sync_fs.
     pub syncs: u32,
+    /// Sealing and, more often, unsealing.
+    pub seals: u32,
 }
 
 impl Default for Weights {
@@ -85,6 +88,7 @@ impl Default for Weights {
             policies: true,
             locks: 5,
             syncs: 3,
+            seals: 4,
         }
     }
 }
@@ -313,7 +317,7 @@ impl Iterator for Stream {
 
     fn next(&mut self) -> Option<Op> {
         let w = self.weights;
-        let groups: [(u32, Maker); 8] = [
+        let groups: [(u32, Maker); 9] = [
             (w.names, Stream::names),
             (w.attributes, Stream::attributes),
             (w.handles, Stream::handles),
@@ -330,6 +334,7 @@ impl Iterator for Stream {
                 2 => Op::SyncDir { handle: s.any() },
                 _ => Op::SyncFs,
             }),
+            (w.seals, |s| Op::SetSealed { node: s.any(), sealed: s.one_in(10) }),
         ];
         let total: u32 = groups.iter().map(|(weight, _)| weight).sum();
         let mut point = self.random.random_range(0..total.max(1));

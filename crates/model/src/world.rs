@@ -6,6 +6,7 @@ use braid_api::*;
 use braid_types::{Attr, ByteRange, FileKind, InodeId, Mode, Name};
 use bytes::Bytes;
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 /// The part of attributes in which two file systems must agree. `id` is translated before it is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -17,6 +18,7 @@ pub struct View {
     pub owner: (u32, u32),
     pub size: u64,
     pub rdev: u32,
+    pub sealed: bool,
 }
 
 impl From<Attr> for View {
@@ -25,7 +27,7 @@ impl From<Attr> for View {
         // A directory's size is each file system's own, and so is the device number of what is no device.
         let size = if a.is_dir() { 0 } else { a.size };
         let rdev = if matches!(a.kind, FileKind::CharDevice | FileKind::BlockDevice) { a.rdev.0 } else { 0 };
-        View { id: a.id, kind: kind(a.kind), mode, nlink: a.nlink, owner: (a.uid, a.gid), size, rdev }
+        View { id: a.id, kind: kind(a.kind), mode, nlink: a.nlink, owner: (a.uid, a.gid), size, rdev, sealed: a.sealed }
     }
 }
 
@@ -124,9 +126,10 @@ impl<'a, F: FileSystem> World<'a, F> {
     pub fn touched(&self, op: &Op) -> Vec<InodeId> {
         let handle = |index: usize| self.open(index).map(|open| open.id);
         match op {
-            Op::SetAttr { node, .. } | Op::SetXattr { node, .. } | Op::RemoveXattr { node, .. } => {
-                vec![self.node(*node)]
-            }
+            Op::SetAttr { node, .. }
+            | Op::SetSealed { node, .. }
+            | Op::SetXattr { node, .. }
+            | Op::RemoveXattr { node, .. } => vec![self.node(*node)],
             Op::MakeNode { at, .. } | Op::Unlink { at } | Op::RemoveDir { at } | Op::Create { at, .. } => {
                 vec![self.dir(at.0)]
             }
@@ -154,6 +157,9 @@ impl<'a, F: FileSystem> World<'a, F> {
                 Answer::Attr(fs.get_attr(cx, self.node(*node), handle).await?.attr)
             }
             Op::SetAttr { node, change } => Answer::Attr(fs.set_attr(cx, self.node(*node), None, *change).await?.attr),
+            Op::SetSealed { node, sealed } => {
+                Answer::Attr(fs.set_sealed(cx, self.node(*node), *sealed, Duration::ZERO).await?.attr)
+            }
             Op::ReadLink { node } => Answer::Data(fs.read_link(cx, self.node(*node)).await?.into()),
             Op::MakeNode { at, kind, mode, caller } => {
                 let (dir, name) = self.at(*at)?;

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use std::collections::HashSet;
 use std::mem::discriminant;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 /// Every how many calls of its kind a bug strikes.
 const RARELY: u32 = 5;
@@ -57,6 +58,7 @@ impl FileSystem for Broken {
         lookup(cx: &Caller, parent: InodeId, name: &Name) -> Result<LookupReply>;
         parent(cx: &Caller, dir: InodeId) -> Result<InodeId>;
         get_attr(cx: &Caller, id: InodeId, handle: Option<HandleId>) -> Result<AttrReply>;
+        set_sealed(cx: &Caller, id: InodeId, sealed: bool, wait: Duration) -> Result<AttrReply>;
         read_link(cx: &Caller, id: InodeId) -> Result<Bytes>;
         remove_dir(cx: &Caller, parent: InodeId, name: &Name) -> Result<()>;
         link(cx: &Caller, id: InodeId, parent: InodeId, name: &Name) -> Result<EntryReply>;
@@ -196,7 +198,8 @@ async fn every_planted_difference_is_found() {
     ];
     for bug in bugs {
         let mut found = None;
-        for seed in 0..10 {
+        // An attribute that is there is removed some three times in a stream, and a bug strikes at the fifth.
+        for seed in 0..40 {
             if let Err(report) = compare(&Model::default(), &Broken::new(bug), seed, 3000).await {
                 found = Some(report);
                 break;
@@ -218,5 +221,5 @@ async fn weights_turn_groups_off() {
 #[test]
 fn a_stream_has_every_operation() {
     let kinds: HashSet<_> = Stream::new(5, Weights::default()).take(20_000).map(|op| discriminant(&op)).collect();
-    assert_eq!(kinds.len(), 32);
+    assert_eq!(kinds.len(), 33);
 }

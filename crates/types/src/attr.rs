@@ -63,6 +63,8 @@ pub struct Attr {
     pub trunc_gen: TruncGen,
     /// May have extended attributes or access lists; `false` says that it has none.
     pub xattrs: bool,
+    /// Nothing of the file changes, neither bytes nor attributes nor names.
+    pub sealed: bool,
 }
 
 impl Attr {

@@ -91,6 +91,7 @@ pub struct MountSettings {
     pub read_ahead: ByteSize,
     pub allow_other: bool,
     pub locks: String,
+    pub passthrough: bool,
     pub control: String,
 }
 
@@ -175,6 +176,7 @@ impl Default for MountSettings {
             read_ahead: ByteSize(mount.read_ahead_bytes.into()),
             allow_other: mount.allow_other,
             locks: "servers".to_owned(),
+            passthrough: mount.passthrough,
             control: ANY_PORT.to_owned(),
         }
     }
@@ -270,6 +272,7 @@ impl MountSettings {
             read_ahead_bytes: self.read_ahead.0 as u32,
             locks: if self.locks == "kernel" { LockMode::Kernel } else { LockMode::FileSystem },
             kill_privileges: KillPrivileges::default(),
+            passthrough: self.passthrough,
             ..MountConfig::default()
         }
     }

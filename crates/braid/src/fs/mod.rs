@@ -26,6 +26,7 @@ mod policy;
 pub mod progress;
 mod put;
 mod rm;
+mod seal;
 mod session;
 mod stat;
 mod walk;
@@ -72,6 +73,10 @@ enum Command {
     Chmod(chmod::ChmodArgs),
     /// Change owner and group.
     Chown(chown::ChownArgs),
+    /// Keep files from every change.
+    Seal(seal::SealArgs),
+    /// Let sealed files be changed again.
+    Unseal(seal::UnsealArgs),
     /// Sum up what trees occupy.
     Du(du::DuArgs),
     /// Find files by name, kind, size and age.
@@ -97,6 +102,8 @@ impl Command {
             Command::Ln(_) => "ln",
             Command::Chmod(_) => "chmod",
             Command::Chown(_) => "chown",
+            Command::Seal(_) => "seal",
+            Command::Unseal(_) => "unseal",
             Command::Du(_) => "du",
             Command::Find(_) => "find",
             Command::Policy(_) => "policy",
@@ -117,6 +124,8 @@ impl Command {
             Command::Ln(args) => args.run(s).await,
             Command::Chmod(args) => args.run(s).await,
             Command::Chown(args) => args.run(s).await,
+            Command::Seal(args) => args.run(s).await,
+            Command::Unseal(args) => args.run(s).await,
             Command::Du(args) => args.run(s).await,
             Command::Find(args) => args.run(s).await,
             Command::Policy(args) => args.run(s).await,

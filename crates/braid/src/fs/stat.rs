@@ -46,11 +46,12 @@ impl StatArgs {
         println!("  {}, inode {}, {} links", output::kind(attr.kind), attr.id, attr.nlink);
         println!("  {} bytes ({}), {} occupied", attr.size, output::bytes(attr.size), output::bytes(attr.blocks * 512));
         println!(
-            "  {} ({:04o}), user {}, group {}",
+            "  {} ({:04o}), user {}, group {}{}",
             output::mode(attr.kind, attr.mode),
             attr.mode.0,
             attr.uid,
-            attr.gid
+            attr.gid,
+            if attr.sealed { ", sealed" } else { "" }
         );
         println!("  modified {} UTC, changed {}", output::time(attr.mtime), output::time(attr.ctime));
         println!("  accessed {} UTC, made    {}", output::time(attr.atime), output::time(attr.btime));

@@ -119,8 +119,8 @@ impl MountArgs {
             let (requests, messages) = (mount.waiting(), endpoint.waits().clone());
             let waits = MountWaits { requests, client: client.clone(), messages };
             let _why = self.reporter(waits.clone(), mount_point, config.cluster.metadata.clone());
-            let place = mount_point.to_owned();
-            let pages = MountPages { place, client: client.clone(), waiting: Box::new(move || waits.list()) };
+            let (place, passed) = (mount_point.to_owned(), Box::new(mount.passed_through()));
+            let pages = MountPages { place, client: client.clone(), waiting: Box::new(move || waits.list()), passed };
             match http::serve("mount.control", &config.mount.control, Arc::new(pages)).await {
                 Ok(at) => ready.write_pages(at)?,
                 // Of two mounts with one configuration one has the port, and both are mounted.

@@ -15,6 +15,8 @@ pub struct MountPages {
     pub client: Arc<Client>,
     /// All that waits in it now.
     pub waiting: Box<dyn Fn() -> Vec<Waiting> + Send + Sync>,
+    /// How many opens were passed through.
+    pub passed: Box<dyn Fn() -> u64 + Send + Sync>,
 }
 
 impl Pages for MountPages {
@@ -26,6 +28,9 @@ impl Pages for MountPages {
         let mut metrics = Metrics::default();
         let waiting = (self.waiting)();
         metrics.gauge("braid_mount_waiting", "Calls and messages that wait for a server.", waiting.len() as u64);
+        let (name, help) =
+            ("passthrough_opens", "Opens of sealed files that the kernel reads from then on without asking.");
+        metrics.counter(&format!("braid_mount_{name}_total"), help, (self.passed)());
         add(&mut metrics, self.client.stats());
         metrics.0
     }
@@ -76,6 +81,11 @@ fn add(metrics: &mut Metrics, stats: Stats) {
         ("prefetched_bytes", "Bytes read ahead.", stats.bytes_prefetched),
         ("open_inodes", "Files and directories that are open.", stats.open_inodes),
         ("open_handles", "Open handles.", stats.open_handles),
+        (
+            "sealed_held",
+            "Sealed files that the kernel may read without asking, and that wait with their unsealing.",
+            stats.sealed_held,
+        ),
     ] {
         metrics.gauge(&format!("braid_mount_{name}"), help, value);
     }

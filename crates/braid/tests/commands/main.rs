@@ -18,6 +18,7 @@ mod mounted;
 mod pages;
 mod pipes;
 mod posix;
+mod sealed;
 mod two_mounts;
 mod why;
 

@@ -24,6 +24,7 @@ pub fn attr(id: u64) -> Attr {
         btime: t,
         trunc_gen: TruncGen(0),
         xattrs: false,
+        sealed: false,
     }
 }
 

@@ -56,7 +56,7 @@ impl Core {
         }
     }
 
-    fn attr_reply(&self, answer: AttrAnswer, asking: Asking<'_>, ticket: Ticket) -> AttrReply {
+    pub(super) fn attr_reply(&self, answer: AttrAnswer, asking: Asking<'_>, ticket: Ticket) -> AttrReply {
         self.cache.place(answer.attr.id, answer.place);
         let learnt = [Learnt::Attr(&answer.attr, answer.grant.attr)];
         let valid = self.cache.learn(asking, ticket, self.now(), &learnt);

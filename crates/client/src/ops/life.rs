@@ -1,5 +1,6 @@
 //! Start and end of a client.
 
+use crate::beneath::Beneath;
 use crate::cache::Cache;
 use crate::commit::Reach;
 use crate::config::ClientConfig;
@@ -64,6 +65,7 @@ impl Core {
             marked: Mutex::new(Lru::new(MARKED_MAX)),
             lost: Mutex::new(Lru::new(LOST_MAX)),
             local: LocalReads::default(),
+            beneath: Beneath::default(),
             memory,
             counters: Default::default(),
             waits: Waits::default(),

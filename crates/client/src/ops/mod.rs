@@ -7,5 +7,6 @@ mod lock;
 mod names;
 mod open;
 mod read_write;
+mod seal;
 mod space;
 mod xattr;

@@ -102,7 +102,7 @@ impl Core {
             let (ticket, learnt) = (asking.ticket, [Learnt::Attr(&answer.attr, answer.grant.attr)]);
             self.cache.learn(asking, ticket, self.now(), &learnt);
         }
-        Ok(self.opened(inode, flags))
+        self.opened(inode, flags)
     }
 
     /// No handle of a marked file is cached. The next open knows before it asks for a lease.
@@ -115,14 +115,14 @@ impl Core {
     }
 
     /// A handle, and whether the kernel's pages of the file are still right.
-    fn opened(&self, inode: Arc<Inode>, flags: OpenFlags) -> Opened {
+    fn opened(self: &Arc<Self>, inode: Arc<Inode>, flags: OpenFlags) -> Result<Opened> {
         // What the server says, not what is shown: writes that are not saved yet are this client's own.
         let attr = inode.state.lock().attr;
         let seen = self.cache.seen(inode.id);
         let keep_cache = seen == Some(Stamp::from(&attr));
         self.cache.saw(&attr);
-        let handle = self.handles.open_file(inode, flags);
-        Opened { handle: handle.id, keep_cache, direct_io: !keeps_pages(flags) }
+        let handle = self.handles.open_file(inode.clone(), flags).inspect_err(|_| self.close_inode(&inode))?;
+        Ok(Opened { handle: handle.id, keep_cache, direct_io: !keeps_pages(flags) })
     }
 
     pub async fn create(
@@ -174,7 +174,7 @@ impl Core {
             let state = inode.state.lock();
             state.shown(&state.attr)
         };
-        let opened = self.opened(inode, flags);
+        let opened = self.opened(inode, flags)?;
         Ok((EntryReply { attr, valid }, opened))
     }
 
@@ -199,7 +199,7 @@ impl Core {
         inode.state.lock().linkable = !flags.exclusive;
         let (ticket, learnt) = (asking.ticket, [Learnt::Attr(&answer.attr, answer.grant.attr)]);
         let valid = self.cache.learn(asking, ticket, self.now(), &learnt);
-        let opened = self.opened(inode, flags);
+        let opened = self.opened(inode, flags)?;
         Ok((EntryReply { attr: answer.attr, valid }, opened))
     }
 

@@ -13,6 +13,7 @@ const POLICY: &[u8] = b"user.braid.policy";
 
 /// Of Linux.
 const XATTR_NAME_MAX: usize = 255;
+const VALUE_BYTES_MAX: usize = 65_536;
 
 /// As the metadata server, which comes too late where the inode has gone.
 fn check_name(name: &[u8]) -> Result<()> {
@@ -59,6 +60,9 @@ impl Core {
 
     pub async fn set_xattr(&self, cx: &Caller, id: InodeId, name: &[u8], value: Bytes, mode: XattrMode) -> Result<()> {
         check_name(name)?;
+        if value.len() > VALUE_BYTES_MAX {
+            return Err(Code::TooBig.into());
+        }
         let (op, inode) = (self.op(cx.trace), self.cache.existing(id)?);
         // Others may see it before the answer comes.
         let changing = self.cache.change(vec![Key::Attr(id)]);

@@ -13,5 +13,6 @@ mod lost;
 mod messages;
 mod model;
 mod promises;
+mod seal;
 mod shared;
 mod streams;

@@ -44,6 +44,7 @@ async fn the_client_keeps_bytes_as_the_model_does() {
         data: 60,
         listings: 1,
         xattrs: 0,
+        seals: 1,
         policies: false,
         locks: 1,
         syncs: 9,

@@ -1,12 +1,13 @@
 //! Attributes and totals: GETATTR, SETATTR, STATX, STATFS.
 
 use crate::caller::caller;
+use crate::convert::inode_of;
 use crate::door::Door;
 use crate::handles::handle;
 use crate::{convert, stats::Stats};
 use braid_api::{AttrReply, FileSystem, SetAttr};
 use braid_fuse_kernel as kernel;
-use braid_fuse_kernel::{AttrOut, Reply, Request, StatfsOut};
+use braid_fuse_kernel::{AttrOut, Forget, Reply, Request, StatfsOut};
 use braid_types::{InodeId, NAME_BYTES_MAX};
 
 const BLOCK_BYTES: u32 = 4096;
@@ -16,9 +17,10 @@ fn tell_attr(reply: Reply, found: AttrReply) {
 }
 
 impl<F: FileSystem> Door<F> {
-    pub fn forget(&self, reply: Reply, nodes: u64) {
-        Stats::add(&self.stats.forgotten, nodes);
+    pub fn forget(&self, reply: Reply, nodes: &[Forget]) {
+        Stats::add(&self.stats.forgotten, nodes.len() as u64);
         reply.none();
+        nodes.iter().for_each(|node| self.passing.forgotten(inode_of(node.nodeid), node.nlookup));
     }
 
     pub fn get_attr(&self, request: &Request<'_>, reply: Reply, id: InodeId, fh: Option<u64>) {

@@ -5,17 +5,19 @@ use crate::convert::{self, name_of};
 use crate::door::Door;
 use crate::handles::number;
 use crate::ops::entry::tell_made;
+use crate::passing::Passing;
 use crate::privileges::kill_privileges;
 use braid_api::{Caller, Code, EntryReply, FileSystem, NewNode, NodeKind, OpenFlags, Opened};
-use braid_fuse_kernel::{OpenOut, Reply, Request};
+use braid_fuse_kernel::{Reply, Request};
 use braid_types::{DeviceId, FileKind, InodeId};
 use bytes::Bytes;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-fn tell_opened(flags: OpenFlags) -> impl FnOnce(Reply, (EntryReply, Opened)) {
+fn tell_opened(passing: Arc<Passing>, flags: OpenFlags) -> impl FnOnce(Reply, (EntryReply, Opened)) {
     move |reply, (made, opened)| {
-        let open = OpenOut::new(number(opened.handle, flags.append), convert::cache_flags(&opened));
-        reply.create(&convert::entry(&made), open);
+        let open = passing.open_made(made.attr.id, &opened, flags);
+        passing.telling(reply, &made.attr).create(&convert::entry(&made), open);
     }
 }
 
@@ -54,8 +56,8 @@ impl<F: FileSystem> Door<F> {
 
     fn make(&self, cx: Caller, reply: Reply, parent: InodeId, name: &[u8], new: NewNode) {
         let (fs, name, telling) = (self.fs.clone(), name_of(name), self.told.begin(parent));
-        let call = async move { fs.make_node(&cx, parent, &name?, new).await };
-        self.answer(reply, call, move |reply, made| tell_made(&telling, reply, made));
+        let (call, passing) = (async move { fs.make_node(&cx, parent, &name?, new).await }, self.passing.clone());
+        self.answer(reply, call, move |reply, made| tell_made(&telling, &passing, reply, made));
     }
 
     #[expect(clippy::too_many_arguments, reason = "the fields of the kernel's request")]
@@ -84,7 +86,7 @@ impl<F: FileSystem> Door<F> {
             made.valid = telling.valid(made.attr.id, made.valid);
             Ok((made, opened))
         };
-        self.answer(reply, call, tell_opened(flags));
+        self.answer(reply, call, tell_opened(self.passing.clone(), flags));
     }
 
     pub fn make_temporary(
@@ -104,6 +106,6 @@ impl<F: FileSystem> Door<F> {
             privileges.created(number(made.1.handle, flags.append));
             Ok(made)
         };
-        self.answer(reply, call, tell_opened(flags));
+        self.answer(reply, call, tell_opened(self.passing.clone(), flags));
     }
 }

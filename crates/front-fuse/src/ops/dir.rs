@@ -6,7 +6,7 @@ use crate::told::Telling;
 use braid_api::{Caller, DirEntry, EntryReply, FileSystem, HandleId, Result};
 use braid_fuse_kernel as kernel;
 use braid_fuse_kernel::{DirBuffer, DirPlusBuffer, EntryOut, OpenOut, Reply, Request};
-use braid_types::{FileKind, InodeId};
+use braid_types::{Attr, FileKind, InodeId};
 
 /// The kernel's offsets: behind `.` is 1, behind `..` is 2, then come the file system's own, which start at 4096 and
 /// are 0 at its beginning.
@@ -62,11 +62,13 @@ fn plain_page(page: Page, size: u32) -> DirBuffer {
     buffer
 }
 
-fn plus_page(telling: &Telling, page: Page, size: u32) -> DirPlusBuffer {
+/// And the attributes that it tells, each of which counts a lookup.
+fn plus_page(telling: &Telling, page: Page, size: u32) -> (DirPlusBuffer, Vec<Attr>) {
+    let mut told = Vec::new();
     let mut buffer = DirPlusBuffer::new(size);
     for (name, id, offset) in page.dots {
         if !buffer.push(&bare(id, FileKind::Directory), offset, name) {
-            return buffer;
+            return (buffer, told);
         }
     }
     for entry in page.entries {
@@ -80,8 +82,9 @@ fn plus_page(telling: &Telling, page: Page, size: u32) -> DirPlusBuffer {
         if !buffer.push(&out, entry.offset, entry.name.as_bytes()) {
             break;
         }
+        told.extend(entry.attr.map(|(attr, _)| attr));
     }
-    buffer
+    (buffer, told)
 }
 
 impl<F: FileSystem> Door<F> {
@@ -104,10 +107,11 @@ impl<F: FileSystem> Door<F> {
 
     pub fn read_dir_plus(&self, request: &Request<'_>, reply: Reply, id: InodeId, fh: u64, offset: u64, size: u32) {
         let (fs, cx, telling) = (self.fs.clone(), caller(request), self.told.begin(id));
-        let limit = size as usize / ENTRY_PLUS_BYTES;
+        let (limit, passing) = (size as usize / ENTRY_PLUS_BYTES, self.passing.clone());
         let call = async move { page(&*fs, &cx, id, handle(fh), offset, limit, true).await };
         self.answer_as(self.replies.begin_listing(), reply, call, move |reply, page| {
-            reply.directory_plus(&plus_page(&telling, page, size))
+            let (page, told) = plus_page(&telling, page, size);
+            passing.telling_all(reply, &told).directory_plus(&page);
         });
     }
 

@@ -1,16 +1,18 @@
 use crate::caller::caller;
 use crate::convert::{self, name_of};
 use crate::door::Door;
+use crate::passing::Passing;
 use crate::told::Telling;
 use braid_api::{Code, EntryReply, FileSystem, LookupReply, RenameMode, Result};
 use braid_fuse_kernel::{EntryOut, Reply, Request};
 use braid_types::InodeId;
+use std::sync::Arc;
 
-fn tell_found(telling: &Telling, reply: Reply, found: LookupReply) {
+fn tell_found(telling: &Telling, passing: &Arc<Passing>, reply: Reply, found: LookupReply) {
     match found.attr {
         Some(attr) => {
             let valid = telling.valid(attr.id, found.valid);
-            reply.entry(&convert::entry(&EntryReply { attr, valid }));
+            passing.telling(reply, &attr).entry(&convert::entry(&EntryReply { attr, valid }));
         }
         None if found.valid.is_zero() => reply.error(libc::ENOENT),
         // An absence the kernel may remember.
@@ -19,9 +21,9 @@ fn tell_found(telling: &Telling, reply: Reply, found: LookupReply) {
 }
 
 /// A node that has this name now.
-pub fn tell_made(telling: &Telling, reply: Reply, made: EntryReply) {
+pub fn tell_made(telling: &Telling, passing: &Arc<Passing>, reply: Reply, made: EntryReply) {
     let valid = telling.valid(made.attr.id, made.valid);
-    reply.entry(&convert::entry(&EntryReply { valid, ..made }));
+    passing.telling(reply, &made.attr).entry(&convert::entry(&EntryReply { valid, ..made }));
 }
 
 fn rename_mode(flags: u32) -> Result<RenameMode> {
@@ -37,7 +39,8 @@ impl<F: FileSystem> Door<F> {
     /// `.` and `..` come from the NFS server, which looks for a node it has only the number of.
     pub fn lookup(&self, request: &Request<'_>, reply: Reply, parent: InodeId, name: &[u8]) {
         let (fs, cx, telling) = (self.fs.clone(), caller(request), self.told.begin(parent));
-        let tell_found = move |reply: Reply, found| tell_found(&telling, reply, found);
+        let passing = self.passing.clone();
+        let tell_found = move |reply: Reply, found| tell_found(&telling, &passing, reply, found);
         if name == b"." || name == b".." {
             let up = name == b"..";
             let call = async move {
@@ -82,8 +85,8 @@ impl<F: FileSystem> Door<F> {
 
     pub fn link(&self, request: &Request<'_>, reply: Reply, id: InodeId, parent: InodeId, name: &[u8]) {
         let (fs, cx, telling) = (self.fs.clone(), caller(request), self.told.begin(parent));
-        let name = name_of(name);
+        let (name, passing) = (name_of(name), self.passing.clone());
         let call = async move { fs.link(&cx, id, parent, &name?).await };
-        self.answer(reply, call, move |reply, made| tell_made(&telling, reply, made));
+        self.answer(reply, call, move |reply, made| tell_made(&telling, &passing, reply, made));
     }
 }

@@ -5,6 +5,7 @@ mod create;
 mod data;
 mod dir;
 mod entry;
+mod flags;
 mod lock;
 mod open;
 mod xattr;

@@ -1,10 +1,11 @@
 use crate::caller::caller;
 use crate::convert;
 use crate::door::Door;
-use crate::handles::{handle, number};
+use crate::handles::handle;
+use crate::passing::Purpose;
 use crate::privileges::kill_privileges;
 use braid_api::{FileSystem, LockKind, LockRequest, LockSpace};
-use braid_fuse_kernel::{OpenOut, Reply, Request};
+use braid_fuse_kernel::{Reply, Request};
 use braid_types::{ByteRange, InodeId};
 
 fn unlock_all(owner: u64) -> LockRequest {
@@ -16,11 +17,12 @@ impl<F: FileSystem> Door<F> {
     pub fn open(&self, request: &Request<'_>, reply: Reply, id: InodeId, flags: u32, kill: bool) {
         let (fs, cx) = (self.fs.clone(), caller(request));
         // O_CREAT and O_EXCL are over when a file is opened by its number.
+        let purpose = Purpose::of(flags);
         let flags = braid_api::OpenFlags { exclusive: false, ..convert::open_flags(flags) };
         // The kernel leaves the truncation to this call, and with it what a truncation does to privileges; `kill` tells of
         // it only where the door was asked to see to all of them.
         let kill = flags.truncate && (kill || cx.uid != 0);
-        let privileges = self.privileges.clone();
+        let (privileges, passing) = (self.privileges.clone(), self.passing.clone());
         let call = async move {
             if flags.truncate {
                 privileges.before_change(&*fs, &cx, id, None).await?;
@@ -29,11 +31,9 @@ impl<F: FileSystem> Door<F> {
             if kill {
                 kill_privileges(&*fs, &cx, id, Some(opened.handle)).await?;
             }
-            Ok(opened)
+            Ok(passing.open(&*fs, id, &opened, flags, purpose).await)
         };
-        self.answer(reply, call, move |reply, opened| {
-            reply.open(OpenOut::new(number(opened.handle, flags.append), convert::cache_flags(&opened)));
-        });
+        self.answer(reply, call, |reply, open| reply.open(open));
     }
 
     /// A descriptor was closed: what close waits for, and the end of the process's fcntl locks on the file.
@@ -67,6 +67,7 @@ impl<F: FileSystem> Door<F> {
     /// Of a file or a directory.
     pub fn release(&self, reply: Reply, fh: u64) {
         self.privileges.released(fh);
+        self.passing.released(fh, &self.runtime);
         let (fs, twin, owners) = (self.fs.clone(), self.handles.forget_twin(fh), self.handles.forget_handle(fh));
         let call = async move {
             for owner in owners {

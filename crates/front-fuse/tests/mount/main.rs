@@ -9,5 +9,6 @@ mod files;
 mod lifecycle;
 mod locks;
 mod names;
+mod sealed;
 mod world;
 mod xattrs;

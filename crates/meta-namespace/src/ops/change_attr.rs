@@ -2,6 +2,7 @@
 
 use super::attr::attr_answer;
 use super::free::{forget_cuts, truncate};
+use super::seal::expect_unsealed;
 use super::{acl, content};
 use crate::{Mutation, OpContext, OpError, Unit};
 use braid_api::Code;
@@ -23,6 +24,7 @@ impl Mutation for ChangeAttr {
     async fn apply<T: Tx>(&self, unit: &mut Unit<'_, T>, cx: &OpContext) -> Result<AttrAnswer, OpError> {
         let mut located = unit.find(&self.inode).await?;
         let inode = &mut located.inode;
+        expect_unsealed(inode)?;
         forget_cuts(inode, self.cuts_applied);
         if let Some(size) = self.size {
             match inode.kind {

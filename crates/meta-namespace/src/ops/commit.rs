@@ -3,6 +3,7 @@
 use super::content::{drop_inline, policy_of, put_inline};
 use super::free::{drop_chunk_rows, forget_cuts};
 use super::open::expect_file;
+use super::seal::expect_unsealed;
 use crate::rows::{ChunkRow, Inode, ReclaimRow, SpareRow, flags, keys};
 use crate::{Mutation, OpContext, OpError, Unit};
 use braid_api::meta::{ChunkPage, ChunkRef, CommitAnswer, CommitContent, CommitFile, Grant};
@@ -25,6 +26,9 @@ impl Mutation for CommitFile {
         let mut located = unit.find(&self.inode).await?;
         let inode = &mut located.inode;
         expect_file(inode)?;
+        if self.changes(inode) {
+            expect_unsealed(inode)?;
+        }
         if self.trunc_gen < inode.trunc_gen {
             return Err(Error::new(
                 Code::StaleTruncGen,
@@ -99,6 +103,18 @@ impl Mutation for CommitFile {
             grant: Grant::default(),
             instead: ChunkPage { chunks: instead, ..ChunkPage::default() },
         })
+    }
+}
+
+trait Changes {
+    /// More than the time of the last read.
+    fn changes(&self, inode: &Inode) -> bool;
+}
+
+impl Changes for CommitFile {
+    fn changes(&self, inode: &Inode) -> bool {
+        let same_bytes = matches!(self.content, CommitContent::Unchanged) && self.size <= inode.size;
+        !same_bytes || self.mtime.is_some() || self.kill_privileges
     }
 }
 

@@ -4,6 +4,7 @@ use super::content::keys_ahead;
 use super::free::truncate;
 use super::make_node::{add_entry, new_inode};
 use super::open::{expect_file, open_answer};
+use super::seal::expect_unsealed;
 use crate::rows::{IdRow, OrphanRow, keys};
 use crate::{Mutation, OpContext, OpError, Unit};
 use braid_api::Code;
@@ -24,6 +25,9 @@ impl Mutation for CreateFile {
                 return Err(Code::Exists.into());
             }
             expect_file(&found.inode)?;
+            if self.write || self.truncate {
+                expect_unsealed(&found.inode)?;
+            }
             unit.load(&keys_ahead(found.inode.id)).await?;
             if self.truncate {
                 cx.expect(0, found.inode.id)?;

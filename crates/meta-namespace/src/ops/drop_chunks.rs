@@ -2,6 +2,7 @@
 
 use super::free::drop_chunk_rows;
 use super::open::expect_file;
+use super::seal::expect_unsealed;
 use crate::rows::flags;
 use crate::{Mutation, OpContext, OpError, Unit};
 use braid_api::Code;
@@ -21,6 +22,7 @@ impl Mutation for DropChunks {
         }
         let mut located = unit.find(&self.inode).await?;
         expect_file(&located.inode)?;
+        expect_unsealed(&located.inode)?;
         if located.inode.has(flags::CHUNKED) {
             drop_chunk_rows(unit, &located.inode, self.from, Some(self.until)).await?;
         }

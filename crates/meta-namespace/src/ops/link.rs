@@ -1,6 +1,7 @@
 //! Hard links. The second name of a file moves its attributes to `inode_ids`, where they stay for ever.
 
 use super::make_node::count_entry;
+use super::seal::expect_unsealed;
 use crate::rows::{Entry, keys};
 use crate::{Mutation, OpContext, OpError, Place, Unit};
 use braid_api::Code;
@@ -31,6 +32,7 @@ impl Mutation for Link {
         if unit.get::<Entry>(&keys::entry(parent.inode.id, &self.name)).await?.is_some() {
             return Err(Code::Exists.into());
         }
+        expect_unsealed(&located.inode)?;
         if located.inode.nlink >= LINKS_MAX {
             return Err(Code::TooManyLinks.into());
         }

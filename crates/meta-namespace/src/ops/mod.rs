@@ -25,6 +25,7 @@ pub mod reclaim;
 mod remove_dir;
 mod rename;
 pub mod repair;
+mod seal;
 pub mod servers;
 pub mod session;
 pub mod side;

@@ -2,10 +2,11 @@
 
 use super::content::{file_map, keys_ahead, policy_of};
 use super::free::truncate;
+use super::seal::expect_unsealed;
 use crate::rows::{Inode, flags};
 use crate::{Mutation, OpContext, OpError, Query, Unit};
 use braid_api::Code;
-use braid_api::meta::{DirAfter, FileLease, GetMap, Grant, MapAnswer, OpenAnswer, OpenFile};
+use braid_api::meta::{DirAfter, FileLease, FileWant, GetMap, Grant, MapAnswer, OpenAnswer, OpenFile};
 use braid_meta_engine::{Key, Tx};
 use braid_types::{ChunkIndex, FileKind};
 
@@ -47,6 +48,9 @@ impl Query for OpenFile {
         unit.load(&first).await?;
         let located = unit.find(&self.inode).await?;
         expect_file(&located.inode)?;
+        if matches!(self.want, FileWant::WriteDirect | FileWant::Alone) {
+            expect_unsealed(&located.inode)?;
+        }
         open_answer(unit, &located.inode, false).await
     }
 }
@@ -64,6 +68,7 @@ impl Mutation for OpenFile {
     async fn apply<T: Tx>(&self, unit: &mut Unit<'_, T>, cx: &OpContext) -> Result<OpenAnswer, OpError> {
         let mut located = unit.find(&self.inode).await?;
         expect_file(&located.inode)?;
+        expect_unsealed(&located.inode)?;
         truncate(unit, &mut located.inode, 0).await?;
         located.inode.touch(cx.now);
         unit.store(&located);

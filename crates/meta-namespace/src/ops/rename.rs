@@ -6,6 +6,7 @@
 
 use super::make_node::count_entry;
 use super::remove_dir::drop_dir;
+use super::seal::expect_unsealed;
 use super::unlink::drop_link;
 use crate::rows::{Entry, IdRow, keys};
 use crate::{Located, Mutation, OpContext, OpError, Place, Unit};
@@ -48,6 +49,10 @@ impl Mutation for Rename {
             // Two names of one file, or a name onto itself: POSIX says nothing happens.
             let (moved, grant) = (source.inode.attr(), Grant::default());
             return Ok(RenameAnswer { moved, other: None, grant, dirs: Default::default() });
+        }
+        expect_unsealed(&source.inode)?;
+        if let Some(target) = &target {
+            expect_unsealed(&target.inode)?;
         }
         cx.expect(0, source.inode.id)?;
         if let Some(target) = &target {

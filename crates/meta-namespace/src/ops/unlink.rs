@@ -2,6 +2,7 @@
 
 use super::free::let_go;
 use super::make_node::count_entry;
+use super::seal::expect_unsealed;
 use crate::rows::{Inode, keys};
 use crate::{Located, Mutation, OpContext, OpError, Place, Unit};
 use braid_api::Code;
@@ -23,6 +24,7 @@ impl Mutation for Unlink {
         if found.inode.is_dir() {
             return Err(Code::IsDirectory.into());
         }
+        expect_unsealed(&found.inode)?;
         cx.expect(0, found.inode.id)?;
         unit.delete(keys::entry(parent.inode.id, &self.name));
         let inode = drop_link(unit, cx, found, self.open_here).await?;
@@ -39,6 +41,7 @@ pub(super) async fn drop_link<T: Tx>(
     mut found: Located,
     open_here: bool,
 ) -> Result<Inode, OpError> {
+    expect_unsealed(&found.inode)?;
     if found.place == Place::Id && found.inode.nlink > 1 {
         found.inode.nlink -= 1;
         found.inode.change(cx.now);

@@ -1,6 +1,7 @@
 //! Extended attributes: a row each.
 
 use super::acl;
+use super::seal::expect_unsealed;
 use crate::rows::{Inode, flags, keys};
 use crate::{Mutation, OpContext, OpError, Query, Unit};
 use braid_api::meta::{GetXattr, ListXattr, RemoveXattr, SHARED_XATTR, SetXattr, XattrKind};
@@ -79,6 +80,7 @@ impl Mutation for SetXattr {
             return Err(Code::TooBig.into());
         }
         let mut located = unit.find(&self.inode).await?;
+        expect_unsealed(&located.inode)?;
         let kind = located.inode.kind;
         if self.name.starts_with(b"user.") && !matches!(kind, FileKind::File | FileKind::Directory) {
             return Err(Code::NotPermitted.into());
@@ -170,6 +172,7 @@ impl Mutation for RemoveXattr {
     async fn apply<T: Tx>(&self, unit: &mut Unit<'_, T>, cx: &OpContext) -> Result<(), OpError> {
         check_name(&self.name)?;
         let mut located = unit.find(&self.inode).await?;
+        expect_unsealed(&located.inode)?;
         let key = keys::xattr(self.inode.id, &self.name);
         let is_acl = matches!(&self.name[..], acl::ACCESS | acl::DEFAULT);
         if unit.get_raw(&key).await?.is_none() {

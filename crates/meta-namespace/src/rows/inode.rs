@@ -17,6 +17,8 @@ pub mod flags {
     pub const DEFAULT_ACL: u32 = 16;
     /// One of them marks it for several writers at once: [`braid_api::meta::SHARED_XATTR`].
     pub const SHARED: u32 = 32;
+    /// The file is sealed: nothing of it changes. An older version would not know, and shares no protocol with who relies on it.
+    pub const SEALED: u32 = 64;
 }
 
 /// Where a file's inline bytes are.
@@ -105,6 +107,7 @@ impl Inode {
             btime: self.btime,
             trunc_gen: self.trunc_gen,
             xattrs: self.has(flags::XATTRS),
+            sealed: self.has(flags::SEALED),
         }
     }
 

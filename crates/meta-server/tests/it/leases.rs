@@ -228,7 +228,8 @@ async fn who_has_no_term_changes_no_size_of_what_another_writes() {
     let renew = RenewSession { low_water: RequestId(0), orphans_seen: 0, orphans_held: Vec::new() };
     let term = w.server.call(w.cx_of(&other.0), renew).await.unwrap().term.unwrap();
     let (epoch, round) = (term.epoch, term.reassert.unwrap());
-    let holds_nothing = Reassert { epoch, round, files: Vec::new(), locks: Vec::new(), locks_done: 0 };
+    let holds_nothing =
+        Reassert { epoch, round, files: Vec::new(), locks: Vec::new(), locks_done: 0, sealed: Vec::new() };
     w.server.call(w.cx_of(&other.0), holds_nothing).await.unwrap();
     let cut = w.server.call(w.cx_of(&other.0), truncate(file.id, 0));
     tokio::time::timeout(Duration::from_secs(5), cut).await.unwrap().unwrap();

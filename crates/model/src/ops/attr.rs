@@ -15,9 +15,12 @@ impl State {
 
     pub fn set_attr(&mut self, id: InodeId, change: SetAttr, now: Timestamp) -> Result<Attr> {
         let inode = self.inode_mut(id)?;
+        if change.size.is_some_and(|size| size > FILE_BYTES_MAX) {
+            return Err(Code::FileTooBig.into());
+        }
+        inode.check_unsealed()?;
         if let Some(size) = change.size {
             match &mut inode.node {
-                _ if size > FILE_BYTES_MAX => return Err(Code::FileTooBig.into()),
                 Node::File(content) => content.truncate(size),
                 Node::Directory { .. } => return Err(Code::IsDirectory.into()),
                 _ => return Err(Code::Invalid.into()),

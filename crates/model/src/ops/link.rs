@@ -19,6 +19,7 @@ impl State {
         if inode.attr.nlink == 0 && !inode.linkable {
             return Err(Code::NotFound.into());
         }
+        inode.check_unsealed()?;
         if inode.attr.nlink >= LINKS_MAX {
             return Err(Code::TooManyLinks.into());
         }

@@ -9,4 +9,5 @@ mod link;
 mod open;
 mod remove;
 mod rename;
+mod seal;
 mod xattr;

@@ -15,6 +15,9 @@ impl State {
             Node::Directory { .. } => return Err(Code::IsDirectory.into()),
             _ => return Err(Code::Invalid.into()),
         }
+        if flags.write || flags.truncate {
+            self.inode(id)?.check_unsealed()?;
+        }
         if flags.truncate {
             self.set_attr(id, SetAttr { size: Some(0), ..SetAttr::default() }, now)?;
         }

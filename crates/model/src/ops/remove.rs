@@ -10,6 +10,7 @@ impl State {
         if self.inode(id)?.attr.is_dir() {
             return Err(Code::IsDirectory.into());
         }
+        self.inode(id)?.check_unsealed()?;
         self.detach(parent, name, now)?;
         self.drop_link(id, now)
     }

@@ -22,13 +22,18 @@ impl State {
             (None, RenameMode::Exchange) => return Err(Code::NotFound.into()),
             _ => {}
         }
+        if replaced == Some(moved) {
+            // Two names of one file: nothing to do, says POSIX, and both stay.
+            return Ok(());
+        }
+        for id in [Some(moved), replaced].into_iter().flatten() {
+            self.inode(id)?.check_unsealed()?;
+        }
         if self.is_below(to, moved)? {
             return Err(Code::Invalid.into());
         }
         match (replaced, mode) {
             (Some(other), RenameMode::Exchange) if self.is_below(from, other)? => return Err(Code::Invalid.into()),
-            // Two names of one file: nothing to do, says POSIX, and both stay.
-            (Some(other), _) if other == moved => return Ok(()),
             (Some(other), RenameMode::Replace) => self.check_replaceable(moved, other)?,
             _ => {}
         }

@@ -52,6 +52,7 @@ impl State {
             return Err(Code::TooBig.into());
         }
         let inode = self.inode_mut(id)?;
+        inode.check_unsealed()?;
         let plain = matches!(inode.attr.kind, FileKind::File | FileKind::Directory);
         let exists = if name == POLICY { inode.policy.is_some() } else { inode.xattrs.contains_key(name) };
         match name {
@@ -99,6 +100,7 @@ impl State {
     pub fn remove_xattr(&mut self, id: InodeId, name: &[u8], now: Timestamp) -> Result<()> {
         check_name(name)?;
         let inode = self.inode_mut(id)?;
+        inode.check_unsealed()?;
         let had = if name == POLICY { inode.policy.take().is_some() } else { inode.xattrs.remove(name).is_some() };
         if !had {
             // Linux sets an empty list instead of removing one, and an inode without a list has an empty one.

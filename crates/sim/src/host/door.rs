@@ -149,7 +149,7 @@ impl Namespace for MetaDoor {
             let revoked = heard.orders.extract_if(.., |order| matches!(order, Order::Revoke { .. }));
             let numbers = revoked.filter_map(|order| match order {
                 Order::Revoke { revocation, .. } => Some(revocation),
-                Order::Recall { .. } => None,
+                Order::Recall { .. } | Order::Leave { .. } => None,
             });
             let acknowledge = Acknowledge { epoch: heard.epoch, revocations: numbers.collect() };
             self.server.execute(cx, MetaRequest::Acknowledge(acknowledge)).await?;
@@ -160,7 +160,7 @@ impl Namespace for MetaDoor {
             let recalled = heard.orders.extract_if(.., |order| matches!(order, Order::Recall { .. }));
             let files = recalled.filter_map(|order| match order {
                 Order::Recall { inode, generation, to, .. } => Some((inode, generation, to)),
-                Order::Revoke { .. } => None,
+                Order::Revoke { .. } | Order::Leave { .. } => None,
             });
             let given_up = YieldFiles {
                 epoch: heard.epoch,

@@ -30,6 +30,7 @@ const WEIGHTS: Weights = Weights {
     data: 45,
     listings: 0,
     xattrs: 0,
+    seals: 0,
     policies: false,
     locks: 0,
     syncs: 0,
