@@ -61,7 +61,14 @@ struct State {
 
 impl State {
     fn new(info: ContainerInfo) -> State {
-        State { info, owners: BTreeMap::new(), wanted: BTreeMap::new(), last: 0, open: BTreeMap::new(), said: String::new() }
+        State {
+            info,
+            owners: BTreeMap::new(),
+            wanted: BTreeMap::new(),
+            last: 0,
+            open: BTreeMap::new(),
+            said: String::new(),
+        }
     }
 
     /// Up to here all is stable.

@@ -142,6 +142,7 @@ impl Settings {
             sync_every: ms(300),
             pull_blocks: 16,
             repair_bytes_per_s: 8 << 20,
+            move_bytes_per_s: 8 << 20,
             repair_at_once: 2,
             groups_max: 8,
             lineage_max: 8,

@@ -22,6 +22,7 @@ fn run(seed: u64, alone: bool, bug: Option<Bug>) -> Outcome {
         clients: rng.between(1, 3) as usize,
         limits: braid_chain::Limits::default(),
         bug,
+        moves_percent: rng.pick(&[0, 20]),
         loss_percent: rng.pick(&[0, 1, 10]),
         late: (2, 2 * S),
         storm: rng.between(4, 20) * S,

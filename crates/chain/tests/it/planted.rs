@@ -45,7 +45,8 @@ fn run(seed: u64, bug: Option<Bug>, late: (u64, Us), moves: bool) -> Option<Stri
 }
 
 fn found_within(bug: Bug, seeds: u64) {
-    let found = (1..=seeds).find_map(|seed| run(seed, Some(bug), late_for(bug), is_of_moves(bug)).map(|failure| (seed, failure)));
+    let found = (1..=seeds)
+        .find_map(|seed| run(seed, Some(bug), late_for(bug), is_of_moves(bug)).map(|failure| (seed, failure)));
     let (seed, failure) = found.unwrap_or_else(|| panic!("{bug:?} was not found in {seeds} seeds"));
     println!("{bug:?}: seed {seed}: {}", &failure[..failure.len().min(200)]);
 }

@@ -447,7 +447,8 @@ async fn a_write_whose_owner_is_beside_and_a_read_of_a_copy_beside_send_nothing_
 fn chain_of(world: &World) -> (Vec<ServerId>, Vec<ServerId>) {
     let servers: Vec<(ServerId, Server)> =
         world.net.servers.lock().iter().map(|(id, server)| (*id, server.clone())).collect();
-    let copies = servers.iter().flat_map(|(id, server)| server.copies(ChunkId(0), 9).into_iter().map(|copy| (*id, copy)));
+    let copies =
+        servers.iter().flat_map(|(id, server)| server.copies(ChunkId(0), 9).into_iter().map(|copy| (*id, copy)));
     let (mut members, mut owners) = (Vec::new(), Vec::new());
     for (id, copy) in copies.filter(|(_, copy)| copy.told > Version::default()) {
         members.push(id);

@@ -50,7 +50,9 @@ impl Early {
     pub fn take_in(&mut self, word: Word, copy: Option<&CopyStatus>) -> Option<Word> {
         let Some(follows) = word.follows() else { return Some(word) };
         let told = copy.map_or(Version::default(), |copy| copy.told);
-        let is_of_now = copy.is_none_or(|copy| (copy.epoch, copy.term, copy.owner) == (Some(word.envelope.epoch), word.envelope.term, word.from));
+        let is_of_now = copy.is_none_or(|copy| {
+            (copy.epoch, copy.term, copy.owner) == (Some(word.envelope.epoch), word.envelope.term, word.from)
+        });
         if follows <= told || !is_of_now {
             return Some(word);
         }

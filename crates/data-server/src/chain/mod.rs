@@ -26,7 +26,9 @@ use crate::local::Local;
 use crate::once::Writes;
 use braid_api::data::{CopyState, PeerSays};
 use braid_api::{Code, Error};
-use braid_chain::{Answer, BlockSet, Body, Command, Envelope, Event, FromLeader, Lacks, Limits, Message, Moment, ToLeader};
+use braid_chain::{
+    Answer, BlockSet, Body, Command, Envelope, Event, FromLeader, Lacks, Limits, Message, Moment, ToLeader,
+};
 use braid_data_store::ChunkStore;
 use braid_env::{Env, Monotonic};
 use braid_types::{ChainEpoch, ChunkId, ContainerId, ServerId};

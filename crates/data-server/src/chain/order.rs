@@ -22,7 +22,12 @@ impl<S: ChunkStore + 'static> Chains<S> {
 
     /// As [`Chains::may_order`], but while ownership is on its way to another server the answer waits, until `until` at most: it is not
     /// known yet who will be asked. Nothing of this chunk is ordered by whoever comes later, for the caller has its turn.
-    pub async fn may_order_soon(&self, container: ContainerId, chunk: ChunkId, until: Monotonic) -> Result<(), Failure> {
+    pub async fn may_order_soon(
+        &self,
+        container: ContainerId,
+        chunk: ChunkId,
+        until: Monotonic,
+    ) -> Result<(), Failure> {
         loop {
             match self.may_order(container, chunk) {
                 Err(Failure::Refused(Refusal::Moving)) if self.env.clock.now() < until => self.env.sleep(PAUSE).await,

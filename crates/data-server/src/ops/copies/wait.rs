@@ -3,8 +3,8 @@
 use super::change::lease;
 use crate::core::{Call, Core};
 use crate::stats::count;
-use braid_api::{Code, Result};
 use braid_api::data::{CopiesAnswer, WaitCopies, WaitFor};
+use braid_api::{Code, Result};
 use braid_chain::{Call as Kind, Until, until};
 use braid_data_store::ChunkStore;
 use std::sync::Arc;
