@@ -9,6 +9,7 @@
 //! servers suit a chunk (`placement`).
 
 mod admin;
+mod arrivals;
 mod awake;
 mod background;
 mod chains;

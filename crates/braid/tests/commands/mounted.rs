@@ -242,7 +242,8 @@ fn memory_of(pid: rustix::process::Pid) -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
 }
 
-/// Whatever programs write, read and look at. With the defaults, whose buffers take 128 MiB each, this fails.
+/// Whatever programs write, read and look at: 20 MiB of buffers, 12 of names, 24 of eight threads (a request of 1 MiB, its bytes once more
+/// on their way, a buffer for reading), 24 of all else. With the defaults, whose buffers take 128 MiB each, this fails.
 #[test]
 fn the_memory_of_a_mount_is_bounded_by_its_settings() {
     const FILES: usize = 8;
@@ -304,7 +305,7 @@ fn the_memory_of_a_mount_is_bounded_by_its_settings() {
     readers.into_iter().for_each(|reader| reader.join().unwrap());
     let taken = most - before;
     eprintln!("{} MiB at first, {} with names, {} at most", before / MIB, names / MIB, most / MIB);
-    assert!(taken < 64 * MIB, "{} MiB at first, {} with names, {} at most", before / MIB, names / MIB, most / MIB);
+    assert!(taken < 80 * MIB, "{} MiB at first, {} with names, {} at most", before / MIB, names / MIB, most / MIB);
 }
 
 /// `braid mount` again brings back the mount of a client that was killed.
