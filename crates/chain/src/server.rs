@@ -394,7 +394,7 @@ impl DataServer {
                 if known.promised() == epoch
                     && let Some(replica) = known.replicas.get(&chunk)
                 {
-                    replica.on_fetch(&mut Cx { epoch, ..known_cx(cx) }, from, blocks);
+                    replica.on_fetch(&mut Cx { epoch, ..known_cx(cx) }, from, term, blocks);
                 }
                 return;
             }

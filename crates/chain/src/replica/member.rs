@@ -4,10 +4,10 @@ use super::{Cx, Replica};
 use crate::BlockSet;
 use crate::changes::Group;
 use crate::limits::Moment;
-use crate::message::{Body, Told};
+use crate::message::{Body, Envelope, Told};
 use crate::repair::Need;
 use crate::server::Command;
-use braid_types::{ServerId, Version};
+use braid_types::{OwnerTerm, ServerId, Version};
 
 /// Versions remembered of blocks that are ahead of what was told.
 const AHEAD_MAX: usize = 8;
@@ -180,9 +180,10 @@ impl Replica {
         self.send(cx, self.owner, Body::Pull { blocks });
     }
 
-    /// A successor asks for what this copy has and it has not.
-    pub(crate) fn on_fetch(&self, cx: &mut Cx, from: ServerId, blocks: BlockSet) {
-        let envelope = self.envelope(cx, Body::Fetched { blocks });
+    /// A successor asks for what this copy has and it has not. It is answered in its own term: this copy may be of an older epoch still, in which
+    /// ownership has moved.
+    pub(crate) fn on_fetch(&self, cx: &mut Cx, from: ServerId, term: OwnerTerm, blocks: BlockSet) {
+        let envelope = Envelope { term, ..self.envelope(cx, Body::Fetched { blocks }) };
         cx.out.push(Command::SendContent { to: from, envelope });
     }
 }
