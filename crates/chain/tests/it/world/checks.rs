@@ -175,7 +175,10 @@ impl World {
                 let copy = machine.map(|machine| machine.copy(C, chunk));
                 copy.is_none_or(|copy| copy.is_some_and(|copy| copy.complete >= answer.version))
             };
-            let chain = self.leader.rows.get(&C).map(|row| row.members().to_vec()).unwrap_or_default();
+            // The chain it answers in: the leader may have written the next one down, of which nobody has heard yet.
+            let row = &self.leader.rows[&C];
+            let own = row.chains.iter().find(|chain| Some(chain.epoch) == epoch);
+            let chain = own.map_or(row.members(), |chain| &chain.members);
             let is_member = |other: &&Node| chain.contains(&other.id);
             let copies = self.nodes.iter().filter(is_member).filter(may_hold).count();
             if answer.version > Version::default() && copies < usize::from(self.setup.min_copies) {
