@@ -3,31 +3,10 @@
 
 use crate::world::faults::Fault;
 use crate::world::*;
-use braid_chain::{Body, CopyStatus, Envelope, Event, Limits};
+use braid_chain::{Body, CopyStatus, Envelope, Event};
 use braid_types::{ChainEpoch, ChunkId, OwnerTerm, ServerId};
 
 const CHUNK: ChunkId = ChunkId(1);
-
-fn world(seed: u64, clients: usize, storm: Us) -> World {
-    World::new(
-        seed,
-        Setup {
-            servers: 4,
-            copies: 3,
-            min_copies: 2,
-            chunks: 1,
-            blocks: 3,
-            clients,
-            limits: Limits::default(),
-            bug: None,
-            moves_percent: 0,
-            loss_percent: 0,
-            late: (0, S),
-            storm,
-            trace: false,
-        },
-    )
-}
 
 fn copy(world: &World, node: usize) -> CopyStatus {
     world.nodes[node].machine.as_ref().unwrap().copy(C, CHUNK).unwrap()
@@ -44,7 +23,7 @@ fn owner(world: &World) -> Vec<ServerId> {
 /// One client writes; the server beside it asks once.
 #[test]
 fn ownership_goes_to_the_member_beside_the_writer() {
-    let mut world = world(3, 1, 5 * S);
+    let mut world = World::calm(3, 1, 5 * S);
     world.run_for(S).unwrap();
     assert_eq!(owner(&world), [ServerId(1)]);
     world.at(0, Item::Want { node: 1, chunk: CHUNK });
@@ -61,7 +40,7 @@ fn ownership_goes_to_the_member_beside_the_writer() {
 
 #[test]
 fn ownership_stays_where_it_is_while_a_member_does_not_answer() {
-    let mut world = world(3, 1, 20 * S);
+    let mut world = World::calm(3, 1, 20 * S);
     world.run_for(S).unwrap();
     // Until that member is out of the chain, or back.
     world.at(0, Item::Fault(Fault::Pause(2, 1_700 * MS)));
@@ -74,7 +53,7 @@ fn ownership_stays_where_it_is_while_a_member_does_not_answer() {
 
 #[test]
 fn who_has_come_to_own_keeps_it_for_a_while() {
-    let mut world = world(3, 1, 20 * S);
+    let mut world = World::calm(3, 1, 20 * S);
     world.run_for(S).unwrap();
     world.at(0, Item::Want { node: 1, chunk: CHUNK });
     while owner(&world) != [ServerId(2)] {
@@ -96,7 +75,7 @@ fn who_has_come_to_own_keeps_it_for_a_while() {
 /// Of a member that has not got everything nobody waits until it has.
 #[test]
 fn a_member_that_is_being_repaired_does_not_come_to_own() {
-    let mut world = world(5, 1, 25 * S);
+    let mut world = World::calm(5, 1, 25 * S);
     world.run_for(S).unwrap();
     // Server 4 gets the place of server 3, and no content.
     world.at(0, Item::Fault(Fault::Full(3, 30 * S)));
@@ -115,7 +94,7 @@ fn a_member_that_is_being_repaired_does_not_come_to_own() {
 #[test]
 fn a_late_word_that_hands_over_gives_nothing() {
     for believed in [false, true] {
-        let mut world = world(3, 1, 20 * S);
+        let mut world = World::calm(3, 1, 20 * S);
         world.run_for(S).unwrap();
         world.calm = true;
         world.run_for(S).unwrap();
@@ -147,7 +126,7 @@ fn one_fault_at_every_place_of_a_move() {
     };
     for after in (0..14_000).step_by(step) {
         for fault in (0..3).flat_map(kinds).chain([Fault::LeaderDies, Fault::ClientDies(0)]) {
-            let mut world = world(7, 2, 6 * S);
+            let mut world = World::calm(7, 2, 6 * S);
             let at = 900 * MS;
             world.at(at, Item::Want { node: 1, chunk: CHUNK });
             world.at(at + after as Us, Item::Fault(fault));

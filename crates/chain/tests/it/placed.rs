@@ -4,28 +4,6 @@
 
 use crate::world::faults::Fault;
 use crate::world::*;
-use braid_chain::Limits;
-
-fn world(seed: u64) -> World {
-    World::new(
-        seed,
-        Setup {
-            servers: 4,
-            copies: 3,
-            min_copies: 2,
-            chunks: 1,
-            blocks: 3,
-            clients: 2,
-            limits: Limits::default(),
-            bug: None,
-            moves_percent: 0,
-            loss_percent: 0,
-            late: (0, S),
-            storm: 9 * S,
-            trace: false,
-        },
-    )
-}
 
 fn kinds(node: usize) -> Vec<Fault> {
     let other = node as u64 % 3 + 1;
@@ -38,7 +16,7 @@ fn kinds(node: usize) -> Vec<Fault> {
 }
 
 fn run(seed: u64, faults: &[(Us, Fault)]) {
-    let mut world = world(seed);
+    let mut world = World::calm(seed, 2, 9 * S);
     for (at, fault) in faults {
         world.at(*at, Item::Fault(*fault));
         if let Fault::Kill(node) | Fault::Power(node) = fault {

@@ -196,6 +196,26 @@ impl Spares for FirstSpare {
 }
 
 impl World {
+    /// Three copies of one small chunk on four servers, where nothing goes wrong by itself.
+    pub fn calm(seed: u64, clients: usize, storm: Us) -> World {
+        let setup = Setup {
+            servers: 4,
+            copies: 3,
+            min_copies: 2,
+            chunks: 1,
+            blocks: 3,
+            clients,
+            limits: Limits::default(),
+            bug: None,
+            moves_percent: 0,
+            loss_percent: 0,
+            late: (0, S),
+            storm,
+            trace: false,
+        };
+        World::new(seed, setup)
+    }
+
     pub fn new(seed: u64, setup: Setup) -> World {
         let mut rng = Rng(seed);
         let nodes: Vec<Node> = (1..=setup.servers)
