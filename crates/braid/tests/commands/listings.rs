@@ -53,7 +53,7 @@ fn more(two: &Two, before: &BTreeMap<String, u64>) -> BTreeMap<String, u64> {
     for (name, count) in &mut more {
         *count -= before.get(name).copied().unwrap_or_default();
     }
-    more.retain(|name, count| *count > 0 && !matches!(name.as_str(), "Renew" | "Listen" | "Mark"));
+    more.retain(|name, count| *count > 0 && !matches!(name.as_str(), "Renew" | "RenewSession" | "Listen" | "Mark"));
     more
 }
 
