@@ -44,26 +44,42 @@ RULES
 }
 heal() { at_host "$1" nft flush ruleset; } # the first host of what was severed
 
+# Starts a process there, if it does not run, and waits until it says that it is ready.
+run_on() { # host, name of the process, arguments of braid...
+    local host=$1 name=$2; shift 2
+    if [ -e "$var/run/$name.pid" ] && is_process "$(pid_of "$name")"; then return; fi
+    mkdir -p "$var/run" "$var/log"
+    rm -f "$var/run/$name.ready"
+    # Not `at_host`: what is to be killed is the program, and no shell around it.
+    nsenter --net="/var/run/netns/$(net "$host")" "$program" "$@" --ready-file "$var/run/$name.ready" \
+        --set "cluster.host=$host" --config "$var/braid.toml" >>"$var/log/$name.log" 2>&1 &
+    echo $! >"$var/run/$name.pid"
+    disown # or the shell says of each that it was killed
+    for _ in $(seq 600); do [ -e "$var/run/$name.ready" ] && return; sleep 0.05; done
+    tail -n 5 "$var/log/$name.log"
+    broken "$name does not start"
+}
+serve_metadata() { # host
+    run_on "$1" metadata serve metadata --set "metadata.dir=$var/metadata" --set "metadata.listen=[\"tcp:$(address_of "$1"):7400\"]"
+}
+serve_data() { # host, name
+    run_on "$1" "$2" serve data --set "data.dir=$var/$2" --set "data.listen=[\"tcp:$(address_of "$1"):0\"]"
+}
+mount_on() { # host, name, mount point, options...
+    local host=$1 name=$2 at=$3; shift 3
+    mkdir -p "$at"
+    run_on "$host" "$name" mount "$at" --foreground "$@"
+}
+
 # Starts what does not run of: metadata, data-N, mount. Each host runs the process of its name.
 start_on_hosts() {
-    local name pid
-    mkdir -p "$var/run" "$var/log"
-    for name in "${hosts[@]}"; do
-        if [ -e "$var/run/$name.pid" ] && is_process "$(pid_of "$name")"; then continue; fi
-        local arguments=(serve "${name%-*}" --set "${name%-*}.dir=$var/$name")
-        case $name in
-            metadata) arguments+=(--set "metadata.listen=[\"tcp:$(address_of metadata):7400\"]") ;;
-            data-*) arguments+=(--set "data.listen=[\"tcp:$(address_of "$name"):0\"]") ;;
-            mount) arguments=(mount "$mnt" --foreground --ready-file "$var/run/mount.ready") ;;
+    local host
+    for host in "${hosts[@]}"; do
+        case $host in
+            metadata) serve_metadata "$host" ;;
+            data-*) serve_data "$host" "$host" ;;
+            mount) mount_on "$host" mount "$mnt" ;;
         esac
-        rm -f "$var/run/$name.ready"
-        [ "$name" = mount ] || arguments+=(--ready-file "$var/run/$name.ready")
-        # Not `at_host`: what is to be killed is the program, and no shell around it.
-        nsenter --net="/var/run/netns/$(net "$name")" \
-            "$program" "${arguments[@]}" --set "cluster.host=$name" --config "$var/braid.toml" >>"$var/log/$name.log" 2>&1 &
-        echo $! >"$var/run/$name.pid"
-        for _ in $(seq 600); do [ -e "$var/run/$name.ready" ] && break; sleep 0.05; done
-        [ -e "$var/run/$name.ready" ] || { tail -n 5 "$var/log/$name.log"; broken "$name does not start"; }
     done
 }
 

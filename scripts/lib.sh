@@ -54,8 +54,9 @@ is_mount() { grep -q " $1 " /proc/self/mountinfo; }
 pid_of() { cat "$var/run/$1.pid"; }
 
 # Not also of what has ended and whose parent has not looked yet, as `kill -0` does.
-is_process() { # pid
+is_process() { # pid, or nothing where there is none
     local state
+    [ -n "$1" ] || return 1
     state=$(sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -c1)
     [ -n "$state" ] && [ "$state" != Z ]
 }

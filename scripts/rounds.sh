@@ -6,6 +6,8 @@
 powercut=${POWERCUT:-$(dirname "$braid")/braid-powercut}
 mapfile -t servers < <(echo metadata; seq -f data-%g "${data_servers:-4}")
 longest=0 longest_call=none cuts=0
+# More mounts, of which each call goes to one.
+load_also=()
 
 ms_now() { echo $(( $(date +%s%N) / 1000000 )); }
 sleep_ms() { sleep "$(( $1 / 1000 )).$(printf %03d $(( $1 % 1000 )))"; }
@@ -13,8 +15,10 @@ sleep_ms() { sleep "$(( $1 / 1000 )).$(printf %03d $(( $1 % 1000 )))"; }
 drawn() { echo $(( ($1 * 7919 + $3 * 104729 + 12345) % $2 )); }
 
 start_load() { # name seed
+    local more=() at
+    for at in "${load_also[@]}"; do more+=(--also "$at/$1"); done
     rm -f "$work/stop"
-    "$powercut" load "$mnt/$1" --record "$work/$1.record" --stop "$work/stop" --seed "$2" >"$work/$1.load" 2>&1 &
+    "$powercut" load "$mnt/$1" "${more[@]}" --record "$work/$1.record" --stop "$work/stop" --seed "$2" >"$work/$1.load" 2>&1 &
     load_pid=$!
 }
 

@@ -18,7 +18,7 @@ use std::{env, fs, io, thread};
 const USAGE: &str = "\
 usage: braid-powercut MOUNTPOINT --control SOCKET [--capacity BYTES] [--order journal|posix] [--while-stdin]
        braid-powercut ctl SOCKET COMMAND...
-       braid-powercut load DIR --record DIR --stop FILE --seed NUMBER [--workers NUMBER]
+       braid-powercut load DIR --record DIR --stop FILE --seed NUMBER [--workers NUMBER] [--also DIR]...
        braid-powercut check DIR --record DIR [--everything | --beginning]
 commands: cut SEED | lose-syncs on|off | fail-writes COUNT | fail-syncs COUNT | capacity BYTES|none |
           slow-syncs MILLISECONDS | stop-after CHANGES|none | stats | unmount";
@@ -89,6 +89,7 @@ fn usage() -> ExitCode {
 fn parse_load(words: &[String]) -> Option<Load> {
     let (dir, words) = words.split_first()?;
     let (mut record, mut stop, mut seed, mut workers) = (None, None, None, 4);
+    let mut also = Vec::new();
     let mut words = words.iter();
     while let Some(word) = words.next() {
         match word.as_str() {
@@ -96,10 +97,11 @@ fn parse_load(words: &[String]) -> Option<Load> {
             "--stop" => stop = Some(words.next()?.into()),
             "--seed" => seed = Some(words.next()?.parse().ok()?),
             "--workers" => workers = words.next()?.parse().ok()?,
+            "--also" => also.push(words.next()?.into()),
             _ => return None,
         }
     }
-    Some(Load { dir: dir.into(), record: record?, stop: stop?, seed: seed?, workers })
+    Some(Load { dir: dir.into(), also, record: record?, stop: stop?, seed: seed?, workers })
 }
 
 fn parse_check(words: &[String]) -> Option<(PathBuf, PathBuf, Expect)> {

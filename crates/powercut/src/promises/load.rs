@@ -11,6 +11,8 @@ use std::time::Duration;
 pub struct Load {
     /// Made if it does not exist; the workers' directories in it must not.
     pub dir: PathBuf,
+    /// The same directory at other mounts: each call goes to one of them all, so that what one wrote another changes.
+    pub also: Vec<PathBuf>,
     /// Where the records go: a directory on a disk that is not under test.
     pub record: PathBuf,
     /// Ends the load once it exists.

@@ -36,7 +36,8 @@ pub struct Worker<'a> {
     pub syncs: u64,
     pub longest: (Duration, String),
     load: &'a Load,
-    dir: PathBuf,
+    /// The worker's directory, at each mount that it uses.
+    dirs: Vec<PathBuf>,
     record: Record,
     rng: Xoshiro256PlusPlus,
     state: State,
@@ -55,7 +56,7 @@ impl<'a> Worker<'a> {
             syncs: 0,
             longest: (Duration::ZERO, String::new()),
             load,
-            dir: load.dir.join(&name),
+            dirs: std::iter::once(&load.dir).chain(&load.also).map(|dir| dir.join(&name)).collect(),
             record: Record::create(&load.record.join(name))?,
             rng: Xoshiro256PlusPlus::seed_from_u64(seed),
             state: State::default(),
@@ -66,8 +67,8 @@ impl<'a> Worker<'a> {
     }
 
     pub fn run(&mut self) -> End {
-        if let Err(error) = fs::create_dir(&self.dir) {
-            return End::Failed(format!("cannot make {}: {error}", self.dir.display()));
+        if let Err(error) = fs::create_dir(&self.dirs[0]) {
+            return End::Failed(format!("cannot make {}: {error}", self.dirs[0].display()));
         }
         loop {
             if let Err(end) = self.step() {
@@ -220,7 +221,7 @@ impl<'a> Worker<'a> {
     fn verify(&mut self) -> Step {
         let Some((name, file)) = self.pick_file() else { return Ok(()) };
         let begun = Instant::now();
-        let read = fs::read(self.dir.join(&name));
+        let read = fs::read(self.dir().join(&name));
         self.took(begun, || format!("read {name}"));
         let found = read.map_err(|error| End::Failed(format!("read {name}: {error}")))?;
         let wanted = self.state.files.get(&file).map_or(&[][..], |f| f.latest());
@@ -262,7 +263,8 @@ impl<'a> Worker<'a> {
     }
 
     fn execute(&mut self, op: &Op) -> io::Result<()> {
-        let at = |name: &str| self.dir.join(name);
+        let dir = self.dir().to_owned();
+        let at = |name: &str| dir.join(name);
         match op {
             Op::Mkdir { name } => DirBuilder::new().mode(0o755).create(at(name)),
             Op::Rmdir { name } => fs::remove_dir(at(name)),
@@ -295,6 +297,12 @@ impl<'a> Worker<'a> {
             Op::Chmod { name, mode } => fs::set_permissions(at(name), Permissions::from_mode(*mode)),
             Op::SetXattr { name, value } => Ok(set_xattr(&at(name), *value)?),
         }
+    }
+
+    /// What is drawn decides where a call goes, and nothing when there is one mount: seeds of such runs stay.
+    fn dir(&mut self) -> &Path {
+        let n = if self.dirs.len() > 1 { self.rng.random_range(0..self.dirs.len()) } else { 0 };
+        &self.dirs[n]
     }
 
     fn handle(&self) -> io::Result<&File> {
