@@ -269,18 +269,23 @@ impl Copies {
 
     /// The chunk is written from here. If its owner is elsewhere, the copy on this host had better own it; that it does is found out by
     /// a later write, and whatever becomes of the message harms nothing.
-    fn want(&self, cx: Context, chunk: ChunkId) {
-        let Some((here, node)) = self.on_this_host(chunk).filter(|_| self.local_write) else { return };
+    pub fn want(&self, cx: Context, chunk: ChunkId) {
+        if !self.local_write {
+            return;
+        }
         let now = self.env.clock.now();
         let container = {
             let mut state = self.state.lock();
-            let is_told = state.wanted.get(&chunk).is_some_and(|at| now.since(*at) < WANT_PAUSE);
-            if is_told || state.owners.get(&chunk) == Some(&here) {
+            if state.wanted.get(&chunk).is_some_and(|at| now.since(*at) < WANT_PAUSE) {
                 return;
             }
             state.wanted.insert(chunk, now);
             state.info.id
         };
+        let Some((here, node)) = self.on_this_host(chunk) else { return };
+        if self.state.lock().owners.get(&chunk) == Some(&here) {
+            return;
+        }
         let cx = Context { deadline: WANT_PAUSE, manner: Manner::Once, ..cx };
         self.env.spawn("a word that a writer is here", async move {
             let want = DataRequest::WantChunk(WantChunk { chunk, container });

@@ -13,7 +13,7 @@ use crate::servers::Lane;
 use crate::wait::{Attempts, Deadline, timed_out, wait_until};
 use braid_api::data::{Make, WriteChunk};
 use braid_api::{Code, Result, Retry};
-use braid_types::{ByteRange, ChunkIndex, ContainerId};
+use braid_types::{ByteRange, ChunkIndex, ContainerId, Token};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -276,6 +276,9 @@ impl Core {
         }
         let (answer, _) = written?;
         let len = piece.data.len() as u64;
+        if offset >= chunk_bytes / 2 {
+            self.want_next(inode, index, token);
+        }
         self.counters.bytes_written.fetch_add(len, Relaxed);
         let receipt = Receipt { incarnation: answer.incarnation, sequence: answer.sequence, stable: answer.stable };
         let cuts = (token.trunc_gen, cuts);
@@ -301,6 +304,18 @@ impl Core {
         }
         self.mind(&lane);
         Ok(())
+    }
+
+    /// Whoever writes in order comes to the next chunk soon. If a copy of it lies here it is owned here by then, and nobody waits for the
+    /// move: what is written to a chunk that moves is held meanwhile.
+    fn want_next(&self, inode: &Inode, index: ChunkIndex, token: Token) {
+        let next = {
+            let state = inode.state.lock();
+            state.body.slot(ChunkIndex(index.0 + 1)).map(|slot| (slot.container, slot.chunk))
+        };
+        if let Some((container, chunk)) = next {
+            self.servers.want(container, chunk, token);
+        }
     }
 
     /// Waits until the servers have made enough stable.

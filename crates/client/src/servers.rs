@@ -257,6 +257,14 @@ impl Directory {
         }
     }
 
+    /// The chunk, of several copies, is about to be written from here.
+    pub fn want(&self, id: ContainerId, chunk: ChunkId, token: Token) {
+        let copies = self.copies.lock().get(&id).map(|(copies, _)| copies.clone());
+        if let Some(copies) = copies {
+            copies.want(Context { token, ..Context::default() }, chunk);
+        }
+    }
+
     /// The server on this machine.
     pub fn beside(&self, host: &str) -> Option<ServerId> {
         let lanes = self.lanes.lock();

@@ -34,7 +34,7 @@ mod syncs;
 mod versions;
 mod work;
 
-pub use chain::{ChainLinks, SharedLinks, WireLinks};
+pub use chain::{Arrival, ChainLinks, SharedLinks, WireLinks};
 pub use config::DataServerConfig;
 pub use metadata::MetadataKeeper;
 pub use registration::{Announcement, enrol};

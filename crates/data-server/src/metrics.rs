@@ -16,6 +16,7 @@ pub(crate) struct Gauges {
     /// Bad blocks of copies that were taken from another copy.
     pub mended_blocks: u64,
     pub moves: u64,
+    pub copied_bytes: u64,
     pub lacks: Lacks,
     pub registered: bool,
     pub write_seq: u64,
@@ -35,6 +36,7 @@ pub(crate) fn text(c: &DataCounters, g: &Gauges) -> String {
         ("braid_data_scrubbed_bytes_total", "Bytes whose checksums scrub has verified.", c.scrubbed_bytes),
         ("braid_data_scrubbed_bad_blocks_total", "Damaged blocks that scrub has found.", c.scrubbed_bad),
         ("braid_data_mended_blocks_total", "Damaged blocks taken from another copy.", g.mended_blocks),
+        ("braid_data_copied_bytes_total", "Bytes of content sent to other copies.", g.copied_bytes),
         ("braid_data_moves_total", "Chunks owned here since their writers are on this host.", g.moves),
         // Experimental: how much of the work needed no I/O thread.
         ("braid_data_reads_inline_total", "Reads that needed no I/O thread (experimental).", c.reads_inline),

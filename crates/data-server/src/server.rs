@@ -165,6 +165,7 @@ impl<S: ChunkStore + 'static> DataServer<S> {
             memory_held_bytes: core.budget.bytes_held(),
             mended_blocks: core.chains.mended(),
             moves: core.chains.moves(),
+            copied_bytes: core.chains.copied_bytes(),
             lacks: core.chains.lacks(),
             registered: self.is_registered(),
             write_seq: core.store.write_seq(),

@@ -1,6 +1,7 @@
 //! What is kept in memory of each copy here: its queues, and what need not be asked of the store.
 
 use super::job::{Job, SyncJob};
+use super::on_way::OnWay;
 use braid_chain::BlockSet;
 use braid_data_store::{ChunkHead, RecordMark};
 use braid_types::ContainerId;
@@ -20,6 +21,7 @@ pub(super) struct Copy {
     /// Work on content, in the order of commands.
     pub jobs: VecDeque<Job>,
     pub at_work: bool,
+    pub on_way: OnWay,
     /// Syncs and records, in order, beside the work on content.
     pub syncs: VecDeque<SyncJob>,
     pub syncing: bool,

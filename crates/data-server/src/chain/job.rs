@@ -4,7 +4,7 @@
 //! for the store runs on I/O threads.
 
 use super::content::{self, Incoming};
-use super::{Chains, Failure, State, blocks};
+use super::{Arrival, Chains, Failure, State, blocks};
 use crate::budget::Held;
 use crate::error;
 use crate::gate::Pass;
@@ -47,6 +47,7 @@ pub(super) enum Job {
     Apply {
         op: u64,
         version: Version,
+        blocks: BlockSet,
         change: Change,
     },
     Store {
@@ -57,6 +58,8 @@ pub(super) enum Job {
     Send {
         to: ServerId,
         envelope: Envelope,
+        /// Of what is on its way; none of what was fetched.
+        number: Option<u64>,
     },
     /// Goes on in the other queue, behind all that is in this one.
     Sync {
@@ -88,6 +91,10 @@ pub(super) enum SyncJob {
 struct Done {
     event: Option<Event>,
     send: Option<(ServerId, PeerSays, Bytes)>,
+    /// What is on its way under this number: these blocks.
+    on_way: Option<(u64, BlockSet)>,
+    /// Blocks of which older content may be on its way.
+    changed: BlockSet,
     /// The call's own error; the change counts as carried out, because what is here is what the others get.
     refused: Option<(u64, Error)>,
     sync: Option<u64>,
@@ -118,6 +125,31 @@ impl<S: ChunkStore + 'static> Chains<S> {
             let this = self.clone();
             self.env.spawn("sync of a copy", async move { this.sync(container, chunk).await });
         }
+    }
+
+    /// What is on its way there already is not sent again.
+    pub(super) fn enqueue_content(self: &Arc<Self>, state: &mut State, to: ServerId, mut envelope: Envelope) {
+        let (container, chunk) = (envelope.container, envelope.chunk);
+        let mut number = None;
+        if let Body::Blocks { blocks, .. } = &mut envelope.body {
+            // However many were asked for: a message has an end.
+            let wanted = blocks.first(self.limits.pull_blocks);
+            let whom = (to, envelope.epoch, envelope.term);
+            let copy = state.copies.entry(chunk).or_default();
+            let Some((sent, rest)) = copy.on_way.send(whom, wanted, self.now()) else { return };
+            (*blocks, number) = (rest, Some(sent));
+        }
+        self.enqueue(state, container, chunk, Job::Send { to, envelope, number });
+    }
+
+    fn arrival(self: &Arc<Self>, chunk: ChunkId, number: u64) -> Arrival {
+        let this = Arc::downgrade(self);
+        Arrival::new(move || {
+            let Some(this) = this.upgrade() else { return };
+            if let Some(copy) = this.state.lock().copies.get_mut(&chunk) {
+                copy.on_way.ends(number, this.now());
+            }
+        })
     }
 
     async fn work(self: Arc<Self>, container: ContainerId, chunk: ChunkId) {
@@ -165,6 +197,10 @@ impl<S: ChunkStore + 'static> Chains<S> {
             let Some(copy) = state.copies.get_mut(&chunk) else { return };
             copy.exists = exists;
             copy.torn.subtract(&done.whole);
+            copy.on_way.changed(&done.changed);
+            if let Some((number, blocks)) = &done.on_way {
+                copy.on_way.holds(*number, blocks);
+            }
             if matches!(done.event, Some(Event::Stored { .. })) {
                 self.mended.fetch_add(flaws.intersection(&done.whole).len(), Relaxed);
             }
@@ -189,7 +225,8 @@ impl<S: ChunkStore + 'static> Chains<S> {
             }
         }
         if let Some((to, message, payload)) = done.send {
-            self.to_peer(to, message, payload);
+            let arrival = done.on_way.map_or_else(Arrival::default, |(number, _)| self.arrival(chunk, number));
+            self.to_peer(to, message, payload, arrival);
         }
         if !done.flawed.is_empty() {
             self.on(Event::Flawed { container, chunk, blocks: done.flawed }, None);
@@ -211,7 +248,8 @@ impl<S: ChunkStore + 'static> Chains<S> {
         let mut done = Done::default();
         let store = self.store.as_ref();
         match job {
-            Job::Apply { op, version, change } => {
+            Job::Apply { op, version, blocks, change } => {
+                done.changed = blocks;
                 done.event = Some(Event::Applied { container, chunk, version });
                 let applied = self.make(container, chunk, &mut exists, change.chunk_bytes);
                 match applied.and_then(|()| apply(store, chunk, version, &change)) {
@@ -247,6 +285,7 @@ impl<S: ChunkStore + 'static> Chains<S> {
                     Ok(()) => {
                         done.head_changed = true;
                         done.event = Some(Event::Stored { container, chunk, number });
+                        done.changed = blocks.clone();
                         done.whole = blocks;
                     }
                     // It does not wait here: what is behind it may be what makes room.
@@ -258,12 +297,11 @@ impl<S: ChunkStore + 'static> Chains<S> {
                     Err(error) => done.halt = Some(error),
                 }
             }
-            Job::Send { to, mut envelope } => {
+            Job::Send { to, mut envelope, number } => {
                 let is_fetch = matches!(envelope.body, Body::Fetched { .. });
                 let (Body::Blocks { blocks, .. } | Body::Fetched { blocks }) = &mut envelope.body else {
                     return (exists, done);
                 };
-                // However many were asked for: a message has an end.
                 *blocks = blocks.first(self.limits.pull_blocks);
                 // What does not verify anywhere is taken as it is: whoever asks has been told so.
                 let taken_as_is = if is_fetch { torn.intersection(blocks) } else { BlockSet::new() };
@@ -277,6 +315,7 @@ impl<S: ChunkStore + 'static> Chains<S> {
                             tracing::error!("data server {}, chunk {chunk}: {count} blocks are bad here", self.id);
                             done.flawed = outgoing.unreadable;
                         }
+                        done.on_way = number.map(|number| (number, blocks.clone()));
                         if !blocks.is_empty() {
                             let message =
                                 PeerSays { from: self.id, message: envelope.encode(), content: Some(outgoing.content) };
@@ -284,7 +323,10 @@ impl<S: ChunkStore + 'static> Chains<S> {
                         }
                     }
                     // It is asked for again.
-                    Err(error) => tracing::error!("data server {}: content for {to}: {error}", self.id),
+                    Err(error) => {
+                        tracing::error!("data server {}: content for {to}: {error}", self.id);
+                        done.on_way = number.map(|number| (number, BlockSet::new()));
+                    }
                 }
             }
             Job::Sync { number } => match self.make(container, chunk, &mut exists, 0) {

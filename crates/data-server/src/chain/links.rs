@@ -1,5 +1,6 @@
 //! Ways to the other data servers and to the leader.
 
+use super::on_way::Arrival;
 use braid_api::copies::ServerSays;
 use braid_api::data::PeerSays;
 use braid_api::meta::{GetServers, Namespace, ServerInfo};
@@ -15,7 +16,8 @@ use std::time::Duration;
 /// Carries messages that may be lost, repeated and late. Never waits: what cannot be sent soon is dropped, for it is sent
 /// again by who needs it.
 pub trait ChainLinks: Send + Sync + 'static {
-    fn to_peer(&self, to: ServerId, message: PeerSays, payload: Bytes);
+    /// `arrival` goes when the message has been taken, or has been dropped or lost.
+    fn to_peer(&self, to: ServerId, message: PeerSays, payload: Bytes, arrival: Arrival);
 
     /// False while so much content is on its way there that more would be dropped.
     fn has_room(&self, _to: ServerId) -> bool {
@@ -123,7 +125,7 @@ impl<P: DataPeers, N: Namespace> WireLinks<P, N> {
 pub struct SharedLinks<P, N>(pub Arc<WireLinks<P, N>>);
 
 impl<P: DataPeers, N: Namespace> ChainLinks for SharedLinks<P, N> {
-    fn to_peer(&self, to: ServerId, message: PeerSays, payload: Bytes) {
+    fn to_peer(&self, to: ServerId, message: PeerSays, payload: Bytes, arrival: Arrival) {
         let (links, bytes) = (self.0.clone(), payload.len());
         let Some(info) = links.find(to).filter(|_| links.enter(to, bytes)) else {
             return tracing::debug!(
@@ -140,6 +142,7 @@ impl<P: DataPeers, N: Namespace> ChainLinks for SharedLinks<P, N> {
                 tracing::debug!("data server {} to {to}: {error}", links.id);
             }
             links.leave(to, bytes);
+            drop(arrival);
         });
     }
 

@@ -14,6 +14,7 @@ mod copy;
 mod early;
 mod job;
 mod links;
+mod on_way;
 mod order;
 mod start;
 
@@ -21,6 +22,7 @@ pub(crate) use blocks::{head, of_bytes, with_head};
 pub(crate) use call::{Call as CopyCall, Failure, members, words};
 pub(crate) use job::{Change, ChangeBytes};
 pub use links::{ChainLinks, SharedLinks, WireLinks};
+pub use on_way::Arrival;
 
 use crate::local::Local;
 use crate::once::Writes;
@@ -55,6 +57,7 @@ pub(crate) struct Chains<S> {
     mended: AtomicU64,
     /// Chunks that this server came to own because their writers are here.
     moves: AtomicU64,
+    copied_bytes: AtomicU64,
     /// What it knows of writes beside others stays with it, and so do their chunks.
     once: Arc<Writes>,
     /// What readers on this host have, where they get anything.
@@ -126,14 +129,16 @@ impl<S: ChunkStore + 'static> Chains<S> {
     ) {
         for command in commands {
             match command {
-                Command::Apply { op, container, chunk, version, .. } => {
+                Command::Apply { op, container, chunk, version, blocks } => {
                     let change = state.ops.get_mut(&op).and_then(|op| op.change.take());
                     if change.as_ref().is_some_and(|change| change.head.is_some()) {
                         // It is cut.
                         self.end_local(chunk);
                     }
                     match change {
-                        Some(change) => self.enqueue(state, container, chunk, Job::Apply { op, version, change }),
+                        Some(change) => {
+                            self.enqueue(state, container, chunk, Job::Apply { op, version, blocks, change })
+                        }
                         // Nothing changes under this version.
                         None => events.push_back(Event::Applied { container, chunk, version }),
                     }
@@ -143,7 +148,7 @@ impl<S: ChunkStore + 'static> Chains<S> {
                     sends.push((to, PeerSays { from: self.id, message: envelope.encode(), content: None }));
                 }
                 Command::SendContent { to, envelope } => {
-                    self.enqueue(state, envelope.container, envelope.chunk, Job::Send { to, envelope });
+                    self.enqueue_content(state, to, envelope);
                 }
                 Command::Store { number, container, chunk, blocks } => {
                     self.end_local(chunk);
@@ -240,13 +245,14 @@ impl<S: ChunkStore + 'static> Chains<S> {
 
     fn send(&self, sends: Sends) {
         for (to, message) in sends {
-            self.to_peer(to, message, Bytes::new());
+            self.to_peer(to, message, Bytes::new(), Arrival::default());
         }
     }
 
-    fn to_peer(&self, to: ServerId, message: PeerSays, payload: Bytes) {
+    fn to_peer(&self, to: ServerId, message: PeerSays, payload: Bytes, arrival: Arrival) {
+        self.copied_bytes.fetch_add(payload.len() as u64, Relaxed);
         if let Some(links) = self.links.read().as_ref() {
-            links.to_peer(to, message, payload);
+            links.to_peer(to, message, payload, arrival);
         }
     }
 
@@ -349,6 +355,11 @@ impl<S: ChunkStore + 'static> Chains<S> {
     /// Chunks that came to be owned here since this start because their writers are here.
     pub fn moves(&self) -> u64 {
         self.moves.load(Relaxed)
+    }
+
+    /// Bytes of content that were given to the links for other copies since this start.
+    pub fn copied_bytes(&self) -> u64 {
+        self.copied_bytes.load(Relaxed)
     }
 
     /// Bad blocks that were mended since this start.

@@ -62,6 +62,7 @@ impl<S: ChunkStore + 'static> Chains<S> {
             links: RwLock::default(),
             mended: AtomicU64::new(0),
             moves: AtomicU64::new(0),
+            copied_bytes: AtomicU64::new(0),
             once,
             local: OnceLock::new(),
         })

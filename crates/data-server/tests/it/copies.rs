@@ -156,6 +156,25 @@ async fn what_an_fsync_answered_for_survives_the_power_of_any_server() {
     }
 }
 
+/// A link slower than its writer: what is asked for again because it has not come yet is not sent again.
+#[tokio::test(start_paused = true)]
+async fn over_a_slow_link_each_byte_goes_once_to_each_copy() {
+    for seed in 30..34 {
+        let cluster = Cluster::new(seed, 3, 3, 2);
+        ready(&cluster).await;
+        let mut client = Client::new(&cluster);
+        // Each copy of 8 MiB takes 1 s, one after the other: many times what a member waits before it asks again (0.3 s).
+        cluster.link_bytes_per_s.store(8 << 20, std::sync::atomic::Ordering::SeqCst);
+        for part in 0..8 {
+            client.write(SOME, part << 20, bytes(1, 1 << 20)).await;
+        }
+        client.fsync(SOME).await;
+        cluster.settled(SOME).await;
+        let copied = cluster.content_bytes.load(std::sync::atomic::Ordering::SeqCst);
+        assert_eq!(copied, 16 << 20, "seed {seed}: for two copies of 8 MiB");
+    }
+}
+
 /// What `admin status` and a script that waits for full redundancy rest on.
 #[tokio::test(start_paused = true)]
 async fn copies_that_are_missing_are_counted_until_all_are_whole() {

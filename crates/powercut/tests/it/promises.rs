@@ -11,7 +11,8 @@ use std::time::Duration;
 
 fn run_load(dir: &Path, aside: &Path, seed: u64, time: Duration) -> PathBuf {
     let (record, stop) = (aside.join("record"), aside.join("stop"));
-    let calls = Load { dir: dir.to_owned(), also: Vec::new(), record: record.clone(), stop: stop.clone(), seed, workers: 2 };
+    let calls =
+        Load { dir: dir.to_owned(), also: Vec::new(), record: record.clone(), stop: stop.clone(), seed, workers: 2 };
     let stopper = thread::spawn(move || {
         thread::sleep(time);
         fs::write(stop, "").unwrap();

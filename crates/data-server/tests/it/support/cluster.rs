@@ -4,7 +4,7 @@ use super::{Seeded, World, quiet};
 use braid_api::data::*;
 use braid_api::{Carries, Code, Context, DataNode, Error, Result};
 use braid_chain::*;
-use braid_data_server::{ChainLinks, DataServer, DataServerConfig};
+use braid_data_server::{Arrival, ChainLinks, DataServer, DataServerConfig};
 use braid_data_store::{DiskStore, StoreIdentity, StoreOptions};
 use braid_env::{Random, TaskHandle};
 use braid_types::*;
@@ -40,6 +40,10 @@ pub struct Cluster {
     pub cut: Mutex<BTreeSet<(u64, u64)>>,
     pub random: Seeded,
     pub content_bytes: AtomicU64,
+    /// Content goes over a link of so many bytes a second, one message after the other; 0: at once.
+    pub link_bytes_per_s: AtomicU64,
+    /// When the link is free again.
+    link: tokio::sync::Mutex<()>,
     pub config: DataServerConfig,
 }
 
@@ -58,15 +62,21 @@ struct Links {
 }
 
 impl ChainLinks for Links {
-    fn to_peer(&self, to: ServerId, message: PeerSays, payload: Bytes) {
+    fn to_peer(&self, to: ServerId, message: PeerSays, payload: Bytes, arrival: Arrival) {
         let Some(cluster) = self.cluster.upgrade().filter(|_| self.alive.load(SeqCst)) else { return };
         let from = self.from;
         cluster.content_bytes.fetch_add(payload.len() as u64, SeqCst);
         tokio::spawn(async move {
+            let rate = cluster.link_bytes_per_s.load(SeqCst);
+            if rate > 0 && !payload.is_empty() {
+                let _turn = cluster.link.lock().await;
+                tokio::time::sleep(Duration::from_secs_f64(payload.len() as f64 / rate as f64)).await;
+            }
             cluster.travel().await;
             if let Some(server) = cluster.hears(from.0, to.0) {
                 server.call(Context::default(), message, payload).await.unwrap();
             }
+            drop(arrival);
         });
     }
 
@@ -109,6 +119,8 @@ impl Cluster {
             cut: Mutex::default(),
             random: Seeded(AtomicU64::new(seed)),
             content_bytes: AtomicU64::new(0),
+            link_bytes_per_s: AtomicU64::new(0),
+            link: Default::default(),
             config,
         });
         (1..=servers).for_each(|id| cluster.start(id));
