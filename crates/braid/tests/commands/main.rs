@@ -15,6 +15,7 @@ mod litmus_rights;
 mod local;
 mod metadata;
 mod mounted;
+mod moves;
 mod pages;
 mod pipes;
 mod posix;
