@@ -29,7 +29,11 @@ make_hosts() { # names...
 
 remove_hosts() {
     local host
-    for host in "${hosts[@]}"; do ip netns del "$(net "$host")" 2>/dev/null || true; done
+    for host in "${hosts[@]}"; do
+        # A namespace goes with its last process, and the link with it, some time later: another cluster may come at once.
+        ip link del "v$$-$host" 2>/dev/null || true
+        ip netns del "$(net "$host")" 2>/dev/null || true
+    done
     ip link del "$bridge" 2>/dev/null || true
 }
 
