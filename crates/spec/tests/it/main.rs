@@ -1,0 +1,3 @@
+//! The specification, explored.
+
+mod explore;
