@@ -98,6 +98,8 @@ pub struct Setup {
     pub slow_store: bool,
     /// Time passes between a member's being told and its readers' letting go.
     pub slow_readers: bool,
+    /// What happened on the way is remembered where only `SOMETIMES` looks at it: more states.
+    pub stories: bool,
     pub without: Without,
 }
 
@@ -120,6 +122,7 @@ impl Setup {
             shared: false,
             slow_store: false,
             slow_readers: false,
+            stories: false,
             without: Without::default(),
         }
     }

@@ -120,7 +120,7 @@ pub fn step(setup: &Setup, state: &mut State, action: &Action) -> bool {
         Action::Sync { at } => state.sync(at),
         Action::Word { at } => state.word(setup, at),
         Action::Wanted(message) => state.wanted(setup, message),
-        Action::Keep { at } => state.keep(at),
+        Action::Keep { at } => state.keep(setup, at),
         Action::Hand { at } => state.hand(setup, at),
         Action::HandLost(message) => state.hand_lost(message),
         Action::HandAgain { at } => state.hand_again(setup, at),

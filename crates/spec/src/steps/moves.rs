@@ -49,12 +49,12 @@ impl State {
     }
 
     /// It took too long, or the lease is over: the owner goes on.
-    pub(super) fn keep(&mut self, at: u8) -> bool {
+    pub(super) fn keep(&mut self, setup: &Setup, at: u8) -> bool {
         let server = self.server_mut(at);
         let may = server.acting && server.moving.is_some_and(|moving| !moving.handed);
         if may {
             server.moving = None;
-            self.facts.kept = true;
+            self.facts.kept = setup.stories;
         }
         may
     }
@@ -109,7 +109,7 @@ impl State {
         let before = self.net.len();
         self.say_hand(setup, at, moving.to);
         let is_new = self.net.len() > before;
-        self.facts.again |= is_new;
+        self.facts.again |= is_new && setup.stories;
         is_new
     }
 

@@ -1,12 +1,13 @@
 //! scratch
 use braid_spec::Spec;
 use braid_spec::rules::*;
-use stateright::{Checker, Model};
+use stateright::{Checker, HasDiscoveries, Model};
 use std::time::Instant;
 
-pub fn run(name: &str, setup: Setup) {
+pub fn run(name: &str, setup: Setup, threads: usize) {
     let begun = Instant::now();
-    let checker = Spec(setup).checker().threads(2).spawn_bfs().join();
+    let max: usize = std::env::var("MAX").ok().and_then(|t| t.parse().ok()).unwrap_or(6_000_000);
+    let checker = Spec(setup).checker().threads(threads).finish_when(HasDiscoveries::AnyFailures).target_state_count(max).spawn_bfs().join();
     let found = checker.discoveries();
     let mut names: Vec<_> = found.keys().collect();
     names.sort();
@@ -14,19 +15,49 @@ pub fn run(name: &str, setup: Setup) {
     println!("   {names:?}");
     for (bad, path) in &found {
         if braid_spec::invariants::ALWAYS.iter().any(|(n, _)| n == bad) {
-            println!("VIOLATED {bad}:");
-            let states = path.clone().into_states();
+            println!("VIOLATED {bad}: in {}", path.clone().into_actions().len());
             for action in path.clone().into_actions() {
-                println!("     {action:?}");
+                if std::env::var("TRACE").is_ok() { println!("     {action:?}"); }
             }
-            println!("{:#?}", states.last().unwrap());
+            if std::env::var("STATE").is_ok() { println!("{:#?}", path.clone().into_states().last().unwrap()); }
         }
     }
 }
 
 #[test]
-fn scratch() {
-    let base = Setup::new(2);
-    run("w1", Setup { writes: [2, 0], words: 2, ..base });
-    run("w1 e1", Setup { writes: [2, 0], words: 1, epochs: 1, ..base });
+fn planted() {
+    let two = Setup::new(2);
+    let three = Setup::new(3);
+    let w = |n| [n, 0];
+    let only = std::env::var("ONLY").unwrap_or_default();
+    let cases: Vec<(Rule, Setup)> = vec![
+        (Rule::StopsAtHand, Setup { writes: w(1), words: 1, ..two }),
+        (Rule::HandInItsTerm, Setup { writes: w(1), words: 2, ..two }),
+        (Rule::TakerHasAll, Setup { writes: w(2), words: 1, ..two }),
+        (Rule::NothingApplied, Setup { writes: w(3), words: 1, slow_store: true, ..two }),
+        (Rule::NobodyWaits, Setup { writes: w(2), words: 1, fsyncs: 1, ..two }),
+        (Rule::HelloSaysServed, Setup { writes: w(2), words: 1, shared: true, slow_readers: true, ..three }),
+        (Rule::AllAcknowledged, Setup { writes: w(2), words: 1, passing: Passing::Fenced, slow_readers: true, ..three }),
+        (Rule::NothingBegun, Setup { writes: w(3), words: 1, slow_store: true, ..two }),
+        (Rule::OpenEpoch, Setup { copies: 2, writes: w(2), words: 1, epochs: 2, crashes: 0, fsyncs: 1, ..three }),
+        (Rule::OwnerHasLease, Setup { writes: w(2), words: 1, epochs: 1, ..two }),
+        (Rule::WordSaysLease, Setup { writes: [1, 1], words: 1, repeats: 1, passing: Passing::Yields, ..two }),
+        (Rule::WordSaysPlace, Setup { writes: w(2), words: 1, repeats: 1, ..two }),
+        (Rule::HandSaysLate, Setup { writes: w(3), words: 1, repeats: 1, ..two }),
+        (Rule::BesideStays, Setup { writes: [1, 1], words: 1, repeats: 1, beside: true, ..two }),
+        (Rule::LeaseWaitedOut, Setup { writes: w(1), words: 0, epochs: 1, ..three }),
+        (Rule::Quorum, Setup { writes: w(1), words: 0, epochs: 1, fsyncs: 1, ..three }),
+        (Rule::OpenInRow, Setup { copies: 2, writes: w(1), words: 0, epochs: 2, fsyncs: 1, ..three }),
+        (Rule::FenceFlushes, Setup { writes: w(1), words: 0, passing: Passing::Fenced, ..two }),
+        (Rule::FenceRefuses, Setup { writes: w(2), words: 0, passing: Passing::Fenced, ..two }),
+    ];
+    for (rule, setup) in cases {
+        let name = format!("{rule:?}");
+        if !only.is_empty() && only != name { continue; }
+        if std::env::var("GOOD").is_ok() {
+            run(&format!("{name} kept"), setup, 2);
+        } else {
+            run(&name, setup.without(&[rule]), 1);
+        }
+    }
 }
