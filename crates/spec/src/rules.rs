@@ -87,6 +87,8 @@ pub struct Setup {
     pub words: u8,
     /// New epochs.
     pub epochs: u8,
+    /// Their members; 0 is any chain that is long enough.
+    pub chains: [u8; 2],
     pub crashes: u8,
     pub lost_hands: u8,
     pub passing: Passing,
@@ -115,6 +117,7 @@ impl Setup {
             fsyncs: 0,
             words: 0,
             epochs: 0,
+            chains: [0, 0],
             crashes: 0,
             lost_hands: 0,
             passing: Passing::Never,

@@ -226,7 +226,8 @@ impl Server {
         let is_confirmed = self.told >= self.opening && self.stale.is_empty();
         let is_valid = match &self.owning {
             Some(owning) => owning.fetch == 0,
-            None => self.line.last() >= self.told || self.invalidated < self.told,
+            // Between being told and letting go a reader has what it got before.
+            None => self.line.last() >= self.told || (self.invalidated < self.told && self.line.last() >= self.invalidated),
         };
         self.up && self.lease && self.acting && is_confirmed && is_valid
     }
@@ -323,7 +324,7 @@ impl State {
         &mut self.servers[usize::from(id)]
     }
 
-    pub fn ids(&self) -> impl Iterator<Item = u8> + use<> {
+    pub fn ids(&self) -> std::ops::Range<u8> {
         0..self.servers.len() as u8
     }
 

@@ -24,11 +24,9 @@ pub enum Action {
     // an owner and its members
     Applied { at: u8 },
     Announce { at: u8 },
-    Greet { owner: u8, member: u8 },
     Told(Message),
     LetGo { at: u8 },
     Stored(Message),
-    Learn { owner: u8, member: u8 },
     Sync { at: u8 },
     // a move
     Word { at: u8 },
@@ -46,8 +44,6 @@ pub enum Action {
     Install { at: u8 },
     Fetched { owner: u8, from: u8 },
     Open { at: u8 },
-    LeaseEnds { at: u8 },
-    Renew { at: u8 },
     Crash { at: u8 },
     Return { at: u8 },
 }
@@ -79,7 +75,6 @@ pub fn actions(setup: &Setup, state: &State, out: &mut Vec<Action>) {
             out.extend([Action::Applied { at }, Action::Announce { at }, Action::Open { at }, Action::Flush { at }]);
             out.extend((state.may.fsyncs > 0).then_some(Action::Fsync { at }));
             for other in state.ids().filter(|other| *other != at) {
-                out.extend([Action::Greet { owner: at, member: other }, Action::Learn { owner: at, member: other }]);
                 out.extend((owning.fetch != 0).then_some(Action::Fetched { owner: at, from: other }));
             }
             let calls = owning.waiting.iter().filter(|place| place.is_some()).count() as u8;
@@ -90,8 +85,9 @@ pub fn actions(setup: &Setup, state: &State, out: &mut Vec<Action>) {
         }
         out.extend((state.may.words > 0).then_some(Action::Word { at }));
         out.extend((state.may.crashes > 0).then_some(Action::Crash { at }));
-        out.extend([Action::LetGo { at }, Action::Sync { at }, Action::FenceAt { at }]);
-        out.extend([Action::Prepare { at }, Action::Install { at }, Action::LeaseEnds { at }, Action::Renew { at }]);
+        out.extend((state.may.crashes > 0).then_some(Action::Sync { at }));
+        out.extend([Action::LetGo { at }, Action::FenceAt { at }]);
+        out.extend([Action::Prepare { at }, Action::Install { at }]);
     }
     out.extend([Action::Fence, Action::FenceEnds, Action::Decide]);
     if state.may.epochs > 0 {
@@ -112,11 +108,9 @@ pub fn step(setup: &Setup, state: &mut State, action: &Action) -> bool {
         Action::FenceEnds => state.fence_ends(),
         Action::Applied { at } => state.applied(at),
         Action::Announce { at } => state.announce(at),
-        Action::Greet { owner, member } => state.greet(setup, owner, member),
         Action::Told(message) => state.told(setup, message),
         Action::LetGo { at } => state.let_go(at),
         Action::Stored(message) => state.stored(message),
-        Action::Learn { owner, member } => state.learn(owner, member),
         Action::Sync { at } => state.sync(at),
         Action::Word { at } => state.word(setup, at),
         Action::Wanted(message) => state.wanted(setup, message),
@@ -132,12 +126,11 @@ pub fn step(setup: &Setup, state: &mut State, action: &Action) -> bool {
         Action::Install { at } => state.install(at),
         Action::Fetched { owner, from } => state.fetched(setup, owner, from),
         Action::Open { at } => state.open(setup, at),
-        Action::LeaseEnds { at } => state.lease_ends(at),
-        Action::Renew { at } => state.renew(at),
         Action::Crash { at } => state.crash(at),
         Action::Return { at } => state.come_back(at),
     };
     if done {
+        state.follow(setup);
         state.forget(setup);
     }
     done

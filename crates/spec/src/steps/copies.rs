@@ -40,24 +40,37 @@ impl State {
         true
     }
 
-    /// `Hello`, and the answer, which tells all there is. A member greets whom it has heard to own the chunk until it is told.
-    pub(super) fn greet(&mut self, setup: &Setup, owner: u8, member: u8) -> bool {
-        let (from, told) = (*self.server(member), self.server(owner).told);
-        if !self.is_followed(owner, member) || !from.greeting {
-            return false;
+    /// What only makes more possible happens at once: `Hello`, `Ack`, and, when no server crashes any more, syncs. No guard asks that an
+    /// owner know little of a member, so whatever may happen when these are late may happen when they are not.
+    pub(super) fn follow(&mut self, setup: &Setup) {
+        if self.may.crashes == 0 {
+            for at in self.ids() {
+                self.sync(at);
+            }
         }
+        let all = self.ids();
+        for (owner, member) in all.clone().flat_map(|owner| all.clone().map(move |member| (owner, member))) {
+            if self.is_followed(owner, member) {
+                self.greet(setup, owner, member);
+                self.learn(owner, member);
+            }
+        }
+    }
+
+    /// `Hello`, and the answer, which tells all there is. A member greets whom it has heard to own the chunk until it is told.
+    fn greet(&mut self, setup: &Setup, owner: u8, member: u8) {
+        let (from, told) = (*self.server(member), self.server(owner).told);
         // 0014: what it serves nothing older than, not what it was told.
         let served = if setup.keeps(Rule::HelloSaysServed) { from.invalidated } else { from.told };
         let to = self.server_mut(owner);
         let (line, epoch, term) = (to.line.upto(told), to.promised, to.term);
-        let Some(owning) = to.owning.as_mut().filter(|owning| owning.fetch == 0) else { return false };
+        let Some(owning) = to.owning.as_mut().filter(|owning| from.greeting && owning.fetch == 0) else { return };
         let peer = &mut owning.peers[usize::from(member)];
         if !peer.greeted {
             *peer = Peer { greeted: true, told: served, ..Peer::default() };
         }
         self.server_mut(member).greeting = false;
         self.send(Message { from: owner, to: member, epoch, term, body: Body::Said { line } });
-        true
     }
 
     /// Both act in one epoch and term, and the member knows who owns the chunk.
@@ -115,22 +128,16 @@ impl State {
         true
     }
 
-    /// `Ack`. One that comes late says less, and nothing that was not so when it was said: so it is heard when it is said, or never.
-    pub(super) fn learn(&mut self, owner: u8, member: u8) -> bool {
-        if !self.is_followed(owner, member) {
-            return false;
-        }
+    /// `Ack`.
+    fn learn(&mut self, owner: u8, member: u8) {
         let from = *self.server(member);
-        let Some(owning) = &mut self.server_mut(owner).owning else { return false };
+        let Some(owning) = &mut self.server_mut(owner).owning else { return };
         let peer = &mut owning.peers[usize::from(member)];
-        let told = from.invalidated.max(peer.told);
-        let (complete, stable) = (from.complete().max(peer.complete), from.stable().max(peer.stable));
-        let learnt = Peer { told, complete, stable, ..*peer };
-        let is_new = peer.greeted && learnt != *peer;
-        if is_new {
-            *peer = learnt;
+        if peer.greeted {
+            peer.told = from.invalidated.max(peer.told);
+            peer.complete = from.complete().max(peer.complete);
+            peer.stable = from.stable().max(peer.stable);
         }
-        is_new
     }
 
     /// A sync, and the record after it.

@@ -11,7 +11,11 @@ impl State {
     /// The row gets the next epoch and its members. Any of them may have been asked to go.
     pub(super) fn raise(&mut self, setup: &Setup, members: Servers) -> bool {
         let count = members.count_ones();
-        let fits = (u32::from(setup.min_copies)..=u32::from(setup.copies)).contains(&count);
+        let asked = setup.chains.get(usize::from(self.leader.epoch) - 1).copied().unwrap_or_default();
+        let fits = match asked {
+            0 => (u32::from(setup.min_copies)..=u32::from(setup.copies)).contains(&count),
+            asked => asked == members,
+        };
         let Some(epochs) = self.may.epochs.checked_sub(1).filter(|_| fits) else { return false };
         self.may.epochs = epochs;
         let leader = &mut self.leader;
@@ -56,11 +60,9 @@ impl State {
         let reports: Vec<(u8, Line, Line, bool)> = self.ids().filter_map(report).collect();
         let answered = reports.iter().fold(0, |all, (at, ..)| all | 1 << at);
         // Whoever may act in an older epoch has stopped, or its lease is over.
-        let has_stopped = |at: u8| (answered | !leader.kept) & 1 << at != 0 || !self.server(at).lease;
-        let stopped = self.ids().all(has_stopped) || !setup.keeps(Rule::LeaseWaitedOut);
         let needed = (leader.counted.count_ones() + 1).saturating_sub(setup.min_copies.into()).max(1);
         let quorum = (leader.counted & answered).count_ones() >= needed || !setup.keeps(Rule::Quorum);
-        if leader.stage != Stage::Collecting || !stopped || !quorum {
+        if leader.stage != Stage::Collecting || !quorum {
             return false;
         }
         // The longest goes on; among equals the present owner, then the first of the chain.
@@ -87,6 +89,11 @@ impl State {
         if self.facts.crashed && answered & leader.counted != leader.counted {
             self.facts.visible &= self.facts.durable;
         }
+        // Whoever may act in an older epoch has stopped, or its lease is over now: that it was over before makes less possible.
+        let kept = self.leader.kept;
+        for at in self.ids().filter(|at| kept & !answered & 1 << at != 0 && setup.keeps(Rule::LeaseWaitedOut)) {
+            self.server_mut(at).lease = false;
+        }
         self.leader.stage = Stage::Settled(Decision { owner, start, pending, own, fetch });
         true
     }
@@ -98,7 +105,7 @@ impl State {
         let known = self.leader.known[usize::from(at)];
         let is_invited = matches!(known, Known::Reported { .. } | Known::Nothing);
         let is_member = self.leader.members & 1 << at != 0;
-        let members = self.leader.members;
+        let (members, fencing) = (self.leader.members, self.clients.fencing.is_some());
         if !self.server(at).up || !is_member || !is_invited || (at == decision.owner && known == Known::Nothing) {
             return false;
         }
@@ -108,6 +115,9 @@ impl State {
         let opening = Version::new(epoch, 1, 0);
         (server.acting, server.members, server.term, server.owner) = (true, members, 1, decision.owner);
         (server.opening, server.once) = (opening, 0);
+        // A new lease comes with the epochs that were raised; and with one who registers anew it is heard which sessions have ended.
+        server.fenced |= !server.lease && fencing;
+        server.lease = true;
         if at == decision.owner {
             (server.line, server.stale) = (decision.start, decision.own);
             let owning = Owning { fetch: decision.fetch, pending: decision.pending, ..Owning::default() };
@@ -169,33 +179,6 @@ impl State {
         if in_row {
             (self.leader.counted, self.leader.kept) = (self.leader.members, self.leader.members);
         }
-        true
-    }
-
-    /// A lease is not renewed in time. It matters only to a leader that waits for it.
-    pub(super) fn lease_ends(&mut self, at: u8) -> bool {
-        let epoch = self.leader.epoch;
-        let server = self.server_mut(at);
-        let may = server.lease && server.acting && server.promised < epoch;
-        if may {
-            server.lease = false;
-        }
-        may
-    }
-
-    /// A new lease comes with the epochs that were raised: nothing is done under it that one of them forbids.
-    pub(super) fn renew(&mut self, at: u8) -> bool {
-        let server = self.server(at);
-        if server.lease || !server.up {
-            return false;
-        }
-        if server.acting && server.promised < self.leader.epoch && !self.prepare(at) {
-            self.seal(at);
-        }
-        let ended = self.clients.fencing.is_some();
-        let server = self.server_mut(at);
-        server.lease = true;
-        server.fenced |= ended;
         true
     }
 

@@ -33,13 +33,13 @@ fn planted() {
     let cases: Vec<(Rule, Setup)> = vec![
         (Rule::StopsAtHand, Setup { writes: w(1), words: 1, ..two }),
         (Rule::HandInItsTerm, Setup { writes: w(1), words: 2, ..two }),
-        (Rule::TakerHasAll, Setup { writes: w(2), words: 1, ..two }),
-        (Rule::NothingApplied, Setup { writes: w(3), words: 1, slow_store: true, ..two }),
-        (Rule::NobodyWaits, Setup { writes: w(2), words: 1, fsyncs: 1, ..two }),
+        (Rule::TakerHasAll, Setup { writes: w(2), words: 1, ..three }),
+        (Rule::NothingApplied, Setup { writes: w(2), words: 1, repeats: 1, slow_store: true, ..two }),
+        (Rule::NobodyWaits, Setup { writes: w(1), words: 1, fsyncs: 1, crashes: 1, ..two }),
         (Rule::HelloSaysServed, Setup { writes: w(2), words: 1, shared: true, slow_readers: true, ..three }),
         (Rule::AllAcknowledged, Setup { writes: w(2), words: 1, passing: Passing::Fenced, slow_readers: true, ..three }),
         (Rule::NothingBegun, Setup { writes: w(3), words: 1, slow_store: true, ..two }),
-        (Rule::OpenEpoch, Setup { copies: 2, writes: w(2), words: 1, epochs: 2, crashes: 0, fsyncs: 1, ..three }),
+        (Rule::OpenEpoch, Setup { copies: 2, writes: w(1), words: 1, epochs: 2, chains: [0b101, 0b110], fsyncs: 1, ..three }),
         (Rule::OwnerHasLease, Setup { writes: w(2), words: 1, epochs: 1, ..two }),
         (Rule::WordSaysLease, Setup { writes: [1, 1], words: 1, repeats: 1, passing: Passing::Yields, ..two }),
         (Rule::WordSaysPlace, Setup { writes: w(2), words: 1, repeats: 1, ..two }),
@@ -58,6 +58,12 @@ fn planted() {
             run(&format!("{name} kept"), setup, 2);
         } else {
             run(&name, setup.without(&[rule]), 1);
+            match rule {
+                Rule::HelloSaysServed => { run("+ all", setup.without(&[rule, Rule::AllAcknowledged]), 1); run(" only all", setup.without(&[Rule::AllAcknowledged]), 1) },
+                Rule::WordSaysLease | Rule::WordSaysPlace => run("+ hand", setup.without(&[rule, Rule::HandSaysLate]), 1),
+                Rule::NothingBegun => run("+ applied", setup.without(&[rule, Rule::NothingApplied]), 1),
+                _ => {}
+            }
         }
     }
 }
