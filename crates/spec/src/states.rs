@@ -221,15 +221,15 @@ impl Server {
         self.up && self.lease && self.acting && self.owning.is_some_and(|owning| owning.opened)
     }
 
-    /// Is anything of it seen by a reader? What is not invalid is, and what a reader holds that has not let go.
+    /// Is what it holds seen by a reader? By one that comes now if nothing is missing; and by one that came before it was told of more,
+    /// until it has let go.
     pub fn serves(&self) -> bool {
-        let is_confirmed = self.told >= self.opening && self.stale.is_empty();
+        let has = |version: Version| version >= self.opening && self.line.last() >= version;
         let is_valid = match &self.owning {
             Some(owning) => owning.fetch == 0,
-            // Between being told and letting go a reader has what it got before.
-            None => self.line.last() >= self.told || (self.invalidated < self.told && self.line.last() >= self.invalidated),
+            None => has(self.told) || (self.invalidated < self.told && has(self.invalidated)),
         };
-        self.up && self.lease && self.acting && is_confirmed && is_valid
+        self.up && self.lease && self.acting && self.stale.is_empty() && is_valid
     }
 
     /// Applied and told to the members, of an owner.

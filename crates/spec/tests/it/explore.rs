@@ -67,3 +67,19 @@ fn planted() {
         }
     }
 }
+
+#[test]
+fn by_hand() {
+    use braid_spec::steps::{Action, step};
+    let setup = Setup { writes: [2, 0], passing: Passing::Fenced, ..Setup::new(2) }.without(&[Rule::FenceRefuses]);
+    let mut s = braid_spec::states::State::first(&setup);
+    let mut go = |a: Action| { let ok = step(&setup, &mut s, &a); println!("{ok} {a:?}"); };
+    go(Action::Send { client: 0, to: 0 });
+    go(Action::Fence);
+    go(Action::FenceAt { at: 0 });
+    go(Action::Answer { at: 0, call: 0, heard: true });
+    go(Action::FenceAt { at: 1 });
+    go(Action::FenceEnds);
+    println!("{:?}", s.clients);
+    println!("{:?}", s.servers[0].owning);
+}

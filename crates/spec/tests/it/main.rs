@@ -1,3 +1,4 @@
 //! The specification, explored.
 
 mod explore;
+mod sizes;
