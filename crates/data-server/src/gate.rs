@@ -125,6 +125,25 @@ impl Gate {
         Err(Error::new(Code::Overtaken, format_args!("data server {}", self.server), cause))
     }
 
+    /// Up to where sessions wait for no change of the container's copies any more.
+    pub fn settled(&self, copies_of: ContainerId) -> Vec<(SessionId, u64)> {
+        let state = self.state.lock();
+        let of_it = state.settled.iter().filter(|((_, container), _)| *container == copies_of);
+        of_it.map(|((session, _), place)| (*session, *place)).collect()
+    }
+
+    /// Another server has heard that. Of a session that has ended nothing is kept.
+    pub fn learn_settled(&self, copies_of: ContainerId, settled: impl Iterator<Item = (SessionId, u64)>) {
+        let mut state = self.state.lock();
+        for (session, place) in settled {
+            let is_fenced = state.sessions.get(&session).is_some_and(|known| known.fenced);
+            if !is_fenced && state.heard.may_live(session) {
+                let known = state.settled.entry((session, copies_of)).or_default();
+                *known = place.max(*known);
+            }
+        }
+    }
+
     /// As [`Gate::enter`], of a change that may have been given up since it arrived.
     pub fn enter_change(self: &Arc<Self>, call: &Call, container: ContainerId, copies_of: ContainerId) -> Result<Pass> {
         self.settle(call, copies_of)?;
@@ -331,6 +350,15 @@ mod tests {
         assert_eq!([1, 3, 4].map(|n| enter(change(5, n, 1))), [Err(Code::Overtaken), Err(Code::Overtaken), Ok(())]);
         assert_eq!((enter(change(6, 1, 1)), enter(change(5, 0, 0))), (Ok(()), Ok(())), "another session, and not used");
         assert!(gate.settle(&change(5, 1, 1), ContainerId(9)).is_ok(), "copies are counted by themselves");
+        // What another server has heard of copies.
+        let of_copies = |place| gate.settle(&change(5, place, 1), ContainerId(9)).map_err(|error| error.code);
+        gate.learn_settled(ContainerId(9), [(SessionId(5), 3), (SessionId(7), 2)].into_iter());
+        gate.learn_settled(ContainerId(9), [(SessionId(5), 2)].into_iter());
+        assert_eq!([of_copies(2), of_copies(3)], [Err(Code::Overtaken), Ok(())]);
+        assert_eq!(gate.settled(ContainerId(9)), [(SessionId(5), 3), (SessionId(7), 2)]);
+        assert_eq!(ready(gate.fence(&fence(7, 1))), Some(true));
+        gate.learn_settled(ContainerId(9), [(SessionId(7), 9)].into_iter());
+        assert_eq!(gate.settled(ContainerId(9)), [(SessionId(5), 3)], "7 has ended");
     }
 
     #[test]

@@ -23,6 +23,7 @@ mod lane;
 mod local;
 mod metadata;
 mod metrics;
+mod late;
 mod newest;
 mod once;
 mod ops;

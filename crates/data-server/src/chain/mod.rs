@@ -22,6 +22,7 @@ pub(crate) use call::{Call as CopyCall, Failure, members, words};
 pub(crate) use job::{Change, ChangeBytes};
 pub use links::{ChainLinks, SharedLinks, WireLinks};
 
+use crate::late::Late;
 use crate::local::Local;
 use crate::once::Writes;
 use braid_api::data::{CopyState, PeerSays};
@@ -57,6 +58,8 @@ pub(crate) struct Chains<S> {
     moves: AtomicU64,
     /// What it knows of writes beside others stays with it, and so do their chunks.
     once: Arc<Writes>,
+    /// What comes late, wherever the chunk is owned next.
+    late: Late,
     /// What readers on this host have, where they get anything.
     pub local: OnceLock<Arc<Local>>,
 }
@@ -140,7 +143,11 @@ impl<S: ChunkStore + 'static> Chains<S> {
                 }
                 Command::Answer { op, result } => self.answered(state, op, result),
                 Command::Send { to, envelope } => {
-                    sends.push((to, PeerSays { from: self.id, message: envelope.encode(), content: None }));
+                    let mut message = envelope.encode();
+                    if matches!(envelope.body, Body::Hand { .. }) {
+                        message.extend(self.late.words(envelope.container, envelope.chunk));
+                    }
+                    sends.push((to, PeerSays { from: self.id, message, content: None }));
                 }
                 Command::SendContent { to, envelope } => {
                     self.enqueue(state, envelope.container, envelope.chunk, Job::Send { to, envelope });
@@ -258,7 +265,13 @@ impl<S: ChunkStore + 'static> Chains<S> {
 
     /// From another data server, with content if it brings some.
     pub fn heard_of_peer(self: &Arc<Self>, message: &PeerSays, payload: Bytes) -> Result<(), String> {
-        let envelope = Envelope::decode(&message.message).map_err(|e| e.to_string())?;
+        let (envelope, behind) = Envelope::decode_first(&message.message).map_err(|e| e.to_string())?;
+        // Before it owns anything. If the word itself is late it is still so.
+        if matches!(envelope.body, Body::Hand { .. })
+            && !self.late.hear(envelope.container, envelope.chunk, behind, self.env.clock.now())
+        {
+            return Err("what is behind it is damaged".to_owned());
+        }
         let content = match &message.content {
             Some(content) => Some(Incoming::new(content, payload).ok_or("its content does not fit its payload")?),
             None if payload.is_empty() => None,
