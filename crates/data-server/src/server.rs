@@ -5,10 +5,10 @@ use crate::core::{Call, Core};
 use crate::gate::Gate;
 use crate::grown::Grown;
 use crate::lane::Lanes;
+use crate::late::Late;
 use crate::local::{self, Local};
 use crate::metadata::MetadataKeeper;
 use crate::metrics;
-use crate::late::Late;
 use crate::newest::Newest;
 use crate::once::Writes;
 use crate::reservations::Reservations;
@@ -41,7 +41,8 @@ impl<S: ChunkStore + 'static> DataServer<S> {
         let once = Arc::new(Writes::default());
         let (gate, newest) = (Gate::new(identity.server), Arc::new(Newest::default()));
         let late = Late { gate: gate.clone(), newest: newest.clone() };
-        let chains = Chains::new(env.clone(), store.clone(), (identity.server, incarnation), limits, (once.clone(), late));
+        let chains =
+            Chains::new(env.clone(), store.clone(), (identity.server, incarnation), limits, (once.clone(), late));
         let core = Arc::new(Core {
             incarnation,
             chains,

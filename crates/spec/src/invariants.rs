@@ -95,7 +95,8 @@ fn owner_has_what_was_answered(_: &Setup, state: &State) -> bool {
 ///    each once.
 fn nothing_overtakes(setup: &Setup, state: &State) -> bool {
     let in_order = |server: &Server| {
-        let writes: Vec<u8> = server.line.entries().iter().map(|entry| entry.write).filter(|write| *write > 0).collect();
+        let writes: Vec<u8> =
+            server.line.entries().iter().map(|entry| entry.write).filter(|write| *write > 0).collect();
         match setup.beside {
             false => writes.is_sorted(),
             true => writes.iter().enumerate().all(|(at, write)| !writes[..at].contains(write)),

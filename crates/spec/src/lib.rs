@@ -14,8 +14,8 @@ pub mod states;
 pub mod steps;
 
 use rules::Setup;
-use states::State;
 use stateright::{Model, Property};
+use states::State;
 use steps::Action;
 
 /// One configuration, for the checker.

@@ -107,7 +107,7 @@ pub struct Setup {
 
 impl Setup {
     /// Two servers, and nothing happens.
-    pub fn new(servers: u8) -> Setup {
+    pub const fn new(servers: u8) -> Setup {
         Setup {
             servers,
             copies: servers,
@@ -126,7 +126,7 @@ impl Setup {
             slow_store: false,
             slow_readers: false,
             stories: false,
-            without: Without::default(),
+            without: Without(0),
         }
     }
 

@@ -278,7 +278,8 @@ impl State {
         let members: Servers = (1 << setup.copies) - 1;
         let server = |id: u8| {
             let acting = members & 1 << id != 0;
-            let owning = Owning { opened: true, peers: [Peer { greeted: true, ..Peer::default() }; 3], ..Owning::default() };
+            let owning =
+                Owning { opened: true, peers: [Peer { greeted: true, ..Peer::default() }; 3], ..Owning::default() };
             Server {
                 up: true,
                 lease: true,

@@ -12,40 +12,84 @@ use crate::states::{Servers, Stage, State};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     // clients
-    Send { client: u8, to: u8 },
+    Send {
+        client: u8,
+        to: u8,
+    },
     Arrive(Request),
-    Fsync { at: u8 },
-    Flush { at: u8 },
+    Fsync {
+        at: u8,
+    },
+    Flush {
+        at: u8,
+    },
     /// The client hears it, or the answer is lost.
-    Answer { at: u8, call: u8, heard: bool },
+    Answer {
+        at: u8,
+        call: u8,
+        heard: bool,
+    },
     Fence,
-    FenceAt { at: u8 },
+    FenceAt {
+        at: u8,
+    },
     FenceEnds,
     // an owner and its members
-    Applied { at: u8 },
-    Announce { at: u8 },
+    Applied {
+        at: u8,
+    },
+    Announce {
+        at: u8,
+    },
     Told(Message),
-    LetGo { at: u8 },
+    LetGo {
+        at: u8,
+    },
     Stored(Message),
-    Sync { at: u8 },
+    Sync {
+        at: u8,
+    },
     // a move
-    Word { at: u8 },
+    Word {
+        at: u8,
+    },
     Wanted(Message),
-    Keep { at: u8 },
-    Hand { at: u8 },
+    Keep {
+        at: u8,
+    },
+    Hand {
+        at: u8,
+    },
     HandLost(Message),
-    HandAgain { at: u8 },
+    HandAgain {
+        at: u8,
+    },
     Handed(Message),
     Owns(Message),
     // epochs
-    Raise { members: Servers },
-    Prepare { at: u8 },
+    Raise {
+        members: Servers,
+    },
+    Prepare {
+        at: u8,
+    },
     Decide,
-    Install { at: u8 },
-    Fetched { owner: u8, from: u8 },
-    Open { at: u8 },
-    Crash { at: u8 },
-    Return { at: u8 },
+    Install {
+        at: u8,
+    },
+    Fetched {
+        owner: u8,
+        from: u8,
+    },
+    Open {
+        at: u8,
+    },
+    Crash {
+        at: u8,
+    },
+    Return {
+        at: u8,
+    },
 }
 
 /// All that may happen, and some that may not: [`step`] says which.

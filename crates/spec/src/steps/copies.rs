@@ -29,7 +29,8 @@ impl State {
     pub(super) fn announce(&mut self, at: u8) -> bool {
         let server = self.server_mut(at);
         let (line, last) = (server.line, server.line.last());
-        let Some(owning) = server.owning.filter(|owning| server.acting && owning.fetch == 0 && last > server.told) else {
+        let Some(owning) = server.owning.filter(|owning| server.acting && owning.fetch == 0 && last > server.told)
+        else {
             return false;
         };
         (server.told, server.invalidated) = (last, last);

@@ -127,7 +127,8 @@ impl State {
         } else {
             // Back to where this copy and the chain part.
             let fork = server.line.common(&decision.start);
-            let mut stale: Vec<Entry> = server.stale.entries().iter().chain(&server.line.entries()[fork..]).copied().collect();
+            let mut stale: Vec<Entry> =
+                server.stale.entries().iter().chain(&server.line.entries()[fork..]).copied().collect();
             stale.sort_unstable();
             stale.dedup();
             (server.line, server.stale) = (server.line.first(fork), Line::default());
@@ -170,7 +171,9 @@ impl State {
         let epoch = self.leader.epoch;
         let server = self.server_mut(at);
         let (opening, promised) = (server.opening, server.promised);
-        let Some(owning) = server.owning.as_mut().filter(|owning| !owning.opened && owning.fetch == 0) else { return false };
+        let Some(owning) = server.owning.as_mut().filter(|owning| !owning.opened && owning.fetch == 0) else {
+            return false;
+        };
         let in_row = setup.keeps(Rule::OpenInRow);
         if stable < opening || (in_row && promised != epoch) {
             return false;
@@ -203,7 +206,8 @@ impl State {
         let disk = server.disk;
         let fenced = self.clients.fencing.is_some();
         let (promised, term, owner, line, stale) = (disk.epoch, disk.term, disk.owner, disk.line, disk.stale);
-        *self.server_mut(at) = Server { up: true, promised, term, owner, line, stale, disk, fenced, ..Server::default() };
+        *self.server_mut(at) =
+            Server { up: true, promised, term, owner, line, stale, disk, fenced, ..Server::default() };
         let known = &mut self.leader.known[usize::from(at)];
         *known = match (&self.leader.stage, *known) {
             (_, Known::Nothing) | (Stage::Collecting, _) => Known::Nothing,

@@ -9,7 +9,9 @@ impl State {
     pub(super) fn word(&mut self, setup: &Setup, at: u8) -> bool {
         let client = self.clients.lease - 1;
         let known = self.clients.each[usize::from(client)];
-        let Some(words) = self.may.words.checked_sub(1).filter(|_| known.done > 0 && !known.asked) else { return false };
+        let Some(words) = self.may.words.checked_sub(1).filter(|_| known.done > 0 && !known.asked) else {
+            return false;
+        };
         let server = self.server_mut(at);
         let may_begin = server.acting && server.lease && !server.is_owner() && server.moving.is_none();
         if !may_begin || (server.fenced && client == 0) {
