@@ -45,7 +45,7 @@ struct State {
     /// Leases `sync` up to this one are for repetitions only.
     sync_floor: LeaseGen,
     /// Up to where each session waits for no change any more; of copies for each container.
-    settled: BTreeMap<(SessionId, ContainerId), u64>,
+    settled: BTreeMap<(ContainerId, SessionId), u64>,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -87,7 +87,7 @@ impl Gate {
             state.heard = LiveSessions { live: sorted(sessions.live), ..sessions };
         }
         let State { settled, heard, .. } = &mut *state;
-        settled.retain(|(session, _), _| heard.may_live(*session));
+        settled.retain(|(_, session), _| heard.may_live(*session));
     }
 
     /// Something may be lost, and what is under way beside others is decided first.
@@ -115,7 +115,7 @@ impl Gate {
         if call.place == 0 || session.0 == 0 {
             return Ok(());
         }
-        let settled = state.settled.entry((session, copies_of)).or_default();
+        let settled = state.settled.entry((copies_of, session)).or_default();
         *settled = call.settled.max(*settled);
         if call.place >= *settled {
             return Ok(());
@@ -128,8 +128,8 @@ impl Gate {
     /// Up to where sessions wait for no change of the container's copies any more.
     pub fn settled(&self, copies_of: ContainerId) -> Vec<(SessionId, u64)> {
         let state = self.state.lock();
-        let of_it = state.settled.iter().filter(|((_, container), _)| *container == copies_of);
-        of_it.map(|((session, _), place)| (*session, *place)).collect()
+        let all = (copies_of, SessionId(0))..=(copies_of, SessionId(u64::MAX));
+        state.settled.range(all).map(|((_, session), place)| (*session, *place)).collect()
     }
 
     /// Another server has heard that. Of a session that has ended nothing is kept.
@@ -138,7 +138,7 @@ impl Gate {
         for (session, place) in settled {
             let is_fenced = state.sessions.get(&session).is_some_and(|known| known.fenced);
             if !is_fenced && state.heard.may_live(session) {
-                let known = state.settled.entry((session, copies_of)).or_default();
+                let known = state.settled.entry((copies_of, session)).or_default();
                 *known = place.max(*known);
             }
         }
@@ -170,7 +170,7 @@ impl Gate {
     pub async fn fence(&self, fence: &FenceSession) -> bool {
         let has_ended = {
             let mut state = self.state.lock();
-            state.settled.retain(|(session, _), _| *session != fence.session);
+            state.settled.retain(|(_, session), _| *session != fence.session);
             let known = state.sessions.entry(fence.session).or_default();
             if fence.epoch >= known.epoch {
                 *known = Session { epoch: fence.epoch, fenced: true };
