@@ -191,8 +191,9 @@ impl State {
             let is_old_term = in_epoch && message.term < to.term;
             let is_new = match message.body {
                 Body::Said { line } => {
-                    let knows = in_epoch && to.term == message.term && to.told >= line.last();
-                    !is_old_term && !(knows && to.line.last() >= line.last())
+                    let is_told = in_epoch && to.term == message.term && to.told >= line.last();
+                    let has_it = is_told && to.line.last() >= line.last();
+                    !is_old_term && !has_it
                 }
                 Body::Owns => !(in_epoch && message.term <= to.term),
                 Body::Hand { .. } => !is_old_term || !setup.keeps(Rule::HandInItsTerm),

@@ -123,7 +123,8 @@ impl State {
         let acts_in = server.up && server.acting && server.promised == message.epoch && server.owner == message.from;
         let in_term = server.term == message.term || !setup.keeps(Rule::HandInItsTerm);
         let has_all = server.told == told && server.line.last() == told && server.invalidated >= told;
-        if !acts_in || server.is_owner() || !in_term || !(has_all || !setup.keeps(Rule::TakerHasAll)) {
+        let lacks = !has_all && setup.keeps(Rule::TakerHasAll);
+        if !acts_in || server.is_owner() || !in_term || lacks {
             return false;
         }
         server.term += 1;
