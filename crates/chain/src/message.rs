@@ -30,9 +30,14 @@ pub trait Message: Serialize + DeserializeOwned {
     }
 
     fn decode(bytes: &[u8]) -> Result<Self, MessageError> {
+        Self::decode_first(bytes).map(|(message, _)| message)
+    }
+
+    /// With the bytes behind the message, which are not its own: whoever carries it may add to it for others of its kind.
+    fn decode_first(bytes: &[u8]) -> Result<(Self, &[u8]), MessageError> {
         match bytes.split_first() {
             Some((&MESSAGE_FORMAT, body)) => {
-                postcard::from_bytes(body).map_err(|e| MessageError::Damaged(e.to_string()))
+                postcard::take_from_bytes(body).map_err(|e| MessageError::Damaged(e.to_string()))
             }
             Some((0, _)) => Err(MessageError::Damaged("format 0".to_owned())),
             Some((newer, _)) => Err(MessageError::Newer(*newer)),
@@ -317,6 +322,9 @@ mod tests {
         for (body, bytes) in bodies {
             let envelope = Envelope { container, chunk, epoch, term, body };
             assert_eq!(envelope.encode(), [vec![1, 7, 9, 3, 2], bytes].concat());
+            let more = [envelope.encode(), vec![5, 6]].concat();
+            assert_eq!(Envelope::decode(&more).as_ref(), Ok(&envelope), "read by who knows of nothing behind it");
+            assert_eq!(Envelope::decode_first(&more), Ok((envelope.clone(), &[5, 6][..])));
             assert_eq!(Envelope::decode(&envelope.encode()), Ok(envelope));
         }
     }

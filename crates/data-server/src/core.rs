@@ -46,7 +46,7 @@ pub(crate) struct Core<S> {
     pub syncs: Arc<Syncs<S>>,
     pub reservations: Reservations,
     pub grown: Grown,
-    pub newest: Newest,
+    pub newest: Arc<Newest>,
     pub once: Arc<Writes>,
     pub work: Arc<Work>,
     pub chains: Arc<Chains<S>>,

@@ -45,7 +45,7 @@ struct State {
     /// Leases `sync` up to this one are for repetitions only.
     sync_floor: LeaseGen,
     /// Up to where each session waits for no change any more; of copies for each container.
-    settled: BTreeMap<(SessionId, ContainerId), u64>,
+    settled: BTreeMap<(ContainerId, SessionId), u64>,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -87,7 +87,7 @@ impl Gate {
             state.heard = LiveSessions { live: sorted(sessions.live), ..sessions };
         }
         let State { settled, heard, .. } = &mut *state;
-        settled.retain(|(session, _), _| heard.may_live(*session));
+        settled.retain(|(_, session), _| heard.may_live(*session));
     }
 
     /// Something may be lost, and what is under way beside others is decided first.
@@ -115,7 +115,7 @@ impl Gate {
         if call.place == 0 || session.0 == 0 {
             return Ok(());
         }
-        let settled = state.settled.entry((session, copies_of)).or_default();
+        let settled = state.settled.entry((copies_of, session)).or_default();
         *settled = call.settled.max(*settled);
         if call.place >= *settled {
             return Ok(());
@@ -123,6 +123,25 @@ impl Gate {
         let cause =
             format_args!("change {} of session {session}, which waits for {settled} and later ones", call.place);
         Err(Error::new(Code::Overtaken, format_args!("data server {}", self.server), cause))
+    }
+
+    /// Up to where sessions wait for no change of the container's copies any more.
+    pub fn settled(&self, copies_of: ContainerId) -> Vec<(SessionId, u64)> {
+        let state = self.state.lock();
+        let all = (copies_of, SessionId(0))..=(copies_of, SessionId(u64::MAX));
+        state.settled.range(all).map(|((_, session), place)| (*session, *place)).collect()
+    }
+
+    /// Another server has heard that. Of a session that has ended nothing is kept.
+    pub fn learn_settled(&self, copies_of: ContainerId, settled: impl Iterator<Item = (SessionId, u64)>) {
+        let mut state = self.state.lock();
+        for (session, place) in settled {
+            let is_fenced = state.sessions.get(&session).is_some_and(|known| known.fenced);
+            if !is_fenced && state.heard.may_live(session) {
+                let known = state.settled.entry((copies_of, session)).or_default();
+                *known = place.max(*known);
+            }
+        }
     }
 
     /// As [`Gate::enter`], of a change that may have been given up since it arrived.
@@ -151,7 +170,7 @@ impl Gate {
     pub async fn fence(&self, fence: &FenceSession) -> bool {
         let has_ended = {
             let mut state = self.state.lock();
-            state.settled.retain(|(session, _), _| *session != fence.session);
+            state.settled.retain(|(_, session), _| *session != fence.session);
             let known = state.sessions.entry(fence.session).or_default();
             if fence.epoch >= known.epoch {
                 *known = Session { epoch: fence.epoch, fenced: true };
@@ -331,6 +350,15 @@ mod tests {
         assert_eq!([1, 3, 4].map(|n| enter(change(5, n, 1))), [Err(Code::Overtaken), Err(Code::Overtaken), Ok(())]);
         assert_eq!((enter(change(6, 1, 1)), enter(change(5, 0, 0))), (Ok(()), Ok(())), "another session, and not used");
         assert!(gate.settle(&change(5, 1, 1), ContainerId(9)).is_ok(), "copies are counted by themselves");
+        // What another server has heard of copies.
+        let of_copies = |place| gate.settle(&change(5, place, 1), ContainerId(9)).map_err(|error| error.code);
+        gate.learn_settled(ContainerId(9), [(SessionId(5), 3), (SessionId(7), 2)].into_iter());
+        gate.learn_settled(ContainerId(9), [(SessionId(5), 2)].into_iter());
+        assert_eq!([of_copies(2), of_copies(3)], [Err(Code::Overtaken), Ok(())]);
+        assert_eq!(gate.settled(ContainerId(9)), [(SessionId(5), 3), (SessionId(7), 2)]);
+        assert_eq!(ready(gate.fence(&fence(7, 1))), Some(true));
+        gate.learn_settled(ContainerId(9), [(SessionId(7), 9)].into_iter());
+        assert_eq!(gate.settled(ContainerId(9)), [(SessionId(5), 3)], "7 has ended");
     }
 
     #[test]

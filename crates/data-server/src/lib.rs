@@ -20,6 +20,7 @@ mod error;
 mod gate;
 mod grown;
 mod lane;
+mod late;
 mod local;
 mod metadata;
 mod metrics;

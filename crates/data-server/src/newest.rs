@@ -21,6 +21,19 @@ struct Periods {
     before: HashMap<ChunkId, LeaseGen>,
 }
 
+impl Periods {
+    fn go_on(&mut self, now: Monotonic) {
+        if now.since(self.begun) > KEPT {
+            self.before = std::mem::take(&mut self.now);
+            self.begun = now;
+        }
+    }
+
+    fn of(&self, chunk: ChunkId) -> LeaseGen {
+        self.now.get(&chunk).or_else(|| self.before.get(&chunk)).copied().unwrap_or_default()
+    }
+}
+
 #[derive(Default)]
 pub(crate) struct Newest(Mutex<Periods>);
 
@@ -33,11 +46,8 @@ impl Newest {
             return Ok(());
         }
         let mut periods = self.0.lock();
-        if now.since(periods.begun) > KEPT {
-            periods.before = std::mem::take(&mut periods.now);
-            periods.begun = now;
-        }
-        let newest = periods.now.get(&chunk).or_else(|| periods.before.get(&chunk)).copied().unwrap_or_default();
+        periods.go_on(now);
+        let newest = periods.of(chunk);
         if got < newest {
             let about = format_args!("data server {server}, chunk {chunk}");
             let cause = format_args!("it was changed under lease {}, the request carries {}", newest.0, got.0);
@@ -45,6 +55,20 @@ impl Newest {
         }
         periods.now.insert(chunk, got);
         Ok(())
+    }
+
+    /// Under which the chunk was changed last, as far as it is known; 0 if it is not.
+    pub fn of(&self, chunk: ChunkId) -> LeaseGen {
+        self.0.lock().of(chunk)
+    }
+
+    /// The chunk was changed elsewhere, under this one.
+    pub fn raise(&self, chunk: ChunkId, lease: LeaseGen, now: Monotonic) {
+        let mut periods = self.0.lock();
+        periods.go_on(now);
+        if lease > periods.of(chunk) {
+            periods.now.insert(chunk, lease);
+        }
     }
 }
 
@@ -64,5 +88,9 @@ mod tests {
         assert_eq!(check(1, 0, 3), Ok(()), "not used");
         assert_eq!((check(2, 5, 1300), check(1, 6, 1310)), (Ok(()), Err(Code::StaleLease)));
         assert_eq!((check(2, 5, 2600), check(1, 6, 2600)), (Ok(()), Ok(())), "nothing is on its way for so long");
+        let raise = |lease, at| newest.raise(ChunkId(1), LeaseGen(lease), Monotonic(Duration::from_secs(at)));
+        raise(9, 2601);
+        raise(8, 2602);
+        assert_eq!((newest.of(ChunkId(1)), check(1, 8, 2603)), (LeaseGen(9), Err(Code::StaleLease)), "told by another");
     }
 }

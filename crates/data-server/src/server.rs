@@ -5,6 +5,7 @@ use crate::core::{Call, Core};
 use crate::gate::Gate;
 use crate::grown::Grown;
 use crate::lane::Lanes;
+use crate::late::Late;
 use crate::local::{self, Local};
 use crate::metadata::MetadataKeeper;
 use crate::metrics;
@@ -38,7 +39,10 @@ impl<S: ChunkStore + 'static> DataServer<S> {
         let incarnation = env.random.u64().max(1);
         let limits = config.chain_limits.clone();
         let once = Arc::new(Writes::default());
-        let chains = Chains::new(env.clone(), store.clone(), (identity.server, incarnation), limits, once.clone());
+        let (gate, newest) = (Gate::new(identity.server), Arc::new(Newest::default()));
+        let late = Late { gate: gate.clone(), newest: newest.clone() };
+        let chains =
+            Chains::new(env.clone(), store.clone(), (identity.server, incarnation), limits, (once.clone(), late));
         let core = Arc::new(Core {
             incarnation,
             chains,
@@ -46,13 +50,13 @@ impl<S: ChunkStore + 'static> DataServer<S> {
             started: env.clock.now(),
             id: identity.server,
             cluster: identity.cluster,
-            gate: Gate::new(identity.server),
+            gate,
             budget: Budget::new(config.memory_bytes),
             pool: BufferPool::new(config.pool_bytes),
             work: Work::new(env.clock.clone()),
             reservations: Reservations::default(),
             grown: Grown::default(),
-            newest: Newest::default(),
+            newest,
             once,
             usage: Mutex::new(StoreUsage::default()),
             registered: AtomicBool::new(false),

@@ -151,6 +151,7 @@ pub const PLACES: &[Place] = &[
         PROOF,
     ),
     place("powercut", &["fuse-kernel"], PROOF),
+    place("spec", &[], PROOF),
     alone("tidy", &[], PROOF),
 ];
 

@@ -24,6 +24,7 @@ pub(crate) use job::{Change, ChangeBytes};
 pub use links::{ChainLinks, SharedLinks, WireLinks};
 pub use on_way::Arrival;
 
+use crate::late::Late;
 use crate::local::Local;
 use crate::once::Writes;
 use braid_api::data::{CopyState, PeerSays};
@@ -60,6 +61,8 @@ pub(crate) struct Chains<S> {
     copied_bytes: AtomicU64,
     /// What it knows of writes beside others stays with it, and so do their chunks.
     once: Arc<Writes>,
+    /// What comes late, wherever the chunk is owned next.
+    late: Late,
     /// What readers on this host have, where they get anything.
     pub local: OnceLock<Arc<Local>>,
 }
@@ -145,7 +148,11 @@ impl<S: ChunkStore + 'static> Chains<S> {
                 }
                 Command::Answer { op, result } => self.answered(state, op, result),
                 Command::Send { to, envelope } => {
-                    sends.push((to, PeerSays { from: self.id, message: envelope.encode(), content: None }));
+                    let mut message = envelope.encode();
+                    if matches!(envelope.body, Body::Hand { .. }) {
+                        message.extend(self.late.words(envelope.container, envelope.chunk));
+                    }
+                    sends.push((to, PeerSays { from: self.id, message, content: None }));
                 }
                 Command::SendContent { to, envelope } => {
                     self.enqueue_content(state, to, envelope);
@@ -264,7 +271,13 @@ impl<S: ChunkStore + 'static> Chains<S> {
 
     /// From another data server, with content if it brings some.
     pub fn heard_of_peer(self: &Arc<Self>, message: &PeerSays, payload: Bytes) -> Result<(), String> {
-        let envelope = Envelope::decode(&message.message).map_err(|e| e.to_string())?;
+        let (envelope, behind) = Envelope::decode_first(&message.message).map_err(|e| e.to_string())?;
+        // Before it owns anything. If the word itself is late it is still so.
+        if matches!(envelope.body, Body::Hand { .. })
+            && !self.late.hear(envelope.container, envelope.chunk, behind, self.env.clock.now())
+        {
+            return Err("what is behind it is damaged".to_owned());
+        }
         let content = match &message.content {
             Some(content) => Some(Incoming::new(content, payload).ok_or("its content does not fit its payload")?),
             None if payload.is_empty() => None,

@@ -3,6 +3,7 @@
 use super::copy::Copy;
 use super::early::Early;
 use super::{ChainLinks, Chains, State, blocks};
+use crate::late::Late;
 use crate::once::Writes;
 use braid_api::Code;
 use braid_chain::{BlockSet, ChunkRecord, Event, Found, Limits, RecordError};
@@ -24,7 +25,7 @@ impl<S: ChunkStore + 'static> Chains<S> {
         store: Arc<S>,
         (id, incarnation): (ServerId, u64),
         limits: Limits,
-        once: Arc<Writes>,
+        (once, late): (Arc<Writes>, Late),
     ) -> Arc<Self> {
         let (mut copies, mut halted) = (BTreeMap::new(), None);
         let mut found = Vec::new();
@@ -64,6 +65,7 @@ impl<S: ChunkStore + 'static> Chains<S> {
             moves: AtomicU64::new(0),
             copied_bytes: AtomicU64::new(0),
             once,
+            late,
             local: OnceLock::new(),
         })
     }

@@ -5,6 +5,7 @@ mod full;
 mod life;
 mod mend;
 mod metadata;
+mod moves;
 mod order;
 mod requests;
 mod speed;
