@@ -7,7 +7,7 @@ impl World {
     pub fn drain(&mut self) {
         let Some((leaves, _)) = self.leaves.filter(|(_, since)| self.now >= *since) else { return };
         let (servers, paused) = ([leaves].into_iter().collect(), Default::default());
-        self.leader_event(LeaderEvent::Leaving(Leaving { servers, paused, at_once: 1 }));
+        self.leader_event(LeaderEvent::Leaving(Leaving { servers, paused, at_once: 1, ..Leaving::default() }));
         let Some(leader) = self.leader.machine.as_ref() else { return };
         let Some(row) = leader.row(C).cloned() else { return };
         let (acts_in, epoch) = (leader.acts_in(C).filter(|_| row.last_open.is_empty()), row.epoch());
