@@ -1,8 +1,6 @@
 //! What administrators ask a metadata server: status, rows page by page for fsck, repairs.
 
-pub use crate::growing::{
-    CopyMove, Drain, Load, Moves, Rebalance, RebalanceChange, RebalanceState, ServerFill, Taker,
-};
+pub use crate::growing::{CopyMove, Drain, Load, Moves, Rebalance, RebalanceChange, RebalanceState, ServerFill, Taker};
 use crate::meta::Duty;
 pub use crate::waiting::{HeldAs, Waiting};
 use braid_types::*;

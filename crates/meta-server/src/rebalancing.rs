@@ -322,7 +322,8 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
     pub(crate) async fn look_at_rebalance(&self, within_permille: Option<u32>) -> Result<Rebalance> {
         let row = self.rebalancing.row();
         let is_on = matches!(row.state, RebalanceState::Runs | RebalanceState::Paused);
-        let within = within_permille.unwrap_or(if row.within_permille > 0 { row.within_permille } else { WITHIN_PERMILLE });
+        let within =
+            within_permille.unwrap_or(if row.within_permille > 0 { row.within_permille } else { WITHIN_PERMILLE });
         let seen = |planned: &Planned| (planned.left.iter().copied().collect::<Vec<_>>(), planned.plan.fills.clone());
         let known = {
             let state = self.rebalancing.state.lock();

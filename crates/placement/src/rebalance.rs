@@ -10,9 +10,11 @@
 //!   every move and depends on nothing but who holds what, so no state comes twice. It stops where no move is allowed, which depends on
 //!   nothing else either: asked again about its own result it answers nothing.
 //! - **The fullest gets no fuller.** The taker ends no fuller than the giver, which is less full than it was.
-//! - **Little is moved.** A giver is above its fair share by d_i, a taker below by d_j, and b is at most twice the smaller of the two (and
-//!   at most the smaller one, if there is such a container). So W = Σ max(0, u - fair), the least that makes all equal, falls by at least
-//!   b/2 with each move, by b with all but the last few: at most 2·W is moved in all, and about W where containers are small beside it.
+//! - **Little is moved.** A giver is above its fair share by d_i, a taker below by d_j. If there is a container of at most the smaller of
+//!   the two it is the one, and W = Σ max(0, u - fair), the least that makes all equal, falls by all of b. If there is none, b is more
+//!   than one of them, and by the rule above at most the other (with equal capacities: b <= (d_i + d_j)/2): one of the two comes nearer to
+//!   its share by all of b, and W still falls, by the smaller. To forbid these would leave a new server empty if each of many others had
+//!   less than one container too many. Containers are small beside W in a cluster that is worth it, and then the sum is W.
 //!
 //! Chains on servers that are down or leave are not touched, and such servers neither give nor take: that is repair's and drain's.
 
@@ -132,7 +134,23 @@ pub fn rebalance(candidates: &[Candidate], holdings: &[Holding], goal: Goal) -> 
         bytes_fair: server.fair,
         is_even: server.is_even(&goal),
     };
-    Plan { fills: cluster.servers.iter().map(fill).collect(), moves: cluster.moves }
+    Plan { fills: cluster.servers.iter().map(fill).collect(), moves: direct(&cluster.moves) }
+}
+
+/// A copy that comes to its place by way of another server goes there at once: in between nothing else of its chain changed, so that
+/// the chain is as far apart then as it would be.
+fn direct(moves: &[Move]) -> Vec<Move> {
+    let mut last: BTreeMap<ContainerId, usize> = BTreeMap::new();
+    let mut all: Vec<Option<Move>> = Vec::with_capacity(moves.len());
+    for next in moves {
+        let mut next = *next;
+        if let Some(old) = last.get(&next.container).and_then(|at| all[*at].take_if(|old| old.to == next.from)) {
+            (next.from, next.spreads) = (old.from, old.spreads || next.spreads);
+        }
+        last.insert(next.container, all.len());
+        all.push(Some(next));
+    }
+    all.into_iter().flatten().filter(|it| it.from != it.to).collect()
 }
 
 fn number<K: Ord>(known: &mut BTreeMap<K, usize>, key: K) -> usize {
@@ -162,7 +180,8 @@ impl<'a> Cluster<'a> {
                 holds: Vec::new(),
             });
         }
-        let places: BTreeMap<ServerId, usize> = servers.iter().enumerate().map(|(at, server)| (server.id, at)).collect();
+        let places: BTreeMap<ServerId, usize> =
+            servers.iter().enumerate().map(|(at, server)| (server.id, at)).collect();
         let (mut chains, mut kept) = (Vec::new(), Vec::new());
         for holding in holdings {
             let chain: Vec<usize> = holding.chain.iter().filter_map(|id| places.get(id).copied()).collect();
@@ -194,7 +213,8 @@ impl<'a> Cluster<'a> {
 
     fn apart(&self, chain: &[usize]) -> Apart {
         let distinct = |domain: fn(&Server) -> usize| {
-            let new = |at: usize| chain[..at].iter().all(|s| domain(&self.servers[*s]) != domain(&self.servers[chain[at]]));
+            let new =
+                |at: usize| chain[..at].iter().all(|s| domain(&self.servers[*s]) != domain(&self.servers[chain[at]]));
             (0..chain.len()).filter(|at| new(*at)).count()
         };
         Apart { racks: distinct(|s| s.rack), hosts: distinct(|s| s.host), disks: distinct(|s| s.disk) }
@@ -277,7 +297,8 @@ impl<'a> Cluster<'a> {
         loop {
             let fuller = |a: &usize, b: &usize| {
                 let (a, b) = (&self.servers[*a], &self.servers[*b]);
-                let order = (u128::from(b.used) * u128::from(a.capacity)).cmp(&(u128::from(a.used) * u128::from(b.capacity)));
+                let order =
+                    (u128::from(b.used) * u128::from(a.capacity)).cmp(&(u128::from(a.used) * u128::from(b.capacity)));
                 order.then(a.id.cmp(&b.id))
             };
             let mut order: Vec<usize> = (0..self.servers.len()).collect();
@@ -312,8 +333,7 @@ impl<'a> Cluster<'a> {
         let bytes = |held: &usize| self.holdings[*held].bytes;
         let may = |held: &&usize| {
             let b = bytes(held);
-            b <= most.saturating_mul(2)
-                && is_as_full(gives, gives.used - b, takes, takes.used + b)
+            is_as_full(gives, gives.used - b, takes, takes.used + b)
                 && self.apart_with(**held, from, to).is_some_and(|then| then >= self.apart(&self.chains[**held]))
         };
         let larger = gives.holds.partition_point(|held| bytes(held) > most);

@@ -203,7 +203,10 @@ impl World {
         if !self.step_until(end, |world| world.cluster.operator.is_done()) {
             if !self.failed() {
                 let waits_for = self.cluster.operator.waits_for();
-                self.fail(Invariant::ItComesBack, format_args!("after {OPERATOR_MAX:?}: the operator waits: {waits_for}"));
+                self.fail(
+                    Invariant::ItComesBack,
+                    format_args!("after {OPERATOR_MAX:?}: the operator waits: {waits_for}"),
+                );
             }
             return;
         }

@@ -74,7 +74,8 @@ impl AddArgs {
             bail!("--count {}: there are {known} data servers, {} are the most", self.count, servers::MOST);
         }
         servers::check_pages(&cluster.config, known + self.count)?;
-        let new: Vec<New> = (known + 1..=known + self.count).map(|number| self.plan(&layout, number)).collect::<Result<_>>()?;
+        let new: Vec<New> =
+            (known + 1..=known + self.count).map(|number| self.plan(&layout, number)).collect::<Result<_>>()?;
         let mut added = Vec::new();
         for new in &new {
             let info = match self.start(cluster, &layout, new).await {
@@ -152,7 +153,14 @@ impl AddArgs {
         for (new, info) in added {
             let rack = if info.rack.is_empty() { "-".to_owned() } else { info.rack.clone() };
             let dir = new.dir.display().to_string();
-            table.row([info.id.to_string(), new.name.clone(), rack, bytes(info.bytes_total), bytes(info.bytes_free), dir]);
+            table.row([
+                info.id.to_string(),
+                new.name.clone(),
+                rack,
+                bytes(info.bytes_total),
+                bytes(info.bytes_free),
+                dir,
+            ]);
         }
         table.print();
         Ok(())

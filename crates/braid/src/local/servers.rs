@@ -103,7 +103,8 @@ pub fn start(layout: &Layout, config: &Config, name: &str, own: &Own) -> Result<
         format!("data.dir={}", dir.display()),
         format!("data.listen=[\"unix:{}\", \"tcp:127.0.0.1:0\"]", layout.socket(name).display()),
     ];
-    set.extend(own.rack.iter().map(|rack| format!("data.rack={rack}")));
+    // Quoted: "2" is a name too.
+    set.extend(own.rack.iter().map(|rack| format!("data.rack={}", toml::Value::String(rack.clone()))));
     if let Some(at) = pages_of(config, name) {
         set.push(format!("data.http={at}"));
     }

@@ -45,7 +45,8 @@ impl Operation for ChangeRebalance {
             return Err(Error::new(Code::Invalid, "rebalance", "none is under way").into());
         }
         // A new one counts anew. Of one that was cancelled nothing is left here: chains that are half changed go back.
-        let mut row = if goes_on { old } else { RebalanceRow { within_permille: self.within_default, ..Default::default() } };
+        let mut row =
+            if goes_on { old } else { RebalanceRow { within_permille: self.within_default, ..Default::default() } };
         row.within_permille = self.within_permille.unwrap_or(row.within_permille);
         row.state = match self.change {
             RebalanceChange::Run | RebalanceChange::Resume => RebalanceState::Runs,

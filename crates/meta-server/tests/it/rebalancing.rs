@@ -156,7 +156,9 @@ async fn a_drain_comes_first_and_evening_out_waits_for_it_and_says_so() {
     assert_eq!((waits.state, waits.moving.len(), waits.moved.copies), (RebalanceState::Runs, 0, 0), "{waits:?}");
     assert_eq!(waits.waits_for, "the drain of data server 1");
     let done = world.evened().await;
-    let AdminAnswer::Drain(drain) = world.ask(AdminQuery::Drain { server: ServerId(1) }).await.unwrap() else { panic!() };
+    let AdminAnswer::Drain(drain) = world.ask(AdminQuery::Drain { server: ServerId(1) }).await.unwrap() else {
+        panic!()
+    };
     assert_eq!((drain.duty, drain.left.containers), (Duty::Drained, 0), "{drain:?}");
     assert!(done.fills.iter().all(|fill| fill.server != ServerId(1)), "{done:?}");
     for (_, info, _) in &all {

@@ -58,7 +58,9 @@ fn a_new_server_gets_its_part_and_no_more_is_moved_than_that() {
     let holdings: Vec<_> = (1..=90).map(|id| held(id, &[1, 2, 3], 100 * MIB)).collect();
     let plan = rebalance(&all, &holdings, GOAL);
     assert!(plan.fills.iter().all(|fill| fill.is_even && fill.bytes_fair == 5400 * MIB), "{:?}", plan.fills);
-    assert_eq!((moved(&plan), least(&plan)), (10_800 * MIB, 10_800 * MIB));
+    // It ends as soon as all are within 5 %.
+    assert_eq!(least(&plan), 10_800 * MIB);
+    assert!((9_800 * MIB..=10_800 * MIB).contains(&moved(&plan)), "{} MiB", moved(&plan) / MIB);
     let (all, holdings) = after(&all, &holdings, &plan);
     assert_eq!(rebalance(&all, &holdings, GOAL).moves, []);
 }
@@ -81,10 +83,17 @@ fn what_is_even_enough_stays_and_how_much_that_is_is_said() {
     let holdings: Vec<_> = (1..=21).map(|id| held(id, &[if id <= 11 { 1 } else { 2 }], 100 * MIB)).collect();
     assert_eq!(rebalance(&all, &holdings, GOAL).moves, [], "1,100 and 1,000 MiB: 1,050 are fair, 5 % of it are 52");
     // 1,200 and 900.
-    let more = rebalance(&all, &holdings.iter().map(|it| match it.container.0 {
-        12 => Holding { chain: vec![ServerId(1)], ..it.clone() },
-        _ => it.clone(),
-    }).collect::<Vec<_>>(), GOAL);
+    let more = rebalance(
+        &all,
+        &holdings
+            .iter()
+            .map(|it| match it.container.0 {
+                12 => Holding { chain: vec![ServerId(1)], ..it.clone() },
+                _ => it.clone(),
+            })
+            .collect::<Vec<_>>(),
+        GOAL,
+    );
     assert_eq!((more.moves.len(), moved(&more)), (1, 100 * MIB));
     let wide = Goal { within_permille: 200, ..GOAL };
     assert_eq!(rebalance(&all, &holdings, wide).moves, []);
@@ -104,9 +113,9 @@ fn what_cannot_get_better_stays_as_it_is() {
     let both: Vec<_> = (1..=4).map(|id| held(id, &[1, 2, 3], GIB)).collect();
     assert_eq!(rebalance(&all, &both, GOAL).moves, []);
     // No room, or only with what is to stay free.
-    let all = servers(&[GIB, GIB]);
+    let all = servers(&[GIB, 2 * GIB]);
     let four: Vec<_> = (1..=4).map(|id| held(id, &[1], GIB)).collect();
-    assert_eq!(rebalance(&all, &four, Goal { bytes_reserved: 1, ..GOAL }).moves, []);
+    assert_eq!(rebalance(&all, &four, Goal { bytes_reserved: GIB + 1, ..GOAL }).moves, []);
     assert_eq!(rebalance(&all, &four, GOAL).moves.len(), 1);
     assert_eq!(rebalance(&[], &four, GOAL), Plan::default());
 }
@@ -150,8 +159,8 @@ fn an_empty_server_in_a_rack_that_has_a_copy_of_everything_takes_the_place_of_th
     let holdings: Vec<_> = (1..=10).map(|id| held(id, &[1, 2, 3], GIB)).collect();
     let plan = rebalance(&all, &holdings, GOAL);
     assert!(!plan.moves.is_empty() && plan.moves.iter().all(|it| it.from == ServerId(3)), "{:?}", plan.moves);
-    // 30 GiB on four servers: 4 has room for 7.5 by its share, and 3 has 10 to give, of which it is fair to keep 7.5.
-    assert_eq!(moved(&plan), 2 * GIB);
+    // 30 GiB on four servers are 7.5 each: 3 gives until it is not above that.
+    assert_eq!(moved(&plan), 3 * GIB);
 }
 
 #[test]
@@ -206,7 +215,8 @@ fn random(seed: u64) -> (Vec<Candidate>, Vec<Holding>, bool) {
                     chain.push(server);
                 }
             }
-            let bytes = if is_small { 64 * MIB } else { 1 + rng.below(1 << (20 + rng.below(12))) };
+            let most = 1 << (20 + rng.below(12));
+            let bytes = if is_small { 64 * MIB } else { 1 + rng.below(most) };
             held(id, &chain, bytes)
         })
         .collect();
@@ -220,7 +230,7 @@ fn fullness(fill: &Fill, bytes: u64) -> f64 {
 
 #[test]
 fn of_random_clusters_each_plan_ends_keeps_copies_apart_moves_little_and_leaves_nothing_to_be_done() {
-    let (mut evened, mut spread) = (0, 0);
+    let (mut evened, mut spread, mut worst, mut all_moves, mut detours) = (0, 0, 0.0, 0, 0);
     for seed in 0..3000 {
         let (all, holdings, is_small) = random(seed);
         let plan = rebalance(&all, &holdings, GOAL);
@@ -241,27 +251,36 @@ fn of_random_clusters_each_plan_ends_keeps_copies_apart_moves_little_and_leaves_
         spread += u64::from(spreads);
         if !spreads && !plan.moves.is_empty() {
             evened += 1;
-            let fullest = |bytes: fn(&Fill) -> u64| {
-                plan.fills.iter().map(|fill| fullness(fill, bytes(fill))).fold(0.0, f64::max)
-            };
+            let fullest =
+                |bytes: fn(&Fill) -> u64| plan.fills.iter().map(|fill| fullness(fill, bytes(fill))).fold(0.0, f64::max);
             let (before, then) = (fullest(|fill| fill.bytes_now), fullest(|fill| fill.bytes_then));
             assert!(then <= before * (1.0 + 1e-9), "seed {seed}: the fullest is fuller");
             let (moved, least) = (moved(&plan), least(&plan));
-            assert!(moved <= 2 * least, "seed {seed}: {moved} bytes are moved, {least} would make all equal");
+            worst = f64::max(worst, moved as f64 / least as f64);
             // Each server may get one container more than its share.
             let slack = 64 * MIB * plan.fills.len() as u64;
             assert!(!is_small || moved <= least + slack, "seed {seed}: {moved} of {least}");
-            // No copy is moved twice.
+            // A copy goes by way of another server only where another of its chain moves in between.
             let twice = |at: usize| {
-                plan.moves[..at].iter().any(|old| old.container == plan.moves[at].container && old.to == plan.moves[at].from)
+                plan.moves[..at]
+                    .iter()
+                    .any(|old| old.container == plan.moves[at].container && old.to == plan.moves[at].from)
             };
-            assert!(!is_small || !(0..plan.moves.len()).any(twice), "seed {seed}");
+            (all_moves, detours) =
+                (all_moves + plan.moves.len(), detours + (0..plan.moves.len()).filter(|at| twice(*at)).count());
         }
         // One copy, no domains that bind, and small containers: nothing stands in the way.
         if is_small && holdings[0].chain.len() == 1 {
-            let step = |fill: &Fill| fill.is_even || fill.bytes_then.abs_diff(fill.bytes_fair) <= 64 * MIB;
-            assert!(plan.fills.iter().all(step), "seed {seed}: {:?}", plan.fills);
+            for (a, b) in plan.fills.iter().flat_map(|a| plan.fills.iter().map(move |b| (a, b))) {
+                let may_go = a.bytes_then > a.bytes_fair && b.bytes_then < b.bytes_fair && !(a.is_even && b.is_even);
+                let (left, came) =
+                    (u128::from(a.bytes_then) - u128::from(64 * MIB), u128::from(b.bytes_then + 64 * MIB));
+                let would_cross = left * u128::from(b.capacity) < came * u128::from(a.capacity);
+                assert!(!may_go || would_cross, "seed {seed}: from {a:?} to {b:?}");
+            }
         }
     }
+    assert!(detours * 1000 < all_moves, "{detours} of {all_moves} moves");
+    assert!(worst < 1.01, "{worst} times the least was moved");
     assert!(evened > 500 && spread > 300, "{evened} evened out, {spread} spread");
 }

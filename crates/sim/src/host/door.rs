@@ -3,8 +3,8 @@
 //! Both are the simulator's own: the servers know nothing of them.
 
 use super::words;
-use crate::check::unlinked;
 use crate::bug::Bug;
+use crate::check::unlinked;
 use crate::cluster::Cluster;
 use crate::failures::Invariant;
 use crate::machine::Machine;
