@@ -111,7 +111,7 @@ async fn evening_out_goes_on_with_a_new_metadata_server_and_is_paused_and_cancel
     let begun = async |world: &World| {
         for _ in 0..100 {
             let seen = world.balance().await;
-            if !seen.moving.is_empty() {
+            if seen.moving.iter().any(|it| it.bytes_there > 0) {
                 return seen;
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
