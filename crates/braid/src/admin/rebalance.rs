@@ -215,10 +215,8 @@ fn print(seen: &Rebalance, is_plan: bool) {
     match uneven.is_empty() {
         true => println!("then each server is within {percent} % of its share"),
         false => println!(
-            "then data server{} {} {} not within {percent} % of its share: no copy there is small enough, and may go nearer to others",
-            if uneven.len() == 1 { "" } else { "s" },
-            uneven.join(", "),
-            if uneven.len() == 1 { "is" } else { "are" },
+            "then not within {percent} % of their share: {}; each copy that could go is too large, or would come nearer to another",
+            uneven.join(", ")
         ),
     }
     println!("moves: {} a second in all", bytes(seen.move_rate));
