@@ -1,6 +1,6 @@
 //! What administrators ask a metadata server: status, rows page by page for fsck, repairs.
 
-pub use crate::growing::{Drain, Load, Taker};
+pub use crate::growing::{CopyMove, Drain, Load, Moves, Rebalance, RebalanceChange, RebalanceState, ServerFill, Taker};
 use crate::meta::Duty;
 pub use crate::waiting::{HeldAs, Waiting};
 use braid_types::*;
@@ -78,6 +78,19 @@ pub enum AdminQuery {
         /// Bytes a second for all moves of the cluster, from now on; as it is if `None`.
         move_rate: Option<u64>,
     },
+    /// How evening out stands, or what it would do.
+    Rebalance {
+        /// Plan it with this, whatever is under way.
+        within_permille: Option<u32>,
+    },
+    /// Answered as [`AdminQuery::Rebalance`].
+    SetRebalance {
+        change: RebalanceChange,
+        /// As it is, or the default, if `None`.
+        within_permille: Option<u32>,
+        /// As in [`AdminQuery::SetDuty`].
+        move_rate: Option<u64>,
+    },
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -99,6 +112,8 @@ pub enum AdminAnswer {
     Side(SideCheck),
     Drain(Box<Drain>),
     SetDuty(Box<Drain>),
+    Rebalance(Box<Rebalance>),
+    SetRebalance(Box<Rebalance>),
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

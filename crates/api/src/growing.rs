@@ -1,4 +1,4 @@
-//! How a cluster grows and shrinks: what a drain has done, and what it has still to do.
+//! How a cluster grows and shrinks: what a drain or a rebalance has done, and what it has still to do.
 
 use crate::meta::Duty;
 use braid_types::*;
@@ -56,4 +56,93 @@ impl Drain {
     pub fn is_done(&self) -> bool {
         self.left.containers == 0 && !self.strays && !self.keeps_metadata
     }
+}
+
+/// Whether data servers are being evened out. In a row, so that it outlives every process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RebalanceState {
+    /// Nobody asked for it, or it was cancelled.
+    #[default]
+    Off,
+    Runs,
+    Paused,
+    /// The last one came to its end.
+    Done,
+}
+
+impl std::fmt::Display for RebalanceState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            RebalanceState::Off => "off",
+            RebalanceState::Runs => "running",
+            RebalanceState::Paused => "paused",
+            RebalanceState::Done => "done",
+        })
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RebalanceChange {
+    /// Begins one, or goes on with the one there is.
+    Run,
+    Pause,
+    /// Goes on after a pause; refused if there is none.
+    Resume,
+    /// What was moved stays where it is; what is half moved goes back.
+    Cancel,
+}
+
+/// How full a data server is, against the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerFill {
+    pub server: ServerId,
+    /// Bytes of chunks that it has and could have more.
+    pub capacity: u64,
+    pub bytes_now: u64,
+    /// When the plan has been carried out.
+    pub bytes_then: u64,
+    /// Its part of all bytes, by its part of all capacity.
+    pub bytes_fair: u64,
+    /// As near to its fair share then as was asked for.
+    pub is_even: bool,
+}
+
+/// A copy of a container that goes from a server to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopyMove {
+    pub container: ContainerId,
+    pub from: ServerId,
+    pub to: ServerId,
+    pub bytes: u64,
+    /// Of these are there already.
+    pub bytes_there: u64,
+    /// The chain is farther apart then.
+    pub spreads: bool,
+}
+
+/// So many copies of containers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Moves {
+    pub copies: u64,
+    pub bytes: u64,
+}
+
+/// How evening out stands, or what it would do.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rebalance {
+    pub state: RebalanceState,
+    /// Why nothing begins now; empty if nothing stands in the way.
+    pub waits_for: String,
+    /// How far from its fair share a server may be, in thousandths of it.
+    pub within_permille: u32,
+    pub fills: Vec<ServerFill>,
+    /// The first of what is planned and has not begun.
+    pub planned: Vec<CopyMove>,
+    /// All of it.
+    pub left: Moves,
+    pub moving: Vec<CopyMove>,
+    /// Since it began.
+    pub moved: Moves,
+    /// Bytes a second for all moves of the cluster.
+    pub move_rate: u64,
 }

@@ -77,6 +77,13 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             AdminQuery::SetDuty { server, duty, move_rate } => {
                 AdminAnswer::SetDuty(Box::new(self.set_duty(server, duty, move_rate).await?))
             }
+            AdminQuery::Rebalance { within_permille } => {
+                AdminAnswer::Rebalance(Box::new(self.look_at_rebalance(within_permille).await?))
+            }
+            AdminQuery::SetRebalance { change, within_permille, move_rate } => {
+                let set = self.set_rebalance(change, within_permille, move_rate);
+                AdminAnswer::SetRebalance(Box::new(set.await?))
+            }
             AdminQuery::Chunk { inode, index, session } => {
                 AdminAnswer::Chunk(self.rows(check::CheckChunk { inode, index, session }).await?)
             }

@@ -37,6 +37,9 @@ pub struct MetaConfig {
     pub move_bytes_per_s: u64,
     /// Containers of which a place is moved at once. Each has up to 256 chunks, so that four are enough to keep every disk at work.
     pub moves_at_once: usize,
+    /// How far from its fair share a data server may be whatever that share is: a change of a chain stops a container for some round
+    /// trips, which less than that is not worth.
+    pub rebalance_least_bytes: u64,
     /// How long a call to a data server may take when the house is kept.
     pub data_deadline: Duration,
     /// Times of chunks with several copies; the same at every data server.
@@ -60,6 +63,7 @@ impl Default for MetaConfig {
             gather: Duration::from_secs(20),
             move_bytes_per_s: 64 << 20,
             moves_at_once: 4,
+            rebalance_least_bytes: 1 << 20,
             data_deadline: Duration::from_secs(5),
             chain_limits: Limits::default(),
         }

@@ -60,13 +60,16 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         if let Some(copies) = &self.copies {
             copies.leaves(servers.clone(), gone);
         }
-        self.leader_event(LeaderEvent::Leaving(Leaving { servers, paused, at_once: self.config.moves_at_once }));
+        let ((moves, moves_paused), at_once) = (self.rebalancing.moves(), self.config.moves_at_once);
+        self.leader_event(LeaderEvent::Leaving(Leaving { servers, paused, moves, moves_paused, at_once }));
     }
 
     /// What one server may be sent a second: the operator's number is for all of them together.
     pub(crate) fn move_share(&self) -> u64 {
         let leaving = self.servers.leaving();
-        if !leaving.is_empty() && leaving.values().all(|duty| *duty == Duty::Paused) {
+        let is_any = |duty: Duty| leaving.values().any(|its| *its == duty);
+        let is_paused = is_any(Duty::Paused) || self.rebalancing.is_paused();
+        if is_paused && !is_any(Duty::Drains) && !self.rebalancing.is_moving() {
             return 0;
         }
         let takers: BTreeSet<ServerId> =
@@ -86,8 +89,13 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         });
     }
 
+    pub(crate) fn move_rate(&self) -> u64 {
+        self.growing.rate.load(Relaxed)
+    }
+
     async fn look_at_moves(&self) -> Result<()> {
         self.confirm_whole().await?;
+        self.rebalance_on().await?;
         for (server, duty) in self.servers.leaving() {
             if duty == Duty::Drains {
                 self.drop_empty(server).await?;
@@ -352,7 +360,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
     }
 
     /// What a data server has of each container.
-    async fn chunks_at(&self, server: ServerId) -> Result<BTreeMap<ContainerId, Load>> {
+    pub(crate) async fn chunks_at(&self, server: ServerId) -> Result<BTreeMap<ContainerId, Load>> {
         let (mut found, mut after) = (BTreeMap::new(), ChunkId(0));
         loop {
             let page = self.on_server(server, ListChunks { after, limit: PAGE }).await?;

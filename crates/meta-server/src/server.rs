@@ -10,6 +10,7 @@ use crate::hints::HintCache;
 use crate::ids::InodeIds;
 use crate::leases::Leases;
 use crate::orphans::Orphans;
+use crate::rebalancing::Rebalancing;
 use crate::recovery::Recovery;
 use crate::sessions::{SessionState, Sessions};
 use crate::sizes::SizesToCheck;
@@ -51,6 +52,7 @@ pub struct MetaServer<E, P> {
     pub(crate) incarnation: u64,
     pub(crate) chains: Chains,
     pub(crate) growing: Growing,
+    pub(crate) rebalancing: Rebalancing,
     /// Copies of the rows on data servers.
     pub(crate) copies: Option<Arc<CopySet>>,
     pub(crate) stopping: AtomicBool,
@@ -124,6 +126,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             recovery: Recovery::default(),
             incarnation: env.random.u64().max(1),
             growing: Growing::new(config.move_bytes_per_s),
+            rebalancing: Rebalancing::default(),
             chains: Chains::new(now.0, leader, config.chain_limits.clone()),
             copies,
             stopping: AtomicBool::new(false),
@@ -183,6 +186,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             self.chains.learn(id, &row);
         }
         self.chains.begin(now.0);
+        self.read_rebalance().await?;
         self.tell_who_leaves();
         let mut after = None;
         loop {

@@ -5,11 +5,13 @@
 //! names a server that is down, full or leaves.
 
 mod apart;
+mod rebalance;
 mod rendezvous;
 mod spread;
 mod successor;
 
 pub use apart::{Apart, Domain, apart, apart_at_best};
+pub use rebalance::{Fill, Goal, Holding, Move, Plan, rebalance};
 pub use rendezvous::{rendezvous, rendezvous_score};
 pub use spread::Spread;
 pub use successor::successor;

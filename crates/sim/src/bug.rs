@@ -58,6 +58,10 @@ bugs! {
     PagesKept = "pages-kept";
     /// Who has come to own a chunk by a move takes it that the others know what it knows.
     NextOwnerTellsNothing = "next-owner-tells-nothing";
+    /// Members say that they have everything of their chain's newest epoch as soon as they act in it.
+    WholeTooEarly = "whole-too-early";
+    /// Data servers that are to read a copy back say that it is good, and do not look.
+    NotReadBack = "not-read-back";
     /// Members believe that nothing is between what they were told and what they are told now.
     PrefixOverGap = "prefix-over-gap";
 }

@@ -3,3 +3,4 @@
 pub mod chains;
 pub mod ledger;
 pub mod rows;
+pub mod unlinked;

@@ -2,11 +2,13 @@
 
 use crate::bug::Bug;
 use crate::check::chains::{chains, is_settled};
+use crate::check::unlinked::Moves;
 use crate::coverage::Coverage;
 use crate::env::{Hardware, SimSpawn, Skew, Surroundings, process_env};
 use crate::failures::Invariant;
 use crate::host::Words;
 use crate::machine::Machine;
+use crate::operator::Operator;
 use crate::seed::stream;
 use crate::settings::Settings;
 use crate::witness::Witness;
@@ -42,6 +44,10 @@ pub struct Cluster {
     pub witness: Witness,
     /// The same of chains.
     pub words: Words,
+    /// Who drains data servers, if [`Settings::operator`] says that there is somebody.
+    pub operator: Operator,
+    /// What it has moved.
+    pub moves: Moves,
     machines: BTreeMap<Machine, Hardware>,
     lives: Mutex<BTreeMap<Machine, u64>>,
     /// Data servers that run.
@@ -93,7 +99,10 @@ impl Cluster {
                 sync.await;
             });
         });
+        let operator = if settings.operator { Operator::of_seed(around.seed) } else { Operator::default() };
         Arc::new(Cluster {
+            operator,
+            moves: Moves::default(),
             around,
             settings,
             coverage: Coverage::default(),

@@ -68,6 +68,19 @@ pub const MUST_BE_REACHED_WITH_COPIES: &[&str] = &[
     "write repeated at another member",
 ];
 
+/// The same where servers are drained and evened out meanwhile.
+pub const MUST_BE_REACHED_GROWING: &[&str] = &[
+    "chain with one member more",
+    "chunk taken over by another member",
+    "copy outside its chain deleted",
+    "data server drained",
+    "data servers evened out",
+    "member removed from a chain",
+    "replaced copy deleted",
+    "second data server stopped before the first was made up for",
+    "successor in a chain",
+];
+
 /// The same of programs on two mounts.
 pub const MUST_BE_REACHED_BY_LITMUS: &[&str] = &[
     "answer out of a mount's cache of names",

@@ -38,6 +38,8 @@ pub enum Invariant {
     ChunksHaveRows,
     /// Every chain has its members again, each chunk is open, and every copy has all there is on stable storage.
     CopiesAreWhole,
+    /// No copy is deleted before every member of its chain has all of it, and it can be read.
+    UnlinkedAfterReplaced,
     /// Copies are the same, byte for byte.
     CopiesAreEqual,
     /// No task panics or stands still, no server fails to start.

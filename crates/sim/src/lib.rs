@@ -20,6 +20,7 @@ mod history;
 mod host;
 mod inject;
 mod machine;
+mod operator;
 pub mod scenario;
 pub mod seed;
 mod settings;

@@ -198,6 +198,34 @@ pub fn with_copies() -> Vec<Scenario> {
     ]
 }
 
+/// The same while servers are drained and evened out; seed n of theirs runs the (n mod their number)th.
+pub fn growing() -> Vec<Scenario> {
+    let base = Scenario {
+        name: "copies-grow",
+        settings: Settings::with_operator(3),
+        make: |_| Durable::new(Sure::BytesAtFsync),
+        ..with_copies().swap_remove(0)
+    };
+    vec![
+        base.clone(),
+        Scenario { name: "copies-grow-2", settings: Settings::with_operator(2), ..base.clone() },
+        Scenario {
+            name: "copies-grow-fsync",
+            faults: fault::COPIES_AND_EVERYTHING,
+            lossy: true,
+            make: |_| Durable::new(Sure::AtFsync),
+            ..base.clone()
+        },
+        Scenario {
+            name: "copies-grow-bytes",
+            faults: fault::COPIES_IN_TURN,
+            settings: in_turn(Settings::with_operator(3)).and_long_sessions(),
+            make: |_| Bytes::new(false),
+            ..base
+        },
+    ]
+}
+
 /// What programs on two mounts do to each other; seed n of theirs runs the (n mod their number)th.
 pub fn litmus() -> Vec<Scenario> {
     let base = Scenario {
@@ -259,6 +287,7 @@ impl Scenario {
         all()
             .into_iter()
             .chain(with_copies())
+            .chain(growing())
             .chain(litmus())
             .chain([model(), model_quiet()])
             .find(|scenario| scenario.name == name)
@@ -272,6 +301,12 @@ impl Scenario {
 
     pub fn litmus_of_seed(seed: u64) -> Scenario {
         let mut all = litmus();
+        let n = seed as usize % all.len();
+        all.swap_remove(n)
+    }
+
+    pub fn growing_of_seed(seed: u64) -> Scenario {
+        let mut all = growing();
         let n = seed as usize % all.len();
         all.swap_remove(n)
     }

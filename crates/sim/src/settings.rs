@@ -37,6 +37,8 @@ pub struct Settings {
     pub beside: bool,
     /// So it is, and each reads its files.
     pub local_reads: bool,
+    /// Data servers are drained and evened out meanwhile.
+    pub operator: bool,
     pub bug: Option<Bug>,
 }
 
@@ -86,6 +88,7 @@ impl Default for Settings {
             one_at_a_time: false,
             beside: false,
             local_reads: false,
+            operator: false,
             bug: None,
         }
     }
@@ -109,9 +112,13 @@ impl Settings {
 
     /// The same with several copies.
     pub fn with_copies_and_long_sessions(copies: u8) -> Settings {
-        let mut settings = Settings { sessions_last: true, ..Settings::with_copies(copies) };
-        settings.meta.session_lease = Duration::from_millis(12_000);
-        settings
+        Settings::with_copies(copies).and_long_sessions()
+    }
+
+    pub fn and_long_sessions(mut self) -> Settings {
+        self.sessions_last = true;
+        self.meta.session_lease = Duration::from_millis(12_000);
+        self
     }
 
     /// Chunks have `copies` copies on four data servers. The times of chains are divided like all others: a lease of 4 s
@@ -149,6 +156,15 @@ impl Settings {
         };
         settings.meta.chain_limits = limits.clone();
         settings.data.chain_limits = limits;
+        settings
+    }
+
+    /// The same while data servers are drained and evened out: slowly enough for faults to come in between.
+    pub fn with_operator(copies: u8) -> Settings {
+        let mut settings = Settings { operator: true, ..Settings::with_copies(copies) };
+        settings.meta.move_bytes_per_s = 512 << 10;
+        settings.meta.moves_at_once = 2;
+        settings.meta.rebalance_least_bytes = 16 << 10;
         settings
     }
 

@@ -29,6 +29,8 @@ const HOUSE_MAX: Duration = Duration::from_secs(30);
 /// And chains have all their members, with equal copies, within this: a member that did not answer is not taken back for
 /// four seconds, and copying is throttled.
 const WHOLE_MAX: Duration = Duration::from_secs(40);
+/// Everybody has left, and what is still to be drained or evened out is, within this.
+const OPERATOR_MAX: Duration = Duration::from_secs(180);
 const WHOLE_LOOK: Duration = Duration::from_millis(250);
 /// Of real time, for a run that takes a second or two: the only clock here that is not simulated.
 const HANG: Duration = Duration::from_secs(120);
@@ -197,6 +199,17 @@ impl World {
             }
             return;
         }
+        let end = self.sim.elapsed() + OPERATOR_MAX;
+        if !self.step_until(end, |world| world.cluster.operator.is_done()) {
+            if !self.failed() {
+                let waits_for = self.cluster.operator.waits_for();
+                self.fail(
+                    Invariant::ItComesBack,
+                    format_args!("after {OPERATOR_MAX:?}: the operator waits: {waits_for}"),
+                );
+            }
+            return;
+        }
         if !self.becomes_whole() {
             return;
         }
@@ -249,6 +262,9 @@ impl World {
         self.cluster.coverage.add("orphan freed", freed);
         self.cluster.look_at_clients();
         self.cluster.look_at_wounds();
+        if self.cluster.settings.operator {
+            self.cluster.moves.look(&self.cluster);
+        }
     }
 
     fn outcome(self) -> Outcome {

@@ -2,6 +2,8 @@
 
 use super::drain::{self, DrainArgs};
 use super::{Cluster, strange};
+use crate::local::Layout;
+use crate::local::servers::{self, Own};
 use anyhow::{Result, bail};
 use braid_api::admin::{AdminAnswer, AdminQuery};
 use braid_api::meta::Duty;
@@ -41,6 +43,7 @@ impl DecommissionArgs {
         // Its vote about the metadata is taken back within a second or so: until then it is busy, and asked again.
         let set = AdminQuery::SetDuty { server, duty: Duty::Decommissioned, move_rate: None };
         let AdminAnswer::SetDuty(_) = cluster.ask(set).await? else { return strange() };
+        forget_here(cluster, server);
         match self.json {
             true => println!("{}", serde_json::json!({ "server": server.0, "duty": "decommissioned" })),
             false => {
@@ -48,5 +51,15 @@ impl DecommissionArgs {
             }
         }
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// In a cluster of this machine: the next `braid up` does not start it.
+fn forget_here(cluster: &Cluster, server: ServerId) {
+    let Some(layout) = cluster.dir.as_deref().and_then(|dir| Layout::at(dir, false).ok()) else { return };
+    let Some(name) = servers::with_id(&layout, server) else { return };
+    let own = Own::read(&layout, &name).map(|own| Own { decommissioned: true, ..own });
+    if let Err(error) = own.and_then(|own| own.write(&layout, &name)) {
+        eprintln!("note: the next braid up tries to start {name}: {error:#}");
     }
 }

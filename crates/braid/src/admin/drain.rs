@@ -58,9 +58,7 @@ const RATE_MIN: u64 = 64 << 10;
 impl DrainArgs {
     pub async fn run(self, cluster: &Cluster) -> Result<ExitCode> {
         let server = ServerId(self.server);
-        if let Some(rate) = self.rate.filter(|rate| rate.0 < RATE_MIN) {
-            bail!("--rate {rate}: at least 64KiB a second; to stop for a while: --pause");
-        }
+        check_rate(self.rate)?;
         if self.plan {
             let drain = look(cluster, server).await?;
             self.print(&drain)?;
@@ -98,6 +96,14 @@ impl DrainArgs {
             false => print(drain),
         }
         Ok(())
+    }
+}
+
+/// Of all moves.
+pub fn check_rate(rate: Option<ByteSize>) -> Result<()> {
+    match rate.filter(|rate| rate.0 < RATE_MIN) {
+        Some(rate) => bail!("--rate {rate}: at least 64KiB a second; to stop for a while: --pause"),
+        None => Ok(()),
     }
 }
 

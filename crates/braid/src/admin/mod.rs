@@ -2,12 +2,14 @@
 //!
 //! One file a command. None of them opens a session: what they ask leaves no trace in the cluster.
 
+mod add;
 mod containers;
 mod decommission;
 mod drain;
 mod fsck;
 mod fsck_command;
 mod metadata;
+mod rebalance;
 mod scrub;
 mod scrub_command;
 mod servers;
@@ -57,8 +59,12 @@ enum Command {
     Metadata(metadata::MetadataArgs),
     /// Verify every checksum at every data server.
     Scrub(scrub_command::ScrubArgs),
+    /// Start a further data server.
+    Add(add::AddArgs),
     /// Empty a data server: what is there goes to others.
     Drain(drain::DrainArgs),
+    /// Even out how full data servers are.
+    Rebalance(rebalance::RebalanceArgs),
     /// Take a data server out of the cluster for ever.
     Decommission(decommission::DecommissionArgs),
 }
@@ -138,7 +144,9 @@ impl AdminArgs {
                 Command::Fsck(args) => args.run(&cluster).await,
                 Command::Metadata(args) => args.run(&endpoint, &config).await,
                 Command::Scrub(args) => args.run(&cluster).await,
+                Command::Add(args) => args.run(&cluster).await,
                 Command::Drain(args) => args.run(&cluster).await,
+                Command::Rebalance(args) => args.run(&cluster).await,
                 Command::Decommission(args) => args.run(&cluster).await,
             }
         });

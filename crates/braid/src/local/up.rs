@@ -4,7 +4,8 @@ use super::copies;
 use super::layout::Layout;
 use super::point::{self, Point};
 use super::process;
-use crate::config::{Config, port};
+use super::servers::{self, Own};
+use crate::config::Config;
 use crate::roles;
 use anyhow::{Context, Result, bail};
 use braid_types::Layout::Replica;
@@ -41,13 +42,12 @@ pub struct UpArgs {
 
 /// Three copies, and one more server that takes the place of any of them.
 const DATA_SERVERS: u32 = 4;
-const DATA_SERVERS_MAX: u32 = 64;
 const START_LIMIT: Duration = Duration::from_secs(30);
 
 impl UpArgs {
     pub fn run(self) -> Result<ExitCode> {
-        if self.data_servers.is_some_and(|count| !(1..=DATA_SERVERS_MAX).contains(&count)) {
-            bail!("--data-servers takes 1 to {DATA_SERVERS_MAX}");
+        if self.data_servers.is_some_and(|count| !(1..=servers::MOST).contains(&count)) {
+            bail!("--data-servers takes 1 to {}", servers::MOST);
         }
         roles::place::writable(&self.dir)?;
         let point = (!self.no_mount).then(|| Point::find(&self.dir, self.mount.as_deref())).transpose()?;
@@ -57,7 +57,7 @@ impl UpArgs {
             roles::place::for_cluster(&planned.root, point.as_ref().map(|point| point.place.as_path()))?;
         }
         let config = if is_new { self.first_config(&planned)? } else { Config::load(Some(&planned.config()), &[])? };
-        check_pages(&config, self.count(&planned))?;
+        servers::check_pages(&config, self.count(&planned))?;
         let layout = Layout::at(&self.dir, true)?;
         if is_new {
             write_config(&layout, &config)?;
@@ -92,41 +92,36 @@ impl UpArgs {
     /// New ones one after the other, so that their ids are in the order of their names; others all at once: after a crash
     /// each has its log to go through.
     fn start_data_servers(&self, layout: &Layout, config: &Config) -> Result<()> {
-        let names: Vec<String> = (1..=self.count(layout)).map(|n| format!("data-{n}")).collect();
-        if names.iter().any(|name| !is_made(layout, name)) {
-            return names.iter().try_for_each(|name| {
-                say_started(layout, name, self.start_data_server(layout, config, name)?);
+        let mut known = Vec::new();
+        for name in (1..=self.count(layout)).map(servers::name) {
+            let own = Own::read(layout, &name)?;
+            servers::check_mounted(layout, &name, &own)?;
+            match own.decommissioned {
+                true => println!("{name:<10} was decommissioned"),
+                false => known.push((name, own)),
+            }
+        }
+        if known.iter().any(|(name, _)| !servers::is_made(layout, name)) {
+            return known.iter().try_for_each(|(name, own)| {
+                say_started(layout, name, servers::start(layout, config, name, own)?);
                 Ok(())
             });
         }
         std::thread::scope(|scope| {
-            let starts: Vec<_> =
-                names.iter().map(|name| scope.spawn(move || self.start_data_server(layout, config, name))).collect();
+            let starts: Vec<_> = known
+                .iter()
+                .map(|(name, own)| scope.spawn(move || servers::start(layout, config, name, own)))
+                .collect();
             // All are waited for, also if one fails, and told in their order.
             let results: Vec<Result<bool>> = starts
                 .into_iter()
                 .map(|start| start.join().unwrap_or_else(|_| bail!("starting a data server panicked")))
                 .collect();
-            names.iter().zip(results).try_for_each(|(name, started)| {
+            known.iter().zip(results).try_for_each(|((name, _), started)| {
                 say_started(layout, name, started?);
                 Ok(())
             })
         })
-    }
-
-    fn start_data_server(&self, layout: &Layout, config: &Config, name: &str) -> Result<bool> {
-        let mut set = vec![
-            format!("data.dir={}", layout.dir(name).display()),
-            format!("data.listen=[\"unix:{}\", \"tcp:127.0.0.1:0\"]", layout.socket(name).display()),
-        ];
-        if let Some(at) = pages_of(config, name) {
-            set.push(format!("data.http={at}"));
-        }
-        let mut arguments: Vec<OsString> = vec!["serve".into(), "data".into()];
-        for setting in set {
-            arguments.extend(["--set".into(), setting.into()]);
-        }
-        self.start(layout, name, arguments)
     }
 
     /// Starts it unless it runs; answers whether it was started.
@@ -137,7 +132,7 @@ impl UpArgs {
 
     /// How many data servers run. Fewer than there are would leave files without the servers they lie on.
     fn count(&self, layout: &Layout) -> u32 {
-        let known = known_data_servers(layout);
+        let known = servers::known(layout);
         self.data_servers.unwrap_or(if known == 0 { DATA_SERVERS } else { known }).max(known)
     }
 
@@ -163,7 +158,7 @@ impl UpArgs {
                 config.display()
             );
         }
-        let known = known_data_servers(layout);
+        let known = servers::known(layout);
         if let Some(wanted) = self.data_servers.filter(|wanted| *wanted < known) {
             println!("note: --data-servers {wanted} is fewer than the {known} that hold its files: all of them run");
         }
@@ -198,43 +193,7 @@ fn write_config(layout: &Layout, config: &Config) -> Result<()> {
     std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// `data.http` of one of several data servers on this machine: a fixed port is that of the first, the others follow.
-fn pages_of(config: &Config, name: &str) -> Option<String> {
-    let number: u16 = name.strip_prefix("data-")?.parse().ok()?;
-    let (host, port) = config.data.http.rsplit_once(':')?;
-    let port: u16 = port.parse().ok().filter(|port| *port != 0)?;
-    Some(format!("{host}:{}", port.checked_add(number - 1)?))
-}
-
-/// Ports that servers of one machine would take from each other are told before any of them starts.
-fn check_pages(config: &Config, count: u32) -> Result<()> {
-    let fixed = |at: &str| port(at).filter(|port| *port != 0).map(u32::from);
-    let Some(first) = fixed(&config.data.http) else { return Ok(()) };
-    let last = first + count - 1;
-    if last > u16::MAX.into() {
-        bail!(
-            "data.http: {count} data servers take the ports {first} to {last}, and {} is the last there is",
-            u16::MAX
-        );
-    }
-    for (setting, at) in [("metadata.http", &config.metadata.http), ("mount.control", &config.mount.control)] {
-        if fixed(at).is_some_and(|port| (first..=last).contains(&port)) {
-            bail!("data.http: {count} data servers take the ports {first} to {last}, {setting} = {at:?} is among them");
-        }
-    }
-    Ok(())
-}
-
 fn say_started(layout: &Layout, name: &str, started: bool) {
     let pages = process::pages(layout, name).map_or(String::new(), |at| format!("  health and metrics at {at}"));
     println!("{name:<10} {:<12}{pages}", if started { "started" } else { "runs already" });
-}
-
-fn is_made(layout: &Layout, name: &str) -> bool {
-    layout.dir(name).join("store.toml").exists()
-}
-
-/// The highest number of a data server that has its directory.
-fn known_data_servers(layout: &Layout) -> u32 {
-    (1..=DATA_SERVERS_MAX).rev().find(|n| is_made(layout, &format!("data-{n}"))).unwrap_or(0)
 }

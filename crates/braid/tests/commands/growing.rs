@@ -4,12 +4,12 @@ use super::{Cluster, PLAIN, pattern};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-fn json(c: &Cluster, line: &str) -> serde_json::Value {
+pub fn json(c: &Cluster, line: &str) -> serde_json::Value {
     serde_json::from_str(&c.says(line)).unwrap()
 }
 
 /// Files of 3 MiB, each put as `/name`.
-fn put(c: &Cluster, local: &Path, names: impl IntoIterator<Item = String>) -> Vec<String> {
+pub fn put(c: &Cluster, local: &Path, names: impl IntoIterator<Item = String>) -> Vec<String> {
     let file = local.join("file");
     std::fs::write(&file, pattern(3_000_000)).unwrap();
     let put = |name: String| {
@@ -37,7 +37,7 @@ fn drained(c: &Cluster, server: u64) {
     }
 }
 
-fn chains(c: &Cluster) -> Vec<Vec<u64>> {
+pub fn chains(c: &Cluster) -> Vec<Vec<u64>> {
     let lines = c.says("admin containers --json");
     let chain = |line: &str| {
         let row: serde_json::Value = serde_json::from_str(line).unwrap();

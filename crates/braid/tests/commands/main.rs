@@ -5,6 +5,7 @@ mod admin;
 mod bad_input;
 mod defaults;
 mod disks;
+mod evening;
 mod files;
 mod growing;
 mod listings;

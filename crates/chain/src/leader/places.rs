@@ -1,4 +1,4 @@
-//! Places in chains that are given up while nothing is wrong: by a server that is drained.
+//! Places in chains that are given up while nothing is wrong: by a server that is drained, or one that is fuller than others.
 //!
 //! ```text
 //! 1 2 3 ──next epoch──► 1 2 3 4 ──4 has all, on stable storage──► next epoch: 1 3 4    (2 leaves)
@@ -10,15 +10,20 @@
 use super::{Held, Leader, Phase, Spares};
 use crate::limits::Moment;
 use braid_types::{ChainEpoch, ContainerId, ServerId};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-/// Which servers are to have no place in any chain.
+/// Which servers are to have no place in any chain, and which places change hands though nobody leaves.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Leaving {
     /// They get no new place.
     pub servers: BTreeSet<ServerId>,
     /// These of them keep the places they have for now.
     pub paused: BTreeSet<ServerId>,
+    /// Of this container the first server's place goes to the second. What of it does not fit the chain (any more) is as if it
+    /// were not there; and a server that leaves comes first.
+    pub moves: BTreeMap<ContainerId, (ServerId, ServerId)>,
+    /// None of them begins or ends for now.
+    pub moves_paused: bool,
     /// Chains that may have a member more than they should, at once.
     pub at_once: usize,
 }
@@ -86,17 +91,28 @@ impl Leader {
             return None;
         }
         let leaves = members.iter().find(|member| self.leaving.gives_up(**member)).copied();
+        let swap = self.leaving.moves.get(&id).copied();
         if is_grown(held) {
             if held.whole != Some(epoch) {
                 return None;
             }
-            let is_paused = members.iter().any(|member| self.leaving.paused.contains(member));
+            let is_paused = members.iter().any(|member| self.leaving.paused.contains(member))
+                || (swap.is_some() && self.leaving.moves_paused);
+            let gives = swap.filter(|(from, to)| members.contains(from) && members.contains(to)).map(|(from, _)| from);
             // Nobody leaves any more: the one that came for it goes again.
-            let goes = leaves.or_else(|| members.last().copied().filter(|_| !is_paused))?;
+            let goes = leaves.or_else(|| gives.or(members.last().copied()).filter(|_| !is_paused))?;
             return Some(members.iter().copied().filter(|member| *member != goes).collect());
         }
         let may_begin = self.growing < self.leaving.at_once && members.len() == usize::from(held.row.copies);
         let is_free = |server: &ServerId| live.contains(server) && !members.contains(server);
+        if leaves.is_none()
+            && let Some((from, to)) = swap.filter(|_| may_begin && !self.leaving.moves_paused)
+        {
+            let next = members.iter().copied().chain([to]).collect();
+            let begins = members.contains(&from) && is_free(&to);
+            self.growing += usize::from(begins);
+            return begins.then_some(next);
+        }
         // Looked for again now and then: servers come, and room.
         let was_looked = held.stuck.is_some_and(|looked| now < looked + self.limits.renew);
         let leaves = leaves.filter(|_| may_begin && !was_looked)?;
@@ -174,7 +190,16 @@ mod tests {
 
         fn leaves(&mut self, servers: &[u64], paused: &[u64], at_once: usize) {
             let set = |servers: &[u64]| servers.iter().copied().map(ServerId).collect();
-            self.event(LeaderEvent::Leaving(Leaving { servers: set(servers), paused: set(paused), at_once }));
+            let (servers, paused) = (set(servers), set(paused));
+            self.event(LeaderEvent::Leaving(Leaving { servers, paused, at_once, ..Leaving::default() }));
+        }
+
+        /// One place of C changes hands, while these leave.
+        fn moves(&mut self, place: Option<(u64, u64)>, moves_paused: bool, leaves: &[u64]) {
+            let moves = place.map(|(from, to)| (C, (ServerId(from), ServerId(to)))).into_iter().collect();
+            let servers = leaves.iter().copied().map(ServerId).collect();
+            let leaving = Leaving { servers, moves, moves_paused, at_once: 1, ..Leaving::default() };
+            self.event(LeaderEvent::Leaving(leaving));
         }
 
         /// For two seconds, everything is done that the leader asks; the members of the chain at each change.
@@ -307,5 +332,57 @@ mod tests {
         c.live.retain(|server| *server != 2);
         let changes: Vec<_> = (0..5).flat_map(|_| c.runs()).collect();
         assert_eq!(changes, [ids(&[1, 3, 4])]);
+    }
+
+    #[test]
+    fn a_place_changes_hands_in_two_epochs_though_nobody_leaves() {
+        let mut c = Cluster::new(&[1, 2, 3], 2, 5);
+        c.moves(Some((2, 5)), false, &[]);
+        assert_eq!(c.runs(), [ids(&[1, 2, 3, 5])]);
+        assert_eq!(c.runs(), Vec::<Vec<ServerId>>::new(), "not known to be whole");
+        // Another leader is told what the rows say, and goes on.
+        let row = c.leader.row(C).unwrap().clone();
+        let mut next = Cluster::of([(C, row)], 5);
+        next.moves(Some((2, 5)), false, &[]);
+        next.is_whole();
+        assert_eq!(next.runs(), [ids(&[1, 3, 5])]);
+        assert_eq!(next.runs(), Vec::<Vec<ServerId>>::new(), "what was done does not fit any more");
+    }
+
+    #[test]
+    fn a_paused_move_stands_still_and_a_cancelled_one_is_undone() {
+        let mut c = Cluster::new(&[1, 2, 3], 2, 4);
+        c.moves(Some((2, 4)), true, &[]);
+        assert_eq!(c.runs(), Vec::<Vec<ServerId>>::new());
+        c.moves(Some((2, 4)), false, &[]);
+        assert_eq!(c.runs(), [ids(&[1, 2, 3, 4])]);
+        c.moves(Some((2, 4)), true, &[]);
+        c.is_whole();
+        assert_eq!(c.runs(), Vec::<Vec<ServerId>>::new());
+        c.moves(None, false, &[]);
+        assert_eq!(c.runs(), [ids(&[1, 2, 3])]);
+    }
+
+    #[test]
+    fn a_server_that_leaves_comes_before_a_move_and_what_does_not_fit_does_nothing() {
+        let mut c = Cluster::new(&[1, 2, 3], 2, 5);
+        for (from, to) in [(4, 5), (1, 2), (2, 2), (2, 9)] {
+            c.moves(Some((from, to)), false, &[]);
+            assert_eq!(c.runs(), Vec::<Vec<ServerId>>::new(), "{from} to {to}");
+        }
+        c.moves(Some((2, 4)), false, &[]);
+        assert_eq!(c.runs(), [ids(&[1, 2, 3, 4])]);
+        // 3 is drained meanwhile: 4, which came for another place, takes this one.
+        c.moves(Some((2, 4)), false, &[3]);
+        c.is_whole();
+        assert_eq!(c.runs(), [ids(&[1, 2, 4])]);
+        // Or the taker is.
+        let mut c = Cluster::new(&[1, 2, 3], 2, 5);
+        c.moves(Some((2, 4)), false, &[]);
+        c.runs();
+        c.moves(Some((2, 4)), false, &[4]);
+        c.is_whole();
+        assert_eq!(c.runs(), [ids(&[1, 2, 3])]);
+        assert_eq!(c.runs(), Vec::<Vec<ServerId>>::new(), "nothing goes to a server that leaves");
     }
 }

@@ -8,6 +8,22 @@ use std::collections::BTreeMap;
 
 /// `alone`: one copy, so that there is no other that would hide a mistake, and nothing else goes wrong.
 fn run(seed: u64, alone: bool, bug: Option<Bug>) -> Outcome {
+    let mut world = world(seed, alone, bug);
+    let faults = if alone { 0 } else { world.rng.pick(&[0, 1, 3, 8]) };
+    world.plan_faults(faults, true);
+    world.run()
+}
+
+/// The same, and the server stays: only its place goes to the last one, as when servers are evened out.
+fn run_move(seed: u64) -> Outcome {
+    let mut world = world(seed, false, None);
+    world.place_goes_to = Some(ServerId(world.setup.servers));
+    let faults = world.rng.pick(&[0, 1, 3, 8]);
+    world.plan_faults(faults, true);
+    world.run()
+}
+
+fn world(seed: u64, alone: bool, bug: Option<Bug>) -> World {
     let mut rng = Rng(seed ^ 0xd2a1);
     let (copies, min_copies) = match alone {
         true => (1, 1),
@@ -32,9 +48,7 @@ fn run(seed: u64, alone: bool, bug: Option<Bug>) -> Outcome {
     // The owner, or another.
     let leaves = ServerId(world.rng.between(1, copies.into()));
     world.leaves = Some((leaves, world.rng.between(500 * MS, 4 * S)));
-    let faults = if alone { 0 } else { world.rng.pick(&[0, 1, 3, 8]) };
-    world.plan_faults(faults, true);
-    world.run()
+    world
 }
 
 const MUST_BE_REACHED: &[&str] = &[
@@ -63,6 +77,19 @@ fn a_drain_breaks_no_promise_and_comes_to_its_end() {
     }
     println!("{seen:#?}");
     let missed: Vec<_> = MUST_BE_REACHED.iter().filter(|what| seen.get(*what).is_none_or(|count| *count < 5)).collect();
+    assert!(missed.is_empty(), "not reached: {missed:?}");
+}
+
+#[test]
+fn a_place_that_changes_hands_breaks_no_promise_and_the_chain_is_as_long_as_before() {
+    let mut seen: BTreeMap<&str, u64> = BTreeMap::new();
+    for seed in 1..=100 {
+        let outcome = run_move(seed);
+        assert_eq!(outcome.failure, None, "seed {seed}");
+        outcome.seen.into_iter().for_each(|(what, count)| *seen.entry(what).or_default() += count);
+    }
+    let wanted = ["drain: all are whole", "drain: an old copy is deleted", "fault: leader dies", "fault: power cut"];
+    let missed: Vec<_> = wanted.iter().filter(|what| seen.get(*what).is_none_or(|count| *count < 5)).collect();
     assert!(missed.is_empty(), "not reached: {missed:?}");
 }
 

@@ -21,6 +21,7 @@ mod open;
 pub mod policy;
 mod put_file;
 mod read_dir;
+pub mod rebalance;
 pub mod reclaim;
 mod remove_dir;
 mod rename;

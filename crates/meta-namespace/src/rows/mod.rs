@@ -6,10 +6,12 @@
 mod container;
 mod inode;
 pub mod keys;
+mod rebalance;
 mod session;
 
 pub use container::{ChunkRow, ContainerRow, CopiesRow, MovesRow, ReclaimRow, ServerRow, SpareRow};
 pub use inode::{Entry, IdRow, InlineState, Inode, OrphanRow, flags};
+pub use rebalance::{MoveRow, RebalanceRow};
 pub use session::{RequestRow, SessionRow};
 
 use crate::OpError;

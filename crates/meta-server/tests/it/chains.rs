@@ -101,7 +101,7 @@ pub struct World {
     session: Mutex<Option<SessionReply>>,
     request: AtomicU64,
     /// Servers stand in so many, in turns; 0: nobody says where.
-    racks: u64,
+    pub racks: u64,
     pub moves: MovesConfig,
 }
 

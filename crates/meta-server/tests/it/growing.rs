@@ -38,7 +38,7 @@ impl World {
         self.with_long_chunks(count, 100_000).await
     }
 
-    async fn with_long_chunks(&self, count: u8, len: usize) -> Vec<(ChunkId, ContainerInfo, u8)> {
+    pub async fn with_long_chunks(&self, count: u8, len: usize) -> Vec<(ChunkId, ContainerInfo, u8)> {
         let mut all = Vec::new();
         for value in 1..=count {
             let (chunk, info) = self.spare().await;
@@ -48,7 +48,7 @@ impl World {
         all
     }
 
-    async fn check(&self, all: &[(ChunkId, ContainerInfo, u8)]) {
+    pub async fn check(&self, all: &[(ChunkId, ContainerInfo, u8)]) {
         for (chunk, info, value) in all {
             assert!(self.read(info, *chunk).await.iter().all(|b| b == value), "chunk {chunk}");
         }

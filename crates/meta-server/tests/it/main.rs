@@ -11,6 +11,7 @@ mod ids;
 mod leases;
 mod namespace;
 mod next_session;
+mod rebalancing;
 mod rename;
 mod requests;
 mod spread;

@@ -67,7 +67,11 @@ pub fn unwhole(cluster: &Cluster) -> Vec<String> {
         let strays = server.copies(ChunkId(0), usize::MAX).into_iter().filter(|copy| !is_member(copy));
         all.extend(strays.map(|copy| format!("data server {id} is no member and has {copy:?}")));
     }
+    let drained = cluster.operator.drained();
     for (id, row) in rows {
+        if drained.is_some_and(|drained| row.chain.contains(&drained)) {
+            all.push(format!("container {id} counts a drained server: {row:?}"));
+        }
         let wanted = row.copies.as_ref().map_or(0, |copies| usize::from(copies.copies));
         if !is_settled(&row) || row.chain.len() != wanted {
             all.push(format!("container {id}: {row:?}"));

@@ -4,10 +4,11 @@
 
 use super::words;
 use crate::bug::Bug;
+use crate::check::unlinked;
 use crate::cluster::Cluster;
 use crate::failures::Invariant;
 use crate::machine::Machine;
-use braid_api::data::{DataAnswer, DataNode, DataRequest};
+use braid_api::data::{DataAnswer, DataNode, DataRequest, ScrubAnswer};
 use braid_api::lease::{LockReply, Order};
 use braid_api::meta::{
     Acknowledge, CommitContent, CommitFile, Grant, Mark, MetaAnswer, MetaRequest, Namespace, YieldFiles,
@@ -335,8 +336,9 @@ impl DataNode for DataDoor {
             let outside = cx.token.chain_epoch.0 != 0;
             let what = if outside { "copy outside its chain deleted" } else { "chunk reclaimed" };
             self.cluster.coverage.add(what, there as u64);
-            if !outside {
-                self.cluster.witness.deletes(&delete.chunks);
+            match outside {
+                true => unlinked::check(&self.cluster, self.server.id(), cx.token.chain_epoch, &delete.chunks),
+                false => self.cluster.witness.deletes(&delete.chunks),
             }
         }
         request = self.epochs.lock().spoiled(bug, request);
@@ -351,9 +353,22 @@ impl DataNode for DataDoor {
             }
             _ => {}
         }
+        if let (DataRequest::ScrubChunk(_), Some(Bug::NotReadBack)) = (&request, bug) {
+            return Ok((DataAnswer::ScrubChunk(ScrubAnswer { blocks: 0, bad: Vec::new() }), Bytes::new()));
+        }
         let (brought, session) = (payload.clone(), cx.token.session);
         let mut result = self.server.execute(cx, request.clone(), payload).await;
         self.cluster.words.of_client(&self.cluster, self.server.id(), session, &request, &brought, &result);
+        if let (DataRequest::ScrubChunk(scrub), Ok((DataAnswer::ScrubChunk(answer), _))) = (&request, &result)
+            && answer.bad.is_empty()
+        {
+            self.cluster.moves.read_back(self.server.id(), scrub.chunk);
+        }
+        if bug == Some(Bug::WholeTooEarly)
+            && let Ok((DataAnswer::GetCopies(copies), _)) = &mut result
+        {
+            copies.iter_mut().for_each(|copy| copy.stable.chain_epoch = copy.epoch);
+        }
         if bug == Some(Bug::LostReplay)
             && let Ok((DataAnswer::WriteChunk(answer), _)) = &mut result
         {

@@ -1,6 +1,7 @@
 use super::door::MetaDoor;
 use super::{PORT, endpoint};
 use crate::cluster::Process;
+use crate::operator;
 use braid_api::meta::MetaRequest;
 use braid_env::Address;
 use braid_meta_engine::MemEngine;
@@ -23,6 +24,10 @@ pub async fn run(process: Process) {
     endpoint.set_identity(Identity { cluster: server.cluster(), ..endpoint.identity() });
     let at = Address::Tcp(format!("{}:{PORT}", process.machine.name()));
     let listener = process.env.transport.listen(&at).await.expect("the port is free");
+    if settings.operator {
+        let (process, server) = (process.clone(), server.clone());
+        process.env.clone().spawn("operator", async move { operator::run(process, server).await });
+    }
     let service = Arc::new(NamespaceService(Arc::new(MetaDoor::new(server, process.cluster.clone()))));
     serve(endpoint, listener, service, WireStats::new(MetaRequest::NAMES), std::future::pending()).await;
 }

@@ -1,6 +1,7 @@
 //! One binary for all of them: each would build the code under test anew.
 
 mod copies;
+mod growing;
 mod hunt;
 mod litmus;
 mod many;

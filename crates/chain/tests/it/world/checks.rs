@@ -268,15 +268,15 @@ impl World {
             let live: Vec<_> = self.nodes.iter().filter(live).map(|node| node.id.0).collect();
             return Err(format!("the leader is not done, of {live:?}: {row:?}"));
         }
+        let drained = self.leaves.filter(|_| self.place_goes_to.is_none());
         let live = self.nodes.iter().filter(|node| !node.gone).count();
-        let others =
-            self.nodes.iter().filter(|node| !node.gone && self.leaves.is_none_or(|(id, _)| id != node.id)).count();
+        let others = self.nodes.iter().filter(|node| !node.gone && drained.is_none_or(|(id, _)| id != node.id)).count();
         let copies = usize::from(self.setup.copies);
         // One that leaves is not taken back, also if there are too few others; and goes only if there are enough.
         if row.members().len() != live.min(copies) && row.members().len() != others.min(copies) {
             return Err(format!("the chain has {:?}, of {live} servers", row.members()));
         }
-        if let Some((leaves, _)) = self.leaves.filter(|(id, _)| row.knows(*id) && others >= copies) {
+        if let Some((leaves, _)) = drained.filter(|(id, _)| row.knows(*id) && others >= copies) {
             return Err(format!("{leaves} is not drained: {row:?}"));
         }
         if let Some(client) = self.clients.iter().find(|c| c.alive && (c.outstanding.is_some() || !c.tasks.is_empty()))

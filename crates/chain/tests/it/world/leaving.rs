@@ -1,4 +1,4 @@
-//! A server that is drained: what the metadata server does beside the leader, which asks who is whole and has copies deleted.
+//! A server that is drained, or whose place another gets: what the metadata server does beside the leader, which asks who is whole and has copies deleted.
 
 use super::*;
 
@@ -6,8 +6,12 @@ impl World {
     /// With each tick of the leader.
     pub fn drain(&mut self) {
         let Some((leaves, _)) = self.leaves.filter(|(_, since)| self.now >= *since) else { return };
-        let (servers, paused) = ([leaves].into_iter().collect(), Default::default());
-        self.leader_event(LeaderEvent::Leaving(Leaving { servers, paused, at_once: 1 }));
+        let mut leaving = Leaving { at_once: 1, ..Leaving::default() };
+        match self.place_goes_to {
+            Some(to) => leaving.moves = [(C, (leaves, to))].into(),
+            None => leaving.servers = [leaves].into(),
+        }
+        self.leader_event(LeaderEvent::Leaving(leaving));
         let Some(leader) = self.leader.machine.as_ref() else { return };
         let Some(row) = leader.row(C).cloned() else { return };
         let (acts_in, epoch) = (leader.acts_in(C).filter(|_| row.last_open.is_empty()), row.epoch());

@@ -182,6 +182,8 @@ pub struct World {
     pub calm: bool,
     /// A server that is drained, from when on.
     pub leaves: Option<(ServerId, Us)>,
+    /// It is not drained: its place in the chain goes to this one, if that can be.
+    pub place_goes_to: Option<ServerId>,
     pub seen: BTreeMap<&'static str, u64>,
     pub steps: u64,
     pub log: Vec<String>,
@@ -251,6 +253,7 @@ impl World {
             ledger: Ledger::default(),
             calm: false,
             leaves: None,
+            place_goes_to: None,
             seen: BTreeMap::new(),
             steps: 0,
             log: Vec::new(),

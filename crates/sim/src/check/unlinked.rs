@@ -1,0 +1,88 @@
+//! Copies that are deleted because their server is in the chain no more: what replaces them must be there, and have been read back.
+
+use super::chains::chains;
+use crate::cluster::Cluster;
+use crate::failures::Invariant;
+use braid_types::{ChainEpoch, ChunkId, ContainerId, ServerId};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What was seen of chains that have a member more than copies, and of chunks that were read.
+#[derive(Default)]
+pub struct Moves(Mutex<Seen>);
+
+#[derive(Default)]
+struct Seen {
+    /// The last grown chain of each container, and the chunks that its members knew when it was first seen.
+    grown: BTreeMap<ContainerId, (ChainEpoch, Vec<ServerId>, BTreeSet<ChunkId>)>,
+    /// Read whole by their servers since, and found good.
+    read_back: BTreeSet<(ServerId, ChunkId)>,
+}
+
+impl Moves {
+    /// Now and then.
+    pub fn look(&self, cluster: &Cluster) {
+        let mut seen = self.0.lock();
+        for (id, row) in chains(cluster) {
+            let copies = row.copies.as_ref().map_or(0, |copies| usize::from(copies.copies));
+            let is_known = seen.grown.get(&id).is_some_and(|(_, members, _)| *members == row.chain);
+            if row.chain.len() <= copies || is_known {
+                continue;
+            }
+            cluster.coverage.count("chain with one member more");
+            let of_members = cluster.servers().into_iter().filter(|(_, server)| row.chain.contains(&server.id()));
+            let held = of_members.flat_map(|(_, server)| server.copies(ChunkId(0), usize::MAX));
+            let chunks: BTreeSet<ChunkId> = held.filter(|copy| copy.container == id).map(|copy| copy.chunk).collect();
+            if let Some(newest) = row.chain.last() {
+                seen.read_back.retain(|(server, chunk)| server != newest || !chunks.contains(chunk));
+            }
+            seen.grown.insert(id, (row.epoch, row.chain, chunks));
+        }
+    }
+
+    pub fn read_back(&self, server: ServerId, chunk: ChunkId) {
+        self.0.lock().read_back.insert((server, chunk));
+    }
+}
+
+/// A server is told to delete these, as one outside the chains of this epoch.
+pub fn check(cluster: &Cluster, at: ServerId, outside: ChainEpoch, deleted: &[ChunkId]) {
+    let servers = cluster.servers();
+    let copies = |id: ServerId| {
+        let found = servers.iter().find(|(_, server)| server.id() == id);
+        found.map(|(_, server)| server.copies(ChunkId(0), usize::MAX))
+    };
+    let here = copies(at).unwrap_or_default();
+    let rows: BTreeMap<ContainerId, _> = chains(cluster).into_iter().collect();
+    let fail = |text: String| cluster.around.failures.add(Invariant::UnlinkedAfterReplaced, text);
+    let seen = cluster.moves.0.lock();
+    for copy in here.iter().filter(|copy| deleted.contains(&copy.chunk)) {
+        // Where the container is gone, or has another epoch by now, the server refuses or nobody needs it.
+        let Some(row) = rows.get(&copy.container).filter(|row| row.epoch == outside) else { continue };
+        let (chunk, chain) = (copy.chunk, &row.chain);
+        if chain.contains(&at) {
+            fail(format!("chunk {chunk} is deleted at data server {at}, which is in {chain:?}"));
+        }
+        // Those that do not run now had it when they were asked, or they would not have been believed.
+        let held: Vec<_> = chain
+            .iter()
+            .filter_map(|id| Some((*id, copies(*id)?.into_iter().find(|copy| copy.chunk == chunk))))
+            .collect();
+        if held.iter().all(|(_, copy)| copy.is_none()) {
+            continue;
+        }
+        for (id, copy) in &held {
+            if copy.as_ref().is_none_or(|copy| copy.stable.chain_epoch < outside) {
+                fail(format!("chunk {chunk} is deleted at {at}, and data server {id} of {chain:?} has {copy:?}"));
+            }
+        }
+        let Some((_, grown, known)) = seen.grown.get(&copy.container) else { continue };
+        let newest = grown.last().copied().filter(|newest| *newest != at && chain.contains(newest));
+        if let Some(newest) = newest.filter(|_| grown.contains(&at) && known.contains(&chunk)) {
+            cluster.coverage.count("replaced copy deleted");
+            if !seen.read_back.contains(&(newest, chunk)) {
+                fail(format!("chunk {chunk} is deleted at {at}, and data server {newest} has not read it back"));
+            }
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! Data servers that are drained and evened out under fire: no seed may fail, together they must get everywhere, and planted
+//! bugs must be found.
+//!
+//! `SIM_GROWING_SEEDS` and `SIM_GROWING_FIRST_SEED` run others than the default ones.
+#![allow(clippy::unwrap_used)]
+
+use crate::hunt::hunt;
+use braid_sim::coverage::MUST_BE_REACHED_GROWING;
+use braid_sim::{Bug, Invariant, Scenario, run, scenario};
+
+const SEEDS: u64 = 32;
+
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok().map(|text| text.parse().unwrap())
+}
+
+#[test]
+fn no_seed_in_which_servers_are_drained_and_evened_out_fails() {
+    let seeds = (number("SIM_GROWING_FIRST_SEED").unwrap_or(0), number("SIM_GROWING_SEEDS").unwrap_or(SEEDS));
+    let all = scenario::growing();
+    crate::many::none_fails_and_all_is_reached(seeds, Scenario::growing_of_seed, &all, MUST_BE_REACHED_GROWING);
+}
+
+#[test]
+fn the_same_seed_with_an_operator_gives_the_same_history() {
+    for scenario in scenario::growing() {
+        let (first, second) = (run(1, &scenario, false), run(1, &scenario, false));
+        assert_eq!((first.hash, first.events), (second.hash, second.events), "{}", scenario.name);
+    }
+}
+
+#[test]
+fn a_copy_that_is_let_go_before_the_new_one_is_complete_is_found() {
+    // With the last whole copy its bytes are gone.
+    let also = [Invariant::FsyncIsKept, Invariant::CopiesAreWhole, Invariant::CopiesAreEqual];
+    hunt(Bug::WholeTooEarly, "copies-grow-2", 5, Invariant::UnlinkedAfterReplaced, &also);
+}
+
+#[test]
+fn a_copy_that_is_let_go_before_the_new_one_was_read_back_is_found() {
+    hunt(Bug::NotReadBack, "copies-grow", 5, Invariant::UnlinkedAfterReplaced, &[]);
+}
