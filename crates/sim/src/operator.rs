@@ -26,6 +26,8 @@ enum Step {
     UntilDrained(ServerId),
     Rebalance(RebalanceChange),
     UntilEven,
+    /// Faults are over, and what came of them.
+    UntilQuiet,
 }
 
 /// What is left to be done, and who is drained in the end.
@@ -40,7 +42,7 @@ const LOOK: Duration = Duration::from_millis(200);
 
 impl Operator {
     /// The first server is emptied and taken back, all are evened out, another is emptied. Now and then each of these is paused, or
-    /// the next begins before the one before has ended.
+    /// the next begins before the one before has ended. When all faults are over the same again.
     pub fn of_seed(seed: u64) -> Operator {
         let mut random = stream(seed, "operator", 0);
         let first = random.random_range(1..=4);
@@ -64,7 +66,10 @@ impl Operator {
         }
         steps.push(if random.random_bool(0.3) { wait(&mut random) } else { Step::UntilEven });
         steps.extend([Step::Duty(second, Duty::Drains), Step::UntilDrained(second)]);
-        Operator { steps: Mutex::new(steps.into()), out: Mutex::new(Some(second)) }
+        steps.extend([Step::UntilQuiet, Step::Duty(second, Duty::Serves)]);
+        steps.extend([Step::Rebalance(RebalanceChange::Run), Step::UntilEven]);
+        steps.extend([Step::Duty(first, Duty::Drains), Step::UntilDrained(first)]);
+        Operator { steps: Mutex::new(steps.into()), out: Mutex::new(Some(first)) }
     }
 
     pub fn is_done(&self) -> bool {
@@ -106,6 +111,7 @@ async fn take(cluster: &Cluster, meta: &MetaServer<MemEngine, WirePeers>, step: 
     let ask = |query: AdminQuery| meta.call(Context::default(), query);
     let answer = match step {
         Step::Wait(_) => return Ok(true),
+        Step::UntilQuiet => return Ok(cluster.moves.is_quiet()),
         Step::Duty(server, duty) => ask(AdminQuery::SetDuty { server, duty, move_rate: None }).await,
         Step::UntilDrained(server) => ask(AdminQuery::Drain { server }).await,
         Step::Rebalance(change) => {
@@ -123,7 +129,9 @@ async fn take(cluster: &Cluster, meta: &MetaServer<MemEngine, WirePeers>, step: 
             let is_drained = drain.duty == Duty::Drained;
             if is_drained {
                 cluster.coverage.count("data server drained");
-                nothing_is_left(cluster, server);
+                if cluster.moves.is_quiet() {
+                    nothing_is_left(cluster, server);
+                }
             }
             is_drained
         }
@@ -138,7 +146,7 @@ async fn take(cluster: &Cluster, meta: &MetaServer<MemEngine, WirePeers>, step: 
     })
 }
 
-/// A server that is said to be drained and runs has no copy any more.
+/// A server that is said to be drained, and that can be reached, has no copy any more.
 fn nothing_is_left(cluster: &Cluster, drained: ServerId) {
     let runs = cluster.servers().into_iter().find(|(_, server)| server.id() == drained);
     let Some((_, server)) = runs else { return };

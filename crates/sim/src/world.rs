@@ -263,7 +263,7 @@ impl World {
         self.cluster.look_at_clients();
         self.cluster.look_at_wounds();
         if self.cluster.settings.operator {
-            self.cluster.moves.look(&self.cluster);
+            self.cluster.moves.look(&self.cluster, self.sim.elapsed());
         }
     }
 

@@ -6,6 +6,10 @@ use crate::failures::Invariant;
 use braid_types::{ChainEpoch, ChunkId, ContainerId, ServerId};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// A server that did not answer is not taken back for 4 s, and then all that it missed is copied.
+const QUIET: Duration = Duration::from_secs(8);
 
 /// What was seen of chains that have a member more than copies, and of chunks that were read.
 #[derive(Default)]
@@ -13,7 +17,10 @@ pub struct Moves(Mutex<Seen>);
 
 #[derive(Default)]
 struct Seen {
-    /// The last grown chain of each container, and the chunks that its members knew when it was first seen.
+    /// When it was found that all faults are over, and whether that is long enough ago.
+    calm: Option<Duration>,
+    is_quiet: bool,
+    /// The last grown chain of each container that nothing disturbed, and the chunks that its members knew when it was first seen.
     grown: BTreeMap<ContainerId, (ChainEpoch, Vec<ServerId>, BTreeSet<ChunkId>)>,
     /// Read whole by their servers since, and found good.
     read_back: BTreeSet<(ServerId, ChunkId)>,
@@ -21,8 +28,12 @@ struct Seen {
 
 impl Moves {
     /// Now and then.
-    pub fn look(&self, cluster: &Cluster) {
+    pub fn look(&self, cluster: &Cluster, now: Duration) {
         let mut seen = self.0.lock();
+        if cluster.is_calm() {
+            let since = *seen.calm.get_or_insert(now);
+            seen.is_quiet = now >= since + QUIET;
+        }
         for (id, row) in chains(cluster) {
             let copies = row.copies.as_ref().map_or(0, |copies| usize::from(copies.copies));
             let is_known = seen.grown.get(&id).is_some_and(|(_, members, _)| *members == row.chain);
@@ -33,11 +44,19 @@ impl Moves {
             let of_members = cluster.servers().into_iter().filter(|(_, server)| row.chain.contains(&server.id()));
             let held = of_members.flat_map(|(_, server)| server.copies(ChunkId(0), usize::MAX));
             let chunks: BTreeSet<ChunkId> = held.filter(|copy| copy.container == id).map(|copy| copy.chunk).collect();
+            // A member that is lost is succeeded by the one that was to replace another, read back or not: that is repair.
+            if !seen.is_quiet {
+                continue;
+            }
             if let Some(newest) = row.chain.last() {
                 seen.read_back.retain(|(server, chunk)| server != newest || !chunks.contains(chunk));
             }
             seen.grown.insert(id, (row.epoch, row.chain, chunks));
         }
+    }
+
+    pub fn is_quiet(&self) -> bool {
+        self.0.lock().is_quiet
     }
 
     pub fn read_back(&self, server: ServerId, chunk: ChunkId) {

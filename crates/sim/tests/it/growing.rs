@@ -8,7 +8,7 @@ use crate::hunt::hunt;
 use braid_sim::coverage::MUST_BE_REACHED_GROWING;
 use braid_sim::{Bug, Invariant, Scenario, run, scenario};
 
-const SEEDS: u64 = 32;
+const SEEDS: u64 = 24;
 
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|text| text.parse().unwrap())
@@ -33,7 +33,7 @@ fn the_same_seed_with_an_operator_gives_the_same_history() {
 fn a_copy_that_is_let_go_before_the_new_one_is_complete_is_found() {
     // With the last whole copy its bytes are gone.
     let also = [Invariant::FsyncIsKept, Invariant::CopiesAreWhole, Invariant::CopiesAreEqual];
-    hunt(Bug::WholeTooEarly, "copies-grow-2", 5, Invariant::UnlinkedAfterReplaced, &also);
+    hunt(Bug::WholeTooEarly, "copies-grow-2", 20, Invariant::UnlinkedAfterReplaced, &also);
 }
 
 #[test]
