@@ -24,6 +24,7 @@ pub use links::{ChainLinks, SharedLinks, WireLinks};
 
 use crate::local::Local;
 use crate::once::Writes;
+use crate::regions::Regions;
 use braid_api::data::{CopyState, PeerSays};
 use braid_api::{Code, Error};
 use braid_chain::{
@@ -57,6 +58,8 @@ pub(crate) struct Chains<S> {
     moves: AtomicU64,
     /// What it knows of writes beside others stays with it, and so do their chunks.
     once: Arc<Writes>,
+    /// While an operation has a region of it locked a chunk stays, and while it moves nobody locks any.
+    regions: Arc<Regions>,
     /// What readers on this host have, where they get anything.
     pub local: OnceLock<Arc<Local>>,
 }
@@ -72,6 +75,8 @@ struct State {
     /// is late, and must not make a copy.
     gone: VecDeque<ChunkId>,
     early: Early,
+    /// Chunks that are locked because they were asked for by another server.
+    moving: BTreeMap<ChunkId, ContainerId>,
     /// Why this server takes no part any more.
     halted: Option<String>,
 }
@@ -114,6 +119,14 @@ impl<S: ChunkStore + 'static> Chains<S> {
             let commands = state.machine.on(self.now(), event);
             self.carry_out(state, commands, content, &mut events, sends);
         }
+        self.end_moves(state);
+    }
+
+    /// Whoever waits for a chunk that does not move any more goes on, or is told that it is owned elsewhere.
+    fn end_moves(&self, state: &mut State) {
+        let State { machine, moving, .. } = state;
+        let over = moving.extract_if(.., |chunk, container| !machine.is_moving(*container, *chunk));
+        over.for_each(|(chunk, _)| self.regions.end_move(chunk));
     }
 
     fn carry_out(
@@ -139,7 +152,13 @@ impl<S: ChunkStore + 'static> Chains<S> {
                     }
                 }
                 Command::Answer { op, result } => self.answered(state, op, result),
-                Command::Send { to, envelope } => {
+                Command::Send { to, mut envelope } => {
+                    if let Body::Hand { told, moves } = envelope.body {
+                        let queue = self.regions.queue(envelope.chunk);
+                        if !queue.is_empty() {
+                            envelope.body = Body::HandQueue { told, moves, queue };
+                        }
+                    }
                     sends.push((to, PeerSays { from: self.id, message: envelope.encode(), content: None }));
                 }
                 Command::SendContent { to, envelope } => {
@@ -290,13 +309,24 @@ impl<S: ChunkStore + 'static> Chains<S> {
         let Word { from, envelope, content } = word;
         let (container, chunk) = (envelope.container, envelope.chunk);
         // Looked at under the lock under which changes are ordered: from the move's beginning on none is.
-        if matches!(envelope.body, Body::Want) && !self.once.may_move(chunk, self.env.clock.now()) {
-            return;
+        if matches!(envelope.body, Body::Want) {
+            if !self.once.may_move(chunk, self.env.clock.now()) || !self.regions.begin_move(chunk, envelope.epoch) {
+                return;
+            }
+            // Until it is known not to move, or not any more: at once, if this is nothing that moves it.
+            state.moving.insert(chunk, container);
         }
-        let is_hand = matches!(envelope.body, Body::Hand { .. });
+        let (epoch, queue) = match &envelope.body {
+            Body::Hand { .. } => (envelope.epoch, Some(Vec::new())),
+            Body::HandQueue { queue, .. } => (envelope.epoch, Some(queue.clone())),
+            _ => (envelope.epoch, None),
+        };
+        let owns = |state: &State| state.machine.copy(container, chunk).is_some_and(|copy| copy.is_owner);
+        let owned = queue.is_some() && owns(state);
         self.handle(state, Event::FromPeer { from, envelope }, content.as_ref(), sends);
-        if is_hand && state.machine.copy(container, chunk).is_some_and(|copy| copy.is_owner) {
+        if let Some(queue) = queue.filter(|_| !owned && owns(state)) {
             self.moves.fetch_add(1, Relaxed);
+            self.regions.take(&self.env, chunk, epoch, &queue);
         }
     }
 

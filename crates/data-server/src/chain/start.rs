@@ -4,6 +4,7 @@ use super::copy::Copy;
 use super::early::Early;
 use super::{ChainLinks, Chains, State, blocks};
 use crate::once::Writes;
+use crate::regions::Regions;
 use braid_api::Code;
 use braid_chain::{BlockSet, ChunkRecord, Event, Found, Limits, RecordError};
 use braid_data_store::{ChunkStore, FoundCopy};
@@ -24,7 +25,7 @@ impl<S: ChunkStore + 'static> Chains<S> {
         store: Arc<S>,
         (id, incarnation): (ServerId, u64),
         limits: Limits,
-        once: Arc<Writes>,
+        (once, regions): (Arc<Writes>, Arc<Regions>),
     ) -> Arc<Self> {
         let (mut copies, mut halted) = (BTreeMap::new(), None);
         let mut found = Vec::new();
@@ -51,7 +52,17 @@ impl<S: ChunkStore + 'static> Chains<S> {
         let machine = braid_chain::DataServer::new(id, incarnation, limits.clone(), found);
         let (ops, epochs, gone) = (BTreeMap::new(), BTreeMap::new(), VecDeque::new());
         let early = Early::default();
-        let state = Mutex::new(State { machine, copies, ops, next_op: 0, epochs, gone, early, halted });
+        let state = Mutex::new(State {
+            machine,
+            copies,
+            ops,
+            next_op: 0,
+            epochs,
+            gone,
+            early,
+            moving: BTreeMap::new(),
+            halted,
+        });
         Arc::new(Chains {
             env,
             store,
@@ -63,6 +74,7 @@ impl<S: ChunkStore + 'static> Chains<S> {
             mended: AtomicU64::new(0),
             moves: AtomicU64::new(0),
             once,
+            regions,
             local: OnceLock::new(),
         })
     }

@@ -6,6 +6,7 @@ mod life;
 mod mend;
 mod metadata;
 mod order;
+mod regions;
 mod requests;
 mod speed;
 mod successor;
