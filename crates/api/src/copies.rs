@@ -4,7 +4,7 @@
 //! The latter are written and read by `braid-chain`, in a format with a number of its own; here they are bytes. None of
 //! them has an answer that means anything: they may be lost, repeated and late, and are sent again by who needs them.
 
-use crate::data::{Make, WriteChunk};
+use crate::data::{Make, Once, WriteChunk};
 use crate::meta::Cuts;
 use braid_types::*;
 use serde::{Deserialize, Serialize};
@@ -52,6 +52,8 @@ pub struct ReadCopy {
     pub kept_beside: bool,
     /// As in [`ReadChunk`](crate::data::ReadChunk).
     pub ordered: bool,
+    /// As in [`ReadChunk`](crate::data::ReadChunk).
+    pub hold: Option<Once>,
 }
 
 /// For what it is waited.

@@ -39,12 +39,24 @@ pub struct WriteChunk {
     pub once: Option<Once>,
 }
 
-/// The answer to a write beside others has come, so it is not asked for again: until this is said nobody else reads or writes there.
+/// The operation that has locked a region of the chunk is over: all its answers have come, so it is not asked for again. Until this is said
+/// nobody else writes there, nor reads where it has written.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct EndWrite {
+pub struct UnlockRegion {
     pub chunk: ChunkId,
     /// As in [`Once`].
     pub number: u64,
+}
+
+/// Is the region still locked for this operation? Then nobody has come in between since it was: asked when all its requests are answered, so
+/// that it has happened at one moment. An error says that this is not known at the moment.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct CheckRegion {
+    pub chunk: ChunkId,
+    /// As in [`Once`].
+    pub number: u64,
+    /// The container of a chunk with several copies, whose owner alone knows; else 0.
+    pub copies_of: ContainerId,
 }
 
 /// The sender writes to the chunk, alone, and this server is on its host: it had better own it (design.md §5 *Migration*). No answer says
@@ -55,7 +67,8 @@ pub struct WantChunk {
     pub container: ContainerId,
 }
 
-/// A write beside those of others. What is repeated late must not come over what they have written since: so a server remembers what it
+/// An operation beside those of others, within one chunk. It locks its region (docs/design/0018-region-locks.md): a write until
+/// [`UnlockRegion`], a read of several requests as well, one of a single request while it lasts. What is repeated late must not come over what they have written since: so a server remembers what it
 /// has carried out of each session, and after something may have been lost, be it a restart or another owner, it takes new ones only
 /// under leases that were granted since ([`LeaderSays`], [`crate::meta::RegisterAnswer`]); who may have been carried out before says so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,8 +77,10 @@ pub struct Once {
     pub number: u64,
     /// Of the numbers below this one none is asked for again.
     pub done: u64,
-    /// An attempt was made that may have been carried out.
+    /// An attempt was made that may have been carried out, or another part of the same call was carried out.
     pub repeated: bool,
+    /// It was carried out, and its lock was lost with an owner before the whole call was: it has it again before all who came since.
+    pub again: bool,
 }
 
 /// Whether a request may make the chunk it names where the server has none.
@@ -107,6 +122,8 @@ pub struct ReadChunk {
     /// Others may be writing it at this moment, and who reads next, wherever that is, must not see anything older: only who orders the
     /// writes answers, when what was read cannot be lost any more.
     pub ordered: bool,
+    /// One of several ordered reads of one call: what it reads stays locked.
+    pub hold: Option<Once>,
 }
 
 /// Asks for the files of a chunk, for reading it on the host of its server without asking (docs/design/0013-local-reads.md). Refused where
@@ -372,9 +389,10 @@ messages! {
     PutBase -> KeeperReport;
     FetchRows -> FetchedRows;
     SetAside -> ();
-    EndWrite -> ();
+    UnlockRegion -> ();
     OpenLocal -> LocalOpened;
     WantChunk -> ();
+    CheckRegion -> bool;
 }
 
 /// A data server, near or far.

@@ -23,6 +23,7 @@ mod limits;
 mod lineage;
 mod message;
 mod record;
+pub mod region;
 mod repair;
 mod replica;
 mod server;

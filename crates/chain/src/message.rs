@@ -5,6 +5,7 @@
 //! incarnation of the process it is for.
 
 use crate::limits::Moment;
+use crate::region::Place;
 use crate::{BlockSet, Claims, Decision};
 use braid_types::{ChainEpoch, ChunkId, ContainerId, LeaderEpoch, OwnerTerm, ServerId, Version};
 use serde::de::DeserializeOwned;
@@ -101,6 +102,8 @@ pub enum Body {
     Hand { told: Version, moves: u32 },
     /// The owner of this term to all others.
     Owns,
+    /// As `Hand`, where operations wait for locks of regions: they keep their places at the next owner.
+    HandQueue { told: Version, moves: u32, queue: Vec<Place> },
 }
 
 /// What a data server says of one chunk when it has stopped obeying older epochs.
@@ -194,7 +197,9 @@ pub enum ToLeader {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::region::{Holder, LockMode};
     use crate::{Lineage, Start};
+    use braid_types::{ByteRange, SessionId};
     use std::fmt::Debug;
     use std::time::Duration;
 
@@ -327,6 +332,22 @@ mod tests {
             assert_eq!(Envelope::decode_first(&more), Ok((envelope.clone(), &[5, 6][..])));
             assert_eq!(Envelope::decode(&envelope.encode()), Ok(envelope));
         }
+    }
+
+    /// Came later, behind the others.
+    #[test]
+    fn a_queue_that_goes_along_is_spoken_of_as_ever() {
+        let place = Place {
+            holder: Holder { session: SessionId(6), number: 300 },
+            mode: LockMode::ProtectedWrite,
+            range: ByteRange::new(1, 300),
+        };
+        let body = Body::HandQueue { told: v(3, 300), moves: 5, queue: vec![place] };
+        let (container, chunk, epoch, term) = (ContainerId(7), ChunkId(9), ChainEpoch(3), OwnerTerm(2));
+        let envelope = Envelope { container, chunk, epoch, term, body };
+        let queue = [1, 6, 172, 2, 3, 1, 172, 2];
+        assert_eq!(envelope.encode(), [&[1, 7, 9, 3, 2, 10, 3, 1, 172, 2, 5][..], &queue].concat());
+        assert_eq!(Envelope::decode(&envelope.encode()), Ok(envelope));
     }
 
     /// Came later, behind the others: what was spoken before is spoken as it was.

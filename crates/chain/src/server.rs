@@ -206,6 +206,12 @@ impl DataServer {
         })
     }
 
+    /// Is ownership of the chunk on its way from this server to another?
+    pub fn is_moving(&self, container: ContainerId, chunk: ChunkId) -> bool {
+        let replica = self.containers.get(&container).and_then(|known| known.replicas.get(&chunk));
+        replica.is_some_and(Replica::is_moving)
+    }
+
     /// What copies lack of what the chains were told of, as this server knows it.
     pub fn lacks(&self) -> Lacks {
         let mut lacks = Lacks::default();
@@ -415,7 +421,11 @@ impl DataServer {
                     replica.on_blocks(cx, at, upto, &blocks);
                 }
                 Body::Want if is_owner => replica.on_want(cx, from),
-                Body::Hand { told, moves } if from == replica.owner && !is_owner => replica.on_hand(cx, told, moves),
+                Body::Hand { told, moves } | Body::HandQueue { told, moves, .. }
+                    if from == replica.owner && !is_owner =>
+                {
+                    replica.on_hand(cx, told, moves);
+                }
                 Body::Hello { told } if is_owner => replica.on_hello(cx, from, told),
                 Body::Ack { .. } if is_owner => replica.on_ack(cx, from, &body),
                 Body::Pull { blocks } if is_owner => replica.on_pull(cx, from, &blocks),

@@ -7,6 +7,7 @@
 use crate::body::Body;
 use crate::cache::{Asking, Learnt};
 use crate::core::{Core, Op};
+use crate::fetch::Order;
 use crate::inode::{FileState, Inode};
 use crate::lost::still;
 use crate::map::file_name;
@@ -302,8 +303,10 @@ impl Core {
         for range in slot.written.iter() {
             for (unit, part) in range.split_by(crate::buffer::RUN_BYTES as u64) {
                 let at = unit * crate::buffer::RUN_BYTES as u64 + part.start;
-                saved
-                    .push((base + at, self.fetch_chunk(inode, index, ByteRange::at(at, part.len()), false, op).await?));
+                saved.push((
+                    base + at,
+                    self.fetch_chunk(inode, index, ByteRange::at(at, part.len()), Order::Any, op).await?,
+                ));
             }
         }
         self.update(inode, |state| {

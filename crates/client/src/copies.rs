@@ -250,8 +250,19 @@ impl Copies {
         };
         // Who orders its writes is then the only one to answer.
         let first = if ordered { owner } else { self.beside.or(owner) };
-        let (_, (answer, payload)) = self.ask(cx, first, goes_on, READ_PATIENCE, false, call).await?;
+        // It may wait for writes to be over, and must not lose its place.
+        let patience = if ordered { Duration::MAX } else { READ_PATIENCE };
+        let (id, (answer, payload)) = self.ask(cx, first, goes_on, patience, false, call).await?;
+        if ordered {
+            self.state.lock().owners.insert(chunk, id);
+        }
         Ok((M::unwrap(answer).ok_or(Error::bare(Code::BadMessage))?, payload))
+    }
+
+    /// Who took a call for the chunk last.
+    fn owner(&self, chunk: ChunkId) -> Option<Arc<dyn Node>> {
+        let owner = self.state.lock().owners.get(&chunk).copied()?;
+        Some(self.servers.lock().get(&owner)?.node())
     }
 
     /// A member on this machine, if there is one: the chunk's owner, which has all of it, before any other.
@@ -405,10 +416,10 @@ impl Copies {
         let answer = match request {
             DataRequest::WriteChunk(m) => DataAnswer::WriteChunk(self.write(cx, m, payload).await?),
             DataRequest::ReadChunk(m) => {
-                let ReadChunk { chunk, container, offset, len, cuts, kept_beside, ordered } = m;
+                let ReadChunk { chunk, container, offset, len, cuts, kept_beside, ordered, hold } = m;
                 // The copy beside is asked first, if there is one.
                 let kept_beside = kept_beside && self.beside.is_some();
-                let message = ReadCopy { chunk, container, offset, len, cuts, at_least, kept_beside, ordered };
+                let message = ReadCopy { chunk, container, offset, len, cuts, at_least, kept_beside, ordered, hold };
                 let (answer, bytes) = self.at_a_copy(cx, chunk, message, ordered).await?;
                 return Ok((DataAnswer::ReadChunk(answer), bytes));
             }
@@ -442,14 +453,19 @@ impl Copies {
                 let (_, node) = node.ok_or_else(|| Error::new(code, subject, "no copy is on this host"))?;
                 return node.execute(cx, DataRequest::OpenLocal(m), Bytes::new()).await;
             }
-            DataRequest::EndWrite(m) => {
-                // Whoever answered: an owner of later has carried out nothing of before.
-                let owner = self.state.lock().owners.get(&m.chunk).copied();
-                let node = owner.and_then(|owner| Some(self.servers.lock().get(&owner)?.node()));
-                if let Some(node) = node {
-                    node.execute(cx, DataRequest::EndWrite(m), Bytes::new()).await?;
+            DataRequest::UnlockRegion(m) => {
+                // Whoever answered: an owner of later has carried out and locked nothing of before.
+                if let Some(node) = self.owner(m.chunk) {
+                    node.execute(cx, DataRequest::UnlockRegion(m), Bytes::new()).await?;
                 }
-                DataAnswer::EndWrite(())
+                DataAnswer::UnlockRegion(())
+            }
+            DataRequest::CheckRegion(m) => {
+                let subject = format!("chunk {}", m.chunk);
+                let unknown =
+                    || Error::new(Code::StaleEpoch, subject, "its chain is another, or its owner is not known");
+                let node = self.owner(m.chunk).ok_or_else(unknown)?;
+                return node.execute(cx, DataRequest::CheckRegion(m), Bytes::new()).await;
             }
             DataRequest::UnreserveChunks(m) => {
                 self.unreserve(cx, m.chunks).await;

@@ -13,6 +13,7 @@ use crate::map::key;
 use crate::prefetch::Limits;
 use crate::ranges::RangeSet;
 use crate::readahead::{Arriving, Block, Charge};
+use crate::regions::{Place, Region};
 use crate::retain::ChunkKey;
 use crate::wait::{Attempts, join_all, timed_out};
 use braid_api::data::ReadChunk;
@@ -23,6 +24,23 @@ use braid_types::{ByteRange, ChunkId, ChunkIndex};
 use bytes::{Bytes, BytesMut};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+
+/// How what is read stands to what others write.
+#[derive(Clone, Copy)]
+pub enum Order<'a> {
+    /// They do not: the lease keeps them out.
+    Any,
+    /// As everybody sees it who reads at this moment.
+    Now,
+    /// The same, and as it stays until the region is unlocked.
+    Locked(&'a Region<'a>),
+}
+
+impl Order<'_> {
+    fn is_ordered(self) -> bool {
+        !matches!(self, Order::Any)
+    }
+}
 
 enum Source {
     /// Read ahead, perhaps still on its way: the block, and where it begins.
@@ -99,27 +117,27 @@ impl Core {
             }
             Source::Chunk => {}
         }
-        self.fetch_chunk(inode, index, ByteRange::at(range.start % chunk_bytes, range.len()), false, op).await
+        self.fetch_chunk(inode, index, ByteRange::at(range.start % chunk_bytes, range.len()), Order::Any, op).await
     }
 
-    /// Bytes of one chunk as its server and what is retained for it say; `ordered`: as everybody sees them.
+    /// Bytes of one chunk as its server and what is retained for it say.
     pub async fn fetch_chunk(
         self: &Arc<Self>,
         inode: &Arc<Inode>,
         index: ChunkIndex,
         range: ByteRange,
-        ordered: bool,
+        order: Order<'_>,
         op: Op,
     ) -> Result<Bytes> {
         let mut attempts = Attempts::until(op.deadline);
         let (mut waiting, mut missed) = (None, None);
         loop {
             let mut asked = None;
-            let error = match self.try_fetch(inode, index, range, ordered, &mut asked, op).await {
+            let error = match self.try_fetch(inode, index, range, order, &mut asked, op).await {
                 Ok(bytes) => return Ok(bytes),
                 Err(error) => error,
             };
-            if ordered && error.code == Code::StaleLease {
+            if order.is_ordered() && error.code == Code::StaleLease {
                 return Err(error);
             }
             if matches!(error.code, Code::StaleTruncGen | Code::ChunkUnknown) {
@@ -156,10 +174,11 @@ impl Core {
         inode: &Arc<Inode>,
         index: ChunkIndex,
         range: ByteRange,
-        ordered: bool,
+        order: Order<'_>,
         asked: &mut Option<ChunkKey>,
         op: Op,
     ) -> Result<Bytes> {
+        let ordered = order.is_ordered();
         let zeros = || Bytes::from(vec![0; range.len() as usize]);
         let there = |state: &FileState| {
             if let Body::Inline(bytes) = &state.body {
@@ -202,7 +221,14 @@ impl Core {
             self.counters.bytes_read.fetch_add(range.len(), Relaxed);
             return Ok(painted(bytes, range, &overlay));
         }
-        let message = ReadChunk { chunk, container, offset, len, cuts, kept_beside, ordered };
+        let hold = match order {
+            Order::Locked(region) => {
+                region.is_asked_for(Place { lane: lane.clone(), token, chunk });
+                Some(region.number.once(false, false))
+            }
+            Order::Any | Order::Now => None,
+        };
+        let message = ReadChunk { chunk, container, offset, len, cuts, kept_beside, ordered, hold };
         let bytes = match self.ask(lane, token, message, Bytes::new(), op).await {
             Ok((_, bytes)) if bytes.len() as u64 == range.len() => bytes,
             Ok((_, bytes)) => {
@@ -259,7 +285,7 @@ impl Core {
             let (core, inode) = (self.clone(), inode.clone());
             self.spawn_for("read ahead", braid_api::trace::current(), async move {
                 let part = ByteRange::at(range.start % chunk_bytes, range.len());
-                let bytes = core.fetch_chunk(&inode, index, part, false, core.own_op()).await;
+                let bytes = core.fetch_chunk(&inode, index, part, Order::Any, core.own_op()).await;
                 tell.tell(bytes);
             });
         }

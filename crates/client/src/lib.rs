@@ -40,6 +40,7 @@ mod ops;
 mod prefetch;
 mod ranges;
 mod readahead;
+mod regions;
 mod replay;
 mod requests;
 mod retain;

@@ -2,7 +2,7 @@
 //!
 //! Promises: under it nothing is cached. A write returns when its bytes are stable and no copy of them serves anything older, and
 //! when the size, if it grew, is in the row; it happens once, however often it is sent. A read asks whoever orders the writes, and shows nothing that is only here: so all that
-//! these mounts do is in one order. What must change the file's map (a first chunk, inline bytes that move) is done under
+//! these mounts do is in one order, whether a call is of one chunk or of several (`regions`). What must change the file's map (a first chunk, inline bytes that move) is done under
 //! `exclusive`, so that the others learn the map with their next lease.
 //!
 //! Only handles that cache nothing can: those opened with O_DIRECT, and all of a file that is marked. While any other handle of the
@@ -10,26 +10,29 @@
 
 use crate::believed::keeps_pages;
 use crate::body::Body;
-use crate::buffer::RUN_BYTES;
 use crate::commit::Reach;
 use crate::core::{Core, Op};
+use crate::fetch::Order;
 use crate::files::{Locks, Pass};
 use crate::handles::FileHandle;
 use crate::inode::{FileState, Inode};
 use crate::lost::lost;
 use crate::map::key;
-use crate::servers::Lane;
-use crate::wait::{Attempts, join_all};
-use braid_api::data::{EndWrite, Once, WriteChunk};
+use crate::regions::{Place, Region, Regions};
+use crate::wait::Attempts;
+use braid_api::data::{Once, WriteChunk};
 use braid_api::meta::{FileWant, WriteHandles};
 use braid_api::{Code, OpenFlags, Result};
 use braid_lease::Want;
-use braid_types::{ByteRange, ChunkIndex, ContainerId, InodeId, Token};
+use braid_types::{ByteRange, ChunkIndex, ContainerId, InodeId};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+
+/// An ordered read has so many bytes, half of what a data server gives out at a time: what a kernel asks for (1 MiB) is one request in each chunk.
+const ORDERED_BYTES_MAX: u64 = 8 << 20;
 
 /// Marked files that are remembered; of the others it is heard when they are opened.
 pub const MARKED_MAX: usize = 1 << 14;
@@ -39,12 +42,23 @@ pub const MARKED_MAX: usize = 1 << 14;
 #[derive(Default)]
 pub struct Told {
     said: Mutex<(u64, HashMap<InodeId, WriteHandles>)>,
-    /// Writes beside others are numbered, and these have no answer yet.
+    /// What is done beside others is numbered, and these are not over yet.
     writes: Mutex<(u64, BTreeSet<u64>)>,
 }
 
-/// A write beside others, until it has an answer or is given up.
-struct Numbered<'a>(&'a Told, u64);
+/// A request beside others, until all that it belongs to has an answer or is given up.
+pub struct Numbered<'a>(&'a Told, u64);
+
+impl Numbered<'_> {
+    pub fn number(&self) -> u64 {
+        self.1
+    }
+
+    /// As it is sent now. `repeated` and `again` as in [`Once`].
+    pub fn once(&self, repeated: bool, again: bool) -> Once {
+        Once { number: self.1, done: self.0.first_open(), repeated, again }
+    }
+}
 
 impl Drop for Numbered<'_> {
     fn drop(&mut self) {
@@ -53,7 +67,7 @@ impl Drop for Numbered<'_> {
 }
 
 impl Told {
-    fn begin(&self) -> Numbered<'_> {
+    pub fn begin(&self) -> Numbered<'_> {
         let (last, open) = &mut *self.writes.lock();
         *last += 1;
         open.insert(*last);
@@ -102,7 +116,11 @@ struct Part<'a> {
     index: ChunkIndex,
     part: ByteRange,
     data: &'a Bytes,
-    once: Once,
+    region: &'a Region<'a>,
+    /// Something of the call was carried out: it is finished under the lease under which it began.
+    begun: bool,
+    /// It was carried out itself, and its lock was lost since.
+    again: bool,
 }
 
 impl FileState {
@@ -204,7 +222,8 @@ impl Core {
         Ok((pass, true))
     }
 
-    /// Writes beside others, chunk by chunk.
+    /// Writes beside others. Chunk by chunk, and to whoever else reads or writes there at one moment: when all of it is there, and all of
+    /// it is still locked.
     pub async fn write_beside(
         self: &Arc<Self>,
         file: &FileHandle,
@@ -213,96 +232,100 @@ impl Core {
         data: Bytes,
         op: Op,
     ) -> Result<()> {
-        let inode = &file.inode;
-        let chunk_bytes = inode.state.lock().policy.chunk_bytes;
         let mut pass = Some(pass);
-        for (index, part) in range.split_by(chunk_bytes) {
-            let at = index * chunk_bytes + part.start;
-            let from = (at - range.start) as usize;
-            let bytes = data.slice(from..from + part.len() as usize);
-            let whole = ByteRange::at(at, part.len());
-            loop {
-                let now = match pass.take() {
-                    Some(pass) => pass,
-                    None => self.enter_to_write(file, Some(whole), op).await?.0,
-                };
-                if !now.shared {
-                    // The others are gone, or the map has to change.
-                    drop(now);
-                    Box::pin(self.write_to(file, whole, bytes, op)).await?;
-                    break;
-                }
-                if self.write_part(inode, &now, ChunkIndex(index), part, &bytes, op).await? {
-                    self.grow_to(inode, whole.end, op).await?;
-                    pass = Some(now);
-                    break;
-                }
+        loop {
+            let now = match pass.take() {
+                Some(pass) => pass,
+                None => self.enter_to_write(file, Some(range), op).await?.0,
+            };
+            if !now.shared {
+                // The others are gone, or the map has to change.
+                drop(now);
+                return Box::pin(self.write_to(file, range, data, op)).await;
+            }
+            if self.write_parts(&file.inode, &now, range, &data, op).await? {
+                return Ok(());
             }
         }
-        Ok(())
     }
 
-    /// Within one chunk. False if the lease is not good for it any more and nothing was done.
-    async fn write_part(
+    /// False if the lease is not good for it any more and nothing was done.
+    async fn write_parts(
         self: &Arc<Self>,
         inode: &Arc<Inode>,
         pass: &Pass<'_>,
-        index: ChunkIndex,
-        part: ByteRange,
+        range: ByteRange,
         data: &Bytes,
         op: Op,
     ) -> Result<bool> {
-        let number = self.told.begin();
+        let chunk_bytes = inode.state.lock().policy.chunk_bytes;
+        let pieces: Vec<(ChunkIndex, ByteRange, Bytes)> = (range.split_by(chunk_bytes))
+            .map(|(index, part)| {
+                let from = (index * chunk_bytes + part.start - range.start) as usize;
+                (ChunkIndex(index), part, data.slice(from..from + part.len() as usize))
+            })
+            .collect();
+        if pieces.is_empty() {
+            return Ok(true);
+        }
+        let mut regions = Regions::new(self);
+        for (n, (index, part, data)) in pieces.iter().enumerate() {
+            let region = regions.next();
+            let write = Part { pass, index: *index, part: *part, data, region, begun: n > 0, again: false };
+            if !self.write_part(inode, &write, op).await? {
+                return Ok(false);
+            }
+        }
+        self.grow_to(inode, range.end, op).await?;
+        let mut last = pieces.len() - 1;
+        while let Some(at) = regions.first_lost(Some(last), op).await? {
+            let ((index, part, data), region) = (&pieces[at], regions.instead_of(at));
+            let write = Part { pass, index: *index, part: *part, data, region, begun: true, again: true };
+            self.write_part(inode, &write, op).await?;
+            last = at;
+        }
+        Ok(true)
+    }
+
+    /// Within one chunk. False if the lease is not good for it any more and nothing was done.
+    async fn write_part(self: &Arc<Self>, inode: &Arc<Inode>, write: &Part<'_>, op: Op) -> Result<bool> {
         let mut attempts = Attempts::until(op.deadline);
-        let (mut repeated, mut waiting, mut sent) = (false, None, None);
-        let written = loop {
-            let once = Once { number: number.1, done: self.told.first_open(), repeated };
+        let (mut repeated, mut waiting) = (write.begun, None);
+        loop {
             let mut container = ContainerId(0);
-            let write = Part { pass, index, part, data, once };
-            let error = match self.try_part(inode, &write, &mut container, &mut sent, op).await {
-                Ok(is_done) => break Ok(is_done),
+            let error = match self.try_part(inode, write, repeated, &mut container, op).await {
+                Ok(is_done) => return Ok(is_done),
                 Err(error) => error,
             };
             match error.code {
                 // The handle says what is lost with the session; what was certainly not done begins again.
-                _ if pass.is_over(&inode.state.lock()) => {
-                    break if repeated { Err(lost(crate::map::file_name(inode), part.len())) } else { Ok(false) };
+                _ if write.pass.is_over(&inode.state.lock()) => {
+                    let len = write.part.len();
+                    return if repeated { Err(lost(crate::map::file_name(inode), len)) } else { Ok(false) };
                 }
-                Code::StaleLease if !repeated => break Ok(false),
+                Code::StaleLease if !repeated => return Ok(false),
                 // Out of touch for a moment, or the slot holder is another: it waits until it may be sent.
                 Code::StaleLease => {}
-                Code::StaleTruncGen => {
-                    if let Err(error) = self.refresh_map(inode, op).await {
-                        break Err(error);
-                    }
-                }
+                Code::StaleTruncGen => self.refresh_map(inode, op).await?,
                 Code::DeadlineExceeded | Code::Disconnected => repeated = true,
                 _ => {}
             }
             let who = || format!("write of {}", crate::map::file_name(inode));
             waiting.get_or_insert_with(|| self.waits.enter(&self.env, who(), &error).of(inode.id).within(container));
-            if let Err(error) = self.recover(&mut attempts, error, container, op).await {
-                break Err(error);
-            }
-        };
-        drop(number);
-        // It is not asked for again: until that is heard nobody else gets at it.
-        if let Some((lane, token, end)) = sent {
-            let core = self.clone();
-            self.env.spawn("end of a write beside others", async move { core.end_write(&lane, token, end).await });
+            self.recover(&mut attempts, error, container, op).await?;
         }
-        written
     }
 
     async fn try_part(
         self: &Arc<Self>,
         inode: &Arc<Inode>,
         write: &Part<'_>,
+        repeated: bool,
         container: &mut ContainerId,
-        sent: &mut Option<(Arc<Lane>, Token, EndWrite)>,
         op: Op,
     ) -> Result<bool> {
-        let Part { pass, index, part, data, once } = *write;
+        let Part { pass, index, part, data, region, again, .. } = *write;
+        let once = region.number.once(repeated, again);
         let there = |state: &FileState| {
             let slot = state.body.slot(index).filter(|slot| slot.fresh.is_none());
             slot.map(|slot| (key(inode.id, index, slot, &state.policy), state.policy))
@@ -331,7 +354,7 @@ impl Core {
             alone: false,
             once: Some(once),
         };
-        *sent = Some((route.lane.clone(), token, EndWrite { chunk: key.chunk, number: once.number }));
+        region.is_asked_for(Place { lane: route.lane.clone(), token, chunk: key.chunk });
         let written = self.ask(&route.lane, token, message, data.clone(), op).await;
         if written.as_ref().is_err_and(|error| error.code == Code::StaleLease) {
             self.refused_lease(inode.id, token);
@@ -339,16 +362,6 @@ impl Core {
         written?;
         self.counters.bytes_written.fetch_add(part.len(), Relaxed);
         Ok(true)
-    }
-
-    /// Says that the answer has come, until that is heard: others wait for it.
-    async fn end_write(self: Arc<Self>, lane: &Lane, token: Token, end: EndWrite) {
-        let mut attempts = Attempts::until(self.own_op().deadline);
-        while let Err(error) = self.ask(lane, token, end, Bytes::new(), self.own_op()).await {
-            if self.session.token().session != token.session || attempts.again(&self.env, error).await.is_err() {
-                return;
-            }
-        }
     }
 
     /// The size, if it grew, is in the row before the write returns; the times follow within a second.
@@ -363,32 +376,55 @@ impl Core {
         if grows { self.commit(inode, Reach::Answered, op).await } else { Ok(()) }
     }
 
-    /// Reads under `sync`.
+    /// Reads under `sync`: what is there, and how far the file reaches, at one moment.
     pub async fn read_shared(self: &Arc<Self>, inode: &Arc<Inode>, range: ByteRange, op: Op) -> Result<Vec<Bytes>> {
+        let (mut regions, mut all, mut at) = (Regions::new(self), Vec::new(), range.start);
+        while at < range.end {
+            let (size, chunk_bytes) = self.size_beside(inode, range.end, op).await?;
+            let here = ByteRange::new(at, range.end.min(size).max(at));
+            if here.is_empty() {
+                break;
+            }
+            at = here.end;
+            self.know_chunk(inode, ChunkIndex((at - 1) / chunk_bytes), op).await?;
+            let mut parts =
+                here.split_by(chunk_bytes).flat_map(|(index, part)| pieces(part).map(move |part| (index, part)));
+            let mut next = parts.next();
+            while let Some((index, part)) = next {
+                next = parts.next();
+                // The last one of all is locked while it is read; the others until then. Where the file ends, the size is looked at once
+                // more while all is locked: a write over the end that was under way has put it into the row before it unlocked anything.
+                let order = match next.is_none() && at == range.end {
+                    true => Order::Now,
+                    false => Order::Locked(regions.next()),
+                };
+                all.push(self.fetch_chunk(inode, ChunkIndex(index), part, order, op).await?);
+            }
+        }
+        match regions.first_lost(None, op).await? {
+            None => Ok(all),
+            // It begins again, under whatever lease there is then.
+            Some(_) => Err(crate::lost::over(crate::map::file_name(inode))),
+        }
+    }
+
+    /// The file's size as its row has it (of what is growing here at this moment nobody else knows yet), and that of its chunks.
+    async fn size_beside(self: &Arc<Self>, inode: &Arc<Inode>, end: u64, op: Op) -> Result<(u64, u64)> {
         {
             let mut state = inode.state.lock();
             // Others may have written on.
-            state.stale |= range.end > state.attr.size;
+            state.stale |= end > state.attr.size;
         }
         self.fresh(inode, op).await?;
-        let (range, chunk_bytes) = {
-            let state = inode.state.lock();
-            // As its row has it: of what is growing here at this moment nobody else knows yet.
-            let size = state.attr.size;
-            (ByteRange::new(range.start.min(size), range.end.min(size)), state.policy.chunk_bytes)
-        };
-        if range.is_empty() {
-            return Ok(Vec::new());
-        }
-        self.know_chunk(inode, ChunkIndex((range.end - 1) / chunk_bytes), op).await?;
-        let unit = chunk_bytes.min(RUN_BYTES as u64);
-        let parts = range.split_by(unit).map(|(index, part)| {
-            let at = index * unit + part.start;
-            let part = ByteRange::at(at % chunk_bytes, part.len());
-            self.fetch_chunk(inode, ChunkIndex(at / chunk_bytes), part, true, op)
-        });
-        join_all(parts.collect()).await.into_iter().collect()
+        let state = inode.state.lock();
+        Ok((state.attr.size, state.policy.chunk_bytes))
     }
+}
+
+/// What is asked for with one request.
+fn pieces(part: ByteRange) -> impl Iterator<Item = ByteRange> {
+    let starts = (part.start..part.end).step_by(ORDERED_BYTES_MAX as usize);
+    starts.map(move |start| ByteRange::new(start, part.end.min(start.saturating_add(ORDERED_BYTES_MAX))))
 }
 
 #[cfg(test)]

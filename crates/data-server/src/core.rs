@@ -9,6 +9,7 @@ use crate::lane::{Lane, Lanes, Seen, Turn};
 use crate::metadata::MetadataKeeper;
 use crate::newest::Newest;
 use crate::once::Writes;
+use crate::regions::Regions;
 use crate::reservations::Reservations;
 use crate::stats::Stats;
 use crate::syncs::{Pending, Syncs};
@@ -48,6 +49,7 @@ pub(crate) struct Core<S> {
     pub grown: Grown,
     pub newest: Arc<Newest>,
     pub once: Arc<Writes>,
+    pub regions: Arc<Regions>,
     pub work: Arc<Work>,
     pub chains: Arc<Chains<S>>,
     pub stats: Arc<Stats>,

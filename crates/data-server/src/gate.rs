@@ -90,6 +90,11 @@ impl Gate {
         settled.retain(|(_, session), _| heard.may_live(*session));
     }
 
+    /// As far as was heard last.
+    pub fn may_live(&self, session: SessionId) -> bool {
+        self.state.lock().heard.may_live(session)
+    }
+
     /// Something may be lost, and what is under way beside others is decided first.
     pub fn raise_sync_floor(&self, floor: LeaseGen) {
         let mut state = self.state.lock();

@@ -27,6 +27,7 @@ mod metrics;
 mod newest;
 mod once;
 mod ops;
+mod regions;
 mod registration;
 mod reservations;
 mod server;

@@ -1,6 +1,7 @@
 //! Names of the server's metrics; all of them, and only here. Stable unless marked experimental.
 
 use crate::metadata::MetadataKeeper;
+use crate::regions;
 use crate::stats::DataCounters;
 use braid_chain::Lacks;
 use braid_data_store::StoreUsage;
@@ -21,6 +22,7 @@ pub(crate) struct Gauges {
     pub registered: bool,
     pub write_seq: u64,
     pub stable_seq: u64,
+    pub regions: regions::Counts,
 }
 
 /// The metrics as Prometheus reads them.
@@ -38,6 +40,13 @@ pub(crate) fn text(c: &DataCounters, g: &Gauges) -> String {
         ("braid_data_mended_blocks_total", "Damaged blocks taken from another copy.", g.mended_blocks),
         ("braid_data_copied_bytes_total", "Bytes of content sent to other copies.", g.copied_bytes),
         ("braid_data_moves_total", "Chunks owned here since their writers are on this host.", g.moves),
+        ("braid_data_region_lock_waits_total", "Requests that waited for what another had locked.", g.regions.waits),
+        (
+            "braid_data_region_lock_wait_microseconds_total",
+            "How long requests waited for what others had locked, in all.",
+            g.regions.waited_us,
+        ),
+        ("braid_data_region_lock_timeouts_total", "Requests that waited so until their time was over.", g.regions.late),
         // Experimental: how much of the work needed no I/O thread.
         ("braid_data_reads_inline_total", "Reads that needed no I/O thread (experimental).", c.reads_inline),
         ("braid_data_writes_inline_total", "Writes that needed no I/O thread (experimental).", c.writes_inline),
@@ -57,6 +66,8 @@ pub(crate) fn text(c: &DataCounters, g: &Gauges) -> String {
         ("braid_data_copies_lacking", "Copies that are behind.", g.lacks.copies),
         ("braid_data_lacking_bytes", "Bytes that are being copied.", g.lacks.blocks * BLOCK_BYTES),
         ("braid_data_registered", "1 while a metadata server knows this server.", u64::from(g.registered)),
+        ("braid_data_region_locks", "Regions of chunks that are locked by operations under way.", g.regions.held),
+        ("braid_data_region_locks_waiting", "Operations that wait for such a lock.", g.regions.waiting),
         ("braid_data_requests_in_process", "Requests that are being served.", g.in_process),
         ("braid_data_request_memory_bytes", "Memory held by requests that are being served.", g.memory_held_bytes),
         (

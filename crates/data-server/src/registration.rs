@@ -131,6 +131,8 @@ impl<S: ChunkStore + 'static, N: Namespace> Reporter<S, N> {
         }
         core.gate.raise_sync_floor(sync_floor);
         core.gate.learn(sessions);
+        // Of those that have ended while it was out of touch no fence comes any more.
+        core.regions.end_unless(|session| core.gate.may_live(session));
         core.chains.registered();
         let every = Duration::from_millis(u64::from(heartbeat_ms.max(1)));
         self.every = Some(every);

@@ -11,6 +11,7 @@ use crate::metadata::MetadataKeeper;
 use crate::metrics;
 use crate::newest::Newest;
 use crate::once::Writes;
+use crate::regions::Regions;
 use crate::reservations::Reservations;
 use crate::stats::{DataCounters, Stats, count};
 use crate::syncs::Syncs;
@@ -38,11 +39,11 @@ impl<S: ChunkStore + 'static> DataServer<S> {
         // 0 stands for "not known" in hellos and answers.
         let incarnation = env.random.u64().max(1);
         let limits = config.chain_limits.clone();
-        let once = Arc::new(Writes::default());
+        let (once, regions) = (Arc::new(Writes::default()), Arc::new(Regions::default()));
         let (gate, newest) = (Gate::new(identity.server), Arc::new(Newest::default()));
         let late = Late { gate: gate.clone(), newest: newest.clone() };
-        let chains =
-            Chains::new(env.clone(), store.clone(), (identity.server, incarnation), limits, (once.clone(), late));
+        let who = (identity.server, incarnation);
+        let chains = Chains::new(env.clone(), store.clone(), who, limits, (once.clone(), late, regions.clone()));
         let core = Arc::new(Core {
             incarnation,
             chains,
@@ -58,6 +59,7 @@ impl<S: ChunkStore + 'static> DataServer<S> {
             grown: Grown::default(),
             newest,
             once,
+            regions,
             usage: Mutex::new(StoreUsage::default()),
             registered: AtomicBool::new(false),
             syncs,
@@ -174,6 +176,7 @@ impl<S: ChunkStore + 'static> DataServer<S> {
             registered: self.is_registered(),
             write_seq: core.store.write_seq(),
             stable_seq: core.store.stable_seq(),
+            regions: core.regions.counts(),
         };
         let mut text = metrics::text(&core.stats.snapshot(), &gauges);
         if let Some(keeper) = core.metadata.get() {

@@ -44,6 +44,8 @@ bugs! {
     StaleTokenAccepted = "stale-token-accepted";
     /// Data servers carry a write beside others out as often as it comes, over whatever, and under any lease.
     OnceIgnored = "once-ignored";
+    /// A region is unlocked as soon as one request of its operation is answered, and the owner says that it is locked.
+    LockFreedTooEarly = "lock-freed-too-early";
     /// Commits say of every chunk that it is on stable storage.
     MarkedTooEarly = "marked-too-early";
     /// Owners hear from members that they have everything on stable storage as soon as they were told of it.

@@ -11,6 +11,7 @@ use std::fmt;
 pub const MUST_BE_REACHED: &[&str] = &[
     "answer out of a mount's cache of names",
     "answered before it was durable",
+    "call over two chunks that held both",
     "chunk reclaimed",
     "commit under a stale truncate generation refused",
     "data server registered again",
@@ -24,6 +25,7 @@ pub const MUST_BE_REACHED: &[&str] = &[
     "chunk marked as stable after its commit",
     "kept changes sent again to the metadata server",
     "late copy of a change refused",
+    "lock lost with its server while a call was under way",
     "leases dropped for another mount's change",
     "leases given up after a start of the metadata server",
     "metadata transactions lost unanswered",

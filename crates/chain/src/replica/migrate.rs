@@ -92,7 +92,7 @@ impl Moves {
 
 impl Replica {
     /// Ownership is on its way from here: nothing new is begun.
-    pub(super) fn is_moving(&self) -> bool {
+    pub(crate) fn is_moving(&self) -> bool {
         self.migration.moving.is_some()
     }
 

@@ -348,8 +348,17 @@ async fn at_every_server(world: &World, len: u32) -> Vec<Vec<u8>> {
         let list = GetCopies { after: ChunkId(0), limit: 100 };
         for CopyState { chunk, container, .. } in server.call(Context::default(), list, Bytes::new()).await.unwrap().0 {
             let (cuts, at_least) = (Vec::new(), Version::default());
-            let read =
-                ReadCopy { chunk, container, offset: 0, len, cuts, at_least, kept_beside: false, ordered: false };
+            let read = ReadCopy {
+                chunk,
+                container,
+                offset: 0,
+                len,
+                cuts,
+                at_least,
+                kept_beside: false,
+                ordered: false,
+                hold: None,
+            };
             if let Ok((_, bytes)) = server.call(Context::default(), read, Bytes::new()).await {
                 all.push(bytes.to_vec());
             }

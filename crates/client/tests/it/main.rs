@@ -13,6 +13,7 @@ mod lost;
 mod messages;
 mod model;
 mod promises;
+mod regions;
 mod seal;
 mod shared;
 mod streams;

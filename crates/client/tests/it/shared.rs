@@ -55,7 +55,7 @@ async fn two_mounts_write_one_file_at_once_without_asking_each_other() {
     assert!(!meta.contains_key("OpenFile") && !meta.contains_key("YieldFiles"), "no lease travels: {meta:?}");
     assert!(asked < 10, "{asked} messages for 100 writes: {meta:?}");
     // The end of a write is told behind it.
-    assert_eq!(data, BTreeMap::from([("EndWrite", 100), ("ReadChunk", 100), ("WriteChunk", 100)]));
+    assert_eq!(data, BTreeMap::from([("ReadChunk", 100), ("UnlockRegion", 100), ("WriteChunk", 100)]));
     // It grows, and the other sees that without being told.
     put(&a, at_a, 150_000, &[7; 100]).await;
     assert_eq!(size_of(&b, id).await, 150_100);

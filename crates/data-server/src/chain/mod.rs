@@ -27,6 +27,7 @@ pub use on_way::Arrival;
 use crate::late::Late;
 use crate::local::Local;
 use crate::once::Writes;
+use crate::regions::Regions;
 use braid_api::data::{CopyState, PeerSays};
 use braid_api::{Code, Error};
 use braid_chain::{
@@ -63,6 +64,8 @@ pub(crate) struct Chains<S> {
     once: Arc<Writes>,
     /// What comes late, wherever the chunk is owned next.
     late: Late,
+    /// While an operation has a region of it locked a chunk stays, and while it moves nobody locks any.
+    regions: Arc<Regions>,
     /// What readers on this host have, where they get anything.
     pub local: OnceLock<Arc<Local>>,
 }
@@ -78,6 +81,8 @@ struct State {
     /// is late, and must not make a copy.
     gone: VecDeque<ChunkId>,
     early: Early,
+    /// Chunks that are locked because they were asked for by another server.
+    moving: BTreeMap<ChunkId, ContainerId>,
     /// Why this server takes no part any more.
     halted: Option<String>,
 }
@@ -120,6 +125,14 @@ impl<S: ChunkStore + 'static> Chains<S> {
             let commands = state.machine.on(self.now(), event);
             self.carry_out(state, commands, content, &mut events, sends);
         }
+        self.end_moves(state);
+    }
+
+    /// Whoever waits for a chunk that does not move any more goes on, or is told that it is owned elsewhere.
+    fn end_moves(&self, state: &mut State) {
+        let State { machine, moving, .. } = state;
+        let over = moving.extract_if(.., |chunk, container| !machine.is_moving(*container, *chunk));
+        over.for_each(|(chunk, _)| self.regions.end_move(chunk));
     }
 
     fn carry_out(
@@ -147,11 +160,16 @@ impl<S: ChunkStore + 'static> Chains<S> {
                     }
                 }
                 Command::Answer { op, result } => self.answered(state, op, result),
-                Command::Send { to, envelope } => {
-                    let mut message = envelope.encode();
-                    if matches!(envelope.body, Body::Hand { .. }) {
-                        message.extend(self.late.words(envelope.container, envelope.chunk));
+                Command::Send { to, mut envelope } => {
+                    let mut late = None;
+                    if let Body::Hand { told, moves } = envelope.body {
+                        late = Some(self.late.words(envelope.container, envelope.chunk));
+                        let queue = self.regions.queue(envelope.chunk);
+                        if !queue.is_empty() {
+                            envelope.body = Body::HandQueue { told, moves, queue };
+                        }
                     }
+                    let message = [envelope.encode(), late.unwrap_or_default()].concat();
                     sends.push((to, PeerSays { from: self.id, message, content: None }));
                 }
                 Command::SendContent { to, envelope } => {
@@ -273,7 +291,7 @@ impl<S: ChunkStore + 'static> Chains<S> {
     pub fn heard_of_peer(self: &Arc<Self>, message: &PeerSays, payload: Bytes) -> Result<(), String> {
         let (envelope, behind) = Envelope::decode_first(&message.message).map_err(|e| e.to_string())?;
         // Before it owns anything. If the word itself is late it is still so.
-        if matches!(envelope.body, Body::Hand { .. })
+        if matches!(envelope.body, Body::Hand { .. } | Body::HandQueue { .. })
             && !self.late.hear(envelope.container, envelope.chunk, behind, self.env.clock.now())
         {
             return Err("what is behind it is damaged".to_owned());
@@ -309,13 +327,24 @@ impl<S: ChunkStore + 'static> Chains<S> {
         let Word { from, envelope, content } = word;
         let (container, chunk) = (envelope.container, envelope.chunk);
         // Looked at under the lock under which changes are ordered: from the move's beginning on none is.
-        if matches!(envelope.body, Body::Want) && !self.once.may_move(chunk, self.env.clock.now()) {
-            return;
+        if matches!(envelope.body, Body::Want) {
+            if !self.once.may_move(chunk, self.env.clock.now()) || !self.regions.begin_move(chunk, envelope.epoch) {
+                return;
+            }
+            // Until it is known not to move, or not any more: at once, if this is nothing that moves it.
+            state.moving.insert(chunk, container);
         }
-        let is_hand = matches!(envelope.body, Body::Hand { .. });
+        let (epoch, queue) = match &envelope.body {
+            Body::Hand { .. } => (envelope.epoch, Some(Vec::new())),
+            Body::HandQueue { queue, .. } => (envelope.epoch, Some(queue.clone())),
+            _ => (envelope.epoch, None),
+        };
+        let owns = |state: &State| state.machine.copy(container, chunk).is_some_and(|copy| copy.is_owner);
+        let owned = queue.is_some() && owns(state);
         self.handle(state, Event::FromPeer { from, envelope }, content.as_ref(), sends);
-        if is_hand && state.machine.copy(container, chunk).is_some_and(|copy| copy.is_owner) {
+        if let Some(queue) = queue.filter(|_| !owned && owns(state)) {
             self.moves.fetch_add(1, Relaxed);
+            self.regions.take(&self.env, chunk, epoch, &queue);
         }
     }
 

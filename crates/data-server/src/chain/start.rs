@@ -5,6 +5,7 @@ use super::early::Early;
 use super::{ChainLinks, Chains, State, blocks};
 use crate::late::Late;
 use crate::once::Writes;
+use crate::regions::Regions;
 use braid_api::Code;
 use braid_chain::{BlockSet, ChunkRecord, Event, Found, Limits, RecordError};
 use braid_data_store::{ChunkStore, FoundCopy};
@@ -25,7 +26,7 @@ impl<S: ChunkStore + 'static> Chains<S> {
         store: Arc<S>,
         (id, incarnation): (ServerId, u64),
         limits: Limits,
-        (once, late): (Arc<Writes>, Late),
+        (once, late, regions): (Arc<Writes>, Late, Arc<Regions>),
     ) -> Arc<Self> {
         let (mut copies, mut halted) = (BTreeMap::new(), None);
         let mut found = Vec::new();
@@ -52,7 +53,17 @@ impl<S: ChunkStore + 'static> Chains<S> {
         let machine = braid_chain::DataServer::new(id, incarnation, limits.clone(), found);
         let (ops, epochs, gone) = (BTreeMap::new(), BTreeMap::new(), VecDeque::new());
         let early = Early::default();
-        let state = Mutex::new(State { machine, copies, ops, next_op: 0, epochs, gone, early, halted });
+        let state = Mutex::new(State {
+            machine,
+            copies,
+            ops,
+            next_op: 0,
+            epochs,
+            gone,
+            early,
+            moving: BTreeMap::new(),
+            halted,
+        });
         Arc::new(Chains {
             env,
             store,
@@ -66,6 +77,7 @@ impl<S: ChunkStore + 'static> Chains<S> {
             copied_bytes: AtomicU64::new(0),
             once,
             late,
+            regions,
             local: OnceLock::new(),
         })
     }

@@ -16,7 +16,8 @@ impl<S: ChunkStore + 'static> Core<S> {
         }
         self.flush_copies(call).await?;
         if has_ended {
-            self.once.end(m.session);
+            self.once.end_session(m.session);
+            self.regions.end(m.session);
             // None can be made any more, so nothing is left behind.
             self.reservations.release_all(m.session, |chunk| self.store.unreserve(chunk, u64::MAX));
         }

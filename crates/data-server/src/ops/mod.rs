@@ -92,10 +92,11 @@ impl<S: ChunkStore + 'static> Core<S> {
                 let (answer, payload) = self.metadata()?.fetch(m).await?;
                 return Ok((DataAnswer::FetchRows(answer), payload));
             }
-            DataRequest::EndWrite(m) => {
-                self.end_write(call, m);
-                DataAnswer::EndWrite(())
+            DataRequest::UnlockRegion(m) => {
+                self.unlock_region(call, m);
+                DataAnswer::UnlockRegion(())
             }
+            DataRequest::CheckRegion(m) => DataAnswer::CheckRegion(self.check_region(call, m)?),
             DataRequest::OpenLocal(m) => DataAnswer::OpenLocal(self.open_local(call, m).await?),
             DataRequest::WantChunk(m) => DataAnswer::WantChunk(self.want(call, m)?),
             DataRequest::GetCopies(m) => DataAnswer::GetCopies(self.list_copies(&m)),

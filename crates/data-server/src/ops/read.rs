@@ -1,11 +1,13 @@
 //! ReadChunk: from the cache on the caller's thread, else on an I/O thread.
 
 use crate::core::{Call, Core};
+use crate::regions::Locked;
 use crate::stats::count;
-use braid_api::data::{ReadAnswer, ReadChunk};
+use braid_api::data::{Once, ReadAnswer, ReadChunk};
 use braid_api::{Code, Error, Result};
+use braid_chain::region::LockMode;
 use braid_data_store::{ChunkStore, StoreError};
-use braid_types::{ByteRange, Version};
+use braid_types::{ByteRange, ChunkId, Version};
 use braid_wire::Buffer;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -20,12 +22,11 @@ impl<S: ChunkStore + 'static> Core<S> {
             return Err(self.invalid(m.chunk, "the range ends beyond any chunk"));
         }
         self.gate.check(&call.token, m.container)?;
-        if m.ordered {
-            self.gate.check_sync(&call.token)?;
-            let range = ByteRange::at(m.offset, m.len.into());
-            self.until_free(call, m.chunk, range, None).await?;
-        }
-        let (chunk, ordered) = (m.chunk, m.ordered);
+        let (chunk, ordered, hold) = (m.chunk, m.ordered, m.hold);
+        let locked = match ordered {
+            true => Some(self.lock_to_read(call, chunk, ByteRange::at(m.offset, m.len.into()), hold).await?),
+            false => None,
+        };
         let done = match self.read_cached(call, &m) {
             Some(done) => done,
             None => self.read_from_store(call, m).await?,
@@ -34,7 +35,25 @@ impl<S: ChunkStore + 'static> Core<S> {
             // What was read must not be gone when the next asks.
             self.synced(chunk, self.syncs.ask(chunk)).await?;
         }
+        if let (Some(locked), true) = (locked, hold.is_some() && call.token.session.0 != 0) {
+            locked.keep();
+        }
         Ok(done)
+    }
+
+    /// For an ordered read: nobody writes there before it is answered, or before all that it belongs to is over.
+    pub(in crate::ops) async fn lock_to_read(
+        self: &Arc<Self>,
+        call: &Call,
+        chunk: ChunkId,
+        range: ByteRange,
+        hold: Option<Once>,
+    ) -> Result<Locked> {
+        self.gate.check_sync(&call.token)?;
+        let locked = self.lock_region(call, (chunk, range), LockMode::ProtectedRead, hold).await?;
+        // The lease may have ended while others were waited for.
+        self.gate.check_sync(&call.token)?;
+        Ok(locked)
     }
 
     async fn read_from_store(self: &Arc<Self>, call: &Call, m: ReadChunk) -> Result<(ReadAnswer, Bytes)> {

@@ -247,11 +247,17 @@ async fn a_server_that_starts_serves_sessions_when_it_has_heard_which_ones_live(
     for session in [2, 5, 6] {
         server.call(of(session), write_of(session, 0), Bytes::from_static(b"x")).await.unwrap();
     }
+    let once = Some(Once { number: 1, done: 1, repeated: false, again: false });
+    let locks = WriteChunk { once, ..write_of(6, 0) };
+    server.call(of(6), locks.clone(), Bytes::from_static(b"x")).await.unwrap();
+    let locked = Context { deadline: Duration::from_secs(1), ..of(5) };
+    assert!(server.call(locked, locks.clone(), Bytes::from_static(b"y")).await.is_err(), "locked by the other");
     // Out of touch, and taken for down: what ended meanwhile is heard of when it registers again.
     *registry.sessions.lock() = LiveSessions { before: SessionId(9), live: vec![SessionId(5)] };
     *registry.known.lock() = None;
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert_eq!((make(2, 3).await, make(6, 4).await), (Code::SessionFenced, Code::SessionFenced));
+    server.call(locked, locks, Bytes::from_static(b"y")).await.unwrap();
     let made: Vec<_> = ask(&*server, list).await.unwrap().chunks.iter().map(|status| status.chunk.0).collect();
     assert_eq!(made, [2, 5, 6]);
 }

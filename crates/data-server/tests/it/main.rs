@@ -7,6 +7,7 @@ mod mend;
 mod metadata;
 mod moves;
 mod order;
+mod regions;
 mod requests;
 mod speed;
 mod successor;

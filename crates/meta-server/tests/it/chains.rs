@@ -269,6 +269,7 @@ impl World {
             at_least,
             kept_beside: false,
             ordered: false,
+            hold: None,
         };
         self.at_a_member(info.id, read, Bytes::new()).await.2
     }
@@ -427,6 +428,7 @@ async fn a_new_metadata_server_leads_on_from_the_rows() {
         at_least,
         kept_beside: false,
         ordered: false,
+        hold: None,
     };
     let refused = alone.call(Context::default(), read, Bytes::new()).await.unwrap_err();
     assert_eq!(refused.code, Code::StaleEpoch, "without a leader nobody has a lease: {refused}");

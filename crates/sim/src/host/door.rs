@@ -8,7 +8,7 @@ use crate::check::unlinked;
 use crate::cluster::Cluster;
 use crate::failures::Invariant;
 use crate::machine::Machine;
-use braid_api::data::{DataAnswer, DataNode, DataRequest, ScrubAnswer};
+use braid_api::data::{DataAnswer, DataNode, DataRequest, ScrubAnswer, UnlockRegion};
 use braid_api::lease::{LockReply, Order};
 use braid_api::meta::{
     Acknowledge, CommitContent, CommitFile, Grant, Mark, MetaAnswer, MetaRequest, Namespace, YieldFiles,
@@ -231,6 +231,18 @@ fn cuts_of(request: &mut DataRequest) -> Option<(ChunkId, &mut braid_api::meta::
     }
 }
 
+/// What frees the lock of an operation that has one beyond this request.
+fn unlock(request: &DataRequest) -> Option<UnlockRegion> {
+    let (chunk, once) = match request {
+        DataRequest::WriteChunk(m) => (m.chunk, m.once),
+        DataRequest::WriteCopies(m) => (m.write.chunk, m.write.once),
+        DataRequest::ReadChunk(m) => (m.chunk, m.hold),
+        DataRequest::ReadCopy(m) => (m.chunk, m.hold),
+        _ => return None,
+    };
+    Some(UnlockRegion { chunk, number: once?.number })
+}
+
 impl DataDoor {
     pub fn new(server: Arc<DataServer<DiskStore>>, cluster: Arc<Cluster>, env: Env) -> Self {
         DataDoor { server, cluster, env, changes: AtomicU64::new(0), epochs: Arc::default() }
@@ -293,8 +305,15 @@ impl DataDoor {
                 {
                     self.count("truncate applied by the owner");
                 }
-                if matches!(request, DataRequest::FenceSession(_)) {
-                    self.count("session fenced at a data server");
+                match (request, result) {
+                    (DataRequest::FenceSession(_), _) => self.count("session fenced at a data server"),
+                    (DataRequest::CheckRegion(_), Ok((DataAnswer::CheckRegion(true), _))) => {
+                        self.count("call over two chunks that held both");
+                    }
+                    (DataRequest::CheckRegion(_), Ok((DataAnswer::CheckRegion(false), _))) => {
+                        self.count("lock lost with its server while a call was under way");
+                    }
+                    _ => {}
                 }
             }
             Err(error) => match error.code {
@@ -358,6 +377,17 @@ impl DataNode for DataDoor {
         }
         let (brought, session) = (payload.clone(), cx.token.session);
         let mut result = self.server.execute(cx, request.clone(), payload).await;
+        if bug == Some(Bug::LockFreedTooEarly) {
+            match (&request, &mut result) {
+                (_, Ok((DataAnswer::CheckRegion(holds), _))) => *holds = true,
+                (request, Ok(_)) => {
+                    if let Some(unlock) = unlock(request) {
+                        self.server.execute(cx, DataRequest::UnlockRegion(unlock), Bytes::new()).await?;
+                    }
+                }
+                _ => {}
+            }
+        }
         self.cluster.words.of_client(&self.cluster, self.server.id(), session, &request, &brought, &result);
         if let (DataRequest::ScrubChunk(scrub), Ok((DataAnswer::ScrubChunk(answer), _))) = (&request, &result)
             && answer.bad.is_empty()

@@ -18,8 +18,8 @@ use std::time::Duration;
 
 /// Where the places are: in the first bytes, over the border of two blocks, over that of two chunks.
 const PLACES: [u64; 3] = [0, 8000, (1 << 20) - 300];
-/// For handles that cache nothing: their writes are ordered chunk by chunk.
-const DIRECT_PLACES: [u64; 3] = [0, 8000, 500_000];
+/// For handles that cache nothing: the last is over the border of two chunks, which their owners order, each for itself.
+const DIRECT_PLACES: [u64; 4] = [0, 8000, 500_000, (1 << 20) - 300];
 pub(super) const PLACE_BYTES: usize = 600;
 const TASKS: u64 = 2;
 /// Keeps the history short enough to be explained.
@@ -90,17 +90,18 @@ pub(super) fn value_in(bytes: &[u8], len: usize) -> std::result::Result<u64, Str
 impl Bytes {
     /// `direct`: by handles that cache nothing, under the lease `sync`.
     pub fn new(direct: bool) -> Arc<Self> {
-        let places = PLACES.iter().map(|_| Mutex::new(Linear::new(Place::default()))).collect();
-        Arc::new(Bytes { direct, places, last: Mutex::new(0), left: Mutex::default() })
+        let places = if direct { &DIRECT_PLACES[..] } else { &PLACES };
+        let linear = places.iter().map(|_| Mutex::new(Linear::new(Place::default()))).collect();
+        Arc::new(Bytes { direct, places: linear, last: Mutex::new(0), left: Mutex::default() })
     }
 
     fn offset_of(&self, place: usize) -> u64 {
         if self.direct { DIRECT_PLACES[place] } else { PLACES[place] }
     }
 
-    /// A call over two chunks is one for other mounts, not for the other task of its own.
+    /// A call over two chunks by a handle that caches is one for other mounts, not for the other task of its own.
     fn places_of(&self, number: u64) -> usize {
-        if self.direct || number == 0 { PLACES.len() } else { PLACES.len() - 1 }
+        if self.direct || number == 0 { self.places.len() } else { self.places.len() - 1 }
     }
 
     async fn task(self: Arc<Self>, process: Process, fs: Arc<Mount>, handle: HandleId, number: u64) {

@@ -67,6 +67,13 @@ fn a_write_beside_others_that_is_carried_out_again_is_found() {
 }
 
 #[test]
+fn a_lock_that_is_freed_too_early_is_found() {
+    // A write that is repeated after its lock was freed comes too late for its server, until its deadline.
+    let also = [Invariant::OperationsSurviveFaults];
+    hunt(Bug::LockFreedTooEarly, "bytes-sync", 20, Invariant::BytesAreLinearizable, &also);
+}
+
+#[test]
 fn a_chunk_marked_as_stable_too_early_is_found() {
     hunt(Bug::MarkedTooEarly, "fsync", 20, Invariant::FsyncIsKept, &[]);
 }

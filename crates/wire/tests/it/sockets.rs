@@ -158,6 +158,7 @@ fn bulk_bytes_arrive_whole_from_many_tasks() {
                             cuts,
                             kept_beside: false,
                             ordered: false,
+                            hold: None,
                         };
                         let (_, bytes) = far.call(Context::default(), read, Bytes::new()).await.unwrap();
                         assert!(bytes.len() == len && bytes.iter().all(|&b| b == task as u8));
@@ -195,6 +196,7 @@ fn a_server_that_restarts_under_load_fails_no_call() {
                             cuts: Vec::new(),
                             kept_beside: false,
                             ordered: false,
+                            hold: None,
                         };
                         let (_, bytes) = far.call(Context::default(), read, Bytes::new()).await.unwrap();
                         assert_eq!(bytes, [7; 10_000][..]);

@@ -176,17 +176,26 @@ impl DataNode for Node {
             tokio::time::sleep(delay).await;
         }
         let running = self.running.lock().clone();
-        let answer = match &*running {
-            Running::Memory(server) => server.execute(cx, request, payload).await,
-            Running::Disk(server) => server.execute(cx, request, payload).await,
-            Running::Down => {
-                return Err(Error::new(Code::Unreachable, format!("data server {}", self.id), "it is down"));
+        let answer = async {
+            match &*running {
+                Running::Memory(server) => server.execute(cx, request, payload).await,
+                Running::Disk(server) => server.execute(cx, request, payload).await,
+                Running::Down => Err(Error::new(Code::Unreachable, format!("data server {}", self.id), "it is down")),
             }
         };
-        match Arc::ptr_eq(&running, &self.running.lock()) {
-            true => answer,
-            false => Err(Error::new(Code::Disconnected, format!("data server {}", self.id), "it went down")),
+        let is_up = || Arc::ptr_eq(&running, &self.running.lock());
+        // Connections break with the process, whatever it waits for.
+        let stops = async {
+            while is_up() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            answer = answer => if is_up() || matches!(&*running, Running::Down) { return answer },
+            () = stops => {}
         }
+        Err(Error::new(Code::Disconnected, format!("data server {}", self.id), "it went down"))
     }
 }
 
@@ -355,6 +364,22 @@ impl World {
             self.meta.call(Context::default(), register).await.unwrap();
             beat(&self.meta, node.id).await;
         }
+    }
+
+    pub fn policy(&self) -> Policy {
+        self.policy
+    }
+
+    /// Where the chunk of this index lies; there is one file.
+    pub async fn server_of(&self, index: u64) -> ServerId {
+        for node in &self.nodes {
+            let list = ListChunks { after: ChunkId(0), limit: 1000 };
+            let (list, _) = node.call(Context::default(), list, Bytes::new()).await.unwrap();
+            if list.chunks.iter().any(|status| status.inode.0 != 0 && status.index.0 == index) {
+                return node.id;
+            }
+        }
+        panic!("no server has chunk {index}");
     }
 
     /// All chunks there are, on any data server.

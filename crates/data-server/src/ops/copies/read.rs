@@ -30,10 +30,10 @@ impl<S: ChunkStore + 'static> Core<S> {
             return Err(self.invalid(chunk, "the range ends beyond any chunk"));
         }
         let blocks = with_head(of_bytes(ByteRange::at(m.offset, u64::from(m.len))));
-        if m.ordered {
-            self.gate.check_sync(&call.token)?;
-            self.until_free(call, chunk, ByteRange::at(m.offset, m.len.into()), None).await?;
-        }
+        let locked = match m.ordered {
+            true => Some(self.lock_to_read(call, chunk, ByteRange::at(m.offset, m.len.into()), m.hold).await?),
+            false => None,
+        };
         let known = self.look_before(call, container, chunk, &m.cuts, Some(&blocks), m.at_least).await?;
         let memory = self.budget.take(m.len as usize).await;
         let (offset, len, kept_beside) = (m.offset, m.len, m.kept_beside);
@@ -69,6 +69,9 @@ impl<S: ChunkStore + 'static> Core<S> {
             let shared = Until { shared: true, stable: false };
             let waiting = self.chains.wait(container, chunk, shared);
             self.copies_done(call, waiting, "the chunk's other copies").await?;
+        }
+        if let (Some(locked), true) = (locked, m.hold.is_some() && call.token.session.0 != 0) {
+            locked.keep();
         }
         count(&self.stats.reads, 1);
         count(&self.stats.bytes_read, bytes.len());

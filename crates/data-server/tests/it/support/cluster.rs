@@ -283,6 +283,7 @@ pub fn read_of(chunk: u64, offset: u64, len: u32) -> ReadCopy {
         at_least: Version::default(),
         kept_beside: false,
         ordered: false,
+        hold: None,
     }
 }
 

@@ -157,6 +157,7 @@ pub fn read_of(chunk: u64, offset: u64, len: u32) -> ReadChunk {
         cuts: Vec::new(),
         kept_beside: false,
         ordered: false,
+        hold: None,
     }
 }
 
