@@ -71,7 +71,8 @@ serve_data() { # host, name
 }
 mount_on() { # host, name, mount point, options...
     local host=$1 name=$2 at=$3; shift 3
-    mkdir -p "$at"
+    # It may be there and lead nowhere: its mount was killed.
+    mkdir -p "$at" 2>/dev/null || true
     run_on "$host" "$name" mount "$at" --foreground "$@"
 }
 
