@@ -284,19 +284,24 @@ impl Copies {
         if !self.local_write {
             return;
         }
+        // What costs least is asked first: this is done with each write.
         let now = self.env.clock.now();
+        let needs_none = |state: &State, here: Option<ServerId>| {
+            let is_told = state.wanted.get(&chunk).is_some_and(|at| now.since(*at) < WANT_PAUSE);
+            is_told || (here.is_some() && state.owners.get(&chunk).copied() == here)
+        };
+        if needs_none(&self.state.lock(), self.beside) {
+            return;
+        }
+        let Some((here, node)) = self.on_this_host(chunk) else { return };
         let container = {
             let mut state = self.state.lock();
-            if state.wanted.get(&chunk).is_some_and(|at| now.since(*at) < WANT_PAUSE) {
+            if needs_none(&state, Some(here)) {
                 return;
             }
             state.wanted.insert(chunk, now);
             state.info.id
         };
-        let Some((here, node)) = self.on_this_host(chunk) else { return };
-        if self.state.lock().owners.get(&chunk) == Some(&here) {
-            return;
-        }
         let cx = Context { deadline: WANT_PAUSE, manner: Manner::Once, ..cx };
         self.env.spawn("a word that a writer is here", async move {
             let want = DataRequest::WantChunk(WantChunk { chunk, container });
