@@ -803,6 +803,8 @@ pub struct RegisterAnswer {
     pub sessions: LiveSessions,
     /// As in [`crate::data::LeaderSays`].
     pub sync_floor: LeaseGen,
+    /// A data server that is silent for longer is taken for down, and sessions end without a word to it.
+    pub lease_ms: u32,
 }
 
 /// Which sessions may still send something to data servers.

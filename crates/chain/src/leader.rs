@@ -12,6 +12,7 @@ mod change;
 mod places;
 mod row;
 mod waits;
+mod without;
 
 pub use places::{Leaving, Place};
 pub use row::{ChainRow, ContainerRow};
@@ -134,6 +135,8 @@ struct Held {
     reports: BTreeMap<ServerId, (u64, Vec<Report>)>,
     /// `None`: made by a leader before.
     decisions: Option<Vec<Decision>>,
+    /// By this leader.
+    decided: Option<without::Decided>,
     installed: BTreeSet<ServerId>,
     /// The processes that may go into the newest epoch as it was decided: those that reported, and those that were
     /// first told of it. One that restarted since has lost what the decision rests on.
@@ -166,6 +169,7 @@ impl Held {
             phase: Phase::Acting,
             reports: BTreeMap::new(),
             decisions: is_new.then(Vec::new),
+            decided: None,
             installed: BTreeSet::new(),
             invited: BTreeMap::new(),
             sent_at: Moment::ZERO,

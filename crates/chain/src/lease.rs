@@ -62,8 +62,13 @@ impl LeaseBook {
         self.until.insert(server, Moment::ZERO);
     }
 
+    /// Until when the server may hold a lease.
+    pub fn until(&self, server: ServerId) -> Moment {
+        self.until.get(&server).copied().unwrap_or(self.all_until)
+    }
+
     pub fn is_over(&self, server: ServerId, now: Moment) -> bool {
-        now >= self.until.get(&server).copied().unwrap_or(self.all_until)
+        now >= self.until(server)
     }
 
     /// Granted by this leader, and not over.
@@ -73,8 +78,7 @@ impl LeaseBook {
 
     /// Silent for so long that it gets a successor.
     pub fn is_dead(&self, server: ServerId, now: Moment, limits: &Limits) -> bool {
-        let until = self.until.get(&server).copied().unwrap_or(self.all_until);
-        now >= until + limits.successor.saturating_sub(limits.server_lease)
+        now >= self.until(server) + limits.successor.saturating_sub(limits.server_lease)
     }
 }
 

@@ -8,7 +8,7 @@ use crate::buffer::{RUN_BYTES, paint};
 use crate::core::{Core, Op};
 use crate::handles::FileHandle;
 use crate::inode::{FileState, Inode};
-use crate::local::LocalAsk;
+use crate::local::{Local, LocalAsk};
 use crate::map::key;
 use crate::prefetch::Limits;
 use crate::ranges::RangeSet;
@@ -30,6 +30,8 @@ use std::sync::atomic::Ordering::Relaxed;
 pub enum Order<'a> {
     /// They do not: the lease keeps them out.
     Any,
+    /// The same, for a read that is to come: by a task, whose thread must not wait for a disk.
+    Ahead,
     /// As everybody sees it who reads at this moment.
     Now,
     /// The same, and as it stays until the region is unlocked.
@@ -38,7 +40,7 @@ pub enum Order<'a> {
 
 impl Order<'_> {
     fn is_ordered(self) -> bool {
-        !matches!(self, Order::Any)
+        !matches!(self, Order::Any | Order::Ahead)
     }
 }
 
@@ -217,16 +219,23 @@ impl Core {
         let kept_beside = self.config.pages_above && lane.may_be_beside(&self.config.host);
         let kept_beside = kept_beside && !ordered;
         let ask = LocalAsk { chunk, container, range, cuts: &cuts, token };
-        if !ordered && let Some(bytes) = self.read_local(lane, &ask) {
-            self.counters.bytes_read.fetch_add(range.len(), Relaxed);
-            return Ok(painted(bytes, range, &overlay));
+        if !ordered {
+            let local = match (self.read_local(lane, &ask), order) {
+                (Local::Read(bytes), _) => Some(bytes),
+                (Local::Waits(hand_out), Order::Ahead) => self.read_local_in_pool(hand_out, range, op).await,
+                _ => None,
+            };
+            if let Some(bytes) = local {
+                self.counters.bytes_fetched.fetch_add(range.len(), Relaxed);
+                return Ok(painted(bytes, range, &overlay));
+            }
         }
         let hold = match order {
             Order::Locked(region) => {
                 region.is_asked_for(Place { lane: lane.clone(), token, chunk });
                 Some(region.number.once(false, false))
             }
-            Order::Any | Order::Now => None,
+            Order::Any | Order::Ahead | Order::Now => None,
         };
         let message = ReadChunk { chunk, container, offset, len, cuts, kept_beside, ordered, hold };
         let bytes = match self.ask(lane, token, message, Bytes::new(), op).await {
@@ -251,7 +260,7 @@ impl Core {
                 return Err(error);
             }
         };
-        self.counters.bytes_read.fetch_add(range.len(), Relaxed);
+        self.counters.bytes_fetched.fetch_add(range.len(), Relaxed);
         Ok(painted(bytes, range, &overlay))
     }
 
@@ -285,7 +294,7 @@ impl Core {
             let (core, inode) = (self.clone(), inode.clone());
             self.spawn_for("read ahead", braid_api::trace::current(), async move {
                 let part = ByteRange::at(range.start % chunk_bytes, range.len());
-                let bytes = core.fetch_chunk(&inode, index, part, Order::Any, core.own_op()).await;
+                let bytes = core.fetch_chunk(&inode, index, part, Order::Ahead, core.own_op()).await;
                 tell.tell(bytes);
             });
         }

@@ -48,6 +48,10 @@ impl Default for LocalReads {
     }
 }
 
+fn buffer_len(range: ByteRange) -> Option<usize> {
+    usize::try_from(range.len()).ok().filter(|len| *len <= BufferPool::BUFFER_BYTES_MAX)
+}
+
 /// A chunk to be read, and how that is asked for.
 pub struct LocalAsk<'a> {
     pub chunk: ChunkId,
@@ -57,19 +61,27 @@ pub struct LocalAsk<'a> {
     pub token: Token,
 }
 
+pub enum Local {
+    Read(Bytes),
+    /// It would have had to wait for the disk, which this thread must not.
+    Waits(Arc<HandOut>),
+    /// The server is to be asked.
+    No,
+}
+
 impl Core {
     /// The bytes, if they can be had so.
-    pub fn read_local(self: &Arc<Self>, lane: &Arc<Lane>, ask: &LocalAsk<'_>) -> Option<Bytes> {
+    pub fn read_local(self: &Arc<Self>, lane: &Arc<Lane>, ask: &LocalAsk<'_>) -> Local {
         if !self.config.local_reads || !lane.may_be_beside(&self.config.host) {
-            return None;
+            return Local::No;
         }
         let now = || self.env.clock.now();
         let hand_out = {
             let mut chunks = self.local.chunks.lock();
             match chunks.get(&ask.chunk) {
                 Some(Held::Open(hand_out, trunc_gen)) if *trunc_gen == ask.token.trunc_gen => Some(hand_out.clone()),
-                Some(Held::Asked) => return None,
-                Some(Held::Refused(until)) if now() < *until => return None,
+                Some(Held::Asked) => return Local::No,
+                Some(Held::Refused(until)) if now() < *until => return Local::No,
                 _ => {
                     chunks.insert(ask.chunk, Held::Asked);
                     None
@@ -78,20 +90,21 @@ impl Core {
         };
         let Some(hand_out) = hand_out else {
             self.ask_for_local(lane.clone(), ask);
-            return None;
+            return Local::No;
         };
         let place = WaitPlace::take();
         let fetch = if place.is_some() { LocalFetch::Waiting } else { LocalFetch::Cached };
-        let len = usize::try_from(ask.range.len()).ok().filter(|len| *len <= BufferPool::BUFFER_BYTES_MAX)?;
+        let Some(len) = buffer_len(ask.range) else { return Local::No };
         let mut buffer = self.local.pool.take(len);
         match hand_out.read(ask.range.start, &mut buffer.room()[..len], fetch, now) {
             Some(LocalRead::Done) => {
                 self.counters.local_reads.fetch_add(1, Relaxed);
                 buffer.set_len(len);
-                Some(buffer.freeze())
+                Local::Read(buffer.freeze())
             }
+            Some(LocalRead::Waits) => Local::Waits(hand_out),
             // The server knows more; what was handed out may be good for other blocks.
-            Some(LocalRead::Waits | LocalRead::Doubt) => None,
+            Some(LocalRead::Doubt) => Local::No,
             None => {
                 let mut chunks = self.local.chunks.lock();
                 // Unless it was handed out anew meanwhile.
@@ -101,9 +114,27 @@ impl Core {
                     drop(chunks);
                     self.ask_for_local(lane.clone(), ask);
                 }
-                None
+                Local::No
             }
         }
+    }
+
+    /// The same by a thread that may wait for the disk; what is not there by the deadline is asked for. As many as the disk is slow are under
+    /// way: what is read ahead is bounded, and each holds its share of that.
+    pub async fn read_local_in_pool(&self, hand_out: Arc<HandOut>, range: ByteRange, op: Op) -> Option<Bytes> {
+        let len = buffer_len(range)?;
+        let mut buffer = self.local.pool.take(len);
+        let clock = self.env.clock.clone();
+        let reading = self.env.blocking(move || {
+            let read = hand_out.read(range.start, &mut buffer.room()[..len], LocalFetch::Waiting, || clock.now());
+            (read == Some(LocalRead::Done)).then(|| {
+                buffer.set_len(len);
+                buffer.freeze()
+            })
+        });
+        let bytes = self.env.timeout(op.deadline.left(&self.env), reading).await.ok()??;
+        self.counters.local_reads.fetch_add(1, Relaxed);
+        Some(bytes)
     }
 
     fn ask_for_local(self: &Arc<Self>, lane: Arc<Lane>, ask: &LocalAsk<'_>) {

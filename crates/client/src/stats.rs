@@ -10,7 +10,10 @@ pub struct Stats {
     /// Messages sent, by kind; the answer may have been an error.
     pub messages: BTreeMap<&'static str, u64>,
     pub bytes_written: u64,
+    /// Answered to whoever reads.
     pub bytes_read: u64,
+    /// Had from servers, or from the files of one on this host.
+    pub bytes_fetched: u64,
     /// Reads of chunks from the files of a server on this host.
     pub local_reads: u64,
     /// Sealed files of which a cache above was given the file of a server on this host, to read it without asking.
@@ -55,6 +58,7 @@ pub(crate) struct Counters {
     messages: Mutex<BTreeMap<&'static str, u64>>,
     pub bytes_written: AtomicU64,
     pub bytes_read: AtomicU64,
+    pub bytes_fetched: AtomicU64,
     pub local_reads: AtomicU64,
     pub beneath: AtomicU64,
     pub cache_hits: AtomicU64,
@@ -78,6 +82,7 @@ impl Counters {
             messages: self.messages.lock().clone(),
             bytes_written: self.bytes_written.load(Relaxed),
             bytes_read: self.bytes_read.load(Relaxed),
+            bytes_fetched: self.bytes_fetched.load(Relaxed),
             local_reads: self.local_reads.load(Relaxed),
             beneath: self.beneath.load(Relaxed),
             cache_hits: self.cache_hits.load(Relaxed),

@@ -5,7 +5,10 @@
 //! nothing of it is applied, although its requests may still be queued.
 //!
 //! A start knows nothing of fences before it. So from [`Gate::await_sessions`] on nothing of a session passes until the metadata
-//! server has said which sessions live ([`Gate::learn`]), and then none that began before that and is not among them.
+//! server has said which sessions live ([`Gate::learn`]), and then none that began before that and is not among them. It is the same when
+//! the metadata server has heard nothing from here for so long that sessions may end without this server: from then on no change
+//! passes, until sessions were heard of again ([`Gate::heard`]). A server that was stopped and goes on finds what it was sent long ago
+//! beside what others have sent since.
 //!
 //! A change that its sender has given up, because it was not answered in time, may still be on its way. Each later request of
 //! the sender says up to where that is so, and what is before is refused: else it could come after what was written instead.
@@ -17,6 +20,7 @@ use crate::core::Call;
 use braid_api::data::FenceSession;
 use braid_api::meta::{ContainerInfo, LiveSessions};
 use braid_api::{Code, Error, Result};
+use braid_env::{Clock, Monotonic};
 use braid_types::{ChainEpoch, ContainerId, LeaseGen, ServerId, SessionEpoch, SessionId, Token};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -25,6 +29,7 @@ use tokio::sync::Notify;
 
 pub(crate) struct Gate {
     server: ServerId,
+    clock: Arc<dyn Clock>,
     state: Mutex<State>,
     /// A pass has ended.
     ended: Notify,
@@ -40,6 +45,8 @@ struct State {
     closed: bool,
     /// Nothing has been heard of sessions since the start.
     awaits: bool,
+    /// Until then no session ends without a word to this server; `None`: nobody tells it, as in tests.
+    heard_until: Option<Monotonic>,
     /// As heard last.
     heard: LiveSessions,
     /// Leases `sync` up to this one are for repetitions only.
@@ -69,25 +76,38 @@ pub(crate) struct Pass {
 }
 
 impl Gate {
-    pub fn new(server: ServerId) -> Arc<Gate> {
-        Arc::new(Gate { server, state: Mutex::default(), ended: Notify::new() })
+    pub fn new(server: ServerId, clock: Arc<dyn Clock>) -> Arc<Gate> {
+        Arc::new(Gate { server, clock, state: Mutex::default(), ended: Notify::new() })
     }
 
     /// Nothing of a session passes until it is heard which ones live.
     pub fn await_sessions(&self) {
-        self.state.lock().awaits = true;
+        let mut state = self.state.lock();
+        (state.awaits, state.heard_until) = (true, Some(Monotonic::default()));
     }
 
-    /// Sessions that had begun before and are not among these have ended.
-    pub fn learn(&self, sessions: LiveSessions) {
+    /// Sessions that had begun before and are not among these have ended, and others do not end before `until` without a word to this
+    /// server. Returns when nothing is being applied of those that have.
+    pub async fn learn(&self, sessions: LiveSessions, until: Monotonic) {
+        let heard = {
+            let mut state = self.state.lock();
+            // An answer that comes late says less.
+            if sessions.before >= state.heard.before {
+                state.heard = LiveSessions { live: sorted(sessions.live), ..sessions };
+            }
+            let State { settled, heard, .. } = &mut *state;
+            settled.retain(|(_, session), _| heard.may_live(*session));
+            heard.clone()
+        };
+        self.none(|passing| passing.session.0 != 0 && !heard.may_live(passing.session)).await;
+        self.state.lock().awaits = false;
+        self.heard(until);
+    }
+
+    /// Signs of life have arrived: no session ends before then without a word to this server.
+    pub fn heard(&self, until: Monotonic) {
         let mut state = self.state.lock();
-        state.awaits = false;
-        // An answer that comes late says less.
-        if sessions.before >= state.heard.before {
-            state.heard = LiveSessions { live: sorted(sessions.live), ..sessions };
-        }
-        let State { settled, heard, .. } = &mut *state;
-        settled.retain(|(_, session), _| heard.may_live(*session));
+        state.heard_until = state.heard_until.max(Some(until));
     }
 
     /// As far as was heard last.
@@ -161,8 +181,13 @@ impl Gate {
     }
 
     pub fn enter(self: &Arc<Self>, token: &Token, container: ContainerId) -> Result<Pass> {
+        let now = self.clock.now();
         let mut state = self.state.lock();
         self.check_locked(&mut state, token, container)?;
+        if token.session.0 != 0 && state.heard_until.is_some_and(|until| now >= until) {
+            let cause = "the metadata server has not heard from it for so long that sessions may have ended without it";
+            return Err(Error::new(Code::NotServing, format_args!("data server {}", self.server), cause));
+        }
         state.next += 1;
         let id = state.next;
         let Token { session, session_epoch, chain_epoch, .. } = *token;
@@ -300,7 +325,7 @@ mod tests {
 
     #[test]
     fn older_epochs_of_a_session_are_refused() {
-        let gate = Gate::new(ServerId(1));
+        let gate = Gate::new(ServerId(1), braid_env::Env::os().clock);
         assert!(gate.check(&token(5, 2, 0), NONE).is_ok());
         assert_eq!(gate.check(&token(5, 1, 0), NONE).unwrap_err().code, Code::SessionFenced);
         assert!(gate.check(&token(5, 0, 0), NONE).is_ok(), "not used");
@@ -316,7 +341,7 @@ mod tests {
 
     #[test]
     fn after_a_start_nothing_of_a_session_passes_before_it_is_heard_which_ones_live() {
-        let gate = Gate::new(ServerId(1));
+        let gate = Gate::new(ServerId(1), braid_env::Env::os().clock);
         gate.await_sessions();
         assert_eq!(gate.check(&token(5, 1, 0), NONE).unwrap_err().code, Code::NotServing);
         assert!(gate.check(&Token::default(), NONE).is_ok(), "the metadata server's own");
@@ -324,20 +349,22 @@ mod tests {
             before: SessionId(before),
             live: live.iter().map(|id| SessionId(*id)).collect(),
         };
-        gate.learn(live(8, &[7, 5]));
+        let soon = Monotonic(Duration::from_secs(u32::MAX.into()));
+        let learn = |sessions| assert!(is_ready(gate.learn(sessions, soon)));
+        learn(live(8, &[7, 5]));
         assert!(gate.check(&token(5, 1, 0), NONE).is_ok() && gate.check(&token(7, 1, 0), NONE).is_ok());
         assert_eq!(gate.check(&token(6, 2, 0), NONE).unwrap_err().code, Code::SessionFenced, "whatever its epoch");
         assert!(gate.check(&token(8, 1, 0), NONE).is_ok(), "began later");
         // Heard again, as after a time out of touch.
-        gate.learn(live(9, &[7]));
+        learn(live(9, &[7]));
         assert_eq!(gate.check(&token(5, 1, 0), NONE).unwrap_err().code, Code::SessionFenced);
-        gate.learn(live(8, &[7, 5]));
+        learn(live(8, &[7, 5]));
         assert_eq!(gate.check(&token(5, 1, 0), NONE).unwrap_err().code, Code::SessionFenced, "late");
     }
 
     #[test]
     fn a_change_that_its_sender_has_given_up_is_refused() {
-        let gate = Gate::new(ServerId(1));
+        let gate = Gate::new(ServerId(1), braid_env::Env::os().clock);
         let until = Default::default();
         let change = |session, place, settled| Call {
             token: token(session, 1, 0),
@@ -368,7 +395,7 @@ mod tests {
 
     #[test]
     fn a_fence_waits_for_what_is_being_applied() {
-        let gate = Gate::new(ServerId(1));
+        let gate = Gate::new(ServerId(1), braid_env::Env::os().clock);
         let other = gate.enter(&token(6, 1, 0), NONE).unwrap();
         let pass = gate.enter(&token(5, 1, 0), NONE).unwrap();
         let fence = fence(5, 1);
@@ -386,7 +413,7 @@ mod tests {
 
     #[test]
     fn older_chain_epochs_are_refused_and_waited_for() {
-        let gate = Gate::new(ServerId(1));
+        let gate = Gate::new(ServerId(1), braid_env::Env::os().clock);
         let container = ContainerId(9);
         let chain = |epoch| [ContainerInfo { id: container, epoch: ChainEpoch(epoch), chain: Vec::new() }];
         let pass = gate.enter(&token(5, 1, 2), container).unwrap();

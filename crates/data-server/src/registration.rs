@@ -4,8 +4,9 @@ use crate::DataServer;
 use crate::core::Core;
 use braid_api::meta::{Heartbeat, Namespace, RegisterAnswer, RegisterServer};
 use braid_api::{Code, Context, Error, Result, Retry};
+use braid_chain::DRIFT_PERCENT;
 use braid_data_store::{ChunkStore, StoreIdentity, StoreUsage};
-use braid_env::{Env, TaskHandle};
+use braid_env::{Env, Monotonic, TaskHandle};
 use braid_types::ServerId;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
@@ -74,7 +75,7 @@ impl<S: ChunkStore + 'static> DataServer<S> {
         self.0.gate.await_sessions();
         let (env, core) = (self.0.env.clone(), Arc::downgrade(&self.0));
         env.clone().spawn("heartbeats", async move {
-            let mut reporter = Reporter { env, core, namespace, announcement, every: None, failures: 0 };
+            let mut reporter = Reporter { env, core, namespace, announcement, every: None, lives_for: Duration::ZERO, failures: 0 };
             while let Some(pause) = reporter.report().await {
                 reporter.env.sleep(pause).await;
             }
@@ -89,6 +90,8 @@ struct Reporter<S, N> {
     announcement: Announcement,
     /// Between heartbeats; `None` while not registered.
     every: Option<Duration>,
+    /// So long at least, on this clock, the metadata server takes this server to live after a sign of life.
+    lives_for: Duration,
     /// In a row.
     failures: u32,
 }
@@ -122,15 +125,17 @@ impl<S: ChunkStore + 'static, N: Namespace> Reporter<S, N> {
 
     async fn register(&mut self, core: &Core<S>) -> Result<Duration> {
         let message = self.announcement.message(core.id, core.incarnation);
+        let asked = self.env.clock.now();
         let answer: RegisterAnswer = self.namespace.call(context(), message).await?;
-        let RegisterAnswer { id, cluster, heartbeat_ms, sessions, sync_floor } = answer;
+        let RegisterAnswer { id, cluster, heartbeat_ms, sessions, sync_floor, lease_ms } = answer;
         if (id, cluster) != (core.id, core.cluster) {
             let subject = format_args!("data server {} of cluster {}", core.id, core.cluster);
             let cause = format_args!("was registered as {id} of {cluster}");
             return Err(Error::new(Code::WrongCluster, subject, cause));
         }
         core.gate.raise_sync_floor(sync_floor);
-        core.gate.learn(sessions);
+        self.lives_for = Duration::from_millis(lease_ms.into()) * (100 - 2 * DRIFT_PERCENT) / 100;
+        core.gate.learn(sessions, Monotonic(asked.0 + self.lives_for)).await;
         // Of those that have ended while it was out of touch no fence comes any more.
         core.regions.end_unless(|session| core.gate.may_live(session));
         core.chains.registered();
@@ -158,11 +163,14 @@ impl<S: ChunkStore + 'static, N: Namespace> Reporter<S, N> {
             bad_blocks: usage.bad_blocks,
             sealed_blocks: usage.sealed_blocks,
         };
+        // The metadata server counts from when this arrives, which is later.
+        let until = Monotonic(self.env.clock.now().0 + self.lives_for);
         let answer = self.namespace.call(context(), message).await?;
         if answer.register_again {
             self.every = None;
             return Ok(Duration::ZERO);
         }
+        core.gate.heard(until);
         core.chains.move_rate(answer.move_bytes_per_s);
         Ok(every)
     }

@@ -40,7 +40,7 @@ impl<S: ChunkStore + 'static> DataServer<S> {
         let incarnation = env.random.u64().max(1);
         let limits = config.chain_limits.clone();
         let (once, regions) = (Arc::new(Writes::default()), Arc::new(Regions::default()));
-        let (gate, newest) = (Gate::new(identity.server), Arc::new(Newest::default()));
+        let (gate, newest) = (Gate::new(identity.server, env.clock.clone()), Arc::new(Newest::default()));
         let late = Late { gate: gate.clone(), newest: newest.clone() };
         let who = (identity.server, incarnation);
         let chains = Chains::new(env.clone(), store.clone(), who, limits, (once.clone(), late, regions.clone()));

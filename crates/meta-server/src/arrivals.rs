@@ -65,6 +65,8 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         tracing::info!(server = id.0, "data server registered");
         let sessions = self.live_sessions().await?;
         let heartbeat_ms = self.config.heartbeat.as_millis() as u32;
-        Ok(RegisterAnswer { id, cluster: self.cluster, heartbeat_ms, sessions, sync_floor: self.leases.sync_floor() })
+        let lease_ms = self.config.server_lease.as_millis() as u32;
+        let sync_floor = self.leases.sync_floor();
+        Ok(RegisterAnswer { id, cluster: self.cluster, heartbeat_ms, sessions, sync_floor, lease_ms })
     }
 }

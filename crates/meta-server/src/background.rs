@@ -134,7 +134,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
 
     /// Ends a session: data servers refuse what it still sends, what it wrote into spare chunks and could not
     /// commit goes into its files, the rest is freed. Design.md §5: it has ended only when every live data
-    /// server has acknowledged, so an error leaves it for the next round.
+    /// server has acknowledged, and what a silent one may have of it can be seen no more; so an error leaves it for the next round.
     pub(crate) async fn end_session(&self, id: SessionId, leaves: Leaves) -> Result<()> {
         let Some(ending) = self.sessions.begin_end(id).await else { return Ok(()) };
         self.end_session_steps(id, ending.epoch, leaves).await?;
@@ -155,9 +155,14 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
 
     async fn end_session_steps(&self, id: SessionId, epoch: braid_types::SessionEpoch, leaves: Leaves) -> Result<()> {
         let mut grown = Vec::new();
-        for server in self.servers.candidates().into_iter().filter(|c| c.up) {
-            let fenced = self.on_server(server.id, FenceSession { session: id, epoch }).await?;
-            grown.push((server.id, fenced));
+        for server in self.servers.candidates() {
+            if server.up {
+                let fenced = self.on_server(server.id, FenceSession { session: id, epoch }).await?;
+                grown.push((server.id, fenced));
+            } else if leaves == Leaves::Silently && !self.chains.goes_on_without(server.id, self.env.clock.now().0) {
+                let cause = "it is silent, and its chains do not go on without it yet";
+                return Err(Error::new(Code::Unreachable, format_args!("data server {}", server.id), cause));
+            }
         }
         let held = self.engine.read(0, session::ListSpares { session: id }).await.map_err(Error::from)?;
         for (chunk, container) in held {

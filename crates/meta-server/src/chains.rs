@@ -184,6 +184,11 @@ impl Chains {
         self.state.lock().may_have_strays.contains_key(&server)
     }
 
+    /// May what this silent server was told, and told nobody, be seen no more? If not, its chains go on without it soon.
+    pub fn goes_on_without(&self, server: ServerId, now: Moment) -> bool {
+        self.state.lock().leader.goes_on_without(server, now)
+    }
+
     /// Containers whose chain is being changed, has chunks that answer no writes, or too few servers.
     pub fn waits(&self, now: Moment) -> Vec<LeaderWaits> {
         self.state.lock().leader.waits(now)

@@ -212,6 +212,10 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             })?;
             let is_done = planned.left.is_empty() && active.is_empty();
             planned.has_begun = !active.is_empty();
+            if is_done && let Some(what) = self.what_is_left() {
+                self.rebalancing.waits_for(what);
+                return Ok((Vec::new(), false));
+            }
             let mut state = self.rebalancing.state.lock();
             (state.planned, state.waits_for) = (Some(planned), String::new());
             if is_done {
@@ -237,6 +241,18 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         planned.left = later;
         planned.has_begun |= !begun.is_empty();
         Ok((begun, false))
+    }
+
+    /// Of moves that are through: what they have moved is still at its old place as well. A server that is down deletes it when it is back.
+    fn what_is_left(&self) -> Option<String> {
+        let candidates = self.servers.candidates();
+        let unsettled = self.chains.look(self.env.clock.now().0, &candidates).unsettled;
+        if unsettled > 0 {
+            return Some(format!("{unsettled} chains that change"));
+        }
+        let up = candidates.iter().filter(|candidate| candidate.up);
+        let deleting = up.filter(|candidate| self.chains.may_have_strays_at(candidate.id)).count();
+        (deleting > 0).then(|| format!("{deleting} data servers that delete what has moved away from them"))
     }
 
     /// There is one that may still be followed. `is_quiet`: nothing of it is under way.

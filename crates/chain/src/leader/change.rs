@@ -1,5 +1,6 @@
 //! One change of a chain: when it is needed, who is in the new one, and what must be so before it takes effect.
 
+use super::without::Decided;
 use super::{Held, Leader, LeaderCommand, Phase, Spares};
 use crate::limits::Moment;
 use crate::message::{FromLeader, Install};
@@ -105,7 +106,7 @@ impl Leader {
         self.commit(id, row, Phase::Raising, out);
     }
 
-    fn could_decide(&self, held: &Held, now: Moment) -> bool {
+    pub(super) fn could_decide(&self, held: &Held, now: Moment) -> bool {
         let row = &held.row;
         let enough = |counted: &[ServerId]| {
             let live = counted.iter().filter(|server| self.book.is_live(**server, now)).count();
@@ -159,6 +160,7 @@ impl Leader {
         }
         if let Some(held) = self.containers.get_mut(&id) {
             held.decisions = Some(decisions);
+            held.decided = Some(Decided { at: now, on: held.reports.keys().copied().collect() });
             held.invited = held.reports.iter().map(|(server, (incarnation, _))| (*server, *incarnation)).collect();
         }
         self.commit(id, row, Phase::Settling, out);

@@ -151,6 +151,7 @@ impl Namespace for Registry {
                     heartbeat_ms: 1000,
                     sessions: self.sessions.lock().clone(),
                     sync_floor: Default::default(),
+                    lease_ms: 4000,
                 };
                 Ok(MetaAnswer::RegisterServer(answer))
             }
@@ -260,4 +261,40 @@ async fn a_server_that_starts_serves_sessions_when_it_has_heard_which_ones_live(
     server.call(locked, locks, Bytes::from_static(b"y")).await.unwrap();
     let made: Vec<_> = ask(&*server, list).await.unwrap().chunks.iter().map(|status| status.chunk.0).collect();
     assert_eq!(made, [2, 5, 6]);
+}
+
+/// A server that was out of touch for longer than the metadata server takes it to live may not know which sessions have ended meanwhile; what they sent
+/// before may be with it still, and others have written since.
+#[tokio::test(start_paused = true)]
+async fn a_server_out_of_touch_changes_nothing_until_it_has_heard_which_sessions_live() {
+    let (world, registry) = (World::new(9), Arc::new(Registry::default()));
+    let server = world.serve(world.open(), quiet());
+    server.report_to(registry.clone(), announcement());
+    let of = |session| Context { token: Token { session: SessionId(session), ..Token::default() }, ..cx() };
+    let make = async |session, chunk| server.call(of(session), write_of(chunk, 0), Bytes::from_static(b"x")).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    make(5, 1).await.unwrap();
+    *registry.away.lock() = true;
+    // The last sign of life was at most a second ago.
+    tokio::time::sleep(Duration::from_millis(2900)).await;
+    make(5, 2).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    assert_eq!(code(make(5, 3).await), Code::NotServing);
+    assert_eq!(read(&*server, 1, 0, 1).await.unwrap(), b"x"[..], "what is read is not in question");
+    // It was taken for down, one session has ended, and what that sent arrives first.
+    *registry.sessions.lock() = LiveSessions { before: SessionId(9), live: vec![SessionId(6)] };
+    *registry.known.lock() = None;
+    *registry.away.lock() = false;
+    assert_eq!(code(make(5, 3).await), Code::NotServing);
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    assert_eq!(code(make(5, 3).await), Code::SessionFenced);
+    make(6, 3).await.unwrap();
+    // A metadata server that was away for a moment and has ended nothing: the next sign of life is enough.
+    *registry.away.lock() = true;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!(code(make(6, 4).await), Code::NotServing);
+    *registry.away.lock() = false;
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    assert_eq!(registry.registered.lock().len(), 2);
+    make(6, 4).await.unwrap();
 }

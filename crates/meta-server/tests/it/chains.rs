@@ -80,6 +80,28 @@ impl DataNode for Node {
     }
 }
 
+/// Others as one data server reaches them; who is away reaches nobody.
+#[derive(Clone)]
+struct PeersOf(Arc<Net>, ServerId);
+
+struct NodeOf(Node, ServerId);
+
+impl DataPeers for PeersOf {
+    type Node = NodeOf;
+    fn node(&self, server: &ServerInfo) -> Arc<NodeOf> {
+        Arc::new(NodeOf(Node(self.0.clone(), server.id), self.1))
+    }
+}
+
+impl DataNode for NodeOf {
+    async fn execute(&self, cx: Context, request: DataRequest, payload: Bytes) -> Result<(DataAnswer, Bytes)> {
+        match self.0.0.away.lock().contains(&self.1) {
+            true => Err(Error::bare(Code::Unreachable)),
+            false => self.0.execute(cx, request, payload).await,
+        }
+    }
+}
+
 /// The metadata server that runs now, as one data server sees it.
 struct Front(Arc<Net>, ServerId);
 
@@ -98,7 +120,7 @@ pub struct World {
     pub net: Arc<Net>,
     pub store: MemStore,
     pub disks: BTreeMap<ServerId, SimDisk>,
-    session: Mutex<Option<SessionReply>>,
+    pub session: Mutex<Option<SessionReply>>,
     request: AtomicU64,
     /// Servers stand in so many, in turns; 0: nobody says where.
     pub racks: u64,
@@ -125,6 +147,25 @@ fn env_of(disk: &SimDisk) -> Env {
 
 pub fn copies() -> Policy {
     "replica:3".parse().unwrap()
+}
+
+/// From the chunk's begin on.
+pub fn write_of(info: &ContainerInfo, chunk: ChunkId, sync: bool) -> WriteCopies {
+    let write = WriteChunk {
+        chunk,
+        container: info.id,
+        offset: 0,
+        chunk_bytes: copies().chunk_bytes,
+        inode: InodeId(1 << 12),
+        index: ChunkIndex(0),
+        cuts: Vec::new(),
+        sync,
+        make: Make::Yes,
+        kept_beside: false,
+        alone: true,
+        once: None,
+    };
+    WriteCopies { write, durability: Durability::Fsync }
 }
 
 impl World {
@@ -177,7 +218,7 @@ impl World {
         let store = DiskStore::open_or_create(env.disk.clone(), Path::new("/s"), identity, StoreOptions::default());
         let server = DataServer::start(env.clone(), Arc::new(store.unwrap()), identity, DataServerConfig::default());
         server.report_to(front.clone(), announcement);
-        let peers = Peers(self.net.clone());
+        let peers = PeersOf(self.net.clone(), id);
         let links = WireLinks::new(env, id, peers.clone(), peers, front);
         server.join_chains(Arc::new(SharedLinks(links)));
         self.net.servers.lock().insert(id, server);
@@ -240,21 +281,7 @@ impl World {
     }
 
     pub async fn write_long(&self, info: &ContainerInfo, chunk: ChunkId, value: u8, len: usize) -> ServerId {
-        let write = WriteChunk {
-            chunk,
-            container: info.id,
-            offset: 0,
-            chunk_bytes: copies().chunk_bytes,
-            inode: InodeId(1 << 12),
-            index: ChunkIndex(0),
-            cuts: Vec::new(),
-            sync: true,
-            make: Make::Yes,
-            kept_beside: false,
-            alone: true,
-            once: None,
-        };
-        let message = WriteCopies { write, durability: Durability::Fsync };
+        let message = write_of(info, chunk, true);
         self.at_a_member(info.id, message, Bytes::from(vec![value; len])).await.0
     }
 
@@ -344,7 +371,7 @@ impl World {
     }
 
     /// What is asked from now on is another client's.
-    async fn go_on_as_another(&self) {
+    pub async fn go_on_as_another(&self) {
         let meta = self.net.meta.lock().clone().unwrap();
         let open = OpenSession {
             client: 2,

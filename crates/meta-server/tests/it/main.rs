@@ -14,4 +14,5 @@ mod next_session;
 mod rebalancing;
 mod rename;
 mod requests;
+mod silent;
 mod spread;
