@@ -349,7 +349,7 @@ mod tests {
             before: SessionId(before),
             live: live.iter().map(|id| SessionId(*id)).collect(),
         };
-        let soon = Monotonic(Duration::from_secs(u32::MAX.into()));
+        let soon = Monotonic(std::time::Duration::from_secs(u32::MAX.into()));
         let learn = |sessions| assert!(is_ready(gate.learn(sessions, soon)));
         learn(live(8, &[7, 5]));
         assert!(gate.check(&token(5, 1, 0), NONE).is_ok() && gate.check(&token(7, 1, 0), NONE).is_ok());

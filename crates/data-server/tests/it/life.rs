@@ -216,15 +216,16 @@ async fn heartbeats_outlive_the_metadata_server() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_are_answered_while_the_metadata_server_is_away() {
+async fn reads_are_answered_while_the_metadata_server_is_away() {
     let (world, registry) = (World::new(7), Arc::new(Registry::default()));
     let server = world.serve(world.open(), quiet());
     server.report_to(registry.clone(), announcement());
     tokio::time::sleep(Duration::from_secs(3)).await;
+    let sync = WriteChunk { sync: true, ..write_of(1, 0) };
+    server.call(cx(), sync.clone(), Bytes::from_static(b"x")).await.unwrap();
     *registry.away.lock() = true;
     tokio::time::sleep(Duration::from_secs(600)).await;
-    let sync = WriteChunk { sync: true, ..write_of(1, 0) };
-    server.call(cx(), sync, Bytes::from_static(b"x")).await.unwrap();
+    assert_eq!(code(server.call(cx(), sync, Bytes::from_static(b"y")).await), Code::NotServing);
     assert_eq!(read(&*server, 1, 0, 1).await.unwrap(), b"x"[..]);
 }
 

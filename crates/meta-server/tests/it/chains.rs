@@ -1,6 +1,7 @@
 //! Containers with several copies: real data servers, the leader in the metadata server, rows in an engine.
 #![allow(clippy::unwrap_used)]
 
+use braid_api::admin::{AdminAnswer, AdminQuery};
 use braid_api::data::*;
 use braid_api::meta::*;
 use braid_api::{Carries, Code, Context, DataNode, DataPeers, Error, Namespace, Result};
@@ -95,10 +96,11 @@ impl DataPeers for PeersOf {
 
 impl DataNode for NodeOf {
     async fn execute(&self, cx: Context, request: DataRequest, payload: Bytes) -> Result<(DataAnswer, Bytes)> {
-        match self.0.0.away.lock().contains(&self.1) {
-            true => Err(Error::bare(Code::Unreachable)),
-            false => self.0.execute(cx, request, payload).await,
+        let is_away = self.0.0.away.lock().contains(&self.1);
+        if is_away {
+            return Err(Error::bare(Code::Unreachable));
         }
+        self.0.execute(cx, request, payload).await
     }
 }
 
@@ -120,7 +122,7 @@ pub struct World {
     pub net: Arc<Net>,
     pub store: MemStore,
     pub disks: BTreeMap<ServerId, SimDisk>,
-    pub session: Mutex<Option<SessionReply>>,
+    session: Mutex<Option<SessionReply>>,
     request: AtomicU64,
     /// Servers stand in so many, in turns; 0: nobody says where.
     pub racks: u64,
@@ -248,6 +250,13 @@ impl World {
         (given.spares[0].0, given.containers[0].clone())
     }
 
+    pub async fn sessions(&self) -> Vec<SessionId> {
+        match self.ask(AdminQuery::Sessions).await.unwrap() {
+            AdminAnswer::Sessions(all) => all.iter().map(|status| status.session).collect(),
+            other => panic!("{other:?}"),
+        }
+    }
+
     pub async fn row(&self, id: ContainerId) -> ContainerRow {
         let rows = MemEngine::new(self.store.clone()).read(0, ReadContainers(vec![id])).await.unwrap();
         rows.into_iter().next().unwrap().1
@@ -371,7 +380,7 @@ impl World {
     }
 
     /// What is asked from now on is another client's.
-    pub async fn go_on_as_another(&self) {
+    async fn go_on_as_another(&self) {
         let meta = self.net.meta.lock().clone().unwrap();
         let open = OpenSession {
             client: 2,
