@@ -156,6 +156,8 @@ struct Held {
     stuck: Option<Moment>,
     /// A member lost what it knew: another epoch is needed.
     dirty: bool,
+    /// Members that began anew since it was last decided.
+    anew: BTreeSet<ServerId>,
     /// Since when writes may wait; looked at with each tick.
     waits_since: Option<Moment>,
 }
@@ -180,6 +182,7 @@ impl Held {
             whole: None,
             stuck: None,
             dirty: dirty && !is_new,
+            anew: BTreeSet::new(),
             waits_since: None,
         }
     }
@@ -363,8 +366,9 @@ impl Leader {
         for held in self.containers.values_mut() {
             held.reports.remove(&server);
             held.installed.remove(&server);
-            if is_restart && held.row.members().contains(&server) && held.phase != Phase::Collecting {
-                held.dirty = true;
+            if is_restart && held.row.members().contains(&server) {
+                held.anew.insert(server);
+                held.dirty |= held.phase != Phase::Collecting;
             }
             // What it was to give to a successor may be gone as well.
             let is_source = |decision: &Decision| crate::replica::sources(decision).any(|source| source == server);
@@ -396,6 +400,7 @@ impl Leader {
                 held.installed.insert(server);
             } else if is_new && is_member && held.phase == Phase::Acting && held.decisions.is_none() {
                 held.dirty = true;
+                held.anew.insert(server);
             }
         }
     }

@@ -19,6 +19,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
+use tokio::sync::Semaphore;
 
 /// With three descriptors each, well below the 1,024 that a process has at least: 8 GiB of chunks of 64 MiB.
 const CHUNKS_MAX: usize = 128;
@@ -30,9 +31,15 @@ const CLOCK_AGE_MAX: Duration = Duration::from_secs(60);
 /// Buffers that are kept for the next reads: as many as there are threads of a kernel's requests, of the largest they ask for.
 const POOL_BYTES: usize = 8 << 20;
 
+/// Reads ahead that wait for a disk at once: one of the four I/O threads is left for others.
+const AHEAD_AT_ONCE: usize = 3;
+/// As with a server that does not answer: after that another copy may be asked.
+const AHEAD_PATIENCE: Duration = Duration::from_secs(1);
+
 pub struct LocalReads {
     chunks: Mutex<Lru<ChunkId, Held>>,
     pool: Arc<BufferPool>,
+    ahead: Arc<Semaphore>,
 }
 
 enum Held {
@@ -44,7 +51,8 @@ enum Held {
 
 impl Default for LocalReads {
     fn default() -> Self {
-        LocalReads { chunks: Mutex::new(Lru::new(CHUNKS_MAX)), pool: BufferPool::new(POOL_BYTES) }
+        let ahead = Arc::new(Semaphore::new(AHEAD_AT_ONCE));
+        LocalReads { chunks: Mutex::new(Lru::new(CHUNKS_MAX)), pool: BufferPool::new(POOL_BYTES), ahead }
     }
 }
 
@@ -119,20 +127,27 @@ impl Core {
         }
     }
 
-    /// The same by a thread that may wait for the disk; what is not there by the deadline is asked for. As many as the disk is slow are under
-    /// way: what is read ahead is bounded, and each holds its share of that.
+    /// The same by a thread that may wait for the disk. `None`: the server is to be asked, which may have another copy asked.
     pub async fn read_local_in_pool(&self, hand_out: Arc<HandOut>, range: ByteRange, op: Op) -> Option<Bytes> {
         let len = buffer_len(range)?;
-        let mut buffer = self.local.pool.take(len);
-        let clock = self.env.clock.clone();
-        let reading = self.env.blocking(move || {
-            let read = hand_out.read(range.start, &mut buffer.room()[..len], LocalFetch::Waiting, || clock.now());
-            (read == Some(LocalRead::Done)).then(|| {
-                buffer.set_len(len);
-                buffer.freeze()
-            })
-        });
-        let bytes = self.env.timeout(op.deadline.left(&self.env), reading).await.ok()??;
+        let (clock, pool, places) = (self.env.clock.clone(), self.local.pool.clone(), self.local.ahead.clone());
+        let reading = async move {
+            let place = places.acquire_owned().await.ok()?;
+            let read = self.env.blocking(move || {
+                // Held by the read itself: one that is stuck is one place less, whoever waits for it.
+                let _place = place;
+                let mut buffer = pool.take(len);
+                let now = || clock.now();
+                let read = hand_out.read(range.start, &mut buffer.room()[..len], LocalFetch::Waiting, now);
+                (read == Some(LocalRead::Done)).then(|| {
+                    buffer.set_len(len);
+                    buffer.freeze()
+                })
+            });
+            read.await
+        };
+        let patience = op.deadline.left(&self.env).min(AHEAD_PATIENCE);
+        let bytes = self.env.timeout(patience, reading).await.ok()??;
         self.counters.local_reads.fetch_add(1, Relaxed);
         Some(bytes)
     }

@@ -24,6 +24,7 @@ use braid_env::{Clock, Monotonic};
 use braid_types::{ChainEpoch, ContainerId, LeaseGen, ServerId, SessionEpoch, SessionId, Token};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::future::Future;
 use std::sync::Arc;
 use tokio::sync::Notify;
 
@@ -43,8 +44,10 @@ struct State {
     passes: BTreeMap<u64, Passing>,
     next: u64,
     closed: bool,
-    /// Nothing has been heard of sessions since the start.
+    /// Nothing has been heard of sessions since the start, or something of those that have ended is still being applied.
     awaits: bool,
+    /// How often sessions were heard of.
+    learnt: u64,
     /// Until then no session ends without a word to this server; `None`: nobody tells it, as in tests.
     heard_until: Option<Monotonic>,
     /// As heard last.
@@ -86,9 +89,9 @@ impl Gate {
         (state.awaits, state.heard_until) = (true, Some(Monotonic::default()));
     }
 
-    /// Sessions that had begun before and are not among these have ended, and others do not end before `until` without a word to this
-    /// server. Returns when nothing is being applied of those that have.
-    pub async fn learn(&self, sessions: LiveSessions, until: Monotonic) {
+    /// Sessions that had begun before and are not among these have ended. Nothing of any session begins until nothing of theirs is being
+    /// applied any more; the answer ends then.
+    pub fn learn(self: &Arc<Self>, sessions: LiveSessions) -> impl Future<Output = ()> + Send + 'static {
         let heard = {
             let mut state = self.state.lock();
             // An answer that comes late says less.
@@ -97,11 +100,21 @@ impl Gate {
             }
             let State { settled, heard, .. } = &mut *state;
             settled.retain(|(_, session), _| heard.may_live(*session));
-            heard.clone()
+            let heard = heard.clone();
+            state.awaits = true;
+            state.learnt += 1;
+            (heard, state.learnt)
         };
-        self.none(|passing| passing.session.0 != 0 && !heard.may_live(passing.session)).await;
-        self.state.lock().awaits = false;
-        self.heard(until);
+        let gate = self.clone();
+        async move {
+            let (heard, learnt) = heard;
+            gate.none(|passing| passing.session.0 != 0 && !heard.may_live(passing.session)).await;
+            let mut state = gate.state.lock();
+            // One that was learnt later ends by itself.
+            if state.learnt == learnt {
+                state.awaits = false;
+            }
+        }
     }
 
     /// Signs of life have arrived: no session ends before then without a word to this server.
@@ -239,7 +252,7 @@ impl Gate {
         }
         if token.session.0 != 0 {
             if state.awaits {
-                let cause = "it has not heard yet which sessions have ended while it was away";
+                let cause = "it does not know yet which sessions have ended while it was away, or carries out what these had sent";
                 return Err(Error::new(Code::NotServing, here, cause));
             }
             if !state.heard.may_live(token.session) {
@@ -298,7 +311,6 @@ impl Drop for Pass {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::future::Future;
     use std::task::{Context, Poll, Waker};
 
     fn token(session: u64, epoch: u32, chain: u32) -> Token {
@@ -349,8 +361,7 @@ mod tests {
             before: SessionId(before),
             live: live.iter().map(|id| SessionId(*id)).collect(),
         };
-        let soon = Monotonic(std::time::Duration::from_secs(u32::MAX.into()));
-        let learn = |sessions| assert!(is_ready(gate.learn(sessions, soon)));
+        let learn = |sessions| assert!(is_ready(gate.learn(sessions)));
         learn(live(8, &[7, 5]));
         assert!(gate.check(&token(5, 1, 0), NONE).is_ok() && gate.check(&token(7, 1, 0), NONE).is_ok());
         assert_eq!(gate.check(&token(6, 2, 0), NONE).unwrap_err().code, Code::SessionFenced, "whatever its epoch");
@@ -360,6 +371,22 @@ mod tests {
         assert_eq!(gate.check(&token(5, 1, 0), NONE).unwrap_err().code, Code::SessionFenced);
         learn(live(8, &[7, 5]));
         assert_eq!(gate.check(&token(5, 1, 0), NONE).unwrap_err().code, Code::SessionFenced, "late");
+    }
+
+    #[test]
+    fn nothing_begins_while_something_of_an_ended_session_is_being_applied() {
+        let gate = Gate::new(ServerId(1), braid_env::Env::os().clock);
+        let (ends, lives) = (gate.enter(&token(5, 1, 0), NONE).unwrap(), gate.enter(&token(6, 1, 0), NONE).unwrap());
+        let heard = LiveSessions { before: SessionId(9), live: vec![SessionId(6)] };
+        let mut learnt = std::pin::pin!(gate.learn(heard));
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(learnt.as_mut().poll(&mut cx).is_pending());
+        assert_eq!(gate.enter(&token(6, 1, 0), NONE).map(drop).unwrap_err().code, Code::NotServing);
+        assert!(gate.enter(&Token::default(), NONE).is_ok(), "the metadata server's own");
+        drop(ends);
+        assert!(learnt.poll(&mut cx).is_ready());
+        assert!(gate.enter(&token(6, 1, 0), NONE).is_ok());
+        drop(lives);
     }
 
     #[test]

@@ -75,7 +75,8 @@ impl<S: ChunkStore + 'static> DataServer<S> {
         self.0.gate.await_sessions();
         let (env, core) = (self.0.env.clone(), Arc::downgrade(&self.0));
         env.clone().spawn("heartbeats", async move {
-            let mut reporter = Reporter { env, core, namespace, announcement, every: None, lives_for: Duration::ZERO, failures: 0 };
+            let mut reporter =
+                Reporter { env, core, namespace, announcement, every: None, lives_for: Duration::ZERO, failures: 0 };
             while let Some(pause) = reporter.report().await {
                 reporter.env.sleep(pause).await;
             }
@@ -118,7 +119,8 @@ impl<S: ChunkStore + 'static, N: Namespace> Reporter<S, N> {
                     tracing::warn!("data server {}: out of touch with the metadata server: {error}", core.id);
                 }
                 self.failures += 1;
-                Some(pause(&self.env, self.failures))
+                let pause = pause(&self.env, self.failures);
+                Some(self.every.map_or(pause, |every| pause.min(every)))
             }
         }
     }
@@ -135,7 +137,9 @@ impl<S: ChunkStore + 'static, N: Namespace> Reporter<S, N> {
         }
         core.gate.raise_sync_floor(sync_floor);
         self.lives_for = Duration::from_millis(lease_ms.into()) * (100 - 2 * DRIFT_PERCENT) / 100;
-        core.gate.learn(sessions, Monotonic(asked.0 + self.lives_for)).await;
+        // Signs of life go on meanwhile: what is being applied may wait for a disk.
+        self.env.spawn("what ended sessions had sent", core.gate.learn(sessions));
+        core.gate.heard(Monotonic(asked.0 + self.lives_for));
         // Of those that have ended while it was out of touch no fence comes any more.
         core.regions.end_unless(|session| core.gate.may_live(session));
         core.chains.registered();
@@ -164,15 +168,16 @@ impl<S: ChunkStore + 'static, N: Namespace> Reporter<S, N> {
             sealed_blocks: usage.sealed_blocks,
         };
         // The metadata server counts from when this arrives, which is later.
-        let until = Monotonic(self.env.clock.now().0 + self.lives_for);
+        let asked = self.env.clock.now();
         let answer = self.namespace.call(context(), message).await?;
         if answer.register_again {
             self.every = None;
             return Ok(Duration::ZERO);
         }
-        core.gate.heard(until);
+        core.gate.heard(Monotonic(asked.0 + self.lives_for));
         core.chains.move_rate(answer.move_bytes_per_s);
-        Ok(every)
+        // From one to the next as it is sent, however long the answer takes.
+        Ok(every.saturating_sub(self.env.clock.now().since(asked)))
     }
 }
 

@@ -154,15 +154,13 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
     }
 
     async fn end_session_steps(&self, id: SessionId, epoch: braid_types::SessionEpoch, leaves: Leaves) -> Result<()> {
+        if leaves == Leaves::Silently {
+            self.go_on_without_silent()?;
+        }
         let mut grown = Vec::new();
-        for server in self.servers.candidates() {
-            if server.up {
-                let fenced = self.on_server(server.id, FenceSession { session: id, epoch }).await?;
-                grown.push((server.id, fenced));
-            } else if leaves == Leaves::Silently && !self.chains.goes_on_without(server.id, self.env.clock.now().0) {
-                let cause = "it is silent, and its chains do not go on without it yet";
-                return Err(Error::new(Code::Unreachable, format_args!("data server {}", server.id), cause));
-            }
+        for server in self.servers.candidates().into_iter().filter(|c| c.up) {
+            let fenced = self.on_server(server.id, FenceSession { session: id, epoch }).await?;
+            grown.push((server.id, fenced));
         }
         let held = self.engine.read(0, session::ListSpares { session: id }).await.map_err(Error::from)?;
         for (chunk, container) in held {
@@ -198,7 +196,28 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         Ok(())
     }
 
-    /// The same for a chunk with several copies.
+    /// What a server has that can be told of no session's end must not come to be seen after it: docs/design/0006-replica-chains.md, *A
+    /// session ends without a silent server*.
+    fn go_on_without_silent(&self) -> Result<()> {
+        let now = self.env.clock.now().0;
+        let mut waits = None;
+        // Of all of them first: each begins what it waits for.
+        for server in self.servers.candidates() {
+            let cause = match server.up {
+                true if self.chains.has_begun_anew(server.id, now) => {
+                    "it has started again, and its chains are not decided"
+                }
+                false if !self.chains.goes_on_without(server.id, now) => {
+                    "it is silent, and its chains do not go on without it yet"
+                }
+                _ => continue,
+            };
+            waits = Some(Error::new(Code::Unreachable, format_args!("data server {}", server.id), cause));
+        }
+        waits.map_or(Ok(()), Err)
+    }
+
+    /// As with a spare chunk that has one copy, of one with several.
     async fn adopt_copies(
         &self,
         session: SessionId,

@@ -189,6 +189,13 @@ impl Chains {
         self.state.lock().leader.goes_on_without(server, now)
     }
 
+    /// Has this server started again, and are chains that it is a member of not decided since?
+    pub fn has_begun_anew(&self, server: ServerId, now: Moment) -> bool {
+        let state = self.state.lock();
+        let number = state.starts.get(&server).map_or(0, |start| start.number);
+        state.leader.has_begun_anew(server, number, now)
+    }
+
     /// Containers whose chain is being changed, has chunks that answer no writes, or too few servers.
     pub fn waits(&self, now: Moment) -> Vec<LeaderWaits> {
         self.state.lock().leader.waits(now)

@@ -87,6 +87,10 @@ impl MetaConfig {
     pub fn check(&self) -> Result<(), String> {
         let rules = [
             (self.session_renew * 3 <= self.session_lease, "three session renewals must fit into a session lease"),
+            (
+                self.server_lease <= self.chain_limits.server_lease,
+                "a data server must be taken for down no later than its lease is over, which is 4 s",
+            ),
             (self.heartbeat * 3 <= self.server_lease, "three heartbeats must fit into a server lease"),
             (self.server_lease <= self.session_lease, "a server lease must not be longer than a session lease"),
             (self.session_lease <= self.session_expiry, "a session cannot expire before its lease is over"),

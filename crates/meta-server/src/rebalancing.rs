@@ -207,17 +207,26 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             return Ok((Vec::new(), false));
         }
         if !self.has_plan(active.is_empty()) {
+            let is_planned = self.rebalancing.state.lock().planned.is_some();
+            // A plan asks every server what it has: not while what comes of the one before is not known.
+            if active.is_empty()
+                && is_planned
+                && let Some(what) = self.what_is_left()
+            {
+                self.rebalancing.waits_for(what);
+                return Ok((Vec::new(), false));
+            }
             let mut planned = self.plan(row.within_permille).await.inspect_err(|error| {
                 self.rebalancing.waits_for(error.to_string());
             })?;
             let is_done = planned.left.is_empty() && active.is_empty();
             planned.has_begun = !active.is_empty();
-            if is_done && let Some(what) = self.what_is_left() {
-                self.rebalancing.waits_for(what);
-                return Ok((Vec::new(), false));
-            }
+            let left = if is_done { self.what_is_left() } else { None };
+            // Of an empty plan: it is over at once, and made again when nothing is left.
+            planned.has_begun |= left.is_some();
             let mut state = self.rebalancing.state.lock();
-            (state.planned, state.waits_for) = (Some(planned), String::new());
+            let is_done = is_done && left.is_none();
+            (state.planned, state.waits_for) = (Some(planned), left.unwrap_or_default());
             if is_done {
                 return Ok((Vec::new(), true));
             }

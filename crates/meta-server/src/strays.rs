@@ -31,14 +31,21 @@ enum Verdict {
 
 impl<E: Engine, P: DataPeers> MetaServer<E, P> {
     pub(crate) async fn remove_strays(&self) -> Result<()> {
+        let mut failed = None;
         for (server, times) in self.chains.may_have_strays() {
             let info = self.servers.info(server, self.env.clock.now());
             // One that is down is looked through when it is back.
-            if info.is_some_and(|info| info.state == ServerState::Up) && self.remove_strays_of(server).await? {
-                self.chains.has_no_strays(server, times);
+            if info.is_none_or(|info| info.state != ServerState::Up) {
+                continue;
+            }
+            // One whose disk refuses does not keep others from being looked through.
+            match self.remove_strays_of(server).await {
+                Ok(true) => self.chains.has_no_strays(server, times),
+                Ok(false) => {}
+                Err(error) => failed = Some(error),
             }
         }
-        Ok(())
+        failed.map_or(Ok(()), Err)
     }
 
     /// True if nothing is left to be decided.

@@ -52,7 +52,11 @@ fn add(metrics: &mut Metrics, stats: Stats) {
     metrics.counters("braid_mount_messages_total", "Messages sent to servers, by their kind.", "message", messages);
     for (name, help, value) in [
         ("read_bytes", "Bytes of files that the mount was asked for.", stats.bytes_read),
-        ("fetched_bytes", "Bytes of files had from data servers, or from files of one on this host.", stats.bytes_fetched),
+        (
+            "fetched_bytes",
+            "Bytes of files had from data servers, or from files of one on this host.",
+            stats.bytes_fetched,
+        ),
         ("local_reads", "Reads of a data server's files on this host, without a message.", stats.local_reads),
         ("written_bytes", "Bytes of files written.", stats.bytes_written),
         ("cache_hits", "Lookups and attributes answered from the cache.", stats.cache_hits),

@@ -160,6 +160,7 @@ impl Leader {
         }
         if let Some(held) = self.containers.get_mut(&id) {
             held.decisions = Some(decisions);
+            held.anew.clear();
             held.decided = Some(Decided { at: now, on: held.reports.keys().copied().collect() });
             held.invited = held.reports.iter().map(|(server, (incarnation, _))| (*server, *incarnation)).collect();
         }

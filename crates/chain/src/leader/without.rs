@@ -20,7 +20,7 @@ pub(super) struct Decided {
 impl Leader {
     /// May what this silent server was told, and told nobody, be seen no more? False while it may hold a lease, and until each chain that it is in
     /// was decided without it since; those that were not get a new epoch with the next tick. A chain that cannot be decided without it does
-    /// not count: with the server it would lose what it has for good (`min_copies` of 1, or too few others).
+    /// not count once it is dead: nobody knows when it comes back (`min_copies` of 1, or too few others).
     pub fn goes_on_without(&mut self, server: ServerId, now: Moment) -> bool {
         if !self.book.is_over(server, now) {
             return false;
@@ -38,15 +38,26 @@ impl Leader {
         waiting.is_empty()
     }
 
+    /// The same of a server that has started again: what it knew of its writers it has forgotten, and may have on its disk what nobody was told of.
+    pub fn has_begun_anew(&self, server: ServerId, incarnation: u64, now: Moment) -> bool {
+        let is_met = self.servers.get(&server).is_some_and(|known| known.incarnation == incarnation);
+        self.containers.values().filter(|held| held.row.members().contains(&server)).any(|held| {
+            let waits = !is_met || held.anew.contains(&server);
+            waits && (held.phase != Phase::Acting || self.could_decide(held, now))
+        })
+    }
+
     fn is_without(&self, held: &Held, server: ServerId, since: Moment, now: Moment) -> bool {
         match held.phase {
             Phase::Acting | Phase::Opening(_) => {
                 !held.row.members().contains(&server)
                     || held.decided.as_ref().is_some_and(|decided| decided.at >= since && !decided.on.contains(&server))
-                    || !self.could_decide(held, now)
+                    || (self.book.is_dead(server, now, &self.limits) && !self.could_decide(held, now))
             }
             // Nobody acts any more, and whatever is decided is seen by all who act next.
-            Phase::Collecting => held.row.known().iter().all(|known| self.has_stopped(held, *known, now)),
+            Phase::Collecting => {
+                !held.row.knows(server) || held.row.known().iter().all(|known| self.has_stopped(held, *known, now))
+            }
             Phase::Settling(_) => true,
             Phase::Raising(_) => !held.row.members().contains(&server),
         }
@@ -143,7 +154,32 @@ mod tests {
     fn what_cannot_be_decided_without_it_waits_for_nobody() {
         let mut leader = acting(&[1, 2], 1);
         pass(&mut leader, 200, 5_000, &[2]);
-        assert!(leader.goes_on_without(ServerId(1), ms(5_000)), "both would have to answer");
+        assert!(!leader.goes_on_without(ServerId(1), ms(5_000)), "it may come back at any moment");
         assert!(leader.goes_on_without(ServerId(9), ms(5_000)), "it is in no chain");
+        pass(&mut leader, 5_000, 6_500, &[2]);
+        assert!(leader.goes_on_without(ServerId(1), ms(6_500)), "both would have to answer");
+        assert_eq!(leader.row(C).unwrap().epoch(), ChainEpoch(1));
+    }
+
+    #[test]
+    fn a_server_that_has_started_again_is_waited_for_until_its_chains_are_decided() {
+        let mut leader = acting(&[1, 2, 3], 2);
+        pass(&mut leader, 200, 1_000, &[1, 2, 3]);
+        assert!(!leader.has_begun_anew(ServerId(1), 1, ms(1_000)));
+        assert!(leader.has_begun_anew(ServerId(1), 2, ms(1_000)), "the leader has not met it");
+        let renew = ToLeader::Renew { asked: ms(1_000), chains: Some(Vec::new()) };
+        leader.on(
+            ms(1_000),
+            LeaderEvent::FromServer { server: ServerId(1), incarnation: 2, message: renew },
+            &mut NoSpares,
+        );
+        assert!(leader.has_begun_anew(ServerId(1), 2, ms(1_010)), "nothing is decided");
+        assert!(!leader.has_begun_anew(ServerId(2), 1, ms(1_010)));
+        // It says nothing more, so that others are enough when its lease is over.
+        pass(&mut leader, 1_050, 1_500, &[2, 3]);
+        assert_eq!(leader.row(C).unwrap().epoch(), ChainEpoch(2));
+        assert!(leader.has_begun_anew(ServerId(1), 2, ms(1_500)), "it is not decided");
+        pass(&mut leader, 1_500, 5_500, &[2, 3]);
+        assert!(!leader.has_begun_anew(ServerId(1), 2, ms(5_500)));
     }
 }

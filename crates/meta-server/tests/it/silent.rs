@@ -60,7 +60,7 @@ async fn what_a_silent_owner_was_told_by_a_session_that_ended_is_not_seen_later(
     let unsynced = write_of(&info, chunk, false);
     // The writer is on its host.
     world.net.away.lock().insert(ServerId(1));
-    owner.call(of_session.clone(), unsynced.clone(), Bytes::from(vec![2; 10])).await.unwrap();
+    owner.call(of_session, unsynced.clone(), Bytes::from(vec![2; 10])).await.unwrap();
 
     // Its lease is over, and the successor's time has not come.
     pass(4_500).await;
