@@ -69,7 +69,7 @@ impl Core {
         self.fresh(inode, op).await?;
         let (segments, overlay, chunk_bytes) = loop {
             let unknown = {
-                let state = inode.state.lock();
+                let mut state = inode.state.lock();
                 let range = ByteRange::new(range.start.min(state.size), range.end.min(state.size));
                 if range.is_empty() {
                     return Ok(Vec::new());
@@ -83,7 +83,7 @@ impl Core {
                     Some(_) => last,
                     None => {
                         let overlay = state.overlay(range);
-                        break (segments(&state, range, &overlay), overlay, chunk_bytes);
+                        break (segments(&mut state, range, &overlay), overlay, chunk_bytes);
                     }
                 }
             };
@@ -273,8 +273,10 @@ impl Core {
         let mut state = inode.state.lock();
         let mut window = handle.window.lock();
         let plan = window.read(range, state.size, limits);
-        let before = if plan.forget_all { u64::MAX } else { plan.forget_before };
-        state.blocks.forget(handle.id.0, before);
+        match plan.forget_all {
+            true => state.blocks.forget(handle.id.0, u64::MAX, u64::MAX),
+            false => state.blocks.forget(handle.id.0, plan.forget_before, plan.forget_served_before),
+        }
         let Some(fetch) = plan.fetch else { return };
         let chunk_bytes = state.policy.chunk_bytes;
         for (unit, part) in fetch.split_by(chunk_bytes.min(RUN_BYTES as u64)) {
@@ -290,7 +292,7 @@ impl Core {
             }
             let charge = Charge { memory: self.memory.clone(), bytes: range.len() };
             let (tell, bytes) = outcome();
-            state.blocks.add(Block { range, handle: handle.id.0, bytes, _charge: charge });
+            state.blocks.add(Block { range, handle: handle.id.0, bytes, served: 0, _charge: charge });
             let (core, inode) = (self.clone(), inode.clone());
             self.spawn_for("read ahead", braid_api::trace::current(), async move {
                 let part = ByteRange::at(range.start % chunk_bytes, range.len());
@@ -390,14 +392,14 @@ fn painted(bytes: Bytes, range: ByteRange, overlay: &[(u64, Bytes)]) -> Bytes {
 }
 
 /// Cuts a range at chunks, at messages of 1 MiB and at blocks that were read ahead.
-fn segments(state: &FileState, range: ByteRange, overlay: &[(u64, Bytes)]) -> Vec<Segment> {
+fn segments(state: &mut FileState, range: ByteRange, overlay: &[(u64, Bytes)]) -> Vec<Segment> {
     let unit = state.policy.chunk_bytes.min(RUN_BYTES as u64);
     let mut segments = Vec::new();
     let mut at = range.start;
     while at < range.end {
         let limit = range.end.min((at / unit + 1) * unit);
-        let (end, source) = match state.blocks.at(at) {
-            Some(block) => (limit.min(block.range.end), Source::Block(block.bytes.clone(), block.range.start)),
+        let (end, source) = match state.blocks.serve(at, limit) {
+            Some((block, bytes)) => (limit.min(block.end), Source::Block(bytes, block.start)),
             None => {
                 let end = state.blocks.next_after(at).map_or(limit, |next| limit.min(next));
                 (end, Source::Chunk)

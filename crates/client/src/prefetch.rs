@@ -6,9 +6,12 @@
 
 use braid_types::ByteRange;
 
-/// Reads this near to the expected place belong to the stream. A kernel that reads ahead has two windows under way, of 1 MiB each, and they are taken
-/// up by several threads in any order: the last to come is up to 2 MiB behind the first, and what was read ahead for it must be there still.
-const SLACK_BYTES: u64 = 2 << 20;
+/// Reads this near to the expected place belong to the stream. A kernel that reads ahead has two windows under way, of 1 MiB each, of 2 MiB where a
+/// program said that it reads in order, as `cat` does; they are taken up by several threads in any order. So the last to come is up to 4 MiB
+/// behind the first, and what was read ahead for it must be there still.
+const SLACK_BYTES: u64 = 4 << 20;
+/// What has been answered whole is kept so far behind, for other handles.
+const SERVED_SLACK_BYTES: u64 = 1 << 20;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
@@ -34,6 +37,8 @@ pub struct Plan {
     pub forget_all: bool,
     /// Forget what lies wholly before this offset.
     pub forget_before: u64,
+    /// And of what was answered, what lies before this one.
+    pub forget_served_before: u64,
     /// Read this now.
     pub fetch: Option<ByteRange>,
 }
@@ -46,7 +51,7 @@ impl Window {
         if !goes_on {
             let forget_all = self.window > 0;
             *self = Window { next: range.end, window: 0, ahead: range.end, started: true };
-            return Plan { forget_all, forget_before: 0, fetch: None };
+            return Plan { forget_all, forget_before: 0, forget_served_before: 0, fetch: None };
         }
         // A limit below the least window is the limit.
         self.window = (self.window * 2).max(limits.window_bytes_min).min(limits.window_bytes_max);
@@ -59,7 +64,8 @@ impl Window {
             self.ahead = fetch.end;
         }
         let forget_before = self.next.saturating_sub(SLACK_BYTES);
-        Plan { forget_all: false, forget_before, fetch }
+        let forget_served_before = self.next.saturating_sub(SERVED_SLACK_BYTES);
+        Plan { forget_all: false, forget_before, forget_served_before, fetch }
     }
 
     /// What was asked ahead could not be had: go on from `at`.
@@ -109,7 +115,7 @@ mod tests {
         let mut window = Window::default();
         for offset in [5 << 20, 1 << 20, 9 << 20, 0, 30 << 20] {
             let plan = window.read(ByteRange::at(offset, 4096), 64 << 20, LIMITS);
-            assert_eq!(plan, Plan { forget_all: false, forget_before: 0, fetch: None });
+            assert_eq!(plan, Plan { forget_all: false, forget_before: 0, forget_served_before: 0, fetch: None });
         }
     }
 
@@ -131,17 +137,19 @@ mod tests {
         assert!(window.window > LIMITS.window_bytes_min);
     }
 
-    /// A kernel asks for the next window but one when it has the one before: two are under way, here the second is taken up first.
+    /// A kernel asks for the next window but one when it has the one before. So two are under way, each of two requests, here taken up from the last
+    /// to the first.
     #[test]
     fn what_a_kernel_has_under_way_is_not_forgotten() {
         let (mut window, step) = (Window::default(), 1u64 << 20);
-        let mut read = |piece: u64| window.read(ByteRange::at(piece * step, step), 64 << 20, LIMITS);
+        let mut read = |piece: u64| window.read(ByteRange::at(piece * step, step), 256 << 20, LIMITS);
         read(0);
         read(1);
-        for first in (2..60).step_by(2) {
-            let plan = read(first + 1);
-            assert!(!plan.forget_all && plan.forget_before <= first * step, "{first}: {plan:?}");
-            assert!(!read(first).forget_all);
+        for first in (2..200).step_by(4) {
+            for piece in (first..first + 4).rev() {
+                let plan = read(piece);
+                assert!(!plan.forget_all && plan.forget_before <= first * step, "{piece} of {first}: {plan:?}");
+            }
         }
     }
 }

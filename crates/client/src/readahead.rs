@@ -14,6 +14,8 @@ pub struct Block {
     /// The handle it was read for; another one's jump does not forget it.
     pub handle: u64,
     pub bytes: Arriving,
+    /// So many of its bytes were answered; again, if they were asked for again.
+    pub served: u64,
     /// The share of the bound it holds, given back when it is forgotten.
     pub _charge: Charge,
 }
@@ -43,6 +45,13 @@ impl Blocks {
         self.0.range(..=at).next_back().map(|(_, block)| block).filter(|block| at < block.range.end)
     }
 
+    /// What holds byte `at`, and from where to where; its bytes up to `limit` are being answered.
+    pub fn serve(&mut self, at: u64, limit: u64) -> Option<(ByteRange, Arriving)> {
+        let (_, block) = self.0.range_mut(..=at).next_back().filter(|(_, block)| at < block.range.end)?;
+        block.served += limit.min(block.range.end) - at;
+        Some((block.range, block.bytes.clone()))
+    }
+
     /// Where the next block after `at` begins.
     pub fn next_after(&self, at: u64) -> Option<u64> {
         self.0.range(at..).next().map(|(&start, _)| start)
@@ -55,9 +64,13 @@ impl Blocks {
         }
     }
 
-    pub fn forget(&mut self, handle: u64, before: u64) {
+    /// What lies wholly before `before`, and of what was answered what lies before `served_before`.
+    pub fn forget(&mut self, handle: u64, before: u64, served_before: u64) {
         if !self.0.is_empty() {
-            self.0.retain(|_, block| block.handle != handle || block.range.end > before);
+            self.0.retain(|_, block| {
+                let is_served = block.served >= block.range.len();
+                block.handle != handle || block.range.end > if is_served { served_before } else { before }
+            });
         }
     }
 

@@ -236,7 +236,7 @@ impl Core {
         let Handle::File(file) = closed else { return };
         {
             let mut state = file.inode.state.lock();
-            state.blocks.forget(handle.0, u64::MAX);
+            state.blocks.forget(handle.0, u64::MAX, u64::MAX);
             state.writers -= u32::from(file.flags.write);
             state.cached -= u32::from(!file.flags.direct);
             state.cached_writers -= u32::from(file.flags.write && !file.flags.direct);
