@@ -11,6 +11,8 @@
 mod change;
 mod places;
 mod row;
+#[cfg(test)]
+mod testing;
 mod waits;
 mod without;
 

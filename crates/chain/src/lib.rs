@@ -37,7 +37,7 @@ pub use leader::{
     ChainRow, ContainerRow, Leader, LeaderCommand, LeaderEvent, LeaderWaits, Leaving, Place, Spares, Step,
 };
 pub use lease::{LeaseBook, ServerLease};
-pub use limits::{DRIFT_PERCENT, Limits, Moment};
+pub use limits::{DRIFT_PERCENT, Limits, Moment, held_of};
 pub use lineage::{Lineage, Start, common};
 pub use message::{Body, Envelope, FromLeader, Install, MESSAGE_FORMAT, Message, MessageError, Report, ToLeader, Told};
 pub use record::{ChunkRecord, Claims, FORMAT, RecordError};

@@ -86,11 +86,16 @@ impl Default for Limits {
     }
 }
 
+/// How long a data server uses a lease, on its own clock, from the moment it *asked* for it. Its clock may be 1 %
+/// slow and the other's 1 % fast: it holds while held / 0.99 <= lease / 1.01, that is up to 98.02 % of the lease.
+pub fn held_of(lease: Duration) -> Duration {
+    lease * (100 - 2 * DRIFT_PERCENT) / 100
+}
+
 impl Limits {
-    /// How long a data server uses a lease, on its own clock, from the moment it *asked* for it. Its clock may be 1 %
-    /// slow and the leader's 1 % fast: it holds while held / 0.99 <= lease / 1.01, that is up to 98.02 % of the lease.
+    /// Of its lease from the leader.
     pub fn held(&self) -> Duration {
-        self.server_lease * (100 - 2 * DRIFT_PERCENT) / 100
+        held_of(self.server_lease)
     }
 
     /// The sentences that do not hold.

@@ -92,7 +92,7 @@ impl Gate {
     /// Sessions that had begun before and are not among these have ended. Nothing of any session begins until nothing of theirs is being
     /// applied any more; the answer ends then.
     pub fn learn(self: &Arc<Self>, sessions: LiveSessions) -> impl Future<Output = ()> + Send + 'static {
-        let heard = {
+        let (heard, learnt) = {
             let mut state = self.state.lock();
             // An answer that comes late says less.
             if sessions.before >= state.heard.before {
@@ -107,7 +107,6 @@ impl Gate {
         };
         let gate = self.clone();
         async move {
-            let (heard, learnt) = heard;
             gate.none(|passing| passing.session.0 != 0 && !heard.may_live(passing.session)).await;
             let mut state = gate.state.lock();
             // One that was learnt later ends by itself.

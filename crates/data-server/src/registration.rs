@@ -4,7 +4,7 @@ use crate::DataServer;
 use crate::core::Core;
 use braid_api::meta::{Heartbeat, Namespace, RegisterAnswer, RegisterServer};
 use braid_api::{Code, Context, Error, Result, Retry};
-use braid_chain::DRIFT_PERCENT;
+use braid_chain::held_of;
 use braid_data_store::{ChunkStore, StoreIdentity, StoreUsage};
 use braid_env::{Env, Monotonic, TaskHandle};
 use braid_types::ServerId;
@@ -136,7 +136,7 @@ impl<S: ChunkStore + 'static, N: Namespace> Reporter<S, N> {
             return Err(Error::new(Code::WrongCluster, subject, cause));
         }
         core.gate.raise_sync_floor(sync_floor);
-        self.lives_for = Duration::from_millis(lease_ms.into()) * (100 - 2 * DRIFT_PERCENT) / 100;
+        self.lives_for = held_of(Duration::from_millis(lease_ms.into()));
         // Signs of life go on meanwhile: what is being applied may wait for a disk.
         self.env.spawn("what ended sessions had sent", core.gate.learn(sessions));
         core.gate.heard(Monotonic(asked.0 + self.lives_for));

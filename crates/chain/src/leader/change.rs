@@ -253,6 +253,7 @@ impl Leader {
 
 #[cfg(test)]
 mod tests {
+    use super::super::testing::{NoSpares, says};
     use super::*;
     use crate::Lineage;
     use crate::limits::Limits;
@@ -264,18 +265,6 @@ mod tests {
 
     const C: ContainerId = ContainerId(6);
     const CHUNK: ChunkId = ChunkId(10);
-
-    struct NoSpares;
-    impl Spares for NoSpares {
-        fn successor(&mut self, _: ContainerId, _: &[ServerId], _: &[ServerId], _: u64) -> Option<ServerId> {
-            None
-        }
-    }
-
-    fn says(leader: &mut Leader, ms: u64, server: u64, message: ToLeader) -> Vec<LeaderCommand> {
-        let event = LeaderEvent::FromServer { server: ServerId(server), incarnation: 1, message };
-        leader.on(Duration::from_millis(ms), event, &mut NoSpares)
-    }
 
     fn committed_rows(commands: &[LeaderCommand]) -> Vec<ContainerRow> {
         let row = |command: &LeaderCommand| match command {

@@ -97,20 +97,14 @@ impl Leader {
 
 #[cfg(test)]
 mod tests {
+    use super::super::testing::{NoSpares, says};
     use super::*;
     use crate::limits::Limits;
     use crate::message::ToLeader;
-    use crate::{ChainRow, ContainerRow, LeaderCommand, LeaderEvent, Spares};
+    use crate::{ChainRow, ContainerRow, LeaderCommand, LeaderEvent};
     use braid_types::LeaderEpoch;
     use std::collections::BTreeMap;
     use std::time::Duration;
-
-    struct NoSpares;
-    impl Spares for NoSpares {
-        fn successor(&mut self, _: ContainerId, _: &[ServerId], _: &[ServerId], _: u64) -> Option<ServerId> {
-            None
-        }
-    }
 
     const C: ContainerId = ContainerId(6);
 
@@ -136,11 +130,6 @@ mod tests {
             );
         }
         leader
-    }
-
-    fn says(leader: &mut Leader, ms: u64, server: u64, message: ToLeader) -> Vec<LeaderCommand> {
-        let event = LeaderEvent::FromServer { server: ServerId(server), incarnation: 1, message };
-        leader.on(Duration::from_millis(ms), event, &mut NoSpares)
     }
 
     /// Only these renew, until then.

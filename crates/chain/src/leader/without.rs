@@ -3,7 +3,8 @@
 //! An owner tells others of its writes a moment after it has answered them. If it falls silent before, and its lease is over, others go on serving
 //! what they were told of, and it may come back before it gets a successor: in the same epoch it would say what nobody
 //! was told of, and it would be seen after what is older had been read. While its writer's session lives nobody else may read, so that this
-//! is nobody's matter; a session that ends must not leave it behind. An epoch that was decided without the server leaves it behind for ever.
+//! is nobody's matter; a session that ends must not leave it behind. An epoch that was decided without the server
+//! leaves it behind; docs/design/0006-replica-chains.md says what is open still.
 
 use super::{Held, Leader, Phase};
 use crate::limits::Moment;
@@ -66,27 +67,17 @@ impl Leader {
 
 #[cfg(test)]
 mod tests {
+    use super::super::testing::{NoSpares, says};
     use super::*;
     use crate::message::ToLeader;
-    use crate::{ContainerRow, LeaderCommand, LeaderEvent, Limits, Spares};
+    use crate::{ContainerRow, LeaderCommand, LeaderEvent, Limits};
     use braid_types::{ChainEpoch, ContainerId, LeaderEpoch};
     use std::time::Duration;
 
     const C: ContainerId = ContainerId(6);
 
-    struct NoSpares;
-    impl Spares for NoSpares {
-        fn successor(&mut self, _: ContainerId, _: &[ServerId], _: &[ServerId], _: u64) -> Option<ServerId> {
-            None
-        }
-    }
-
     fn ms(ms: u64) -> Moment {
         Duration::from_millis(ms)
-    }
-
-    fn says(leader: &mut Leader, at: u64, server: u64, message: ToLeader) -> Vec<LeaderCommand> {
-        leader.on(ms(at), LeaderEvent::FromServer { server: ServerId(server), incarnation: 1, message }, &mut NoSpares)
     }
 
     fn acting(members: &[u64], min_copies: u8) -> Leader {

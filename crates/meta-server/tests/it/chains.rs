@@ -170,6 +170,26 @@ pub fn write_of(info: &ContainerInfo, chunk: ChunkId, sync: bool) -> WriteCopies
     WriteCopies { write, durability: Durability::Fsync }
 }
 
+pub fn read_of(info: &ContainerInfo, chunk: ChunkId, len: u32) -> ReadCopy {
+    ReadCopy {
+        chunk,
+        container: info.id,
+        offset: 0,
+        len,
+        cuts: Vec::new(),
+        at_least: Version::default(),
+        kept_beside: false,
+        ordered: false,
+        hold: None,
+    }
+}
+
+/// Of a client that caches nothing.
+pub fn open_of(client: u64, description: &str) -> OpenSession {
+    let (description, host) = (description.to_owned(), "here".to_owned());
+    OpenSession { client, former: None, description, host, caches: false }
+}
+
 impl World {
     pub async fn new(servers: u64) -> World {
         World::in_racks(servers, 0).await
@@ -195,13 +215,7 @@ impl World {
         let config = MetaConfig { move_bytes_per_s, moves_at_once, ..MetaConfig::default() };
         let meta = MetaServer::start(env, engine, peers, config, CLUSTER, Policy::PLAIN).await.unwrap();
         *self.net.meta.lock() = Some(meta.clone());
-        let open = OpenSession {
-            client: 1,
-            former: None,
-            description: "test".to_owned(),
-            host: "here".to_owned(),
-            caches: false,
-        };
+        let open = open_of(1, "test");
         *self.session.lock() = Some(meta.call(Context::default(), open).await.unwrap());
     }
 
@@ -295,18 +309,7 @@ impl World {
     }
 
     pub async fn read(&self, info: &ContainerInfo, chunk: ChunkId) -> Bytes {
-        let (container, at_least) = (info.id, Version::default());
-        let read = ReadCopy {
-            chunk,
-            container,
-            offset: 0,
-            len: 100_000,
-            cuts: Vec::new(),
-            at_least,
-            kept_beside: false,
-            ordered: false,
-            hold: None,
-        };
+        let read = read_of(info, chunk, 100_000);
         self.at_a_member(info.id, read, Bytes::new()).await.2
     }
 
@@ -382,13 +385,7 @@ impl World {
     /// What is asked from now on is another client's.
     async fn go_on_as_another(&self) {
         let meta = self.net.meta.lock().clone().unwrap();
-        let open = OpenSession {
-            client: 2,
-            former: None,
-            description: "other".to_owned(),
-            host: "here".to_owned(),
-            caches: false,
-        };
+        let open = open_of(2, "other");
         *self.session.lock() = Some(meta.call(Context::default(), open).await.unwrap());
     }
 }

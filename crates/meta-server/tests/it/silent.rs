@@ -1,7 +1,6 @@
 //! Sessions that end while a data server is silent.
 
-use super::chains::{Node, World, write_of};
-use braid_api::data::*;
+use super::chains::{Node, World, open_of, read_of, write_of};
 use braid_api::meta::*;
 use braid_api::{Code, Context, DataNode, Namespace};
 use braid_types::*;
@@ -16,17 +15,7 @@ async fn pass(ms: u64) {
 async fn seen(world: &World, info: &ContainerInfo, chunk: ChunkId) -> Vec<u8> {
     let mut seen = Vec::new();
     for server in &info.chain {
-        let read = ReadCopy {
-            chunk,
-            container: info.id,
-            offset: 0,
-            len: 1,
-            cuts: Vec::new(),
-            at_least: Version::default(),
-            kept_beside: false,
-            ordered: false,
-            hold: None,
-        };
+        let read = read_of(info, chunk, 1);
         let cx = Context { deadline: Duration::from_millis(100), ..Context::default() };
         if let Ok((_, bytes)) = Node(world.net.clone(), *server).call(cx, read, Bytes::new()).await {
             seen.push(bytes[0]);
@@ -46,13 +35,7 @@ async fn what_a_silent_owner_was_told_by_a_session_that_ended_is_not_seen_later(
     assert_eq!(seen(&world, &info, chunk).await, [1, 1, 1]);
 
     let meta = world.net.meta.lock().clone().unwrap();
-    let open = OpenSession {
-        client: 3,
-        former: None,
-        description: "is lost".to_owned(),
-        host: "there".to_owned(),
-        caches: false,
-    };
+    let open = open_of(3, "is lost");
     let session = meta.call(Context::default(), open).await.unwrap();
     let token = Token { session: session.session, session_epoch: session.epoch, ..Token::default() };
     let of_session = Context { token, deadline: Duration::from_secs(5), ..Context::default() };
