@@ -19,6 +19,7 @@ pub mod lease;
 mod message;
 pub mod meta;
 pub mod meta_copies;
+mod moving;
 pub mod trace;
 mod waiting;
 
@@ -33,4 +34,4 @@ pub use message::{About, Carries, Context, Manner, When};
 pub use meta::Namespace;
 
 /// Version of the protocol; raised when an old peer could misunderstand. See `wire` for the hello.
-pub const PROTOCOL_VERSION: u16 = 13;
+pub const PROTOCOL_VERSION: u16 = 14;

@@ -4,6 +4,7 @@
 //! request id in [`crate::Context`]; their answer is kept in the `requests` table until the session's low-water
 //! mark passes it, so that a repeated request takes effect once.
 
+pub use crate::moving::{MoveChunk, MovesOn, ReturnSpares, StuckChunk, ToMove};
 use crate::{Context, Result, When, messages};
 use braid_types::*;
 use bytes::Bytes;
@@ -760,6 +761,8 @@ pub struct TakeSpares {
     pub count: u32,
     /// The data server beside the client, to be first in the chains.
     pub beside: Option<ServerId>,
+    /// Copies of other chunks go there: should the session be lost, what is in them is in no file, and never comes into one.
+    pub for_moves: bool,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -909,6 +912,9 @@ messages! {
     SealFile -> AttrAnswer;
     HoldSealed -> Option<Attr>;
     LeaveSealed -> ();
+    MoveChunk -> bool;
+    ReturnSpares -> ();
+    MovesOn -> ToMove;
 }
 
 impl MetaRequest {
@@ -957,6 +963,8 @@ impl MetaRequest {
             | MetaRequest::PutFile(_)
             | MetaRequest::SetPolicy(_)
             | MetaRequest::SealFile(_)
+            | MetaRequest::MoveChunk(_)
+            | MetaRequest::ReturnSpares(_)
             | MetaRequest::TakeSpares(_) => true,
             MetaRequest::OpenFile(open) => open.truncate,
             _ => false,
@@ -1039,6 +1047,17 @@ pub trait Namespace: Send + Sync + 'static {
             let answer = self.execute(cx, message.wrap()).await?;
             M::unwrap(answer).ok_or_else(|| crate::Error::bare(crate::Code::BadMessage))
         }
+    }
+}
+
+/// A metadata server in this process.
+impl<N: Namespace> Namespace for std::sync::Arc<N> {
+    async fn execute(&self, cx: Context, request: MetaRequest) -> Result<MetaAnswer> {
+        (**self).execute(cx, request).await
+    }
+
+    async fn execute_early(&self, cx: Context, request: MetaRequest) -> Result<(MetaAnswer, Mark)> {
+        (**self).execute_early(cx, request).await
     }
 }
 

@@ -62,6 +62,11 @@ impl Client {
         self.0.put_file(parent, name, spec, data, replace).await
     }
 
+    /// Moves chunks with one copy off data servers that are drained; returns when there are none.
+    pub async fn move_off(&self) -> Result<()> {
+        self.0.move_off().await
+    }
+
     /// The attributes along a path, in one message; links are not followed.
     pub async fn resolve(&self, from: InodeId, path: &[Name]) -> Result<Resolved> {
         self.0.resolve(from, path).await

@@ -284,7 +284,7 @@ impl FileState {
         if self.version == version && self.is_clean() && self.body.is_clean() && !self.cutting {
             self.adopt_map(&answer.attr, &answer.map);
             self.ends_with_row();
-        } else if answer.attr.trunc_gen > self.attr.trunc_gen {
+        } else if answer.attr.trunc_gen > self.attr.trunc_gen || answer.map.layout_gen > self.layout_gen {
             self.stale = true;
         } else {
             self.adopt_attr(&answer.attr, Some(&answer.map.cuts));

@@ -29,6 +29,7 @@ mod handles;
 mod inode;
 mod layout;
 mod leases;
+mod leaving;
 mod local;
 mod locks;
 mod lost;
@@ -36,6 +37,8 @@ mod lru;
 mod map;
 mod marks;
 mod memory;
+mod mover;
+mod moves;
 mod ops;
 mod prefetch;
 mod ranges;
@@ -60,6 +63,7 @@ mod writeback;
 
 pub use client::Client;
 pub use config::ClientConfig;
+pub use mover::keep_moving;
 #[doc(hidden)]
 pub use requests::{Asked, Requests};
 pub use stats::Stats;

@@ -271,6 +271,18 @@ impl Directory {
         lanes.values().filter(|lane| lane.is_beside(host)).map(|lane| lane.id).min()
     }
 
+    /// Some data server is to be emptied, or has been.
+    pub fn any_leaves(&self) -> bool {
+        self.lanes.lock().values().any(|lane| !lane.peer.lock().0.duty.takes_new())
+    }
+
+    /// The one copy of this container's chunks is at such a server.
+    pub fn is_leaving(&self, id: ContainerId) -> bool {
+        let Some(container) = self.container(id) else { return false };
+        let [server] = container.chain.as_slice() else { return false };
+        self.known_lane(*server).is_some_and(|lane| !lane.peer.lock().0.duty.takes_new())
+    }
+
     /// The chunk is no longer part of any file.
     pub fn forget_chunk(&self, chunk: ChunkId) {
         self.lanes().iter().for_each(|lane| lane.retained(|retain| retain.forget(chunk)));
@@ -297,6 +309,14 @@ impl Core {
         Ok(())
     }
 
+    pub async fn lane_of(&self, server: ServerId, op: Op) -> Result<Arc<Lane>> {
+        if self.servers.known_lane(server).is_none() {
+            self.refresh_servers(op).await?;
+        }
+        let unknown = || Error::new(Code::NoServers, format!("data server {server}"), "it is not registered");
+        self.servers.known_lane(server).ok_or_else(unknown)
+    }
+
     /// The owner of a container's chunks.
     pub async fn route(&self, policy: &Policy, id: ContainerId, op: Op) -> Result<Route> {
         let placement = Placement::of(policy)?;
@@ -312,12 +332,7 @@ impl Core {
             let lane = self.servers.copies_lane(&self.env, &container, &self.config);
             return Ok(Route { lane, container });
         }
-        let owner = placement.owner(&container)?;
-        if self.servers.known_lane(owner).is_none() {
-            self.refresh_servers(op).await?;
-        }
-        let unknown = || Error::new(Code::NoServers, format!("data server {owner}"), "it is not registered");
-        let lane = self.servers.known_lane(owner).ok_or_else(unknown)?;
+        let lane = self.lane_of(placement.owner(&container)?, op).await?;
         Ok(Route { lane, container })
     }
 

@@ -248,7 +248,10 @@ impl Core {
     async fn renew_once(self: &Arc<Self>) -> Duration {
         let token = self.session.token();
         let renew = self.session.now.lock().renew;
-        let Err(error) = self.renew().await else { return renew };
+        let Err(error) = self.renew().await else {
+            self.look_at_leaving();
+            return renew;
+        };
         tracing::warn!(%error, "the session was not renewed");
         self.pass_time();
         if error.code == Code::SessionUnknown {

@@ -40,6 +40,18 @@ impl Spares {
         self.pools.lock().entry(policy).or_default().ready.push_front(spare);
     }
 
+    /// Takes those out for which this is so.
+    pub fn take(&self, is_wanted: impl Fn(&Spare) -> bool) -> Vec<(Policy, Spare)> {
+        let mut pools = self.pools.lock();
+        let of = |(policy, pool): (&Policy, &mut Pool)| {
+            let all = std::mem::take(&mut pool.ready);
+            let (wanted, rest) = all.into_iter().partition(|spare| is_wanted(spare));
+            pool.ready = rest;
+            VecDeque::into_iter(wanted).map(|spare| (*policy, spare)).collect::<Vec<_>>()
+        };
+        pools.iter_mut().flat_map(of).collect()
+    }
+
     fn add(&self, policy: Policy, spares: impl IntoIterator<Item = Spare>) {
         self.pools.lock().entry(policy).or_default().ready.extend(spares);
     }
@@ -108,7 +120,7 @@ impl Core {
     async fn fetch_spares(self: &Arc<Self>, policy: Policy, op: Op) -> Result<Vec<Spare>> {
         let session = self.session.id();
         let beside = self.servers.beside(&self.config.host);
-        let message = TakeSpares { policy, count: self.config.spares_ahead.max(1), beside };
+        let message = TakeSpares { policy, count: self.config.spares_ahead.max(1), beside, for_moves: false };
         let answer = self.call(message, op).await?;
         self.servers.learn(&answer.containers);
         let spare = |(chunk, container)| Spare { chunk, container, session, room: 0 };

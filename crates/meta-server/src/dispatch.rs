@@ -8,7 +8,7 @@ use crate::server::MetaServer;
 use braid_api::meta::*;
 use braid_api::{Code, Context, DataPeers, Error, Namespace, Result, When, trace};
 use braid_meta_engine::{Early, Engine, Order};
-use braid_meta_namespace::ops::{mark_stable, policy, spares};
+use braid_meta_namespace::ops::{mark_stable, move_chunk, policy, spares};
 use braid_meta_namespace::{Mutation, OpContext, OpError, Query, ReadOnly, Recorded};
 use braid_placement::Want;
 use braid_types::{CONTAINER_CHUNKS_MAX, ChunkId, ContainerId, InodeId, Name, SessionId, Timestamp};
@@ -187,6 +187,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
                 MetaAnswer::MarkStable(())
             }
             MetaRequest::ServerSays(m) => MetaAnswer::ServerSays(self.server_says(m)?),
+            MetaRequest::MovesOn(m) => MetaAnswer::MovesOn(self.moves_on(m).await?),
             MetaRequest::SealFile(m) => self.seal_file(call, cx, number, m).await?,
             MetaRequest::HoldSealed(m) => MetaAnswer::HoldSealed(self.hold_sealed(session, m).await?),
             MetaRequest::LeaveSealed(m) => {
@@ -363,6 +364,16 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
                 self.set_policy(call, op, number, m).await?
             }
             MetaRequest::TakeSpares(m) => self.take_spares(call, op, number, m).await?,
+            MetaRequest::ReturnSpares(m) => {
+                self.record(call, InodeId(0), op, number, m, MetaAnswer::ReturnSpares).await?
+            }
+            MetaRequest::MoveChunk(mut m) => {
+                self.hint(&mut m.inode);
+                let id = m.inode.id;
+                // Whoever has it keeps it until the session has ended or gives it up, and it does not while it asks for this.
+                let put = move_chunk::PutInPlace { message: m, alone: self.leases.owner(id) == Some(session) };
+                self.record(call, id, op, number, put, MetaAnswer::MoveChunk).await?
+            }
             other => return Err(Error::new(Code::BadMessage, other.name(), "is no change")),
         })
     }
@@ -510,7 +521,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         let new: Vec<u32> = fresh.iter().map(|(_, n)| *n).collect();
         sources.extend(fresh.into_iter().map(|(chain, n)| (spares::Source::NewContainer { chain }, n)));
         let old = sources.len() - new.len();
-        let give = spares::GiveSpares { layout, chunk_bytes, min_copies, sources };
+        let give = spares::GiveSpares { layout, chunk_bytes, min_copies, for_moves: m.for_moves, sources };
         let mut answer = self.record(call, InodeId(0), op, number, give, MetaAnswer::TakeSpares).await?;
         if let MetaAnswer::TakeSpares(given) = &mut answer {
             take_turns(&mut given.spares);

@@ -263,7 +263,7 @@ impl Leases {
         Ok(())
     }
 
-    fn owner(&self, inode: InodeId) -> Option<SessionId> {
+    pub(crate) fn owner(&self, inode: InodeId) -> Option<SessionId> {
         self.state.lock().holder.owner(inode)
     }
 

@@ -4,6 +4,7 @@
 //! members have everything, the new one's bytes are compared with their checksums, and the leader is told. What is under way is in
 //! the rows of containers and data servers, so a metadata server that starts goes on with it.
 
+use crate::plain::Movers;
 use crate::server::MetaServer;
 use braid_api::admin::{Drain, Load, Taker};
 use braid_api::data::{ChunkStatus, CopyState, GetCopies, ListChunks, ScrubChunk};
@@ -37,11 +38,21 @@ pub(crate) struct Growing {
     rate: AtomicU64,
     /// Of chains with a member more: chunks of the new member that were read and match their checksums, since this epoch began.
     verified: Mutex<BTreeMap<ContainerId, (ChainEpoch, BTreeSet<ChunkId>)>>,
+    pub movers: Movers,
+}
+
+/// What the row of a container says of it.
+#[derive(Clone, Copy)]
+pub(crate) struct Counted {
+    /// Given and not freed, spares among them.
+    pub chunks: u64,
+    /// Each of its chunks has one copy.
+    pub is_plain: bool,
 }
 
 impl Growing {
     pub fn new(rate: u64) -> Growing {
-        Growing { rate: AtomicU64::new(rate), verified: Mutex::default() }
+        Growing { rate: AtomicU64::new(rate), verified: Mutex::default(), movers: Movers::default() }
     }
 
     pub fn set_rate(&self, rate: u64) {
@@ -74,7 +85,9 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         }
         let takers: BTreeSet<ServerId> =
             self.chains.grown().into_iter().filter_map(|(_, _, members)| members.last().copied()).collect();
-        self.growing.rate.load(Relaxed) / takers.len().max(1) as u64
+        // Chunks with one copy are moved beside them, at one such share in all.
+        let movers = usize::from(self.growing.movers.are_at_work(self.env.clock.now()));
+        self.growing.rate.load(Relaxed) / (takers.len() + movers).max(1) as u64
     }
 
     pub(crate) fn keep_moving(self: Arc<Self>) {
@@ -111,7 +124,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
     /// Containers without chunks have nothing to be moved, and nobody gets a chunk of them while the server leaves.
     async fn drop_empty(&self, server: ServerId) -> Result<()> {
         let rows = self.rows_of(server).await?;
-        let empty = rows.into_iter().filter(|(_, chunks)| *chunks == 0).map(|(id, _)| id).take(PAGE as usize);
+        let empty = rows.into_iter().filter(|(_, row)| row.chunks == 0).map(|(id, _)| id).take(PAGE as usize);
         let containers: Vec<ContainerId> = empty.collect();
         if containers.is_empty() {
             return Ok(());
@@ -232,7 +245,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
     }
 
     /// Containers whose rows count the server, read anew.
-    async fn rows_of(&self, server: ServerId) -> Result<BTreeMap<ContainerId, u64>> {
+    pub(crate) async fn rows_of(&self, server: ServerId) -> Result<BTreeMap<ContainerId, Counted>> {
         let (mut found, mut after) = (BTreeMap::new(), None);
         loop {
             let page = spares::ListContainers { after, limit: PAGE as usize };
@@ -241,7 +254,8 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             after = Some(*last);
             for (id, row) in rows {
                 if row.chain.contains(&server) || row.older.iter().any(|(_, members)| members.contains(&server)) {
-                    found.insert(id, u64::from(row.given.saturating_sub(row.freed)));
+                    let chunks = u64::from(row.given.saturating_sub(row.freed));
+                    found.insert(id, Counted { chunks, is_plain: row.copies.is_none() });
                 }
             }
         }
@@ -317,19 +331,22 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         let mut candidates = self.servers.places();
         candidates.iter_mut().filter(|c| c.id == server).for_each(|c| c.takes_new = false);
         let mut takers: BTreeMap<ServerId, Load> = BTreeMap::new();
-        for container in rows.into_keys() {
+        let moves_plain = duty == Duty::Drains && self.growing.movers.are_at_work(self.env.clock.now());
+        for (container, counted) in rows {
             let load = held.get(&container).copied().unwrap_or(Load { containers: 1, ..Load::default() });
             drain.left.add(load);
             let place = places.get(&container).copied();
-            if place == Some(Place::Moves) {
+            let why = counted.is_plain.then(|| self.growing.movers.why_stuck(container)).flatten();
+            if place == Some(Place::Moves) || (counted.is_plain && moves_plain && why.is_none()) {
                 drain.moving.add(load);
                 continue;
             }
             let row = self.chains.row(container);
             let chain: Vec<ServerId> =
                 row.iter().flat_map(|row| row.members().to_vec()).filter(|member| *member != server).collect();
-            let needed = load.bytes.max(self.config.chunk_reserve_bytes);
-            match successor(&chain, &candidates, needed).filter(|_| row.is_some()) {
+            // Chunks with one copy go to whichever servers have room for them.
+            let needed = if counted.is_plain { 0 } else { load.bytes }.max(self.config.chunk_reserve_bytes);
+            match successor(&chain, &candidates, needed).filter(|_| why.is_none()) {
                 Some(taker) => {
                     takers.entry(taker).or_default().add(load);
                     let taken = candidates.iter_mut().filter(|candidate| candidate.id == taker);
@@ -338,10 +355,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
                 None => {
                     drain.stuck.add(load);
                     if drain.reasons.len() < REASONS {
-                        let why = match row.is_some() {
-                            true => why_nobody(server, &chain, &candidates, needed),
-                            false => "its chunks have one copy (plain)".to_owned(),
-                        };
+                        let why = why.unwrap_or_else(|| why_nobody(server, &chain, &candidates, needed));
                         drain.reasons.push(format!("container {container}: {why}"));
                     }
                 }

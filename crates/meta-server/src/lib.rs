@@ -29,6 +29,7 @@ mod leases;
 mod locks;
 mod looks;
 mod orphans;
+mod plain;
 mod rebalancing;
 mod recovery;
 mod seals;

@@ -64,6 +64,8 @@ bugs! {
     WholeTooEarly = "whole-too-early";
     /// Data servers that are to read a copy back say that it is good, and do not look.
     NotReadBack = "not-read-back";
+    /// Data servers say of every chunk with one copy that nothing was written to it.
+    VersionHidden = "version-hidden";
     /// Members believe that nothing is between what they were told and what they are told now.
     PrefixOverGap = "prefix-over-gap";
 }

@@ -150,6 +150,14 @@ async fn take(cluster: &Cluster, meta: &MetaServer<MemEngine, WirePeers>, step: 
 fn nothing_is_left(cluster: &Cluster, drained: ServerId) {
     let runs = cluster.servers().into_iter().find(|(_, server)| server.id() == drained);
     let Some((_, server)) = runs else { return };
+    if !cluster.settings.has_copies() {
+        let left = server.store().list(ChunkId(0), usize::MAX);
+        if !left.is_empty() {
+            let text = format!("data server {drained} is drained, and has {left:?}");
+            cluster.around.failures.add(crate::Invariant::UnlinkedAfterReplaced, text);
+        }
+        return;
+    }
     let left = server.copies(ChunkId(0), usize::MAX);
     if !left.is_empty() && server.store().usage().is_ok() {
         let text = format!("data server {drained} is drained, and has {left:?}");

@@ -221,6 +221,21 @@ pub fn growing() -> Vec<Scenario> {
             faults: fault::COPIES_IN_TURN,
             settings: in_turn(Settings::with_operator(3)).and_long_sessions(),
             make: |_| Bytes::new(false),
+            ..base.clone()
+        },
+        Scenario {
+            name: "plain-grow",
+            faults: fault::SERVERS,
+            settings: Settings { late_copies: true, ..Settings::with_operator_and_one_copy() }.and_long_sessions(),
+            make: |_| Bytes::new(false),
+            ..base.clone()
+        },
+        Scenario {
+            name: "plain-grow-fsync",
+            faults: fault::EVERYTHING,
+            lossy: true,
+            settings: Settings::with_operator_and_one_copy(),
+            make: |_| Durable::new(Sure::AtFsync),
             ..base
         },
     ]

@@ -168,6 +168,14 @@ impl Settings {
         settings
     }
 
+    /// The same with one copy of each chunk, which a client moves from server to server.
+    pub fn with_operator_and_one_copy() -> Settings {
+        let plain = Settings::default().policy.layout;
+        let mut settings = Settings::with_operator(2);
+        settings.policy.layout = plain;
+        settings
+    }
+
     /// Clients are on the hosts of data servers.
     pub fn is_beside(&self) -> bool {
         self.beside || self.local_reads

@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail};
 use braid_api::admin::{AdminAnswer, AdminQuery};
 use braid_api::meta::{Mark, MetaAnswer, MetaRequest};
 use braid_api::{Code, Context as CallContext, Error, Namespace};
+use braid_client::ClientConfig;
 use braid_env::Env;
 use braid_meta_engine::{Copied, Engine};
 use braid_meta_engine_embedded::EmbeddedEngine;
@@ -93,6 +94,9 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
     let Some((server, copies)) = begun else { return Ok(()) };
     let pages = MetadataPages { server: server.clone(), stats: stats.clone(), copies: copies.clone() };
     ready.write_pages(http::serve("metadata.http", &settings.http, Arc::new(pages)).await?)?;
+    let of_mover = endpoint.clone();
+    let moves = braid_client::keep_moving(env.clone(), door.clone(), move || WirePeers::new(&of_mover), mover());
+    let moves = tokio::spawn(moves);
     tracing::info!(cluster = %server.cluster(), "metadata server serves at {}", local.join(", "));
     ready.write(&local.join(" "))?;
     tokio::select! {
@@ -104,6 +108,7 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
         ),
     }
     tracing::info!("metadata server stops");
+    moves.abort();
     let _ = stop.send(true);
     for task in serving {
         let _ = task.await;
@@ -148,6 +153,11 @@ async fn lead(
         }
     };
     Ok(Some(begun?))
+}
+
+/// Who moves chunks with one copy needs little: it reads and writes a few at a time.
+fn mover() -> ClientConfig {
+    ClientConfig { local_reads: false, atime: false, ..ClientConfig::default() }
 }
 
 /// For making everything durable at a stop, where that needs data servers.

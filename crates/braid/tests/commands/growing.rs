@@ -2,7 +2,10 @@
 
 use super::mounted::eventually;
 use super::{Cluster, PLAIN, pattern};
+use std::io::{Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 pub fn json(c: &Cluster, line: &str) -> serde_json::Value {
@@ -142,19 +145,69 @@ fn what_cannot_be_is_said_and_changes_nothing() {
     all_read(&c, &files);
 }
 
-/// One copy has no chain that could grow: it stays, and so does its server.
+/// One copy has no chain that could grow: a client in the metadata server's process takes each chunk elsewhere, under its file's lease.
 #[test]
-fn chunks_with_one_copy_keep_their_server_and_are_named() {
-    let c = Cluster::start_with(PLAIN);
-    let local = tempfile::tempdir().unwrap();
-    let files = put(&c, local.path(), (0..4).map(|n| format!("f{n}")));
-    // Each is put by a session of its own, which takes the first chunk it is given: all lie on the first server.
-    let plan = c.run("admin drain 1 --plan");
-    assert!(plan.code == 1 && plan.out.contains("one copy (plain)"), "{}{}", plan.out, plan.err);
-    let refused = c.run("admin decommission 1");
-    assert!(refused.code != 0 && refused.err.contains("it stays"), "{}{}", refused.out, refused.err);
-    all_read(&c, &files);
-    files.iter().for_each(|name| drop(c.says(&format!("fs rm /{name}"))));
+fn chunks_with_one_copy_are_moved_while_a_mount_writes_and_the_metadata_server_is_killed() {
+    let c = Cluster::unmade();
+    let up = c.up_mounted(PLAIN);
+    assert_eq!(up.code, 0, "{}{}", up.out, up.err);
+    let at = c.mount_point();
+    let names: Vec<String> = (0..12).map(|n| format!("f{n}")).collect();
+    names.iter().for_each(|name| std::fs::write(at.join(name), pattern(3_000_000)).unwrap());
+    std::fs::write(at.join("sealed"), pattern(2_000_000)).unwrap();
+    c.says("fs seal /sealed");
+    let mut sealed = std::fs::File::open(at.join("sealed")).unwrap();
+    let before = std::fs::metadata(at.join("f3")).unwrap();
+    let plan = c.says("admin drain 1 --plan");
+    assert!(plan.contains("to data server 2"), "{plan}");
+    let stop = AtomicBool::new(false);
+    let written = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut log = std::fs::File::create(at.join("log")).unwrap();
+            let mut records = 0u64;
+            while !stop.load(Relaxed) {
+                log.write_all(&record(records)).unwrap();
+                records += 1;
+                if records.is_multiple_of(50) {
+                    log.sync_all().unwrap();
+                }
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            records
+        });
+        let begun = json(&c, "admin drain 1 --rate 3MiB --no-wait --json");
+        assert_eq!(begun["duty"], "draining", "{begun}");
+        std::thread::sleep(Duration::from_secs(3));
+        c.kill("metadata");
+        std::thread::sleep(Duration::from_millis(300));
+        let up = c.up();
+        assert_eq!(up.code, 0, "{}{}", up.out, up.err);
+        c.says("admin drain 1 --rate 500MiB --no-wait");
+        drained(&c, 1);
+        stop.store(true, Relaxed);
+        writer.join().unwrap()
+    });
+    assert!(chains(&c).iter().all(|chain| chain == &[2]), "{:?}", chains(&c));
     assert!(c.says("admin decommission 1").contains("is decommissioned"));
-    assert_eq!(c.says("admin servers --json").lines().count(), 1);
+    c.kill("data-1");
+    std::fs::remove_dir_all(c.root().join("data-1")).unwrap();
+    // By the mount, which has had all of them open or cached, and by a session that knows nothing.
+    let log: Vec<u8> = (0..written).flat_map(record).collect();
+    assert!(std::fs::read(at.join("log")).unwrap() == log && c.bytes("fs cat /log") == log, "{written} records");
+    for name in &names {
+        assert!(std::fs::read(at.join(name)).unwrap() == pattern(3_000_000), "{name}");
+    }
+    all_read(&c, &names);
+    let mut seen = Vec::new();
+    sealed.read_to_end(&mut seen).unwrap();
+    assert!(seen == pattern(2_000_000) && c.bytes("fs cat /sealed") == seen);
+    let after = std::fs::metadata(at.join("f3")).unwrap();
+    assert_eq!((after.modified().unwrap(), after.ctime_nsec()), (before.modified().unwrap(), before.ctime_nsec()));
+    assert!(c.says("admin fsck --data").starts_with("clean: "));
+}
+
+fn record(number: u64) -> Vec<u8> {
+    let mut record = pattern(1000);
+    record[..8].copy_from_slice(&number.to_le_bytes());
+    record
 }

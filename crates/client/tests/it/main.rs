@@ -12,6 +12,7 @@ mod locks;
 mod lost;
 mod messages;
 mod model;
+mod moves;
 mod promises;
 mod regions;
 mod seal;

@@ -2,6 +2,7 @@
 
 use super::content::{drop_inline, policy_of, put_inline};
 use super::free::{drop_chunk_rows, forget_cuts};
+use super::move_chunk::return_spares;
 use super::open::expect_file;
 use super::seal::expect_unsealed;
 use crate::rows::{ChunkRow, Inode, ReclaimRow, SpareRow, flags, keys};
@@ -71,14 +72,7 @@ impl Mutation for CommitFile {
                 inode.set(flags::CHUNKED, true);
             }
         }
-        let unused: Vec<Key> = self.unused.iter().map(|chunk| keys::spare(cx.session, *chunk)).collect();
-        unit.load(&unused).await?;
-        for (chunk, key) in self.unused.iter().zip(unused) {
-            if let Some(SpareRow { container }) = unit.get::<SpareRow>(&key).await? {
-                unit.delete(key);
-                unit.put(keys::reclaim_chunk(*chunk), &ReclaimRow { container });
-            }
-        }
+        return_spares(unit, cx, &self.unused).await?;
         inode.size = inode.size.max(self.size);
         // Times never go back, whatever the clocks of client and server say of each other.
         if let Some(mtime) = self.mtime {

@@ -17,6 +17,7 @@ mod link;
 mod lookup;
 mod make_node;
 pub mod mark_stable;
+pub mod move_chunk;
 mod open;
 pub mod policy;
 mod put_file;

@@ -21,6 +21,8 @@ pub struct GiveSpares {
     pub chunk_bytes: u64,
     /// Copies that a promise needs.
     pub min_copies: u8,
+    /// As in the message.
+    pub for_moves: bool,
     /// Chunks to take from each source. A full container is passed over.
     pub sources: Vec<(Source, u32)>,
 }
@@ -75,7 +77,7 @@ impl Mutation for GiveSpares {
             for _ in 0..given {
                 let chunk = ChunkId(next_chunk);
                 next_chunk += 1;
-                unit.put(keys::spare(cx.session, chunk), &SpareRow { container: id });
+                unit.put(keys::spare(cx.session, chunk), &SpareRow { container: id, for_moves: self.for_moves });
                 answer.spares.push((chunk, id));
             }
             row.given += given;
@@ -145,7 +147,9 @@ impl Operation for AdoptSpare {
         let mut unit = Unit::new(tx, Lock::Exclusive);
         let found = &self.chunk;
         let spare_key = keys::spare(self.session, found.chunk);
-        let Some(spare) = unit.get::<SpareRow>(&spare_key).await? else { return Ok(false) };
+        // A copy of another chunk that was not put into its place: what the file has is newer.
+        let spare = unit.get::<SpareRow>(&spare_key).await?.filter(|spare| !spare.for_moves);
+        let Some(spare) = spare else { return Ok(false) };
         let mut located = match unit.find(&found.inode.into()).await {
             Ok(located) if located.inode.is_file() => located,
             Ok(_) => return Ok(false),

@@ -101,9 +101,24 @@ impl RowFormat for MovesRow {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpareRow {
     pub container: ContainerId,
+    /// What is written to it is a copy of another chunk.
+    pub for_moves: bool,
 }
 
-impl RowFormat for SpareRow {}
+/// The row as version 1 wrote it.
+#[derive(Serialize, Deserialize)]
+struct FirstSpareRow {
+    container: ContainerId,
+}
+
+impl RowFormat for SpareRow {
+    const VERSION: u8 = 2;
+
+    fn decode_older(version: u8, body: &[u8]) -> Option<Result<Self, postcard::Error>> {
+        let now = |FirstSpareRow { container }| SpareRow { container, for_moves: false };
+        (version == 1).then(|| postcard::from_bytes(body).map(now))
+    }
+}
 
 /// A row of `reclaim`; the key says whether it is an inode or a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -159,6 +174,16 @@ mod tests {
         let row = ChunkRow { stable: true, ..row };
         assert_eq!(row.encode(), [2, 9, 5, 1]);
         assert_eq!(ChunkRow::decode(&key, &row.encode()).unwrap(), row);
+    }
+
+    #[test]
+    fn a_spare_of_the_first_version_is_for_a_file() {
+        let key = keys::spare(braid_types::SessionId(3), ChunkId(7));
+        // As the first version wrote it, byte for byte: version, container.
+        let row = SpareRow::decode(&key, &[1, 5]).unwrap();
+        assert_eq!(row, SpareRow { container: ContainerId(5), for_moves: false });
+        let row = SpareRow { for_moves: true, ..row };
+        assert_eq!(SpareRow::decode(&key, &row.encode()).unwrap(), row);
     }
 
     #[test]

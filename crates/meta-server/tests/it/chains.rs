@@ -260,7 +260,7 @@ impl World {
     /// A spare chunk with three copies.
     pub async fn spare(&self) -> (ChunkId, ContainerInfo) {
         let beside = Some(ServerId(1));
-        let given = self.ask(TakeSpares { policy: copies(), count: 1, beside }).await.unwrap();
+        let given = self.ask(TakeSpares { policy: copies(), count: 1, beside, for_moves: false }).await.unwrap();
         (given.spares[0].0, given.containers[0].clone())
     }
 

@@ -138,7 +138,7 @@ async fn after_a_restart_nothing_waits_for_mounts_that_are_known_to_be_gone() {
     for client in [2, 3] {
         let mount = Mount::open(&w, client).await;
         let file = w.create(ROOT, &format!("of {client}")).await.attr;
-        let take = TakeSpares { policy: Policy::PLAIN, count: 1, beside: None };
+        let take = TakeSpares { policy: Policy::PLAIN, count: 1, beside: None, for_moves: false };
         let (chunk, container) = w.server.call(w.cx_of(&mount.0), take).await.unwrap().spares[0];
         w.peers.0.written.lock().push(braid_api::data::ChunkStatus {
             chunk,

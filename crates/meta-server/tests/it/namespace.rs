@@ -260,7 +260,7 @@ async fn two_writers_of_one_place_end_with_one_chunk() {
     w.add_data_server().await;
     let other = open_session(&w.server, 2).await;
     let mine = w.spares(1).await.spares[0];
-    let take = TakeSpares { policy: Policy::PLAIN, count: 1, beside: None };
+    let take = TakeSpares { policy: Policy::PLAIN, count: 1, beside: None, for_moves: false };
     let theirs = w.server.call(w.cx_of(&other), take).await.unwrap().spares[0];
     let file = w.create(ROOT, "f").await.attr;
     let at = |(chunk, container)| {

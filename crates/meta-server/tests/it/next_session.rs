@@ -62,7 +62,7 @@ async fn a_request_repeated_while_the_old_session_still_ends_takes_effect_once()
         w.create(ROOT, "a").await;
         let old = open_session(&w.server, CLIENT).await;
         let unlink = Unlink { parent: ROOT.into(), name: name("a"), open_here: false };
-        let take = TakeSpares { policy: Policy::PLAIN, count: 2, beside: None };
+        let take = TakeSpares { policy: Policy::PLAIN, count: 2, beside: None, for_moves: false };
         let (first, second, third) = (w.cx_of(&old), w.cx_of(&old), w.cx_of(&old));
         w.server.call(first, unlink.clone()).await.unwrap();
         let made = w.server.call(second, create(ROOT, "b")).await.unwrap();
@@ -111,7 +111,7 @@ async fn what_went_with_a_session_is_not_answered_again() {
     w.add_data_server().await;
     let old = open_session(&w.server, CLIENT).await;
     let (first, second) = (w.cx_of(&old), w.cx_of(&old));
-    let take = TakeSpares { policy: Policy::PLAIN, count: 2, beside: None };
+    let take = TakeSpares { policy: Policy::PLAIN, count: 2, beside: None, for_moves: false };
     let spares = w.server.call(first, take.clone()).await.unwrap().spares;
     let temporary = CreateTemporary { parent: ROOT.into(), spec: spec(FileKind::File) };
     w.server.call(second, temporary.clone()).await.unwrap();

@@ -16,7 +16,7 @@ async fn the_chunks_of_a_plain_file_go_round_all_servers_whoever_is_beside_the_w
     }
     let mut owners: Vec<ServerId> = Vec::new();
     for _ in 0..4 {
-        let take = TakeSpares { policy: Policy::PLAIN, count: 6, beside: Some(servers[0]) };
+        let take = TakeSpares { policy: Policy::PLAIN, count: 6, beside: Some(servers[0]), for_moves: false };
         let given = world.call(take).await.unwrap();
         let chains: BTreeMap<_, _> = given.containers.iter().map(|info| (info.id, info.chain[0])).collect();
         owners.extend(given.spares.iter().map(|(_, container)| chains[container]));
@@ -33,7 +33,7 @@ async fn the_chunks_of_a_plain_file_go_round_all_servers_whoever_is_beside_the_w
 #[tokio::test]
 async fn full_disks_are_no_space_and_missing_servers_are_no_servers() {
     let world = World::new().await;
-    let take = || TakeSpares { policy: Policy::PLAIN, count: 1, beside: None };
+    let take = || TakeSpares { policy: Policy::PLAIN, count: 1, beside: None, for_moves: false };
     assert_eq!(world.call(take()).await.unwrap_err().code, Code::NoServers);
     let id = world.add_data_server().await;
     world.call(take()).await.unwrap();
@@ -66,7 +66,7 @@ async fn a_server_whose_room_is_not_known_yet_is_waited_for() {
         rack: String::new(),
     };
     world.call(register).await.unwrap();
-    let take = TakeSpares { policy: Policy::PLAIN, count: 1, beside: None };
+    let take = TakeSpares { policy: Policy::PLAIN, count: 1, beside: None, for_moves: false };
     assert_eq!(world.call(take).await.unwrap_err().code, Code::NoServers);
 }
 

@@ -64,6 +64,15 @@ impl Moves {
     }
 }
 
+/// A chunk with one copy has got another place.
+pub fn check_moved(cluster: &Cluster, to: ChunkId) {
+    cluster.coverage.count("chunk with one copy moved");
+    if !cluster.moves.0.lock().read_back.iter().any(|(_, chunk)| *chunk == to) {
+        let text = format!("chunk {to} takes the place of another, and no data server has read it back");
+        cluster.around.failures.add(Invariant::UnlinkedAfterReplaced, text);
+    }
+}
+
 /// A server is told to delete these, as one outside the chains of this epoch.
 pub fn check(cluster: &Cluster, at: ServerId, outside: ChainEpoch, deleted: &[ChunkId]) {
     let servers = cluster.servers();

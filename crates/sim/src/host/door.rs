@@ -19,7 +19,7 @@ use braid_data_store::{ChunkStore, DiskStore};
 use braid_env::Env;
 use braid_meta_engine::MemEngine;
 use braid_meta_server::MetaServer;
-use braid_types::{ChunkId, SessionId, TruncGen};
+use braid_types::{ChunkId, SessionId, TruncGen, Version};
 use braid_wire::WirePeers;
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -70,6 +70,11 @@ impl MetaDoor {
                     }
                     MetaAnswer::SetLock(LockReply::Granted) => self.count("lock granted by the metadata server"),
                     MetaAnswer::SetLock(LockReply::Waiting) => self.count("lock waited for at the metadata server"),
+                    MetaAnswer::MoveChunk(true) => {
+                        if let MetaRequest::MoveChunk(moved) = request {
+                            unlinked::check_moved(&self.cluster, moved.to);
+                        }
+                    }
                     MetaAnswer::Acknowledge(()) => self.count("leases dropped for another mount's change"),
                     MetaAnswer::Reassert(answer) => {
                         self.count("leases given up after a start of the metadata server");
@@ -398,6 +403,11 @@ impl DataNode for DataDoor {
             && let Ok((DataAnswer::GetCopies(copies), _)) = &mut result
         {
             copies.iter_mut().for_each(|copy| copy.stable.chain_epoch = copy.epoch);
+        }
+        if bug == Some(Bug::VersionHidden)
+            && let Ok((DataAnswer::StatChunk(status), _)) = &mut result
+        {
+            status.version = Version::default();
         }
         if bug == Some(Bug::LostReplay)
             && let Ok((DataAnswer::WriteChunk(answer), _)) = &mut result

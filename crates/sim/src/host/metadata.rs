@@ -28,6 +28,13 @@ pub async fn run(process: Process) {
         let (process, server) = (process.clone(), server.clone());
         process.env.clone().spawn("operator", async move { operator::run(process, server).await });
     }
-    let service = Arc::new(NamespaceService(Arc::new(MetaDoor::new(server, process.cluster.clone()))));
+    let door = Arc::new(MetaDoor::new(server, process.cluster.clone()));
+    if settings.operator && !settings.has_copies() {
+        let (env, door, config, endpoint) =
+            (process.env.clone(), door.clone(), settings.client.clone(), endpoint.clone());
+        let peers = move || WirePeers::new(&endpoint);
+        process.env.spawn("mover", async move { braid_client::keep_moving(env, door, peers, config).await });
+    }
+    let service = Arc::new(NamespaceService(door));
     serve(endpoint, listener, service, WireStats::new(MetaRequest::NAMES), std::future::pending()).await;
 }

@@ -40,3 +40,13 @@ fn a_copy_that_is_let_go_before_the_new_one_is_complete_is_found() {
 fn a_copy_that_is_let_go_before_the_new_one_was_read_back_is_found() {
     hunt(Bug::NotReadBack, "copies-grow", 5, Invariant::UnlinkedAfterReplaced, &[]);
 }
+
+#[test]
+fn a_chunk_that_was_written_while_it_was_copied_is_found_to_be_lost() {
+    hunt(Bug::VersionHidden, "plain-grow", 20, Invariant::BytesAreLinearizable, &[]);
+}
+
+#[test]
+fn a_chunk_that_takes_the_place_of_another_unread_is_found() {
+    hunt(Bug::NotReadBack, "plain-grow", 5, Invariant::UnlinkedAfterReplaced, &[]);
+}

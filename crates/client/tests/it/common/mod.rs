@@ -339,6 +339,40 @@ impl World {
         Client::start(self.env.clone(), namespace, control, peers, config).await.unwrap()
     }
 
+    /// Who moves chunks with one copy off drained servers, as in the metadata server's process; until it is aborted.
+    pub fn mover(&self) -> tokio::task::JoinHandle<()> {
+        let (server, messages, late) = (self.serving.clone(), Messages::default(), self.late.clone());
+        let door = Arc::new(Meta { server, messages, late, answered_late: self.answered_late.clone() });
+        let peers = Peers { messages: Messages::default(), ..self.peers.clone() };
+        let config = ClientConfig { local_reads: false, ..ClientConfig::default() };
+        tokio::spawn(braid_client::keep_moving(self.env.clone(), door, move || peers.clone(), config))
+    }
+
+    pub async fn set_duty(&self, server: ServerId, duty: Duty) {
+        let set = AdminQuery::SetDuty { server, duty, move_rate: Some(1 << 30) };
+        self.meta.call(Context::default(), set).await.unwrap();
+    }
+
+    pub async fn drain_of(&self, server: ServerId) -> braid_api::admin::Drain {
+        match self.meta.call(Context::default(), AdminQuery::Drain { server }).await.unwrap() {
+            braid_api::admin::AdminAnswer::Drain(drain) => *drain,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Nothing of it is needed any more, and nothing is there.
+    pub async fn until_drained(&self, server: ServerId) {
+        let begun = std::time::Instant::now();
+        while self.drain_of(server).await.duty != Duty::Drained {
+            assert!(begun.elapsed() < Duration::from_secs(40), "{:?}", self.drain_of(server).await);
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        let node = self.nodes.iter().find(|node| node.id == server).unwrap();
+        let list = ListChunks { after: ChunkId(0), limit: 1000 };
+        let (list, _) = node.call(Context::default(), list, Bytes::new()).await.unwrap();
+        assert!(list.chunks.is_empty(), "{:?}", list.chunks);
+    }
+
     /// The metadata server crashes and starts again. Of what is not durable only the oldest `kept` changes are left.
     pub async fn restart_meta(&mut self, kept: usize) {
         let mut left = kept;

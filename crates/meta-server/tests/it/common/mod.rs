@@ -200,7 +200,7 @@ impl World {
     }
 
     pub async fn spares(&self, count: u32) -> Spares {
-        self.call(TakeSpares { policy: Policy::PLAIN, count, beside: None }).await.unwrap()
+        self.call(TakeSpares { policy: Policy::PLAIN, count, beside: None, for_moves: false }).await.unwrap()
     }
 
     /// All that waits to be freed and all spares, asked for in pages.

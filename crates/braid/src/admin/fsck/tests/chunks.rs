@@ -23,7 +23,7 @@ async fn owner(w: &World, container: ContainerId) -> ServerId {
 
 /// A spare chunk, written at its server.
 async fn written_spare(w: &World) -> (ChunkId, ContainerId) {
-    let spares = w.call(TakeSpares { policy: Policy::PLAIN, count: 1, beside: None }).await.unwrap();
+    let spares = w.call(TakeSpares { policy: Policy::PLAIN, count: 1, beside: None, for_moves: false }).await.unwrap();
     let (chunk, container) = spares.spares[0];
     w.peers.get(owner(w, container).await).write(chunk, 50, TruncGen(0));
     (chunk, container)
@@ -97,7 +97,7 @@ async fn chunks_of_files_that_would_be_freed() {
     let all = rows(&w).await;
     let session = w.session.session;
     w.put(keys::reclaim_chunk(all[0].chunk), &ReclaimRow { container: all[0].container }).await;
-    w.put(keys::spare(session, all[1].chunk), &SpareRow { container: all[1].container }).await;
+    w.put(keys::spare(session, all[1].chunk), &SpareRow { container: all[1].container, for_moves: false }).await;
     w.mends(&["F303", "F303"]).await;
     assert!(w.get::<SpareRow>(&keys::spare(session, all[1].chunk)).await.is_none());
 }

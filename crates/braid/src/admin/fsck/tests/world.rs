@@ -235,7 +235,8 @@ impl World {
 
     /// Writes 100 bytes into each chunk from `first` on and commits.
     pub async fn extend(&self, attr: &Attr, first: u64, chunks: u32) -> Result<Attr> {
-        let spares = self.call(TakeSpares { policy: Policy::PLAIN, count: chunks, beside: None }).await?;
+        let spares =
+            self.call(TakeSpares { policy: Policy::PLAIN, count: chunks, beside: None, for_moves: false }).await?;
         let refs: Vec<ChunkRef> = (first..)
             .zip(&spares.spares)
             .map(|(i, (chunk, container))| ChunkRef {

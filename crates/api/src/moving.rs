@@ -1,0 +1,58 @@
+//! Messages of who moves chunks with one copy off data servers that are drained (docs/design/0016-growing-and-shrinking.md,
+//! *Chunks with one copy*).
+
+use crate::meta::InodeRef;
+use braid_types::*;
+use serde::{Deserialize, Serialize};
+
+/// Puts a chunk in the place of another one of a file: it has the same bytes, verified and on stable storage. Refused unless the session
+/// may write the file alone, or the file is sealed and so has no writer; and unless the file was not cut since the bytes were copied. A
+/// file that was, or has another chunk there by now, stays as it is, and the answer is false.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MoveChunk {
+    pub inode: InodeRef,
+    pub index: ChunkIndex,
+    pub from: ChunkId,
+    /// A spare of the session that was taken for moving.
+    pub to: ChunkId,
+    pub trunc_gen: TruncGen,
+}
+
+/// These spares of the session are not used. Those that it does not have (any more) are passed over.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ReturnSpares {
+    pub chunks: Vec<ChunkId>,
+}
+
+impl ReturnSpares {
+    pub const MAX: usize = 1024;
+}
+
+/// What stands in the way of moving a chunk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StuckChunk {
+    pub container: ContainerId,
+    pub chunk: ChunkId,
+    /// Whose it was last written for.
+    pub inode: InodeId,
+    pub cause: String,
+}
+
+/// Asked each second or so by who moves them.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct MovesOn {
+    /// What does not move, at most [`MovesOn::MAX`]; `None` from who only looks whether there is anything.
+    pub stuck: Option<Vec<StuckChunk>>,
+}
+
+impl MovesOn {
+    pub const MAX: usize = 256;
+}
+
+/// Containers with one copy whose data servers are drained. None: there is nothing to do.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToMove {
+    pub containers: Vec<(ContainerId, ServerId)>,
+    /// To be copied a second, all together.
+    pub bytes_per_s: u64,
+}

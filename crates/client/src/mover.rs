@@ -1,0 +1,218 @@
+//! Moves chunks with one copy off data servers that are drained, for as long as there are any.
+//!
+//! It lives in the metadata server's process, and has a session only while there are any. It asks the metadata server each second what is to be moved, and says with that what cannot be: so a pause, another rate or a cancel is
+//! heard within a second, and whoever looks at the drain is told why something stays. Keeps nothing but what it has under way: another one
+//! goes on where this one ends.
+
+use crate::client::Client;
+use crate::config::ClientConfig;
+use crate::core::Core;
+use crate::moves::{Moved, Pace};
+use crate::wait::join_all;
+use braid_api::admin::{AdminAnswer, AdminQuery};
+use braid_api::data::{ChunkList, ChunkStatus, ListChunks};
+use braid_api::meta::{EndSession, MovesOn, StuckChunk};
+use braid_api::{Context, DataPeers, Namespace, Result};
+use braid_env::Env;
+use braid_types::{ChunkId, ContainerId, ServerId, Token};
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Between two words with the metadata server, and two looks at what is left.
+const EVERY: Duration = Duration::from_secs(1);
+/// Chunks under way: a small one is some ten messages, so that one at a time would leave both servers idle.
+const AT_ONCE: usize = 4;
+const PAGE: u32 = 1024;
+/// Written all the while so often in a row: that is told, and tried again all the same.
+const LATER_MAX: u32 = 10;
+
+/// As its session is listed: by it the next start of the metadata server knows that the session is a dead one's.
+const DESCRIPTION: &str = "moves chunks with one copy off drained data servers";
+/// What it keeps is freed with its session: nobody waits for it long.
+const STOP: Duration = Duration::from_secs(5);
+/// For one question.
+const ASK: Duration = Duration::from_secs(10);
+
+/// Looks each second whether there is anything to be moved, and moves it. Until it is given up.
+pub async fn keep_moving<N: Namespace + Clone, P: DataPeers>(
+    env: Env,
+    door: N,
+    peers: impl Fn() -> P,
+    config: ClientConfig,
+) {
+    // What the one before has is waited for by whoever wants it.
+    while let Err(error) = end_former(&door).await {
+        tracing::debug!(%error, "the session of a former mover has not ended yet");
+        env.sleep(EVERY).await;
+    }
+    let config = ClientConfig { description: DESCRIPTION.to_owned(), ..config };
+    let cx = || Context { deadline: ASK, ..Context::default() };
+    loop {
+        env.sleep(EVERY).await;
+        match door.call(cx(), MovesOn { stuck: None }).await {
+            Ok(to_move) if to_move.containers.is_empty() => continue,
+            Ok(_) => {}
+            Err(error) => {
+                tracing::debug!(%error, "whether chunks are to be moved is not known");
+                continue;
+            }
+        }
+        let client = match Client::start(env.clone(), door.clone(), door.clone(), peers(), config.clone()).await {
+            Ok(client) => client,
+            Err(error) => {
+                tracing::warn!(%error, "chunks with one copy are moved later");
+                continue;
+            }
+        };
+        if let Err(error) = client.move_off().await {
+            tracing::warn!(%error, "chunks with one copy are moved later");
+        }
+        if env.timeout(STOP, client.shutdown()).await.is_err() {
+            tracing::debug!("the session of who moves chunks ends by itself");
+        }
+    }
+}
+
+/// There is one in each process of a metadata server, and that of before is dead, or nobody listens to it any more.
+async fn end_former(door: &impl Namespace) -> Result<()> {
+    let cx = Context { deadline: ASK, ..Context::default() };
+    let AdminAnswer::Sessions(sessions) = door.call(cx, AdminQuery::Sessions).await? else { return Ok(()) };
+    for session in sessions.into_iter().filter(|session| session.description == DESCRIPTION) {
+        let token = Token { session: session.session, ..Token::default() };
+        door.call(Context { token, ..cx }, EndSession {}).await?;
+    }
+    Ok(())
+}
+
+struct Mover {
+    core: Arc<Core>,
+    pace: Pace,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Containers that are to be emptied, and where they are.
+    containers: BTreeMap<ContainerId, ServerId>,
+    stuck: BTreeMap<ChunkId, StuckChunk>,
+    /// How often each was written while it was copied.
+    later: BTreeMap<ChunkId, u32>,
+}
+
+impl Core {
+    /// Returns when there is nothing to be moved, or the metadata server does not answer.
+    pub async fn move_off(self: &Arc<Self>) -> Result<()> {
+        let mover = Mover { core: self.clone(), pace: Pace::new(1), state: Mutex::default() };
+        if !mover.hear().await? {
+            return Ok(());
+        }
+        tokio::select! {
+            done = mover.keep_hearing() => done,
+            () = mover.work() => Ok(()),
+        }
+    }
+}
+
+impl Mover {
+    async fn keep_hearing(&self) -> Result<()> {
+        loop {
+            self.core.env.sleep(EVERY).await;
+            if !self.hear().await? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Says what does not move, and hears what is to. False: nothing.
+    async fn hear(&self) -> Result<bool> {
+        let stuck = self.state.lock().stuck.values().take(MovesOn::MAX).cloned().collect();
+        let to_move = self.core.call(MovesOn { stuck: Some(stuck) }, self.core.own_op()).await?;
+        self.pace.set(to_move.bytes_per_s);
+        let mut state = self.state.lock();
+        state.containers = to_move.containers.into_iter().collect();
+        let State { containers, stuck, .. } = &mut *state;
+        stuck.retain(|_, stuck| containers.contains_key(&stuck.container));
+        Ok(!containers.is_empty())
+    }
+
+    async fn work(&self) {
+        loop {
+            let mut servers: Vec<ServerId> = self.state.lock().containers.values().copied().collect();
+            servers.sort_unstable();
+            servers.dedup();
+            for server in servers {
+                if let Err(error) = self.empty(server).await {
+                    tracing::warn!(%error, server = server.0, "chunks with one copy are moved later");
+                }
+            }
+            self.core.env.sleep(EVERY).await;
+        }
+    }
+
+    /// One look through everything that the server has.
+    async fn empty(&self, server: ServerId) -> Result<()> {
+        let mut after = ChunkId(0);
+        loop {
+            let page = self.list(server, after).await?;
+            let Some(last) = page.last() else { return Ok(()) };
+            after = last;
+            for damaged in page.damaged.iter().filter(|damaged| damaged.header) {
+                tracing::warn!(server = server.0, chunk = damaged.chunk.0, cause = damaged.cause, "cannot be moved");
+            }
+            let queue: Mutex<VecDeque<ChunkStatus>> = Mutex::new(page.chunks.into());
+            join_all((0..AT_ONCE).map(|_| self.take_turns(&queue)).collect()).await;
+            if !page.more {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn list(&self, server: ServerId, after: ChunkId) -> Result<ChunkList> {
+        let op = self.core.own_op();
+        let lane = self.core.lane_of(server, op).await?;
+        let list = ListChunks { after, limit: PAGE };
+        Ok(self.core.ask(&lane, self.core.session.token(), list, Bytes::new(), op).await?.0)
+    }
+
+    async fn take_turns(&self, queue: &Mutex<VecDeque<ChunkStatus>>) {
+        loop {
+            let Some(found) = queue.lock().pop_front() else { return };
+            // Not any more, since the drain was paused or cancelled.
+            if !self.state.lock().containers.contains_key(&found.container) {
+                continue;
+            }
+            let moved = self.core.move_chunk(&found, &self.pace).await;
+            self.became(&found, moved);
+        }
+    }
+
+    fn became(&self, found: &ChunkStatus, moved: Result<Moved>) {
+        let mut state = self.state.lock();
+        let (container, chunk, inode) = (found.container, found.chunk, found.inode);
+        let is_stuck = |state: &mut State, cause: String| {
+            let stuck = StuckChunk { container, chunk, inode, cause };
+            state.stuck.insert(chunk, stuck);
+        };
+        match moved {
+            Ok(Moved::Done | Moved::InNoFile) => {
+                state.later.remove(&chunk);
+                state.stuck.remove(&chunk);
+            }
+            Ok(Moved::Later) => {
+                let later = state.later.entry(chunk).or_default();
+                *later += 1;
+                if *later >= LATER_MAX {
+                    let cause = format!("it was being written each of the last {later} times; it is tried again");
+                    is_stuck(&mut state, cause);
+                }
+            }
+            Err(error) => {
+                tracing::debug!(%error, chunk = chunk.0, "not moved");
+                is_stuck(&mut state, error.to_string());
+            }
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! A chunk takes the place of another one with the same bytes, and spares that are not used go back
+//! (docs/design/0016-growing-and-shrinking.md, *Chunks with one copy*).
+//!
+//! Promises: the file is the same to everybody who looks, times included; the old chunk is freed in the transaction that puts the new one
+//! into its place, so that one of them is the file's at any time, and never both.
+
+use super::open::expect_file;
+use crate::rows::{ChunkRow, ReclaimRow, SpareRow, flags, keys};
+use crate::{Mutation, OpContext, OpError, Unit};
+use braid_api::meta::{MoveChunk, ReturnSpares};
+use braid_api::{Code, Error};
+use braid_meta_engine::{Key, Tx};
+use braid_types::LayoutGen;
+
+/// The transaction behind [`MoveChunk`].
+pub struct PutInPlace {
+    pub message: MoveChunk,
+    /// The session may write the file, and nobody else may.
+    pub alone: bool,
+}
+
+impl Mutation for PutInPlace {
+    type Answer = bool;
+
+    fn first_keys(&self) -> Vec<Key> {
+        let mut first = super::keys_of(&self.message.inode);
+        first.push(keys::chunk(self.message.inode.id, self.message.index));
+        first
+    }
+
+    async fn apply<T: Tx>(&self, unit: &mut Unit<'_, T>, cx: &OpContext) -> Result<bool, OpError> {
+        let MoveChunk { inode, index, from, to, trunc_gen } = &self.message;
+        let mut located = unit.find(inode).await?;
+        let inode = &mut located.inode;
+        expect_file(inode)?;
+        if !self.alone && !inode.has(flags::SEALED) {
+            let cause = "its chunks are moved only by who may write it alone";
+            return Err(Error::new(Code::StaleLease, format_args!("inode {}", inode.id), cause).into());
+        }
+        let key = keys::chunk(inode.id, *index);
+        let spare_key = keys::spare(cx.session, *to);
+        let Some(row) = unit.get::<ChunkRow>(&key).await?.filter(|row| row.chunk == *from) else { return Ok(false) };
+        if inode.trunc_gen != *trunc_gen {
+            return Ok(false);
+        }
+        let Some(spare) = unit.get::<SpareRow>(&spare_key).await?.filter(|spare| spare.for_moves) else {
+            let cause = "it is not a spare of this session for moves (any more)";
+            return Err(Error::new(Code::StaleLease, format_args!("chunk {to} of inode {}", inode.id), cause).into());
+        };
+        unit.delete(spare_key);
+        unit.put(keys::reclaim_chunk(*from), &ReclaimRow { container: row.container });
+        unit.put(key, &ChunkRow { chunk: *to, container: spare.container, stable: true });
+        // Whoever has a map of before knows by it that there is another; the times are those of the bytes, which are the same.
+        inode.layout_gen = LayoutGen(inode.layout_gen.0 + 1);
+        unit.store(&located);
+        Ok(true)
+    }
+}
+
+impl Mutation for ReturnSpares {
+    type Answer = ();
+
+    fn first_keys(&self) -> Vec<Key> {
+        Vec::new()
+    }
+
+    async fn apply<T: Tx>(&self, unit: &mut Unit<'_, T>, cx: &OpContext) -> Result<(), OpError> {
+        if self.chunks.len() > ReturnSpares::MAX {
+            return Err(Error::new(Code::Invalid, "ReturnSpares", format_args!("{} chunks", self.chunks.len())).into());
+        }
+        return_spares(unit, cx, &self.chunks).await
+    }
+}
+
+/// They are freed as chunks of files are.
+pub(super) async fn return_spares<T: Tx>(
+    unit: &mut Unit<'_, T>,
+    cx: &OpContext,
+    chunks: &[braid_types::ChunkId],
+) -> Result<(), OpError> {
+    let spares: Vec<Key> = chunks.iter().map(|chunk| keys::spare(cx.session, *chunk)).collect();
+    unit.load(&spares).await?;
+    for (chunk, key) in chunks.iter().zip(spares) {
+        if let Some(SpareRow { container, .. }) = unit.get::<SpareRow>(&key).await? {
+            unit.delete(key);
+            unit.put(keys::reclaim_chunk(*chunk), &ReclaimRow { container });
+        }
+    }
+    Ok(())
+}

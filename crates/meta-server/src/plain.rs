@@ -1,0 +1,60 @@
+//! Chunks with one copy on data servers that are drained: what is to be moved, and how that goes
+//! (docs/design/0016-growing-and-shrinking.md, *Chunks with one copy*). Moved they are by a client, under the leases of their files.
+
+use crate::server::MetaServer;
+use braid_api::meta::{Duty, MovesOn, StuckChunk, ToMove};
+use braid_api::{Code, DataPeers, Error, Result};
+use braid_env::Monotonic;
+use braid_meta_engine::Engine;
+use braid_types::{ContainerId, ServerId};
+use parking_lot::Mutex;
+use std::time::Duration;
+
+/// Who moves chunks asks each second; after so long without a word nobody does.
+const SILENT: Duration = Duration::from_secs(5);
+
+/// What was heard last of who moves them.
+#[derive(Default)]
+pub(crate) struct Movers(Mutex<Heard>);
+
+#[derive(Default)]
+struct Heard {
+    at: Option<Monotonic>,
+    stuck: Vec<StuckChunk>,
+}
+
+impl Movers {
+    pub fn are_at_work(&self, now: Monotonic) -> bool {
+        self.0.lock().at.is_some_and(|at| now.since(at) < SILENT)
+    }
+
+    /// Why something of the container stays where it is.
+    pub fn why_stuck(&self, container: ContainerId) -> Option<String> {
+        let heard = self.0.lock();
+        let stuck = heard.stuck.iter().find(|stuck| stuck.container == container)?;
+        Some(format!("chunk {} of inode {}: {}", stuck.chunk, stuck.inode, stuck.cause))
+    }
+}
+
+impl<E: Engine, P: DataPeers> MetaServer<E, P> {
+    pub(crate) async fn moves_on(&self, m: MovesOn) -> Result<ToMove> {
+        if let Some(stuck) = m.stuck {
+            if stuck.len() > MovesOn::MAX {
+                return Err(Error::new(Code::Invalid, "MovesOn", format_args!("{} chunks", stuck.len())));
+            }
+            *self.growing.movers.0.lock() = Heard { at: Some(self.env.clock.now()), stuck };
+        }
+        Ok(ToMove { containers: self.to_move().await?, bytes_per_s: self.move_share().max(1) })
+    }
+
+    async fn to_move(&self) -> Result<Vec<(ContainerId, ServerId)>> {
+        let mut containers = Vec::new();
+        for (server, duty) in self.servers.leaving() {
+            if duty == Duty::Drains {
+                let rows = self.rows_of(server).await?;
+                containers.extend(rows.into_iter().filter(|(_, row)| row.is_plain).map(|(id, _)| (id, server)));
+            }
+        }
+        Ok(containers)
+    }
+}
