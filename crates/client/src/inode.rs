@@ -278,13 +278,16 @@ impl FileState {
     /// An open's answer, if nothing was changed here since it was asked for.
     pub fn adopt_open(&mut self, answer: &OpenAnswer, version: u64) {
         self.inline_row |= holds_inline(&answer.map.content);
+        let has_moved = answer.map.layout_gen > self.layout_gen;
         if self.is_older(&answer.attr) {
+            // The times of a file are the same when a chunk of it has moved.
+            self.stale |= has_moved;
             return;
         }
         if self.version == version && self.is_clean() && self.body.is_clean() && !self.cutting {
             self.adopt_map(&answer.attr, &answer.map);
             self.ends_with_row();
-        } else if answer.attr.trunc_gen > self.attr.trunc_gen || answer.map.layout_gen > self.layout_gen {
+        } else if answer.attr.trunc_gen > self.attr.trunc_gen || has_moved {
             self.stale = true;
         } else {
             self.adopt_attr(&answer.attr, Some(&answer.map.cuts));

@@ -184,9 +184,8 @@ impl Core {
             let message = SyncChunks::of(vec![key.chunk]);
             match self.ask(lane, self.session.token(), message, Bytes::new(), brief).await {
                 Ok((answer, _)) => return Ok(Has::All(answer.incarnation)),
-                // Who has removed or emptied the file since has removed what was safe by then.
                 Err(error) if error.code == Code::ChunkUnknown => {
-                    return Ok(if self.is_named(key, op).await? { Has::Unknown } else { Has::Removed });
+                    return Ok(if self.may_be_needed(key, op).await? { Has::Unknown } else { Has::Removed });
                 }
                 Err(error) if error.retry() == Retry::No || op.deadline.left(&self.env).is_zero() => return Err(error),
                 Err(_) => {
@@ -201,13 +200,19 @@ impl Core {
         }
     }
 
-    /// The file's row names the chunk.
-    async fn is_named(&self, key: &ChunkKey, op: Op) -> Result<bool> {
+    /// The file's row names the chunk. Or another one that may have taken its place with what its server had then, which may have been
+    /// less. Who has removed or emptied the file since has removed what was safe by then.
+    async fn may_be_needed(&self, key: &ChunkKey, op: Op) -> Result<bool> {
         match self.call(GetMap { inode: self.cache.inode(key.inode), first: key.index }, op).await {
-            Ok(answer) => Ok(match answer.map.content {
-                Content::Chunked(page) => page.chunks.iter().any(|at| at.chunk == key.chunk),
-                Content::Inline(_) => false,
-            }),
+            Ok(answer) => {
+                let any_moved = answer.map.layout_gen.0 > 0;
+                Ok(match answer.map.content {
+                    Content::Chunked(page) => {
+                        page.chunks.iter().any(|at| at.chunk == key.chunk || (any_moved && at.index == key.index))
+                    }
+                    Content::Inline(_) => false,
+                })
+            }
             Err(error) if matches!(error.code, Code::NotFound | Code::Stale) => Ok(false),
             Err(error) => Err(error),
         }

@@ -21,23 +21,25 @@ pub const LOST_MAX: usize = 4096;
 impl Core {
     /// Whether a write to the chunk may make it: only a spare of this session that is in no file yet.
     pub fn make_of(&self, key: &ChunkKey) -> Make {
+        // What has been on stable storage is not made anew, whether a row says so yet or not.
+        if self.is_fresh(key) && !self.is_proven(key.chunk) { Make::Yes } else { Make::No }
+    }
+
+    /// It is a spare of this session that no row names.
+    fn is_fresh(&self, key: &ChunkKey) -> bool {
         let session = self.session.id();
-        let inode = self.inodes.get(key.inode);
-        let fresh = inode.is_some_and(|inode| {
+        self.inodes.get(key.inode).is_some_and(|inode| {
             let state = inode.state.lock();
             state.body.slot(key.index).is_some_and(|slot| slot.chunk == key.chunk && slot.fresh == Some(session))
-        });
-        // What has been on stable storage is not made anew, whether a row says so yet or not.
-        if fresh && !self.is_proven(key.chunk) { Make::Yes } else { Make::No }
+        })
     }
 
     /// The server does not know a chunk that is to be written: may it be made again? Not if no row names it any more.
     pub async fn make_again(&self, lane: &Lane, key: &ChunkKey, op: Op) -> Result<Option<Make>> {
-        if self.is_proven(key.chunk) {
-            return Err(self.lost_from_disk(key));
-        }
-        if self.make_of(key) == Make::Yes {
-            return Ok(Some(Make::Yes));
+        match (self.is_fresh(key), self.is_proven(key.chunk)) {
+            (true, true) => return Err(self.lost_from_disk(key)),
+            (true, false) => return Ok(Some(Make::Yes)),
+            (false, _) => {}
         }
         // Before the look at the row: what is deleted from now on the server refuses to make.
         let message = SyncChunks::of(Vec::new());
@@ -46,7 +48,8 @@ impl Core {
             Ok(answer) => match answer.map.content {
                 Content::Chunked(page) => {
                     let at = page.chunks.iter().find(|at| at.index == key.index && at.chunk == key.chunk);
-                    if at.is_some_and(|at| at.stable) {
+                    // It may have been given another place, by who moves chunks: then no row names it.
+                    if at.is_some_and(|at| at.stable || self.is_proven(key.chunk)) {
                         return Err(self.lost_from_disk(key));
                     }
                     at.is_some()

@@ -1,4 +1,5 @@
 //! Chunks with one copy are moved off a data server that is drained, while their files are in use.
+#![allow(clippy::unwrap_used)]
 
 use crate::common::*;
 use braid_api::meta::Duty;

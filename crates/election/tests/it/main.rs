@@ -1,0 +1,2 @@
+mod explore;
+mod single;
