@@ -1,0 +1,4 @@
+//! One binary for all of them: they share a database server, and each would build the code under test anew.
+
+mod conformance;
+mod server;
