@@ -85,8 +85,6 @@ impl Session {
     }
 
     /// Sends a message, whose statements are carried out in order up to the first that fails.
-    ///
-    /// A SELECT that fails may be counted as done: its failure can come in the middle of its rows.
     pub async fn run(&mut self, message: &Message) -> Result<Vec<Done>, Failed> {
         let mut done = Vec::new();
         let Some(conn) = self.conn.as_mut() else {
@@ -126,16 +124,11 @@ async fn answers(conn: &mut Conn, message: &Message, done: &mut Vec<Done>) -> Re
     for _ in 0..message.statements {
         let changed = result.affected_rows();
         let mut rows = Vec::new();
-        // Reading the end of one result reads the beginning of the next, which may be its failure: this one is done.
-        let ended = loop {
-            match result.next().await {
-                Ok(Some(row)) => rows.push(row.unwrap_raw().into_iter().flatten().collect()),
-                Ok(None) => break Ok(()),
-                Err(error) => break Err(error),
-            }
-        };
+        // The driver keeps the failure of a statement until its own result is asked for.
+        while let Some(row) = result.next().await? {
+            rows.push(row.unwrap_raw().into_iter().flatten().collect());
+        }
         done.push(Done { rows, changed });
-        ended?;
     }
     Ok(())
 }
