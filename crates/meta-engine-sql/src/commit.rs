@@ -7,11 +7,11 @@
 use crate::failure::{Cause, Failed, Verdict};
 use crate::fence::Fence;
 use crate::pool::Lease;
-use crate::session::Message;
+use crate::select::{bytes, number};
+use crate::session::{Done, Message};
 use crate::settle::Mark;
 use crate::write::Write;
 use braid_meta_engine::{EngineError, EngineStats, Key, Table};
-use crate::select::{bytes, number};
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -94,7 +94,6 @@ impl Commit<'_> {
 
     async fn failed(&self, lease: &mut Lease, mark: Mark, roles: &[Role], failed: Failed, commit_sent: bool) -> Ended {
         let Failed { done, cause } = failed;
-        eprintln!("DEBUG {roles:?} {done} {cause:?}");
         match (roles.get(done), cause) {
             (_, cause) if cause.is_lost() && commit_sent => Ended::Unknown(mark),
             (Some(Role::Write(number)), Cause::Duplicate) => self.duplicate(lease, &self.writes[*number]).await,
@@ -132,7 +131,7 @@ impl Commit<'_> {
     }
 }
 
-fn found(done: &[crate::session::Done], keys: &[Key]) -> Option<Key> {
+fn found(done: &[Done], keys: &[Key]) -> Option<Key> {
     let mut cells = done.first()?.rows.first()?.clone();
     let rest = bytes(cells.pop())?;
     let part = number(cells.pop())?;
@@ -141,7 +140,7 @@ fn found(done: &[crate::session::Done], keys: &[Key]) -> Option<Key> {
     keys.contains(&key).then_some(key)
 }
 
-fn committed(lease: &mut Lease, mark: Mark, roles: &[Role], done: &[crate::session::Done]) -> Ended {
+fn committed(lease: &mut Lease, mark: Mark, roles: &[Role], done: &[Done]) -> Ended {
     lease.set_mark(mark);
     let marked = roles.iter().zip(done).any(|(role, done)| matches!(role, Role::Mark) && done.changed == 1);
     if !marked {

@@ -35,7 +35,8 @@ impl SqlEngine {
     /// Asks the database what it is and can do, and makes the tables where they are not.
     pub async fn open(options: SqlOptions) -> Result<SqlEngine, EngineError> {
         options.check()?;
-        let Probed { capabilities, address, set_up, epoch } = probe::probe(&options).await?;
+        let Probed { mut capabilities, address, set_up, epoch } = probe::probe(&options).await?;
+        capabilities.snapshots &= Planted::has_snapshots(&options);
         tracing::info!(server = %options.addresses[address], "the metadata are in {capabilities}");
         let fenced = options.fencing == Fencing::Always || !capabilities.cluster_wide_locks;
         Ok(SqlEngine {

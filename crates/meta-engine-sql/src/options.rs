@@ -59,6 +59,9 @@ pub struct SqlOptions {
     /// Planted fault, for tests of the tests.
     #[cfg(feature = "planted")]
     pub planted: Option<crate::PlantedBug>,
+    /// The database is taken for one whose statements cannot share a moment, as NDB is.
+    #[cfg(feature = "planted")]
+    pub without_snapshots: bool,
 }
 
 impl SqlOptions {
@@ -79,6 +82,8 @@ impl SqlOptions {
             through_proxy: false,
             #[cfg(feature = "planted")]
             planted: None,
+            #[cfg(feature = "planted")]
+            without_snapshots: false,
         }
     }
 

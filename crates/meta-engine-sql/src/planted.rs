@@ -26,6 +26,16 @@ impl Planted {
         Planted(options.planted)
     }
 
+    #[cfg(feature = "planted")]
+    pub fn has_snapshots(options: &SqlOptions) -> bool {
+        !options.without_snapshots
+    }
+
+    #[cfg(not(feature = "planted"))]
+    pub fn has_snapshots(_: &SqlOptions) -> bool {
+        true
+    }
+
     #[cfg(not(feature = "planted"))]
     pub fn of(_: &SqlOptions) -> Planted {
         Planted(None)
