@@ -1,6 +1,7 @@
 //! A MariaDB of the tests' own, in a directory of its own, that goes when they do.
 
 use braid_meta_engine_sql::{Address, SqlEngine, SqlOptions};
+use mysql_async::prelude::Queryable;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
@@ -135,4 +136,58 @@ pub fn database() -> String {
 
 pub async fn open(options: SqlOptions) -> SqlEngine {
     SqlEngine::open(options).await.expect("the database opens")
+}
+
+/// A connection of the test itself.
+pub struct Sql(mysql_async::Conn);
+
+/// What the server says it will do for one statement.
+#[derive(Debug)]
+pub struct Plan {
+    pub partitions: usize,
+    pub kind: String,
+    pub key: String,
+    pub rows: u64,
+    pub extra: String,
+}
+
+impl Sql {
+    pub async fn connect(options: &SqlOptions) -> Sql {
+        let Address::Socket(socket) = &options.addresses[0] else { panic!("the tests' server has a socket") };
+        let opts = mysql_async::OptsBuilder::default()
+            .socket(Some(socket.to_string_lossy()))
+            .user(Some("root"))
+            .db_name(Some(options.database.as_str()));
+        Sql(mysql_async::Conn::new(opts).await.expect("it connects"))
+    }
+
+    /// The rows of one statement, as text.
+    pub async fn rows(&mut self, statement: &str) -> Vec<Vec<String>> {
+        let rows: Vec<mysql_async::Row> = self.0.query(statement).await.unwrap_or_else(|e| panic!("{statement}: {e}"));
+        let text = |value: mysql_async::Value| match value {
+            mysql_async::Value::Bytes(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+            mysql_async::Value::NULL => String::new(),
+            other => other.as_sql(true),
+        };
+        rows.into_iter().map(|row| row.unwrap().into_iter().map(text).collect()).collect()
+    }
+
+    /// The plans of the statements of a message that have one.
+    pub async fn plans(&mut self, message: &str) -> Vec<Plan> {
+        let mut plans = Vec::new();
+        let has_plan = |text: &&str| text.starts_with("SELECT") || text.starts_with('(') || text.starts_with("DELETE");
+        for statement in message.split(';').filter(has_plan) {
+            // id, select_type, table, partitions, type, possible_keys, key, key_len, ref, rows, Extra
+            for row in self.rows(&format!("EXPLAIN PARTITIONS {statement}")).await {
+                plans.push(Plan {
+                    partitions: row[3].split(',').filter(|name| !name.is_empty()).count(),
+                    kind: row[4].clone(),
+                    key: row[6].clone(),
+                    rows: row[9].parse().unwrap_or(0),
+                    extra: row[10].clone(),
+                });
+            }
+        }
+        plans
+    }
 }
