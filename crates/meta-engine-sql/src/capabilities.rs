@@ -41,7 +41,12 @@ impl fmt::Display for Capabilities {
             Kind::Ndb => "MySQL NDB Cluster",
             Kind::TiDb => "TiDB",
         };
-        write!(f, "{kind} {}: shared locks {}", self.version, if self.shared_locks { "yes" } else { "no (exclusive)" })?;
+        write!(
+            f,
+            "{kind} {}: shared locks {}",
+            self.version,
+            if self.shared_locks { "yes" } else { "no (exclusive)" }
+        )?;
         let wide = if self.cluster_wide_locks { "yes" } else { "no (fence rows are written)" };
         write!(f, ", cluster-wide locks {wide}")?;
         write!(f, ", snapshots {}", if self.snapshots { "yes" } else { "no (reads lock)" })?;

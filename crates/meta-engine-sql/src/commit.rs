@@ -97,10 +97,9 @@ impl Commit<'_> {
         match (roles.get(done), cause) {
             (_, cause) if cause.is_lost() && commit_sent => Ended::Unknown(mark),
             (Some(Role::Write(number)), Cause::Duplicate) => self.duplicate(lease, &self.writes[*number]).await,
-            (Some(Role::Fence), Cause::SaidNo) => Ended::Not(Verdict::Final(EngineError::Fenced(format!(
-                "its epoch {} is over",
-                self.fence.epoch()
-            )))),
+            (Some(Role::Fence), Cause::SaidNo) => {
+                Ended::Not(Verdict::Final(EngineError::Fenced(format!("its epoch {} is over", self.fence.epoch()))))
+            }
             (Some(Role::Mark), Cause::SaidNo) => {
                 lease.spend();
                 Ended::Not(Cause::SaidNo.verdict())

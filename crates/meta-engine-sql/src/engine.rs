@@ -38,13 +38,15 @@ impl SqlEngine {
         let Probed { mut capabilities, address, set_up, epoch } = probe::probe(&options).await?;
         capabilities.snapshots &= Planted::has_snapshots(&options);
         tracing::info!(server = %options.addresses[address], "the metadata are in {capabilities}");
-        let fenced = options.fencing == Fencing::Always || !capabilities.cluster_wide_locks;
+        let planted = Planted::of(&options);
+        let needed = options.fencing == Fencing::Always || !capabilities.cluster_wide_locks;
+        let fenced = needed && !planted.is(Plant::NoFences);
         Ok(SqlEngine {
             pool: Pool::new(options.clone(), set_up, address),
             fence: Fence::new(fenced, epoch),
             capabilities,
             stats: Arc::default(),
-            planted: Planted::of(&options),
+            planted,
             options,
         })
     }
@@ -123,7 +125,12 @@ impl SqlEngine {
         self.end(lease, ended, output).await
     }
 
-    async fn end<T, E: From<EngineError>>(&self, lease: Lease, ended: Ended, output: T) -> Result<Result<T, E>, Verdict> {
+    async fn end<T, E: From<EngineError>>(
+        &self,
+        lease: Lease,
+        ended: Ended,
+        output: T,
+    ) -> Result<Result<T, E>, Verdict> {
         match ended {
             Ended::Committed => {
                 self.stats.syncs.fetch_add(1, Relaxed);
@@ -171,6 +178,7 @@ impl SqlEngine {
     /// Where several statements cannot see one moment, what was read is kept as it is until all is read.
     async fn look_locked<O: Operation>(&self, op: &O, lease: &mut Lease) -> Attempt<O> {
         let mut tx = SqlTx::new(lease, &self.stats, Lock::Shared, Lock::Shared);
+        tx.looks_again = true;
         let ran = op.run(&mut tx).await;
         match (tx.failed, tx.overlay.writes().next()) {
             (Some(verdict), _) => Err(verdict),

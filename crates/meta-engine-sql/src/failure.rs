@@ -19,7 +19,10 @@ pub(crate) enum Cause {
     /// The server is there and does not serve now: nothing of the statement was done.
     NotNow(String),
     Full(String),
-    Other { code: u16, message: String },
+    Other {
+        code: u16,
+        message: String,
+    },
 }
 
 /// A message of statements that did not succeed: `done` of them did before.

@@ -182,7 +182,8 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_said_without_the_password() {
-        for url in ["postgres://a:secret@b/c", "mysql://a:secret@b", "mysql://a:secret@b:x/c", "mysql://a:secret%4@b/c"] {
+        for url in ["postgres://a:secret@b/c", "mysql://a:secret@b", "mysql://a:secret@b:x/c", "mysql://a:secret%4@b/c"]
+        {
             let error = SqlOptions::from_url(url).unwrap_err().to_string();
             assert!(!error.contains("secret"), "{error}");
         }

@@ -12,6 +12,8 @@ pub enum PlantedBug {
     AbsenceForgotten,
     /// A commit whose answer was lost is made again, as if it had not been.
     LostMeansUndone,
+    /// No fence rows are written, whatever the database's locks are worth.
+    NoFences,
 }
 
 pub(crate) use PlantedBug as Plant;

@@ -120,7 +120,8 @@ fn judge(variables: &Variables) -> Result<Capabilities, EngineError> {
     }
     let binary_log = of("log_bin") == "ON" && of("sync_binlog") == "1";
     if own_log && !galera && !binary_log {
-        warnings.push("without log_bin and sync_binlog=1 a read can show a commit that a crash then takes back".to_owned());
+        warnings
+            .push("without log_bin and sync_binlog=1 a read can show a commit that a crash then takes back".to_owned());
     }
     Ok(Capabilities {
         kind,

@@ -38,7 +38,15 @@ pub(crate) struct ReadTx<'a> {
 
 impl<'a> ReadTx<'a> {
     pub fn new(lease: &'a mut Lease, stats: &'a EngineStats) -> Self {
-        ReadTx { lease, stats, hashing: RandomState::new(), seen: Seen::Nothing, moved: false, wrote: None, failed: None }
+        ReadTx {
+            lease,
+            stats,
+            hashing: RandomState::new(),
+            seen: Seen::Nothing,
+            moved: false,
+            wrote: None,
+            failed: None,
+        }
     }
 
     /// For the same operation, from its beginning.

@@ -37,7 +37,8 @@ pub(crate) fn locked(keys: &[Key], lock: Lock) -> Vec<String> {
     let statement = |group: &[Key]| {
         let (table, part) = (group[0].table(), group[0].partition());
         let mut text = String::new();
-        let _ = write!(text, "SELECT {},part,rest,val FROM {} WHERE part={part} AND rest IN (", table as u8, name(table));
+        let _ =
+            write!(text, "SELECT {},part,rest,val FROM {} WHERE part={part} AND rest IN (", table as u8, name(table));
         push_list(&mut text, group, |text, key: &Key| push_bytes(text, key.rest()));
         text.push(')');
         text.push_str(suffix(lock));
@@ -151,7 +152,8 @@ mod tests {
         let keys = [key(Table::Inodes, 1, "a"), key(Table::Inodes, 2, "b"), key(Table::Chunks, 1, "")];
         let expected = "SELECT 2,part,rest,val FROM inodes WHERE (part,rest) IN ((1,X'61'),(2,X'62'))";
         assert_eq!(plain(&keys[..2]), expected);
-        let more = format!("({expected}) UNION ALL (SELECT 4,part,rest,val FROM chunks WHERE (part,rest) IN ((1,X'')))");
+        let more =
+            format!("({expected}) UNION ALL (SELECT 4,part,rest,val FROM chunks WHERE (part,rest) IN ((1,X'')))");
         assert_eq!(plain(&keys), more);
     }
 

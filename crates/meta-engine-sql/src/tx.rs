@@ -24,6 +24,9 @@ pub(crate) struct SqlTx<'a> {
     pub absent: BTreeSet<Key>,
     /// Partitions with rows that were asked for with a lock.
     pub locked: BTreeSet<u64>,
+    /// It only looks, on a database without snapshots: a row that was not there, and so is not locked, is looked at again with
+    /// each further call, in the same message. If none has come, all that was read holds at the end.
+    pub looks_again: bool,
     /// Why it cannot go on, whatever the operation makes of the error.
     pub failed: Option<Verdict>,
 }
@@ -39,6 +42,7 @@ impl<'a> SqlTx<'a> {
             begun: false,
             absent: BTreeSet::new(),
             locked: BTreeSet::new(),
+            looks_again: false,
             failed: None,
         }
     }
@@ -56,13 +60,24 @@ impl<'a> SqlTx<'a> {
         let begins = lock != Lock::None && !self.begun;
         let mut message = Message::of(begins.then_some("START TRANSACTION"));
         statements.iter().for_each(|statement| message.push(statement));
+        if self.looks_again && lock != Lock::None {
+            let absent: Vec<Key> = self.absent.iter().cloned().collect();
+            select::locked(&absent, lock).iter().for_each(|statement| message.push(statement));
+        }
         let ran = match lock {
             Lock::None => self.lease.run(&message).await,
             _ => self.lease.run_open(&message).await,
         };
         self.begun |= begins;
         match ran {
-            Ok(mut done) => Ok(done.split_off(usize::from(begins))),
+            Ok(mut done) => {
+                let mut done = done.split_off(usize::from(begins));
+                if done.drain(statements.len()..).any(|again| !again.rows.is_empty()) {
+                    self.failed = Some(Cause::Duplicate.verdict());
+                    return Err(over());
+                }
+                Ok(done)
+            }
             Err(Failed { cause, .. }) => {
                 self.failed = Some(cause.verdict());
                 Err(over())
@@ -128,13 +143,7 @@ impl Tx for SqlTx<'_> {
         Ok(keys.iter().map(row).collect())
     }
 
-    async fn scan(
-        &mut self,
-        prefix: &Key,
-        after: Option<&Key>,
-        limit: usize,
-        lock: Lock,
-    ) -> Result<Page, EngineError> {
+    async fn scan(&mut self, prefix: &Key, after: Option<&Key>, limit: usize, lock: Lock) -> Result<Page, EngineError> {
         let lock = self.strength(lock);
         let range = ScanRange::prefix(prefix, after);
         let text = select::scan(prefix, after, self.rows_for(&range, limit), lock);

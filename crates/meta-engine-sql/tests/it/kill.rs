@@ -104,7 +104,8 @@ async fn what_a_read_has_told_survives_where_the_log_is_synced() {
                 while !stop.load(SeqCst) {
                     let get = Script(vec![Step::Get(vec![key(0, "n")], Lock::None)]);
                     let seen = engine.read(0, get).await.map(|mut seen| number(&seen.remove(0).rows()[0]));
-                    answered[0].fetch_max(seen.map_err(|e| EngineError::Storage(e.to_string())).expect("it reads"), SeqCst);
+                    answered[0]
+                        .fetch_max(seen.map_err(|e| EngineError::Storage(e.to_string())).expect("it reads"), SeqCst);
                 }
             })
         };

@@ -1,10 +1,11 @@
 //! Something between an engine and its server that counts and keeps what is sent, and can cut the connection where it hurts.
 
+use parking_lot::{Condvar, Mutex};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
 use std::thread;
 
 /// What is done to the next message that holds a COMMIT.
@@ -49,21 +50,21 @@ impl Proxy {
 
     /// The statements of all messages since the last call: a message is a round trip.
     pub fn take_messages(&self) -> Vec<String> {
-        std::mem::take(&mut self.state.lock().unwrap().messages)
+        std::mem::take(&mut self.state.lock().messages)
     }
 
     pub fn cut(&self, cut: Cut) {
-        self.state.lock().unwrap().cut = Some(cut);
+        self.state.lock().cut = Some(cut);
     }
 
     /// How many connections were cut.
     pub fn cuts(&self) -> u32 {
-        self.state.lock().unwrap().cuts
+        self.state.lock().cuts
     }
 
     /// The server gets what was held back, and answers it before this returns. How many messages it was.
     pub fn deliver(&self) -> usize {
-        let held = std::mem::take(&mut self.state.lock().unwrap().held);
+        let held = std::mem::take(&mut self.state.lock().held);
         for (mut server, message) in held.iter().map(|(server, message)| (server, message)) {
             server.write_all(message).expect("the server is there");
             server.shutdown(Shutdown::Write).expect("the server is there");
@@ -86,7 +87,8 @@ fn serve(client: TcpStream, server: PathBuf, state: &Mutex<State>) {
     client.set_nodelay(true).expect("a socket");
     let mute = Arc::new(Mute::default());
     let answers = {
-        let (client, server, mute) = (client.try_clone().unwrap(), server.try_clone().unwrap(), mute.clone());
+        let (client, server, mute) =
+            (client.try_clone().expect("a socket"), server.try_clone().expect("a socket"), mute.clone());
         thread::spawn(move || answers(server, client, &mute))
     };
     let kept = requests(&client, &server, state, &mute);
@@ -113,22 +115,21 @@ fn requests(mut client: &TcpStream, mut server: &UnixStream, state: &Mutex<State
         // A command begins with number 0, and 3 is a query.
         if header[3] == 0 && packet.get(4) == Some(&3) {
             let text = String::from_utf8_lossy(&packet[5..]).into_owned();
-            let mut locked = state.lock().unwrap();
+            let mut locked = state.lock();
             let cut = if text.ends_with("COMMIT") { locked.cut.take() } else { None };
             locked.messages.push(text);
             locked.cuts += u32::from(cut.is_some());
             match cut {
                 Some(Cut::BeforeSent) => return false,
                 Some(Cut::HeldBack) => {
-                    locked.held.push((server.try_clone().unwrap(), packet));
+                    locked.held.push((server.try_clone().expect("a socket"), packet));
                     return true;
                 }
                 Some(Cut::AnswerLost) => {
                     drop(locked);
-                    mute.state.lock().unwrap().0 = true;
+                    mute.state.lock().0 = true;
                     let _ = server.write_all(&packet);
-                    let came = mute.came.wait_while(mute.state.lock().unwrap(), |(_, came)| !*came);
-                    drop(came.unwrap());
+                    mute.came.wait_while(&mut mute.state.lock(), |(_, came)| !*came);
                     return false;
                 }
                 None => {}
@@ -144,7 +145,7 @@ fn answers(mut server: UnixStream, mut client: TcpStream, mute: &Mute) {
     let mut buffer = vec![0; 64 << 10];
     loop {
         let read = server.read(&mut buffer).unwrap_or(0);
-        let mut state = mute.state.lock().unwrap();
+        let mut state = mute.state.lock();
         if state.0 {
             // The answers of a message come together, when the last is known or the buffer of the server is full.
             state.1 = true;

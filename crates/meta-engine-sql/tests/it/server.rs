@@ -116,6 +116,7 @@ pub fn shared() -> &'static Server {
     })
 }
 
+#[allow(clippy::zombie_processes, reason = "it outlives this process")]
 /// A static is never dropped: a shell waits for the end of this process, kills the server and removes its directory.
 fn guard(server: &Server) {
     let id = server.child.as_ref().expect("it runs").id();
