@@ -2,14 +2,14 @@
 //!
 //! The database carries out a message up to the first statement that fails and says after each what it did, so a failure is
 //! known by its number: at a write it is that write's, at the mark or the fence it is a no, and the COMMIT behind it
-//! was not reached. Nothing is done twice or by half. What is too large for a message goes out in several; the COMMIT is in the last.
+//! was not reached. Nothing is done twice or by half. (Galera's word for a COMMIT does not suffice: see [`Commit::check`].) What is too large for a message goes out in several; the COMMIT is in the last.
 
 use crate::failure::{Cause, Failed, Verdict};
 use crate::fence::Fence;
 use crate::pool::Lease;
 use crate::select::{bytes, number};
 use crate::session::{Done, Message};
-use crate::settle::Mark;
+use crate::settle::{Mark, Settled};
 use crate::write::Write;
 use braid_meta_engine::{EngineError, EngineStats, Key, Table};
 use std::collections::BTreeSet;
@@ -32,6 +32,8 @@ enum Role {
     Mark,
     Fence,
     Commit,
+    /// Reads the mark, committed.
+    Check,
 }
 
 /// A transaction that is ready to commit.
@@ -43,6 +45,8 @@ pub(crate) struct Commit<'a> {
     pub partitions: BTreeSet<u64>,
     pub fence: &'a Fence,
     pub message_bytes_max: usize,
+    /// The database's word that it committed is not enough; what stands before the SELECT that looks.
+    pub check: Option<&'static str>,
 }
 
 impl Commit<'_> {
@@ -57,7 +61,7 @@ impl Commit<'_> {
                 false => lease.run_open(message).await,
             };
             match ran {
-                Ok(done) if number == last => return committed(lease, mark, roles, &done),
+                Ok(done) if number == last => return self.committed(lease, mark, roles, &done),
                 Ok(_) => {}
                 Err(failed) => {
                     let commit_sent = number == last;
@@ -76,6 +80,8 @@ impl Commit<'_> {
         statements.push((Role::Mark, &marks));
         statements.extend(fences.as_deref().map(|text| (Role::Fence, text)));
         statements.push((Role::Commit, "COMMIT"));
+        let check = self.check.map(|prefix| mark.read(prefix));
+        statements.extend(check.as_deref().map(|text| (Role::Check, text)));
         let mut messages: Vec<(Message, Vec<Role>)> = vec![Default::default()];
         for (role, text) in statements {
             if let Some((message, _)) = messages.last()
@@ -104,12 +110,41 @@ impl Commit<'_> {
                 lease.spend();
                 Ended::Not(Cause::SaidNo.verdict())
             }
+            (Some(Role::Commit | Role::Check), _) if self.check.is_some() => self.look(lease, mark).await,
             // What stops a COMMIT may come before or after it took effect, but for a conflict that it lost.
             (Some(Role::Commit) | None, cause) if cause != Cause::Deadlock => {
                 lease.spend();
                 Ended::Unknown(mark)
             }
             (_, cause) => Ended::Not(cause.verdict()),
+        }
+    }
+
+    /// The database has answered everything.
+    fn committed(&self, lease: &mut Lease, mark: Mark, roles: &[Role], done: &[Done]) -> Ended {
+        if self.check.is_some() && mark.judge(done.last()) != Settled::Committed {
+            tracing::warn!("the database answered a COMMIT and has rolled the transaction back");
+            lease.spend();
+            return Ended::Not(Verdict::Conflict);
+        }
+        lease.set_mark(mark);
+        let marked = roles.iter().zip(done).any(|(role, done)| matches!(role, Role::Mark) && done.changed == 1);
+        if !marked {
+            // It committed; but what comes after it on this connection could not be settled.
+            tracing::warn!("a connection's row is missing in the table marks: the connection is given up");
+            lease.spend();
+        }
+        Ended::Committed
+    }
+
+    /// The database has said no to a COMMIT, or after it, and is asked what that means.
+    async fn look(&self, lease: &mut Lease, mark: Mark) -> Ended {
+        let answer = lease.run(&Message::of([mark.read(self.check.unwrap_or_default())])).await;
+        lease.spend();
+        match answer.map(|done| mark.judge(done.first())) {
+            Ok(Settled::NotCommitted) => Ended::Not(Verdict::Conflict),
+            Ok(Settled::Committed) => Ended::Committed,
+            _ => Ended::Unknown(mark),
         }
     }
 
@@ -137,15 +172,4 @@ fn found(done: &[Done], keys: &[Key]) -> Option<Key> {
     let table = keys.first().map_or(Table::Globals, Key::table);
     let key = Key::new(table, part, &rest);
     keys.contains(&key).then_some(key)
-}
-
-fn committed(lease: &mut Lease, mark: Mark, roles: &[Role], done: &[Done]) -> Ended {
-    lease.set_mark(mark);
-    let marked = roles.iter().zip(done).any(|(role, done)| matches!(role, Role::Mark) && done.changed == 1);
-    if !marked {
-        // It committed; but what comes after it on this connection could not be settled.
-        tracing::warn!("a connection's row is missing in the table marks: the connection is given up");
-        lease.spend();
-    }
-    Ended::Committed
 }

@@ -64,12 +64,19 @@ impl SqlEngine {
     /// where another engine was first.
     pub async fn raise_epoch(&self) -> Result<u64, EngineError> {
         let from = self.epoch();
-        let message = Message::of(["START TRANSACTION".to_owned(), fence::raise(from), "COMMIT".to_owned()]);
+        let message = Message::of([
+            "START TRANSACTION".to_owned(),
+            fence::raise(from),
+            "COMMIT".to_owned(),
+            fence::READ.to_owned(),
+        ]);
         let mut attempts = Attempts::new(&self.options);
         loop {
             let mut lease = self.pool.lease().await.map_err(Cause::into_error)?;
             match lease.run_whole(&message).await {
-                Ok(_) => break,
+                // Whether it really holds is read after the COMMIT (`commit.rs`).
+                Ok(done) if fence::epoch_of(done.last()).is_some_and(|epoch| epoch > from) => break,
+                Ok(_) => attempts.again(Verdict::Conflict).await?,
                 Err(failed) if failed.cause == Cause::SaidNo => {
                     return Err(EngineError::Fenced(format!("its epoch {from} is over")));
                 }
@@ -120,6 +127,7 @@ impl SqlEngine {
             partitions,
             fence: &self.fence,
             message_bytes_max: self.capabilities.message_bytes_max,
+            check: self.capabilities.check(),
         };
         let ended = commit.run(&mut lease, &self.stats).await;
         self.end(lease, ended, output).await

@@ -11,7 +11,8 @@
 //!
 //! They are written last, in the order of their numbers: who has one waits for nothing but the next.
 
-use crate::select::push_slots;
+use crate::select::{number, push_slots};
+use crate::session::Done;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
@@ -57,6 +58,13 @@ pub(crate) fn create() -> String {
 }
 
 pub(crate) const READ: &str = "SELECT MIN(epoch),MAX(epoch),COUNT(*) FROM fences";
+
+/// The one epoch of all rows.
+pub(crate) fn epoch_of(answer: Option<&Done>) -> Option<u64> {
+    let mut cells = answer?.rows.first()?.clone();
+    let (count, most, least) = (number(cells.pop()), number(cells.pop()), number(cells.pop()));
+    least.filter(|_| count == Some(SLOTS) && least == most)
+}
 
 pub(crate) fn raise(from: u64) -> String {
     format!("UPDATE fences SET epoch=IF(epoch={from},{},NULL)", from + 1)

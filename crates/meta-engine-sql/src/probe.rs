@@ -239,13 +239,8 @@ async fn locks_are_shared(one: &mut Session, other: &mut Session) -> Result<bool
 }
 
 pub(crate) async fn read_epoch(session: &mut Session) -> Result<u64, EngineError> {
-    let mut done = ask(session, &[fence::READ]).await?;
-    let mut cells = done.pop().and_then(|mut done| done.rows.pop()).unwrap_or_default();
-    let (count, most, least) = (number(cells.pop()), number(cells.pop()), number(cells.pop()));
-    match (count, least, most) {
-        (Some(fence::SLOTS), Some(least), Some(most)) if least == most => Ok(least),
-        other => Err(EngineError::Storage(format!("the fence rows make no sense: {other:?}"))),
-    }
+    let done = ask(session, &[fence::READ]).await?;
+    fence::epoch_of(done.last()).ok_or_else(|| EngineError::Storage(format!("the fence rows make no sense: {done:?}")))
 }
 
 #[cfg(test)]

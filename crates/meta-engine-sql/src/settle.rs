@@ -12,7 +12,7 @@ use crate::failure::{Cause, Failed};
 use crate::options::SqlOptions;
 use crate::pool::Pool;
 use crate::select::number;
-use crate::session::Message;
+use crate::session::{Done, Message};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
@@ -48,6 +48,21 @@ impl Mark {
     /// Of the transaction that comes after `self`.
     pub fn next(&self) -> Mark {
         Mark { op: self.op + 1, ..*self }
+    }
+
+    /// How far the connection has counted; `prefix` stands before the SELECT.
+    pub fn read(&self, prefix: &str) -> String {
+        format!("{prefix}SELECT op FROM marks WHERE slot={}", self.slot)
+    }
+
+    /// What this answer to [`Mark::read`] says of the transaction.
+    pub fn judge(&self, answer: Option<&Done>) -> Settled {
+        let cells = answer.and_then(|done| done.rows.first()).cloned();
+        match cells.and_then(|mut cells| number(cells.pop())) {
+            Some(op) if op == self.op => Settled::Committed,
+            Some(op) if op + 1 == self.op => Settled::NotCommitted,
+            other => Settled::Unknown(format!("its mark says {other:?} where {} was to be", self.op)),
+        }
     }
 
     /// In the transaction whose mark this is.
@@ -86,23 +101,23 @@ pub(crate) async fn settle(pool: &Pool, options: &SqlOptions, mark: Mark) -> Set
 
 async fn ask(pool: &Pool, mark: Mark) -> Result<Settled, Cause> {
     let slot = mark.slot;
-    // Done twice it says the same. It writes also where the row is closed on another server and not yet here.
+    // Done twice it says the same. It writes also where the row is closed on another server and not yet here. What counts is
+    // what the last statement finds committed: `commit.rs` tells of a COMMIT that is answered and was none.
     let message = Message::of([
         "START TRANSACTION".to_owned(),
         format!("SELECT op FROM marks WHERE slot={slot} FOR UPDATE"),
         format!("UPDATE marks SET closed=1 WHERE slot={slot}"),
         "COMMIT".to_owned(),
+        format!("SELECT op FROM marks WHERE slot={slot} AND closed=1"),
     ]);
     let mut lease = pool.lease_for_settling().await?;
     lease.spend();
-    let mut done = match lease.run_whole(&message).await {
+    let done = match lease.run_whole(&message).await {
         Ok(done) => done,
         Err(Failed { cause, .. }) => return Err(cause),
     };
-    let op = done.get_mut(1).and_then(|done| done.rows.pop()).and_then(|mut cells| number(cells.pop()));
-    Ok(match op {
-        Some(op) if op == mark.op => Settled::Committed,
-        Some(op) if op + 1 == mark.op => Settled::NotCommitted,
-        other => Settled::Unknown(format!("its mark says {other:?} where {} was to be", mark.op)),
-    })
+    if done.get(1).is_some_and(|locked| !locked.rows.is_empty()) && done.last().is_none_or(|end| end.rows.is_empty()) {
+        return Err(Cause::Deadlock);
+    }
+    Ok(mark.judge(done.last()))
 }
