@@ -2,7 +2,8 @@
 
 use crate::ops::{Count, key};
 use crate::server::{Server, Sql, database, open, shared};
-use braid_meta_engine::{Engine, EngineError};
+use braid_meta_engine::conformance::{Script, ScriptError, Seen, Step};
+use braid_meta_engine::{Engine, EngineError, Key, Table};
 use braid_meta_engine_sql::{FORMAT, Kind, SqlEngine, SqlOptions};
 
 async fn refusal(options: SqlOptions) -> EngineError {
@@ -68,5 +69,23 @@ async fn settings_that_lose_commits_are_refused() {
     assert!(error.contains("max_allowed_packet is 1048576"), "{error}");
     assert!(sql.rows("SHOW DATABASES LIKE 'x'").await.len() <= 1);
     sql.rows("SET GLOBAL max_allowed_packet=4194304").await;
-    open(lazy.options("x")).await;
+    let engine = open(lazy.options("x")).await;
+    // 24 MB of text in messages of 4 MiB, all or nothing.
+    let large = |n: u64| Step::Insert(Key::new(Table::OldRows, n, b"large"), vec![n as u8; 60_000]);
+    let mut steps: Vec<_> = (0..200).map(large).collect();
+    engine.transact(0, Script(steps.clone())).await.expect("it commits");
+    let whole = || Script(vec![Step::ScanTable { table: Table::OldRows, after: None, limit: 1000 }]);
+    let rows = |seen: Vec<Seen>| seen.into_iter().map(|seen| seen.page().rows.len()).sum::<usize>();
+    assert_eq!(rows(engine.read(0, whole()).await.expect("it reads")), 200);
+    // The last of them is there already: those of the messages before it are taken back.
+    steps.iter_mut().for_each(|step| {
+        if let Step::Insert(key, _) = step
+            && key.partition() < 199
+        {
+            *key = Key::new(Table::OldRows, key.partition(), b"another");
+        }
+    });
+    let refused = engine.transact(0, Script(steps)).await;
+    assert!(matches!(refused, Err(ScriptError::Engine(EngineError::Exists(_)))), "{refused:?}");
+    assert_eq!(rows(engine.read(0, whole()).await.expect("it reads")), 200);
 }
