@@ -111,30 +111,19 @@ async fn a_server_that_is_not_there_is_named_in_time() {
     assert!(error.to_string().contains("127.0.0.1:1"), "{error}");
 }
 
-/// When nobody can be asked, it is said that nothing is known.
+/// When nobody can be asked, it is said that nothing is known; and what was on its way is done once or never.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_cannot_be_found_out_is_said() {
-    let mut server = crate::server::Server::start(&[]);
-    let proxy = Proxy::start(&server.socket());
-    let addresses = vec![Address::Tcp { host: "127.0.0.1".into(), port: proxy.port }];
-    let give_up_after = Duration::from_millis(500);
-    let options = SqlOptions { addresses, give_up_after, ..server.options(&database()) };
-    let engine = open(options).await;
+    let proxy = Proxy::start(&shared().socket());
+    let engine = open(SqlOptions { give_up_after: Duration::from_millis(300), ..through(&proxy) }).await;
     let count = Count(key(1, "n"));
-    engine.transact(1, count.clone()).await.expect("it commits");
-    proxy.cut(Cut::HeldBack);
-    let (engine, proxy) = (Arc::new(engine), Arc::new(proxy));
-    let asked = tokio::spawn({
-        let (engine, count) = (engine.clone(), count.clone());
-        async move { engine.transact(1, count).await }
-    });
-    while proxy.cuts() == 0 {
-        tokio::task::yield_now().await;
-    }
-    server.kill();
-    let answer = asked.await.expect("it ends");
-    // It may have asked before the server was gone; then it knew, and found nobody to do it again.
-    assert!(matches!(answer, Err(EngineError::MaybeCommitted(_) | EngineError::Storage(_))), "{answer:?}");
-    server.run();
-    assert_eq!(engine.transact(1, count).await.expect("it is back"), 2);
+    assert_eq!(engine.transact(1, count.clone()).await.expect("it commits"), 1);
+    proxy.cut(Cut::Gone);
+    let answer = engine.transact(1, count.clone()).await;
+    assert!(matches!(answer, Err(EngineError::MaybeCommitted(_))), "{answer:?}");
+    let nobody = engine.transact(1, count.clone()).await;
+    assert!(matches!(nobody, Err(EngineError::Storage(_))), "nothing was sent: {nobody:?}");
+    proxy.open();
+    assert_eq!(proxy.deliver(), 1);
+    assert_eq!(engine.transact(1, count).await.expect("it commits"), 3, "it came in the end");
 }

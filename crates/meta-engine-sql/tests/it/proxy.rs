@@ -17,6 +17,8 @@ pub enum Cut {
     AnswerLost,
     /// The engine sees its connection cut, the message waits somewhere until [`Proxy::deliver`].
     HeldBack,
+    /// The same, and nobody gets a new connection until [`Proxy::open`].
+    Gone,
 }
 
 #[derive(Default)]
@@ -25,6 +27,7 @@ struct State {
     cut: Option<Cut>,
     cuts: u32,
     held: Vec<(UnixStream, Vec<u8>)>,
+    closed: bool,
 }
 
 pub struct Proxy {
@@ -41,6 +44,9 @@ impl Proxy {
         // It ends with the process.
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
+                if shared.lock().closed {
+                    continue;
+                }
                 let (state, server) = (shared.clone(), server.clone());
                 thread::spawn(move || serve(client, server, &state));
             }
@@ -55,6 +61,10 @@ impl Proxy {
 
     pub fn cut(&self, cut: Cut) {
         self.state.lock().cut = Some(cut);
+    }
+
+    pub fn open(&self) {
+        self.state.lock().closed = false;
     }
 
     /// How many connections were cut.
@@ -121,7 +131,8 @@ fn requests(mut client: &TcpStream, mut server: &UnixStream, state: &Mutex<State
             locked.cuts += u32::from(cut.is_some());
             match cut {
                 Some(Cut::BeforeSent) => return false,
-                Some(Cut::HeldBack) => {
+                Some(Cut::HeldBack | Cut::Gone) => {
+                    locked.closed = cut == Some(Cut::Gone);
                     locked.held.push((server.try_clone().expect("a socket"), packet));
                     return true;
                 }
