@@ -20,6 +20,9 @@ pub enum EngineError {
     Storage(String),
     #[error("the metadata store was written by a newer version: {0}")]
     Newer(String),
+    /// Who serves these metadata has changed, and whoever is told this is no longer among them.
+    #[error("this server was fenced from the metadata store: {0}")]
+    Fenced(String),
     #[error("the metadata store is shutting down")]
     Closed,
 }

@@ -31,7 +31,7 @@ impl From<EngineError> for OpError {
             EngineError::Exists(_) => Code::Exists,
             EngineError::Full(_) => Code::NoSpace,
             EngineError::Newer(_) => Code::Newer,
-            EngineError::Closed => Code::NotServing,
+            EngineError::Closed | EngineError::Fenced(_) => Code::NotServing,
             EngineError::Storage(_) | EngineError::ReadOnly(_) => Code::Internal,
         };
         OpError(Error::new(code, "metadata engine", error))

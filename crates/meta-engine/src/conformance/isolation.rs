@@ -63,6 +63,21 @@ pub async fn no_update_is_lost<E: Engine>(engine: E) {
     assert_eq!((number(&counts[2]), number(&counts[3])), (TASKS / 2 * EACH, TASKS * EACH));
 }
 
+/// A row that is not there cannot be locked everywhere; who was told with a lock that it is not must be right all the same.
+pub async fn no_update_of_a_new_row_is_lost<E: Engine>(engine: E) {
+    let engine = Arc::new(engine);
+    for round in 0..20 {
+        let (from, to) = (key(1, &format!("from {round}")), key(2, &format!("to {round}")));
+        let task = |_| {
+            let (engine, from, to) = (engine.clone(), from.clone(), to.clone());
+            tokio::spawn(async move { engine.transact(1, Transfer { from, to, amount: 1 }).await.map(drop) })
+        };
+        join_all((0..TASKS).map(task).collect()).await.into_iter().for_each(|result| result.expect("it commits"));
+        let counts = rows(&*engine, &[from, to]).await;
+        assert_eq!((number(&counts[0]), number(&counts[1])), (0u64.wrapping_sub(TASKS), TASKS), "round {round}");
+    }
+}
+
 pub async fn one_of_many_inserts_wins<E: Engine>(engine: E) {
     let engine = Arc::new(engine);
     for round in 0..10 {

@@ -46,6 +46,7 @@ where
     limits::a_large_transaction(&make().await).await;
     counts::round_trips_are_exact(&make().await).await;
     isolation::no_update_is_lost(make().await).await;
+    isolation::no_update_of_a_new_row_is_lost(make().await).await;
     isolation::one_of_many_inserts_wins(make().await).await;
     isolation::snapshots_are_of_one_moment(make().await).await;
     isolation::a_cancelled_transaction_is_whole_or_nothing(make().await).await;

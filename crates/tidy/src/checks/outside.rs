@@ -34,6 +34,7 @@ const OUTSIDE: &[&str] = &[
 const ALLOWED: &[Allowed] = &[
     ("env", "", "it is the door to the outside"),
     ("meta-engine-embedded", "", "LMDB has its own files and threads, behind the engine trait"),
+    ("meta-engine-sql", "", "the database's driver has its own sockets and tasks, and every wait for them a deadline"),
     ("fuse-kernel", "", "the kernel is the one outside that no simulator replaces"),
     ("front-fuse", "", "serves the kernel's threads and reads /proc for the groups of callers"),
     ("powercut", "", "is itself a disk, and runs beside what it tests"),

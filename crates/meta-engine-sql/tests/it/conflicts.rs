@@ -1,0 +1,158 @@
+//! Transactions that meet: begun again within bounds, and nothing of one that was dropped is left in anybody's way.
+
+use crate::ops::{Count, key, number, put, row};
+use crate::server::{Sql, database, open, shared};
+use braid_meta_engine::{Engine, EngineError, Key, Lock, Operation, Tx};
+use braid_meta_engine_sql::{SqlEngine, SqlOptions};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+/// Locks two rows one after the other, in the order given, and counts both up.
+struct Both(Key, Key);
+
+impl Operation for Both {
+    type Output = ();
+    type Error = EngineError;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<(), EngineError> {
+        for key in [&self.0, &self.1] {
+            let rows = tx.get(std::slice::from_ref(key), Lock::Exclusive).await?;
+            tx.put(key.clone(), (number(&rows[0]) + 1).to_be_bytes().to_vec());
+        }
+        Ok(())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_for_each_other_is_begun_again() {
+    let engine = Arc::new(open(shared().options(&database())).await);
+    let (a, b) = (key(1, "a"), key(2, "b"));
+    put(&*engine, &a, &0_u64.to_be_bytes()).await;
+    put(&*engine, &b, &0_u64.to_be_bytes()).await;
+    let mut rounds = 0;
+    // Until it has happened; a handful of rounds do.
+    while engine.stats().retries.load(Relaxed) == 0 {
+        let task = |from: &Key, to: &Key| {
+            let (engine, from, to) = (engine.clone(), from.clone(), to.clone());
+            tokio::spawn(async move {
+                for _ in 0..20 {
+                    engine.transact(1, Both(from.clone(), to.clone())).await.expect("it commits");
+                }
+            })
+        };
+        let (one, other) = (task(&a, &b), task(&b, &a));
+        one.await.expect("it ends");
+        other.await.expect("it ends");
+        rounds += 1;
+        assert!(rounds < 100, "they never met");
+    }
+    assert_eq!((number(&row(&*engine, &a).await), number(&row(&*engine, &b).await)), (rounds * 40, rounds * 40));
+}
+
+/// Somebody else of the database holds a row.
+async fn held(database: &str) -> Sql {
+    let mut sql = Sql::connect(&shared().options(database)).await;
+    sql.rows("START TRANSACTION").await;
+    sql.rows("SELECT part FROM inodes WHERE part=1 AND rest='n' FOR UPDATE").await;
+    sql
+}
+
+fn impatient(database: &str) -> SqlOptions {
+    SqlOptions { lock_wait: Duration::from_secs(1), ..shared().options(database) }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_too_long_for_a_row_is_begun_again() {
+    let database = database();
+    let engine = Arc::new(open(impatient(&database)).await);
+    let count = Count(key(1, "n"));
+    engine.transact(1, count.clone()).await.expect("it commits");
+    let mut holder = held(&database).await;
+    let waits = tokio::spawn({
+        let (engine, count) = (engine.clone(), count.clone());
+        async move { engine.transact(1, count).await }
+    });
+    while engine.stats().retries.load(Relaxed) == 0 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    holder.rows("ROLLBACK").await;
+    assert_eq!(waits.await.expect("it ends").expect("it commits"), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_never_gets_a_row_is_told_so() {
+    let database = database();
+    let engine = open(SqlOptions { attempts_max: 2, ..impatient(&database) }).await;
+    let count = Count(key(1, "n"));
+    engine.transact(1, count.clone()).await.expect("it commits");
+    let mut holder = held(&database).await;
+    let refused = engine.transact(1, count.clone()).await;
+    assert!(matches!(refused, Err(EngineError::Conflict { attempts: 2 })), "{refused:?}");
+    assert_eq!(number(&row(&engine, &count.0).await), 1, "who only looks waits for nobody");
+    holder.rows("ROLLBACK").await;
+    assert_eq!(engine.transact(1, count).await.expect("it commits"), 2);
+}
+
+/// Reads a row with a lock, says so, and never goes on.
+struct Stuck(Key, Arc<tokio::sync::Notify>);
+
+impl Operation for Stuck {
+    type Output = ();
+    type Error = EngineError;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<(), EngineError> {
+        tx.put(self.0.clone(), vec![0]);
+        tx.get(std::slice::from_ref(&self.0), Lock::Exclusive).await?;
+        self.1.notify_one();
+        std::future::pending().await
+    }
+}
+
+/// With one connection: whoever is next gets the one that was left in the middle.
+async fn one_connection() -> Arc<SqlEngine> {
+    Arc::new(open(SqlOptions { connections_max: 1, ..shared().options(&database()) }).await)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_left_of_a_transaction_that_was_dropped() {
+    let engine = one_connection().await;
+    let count = Count(key(1, "n"));
+    for n in 1..=20 {
+        let locked = Arc::new(tokio::sync::Notify::new());
+        let stuck = Stuck(count.0.clone(), locked.clone());
+        let task = tokio::spawn({
+            let engine = engine.clone();
+            async move { engine.transact(1, stuck).await }
+        });
+        locked.notified().await;
+        task.abort();
+        let _ = task.await;
+        assert_eq!(engine.transact(1, count.clone()).await.expect("the row is free"), n);
+    }
+    assert_eq!(engine.stats().retries.load(Relaxed), 0, "nobody waited for a lock");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_dropped_at_any_moment_leaves_whole_transactions() {
+    let engine = one_connection().await;
+    let count = Count(key(1, "n"));
+    let mut least = 0;
+    for round in 0..150 {
+        let task = tokio::spawn({
+            let (engine, count) = (engine.clone(), count.clone());
+            async move { engine.transact(1, count).await }
+        });
+        // From before its first message to after its last.
+        tokio::time::sleep(Duration::from_micros(round * 10)).await;
+        task.abort();
+        if let Ok(Ok(told)) = task.await {
+            assert!(told > least, "{told} after {least}");
+            least = told;
+        }
+        let now = engine.transact(1, count.clone()).await.expect("it commits");
+        assert!(now > least, "{now} after {least}");
+        least = now;
+    }
+    assert_eq!(number(&row(&*engine, &count.0).await), least);
+}
