@@ -226,11 +226,8 @@ impl Core {
         let synced = self.ask(lane, token, sync, Bytes::new(), op).await?.0;
         let stat = StatChunk { chunk: place.chunk, container: place.container, extents_in, cuts: place.cuts.clone() };
         let status = self.ask(lane, token, stat, Bytes::new(), op).await?.0;
-        if status.unsure {
-            // What its server lost with its power is repeated by who wrote it, or known to be gone when that is clear.
-            let cause = "its server has lost its power, and what it has of the chunk is not sure yet";
-            return Err(Error::new(Code::Busy, format!("chunk {}", place.chunk), cause));
-        }
+        // Where its server has lost its power (`unsure`) something may be missing that its writer repeats: by then under its lease, or before
+        // it gives that up, and then this changes.
         let seen = Seen { incarnation: synced.incarnation, version: status.version, trunc_gen: status.trunc_gen };
         Ok((seen, status.extents))
     }

@@ -221,6 +221,14 @@ impl Engine for SqlEngine {
         }
     }
 
+    async fn join(&self) -> Result<(), EngineError> {
+        self.adopt_epoch().await.map(drop)
+    }
+
+    async fn fence_others(&self) -> Result<(), EngineError> {
+        self.raise_epoch().await.map(drop)
+    }
+
     fn stats(&self) -> &EngineStats {
         &self.stats
     }

@@ -127,6 +127,17 @@ pub trait Engine: Send + Sync + 'static {
         std::future::ready(Ok(()))
     }
 
+    /// For a store that several processes reach: from now on what is changed through this one counts as of the present, until another one
+    /// fences it. To be called by who is about to ask for the lead.
+    fn join(&self) -> impl Future<Output = Result<(), EngineError>> + Send {
+        std::future::ready(Ok(()))
+    }
+
+    /// From now on whatever another process changes is [`EngineError::Fenced`], until it joins.
+    fn fence_others(&self) -> impl Future<Output = Result<(), EngineError>> + Send {
+        std::future::ready(Ok(()))
+    }
+
     /// Exact counters since the engine was opened.
     fn stats(&self) -> &EngineStats;
 

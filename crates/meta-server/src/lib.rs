@@ -25,6 +25,7 @@ mod freeing;
 mod growing;
 mod hints;
 mod ids;
+mod lead;
 mod leases;
 mod locks;
 mod looks;
@@ -40,6 +41,8 @@ mod strays;
 mod why;
 
 pub use braid_copyset::Limits as CopyLimits;
+pub use braid_election::Limits as LeadLimits;
 pub use config::MetaConfig;
 pub use copies::{CopyConfig, CopyError, CopySet, RecoverError, Recovered, Registrations, recover};
-pub use server::{MetaServer, StartError};
+pub use lead::Lead;
+pub use server::{Backing, MetaServer, StartError};

@@ -8,6 +8,7 @@ use crate::freeing::ReclaimFrom;
 use crate::growing::Growing;
 use crate::hints::HintCache;
 use crate::ids::InodeIds;
+use crate::lead::Lead;
 use crate::leases::Leases;
 use crate::orphans::Orphans;
 use crate::rebalancing::Rebalancing;
@@ -55,9 +56,28 @@ pub struct MetaServer<E, P> {
     pub(crate) rebalancing: Rebalancing,
     /// Copies of the rows on data servers.
     pub(crate) copies: Option<Arc<CopySet>>,
+    /// Among those that reach the same rows.
+    lead: Option<Arc<Lead>>,
+    row_copies_below: usize,
     pub(crate) stopping: AtomicBool,
     /// Names data servers that housekeeping waits for, for `braid admin why`.
     pub(crate) waiting: Mutex<crate::why::Rounds>,
+}
+
+/// What stands behind the rows, and who has a say in whether they may be told.
+pub struct Backing {
+    /// Groups of changes go to copies on data servers.
+    pub copies: Option<Arc<CopySet>>,
+    /// Others could serve the same rows.
+    pub lead: Option<Arc<Lead>>,
+    /// On how many disks the engine itself keeps a row.
+    pub row_copies_below: usize,
+}
+
+impl Default for Backing {
+    fn default() -> Self {
+        Backing { copies: None, lead: None, row_copies_below: 1 }
+    }
 }
 
 /// Why a metadata server does not start.
@@ -86,18 +106,18 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         cluster: ClusterId,
         policy: Policy,
     ) -> Result<Arc<Self>, StartError> {
-        MetaServer::start_with_copies(env, engine, peers, config, cluster, policy, None).await
+        MetaServer::start_with(env, engine, peers, config, cluster, policy, Backing::default()).await
     }
 
-    /// The same over an engine whose groups go to copies on data servers: nothing is answered without their word.
-    pub async fn start_with_copies(
+    /// The same where nothing is answered without the word of others.
+    pub async fn start_with(
         env: Env,
         engine: Arc<E>,
         peers: P,
         config: MetaConfig,
         cluster: ClusterId,
         policy: Policy,
-        copies: Option<Arc<CopySet>>,
+        Backing { copies, lead, row_copies_below }: Backing,
     ) -> Result<Arc<Self>, StartError> {
         config.check().map_err(StartError::Config)?;
         let clock = AwakeClock::over(env.clock.clone());
@@ -107,8 +127,8 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         let format = FormatCluster { cluster, policy, now: env.clock.wall() };
         let cluster = engine.transact(0, format).await.map_err(Error::from)?;
         // Before any row is read: what an older leader still writes is refused from now on.
-        let lead = ids::TakeIds { counter: ids::Counter::Leaders, count: 1 };
-        let leader = LeaderEpoch(engine.transact(0, lead).await.map_err(Error::from)?);
+        let next = ids::TakeIds { counter: ids::Counter::Leaders, count: 1 };
+        let leader = LeaderEpoch(engine.transact(0, next).await.map_err(Error::from)?);
         // With one metadata server each start is a new membership.
         let epoch = MembershipEpoch(leader.0);
         let now = env.clock.now();
@@ -129,6 +149,8 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             rebalancing: Rebalancing::default(),
             chains: Chains::new(now.0, leader, config.chain_limits.clone()),
             copies,
+            lead,
+            row_copies_below,
             stopping: AtomicBool::new(false),
             waiting: Mutex::default(),
             started: now,
@@ -223,13 +245,16 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         }
     }
 
-    /// On how many disks rows are: this server's and those of the data servers that keep a copy now.
+    /// On how many disks rows are: the engine's own and those of the data servers that keep a copy now.
     pub(crate) fn row_copies(&self) -> usize {
-        1 + self.copies.as_ref().map_or(0, |copies| copies.kept_by())
+        self.row_copies_below + self.copies.as_ref().map_or(0, |copies| copies.kept_by())
     }
 
     /// Waits until what was found may be told: no other metadata server has made it outdated.
     pub(crate) async fn may_answer(&self) -> Result<(), Error> {
+        if let Some(lead) = &self.lead {
+            lead.may_answer()?;
+        }
         match &self.copies {
             Some(copies) => copies.may_answer().await,
             None => Ok(()),

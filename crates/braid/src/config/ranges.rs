@@ -71,6 +71,7 @@ impl Config {
         within([
             ("metadata.hints", metadata.hints, 1_000, 1_000_000_000),
             ("metadata.copies", metadata.copies, 0, 16),
+            ("metadata.database_copies", metadata.database_copies, 1, 16),
             ("metadata.moves_at_once", metadata.moves_at_once, 1, 1_024),
             ("data.io_threads", data.io_threads, 1, 1_024),
             ("client.cache_entries", client.cache_entries, 1_000, 1_000_000_000),

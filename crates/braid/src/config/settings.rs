@@ -51,6 +51,8 @@ pub struct MetadataSettings {
     pub group_hold: Span,
     pub gather: Span,
     pub copies: usize,
+    pub database: String,
+    pub database_copies: usize,
     pub move_rate: ByteSize,
     pub moves_at_once: usize,
 }
@@ -127,6 +129,8 @@ impl Default for MetadataSettings {
             group_hold: Span(EmbeddedOptions::default().group_hold),
             gather: Span(times.gather),
             copies: 2,
+            database: String::new(),
+            database_copies: 1,
             move_rate: ByteSize(times.move_bytes_per_s),
             moves_at_once: times.moves_at_once,
         }

@@ -1,13 +1,12 @@
 //! The metadata server on the embedded engine.
 
+use super::metadata_pages::MetadataPages;
 use super::ready::ReadyFile;
 use super::{listen, signals};
 use crate::config::Config;
-use crate::http::{self, Pages};
-use crate::metrics::Metrics;
+use crate::http;
 use crate::{connect, roles};
 use anyhow::{Context, Result, bail};
-use braid_api::admin::{AdminAnswer, AdminQuery};
 use braid_api::meta::{Mark, MetaAnswer, MetaRequest};
 use braid_api::{Code, Context as CallContext, Error, Namespace};
 use braid_client::ClientConfig;
@@ -15,7 +14,7 @@ use braid_env::Env;
 use braid_meta_engine::{Copied, Engine};
 use braid_meta_engine_embedded::EmbeddedEngine;
 use braid_meta_namespace::FormatCluster;
-use braid_meta_server::{CopyConfig, CopyLimits, CopySet, MetaServer, Registrations};
+use braid_meta_server::{Backing, CopyConfig, CopyLimits, CopySet, MetaServer, Registrations};
 use braid_types::ClusterId;
 use braid_wire::{Endpoint, Identity, NamespaceService, Role, WirePeers, WireStats, serve as serve_wire};
 use std::sync::{Arc, OnceLock};
@@ -25,6 +24,9 @@ use tokio::sync::watch;
 type Server = MetaServer<EmbeddedEngine, WirePeers>;
 
 pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
+    if !config.metadata.database.is_empty() {
+        return super::metadata_sql::serve(config, ready).await;
+    }
     let env = Env::os();
     let settings = &config.metadata;
     let policy = settings.policy().map_err(anyhow::Error::msg)?;
@@ -52,7 +54,8 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
         let tell = || told.map_or(Ok(()), |local| ready.write(&local));
         let copies = lead(&env, &endpoint, &engine, &config, &door, tell).await?;
         let (own, times) = (env.clone(), settings.times());
-        let start = MetaServer::start_with_copies(own, engine.clone(), peers, times, fresh, policy, copies.clone());
+        let backing = Backing { copies: copies.clone(), ..Backing::default() };
+        let start = MetaServer::start_with(own, engine.clone(), peers, times, fresh, policy, backing);
         let server = tokio::select! {
             server = start => server?,
             () = engine.ended() => {
@@ -156,7 +159,7 @@ async fn lead(
 }
 
 /// Who moves chunks with one copy needs little: it reads and writes a few at a time.
-fn mover() -> ClientConfig {
+pub(super) fn mover() -> ClientConfig {
     ClientConfig { local_reads: false, atime: false, ..ClientConfig::default() }
 }
 
@@ -201,89 +204,5 @@ impl Namespace for Door {
             Some(server) => server.execute_early(cx, request).await,
             None => Err(self.refuse(&request)),
         }
-    }
-}
-
-struct MetadataPages {
-    server: Arc<Server>,
-    stats: Arc<WireStats>,
-    copies: Option<Arc<CopySet>>,
-}
-
-impl MetadataPages {
-    fn status(&self) -> Option<braid_api::admin::Status> {
-        // Answered from memory, so it is ready at once.
-        let answer = futures_ready(self.server.call(CallContext::default(), AdminQuery::Status))?;
-        match answer {
-            Ok(AdminAnswer::Status(status)) => Some(status),
-            _ => None,
-        }
-    }
-}
-
-/// The output of a future that does not wait, `None` if it would.
-fn futures_ready<T>(future: impl Future<Output = T>) -> Option<T> {
-    let mut future = std::pin::pin!(future);
-    let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
-    match future.as_mut().poll(&mut cx) {
-        std::task::Poll::Ready(value) => Some(value),
-        std::task::Poll::Pending => None,
-    }
-}
-
-impl Pages for MetadataPages {
-    fn health(&self) -> (bool, String) {
-        match self.status() {
-            Some(s) => (
-                s.servers_up > 0,
-                format!(
-                    "cluster {}: {} data servers up, {} down, {} sessions",
-                    s.cluster, s.servers_up, s.servers_down, s.sessions
-                ),
-            ),
-            None => (false, "the metadata server does not answer".to_owned()),
-        }
-    }
-
-    fn metrics(&self) -> String {
-        let mut metrics = Metrics::default();
-        if let Some(s) = self.status() {
-            for (name, help, value) in [
-                ("sessions", "Clients with a session.", s.sessions.into()),
-                ("data_servers_up", "Data servers that are up.", s.servers_up.into()),
-                ("data_servers_down", "Data servers that are down.", s.servers_down.into()),
-                (
-                    "containers_short_of_copies",
-                    "Containers with fewer live copies than they should have.",
-                    s.chains.short,
-                ),
-                ("containers_changing", "Containers that change their servers.", s.chains.unsettled),
-                ("inodes", "Files, directories and other inodes.", s.inodes),
-                ("bytes", "Size of the metadata.", s.metadata_bytes),
-            ] {
-                metrics.gauge(&format!("braid_meta_{name}"), help, value);
-            }
-            metrics.counter(
-                "braid_meta_leases_run_out_total",
-                "How often all leases of a session ran out: its mount was killed, stopped, cut off, or did not answer.",
-                s.leases_run_out,
-            );
-            for (name, help, value) in [
-                ("round_trips", "Calls of the engine.", s.round_trips),
-                ("transactions", "Transactions that changed rows.", s.transactions),
-                ("reads", "Transactions that read rows.", s.reads),
-                ("syncs", "Syncs of the disk.", s.syncs),
-            ] {
-                metrics.counter(&format!("braid_meta_engine_{name}_total"), help, value);
-            }
-        }
-        if let Some(copies) = &self.copies {
-            for (name, value) in copies.counters.list() {
-                let help = format!("Copies of the metadata: {} sent.", name.replace('_', " "));
-                metrics.counter(&format!("braid_meta_copies_{name}_total"), &help, value);
-            }
-        }
-        metrics.wire("braid_meta", &self.stats);
-        metrics.0
     }
 }

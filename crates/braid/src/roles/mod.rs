@@ -2,6 +2,8 @@
 
 mod data;
 mod metadata;
+mod metadata_pages;
+mod metadata_sql;
 mod mount;
 mod mount_pages;
 mod mount_waits;

@@ -2,10 +2,9 @@
 
 use super::mounted::eventually;
 use super::{Cluster, PLAIN, pattern};
-use std::io::{Read, Write};
+use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 pub fn json(c: &Cluster, line: &str) -> serde_json::Value {
@@ -160,40 +159,34 @@ fn chunks_with_one_copy_are_moved_while_a_mount_writes_and_the_metadata_server_i
     let before = std::fs::metadata(at.join("f3")).unwrap();
     let plan = c.says("admin drain 1 --plan");
     assert!(plan.contains("to data server 2"), "{plan}");
-    let stop = AtomicBool::new(false);
-    let written = std::thread::scope(|scope| {
-        let writer = scope.spawn(|| {
-            let mut log = std::fs::File::create(at.join("log")).unwrap();
-            let mut records = 0u64;
-            while !stop.load(Relaxed) {
-                log.write_all(&record(records)).unwrap();
-                records += 1;
-                if records.is_multiple_of(50) {
-                    log.sync_all().unwrap();
-                }
-                std::thread::sleep(Duration::from_millis(2));
-            }
-            records
-        });
-        let begun = json(&c, "admin drain 1 --rate 3MiB --no-wait --json");
-        assert_eq!(begun["duty"], "draining", "{begun}");
-        std::thread::sleep(Duration::from_secs(3));
-        c.kill("metadata");
-        std::thread::sleep(Duration::from_millis(300));
-        let up = c.up();
-        assert_eq!(up.code, 0, "{}{}", up.out, up.err);
-        c.says("admin drain 1 --rate 500MiB --no-wait");
-        drained(&c, 1);
-        stop.store(true, Relaxed);
-        writer.join().unwrap()
-    });
+    // A process of its own: one that has the file open and starts another would wait in that for the metadata server.
+    let stop = c.root().join("stop");
+    let write = format!(
+        "i=0; while [ ! -e {} ]; do printf '%0999d\\n' $i; i=$((i+1)); [ $((i % 50)) != 0 ] || sync {log}; sleep 0.005; done > {log}",
+        stop.display(),
+        log = at.join("log").display()
+    );
+    let mut writer = c.shell(&write).spawn().unwrap();
+    let begun = json(&c, "admin drain 1 --rate 3MiB --no-wait --json");
+    assert_eq!(begun["duty"], "draining", "{begun}");
+    std::thread::sleep(Duration::from_secs(3));
+    c.kill("metadata");
+    std::thread::sleep(Duration::from_millis(300));
+    let up = c.up();
+    assert_eq!(up.code, 0, "{}{}", up.out, up.err);
+    c.says("admin drain 1 --rate 500MiB --no-wait");
+    drained(&c, 1);
+    std::fs::write(&stop, "").unwrap();
+    assert!(writer.wait().unwrap().success());
     assert!(chains(&c).iter().all(|chain| chain == &[2]), "{:?}", chains(&c));
     assert!(c.says("admin decommission 1").contains("is decommissioned"));
     c.kill("data-1");
     std::fs::remove_dir_all(c.root().join("data-1")).unwrap();
     // By the mount, which has had all of them open or cached, and by a session that knows nothing.
-    let log: Vec<u8> = (0..written).flat_map(record).collect();
-    assert!(std::fs::read(at.join("log")).unwrap() == log && c.bytes("fs cat /log") == log, "{written} records");
+    let log = std::fs::read(at.join("log")).unwrap();
+    let lines = log.len() as u64 / 1000;
+    let expected: Vec<u8> = (0..lines).flat_map(|n| format!("{n:0999}\n").into_bytes()).collect();
+    assert!(lines > 100 && log == expected && c.bytes("fs cat /log") == log, "{lines} lines");
     for name in &names {
         assert!(std::fs::read(at.join(name)).unwrap() == pattern(3_000_000), "{name}");
     }
@@ -204,10 +197,4 @@ fn chunks_with_one_copy_are_moved_while_a_mount_writes_and_the_metadata_server_i
     let after = std::fs::metadata(at.join("f3")).unwrap();
     assert_eq!((after.modified().unwrap(), after.ctime_nsec()), (before.modified().unwrap(), before.ctime_nsec()));
     assert!(c.says("admin fsck --data").starts_with("clean: "));
-}
-
-fn record(number: u64) -> Vec<u8> {
-    let mut record = pattern(1000);
-    record[..8].copy_from_slice(&number.to_le_bytes());
-    record
 }

@@ -14,8 +14,16 @@ type Us = u64;
 enum Under {
     Nothing,
     /// The answer is back then; if it is lost, that is noticed then.
-    Call { id: u64, step: Step, began: Duration, back: Us, is_lost: bool },
-    Sleep { until: Us },
+    Call {
+        id: u64,
+        step: Step,
+        began: Duration,
+        back: Us,
+        is_lost: bool,
+    },
+    Sleep {
+        until: Us,
+    },
     Dead,
 }
 
@@ -167,11 +175,8 @@ impl World {
         if self.processes[which].paused > self.now {
             return;
         }
-        let (is_lost, to, fro) = (
-            is_stormy && self.random.random_bool(0.02),
-            self.latency(is_stormy),
-            self.latency(is_stormy),
-        );
+        let (is_lost, to, fro) =
+            (is_stormy && self.random.random_bool(0.02), self.latency(is_stormy), self.latency(is_stormy));
         let never_arrives = is_lost && self.random.random_bool(0.5);
         let process = &mut self.processes[which];
         let clock = process.clock(self.now);

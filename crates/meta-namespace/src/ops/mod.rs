@@ -13,6 +13,7 @@ mod create;
 mod drop_chunks;
 mod free;
 pub mod ids;
+pub mod lead;
 mod link;
 mod lookup;
 mod make_node;

@@ -125,6 +125,11 @@ pub fn reclaimed(key: &Key) -> Option<Reclaimed> {
 }
 
 /// Single rows. Their names are on disk.
+/// Who leads the metadata servers.
+pub fn lead() -> Key {
+    Key::new(Table::Elections, 0, b"")
+}
+
 pub fn global(name: &str) -> Key {
     Key::new(Table::Globals, 0, name.as_bytes())
 }

@@ -6,11 +6,13 @@
 mod container;
 mod inode;
 pub mod keys;
+mod lead;
 mod rebalance;
 mod session;
 
 pub use container::{ChunkRow, ContainerRow, CopiesRow, MovesRow, ReclaimRow, ServerRow, SpareRow};
 pub use inode::{Entry, IdRow, InlineState, Inode, OrphanRow, flags};
+pub use lead::LeadRow;
 pub use rebalance::{MoveRow, RebalanceRow};
 pub use session::{RequestRow, SessionRow};
 

@@ -9,7 +9,7 @@ use braid_data_server::{DataServer, DataServerConfig};
 use braid_data_store::{MemoryStore, StoreIdentity};
 use braid_env::Env;
 use braid_meta_engine::{MemEngine, MemStore};
-use braid_meta_server::{CopyConfig, CopyError, CopyLimits, CopySet, MetaServer, Registrations, recover};
+use braid_meta_server::{Backing, CopyConfig, CopyError, CopyLimits, CopySet, MetaServer, Registrations, recover};
 use braid_types::*;
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -120,8 +120,8 @@ impl Leads {
         let copies = CopySet::start(Env::os(), engine.clone(), words, content, config, &registrations).await?;
         let (peers, cluster) = (net.clone(), ClusterId([7; 16]));
         let some = Some(copies.clone());
-        let start =
-            MetaServer::start_with_copies(Env::os(), engine, peers, fast_config(), cluster, Policy::PLAIN, some);
+        let backing = Backing { copies: some, ..Backing::default() };
+        let start = MetaServer::start_with(Env::os(), engine, peers, fast_config(), cluster, Policy::PLAIN, backing);
         let server = start.await.unwrap();
         let open = OpenSession { client: 1, former: None, description: "c".into(), host: "h".into(), caches: false };
         let session = server.call(Context::default(), open).await.unwrap();

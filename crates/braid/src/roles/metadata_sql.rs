@@ -1,0 +1,79 @@
+//! A metadata server over a database that others may serve as well: one of them leads, the others stand by
+//! (docs/design/0020-several-metadata-servers.md).
+
+use super::metadata::mover;
+use super::metadata_pages::MetadataPages;
+use super::ready::ReadyFile;
+use super::{listen, signals};
+use crate::config::Config;
+use crate::{connect, http, roles};
+use anyhow::{Context, Result, bail};
+use braid_api::meta::MetaRequest;
+use braid_env::Env;
+use braid_meta_engine_sql::{Fencing, SqlEngine, SqlOptions};
+use braid_meta_server::{Backing, Lead, LeadLimits, MetaServer};
+use braid_types::ClusterId;
+use braid_wire::{Identity, NamespaceService, Role, WirePeers, WireStats, serve as serve_wire};
+use std::sync::Arc;
+use tokio::sync::watch;
+
+pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
+    let env = Env::os();
+    let settings = &config.metadata;
+    let policy = settings.policy().map_err(anyhow::Error::msg)?;
+    // Whoever has lost the lead without knowing it must not change anything, on any database.
+    let options = SqlOptions { fencing: Fencing::Always, ..SqlOptions::from_url(&settings.database)? };
+    let engine = SqlEngine::open(options).await.context("cannot open the metadata in the database")?;
+    let engine = Arc::new(engine);
+    let endpoint = connect::endpoint(&env, Role::Metadata);
+    let peers = WirePeers::new(&endpoint);
+    let lead = tokio::select! {
+        lead = Lead::win(env.clone(), engine.clone(), LeadLimits::default()) => lead?,
+        asked = signals::terminated() => return asked,
+    };
+    let mut fresh = ClusterId::default();
+    env.random.fill(&mut fresh.0);
+    let backing = Backing { copies: None, lead: Some(lead.clone()), row_copies_below: settings.database_copies };
+    let start = MetaServer::start_with(env.clone(), engine.clone(), peers, settings.times(), fresh, policy, backing);
+    let server = tokio::select! {
+        server = start => server?,
+        () = lead.ended() => bail!("another metadata server has taken the lead over before this one had begun"),
+    };
+    endpoint.set_identity(Identity { cluster: server.cluster(), ..endpoint.identity() });
+    // Only who leads listens: whoever looks for the metadata server goes on to the next address.
+    let addresses = roles::addresses(&settings.listen)?;
+    let listeners = listen(&env, &addresses).await?;
+    let local: Vec<String> = listeners.iter().map(|l| l.local().to_string()).collect();
+    let stats = WireStats::new(MetaRequest::NAMES);
+    let (stop, stopped) = watch::channel(false);
+    let mut serving = Vec::new();
+    for listener in listeners {
+        let mut stopped = stopped.clone();
+        let until = async move {
+            let _ = stopped.wait_for(|s| *s).await;
+        };
+        let service = Arc::new(NamespaceService(server.clone()));
+        serving.push(tokio::spawn(serve_wire(endpoint.clone(), listener, service, stats.clone(), until)));
+    }
+    let pages = MetadataPages { server: server.clone(), stats: stats.clone(), copies: None };
+    ready.write_pages(http::serve("metadata.http", &settings.http, Arc::new(pages)).await?)?;
+    let of_mover = endpoint.clone();
+    let moves = braid_client::keep_moving(env.clone(), server.clone(), move || WirePeers::new(&of_mover), mover());
+    let moves = tokio::spawn(moves);
+    tracing::info!(cluster = %server.cluster(), "metadata server serves at {}", local.join(", "));
+    ready.write(&local.join(" "))?;
+    tokio::select! {
+        asked = signals::terminated() => asked?,
+        // It knows nothing any more that holds: a new start stands by.
+        () = lead.ended() => bail!("another metadata server has taken the lead over: start this one again, and it stands by"),
+    }
+    tracing::info!("metadata server stops");
+    moves.abort();
+    let _ = stop.send(true);
+    for task in serving {
+        let _ = task.await;
+    }
+    server.close().await?;
+    lead.release(&*engine).await;
+    Ok(())
+}

@@ -1,0 +1,180 @@
+//! The loop around `braid-election`: this process among those that could serve the metadata of one database
+//! (docs/design/0020-several-metadata-servers.md).
+//!
+//! Promises: [`Lead::win`] returns when this process leads and whatever others still change fails; from then on it may answer for as long
+//! as [`Lead::may_answer`] says so, which is over before anybody else may. Who has lost the lead never has it again: it starts anew.
+
+use braid_api::{Code, Error, Result};
+use braid_election::{Candidate, Limits, Record, Role, Step, Written};
+use braid_env::Env;
+use braid_meta_engine::{Engine, EngineError};
+use braid_meta_namespace::OpError;
+use braid_meta_namespace::ops::lead::{ReadLead, WriteLead};
+use braid_meta_namespace::rows::LeadRow;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// After a failure of the database, before it is asked again.
+const PAUSE: Duration = Duration::from_millis(250);
+/// No answer for so long is none: half of the shortest lease.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// For the last word of one that stops.
+const LAST_WORD: Duration = Duration::from_secs(2);
+
+/// How the rows' transactions fail.
+enum Failure {
+    /// Another process has fenced this one.
+    Fenced,
+    Other(Error),
+}
+
+impl From<EngineError> for Failure {
+    fn from(error: EngineError) -> Failure {
+        match error {
+            EngineError::Fenced(_) => Failure::Fenced,
+            other => Failure::Other(OpError::from(other).into()),
+        }
+    }
+}
+
+pub struct Lead {
+    env: Env,
+    candidate: Mutex<Candidate>,
+    over: Notify,
+}
+
+fn row(record: Record) -> LeadRow {
+    let Record { epoch, leader, beat, lease_ms, released } = record;
+    LeadRow { epoch, leader, beat, lease_ms, released }
+}
+
+fn record(row: LeadRow) -> Record {
+    let LeadRow { epoch, leader, beat, lease_ms, released } = row;
+    Record { epoch, leader, beat, lease_ms, released }
+}
+
+impl Lead {
+    /// Waits until this process leads. An error: it can never, the log says why; to be started anew.
+    pub async fn win<E: Engine>(env: Env, engine: Arc<E>, limits: Limits) -> Result<Arc<Lead>> {
+        let me = env.random.u64();
+        let lead = Arc::new(Lead { env, candidate: Mutex::new(Candidate::new(me, limits)), over: Notify::new() });
+        let mut is_told = false;
+        while lead.role() == Role::Stands {
+            lead.step(&*engine).await;
+            if !std::mem::replace(&mut is_told, true) && lead.role() == Role::Stands {
+                tracing::info!("another metadata server leads, or did a moment ago: this one stands by");
+            }
+        }
+        let Role::Leads(epoch) = lead.role() else { return Err(lost()) };
+        engine.fence_others().await.map_err(OpError::from)?;
+        tracing::info!(epoch, "this metadata server leads");
+        let keeping = lead.clone();
+        lead.env.spawn("leadership", async move {
+            while matches!(keeping.role(), Role::Leads(_)) {
+                keeping.step(&*engine).await;
+            }
+            keeping.over.notify_one();
+        });
+        Ok(lead)
+    }
+
+    fn role(&self) -> Role {
+        self.candidate.lock().role()
+    }
+
+    fn now(&self) -> Duration {
+        self.env.clock.now().0
+    }
+
+    /// To be asked when all that an answer tells of has been read.
+    pub fn may_answer(&self) -> Result<()> {
+        let (candidate, now) = (self.candidate.lock(), self.now());
+        match candidate.may_answer(now) {
+            true => Ok(()),
+            false if candidate.role() == Role::Over => Err(lost()),
+            false => {
+                let cause = "the database has not confirmed for too long that it leads";
+                Err(Error::new(Code::NotServing, "the metadata server", cause))
+            }
+        }
+    }
+
+    /// Returns when another leads, or may.
+    pub async fn ended(&self) {
+        if self.role() != Role::Over {
+            self.over.notified().await;
+        }
+    }
+
+    /// The next to lead need not wait for the end of this one's lease.
+    pub async fn release<E: Engine>(&self, engine: &E) {
+        let step = self.candidate.lock().release();
+        if let Some(Step::Write { expects, record }) = step {
+            let write = WriteLead { expects: expects.map(row), row: row(record) };
+            let _ = self.env.timeout(LAST_WORD, engine.transact::<WriteLead>(0, write)).await;
+        }
+    }
+
+    /// Does what is to be done next.
+    async fn step<E: Engine>(&self, engine: &E) {
+        let began = self.now();
+        let step = self.candidate.lock().next(began);
+        match step {
+            Step::Wait(until) => self.env.sleep(until.saturating_sub(began).min(PATIENCE)).await,
+            Step::Read => match self.env.timeout(PATIENCE, engine.read(0, ReadLead)).await {
+                Ok(Ok(found)) => self.candidate.lock().read(found.map(record), self.now()),
+                Ok(Err(OpError(error))) => self.failed("read", &error).await,
+                Err(_) => self.failed("read", &Error::bare(Code::DeadlineExceeded)).await,
+            },
+            Step::Write { expects, record: written } => {
+                // What whoever takes the lead writes is to count, whoever had fenced it.
+                if self.role() == Role::Stands
+                    && let Err(error) = engine.join().await
+                {
+                    let OpError(error) = error.into();
+                    return self.failed("written", &error).await;
+                }
+                let write = Fenced(WriteLead { expects: expects.map(row), row: row(written) });
+                let answer = self.env.timeout(PATIENCE, engine.transact(0, write)).await;
+                let became = match &answer {
+                    Ok(Ok(Ok(()))) => Written::Done,
+                    Ok(Ok(Err(found))) => Written::Not(found.map(record)),
+                    // It is another's to write now.
+                    Ok(Err(Failure::Fenced)) => Written::Not(None),
+                    Ok(Err(Failure::Other(_))) | Err(_) => Written::Unknown,
+                };
+                self.candidate.lock().wrote(written, became, began, self.now());
+                if let Ok(Err(Failure::Other(error))) = &answer {
+                    self.failed("written", error).await;
+                }
+            }
+        }
+    }
+
+    async fn failed(&self, what: &str, error: &Error) {
+        tracing::warn!("who leads the metadata servers could not be {what}: {error}");
+        self.env.sleep(PAUSE).await;
+    }
+}
+
+/// The same operation, of which it is told apart whether another process has fenced this one.
+struct Fenced(WriteLead);
+
+impl braid_meta_engine::Operation for Fenced {
+    type Output = std::result::Result<(), Option<LeadRow>>;
+    type Error = Failure;
+
+    fn may_use_reserve(&self) -> bool {
+        self.0.may_use_reserve()
+    }
+
+    async fn run<T: braid_meta_engine::Tx>(&self, tx: &mut T) -> std::result::Result<Self::Output, Failure> {
+        self.0.run(tx).await.map_err(|OpError(error)| Failure::Other(error))
+    }
+}
+
+fn lost() -> Error {
+    Error::new(Code::NotServing, "the metadata server", "another one has taken the lead over")
+}
