@@ -3,6 +3,7 @@
 
 mod admin;
 mod bad_input;
+mod database;
 mod defaults;
 mod disks;
 mod evening;

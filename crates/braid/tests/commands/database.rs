@@ -1,0 +1,222 @@
+//! Metadata in a database: of two metadata servers one serves, and the other goes on when that is killed, or stands still.
+
+use super::pattern;
+use rustix::process::{Pid, Signal, kill_process};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Processes that go with the test.
+struct Machine {
+    dir: tempfile::TempDir,
+    children: Vec<(String, Child)>,
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.mount_point()).output();
+        for (_, child) in &mut self.children {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+impl Machine {
+    /// A MariaDB of its own, and a configuration for two metadata servers over it.
+    fn new() -> Machine {
+        let found = Command::new("mariadbd").arg("--version").stdout(Stdio::null()).status();
+        assert!(found.is_ok(), "mariadbd is missing: apt-get install -y mariadb-server-core");
+        let mut machine = Machine { dir: tempfile::tempdir().unwrap(), children: Vec::new() };
+        let (data, socket) = (machine.path("db"), machine.path("db.sock"));
+        let user = rustix::process::geteuid().is_root().then_some("--user=root");
+        let made = Command::new("mariadb-install-db")
+            .args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db"])
+            .args(user)
+            .arg(format!("--datadir={}", data.display()))
+            .output()
+            .unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        let mut database = Command::new("mariadbd");
+        database
+            .args(["--no-defaults", "--skip-networking", "--innodb-buffer-pool-size=64M"])
+            .args(user)
+            .arg(format!("--datadir={}", data.display()))
+            .arg(format!("--socket={}", socket.display()))
+            .arg(format!("--pid-file={}", machine.path("db.pid").display()));
+        machine.spawn("database", database);
+        machine.until("the database listens", || std::os::unix::net::UnixStream::connect(&socket).is_ok());
+        std::fs::create_dir(machine.mount_point()).unwrap();
+        let escaped = socket.display().to_string().replace('/', "%2F");
+        let config = format!(
+            "[cluster]\nmetadata = [\"unix:{}\", \"unix:{}\"]\n[metadata]\ndatabase = \"mysql://root@{escaped}/braid\"\n",
+            machine.path("metadata-1.sock").display(),
+            machine.path("metadata-2.sock").display()
+        );
+        std::fs::write(machine.path("braid.toml"), config).unwrap();
+        machine
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn mount_point(&self) -> PathBuf {
+        self.path("mount")
+    }
+
+    fn spawn(&mut self, name: &str, mut command: Command) {
+        let log = std::fs::File::options().create(true).append(true).open(self.path(&format!("{name}.log"))).unwrap();
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap();
+        self.children.push((name.to_owned(), child));
+    }
+
+    fn braid(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_braid"));
+        command.args(words).env("BRAID_CONFIG", self.path("braid.toml")).stdin(Stdio::null());
+        command
+    }
+
+    fn serve(&mut self, role: &str, number: u32) {
+        let name = format!("{role}-{number}");
+        let settings = match role {
+            "metadata" => vec![
+                format!("metadata.listen=[\"unix:{}\"]", self.path(&format!("{name}.sock")).display()),
+                "metadata.session_lease=\"6s\"".to_owned(),
+                "metadata.session_renew=\"2s\"".to_owned(),
+            ],
+            _ => vec![format!("data.dir=\"{}\"", self.path(&name).display())],
+        };
+        let mut command = self.braid(&["serve", role]);
+        settings.iter().for_each(|setting| _ = command.args(["--set", setting]));
+        command.arg("--ready-file").arg(self.path(&format!("{name}.ready")));
+        self.spawn(&name, command);
+    }
+
+    fn is_ready(&self, name: &str) -> bool {
+        self.path(&format!("{name}.ready")).exists()
+    }
+
+    fn child(&mut self, name: &str) -> &mut Child {
+        &mut self.children.iter_mut().find(|(of, _)| of == name).unwrap().1
+    }
+
+    fn signal(&mut self, name: &str, signal: Signal) {
+        let id = Pid::from_child(self.child(name));
+        kill_process(id, signal).unwrap();
+    }
+
+    /// Until it has ended by itself; with what.
+    fn ended(&mut self, name: &str) -> i32 {
+        let begun = Instant::now();
+        loop {
+            if let Some(status) = self.child(name).try_wait().unwrap() {
+                let at = self.children.iter().position(|(of, _)| of == name).unwrap();
+                self.children.remove(at);
+                let _ = std::fs::remove_file(self.path(&format!("{name}.ready")));
+                return status.code().unwrap_or(-1);
+            }
+            assert!(begun.elapsed() < Duration::from_secs(30), "{name} goes on\n{}", self.log(name));
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn log(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path(&format!("{name}.log"))).unwrap_or_default()
+    }
+
+    fn until(&self, what: &str, is_so: impl Fn() -> bool) {
+        let begun = Instant::now();
+        while !is_so() {
+            let logs: Vec<String> = self.children.iter().map(|(name, _)| format!("{name}:\n{}", self.log(name))).collect();
+            assert!(begun.elapsed() < Duration::from_secs(40), "not {what}\n{}", logs.join("\n"));
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn says(&self, line: &str) -> Vec<u8> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let ran = self.braid(&words).output().unwrap();
+        assert!(ran.status.success(), "{line}: {}", String::from_utf8_lossy(&ran.stderr));
+        ran.stdout
+    }
+
+    fn put(&self, name: &str, bytes: usize) {
+        let file = self.path("to-put");
+        std::fs::write(&file, pattern(bytes)).unwrap();
+        self.says(&format!("fs put {} /{name}", file.display()));
+    }
+
+    fn all_there(&self, names: &[(&str, usize)]) {
+        for (name, bytes) in names {
+            assert!(self.says(&format!("fs cat /{name}")) == pattern(*bytes), "{name}");
+        }
+    }
+}
+
+/// A line each few milliseconds, in a process of its own, and a file with each tenth.
+fn writer(at: &Path, stop: &Path) -> Child {
+    let script = format!(
+        "cd {at}; i=0; while [ ! -e {stop} ]; do printf '%0999d\\n' $i; i=$((i+1)); \
+         [ $((i % 10)) != 0 ] || {{ echo $i > file-$i && sync log; }} || exit 7; sleep 0.01; done > log",
+        at = at.display(),
+        stop = stop.display()
+    );
+    Command::new("sh").args(["-c", &script]).spawn().unwrap()
+}
+
+#[test]
+fn of_two_metadata_servers_over_a_database_one_goes_on_when_the_other_is_killed_or_stands_still() {
+    let mut m = Machine::new();
+    m.serve("metadata", 1);
+    m.until("the first serves", || m.is_ready("metadata-1"));
+    m.serve("metadata", 2);
+    m.serve("data", 1);
+    m.serve("data", 2);
+    m.until("data servers serve", || m.is_ready("data-1") && m.is_ready("data-2"));
+    m.until("the second stands by", || m.log("metadata-2").contains("this one stands by"));
+    m.put("before", 3_000_000);
+    m.put("small", 300);
+    let at = m.mount_point();
+    m.says(&format!("mount {} --log {}", at.display(), m.path("mount.log").display()));
+    let stop = m.path("stop");
+    let mut writer = writer(&at, &stop);
+    std::thread::sleep(Duration::from_secs(1));
+
+    m.signal("metadata-1", Signal::KILL);
+    m.ended("metadata-1");
+    m.until("the second serves", || m.is_ready("metadata-2"));
+    m.put("killed", 2_000_000);
+    m.all_there(&[("before", 3_000_000), ("small", 300), ("killed", 2_000_000)]);
+
+    // One that stands still is taken for dead. When it goes on it must see that it is not the leader any more, and may change nothing.
+    m.serve("metadata", 1);
+    m.until("the first stands by", || m.log("metadata-1").contains("this one stands by"));
+    m.signal("metadata-2", Signal::STOP);
+    m.until("the first serves again", || m.is_ready("metadata-1"));
+    m.put("stopped", 1_000_000);
+    m.signal("metadata-2", Signal::CONT);
+    assert_ne!(m.ended("metadata-2"), 0);
+    assert!(m.log("metadata-2").contains("taken the lead over"), "{}", m.log("metadata-2"));
+    m.put("after", 300);
+    m.all_there(&[("before", 3_000_000), ("killed", 2_000_000), ("stopped", 1_000_000), ("after", 300)]);
+
+    // One that ends in order hands over at once: the next has no lease to wait for.
+    m.serve("metadata", 2);
+    m.until("the second stands by", || m.log("metadata-2").matches("this one stands by").count() == 2);
+    m.signal("metadata-1", Signal::TERM);
+    assert_eq!(m.ended("metadata-1"), 0, "{}", m.log("metadata-1"));
+    m.until("the second serves again", || m.is_ready("metadata-2"));
+
+    std::fs::write(&stop, "").unwrap();
+    assert!(writer.wait().unwrap().success(), "{}", std::fs::read_to_string(m.path("mount.log")).unwrap_or_default());
+    let log = std::fs::read(at.join("log")).unwrap();
+    let lines = log.len() / 1000;
+    let expected: Vec<u8> = (0..lines).flat_map(|n| format!("{n:0999}\n").into_bytes()).collect();
+    assert!(lines > 50 && log == expected && m.says("fs cat /log") == log, "{lines} lines");
+    for n in (10..=lines).step_by(10) {
+        assert_eq!(std::fs::read_to_string(at.join(format!("file-{n}"))).unwrap(), format!("{n}\n"));
+    }
+    let fsck = String::from_utf8(m.says("admin fsck --data")).unwrap();
+    assert!(fsck.starts_with("clean: "), "{fsck}");
+}
