@@ -2,7 +2,8 @@
 //!
 //! The database carries out a message up to the first statement that fails and says after each what it did, so a failure is
 //! known by its number: at a write it is that write's, at the mark or the fence it is a no, and the COMMIT behind it
-//! was not reached. Nothing is done twice or by half. (Galera's word for a COMMIT does not suffice: see [`Commit::check`].) What is too large for a message goes out in several; the COMMIT is in the last.
+//! was not reached. Nothing is done twice or by half. (Galera's word for a COMMIT does not suffice: see [`Commit::check`].)
+//! What is too large for a message goes out in several; all that decides is in the last.
 
 use crate::failure::{Cause, Failed, Verdict};
 use crate::fence::Fence;
@@ -14,6 +15,10 @@ use crate::write::Write;
 use braid_meta_engine::{EngineError, EngineStats, Key, Table};
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::Relaxed;
+
+/// What the mark, the fence, COMMIT and the look behind it take at most: some 100 bytes each, and the fence 3 for each of its
+/// 64 rows. Room is kept for them, as they go out together: a COMMIT in any message but the last could be lost unseen.
+const TAIL_BYTES_MAX: usize = 1024;
 
 /// What became of it.
 #[derive(Debug)]
@@ -73,27 +78,29 @@ impl Commit<'_> {
     }
 
     fn messages(&self, mark: Mark) -> Vec<(Message, Vec<Role>)> {
-        let mut statements: Vec<(Role, &str)> = Vec::new();
-        let (marks, fences) = (mark.write(), self.fence.write(self.partitions.iter().copied()));
-        statements.extend(self.begins.then_some((Role::Begin, "START TRANSACTION")));
-        statements.extend(self.writes.iter().enumerate().map(|(n, write)| (Role::Write(n), write.text.as_str())));
-        statements.push((Role::Mark, &marks));
-        statements.extend(fences.as_deref().map(|text| (Role::Fence, text)));
-        statements.push((Role::Commit, "COMMIT"));
-        let check = self.check.map(|prefix| mark.read(prefix));
-        statements.extend(check.as_deref().map(|text| (Role::Check, text)));
         let mut messages: Vec<(Message, Vec<Role>)> = vec![Default::default()];
-        for (role, text) in statements {
-            if let Some((message, _)) = messages.last()
-                && message.statements > 0
-                && message.text.len() + text.len() + 1 > self.message_bytes_max
-            {
+        let mut push = |role: Role, text: &str, bytes_max: usize| {
+            let is_full = |(message, _): &(Message, Vec<Role>)| message.text.len() + text.len() + 1 > bytes_max;
+            if messages.last().is_some_and(|last| last.0.statements > 0 && is_full(last)) {
                 messages.push(Default::default());
             }
             if let Some((message, roles)) = messages.last_mut() {
                 message.push(text);
                 roles.push(role);
             }
+        };
+        if self.begins {
+            push(Role::Begin, "START TRANSACTION", usize::MAX);
+        }
+        let bytes_max = self.message_bytes_max - TAIL_BYTES_MAX;
+        self.writes.iter().enumerate().for_each(|(n, write)| push(Role::Write(n), &write.text, bytes_max));
+        push(Role::Mark, &mark.write(), usize::MAX);
+        if let Some(fences) = self.fence.write(self.partitions.iter().copied()) {
+            push(Role::Fence, &fences, usize::MAX);
+        }
+        push(Role::Commit, "COMMIT", usize::MAX);
+        if let Some(prefix) = self.check {
+            push(Role::Check, &mark.read(prefix), usize::MAX);
         }
         messages
     }
@@ -172,4 +179,39 @@ fn found(done: &[Done], keys: &[Key]) -> Option<Key> {
     let table = keys.first().map_or(Table::Globals, Key::table);
     let key = Key::new(table, part, &rest);
     keys.contains(&key).then_some(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::write::writes;
+    use braid_meta_engine::Overlay;
+
+    /// However it is cut, what decides is together at the end, and a message is no larger than the server takes.
+    #[test]
+    fn what_decides_is_in_the_last_message() {
+        let mut overlay = Overlay::default();
+        (0..40).for_each(|n| overlay.insert(Key::new(Table::Requests, n, b""), vec![7; 100_000]));
+        let fence = Fence::new(true, 1);
+        for message_bytes_max in [600_000, 700_000, 1 << 20, 16 << 20] {
+            let commit = Commit {
+                writes: writes(&overlay, &BTreeSet::new()).expect("they fit"),
+                begins: true,
+                absent: &BTreeSet::new(),
+                partitions: (0..1000).collect(),
+                fence: &fence,
+                message_bytes_max,
+                check: Some("SET STATEMENT wsrep_sync_wait=0 FOR "),
+            };
+            let messages = commit.messages(Mark::new().next());
+            assert!(messages.iter().all(|(message, _)| message.text.len() <= message_bytes_max), "{message_bytes_max}");
+            let (decides, last) = messages.last().map(|(message, roles)| (roles, message)).expect("there is one");
+            let tail = &decides[decides.len() - 4..];
+            assert!(
+                matches!(tail, [Role::Mark, Role::Fence, Role::Commit, Role::Check]),
+                "{message_bytes_max}: {tail:?}"
+            );
+            assert_eq!(last.statements, decides.len());
+        }
+    }
 }

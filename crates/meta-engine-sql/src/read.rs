@@ -8,7 +8,7 @@ use crate::failure::{Failed, Verdict};
 use crate::pool::Lease;
 use crate::select;
 use crate::session::{Done, Message};
-use braid_meta_engine::{EngineError, EngineStats, Key, Lock, Page, Row, ScanRange, Table, Tx};
+use braid_meta_engine::{EngineError, EngineStats, Key, Lock, Overlay, Page, Row, ScanRange, Table, Tx};
 use mysql_async::Value;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
@@ -101,10 +101,6 @@ impl<'a> ReadTx<'a> {
         hasher.finish()
     }
 
-    fn page(range: &ScanRange<'_>, limit: usize, done: Done) -> Result<Page, EngineError> {
-        braid_meta_engine::Overlay::default().merge(range, limit, done.rows.into_iter().map(select::decode))
-    }
-
     fn write(&mut self, key: Key) {
         self.wrote.get_or_insert(key);
     }
@@ -139,12 +135,13 @@ impl Tx for ReadTx<'_> {
     ) -> Result<Page, EngineError> {
         let text = select::scan(prefix, after, limit.saturating_add(1) as u64, Lock::None);
         let done = self.ask(text).await?;
-        ReadTx::page(&ScanRange::prefix(prefix, after), limit, done)
+        let rows = done.rows.into_iter().map(|cells| select::decode_in(prefix, cells));
+        Overlay::default().merge(&ScanRange::prefix(prefix, after), limit, rows)
     }
 
     async fn scan_table(&mut self, table: Table, after: Option<&Key>, limit: usize) -> Result<Page, EngineError> {
         let done = self.ask(select::whole(table, after, limit.saturating_add(1) as u64)).await?;
-        ReadTx::page(&ScanRange::table(table, after), limit, done)
+        Overlay::default().merge(&ScanRange::table(table, after), limit, done.rows.into_iter().map(select::decode))
     }
 
     fn put(&mut self, key: Key, _row: Row) {

@@ -50,8 +50,9 @@ pub(crate) fn locked(keys: &[Key], lock: Lock) -> Vec<String> {
 /// Rows of one partition whose rest begins like `prefix`'s.
 pub(crate) fn scan(prefix: &Key, after: Option<&Key>, rows_max: u64, lock: Lock) -> String {
     let mut text = String::new();
-    let (table, part) = (prefix.table(), prefix.partition());
-    let _ = write!(text, "SELECT {},part,rest,val FROM {} WHERE part={part}", table as u8, name(table));
+    let part = prefix.partition();
+    // A long list: what is the same in each row is left out.
+    let _ = write!(text, "SELECT rest,val FROM {} WHERE part={part}", name(prefix.table()));
     match ScanRange::prefix(prefix, after).start() {
         // Behind the partition there is nothing of it.
         Bound::Excluded(start) if !start.starts_with(&part.to_be_bytes()) => text.push_str(" AND FALSE"),
@@ -104,9 +105,19 @@ fn suffix(lock: Lock) -> &'static str {
     }
 }
 
-/// A row of any of these statements.
+fn strange() -> EngineError {
+    EngineError::Storage("the database answered with a row of another shape".into())
+}
+
+/// A row of [`scan`].
+pub(crate) fn decode_in(prefix: &Key, mut cells: Cells) -> Result<(Key, Row), EngineError> {
+    let row = bytes(cells.pop()).ok_or_else(strange)?;
+    let rest = bytes(cells.pop()).ok_or_else(strange)?;
+    Ok((Key::new(prefix.table(), prefix.partition(), &rest), row))
+}
+
+/// A row of the other statements.
 pub(crate) fn decode(mut cells: Cells) -> Result<(Key, Row), EngineError> {
-    let strange = || EngineError::Storage("the database answered with a row of another shape".into());
     let row = bytes(cells.pop()).ok_or_else(strange)?;
     let rest = bytes(cells.pop()).ok_or_else(strange)?;
     let part = number(cells.pop()).ok_or_else(strange)?;

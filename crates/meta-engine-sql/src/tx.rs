@@ -104,11 +104,6 @@ impl<'a> SqlTx<'a> {
         let mine = self.overlay.writes().filter(|(key, _)| range.holds(key)).count();
         limit.saturating_add(mine).saturating_add(1) as u64
     }
-
-    fn page(&self, range: &ScanRange<'_>, limit: usize, mut done: Vec<Done>) -> Result<Page, EngineError> {
-        let rows = done.pop().map(|done| done.rows).unwrap_or_default();
-        self.overlay.merge(range, limit, rows.into_iter().map(select::decode))
-    }
 }
 
 /// What the operation is told when the transaction cannot go on. The engine looks at [`SqlTx::failed`].
@@ -151,14 +146,15 @@ impl Tx for SqlTx<'_> {
         if lock != Lock::None {
             self.locked.insert(prefix.partition());
         }
-        self.page(&range, limit, done)
+        let rows = done.into_iter().flat_map(|done| done.rows);
+        self.overlay.merge(&range, limit, rows.map(|cells| select::decode_in(prefix, cells)))
     }
 
     async fn scan_table(&mut self, table: Table, after: Option<&Key>, limit: usize) -> Result<Page, EngineError> {
         let range = ScanRange::table(table, after);
         let text = select::whole(table, after, self.rows_for(&range, limit));
         let done = self.ask(vec![text], Lock::None).await?;
-        self.page(&range, limit, done)
+        self.overlay.merge(&range, limit, done.into_iter().flat_map(|done| done.rows).map(select::decode))
     }
 
     fn put(&mut self, key: Key, row: Row) {

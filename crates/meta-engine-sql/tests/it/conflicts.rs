@@ -1,9 +1,10 @@
 //! Transactions that meet: begun again within bounds, and nothing of one that was dropped is left in anybody's way.
 
 use crate::ops::{Count, key, number, put, row};
+use crate::proxy::Proxy;
 use crate::server::{Sql, database, open, shared};
 use braid_meta_engine::{Engine, EngineError, Key, Lock, Operation, Tx};
-use braid_meta_engine_sql::{SqlEngine, SqlOptions};
+use braid_meta_engine_sql::{Address, SqlEngine, SqlOptions};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -24,14 +25,14 @@ impl Operation for Both {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_waits_for_each_other_is_begun_again() {
-    let engine = Arc::new(open(shared().options(&database())).await);
+/// Two tasks take two rows in opposite order until they have waited for each other. How many rounds of 40 that took.
+async fn until_they_meet(engine: SqlEngine) -> (Arc<SqlEngine>, u64) {
+    let engine = Arc::new(engine);
     let (a, b) = (key(1, "a"), key(2, "b"));
     put(&*engine, &a, &0_u64.to_be_bytes()).await;
     put(&*engine, &b, &0_u64.to_be_bytes()).await;
     let mut rounds = 0;
-    // Until it has happened; a handful of rounds do.
+    // A handful of rounds do.
     while engine.stats().retries.load(Relaxed) == 0 {
         let task = |from: &Key, to: &Key| {
             let (engine, from, to) = (engine.clone(), from.clone(), to.clone());
@@ -47,7 +48,27 @@ async fn who_waits_for_each_other_is_begun_again() {
         rounds += 1;
         assert!(rounds < 100, "they never met");
     }
-    assert_eq!((number(&row(&*engine, &a).await), number(&row(&*engine, &b).await)), (rounds * 40, rounds * 40));
+    (engine, rounds)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_for_each_other_is_begun_again() {
+    let (engine, rounds) = until_they_meet(open(shared().options(&database())).await).await;
+    let counts = [row(&*engine, &key(1, "a")).await, row(&*engine, &key(2, "b")).await];
+    assert_eq!(counts.map(|row| number(&row)), [rounds * 40, rounds * 40]);
+}
+
+/// A proxy may have chosen another server for the connection meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_deadlock_a_connection_through_a_proxy_is_not_used_again() {
+    for through_proxy in [false, true] {
+        let proxy = Proxy::start(&shared().socket());
+        let addresses = vec![Address::Tcp { host: "127.0.0.1".into(), port: proxy.port }];
+        let options = SqlOptions { addresses, through_proxy, connections_max: 2, ..shared().options(&database()) };
+        until_they_meet(open(options).await).await;
+        let connections = proxy.take_messages().iter().filter(|text| text.contains("INSERT INTO marks")).count();
+        assert_eq!(connections > 2, through_proxy, "{connections} connections");
+    }
 }
 
 /// Somebody else of the database holds a row.

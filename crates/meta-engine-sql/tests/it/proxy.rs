@@ -85,10 +85,32 @@ impl Proxy {
     }
 }
 
-/// Whether answers go on, and whether one came that did not.
+/// What comes when answers do not go on.
+#[derive(Default)]
+struct Muted {
+    on: bool,
+    bytes: Vec<u8>,
+    ended: bool,
+}
+
+impl Muted {
+    /// How many statements have been answered: one packet each, as none of them has rows. An error is the last.
+    fn answered(&self) -> (usize, bool) {
+        let (mut count, mut rest, mut failed) = (0, self.bytes.as_slice(), false);
+        while let [a, b, c, _, ..] = *rest {
+            let length = u32::from_le_bytes([a, b, c, 0]) as usize;
+            let Some(packet) = rest.get(4..4 + length) else { break };
+            failed |= packet.first() == Some(&0xff);
+            rest = &rest[4 + length..];
+            count += 1;
+        }
+        (count, failed)
+    }
+}
+
 #[derive(Default)]
 struct Mute {
-    state: Mutex<(bool, bool)>,
+    state: Mutex<Muted>,
     came: Condvar,
 }
 
@@ -138,9 +160,14 @@ fn requests(mut client: &TcpStream, mut server: &UnixStream, state: &Mutex<State
                 }
                 Some(Cut::AnswerLost) => {
                     drop(locked);
-                    mute.state.lock().0 = true;
+                    mute.state.lock().on = true;
+                    let statements = packet.iter().filter(|byte| **byte == b';').count() + 1;
                     let _ = server.write_all(&packet);
-                    mute.came.wait_while(&mut mute.state.lock(), |(_, came)| !*came);
+                    let under_way = |muted: &mut Muted| {
+                        let (answered, failed) = muted.answered();
+                        answered < statements && !failed && !muted.ended
+                    };
+                    mute.came.wait_while(&mut mute.state.lock(), under_way);
                     return false;
                 }
                 None => {}
@@ -157,9 +184,9 @@ fn answers(mut server: UnixStream, mut client: TcpStream, mute: &Mute) {
     loop {
         let read = server.read(&mut buffer).unwrap_or(0);
         let mut state = mute.state.lock();
-        if state.0 {
-            // The answers of a message come together, when the last is known or the buffer of the server is full.
-            state.1 = true;
+        if state.on {
+            state.bytes.extend_from_slice(&buffer[..read]);
+            state.ended |= read == 0;
             mute.came.notify_all();
         } else if read > 0 && client.write_all(&buffer[..read]).is_err() {
             return;

@@ -18,9 +18,9 @@ pub struct Server {
 impl Server {
     /// Makes an empty server and starts it.
     pub fn start(arguments: &[&str]) -> Server {
-        for program in ["mariadb-install-db", "mariadbd"] {
+        for program in ["mariadb-install-db", "mariadbd", "my_print_defaults"] {
             let found = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-            assert!(found.is_ok(), "{program} is missing: apt-get install -y mariadb-server-core");
+            assert!(found.is_ok(), "{program} is missing: apt-get install -y mariadb-server-core mariadb-client-core");
         }
         // In memory where there is room: hundreds of tables are made, each with a sync. What a *process* that is killed loses
         // is the same there.
