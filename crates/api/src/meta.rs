@@ -4,7 +4,7 @@
 //! request id in [`crate::Context`]; their answer is kept in the `requests` table until the session's low-water
 //! mark passes it, so that a repeated request takes effect once.
 
-pub use crate::moving::{MoveChunk, MovesOn, ReturnSpares, StuckChunk, ToMove};
+pub use crate::moving::{ListPlaced, MoveChunk, MovesOn, Placed, ReturnSpares, StuckChunk, ToMove};
 use crate::{Context, Result, When, messages};
 use braid_types::*;
 use bytes::Bytes;
@@ -915,6 +915,7 @@ messages! {
     MoveChunk -> bool;
     ReturnSpares -> ();
     MovesOn -> ToMove;
+    ListPlaced -> Placed;
 }
 
 impl MetaRequest {
@@ -943,6 +944,7 @@ impl MetaRequest {
         // What it takes along is sent again until it is acknowledged.
         "Listen",
         "TestLock",
+        "ListPlaced",
     ];
 
     /// Changes rows under a request id, so that a repetition must find the first outcome.

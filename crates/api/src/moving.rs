@@ -1,7 +1,7 @@
 //! Messages of who moves chunks with one copy off data servers that are drained (docs/design/0016-growing-and-shrinking.md,
 //! *Chunks with one copy*).
 
-use crate::meta::InodeRef;
+use crate::meta::{ChunkRef, InodeRef};
 use braid_types::*;
 use serde::{Deserialize, Serialize};
 
@@ -55,4 +55,19 @@ pub struct ToMove {
     pub containers: Vec<(ContainerId, ServerId)>,
     /// To be copied a second, all together.
     pub bytes_per_s: u64,
+}
+
+/// Which chunks the rows of files place into these containers, with one copy each: of which their server may know nothing.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ListPlaced {
+    pub containers: Vec<ContainerId>,
+    /// After this one.
+    pub after: Option<(InodeId, ChunkIndex)>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Placed {
+    pub chunks: Vec<(InodeId, ChunkRef)>,
+    /// Where the next page begins, if there is one. A page may be empty and not the last.
+    pub next: Option<(InodeId, ChunkIndex)>,
 }

@@ -11,10 +11,10 @@ use crate::moves::{Moved, Pace};
 use crate::wait::join_all;
 use braid_api::admin::{AdminAnswer, AdminQuery};
 use braid_api::data::{ChunkList, ChunkStatus, ListChunks};
-use braid_api::meta::{EndSession, MovesOn, StuckChunk};
+use braid_api::meta::{ChunkRef, EndSession, ListPlaced, MovesOn, StuckChunk};
 use braid_api::{Context, DataPeers, Namespace, Result};
-use braid_env::Env;
-use braid_types::{ChunkId, ContainerId, ServerId, Token};
+use braid_env::{Env, Monotonic};
+use braid_types::{ChunkId, ContainerId, InodeId, ServerId, Token};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
@@ -26,6 +26,8 @@ const EVERY: Duration = Duration::from_secs(1);
 /// Chunks under way: a small one is some ten messages, so that one at a time would leave both servers idle.
 const AT_ONCE: usize = 4;
 const PAGE: u32 = 1024;
+/// Between two looks through the rows of all chunks, which is for what a server does not have.
+const ROWS_EVERY: Duration = Duration::from_secs(5);
 /// Written all the while so often in a row: that is told, and tried again all the same.
 const LATER_MAX: u32 = 10;
 
@@ -100,6 +102,9 @@ struct State {
     stuck: BTreeMap<ChunkId, StuckChunk>,
     /// How often each was written while it was copied.
     later: BTreeMap<ChunkId, u32>,
+    moved: u64,
+    /// Before then rows are not looked through again.
+    rows_at: Option<Monotonic>,
 }
 
 impl Core {
@@ -154,10 +159,11 @@ impl Mover {
 
     /// One look through everything that the server has.
     async fn empty(&self, server: ServerId) -> Result<()> {
+        let before = self.state.lock().moved;
         let mut after = ChunkId(0);
         loop {
             let page = self.list(server, after).await?;
-            let Some(last) = page.last() else { return Ok(()) };
+            let Some(last) = page.last() else { break };
             after = last;
             for damaged in page.damaged.iter().filter(|damaged| damaged.header) {
                 tracing::warn!(server = server.0, chunk = damaged.chunk.0, cause = damaged.cause, "cannot be moved");
@@ -165,6 +171,39 @@ impl Mover {
             let queue: Mutex<VecDeque<ChunkStatus>> = Mutex::new(page.chunks.into());
             join_all((0..AT_ONCE).map(|_| self.take_turns(&queue)).collect()).await;
             if !page.more {
+                break;
+            }
+        }
+        // What is left may be in rows alone.
+        let (is_over, now) = (self.state.lock().moved == before, self.core.now());
+        if !is_over || self.state.lock().rows_at.is_some_and(|at| now < at) {
+            return Ok(());
+        }
+        self.fill_places(server).await?;
+        // However many rows there are, they are read for a tenth of the time at most.
+        let end = self.core.now();
+        self.state.lock().rows_at = Some(end + ROWS_EVERY.max(end.since(now) * 10));
+        Ok(())
+    }
+
+    /// Chunks that rows name and their server does not have.
+    async fn fill_places(&self, server: ServerId) -> Result<()> {
+        let mut after = None;
+        loop {
+            let of_server = |(id, at): (&ContainerId, &ServerId)| (*at == server).then_some(*id);
+            let containers: Vec<ContainerId> = self.state.lock().containers.iter().filter_map(of_server).collect();
+            if containers.is_empty() {
+                return Ok(());
+            }
+            let page = self.core.call(ListPlaced { containers, after }, self.core.own_op()).await?;
+            let named = |(inode, row): (InodeId, ChunkRef)| {
+                let ChunkRef { index, chunk, container, .. } = row;
+                ChunkStatus { chunk, container, inode, index, ..ChunkStatus::default() }
+            };
+            let queue: Mutex<VecDeque<ChunkStatus>> = Mutex::new(page.chunks.into_iter().map(named).collect());
+            join_all((0..AT_ONCE).map(|_| self.take_turns(&queue)).collect()).await;
+            after = page.next;
+            if after.is_none() {
                 return Ok(());
             }
         }
@@ -197,7 +236,8 @@ impl Mover {
             state.stuck.insert(chunk, stuck);
         };
         match moved {
-            Ok(Moved::Done | Moved::InNoFile) => {
+            Ok(done @ (Moved::Done | Moved::InNoFile)) => {
+                state.moved += u64::from(done == Moved::Done);
                 state.later.remove(&chunk);
                 state.stuck.remove(&chunk);
             }

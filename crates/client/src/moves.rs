@@ -21,7 +21,8 @@ use braid_api::{Carries, Code, Context, Error, Result, When};
 use braid_env::{Env, Monotonic};
 use braid_lease::Want;
 use braid_types::{
-    BLOCK_BYTES, ByteRange, ChunkId, ChunkIndex, ContainerId, InodeId, Policy, Token, TruncGen, Version,
+    BLOCK_BYTES, ByteRange, ChainEpoch, ChunkId, ChunkIndex, ContainerId, InodeId, OwnerTerm, Policy, Token, TruncGen,
+    Version,
 };
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -88,6 +89,8 @@ struct Place {
     policy: Policy,
     cuts: Cuts,
     trunc_gen: TruncGen,
+    /// Its row says that it is on stable storage.
+    stable: bool,
     route: Route,
 }
 
@@ -98,6 +101,15 @@ struct Seen {
     incarnation: u64,
     version: Version,
     trunc_gen: TruncGen,
+}
+
+impl Seen {
+    /// Of a chunk that its server does not know.
+    const NOTHING: Seen = Seen {
+        incarnation: 0,
+        version: Version { chain_epoch: ChainEpoch(0), owner_term: OwnerTerm(0), counter: 0 },
+        trunc_gen: TruncGen(0),
+    };
 }
 
 /// A spare that has the bytes which a chunk had.
@@ -207,6 +219,7 @@ impl Core {
             policy,
             cuts: crate::cuts::in_chunk(&answer.map.cuts, index, policy.chunk_bytes),
             trunc_gen: answer.attr.trunc_gen,
+            stable: row.stable,
             route,
         }))
     }
@@ -223,7 +236,16 @@ impl Core {
     async fn look_at(&self, place: &Place, extents_in: ByteRange, op: Op) -> Result<(Seen, Vec<ByteRange>)> {
         let (lane, token) = (&place.route.lane, self.token_at(place, &place.route));
         let sync = SyncChunks::of(vec![place.chunk]);
-        let synced = self.ask(lane, token, sync, Bytes::new(), op).await?.0;
+        let synced = match self.ask(lane, token, sync, Bytes::new(), op).await {
+            // It went unsynced with its server's power, and reads as a hole unless its writer repeats it.
+            Err(error) if error.code == Code::ChunkUnknown && !place.stable => return Ok((Seen::NOTHING, Vec::new())),
+            Err(error) if error.code == Code::ChunkUnknown => {
+                let cause = "its server had it on stable storage and does not have it any more: braid admin fsck --data names what is \
+                             missing; remove the file, or put the chunk's files back";
+                return Err(Error::new(Code::ChunkLost, format!("chunk {}", place.chunk), cause));
+            }
+            synced => synced?.0,
+        };
         let stat = StatChunk { chunk: place.chunk, container: place.container, extents_in, cuts: place.cuts.clone() };
         let status = self.ask(lane, token, stat, Bytes::new(), op).await?.0;
         // Where its server has lost its power (`unsure`) something may be missing that its writer repeats: by then under its lease, or before

@@ -187,6 +187,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
                 MetaAnswer::MarkStable(())
             }
             MetaRequest::ServerSays(m) => MetaAnswer::ServerSays(self.server_says(m)?),
+            MetaRequest::ListPlaced(m) => MetaAnswer::ListPlaced(self.ask(call, InodeId(0), m).await?),
             MetaRequest::MovesOn(m) => MetaAnswer::MovesOn(self.moves_on(m).await?),
             MetaRequest::SealFile(m) => self.seal_file(call, cx, number, m).await?,
             MetaRequest::HoldSealed(m) => MetaAnswer::HoldSealed(self.hold_sealed(session, m).await?),

@@ -1,6 +1,6 @@
 //! Metadata in a database: of two metadata servers one serves, and the other goes on when that is killed, or stands still.
 
-use super::pattern;
+use super::{Ends, pattern};
 use rustix::process::{Pid, Signal, kill_process};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -128,7 +128,8 @@ impl Machine {
     fn until(&self, what: &str, is_so: impl Fn() -> bool) {
         let begun = Instant::now();
         while !is_so() {
-            let logs: Vec<String> = self.children.iter().map(|(name, _)| format!("{name}:\n{}", self.log(name))).collect();
+            let logs: Vec<String> =
+                self.children.iter().map(|(name, _)| format!("{name}:\n{}", self.log(name))).collect();
             assert!(begun.elapsed() < Duration::from_secs(40), "not {what}\n{}", logs.join("\n"));
             std::thread::sleep(Duration::from_millis(50));
         }
@@ -155,14 +156,14 @@ impl Machine {
 }
 
 /// A line each few milliseconds, in a process of its own, and a file with each tenth.
-fn writer(at: &Path, stop: &Path) -> Child {
+fn writer(at: &Path, stop: &Path) -> Ends {
     let script = format!(
-        "cd {at}; i=0; while [ ! -e {stop} ]; do printf '%0999d\\n' $i; i=$((i+1)); \
+        "cd {at}; i=0; while [ ! -e {stop} ]; do printf '%0999d\\n' $i || exit 7; i=$((i+1)); \
          [ $((i % 10)) != 0 ] || {{ echo $i > file-$i && sync log; }} || exit 7; sleep 0.01; done > log",
         at = at.display(),
         stop = stop.display()
     );
-    Command::new("sh").args(["-c", &script]).spawn().unwrap()
+    Ends(Command::new("sh").args(["-c", &script]).spawn().unwrap())
 }
 
 #[test]
@@ -209,7 +210,7 @@ fn of_two_metadata_servers_over_a_database_one_goes_on_when_the_other_is_killed_
     m.until("the second serves again", || m.is_ready("metadata-2"));
 
     std::fs::write(&stop, "").unwrap();
-    assert!(writer.wait().unwrap().success(), "{}", std::fs::read_to_string(m.path("mount.log")).unwrap_or_default());
+    assert!(writer.0.wait().unwrap().success(), "{}", std::fs::read_to_string(m.path("mount.log")).unwrap_or_default());
     let log = std::fs::read(at.join("log")).unwrap();
     let lines = log.len() / 1000;
     let expected: Vec<u8> = (0..lines).flat_map(|n| format!("{n:0999}\n").into_bytes()).collect();

@@ -1,7 +1,7 @@
 //! `braid admin drain` and `decommission`, on real processes.
 
 use super::mounted::eventually;
-use super::{Cluster, PLAIN, pattern};
+use super::{Cluster, Ends, PLAIN, pattern};
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -162,11 +162,11 @@ fn chunks_with_one_copy_are_moved_while_a_mount_writes_and_the_metadata_server_i
     // A process of its own: one that has the file open and starts another would wait in that for the metadata server.
     let stop = c.root().join("stop");
     let write = format!(
-        "i=0; while [ ! -e {} ]; do printf '%0999d\\n' $i; i=$((i+1)); [ $((i % 50)) != 0 ] || sync {log}; sleep 0.005; done > {log}",
+        "i=0; while [ ! -e {} ]; do printf '%0999d\\n' $i || exit 7; i=$((i+1)); [ $((i % 50)) != 0 ] || sync {log}; sleep 0.005; done > {log}",
         stop.display(),
         log = at.join("log").display()
     );
-    let mut writer = c.shell(&write).spawn().unwrap();
+    let mut writer = Ends(c.shell(&write).spawn().unwrap());
     let begun = json(&c, "admin drain 1 --rate 3MiB --no-wait --json");
     assert_eq!(begun["duty"], "draining", "{begun}");
     std::thread::sleep(Duration::from_secs(3));
@@ -174,10 +174,13 @@ fn chunks_with_one_copy_are_moved_while_a_mount_writes_and_the_metadata_server_i
     std::thread::sleep(Duration::from_millis(300));
     let up = c.up();
     assert_eq!(up.code, 0, "{}{}", up.out, up.err);
-    c.says("admin drain 1 --rate 500MiB --no-wait");
+    // The mount sends what it keeps first.
+    eventually("the operator is heard", Duration::from_secs(20), || {
+        c.run("admin drain 1 --rate 500MiB --no-wait").code == 0
+    });
     drained(&c, 1);
     std::fs::write(&stop, "").unwrap();
-    assert!(writer.wait().unwrap().success());
+    assert!(writer.0.wait().unwrap().success());
     assert!(chains(&c).iter().all(|chain| chain == &[2]), "{:?}", chains(&c));
     assert!(c.says("admin decommission 1").contains("is decommissioned"));
     c.kill("data-1");

@@ -36,6 +36,16 @@ pub struct Cluster {
     dir: tempfile::TempDir,
 }
 
+/// A process that ends with this value, whatever becomes of the test.
+pub struct Ends(pub std::process::Child);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 pub struct Ran {
     pub code: i32,
     pub out: String,

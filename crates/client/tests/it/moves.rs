@@ -199,3 +199,32 @@ async fn what_cannot_be_moved_is_named_and_stays() {
     world.until_drained(server).await;
     assert_same(&read(&client, file, 0, 1 << 20).await, &pattern(1, 900_000), "after");
 }
+
+/// A chunk that was on stable storage and is not there any more: its row alone says where it was. (One that was not reads as a hole, and
+/// keeps no server: `plain-grow-fsync`, seed 121, of the simulator.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_chunk_that_its_server_has_lost_is_named_until_its_file_is_removed() {
+    let world = World::new(Storage::Disk, SMALL).await;
+    let client = world.client().await;
+    let (id, file) = create(&client, "f").await;
+    write(&client, file, 0, &pattern(1, 900_000)).await;
+    client.fsync(file, false).await.unwrap();
+    let server = world.server_of(0).await;
+    let node = world.nodes.iter().find(|node| node.id == server).unwrap();
+    node.lose_chunk(world.chunks().await[0]);
+    let _mover = world.mover();
+    world.set_duty(server, Duty::Drains).await;
+    let begun = std::time::Instant::now();
+    loop {
+        let reason = world.drain_of(server).await.reasons.first().cloned().unwrap_or_default();
+        if reason.contains(&format!("of inode {id}")) {
+            assert!(reason.contains("does not have it any more"), "{reason}");
+            break;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", world.drain_of(server).await);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    close(&client, file).await.unwrap();
+    client.unlink(&cx(), InodeId::ROOT, &name("f")).await.unwrap();
+    world.until_drained(server).await;
+}

@@ -5,12 +5,16 @@
 //! into its place, so that one of them is the file's at any time, and never both.
 
 use super::open::expect_file;
-use crate::rows::{ChunkRow, ReclaimRow, SpareRow, flags, keys};
-use crate::{Mutation, OpContext, OpError, Unit};
-use braid_api::meta::{MoveChunk, ReturnSpares};
+use crate::rows::{ChunkRow, ReclaimRow, RowFormat, SpareRow, flags, keys};
+use crate::{Mutation, OpContext, OpError, Query, Unit};
+use braid_api::meta::{ListPlaced, MoveChunk, Placed, ReturnSpares};
 use braid_api::{Code, Error};
-use braid_meta_engine::{Key, Tx};
-use braid_types::LayoutGen;
+use braid_meta_engine::{Key, Table, Tx};
+use braid_types::{InodeId, LayoutGen};
+use std::collections::BTreeSet;
+
+/// Rows of chunks that are looked at for one page: 64 bytes or so each.
+const ROWS_A_PAGE: usize = 4096;
 
 /// The transaction behind [`MoveChunk`].
 pub struct PutInPlace {
@@ -69,6 +73,26 @@ impl Mutation for ReturnSpares {
             return Err(Error::new(Code::Invalid, "ReturnSpares", format_args!("{} chunks", self.chunks.len())).into());
         }
         return_spares(unit, cx, &self.chunks).await
+    }
+}
+
+impl Query for ListPlaced {
+    type Answer = Placed;
+
+    async fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<Placed, OpError> {
+        let wanted: BTreeSet<_> = self.containers.iter().collect();
+        let after = self.after.map(|(inode, index)| keys::chunk(inode, index));
+        let page = unit.scan_table(Table::Chunks, after.as_ref(), ROWS_A_PAGE).await?;
+        let mut placed = Placed::default();
+        for (key, row) in &page.rows {
+            let (inode, row) = (InodeId(key.partition()), ChunkRow::decode(key, row)?);
+            let Some(index) = keys::chunk_index(key) else { continue };
+            if wanted.contains(&row.container) {
+                placed.chunks.push((inode, row.at(index)));
+            }
+            placed.next = page.more.then_some((inode, index));
+        }
+        Ok(placed)
     }
 }
 
