@@ -24,6 +24,10 @@ use braid_types::{ByteRange, ChunkId, ChunkIndex};
 use bytes::{Bytes, BytesMut};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+/// Between two looks for where a chunk is whose server does not answer.
+const MOVED_LOOK: Duration = Duration::from_secs(1);
 
 /// How what is read stands to what others write.
 #[derive(Clone, Copy)]
@@ -133,6 +137,7 @@ impl Core {
     ) -> Result<Bytes> {
         let mut attempts = Attempts::until(op.deadline);
         let (mut waiting, mut missed) = (None, None);
+        let mut looked = self.now();
         loop {
             let mut asked = None;
             let error = match self.try_fetch(inode, index, range, order, &mut asked, op).await {
@@ -142,8 +147,16 @@ impl Core {
             if order.is_ordered() && error.code == Code::StaleLease {
                 return Err(error);
             }
-            if matches!(error.code, Code::StaleTruncGen | Code::ChunkUnknown) {
+            let is_away = matches!(
+                error.code,
+                Code::Unreachable | Code::Disconnected | Code::DeadlineExceeded | Code::NoServers | Code::NotFound
+            );
+            // A server that is away may have been drained, and the chunk be elsewhere.
+            if matches!(error.code, Code::StaleTruncGen | Code::ChunkUnknown)
+                || (is_away && self.now().since(looked) >= MOVED_LOOK)
+            {
                 self.refresh_chunk(inode, index, op).await?;
+                looked = self.now();
             }
             if let (Some(key), Code::ChunkUnknown) = (asked, error.code)
                 && let Some(key) = self.given_up(inode, &key, &mut missed)

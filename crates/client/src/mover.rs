@@ -45,15 +45,21 @@ pub async fn keep_moving<N: Namespace + Clone, P: DataPeers>(
     peers: impl Fn() -> P,
     config: ClientConfig,
 ) {
-    // What the one before has is waited for by whoever wants it.
-    while let Err(error) = end_former(&door).await {
-        tracing::debug!(%error, "the session of a former mover has not ended yet");
-        env.sleep(EVERY).await;
-    }
+    let mut is_alone = false;
     let config = ClientConfig { description: DESCRIPTION.to_owned(), ..config };
     let cx = || Context { deadline: ASK, ..Context::default() };
     loop {
         env.sleep(EVERY).await;
+        // What the one before has, in this process or another, is waited for by whoever wants it.
+        if !is_alone {
+            match end_former(&door).await {
+                Ok(()) => is_alone = true,
+                Err(error) => {
+                    tracing::debug!(%error, "the session of a former mover has not ended yet");
+                    continue;
+                }
+            }
+        }
         match door.call(cx(), MovesOn { stuck: None }).await {
             Ok(to_move) if to_move.containers.is_empty() => continue,
             Ok(_) => {}
@@ -72,9 +78,7 @@ pub async fn keep_moving<N: Namespace + Clone, P: DataPeers>(
         if let Err(error) = client.move_off().await {
             tracing::warn!(%error, "chunks with one copy are moved later");
         }
-        if env.timeout(STOP, client.shutdown()).await.is_err() {
-            tracing::debug!("the session of who moves chunks ends by itself");
-        }
+        is_alone = matches!(env.timeout(STOP, client.shutdown()).await, Ok(Ok(())));
     }
 }
 

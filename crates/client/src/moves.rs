@@ -59,7 +59,11 @@ impl Pace {
     }
 
     pub fn set(&self, bytes_per_s: u64) {
-        self.state.lock().0 = bytes_per_s.max(1);
+        let mut state = self.state.lock();
+        if state.0 != bytes_per_s.max(1) {
+            // What waits by the former one waits; what comes now does not wait for that.
+            *state = (bytes_per_s.max(1), Monotonic::default());
+        }
     }
 
     /// When these bytes may be copied. Nothing is saved up while nothing is copied.
@@ -182,7 +186,12 @@ impl Core {
         let inode_ref = self.cache.inode(place.inode);
         let (index, from, to) = (place.index, place.chunk, copied.spare);
         let message = MoveChunk { inode: inode_ref, index, from, to, trunc_gen: place.trunc_gen };
-        let put = self.call_while(message, When::Marked, self.own_op(), still(inode, pass.lapses)).await?;
+        let put = self.call_while(message, When::Marked, self.own_op(), still(inode, pass.lapses)).await;
+        if put.is_err() {
+            // It may still be carried out, and must not be when others have the file: whichever of the two comes first is the one that holds.
+            self.call(ReturnSpares { chunks: vec![to] }, self.own_op()).await?;
+        }
+        let put = put?;
         inode.state.lock().stale = true;
         if !put {
             return Ok(Moved::InNoFile);

@@ -199,10 +199,11 @@ impl Core {
             orphans.seen = reply.orphans_seen;
             orphans.held.extend(self.inodes.held(&reply.orphans));
         }
-        let version = std::mem::replace(&mut *self.session.servers_version.lock(), reply.servers_version);
+        let version = *self.session.servers_version.lock();
         if version != reply.servers_version {
             let op = self.own_op();
             self.refresh_servers(op).await?;
+            *self.session.servers_version.lock() = reply.servers_version;
         }
         if recovering || self.requests.is_to_replay() {
             // Others wait for what this client keeps, or for hearing that it is nothing.

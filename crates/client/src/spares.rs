@@ -28,11 +28,16 @@ pub struct Spares {
     pools: Mutex<HashMap<Policy, Pool>>,
     /// Async: one request at a time for those who wait; nothing else is locked under it.
     asking: tokio::sync::Mutex<()>,
+    /// To be given back: never used again, whatever becomes of that.
+    going_back: Mutex<Vec<Spare>>,
+    /// Async: one gives them back.
+    pub giving_back: tokio::sync::Mutex<()>,
 }
 
 impl Spares {
     pub fn clear(&self) {
         self.pools.lock().clear();
+        self.going_back.lock().clear();
     }
 
     /// Was taken and not used.
@@ -40,16 +45,19 @@ impl Spares {
         self.pools.lock().entry(policy).or_default().ready.push_front(spare);
     }
 
-    /// Takes those out for which this is so.
-    pub fn take(&self, is_wanted: impl Fn(&Spare) -> bool) -> Vec<(Policy, Spare)> {
-        let mut pools = self.pools.lock();
-        let of = |(policy, pool): (&Policy, &mut Pool)| {
-            let all = std::mem::take(&mut pool.ready);
-            let (wanted, rest) = all.into_iter().partition(|spare| is_wanted(spare));
+    /// Those for which this is so are not given any more. All that are to go back.
+    pub fn let_go(&self, goes: impl Fn(&Spare) -> bool) -> Vec<Spare> {
+        let mut going_back = self.going_back.lock();
+        for pool in self.pools.lock().values_mut() {
+            let (gone, rest) = std::mem::take(&mut pool.ready).into_iter().partition(|spare| goes(spare));
             pool.ready = rest;
-            VecDeque::into_iter(wanted).map(|spare| (*policy, spare)).collect::<Vec<_>>()
-        };
-        pools.iter_mut().flat_map(of).collect()
+            going_back.extend(VecDeque::into_iter(gone));
+        }
+        going_back.clone()
+    }
+
+    pub fn are_back(&self, chunks: &[ChunkId]) {
+        self.going_back.lock().retain(|spare| !chunks.contains(&spare.chunk));
     }
 
     fn add(&self, policy: Policy, spares: impl IntoIterator<Item = Spare>) {

@@ -427,7 +427,10 @@ fn adopt_cut(state: &mut FileState, answer: &AttrAnswer, size: u64) -> Vec<braid
     state.inline_row &= size > 0;
     let (inline_bytes, chunk_bytes) = (u64::from(state.policy.inline_bytes), state.policy.chunk_bytes);
     let Body::Chunked(table) = &mut state.body else { return Vec::new() };
-    let gone = table.cut(size, chunk_bytes).into_iter().map(|slot| slot.chunk).collect();
+    let gone = table.cut(size, chunk_bytes);
+    // Spares of which no row will know.
+    state.unused.extend(gone.iter().filter(|slot| slot.fresh.is_some()).map(|slot| slot.chunk));
+    let gone = gone.into_iter().map(|slot| slot.chunk).collect();
     if size == 0 && state.dirty.is_empty() {
         state.body = Body::Inline(Vec::new());
     } else if size <= inline_bytes / 2 && !table.slots.is_empty() {

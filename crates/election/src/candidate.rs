@@ -53,8 +53,10 @@ enum State {
         look_at: Moment,
     },
     Leads {
-        /// As written last.
+        /// As it stands, as far as is known.
         record: Record,
+        /// The number of the last attempt: no two say the same, so that one that is found says which it was.
+        tried: u64,
         /// What the next one shall say.
         lease: Duration,
         /// Nothing is answered from then on.
@@ -84,6 +86,14 @@ impl Candidate {
         matches!(&self.state, State::Leads { until, .. } if now < *until)
     }
 
+    /// How long an answer of the database is worth waiting for: most of a lease, so that one that has become slow makes it longer.
+    pub fn patience(&self) -> Duration {
+        match &self.state {
+            State::Leads { record, .. } => record.lease() * 3 / 4,
+            _ => self.limits.lease_max,
+        }
+    }
+
     /// For how long, if nothing more is heard.
     pub fn answers_until(&self) -> Option<Moment> {
         match &self.state {
@@ -94,6 +104,12 @@ impl Candidate {
 
     /// What is to be done now. The caller does it and says what became of it, before it asks again.
     pub fn next(&mut self, now: Moment) -> Step {
+        // Others lead by now, or may: whoever still has a connection here is to look for them.
+        if let State::Leads { record, until, .. } = &self.state
+            && now >= *until + record.lease()
+        {
+            self.state = State::Over;
+        }
         match &self.state {
             State::Stands { seen, look_at } => {
                 let Some((record, since)) = seen else { return Step::Read };
@@ -104,8 +120,8 @@ impl Candidate {
             }
             // What was written with an unknown outcome is looked at, and not written again: the outcome may still come.
             State::Leads { asked: Some(_), beat_at, .. } if now >= *beat_at => Step::Read,
-            State::Leads { record, lease, beat_at, asked: None, .. } if now >= *beat_at => {
-                let next = Record { beat: record.beat + 1, lease_ms: lease.as_millis() as u64, ..*record };
+            State::Leads { record, tried, lease, beat_at, asked: None, .. } if now >= *beat_at => {
+                let next = Record { beat: tried + 1, lease_ms: lease.as_millis() as u64, ..*record };
                 Step::Write { expects: Some(*record), record: next }
             }
             State::Leads { beat_at, .. } => Step::Wait(*beat_at),
@@ -117,7 +133,7 @@ impl Candidate {
     pub fn release(&mut self) -> Option<Step> {
         let State::Leads { record, asked, .. } = &self.state else { return None };
         let expects = asked.map_or(*record, |(asked, _)| asked);
-        let record = Record { beat: expects.beat + 1, released: true, ..expects };
+        let record = Record { beat: u64::MAX, released: true, ..expects };
         self.state = State::Over;
         Some(Step::Write { expects: Some(expects), record })
     }
@@ -133,16 +149,16 @@ impl Candidate {
                 let lease = found.map_or(self.limits.lease_min, |record| record.lease());
                 *look_at = now + self.limits.round(lease);
             }
-            State::Leads { record, until, beat_at, asked, .. } => match (found, *asked) {
+            State::Leads { record, until, beat_at, asked, .. } => match (found, asked.take()) {
                 (Some(found), Some((written, began))) if found == written => {
-                    (*record, *asked) = (written, None);
+                    *record = written;
                     *until = (*until).max(began + written.lease());
                     *beat_at = now;
                 }
                 // Not carried out, or not yet: a transaction of which nobody waits for the answer may still be under way. What is
-                // written from now on expects this row, and so does that one: only one of them can be.
-                (Some(found), Some(_)) if found == *record => *asked = None,
-                (Some(found), None) if found == *record => {}
+                // written from now on expects this row, and so does that one: only one of them can be. Or an attempt before that, of
+                // which it is not known any more when it began.
+                (Some(found), _) if (found.epoch, found.leader) == (record.epoch, record.leader) => *record = found,
                 _ => self.state = State::Over,
             },
             State::Over => {}
@@ -156,7 +172,8 @@ impl Candidate {
             (State::Stands { .. }, Written::Done) => {
                 let until = began + record.lease();
                 let beat_at = began + limits.round(record.lease());
-                self.state = State::Leads { record, lease: record.lease(), until, beat_at, asked: None };
+                self.state =
+                    State::Leads { record, tried: record.beat, lease: record.lease(), until, beat_at, asked: None };
             }
             // Whoever has it now, or this one: it is not believed before it is written again.
             (State::Stands { seen, look_at }, Written::Not(found)) => {
@@ -164,18 +181,23 @@ impl Candidate {
                 *look_at = now + limits.round(limits.lease_min);
             }
             (State::Stands { seen, .. }, Written::Unknown) => *seen = None,
-            (State::Leads { record: own, lease, until, beat_at, asked }, Written::Done) => {
+            (State::Leads { record: own, tried, lease, until, beat_at, asked }, Written::Done) => {
+                *tried = record.beat;
                 *until = (*until).max(began + record.lease());
                 *lease = limits.next_lease(record.lease(), now.saturating_sub(began));
                 *beat_at = (began + limits.round(record.lease())).max(now);
                 (*own, *asked) = (record, None);
             }
-            // An attempt before this one, of which nothing had been heard, said the very same: since when is not known.
-            (State::Leads { record: own, .. }, Written::Not(Some(found))) if found == record => *own = record,
+            // An attempt before this one, of which nothing had been heard: since when it stands is not known.
+            (State::Leads { record: own, tried, .. }, Written::Not(Some(found)))
+                if (found.epoch, found.leader) == (own.epoch, own.leader) =>
+            {
+                (*own, *tried) = (found, record.beat);
+            }
             (State::Leads { .. }, Written::Not(_)) => self.state = State::Over,
-            (State::Leads { asked, beat_at, .. }, Written::Unknown) => {
-                *asked = Some((record, began));
-                *beat_at = now;
+            (State::Leads { tried, lease, asked, beat_at, .. }, Written::Unknown) => {
+                *lease = limits.next_lease(record.lease(), now.saturating_sub(began));
+                (*tried, *asked, *beat_at) = (record.beat, Some((record, began)), now);
             }
             (State::Over, _) => {}
         }

@@ -154,6 +154,8 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
     }
 
     async fn end_session_steps(&self, id: SessionId, epoch: braid_types::SessionEpoch, leaves: Leaves) -> Result<()> {
+        // Who has lost the lead knows nothing of which sessions live, and data servers cannot tell.
+        self.may_answer().await?;
         if leaves == Leaves::Silently {
             self.go_on_without_silent()?;
         }

@@ -18,8 +18,8 @@ use tokio::sync::Notify;
 
 /// After a failure of the database, before it is asked again.
 const PAUSE: Duration = Duration::from_millis(250);
-/// No answer for so long is none: half of the shortest lease.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Between two looks at what is to be done, at the latest.
+const LOOK: Duration = Duration::from_secs(2);
 /// For the last word of one that stops.
 const LAST_WORD: Duration = Duration::from_secs(2);
 
@@ -111,19 +111,27 @@ impl Lead {
     /// The next to lead need not wait for the end of this one's lease.
     pub async fn release<E: Engine>(&self, engine: &E) {
         let step = self.candidate.lock().release();
-        if let Some(Step::Write { expects, record }) = step {
-            let write = WriteLead { expects: expects.map(row), row: row(record) };
-            let _ = self.env.timeout(LAST_WORD, engine.transact::<WriteLead>(0, write)).await;
+        let Some(Step::Write { mut expects, record: last }) = step else { return };
+        // A sign of life that was on its way may come first.
+        for _ in 0..2 {
+            let write = WriteLead { expects: expects.map(row), row: row(last) };
+            match self.env.timeout(LAST_WORD, engine.transact::<WriteLead>(0, write)).await {
+                Ok(Ok(Err(Some(found)))) if found.leader == last.leader => expects = Some(record(found)),
+                _ => return,
+            }
         }
     }
 
     /// Does what is to be done next.
     async fn step<E: Engine>(&self, engine: &E) {
         let began = self.now();
-        let step = self.candidate.lock().next(began);
+        let (step, patience) = {
+            let mut candidate = self.candidate.lock();
+            (candidate.next(began), candidate.patience())
+        };
         match step {
-            Step::Wait(until) => self.env.sleep(until.saturating_sub(began).min(PATIENCE)).await,
-            Step::Read => match self.env.timeout(PATIENCE, engine.read(0, ReadLead)).await {
+            Step::Wait(until) => self.env.sleep(until.saturating_sub(began).min(LOOK)).await,
+            Step::Read => match self.env.timeout(patience, engine.read(0, ReadLead)).await {
                 Ok(Ok(found)) => self.candidate.lock().read(found.map(record), self.now()),
                 Ok(Err(OpError(error))) => self.failed("read", &error).await,
                 Err(_) => self.failed("read", &Error::bare(Code::DeadlineExceeded)).await,
@@ -134,10 +142,11 @@ impl Lead {
                     && let Err(error) = engine.join().await
                 {
                     let OpError(error) = error.into();
+                    self.candidate.lock().wrote(written, Written::Unknown, began, self.now());
                     return self.failed("written", &error).await;
                 }
                 let write = Fenced(WriteLead { expects: expects.map(row), row: row(written) });
-                let answer = self.env.timeout(PATIENCE, engine.transact(0, write)).await;
+                let answer = self.env.timeout(patience, engine.transact(0, write)).await;
                 let became = match &answer {
                     Ok(Ok(Ok(()))) => Written::Done,
                     Ok(Ok(Err(found))) => Written::Not(found.map(record)),

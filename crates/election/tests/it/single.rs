@@ -55,10 +55,12 @@ fn a_leader_answers_for_a_lease_from_the_beginning_of_its_last_beat() {
     assert_eq!((expects, next.beat), (Some(record), 1));
     one.wrote(next, Written::Done, ms(1000), ms(1500));
     assert!(one.may_answer(ms(4999)) && !one.may_answer(ms(5000)));
-    // Nobody has taken it meanwhile: it may again.
-    let Step::Write { record: late, .. } = one.next(ms(9000)) else { panic!("a beat is due") };
-    one.wrote(late, Written::Done, ms(9000), ms(9010));
-    assert!(one.may_answer(ms(9010)));
+    // Nobody has taken it meanwhile: it may again. But not for ever, for who is connected here is to find the next.
+    let mut silent = one.clone();
+    assert_eq!((silent.next(ms(9000)), silent.role()), (Step::Wait(Duration::MAX), Role::Over));
+    let Step::Write { record: late, .. } = one.next(ms(8900)) else { panic!("a beat is due") };
+    one.wrote(late, Written::Done, ms(8900), ms(8910));
+    assert!(one.may_answer(ms(8910)));
     let Step::Write { record: lost, .. } = one.next(ms(10_000)) else { panic!("a beat is due") };
     one.wrote(lost, Written::Not(Some(RECORD)), ms(10_000), ms(10_010));
     assert!(one.role() == Role::Over && !one.may_answer(ms(10_010)));
@@ -76,8 +78,14 @@ fn a_beat_of_which_nothing_was_heard_is_looked_at() {
     one.read(Some(record), ms(3010));
     assert!(one.may_answer(ms(3999)) && !one.may_answer(ms(4000)));
     let Step::Write { expects, record: again } = one.next(ms(3010)) else { panic!("it is written again") };
-    assert_eq!((expects, again), (Some(record), next));
-    // The first of the two comes through after all.
+    assert_eq!((expects, again.beat, next.beat), (Some(record), 2, 1), "no two attempts say the same");
+    // The first of the two comes through after all; of neither is an answer heard.
+    let mut late = one.clone();
+    late.wrote(again, Written::Unknown, ms(3010), ms(5010));
+    late.read(Some(next), ms(5020));
+    assert!(matches!(late.role(), Role::Leads(1)) && !late.may_answer(ms(5020)), "since when it stands is not known");
+    let Step::Write { expects, record: third } = late.next(ms(5020)) else { panic!("it is written once more") };
+    assert_eq!((expects, third.beat), (Some(next), 3));
     one.wrote(again, Written::Not(Some(next)), ms(3010), ms(3020));
     assert!(matches!(one.role(), Role::Leads(1)) && !one.may_answer(ms(4000)), "since when it stands is not known");
     let mut taken = one.clone();
