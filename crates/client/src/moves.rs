@@ -2,7 +2,7 @@
 //!
 //! Promises: the file is the same before and after to everybody who reads or writes it; the old chunk is freed only by the transaction
 //! that puts the new one into its place, and by then that one was read back, matches its checksums and is on stable storage. Who wants to
-//! write the file waits for a few messages, or, if it was being written all the while, for [`COPY_ALONE`] at most.
+//! write the file waits for a few messages, or, if it was being written all the while, for a copy of at most [`COPY_ALONE`].
 //!
 //! Copied it is while others write. Then the file is taken as by any writer, so that all the others know is stored; the chunk's version
 //! says whether anything was written since.
