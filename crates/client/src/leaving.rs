@@ -26,7 +26,10 @@ impl Core {
         for part in spares.chunks(ReturnSpares::MAX) {
             self.give_back(part.iter().map(|spare| spare.chunk).collect()).await;
         }
-        for inode in self.inodes.all() {
+        // In an order that is the same each time a seed is run.
+        let mut inodes = self.inodes.all();
+        inodes.sort_unstable_by_key(|inode| inode.id);
+        for inode in inodes {
             let (has_fresh, unused) = self.update(&inode, |state| {
                 let mut unused = state.unused.clone();
                 let Body::Chunked(table) = &mut state.body else { return (false, unused) };

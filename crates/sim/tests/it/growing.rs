@@ -8,7 +8,7 @@ use crate::hunt::hunt;
 use braid_sim::coverage::MUST_BE_REACHED_GROWING;
 use braid_sim::{Bug, Invariant, Scenario, run, scenario};
 
-const SEEDS: u64 = 24;
+const SEEDS: u64 = 36;
 
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|text| text.parse().unwrap())
