@@ -74,7 +74,6 @@ pub const MUST_BE_REACHED_WITH_COPIES: &[&str] = &[
 pub const MUST_BE_REACHED_GROWING: &[&str] = &[
     "chain with one member more",
     "chunk taken over by another member",
-    "chunk with one copy moved",
     "copy outside its chain deleted",
     "data server drained",
     "data servers evened out",

@@ -40,7 +40,14 @@ fn scenario(arguments: &Arguments, seed: u64) -> Result<Scenario, String> {
     let scenario = match &arguments.scenario {
         None => Scenario::of_seed(seed),
         Some(name) => Scenario::named(name).ok_or_else(|| {
-            let all = [scenario::all(), scenario::with_copies(), scenario::growing(), scenario::litmus()].concat();
+            let all = [
+                scenario::all(),
+                scenario::with_copies(),
+                scenario::growing(),
+                scenario::growing_plain(),
+                scenario::litmus(),
+            ]
+            .concat();
             let names: Vec<_> = all.iter().map(|scenario| scenario.name).collect();
             format!("there is no scenario {name}; there are {}", names.join(", "))
         })?,

@@ -221,8 +221,15 @@ pub fn growing() -> Vec<Scenario> {
             faults: fault::COPIES_IN_TURN,
             settings: in_turn(Settings::with_operator(3)).and_long_sessions(),
             make: |_| Bytes::new(false),
-            ..base.clone()
+            ..base
         },
+    ]
+}
+
+/// The same of chunks with one copy.
+pub fn growing_plain() -> Vec<Scenario> {
+    let base = growing().swap_remove(0);
+    vec![
         Scenario {
             name: "plain-grow",
             faults: fault::SERVERS,
@@ -303,6 +310,7 @@ impl Scenario {
             .into_iter()
             .chain(with_copies())
             .chain(growing())
+            .chain(growing_plain())
             .chain(litmus())
             .chain([model(), model_quiet()])
             .find(|scenario| scenario.name == name)
@@ -322,6 +330,12 @@ impl Scenario {
 
     pub fn growing_of_seed(seed: u64) -> Scenario {
         let mut all = growing();
+        let n = seed as usize % all.len();
+        all.swap_remove(n)
+    }
+
+    pub fn growing_plain_of_seed(seed: u64) -> Scenario {
+        let mut all = growing_plain();
         let n = seed as usize % all.len();
         all.swap_remove(n)
     }
