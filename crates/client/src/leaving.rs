@@ -4,8 +4,10 @@
 use crate::body::{Body, ChunkSlot};
 use crate::commit::Reach;
 use crate::core::Core;
+use crate::inode::FileState;
+use crate::room::drop_unused;
 use braid_api::meta::ReturnSpares;
-use braid_types::{ByteRange, ChunkId, ChunkIndex, ContainerId};
+use braid_types::{ChunkId, ContainerId};
 use std::sync::Arc;
 
 impl Core {
@@ -30,24 +32,7 @@ impl Core {
         let mut inodes = self.inodes.all();
         inodes.sort_unstable_by_key(|inode| inode.id);
         for inode in inodes {
-            let (has_fresh, unused) = self.update(&inode, |state| {
-                let mut unused = state.unused.clone();
-                let Body::Chunked(table) = &mut state.body else { return (false, unused) };
-                // Room was asked for in them, and nothing was written.
-                let empty = |slot: &ChunkSlot| slot.fresh.is_some() && !slot.exists() && leaves(slot.container);
-                let is_written = |index: ChunkIndex| {
-                    let all = ByteRange::at(index.0.saturating_mul(state.policy.chunk_bytes), state.policy.chunk_bytes);
-                    state.dirty.ranges().iter().any(|range| range.overlaps(all))
-                        || state.inflight.values().any(|write| write.range.overlaps(all))
-                };
-                let gone: Vec<ChunkIndex> =
-                    table.slots.iter().filter(|(_, slot)| empty(slot)).map(|(index, _)| *index).collect();
-                for index in gone.into_iter().filter(|index| !is_written(*index)) {
-                    unused.extend(table.slots.remove(&index).map(|slot| slot.chunk));
-                }
-                let fresh = table.slots.values().any(|slot| slot.fresh.is_some() && leaves(slot.container));
-                (fresh, unused)
-            });
+            let (has_fresh, unused) = self.update(&inode, |state| let_go(state, leaves));
             if !unused.is_empty() {
                 self.give_back(unused).await;
             }
@@ -64,4 +49,22 @@ impl Core {
             Err(error) => tracing::debug!(%error, "spares were not given back"),
         }
     }
+}
+
+/// Takes out of the file what it has at such places and nothing was written to. Whether there is more that no row names yet, and all spares
+/// that the file does not use.
+fn let_go(state: &mut FileState, leaves: impl Fn(ContainerId) -> bool) -> (bool, Vec<ChunkId>) {
+    let mut unused = state.unused.clone();
+    let Body::Chunked(table) = &state.body else { return (false, unused) };
+    let fresh = |slot: &ChunkSlot| slot.fresh.is_some() && leaves(slot.container);
+    let found: Vec<_> =
+        table.slots.iter().filter(|(_, slot)| fresh(slot)).map(|(at, slot)| (*at, slot.chunk)).collect();
+    let count = found.len();
+    let before = unused.len();
+    for (index, chunk) in found {
+        if state.unanswered(index) == 0 && drop_unused(state, index, chunk) {
+            unused.push(chunk);
+        }
+    }
+    (unused.len() - before < count, unused)
 }

@@ -100,7 +100,7 @@ impl FileState {
     }
 
     /// Bytes of the chunk that no server has answered: what is reserved for it is for these first.
-    fn unanswered(&self, index: ChunkIndex) -> u64 {
+    pub fn unanswered(&self, index: ChunkIndex) -> u64 {
         let chunk = ByteRange::at(index.0.saturating_mul(self.policy.chunk_bytes), self.policy.chunk_bytes);
         let within = |range: ByteRange| range.intersect(chunk).map_or(0, |part| part.len() + 2 * BLOCK_BYTES);
         let dirty: u64 = self.dirty.ranges().into_iter().map(within).sum();
@@ -287,7 +287,7 @@ impl Core {
 }
 
 /// Takes the chunk out of the file if nothing was written to it and no row names it.
-fn drop_unused(state: &mut FileState, index: ChunkIndex, chunk: ChunkId) -> bool {
+pub fn drop_unused(state: &mut FileState, index: ChunkIndex, chunk: ChunkId) -> bool {
     let Body::Chunked(table) = &mut state.body else { return false };
     let unused = table.slots.get(&index).is_some_and(|slot| slot.chunk == chunk && !slot.exists());
     if unused {

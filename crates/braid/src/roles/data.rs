@@ -1,6 +1,7 @@
 //! A data server on a directory.
 
 use super::ready::ReadyFile;
+use super::serving::Serving;
 use super::{listen, signals};
 use crate::config::Config;
 use crate::http::{self, Pages};
@@ -15,10 +16,9 @@ use braid_data_server::{Announcement, DataServer, SharedLinks, WireLinks, enrol}
 use braid_data_store::{DiskStore, StoreIdentity, StoreOptions};
 use braid_env::TaskHandle;
 use braid_types::ServerId;
-use braid_wire::{DataNodeService, Identity, Role, WirePeers, WireStats, serve as serve_wire};
+use braid_wire::{DataNodeService, Identity, Role, WirePeers, WireStats};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
 
 /// Below the data directory: a copy of the metadata's rows.
 const METADATA_DIR: &str = "metadata";
@@ -82,16 +82,7 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
     ready.write_pages(http::serve("data.http", &settings.http, pages).await?)?;
     // Before the first request: what ended while this server was away is not known here yet.
     let heartbeats = server.report_to(control, announcement);
-    let (stop, stopped) = watch::channel(false);
-    let mut serving = Vec::new();
-    for listener in listeners {
-        let mut stopped = stopped.clone();
-        let until = async move {
-            let _ = stopped.wait_for(|s| *s).await;
-        };
-        let service = Arc::new(DataNodeService(server.clone()));
-        serving.push(tokio::spawn(serve_wire(endpoint.clone(), listener, service, stats.clone(), until)));
-    }
+    let serving = Serving::begin(&endpoint, listeners, DataNodeService(server.clone()), &stats);
     // Of its own, as that of the heartbeats is: leases are never behind anything.
     let leader = Arc::new(connect::namespace(&endpoint, &config));
     let (words, content) = (WirePeers::new(&endpoint), WirePeers::new(&endpoint));
@@ -104,10 +95,7 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
     heartbeats.abort();
     chains.abort();
     let stopped = server.stop(DiskStore::close).await;
-    let _ = stop.send(true);
-    for task in serving {
-        let _ = task.await;
-    }
+    serving.end().await;
     if let Some(handing) = handing.filter(|_| stopped.is_ok()) {
         handing.abort();
         let _ = std::fs::remove_file(settings.dir.join(HANDING_MARK));

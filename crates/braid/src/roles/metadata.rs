@@ -2,6 +2,7 @@
 
 use super::metadata_pages::MetadataPages;
 use super::ready::ReadyFile;
+use super::serving::Serving;
 use super::{listen, signals};
 use crate::config::Config;
 use crate::http;
@@ -16,10 +17,10 @@ use braid_meta_engine_embedded::EmbeddedEngine;
 use braid_meta_namespace::FormatCluster;
 use braid_meta_server::{Backing, CopyConfig, CopyLimits, CopySet, MetaServer, Registrations};
 use braid_types::ClusterId;
-use braid_wire::{Endpoint, Identity, NamespaceService, Role, WirePeers, WireStats, serve as serve_wire};
+use braid_wire::{Endpoint, Identity, NamespaceService, Role, WirePeers, WireStats};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 type Server = MetaServer<EmbeddedEngine, WirePeers>;
 
@@ -78,16 +79,7 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
     let listeners = listen(&env, &addresses).await?;
     let local: Vec<String> = listeners.iter().map(|l| l.local().to_string()).collect();
     let stats = WireStats::new(MetaRequest::NAMES);
-    let (stop, stopped) = watch::channel(false);
-    let mut serving = Vec::new();
-    for listener in listeners {
-        let mut stopped = stopped.clone();
-        let until = async move {
-            let _ = stopped.wait_for(|s| *s).await;
-        };
-        let service = Arc::new(NamespaceService(door.clone()));
-        serving.push(tokio::spawn(serve_wire(endpoint.clone(), listener, service, stats.clone(), until)));
-    }
+    let serving = Serving::begin(&endpoint, listeners, NamespaceService(door.clone()), &stats);
     if let Some(begin) = begin {
         begun = tokio::select! {
             done = begin(Some(local.join(" "))) => Some(done?),
@@ -97,9 +89,7 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
     let Some((server, copies)) = begun else { return Ok(()) };
     let pages = MetadataPages { server: server.clone(), stats: stats.clone(), copies: copies.clone() };
     ready.write_pages(http::serve("metadata.http", &settings.http, Arc::new(pages)).await?)?;
-    let of_mover = endpoint.clone();
-    let moves = braid_client::keep_moving(env.clone(), door.clone(), move || WirePeers::new(&of_mover), mover());
-    let moves = tokio::spawn(moves);
+    let moves = move_chunks(&env, &endpoint, &door);
     tracing::info!(cluster = %server.cluster(), "metadata server serves at {}", local.join(", "));
     ready.write(&local.join(" "))?;
     tokio::select! {
@@ -112,10 +102,7 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
     }
     tracing::info!("metadata server stops");
     moves.abort();
-    let _ = stop.send(true);
-    for task in serving {
-        let _ = task.await;
-    }
+    serving.end().await;
     // What was answered early becomes durable, and the next start waits for nobody.
     match copies {
         None => server.close().await?,
@@ -158,9 +145,12 @@ async fn lead(
     Ok(Some(begun?))
 }
 
-/// Who moves chunks with one copy needs little: it reads and writes a few at a time.
-pub(super) fn mover() -> ClientConfig {
-    ClientConfig { local_reads: false, atime: false, ..ClientConfig::default() }
+/// Who moves chunks with one copy needs little: it reads and writes a few at a time. `door`: the metadata server in this process.
+pub(super) fn move_chunks<N: Namespace>(env: &Env, endpoint: &Endpoint, door: &Arc<N>) -> JoinHandle<()> {
+    let config = ClientConfig { local_reads: false, atime: false, ..ClientConfig::default() };
+    let endpoint = endpoint.clone();
+    let peers = move || WirePeers::new(&endpoint);
+    tokio::spawn(braid_client::keep_moving(env.clone(), door.clone(), peers, config))
 }
 
 /// For making everything durable at a stop, where that needs data servers.

@@ -1,9 +1,10 @@
 //! A metadata server over a database that others may serve as well: one of them leads, the others stand by
 //! (docs/design/0020-several-metadata-servers.md).
 
-use super::metadata::mover;
+use super::metadata::move_chunks;
 use super::metadata_pages::MetadataPages;
 use super::ready::ReadyFile;
+use super::serving::Serving;
 use super::{listen, signals};
 use crate::config::Config;
 use crate::{connect, http, roles};
@@ -13,9 +14,8 @@ use braid_env::Env;
 use braid_meta_engine_sql::{Fencing, SqlEngine, SqlOptions};
 use braid_meta_server::{Backing, Lead, LeadLimits, MetaServer};
 use braid_types::ClusterId;
-use braid_wire::{Identity, NamespaceService, Role, WirePeers, WireStats, serve as serve_wire};
+use braid_wire::{Identity, NamespaceService, Role, WirePeers, WireStats};
 use std::sync::Arc;
-use tokio::sync::watch;
 
 pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
     let env = Env::os();
@@ -45,21 +45,10 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
     let listeners = listen(&env, &addresses).await?;
     let local: Vec<String> = listeners.iter().map(|l| l.local().to_string()).collect();
     let stats = WireStats::new(MetaRequest::NAMES);
-    let (stop, stopped) = watch::channel(false);
-    let mut serving = Vec::new();
-    for listener in listeners {
-        let mut stopped = stopped.clone();
-        let until = async move {
-            let _ = stopped.wait_for(|s| *s).await;
-        };
-        let service = Arc::new(NamespaceService(server.clone()));
-        serving.push(tokio::spawn(serve_wire(endpoint.clone(), listener, service, stats.clone(), until)));
-    }
+    let serving = Serving::begin(&endpoint, listeners, NamespaceService(server.clone()), &stats);
     let pages = MetadataPages { server: server.clone(), stats: stats.clone(), copies: None };
     ready.write_pages(http::serve("metadata.http", &settings.http, Arc::new(pages)).await?)?;
-    let of_mover = endpoint.clone();
-    let moves = braid_client::keep_moving(env.clone(), server.clone(), move || WirePeers::new(&of_mover), mover());
-    let moves = tokio::spawn(moves);
+    let moves = move_chunks(&env, &endpoint, &server);
     tracing::info!(cluster = %server.cluster(), "metadata server serves at {}", local.join(", "));
     ready.write(&local.join(" "))?;
     tokio::select! {
@@ -69,10 +58,7 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
     }
     tracing::info!("metadata server stops");
     moves.abort();
-    let _ = stop.send(true);
-    for task in serving {
-        let _ = task.await;
-    }
+    serving.end().await;
     server.close().await?;
     lead.release(&*engine).await;
     Ok(())

@@ -10,6 +10,7 @@ mod mount_waits;
 pub mod place;
 pub mod predecessor;
 pub mod ready;
+mod serving;
 mod signals;
 pub mod why;
 

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::common::*;
+use braid_api::admin::Drain;
 use braid_api::meta::Duty;
 use braid_api::{FallocateMode, FileSystem, SeekWhence, SetAttr};
 use braid_client::Client;
@@ -167,6 +168,20 @@ async fn a_mover_that_dies_leaves_nothing_behind() {
     assert_same(&read(&other, read_by, 0, 1 << 20).await, &pattern(1, 10), "for another");
 }
 
+/// The drain when it says why a chunk of this file stays, and what it says.
+async fn named(world: &World, server: ServerId, id: InodeId) -> (Drain, String) {
+    let begun = std::time::Instant::now();
+    loop {
+        let drain = world.drain_of(server).await;
+        let of_file = format!("of inode {id}");
+        if let Some(reason) = drain.reasons.iter().find(|reason| reason.contains(&of_file)).cloned() {
+            return (drain, reason);
+        }
+        assert!(begun.elapsed() < Duration::from_secs(20), "{drain:?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
 /// A chunk that cannot be read is named with the reason, and stays; the others go.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_cannot_be_moved_is_named_and_stays() {
@@ -183,18 +198,9 @@ async fn what_cannot_be_moved_is_named_and_stays() {
         world.set_duty(*other, Duty::Drains).await;
     }
     world.set_duty(server, Duty::Drains).await;
-    let begun = std::time::Instant::now();
-    loop {
-        let drain = world.drain_of(server).await;
-        // First that there is no place for any of them; then who has tried says it of the chunk.
-        let reason = drain.reasons.first().cloned().unwrap_or_default();
-        if drain.stuck.containers == 1 && reason.contains(&format!("of inode {id}")) {
-            assert!(reason.contains("data servers that are up"), "{reason}");
-            break;
-        }
-        assert!(begun.elapsed() < Duration::from_secs(20), "{drain:?}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    // First that there is no place for any of them; then who has tried says it of the chunk.
+    let (drain, reason) = named(&world, server, id).await;
+    assert!(drain.stuck.containers == 1 && reason.contains("data servers that are up"), "{drain:?}");
     world.set_duty(others[0], Duty::Serves).await;
     world.until_drained(server).await;
     assert_same(&read(&client, file, 0, 1 << 20).await, &pattern(1, 900_000), "after");
@@ -214,16 +220,8 @@ async fn a_chunk_that_its_server_has_lost_is_named_until_its_file_is_removed() {
     node.lose_chunk(world.chunks().await[0]);
     let _mover = world.mover();
     world.set_duty(server, Duty::Drains).await;
-    let begun = std::time::Instant::now();
-    loop {
-        let reason = world.drain_of(server).await.reasons.first().cloned().unwrap_or_default();
-        if reason.contains(&format!("of inode {id}")) {
-            assert!(reason.contains("does not have it any more"), "{reason}");
-            break;
-        }
-        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", world.drain_of(server).await);
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    let (_, reason) = named(&world, server, id).await;
+    assert!(reason.contains("does not have it any more"), "{reason}");
     close(&client, file).await.unwrap();
     client.unlink(&cx(), InodeId::ROOT, &name("f")).await.unwrap();
     world.until_drained(server).await;
