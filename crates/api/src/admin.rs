@@ -237,6 +237,8 @@ pub enum Pending {
     Inode(InodeId),
     /// A chunk that no file has any more.
     Chunk(ChunkId, ContainerId),
+    /// A removed directory that is not empty yet.
+    Tree(InodeId),
 }
 
 /// One inode in one snapshot.

@@ -278,6 +278,10 @@ pub trait FileSystem: Send + Sync + 'static {
 
     fn remove_dir(&self, cx: &Caller, parent: InodeId, name: &Name) -> impl Future<Output = Result<()>> + Send;
 
+    /// A directory with all that is in it, at one moment for whoever looks from the root. What is open in it stays readable and
+    /// writable; who is in one of its directories may see it go. [`Code::Sealed`], and nothing is removed, if a file in it is sealed.
+    fn remove_tree(&self, cx: &Caller, parent: InodeId, name: &Name) -> impl Future<Output = Result<()>> + Send;
+
     fn rename(
         &self,
         cx: &Caller,

@@ -351,6 +351,36 @@ pub struct ChangeAttr {
     pub cuts_applied: TruncGen,
 }
 
+/// What chmod -R and chown -R do.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TreeChange {
+    /// Not of symbolic links.
+    pub mode: Option<ModeChange>,
+    pub uid: Option<u32>,
+    pub gid: Option<u32>,
+}
+
+/// The same change for everything in a directory, in one transaction as long as that is no more than a page.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ChangeEntries {
+    pub dir: InodeRef,
+    /// Entries behind this one: the last of the page before.
+    pub after: Option<Name>,
+    pub change: TreeChange,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EntriesChanged {
+    /// Those that were not as they are to be.
+    pub changed: Vec<InodeId>,
+    /// What is sealed stays as it is.
+    pub sealed: Vec<Name>,
+    /// To go on with.
+    pub dirs: Vec<(Name, InodeId)>,
+    /// Where the next page begins, if there is one.
+    pub next: Option<Name>,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NewTime {
     /// The server's clock.
@@ -576,6 +606,8 @@ pub struct UnlinkAnswer {
 pub struct RemoveDir {
     pub parent: InodeRef,
     pub name: Name,
+    /// With all that is in it: whoever looks from the root finds nothing of it any more; it is freed afterwards, top-down.
+    pub tree: bool,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -916,6 +948,7 @@ messages! {
     ReturnSpares -> ();
     MovesOn -> ToMove;
     ListPlaced -> Placed;
+    ChangeEntries -> EntriesChanged;
 }
 
 impl MetaRequest {
@@ -967,6 +1000,7 @@ impl MetaRequest {
             | MetaRequest::SealFile(_)
             | MetaRequest::MoveChunk(_)
             | MetaRequest::ReturnSpares(_)
+            | MetaRequest::ChangeEntries(_)
             | MetaRequest::TakeSpares(_) => true,
             MetaRequest::OpenFile(open) => open.truncate,
             _ => false,
@@ -983,12 +1017,13 @@ impl MetaRequest {
             | MetaRequest::CommitFile(_)
             | MetaRequest::DropChunks(_)
             | MetaRequest::Unlink(_)
-            | MetaRequest::RemoveDir(_)
             | MetaRequest::Rename(_)
             | MetaRequest::Link(_)
             | MetaRequest::SetXattr(_)
             | MetaRequest::RemoveXattr(_)
             | MetaRequest::PutFile(_) => true,
+            // What empties a tree looks at rows that are durable.
+            MetaRequest::RemoveDir(remove) => !remove.tree,
             MetaRequest::CreateFile(create) => !create.truncate,
             MetaRequest::ChangeAttr(change) => change.size.is_none(),
             _ => false,

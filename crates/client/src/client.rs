@@ -6,7 +6,7 @@ use crate::handles::Handle;
 use crate::stats::Stats;
 use braid_api::admin::Waiting;
 use braid_api::data::DataPeers;
-use braid_api::meta::{Namespace, NodeSpec, Resolved};
+use braid_api::meta::{EntriesChanged, Namespace, NodeSpec, Resolved, TreeChange};
 use braid_api::*;
 use braid_env::Env;
 use braid_types::{Attr, ByteRange, InodeId, Mode, Name, SessionId};
@@ -67,6 +67,16 @@ impl Client {
         self.0.move_off().await
     }
 
+    /// A page of chmod -R or chown -R: see [`braid_api::meta::ChangeEntries`].
+    pub async fn change_entries(
+        &self,
+        dir: InodeId,
+        after: Option<Name>,
+        change: TreeChange,
+    ) -> Result<EntriesChanged> {
+        self.0.change_entries(dir, after, change).await
+    }
+
     /// The attributes along a path, in one message; links are not followed.
     pub async fn resolve(&self, from: InodeId, path: &[Name]) -> Result<Resolved> {
         self.0.resolve(from, path).await
@@ -125,7 +135,11 @@ impl FileSystem for Client {
     }
 
     async fn remove_dir(&self, cx: &Caller, parent: InodeId, name: &Name) -> Result<()> {
-        self.0.remove_dir(cx, parent, name).await
+        self.0.remove_dir(cx, parent, name, false).await
+    }
+
+    async fn remove_tree(&self, cx: &Caller, parent: InodeId, name: &Name) -> Result<()> {
+        self.0.remove_dir(cx, parent, name, true).await
     }
 
     async fn rename(&self, cx: &Caller, from: (InodeId, &Name), to: (InodeId, &Name), mode: RenameMode) -> Result<()> {

@@ -279,15 +279,18 @@ impl FileState {
     pub fn adopt_open(&mut self, answer: &OpenAnswer, version: u64) {
         self.inline_row |= holds_inline(&answer.map.content);
         let has_moved = answer.map.layout_gen > self.layout_gen;
+        // What is unsaved was written here, and by nobody else since. Else the attributes may be newer than the bytes, and a map that was
+        // fetched meanwhile older than the lease that comes with this answer.
+        let is_unsure = self.is_clean() && !self.cutting;
         if self.is_older(&answer.attr) {
             // The times of a file are the same when a chunk of it has moved.
-            self.stale |= has_moved;
+            self.stale |= has_moved || is_unsure;
             return;
         }
         if self.version == version && self.is_clean() && self.body.is_clean() && !self.cutting {
             self.adopt_map(&answer.attr, &answer.map);
             self.ends_with_row();
-        } else if answer.attr.trunc_gen > self.attr.trunc_gen || has_moved {
+        } else if answer.attr.trunc_gen > self.attr.trunc_gen || has_moved || is_unsure {
             self.stale = true;
         } else {
             self.adopt_attr(&answer.attr, Some(&answer.map.cuts));
@@ -453,5 +456,47 @@ impl Inodes {
     /// Somebody is about to have it open for writing: what has been asked for may have been granted.
     pub fn is_opening_to_write(&self, id: InodeId) -> bool {
         self.opening.lock().contains(&(id, true))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_api::meta::{DirAfter, FileLease, Grant};
+
+    fn answer(bytes: &'static [u8], ctime: i64) -> OpenAnswer {
+        let attr = Attr { ctime: Timestamp(ctime), size: bytes.len() as u64, ..crate::cache::tests::attr(1) };
+        let content = Content::Inline(Bytes::from_static(bytes));
+        let map = FileMap { policy: Policy::PLAIN, layout_gen: LayoutGen(0), cuts: Cuts::new(), content };
+        let (grant, lease, dir) = (Grant::default(), FileLease::default(), DirAfter::default());
+        OpenAnswer { attr, grant, lease, map, created: false, shared: false, dir }
+    }
+
+    /// Two opens are under way, and another client writes. Each time it is not known that the bytes are those of the lease.
+    #[test]
+    fn an_open_that_may_not_be_taken_over_makes_the_map_stale() {
+        let first = answer(b"old", 1);
+        let state = || {
+            let mut state = FileState::new(first.attr);
+            state.adopt_open(&first, 0);
+            assert!(!state.stale);
+            state
+        };
+        // The map was fetched again in between.
+        let mut fetched = state();
+        fetched.adopt_map(&first.attr, &first.map);
+        fetched.version += 1;
+        fetched.adopt_open(&answer(b"new", 2), 0);
+        assert!(fetched.stale);
+        // The attributes came before, without the bytes.
+        let mut told = state();
+        told.adopt_attr(&answer(b"new", 3).attr, None);
+        told.adopt_open(&answer(b"new", 2), 0);
+        assert!(told.stale);
+        // What is written here is newer than any answer to what was asked before.
+        let mut written = state();
+        written.touched(Monotonic::default(), Timestamp(2));
+        written.adopt_open(&answer(b"new", 2), 0);
+        assert!(!written.stale);
     }
 }

@@ -353,7 +353,7 @@ mod tests {
 
     fn message() -> MetaRequest {
         let name = "x".parse().expect("a name");
-        MetaRequest::RemoveDir(RemoveDir { parent: braid_types::InodeId::ROOT.into(), name })
+        MetaRequest::RemoveDir(RemoveDir { parent: braid_types::InodeId::ROOT.into(), name, tree: false })
     }
 
     fn mark(incarnation: u64, durable: u64, number: Option<u64>) -> Mark {

@@ -37,6 +37,16 @@ impl OpContext {
         }
     }
 
+    /// The request's first name must stand for this one, whoever caches.
+    pub fn expecting(self, inode: InodeId) -> Result<OpContext, OpError> {
+        match self.announced {
+            Some([announced, _]) if announced != inode => {
+                Err(Error::new(Code::Busy, format_args!("inode {inode}"), "another has its name by now").into())
+            }
+            _ => Ok(OpContext { announced: Some([inode, InodeId(0)]), ..self }),
+        }
+    }
+
     /// Bytes are kept beside a row only while it is on as many disks as the file's policy promises (design.md §4, *Embedded
     /// engine*).
     pub fn expect_copies(&self, inode: InodeId, policy: &Policy) -> Result<(), OpError> {

@@ -1,4 +1,4 @@
-use crate::rows::{Entry, InlineState, Inode, RowFormat, keys};
+use crate::rows::{Entry, InlineState, Inode, RowFormat, SealedCount, keys};
 use crate::{OpError, Unit};
 use braid_api::{Code, Error};
 use braid_meta_engine::{Lock, Operation, Tx};
@@ -64,6 +64,7 @@ impl Operation for FormatCluster {
         };
         unit.put(keys::root_entry(), &Entry::Here(root));
         unit.put(keys::policy(InodeId::ROOT), &crate::ops::policy::PolicyRow { policy: self.policy });
+        unit.put(keys::sealed_count(), &SealedCount(0));
         unit.put(keys::global("format"), &Format { version: FORMAT_VERSION, cluster: self.cluster });
         Ok(self.cluster)
     }

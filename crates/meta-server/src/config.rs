@@ -40,6 +40,8 @@ pub struct MetaConfig {
     /// How far from its fair share a data server may be whatever that share is: a change of a chain stops a container for some round
     /// trips, which less than that is not worth.
     pub rebalance_least_bytes: u64,
+    /// For so long things stay in the trash; zero: until somebody removes them.
+    pub trash_keep: Duration,
     /// How long a call to a data server may take when the house is kept.
     pub data_deadline: Duration,
     /// Times of chunks with several copies; the same at every data server.
@@ -64,6 +66,7 @@ impl Default for MetaConfig {
             move_bytes_per_s: 64 << 20,
             moves_at_once: 4,
             rebalance_least_bytes: 1 << 20,
+            trash_keep: Duration::from_secs(7 * 24 * 3600),
             data_deadline: Duration::from_secs(5),
             chain_limits: Limits::default(),
         }

@@ -10,7 +10,7 @@ use braid_api::{Code, Context, DataPeers, Error, Namespace, Result, When, trace}
 use braid_meta_engine::{Early, Engine, Order};
 use braid_meta_namespace::ops::{mark_stable, move_chunk, policy, spares};
 use braid_meta_namespace::{Mutation, OpContext, OpError, Query, ReadOnly, Recorded};
-use braid_placement::Want;
+use braid_placement::{Candidate, Want};
 use braid_types::{CONTAINER_CHUNKS_MAX, ChunkId, ContainerId, InodeId, Name, SessionId, Timestamp};
 use std::collections::HashMap;
 
@@ -28,11 +28,20 @@ pub(crate) struct Call {
     now: Timestamp,
     /// It was answered before.
     pub repeated: bool,
+    /// The directory that has nothing sealed in it.
+    looked_through: Option<InodeId>,
 }
 
 impl Call {
     pub fn new(early: Option<Early>) -> Self {
-        Call { early, order: Order::Durable, fresh: InodeId(0), now: Timestamp::default(), repeated: false }
+        Call {
+            early,
+            order: Order::Durable,
+            fresh: InodeId(0),
+            now: Timestamp::default(),
+            repeated: false,
+            looked_through: None,
+        }
     }
 
     fn saw(&mut self, order: Order) {
@@ -218,6 +227,13 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         if session == SessionId(0) || cx.request.0 == 0 {
             return Err(Error::new(Code::BadMessage, request.name(), "a change needs a session and a request id"));
         }
+        let is_tree = matches!(&request, MetaRequest::RemoveDir(m) if m.tree);
+        let looked_through = match &request {
+            MetaRequest::RemoveDir(m) if m.tree && before.is_none() => {
+                self.expect_no_seals(call, Some((session, cx.request)), m).await?
+            }
+            _ => None,
+        };
         let mut answer = match before {
             // It was announced when it ran first, and until it has run again nobody is answered.
             Some(_) => self.change(call, cx, number, request, before, None).await?,
@@ -226,15 +242,24 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
                 let change = |announced| {
                     let request = request.clone();
                     async move {
-                        let mut call = Call::new(early);
+                        let mut call = Call { looked_through, ..Call::new(early) };
                         let answer = self.change(&mut call, cx, number, request, None, announced).await;
                         (call, answer)
                     }
                 };
-                self.announced(call, session, &request, change).await?
+                self.announced(call, session, &request, change).await.map_err(|e| match looked_through {
+                    // Another directory has the name by now, which nobody has looked through.
+                    Some(dir) if e.code == Code::StaleLease => {
+                        Error::new(Code::Busy, format_args!("inode {dir}"), "another has its name by now")
+                    }
+                    _ => e,
+                })?
             }
         };
         self.complete(&mut answer).await?;
+        if let (true, MetaAnswer::RemoveDir(gone)) = (is_tree, &answer) {
+            self.tree_removed(gone.attr.id).await;
+        }
         Ok(answer)
     }
 
@@ -310,6 +335,10 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
                 self.hint(&mut m.inode);
                 self.record(call, m.inode.id, op, number, m, MetaAnswer::DropChunks).await?
             }
+            MetaRequest::ChangeEntries(mut m) => {
+                self.hint(&mut m.dir);
+                self.record(call, m.dir.id, op, number, m, MetaAnswer::ChangeEntries).await?
+            }
             MetaRequest::Unlink(mut m) => {
                 self.hint(&mut m.parent);
                 let open_here = m.open_here;
@@ -321,6 +350,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             }
             MetaRequest::RemoveDir(mut m) => {
                 self.hint(&mut m.parent);
+                let op = call.looked_through.map_or(Ok(op), |dir| op.expecting(dir)).map_err(Error::from)?;
                 self.record(call, m.parent.id, op, number, m, MetaAnswer::RemoveDir).await?
             }
             MetaRequest::Rename(mut m) => {
@@ -487,11 +517,10 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         };
         let candidates = self.servers.places();
         let chains = self.placement.lock().choose(want, &candidates).map_err(|short| {
-            // Servers that are down may come back, and whoever asks waits for them. Full disks stay full until
-            // somebody removes something.
-            let up = candidates.iter().filter(|c| c.up).count();
+            // Whoever asks waits for servers that are down. Full disks stay full until somebody removes something.
+            let waits = come_back(&candidates, short.wanted);
             Error::new(
-                if up >= short.wanted { Code::NoSpace } else { Code::NoServers },
+                if waits { Code::NoServers } else { Code::NoSpace },
                 format_args!("a new chunk under policy {}", m.policy),
                 format_args!(
                     "it needs {} data servers that are up and have {} MiB free; there are {} of {}",
@@ -539,6 +568,16 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             self.lead_new(&given.containers).await?;
         }
         Ok(answer)
+    }
+}
+
+/// Servers that are down may make the difference. One that is drained does not, whether or not it is up.
+fn come_back(candidates: &[Candidate], wanted: usize) -> bool {
+    let count = |is: fn(&Candidate) -> bool| candidates.iter().filter(|c| is(c)).count();
+    match count(|c| c.takes_new) >= wanted {
+        true => count(|c| c.takes_new && c.up) < wanted,
+        // There are too few without those that are drained: full of what is to go, or away.
+        false => count(|c| c.up) < wanted,
     }
 }
 

@@ -83,6 +83,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
 
     /// Answers how many of them have been freed.
     async fn reclaim_page(&self, waiting: reclaim::Waiting) -> Result<usize> {
+        self.trees_found(waiting.trees);
         let mut freed = waiting.inodes.len();
         let mut inodes = waiting.inodes;
         while !inodes.is_empty() {
@@ -158,7 +159,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
     }
 
     /// It waits since it first did, for as long as each round finds that it still does.
-    fn freeing_waits(&self, waiting: Waiting) {
+    pub(crate) fn freeing_waits(&self, waiting: Waiting) {
         self.waiting.lock().add(waiting, self.env.clock.now());
     }
 }

@@ -38,6 +38,8 @@ mod server;
 mod sessions;
 mod sizes;
 mod strays;
+mod trash;
+mod trees;
 mod why;
 
 pub use braid_copyset::Limits as CopyLimits;

@@ -61,6 +61,10 @@ impl Orphans {
         (unread.into_iter().map(|(_, id)| *id).collect(), upto)
     }
 
+    pub fn len(&self) -> usize {
+        self.log.lock().listed.len()
+    }
+
     /// The number of the newest.
     pub fn last(&self) -> u64 {
         self.log.lock().next

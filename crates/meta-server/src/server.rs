@@ -15,6 +15,7 @@ use crate::rebalancing::Rebalancing;
 use crate::recovery::Recovery;
 use crate::sessions::{SessionState, Sessions};
 use crate::sizes::SizesToCheck;
+use crate::trees::Trees;
 use braid_api::meta::Duty;
 use braid_api::{DataPeers, Error};
 use braid_env::{Env, Monotonic};
@@ -47,6 +48,7 @@ pub struct MetaServer<E, P> {
     pub(crate) placement: Mutex<Box<dyn Placement>>,
     pub(crate) orphans: Orphans,
     pub(crate) reclaim_from: ReclaimFrom,
+    pub(crate) trees: Trees,
     pub(crate) sizes: SizesToCheck,
     pub(crate) recovery: Recovery,
     /// Drawn at this start; the numbers of early answers belong to it.
@@ -142,6 +144,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             placement: Mutex::new(Box::new(Spread::new())),
             orphans: Orphans::new(epoch),
             reclaim_from: ReclaimFrom::default(),
+            trees: Trees::default(),
             sizes: SizesToCheck::default(),
             recovery: Recovery::default(),
             incarnation: env.random.u64().max(1),
@@ -167,6 +170,8 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         server.leases.clone().keep_time();
         server.end_silent_sessions();
         server.clone().keep_house();
+        server.clone().empty_trees();
+        server.clone().keep_trash();
         server.clone().lead_chains();
         server.clone().keep_moving();
         Ok(server)
@@ -264,6 +269,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
     /// Ends housekeeping; what is being answered is answered.
     pub fn stop(&self) {
         self.stopping.store(true, std::sync::atomic::Ordering::Relaxed);
+        self.trees.stop();
         self.leases.stop();
     }
 }

@@ -140,6 +140,10 @@ impl FileSystem for Model {
         self.state.lock().remove_dir(parent, name, self.clock.now())
     }
 
+    async fn remove_tree(&self, _cx: &Caller, parent: InodeId, name: &Name) -> Result<()> {
+        self.state.lock().remove_tree(parent, name, self.clock.now())
+    }
+
     async fn rename(&self, _cx: &Caller, from: (InodeId, &Name), to: (InodeId, &Name), mode: RenameMode) -> Result<()> {
         self.state.lock().rename(from, to, mode, self.clock.now())
     }

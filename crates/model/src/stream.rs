@@ -30,6 +30,7 @@ pub enum Op {
     MakeNode { at: At, kind: NodeKind, mode: Mode, caller: usize },
     Unlink { at: At },
     RemoveDir { at: At },
+    RemoveTree { at: At },
     Rename { from: At, to: At, mode: RenameMode },
     Link { node: Node, at: At },
     Open { node: Node, flags: OpenFlags },
@@ -74,6 +75,8 @@ pub struct Weights {
     pub syncs: u32,
     /// Sealing and, more often, unsealing.
     pub seals: u32,
+    /// remove_tree.
+    pub trees: u32,
 }
 
 impl Default for Weights {
@@ -89,6 +92,7 @@ impl Default for Weights {
             locks: 5,
             syncs: 3,
             seals: 4,
+            trees: 1,
         }
     }
 }
@@ -317,7 +321,7 @@ impl Iterator for Stream {
 
     fn next(&mut self) -> Option<Op> {
         let w = self.weights;
-        let groups: [(u32, Maker); 9] = [
+        let groups: [(u32, Maker); 10] = [
             (w.names, Stream::names),
             (w.attributes, Stream::attributes),
             (w.handles, Stream::handles),
@@ -335,6 +339,7 @@ impl Iterator for Stream {
                 _ => Op::SyncFs,
             }),
             (w.seals, |s| Op::SetSealed { node: s.any(), sealed: s.one_in(10) }),
+            (w.trees, |s| Op::RemoveTree { at: s.at() }),
         ];
         let total: u32 = groups.iter().map(|(weight, _)| weight).sum();
         let mut point = self.random.random_range(0..total.max(1));

@@ -130,7 +130,11 @@ impl<'a, F: FileSystem> World<'a, F> {
             | Op::SetSealed { node, .. }
             | Op::SetXattr { node, .. }
             | Op::RemoveXattr { node, .. } => vec![self.node(*node)],
-            Op::MakeNode { at, .. } | Op::Unlink { at } | Op::RemoveDir { at } | Op::Create { at, .. } => {
+            Op::MakeNode { at, .. }
+            | Op::Unlink { at }
+            | Op::RemoveDir { at }
+            | Op::RemoveTree { at }
+            | Op::Create { at, .. } => {
                 vec![self.dir(at.0)]
             }
             Op::Rename { from, to, .. } => vec![self.dir(from.0), self.dir(to.0)],
@@ -173,6 +177,10 @@ impl<'a, F: FileSystem> World<'a, F> {
             Op::RemoveDir { at } => {
                 let (dir, name) = self.at(*at)?;
                 fs.remove_dir(cx, dir, &name).await.map(|()| Answer::Nothing)?
+            }
+            Op::RemoveTree { at } => {
+                let (dir, name) = self.at(*at)?;
+                fs.remove_tree(cx, dir, &name).await.map(|()| Answer::Nothing)?
             }
             Op::Rename { from, to, mode } => {
                 let (from, to) = (self.at(*from)?, self.at(*to)?);

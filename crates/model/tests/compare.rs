@@ -61,6 +61,7 @@ impl FileSystem for Broken {
         set_sealed(cx: &Caller, id: InodeId, sealed: bool, wait: Duration) -> Result<AttrReply>;
         read_link(cx: &Caller, id: InodeId) -> Result<Bytes>;
         remove_dir(cx: &Caller, parent: InodeId, name: &Name) -> Result<()>;
+        remove_tree(cx: &Caller, parent: InodeId, name: &Name) -> Result<()>;
         link(cx: &Caller, id: InodeId, parent: InodeId, name: &Name) -> Result<EntryReply>;
         create(cx: &Caller, parent: InodeId, name: &Name, mode: Mode, flags: OpenFlags) -> Result<(EntryReply, Opened)>;
         make_temporary(cx: &Caller, parent: InodeId, mode: Mode, flags: OpenFlags) -> Result<(EntryReply, Opened)>;

@@ -8,6 +8,7 @@
 mod attr;
 mod ids;
 mod meta_copies;
+mod mode_change;
 mod name;
 mod policy;
 mod range;
@@ -22,6 +23,7 @@ pub use ids::{
 pub use meta_copies::{
     CopySet, CopyStanding, KeeperReport, MetaPosition, MetaTerm, NoChanges, RowChange, RowChanges, Voter,
 };
+pub use mode_change::{ModeChange, ModeClause};
 pub use name::{NAME_BYTES_MAX, Name, NameError};
 pub use policy::{Durability, Layout, Medium, Policy, PolicyError};
 pub use range::ByteRange;

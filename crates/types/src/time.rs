@@ -18,6 +18,11 @@ impl Timestamp {
         self.0.div_euclid(NANOS_PER_SEC)
     }
 
+    /// How long after this `later` is; nothing if it is before.
+    pub fn until(self, later: Timestamp) -> std::time::Duration {
+        std::time::Duration::from_nanos(later.0.saturating_sub(self.0).max(0) as u64)
+    }
+
     /// Nanoseconds past [`Timestamp::secs`], always in `0..1e9`.
     pub fn subsec_nanos(self) -> u32 {
         self.0.rem_euclid(NANOS_PER_SEC) as u32

@@ -53,6 +53,7 @@ pub struct MetadataSettings {
     pub copies: usize,
     pub database: String,
     pub database_copies: usize,
+    pub trash_keep: Span,
     pub move_rate: ByteSize,
     pub moves_at_once: usize,
 }
@@ -131,6 +132,7 @@ impl Default for MetadataSettings {
             copies: 2,
             database: String::new(),
             database_copies: 1,
+            trash_keep: Span(times.trash_keep),
             move_rate: ByteSize(times.move_bytes_per_s),
             moves_at_once: times.moves_at_once,
         }
@@ -235,6 +237,7 @@ impl MetadataSettings {
             hints_max: self.hints,
             early_reply: self.early_reply,
             gather: self.gather.0,
+            trash_keep: self.trash_keep.0,
             move_bytes_per_s: self.move_rate.0,
             moves_at_once: self.moves_at_once,
             ..MetaConfig::default()

@@ -3,8 +3,10 @@
 use super::chmod::set;
 use super::path::ClusterPath;
 use super::session::{Last, Paths, Session};
+use super::trees::change_below;
 use anyhow::Result;
 use braid_api::SetAttr;
+use braid_api::meta::TreeChange;
 use clap::Args;
 use std::process::ExitCode;
 
@@ -15,7 +17,7 @@ pub struct ChownArgs {
     owner: Owner,
     #[arg(required = true)]
     paths: Vec<ClusterPath>,
-    /// What is in directories too.
+    /// What is in directories too: each directory in one step, or 1,024 entries of it.
     #[arg(short = 'R')]
     recursive: bool,
     /// Change a symbolic link itself.
@@ -64,16 +66,12 @@ impl ChownArgs {
     }
 
     async fn argument<F: Paths>(&self, s: &Session<F>, path: &ClusterPath) -> Result<()> {
-        let change = SetAttr { uid: self.owner.uid, gid: self.owner.gid, ..SetAttr::default() };
+        let change = SetAttr { uid: self.owner.uid, gid: self.owner.gid, kill_privileges: true, ..SetAttr::default() };
         let attr = s.find(path, if self.no_dereference { Last::Keep } else { Last::Follow }).await?;
         set(s, path, attr.id, change).await?;
         if self.recursive && attr.is_dir() {
-            let mut walk = s.walk(path, attr.id).await?;
-            while let Some(met) = walk.next().await {
-                if let Err(e) = set(s, &met.path, met.attr.id, change).await {
-                    s.note(&e);
-                }
-            }
+            let change = TreeChange { mode: None, uid: change.uid, gid: change.gid };
+            change_below(s, path, attr.id, &change).await;
         }
         Ok(())
     }

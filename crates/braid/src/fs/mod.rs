@@ -29,6 +29,8 @@ mod rm;
 mod seal;
 mod session;
 mod stat;
+mod trash;
+mod trees;
 mod walk;
 
 use crate::cli::ClusterArgs;
@@ -65,6 +67,9 @@ enum Command {
     Mkdir(mkdir::MkdirArgs),
     /// Remove files and directories.
     Rm(rm::RmArgs),
+    /// Put files and directories into the trash, look at it, take back what is in it.
+    #[command(subcommand)]
+    Trash(trash::TrashCommand),
     /// Move or rename.
     Mv(mv::MvArgs),
     /// Make hard or symbolic links.
@@ -98,6 +103,7 @@ impl Command {
             Command::Get(_) => "get",
             Command::Mkdir(_) => "mkdir",
             Command::Rm(_) => "rm",
+            Command::Trash(_) => "trash",
             Command::Mv(_) => "mv",
             Command::Ln(_) => "ln",
             Command::Chmod(_) => "chmod",
@@ -120,6 +126,7 @@ impl Command {
             Command::Get(args) => args.run(s).await,
             Command::Mkdir(args) => args.run(s).await,
             Command::Rm(args) => args.run(s).await,
+            Command::Trash(args) => args.run(s).await,
             Command::Mv(args) => args.run(s).await,
             Command::Ln(args) => args.run(s).await,
             Command::Chmod(args) => args.run(s).await,

@@ -3,7 +3,7 @@
 use super::path::{ClusterPath, Step, parse};
 pub use crate::output::brief;
 use anyhow::{Result, anyhow, bail};
-use braid_api::meta::Resolved;
+use braid_api::meta::{EntriesChanged, Resolved, TreeChange};
 use braid_api::{Caller, Code, FileSystem};
 use braid_client::Client;
 use braid_types::{Attr, FileKind, InodeId, Name};
@@ -16,11 +16,28 @@ const LINKS_MAX: usize = 40;
 /// A file system that resolves several names in one message.
 pub trait Paths: FileSystem {
     fn resolve_names(&self, from: InodeId, path: &[Name]) -> impl Future<Output = braid_api::Result<Resolved>> + Send;
+
+    /// The same change for everything in a directory, a page at a time.
+    fn change_entries(
+        &self,
+        dir: InodeId,
+        after: Option<Name>,
+        change: TreeChange,
+    ) -> impl Future<Output = braid_api::Result<EntriesChanged>> + Send;
 }
 
 impl Paths for Client {
     async fn resolve_names(&self, from: InodeId, path: &[Name]) -> braid_api::Result<Resolved> {
         self.resolve(from, path).await
+    }
+
+    async fn change_entries(
+        &self,
+        dir: InodeId,
+        after: Option<Name>,
+        change: TreeChange,
+    ) -> braid_api::Result<EntriesChanged> {
+        Client::change_entries(self, dir, after, change).await
     }
 }
 
@@ -144,6 +161,14 @@ impl<F: Paths> Session<F> {
             (None, _) if path.dir_only => bail!("{path}: {}", Code::NotFound.text()),
             _ => Ok(path.clone()),
         }
+    }
+}
+
+/// Of a tree: if something in it is sealed, which.
+pub fn brief_of_tree(error: &braid_api::Error) -> String {
+    match error.code {
+        Code::Sealed if error.subject().starts_with('/') => format!("{}: {}", error.subject(), brief(error)),
+        _ => brief(error),
     }
 }
 

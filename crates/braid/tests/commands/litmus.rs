@@ -46,8 +46,9 @@ where
     }
 
     fn note(log: &mut VecDeque<String>, what: String) {
-        log.push_back(what);
-        if log.len() > 120 {
+        // As short as can be told apart: of a long report only a part may be kept.
+        log.push_back(what.replace("Some(", "").replace([' ', ')'], "").replace('(', ":"));
+        if log.len() > 400 {
             log.pop_front();
         }
     }
@@ -60,7 +61,7 @@ where
     fn judge(&self, who: usize, op: S::Op, act: impl FnOnce() -> Option<S::Answer>) {
         let id = {
             let mut linear = self.linear.lock().unwrap();
-            Self::note(&mut linear.1, format!("{who}: {op:?} …"));
+            Self::note(&mut linear.1, format!("{who} {op:?}…"));
             linear.0.begin(op.clone())
         };
         let begun = Instant::now();
@@ -68,7 +69,7 @@ where
         let took = begun.elapsed();
         {
             let mut linear = self.linear.lock().unwrap();
-            Self::note(&mut linear.1, format!("{who}: … {op:?} -> {answer:?}"));
+            Self::note(&mut linear.1, format!("{who} {op:?}={answer:?}"));
             let is_explained = match &answer {
                 Some(answer) => linear.0.end(id, answer),
                 None => {
@@ -76,8 +77,8 @@ where
                     true
                 }
             };
-            let log = linear.1.iter().map(String::as_str).collect::<Vec<_>>().join("\n");
-            assert!(is_explained, "{who}: {op:?} answered {answer:?}, which no order explains:\n{log}");
+            let log = || linear.1.iter().map(String::as_str).collect::<Vec<_>>().join(" ");
+            assert!(is_explained, "{who}: {op:?} answered {answer:?}, which no order explains: {}", log());
         }
         assert!(took < WAITS_MAX, "{op:?} took {took:?}: somebody waited for a lease to end");
         self.done.fetch_add(1, SeqCst);

@@ -4,10 +4,12 @@ use crate::cache::{Asking, Learnt, Ticket};
 use crate::commit::Reach;
 use crate::core::{Core, Op};
 use crate::inode::{FileState, Inode};
-use braid_api::meta::{AttrAnswer, ChangeAttr, GetAttr, GetPlace, GetStatFs, NewTime, ReadLink};
+use braid_api::meta::{
+    AttrAnswer, ChangeAttr, ChangeEntries, EntriesChanged, GetAttr, GetPlace, GetStatFs, NewTime, ReadLink, TreeChange,
+};
 use braid_api::{AttrReply, Caller, Code, Error, Result, SetAttr, StatFs, TimeOrNow};
 use braid_lease::{Key, Want};
-use braid_types::{Attr, FILE_BYTES_MAX, InodeId};
+use braid_types::{Attr, FILE_BYTES_MAX, InodeId, Name};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -124,6 +126,19 @@ impl Core {
         }
         // As in `shown_since`: a save ended meanwhile, and what it saved is not in the answer.
         self.get_attr(cx, id).await
+    }
+
+    /// What was changed is asked for again.
+    pub async fn change_entries(
+        &self,
+        dir: InodeId,
+        after: Option<Name>,
+        change: TreeChange,
+    ) -> Result<EntriesChanged> {
+        let message = ChangeEntries { dir: self.cache.existing(dir)?, after, change };
+        let answer = self.call(message, self.own_op()).await?;
+        answer.changed.iter().for_each(|id| self.cache.changed(*id));
+        Ok(answer)
     }
 
     /// Truncates a file that nobody has open here: its map is needed to cut the chunk at the border.

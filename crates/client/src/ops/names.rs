@@ -201,9 +201,10 @@ impl Core {
         }
     }
 
-    pub async fn remove_dir(&self, cx: &Caller, parent: InodeId, name: &Name) -> Result<()> {
+    /// `tree`: with all that is in it.
+    pub async fn remove_dir(&self, cx: &Caller, parent: InodeId, name: &Name, tree: bool) -> Result<()> {
         let asking = self.removing(parent, name);
-        let message = RemoveDir { parent: self.cache.existing(parent)?, name: name.clone() };
+        let message = RemoveDir { parent: self.cache.existing(parent)?, name: name.clone(), tree };
         let answer = self.call(message, self.op(cx.trace)).await;
         self.unnamed(parent, name, &answer, asking);
         self.lost_name(parent, name, &answer?.attr);

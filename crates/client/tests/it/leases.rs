@@ -4,8 +4,10 @@
 
 use crate::common::*;
 use braid_api::lease::{Acknowledge, LeaseKey, Listen, Order};
-use braid_api::meta::{GetAttr, OpenSession, RenewSession, SessionReply};
-use braid_api::{Code, Context, FileSystem, Namespace, NewNode, NodeKind, RenameMode, SetAttr, Shown, Watcher};
+use braid_api::meta::{GetAttr, OpenSession, RenewSession, SessionReply, TreeChange};
+use braid_api::{
+    Code, Context, FileSystem, Namespace, NewNode, NodeKind, OpenFlags, RenameMode, SetAttr, Shown, Watcher,
+};
 use braid_client::Client;
 use braid_meta_server::MetaConfig;
 use braid_model::Model;
@@ -558,4 +560,42 @@ async fn a_listing_may_be_kept_until_somebody_changes_the_directory() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert!(!list(1503).await.0);
+}
+
+/// chmod -R, and a tree that goes: what one mount shows from its cache is gone when the other's call has returned.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn changes_of_whole_directories_are_seen_by_the_next_call_of_the_other() {
+    let world = World::new(Storage::Memory, SMALL).await;
+    let (a, b) = (world.client().await, world.client().await);
+    let dir = mkdir(&*a, ROOT, "d").await;
+    let sub = mkdir(&*a, dir, "sub").await;
+    let node = || NewNode { kind: NodeKind::File, mode: Mode(0o644) };
+    let file = a.make_node(&cx(), dir, &name("f"), node()).await.unwrap().attr.id;
+    let below = a.make_node(&cx(), sub, &name("below"), node()).await.unwrap().attr.id;
+    let mode = async |client: &Client, id| client.get_attr(&cx(), id, None).await.unwrap().attr.mode.0;
+    for (round, wanted) in [(0, 0o600), (1, 0o640), (2, 0o604)] {
+        for client in [&a, &b] {
+            assert_ne!(mode(client, file).await, wanted, "cached in round {round}");
+        }
+        let change = TreeChange { mode: Some(ModeChange::Octal(wanted)), ..TreeChange::default() };
+        let done = a.change_entries(dir, None, change.clone()).await.unwrap();
+        assert_eq!((done.dirs, done.next), (vec![(name("sub"), sub)], None));
+        assert_eq!((mode(&b, file).await, mode(&a, file).await), (wanted, wanted));
+        assert_eq!(mode(&b, sub).await, wanted);
+        assert_eq!(mode(&b, below).await, 0o644, "another directory");
+        let again = a.change_entries(dir, None, change).await.unwrap();
+        assert_eq!(again.changed, [], "nothing that is as it is to be changes");
+    }
+    // With a handle open in it, and names that the other shows without asking.
+    let handle = open(&b, below, OpenFlags { read: true, write: true, ..OpenFlags::default() }).await;
+    b.write(handle, 0, Bytes::from_static(b"kept")).await.unwrap();
+    assert!(b.lookup(&cx(), sub, &name("below")).await.unwrap().attr.is_some());
+    a.remove_tree(&cx(), ROOT, &name("d")).await.unwrap();
+    assert!(stat(&b, "d").await.is_none());
+    assert!(b.get_attr(&cx(), file, None).await.is_err());
+    let gone = b.lookup(&cx(), sub, &name("below")).await;
+    assert!(gone.is_err() || gone.unwrap().attr.is_none(), "its directory has gone");
+    assert_eq!(read(&b, handle, 0, 100).await, b"kept");
+    assert_eq!(b.get_attr(&cx(), below, Some(handle)).await.unwrap().attr.nlink, 0);
+    close(&b, handle).await.unwrap();
 }

@@ -45,6 +45,7 @@ async fn the_client_keeps_bytes_as_the_model_does() {
         listings: 1,
         xattrs: 0,
         seals: 1,
+        trees: 1,
         policies: false,
         locks: 1,
         syncs: 9,

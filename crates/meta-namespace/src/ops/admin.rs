@@ -63,10 +63,17 @@ pub(super) async fn shown_id_row<T: Tx>(
             found.inline = !inode.has(flags::CHUNKED);
             found.inline_bytes = inline_len(unit, &inode).await?;
             found.chunk_bytes = super::content::policy_of(&inode).chunk_bytes;
-            found.orphan = unit.get::<OrphanRow>(&keys::orphan(id)).await?.is_some();
+            found.orphan = is_to_be_freed(unit, id).await?;
         }
     }
     Ok(found)
+}
+
+/// What has no name is listed: a file as an orphan, a directory as one that is to be emptied.
+pub(super) async fn is_to_be_freed<T: Tx>(unit: &mut Unit<'_, T>, id: InodeId) -> Result<bool, OpError> {
+    let (orphan, tree) = (keys::orphan(id), keys::reclaim_tree(id));
+    unit.load(&[orphan.clone(), tree.clone()]).await?;
+    Ok(unit.get::<OrphanRow>(&orphan).await?.is_some() || unit.get::<ReclaimRow>(&tree).await?.is_some())
 }
 
 pub struct InodeRows {
@@ -169,6 +176,7 @@ fn key_of_pending(pending: &admin::Pending) -> Key {
         admin::Pending::Spare(session, chunk, _) => keys::spare(*session, *chunk),
         admin::Pending::Inode(inode) => keys::reclaim_inode(*inode),
         admin::Pending::Chunk(chunk, _) => keys::reclaim_chunk(*chunk),
+        admin::Pending::Tree(dir) => keys::reclaim_tree(*dir),
     }
 }
 
@@ -185,6 +193,7 @@ fn pending_of(key: &Key, row: &[u8]) -> Result<Option<admin::Pending>, OpError> 
             Some(keys::Reclaimed::Chunk(id)) => {
                 Some(admin::Pending::Chunk(id, ReclaimRow::decode(key, row)?.container))
             }
+            Some(keys::Reclaimed::Tree(dir)) => Some(admin::Pending::Tree(dir)),
             None => None,
         },
     })

@@ -1,7 +1,7 @@
 //! One thing at a time, each in one snapshot: how fsck makes sure of what it suspects while the cluster works.
 
-use super::admin::{shown_entry, shown_id_row};
-use crate::rows::{ChunkRow, Entry, IdRow, OrphanRow, ReclaimRow, RowFormat, SpareRow, keys};
+use super::admin::{is_to_be_freed, shown_entry, shown_id_row};
+use crate::rows::{ChunkRow, Entry, IdRow, ReclaimRow, RowFormat, SpareRow, keys};
 use crate::{OpError, Query, Unit};
 use braid_api::Code;
 use braid_api::admin::{self, ChunkCheck, EntryCheck, FileCheck, InodeCheck, PathCheck, PathEnd};
@@ -79,7 +79,7 @@ impl Query for CheckInode {
         };
         let is_dir = entry.as_ref().is_some_and(|e| e.id == id && e.kind == FileKind::Directory);
         let (entries, subdirs) = if is_dir { count(unit, id).await? } else { (0, 0) };
-        let orphan = unit.get::<OrphanRow>(&keys::orphan(id)).await?.is_some();
+        let orphan = is_to_be_freed(unit, id).await?;
         let reclaim = unit.get::<ReclaimRow>(&keys::reclaim_inode(id)).await?.is_some();
         Ok(InodeCheck { id_row, entry, entries, subdirs, orphan, reclaim })
     }

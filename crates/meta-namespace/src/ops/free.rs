@@ -117,6 +117,10 @@ pub async fn let_go<T: Tx>(
 pub async fn destroy<T: Tx>(unit: &mut Unit<'_, T>, inode: &Inode) -> Result<(), OpError> {
     let mut inode = inode.clone();
     drop_inline(unit, &mut inode);
+    if inode.has(flags::SEALED) {
+        // While it was open without a name.
+        super::seal::count_sealed(unit, -1).await?;
+    }
     if inode.has(flags::XATTRS) {
         let prefix = keys::xattrs(inode.id);
         // Bounded by the limit on attributes of one inode: see `xattr`.

@@ -81,6 +81,8 @@ impl Query for braid_api::meta::GetPlace {
             Some(crate::rows::IdRow::At { parent, name }) => {
                 Ok(braid_api::meta::Place { parent, name: braid_types::Name::new(&name).ok() })
             }
+            // A directory that has been removed with what is in it.
+            Some(crate::rows::IdRow::Attributes(inode)) if inode.is_dir() => Err(Code::Stale.into()),
             // A file with several links has no one place.
             Some(crate::rows::IdRow::Attributes(_)) => Err(Code::NotSupported.into()),
             None => Err(Code::Stale.into()),

@@ -1,7 +1,7 @@
 //! Policies: a row for each directory that has one of its own, and in every inode the directory whose policy
 //! holds (`policy_root`). A file keeps the policy it was made under.
 
-use crate::rows::{Entry, Inode, RowFormat, keys};
+use crate::rows::{Entry, IdRow, Inode, RowFormat, keys};
 use crate::{Mutation, OpContext, OpError, Query, Unit};
 use braid_api::meta::{GetPolicy, PolicyAnswer, SetPolicy};
 use braid_api::{Code, Error};
@@ -19,27 +19,49 @@ impl RowFormat for PolicyRow {}
 
 /// The policy for what is made in `dir` now.
 pub(super) async fn in_force<T: Tx>(unit: &mut Unit<'_, T>, dir: &Inode) -> Result<Policy, OpError> {
-    match unit.get::<PolicyRow>(&keys::policy(dir.policy_root)).await? {
-        Some(row) => Ok(row.policy),
-        None => Err(Error::new(
-            Code::Internal,
-            format_args!("directory {}", dir.id),
-            format_args!("the policy of directory {} is missing; run braid admin fsck", dir.policy_root),
-        )
-        .into()),
-    }
+    Ok(in_force_from(unit, dir).await?.0)
 }
+
+/// With the directory that has it.
+async fn in_force_from<T: Tx>(unit: &mut Unit<'_, T>, dir: &Inode) -> Result<(Policy, InodeId), OpError> {
+    let (mut root, mut at) = (dir.policy_root, dir.id);
+    for _ in 0..DEPTH_MAX {
+        if let Some(row) = unit.get::<PolicyRow>(&keys::policy(root)).await? {
+            return Ok((row.policy, root));
+        }
+        // It was moved away from the directory whose policy held for it, and that has been removed, or lost its policy while
+        // directories below it were being told. What holds where it is now holds for it.
+        match unit.get(&keys::inode_id(at)).await? {
+            Some(IdRow::At { parent, .. }) => {
+                root = unit.find(&parent.into()).await?.inode.policy_root;
+                at = parent;
+            }
+            // In a tree that was removed and is being emptied.
+            Some(IdRow::Attributes(_)) => return Err(Code::NotFound.into()),
+            None => break,
+        }
+    }
+    Err(Error::new(
+        Code::Internal,
+        format_args!("directory {}", dir.id),
+        format_args!("the policy of directory {} is missing; run braid admin fsck", dir.policy_root),
+    )
+    .into())
+}
+
+/// As in `rename`.
+const DEPTH_MAX: usize = 1 << 16;
 
 impl Query for GetPolicy {
     type Answer = PolicyAnswer;
 
     async fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<PolicyAnswer, OpError> {
         let inode = unit.find(&self.inode).await?.inode;
-        let policy = match inode.policy {
-            Some(policy) => policy,
-            None => in_force(unit, &inode).await?,
+        let (policy, root) = match inode.policy {
+            Some(policy) => (policy, inode.policy_root),
+            None => in_force_from(unit, &inode).await?,
         };
-        Ok(PolicyAnswer { policy, root: inode.policy_root })
+        Ok(PolicyAnswer { policy, root })
     }
 }
 

@@ -17,6 +17,8 @@ pub struct ListReclaim {
 pub struct Waiting {
     pub inodes: Vec<InodeId>,
     pub chunks: Vec<(ChunkId, ContainerId)>,
+    /// Removed directories that are to be emptied.
+    pub trees: Vec<InodeId>,
     /// Where the next page begins, if there is one.
     pub next: Option<Key>,
 }
@@ -36,6 +38,7 @@ impl Operation for ListReclaim {
                 Some(keys::Reclaimed::Chunk(id)) => {
                     waiting.chunks.push((id, ReclaimRow::decode(key, row)?.container));
                 }
+                Some(keys::Reclaimed::Tree(dir)) => waiting.trees.push(dir),
                 None => {}
             }
         }

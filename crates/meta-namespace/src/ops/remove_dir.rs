@@ -1,6 +1,7 @@
-//! rmdir: emptiness is proved by the directory's own row, which counts its entries.
+//! rmdir: emptiness is proved by the directory's own row, which counts its entries. Or with all that is in it: see `remove_tree`.
 
 use super::make_node::count_entry;
+use super::remove_tree::bury;
 use crate::rows::{Inode, flags, keys};
 use crate::{Mutation, OpContext, OpError, Unit};
 use braid_api::Code;
@@ -26,7 +27,11 @@ impl Mutation for RemoveDir {
         unit.delete(keys::entry(parent.inode.id, &self.name));
         let mut attr = found.inode.attr();
         attr.nlink = 0;
-        drop_dir(unit, found.inode).await?;
+        if self.tree && found.inode.size > 0 {
+            bury(unit, cx.now, found.inode);
+        } else {
+            drop_dir(unit, found.inode).await?;
+        }
         count_entry(&mut parent.inode, cx.now, -1, true);
         unit.store(&parent);
         Ok(UnlinkAnswer { attr, dir: parent.inode.attr().into() })

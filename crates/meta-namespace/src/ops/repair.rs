@@ -7,6 +7,8 @@ mod chunks;
 mod counts;
 mod names;
 
+pub(super) use names::free_name;
+
 use crate::{OpError, Unit};
 use braid_api::admin::Repair;
 use braid_meta_engine::{Lock, Operation, Tx};

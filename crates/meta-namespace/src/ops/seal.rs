@@ -4,7 +4,7 @@
 //! attributes or names. Two things do change: the time of the last read, and what is repaired by an administrator.
 
 use super::attr::attr_answer;
-use crate::rows::{Inode, flags};
+use crate::rows::{Inode, SealedCount, flags, keys};
 use crate::{Mutation, OpContext, OpError, Query, Unit};
 use braid_api::meta::{AttrAnswer, HoldSealed, SealFile};
 use braid_api::{Code, Error};
@@ -35,9 +35,20 @@ impl Mutation for SealFile {
             let later = Timestamp(located.inode.ctime.0.saturating_add(1));
             located.inode.change(cx.now.max(later));
             unit.store(&located);
+            count_sealed(unit, if self.sealed { 1 } else { -1 }).await?;
         }
         Ok(attr_answer(&self.inode, &located))
     }
+}
+
+/// So that a tree need not be looked through for sealed files where nothing is sealed. Only a store that was made before they were
+/// counted has no count, and gets none: how many there are then is unknown.
+pub(super) async fn count_sealed<T: Tx>(unit: &mut Unit<'_, T>, by: i64) -> Result<(), OpError> {
+    let key = keys::sealed_count();
+    if let Some(SealedCount(count)) = unit.get(&key).await? {
+        unit.put(key, &SealedCount(count.saturating_add_signed(by)));
+    }
+    Ok(())
 }
 
 /// What it is while it is sealed.

@@ -183,3 +183,9 @@ pub struct OrphanRow {
 }
 
 impl RowFormat for OrphanRow {}
+
+/// The row behind [`super::keys::sealed_count`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SealedCount(pub u64);
+
+impl RowFormat for SealedCount {}

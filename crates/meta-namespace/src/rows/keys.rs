@@ -99,6 +99,7 @@ pub fn orphan(id: InodeId) -> Key {
 
 const RECLAIM_INODE: u8 = 0;
 const RECLAIM_CHUNK: u8 = 1;
+const RECLAIM_TREE: u8 = 2;
 
 /// An inode whose chunk rows are to be freed.
 pub fn reclaim_inode(id: InodeId) -> Key {
@@ -110,16 +111,23 @@ pub fn reclaim_chunk(id: ChunkId) -> Key {
     Key::new(Table::Reclaim, id.0, &[RECLAIM_CHUNK])
 }
 
+/// A removed directory that is to be emptied.
+pub fn reclaim_tree(dir: InodeId) -> Key {
+    Key::new(Table::Reclaim, dir.0, &[RECLAIM_TREE])
+}
+
 /// What a key of `reclaim` is about.
 pub enum Reclaimed {
     Inode(InodeId),
     Chunk(ChunkId),
+    Tree(InodeId),
 }
 
 pub fn reclaimed(key: &Key) -> Option<Reclaimed> {
     match key.rest() {
         [RECLAIM_INODE] => Some(Reclaimed::Inode(InodeId(key.partition()))),
         [RECLAIM_CHUNK] => Some(Reclaimed::Chunk(ChunkId(key.partition()))),
+        [RECLAIM_TREE] => Some(Reclaimed::Tree(InodeId(key.partition()))),
         _ => None,
     }
 }
@@ -128,6 +136,11 @@ pub fn reclaimed(key: &Key) -> Option<Reclaimed> {
 /// Who leads the metadata servers.
 pub fn lead() -> Key {
     Key::new(Table::Elections, 0, b"")
+}
+
+/// How many files are sealed: a store of before it was counted has none.
+pub fn sealed_count() -> Key {
+    global("sealed")
 }
 
 pub fn global(name: &str) -> Key {

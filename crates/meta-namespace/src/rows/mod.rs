@@ -11,7 +11,7 @@ mod rebalance;
 mod session;
 
 pub use container::{ChunkRow, ContainerRow, CopiesRow, MovesRow, ReclaimRow, ServerRow, SpareRow};
-pub use inode::{Entry, IdRow, InlineState, Inode, OrphanRow, flags};
+pub use inode::{Entry, IdRow, InlineState, Inode, OrphanRow, SealedCount, flags};
 pub use lead::LeadRow;
 pub use rebalance::{MoveRow, RebalanceRow};
 pub use session::{RequestRow, SessionRow};

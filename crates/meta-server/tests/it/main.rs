@@ -16,3 +16,4 @@ mod rename;
 mod requests;
 mod silent;
 mod spread;
+mod trees;

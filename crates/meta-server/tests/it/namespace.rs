@@ -61,7 +61,7 @@ async fn directories_count_and_prove_themselves_empty() {
     assert_eq!(dir.nlink, 2);
     assert_eq!(w.attr(ROOT).await.unwrap().nlink, 3);
     w.create(dir.id, "f").await;
-    let remove = RemoveDir { parent: ROOT.into(), name: name("d") };
+    let remove = RemoveDir { parent: ROOT.into(), name: name("d"), tree: false };
     assert_eq!(code(w.call(remove.clone()).await), Code::NotEmpty);
     w.unlink(dir.id, "f", false).await.unwrap();
     w.call(remove).await.unwrap();

@@ -31,6 +31,7 @@ const WEIGHTS: Weights = Weights {
     listings: 0,
     xattrs: 0,
     seals: 0,
+    trees: 0,
     policies: false,
     locks: 0,
     syncs: 0,

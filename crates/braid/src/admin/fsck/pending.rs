@@ -27,6 +27,8 @@ pub async fn read<N: Namespace>(ask: &Ask<'_, N>, seen: &dyn Fn(u64)) -> Result<
                 Row::Chunk(chunk, _) => all.chunks.push(chunk),
                 // Its rows of chunks are looked at one by one.
                 Row::Inode(_) => {}
+                // What is in it has names still, and is looked at as everything else.
+                Row::Tree(_) => {}
             }
         }
     }

@@ -192,7 +192,8 @@ impl Tally {
             );
             let counts = (u64::from(node.nlink), node.size);
             doubt(here && dir && counts != (u64::from(node.subdirs) + 2, u64::from(node.children)), Doubt::Counts);
-            doubt(node.children > 0 && !(here && dir), Doubt::NoDirectory);
+            // One that was removed with all that is in it lies in `inode_ids` until it is empty.
+            doubt(node.children > 0 && !((here || by_id) && dir), Doubt::NoDirectory);
         }
         let unlinked =
             |id: &&InodeId| self.nodes.get(&id.0).is_some_and(|n| n.has(flag::ID_ATTR) && n.nlink == 0 && n.names == 0);

@@ -1,11 +1,12 @@
 //! Numbers in an inode's row: links, entries, size; and the list of orphans.
 
 use super::names::free_name;
+use crate::ops::admin::is_to_be_freed;
 use crate::ops::make_node::count_entry;
-use crate::rows::{Entry, IdRow, OrphanRow, keys};
+use crate::rows::{Entry, IdRow, OrphanRow, ReclaimRow, keys};
 use crate::{OpError, Unit};
 use braid_meta_engine::Tx;
-use braid_types::{FILE_BYTES_MAX, InodeId, SessionId, Timestamp, TruncGen};
+use braid_types::{ContainerId, FILE_BYTES_MAX, InodeId, SessionId, Timestamp, TruncGen};
 
 /// A directory is counted here and now; what else has its attributes beside its name has that one name.
 pub async fn links<T: Tx>(unit: &mut Unit<'_, T>, id: InodeId, nlink: u32) -> Result<Option<String>, OpError> {
@@ -92,12 +93,16 @@ pub async fn make_orphan<T: Tx>(
     now: Timestamp,
     id: InodeId,
 ) -> Result<Option<String>, OpError> {
-    match unit.get::<IdRow>(&keys::inode_id(id)).await? {
-        Some(IdRow::Attributes(inode)) if inode.nlink == 0 => {}
+    let inode = match unit.get::<IdRow>(&keys::inode_id(id)).await? {
+        Some(IdRow::Attributes(inode)) if inode.nlink == 0 => inode,
         _ => return Ok(None),
-    }
-    if unit.get::<OrphanRow>(&keys::orphan(id)).await?.is_some() {
+    };
+    if is_to_be_freed(unit, id).await? {
         return Ok(None);
+    }
+    if inode.is_dir() {
+        unit.put(keys::reclaim_tree(id), &ReclaimRow { container: ContainerId(0) });
+        return Ok(Some(format!("listed directory {id}, which has no name, to be emptied and freed")));
     }
     unit.put(keys::orphan(id), &OrphanRow { session: SessionId(0), since: now });
     Ok(Some(format!("listed inode {id}, which has no name, to be freed")))

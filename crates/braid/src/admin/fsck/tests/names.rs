@@ -2,7 +2,7 @@
 
 use super::world::{ROOT, World, name};
 use crate::admin::fsck::{ask::Ask, pending};
-use braid_meta_namespace::rows::{Entry, IdRow, OrphanRow, keys};
+use braid_meta_namespace::rows::{Entry, IdRow, OrphanRow, ReclaimRow, flags, keys};
 use braid_types::{FileKind, InodeId, SessionId, Timestamp};
 
 const NOBODY: InodeId = InodeId(99 << 12);
@@ -224,4 +224,23 @@ async fn many_faults_at_once_are_mended() {
     let repaired = w.check(true).await;
     assert_eq!(repaired.verdict().exit_code(), 0, "{}", repaired.text());
     w.finds(&[]).await;
+}
+
+/// A removal leaves a directory without a name, in which all else has one, and lists it.
+#[tokio::test]
+async fn a_removed_tree_that_is_not_empty_yet_is_listed_to_be_emptied() {
+    let w = World::new().await;
+    let a = w.lookup(ROOT, "a").await;
+    let Some(Entry::Here(mut dir)) = w.get(&keys::entry(ROOT, &name("a"))).await else { panic!("no directory") };
+    w.delete(keys::entry(ROOT, &name("a"))).await;
+    w.damage(ROOT, |root| {
+        root.size -= 1;
+        root.nlink -= 1;
+    })
+    .await;
+    dir.nlink = 0;
+    dir.set(flags::DEAD, true);
+    w.put(keys::inode_id(a), &IdRow::Attributes(dir)).await;
+    w.mends(&["F106"]).await;
+    assert!(w.get::<ReclaimRow>(&keys::reclaim_tree(a)).await.is_some(), "a directory is emptied before it is freed");
 }

@@ -79,7 +79,7 @@ async fn step(w: &World, dice: &mut Dice, dirs: &mut BTreeSet<InodeId>, files: &
             let _ = w.call(Unlink { parent: dir.into(), name: one, open_here: dice.below(2) == 0 }).await;
         }
         11 => {
-            if dir != ROOT && w.call(RemoveDir { parent: dir.into(), name: one }).await.is_ok() {
+            if dir != ROOT && w.call(RemoveDir { parent: dir.into(), name: one, tree: false }).await.is_ok() {
                 let mut gone = Vec::new();
                 for id in &known {
                     if w.attr(*id).await.is_err() {

@@ -1,0 +1,242 @@
+//! Removing a directory with all that is in it (design.md §4 *Directories and subtrees*; HopsFS, thesis ch. 6).
+//!
+//! Promises: one transaction takes the tree out of sight, whatever its size, and lists its directory as one that is to be
+//! emptied. It is emptied top-down: a directory is dead, so that nothing is added to it, before it is looked through, and what is in it
+//! is taken out a page at a time, each page in one transaction that lists the directories in it as dead in turn. So at every moment each
+//! inode has a name, or is listed, and whoever serves the rows next goes on.
+//!
+//! A dead directory has no name; its row lies in `inode_ids`.
+
+use super::free::destroy;
+use super::make_node::count_entry;
+use super::repair::free_name;
+use super::unlink::drop_link;
+use crate::rows::{Entry, IdRow, Inode, ReclaimRow, RowFormat, SealedCount, flags, keys};
+use crate::{OpContext, OpError, Query, Unit};
+use braid_meta_engine::{Key, Lock, Operation, Tx};
+use braid_types::{ContainerId, FileKind, InodeId, Name, Timestamp};
+
+/// Takes a directory out of the tree: the caller has deleted its entry.
+pub(super) fn bury<T: Tx>(unit: &mut Unit<'_, T>, now: Timestamp, mut dir: Inode) {
+    dir.nlink = 0;
+    dir.set(flags::DEAD, true);
+    dir.change(now);
+    unit.put(keys::reclaim_tree(dir.id), &ReclaimRow { container: ContainerId(0) });
+    unit.put(keys::inode_id(dir.id), &IdRow::Attributes(dir));
+}
+
+/// Some entries of a directory that is to be emptied.
+pub struct DeadEntries {
+    pub dir: InodeId,
+    pub limit: usize,
+}
+
+#[derive(Debug, Default)]
+pub struct Contents {
+    pub entries: Vec<(Name, InodeId, FileKind)>,
+    pub more: bool,
+}
+
+impl Query for DeadEntries {
+    type Answer = Contents;
+
+    async fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<Contents, OpError> {
+        let page = unit.scan(&keys::entries(self.dir), None, self.limit).await?;
+        let mut found = Contents { entries: Vec::with_capacity(page.rows.len()), more: page.more };
+        for (key, row) in &page.rows {
+            let entry = Entry::decode(key, row)?;
+            let name = Name::new(key.rest()).map_err(|_| super::content::damaged(key))?;
+            found.entries.push((name, entry.id(), entry.kind()));
+        }
+        Ok(found)
+    }
+}
+
+/// Takes these entries out of a dead directory; with the last one the directory goes. What stands for something else by now stays
+/// for the next time.
+pub struct EmptyTree {
+    pub dir: InodeId,
+    pub entries: Vec<(Name, InodeId)>,
+    /// There was nothing else in it.
+    pub all: bool,
+    /// There are sessions, which may have open what is in it.
+    pub others: bool,
+    pub now: Timestamp,
+}
+
+#[derive(Debug, Default)]
+pub struct Emptied {
+    /// Files that have no name any more and may be open.
+    pub orphans: Vec<InodeId>,
+    /// Directories that were in it, to be emptied in turn.
+    pub dirs: Vec<InodeId>,
+    /// Files that were sealed, or came here sealed, while the tree was removed: they stay, see [`Rescue`].
+    pub sealed: Vec<(Name, InodeId)>,
+    /// The directory itself.
+    pub gone: bool,
+}
+
+impl Operation for EmptyTree {
+    type Output = Emptied;
+    type Error = OpError;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Emptied, OpError> {
+        let mut unit = Unit::new(tx, Lock::Exclusive);
+        let (row, listed) = (keys::inode_id(self.dir), keys::reclaim_tree(self.dir));
+        let names = self.entries.iter().map(|(name, _)| keys::entry(self.dir, name));
+        unit.load(&names.chain([row.clone(), listed.clone()]).collect::<Vec<_>>()).await?;
+        let mut done = Emptied::default();
+        let mut dir = match unit.get::<IdRow>(&row).await? {
+            Some(IdRow::Attributes(dir)) if dir.is_dir() && dir.has(flags::DEAD) => dir,
+            // By an attempt whose answer was lost.
+            _ => {
+                unit.delete(listed);
+                return Ok(Emptied { gone: true, ..done });
+            }
+        };
+        let cx = OpContext { others: self.others, now: self.now, ..OpContext::default() };
+        let elsewhere = self.elsewhere(&mut unit).await?;
+        unit.load(&elsewhere).await?;
+        let mut all = self.all;
+        for (name, id) in &self.entries {
+            let Some(found) = unit.find_entry(self.dir, name).await? else { continue };
+            if found.inode.id != *id {
+                all = false;
+                continue;
+            }
+            if found.inode.has(flags::SEALED) {
+                all = false;
+                done.sealed.push((name.clone(), *id));
+                continue;
+            }
+            unit.delete(keys::entry(self.dir, name));
+            dir.size = dir.size.saturating_sub(1);
+            if found.inode.is_dir() {
+                bury(&mut unit, self.now, found.inode);
+                done.dirs.push(*id);
+                continue;
+            }
+            let gone = drop_link(&mut unit, &cx, found, false).await?;
+            if gone.nlink == 0 && gone.is_file() && self.others {
+                done.orphans.push(*id);
+            }
+        }
+        if all {
+            if dir.policy_root == dir.id {
+                unit.delete(keys::policy(dir.id));
+            }
+            destroy(&mut unit, &dir).await?;
+            unit.delete(listed);
+            done.gone = true;
+        } else {
+            unit.put(row, &IdRow::Attributes(dir));
+        }
+        Ok(done)
+    }
+}
+
+impl EmptyTree {
+    /// The rows of files with several names, which are not beside these.
+    async fn elsewhere<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<Vec<Key>, OpError> {
+        let mut wanted = Vec::new();
+        for (name, _) in &self.entries {
+            if let Some(Entry::Elsewhere { id, .. }) = unit.get(&keys::entry(self.dir, name)).await? {
+                wanted.push(keys::inode_id(id));
+            }
+        }
+        Ok(wanted)
+    }
+}
+
+/// Gives an entry of a dead directory a name in the root directory, as fsck does with what has none; the name, unless it is not
+/// there any more.
+pub struct Rescue {
+    pub dir: InodeId,
+    pub name: Name,
+    pub now: Timestamp,
+}
+
+impl Operation for Rescue {
+    type Output = Option<Name>;
+    type Error = OpError;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Option<Name>, OpError> {
+        let mut unit = Unit::new(tx, Lock::Exclusive);
+        let (row, old) = (keys::inode_id(self.dir), keys::entry(self.dir, &self.name));
+        unit.load(&[row.clone(), old.clone(), keys::root_entry()]).await?;
+        let Some(entry) = unit.get::<Entry>(&old).await? else { return Ok(None) };
+        let Some(IdRow::Attributes(mut dir)) = unit.get(&row).await? else { return Ok(None) };
+        let mut root = unit.find(&InodeId::ROOT.into()).await?;
+        let name = free_name(&mut unit, entry.id()).await?;
+        unit.delete(old);
+        unit.put(keys::entry(InodeId::ROOT, &name), &entry);
+        if let Entry::Here(inode) = &entry {
+            let place = IdRow::At { parent: InodeId::ROOT, name: name.as_bytes().to_vec() };
+            unit.put(keys::inode_id(inode.id), &place);
+        }
+        dir.size = dir.size.saturating_sub(1);
+        unit.put(row, &IdRow::Attributes(dir));
+        count_entry(&mut root.inode, self.now, 1, false);
+        unit.store(&root);
+        Ok(Some(name))
+    }
+}
+
+/// Whether there may be a sealed file anywhere.
+pub struct MaySeal;
+
+impl Query for MaySeal {
+    type Answer = bool;
+
+    async fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<bool, OpError> {
+        Ok(unit.get::<SealedCount>(&keys::sealed_count()).await?.is_none_or(|SealedCount(count)| count > 0))
+    }
+}
+
+/// Looks at a page of a directory for sealed files.
+pub struct FindSealed {
+    pub dir: InodeId,
+    pub after: Option<Name>,
+}
+
+#[derive(Debug, Default)]
+pub struct Looked {
+    /// One that is sealed.
+    pub sealed: Option<Name>,
+    pub dirs: Vec<InodeId>,
+    /// Go on after this name.
+    pub next: Option<Name>,
+}
+
+const ENTRIES_A_PAGE: usize = 4096;
+
+impl Query for FindSealed {
+    type Answer = Looked;
+
+    async fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<Looked, OpError> {
+        let after = self.after.as_ref().map(|name| keys::entry(self.dir, name));
+        let page = unit.scan(&keys::entries(self.dir), after.as_ref(), ENTRIES_A_PAGE).await?;
+        let (mut looked, mut elsewhere) = (Looked::default(), Vec::new());
+        for (key, row) in &page.rows {
+            let name = || Name::new(key.rest()).map_err(|_| super::content::damaged(key));
+            match Entry::decode(key, row)? {
+                Entry::Here(inode) if inode.has(flags::SEALED) => looked.sealed = Some(name()?),
+                Entry::Here(inode) if inode.is_dir() => looked.dirs.push(inode.id),
+                Entry::Here(_) => {}
+                Entry::Elsewhere { id, .. } => elsewhere.push((name()?, keys::inode_id(id))),
+            }
+        }
+        unit.load(&elsewhere.iter().map(|(_, key)| key.clone()).collect::<Vec<_>>()).await?;
+        for (name, key) in elsewhere {
+            if let Some(IdRow::Attributes(inode)) = unit.get(&key).await?
+                && inode.has(flags::SEALED)
+            {
+                looked.sealed = Some(name);
+            }
+        }
+        if let (true, Some((key, _))) = (page.more, page.rows.last()) {
+            looked.next = Name::new(key.rest()).ok();
+        }
+        Ok(looked)
+    }
+}

@@ -1,0 +1,280 @@
+//! Directories that are removed with all that is in them.
+
+#![allow(clippy::unwrap_used)]
+
+use crate::common::*;
+use braid_api::Code;
+use braid_api::admin::Pending;
+use braid_api::meta::*;
+use braid_meta_engine::{Engine, Table};
+use braid_types::*;
+use bytes::Bytes;
+
+const ROOT: InodeId = InodeId::ROOT;
+
+async fn remove(w: &World, text: &str) -> braid_api::Result<Attr> {
+    Ok(w.call(RemoveDir { parent: ROOT.into(), name: name(text), tree: true }).await?.attr)
+}
+
+async fn put(w: &World, dir: InodeId, text: &str) -> Attr {
+    let file = w.create(dir, text).await.attr;
+    w.commit(&file, 3, CommitContent::Inline(Bytes::from_static(b"abc"))).await.unwrap();
+    file
+}
+
+async fn nothing_waits(w: &World) -> bool {
+    !w.pending(1000).await.iter().any(|p| !matches!(p, Pending::Spare(..)))
+}
+
+/// Reads the list of orphans, as clients do with their renewals, and holds these.
+async fn disclaim(w: &World, held: &[InodeId]) {
+    let renew = |seen| RenewSession { low_water: RequestId(0), orphans_seen: seen, orphans_held: held.to_vec() };
+    let told = w.call(renew(0)).await.unwrap();
+    w.call(renew(told.orphans_seen)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_tree_is_out_of_sight_at_once_and_all_of_it_is_freed() {
+    let w = World::new().await;
+    w.add_data_server().await;
+    let top = w.mkdir(ROOT, "d").await.id;
+    let sub = w.mkdir(top, "sub").await.id;
+    let below = w.mkdir(sub, "below").await.id;
+    w.mkdir(below, "empty").await;
+    for i in 0..700 {
+        put(&w, [top, sub, below][i % 3], &format!("f{i}")).await;
+    }
+    w.call(MakeNode { parent: sub.into(), name: name("link"), spec: spec(FileKind::Symlink) }).await.unwrap();
+    w.call(SetXattr {
+        inode: below.into(),
+        name: Bytes::from_static(b"user.a"),
+        value: Bytes::from_static(b"b"),
+        mode: XattrKind::Any,
+        clear_setgid: false,
+    })
+    .await
+    .unwrap();
+    let policy = Policy { chunk_bytes: 1 << 20, ..Policy::PLAIN };
+    w.call(SetPolicy { inode: sub.into(), policy: Some(policy) }).await.unwrap();
+    let shared = put(&w, below, "shared").await;
+    w.call(Link { inode: shared.id.into(), parent: ROOT.into(), name: name("outside") }).await.unwrap();
+    let chunked = w.create(below, "chunked").await.attr;
+    let spare = w.spares(1).await.spares[0];
+    let chunk = ChunkRef { index: ChunkIndex(0), chunk: spare.0, container: spare.1, stable: false };
+    w.commit(&chunked, 100, CommitContent::Chunks(vec![chunk])).await.unwrap();
+
+    assert_eq!(code(w.call(RemoveDir { parent: ROOT.into(), name: name("d"), tree: false }).await), Code::NotEmpty);
+    assert_eq!(remove(&w, "d").await.unwrap().nlink, 0);
+    assert!(w.lookup(ROOT, "d").await.is_none());
+    assert_eq!(w.attr(ROOT).await.unwrap().nlink, 2);
+    assert_eq!(code(w.call(create(top, "late")).await), Code::NotFound, "nothing is added to it");
+    assert_eq!(code(w.rename((ROOT, "outside"), (below, "in"), RenameKind::Replace).await), Code::NotFound);
+    // As in a file system where they are removed one by one, by the time it is answered.
+    assert_eq!(w.attr(shared.id).await.unwrap().nlink, 1);
+    disclaim(&w, &[]).await;
+    eventually("freeing", async || nothing_waits(&w).await).await;
+    assert!(w.peers.0.deleted.lock().contains(&chunk.chunk));
+    let left = |table| w.engine.rows(table).unwrap();
+    assert_eq!(left(Table::Inodes), 2, "the root directory, and the name outside");
+    assert_eq!((left(Table::InodeIds), left(Table::Xattrs), left(Table::Policies)), (1, 0, 1));
+    assert_eq!((left(Table::InlineSmall), left(Table::InlineLarge)), (1, 0));
+    assert_eq!((left(Table::Chunks), left(Table::Orphans), left(Table::Reclaim)), (0, 0, 0));
+}
+
+#[tokio::test]
+async fn what_is_open_in_a_removed_tree_stays_until_it_is_disclaimed() {
+    let w = World::new().await;
+    let sub = w.mkdir(w.mkdir(ROOT, "d").await.id, "sub").await.id;
+    let file = put(&w, sub, "open").await;
+    remove(&w, "d").await.unwrap();
+    disclaim(&w, &[file.id]).await;
+    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    let open = w.call(OpenFile { inode: file.id.into(), ..OpenFile::default() }).await.unwrap();
+    assert_eq!((open.map.content, open.attr.nlink), (Content::Inline(Bytes::from_static(b"abc")), 0));
+    disclaim(&w, &[]).await;
+    eventually("freeing", async || nothing_waits(&w).await).await;
+    assert_eq!(code(w.attr(file.id).await), Code::Stale);
+}
+
+/// The first one does nothing behind its answers any more.
+#[tokio::test]
+async fn another_start_empties_what_one_has_removed() {
+    let first = World::new().await;
+    let top = first.mkdir(ROOT, "d").await.id;
+    for i in 0..300 {
+        let sub = if i % 100 == 0 { first.mkdir(top, &format!("sub{i}")).await.id } else { top };
+        put(&first, sub, &format!("f{i}")).await;
+    }
+    first.server.stop();
+    remove(&first, "d").await.unwrap();
+    assert_eq!(first.pending(10).await, [Pending::Tree(top)]);
+    let second = World::on(first.store.clone(), first.peers.clone()).await;
+    eventually("emptying", async || {
+        disclaim(&second, &[]).await;
+        nothing_waits(&second).await
+    })
+    .await;
+    assert_eq!((second.engine.rows(Table::Inodes), second.engine.rows(Table::InodeIds)), (Some(1), Some(0)));
+}
+
+#[tokio::test]
+async fn a_tree_with_a_sealed_file_stays_whole() {
+    let w = World::new().await;
+    let sub = w.mkdir(w.mkdir(ROOT, "d").await.id, "sub").await.id;
+    let file = put(&w, sub, "kept").await;
+    let seal = |sealed| SealFile { inode: file.id.into(), sealed, wait_ms: 1000 };
+    w.call(seal(true)).await.unwrap();
+    let refused = remove(&w, "d").await.unwrap_err();
+    assert_eq!((refused.code, refused.subject()), (Code::Sealed, "/d/sub/kept"));
+    assert_eq!(w.attr(file.id).await.unwrap().nlink, 1);
+    assert_eq!(w.pending(10).await, []);
+    w.call(seal(false)).await.unwrap();
+    remove(&w, "d").await.unwrap();
+}
+
+/// A tree is not looked through where nothing is sealed: what a removal costs does not depend on what is removed.
+#[tokio::test]
+async fn a_removal_costs_the_same_for_every_tree() {
+    let w = World::new().await;
+    let mut costs = Vec::new();
+    for (dir, files) in [("small", 1), ("large", 600)] {
+        let top = w.mkdir(ROOT, dir).await.id;
+        for i in 0..files {
+            put(&w, top, &format!("f{i}")).await;
+        }
+    }
+    w.server.stop();
+    for dir in ["small", "large"] {
+        costs.push(w.counted(RemoveDir { parent: ROOT.into(), name: name(dir), tree: true }).await.0);
+    }
+    assert_eq!(costs[0], costs[1]);
+    assert!(costs[0] <= 4, "{costs:?} round trips: one for the seals, three as any removal");
+}
+
+#[tokio::test]
+async fn a_directory_that_was_moved_away_from_its_policy_gets_that_of_where_it_is() {
+    let w = World::new().await;
+    let top = w.mkdir(ROOT, "d").await.id;
+    let policy = Policy { chunk_bytes: 1 << 20, ..Policy::PLAIN };
+    w.call(SetPolicy { inode: top.into(), policy: Some(policy) }).await.unwrap();
+    let moved = w.mkdir(w.mkdir(top, "sub").await.id, "moved").await.id;
+    w.rename((w.lookup(top, "sub").await.unwrap().id, "moved"), (ROOT, "moved"), RenameKind::Replace).await.unwrap();
+    assert_eq!(w.call(GetPolicy { inode: moved.into() }).await.unwrap().policy, policy);
+    remove(&w, "d").await.unwrap();
+    let below = w.mkdir(moved, "below").await.id;
+    w.create(below, "f").await;
+    let now = w.call(GetPolicy { inode: below.into() }).await.unwrap();
+    assert_eq!((now.policy, now.root), (Policy::PLAIN, ROOT));
+}
+
+#[tokio::test]
+async fn a_directory_is_changed_a_page_at_a_time_and_what_is_sealed_stays() {
+    let w = World::new().await;
+    let top = w.mkdir(ROOT, "d").await.id;
+    let mut files = Vec::new();
+    for i in 0..1500 {
+        files.push(w.create(top, &format!("f{i:04}")).await.attr.id);
+    }
+    let sub = w.mkdir(top, "g").await.id;
+    w.call(MakeNode { parent: top.into(), name: name("link"), spec: spec(FileKind::Symlink) }).await.unwrap();
+    let shared = w.create(top, "shared").await.attr.id;
+    w.call(Link { inode: shared.into(), parent: top.into(), name: name("too") }).await.unwrap();
+    w.call(SealFile { inode: files[7].into(), sealed: true, wait_ms: 1000 }).await.unwrap();
+    w.call(chmod(files[9], 0o4755)).await.unwrap();
+
+    let change = TreeChange { mode: Some("g+w,o=".parse().unwrap()), uid: Some(7), gid: None };
+    let mut pages = Vec::new();
+    let mut after = None;
+    loop {
+        let page = w.call(ChangeEntries { dir: top.into(), after, change: change.clone() }).await.unwrap();
+        after = page.next.clone();
+        pages.push(page);
+        if after.is_none() {
+            break;
+        }
+    }
+    let changed: Vec<usize> = pages.iter().map(|page| page.changed.len()).collect();
+    assert_eq!(changed, [1023, 1500 + 4 - 1024], "all names but the sealed one; the file with two of them once");
+    assert_eq!(pages[0].sealed, [name("f0007")]);
+    assert_eq!(pages[1].dirs, [(name("g"), sub)]);
+    let of = async |id| w.attr(id).await.map(|attr| (attr.mode.0, attr.uid)).unwrap();
+    assert_eq!(of(files[0]).await, (0o660, 7));
+    assert_eq!(of(files[7]).await, (0o644, 1000));
+    assert_eq!(of(files[9]).await, (0o770, 7), "setuid does not pass to another owner");
+    assert_eq!((of(sub).await, of(shared).await), ((0o770, 7), (0o660, 7)));
+    assert_eq!(of(w.lookup(top, "link").await.unwrap().id).await, (0o644, 7), "a link has no mode of its own");
+    // A repetition, as after an answer that was lost, changes nothing and says the same.
+    let (cx, message) = (w.cx(), ChangeEntries { dir: top.into(), after: None, change });
+    let first = w.server.call(cx, message.clone()).await.unwrap();
+    w.call(chmod(files[0], 0o600)).await.unwrap();
+    assert_eq!(w.server.call(cx, message).await.unwrap(), first);
+    assert_eq!(of(files[0]).await, (0o600, 7));
+}
+
+async fn seal(w: &World, inode: InodeId) {
+    w.call(SealFile { inode: inode.into(), sealed: true, wait_ms: 1000 }).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_repeated_removal_is_answered_whatever_has_the_name_by_then() {
+    let w = World::new().await;
+    w.mkdir(ROOT, "d").await;
+    let (cx, message) = (w.cx(), RemoveDir { parent: ROOT.into(), name: name("d"), tree: true });
+    let first = w.server.call(cx, message.clone()).await.unwrap();
+    let again = w.mkdir(ROOT, "d").await.id;
+    seal(&w, put(&w, again, "kept").await.id).await;
+    assert_eq!(w.server.call(cx, message.clone()).await.unwrap().attr.id, first.attr.id);
+    assert_eq!(code(w.call(message).await), Code::Sealed);
+    assert_eq!(w.lookup(ROOT, "d").await.unwrap().id, again);
+}
+
+/// As its design says of a tree that is not empty yet, by the ids that programs in it have.
+#[tokio::test]
+async fn what_leaves_a_removed_tree_in_time_is_saved_and_what_is_sealed_in_it_is_kept() {
+    let first = World::new().await;
+    let top = first.mkdir(ROOT, "d").await.id;
+    let sub = first.mkdir(top, "sub").await.id;
+    let below = first.mkdir(sub, "below").await.id;
+    put(&first, below, "saved").await;
+    let sealed = put(&first, sub, "sealed").await.id;
+    let two = put(&first, sub, "two").await.id;
+    first.call(Link { inode: two.into(), parent: ROOT.into(), name: name("outside") }).await.unwrap();
+    first.server.stop();
+    remove(&first, "d").await.unwrap();
+    assert_eq!(code(first.rename((top, "sub"), (ROOT, "sub"), RenameKind::Replace).await), Code::NotFound);
+    let made = put(&first, sub, "made").await.id;
+    first.rename((sub, "below"), (ROOT, "below"), RenameKind::Replace).await.unwrap();
+    seal(&first, sealed).await;
+    seal(&first, two).await;
+    let second = World::on(first.store.clone(), first.peers.clone()).await;
+    eventually("emptying", async || {
+        disclaim(&second, &[]).await;
+        nothing_waits(&second).await
+    })
+    .await;
+    assert!(second.lookup(below, "saved").await.is_some());
+    assert_eq!(code(second.attr(made).await), Code::Stale);
+    assert_eq!(second.lookup(ROOT, &format!("#{sealed}")).await.unwrap().id, sealed);
+    assert_eq!(second.lookup(ROOT, &format!("#{two}")).await.unwrap().nlink, 2, "none of its names goes");
+    let open = second.call(OpenFile { inode: sealed.into(), ..OpenFile::default() }).await.unwrap();
+    assert!(open.attr.sealed && open.map.content == Content::Inline(Bytes::from_static(b"abc")));
+    assert_eq!(second.attr(ROOT).await.unwrap().nlink, 3, "below");
+    // Unsealed they can go, and then nothing is looked through any more.
+    for inode in [sealed, two] {
+        second.call(SealFile { inode: inode.into(), sealed: false, wait_ms: 1000 }).await.unwrap();
+    }
+    let costs = second.counted(RemoveDir { parent: ROOT.into(), name: name("below"), tree: true }).await.0;
+    assert!(costs <= 6, "{costs} round trips");
+}
+
+#[tokio::test]
+async fn in_a_tree_that_is_being_emptied_nothing_is_said_to_be_damaged() {
+    let w = World::new().await;
+    let top = w.mkdir(ROOT, "d").await.id;
+    let policy = Policy { chunk_bytes: 1 << 20, ..Policy::PLAIN };
+    w.call(SetPolicy { inode: top.into(), policy: Some(policy) }).await.unwrap();
+    let sub = w.mkdir(w.mkdir(top, "p").await.id, "s").await.id;
+    remove(&w, "d").await.unwrap();
+    assert_eq!(code(w.call(create(sub, "late")).await), Code::NotFound);
+    assert_eq!(code(w.call(GetPlace { id: top }).await), Code::Stale);
+}
