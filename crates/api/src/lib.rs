@@ -20,6 +20,7 @@ mod message;
 pub mod meta;
 pub mod meta_copies;
 mod moving;
+mod sql;
 pub mod trace;
 mod waiting;
 
@@ -34,4 +35,4 @@ pub use message::{About, Carries, Context, Manner, When};
 pub use meta::Namespace;
 
 /// Version of the protocol; raised when an old peer could misunderstand. See `wire` for the hello.
-pub const PROTOCOL_VERSION: u16 = 14;
+pub const PROTOCOL_VERSION: u16 = 15;

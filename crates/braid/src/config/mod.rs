@@ -11,7 +11,7 @@ mod units;
 
 pub use ranges::{log_level, port};
 pub use settings::{Config, parse_addresses};
-pub use units::ByteSize;
+pub use units::{ByteSize, Span};
 
 use anyhow::{Context, Result, anyhow, bail};
 use std::path::Path;
