@@ -101,7 +101,7 @@ fn answer(
     let told = |error| of(error, source, Some(refused), query);
     let mut statement = connection.prepare(query).map_err(told)?;
     check(&statement)?;
-    let columns = statement.column_names().into_iter().map(str::to_owned).collect();
+    let columns = statement.column_names().map(str::to_owned).collect();
     let snapshot = asker.begin(columns)?;
     source.lock().snapshot = Some(snapshot);
     let width = statement.column_count();

@@ -157,10 +157,9 @@ impl Relation for Files {
                     break Some(Box::new(row));
                 }
             },
-            Scan::Walk { walk, under } => match walk.next(source)? {
-                Some(row) => Some(Box::new(NameRow { under: under.clone(), ..row })),
-                None => None,
-            },
+            Scan::Walk { walk, under } => {
+                walk.next(source)?.map(|row| Box::new(NameRow { under: under.clone(), ..row }))
+            }
         })
     }
 

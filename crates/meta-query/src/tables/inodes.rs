@@ -93,10 +93,12 @@ pub struct Inodes;
 pub enum Scan {
     One(Option<Box<Inode>>),
     /// First what has its attributes beside its name, then what has had several names.
-    All {
-        named: Pages,
-        apart: Pages,
-    },
+    All(Box<Whole>),
+}
+
+pub struct Whole {
+    named: Pages,
+    apart: Pages,
 }
 
 impl Relation for Inodes {
@@ -115,7 +117,8 @@ impl Relation for Inodes {
 
     fn begin(source: &mut Source, way: Option<usize>, args: Vec<SqlValue>) -> Result<Scan, QueryError> {
         if way.is_none() {
-            return Ok(Scan::All { named: Pages::whole(Table::Inodes), apart: Pages::whole(Table::InodeIds) });
+            let (named, apart) = (Pages::whole(Table::Inodes), Pages::whole(Table::InodeIds));
+            return Ok(Scan::All(Box::new(Whole { named, apart })));
         }
         let found = match args.first().and_then(cell::as_id) {
             Some(id) => source.inode(InodeId(id))?,
@@ -125,9 +128,9 @@ impl Relation for Inodes {
     }
 
     fn next(scan: &mut Scan, source: &mut Source) -> Result<Option<Box<Inode>>, QueryError> {
-        let (named, apart) = match scan {
+        let Whole { named, apart } = match scan {
             Scan::One(inode) => return Ok(inode.take()),
-            Scan::All { named, apart } => (named, apart),
+            Scan::All(whole) => &mut **whole,
         };
         while let Some((key, row)) = named.next(source)? {
             if let Entry::Here(inode) = Entry::decode(&key, &row)? {
