@@ -2,6 +2,7 @@
 
 pub use crate::growing::{CopyMove, Drain, Load, Moves, Rebalance, RebalanceChange, RebalanceState, ServerFill, Taker};
 use crate::meta::Duty;
+pub use crate::sql::{SqlBegun, SqlPage, SqlValue};
 pub use crate::waiting::{HeldAs, Waiting};
 use braid_types::*;
 use serde::{Deserialize, Serialize};
@@ -91,6 +92,20 @@ pub enum AdminQuery {
         /// As in [`AdminQuery::SetDuty`].
         move_rate: Option<u64>,
     },
+    /// Begins a query over one moment of the metadata; it ends by itself after so long.
+    SqlBegin {
+        query: String,
+        timeout_ms: u64,
+    },
+    /// A page of its answer, counted from 0: the next, or once more the last one.
+    SqlNext {
+        cursor: u64,
+        page: u64,
+    },
+    /// Nobody wants the rest.
+    SqlEnd {
+        cursor: u64,
+    },
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -114,6 +129,9 @@ pub enum AdminAnswer {
     SetDuty(Box<Drain>),
     Rebalance(Box<Rebalance>),
     SetRebalance(Box<Rebalance>),
+    SqlBegin(SqlBegun),
+    SqlNext(SqlPage),
+    SqlEnd(()),
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

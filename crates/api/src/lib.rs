@@ -20,6 +20,7 @@ mod message;
 pub mod meta;
 pub mod meta_copies;
 mod moving;
+mod sql;
 pub mod trace;
 pub mod trash;
 mod waiting;

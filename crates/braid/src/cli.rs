@@ -86,6 +86,8 @@ impl Command {
             Command::Up(_) | Command::Down(_) | Command::Serve(_) | Command::Mount(_) | Command::Umount(_) => {
                 Unheard::GoOn
             }
+            // The server would go on for nobody.
+            Command::Admin(args) if args.ends_in_order() => Unheard::Leave,
             // Its session ends first: others would wait for what it holds.
             Command::Fs(_) => Unheard::Leave,
             Command::Admin(_) | Command::Bench(_) | Command::Config | Command::Completion { .. } => Unheard::End,
@@ -160,6 +162,7 @@ mod tests {
             "admin servers",
             "admin sessions",
             "admin containers",
+            "admin sql",
             "admin fsck",
             "admin scrub",
             "admin drain",

@@ -5,7 +5,9 @@ use crate::queue::Queue;
 use crate::read::ReadTx;
 use crate::store::Store;
 use crate::writer::Writer;
-use braid_meta_engine::{Early, Engine, EngineError, EngineStats, Operation, Order, Outlet, Touched, Tx, run_ready};
+use braid_meta_engine::{
+    Early, Engine, EngineError, EngineStats, Operation, Order, Outlet, Snapshot, Table, Touched, Tx, run_ready,
+};
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
@@ -60,6 +62,11 @@ impl EmbeddedEngine {
 
     pub(crate) fn store(&self) -> &Store {
         &self.store
+    }
+
+    /// For who outlives the engine: the directory stays open with it.
+    pub(crate) fn store_of_snapshot(&self) -> Arc<Store> {
+        self.store.clone()
     }
 
     /// Nothing is answered from now on before it is kept there. To be called once, before transactions come.
@@ -152,11 +159,15 @@ impl Engine for EmbeddedEngine {
         self.flush().await
     }
 
+    async fn snapshot(&self, tables: &[Table]) -> Result<Box<dyn Snapshot>, EngineError> {
+        self.take_snapshot(tables).await
+    }
+
     fn stats(&self) -> &EngineStats {
         &self.store.stats
     }
 
-    fn rows(&self, table: braid_meta_engine::Table) -> Option<u64> {
+    fn rows(&self, table: Table) -> Option<u64> {
         let snapshot = self.store.snapshot().ok()?;
         self.store.tables.of(table).len(&snapshot).ok()
     }

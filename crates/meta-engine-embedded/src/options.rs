@@ -23,6 +23,8 @@ pub struct EmbeddedOptions {
     /// wants durability ends it. What it can cost is what was answered in it, if this server and the client that
     /// keeps it are lost together.
     pub group_hold: Duration,
+    /// A snapshot that is kept for longer moves to a copy. Design: no read transaction is older than 5 s, but for the time that takes.
+    pub read_age_max: Duration,
     /// Planted fault, for tests of the tests: commits are not synced.
     #[cfg(feature = "planted")]
     pub plant_no_syncs: bool,
@@ -37,6 +39,7 @@ impl Default for EmbeddedOptions {
             group_ops_max: 512,
             group_bytes_max: 8 << 20,
             group_hold: Duration::from_millis(20),
+            read_age_max: Duration::from_secs(2),
             #[cfg(feature = "planted")]
             plant_no_syncs: false,
         }

@@ -73,9 +73,14 @@ impl Tables {
 
     /// Pages that hold rows now; the rest of the file can be used again.
     pub fn pages(&self, txn: &RoTxn<'_>) -> Result<u64, EngineError> {
+        self.pages_of(txn, &Table::ALL)
+    }
+
+    /// Pages that hold rows of these tables.
+    pub fn pages_of(&self, txn: &RoTxn<'_>, tables: &[Table]) -> Result<u64, EngineError> {
         let mut pages = 0;
-        for table in &self.0 {
-            let stat = table.stat(txn).map_err(|error| store_error("counting pages", error))?;
+        for table in tables {
+            let stat = self.of(*table).stat(txn).map_err(|error| store_error("counting pages", error))?;
             pages += (stat.branch_pages + stat.leaf_pages + stat.overflow_pages) as u64;
         }
         Ok(pages)

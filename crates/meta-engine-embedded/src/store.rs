@@ -1,5 +1,6 @@
 use crate::error::{disk_error, store_error};
 use crate::format;
+use crate::frozen;
 use crate::lock::DirLock;
 use crate::options::EmbeddedOptions;
 use crate::ordered::Ordered;
@@ -31,6 +32,7 @@ impl Store {
         let making = |error| disk_error(&format!("making the metadata directory {}", dir.display()), error);
         std::fs::create_dir_all(dir).map_err(making)?;
         let lock = DirLock::take(dir)?;
+        remove_frozen(dir)?;
         let env = open_env(dir, &options).map_err(|error| store_error(&format!("opening {}", dir.display()), error))?;
         let (tables, format) = open_tables(&env)?;
         env.clear_stale_readers().map_err(|error| store_error("clearing stale readers", error))?;
@@ -92,6 +94,16 @@ fn open_env(dir: &Path, options: &EmbeddedOptions) -> heed::Result<Env<WithoutTl
     // SAFETY: nobody else changes or truncates the mapped file: `DirLock` keeps this directory to one process,
     // and heed keeps it to one environment in it.
     unsafe { open.open(dir) }
+}
+
+/// What a process left that was killed while it made a copy.
+fn remove_frozen(dir: &Path) -> Result<(), EngineError> {
+    match std::fs::remove_dir_all(dir.join(frozen::DIR)) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(disk_error("removing an old copy of the metadata", error))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// [`EngineError`] where heed wants an error that can hold its own.

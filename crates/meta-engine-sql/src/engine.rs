@@ -14,7 +14,7 @@ use crate::session::{Message, Session};
 use crate::settle::{Settled, settle};
 use crate::tx::SqlTx;
 use crate::write::writes;
-use braid_meta_engine::{Engine, EngineError, EngineStats, Lock, Operation};
+use braid_meta_engine::{Engine, EngineError, EngineStats, Lock, Operation, Snapshot, Table};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -53,6 +53,10 @@ impl SqlEngine {
 
     pub fn capabilities(&self) -> &Capabilities {
         &self.capabilities
+    }
+
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.pool
     }
 
     /// The epoch that this engine's changes carry.
@@ -219,6 +223,10 @@ impl Engine for SqlEngine {
             }
             self.stats.retries.fetch_add(1, Relaxed);
         }
+    }
+
+    async fn snapshot(&self, tables: &[Table]) -> Result<Box<dyn Snapshot>, EngineError> {
+        self.take_snapshot(tables).await
     }
 
     async fn join(&self) -> Result<(), EngineError> {

@@ -27,6 +27,7 @@ mod schema;
 mod select;
 mod session;
 mod settle;
+mod snapshot;
 mod tx;
 mod write;
 

@@ -17,6 +17,14 @@ use tokio::time::timeout;
 /// A connection is not used for longer: its row in `marks` lives longer by far, and a server that was drained is left.
 const USED_FOR: Duration = Duration::from_secs(3600);
 
+/// What a connection is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Use {
+    /// Each has a row in `marks`.
+    Transactions,
+    Reading,
+}
+
 pub(crate) struct Pool {
     options: SqlOptions,
     /// Sent on each new connection before it is used, with its mark.
@@ -62,23 +70,28 @@ impl Pool {
         self.take(None).await
     }
 
+    /// A connection that is none of the pool's: for a snapshot, which is kept for long.
+    pub async fn connect_apart(&self) -> Result<Session, Cause> {
+        self.connect(self.address(), Use::Reading).await
+    }
+
     async fn take(&self, permit: Option<OwnedSemaphorePermit>) -> Result<Lease, Cause> {
         let address = self.address();
         let idle = std::iter::from_fn(|| self.shared.idle.lock().pop());
         let young = |session: &Session| session.born.elapsed() < USED_FOR && session.address == address;
         let session = match idle.into_iter().find(young) {
             Some(session) => session,
-            None => self.connect(address).await?,
+            None => self.connect(address, Use::Transactions).await?,
         };
         Ok(Lease { session: Some(session), open: false, spent: false, permit, shared: self.shared.clone() })
     }
 
     /// To the server in use, or else to the next that answers, which then is the one in use.
-    async fn connect(&self, first: usize) -> Result<Session, Cause> {
+    async fn connect(&self, first: usize, to: Use) -> Result<Session, Cause> {
         let all = self.options.addresses.len();
         let mut last = Cause::Lost("there is no server".into());
         for address in (first..first + all).map(|address| address % all) {
-            match self.connect_to(address).await {
+            match self.connect_to(address, to).await {
                 Ok(session) => {
                     if address != first && self.shared.address.swap(address, Relaxed) != address {
                         tracing::warn!(server = %self.options.addresses[address], "another server is used from now on");
@@ -91,11 +104,13 @@ impl Pool {
         Err(last)
     }
 
-    async fn connect_to(&self, address: usize) -> Result<Session, Cause> {
+    async fn connect_to(&self, address: usize, to: Use) -> Result<Session, Cause> {
         let mut session = Session::connect(&self.options, address, true).await?;
-        session.mark = Mark::new();
         let mut message = Message::of(&self.set_up);
-        message.push(&session.mark.create());
+        if to == Use::Transactions {
+            session.mark = Mark::new();
+            message.push(&session.mark.create());
+        }
         session.run(&message).await.map_err(|failed| failed.cause)?;
         Ok(session)
     }

@@ -14,7 +14,8 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::sync::atomic::Ordering::Relaxed;
 
-const SNAPSHOT: [&str; 2] =
+/// Begins a transaction that sees one moment.
+pub(crate) const SNAPSHOT: [&str; 2] =
     ["SET TRANSACTION ISOLATION LEVEL REPEATABLE READ", "START TRANSACTION WITH CONSISTENT SNAPSHOT"];
 
 enum Seen {

@@ -23,6 +23,9 @@ pub enum EngineError {
     /// Who serves these metadata has changed, and whoever is told this is no longer among them.
     #[error("this server was fenced from the metadata store: {0}")]
     Fenced(String),
+    /// This store cannot do it, whatever is tried.
+    #[error("the metadata store cannot do this: {0}")]
+    Unsupported(String),
     #[error("the metadata store is shutting down")]
     Closed,
 }

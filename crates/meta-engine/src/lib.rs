@@ -11,6 +11,7 @@
 //!   answered before the read began;
 //! - what was answered early ([`Engine::transact_early`]) becomes durable in the order of its numbers, a crash takes a
 //!   suffix of it, and until then nobody is shown it but its owner;
+//! - an [`Engine::snapshot`] is one moment of what is durable, for as long as its user wants it;
 //! - where groups are kept in other places too ([`Outlet`]), nothing is durable before it is kept there.
 //!
 //! What it leaves to others: the meaning of rows and their versions, retries across servers, fencing.
@@ -23,6 +24,7 @@ mod mem;
 mod outlet;
 mod overlay;
 mod ready;
+mod snapshot;
 mod stats;
 mod tx;
 
@@ -33,5 +35,6 @@ pub use mem::{CommitDelay, CommitFault, MemEngine, MemStore, PlantedBug};
 pub use outlet::{BasePage, Copied, Kept, Outgoing, Outlet};
 pub use overlay::{Overlay, Pending, ScanRange};
 pub use ready::run_ready;
+pub use snapshot::{Snapshot, not_asked_for};
 pub use stats::{EngineStats, StatsSnapshot};
 pub use tx::{Engine, Lock, Operation, Page, Row, Tx};

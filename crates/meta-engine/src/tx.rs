@@ -1,4 +1,4 @@
-use crate::{Early, EngineError, EngineStats, Key, Order, TxError};
+use crate::{Early, EngineError, EngineStats, Key, Order, Snapshot, TxError};
 use std::future::Future;
 
 /// How a read locks the rows it names, until the transaction ends. Ordered by strength.
@@ -126,6 +126,10 @@ pub trait Engine: Send + Sync + 'static {
     fn settle(&self) -> impl Future<Output = Result<(), EngineError>> + Send {
         std::future::ready(Ok(()))
     }
+
+    /// One moment of these tables, committed and durable, at least as new as everything that was answered before, early or not:
+    /// for who reads much and takes long. [`EngineError::Unsupported`] where several reads cannot be of one moment.
+    fn snapshot(&self, tables: &[crate::Table]) -> impl Future<Output = Result<Box<dyn Snapshot>, EngineError>> + Send;
 
     /// For a store that several processes reach: from now on what is changed through this one counts as of the present, until another one
     /// fences it. To be called by who is about to ask for the lead.

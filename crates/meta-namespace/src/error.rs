@@ -31,6 +31,7 @@ impl From<EngineError> for OpError {
             EngineError::Exists(_) => Code::Exists,
             EngineError::Full(_) => Code::NoSpace,
             EngineError::Newer(_) => Code::Newer,
+            EngineError::Unsupported(_) => Code::NotSupported,
             EngineError::Closed | EngineError::Fenced(_) => Code::NotServing,
             EngineError::Storage(_) | EngineError::ReadOnly(_) => Code::Internal,
         };

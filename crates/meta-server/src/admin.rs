@@ -84,6 +84,9 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
                 let set = self.set_rebalance(change, within_permille, move_rate);
                 AdminAnswer::SetRebalance(Box::new(set.await?))
             }
+            AdminQuery::SqlBegin { query, timeout_ms } => self.sql_begin(query, timeout_ms).await?,
+            AdminQuery::SqlNext { cursor, page } => self.sql_next(cursor, page).await?,
+            AdminQuery::SqlEnd { cursor } => self.sql_end(cursor)?,
             AdminQuery::Chunk { inode, index, session } => {
                 AdminAnswer::Chunk(self.rows(check::CheckChunk { inode, index, session }).await?)
             }

@@ -11,6 +11,7 @@ use crate::ids::InodeIds;
 use crate::lead::Lead;
 use crate::leases::Leases;
 use crate::orphans::Orphans;
+use crate::queries::Queries;
 use crate::rebalancing::Rebalancing;
 use crate::recovery::Recovery;
 use crate::sessions::{SessionState, Sessions};
@@ -61,6 +62,8 @@ pub struct MetaServer<E, P> {
     /// Among those that reach the same rows.
     lead: Option<Arc<Lead>>,
     row_copies_below: usize,
+    /// Who runs queries in SQL, where there is one.
+    pub(crate) queries: Option<Arc<dyn Queries>>,
     pub(crate) stopping: AtomicBool,
     /// Names data servers that housekeeping waits for, for `braid admin why`.
     pub(crate) waiting: Mutex<crate::why::Rounds>,
@@ -74,11 +77,13 @@ pub struct Backing {
     pub lead: Option<Arc<Lead>>,
     /// On how many disks the engine itself keeps a row.
     pub row_copies_below: usize,
+    /// Runs queries in SQL over the same rows.
+    pub queries: Option<Arc<dyn Queries>>,
 }
 
 impl Default for Backing {
     fn default() -> Self {
-        Backing { copies: None, lead: None, row_copies_below: 1 }
+        Backing { copies: None, lead: None, row_copies_below: 1, queries: None }
     }
 }
 
@@ -119,7 +124,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         config: MetaConfig,
         cluster: ClusterId,
         policy: Policy,
-        Backing { copies, lead, row_copies_below }: Backing,
+        Backing { copies, lead, row_copies_below, queries }: Backing,
     ) -> Result<Arc<Self>, StartError> {
         config.check().map_err(StartError::Config)?;
         let clock = AwakeClock::over(env.clock.clone());
@@ -154,6 +159,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             copies,
             lead,
             row_copies_below,
+            queries,
             stopping: AtomicBool::new(false),
             waiting: Mutex::default(),
             started: now,

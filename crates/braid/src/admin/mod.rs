@@ -14,6 +14,8 @@ mod scrub;
 mod scrub_command;
 mod servers;
 mod sessions;
+mod sql;
+mod sql_print;
 mod status;
 mod why;
 
@@ -50,6 +52,8 @@ enum Command {
     Sessions(sessions::SessionsArgs),
     /// Groups of chunks with their chains of servers.
     Containers(containers::ContainersArgs),
+    /// Ask in SQL about files, owners, sizes, chunks and servers: docs/sql-metadata.md.
+    Sql(sql::SqlArgs),
     /// What waits, for what, and since when.
     Why(why::WhyArgs),
     /// Check that rows and chunks agree, and repair what does not.
@@ -101,6 +105,9 @@ impl Cluster {
         answer.map_err(|error| match error.code {
             // It did answer: this cannot be.
             Code::NotFound | Code::Invalid | Code::Busy | Code::Decommissioned => anyhow!("{error}"),
+            Code::NotPermitted | Code::Interrupted | Code::TooBig | Code::NoSpace | Code::NotSupported => {
+                anyhow!("{error}")
+            }
             _ => connect::unanswered(&self.config, &error, self.dir.as_deref()),
         })
     }
@@ -121,6 +128,11 @@ fn strange<T>() -> Result<T> {
 }
 
 impl AdminArgs {
+    /// It has something to end at the server when nobody reads its output.
+    pub fn ends_in_order(&self) -> bool {
+        matches!(self.command, Command::Sql(_))
+    }
+
     pub fn run(self) -> Result<ExitCode> {
         let config = self.cluster.load()?;
         output::start_log("error");
@@ -140,6 +152,7 @@ impl AdminArgs {
                 Command::Servers(args) => args.run(&cluster).await,
                 Command::Sessions(args) => args.run(&cluster).await,
                 Command::Containers(args) => args.run(&cluster).await,
+                Command::Sql(args) => args.run(&cluster).await,
                 Command::Why(args) => args.run(&cluster, &self.cluster).await,
                 Command::Fsck(args) => args.run(&cluster).await,
                 Command::Metadata(args) => args.run(&endpoint, &config).await,

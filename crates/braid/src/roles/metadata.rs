@@ -1,6 +1,7 @@
 //! The metadata server on the embedded engine.
 
 use super::metadata_pages::MetadataPages;
+use super::queries::QueryRunner;
 use super::ready::ReadyFile;
 use super::serving::Serving;
 use super::{listen, signals};
@@ -15,7 +16,7 @@ use braid_env::Env;
 use braid_meta_engine::{Copied, Engine};
 use braid_meta_engine_embedded::EmbeddedEngine;
 use braid_meta_namespace::FormatCluster;
-use braid_meta_server::{Backing, CopyConfig, CopyLimits, CopySet, MetaServer, Registrations};
+use braid_meta_server::{Backing, CopyConfig, CopyLimits, CopySet, MetaServer, Queries, Registrations};
 use braid_types::ClusterId;
 use braid_wire::{Endpoint, Identity, NamespaceService, Role, WirePeers, WireStats};
 use std::sync::{Arc, OnceLock};
@@ -51,11 +52,13 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
         endpoint.set_identity(Identity { cluster, ..endpoint.identity() });
     }
     let door = Arc::new(Door::default());
+    let queries = Arc::new(QueryRunner::new(&env, &engine));
     let begin = async |told: Option<String>| -> Result<_> {
         let tell = || told.map_or(Ok(()), |local| ready.write(&local));
         let copies = lead(&env, &endpoint, &engine, &config, &door, tell).await?;
         let (own, times) = (env.clone(), settings.times());
-        let backing = Backing { copies: copies.clone(), ..Backing::default() };
+        let queries = Some(queries.clone() as Arc<dyn Queries>);
+        let backing = Backing { copies: copies.clone(), queries, ..Backing::default() };
         let start = MetaServer::start_with(own, engine.clone(), peers, times, fresh, policy, backing);
         let server = tokio::select! {
             server = start => server?,
@@ -102,6 +105,7 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
     }
     tracing::info!("metadata server stops");
     moves.abort();
+    queries.stop();
     serving.end().await;
     // What was answered early becomes durable, and the next start waits for nobody.
     match copies {

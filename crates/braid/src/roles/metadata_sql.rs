@@ -3,6 +3,7 @@
 
 use super::metadata::move_chunks;
 use super::metadata_pages::MetadataPages;
+use super::queries::QueryRunner;
 use super::ready::ReadyFile;
 use super::serving::Serving;
 use super::{listen, signals};
@@ -33,7 +34,13 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
     };
     let mut fresh = ClusterId::default();
     env.random.fill(&mut fresh.0);
-    let backing = Backing { copies: None, lead: Some(lead.clone()), row_copies_below: settings.database_copies };
+    let queries = Arc::new(QueryRunner::new(&env, &engine));
+    let backing = Backing {
+        copies: None,
+        lead: Some(lead.clone()),
+        row_copies_below: settings.database_copies,
+        queries: Some(queries.clone()),
+    };
     let start = MetaServer::start_with(env.clone(), engine.clone(), peers, settings.times(), fresh, policy, backing);
     let server = tokio::select! {
         server = start => server?,
@@ -58,6 +65,7 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
     }
     tracing::info!("metadata server stops");
     moves.abort();
+    queries.stop();
     serving.end().await;
     server.close().await?;
     lead.release(&*engine).await;

@@ -9,6 +9,7 @@ mod mount_pages;
 mod mount_waits;
 pub mod place;
 pub mod predecessor;
+mod queries;
 pub mod ready;
 mod serving;
 mod signals;

@@ -178,6 +178,9 @@ fn of_two_metadata_servers_over_a_database_one_goes_on_when_the_other_is_killed_
     m.until("the second stands by", || m.log("metadata-2").contains("this one stands by"));
     m.put("before", 3_000_000);
     m.put("small", 300);
+    let query = "SELECT path, size FROM files WHERE path IN ('/before', '/small') ORDER BY path";
+    let asked = m.braid(&["admin", "sql", "--csv", query]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&asked.stdout), "path,size\n/before,3000000\n/small,300\n", "{asked:?}");
     let at = m.mount_point();
     m.says(&format!("mount {} --log {}", at.display(), m.path("mount.log").display()));
     let stop = m.path("stop");

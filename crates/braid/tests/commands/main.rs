@@ -22,6 +22,7 @@ mod pages;
 mod pipes;
 mod posix;
 mod sealed;
+mod sql;
 mod trash;
 mod two_mounts;
 mod why;

@@ -7,3 +7,4 @@ mod full;
 mod groups;
 mod kill;
 mod opening;
+mod snapshots;

@@ -14,6 +14,7 @@ mod model;
 mod reopen;
 mod scans;
 mod script;
+mod snapshots;
 mod writes;
 
 pub use ledger::Ledger;
@@ -56,6 +57,9 @@ where
     early::what_is_apart_waits_for_nothing(&make().await).await;
     early::failures_leave_no_trace_early_either(&make().await).await;
     early::reads_see_what_was_answered_before(make().await).await;
+    snapshots::a_snapshot_is_of_one_moment(make().await).await;
+    snapshots::a_snapshot_shows_what_was_answered_before(&make().await).await;
+    snapshots::a_snapshot_has_the_tables_it_was_asked_for(&make().await).await;
     for seed in 1..=3 {
         model::random_scripts_agree_with_the_model(&make().await, seed).await;
     }

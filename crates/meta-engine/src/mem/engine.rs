@@ -1,9 +1,10 @@
+use super::snapshot::MemSnapshot;
 use super::store::State;
 use super::tx::MemTx;
 use super::{CommitFault, MemStore, PlantedBug};
 use crate::{
-    BasePage, Copied, Early, Engine, EngineError, EngineStats, Key, Operation, Order, Outlet, Overlay, may_answer,
-    run_ready,
+    BasePage, Copied, Early, Engine, EngineError, EngineStats, Key, Operation, Order, Outlet, Overlay, Snapshot,
+    may_answer, run_ready,
 };
 use braid_types::{MetaPosition, RowChange, RowChanges};
 use std::sync::Arc;
@@ -222,6 +223,14 @@ impl Engine for MemEngine {
             Some(number) => self.durable_up_to(number, true).await,
             None => Ok(()),
         }
+    }
+
+    async fn snapshot(&self, tables: &[crate::Table]) -> Result<Box<dyn Snapshot>, EngineError> {
+        self.settle().await?;
+        let snapshot = MemSnapshot::new(tables, self.store.lock().readable());
+        // Copies elsewhere may not have all of it yet.
+        self.settle().await?;
+        Ok(Box::new(snapshot))
     }
 
     fn stats(&self) -> &EngineStats {

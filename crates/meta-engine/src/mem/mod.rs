@@ -12,6 +12,7 @@
 
 mod engine;
 mod fault;
+mod snapshot;
 mod store;
 mod tx;
 

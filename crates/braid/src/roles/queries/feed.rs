@@ -1,0 +1,74 @@
+//! The thread of a query.
+
+use super::cursor::{Cursor, ROW_BYTES_MAX, bytes_of};
+use braid_api::admin::SqlValue;
+use braid_api::meta::ServerInfo;
+use braid_meta_engine::{Engine, EngineError, Snapshot};
+use braid_meta_query::{Asker, QueryError, TABLES};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::runtime::Handle;
+
+/// Between two looks at whether to end, while the answer is not fetched.
+const LOOK: Duration = Duration::from_millis(100);
+
+pub struct Feed<E> {
+    cursor: Arc<Cursor>,
+    engine: Arc<E>,
+    runtime: Handle,
+}
+
+/// Says how it ended also when the thread panics: somebody waits for that.
+struct Ends(Arc<Cursor>, Option<braid_api::Result<()>>);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        let panicked = || Err(braid_api::Error::new(braid_api::Code::Internal, "the query", "its thread panicked"));
+        self.0.finish(self.1.take().unwrap_or_else(panicked));
+    }
+}
+
+impl<E: Engine> Feed<E> {
+    pub fn new(cursor: Arc<Cursor>, engine: Arc<E>, runtime: Handle) -> Feed<E> {
+        Feed { cursor, engine, runtime }
+    }
+
+    pub fn run(mut self, query: &str, servers: Vec<ServerInfo>) {
+        let begun = Instant::now();
+        let mut ends = Ends(self.cursor.clone(), None);
+        let looks = self.cursor.clone();
+        let done = braid_meta_query::run(query, servers, Arc::new(move || looks.why_stop()), &mut self);
+        let ms = begun.elapsed().as_millis() as u64;
+        match &done {
+            Ok(done) => tracing::info!(ms, answered = done.answered, read = done.read, "a query in SQL was answered"),
+            Err(error) => tracing::info!(ms, %error, "a query in SQL was not answered"),
+        }
+        ends.1 = Some(done.map(drop).map_err(braid_api::Error::from));
+    }
+}
+
+impl<E: Engine> Asker for Feed<E> {
+    fn begin(&mut self, columns: Vec<String>) -> Result<Box<dyn Snapshot>, EngineError> {
+        self.cursor.put_columns(columns);
+        let until = tokio::time::Instant::from_std(self.cursor.deadline());
+        let taken = self.runtime.block_on(async { tokio::time::timeout_at(until, self.engine.snapshot(TABLES)).await });
+        taken.unwrap_or_else(|_| Err(EngineError::Storage("what was answered did not become durable in time".into())))
+    }
+
+    fn row(&mut self, row: Vec<SqlValue>, tick: &mut dyn FnMut() -> Result<(), EngineError>) -> Result<(), QueryError> {
+        if bytes_of(&row) > ROW_BYTES_MAX {
+            let most = ROW_BYTES_MAX >> 10;
+            return Err(QueryError::TooLarge(format!("a row of the answer has more than {most} KiB")));
+        }
+        let mut row = row;
+        while let Err(back) = self.cursor.put(row) {
+            row = back;
+            if let Some(why) = self.cursor.why_stop() {
+                return Err(QueryError::Stopped(why));
+            }
+            tick()?;
+            self.cursor.wait_for_room(LOOK);
+        }
+        Ok(())
+    }
+}
