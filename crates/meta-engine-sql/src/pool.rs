@@ -110,6 +110,9 @@ impl Pool {
         if to == Use::Transactions {
             session.mark = Mark::new();
             message.push(&session.mark.create());
+        } else if self.set_up.iter().any(|statement| statement.contains("idle_transaction_timeout")) {
+            // Who reads an answer slowly holds no rows, and whoever asks for it ends it at a deadline.
+            message.push("SET SESSION idle_transaction_timeout=0");
         }
         session.run(&message).await.map_err(|failed| failed.cause)?;
         Ok(session)

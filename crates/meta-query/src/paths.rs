@@ -13,19 +13,22 @@ const BYTES_MAX: usize = 8 << 20;
 const ENTRY_BYTES: usize = 64;
 /// Deeper than any path can be said: a directory that lies below itself.
 const DEPTH_MAX: usize = 1 << 16;
+/// A longer path is not said: it would be in the way of the answer, and no call takes one of more than 4 KiB.
+const PATH_BYTES_MAX: usize = 64 << 10;
 
 /// The path of a directory; that of the root is empty, so that all that is below begins with a slash.
 pub type DirPath = Arc<[u8]>;
 
 #[derive(Default)]
 pub struct Paths {
-    young: HashMap<InodeId, DirPath>,
-    old: HashMap<InodeId, DirPath>,
+    /// None: it cannot be said.
+    young: HashMap<InodeId, Option<DirPath>>,
+    old: HashMap<InodeId, Option<DirPath>>,
     young_bytes: usize,
 }
 
 impl Paths {
-    fn get(&mut self, id: InodeId) -> Option<DirPath> {
+    fn get(&mut self, id: InodeId) -> Option<Option<DirPath>> {
         if let Some(path) = self.young.get(&id) {
             return Some(path.clone());
         }
@@ -34,12 +37,12 @@ impl Paths {
         Some(path)
     }
 
-    fn put(&mut self, id: InodeId, path: DirPath) {
+    fn put(&mut self, id: InodeId, path: Option<DirPath>) {
         if self.young_bytes >= BYTES_MAX {
             self.old = std::mem::take(&mut self.young);
             self.young_bytes = 0;
         }
-        self.young_bytes += path.len() + ENTRY_BYTES;
+        self.young_bytes += path.as_ref().map_or(0, |path| path.len()) + ENTRY_BYTES;
         self.young.insert(id, path);
     }
 }
@@ -49,28 +52,32 @@ pub fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
 }
 
 impl Source {
-    /// `None` if it cannot be reached from the root, as after damage.
+    /// `None` if it cannot be reached from the root, as what was removed and is not freed yet, and after damage; or has too long a path.
     pub fn dir_path(&mut self, id: InodeId) -> Result<Option<DirPath>, QueryError> {
         let (mut at, mut below) = (id, Vec::new());
         let mut path = loop {
             if at == InodeId::ROOT {
-                break DirPath::from(&b""[..]);
+                break Some(DirPath::from(&b""[..]));
             }
             if let Some(path) = self.paths.get(at) {
                 break path;
             }
-            let Some((parent, name)) = self.place(at)? else { return Ok(None) };
-            below.push((at, name));
-            if below.len() > DEPTH_MAX {
-                return Ok(None);
+            match self.place(at)? {
+                Some((parent, name)) if below.len() < DEPTH_MAX => {
+                    below.push((at, name));
+                    at = parent;
+                }
+                _ => {
+                    self.paths.put(at, None);
+                    break None;
+                }
             }
-            at = parent;
         };
         while let Some((dir, name)) = below.pop() {
-            path = join(&path, &name).into();
+            path = path.filter(|path| path.len() + name.len() < PATH_BYTES_MAX).map(|path| join(&path, &name).into());
             self.paths.put(dir, path.clone());
         }
-        Ok(Some(path))
+        Ok(path)
     }
 
     /// What lies at a path as this crate writes them.
@@ -110,8 +117,8 @@ mod tests {
         let path = DirPath::from(vec![b'x'; 1 << 20]);
         for id in 0..100 {
             assert!(id == 0 || paths.get(InodeId(0)).is_some(), "in use, {id}");
-            paths.put(InodeId(id), path.clone());
-            let kept: usize = paths.young.values().chain(paths.old.values()).map(|path| path.len()).sum();
+            paths.put(InodeId(id), Some(path.clone()));
+            let kept: usize = paths.young.values().chain(paths.old.values()).flatten().map(|path| path.len()).sum();
             assert!(kept <= 2 * (BYTES_MAX + path.len()), "{kept}");
         }
         assert!(paths.get(InodeId(99)).is_some() && paths.get(InodeId(50)).is_none());

@@ -31,6 +31,7 @@ pub struct Source {
 }
 
 /// Directories with a policy of their own that are remembered.
+const CLIMB_MAX: usize = 4096;
 const POLICIES_MAX: usize = 4096;
 
 impl Source {
@@ -133,7 +134,7 @@ impl Source {
     }
 
     /// The policy that a directory has of its own.
-    pub fn policy(&mut self, root: InodeId) -> Result<Option<Policy>, QueryError> {
+    fn policy(&mut self, root: InodeId) -> Result<Option<Policy>, QueryError> {
         if let Some(known) = self.policies.get(&root) {
             return Ok(*known);
         }
@@ -143,6 +144,20 @@ impl Source {
         }
         self.policies.insert(root, policy);
         Ok(policy)
+    }
+
+    /// The one that holds in a directory: as the namespace finds it where the directory that had it is gone.
+    pub fn policy_in_force(&mut self, dir: &Inode) -> Result<Option<Policy>, QueryError> {
+        let (mut root, mut at) = (dir.policy_root, dir.id);
+        for _ in 0..CLIMB_MAX {
+            if let Some(policy) = self.policy(root)? {
+                return Ok(Some(policy));
+            }
+            let Some((parent, _)) = self.place(at)?.filter(|(parent, _)| *parent != keys::NO_PARENT) else { break };
+            let Some(above) = self.read_inode(parent)? else { break };
+            (root, at) = (above.policy_root, parent);
+        }
+        Ok(None)
     }
 
     /// What a query is told of an error inside a table: SQLite carries the words, the rest is kept here.

@@ -136,6 +136,9 @@ impl<'a, A: FileSystem, B: FileSystem> Pair<'a, A, B> {
         self.same(&a, &b)?;
         self.learn(op, &a, &b);
         self.look_at(touched).await?;
+        if let Op::RemoveTree { .. } = op {
+            self.forget_unnamed().await;
+        }
         if let (Op::SetAttr { change, .. }, Answer::Attr(a), Answer::Attr(b)) = (op, &a, &b)
             && let Some(braid_api::TimeOrNow::At(time)) = change.mtime
             && (a.mtime != time || b.mtime != time)
@@ -235,13 +238,31 @@ impl<'a, A: FileSystem, B: FileSystem> Pair<'a, A, B> {
     async fn look_at(&mut self, touched: Vec<(InodeId, InodeId)>) -> Result<(), Difference> {
         for (a, b) in touched {
             if !self.look(a, b).await? {
-                self.a.nodes.retain(|&id| id != a);
-                self.b.nodes.retain(|&id| id != b);
-                self.a.dirs.retain(|&id| id != a);
-                self.b.dirs.retain(|&id| id != b);
+                self.forget(a, b);
             }
         }
         Ok(())
+    }
+
+    /// Of a tree that went nobody is told what was in it, nor says anybody when it is freed: by its number none of it is asked for again.
+    async fn forget_unnamed(&mut self) {
+        let mut gone = Vec::new();
+        for (&a, &b) in self.a.nodes.iter().zip(&self.b.nodes).chain(self.a.dirs.iter().zip(&self.b.dirs)) {
+            let found = self.a.fs.get_attr(&Caller::default(), a, None).await;
+            if found.is_err() || found.is_ok_and(|found| found.attr.nlink == 0) {
+                gone.push((a, b));
+            }
+        }
+        for (a, b) in gone {
+            self.forget(a, b);
+        }
+    }
+
+    fn forget(&mut self, a: InodeId, b: InodeId) {
+        self.a.nodes.retain(|&id| id != a);
+        self.b.nodes.retain(|&id| id != b);
+        self.a.dirs.retain(|&id| id != a);
+        self.b.dirs.retain(|&id| id != b);
     }
 
     /// Compares the attributes of an inode; false if it has gone on both sides.

@@ -224,6 +224,9 @@ async fn items<F: Paths>(s: &Session<F>, whose: &Whose) -> Result<Vec<Item>> {
         }
         for (uid, user) in page.into_iter().filter(|(_, attr)| attr.is_dir()) {
             let text = output::shown(uid.as_bytes());
+            if !whose.all && text == own && (user.uid != s.caller.uid || user.mode.0 & 0o077 != 0) {
+                bail!("the trash: {} is not yours alone: somebody else made it, or opened it", place.join(&uid));
+            }
             if whose.all || text == own {
                 items_of(s, &place.join(&uid), &text, user.id, &mut found).await?;
             }

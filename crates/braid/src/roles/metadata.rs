@@ -105,7 +105,7 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
     }
     tracing::info!("metadata server stops");
     moves.abort();
-    queries.stop();
+    queries.stop().await;
     serving.end().await;
     // What was answered early becomes durable, and the next start waits for nobody.
     match copies {

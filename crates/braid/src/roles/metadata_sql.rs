@@ -65,7 +65,7 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
     }
     tracing::info!("metadata server stops");
     moves.abort();
-    queries.stop();
+    queries.stop().await;
     serving.end().await;
     server.close().await?;
     lead.release(&*engine).await;

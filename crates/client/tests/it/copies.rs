@@ -326,7 +326,7 @@ async fn the_client_does_with_copies_what_the_model_does() {
         listings: 1,
         xattrs: 0,
         seals: 1,
-        trees: 1,
+        trees: 0,
         policies: false,
         locks: 1,
         syncs: 9,

@@ -71,7 +71,7 @@ fn bytes(chunk: &Chunk, source: &mut Source) -> Result<Option<u64>, QueryError> 
     let Some(inode) = source.inode(chunk.inode)? else { return Ok(None) };
     let policy = match inode.policy {
         Some(policy) => Some(policy),
-        None => source.policy(inode.policy_root)?,
+        None => source.policy_in_force(&inode)?,
     };
     let of = |chunk_bytes: u64| inode.size.saturating_sub(chunk.number.0.saturating_mul(chunk_bytes)).min(chunk_bytes);
     Ok(policy.map(|policy| of(policy.chunk_bytes)))

@@ -18,7 +18,10 @@ use std::cell::OnceCell;
 
 /// Columns of the name; behind them those of the inode.
 const OWN: &[Column] = &[
-    text("path", "from the root; NULL if it cannot be reached from there, which fsck mends"),
+    text(
+        "path",
+        "from the root; NULL if it cannot be reached from there, as what a removal of a tree has left to be freed, or has more than 64 KiB",
+    ),
     text("name", "last component of the path; empty for the root"),
     integer("parent", "number of the directory it is in; 0 for the root"),
 ];
@@ -118,8 +121,15 @@ impl Relation for Files {
                 Some(id) => by_id(source, InodeId(id)),
                 None => nothing,
             },
-            Some(BY_ENTRY) => match (as_id(&first), args.next().as_ref().and_then(as_bytes)) {
-                (Some(parent), Some(name)) => by_entry(source, InodeId(parent), name),
+            Some(BY_ENTRY) => match (as_id(&first), args.next()) {
+                // Compared with a text it is one, of which SQLite alone knows how it is written.
+                (parent, Some(SqlValue::Integer(_) | SqlValue::Real(_))) => {
+                    Ok(Scan::Pages(Pages::of(Table::Inodes, Some(parent))))
+                }
+                (Some(parent), Some(name)) => match as_bytes(&name) {
+                    Some(name) => by_entry(source, InodeId(parent), name),
+                    None => nothing,
+                },
                 _ => nothing,
             },
             Some(BY_PATH) => match as_bytes(&first) {

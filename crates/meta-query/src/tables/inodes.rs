@@ -51,7 +51,7 @@ pub fn kind(kind: FileKind) -> &'static str {
 fn policy(inode: &Inode, source: &mut Source) -> Result<Option<Policy>, QueryError> {
     match (inode.kind, inode.policy) {
         (FileKind::File, Some(policy)) => Ok(Some(policy)),
-        (FileKind::File | FileKind::Directory, _) => source.policy(inode.policy_root),
+        (FileKind::File | FileKind::Directory, _) => source.policy_in_force(inode),
         _ => Ok(None),
     }
 }

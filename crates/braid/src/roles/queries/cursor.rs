@@ -81,14 +81,6 @@ impl Cursor {
         self.state.lock().asked.elapsed() < UNASKED_MAX
     }
 
-    pub fn is_running(&self) -> bool {
-        self.state.lock().ended.is_none()
-    }
-
-    pub fn deadline(&self) -> Instant {
-        self.deadline
-    }
-
     /// For the query's thread: why it is to end, if it is.
     pub fn why_stop(&self) -> Option<String> {
         let state = self.state.lock();
@@ -182,7 +174,7 @@ impl Cursor {
 impl State {
     fn page(&mut self, number: u64, shows: bool) -> Result<Option<SqlPage>> {
         self.asked = Instant::now();
-        if let (Some(given), true) = (&self.given, number + 1 == self.next) {
+        if let (Some(given), true) = (&self.given, number.checked_add(1) == Some(self.next)) {
             return Ok(Some(given.clone()));
         }
         if number != self.next {

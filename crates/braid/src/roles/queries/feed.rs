@@ -49,10 +49,22 @@ impl<E: Engine> Feed<E> {
 
 impl<E: Engine> Asker for Feed<E> {
     fn begin(&mut self, columns: Vec<String>) -> Result<Box<dyn Snapshot>, EngineError> {
-        self.cursor.put_columns(columns);
-        let until = tokio::time::Instant::from_std(self.cursor.deadline());
-        let taken = self.runtime.block_on(async { tokio::time::timeout_at(until, self.engine.snapshot(TABLES)).await });
-        taken.unwrap_or_else(|_| Err(EngineError::Storage("what was answered did not become durable in time".into())))
+        let (cursor, engine) = (&self.cursor, &self.engine);
+        let taken = self.runtime.block_on(async {
+            let mut taken = std::pin::pin!(engine.snapshot(TABLES));
+            loop {
+                match tokio::time::timeout(LOOK, &mut taken).await {
+                    Ok(taken) => return Some(taken),
+                    Err(_) if cursor.why_stop().is_some() => return None,
+                    Err(_) => {}
+                }
+            }
+        });
+        let late = || Err(EngineError::Storage("what was answered did not become durable in time".into()));
+        let snapshot = taken.unwrap_or_else(late)?;
+        // Not before: what is changed after whoever asked has heard that it begins is not in it.
+        cursor.put_columns(columns);
+        Ok(snapshot)
     }
 
     fn row(&mut self, row: Vec<SqlValue>, tick: &mut dyn FnMut() -> Result<(), EngineError>) -> Result<(), QueryError> {

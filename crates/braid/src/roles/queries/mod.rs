@@ -19,6 +19,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Queries that run at once: a core each, and a snapshot.
 const RUNNING_MAX: usize = 4;
@@ -27,38 +28,52 @@ const CURSORS_MAX: usize = 16;
 /// Whatever is asked for.
 const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
 
+/// For the threads to end, at a stop.
+const STOP_MAX: Duration = Duration::from_secs(3);
+const STACK_BYTES: usize = 64 << 20;
+
 pub struct QueryRunner<E> {
     env: Env,
     engine: Arc<E>,
     runtime: Handle,
     cursors: Mutex<BTreeMap<u64, Arc<Cursor>>>,
+    /// A permit for each thread, until it has ended.
+    threads: Arc<Semaphore>,
 }
 
 impl<E: Engine> QueryRunner<E> {
     /// Inside the runtime that the engine lives in.
     pub fn new(env: &Env, engine: &Arc<E>) -> QueryRunner<E> {
         let (env, engine) = (env.clone(), engine.clone());
-        QueryRunner { env, engine, runtime: Handle::current(), cursors: Mutex::default() }
+        let threads = Arc::new(Semaphore::new(RUNNING_MAX));
+        QueryRunner { env, engine, runtime: Handle::current(), cursors: Mutex::default(), threads }
     }
 
-    /// Ends all of them, soon.
-    pub fn stop(&self) {
+    /// Begins none any more and ends all of them: their threads must not outlive the runtime that they wait in.
+    pub async fn stop(&self) {
+        let (threads, running) = (self.threads.clone(), u32::try_from(RUNNING_MAX).unwrap_or(u32::MAX));
         let cursors = std::mem::take(&mut *self.cursors.lock());
         cursors.values().for_each(|cursor| cursor.stop("the metadata server stops"));
+        if self.env.timeout(STOP_MAX, threads.acquire_many(running)).await.is_err() {
+            tracing::warn!("a query in SQL has not ended");
+        }
+        threads.close();
     }
 
     /// A place among the others. Numbers are drawn, so that one of before a restart is not taken for another's.
-    fn place(&self, timeout: Duration) -> Result<(u64, Arc<Cursor>)> {
+    fn place(&self, timeout: Duration) -> Result<(u64, Arc<Cursor>, OwnedSemaphorePermit)> {
         let mut cursors = self.cursors.lock();
         cursors.retain(|_, cursor| cursor.is_wanted());
-        let running = cursors.values().filter(|cursor| cursor.is_running()).count();
-        if running >= RUNNING_MAX || cursors.len() >= CURSORS_MAX {
-            return Err(Error::new(Code::Busy, "the query", format_args!("{running} others run: ask again later")));
+        let busy = |why: String| Error::new(Code::Busy, "the query", why);
+        if cursors.len() >= CURSORS_MAX {
+            return Err(busy(format!("{CURSORS_MAX} answers are not fetched to their end: ask again later")));
         }
+        let permit = self.threads.clone().try_acquire_owned();
+        let permit = permit.map_err(|_| busy(format!("{RUNNING_MAX} others run: ask again later")))?;
         let number = self.env.random.u64();
         let cursor = Arc::new(Cursor::new(timeout.min(TIMEOUT_MAX)));
         cursors.insert(number, cursor.clone());
-        Ok((number, cursor))
+        Ok((number, cursor, permit))
     }
 
     fn find(&self, number: u64) -> Result<Arc<Cursor>> {
@@ -67,11 +82,22 @@ impl<E: Engine> QueryRunner<E> {
         found.ok_or_else(|| Error::new(Code::Interrupted, "the query", gone))
     }
 
-    fn start(&self, number: u64, cursor: &Arc<Cursor>, query: String, servers: Vec<ServerInfo>) -> Result<()> {
+    fn start(
+        &self,
+        number: u64,
+        cursor: &Arc<Cursor>,
+        permit: OwnedSemaphorePermit,
+        query: String,
+        servers: Vec<ServerInfo>,
+    ) -> Result<()> {
         let feed = Feed::new(cursor.clone(), self.engine.clone(), self.runtime.clone());
-        let work = move || feed.run(&query, servers);
-        // Its deepest recursion is SQLite's parser's, which is bounded.
-        let started = std::thread::Builder::new().name("sql".into()).spawn(work);
+        let work = move || {
+            feed.run(&query, servers);
+            drop(permit);
+        };
+        // SQLite goes a level deeper for each table expression that is made from another, of which a text may have thousands. Pages
+        // of a stack that nobody touches cost nothing.
+        let started = std::thread::Builder::new().name("sql".into()).stack_size(STACK_BYTES).spawn(work);
         started.map(drop).map_err(|error| {
             self.cursors.lock().remove(&number);
             Error::new(Code::Internal, "the query", format_args!("starting its thread: {error}"))
@@ -82,8 +108,8 @@ impl<E: Engine> QueryRunner<E> {
 impl<E: Engine> Queries for QueryRunner<E> {
     fn begin(&self, query: String, timeout: Duration, servers: Vec<ServerInfo>) -> BoxFuture<'_, Result<SqlBegun>> {
         Box::pin(async move {
-            let (number, cursor) = self.place(timeout)?;
-            self.start(number, &cursor, query, servers)?;
+            let (number, cursor, permit) = self.place(timeout)?;
+            self.start(number, &cursor, permit, query, servers)?;
             match cursor.columns().await {
                 Ok(columns) => Ok(SqlBegun { cursor: number, columns }),
                 Err(error) => {
