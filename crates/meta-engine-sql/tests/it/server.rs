@@ -32,6 +32,8 @@ impl Server {
         let dir = dir.expect("a directory");
         let data = dir.path().join("data");
         let made = Command::new("mariadb-install-db")
+            // Each its own: when it starts a server removes what it takes for left behind by one before it.
+            .env("TMPDIR", dir.path())
             .args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db"])
             .args(user())
             .arg(format!("--datadir={}", data.display()))
@@ -49,6 +51,7 @@ impl Server {
         let (socket, data) = (self.socket(), self.dir.path().join("data"));
         let log = std::fs::File::options().create(true).append(true).open(self.log()).expect("a log");
         let child = Command::new("mariadbd")
+            .env("TMPDIR", self.dir.path())
             .args(["--no-defaults", "--skip-networking", "--innodb-buffer-pool-size=64M", "--max-connections=500"])
             // One file a partition of every table: more than most are allowed to have open.
             .args(["--innodb-log-file-size=32M", "--table-open-cache=2000", "--innodb-open-files=2000"])
