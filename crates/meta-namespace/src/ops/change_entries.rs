@@ -67,8 +67,8 @@ impl Mutation for ChangeEntries {
             Entry::Here(_) => None,
         };
         unit.load(&entries.iter().filter_map(by_id).collect::<Vec<_>>()).await?;
-        let mut done = EntriesChanged::default();
-        done.next = entries.last().filter(|_| page.more).map(|(name, _)| name.clone());
+        let next = entries.last().filter(|_| page.more).map(|(name, _)| name.clone());
+        let mut done = EntriesChanged { next, ..EntriesChanged::default() };
         for (name, entry) in entries {
             let mut found = match entry {
                 Entry::Here(inode) => Located { inode, place: Place::Entry(dir, Some(name.clone())) },
