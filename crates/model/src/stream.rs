@@ -92,7 +92,7 @@ impl Default for Weights {
             locks: 5,
             syncs: 3,
             seals: 4,
-            trees: 1,
+            trees: 0,
         }
     }
 }

@@ -45,10 +45,17 @@ async fn the_client_keeps_bytes_as_the_model_does() {
         listings: 1,
         xattrs: 0,
         seals: 1,
-        trees: 1,
+        trees: 0,
         policies: false,
         locks: 1,
         syncs: 9,
     };
     agree(SMALL, 1000..1100, 500, weights).await;
+}
+
+/// Without open directories: of one that has gone it is nobody's business when.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_client_removes_trees_as_the_model_does() {
+    let weights = Weights { names: 40, data: 10, listings: 0, policies: false, trees: 3, ..Weights::default() };
+    agree(Policy::PLAIN, 2000..2030, 300, weights).await;
 }
