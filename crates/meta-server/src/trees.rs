@@ -61,6 +61,7 @@ struct State {
 impl Trees {
     fn add(&self, dirs: impl IntoIterator<Item = InodeId>, top: Option<InodeId>) {
         let mut state = self.state.lock();
+        let before = state.waiting.len();
         for dir in dirs {
             if state.known.insert(dir) {
                 let top = top.unwrap_or(dir);
@@ -68,8 +69,10 @@ impl Trees {
                 *state.left.entry(top).or_default() += 1;
             }
         }
-        drop(state);
-        self.bell.notify_one();
+        // Housekeeping asks with each of its looks, most of which find nothing.
+        if state.waiting.len() > before {
+            self.bell.notify_one();
+        }
     }
 
     fn next(&self) -> Option<(InodeId, InodeId)> {
