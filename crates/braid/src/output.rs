@@ -135,19 +135,6 @@ pub fn mode(kind: FileKind, mode: Mode) -> String {
     text
 }
 
-/// The word for a kind, as `find --type` and `--json` have it.
-pub fn kind(kind: FileKind) -> &'static str {
-    match kind {
-        FileKind::File => "file",
-        FileKind::Directory => "directory",
-        FileKind::Symlink => "symlink",
-        FileKind::Fifo => "fifo",
-        FileKind::Socket => "socket",
-        FileKind::CharDevice => "char-device",
-        FileKind::BlockDevice => "block-device",
-    }
-}
-
 /// An error without its subject, where that says less than what stands before it. Errors of data servers and their disks
 /// (4xx) keep it: it is which of them.
 pub fn brief(error: &braid_api::Error) -> String {

@@ -40,6 +40,21 @@ pub enum FileKind {
     BlockDevice,
 }
 
+impl FileKind {
+    /// As commands, their JSON and SQL say it.
+    pub fn word(self) -> &'static str {
+        match self {
+            FileKind::File => "file",
+            FileKind::Directory => "directory",
+            FileKind::Symlink => "symlink",
+            FileKind::Fifo => "fifo",
+            FileKind::Socket => "socket",
+            FileKind::CharDevice => "char-device",
+            FileKind::BlockDevice => "block-device",
+        }
+    }
+}
+
 /// Attributes of an inode as `stat` shows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attr {

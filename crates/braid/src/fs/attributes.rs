@@ -1,6 +1,5 @@
 //! Attributes for scripts.
 
-use crate::output;
 use braid_types::Attr;
 use serde::Serialize;
 
@@ -31,7 +30,7 @@ impl AttrJson {
         AttrJson {
             path: path.to_string(),
             inode: attr.id.0,
-            kind: output::kind(attr.kind),
+            kind: attr.kind.word(),
             mode: format!("{:04o}", attr.mode.0),
             links: attr.nlink,
             uid: attr.uid,

@@ -43,7 +43,7 @@ impl StatArgs {
         }
         let arrow = target.map_or(String::new(), |t| format!(" -> {t}"));
         println!("{path}{arrow}");
-        println!("  {}, inode {}, {} links", output::kind(attr.kind), attr.id, attr.nlink);
+        println!("  {}, inode {}, {} links", attr.kind.word(), attr.id, attr.nlink);
         println!("  {} bytes ({}), {} occupied", attr.size, output::bytes(attr.size), output::bytes(attr.blocks * 512));
         println!(
             "  {} ({:04o}), user {}, group {}{}",

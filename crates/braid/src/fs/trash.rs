@@ -216,20 +216,14 @@ async fn items<F: Paths>(s: &Session<F>, whose: &Whose) -> Result<Vec<Item>> {
     }
     let own = s.caller.uid.to_string();
     let mut found = Vec::new();
-    let mut users = s.list(&place, trash).await?;
-    loop {
-        let page = users.page().await?;
-        if page.is_empty() {
-            break;
+    let users = s.list(&place, trash).await?.rest().await?;
+    for (uid, user) in users.into_iter().filter(|(_, attr)| attr.is_dir()) {
+        let text = output::shown(uid.as_bytes());
+        if !whose.all && text == own && (user.uid != s.caller.uid || user.mode.0 & 0o077 != 0) {
+            bail!("the trash: {} is not yours alone: somebody else made it, or opened it", place.join(&uid));
         }
-        for (uid, user) in page.into_iter().filter(|(_, attr)| attr.is_dir()) {
-            let text = output::shown(uid.as_bytes());
-            if !whose.all && text == own && (user.uid != s.caller.uid || user.mode.0 & 0o077 != 0) {
-                bail!("the trash: {} is not yours alone: somebody else made it, or opened it", place.join(&uid));
-            }
-            if whose.all || text == own {
-                items_of(s, &place.join(&uid), &text, user.id, &mut found).await?;
-            }
+        if whose.all || text == own {
+            items_of(s, &place.join(&uid), &text, user.id, &mut found).await?;
         }
     }
     found.sort_by(|a, b| (a.dir.btime, &a.id).cmp(&(b.dir.btime, &b.id)));
@@ -243,43 +237,30 @@ async fn items_of<F: Paths>(
     user: InodeId,
     found: &mut Vec<Item>,
 ) -> Result<()> {
-    let mut listing = s.list(place, user).await?;
-    loop {
-        let page = listing.page().await?;
-        if page.is_empty() {
-            return Ok(());
-        }
-        for (id, dir) in page.into_iter().filter(|(_, attr)| attr.is_dir()) {
-            let at = |e: braid_api::Error| anyhow!("{}: {}", place.join(&id), brief(&e));
-            let from = match s.fs.get_xattr(&s.caller, dir.id, FROM).await {
-                Ok(from) => from,
-                // Somebody made it by hand, or it has gone meanwhile.
-                Err(e) if matches!(e.code, Code::NoXattr | Code::NotFound | Code::Stale) => continue,
-                Err(e) => return Err(at(e)),
-            };
-            // One that is taken back meanwhile has nothing in it.
-            let what = only_entry(s, &place.join(&id), dir.id).await.unwrap_or_default();
-            found.push(Item { user, uid: uid.to_owned(), id, dir, from, what });
-        }
+    let items = s.list(place, user).await?.rest().await?;
+    for (id, dir) in items.into_iter().filter(|(_, attr)| attr.is_dir()) {
+        let at = |e: braid_api::Error| anyhow!("{}: {}", place.join(&id), brief(&e));
+        let from = match s.fs.get_xattr(&s.caller, dir.id, FROM).await {
+            Ok(from) => from,
+            // Somebody made it by hand, or it has gone meanwhile.
+            Err(e) if matches!(e.code, Code::NoXattr | Code::NotFound | Code::Stale) => continue,
+            Err(e) => return Err(at(e)),
+        };
+        // One that is taken back meanwhile has nothing in it.
+        let what = only_entry(s, &place.join(&id), dir.id).await.unwrap_or_default();
+        found.push(Item { user, uid: uid.to_owned(), id, dir, from, what });
     }
+    Ok(())
 }
 
 async fn only_entry<F: Paths>(s: &Session<F>, path: &ClusterPath, dir: InodeId) -> Result<Option<(Name, Attr)>> {
-    let mut listing = s.list(path, dir).await?;
-    let mut what = None;
-    loop {
-        let page = listing.page().await?;
-        if page.is_empty() {
-            return Ok(what);
-        }
-        what = what.or(page.into_iter().next());
-    }
+    Ok(s.list(path, dir).await?.rest().await?.into_iter().next())
 }
 
 fn list(items: &[Item], json: bool) -> Result<()> {
     let mut table = Table::new(&["item", "user", "since", "kind", "from"]);
     for item in items {
-        let kind = item.what.as_ref().map_or("nothing", |(_, attr)| output::kind(attr.kind));
+        let kind = item.what.as_ref().map_or("nothing", |(_, attr)| attr.kind.word());
         let (id, from) = (output::shown(item.id.as_bytes()), output::shown(&item.from));
         if json {
             print_json(&ItemJson { item: &id, user: &item.uid, since_ns: item.dir.btime.0, kind, from })?;

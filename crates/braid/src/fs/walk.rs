@@ -62,6 +62,20 @@ impl<F: Paths> Listing<'_, F> {
     }
 }
 
+impl<F: Paths> Listing<'_, F> {
+    /// All that is left of it at once, where that is known to be little.
+    pub async fn rest(mut self) -> Result<Vec<(Name, Attr)>> {
+        let mut all = Vec::new();
+        loop {
+            let page = self.page().await?;
+            if page.is_empty() {
+                return Ok(all);
+            }
+            all.extend(page);
+        }
+    }
+}
+
 struct Level<'s, F: Paths> {
     listing: Listing<'s, F>,
     page: std::vec::IntoIter<(Name, Attr)>,

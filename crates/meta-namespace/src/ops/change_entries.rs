@@ -5,10 +5,11 @@
 //! owner (setuid, setgid of what the group may execute) goes.
 
 use super::acl;
-use crate::rows::{Entry, IdRow, RowFormat, flags, keys};
-use crate::{Located, Mutation, OpContext, OpError, Place, Query, Unit};
+use super::entries::{Entries, locate};
+use crate::rows::flags;
+use crate::{Located, Mutation, OpContext, OpError, Query, Unit};
 use braid_api::meta::{ChangeEntries, EntriesChanged, TreeChange};
-use braid_meta_engine::{Key, Page, Tx};
+use braid_meta_engine::{Key, Tx};
 use braid_types::{FileKind, InodeId, Name};
 
 /// Entries of one transaction. At about 10 µs each whoever waits for it waits for 10 ms.
@@ -24,10 +25,8 @@ impl Query for EntriesIn {
     type Answer = Vec<InodeId>;
 
     async fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<Vec<InodeId>, OpError> {
-        Ok(entries(&page(unit, self.dir, self.after.as_ref()).await?)?
-            .into_iter()
-            .map(|(_, entry)| entry.id())
-            .collect())
+        let page = Entries::read(unit, self.dir, self.after.as_ref(), ENTRIES_A_PAGE).await?;
+        Ok(page.list.iter().map(|(_, entry)| entry.id()).collect())
     }
 }
 
@@ -35,19 +34,6 @@ impl Query for EntriesIn {
 pub fn mark(inodes: impl Iterator<Item = InodeId>) -> InodeId {
     let mixed = inodes.fold(1, |mark: u64, id| (mark.rotate_left(7) ^ id.0).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     InodeId(mixed)
-}
-
-async fn page<T: Tx>(unit: &mut Unit<'_, T>, dir: InodeId, after: Option<&Name>) -> Result<Page, OpError> {
-    let after = after.map(|name| keys::entry(dir, name));
-    unit.scan(&keys::entries(dir), after.as_ref(), ENTRIES_A_PAGE).await
-}
-
-fn entries(page: &Page) -> Result<Vec<(Name, Entry)>, OpError> {
-    let read = |(key, row): &(Key, braid_meta_engine::Row)| {
-        let name = Name::new(key.rest()).map_err(|_| super::content::damaged(key))?;
-        Ok((name, Entry::decode(key, row)?))
-    };
-    page.rows.iter().map(read).collect()
 }
 
 impl Mutation for ChangeEntries {
@@ -59,24 +45,12 @@ impl Mutation for ChangeEntries {
 
     async fn apply<T: Tx>(&self, unit: &mut Unit<'_, T>, cx: &OpContext) -> Result<EntriesChanged, OpError> {
         let dir = unit.find_dir(&self.dir).await?.inode.id;
-        let page = page(unit, dir, self.after.as_ref()).await?;
-        let entries = entries(&page)?;
-        cx.expect(0, mark(entries.iter().map(|(_, entry)| entry.id())))?;
-        let by_id = |(_, entry): &(Name, Entry)| match entry {
-            Entry::Elsewhere { id, .. } => Some(keys::inode_id(*id)),
-            Entry::Here(_) => None,
-        };
-        unit.load(&entries.iter().filter_map(by_id).collect::<Vec<_>>()).await?;
-        let next = entries.last().filter(|_| page.more).map(|(name, _)| name.clone());
-        let mut done = EntriesChanged { next, ..EntriesChanged::default() };
-        for (name, entry) in entries {
-            let mut found = match entry {
-                Entry::Here(inode) => Located { inode, place: Place::Entry(dir, Some(name.clone())) },
-                Entry::Elsewhere { id, .. } => match unit.get::<IdRow>(&keys::inode_id(id)).await? {
-                    Some(IdRow::Attributes(inode)) => Located { inode, place: Place::Id },
-                    _ => continue,
-                },
-            };
+        let page = Entries::read(unit, dir, self.after.as_ref(), ENTRIES_A_PAGE).await?;
+        cx.expect(0, mark(page.list.iter().map(|(_, entry)| entry.id())))?;
+        let mut done = EntriesChanged { next: page.next(), ..EntriesChanged::default() };
+        page.load_elsewhere(unit).await?;
+        for (name, entry) in page.list {
+            let Some(mut found) = locate(unit, dir, &name, entry).await? else { continue };
             if found.inode.is_dir() {
                 done.dirs.push((name.clone(), found.inode.id));
             }

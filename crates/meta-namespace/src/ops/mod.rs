@@ -12,6 +12,7 @@ mod commit;
 pub mod content;
 mod create;
 mod drop_chunks;
+mod entries;
 mod free;
 pub mod ids;
 pub mod lead;

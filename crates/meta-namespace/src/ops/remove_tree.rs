@@ -7,11 +7,12 @@
 //!
 //! A dead directory has no name; its row lies in `inode_ids`.
 
+use super::entries::{Entries, locate};
 use super::free::destroy;
 use super::make_node::count_entry;
 use super::repair::free_name;
 use super::unlink::drop_link;
-use crate::rows::{Entry, IdRow, Inode, ReclaimRow, RowFormat, SealedCount, flags, keys};
+use crate::rows::{Entry, IdRow, Inode, ReclaimRow, SealedCount, flags, keys};
 use crate::{OpContext, OpError, Query, Unit};
 use braid_meta_engine::{Key, Lock, Operation, Tx};
 use braid_types::{ContainerId, FileKind, InodeId, Name, Timestamp};
@@ -41,14 +42,9 @@ impl Query for DeadEntries {
     type Answer = Contents;
 
     async fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<Contents, OpError> {
-        let page = unit.scan(&keys::entries(self.dir), None, self.limit).await?;
-        let mut found = Contents { entries: Vec::with_capacity(page.rows.len()), more: page.more };
-        for (key, row) in &page.rows {
-            let entry = Entry::decode(key, row)?;
-            let name = Name::new(key.rest()).map_err(|_| super::content::damaged(key))?;
-            found.entries.push((name, entry.id(), entry.kind()));
-        }
-        Ok(found)
+        let page = Entries::read(unit, self.dir, None, self.limit).await?;
+        let entries = page.list.into_iter().map(|(name, entry)| (name, entry.id(), entry.kind())).collect();
+        Ok(Contents { entries, more: page.more })
     }
 }
 
@@ -214,28 +210,16 @@ impl Query for FindSealed {
     type Answer = Looked;
 
     async fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<Looked, OpError> {
-        let after = self.after.as_ref().map(|name| keys::entry(self.dir, name));
-        let page = unit.scan(&keys::entries(self.dir), after.as_ref(), ENTRIES_A_PAGE).await?;
-        let (mut looked, mut elsewhere) = (Looked::default(), Vec::new());
-        for (key, row) in &page.rows {
-            let name = || Name::new(key.rest()).map_err(|_| super::content::damaged(key));
-            match Entry::decode(key, row)? {
-                Entry::Here(inode) if inode.has(flags::SEALED) => looked.sealed = Some(name()?),
-                Entry::Here(inode) if inode.is_dir() => looked.dirs.push(inode.id),
-                Entry::Here(_) => {}
-                Entry::Elsewhere { id, .. } => elsewhere.push((name()?, keys::inode_id(id))),
-            }
-        }
-        unit.load(&elsewhere.iter().map(|(_, key)| key.clone()).collect::<Vec<_>>()).await?;
-        for (name, key) in elsewhere {
-            if let Some(IdRow::Attributes(inode)) = unit.get(&key).await?
-                && inode.has(flags::SEALED)
-            {
+        let page = Entries::read(unit, self.dir, self.after.as_ref(), ENTRIES_A_PAGE).await?;
+        let mut looked = Looked { next: page.next(), ..Looked::default() };
+        page.load_elsewhere(unit).await?;
+        for (name, entry) in page.list {
+            let Some(found) = locate(unit, self.dir, &name, entry).await? else { continue };
+            if found.inode.has(flags::SEALED) {
                 looked.sealed = Some(name);
+            } else if found.inode.is_dir() {
+                looked.dirs.push(found.inode.id);
             }
-        }
-        if let (true, Some((key, _))) = (page.more, page.rows.last()) {
-            looked.next = Name::new(key.rest()).ok();
         }
         Ok(looked)
     }

@@ -8,7 +8,7 @@ use super::make_node::count_entry;
 use super::remove_dir::drop_dir;
 use super::seal::expect_unsealed;
 use super::unlink::drop_link;
-use crate::rows::{Entry, IdRow, flags, keys};
+use crate::rows::{Entry, IdRow, keys};
 use crate::{Located, Mutation, OpContext, OpError, Place, Unit};
 use braid_api::meta::{Grant, Rename, RenameAnswer, RenameKind};
 use braid_api::{Code, Error};
@@ -221,8 +221,6 @@ async fn expect_not_below<T: Tx>(unit: &mut Unit<'_, T>, top: InodeId, dir: Inod
         }
         match unit.get::<IdRow>(&keys::inode_id(at)).await? {
             Some(IdRow::At { parent, .. }) => at = parent,
-            // The target lies in a tree that has been removed.
-            Some(IdRow::Attributes(top)) if top.has(flags::DEAD) => return Err(Code::NotFound.into()),
             _ => return Err(Code::NotFound.into()),
         }
     }

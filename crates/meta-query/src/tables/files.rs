@@ -1,6 +1,6 @@
 //! `files`: every name once, with its path and what it stands for.
 
-use super::inodes::{self, kind};
+use super::inodes;
 use super::walk::{Pattern, Walk};
 use crate::QueryError;
 use crate::cell::{self, as_bytes, as_id, number, or_null, word};
@@ -179,7 +179,7 @@ impl Relation for Files {
             NAME => cell::text(&row.name),
             PARENT => number(row.parent.0),
             ID => number(row.entry.id().0),
-            KIND => word(kind(row.entry.kind())),
+            KIND => word(row.entry.kind().word()),
             UNDER => row.under.clone().unwrap_or(SqlValue::Null),
             _ => match &row.entry {
                 Entry::Here(inode) => inodes::cell(inode, column - OWN.len(), source)?,

@@ -36,18 +36,6 @@ pub const COLUMNS: &[Column] = &[
     text("target", "what a symlink says; else NULL"),
 ];
 
-pub fn kind(kind: FileKind) -> &'static str {
-    match kind {
-        FileKind::File => "file",
-        FileKind::Directory => "directory",
-        FileKind::Symlink => "symlink",
-        FileKind::Fifo => "fifo",
-        FileKind::Socket => "socket",
-        FileKind::CharDevice => "char-device",
-        FileKind::BlockDevice => "block-device",
-    }
-}
-
 fn policy(inode: &Inode, source: &mut Source) -> Result<Option<Policy>, QueryError> {
     match (inode.kind, inode.policy) {
         (FileKind::File, Some(policy)) => Ok(Some(policy)),
@@ -60,7 +48,7 @@ fn policy(inode: &Inode, source: &mut Source) -> Result<Option<Policy>, QueryErr
 pub fn cell(inode: &Inode, column: usize, source: &mut Source) -> Result<SqlValue, QueryError> {
     Ok(match COLUMNS.get(column).map_or("", |column| column.name) {
         "id" => number(inode.id.0),
-        "kind" => word(kind(inode.kind)),
+        "kind" => word(inode.kind.word()),
         "mode" => number(inode.mode.0.into()),
         "mode_octal" => word(format_args!("{:04o}", inode.mode.0)),
         "uid" => number(inode.uid.into()),
