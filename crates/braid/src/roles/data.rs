@@ -1,8 +1,9 @@
 //! A data server on a directory.
 
+use super::listen;
 use super::ready::ReadyFile;
 use super::serving::Serving;
-use super::{listen, signals};
+use super::signals::Asked;
 use crate::config::Config;
 use crate::http::{self, Pages};
 use crate::metrics::Metrics;
@@ -90,7 +91,7 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
     let chains = server.join_chains(Arc::new(SharedLinks(links)));
     tracing::info!(server = identity.server.0, "data server serves at {}", local.join(", "));
     ready.write(&local.join(" "))?;
-    signals::terminated().await?;
+    Asked::listen()?.wait().await;
     tracing::info!("data server stops: everything is synced");
     heartbeats.abort();
     chains.abort();

@@ -1,10 +1,11 @@
 //! The metadata server on the embedded engine.
 
+use super::listen;
 use super::metadata_pages::MetadataPages;
 use super::queries::QueryRunner;
 use super::ready::ReadyFile;
 use super::serving::Serving;
-use super::{listen, signals};
+use super::signals::Asked;
 use crate::config::Config;
 use crate::http;
 use crate::{connect, roles};
@@ -83,10 +84,11 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
     let local: Vec<String> = listeners.iter().map(|l| l.local().to_string()).collect();
     let stats = WireStats::new(MetaRequest::NAMES);
     let serving = Serving::begin(&endpoint, listeners, NamespaceService(door.clone()), &stats);
+    let mut asked = Asked::listen()?;
     if let Some(begin) = begin {
         begun = tokio::select! {
             done = begin(Some(local.join(" "))) => Some(done?),
-            asked = signals::terminated() => return asked,
+            () = asked.wait() => return Ok(()),
         };
     }
     let Some((server, copies)) = begun else { return Ok(()) };
@@ -96,7 +98,7 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
     tracing::info!(cluster = %server.cluster(), "metadata server serves at {}", local.join(", "));
     ready.write(&local.join(" "))?;
     tokio::select! {
-        asked = signals::terminated() => asked?,
+        () = asked.wait() => {}
         // Only a start can go on from here: clients wait for it, keep what they were answered for, and send it again.
         () = engine.ended() => bail!(
             "the metadata in {} takes no more changes, the log says why above: start the metadata server again",

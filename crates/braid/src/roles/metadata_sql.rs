@@ -1,12 +1,13 @@
 //! A metadata server over a database that others may serve as well: one of them leads, the others stand by
 //! (docs/design/0020-several-metadata-servers.md).
 
+use super::listen;
 use super::metadata::move_chunks;
 use super::metadata_pages::MetadataPages;
 use super::queries::QueryRunner;
 use super::ready::ReadyFile;
 use super::serving::Serving;
-use super::{listen, signals};
+use super::signals::Asked;
 use crate::config::Config;
 use crate::{connect, http, roles};
 use anyhow::{Context, Result, bail};
@@ -28,9 +29,10 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
     let engine = Arc::new(engine);
     let endpoint = connect::endpoint(&env, Role::Metadata);
     let peers = WirePeers::new(&endpoint);
+    let mut asked = Asked::listen()?;
     let lead = tokio::select! {
         lead = Lead::win(env.clone(), engine.clone(), LeadLimits::default()) => lead?,
-        asked = signals::terminated() => return asked,
+        () = asked.wait() => return Ok(()),
     };
     let mut fresh = ClusterId::default();
     env.random.fill(&mut fresh.0);
@@ -45,6 +47,10 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
     let server = tokio::select! {
         server = start => server?,
         () = lead.ended() => bail!("another metadata server has taken the lead over before this one had begun"),
+        () = asked.wait() => {
+            lead.release(&*engine).await;
+            return Ok(());
+        }
     };
     endpoint.set_identity(Identity { cluster: server.cluster(), ..endpoint.identity() });
     // Only who leads listens: whoever looks for the metadata server goes on to the next address.
@@ -59,7 +65,7 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
     tracing::info!(cluster = %server.cluster(), "metadata server serves at {}", local.join(", "));
     ready.write(&local.join(" "))?;
     tokio::select! {
-        asked = signals::terminated() => asked?,
+        () = asked.wait() => {}
         // It knows nothing any more that holds: a new start stands by.
         () = lead.ended() => bail!("another metadata server has taken the lead over: start this one again, and it stands by"),
     }

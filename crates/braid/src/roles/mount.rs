@@ -3,7 +3,8 @@
 use super::mount_pages::MountPages;
 use super::mount_waits::MountWaits;
 use super::ready::ReadyFile;
-use super::{predecessor, signals, why};
+use super::signals::Asked;
+use super::{predecessor, why};
 use crate::cli::ClusterArgs;
 use crate::local::{Layout, process};
 use crate::{connect, http, output};
@@ -113,6 +114,8 @@ impl MountArgs {
             let source = config.cluster.metadata.first().cloned().unwrap_or_default();
             let settings = config.mount.mount(source, self.read_only);
             let handle = tokio::runtime::Handle::current();
+            // A signal that ended the process at once would leave a dead mount behind.
+            let asked = Asked::listen()?;
             let mut mount = tokio::task::block_in_place(|| mount_fuse(client.clone(), handle, mount_point, &settings))
                 .with_context(|| format!("cannot mount at {}", mount_point.display()))?;
             tracing::info!("mounted at {}", mount_point.display());
@@ -127,12 +130,11 @@ impl MountArgs {
                 Err(error) => tracing::warn!("the mount has no health page: {error:#}"),
             }
             ready.write(&mount_point.display().to_string())?;
-            let ended = wait_for_end(mount_point).await;
+            wait_for_end(mount_point, asked).await;
             tracing::info!("the mount ends: what was written is sent");
             // The mount goes first, so that nothing new comes while the client sends what it has.
             tokio::task::block_in_place(|| mount.unmount()).ok();
-            client.shutdown().await?;
-            ended
+            client.shutdown().await.map_err(anyhow::Error::from)
         });
         // Made by `braid mount`, its name is not used again. What `braid up` started is its to forget.
         let name = self.name();
@@ -145,7 +147,7 @@ impl MountArgs {
 }
 
 /// Until a signal, or until somebody unmounts.
-async fn wait_for_end(mount_point: &Path) -> Result<()> {
+async fn wait_for_end(mount_point: &Path, mut asked: Asked) {
     let gone = async {
         loop {
             tokio::time::sleep(Duration::from_millis(200)).await;
@@ -155,8 +157,8 @@ async fn wait_for_end(mount_point: &Path) -> Result<()> {
         }
     };
     tokio::select! {
-        ended = signals::terminated() => ended,
-        () = gone => Ok(()),
+        () = asked.wait() => {}
+        () = gone => {}
     }
 }
 

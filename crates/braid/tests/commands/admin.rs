@@ -107,7 +107,7 @@ fn servers_are_told_in_their_order() {
         assert_eq!(up.code, 0, "{}", up.err);
         assert_eq!(names(&up.out)[..5], started);
         let down = c.braid(&["down".as_ref(), c.root().as_os_str()]);
-        assert_eq!(names(&down.out), started, "data servers keep what the metadata server does last");
+        assert_eq!(names(&down.out), started, "data servers keep what the metadata server does last: {}", down.err);
     }
 }
 
