@@ -106,6 +106,23 @@ pub enum AdminQuery {
     SqlEnd {
         cursor: u64,
     },
+    /// Begins to read all rows of one moment, in the order of their keys; each a row of an answer in SQL: table, key, row. Fetched by
+    /// [`AdminQuery::SqlNext`].
+    RowsBegin {
+        timeout_ms: u64,
+    },
+    /// Nothing is changed for so long. `hold`: 0, or the one that is to last longer; `ms` of 0 ends it. Answers its number.
+    Hold {
+        hold: u64,
+        ms: u64,
+    },
+    /// All rows are at another place: this store is served no more, if it has been held all the while.
+    MoveAway {
+        hold: u64,
+        to: String,
+    },
+    /// Rows that came from a backup are the right ones: what they do not know may be deleted.
+    ConfirmRestored,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -118,7 +135,10 @@ pub enum AdminAnswer {
     ChunkRows(Vec<ChunkRow>),
     Pending(Vec<Pending>),
     Why(Vec<Waiting>),
-    Repaired { done: bool, what: String },
+    Repaired {
+        done: bool,
+        what: String,
+    },
     Inode(Box<InodeCheck>),
     Entry(Box<EntryCheck>),
     PathOf(PathCheck),
@@ -132,6 +152,11 @@ pub enum AdminAnswer {
     SqlBegin(SqlBegun),
     SqlNext(SqlPage),
     SqlEnd(()),
+    RowsBegin(SqlBegun),
+    Hold(u64),
+    MoveAway(()),
+    /// It was not confirmed before.
+    ConfirmRestored(bool),
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -158,6 +183,8 @@ pub struct Status {
     pub copies_wanted: u32,
     /// Data servers as keepers of copies of the metadata.
     pub copies: Vec<CopyHealth>,
+    /// The rows come from a backup of then, and nobody has confirmed yet that they are the right ones.
+    pub restored: Option<Timestamp>,
 }
 
 /// The chains of containers with several copies, as the leader sees them.

@@ -57,7 +57,8 @@ pub(crate) struct Commit<'a> {
 impl Commit<'_> {
     pub async fn run(&self, lease: &mut Lease, stats: &EngineStats) -> Ended {
         let mark = lease.mark().next();
-        let messages = self.messages(mark);
+        let epoch = self.fence.epoch();
+        let messages = self.messages(mark, epoch);
         let last = messages.len() - 1;
         for (number, (message, roles)) in messages.iter().enumerate() {
             stats.round_trips.fetch_add(1, Relaxed);
@@ -70,14 +71,14 @@ impl Commit<'_> {
                 Ok(_) => {}
                 Err(failed) => {
                     let commit_sent = number == last;
-                    return self.failed(lease, mark, roles, failed, commit_sent).await;
+                    return self.failed(lease, (mark, epoch), roles, failed, commit_sent).await;
                 }
             }
         }
         Ended::Committed
     }
 
-    fn messages(&self, mark: Mark) -> Vec<(Message, Vec<Role>)> {
+    fn messages(&self, mark: Mark, epoch: u64) -> Vec<(Message, Vec<Role>)> {
         let mut messages: Vec<(Message, Vec<Role>)> = vec![Default::default()];
         let mut push = |role: Role, text: &str, bytes_max: usize| {
             let is_full = |(message, _): &(Message, Vec<Role>)| message.text.len() + text.len() + 1 > bytes_max;
@@ -95,7 +96,7 @@ impl Commit<'_> {
         let bytes_max = self.message_bytes_max - TAIL_BYTES_MAX;
         self.writes.iter().enumerate().for_each(|(n, write)| push(Role::Write(n), &write.text, bytes_max));
         push(Role::Mark, &mark.write(), usize::MAX);
-        if let Some(fences) = self.fence.write(self.partitions.iter().copied()) {
+        if let Some(fences) = self.fence.write(epoch, self.partitions.iter().copied()) {
             push(Role::Fence, &fences, usize::MAX);
         }
         push(Role::Commit, "COMMIT", usize::MAX);
@@ -105,14 +106,22 @@ impl Commit<'_> {
         messages
     }
 
-    async fn failed(&self, lease: &mut Lease, mark: Mark, roles: &[Role], failed: Failed, commit_sent: bool) -> Ended {
+    async fn failed(
+        &self,
+        lease: &mut Lease,
+        (mark, epoch): (Mark, u64),
+        roles: &[Role],
+        failed: Failed,
+        commit_sent: bool,
+    ) -> Ended {
         let Failed { done, cause } = failed;
         match (roles.get(done), cause) {
             (_, cause) if cause.is_lost() && commit_sent => Ended::Unknown(mark),
             (Some(Role::Write(number)), Cause::Duplicate) => self.duplicate(lease, &self.writes[*number]).await,
-            (Some(Role::Fence), Cause::SaidNo) => {
-                Ended::Not(Verdict::Final(EngineError::Fenced(format!("its epoch {} is over", self.fence.epoch()))))
-            }
+            (Some(Role::Fence), Cause::SaidNo) => match self.fence.is_own_doing(epoch) {
+                true => Ended::Not(Cause::SaidNo.verdict()),
+                false => Ended::Not(Verdict::Final(EngineError::Fenced(format!("its epoch {epoch} is over")))),
+            },
             (Some(Role::Mark), Cause::SaidNo) => {
                 lease.spend();
                 Ended::Not(Cause::SaidNo.verdict())
@@ -203,7 +212,7 @@ mod tests {
                 message_bytes_max,
                 check: Some("SET STATEMENT wsrep_sync_wait=0 FOR "),
             };
-            let messages = commit.messages(Mark::new().next());
+            let messages = commit.messages(Mark::new().next(), 1);
             assert!(messages.iter().all(|(message, _)| message.text.len() <= message_bytes_max), "{message_bytes_max}");
             let (decides, last) = messages.last().map(|(message, roles)| (roles, message)).expect("there is one");
             let tail = &decides[decides.len() - 4..];

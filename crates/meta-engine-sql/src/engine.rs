@@ -67,6 +67,7 @@ impl SqlEngine {
     /// Begins the next epoch, and is in it. What other engines change from now on is [`EngineError::Fenced`], as is this call
     /// where another engine was first.
     pub async fn raise_epoch(&self) -> Result<u64, EngineError> {
+        let _raising = self.fence.raising();
         let from = self.epoch();
         let message = Message::of([
             "START TRANSACTION".to_owned(),
@@ -90,7 +91,7 @@ impl SqlEngine {
                 Err(failed) => attempts.again(failed.cause.verdict()).await?,
             }
         }
-        self.fence.set_epoch(from + 1);
+        self.fence.raised(from);
         Ok(from + 1)
     }
 

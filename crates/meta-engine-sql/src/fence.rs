@@ -14,7 +14,7 @@
 use crate::select::{number, push_slots};
 use crate::session::Done;
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
 pub(crate) const SLOTS: u64 = 64;
 
@@ -23,15 +23,44 @@ pub(crate) const SLOTS: u64 = 64;
 pub(crate) struct Fence {
     pub is_used: bool,
     epoch: AtomicU64,
+    /// The last epoch that this engine has ended itself; 0: none.
+    ended: AtomicU64,
+    /// It is about to end one.
+    ends_one: AtomicBool,
+}
+
+/// While it is there, what is refused for its epoch may be refused because of this engine itself.
+pub(crate) struct Raising<'f>(&'f Fence);
+
+impl Drop for Raising<'_> {
+    fn drop(&mut self) {
+        self.0.ends_one.store(false, SeqCst);
+    }
 }
 
 impl Fence {
     pub fn new(is_used: bool, epoch: u64) -> Fence {
-        Fence { is_used, epoch: AtomicU64::new(epoch) }
+        Fence { is_used, epoch: AtomicU64::new(epoch), ended: AtomicU64::new(0), ends_one: AtomicBool::new(false) }
     }
 
     pub fn epoch(&self) -> u64 {
         self.epoch.load(SeqCst)
+    }
+
+    pub fn raising(&self) -> Raising<'_> {
+        self.ends_one.store(true, SeqCst);
+        Raising(self)
+    }
+
+    /// This engine has ended `epoch`, and is in the next.
+    pub fn raised(&self, epoch: u64) {
+        self.set_epoch(epoch + 1);
+        self.ended.fetch_max(epoch, SeqCst);
+    }
+
+    /// A transaction of `epoch` was refused: may it be made again, because nobody but this engine has ended that, or is about to?
+    pub fn is_own_doing(&self, epoch: u64) -> bool {
+        self.ends_one.load(SeqCst) || self.ended.load(SeqCst) >= epoch
     }
 
     pub fn set_epoch(&self, epoch: u64) {
@@ -39,12 +68,11 @@ impl Fence {
     }
 
     /// The statement for a transaction that touches these partitions, if one is needed.
-    pub fn write(&self, partitions: impl IntoIterator<Item = u64>) -> Option<String> {
+    pub fn write(&self, epoch: u64, partitions: impl IntoIterator<Item = u64>) -> Option<String> {
         let slots: BTreeSet<u64> = partitions.into_iter().map(slot).collect();
         if !self.is_used || slots.is_empty() {
             return None;
         }
-        let epoch = self.epoch();
         let mut text = format!("UPDATE fences SET hits=hits+1,epoch=IF(epoch={epoch},{epoch},NULL) WHERE slot IN (");
         push_slots(&mut text, slots);
         text.push(')');
@@ -84,8 +112,8 @@ mod tests {
         let used: BTreeSet<u64> = (0..1000).map(slot).collect();
         assert_eq!(used, (0..SLOTS).collect());
         let fence = Fence::new(true, 7);
-        let text = fence.write([0, 0]).unwrap();
+        let text = fence.write(7, [0, 0]).unwrap();
         assert_eq!(text, "UPDATE fences SET hits=hits+1,epoch=IF(epoch=7,7,NULL) WHERE slot IN (0)");
-        assert_eq!(Fence::new(false, 7).write([1]), None);
+        assert_eq!(Fence::new(false, 7).write(7, [1]), None);
     }
 }

@@ -33,7 +33,7 @@ mod write;
 
 pub use capabilities::{Capabilities, Kind};
 pub use engine::SqlEngine;
-pub use options::{Address, Fencing, SqlOptions};
+pub use options::{Address, Fencing, SqlOptions, hidden};
 #[cfg(feature = "planted")]
 pub use planted::PlantedBug;
 pub use schema::FORMAT;

@@ -159,9 +159,11 @@ fn unescaped(text: &str) -> Result<String, String> {
 }
 
 /// The address without its password, for messages.
-fn hidden(url: &str) -> String {
+pub fn hidden(url: &str) -> String {
     match (url.find("://"), url.rfind('@')) {
         (Some(start), Some(end)) if start + 3 <= end => format!("{}…{}", &url[..start + 3], &url[end..]),
+        // Whatever it is: before the last @ there may be a password.
+        (None, Some(end)) => format!("…{}", &url[end..]),
         _ => url.to_owned(),
     }
 }

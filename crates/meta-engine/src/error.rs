@@ -26,6 +26,9 @@ pub enum EngineError {
     /// This store cannot do it, whatever is tried.
     #[error("the metadata store cannot do this: {0}")]
     Unsupported(String),
+    /// Nothing is changed for a while, or never again: the rows are on their way to another place ([`HeldEngine`](crate::HeldEngine)).
+    #[error("the metadata is being moved to another place, and changes wait")]
+    Held,
     #[error("the metadata store is shutting down")]
     Closed,
 }

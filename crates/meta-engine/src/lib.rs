@@ -19,6 +19,7 @@
 pub mod conformance;
 mod early;
 mod error;
+mod held;
 mod key;
 mod mem;
 mod outlet;
@@ -30,6 +31,7 @@ mod tx;
 
 pub use early::{Dirty, Early, Order, Touched, may_answer};
 pub use error::{EngineError, TxError};
+pub use held::HeldEngine;
 pub use key::{Key, Table};
 pub use mem::{CommitDelay, CommitFault, MemEngine, MemStore, PlantedBug};
 pub use outlet::{BasePage, Copied, Kept, Outgoing, Outlet};

@@ -32,7 +32,7 @@ impl From<EngineError> for OpError {
             EngineError::Full(_) => Code::NoSpace,
             EngineError::Newer(_) => Code::Newer,
             EngineError::Unsupported(_) => Code::NotSupported,
-            EngineError::Closed | EngineError::Fenced(_) => Code::NotServing,
+            EngineError::Closed | EngineError::Fenced(_) | EngineError::Held => Code::NotServing,
             EngineError::Storage(_) | EngineError::ReadOnly(_) => Code::Internal,
         };
         OpError(Error::new(code, "metadata engine", error))

@@ -1,3 +1,4 @@
+use crate::ops::handover::may_serve;
 use crate::rows::{Entry, InlineState, Inode, RowFormat, SealedCount, keys};
 use crate::{OpError, Unit};
 use braid_api::{Code, Error};
@@ -31,6 +32,9 @@ impl Operation for FormatCluster {
 
     async fn run<T: Tx>(&self, tx: &mut T) -> Result<ClusterId, OpError> {
         let mut unit = Unit::new(tx, Lock::Exclusive);
+        // In the same transaction: a store that somebody begins to fill at this moment gets no root of its own.
+        unit.load(&[keys::global("format"), keys::handover()]).await?;
+        may_serve(unit.get(&keys::handover()).await?)?;
         if let Some(format) = check(unit.get(&keys::global("format")).await?)? {
             return Ok(format.cluster);
         }

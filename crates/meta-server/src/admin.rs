@@ -87,6 +87,10 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             AdminQuery::SqlBegin { query, timeout_ms } => self.sql_begin(query, timeout_ms).await?,
             AdminQuery::SqlNext { cursor, page } => self.sql_next(cursor, page).await?,
             AdminQuery::SqlEnd { cursor } => self.sql_end(cursor)?,
+            AdminQuery::RowsBegin { timeout_ms } => self.rows_begin(timeout_ms).await?,
+            AdminQuery::Hold { hold, ms } => self.hold(hold, ms).await?,
+            AdminQuery::MoveAway { hold, to } => self.move_away(hold, to).await?,
+            AdminQuery::ConfirmRestored => self.confirm_restored().await?,
             AdminQuery::Chunk { inode, index, session } => {
                 AdminAnswer::Chunk(self.rows(check::CheckChunk { inode, index, session }).await?)
             }
@@ -127,6 +131,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             chains: self.chains.look(self.env.clock.now().0, &servers),
             copies_wanted: wanted as u32,
             copies,
+            restored: *self.restored.lock(),
         }
     }
 }

@@ -8,6 +8,7 @@ use crate::server::MetaServer;
 use braid_api::meta::*;
 use braid_api::{Code, Context, DataPeers, Error, Namespace, Result, When, trace};
 use braid_meta_engine::{Early, Engine, Order};
+use braid_meta_namespace::ops::rename::RenameAlong;
 use braid_meta_namespace::ops::{mark_stable, move_chunk, policy, spares};
 use braid_meta_namespace::{Mutation, OpContext, OpError, Query, ReadOnly, Recorded};
 use braid_placement::{Candidate, Want};
@@ -61,8 +62,12 @@ impl Call {
 
 impl<E: Engine, P: DataPeers> Namespace for MetaServer<E, P> {
     async fn execute(&self, cx: Context, request: MetaRequest) -> Result<MetaAnswer> {
+        // What it asks for is that nothing else be answered any more.
+        let leaves = matches!(request, MetaRequest::AdminQuery(AdminQuery::MoveAway { .. }));
         let answer = trace::under(cx.trace, self.dispatch(&mut Call::new(None), cx, request)).await;
-        self.may_answer().await?;
+        if !leaves {
+            self.may_answer().await?;
+        }
         answer
     }
 
@@ -358,11 +363,13 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
                 self.hint(&mut m.to);
                 let (to, open_here) = ((m.to.id, m.to_name.clone()), m.open_here);
                 let (from, exchange) = ((m.from.id, m.from_name.clone()), m.mode == RenameKind::Exchange);
-                let answer = self.record(call, m.from.id, op, number, m, MetaAnswer::Rename).await?;
+                let (above_from, above_to) = (self.hints.way_up(from.0), self.hints.way_up(to.0));
+                let along = RenameAlong { rename: m, above_from, above_to };
+                let answer = self.record(call, from.0, op, number, along, MetaAnswer::Rename).await?;
                 if let MetaAnswer::Rename(done) = &answer {
-                    self.hints.set(done.moved.id, to.0, &to.1);
+                    self.hints.note(&done.moved, to.0, &to.1);
                     match &done.other {
-                        Some(other) if exchange => self.hints.set(other.id, from.0, &from.1),
+                        Some(other) if exchange => self.hints.note(other, from.0, &from.1),
                         Some(other) => self.note_gone(&op, other, open_here),
                         None => {}
                     }
@@ -460,7 +467,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             MetaAnswer::CreateFile(made) => &made.attr,
             _ => return,
         };
-        self.hints.set(attr.id, place.0, &place.1);
+        self.hints.note(attr, place.0, &place.1);
     }
 
     /// An inode lost a name; if it was the last one and the inode stays as an orphan, it goes onto the list.

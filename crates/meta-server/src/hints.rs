@@ -1,44 +1,103 @@
-//! Where inodes were last seen: HopsFS's inode hint cache. Soft, may be wrong, costs a second round trip then.
+//! Where inodes were last seen, and where paths led: HopsFS's inode hint cache. Soft, may be wrong: whoever uses a hint finds that out in
+//! the rows themselves, and it costs a second round trip then.
 
-use braid_types::{InodeId, Name};
+use braid_types::{Attr, FileKind, InodeId, Name};
 use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::hash::Hash;
 
 const SHARDS: usize = 64;
+/// Of a way to the root, in one read: a key each.
+const WAY_MAX: usize = 64;
 
 pub struct HintCache {
-    shards: Vec<Mutex<HashMap<InodeId, (InodeId, Name)>>>,
-    shard_max: usize,
+    places: Shards<InodeId, (InodeId, Name)>,
+    /// What names of directories lead to.
+    dirs: Shards<(InodeId, Name), InodeId>,
 }
 
 impl HintCache {
+    /// So many of each.
     pub fn new(hints_max: usize) -> Self {
-        HintCache { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), shard_max: (hints_max / SHARDS).max(1) }
-    }
-
-    fn shard(&self, id: InodeId) -> &Mutex<HashMap<InodeId, (InodeId, Name)>> {
-        // The counter of the id, because inodes of one directory share the low bits.
-        &self.shards[(id.0 >> braid_types::SLOT_BITS) as usize % SHARDS]
+        HintCache { places: Shards::new(hints_max), dirs: Shards::new(hints_max) }
     }
 
     pub fn get(&self, id: InodeId) -> Option<(InodeId, Name)> {
-        self.shard(id).lock().get(&id).cloned()
+        self.places.get(spread(id), &id)
     }
 
     pub fn set(&self, id: InodeId, parent: InodeId, name: &Name) {
-        let mut shard = self.shard(id).lock();
-        if shard.len() >= self.shard_max && !shard.contains_key(&id) {
+        self.places.set(spread(id), id, (parent, name.clone()));
+    }
+
+    /// It was found under this name.
+    pub fn note(&self, attr: &Attr, parent: InodeId, name: &Name) {
+        self.set(attr.id, parent, name);
+        if attr.kind == FileKind::Directory {
+            self.dirs.set(spread(parent), (parent, name.clone()), attr.id);
+        }
+    }
+
+    pub fn forget(&self, id: InodeId) {
+        self.places.forget(spread(id), &id);
+    }
+
+    /// The directories that `path` leads through from `from`, as far as that is known.
+    pub fn way_down(&self, from: InodeId, path: &[Name]) -> Vec<InodeId> {
+        let (mut way, mut at) = (Vec::new(), from);
+        for name in path.iter().take(WAY_MAX) {
+            let Some(next) = self.dirs.get(spread(at), &(at, name.clone())) else { break };
+            way.push(next);
+            at = next;
+        }
+        way
+    }
+
+    /// The directories above `dir`, itself the first and the root left out, as far as that is known.
+    pub fn way_up(&self, dir: InodeId) -> Vec<InodeId> {
+        let (mut way, mut at) = (Vec::new(), dir);
+        while at != InodeId::ROOT && way.len() < WAY_MAX {
+            way.push(at);
+            let Some((parent, _)) = self.get(at) else { break };
+            at = parent;
+        }
+        way
+    }
+}
+
+/// By the counter of the id, because inodes of one directory share the low bits.
+fn spread(id: InodeId) -> usize {
+    (id.0 >> braid_types::SLOT_BITS) as usize % SHARDS
+}
+
+struct Shards<K, V> {
+    shards: Vec<Mutex<HashMap<K, V>>>,
+    shard_max: usize,
+}
+
+impl<K: Hash + Eq + Clone, V: Clone> Shards<K, V> {
+    fn new(max: usize) -> Self {
+        Shards { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), shard_max: (max / SHARDS).max(1) }
+    }
+
+    fn get(&self, shard: usize, key: &K) -> Option<V> {
+        self.shards[shard].lock().get(key).cloned()
+    }
+
+    fn set(&self, shard: usize, key: K, value: V) {
+        let mut shard = self.shards[shard].lock();
+        if shard.len() >= self.shard_max && !shard.contains_key(&key) {
             // Any other goes: the order of a hash table is as good as random, and a miss costs little.
-            let victim = shard.keys().next().copied();
+            let victim = shard.keys().next().cloned();
             if let Some(victim) = victim {
                 shard.remove(&victim);
             }
         }
-        shard.insert(id, (parent, name.clone()));
+        shard.insert(key, value);
     }
 
-    pub fn forget(&self, id: InodeId) {
-        self.shard(id).lock().remove(&id);
+    fn forget(&self, shard: usize, key: &K) {
+        self.shards[shard].lock().remove(key);
     }
 }
 
@@ -54,7 +113,7 @@ mod tests {
         for n in 0..10_000 {
             cache.set(InodeId::new(n, Slot(0)), InodeId::ROOT, &name);
         }
-        assert!(cache.shards.iter().map(|s| s.lock().len()).sum::<usize>() <= 128);
+        assert!(cache.places.shards.iter().map(|s| s.lock().len()).sum::<usize>() <= 128);
         let last = InodeId::new(9_999, Slot(0));
         assert!(cache.get(last).is_some());
         cache.forget(last);

@@ -7,6 +7,7 @@ use braid_api::meta::{DirPage, Lookup, LookupAnswer, ReadDir, Resolve, Resolved,
 use braid_api::{DataPeers, Result};
 use braid_lease::Key;
 use braid_meta_engine::Engine;
+use braid_meta_namespace::ops::lookup::ResolveAlong;
 use braid_types::{Attr, FileKind, InodeId, SessionId};
 
 impl<E: Engine, P: DataPeers> MetaServer<E, P> {
@@ -21,7 +22,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         }
         match &answer.attr {
             Some(attr) => {
-                self.hints.set(attr.id, parent, &name);
+                self.hints.note(attr, parent, &name);
                 answer.grant = claim(ask, Some(Key::Name(parent, name)), Some(attr.id));
             }
             None => answer.grant = claim(ask, Some(Key::Dir(parent)), None),
@@ -56,11 +57,18 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
     }
 
     pub(crate) async fn resolve(&self, call: &mut Call, session: SessionId, m: Resolve) -> Result<Resolved> {
-        let answer = self.ask(call, m.from, m.clone()).await?;
-        match self.refresh_files(session, answer.attrs.iter()).await? {
-            true => self.ask(call, m.from, m).await,
-            false => Ok(answer),
+        let way = self.hints.way_down(m.from, &m.path);
+        let along = ResolveAlong { resolve: m, way };
+        let mut answer = self.ask(call, along.resolve.from, along.clone()).await?;
+        // What was not as it was known is known now.
+        let parents = std::iter::once(along.resolve.from).chain(answer.attrs.iter().map(|attr| attr.id));
+        for ((attr, parent), name) in answer.attrs.iter().zip(parents).zip(&along.resolve.path) {
+            self.hints.note(attr, parent, name);
         }
+        if self.refresh_files(session, answer.attrs.iter()).await? {
+            answer = self.ask(call, along.resolve.from, along).await?;
+        }
+        Ok(answer)
     }
 
     /// Only files are owned; after a start of this server others are not waited for.

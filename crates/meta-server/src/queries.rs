@@ -18,10 +18,13 @@ pub trait Queries: Send + Sync {
     fn next(&self, cursor: u64, page: u64) -> BoxFuture<'_, Result<SqlPage>>;
 
     fn end(&self, cursor: u64);
+
+    /// Begins to read all rows of the moment that is now: [`AdminQuery::RowsBegin`](braid_api::admin::AdminQuery::RowsBegin).
+    fn begin_rows(&self, timeout: Duration) -> BoxFuture<'_, Result<SqlBegun>>;
 }
 
 impl<E: Engine, P: DataPeers> MetaServer<E, P> {
-    fn queries(&self) -> Result<&Arc<dyn Queries>> {
+    pub(crate) fn queries(&self) -> Result<&Arc<dyn Queries>> {
         let none = || Error::new(Code::NotSupported, "SQL", "this metadata server runs no queries");
         self.queries.as_ref().ok_or_else(none)
     }

@@ -6,6 +6,7 @@ use crate::copies::CopySet;
 use crate::data_servers::DataServers;
 use crate::freeing::ReclaimFrom;
 use crate::growing::Growing;
+use crate::handover::Handovers;
 use crate::hints::HintCache;
 use crate::ids::InodeIds;
 use crate::lead::Lead;
@@ -18,15 +19,15 @@ use crate::sessions::{SessionState, Sessions};
 use crate::sizes::SizesToCheck;
 use crate::trees::Trees;
 use braid_api::meta::Duty;
-use braid_api::{DataPeers, Error};
+use braid_api::{Code, DataPeers, Error};
 use braid_env::{Env, Monotonic};
 use braid_meta_engine::Engine;
 use braid_meta_namespace::FormatCluster;
 use braid_meta_namespace::ops::policy::check_served;
-use braid_meta_namespace::ops::{ids, reclaim, servers, session, spares};
+use braid_meta_namespace::ops::{ids, reclaim, restored, servers, session, spares};
 use braid_meta_namespace::rows::ServerRow;
 use braid_placement::{Placement, Spread};
-use braid_types::{ClusterId, LeaderEpoch, MembershipEpoch, Policy, ServerId, Voter};
+use braid_types::{ClusterId, LeaderEpoch, MembershipEpoch, Policy, ServerId, Timestamp, Voter};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -64,6 +65,10 @@ pub struct MetaServer<E, P> {
     row_copies_below: usize,
     /// Who runs queries in SQL, where there is one.
     pub(crate) queries: Option<Arc<dyn Queries>>,
+    /// Who holds changes back, where somebody can.
+    pub(crate) handovers: Option<Arc<dyn Handovers>>,
+    /// The rows come from a backup of then, and nobody has confirmed yet that they are the right ones.
+    pub(crate) restored: Mutex<Option<Timestamp>>,
     pub(crate) stopping: AtomicBool,
     /// Names data servers that housekeeping waits for, for `braid admin why`.
     pub(crate) waiting: Mutex<crate::why::Rounds>,
@@ -79,11 +84,13 @@ pub struct Backing {
     pub row_copies_below: usize,
     /// Runs queries in SQL over the same rows.
     pub queries: Option<Arc<dyn Queries>>,
+    /// Holds changes of the same rows back.
+    pub handovers: Option<Arc<dyn Handovers>>,
 }
 
 impl Default for Backing {
     fn default() -> Self {
-        Backing { copies: None, lead: None, row_copies_below: 1, queries: None }
+        Backing { copies: None, lead: None, row_copies_below: 1, queries: None, handovers: None }
     }
 }
 
@@ -124,7 +131,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         config: MetaConfig,
         cluster: ClusterId,
         policy: Policy,
-        Backing { copies, lead, row_copies_below, queries }: Backing,
+        Backing { copies, lead, row_copies_below, queries, handovers }: Backing,
     ) -> Result<Arc<Self>, StartError> {
         config.check().map_err(StartError::Config)?;
         let clock = AwakeClock::over(env.clock.clone());
@@ -160,6 +167,8 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             lead,
             row_copies_below,
             queries,
+            handovers,
+            restored: Mutex::default(),
             stopping: AtomicBool::new(false),
             waiting: Mutex::default(),
             started: now,
@@ -219,6 +228,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             self.chains.learn(id, &row);
         }
         self.chains.begin(now.0);
+        *self.restored.lock() = self.engine.read(0, restored::ReadRestored).await.map_err(Error::from)?;
         self.read_rebalance().await?;
         self.tell_who_leaves();
         let mut after = None;
@@ -265,6 +275,9 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
     pub(crate) async fn may_answer(&self) -> Result<(), Error> {
         if let Some(lead) = &self.lead {
             lead.may_answer()?;
+        }
+        if self.handovers.as_ref().is_some_and(|handovers| handovers.may_have_gone()) {
+            return Err(Error::new(Code::NotServing, "the metadata server", "its rows have gone to another store"));
         }
         match &self.copies {
             Some(copies) => copies.may_answer().await,

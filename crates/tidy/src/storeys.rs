@@ -25,6 +25,7 @@ const REASONING: &str = "reasoning is pure: it knows types and other reasoning, 
 const ENGINE: &str = "an engine knows rows, not files: there is no file-system meaning in it";
 const NAMESPACE: &str = "the namespace decides over rows and reaches no server, store or client";
 const QUERY: &str = "queries read rows from a snapshot: no server, no wire, no engine of a kind";
+const TRANSFER: &str = "rows on their way meet engines through the contract alone, and know no server and no wire";
 const SERVER: &str = "servers never name each other nor the client, they meet in api over wire";
 const STORE: &str = "a store keeps chunks on a disk and knows no message";
 const BESIDE: &str = "who reads beside a server knows its files, and neither the store that writes them nor a message";
@@ -56,6 +57,7 @@ pub const PLACES: &[Place] = &[
     place("meta-engine-sql", &["types", "env", "meta-engine"], ENGINE),
     place("meta-namespace", &["types", "api", "meta-engine", "placement", "posix"], NAMESPACE),
     place("meta-query", &["types", "api", "meta-engine", "meta-namespace"], QUERY),
+    place("meta-transfer", &["types", "api", "meta-engine", "meta-namespace"], TRANSFER),
     place(
         "meta-server",
         &[
@@ -102,6 +104,7 @@ pub const PLACES: &[Place] = &[
             "meta-engine-sql",
             "meta-namespace",
             "meta-query",
+            "meta-transfer",
             "meta-server",
             "data-store",
             "data-server",

@@ -3,7 +3,9 @@
 use super::Cluster;
 use super::fsck::{Fsck, Options};
 use crate::fs::progress::Counting;
+use crate::output;
 use anyhow::Result;
+use braid_api::admin::{AdminAnswer, AdminQuery};
 use clap::Args;
 use std::process::ExitCode;
 
@@ -32,6 +34,17 @@ pub struct FsckArgs {
 
 impl FsckArgs {
     pub async fn run(self, cluster: &Cluster) -> Result<ExitCode> {
+        if self.repair
+            && let Ok(AdminAnswer::Status(status)) = cluster.ask(AdminQuery::Status).await
+            && let Some(taken) = status.restored
+        {
+            // It would delete what a better backup knows.
+            eprintln!(
+                "braid: the metadata comes from a backup of {}: look at your files, say braid admin metadata confirm, then repair",
+                output::time(taken)
+            );
+            return Ok(2.into());
+        }
         let counting = Counting::start();
         let progress = |what: &'static str, more: u64| {
             counting.of(what);

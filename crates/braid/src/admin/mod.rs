@@ -58,8 +58,8 @@ enum Command {
     Why(why::WhyArgs),
     /// Check that rows and chunks agree, and repair what does not.
     Fsck(fsck_command::FsckArgs),
-    /// The metadata's copies on data servers.
-    #[command(after_help = "Example:\n  braid admin metadata recover --data tcp:10.0.0.2:7401")]
+    /// All metadata as a whole: recover, back up, restore, migrate to another store.
+    #[command(after_help = "Example:\n  braid admin metadata backup /backup/braid.meta")]
     Metadata(metadata::MetadataArgs),
     /// Verify every checksum at every data server.
     Scrub(scrub_command::ScrubArgs),
@@ -105,7 +105,12 @@ impl Cluster {
         answer.map_err(|error| match error.code {
             // It did answer: this cannot be.
             Code::NotFound | Code::Invalid | Code::Busy | Code::Decommissioned => anyhow!("{error}"),
-            Code::NotPermitted | Code::Interrupted | Code::TooBig | Code::NoSpace | Code::NotSupported => {
+            Code::NotPermitted
+            | Code::Exists
+            | Code::Interrupted
+            | Code::TooBig
+            | Code::NoSpace
+            | Code::NotSupported => {
                 anyhow!("{error}")
             }
             _ => connect::unanswered(&self.config, &error, self.dir.as_deref()),
@@ -155,7 +160,7 @@ impl AdminArgs {
                 Command::Sql(args) => args.run(&cluster).await,
                 Command::Why(args) => args.run(&cluster, &self.cluster).await,
                 Command::Fsck(args) => args.run(&cluster).await,
-                Command::Metadata(args) => args.run(&endpoint, &config).await,
+                Command::Metadata(args) => args.run(&cluster, &endpoint, &config).await,
                 Command::Scrub(args) => args.run(&cluster).await,
                 Command::Add(args) => args.run(&cluster).await,
                 Command::Drain(args) => args.run(&cluster).await,

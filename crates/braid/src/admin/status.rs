@@ -4,7 +4,7 @@ use super::drain::duty_word;
 use super::{Cluster, PATIENCE, strange};
 use crate::cli::ClusterArgs;
 use crate::local::{Layout, process};
-use crate::output::{Table, brief, bytes, millis};
+use crate::output::{self, Table, brief, bytes, millis};
 use anyhow::Result;
 use braid_api::admin::{AdminAnswer, AdminQuery, CopyHealth, Status};
 use braid_api::data::{DataStatus, GetDataStatus};
@@ -174,6 +174,12 @@ fn copies(status: &Status, servers: &[Seen]) -> Vec<String> {
 /// What is good to know and no problem.
 fn notes(status: &Status, servers: &[Seen]) -> Vec<String> {
     let mut notes = Vec::new();
+    if let Some(taken) = status.restored {
+        notes.push(format!(
+            "the metadata comes from a backup of {}: nothing that it does not know is deleted until you say braid admin metadata confirm",
+            output::time(taken)
+        ));
+    }
     let members = status.copies.iter().filter(|copy| copy.is_member);
     let (have, wanted) = (members.clone().count(), status.copies_wanted as usize);
     match have {
@@ -326,6 +332,8 @@ struct StatusJson<'a> {
     metadata_copies: u32,
     metadata_copies_wanted: u32,
     metadata_copy_servers: Vec<serde_json::Value>,
+    /// When the backup was taken that it comes from, until that is confirmed.
+    metadata_restored: Option<String>,
     copies: CopiesJson,
     servers: Vec<ServerJson<'a>>,
     /// By process, of a cluster on this machine: where health page and metrics are.
@@ -420,6 +428,7 @@ fn json<'a>(
         metadata_copies: status.metadata_copies,
         metadata_copies_wanted: status.copies_wanted,
         metadata_copy_servers: status.copies.iter().map(copy_json).collect(),
+        metadata_restored: status.restored.map(output::time),
         copies: CopiesJson {
             containers: status.chains.containers,
             containers_short: status.chains.short,
@@ -461,6 +470,7 @@ mod tests {
             chains: ChainsStatus::default(),
             copies_wanted: 0,
             copies: Vec::new(),
+            restored: None,
         }
     }
 

@@ -70,6 +70,11 @@ impl Counting {
         self.0.inc(n);
     }
 
+    /// So many in all.
+    pub fn at(&self, n: u64) {
+        self.0.set_position(n);
+    }
+
     /// Another thing is counted from now on.
     pub fn of(&self, what: &str) {
         if self.0.message() != what {

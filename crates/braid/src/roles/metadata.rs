@@ -1,5 +1,6 @@
 //! The metadata server on the embedded engine.
 
+use super::handover::Keeper;
 use super::listen;
 use super::metadata_pages::MetadataPages;
 use super::queries::QueryRunner;
@@ -14,17 +15,17 @@ use braid_api::meta::{Mark, MetaAnswer, MetaRequest};
 use braid_api::{Code, Context as CallContext, Error, Namespace};
 use braid_client::ClientConfig;
 use braid_env::Env;
-use braid_meta_engine::{Copied, Engine};
+use braid_meta_engine::{Copied, Engine, HeldEngine};
 use braid_meta_engine_embedded::EmbeddedEngine;
 use braid_meta_namespace::FormatCluster;
-use braid_meta_server::{Backing, CopyConfig, CopyLimits, CopySet, MetaServer, Queries, Registrations};
+use braid_meta_server::{Backing, CopyConfig, CopyLimits, CopySet, Handovers, MetaServer, Queries, Registrations};
 use braid_types::ClusterId;
 use braid_wire::{Endpoint, Identity, NamespaceService, Role, WirePeers, WireStats};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
-type Server = MetaServer<EmbeddedEngine, WirePeers>;
+type Server = MetaServer<HeldEngine<EmbeddedEngine>, WirePeers>;
 
 pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
     if !config.metadata.database.is_empty() {
@@ -54,13 +55,16 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
     }
     let door = Arc::new(Door::default());
     let queries = Arc::new(QueryRunner::new(&env, &engine));
+    let held = Arc::new(HeldEngine::over(engine.clone()));
+    let keeper = Keeper::new(&env, held.clone(), engine.clone());
     let begin = async |told: Option<String>| -> Result<_> {
         let tell = || told.map_or(Ok(()), |local| ready.write(&local));
         let copies = lead(&env, &endpoint, &engine, &config, &door, tell).await?;
         let (own, times) = (env.clone(), settings.times());
         let queries = Some(queries.clone() as Arc<dyn Queries>);
-        let backing = Backing { copies: copies.clone(), queries, ..Backing::default() };
-        let start = MetaServer::start_with(own, engine.clone(), peers, times, fresh, policy, backing);
+        let handovers = Some(keeper.clone() as Arc<dyn Handovers>);
+        let backing = Backing { copies: copies.clone(), queries, handovers, ..Backing::default() };
+        let start = MetaServer::start_with(own, held.clone(), peers, times, fresh, policy, backing);
         let server = tokio::select! {
             server = start => server?,
             () = engine.ended() => {
@@ -104,6 +108,12 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
             "the metadata in {} takes no more changes, the log says why above: start the metadata server again",
             settings.dir.display()
         ),
+        to = keeper.gone() => {
+            // Whoever moved them gets its answer.
+            queries.stop().await;
+            let _ = env.timeout(CLOSE, serving.end()).await;
+            bail!("the metadata in {} is served from {to} now", settings.dir.display());
+        }
     }
     tracing::info!("metadata server stops");
     moves.abort();
@@ -160,7 +170,7 @@ pub(super) fn move_chunks<N: Namespace>(env: &Env, endpoint: &Endpoint, door: &A
 }
 
 /// For making everything durable at a stop, where that needs data servers.
-const CLOSE: Duration = Duration::from_secs(5);
+pub(super) const CLOSE: Duration = Duration::from_secs(5);
 
 /// A start that takes no longer is not announced before it is done.
 const SOON: Duration = Duration::from_millis(500);

@@ -1,8 +1,9 @@
 //! A metadata server over a database that others may serve as well: one of them leads, the others stand by
 //! (docs/design/0020-several-metadata-servers.md).
 
+use super::handover::Keeper;
 use super::listen;
-use super::metadata::move_chunks;
+use super::metadata::{CLOSE, move_chunks};
 use super::metadata_pages::MetadataPages;
 use super::queries::QueryRunner;
 use super::ready::ReadyFile;
@@ -13,7 +14,9 @@ use crate::{connect, http, roles};
 use anyhow::{Context, Result, bail};
 use braid_api::meta::MetaRequest;
 use braid_env::Env;
+use braid_meta_engine::{Engine, HeldEngine};
 use braid_meta_engine_sql::{Fencing, SqlEngine, SqlOptions};
+use braid_meta_namespace::ops::handover::CheckServed;
 use braid_meta_server::{Backing, Lead, LeadLimits, MetaServer};
 use braid_types::ClusterId;
 use braid_wire::{Identity, NamespaceService, Role, WirePeers, WireStats};
@@ -27,6 +30,8 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
     let options = SqlOptions { fencing: Fencing::Always, ..SqlOptions::from_url(&settings.database)? };
     let engine = SqlEngine::open(options).await.context("cannot open the metadata in the database")?;
     let engine = Arc::new(engine);
+    // Before it stands for the lead: one that starts again and again over such rows must not disturb who moves them.
+    engine.read(0, CheckServed).await.map_err(braid_api::Error::from)?;
     let endpoint = connect::endpoint(&env, Role::Metadata);
     let peers = WirePeers::new(&endpoint);
     let mut asked = Asked::listen()?;
@@ -37,13 +42,16 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
     let mut fresh = ClusterId::default();
     env.random.fill(&mut fresh.0);
     let queries = Arc::new(QueryRunner::new(&env, &engine));
+    let held = Arc::new(HeldEngine::over(engine.clone()));
+    let keeper = Keeper::new(&env, held.clone(), engine.clone());
     let backing = Backing {
         copies: None,
         lead: Some(lead.clone()),
         row_copies_below: settings.database_copies,
         queries: Some(queries.clone()),
+        handovers: Some(keeper.clone()),
     };
-    let start = MetaServer::start_with(env.clone(), engine.clone(), peers, settings.times(), fresh, policy, backing);
+    let start = MetaServer::start_with(env.clone(), held, peers, settings.times(), fresh, policy, backing);
     let server = tokio::select! {
         server = start => server?,
         () = lead.ended() => bail!("another metadata server has taken the lead over before this one had begun"),
@@ -68,6 +76,13 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
         () = asked.wait() => {}
         // It knows nothing any more that holds: a new start stands by.
         () = lead.ended() => bail!("another metadata server has taken the lead over: start this one again, and it stands by"),
+        to = keeper.gone() => {
+            // Whoever moved them gets its answer.
+            queries.stop().await;
+            let _ = env.timeout(CLOSE, serving.end()).await;
+            lead.release(&*engine).await;
+            bail!("the metadata in the database is served from {to} now");
+        }
     }
     tracing::info!("metadata server stops");
     moves.abort();

@@ -1,6 +1,7 @@
 //! `braid serve` and `braid mount`: the processes of a cluster.
 
 mod data;
+mod handover;
 mod metadata;
 mod metadata_pages;
 mod metadata_sql;

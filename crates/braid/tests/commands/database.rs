@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Processes that go with the test.
-struct Machine {
+pub struct Machine {
     dir: tempfile::TempDir,
     children: Vec<(String, Child)>,
 }
@@ -25,6 +25,28 @@ impl Drop for Machine {
 impl Machine {
     /// A MariaDB of its own, and a configuration for two metadata servers over it.
     fn new() -> Machine {
+        let machine = Machine::with_database();
+        machine.configure(&format!(
+            "[cluster]\nmetadata = [\"unix:{}\", \"unix:{}\"]\n[metadata]\ndatabase = \"{}\"\n",
+            machine.path("metadata-1.sock").display(),
+            machine.path("metadata-2.sock").display(),
+            machine.database()
+        ));
+        machine
+    }
+
+    pub fn configure(&self, text: &str) {
+        std::fs::write(self.path("braid.toml"), text).unwrap();
+    }
+
+    /// The address of its database.
+    pub fn database(&self) -> String {
+        let escaped = self.path("db.sock").display().to_string().replace('/', "%2F");
+        format!("mysql://root@{escaped}/braid")
+    }
+
+    /// A MariaDB of its own, and nothing else.
+    pub fn with_database() -> Machine {
         let found = Command::new("mariadbd").arg("--version").stdout(Stdio::null()).status();
         assert!(found.is_ok(), "mariadbd is missing: apt-get install -y mariadb-server-core");
         let mut machine = Machine { dir: tempfile::tempdir().unwrap(), children: Vec::new() };
@@ -50,21 +72,14 @@ impl Machine {
         machine.spawn("database", database);
         machine.until("the database listens", || std::os::unix::net::UnixStream::connect(&socket).is_ok());
         std::fs::create_dir(machine.mount_point()).unwrap();
-        let escaped = socket.display().to_string().replace('/', "%2F");
-        let config = format!(
-            "[cluster]\nmetadata = [\"unix:{}\", \"unix:{}\"]\n[metadata]\ndatabase = \"mysql://root@{escaped}/braid\"\n",
-            machine.path("metadata-1.sock").display(),
-            machine.path("metadata-2.sock").display()
-        );
-        std::fs::write(machine.path("braid.toml"), config).unwrap();
         machine
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    fn mount_point(&self) -> PathBuf {
+    pub fn mount_point(&self) -> PathBuf {
         self.path("mount")
     }
 
@@ -74,13 +89,13 @@ impl Machine {
         self.children.push((name.to_owned(), child));
     }
 
-    fn braid(&self, words: &[&str]) -> Command {
+    pub fn braid(&self, words: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_braid"));
         command.args(words).env("BRAID_CONFIG", self.path("braid.toml")).stdin(Stdio::null());
         command
     }
 
-    fn serve(&mut self, role: &str, number: u32) {
+    pub fn serve(&mut self, role: &str, number: u32) {
         let name = format!("{role}-{number}");
         let settings = match role {
             "metadata" => vec![
@@ -96,7 +111,7 @@ impl Machine {
         self.spawn(&name, command);
     }
 
-    fn is_ready(&self, name: &str) -> bool {
+    pub fn is_ready(&self, name: &str) -> bool {
         self.path(&format!("{name}.ready")).exists()
     }
 
@@ -104,13 +119,13 @@ impl Machine {
         &mut self.children.iter_mut().find(|(of, _)| of == name).unwrap().1
     }
 
-    fn signal(&mut self, name: &str, signal: Signal) {
+    pub fn signal(&mut self, name: &str, signal: Signal) {
         let id = Pid::from_child(self.child(name));
         kill_process(id, signal).unwrap();
     }
 
     /// Until it has ended by itself; with what.
-    fn ended(&mut self, name: &str) -> i32 {
+    pub fn ended(&mut self, name: &str) -> i32 {
         let begun = Instant::now();
         loop {
             if let Some(status) = self.child(name).try_wait().unwrap() {
@@ -124,11 +139,11 @@ impl Machine {
         }
     }
 
-    fn log(&self, name: &str) -> String {
+    pub fn log(&self, name: &str) -> String {
         std::fs::read_to_string(self.path(&format!("{name}.log"))).unwrap_or_default()
     }
 
-    fn until(&self, what: &str, is_so: impl Fn() -> bool) {
+    pub fn until(&self, what: &str, is_so: impl Fn() -> bool) {
         let begun = Instant::now();
         while !is_so() {
             let logs: Vec<String> =
@@ -138,20 +153,20 @@ impl Machine {
         }
     }
 
-    fn says(&self, line: &str) -> Vec<u8> {
+    pub fn says(&self, line: &str) -> Vec<u8> {
         let words: Vec<&str> = line.split_whitespace().collect();
         let ran = self.braid(&words).output().unwrap();
         assert!(ran.status.success(), "{line}: {}", String::from_utf8_lossy(&ran.stderr));
         ran.stdout
     }
 
-    fn put(&self, name: &str, bytes: usize) {
+    pub fn put(&self, name: &str, bytes: usize) {
         let file = self.path("to-put");
         std::fs::write(&file, pattern(bytes)).unwrap();
         self.says(&format!("fs put {} /{name}", file.display()));
     }
 
-    fn all_there(&self, names: &[(&str, usize)]) {
+    pub fn all_there(&self, names: &[(&str, usize)]) {
         for (name, bytes) in names {
             assert!(self.says(&format!("fs cat /{name}")) == pattern(*bytes), "{name}");
         }
@@ -159,7 +174,7 @@ impl Machine {
 }
 
 /// A line each few milliseconds, in a process of its own, and a file with each tenth.
-fn writer(at: &Path, stop: &Path) -> Ends {
+pub fn writer(at: &Path, stop: &Path) -> Ends {
     let script = format!(
         "cd {at}; i=0; while [ ! -e {stop} ]; do printf '%0999d\\n' $i || exit 7; i=$((i+1)); \
          [ $((i % 10)) != 0 ] || {{ echo $i > file-$i && sync log; }} || exit 7; sleep 0.01; done > log",

@@ -23,6 +23,7 @@ mod pipes;
 mod posix;
 mod sealed;
 mod sql;
+mod transfer;
 mod trash;
 mod two_mounts;
 mod why;

@@ -5,6 +5,8 @@ use crate::server::{database, open, shared};
 use braid_meta_engine::{Engine, EngineError};
 use braid_meta_engine_sql::{Fencing, SqlOptions};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::Duration;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_old_epoch_changes_nothing() {
@@ -53,5 +55,35 @@ async fn an_epoch_ends_at_one_moment() {
     }
     for (part, task) in tasks.into_iter().enumerate() {
         assert_eq!(task.await.expect("it ends"), at_once[part], "partition {part}");
+    }
+}
+
+/// Who ends its own epoch stands still for nobody but what it has forgotten: what it still wants is made again in the new one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_ends_its_own_epoch_goes_on() {
+    let options = SqlOptions { fencing: Fencing::Always, ..shared().options(&database()) };
+    let engine = Arc::new(open(options).await);
+    let done = Arc::new(AtomicBool::new(false));
+    let tasks: Vec<_> = (0..4_u64)
+        .map(|part| {
+            let (engine, done) = (engine.clone(), done.clone());
+            tokio::spawn(async move {
+                let mut times = 0;
+                while !done.load(SeqCst) {
+                    engine.transact(part, Count(key(part, "n"))).await.expect("nobody else has ended its epoch");
+                    times += 1;
+                }
+                times
+            })
+        })
+        .collect();
+    for epoch in 2..8 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        assert_eq!(engine.raise_epoch().await.expect("it is raised"), epoch);
+    }
+    done.store(true, SeqCst);
+    for (part, task) in tasks.into_iter().enumerate() {
+        let times = task.await.expect("it ends");
+        assert_eq!(number(&row(&*engine, &key(part as u64, "n")).await), times, "partition {part}");
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::rows::{RowFormat, keys};
 use crate::{OpError, Unit};
+use braid_api::{Code, Error};
 use braid_meta_engine::{Lock, Operation, Tx};
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +19,9 @@ pub enum Counter {
 }
 
 impl Counter {
+    pub const ALL: [Counter; 6] =
+        [Counter::Inodes, Counter::Chunks, Counter::Containers, Counter::Servers, Counter::Sessions, Counter::Leaders];
+
     fn name(self) -> &'static str {
         match self {
             Counter::Inodes => "next_inode",
@@ -58,10 +62,24 @@ pub struct TakeIds {
 
 /// The same inside another transaction.
 pub async fn take<T: Tx>(unit: &mut Unit<'_, T>, counter: Counter, count: u64) -> Result<u64, OpError> {
-    let key = keys::global(counter.name());
-    let next = unit.get::<CounterRow>(&key).await?.map_or(counter.first(), |row| row.next);
-    unit.put(key, &CounterRow { next: next + count });
+    let next = next(unit, counter).await?;
+    put_next(unit, counter, next.checked_add(count).ok_or_else(|| spent(counter))?);
     Ok(next)
+}
+
+fn put_next<T: Tx>(unit: &mut Unit<'_, T>, counter: Counter, next: u64) {
+    unit.put(keys::global(counter.name()), &CounterRow { next });
+}
+
+fn spent(counter: Counter) -> OpError {
+    Error::new(Code::Internal, format_args!("the counter {}", counter.name()), "its numbers are all given").into()
+}
+
+/// The next number is `least`, or further on: none below is given any more.
+pub(super) async fn go_on_from<T: Tx>(unit: &mut Unit<'_, T>, counter: Counter, least: u64) -> Result<(), OpError> {
+    let next = next(unit, counter).await?.checked_add(1).ok_or_else(|| spent(counter))?;
+    put_next(unit, counter, next.max(least));
+    Ok(())
 }
 
 impl Operation for TakeIds {

@@ -5,7 +5,7 @@ use crate::{OpError, Query, Unit};
 use braid_api::meta::{Grant, Lookup, LookupAnswer, Resolve, Resolved, StatNames};
 use braid_api::{Code, Error};
 use braid_meta_engine::Tx;
-use braid_types::{Attr, FileKind};
+use braid_types::{Attr, FileKind, InodeId};
 
 impl Query for Lookup {
     type Answer = LookupAnswer;
@@ -42,6 +42,25 @@ impl Query for StatNames {
             attrs[i] = unit.find_entry(self.parent, &self.names[i]).await?.map(|located| located.inode.attr());
         }
         Ok(attrs)
+    }
+}
+
+/// A path, and the directories it may lead through: right or wrong, what the rows say counts.
+#[derive(Clone, Debug)]
+pub struct ResolveAlong {
+    pub resolve: Resolve,
+    pub way: Vec<InodeId>,
+}
+
+impl Query for ResolveAlong {
+    type Answer = Resolved;
+
+    async fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<Resolved, OpError> {
+        let Resolve { from, path } = &self.resolve;
+        let dirs = std::iter::once(*from).chain(self.way.iter().copied());
+        let entries: Vec<_> = dirs.zip(path).map(|(dir, name)| keys::entry(dir, name)).collect();
+        unit.load(&entries).await?;
+        self.resolve.ask(unit).await
     }
 }
 

@@ -18,27 +18,37 @@ use braid_types::{InodeId, Name};
 /// Deepest tree: what bounds the walk to the root. PATH_MAX allows 2,048 levels; by relative paths one gets deeper.
 const DEPTH_MAX: usize = 1 << 16;
 
-impl Mutation for Rename {
+/// A rename, and directories that may be above both of its parents, these the first: right or wrong, what the rows say counts.
+#[derive(Clone, Debug)]
+pub struct RenameAlong {
+    pub rename: Rename,
+    pub above_from: Vec<InodeId>,
+    pub above_to: Vec<InodeId>,
+}
+
+impl Mutation for RenameAlong {
     type Answer = RenameAnswer;
 
     fn first_keys(&self) -> Vec<Key> {
-        let mut first = super::parent_and_entry(&self.from, &self.from_name);
-        first.extend(super::parent_and_entry(&self.to, &self.to_name));
+        let m = &self.rename;
+        let mut first = super::parent_and_entry(&m.from, &m.from_name);
+        first.extend(super::parent_and_entry(&m.to, &m.to_name));
         first
     }
 
     async fn apply<T: Tx>(&self, unit: &mut Unit<'_, T>, cx: &OpContext) -> Result<RenameAnswer, OpError> {
-        let same_dir = self.from.id == self.to.id;
-        let from = unit.find_dir(&self.from).await?;
-        let to = unit.find_dir(&self.to).await?;
-        let Some(source) = unit.find_entry(self.from.id, &self.from_name).await? else {
+        let m = &self.rename;
+        let same_dir = m.from.id == m.to.id;
+        let from = unit.find_dir(&m.from).await?;
+        let to = unit.find_dir(&m.to).await?;
+        let Some(source) = unit.find_entry(m.from.id, &m.from_name).await? else {
             return Err(Code::NotFound.into());
         };
-        let target = unit.find_entry(self.to.id, &self.to_name).await?;
+        let target = unit.find_entry(m.to.id, &m.to_name).await?;
         if from.inode.snapshot_root != to.inode.snapshot_root {
             return Err(Code::CrossDevice.into());
         }
-        match (self.mode, &target) {
+        match (m.mode, &target) {
             (RenameKind::NoReplace, Some(_)) => return Err(Code::Exists.into()),
             (RenameKind::Exchange, None) => return Err(Code::NotFound.into()),
             _ => {}
@@ -60,30 +70,30 @@ impl Mutation for Rename {
         }
         if !same_dir {
             if source.inode.is_dir() {
-                expect_not_below(unit, source.inode.id, self.to.id).await?;
+                expect_not_below(unit, source.inode.id, m.to.id, &self.above_to).await?;
             }
-            if let (RenameKind::Exchange, Some(t)) = (self.mode, &target)
+            if let (RenameKind::Exchange, Some(t)) = (m.mode, &target)
                 && t.inode.is_dir()
             {
-                expect_not_below(unit, t.inode.id, self.from.id).await?;
+                expect_not_below(unit, t.inode.id, m.from.id, &self.above_from).await?;
             }
         }
         let mut dirs = Parents { from, to: if same_dir { None } else { Some(to) } };
-        let other = match (self.mode, target) {
+        let other = match (m.mode, target) {
             (RenameKind::Exchange, Some(target)) => {
-                let attr = self.exchange(unit, cx, &mut dirs, &source, target);
+                let attr = m.exchange(unit, cx, &mut dirs, &source, target);
                 Some(attr)
             }
-            (_, Some(target)) => Some(self.replace(unit, cx, &mut dirs, &source, target).await?),
+            (_, Some(target)) => Some(m.replace(unit, cx, &mut dirs, &source, target).await?),
             (_, None) => None,
         };
-        if self.mode != RenameKind::Exchange {
+        if m.mode != RenameKind::Exchange {
             let is_dir = source.inode.is_dir();
-            unit.delete(keys::entry(self.from.id, &self.from_name));
+            unit.delete(keys::entry(m.from.id, &m.from_name));
             count_entry(&mut dirs.from.inode, cx.now, -1, is_dir);
             count_entry(&mut dirs.to_mut().inode, cx.now, 1, is_dir);
         }
-        let moved = place_at(unit, cx, source, self.to.id, &self.to_name);
+        let moved = place_at(unit, cx, source, m.to.id, &m.to_name);
         dirs.store(unit);
         let to = dirs.to.map(|to| to.inode.attr().into());
         let dirs = [dirs.from.inode.attr().into(), to.unwrap_or_default()];
@@ -206,9 +216,18 @@ fn place_at<T: Tx>(
 }
 
 /// Fails if `dir` is `top` or lies below it.
-async fn expect_not_below<T: Tx>(unit: &mut Unit<'_, T>, top: InodeId, dir: InodeId) -> Result<(), OpError> {
+///
+/// The lock and the whole way up are one round trip where `above` is right. Rows are locked in the order of their tables, so the lock
+/// comes before what it guards.
+async fn expect_not_below<T: Tx>(
+    unit: &mut Unit<'_, T>,
+    top: InodeId,
+    dir: InodeId,
+    above: &[InodeId],
+) -> Result<(), OpError> {
     let lock = keys::global("rename_lock");
-    unit.get_raw(&lock).await?;
+    let way = above.iter().filter(|id| **id != InodeId::ROOT).map(|id| keys::inode_id(*id));
+    unit.load(&way.chain([lock.clone()]).collect::<Vec<_>>()).await?;
     // Written, so that engines whose locks do not reach everywhere see two renames collide.
     unit.put_raw(lock, vec![1]);
     let mut at = dir;

@@ -143,6 +143,16 @@ pub fn sealed_count() -> Key {
     global("sealed")
 }
 
+/// Whether these rows may be served; most stores have no such row.
+pub fn handover() -> Key {
+    global("handover")
+}
+
+/// That these rows come from a backup; most stores have no such row.
+pub fn restored() -> Key {
+    global("restored")
+}
+
 pub fn global(name: &str) -> Key {
     Key::new(Table::Globals, 0, name.as_bytes())
 }

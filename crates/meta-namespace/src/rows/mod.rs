@@ -4,6 +4,7 @@
 //! one wrote is refused; bytes that are no row give an error that names the key, never a panic.
 
 mod container;
+mod handover;
 mod inode;
 pub mod keys;
 mod lead;
@@ -11,6 +12,7 @@ mod rebalance;
 mod session;
 
 pub use container::{ChunkRow, ContainerRow, CopiesRow, MovesRow, ReclaimRow, ServerRow, SpareRow};
+pub use handover::{HandoverRow, RestoredRow};
 pub use inode::{Entry, IdRow, InlineState, Inode, OrphanRow, SealedCount, flags};
 pub use lead::LeadRow;
 pub use rebalance::{MoveRow, RebalanceRow};

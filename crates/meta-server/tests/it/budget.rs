@@ -11,8 +11,12 @@ const ROOT: InodeId = InodeId::ROOT;
 
 /// Without housekeeping, whose round trips would be counted too.
 async fn quiet() -> World {
+    quiet_on(MemStore::new()).await
+}
+
+async fn quiet_on(store: MemStore) -> World {
     let config = MetaConfig { housekeeping: Duration::from_secs(3600), ..fast_config() };
-    World::with(MemStore::new(), Peers::default(), config, 1).await
+    World::with(store, Peers::default(), config, 1).await
 }
 
 #[tokio::test]
@@ -157,8 +161,44 @@ async fn a_rename_to_another_parent_is_no_more_than_one_within_it() {
     assert_eq!(w.counted(rename((from, "d"), (to, "a"), RenameKind::Exchange)).await.0, 2, "exchanged");
 }
 
-/// One more for `rename_lock`. The way up from the destination's parent is one each further, which the budget says nothing
-/// of: here there is none.
+/// A whole path is one round trip where it leads as it did the last time, and what has changed costs what it takes to find it.
+#[tokio::test]
+async fn a_path_of_any_depth_is_one_round_trip() {
+    let w = quiet().await;
+    let path: Vec<Name> = (0..20).map(|n| name(&format!("d{n}"))).collect();
+    let mut dirs = vec![ROOT];
+    for text in &path {
+        dirs.push(w.mkdir(dirs[dirs.len() - 1], &text.to_string()).await.id);
+    }
+    let file = w.create(dirs[20], "file").await.attr;
+    let resolve = || Resolve { from: ROOT, path: [&path[..], &[name("file")]].concat() };
+    let ids = |found: &Resolved| found.attrs.iter().map(|attr| attr.id).collect::<Vec<_>>();
+    let expected = [&dirs[1..], &[file.id]].concat();
+    let (trips, found) = w.counted(resolve()).await;
+    assert_eq!((trips, ids(&found), found.rest), (1, expected.clone(), 0), "who made it knows it");
+
+    // Another server knows nothing; each name is looked for below the one before, and is known from then on.
+    let w = quiet_on(w.store.clone()).await;
+    let (trips, found) = w.counted(resolve()).await;
+    assert_eq!((trips, ids(&found)), (21, expected.clone()));
+    let (trips, found) = w.counted(resolve()).await;
+    assert_eq!((trips, ids(&found)), (1, expected.clone()));
+
+    // A directory in the middle is another one now, which has the same names in it for two levels.
+    w.rename((dirs[10], "d10"), (ROOT, "aside"), RenameKind::Replace).await.unwrap();
+    let (trips, found) = w.counted(resolve()).await;
+    assert_eq!((trips, ids(&found), found.rest), (1, expected[..10].to_vec(), 11), "it is not there");
+    let other = w.mkdir(dirs[10], "d10").await.id;
+    let below = w.mkdir(other, "d11").await.id;
+    let (_, found) = w.counted(resolve()).await;
+    assert_eq!((ids(&found), found.rest), ([&expected[..10], &[other, below]].concat(), 9), "what the rows say");
+    assert_eq!(w.counted(resolve()).await.0, 1);
+    let aside = Resolve { from: ROOT, path: [&[name("aside")], &path[11..], &[name("file")]].concat() };
+    let (trips, found) = w.counted(aside).await;
+    assert_eq!((trips, ids(&found)), (1, expected[10..].to_vec()));
+}
+
+/// One more for `rename_lock` and the way up from the destination's parent.
 #[tokio::test]
 async fn a_directory_that_goes_to_another_parent_is_three_round_trips() {
     let w = quiet().await;
@@ -174,6 +214,15 @@ async fn a_directory_that_goes_to_another_parent_is_three_round_trips() {
         w.create(dir, &n.to_string()).await;
     }
     assert_eq!(w.counted(rename((ROOT, "dir"), (to, "dir"), replace)).await.0, 3, "with fifty files");
+    // However deep it goes; and a wrong idea of the way costs a round trip for each that is not as it was believed to be.
+    let (mut deep, mut way) = (from, vec![from]);
+    for n in 0..20 {
+        deep = w.mkdir(deep, &n.to_string()).await.id;
+        way.push(deep);
+    }
+    assert_eq!(w.counted(rename((to, "dir"), (deep, "dir"), replace)).await.0, 3, "twenty levels down");
+    let below = w.call(rename((ROOT, "from"), (deep, "from"), replace)).await.unwrap_err();
+    assert_eq!(below.code, braid_api::Code::Invalid, "it would be its own descendant");
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ use crate::common::*;
 use braid_api::meta::*;
 use braid_api::{Code, Namespace, Result};
 use braid_meta_engine::{Engine, EngineError, Key, Lock, Operation, Page, Row, Table, Tx};
+use braid_meta_namespace::ops::rename::RenameAlong;
 use braid_meta_namespace::rows::keys;
 use braid_meta_namespace::{OpContext, OpError, Recorded};
 use braid_types::*;
@@ -210,7 +211,8 @@ impl<T: Tx> Tx for WatchedTx<'_, T> {
 async fn holds_rename_lock(w: &World, message: Rename) -> bool {
     let (asked, parents) = (Asked::default(), [message.from.id.0, message.to.id.0]);
     let (cx, answer) = (OpContext::default(), MetaAnswer::Rename);
-    let op = Watched { op: Recorded { cx, mutation: message, message: 0, answer }, asked: asked.clone() };
+    let mutation = RenameAlong { rename: message, above_from: Vec::new(), above_to: Vec::new() };
+    let op = Watched { op: Recorded { cx, mutation, message: 0, answer }, asked: asked.clone() };
     w.engine.transact(0, op).await.map_err(|OpError(e)| e).unwrap();
     let (locked, rename_lock) = (asked.locked.lock().clone(), keys::global("rename_lock"));
     assert!(

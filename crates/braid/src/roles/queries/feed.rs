@@ -3,7 +3,7 @@
 use super::cursor::{Cursor, ROW_BYTES_MAX, bytes_of};
 use braid_api::admin::SqlValue;
 use braid_api::meta::ServerInfo;
-use braid_meta_engine::{Engine, EngineError, Snapshot};
+use braid_meta_engine::{Engine, EngineError, Snapshot, Table};
 use braid_meta_query::{Asker, QueryError, TABLES};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,6 +11,8 @@ use tokio::runtime::Handle;
 
 /// Between two looks at whether to end, while the answer is not fetched.
 const LOOK: Duration = Duration::from_millis(100);
+/// Rows that are read from a snapshot at once.
+const PAGE_ROWS: usize = 512;
 
 pub struct Feed<E> {
     cursor: Arc<Cursor>,
@@ -45,13 +47,50 @@ impl<E: Engine> Feed<E> {
         }
         ends.1 = Some(done.map(drop).map_err(braid_api::Error::from));
     }
-}
 
-impl<E: Engine> Asker for Feed<E> {
-    fn begin(&mut self, columns: Vec<String>) -> Result<Box<dyn Snapshot>, EngineError> {
+    /// All rows, as they are stored.
+    pub fn run_rows(mut self) {
+        let begun = Instant::now();
+        let mut ends = Ends(self.cursor.clone(), None);
+        let done = self.all_rows();
+        let ms = begun.elapsed().as_millis() as u64;
+        match &done {
+            Ok(rows) => tracing::info!(ms, rows, "all rows were read"),
+            Err(error) => tracing::info!(ms, %error, "not all rows were read"),
+        }
+        ends.1 = Some(done.map(drop).map_err(braid_api::Error::from));
+    }
+
+    fn all_rows(&mut self) -> Result<u64, QueryError> {
+        let columns = ["table", "key", "row"].map(str::to_owned).into();
+        let mut snapshot = self.snapshot(&Table::ALL, columns)?;
+        let mut rows = 0;
+        for table in Table::ALL {
+            let mut after = None;
+            loop {
+                if let Some(why) = self.cursor.why_stop() {
+                    return Err(QueryError::Stopped(why));
+                }
+                let page = snapshot.scan_table(table, after.as_ref(), PAGE_ROWS)?;
+                after = page.rows.last().filter(|_| page.more).map(|(key, _)| key.clone());
+                for (key, row) in page.rows {
+                    let values =
+                        [SqlValue::Integer(table as i64), SqlValue::Blob(key.bytes().to_vec()), SqlValue::Blob(row)];
+                    self.row(values.into(), &mut || snapshot.tick())?;
+                    rows += 1;
+                }
+                if after.is_none() {
+                    break;
+                }
+            }
+        }
+        Ok(rows)
+    }
+
+    fn snapshot(&self, tables: &[Table], columns: Vec<String>) -> Result<Box<dyn Snapshot>, EngineError> {
         let (cursor, engine) = (&self.cursor, &self.engine);
         let taken = self.runtime.block_on(async {
-            let mut taken = std::pin::pin!(engine.snapshot(TABLES));
+            let mut taken = std::pin::pin!(engine.snapshot(tables));
             loop {
                 match tokio::time::timeout(LOOK, &mut taken).await {
                     Ok(taken) => return Some(taken),
@@ -65,6 +104,12 @@ impl<E: Engine> Asker for Feed<E> {
         // Not before: what is changed after whoever asked has heard that it begins is not in it.
         cursor.put_columns(columns);
         Ok(snapshot)
+    }
+}
+
+impl<E: Engine> Asker for Feed<E> {
+    fn begin(&mut self, columns: Vec<String>) -> Result<Box<dyn Snapshot>, EngineError> {
+        self.snapshot(TABLES, columns)
     }
 
     fn row(&mut self, row: Vec<SqlValue>, tick: &mut dyn FnMut() -> Result<(), EngineError>) -> Result<(), QueryError> {

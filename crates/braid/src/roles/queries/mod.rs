@@ -87,12 +87,11 @@ impl<E: Engine> QueryRunner<E> {
         number: u64,
         cursor: &Arc<Cursor>,
         permit: OwnedSemaphorePermit,
-        query: String,
-        servers: Vec<ServerInfo>,
+        run: impl FnOnce(Feed<E>) + Send + 'static,
     ) -> Result<()> {
         let feed = Feed::new(cursor.clone(), self.engine.clone(), self.runtime.clone());
         let work = move || {
-            feed.run(&query, servers);
+            run(feed);
             drop(permit);
         };
         // SQLite goes a level deeper for each table expression that is made from another, of which a text may have thousands. Pages
@@ -105,19 +104,27 @@ impl<E: Engine> QueryRunner<E> {
     }
 }
 
+impl<E: Engine> QueryRunner<E> {
+    async fn begun(&self, timeout: Duration, run: impl FnOnce(Feed<E>) + Send + 'static) -> Result<SqlBegun> {
+        let (number, cursor, permit) = self.place(timeout)?;
+        self.start(number, &cursor, permit, run)?;
+        match cursor.columns().await {
+            Ok(columns) => Ok(SqlBegun { cursor: number, columns }),
+            Err(error) => {
+                self.cursors.lock().remove(&number);
+                Err(error)
+            }
+        }
+    }
+}
+
 impl<E: Engine> Queries for QueryRunner<E> {
     fn begin(&self, query: String, timeout: Duration, servers: Vec<ServerInfo>) -> BoxFuture<'_, Result<SqlBegun>> {
-        Box::pin(async move {
-            let (number, cursor, permit) = self.place(timeout)?;
-            self.start(number, &cursor, permit, query, servers)?;
-            match cursor.columns().await {
-                Ok(columns) => Ok(SqlBegun { cursor: number, columns }),
-                Err(error) => {
-                    self.cursors.lock().remove(&number);
-                    Err(error)
-                }
-            }
-        })
+        Box::pin(self.begun(timeout, move |feed| feed.run(&query, servers)))
+    }
+
+    fn begin_rows(&self, timeout: Duration) -> BoxFuture<'_, Result<SqlBegun>> {
+        Box::pin(self.begun(timeout, Feed::run_rows))
     }
 
     fn next(&self, number: u64, page: u64) -> BoxFuture<'_, Result<SqlPage>> {

@@ -12,7 +12,7 @@ use braid_meta_server::{CopyLimits, recover};
 use braid_types::{ServerId, Voter};
 use braid_wire::{Endpoint, Remote, RemoteDataNode, Role, WirePeers};
 use bytes::Bytes;
-use clap::{Args, Subcommand};
+use clap::Args;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -20,24 +20,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 #[derive(Args)]
-pub struct MetadataArgs {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Subcommand)]
-enum Command {
-    /// Fetch the metadata from its copies into metadata.dir, and leave the old metadata server behind.
-    Recover(RecoverArgs),
-}
-
-#[derive(Args)]
 #[command(after_help = "\
 Needs a majority of all data servers; waits until the old metadata server can answer nobody any more. Then start one here
 with `braid serve metadata`.
 Example:
   braid admin metadata recover --data tcp:10.0.0.2:7401 --data tcp:10.0.0.3:7401 --set metadata.dir=/new/metadata")]
-struct RecoverArgs {
+pub struct RecoverArgs {
     /// Address of a data server; one that knows the others is enough if they have not moved.
     #[arg(long = "data", value_name = "ADDRESS", required = true)]
     data: Vec<String>,
@@ -53,14 +41,6 @@ struct RecoverArgs {
 }
 
 const FIRST_ASK: Duration = Duration::from_secs(3);
-
-impl MetadataArgs {
-    pub async fn run(self, endpoint: &Endpoint, config: &Config) -> Result<ExitCode> {
-        match self.command {
-            Command::Recover(args) => args.run(endpoint, config).await,
-        }
-    }
-}
 
 /// Data servers by their addresses: who is there says which one it is.
 async fn known(endpoint: &Endpoint, addresses: &[String]) -> Result<Vec<Voter>> {
@@ -84,7 +64,7 @@ async fn known(endpoint: &Endpoint, addresses: &[String]) -> Result<Vec<Voter>> 
 }
 
 impl RecoverArgs {
-    async fn run(self, endpoint: &Endpoint, config: &Config) -> Result<ExitCode> {
+    pub async fn run(self, endpoint: &Endpoint, config: &Config) -> Result<ExitCode> {
         let dir = &config.metadata.dir;
         roles::place::for_metadata(dir)?;
         if dir.join("data.mdb").exists() {
