@@ -85,6 +85,7 @@ pub struct Cluster {
 
 /// A server that does not answer is not waited for longer.
 const PATIENCE: Duration = Duration::from_secs(10);
+const LOOK: Duration = Duration::from_secs(3);
 
 impl Cluster {
     /// A question to the metadata server. The answer fits the question, or it is an error.
@@ -115,6 +116,13 @@ impl Cluster {
             }
             _ => connect::unanswered(&self.config, &error, self.dir.as_deref()),
         })
+    }
+
+    /// Is there a metadata server now, also one that refuses?
+    pub async fn answers(&self) -> bool {
+        let cx = Context { deadline: LOOK, manner: Manner::Once, ..Context::default() };
+        let answer = self.namespace.call(cx, AdminQuery::Status).await;
+        answer.map_or_else(|error| error.code != Code::Unreachable, |_| true)
     }
 
     /// Somebody is there; what takes long is asked afterwards.

@@ -109,9 +109,9 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
             settings.dir.display()
         ),
         to = keeper.gone() => {
-            // Whoever moved them gets its answer.
+            // Whoever moved them gets its answer; others wait for more than this.
             queries.stop().await;
-            let _ = env.timeout(CLOSE, serving.end()).await;
+            let _ = env.timeout(LAST_ANSWERS, serving.end()).await;
             bail!("the metadata in {} is served from {to} now", settings.dir.display());
         }
     }
@@ -170,7 +170,10 @@ pub(super) fn move_chunks<N: Namespace>(env: &Env, endpoint: &Endpoint, door: &A
 }
 
 /// For making everything durable at a stop, where that needs data servers.
-pub(super) const CLOSE: Duration = Duration::from_secs(5);
+const CLOSE: Duration = Duration::from_secs(5);
+
+/// For answers under way, where nothing is to be made durable any more.
+pub(super) const LAST_ANSWERS: Duration = Duration::from_millis(500);
 
 /// A start that takes no longer is not announced before it is done.
 const SOON: Duration = Duration::from_millis(500);

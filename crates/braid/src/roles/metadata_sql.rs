@@ -3,7 +3,7 @@
 
 use super::handover::Keeper;
 use super::listen;
-use super::metadata::{CLOSE, move_chunks};
+use super::metadata::{LAST_ANSWERS, move_chunks};
 use super::metadata_pages::MetadataPages;
 use super::queries::QueryRunner;
 use super::ready::ReadyFile;
@@ -77,9 +77,9 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
         // It knows nothing any more that holds: a new start stands by.
         () = lead.ended() => bail!("another metadata server has taken the lead over: start this one again, and it stands by"),
         to = keeper.gone() => {
-            // Whoever moved them gets its answer.
+            // Whoever moved them gets its answer; others wait for more than this.
             queries.stop().await;
-            let _ = env.timeout(CLOSE, serving.end()).await;
+            let _ = env.timeout(LAST_ANSWERS, serving.end()).await;
             lead.release(&*engine).await;
             bail!("the metadata in the database is served from {to} now");
         }

@@ -50,6 +50,9 @@ const HOLD_AGAIN: Duration = Duration::from_secs(6);
 /// Passes while the cluster is used, as long as each still brings so many rows.
 const PASSES_MAX: usize = 4;
 const FEW_ROWS: u64 = 10_000;
+/// For the old server to end.
+const END_MAX: Duration = Duration::from_secs(10);
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 struct Done {
     counts: Counts,
@@ -155,6 +158,11 @@ async fn migrate<E: Filled>(cluster: &Cluster, target: &E, to: &Place) -> Result
         )
     })?;
     let held = begun.elapsed();
+    // Who starts the new one by what is said at the end must not meet the old one.
+    let ends = Instant::now();
+    while cluster.answers().await && ends.elapsed() < END_MAX {
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
     arrival.end().await?;
     Ok(Done { counts, copied, held, late })
 }

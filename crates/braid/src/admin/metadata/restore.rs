@@ -5,9 +5,7 @@ use crate::admin::Cluster;
 use crate::config::Config;
 use crate::fs::progress::Counting;
 use crate::output;
-use anyhow::{Context as _, Result, bail};
-use braid_api::admin::AdminQuery;
-use braid_api::{Context, Manner, Namespace};
+use anyhow::{Context, Result, bail};
 use braid_env::Env;
 use braid_meta_transfer::{BackupReader, Counts, bring, compare, settle_restored};
 use clap::Args;
@@ -15,9 +13,6 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
-
-const LOOK: Duration = Duration::from_secs(3);
 
 #[derive(Args)]
 #[command(after_help = "\
@@ -111,9 +106,8 @@ impl RestoreArgs {
 
 /// Two stores of one cluster would take its data servers from each other.
 async fn not_served(cluster: &Cluster) -> Result<()> {
-    let cx = Context { deadline: LOOK, manner: Manner::Once, ..Context::default() };
-    match cluster.namespace.call(cx, AdminQuery::Status).await {
-        Ok(_) => bail!("a metadata server serves this cluster: stop it, or name another cluster.metadata"),
-        Err(_) => Ok(()),
+    if cluster.answers().await {
+        bail!("a metadata server serves this cluster: stop it, or name another cluster.metadata");
     }
+    Ok(())
 }
