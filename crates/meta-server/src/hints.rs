@@ -42,6 +42,46 @@ impl HintCache {
     }
 }
 
+/// Which directory a name stood for: with it the rows of a path are read in one round trip, as far as it is right.
+pub struct DirCache {
+    shards: Vec<Mutex<HashMap<(InodeId, Name), InodeId>>>,
+    shard_max: usize,
+}
+
+impl DirCache {
+    pub fn new(dirs_max: usize) -> Self {
+        DirCache { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), shard_max: (dirs_max / SHARDS).max(1) }
+    }
+
+    /// By the directory it is in: all its children share the lock, of which a path takes one after the other.
+    fn shard(&self, parent: InodeId) -> &Mutex<HashMap<(InodeId, Name), InodeId>> {
+        &self.shards[(parent.0 >> braid_types::SLOT_BITS) as usize % SHARDS]
+    }
+
+    /// The directories in which the names of `path` are to be looked for, beginning with `from`, as far as is known.
+    pub fn guess(&self, from: InodeId, path: &[Name]) -> Vec<InodeId> {
+        let mut dirs = vec![from];
+        for name in path.iter().take(path.len().saturating_sub(1)) {
+            let at = dirs[dirs.len() - 1];
+            let found = self.shard(at).lock().get(&(at, name.clone())).copied();
+            let Some(next) = found else { break };
+            dirs.push(next);
+        }
+        dirs
+    }
+
+    pub fn set(&self, parent: InodeId, name: &Name, dir: InodeId) {
+        let mut shard = self.shard(parent).lock();
+        if shard.len() >= self.shard_max {
+            let victim = shard.keys().next().cloned();
+            if let Some(victim) = victim {
+                shard.remove(&victim);
+            }
+        }
+        shard.insert((parent, name.clone()), dir);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -59,5 +99,27 @@ mod tests {
         assert!(cache.get(last).is_some());
         cache.forget(last);
         assert!(cache.get(last).is_none());
+    }
+
+    #[test]
+    fn directories_are_guessed_as_far_as_they_are_known() {
+        let cache = DirCache::new(128);
+        let path: Vec<Name> = ["a", "b", "c"].map(|name| name.parse().unwrap()).to_vec();
+        let [a, b] = [1, 2].map(|n| InodeId::new(n, Slot(0)));
+        assert_eq!(cache.guess(InodeId::ROOT, &path), [InodeId::ROOT]);
+        cache.set(InodeId::ROOT, &path[0], a);
+        cache.set(a, &path[1], b);
+        assert_eq!(cache.guess(InodeId::ROOT, &path), [InodeId::ROOT, a, b]);
+        assert_eq!(
+            cache.guess(InodeId::ROOT, &path[..2]),
+            [InodeId::ROOT, a],
+            "what the last name stands for is asked"
+        );
+        assert_eq!(cache.guess(b, &path), [b]);
+        assert_eq!(cache.guess(b, &[]), [b]);
+        for n in 0..10_000 {
+            cache.set(InodeId::new(n, Slot(0)), &path[0], a);
+        }
+        assert!(cache.shards.iter().map(|s| s.lock().len()).sum::<usize>() <= 128, "it is bounded");
     }
 }

@@ -7,6 +7,7 @@ use braid_api::meta::{DirPage, Lookup, LookupAnswer, ReadDir, Resolve, Resolved,
 use braid_api::{DataPeers, Result};
 use braid_lease::Key;
 use braid_meta_engine::Engine;
+use braid_meta_namespace::ops::ResolveAhead;
 use braid_types::{Attr, FileKind, InodeId, SessionId};
 
 impl<E: Engine, P: DataPeers> MetaServer<E, P> {
@@ -56,9 +57,20 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
     }
 
     pub(crate) async fn resolve(&self, call: &mut Call, session: SessionId, m: Resolve) -> Result<Resolved> {
-        let answer = self.ask(call, m.from, m.clone()).await?;
+        let ahead = ResolveAhead { dirs: self.dirs.guess(m.from, &m.path), resolve: m };
+        let answer = self.ask(call, ahead.resolve.from, ahead.clone()).await?;
+        let ResolveAhead { dirs, resolve: m } = &ahead;
+        let mut at = m.from;
+        // In what the last name stands for nothing was looked for.
+        let inner = m.path.len().saturating_sub(1);
+        for (i, (name, attr)) in m.path.iter().zip(&answer.attrs).enumerate().take(inner) {
+            if attr.is_dir() && dirs.get(i + 1) != Some(&attr.id) {
+                self.dirs.set(at, name, attr.id);
+            }
+            at = attr.id;
+        }
         match self.refresh_files(session, answer.attrs.iter()).await? {
-            true => self.ask(call, m.from, m).await,
+            true => self.ask(call, at, ahead).await,
             false => Ok(answer),
         }
     }

@@ -6,7 +6,7 @@ use crate::copies::CopySet;
 use crate::data_servers::DataServers;
 use crate::freeing::ReclaimFrom;
 use crate::growing::Growing;
-use crate::hints::HintCache;
+use crate::hints::{DirCache, HintCache};
 use crate::ids::InodeIds;
 use crate::lead::Lead;
 use crate::leases::Leases;
@@ -42,6 +42,7 @@ pub struct MetaServer<E, P> {
     pub(crate) started: Monotonic,
     pub(crate) ids: InodeIds,
     pub(crate) hints: HintCache,
+    pub(crate) dirs: DirCache,
     pub(crate) sessions: Sessions,
     pub(crate) leases: Arc<Leases>,
     pub(crate) servers: DataServers,
@@ -142,6 +143,8 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         let server = Arc::new(MetaServer {
             ids: InodeIds::new(),
             hints: HintCache::new(config.hints_max),
+            // Directories are far fewer than what is in them.
+            dirs: DirCache::new(config.hints_max / 4),
             sessions: Sessions::default(),
             leases: Arc::new(Leases::new(env.clone(), epoch, config.limits(), config.leases_max)),
             servers: DataServers::default(),

@@ -5,7 +5,7 @@ use crate::{OpError, Query, Unit};
 use braid_api::meta::{Grant, Lookup, LookupAnswer, Resolve, Resolved, StatNames};
 use braid_api::{Code, Error};
 use braid_meta_engine::Tx;
-use braid_types::{Attr, FileKind};
+use braid_types::{Attr, FileKind, InodeId};
 
 impl Query for Lookup {
     type Answer = LookupAnswer;
@@ -66,6 +66,25 @@ impl Query for Resolve {
             }
         }
         Ok(Resolved { attrs, rest: 0 })
+    }
+}
+
+/// A [`Resolve`] of which the directories may be known: their entries are read in one round trip. A wrong guess costs the round trips
+/// from there on, and nothing else: what the path leads to is read from the rows.
+#[derive(Clone, Debug)]
+pub struct ResolveAhead {
+    pub resolve: Resolve,
+    /// Where each name is to be looked for, from the first on.
+    pub dirs: Vec<InodeId>,
+}
+
+impl Query for ResolveAhead {
+    type Answer = Resolved;
+
+    async fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<Resolved, OpError> {
+        let ahead = self.dirs.iter().zip(&self.resolve.path).map(|(dir, name)| keys::entry(*dir, name));
+        unit.load(&ahead.collect::<Vec<_>>()).await?;
+        self.resolve.ask(unit).await
     }
 }
 

@@ -41,6 +41,8 @@ pub mod stand_for;
 mod unlink;
 mod xattr;
 
+pub use lookup::ResolveAhead;
+
 use crate::rows::keys;
 use braid_api::meta::InodeRef;
 use braid_meta_engine::Key;

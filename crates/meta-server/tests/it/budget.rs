@@ -41,6 +41,36 @@ async fn reads_are_one_round_trip() {
     assert_eq!(w.counted(page).await.0, 1, "a page of a directory");
 }
 
+/// HopsFS's hint cache: design.md §4, *An operation has three phases*.
+#[tokio::test]
+async fn a_path_that_was_seen_is_one_round_trip_whatever_its_depth() {
+    let w = quiet().await;
+    let (a, b) = (name("a"), name("b"));
+    let top = w.mkdir(ROOT, "a").await.id;
+    let dir = w.mkdir(top, "b").await.id;
+    let file = w.create(dir, "file").await.attr.id;
+    let path = |last: &str| Resolve { from: ROOT, path: vec![a.clone(), b.clone(), name(last)] };
+    let ids = |found: &Resolved| found.attrs.iter().map(|attr| attr.id).collect::<Vec<_>>();
+
+    let (trips, found) = w.counted(path("file")).await;
+    assert_eq!((trips, ids(&found), found.rest), (3, vec![top, dir, file], 0), "the first time one a component");
+    let (trips, found) = w.counted(path("file")).await;
+    assert_eq!((trips, ids(&found), found.rest), (1, vec![top, dir, file], 0));
+    let (trips, found) = w.counted(path("none")).await;
+    assert_eq!((trips, ids(&found), found.rest), (1, vec![top, dir], 1), "nor does it matter what is last");
+
+    // Another directory under the same name: what was known is wrong, and is mended.
+    w.rename((ROOT, "a"), (ROOT, "old"), RenameKind::Replace).await.unwrap();
+    let (trips, found) = w.counted(path("file")).await;
+    assert_eq!((trips, ids(&found), found.rest), (1, vec![], 3));
+    let other = w.mkdir(ROOT, "a").await.id;
+    let other_dir = w.mkdir(other, "b").await.id;
+    let other_file = w.create(other_dir, "file").await.attr.id;
+    let (trips, found) = w.counted(path("file")).await;
+    assert_eq!((trips, ids(&found)), (3, vec![other, other_dir, other_file]));
+    assert_eq!(w.counted(path("file")).await.0, 1);
+}
+
 #[tokio::test]
 async fn a_file_with_several_links_costs_one_more() {
     let w = quiet().await;
