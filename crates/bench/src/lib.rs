@@ -11,5 +11,5 @@ pub mod metadata;
 mod report;
 mod turns;
 
-pub use report::{Cell, Counters, Report};
+pub use report::{Cell, Counters, Latency, Report};
 pub use turns::{Outcome, Workload, take_turns};

@@ -99,6 +99,7 @@ impl Sum {
                 syncs: each(k.syncs),
             },
             conditions,
+            latencies: Vec::new(),
         }
     }
 }
@@ -137,6 +138,13 @@ mod tests {
         let report = crate::Report { cells, ..crate::Report::default() };
         assert_eq!(report.ratio("w", "a", "b"), Some(2.0));
         assert_eq!(report.cells[0].counters.messages, 2.0);
-        assert!(report.markdown().contains("| w | a | 1000 |"));
+        let text = report.markdown();
+        let lines: Vec<&str> = text.lines().filter(|line| line.starts_with('|')).collect();
+        assert!(
+            lines.iter().all(|line| line.chars().count() == lines[0].chars().count()),
+            "columns are aligned: {text}"
+        );
+        let words: Vec<&str> = lines[2].split('|').map(str::trim).collect();
+        assert_eq!(words[1..4], ["w", "a", "1000"]);
     }
 }

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 //! Every workload runs, and its exact counters are what the design says an operation costs.
 
+use braid_bench::metadata::mix;
 use braid_bench::{Counters, Report, data, metadata};
 use std::time::Duration;
 
@@ -84,4 +85,84 @@ async fn data_moves_what_it_says() {
     }
     let text = report.markdown();
     assert!(text.contains("fsync") && text.contains("page cache"), "conditions are stated: {text}");
+}
+
+/// Sixteen files in one directory below the root, so that every path has two components and every parent one.
+fn small_mix(alone: &[mix::plan::Op]) -> mix::Settings {
+    mix::Settings {
+        clients: 2,
+        files: 16,
+        operations: 2000,
+        turns: 1,
+        mix: alone.is_empty(),
+        alone: alone.to_vec(),
+        ..mix::Settings::default()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn operations_by_path_cost_what_they_say() {
+    use mix::plan::Op;
+    let dir = tempfile::tempdir().unwrap();
+    let report = mix::compare(dir.path(), small_mix(&Op::ALL)).await.unwrap();
+    // (messages, engine round trips). A path is resolved in one message and, once its directories are known, in one round trip.
+    let expected = |op| match op {
+        Op::Stat => (1.0, 1.0),
+        Op::Read | Op::GetSmall => (2.0, 2.0),
+        Op::List | Op::Summary => (2.0, 2.0),
+        Op::Delete | Op::Mkdirs | Op::SetOwner | Op::SetPermission | Op::SetReplication => (2.0, 3.0),
+        // What begins a file looks for its directory's policy, too.
+        Op::Create | Op::PutSmall => (2.0, 4.0),
+        // Both parents are resolved; the chunk is allocated, and is put into the file's row.
+        Op::Move => (3.0, 4.0),
+        Op::AddBlock => (2.0, 6.0),
+    };
+    for op in Op::ALL {
+        let cell = cell(&report, op.name(), "BraidFS");
+        let (messages, round_trips) = expected(op);
+        assert_eq!(cell.counters.messages, messages, "messages of {}", op.name());
+        let operations = mix::run::Workload::alone(op, 2000).operations;
+        expect_about("round trips", cell, cell.counters.engine_round_trips, round_trips, operations);
+        assert!(cell.latencies.is_empty() && cell.p50_us > 0.0 && cell.p99_us >= cell.p50_us, "{cell:?}");
+    }
+}
+
+/// As [`expect_exactly`], where a turn is a number of operations and takes as long as it takes.
+fn expect_about(what: &str, cell: &braid_bench::Cell, counted: f64, expected: f64, operations: u64) {
+    let seconds = operations as f64 / cell.per_second.max(1e-9);
+    let beside = (counted - expected) * operations as f64;
+    let said = format!("{what} of {} on {}: {counted}, not {expected}", cell.workload, cell.target);
+    assert!(beside > -1e-6 && beside <= BESIDE_MAX * (1.0 + seconds / SPAN.as_secs_f64()), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_mix_runs_with_both_kinds_of_clients() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = mix::Settings { cached: true, files: 100, ..small_mix(&[]) };
+    let report = mix::compare(dir.path(), settings).await.unwrap();
+    let [plain, cached] = ["BraidFS", "BraidFS, caching clients"].map(|target| cell(&report, "mix", target));
+    let counts = |cell: &braid_bench::Cell| -> Vec<(String, u64)> {
+        cell.latencies.iter().map(|l| (l.operation.clone(), l.count)).collect()
+    };
+    assert_eq!(counts(plain), counts(cached), "both do the same");
+    assert_eq!(counts(plain).iter().map(|(_, count)| count).sum::<u64>(), 2000);
+    // Messages of the mix follow from what each operation costs and how often it came.
+    let cost = |operation: &str| match operation {
+        "stat" => 1.0,
+        "move" => 3.0,
+        _ => 2.0,
+    };
+    let walks = counts(plain).iter().any(|(operation, _)| operation == "content-summary");
+    let messages: f64 =
+        counts(plain).iter().map(|(operation, count)| cost(operation) * *count as f64).sum::<f64>() / 2000.0;
+    assert!(walks || (plain.counters.messages - messages).abs() < 1e-9, "{}, not {messages}", plain.counters.messages);
+    assert!(
+        cached.counters.messages < plain.counters.messages / 2.0,
+        "caches save messages: {}",
+        cached.counters.messages
+    );
+    let text = report.markdown();
+    assert!(text.contains("durable when it returned") && text.contains("durable within 20 ms"), "{text}");
+    let json = serde_json::to_value(&report).unwrap();
+    assert!(json["cells"][0]["latencies"][0]["p99_us"].is_number());
 }

@@ -119,4 +119,23 @@ mod tests {
         cache.forget(last);
         assert!(cache.get(last).is_none());
     }
+
+    #[test]
+    fn ways_are_known_as_far_as_they_were_seen_and_are_bounded() {
+        let cache = HintCache::new(1 << 12);
+        let path: Vec<Name> = (0..100).map(|n| format!("d{n}").parse().unwrap()).collect();
+        let dir = |n: u64| InodeId::new(n + 2, Slot(0));
+        assert!(cache.way_down(InodeId::ROOT, &path).is_empty());
+        for (n, name) in (0..).zip(&path) {
+            let parent = if n == 0 { InodeId::ROOT } else { dir(n - 1) };
+            cache.set(dir(n), parent, name);
+            cache.dirs.set(spread(parent), (parent, name.clone()), dir(n));
+        }
+        let expected: Vec<InodeId> = (0..3).map(dir).collect();
+        assert_eq!(cache.way_down(InodeId::ROOT, &path[..3]), expected);
+        assert_eq!(cache.way_down(dir(0), &path[1..3]), expected[1..]);
+        assert_eq!(cache.way_up(dir(2)), [dir(2), dir(1), dir(0)]);
+        assert!(cache.way_up(InodeId::ROOT).is_empty());
+        assert_eq!((cache.way_down(InodeId::ROOT, &path).len(), cache.way_up(dir(99)).len()), (WAY_MAX, WAY_MAX));
+    }
 }

@@ -149,6 +149,7 @@ pub const PLACES: &[Place] = &[
             "client",
             "meta-engine",
             "meta-engine-embedded",
+            "meta-engine-sql",
             "meta-namespace",
             "meta-server",
             "data-store",

@@ -3,6 +3,8 @@
 mod files;
 mod native;
 
+pub(crate) use native::data_server;
+
 use crate::report::Report;
 use crate::turns::{anyhow_free::Result, take_turns};
 use std::path::Path;

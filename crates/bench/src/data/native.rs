@@ -66,7 +66,7 @@ impl Native {
         let endpoint = Endpoint::new(env.clone(), identity(Role::Client, ServerId(0), 0), Limits::default());
         let meta = Meta { endpoint, address };
 
-        let (server, heartbeats) = data_server(&env, dir, cluster, &meta).await?;
+        let (server, heartbeats) = data_server(&env, dir, cluster, meta.stub()).await?;
         let peers = WirePeers::new(&meta.endpoint);
         let config = ClientConfig { description: "benchmark".into(), host: "here".into(), ..ClientConfig::default() };
         let client = Client::start(env, meta.stub(), meta.stub(), peers, config).await.map_err(text)?;
@@ -105,16 +105,17 @@ impl Native {
     }
 }
 
-async fn data_server(
+/// With its files and its socket in `dir`, known to the metadata server behind `control`.
+pub(crate) async fn data_server(
     env: &Env,
     dir: &Path,
     cluster: ClusterId,
-    meta: &Meta,
+    control: RemoteNamespace,
 ) -> Result<(Arc<DataServer<DiskStore>>, braid_env::TaskHandle)> {
     let address = Address::Unix(dir.join("data.sock"));
     let addresses = vec![address.to_string()];
     let announcement = Announcement { addresses, host: "here".to_owned(), rack: String::new(), clean_stop: false };
-    let control = Arc::new(meta.stub());
+    let control = Arc::new(control);
     let identity = enrol(env, &*control, None, &announcement).await.map_err(text)?;
     let (disk, place) = (env.disk.clone(), dir.join("chunks"));
     let opened = env.blocking(move || DiskStore::open_or_create(disk, &place, identity, StoreOptions::default())).await;

@@ -1,6 +1,7 @@
 //! Metadata without FUSE: native clients against the bare engine, and what an inode costs.
 
 mod bare;
+pub mod mix;
 mod native;
 mod size;
 
