@@ -1,5 +1,5 @@
-//! A planted fault, in builds with the feature `planted` alone: syncs that are not made. `scripts/power-planted` proves with
-//! such a build that `scripts/power-rounds` would find a missing sync. `BRAID_PLANTED` says whose: `metadata` or `data`.
+//! A planted fault, in builds with the feature `planted` alone: syncs that are not made, commands that die at a place. `scripts/power-planted` proves with
+//! such a build that `scripts/power-rounds` would find a missing sync. `BRAID_PLANTED` says whose: `metadata` or `data`; or where: `migrate-held`, `migrate-left`.
 
 use braid_env::{Disk, DiskDirEntry, DiskFile, DiskLock, DiskSpace, OpenMode};
 use braid_meta_engine_embedded::EmbeddedOptions;
@@ -7,8 +7,19 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+fn is_asked_for(fault: &str) -> bool {
+    std::env::var_os("BRAID_PLANTED").is_some_and(|value| value == fault)
+}
+
+/// The process is gone at this place, as if it had been killed there.
+pub fn may_die_at(place: &str) {
+    if is_asked_for(place) {
+        std::process::exit(9);
+    }
+}
+
 fn is_planted(fault: &str) -> bool {
-    let planted = std::env::var_os("BRAID_PLANTED").is_some_and(|value| value == fault);
+    let planted = is_asked_for(fault);
     if planted {
         tracing::warn!(fault, "this build makes no syncs here: it loses what it promises to keep");
     }

@@ -97,6 +97,51 @@ fn metadata_goes_into_a_database_and_back_while_a_mount_writes() {
     clean(&m);
 }
 
+/// A command that is killed leaves either the old place, as it was, or two that nobody serves until it is finished.
+#[cfg(feature = "planted")]
+#[test]
+fn a_move_that_is_interrupted_can_be_gone_on_with() {
+    let mut m = Machine::with_database();
+    let (dir, url) = (m.path("metadata"), m.database());
+    configure(&m, &format!("dir = \"{}\"", dir.display()));
+    m.serve("metadata", 1);
+    m.until("it serves", || m.is_ready("metadata-1"));
+    m.serve("data", 1);
+    m.until("a data server serves", || m.is_ready("data-1"));
+    m.put("file", 3_000_000);
+    let dies = |at: &str| {
+        let words = ["admin", "metadata", "migrate", "--to-database", &url];
+        let ran = m.braid(&words).env("BRAID_PLANTED", at).output().unwrap();
+        assert_eq!(ran.status.code(), Some(9), "{}", String::from_utf8_lossy(&ran.stderr));
+    };
+    // While changes wait: they go on when nobody has said for a while that they are to.
+    dies("migrate-held");
+    assert!(migrate(&m, &["--to-database", &url]).unwrap_err().contains("within the last minute"));
+    m.put("waited", 1_000_000);
+    let refused = migrate(&m, &["--to-database", &url, "--finish"]).unwrap_err();
+    assert!(refused.contains("cannot open the metadata"), "it is served: {refused}");
+
+    dies("migrate-left");
+    assert_ne!(m.ended("metadata-1"), 0);
+    configure(&m, &format!("database = \"{url}\""));
+    m.serve("metadata", 1);
+    assert_ne!(m.ended("metadata-1"), 0);
+    assert!(m.log("metadata-1").contains("its rows are not complete"), "{}", m.log("metadata-1"));
+    configure(&m, &format!("dir = \"{}\"", dir.display()));
+    m.serve("metadata", 1);
+    assert_ne!(m.ended("metadata-1"), 0);
+    assert!(m.log("metadata-1").contains("its rows have gone to mysql://"), "{}", m.log("metadata-1"));
+    let elsewhere = m.path("elsewhere");
+    let refused = migrate(&m, &["--to-dir", elsewhere.to_str().unwrap(), "--finish"]).unwrap_err();
+    assert!(refused.contains("and not to"), "{refused}");
+    migrate(&m, &["--to-database", &url, "--finish"]).unwrap();
+    configure(&m, &format!("database = \"{url}\""));
+    m.serve("metadata", 1);
+    m.until("it serves from the database", || m.is_ready("metadata-1"));
+    m.all_there(&[("file", 3_000_000), ("waited", 1_000_000)]);
+    clean(&m);
+}
+
 fn put(c: &Cluster, name: &str, bytes: usize) {
     let file = c.root().with_file_name("to-put");
     std::fs::write(&file, pattern(bytes)).unwrap();

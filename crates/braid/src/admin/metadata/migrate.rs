@@ -133,6 +133,8 @@ async fn migrate<E: Filled>(cluster: &Cluster, target: &E, to: &Place) -> Result
     let begun = Instant::now();
     let hold = AdminQuery::Hold { hold: 0, ms: HOLD.as_millis() as u64 };
     let AdminAnswer::Hold(hold) = cluster.call(hold, Manner::Once).await? else { return strange() };
+    #[cfg(feature = "planted")]
+    crate::planted::may_die_at("migrate-held");
     let last = async {
         let late = pass(cluster, target, "brought while changes wait").await?;
         Ok((late.put + late.deleted, compared(cluster, target).await?))
@@ -158,6 +160,8 @@ async fn migrate<E: Filled>(cluster: &Cluster, target: &E, to: &Place) -> Result
         )
     })?;
     let held = begun.elapsed();
+    #[cfg(feature = "planted")]
+    crate::planted::may_die_at("migrate-left");
     // Who starts the new one by what is said at the end must not meet the old one.
     let ends = Instant::now();
     while cluster.answers().await && ends.elapsed() < END_MAX {
