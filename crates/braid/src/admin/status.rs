@@ -171,6 +171,10 @@ fn copies(status: &Status, servers: &[Seen]) -> Vec<String> {
     problems
 }
 
+fn is_in_database(status: &Status) -> bool {
+    status.engine == "sql"
+}
+
 /// What is good to know and no problem.
 fn notes(status: &Status, servers: &[Seen]) -> Vec<String> {
     let mut notes = Vec::new();
@@ -183,6 +187,7 @@ fn notes(status: &Status, servers: &[Seen]) -> Vec<String> {
     let members = status.copies.iter().filter(|copy| copy.is_member);
     let (have, wanted) = (members.clone().count(), status.copies_wanted as usize);
     match have {
+        _ if is_in_database(status) => {}
         _ if wanted == 0 => {
             notes.push("the metadata has one copy: back up its directory, or set metadata.copies".to_owned());
         }
@@ -290,7 +295,11 @@ fn print(status: &Status, servers: &[Seen], problems: &[String], notes: &[String
         1 => ", those of data servers on 1 host".to_owned(),
         many => format!(", those of data servers on {many} hosts"),
     };
-    println!("metadata  {} inodes, {size}, {} {copies}{on}", status.inodes, status.metadata_copies);
+    match is_in_database(status) {
+        // It counts neither rows nor bytes without reading them, and how many copies it has is its own matter.
+        true => println!("metadata  in a database"),
+        false => println!("metadata  {} inodes, {size}, {} {copies}{on}", status.inodes, status.metadata_copies),
+    }
     println!();
     if servers.is_empty() {
         println!("no data servers");
@@ -565,6 +574,8 @@ mod tests {
         };
         assert_eq!(said(2, 2, 4), "");
         assert!(said(0, 0, 4).contains("set metadata.copies"), "{}", said(0, 0, 4));
+        let elsewhere = Status { engine: "sql".into(), ..status() };
+        assert_eq!(notes(&elsewhere, &up(4)).join("\n"), "");
         assert!(said(2, 0, 1).contains("others begin with a second data server"), "{}", said(2, 0, 1));
         assert!(said(2, 1, 4).contains("1 of 2 copies") && said(2, 1, 4).contains("on their way"), "{}", said(2, 1, 4));
         assert!(said(3, 2, 2).contains("there are no more servers"), "{}", said(3, 2, 2));
