@@ -63,7 +63,7 @@ impl Store {
         for change in RowChanges::read(changes) {
             let spoilt = || EngineError::Storage("these are no changes of rows".into());
             let change = change.map_err(|_| spoilt())?;
-            let table = Table::ALL.into_iter().find(|table| *table as u8 == change.table);
+            let table = Table::from_number(change.table);
             let unknown = || EngineError::Newer(format!("there are rows of table {}", change.table));
             let key = Key::from_bytes(table.ok_or_else(unknown)?, change.key).ok_or_else(spoilt)?;
             match change.row {

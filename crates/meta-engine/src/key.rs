@@ -51,6 +51,11 @@ impl Table {
         Table::Orphans,
         Table::Reclaim,
     ];
+
+    /// The table with this number on disk and on the wire.
+    pub fn from_number(number: u8) -> Option<Table> {
+        Table::ALL.into_iter().find(|table| *table as u8 == number)
+    }
 }
 
 /// Where a row is: a table, the 8-byte partition (big-endian, so that bytes sort as numbers) and the rest of

@@ -198,8 +198,8 @@ fn rows_of(body: &[u8]) -> Result<Batch, String> {
     let mut batch = Batch::new();
     for change in RowChanges::read(body) {
         let change = change.map_err(|_| "these are no rows".to_owned())?;
-        let table = Table::ALL.into_iter().find(|table| *table as u8 == change.table);
-        let table = table.ok_or_else(|| format!("rows of the unknown table {}", change.table))?;
+        let table =
+            Table::from_number(change.table).ok_or_else(|| format!("rows of the unknown table {}", change.table))?;
         let key = Key::from_bytes(table, change.key).ok_or_else(|| "a key is too short".to_owned())?;
         batch.push((key, change.row.ok_or_else(|| format!("{key:?} has no row", key = change.key))?.to_vec()));
     }

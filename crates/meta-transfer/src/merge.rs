@@ -1,13 +1,12 @@
 //! Two sequences of rows in the same order, one read from where they come from and one from the target, beside each other.
 
-use crate::{Batch, RowSource, TransferError};
-use braid_meta_engine::{Engine, EngineError, Key, Operation, Page, Row, Table, Tx};
+use crate::source::PAGE_ROWS;
+use crate::{Batch, RowSource, StoredRows, TransferError};
+use braid_meta_engine::{Engine, EngineError, Key, Operation, Row, Tx};
 use braid_meta_namespace::ops::handover::stays;
 use std::cmp::Ordering;
 use std::collections::VecDeque;
 
-/// Rows of the target in one read.
-const PAGE_ROWS: usize = 1024;
 /// Of one transaction: enough that its sync or its round trips do not count, far below what a message to a database takes (16 MiB).
 const WRITE_ROWS: usize = 2048;
 const WRITE_BYTES: usize = 1 << 20;
@@ -84,14 +83,11 @@ enum Step {
 
 struct Merge<'m, S, E> {
     source: &'m mut S,
-    target: &'m E,
     come: VecDeque<(Key, Row)>,
     all_come: bool,
     last_come: Option<Key>,
     there: VecDeque<(Key, Row)>,
-    /// Tables of the target that are still to be read, the first one from after this key on.
-    left: VecDeque<Table>,
-    after: Option<Key>,
+    target: StoredRows<'m, E>,
     counts: Counts,
 }
 
@@ -99,13 +95,11 @@ impl<'m, S: RowSource, E: Engine> Merge<'m, S, E> {
     fn new(source: &'m mut S, target: &'m E) -> Self {
         Merge {
             source,
-            target,
             come: VecDeque::new(),
             all_come: false,
             last_come: None,
             there: VecDeque::new(),
-            left: Table::ALL.into(),
-            after: None,
+            target: StoredRows::of(target),
             counts: Counts::default(),
         }
     }
@@ -174,30 +168,11 @@ impl<'m, S: RowSource, E: Engine> Merge<'m, S, E> {
 
     /// The same of the target.
     async fn look(&mut self) -> Result<(), TransferError> {
-        while let (true, Some(table)) = (self.there.is_empty(), self.left.front().copied()) {
-            let read = ReadPage { table, after: self.after.take() };
-            let Page { rows, more } = self.target.read(0, read).await.map_err(TransferError::Target)?;
-            match rows.last() {
-                Some((last, _)) if more => self.after = Some(last.clone()),
-                _ => _ = self.left.pop_front(),
-            }
+        while self.there.is_empty() {
+            let Some(rows) = self.target.page().await.map_err(TransferError::Target)? else { return Ok(()) };
             self.there.extend(rows.into_iter().filter(|(key, _)| !stays(key)));
         }
         Ok(())
-    }
-}
-
-pub(crate) struct ReadPage {
-    pub table: Table,
-    pub after: Option<Key>,
-}
-
-impl Operation for ReadPage {
-    type Output = Page;
-    type Error = EngineError;
-
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Page, EngineError> {
-        tx.scan_table(self.table, self.after.as_ref(), PAGE_ROWS).await
     }
 }
 

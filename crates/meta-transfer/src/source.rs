@@ -1,8 +1,10 @@
 use crate::TransferError;
-use crate::merge::ReadPage;
-use braid_meta_engine::{Engine, Key, Row, Table};
+use braid_meta_engine::{Engine, EngineError, Key, Operation, Page, Row, Table, Tx};
 use std::collections::VecDeque;
 use std::future::Future;
+
+/// Rows of a store in one read.
+pub(crate) const PAGE_ROWS: usize = 1024;
 
 /// Some rows, in the order of their keys.
 pub type Batch = Vec<(Key, Row)>;
@@ -25,22 +27,40 @@ impl<'e, E: Engine> StoredRows<'e, E> {
     pub fn of(engine: &'e E) -> Self {
         StoredRows { engine, left: Table::ALL.into(), after: None }
     }
+
+    /// As [`RowSource::next`], with the engine's own errors.
+    pub(crate) async fn page(&mut self) -> Result<Option<Batch>, EngineError> {
+        while let Some(table) = self.left.front().copied() {
+            let read = ReadPage { table, after: self.after.take() };
+            let Page { rows, more } = self.engine.read(0, read).await?;
+            match rows.last() {
+                Some((last, _)) if more => self.after = Some(last.clone()),
+                _ => _ = self.left.pop_front(),
+            }
+            if !rows.is_empty() {
+                return Ok(Some(rows));
+            }
+        }
+        Ok(None)
+    }
 }
 
 impl<E: Engine> RowSource for StoredRows<'_, E> {
     async fn next(&mut self) -> Result<Option<Batch>, TransferError> {
-        while let Some(table) = self.left.front().copied() {
-            let read = ReadPage { table, after: self.after.take() };
-            let failed = |error| TransferError::Source(format!("the store that is left: {error}"));
-            let page = self.engine.read(0, read).await.map_err(failed)?;
-            match page.rows.last() {
-                Some((last, _)) if page.more => self.after = Some(last.clone()),
-                _ => _ = self.left.pop_front(),
-            }
-            if !page.rows.is_empty() {
-                return Ok(Some(page.rows));
-            }
-        }
-        Ok(None)
+        self.page().await.map_err(|error| TransferError::Source(format!("the store that is left: {error}")))
+    }
+}
+
+struct ReadPage {
+    table: Table,
+    after: Option<Key>,
+}
+
+impl Operation for ReadPage {
+    type Output = Page;
+    type Error = EngineError;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Page, EngineError> {
+        tx.scan_table(self.table, self.after.as_ref(), PAGE_ROWS).await
     }
 }

@@ -166,6 +166,29 @@ impl Machine {
         self.says(&format!("fs put {} /{name}", file.display()));
     }
 
+    /// Ends the writer: nothing failed, and all that it has written is there, on its mount and past it.
+    pub fn has_all_of(&self, mut writer: Ends, stop: &Path) {
+        let at = self.mount_point();
+        std::fs::write(stop, "").unwrap();
+        let mount_log = || std::fs::read_to_string(self.path("mount.log")).unwrap_or_default();
+        assert!(writer.0.wait().unwrap().success(), "{}", mount_log());
+        let log = std::fs::read(at.join("log")).unwrap();
+        let lines = log.len() / 1000;
+        let expected: Vec<u8> = (0..lines).flat_map(|n| format!("{n:0999}\n").into_bytes()).collect();
+        assert!(lines > 50 && log == expected && self.says("fs cat /log") == log, "{lines} lines");
+        for n in (10..=lines).step_by(10) {
+            assert_eq!(std::fs::read_to_string(at.join(format!("file-{n}"))).unwrap(), format!("{n}\n"));
+        }
+    }
+
+    /// As soon as all data servers have found the metadata server.
+    pub fn is_clean(&self) {
+        self.until("clean, with all data servers", || {
+            let fsck = self.braid(&["admin", "fsck", "--data"]).output().unwrap();
+            fsck.status.success() && fsck.stdout.starts_with(b"clean: ")
+        });
+    }
+
     pub fn all_there(&self, names: &[(&str, usize)]) {
         for (name, bytes) in names {
             assert!(self.says(&format!("fs cat /{name}")) == pattern(*bytes), "{name}");
@@ -202,7 +225,7 @@ fn of_two_metadata_servers_over_a_database_one_goes_on_when_the_other_is_killed_
     let at = m.mount_point();
     m.says(&format!("mount {} --log {}", at.display(), m.path("mount.log").display()));
     let stop = m.path("stop");
-    let mut writer = writer(&at, &stop);
+    let writer = writer(&at, &stop);
     std::thread::sleep(Duration::from_secs(1));
 
     m.signal("metadata-1", Signal::KILL);
@@ -230,18 +253,6 @@ fn of_two_metadata_servers_over_a_database_one_goes_on_when_the_other_is_killed_
     assert_eq!(m.ended("metadata-1"), 0, "{}", m.log("metadata-1"));
     m.until("the second serves again", || m.is_ready("metadata-2"));
 
-    std::fs::write(&stop, "").unwrap();
-    assert!(writer.0.wait().unwrap().success(), "{}", std::fs::read_to_string(m.path("mount.log")).unwrap_or_default());
-    let log = std::fs::read(at.join("log")).unwrap();
-    let lines = log.len() / 1000;
-    let expected: Vec<u8> = (0..lines).flat_map(|n| format!("{n:0999}\n").into_bytes()).collect();
-    assert!(lines > 50 && log == expected && m.says("fs cat /log") == log, "{lines} lines");
-    for n in (10..=lines).step_by(10) {
-        assert_eq!(std::fs::read_to_string(at.join(format!("file-{n}"))).unwrap(), format!("{n}\n"));
-    }
-    // As soon as both data servers have found the new leader.
-    m.until("clean, with all data servers", || {
-        let fsck = m.braid(&["admin", "fsck", "--data"]).output().unwrap();
-        fsck.status.success() && fsck.stdout.starts_with(b"clean: ")
-    });
+    m.has_all_of(writer, &stop);
+    m.is_clean();
 }

@@ -24,13 +24,6 @@ fn migrate(m: &Machine, to: &[&str]) -> Result<String, String> {
     }
 }
 
-fn clean(m: &Machine) {
-    m.until("clean, with all data servers", || {
-        let fsck = m.braid(&["admin", "fsck", "--data"]).output().unwrap();
-        fsck.status.success() && fsck.stdout.starts_with(b"clean: ")
-    });
-}
-
 #[test]
 fn metadata_goes_into_a_database_and_back_while_a_mount_writes() {
     let mut m = Machine::with_database();
@@ -47,7 +40,7 @@ fn metadata_goes_into_a_database_and_back_while_a_mount_writes() {
     let at = m.mount_point();
     m.says(&format!("mount {} --log {}", at.display(), m.path("mount.log").display()));
     let stop = m.path("stop");
-    let mut writer = writer(&at, &stop);
+    let writer = writer(&at, &stop);
     std::thread::sleep(Duration::from_secs(1));
 
     let refused = migrate(&m, &["--to-dir", m.path("data-1").to_str().unwrap()]).unwrap_err();
@@ -71,7 +64,7 @@ fn metadata_goes_into_a_database_and_back_while_a_mount_writes() {
     m.put("in-database", 2_000_000);
     let status = String::from_utf8(m.says("admin status --json")).unwrap();
     assert!(status.contains("\"engine\": \"sql\""), "{status}");
-    clean(&m);
+    m.is_clean();
 
     // What is left in the old directory is replaced.
     let told = migrate(&m, &["--to-dir", dir.to_str().unwrap()]).unwrap();
@@ -85,16 +78,8 @@ fn metadata_goes_into_a_database_and_back_while_a_mount_writes() {
     m.put("back", 300);
     m.all_there(&[("large", 3_000_000), ("small", 300), ("in-database", 2_000_000), ("back", 300)]);
 
-    std::fs::write(&stop, "").unwrap();
-    assert!(writer.0.wait().unwrap().success(), "{}", std::fs::read_to_string(m.path("mount.log")).unwrap_or_default());
-    let log = std::fs::read(at.join("log")).unwrap();
-    let lines = log.len() / 1000;
-    let expected: Vec<u8> = (0..lines).flat_map(|n| format!("{n:0999}\n").into_bytes()).collect();
-    assert!(lines > 50 && log == expected && m.says("fs cat /log") == log, "{lines} lines");
-    for n in (10..=lines).step_by(10) {
-        assert_eq!(std::fs::read_to_string(at.join(format!("file-{n}"))).unwrap(), format!("{n}\n"));
-    }
-    clean(&m);
+    m.has_all_of(writer, &stop);
+    m.is_clean();
 }
 
 /// A command that is killed leaves either the old place, as it was, or two that nobody serves until it is finished.
@@ -139,7 +124,7 @@ fn a_move_that_is_interrupted_can_be_gone_on_with() {
     m.serve("metadata", 1);
     m.until("it serves from the database", || m.is_ready("metadata-1"));
     m.all_there(&[("file", 3_000_000), ("waited", 1_000_000)]);
-    clean(&m);
+    m.is_clean();
 }
 
 fn put(c: &Cluster, name: &str, bytes: usize) {

@@ -38,20 +38,18 @@ impl Operation for CheckServed {
 }
 
 pub(crate) fn may_serve(handover: Option<HandoverRow>) -> Result<(), OpError> {
-    {
-        let why = match handover {
-            None => return Ok(()),
-            Some(HandoverRow::Arriving { from, .. }) => {
-                format!("its rows are not complete: they come from {from}; run that command again to its end")
-            }
-            Some(HandoverRow::Left { to, .. }) => {
-                format!(
-                    "its rows have gone to {to} and are served there: metadata.database or metadata.dir is to name that"
-                )
-            }
-        };
-        Err(Error::new(Code::NotServing, "the metadata store", why).into())
-    }
+    let why = match handover {
+        None => return Ok(()),
+        Some(HandoverRow::Arriving { from, .. }) => {
+            format!("its rows are not complete: they come from {from}; run that command again to its end")
+        }
+        Some(HandoverRow::Left { to, .. }) => {
+            format!(
+                "its rows have gone to {to} and are served there: metadata.database or metadata.dir is to name that"
+            )
+        }
+    };
+    Err(Error::new(Code::NotServing, "the metadata store", why).into())
 }
 
 /// The store is to be filled from elsewhere. Refused where it has rows of something else.

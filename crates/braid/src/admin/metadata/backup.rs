@@ -35,20 +35,21 @@ impl BackupArgs {
     pub async fn run(self, cluster: &Cluster) -> Result<ExitCode> {
         let begun = Instant::now();
         let AdminAnswer::Status(status) = cluster.ask(AdminQuery::Status).await? else { return super::strange() };
-        if self.file.as_os_str() != "-" && self.file.exists() {
+        let to_stdout = self.file.as_os_str() == "-";
+        if !to_stdout && self.file.exists() {
             bail!("{} is there already: name a new file", self.file.display());
         }
         let taken = cluster.env.clock.wall();
         let mut rows = ServedRows::begin(cluster).await?;
         let (cluster_id, version) = (status.cluster, env!("CARGO_PKG_VERSION").to_owned());
         let about = About { format: FORMAT, cluster: cluster_id, taken, version, engine: status.engine };
-        let written = match self.file.as_os_str() == "-" {
+        let written = match to_stdout {
             true => write(&mut rows, BufWriter::new(std::io::stdout().lock()), &about).await.map(|(_, counts)| counts),
             false => write_file(&mut rows, &self.file, &about).await,
         };
         rows.end().await;
         let (rows, size) = written?;
-        let (seconds, to_stdout) = (begun.elapsed().as_secs_f64(), self.file.as_os_str() == "-");
+        let seconds = begun.elapsed().as_secs_f64();
         let said = match self.json {
             true => serde_json::json!({
                 "cluster": about.cluster.to_string(),

@@ -8,6 +8,7 @@ use crate::output;
 use anyhow::{Context, Result, bail};
 use braid_env::Env;
 use braid_meta_transfer::{BackupReader, Counts, bring, compare, settle_restored};
+use braid_types::Timestamp;
 use clap::Args;
 use std::fs::File;
 use std::io::BufReader;
@@ -58,8 +59,10 @@ impl RestoreArgs {
         if !self.check {
             not_served(cluster).await?;
             match &place {
-                Place::Dir(dir) => self.fill(&cluster.env, &target::make_dir(dir, config)?).await?,
-                Place::Database(url) => self.fill(&cluster.env, &target::open_database(url).await?).await?,
+                Place::Dir(dir) => self.fill(&cluster.env, about.taken, &target::make_dir(dir, config)?).await?,
+                Place::Database(url) => {
+                    self.fill(&cluster.env, about.taken, &target::open_database(url).await?).await?
+                }
             };
         }
         if self.json {
@@ -89,8 +92,7 @@ impl RestoreArgs {
         Ok(ExitCode::SUCCESS)
     }
 
-    async fn fill<E: Filled>(&self, env: &Env, target: &E) -> Result<Counts> {
-        let taken = open(&self.file)?.about().taken;
+    async fn fill<E: Filled>(&self, env: &Env, taken: Timestamp, target: &E) -> Result<Counts> {
         let from = format!("the backup {}", self.file.display());
         let arrival = Arrival::begin(target, env, from, self.replace_left).await?;
         let counting = Counting::start();

@@ -62,7 +62,7 @@ fn unreadable() -> TransferError {
 fn row_of(values: Vec<SqlValue>) -> Option<(Key, Row)> {
     match <[SqlValue; 3]>::try_from(values).ok()? {
         [SqlValue::Integer(table), SqlValue::Blob(key), SqlValue::Blob(row)] => {
-            let table = Table::ALL.into_iter().find(|known| *known as i64 == table)?;
+            let table = Table::from_number(u8::try_from(table).ok()?)?;
             Some((Key::from_bytes(table, &key)?, row))
         }
         _ => None,
