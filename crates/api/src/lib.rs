@@ -10,6 +10,7 @@
 //! extended at its end or by a new variant at the end of its enum, so that numbers on the wire stay.
 
 pub mod admin;
+mod at_path;
 pub mod copies;
 pub mod data;
 mod error;

@@ -4,8 +4,9 @@
 //! request id in [`crate::Context`]; their answer is kept in the `requests` table until the session's low-water
 //! mark passes it, so that a repeated request takes effect once.
 
+pub use crate::at_path::{AtPath, Reached, Then, ThenAnswer};
 pub use crate::moving::{ListPlaced, MoveChunk, MovesOn, Placed, ReturnSpares, StuckChunk, ToMove};
-use crate::{Context, Result, When, messages};
+use crate::{Code, Context, Error, Result, When, messages};
 use braid_types::*;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -320,6 +321,22 @@ pub struct Resolved {
     pub attrs: Vec<Attr>,
     /// Components that were not resolved, because one before is missing or is no directory.
     pub rest: u32,
+}
+
+impl Resolved {
+    /// Why components are left.
+    pub fn why_short(&self) -> Error {
+        let at = format_args!("component {} of the path", self.attrs.len() + 1).to_string();
+        match self.attrs.last() {
+            Some(attr) if attr.kind == FileKind::Symlink => {
+                Error::new(Code::NotDirectory, at, "the one before is a symbolic link, which is not followed here")
+            }
+            Some(attr) if attr.kind != FileKind::Directory => {
+                Error::new(Code::NotDirectory, at, "the one before is a file")
+            }
+            _ => Error::new(Code::NotFound, at, ""),
+        }
+    }
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -949,6 +966,7 @@ messages! {
     MovesOn -> ToMove;
     ListPlaced -> Placed;
     ChangeEntries -> EntriesChanged;
+    AtPath -> Reached;
 }
 
 impl MetaRequest {
@@ -1003,6 +1021,7 @@ impl MetaRequest {
             | MetaRequest::ChangeEntries(_)
             | MetaRequest::TakeSpares(_) => true,
             MetaRequest::OpenFile(open) => open.truncate,
+            MetaRequest::AtPath(at) => at.then.is_mutation(),
             _ => false,
         }
     }
@@ -1082,7 +1101,7 @@ pub trait Namespace: Send + Sync + 'static {
     {
         async move {
             let answer = self.execute(cx, message.wrap()).await?;
-            M::unwrap(answer).ok_or_else(|| crate::Error::bare(crate::Code::BadMessage))
+            M::unwrap(answer).ok_or_else(|| Error::bare(Code::BadMessage))
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Ways into a cluster: endpoints, stubs, a started client.
 
 use crate::config::Config;
-use crate::local::{Layout, process};
+use crate::local::{Layout, metadata};
 use crate::output::brief;
 use anyhow::{Context, Result, anyhow};
 use braid_api::meta::MetaRequest;
@@ -38,8 +38,8 @@ pub fn namespace(endpoint: &Endpoint, config: &Config) -> RemoteNamespace {
 /// the configuration lies.
 pub fn is_stopped(config: &Config, dir: Option<&Path>) -> bool {
     let Some(layout) = dir.and_then(|dir| Layout::at(dir, false).ok()) else { return false };
-    let socket = format!("unix:{}", layout.socket("metadata").display());
-    config.cluster.metadata.contains(&socket) && process::running(&layout, "metadata").is_none()
+    let first = metadata::address(&layout, &metadata::name(1));
+    config.cluster.metadata.contains(&first) && !metadata::any_runs(&layout, config)
 }
 
 /// The complaint about a metadata server that does not answer, with what to do about it.

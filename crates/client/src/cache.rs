@@ -6,6 +6,7 @@
 //! first ([`Cache::ask`]), and a change in between makes it void.
 
 mod files;
+mod kept;
 mod learnt;
 mod listings;
 #[cfg(test)]
@@ -21,6 +22,7 @@ use braid_api::{Code, Error, Result, Shown};
 use braid_env::Monotonic;
 use braid_lease::{Generation, Holdings, Key, Limits, Mode, Moment, RevocationId, Seen, Todo, Want};
 use braid_types::{Attr, InodeId, Name, Timestamp, TruncGen};
+use kept::Kept;
 use listings::Listings;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -146,6 +148,8 @@ struct Maps {
     entries_max: usize,
     /// Changes of this client on their way: others may see them before it hears that they are done, so it asks as well.
     under_way: BTreeMap<Key, u32>,
+    /// Files of whose attributes nothing was changed or revoked since they were closed.
+    kept: Kept,
     places: Lru<InodeId, (InodeId, Name)>,
     stamps: Lru<InodeId, Stamp>,
     /// Lost their last name and are not open here: for this client they do not exist, whoever else still has them open.
@@ -225,6 +229,7 @@ impl Maps {
             }
             Key::Attr(id) => {
                 self.attrs.remove(id);
+                self.kept.forget(*id);
                 shown.push(Shown::Attr(*id));
             }
         }
@@ -232,6 +237,7 @@ impl Maps {
 
     fn forget_all(&mut self) {
         self.attrs.clear();
+        self.kept.clear();
         self.names.clear();
         self.absent.clear();
         self.whole.clear();
@@ -252,6 +258,7 @@ impl Cache {
             under_way: BTreeMap::new(),
             attrs: Lru::new(entries_max),
             names: Lru::new(entries_max),
+            kept: Kept::default(),
             places: Lru::new(entries_max),
             stamps: Lru::new(entries_max),
             gone: Lru::new(entries_max),
@@ -298,6 +305,7 @@ impl Cache {
         let moment = self.moment.fetch_add(1, SeqCst) + 1;
         self.stripe(id).fetch_max(moment, SeqCst);
         maps.attrs.remove(&id);
+        maps.kept.forget(id);
     }
 
     /// To be said before asking for what may be kept.
@@ -463,6 +471,7 @@ impl Cache {
     pub fn gone(&self, id: InodeId) {
         let mut maps = self.maps.lock();
         maps.gone.insert(id, ());
+        maps.kept.forget(id);
         maps.listings.remove(id);
         maps.whole.forget(id);
     }

@@ -228,7 +228,7 @@ impl Files {
         self.locking.lock().values().filter(|one| one.inode == inode).copied().collect()
     }
 
-    fn is_adrift(&self, inode: InodeId) -> bool {
+    pub fn is_adrift(&self, inode: InodeId) -> bool {
         self.adrift.lock().contains(&inode)
     }
 }

@@ -29,6 +29,9 @@ pub struct Inode {
     pub window: Arc<Semaphore>,
 }
 
+/// Of a file that is kept after it was closed: 64 × about 150 bytes.
+const KEPT_CHUNKS_MAX: usize = 64;
+
 /// A write on its way to a server.
 pub struct InFlight {
     pub range: ByteRange,
@@ -40,6 +43,8 @@ pub struct FileState {
     pub attr: Attr,
     pub policy: Policy,
     pub layout_gen: LayoutGen,
+    /// Of the lease that the map came with, or 0: while the file is held under it the map is right.
+    pub map_lease: LeaseGen,
     pub cuts: Cuts,
     /// Cuts up to here are known at the data servers.
     pub cuts_applied: TruncGen,
@@ -121,6 +126,7 @@ impl FileState {
             attr,
             policy: Policy::PLAIN,
             layout_gen: LayoutGen(0),
+            map_lease: LeaseGen(0),
             cuts: Cuts::new(),
             cuts_applied: TruncGen(0),
             body: Body::default(),
@@ -289,6 +295,7 @@ impl FileState {
         }
         if self.version == version && self.is_clean() && self.body.is_clean() && !self.cutting {
             self.adopt_map(&answer.attr, &answer.map);
+            self.map_lease = answer.lease.generation;
             self.ends_with_row();
         } else if answer.attr.trunc_gen > self.attr.trunc_gen || has_moved || is_unsure {
             self.stale = true;
@@ -304,6 +311,8 @@ impl FileState {
         self.size = attr.size;
         self.policy = map.policy;
         self.layout_gen = map.layout_gen;
+        // Who has it from an open says so.
+        self.map_lease = LeaseGen(0);
         self.cuts = map.cuts.clone();
         self.inline_row = holds_inline(&map.content);
         self.body = Body::from_content(&map.content);
@@ -341,6 +350,20 @@ impl FileState {
             self.size = end;
             self.version += 1;
             self.unsaved = true;
+        }
+    }
+
+    /// Bytes of the file in its map, if that is all there is to know of it and it may be kept for the next open.
+    pub fn to_keep(&self) -> Option<usize> {
+        let whole = self.is_clean() && !self.stale && !self.cutting && self.attr.nlink > 0;
+        if !whole || self.failed.is_some() || self.loss.is_some() || self.map_lease == LeaseGen(0) {
+            return None;
+        }
+        match &self.body {
+            Body::Inline(bytes) => Some(bytes.len()),
+            // Of more chunks an open tells the first only.
+            Body::Chunked(table) if table.slots.len() > KEPT_CHUNKS_MAX => None,
+            Body::Chunked(table) => table.slots.values().all(|slot| slot.fresh.is_none()).then_some(0),
         }
     }
 
@@ -405,6 +428,18 @@ impl Inodes {
         let inode = map.entry(attr.id).or_insert_with(|| Arc::new(Inode::new(*attr, window)));
         inode.state.lock().handles += 1;
         (inode.clone(), new)
+    }
+
+    /// As [`Inodes::open`] for one that may be open already, or was kept: none if it is neither.
+    pub fn open_known(&self, id: InodeId, kept: Option<Arc<Inode>>) -> Option<Arc<Inode>> {
+        let mut map = self.map.lock();
+        let inode = match (map.get(&id), kept) {
+            (Some(inode), _) => inode.clone(),
+            (None, Some(kept)) => map.entry(id).or_insert(kept).clone(),
+            (None, None) => return None,
+        };
+        inode.state.lock().handles += 1;
+        Some(inode)
     }
 
     /// Forgets the inode if no handle, nothing unsaved and no bad news needs it.

@@ -17,6 +17,7 @@ use crate::wait::Deadline;
 use braid_api::data::ReserveRoom;
 use braid_api::{Code, Error, Result};
 use braid_env::Monotonic;
+use braid_lease::Generation;
 use braid_types::{BLOCK_BYTES, ByteRange, ChunkId, ChunkIndex, ContainerId, FILE_BYTES_MAX};
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -264,7 +265,17 @@ impl Core {
     /// Forgets the inode if nothing needs it, and gives back what its chunks had of room.
     pub fn forget_if_unused(&self, id: braid_types::InodeId) {
         let Some(inode) = self.inodes.forget_if_unused(id) else { return };
-        let mut state = inode.state.lock();
+        let kept = self.update(&inode, |state| {
+            self.give_room_back(state);
+            state.blocks.clear();
+            Some((state.map_lease, state.to_keep()?))
+        });
+        if let Some((lease, bytes)) = kept {
+            self.cache.keep_file(inode, Generation(lease.0), bytes, self.now());
+        }
+    }
+
+    fn give_room_back(&self, state: &mut FileState) {
         let policy = state.policy;
         let Body::Chunked(table) = &mut state.body else { return };
         let current = self.session.id();

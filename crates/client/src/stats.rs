@@ -23,6 +23,8 @@ pub struct Stats {
     /// Lookups and attributes answered here, and those that had to be asked.
     pub cache_hits: u64,
     pub cache_misses: u64,
+    /// Files opened without a message, because they were held.
+    pub opens_known: u64,
     /// Writes repeated to a server that had restarted.
     pub writes_repeated: u64,
     /// Sessions that ended while this client lived.
@@ -63,6 +65,7 @@ pub(crate) struct Counters {
     pub beneath: AtomicU64,
     pub cache_hits: AtomicU64,
     pub cache_misses: AtomicU64,
+    pub opens_known: AtomicU64,
     pub writes_repeated: AtomicU64,
     pub chunks_lost: AtomicU64,
     pub sessions_lost: AtomicU64,
@@ -87,6 +90,7 @@ impl Counters {
             beneath: self.beneath.load(Relaxed),
             cache_hits: self.cache_hits.load(Relaxed),
             cache_misses: self.cache_misses.load(Relaxed),
+            opens_known: self.opens_known.load(Relaxed),
             writes_repeated: self.writes_repeated.load(Relaxed),
             chunks_lost: self.chunks_lost.load(Relaxed),
             sessions_lost: self.sessions_lost.load(Relaxed),

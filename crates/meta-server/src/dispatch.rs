@@ -21,7 +21,7 @@ const SPARES_MAX: u32 = 64;
 /// One message's dealings with the engine.
 pub(crate) struct Call {
     /// For whom it may be answered before it is durable.
-    early: Option<Early>,
+    pub early: Option<Early>,
     /// What must be durable before the answer is.
     order: Order,
     /// What was drawn for it.
@@ -88,7 +88,7 @@ impl<E: Engine, P: DataPeers> Namespace for MetaServer<E, P> {
 }
 
 impl<E: Engine, P: DataPeers> MetaServer<E, P> {
-    async fn dispatch(&self, call: &mut Call, cx: Context, request: MetaRequest) -> Result<MetaAnswer> {
+    pub(crate) async fn dispatch(&self, call: &mut Call, cx: Context, request: MetaRequest) -> Result<MetaAnswer> {
         let number = request.number();
         let session = cx.token.session;
         self.recovery.admit(&request)?;
@@ -128,6 +128,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             MetaRequest::Lookup(m) => MetaAnswer::Lookup(self.lookup(call, session, m).await?),
             MetaRequest::StatNames(m) => MetaAnswer::StatNames(self.stat_names(call, session, m).await?),
             MetaRequest::Resolve(m) => MetaAnswer::Resolve(self.resolve(call, session, m).await?),
+            MetaRequest::AtPath(m) => MetaAnswer::AtPath(self.at_path(call, cx, m).await?),
             MetaRequest::GetAttr(mut m) => {
                 self.hint(&mut m.inode);
                 let ask = self.leases.ask(session);

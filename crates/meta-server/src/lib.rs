@@ -10,6 +10,7 @@
 
 mod admin;
 mod arrivals;
+mod at_path;
 mod awake;
 mod background;
 mod chains;

@@ -57,18 +57,24 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
     }
 
     pub(crate) async fn resolve(&self, call: &mut Call, session: SessionId, m: Resolve) -> Result<Resolved> {
-        let way = self.hints.way_down(m.from, &m.path);
-        let along = ResolveAlong { resolve: m, way };
-        let mut answer = self.ask(call, along.resolve.from, along.clone()).await?;
+        let answer = self.walk(call, m.clone()).await?;
+        match self.refresh_files(session, answer.attrs.iter()).await? {
+            true => self.walk(call, m).await,
+            false => Ok(answer),
+        }
+    }
+
+    /// As the rows say it: of files that others own, attributes may be old.
+    pub(crate) async fn walk(&self, call: &mut Call, m: Resolve) -> Result<Resolved> {
+        let (from, way) = (m.from, self.hints.way_down(m.from, &m.path));
+        let names = m.path.clone();
+        let found = self.ask(call, from, ResolveAlong { resolve: m, way }).await?;
         // What was not as it was known is known now.
-        let parents = std::iter::once(along.resolve.from).chain(answer.attrs.iter().map(|attr| attr.id));
-        for ((attr, parent), name) in answer.attrs.iter().zip(parents).zip(&along.resolve.path) {
+        let parents = std::iter::once(from).chain(found.attrs.iter().map(|attr| attr.id));
+        for ((attr, parent), name) in found.attrs.iter().zip(parents).zip(&names) {
             self.hints.note(attr, parent, name);
         }
-        if self.refresh_files(session, answer.attrs.iter()).await? {
-            answer = self.ask(call, along.resolve.from, along).await?;
-        }
-        Ok(answer)
+        Ok(found)
     }
 
     /// Only files are owned; after a start of this server others are not waited for.

@@ -2,9 +2,9 @@
 
 use super::{Cluster, rebalance};
 use crate::local::servers::{self, Own};
-use crate::local::{Layout, process};
+use crate::local::{Layout, metadata, process};
 use crate::output::{Table, bytes};
-use crate::roles::{place, ready};
+use crate::roles::place;
 use anyhow::{Context, Result, bail};
 use braid_api::meta::{ServerInfo, ServerState};
 use braid_types::ServerId;
@@ -171,7 +171,7 @@ impl AddArgs {
         let mut addresses: Vec<String> = cluster.config.cluster.metadata.clone();
         // Where it really listens: a port may have been chosen by the system.
         if let Some(layout) = local(cluster)
-            && let Some(line) = ready::read(&layout.ready("metadata"))
+            && let Some(line) = metadata::served_at(&layout, &cluster.config)
         {
             addresses = line.split_whitespace().map(str::to_owned).collect();
         }
@@ -199,7 +199,7 @@ impl AddArgs {
 /// The directory of a cluster that runs here, made by `braid up`.
 fn local(cluster: &Cluster) -> Option<Layout> {
     let layout = Layout::at(cluster.dir.as_deref()?, false).ok()?;
-    process::running(&layout, "metadata").map(|_| layout)
+    metadata::any_runs(&layout, &cluster.config).then_some(layout)
 }
 
 async fn listed(cluster: &Cluster, id: ServerId) -> Result<ServerInfo> {

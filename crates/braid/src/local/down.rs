@@ -1,8 +1,9 @@
 //! `braid down`: the mounts first, which send what they have, also those made by `braid mount` on this machine; then the
-//! metadata server, whose last changes data servers keep copies of; then these, which sync.
+//! metadata server (those that stand by first), whose last changes data servers keep copies of; then these, which sync.
 
 use super::layout::Layout;
-use super::process;
+use super::{metadata, process};
+use crate::roles::ready;
 use anyhow::Result;
 use clap::Args;
 use std::path::PathBuf;
@@ -26,8 +27,10 @@ impl DownArgs {
         names.sort_by_cached_key(|name| {
             let rank = match name.as_str() {
                 name if name.starts_with("mount") => 0,
-                "metadata" => 1,
-                _ => 2,
+                // Who stands by would else begin to serve when the other stops.
+                name if metadata::is_one(name) && ready::read(&layout.ready(name)).is_none() => 1,
+                name if metadata::is_one(name) => 2,
+                _ => 3,
             };
             // By their numbers: data-2 before data-10.
             let number: Option<u32> = name.rsplit('-').next().and_then(|number| number.parse().ok());

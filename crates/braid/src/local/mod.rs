@@ -1,11 +1,12 @@
 //! A small cluster on this machine: `braid up DIR` and `braid down DIR`.
 //!
-//! Everything lies below DIR: `braid.toml`, `metadata/`, `data-N/` (or what `data-N.toml` says), `run/` (sockets, pids, who is ready), `log/`.
+//! Everything lies below DIR: `braid.toml`, `metadata/` (unless it is in a database), `data-N/` (or what `data-N.toml` says), `run/` (sockets, pids, who is ready), `log/`.
 //! Each server is a process of its own, so that any of them can be killed, looked at or upgraded alone.
 
 mod copies;
 mod down;
 mod layout;
+pub mod metadata;
 mod point;
 pub mod process;
 pub mod servers;

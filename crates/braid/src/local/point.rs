@@ -99,7 +99,9 @@ fn apart(place: &Path, root: &Path) -> Result<()> {
     let first = place.strip_prefix(root).ok().and_then(|rest| rest.components().next());
     let is_own = first.is_some_and(|name| {
         let name = name.as_os_str().to_string_lossy();
-        matches!(&*name, "run" | "log" | "metadata" | CONFIG_FILE) || name.starts_with("data-")
+        matches!(&*name, "run" | "log" | "metadata" | CONFIG_FILE)
+            || name.starts_with("data-")
+            || name.starts_with("metadata-")
     });
     if hides || is_own {
         bail!(

@@ -31,6 +31,7 @@ impl Spawned {
 
     pub fn with_ready_file(arguments: &[OsString], log: &Path, ready_file: PathBuf) -> Result<Spawned> {
         let _ = std::fs::remove_file(&ready_file);
+        let _ = std::fs::remove_file(ready_file.with_extension(ready::STANDS_BY));
         let open = || {
             std::fs::OpenOptions::new()
                 .create(true)
@@ -54,11 +55,14 @@ impl Spawned {
         self.child.id()
     }
 
-    /// Waits until the process says that it serves; answers what it said.
+    /// Waits until the process says that it serves, or stands by for another; answers what it said.
     pub fn wait_ready(&mut self, limit: Duration) -> Result<String> {
         let begun = Instant::now();
         loop {
             if let Some(line) = ready::read(&self.ready_file) {
+                return Ok(line);
+            }
+            if let Some(line) = ready::read(&self.ready_file.with_extension(ready::STANDS_BY)) {
                 return Ok(line);
             }
             if let Some(status) = self.child.try_wait().context("cannot wait for the process")? {

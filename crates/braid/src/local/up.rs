@@ -2,6 +2,7 @@
 
 use super::copies;
 use super::layout::Layout;
+use super::metadata;
 use super::point::{self, Point};
 use super::process;
 use super::servers::{self, Own};
@@ -12,6 +13,8 @@ use braid_types::Layout::Replica;
 use braid_types::Policy;
 use clap::Args;
 use std::ffi::OsString;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -21,7 +24,8 @@ use std::time::Duration;
 Examples:
   braid up ./var --mount ./mnt
   braid up ./one --data-servers 1 --no-mount
-  braid up ./fast --set metadata.policy=plain --set metadata.copies=0")]
+  braid up ./fast --set metadata.policy=plain --set metadata.copies=0
+  braid up ./many --database mysql://braid:secret@db-host/braid")]
 pub struct UpArgs {
     /// Where the cluster lies; made if it does not exist.
     pub dir: PathBuf,
@@ -31,6 +35,13 @@ pub struct UpArgs {
     /// Data servers; default: those the cluster has, 4 in a new one.
     #[arg(long, value_name = "N")]
     pub data_servers: Option<u32>,
+    /// Keep the metadata of a new cluster in this database: mysql://USER:PASSWORD@HOST:PORT/NAME (docs/sql.md). The password is
+    /// kept in DIR/braid.toml, which only its owner can read.
+    #[arg(long, value_name = "URL")]
+    pub database: Option<String>,
+    /// Metadata servers of a new cluster over a database, of which one serves and the others stand by; default: 2.
+    #[arg(long, value_name = "N", requires = "database")]
+    pub metadata_servers: Option<u32>,
     /// Do not mount.
     #[arg(long, conflicts_with = "mount")]
     pub no_mount: bool,
@@ -49,6 +60,9 @@ impl UpArgs {
         if self.data_servers.is_some_and(|count| !(1..=servers::MOST).contains(&count)) {
             bail!("--data-servers takes 1 to {}", servers::MOST);
         }
+        if self.metadata_servers.is_some_and(|count| !(1..=metadata::MOST).contains(&count)) {
+            bail!("--metadata-servers takes 1 to {}", metadata::MOST);
+        }
         roles::place::writable(&self.dir)?;
         let point = (!self.no_mount).then(|| Point::find(&self.dir, self.mount.as_deref())).transpose()?;
         let planned = Layout::planned(&self.dir)?;
@@ -63,10 +77,13 @@ impl UpArgs {
             write_config(&layout, &config)?;
         }
         self.say_what_is_ignored(&layout, is_new);
-        let started = self.start(&layout, "metadata", vec!["serve".into(), "metadata".into()])?;
-        say_started(&layout, "metadata", started);
+        for name in metadata::names(&layout, &config) {
+            say_started(&layout, &name, metadata::start(&layout, &config, &name)?);
+        }
+        metadata::wait_served(&layout, &config)?;
         self.start_data_servers(&layout, &config)?;
-        if is_new {
+        // A database keeps copies as it does.
+        if is_new && config.metadata.database.is_empty() {
             copies::wait(&config, self.count(&layout))?;
         }
         let Some(point) = point else {
@@ -138,14 +155,20 @@ impl UpArgs {
 
     /// The configuration of a new cluster. A later `up` keeps what people changed in it.
     fn first_config(&self, layout: &Layout) -> Result<Config> {
-        let socket = layout.socket("metadata");
+        let first = metadata::name(1);
+        let many = self.database.as_ref().map_or(1, |_| self.metadata_servers.unwrap_or(metadata::OVER_A_DATABASE));
+        let all: Vec<String> =
+            (1..=many).map(|n| format!("\"{}\"", metadata::address(layout, &metadata::name(n)))).collect();
         let base = [
-            format!("cluster.metadata=[\"unix:{}\"]", socket.display()),
-            format!("metadata.dir={}", layout.dir("metadata").display()),
-            format!("metadata.listen=[\"unix:{}\", \"tcp:127.0.0.1:0\"]", socket.display()),
+            format!("cluster.metadata=[{}]", all.join(", ")),
+            format!("metadata.dir={}", layout.dir(&first).display()),
+            format!("metadata.listen=[\"{}\", \"tcp:127.0.0.1:0\"]", metadata::address(layout, &first)),
             format!("metadata.policy={}", policy_for(self.count(layout))),
         ];
-        let overrides: Vec<String> = base.into_iter().chain(self.set.iter().cloned()).collect();
+        // Quoted, since a URL may hold anything.
+        let database =
+            self.database.as_ref().map(|url| format!("metadata.database={}", toml::Value::String(url.clone())));
+        let overrides: Vec<String> = base.into_iter().chain(database).chain(self.set.iter().cloned()).collect();
         Config::load(None, &overrides)
     }
 
@@ -156,6 +179,11 @@ impl UpArgs {
             println!(
                 "note: --set is for a new cluster; this one has its settings in {}, change them there",
                 config.display()
+            );
+        }
+        if !is_new && self.database.is_some() {
+            println!(
+                "note: --database is for a new cluster; `braid admin metadata migrate --to-database` moves the metadata of this one"
             );
         }
         let known = servers::known(layout);
@@ -190,7 +218,16 @@ fn policy_for(data_servers: u32) -> Policy {
 fn write_config(layout: &Layout, config: &Config) -> Result<()> {
     let (path, text) = (layout.config(), toml::to_string(config).context("cannot write the configuration")?);
     let text = format!("# Made by `braid up`. `braid config` says what each setting means.\n{text}");
-    std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+    // The address of a database has its password in it.
+    let mode = if config.metadata.database.is_empty() { 0o644 } else { 0o600 };
+    std::fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(mode)
+        .open(&path)
+        .and_then(|mut file| file.write_all(text.as_bytes()))
+        .with_context(|| format!("cannot write {}", path.display()))
 }
 
 fn say_started(layout: &Layout, name: &str, started: bool) {

@@ -35,6 +35,7 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
     let endpoint = connect::endpoint(&env, Role::Metadata);
     let peers = WirePeers::new(&endpoint);
     let mut asked = Asked::listen()?;
+    ready.write_stands_by()?;
     let lead = tokio::select! {
         lead = Lead::win(env.clone(), engine.clone(), LeadLimits::default()) => lead?,
         () = asked.wait() => return Ok(()),

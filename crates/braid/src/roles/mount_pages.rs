@@ -60,6 +60,7 @@ fn add(metrics: &mut Metrics, stats: Stats) {
         ("local_reads", "Reads of a data server's files on this host, without a message.", stats.local_reads),
         ("written_bytes", "Bytes of files written.", stats.bytes_written),
         ("cache_hits", "Lookups and attributes answered from the cache.", stats.cache_hits),
+        ("opens_known", "Files opened without a message, because they were held.", stats.opens_known),
         ("cache_misses", "Lookups and attributes that were asked for.", stats.cache_misses),
         ("writes_repeated", "Writes sent again to a server that had restarted.", stats.writes_repeated),
         ("sessions_lost", "Sessions that ended while the mount lived.", stats.sessions_lost),

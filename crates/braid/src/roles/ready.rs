@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 /// How the name ends of the file that tells where the health page is.
 pub const PAGES: &str = "http";
 
+/// And of the one of a process that serves only when another has ended.
+pub const STANDS_BY: &str = "standby";
+
 /// A file that exists while the process serves. Holds one line: where.
 pub struct ReadyFile(Option<PathBuf>);
 
@@ -17,6 +20,11 @@ impl ReadyFile {
 
     pub fn write(&self, line: &str) -> Result<()> {
         self.0.as_deref().map_or(Ok(()), |path| write(path, line))
+    }
+
+    /// Beside it: it has begun, and serves when it may.
+    pub fn write_stands_by(&self) -> Result<()> {
+        self.0.as_deref().map_or(Ok(()), |path| write(&path.with_extension(STANDS_BY), "stands by"))
     }
 
     /// Beside it, where the health page and the metrics are.
@@ -33,6 +41,7 @@ impl Drop for ReadyFile {
         if let Some(path) = &self.0 {
             let _ = std::fs::remove_file(path);
             let _ = std::fs::remove_file(path.with_extension(PAGES));
+            let _ = std::fs::remove_file(path.with_extension(STANDS_BY));
         }
     }
 }

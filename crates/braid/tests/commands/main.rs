@@ -18,6 +18,7 @@ mod local;
 mod metadata;
 mod mounted;
 mod moves;
+mod one_order;
 mod pages;
 mod pipes;
 mod posix;

@@ -1,14 +1,48 @@
 //! What is held of files, under the lock of the rest.
 
 use super::{Cache, moment};
+use crate::inode::Inode;
 use braid_env::Monotonic;
-use braid_lease::{Generation, Mode, Moment, Want};
-use braid_types::InodeId;
+use braid_lease::{Generation, Key, Mode, Moment, Want};
+use braid_types::{Attr, InodeId};
+use std::sync::Arc;
+
+/// A file that may be opened without a question.
+pub struct Known {
+    pub attr: Attr,
+    /// Of the lease it is held under: a map that was given with another may be old.
+    pub number: Generation,
+    /// What was kept of it, if it is not open.
+    pub kept: Option<Arc<Inode>>,
+}
 
 impl Cache {
     /// An operation on the file's bytes may begin.
     pub fn may_use(&self, inode: InodeId, want: Want, now: Monotonic) -> bool {
         self.maps.lock().leases.may_use(moment(now), inode, want).is_some()
+    }
+
+    /// All that an open would be told of the file, if a handle that wants this may be given out now.
+    pub fn known(&self, inode: InodeId, want: Want, now: Monotonic) -> Option<Known> {
+        let mut maps = self.maps.lock();
+        if maps.gone.get(&inode).is_some() || maps.is_changing(|| Key::Attr(inode)) {
+            return None;
+        }
+        let number = maps.leases.held_as(moment(now), inode, want)?;
+        let attr = *maps.attrs.get(&inode)?;
+        if !maps.leases.may_serve(moment(now), &Key::Attr(inode)) {
+            return None;
+        }
+        Some(Known { attr, number, kept: maps.kept.take(inode, number) })
+    }
+
+    /// The file was closed and all of it is saved. `number`: of the lease that its map came with; `bytes`: of it in the map.
+    pub fn keep_file(&self, inode: Arc<Inode>, number: Generation, bytes: usize, now: Monotonic) {
+        let mut maps = self.maps.lock();
+        if maps.leases.held_as(moment(now), inode.id, Want::Read) == Some(number) && maps.gone.get(&inode.id).is_none()
+        {
+            maps.kept.insert(inode, number, bytes);
+        }
     }
 
     /// Others write it at the same time.

@@ -359,7 +359,15 @@ impl Core {
         let asking = self.cache.change(entry_keys(parent, name));
         let message = PutFile { parent: self.cache.inode(parent), name: name.clone(), spec, data, replace };
         let answer = self.call(message, self.op(TraceId(0))).await?;
-        Ok(self.new_entry(parent, name, &answer, asking).attr)
+        let made = self.new_entry(parent, name, &answer, asking).attr;
+        if replace {
+            // Its bytes are others now, under whatever lease it is held here.
+            self.cache.changed(made.id);
+            if let Some(inode) = self.inodes.get(made.id) {
+                self.update(&inode, |state| state.stale = true);
+            }
+        }
+        Ok(made)
     }
 
     pub async fn resolve(&self, from: InodeId, path: &[Name]) -> Result<Resolved> {

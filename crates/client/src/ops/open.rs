@@ -12,6 +12,7 @@ use braid_api::{Caller, Code, EntryReply, HandleId, OpenFlags, Opened, Result};
 use braid_lease::Want;
 use braid_types::{Durability, FileKind, InodeId, Mode, Name};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 impl Core {
@@ -81,6 +82,11 @@ impl Core {
         let op = self.op(cx.trace);
         let _opening = self.inodes.opening(id, flags.write);
         flags.direct |= self.marked.lock().get(&id).is_some();
+        if !flags.truncate
+            && let Some(inode) = self.open_known(id, flags)
+        {
+            return self.opened(inode, flags);
+        }
         let asking = self.cache.ask();
         // What is buffered here must be dropped by the truncate, so it goes through the inode's own order.
         let in_use = self.inodes.get(id).is_some();
@@ -103,6 +109,34 @@ impl Core {
             self.cache.learn(asking, ticket, self.now(), &learnt);
         }
         self.opened(inode, flags)
+    }
+
+    /// The inode, counted as open once more, without a word to the metadata server: the file is held, and all that an answer would tell
+    /// is known. Who has a file open is nobody's business but of this client until it is recalled or loses its last name, and then it is asked.
+    fn open_known(self: &Arc<Self>, id: InodeId, flags: OpenFlags) -> Option<Arc<Inode>> {
+        let known = self.cache.known(id, self.want_to_open(id, flags), self.now())?;
+        let writes_sealed = flags.write && known.attr.sealed;
+        if !known.attr.is_file() || known.attr.nlink == 0 || writes_sealed || flags.direct || self.files.is_adrift(id) {
+            return None;
+        }
+        if let Some(kept) = &known.kept {
+            // As of one that was not known before: the kernel may have forgotten it meanwhile.
+            kept.state.lock().end_moved = true;
+        }
+        let inode = self.inodes.open_known(id, known.kept)?;
+        let is_good = self.update(&inode, |state| {
+            let is_good = state.map_lease.0 == known.number.0 && !state.stale && state.loss.is_none();
+            if is_good {
+                state.adopt_attr(&known.attr, None);
+            }
+            is_good
+        });
+        if !is_good {
+            self.close_inode(&inode);
+            return None;
+        }
+        self.counters.opens_known.fetch_add(1, Relaxed);
+        Some(inode)
     }
 
     /// No handle of a marked file is cached. The next open knows before it asks for a lease.

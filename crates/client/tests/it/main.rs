@@ -13,6 +13,7 @@ mod lost;
 mod messages;
 mod model;
 mod moves;
+mod opens;
 mod promises;
 mod regions;
 mod seal;

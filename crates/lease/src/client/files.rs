@@ -104,6 +104,14 @@ impl Holdings {
         (now < self.end && !stopped && file.mode.serves(want)).then_some(file.token)
     }
 
+    /// Under which number the file is held so that its bytes and their places are what they were when it was granted, but for what
+    /// is written here, if an operation may begin under it.
+    pub fn held_as(&self, now: Moment, inode: InodeId, want: Want) -> Option<Generation> {
+        self.may_use(now, inode, want)?;
+        let file = self.files.get(&inode)?;
+        matches!(file.mode, Mode::Shared | Mode::Exclusive).then_some(file.generation)
+    }
+
     /// What a change of the file's bytes carries that is sent now, also while the file is being given up. Nothing is sent beyond
     /// the lease's end: nobody may have heard of it at a server that is out of touch.
     pub fn may_send(&self, now: Moment, inode: InodeId) -> Option<Generation> {

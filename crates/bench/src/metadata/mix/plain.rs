@@ -1,4 +1,4 @@
-//! Clients that keep nothing: each operation resolves its path anew and is durable when it returned.
+//! Clients that keep nothing: each operation is one message with its path, resolved anew, and is durable when it returned.
 
 use super::cluster::{Cluster, text};
 use super::plan::{Op, SMALL_BYTES, Step, Tree};
@@ -80,39 +80,35 @@ impl Connection {
         self.stub.call(cx, message).await.map_err(text)
     }
 
-    /// One message, whatever the depth.
+    /// What a path leads to, of which nothing else is asked.
     async fn resolve(&self, path: &str) -> Result<InodeRef> {
-        let (attrs, mut names) = self.attrs(path).await?;
-        let id = attrs.last().map_or(InodeId::ROOT, |attr| attr.id);
-        let parent = attrs.len().checked_sub(2).map_or(InodeId::ROOT, |at| attrs[at].id);
+        let mut names = components(path)?;
+        let found = self.ask(Resolve { from: InodeId::ROOT, path: names.clone() }).await?;
+        if found.rest > 0 {
+            return Err("it is not there".to_owned());
+        }
+        let id = found.attrs.last().map_or(InodeId::ROOT, |attr| attr.id);
+        let parent = found.attrs.len().checked_sub(2).map_or(InodeId::ROOT, |at| found.attrs[at].id);
         Ok(InodeRef { id, hint: names.pop().map(|name| (parent, name)) })
     }
 
-    async fn attrs(&self, path: &str) -> Result<(Vec<Attr>, Vec<Name>)> {
-        let names = components(path)?;
-        let found = self.ask(Resolve { from: InodeId::ROOT, path: names.clone() }).await?;
-        match found.rest {
-            0 => Ok((found.attrs, names)),
-            _ => Err("it is not there".to_owned()),
-        }
+    async fn ask_at<M: Carries<Then, ThenAnswer>>(&self, path: &str, message: M) -> Result<M::Answer> {
+        self.ask(AtPath::new(components(path)?, message)).await?.of::<M>().map_err(text)
     }
 
-    /// The directory something is in, and its name there.
-    async fn place(&self, path: &str) -> Result<(InodeRef, Name)> {
-        let (dir, name) = path.rsplit_once('/').ok_or("a path begins with /")?;
-        Ok((self.resolve(dir).await?, name.parse().map_err(text)?))
+    async fn change_at<M: Carries<Then, ThenAnswer>>(&self, path: &str, message: M) -> Result<M::Answer> {
+        self.change(AtPath::new(components(path)?, message)).await?.of::<M>().map_err(text)
     }
 
     async fn create(&self, path: &str) -> Result<InodeRef> {
-        let (parent, name) = self.place(path).await?;
-        self.create_in(parent, name).await
+        let (dir, name) = place(path)?;
+        let made = self.change_at(dir, new_file(InodeRef::default(), name)).await?;
+        Ok(made.attr.id.into())
     }
 
     async fn create_in(&self, parent: InodeRef, name: Name) -> Result<InodeRef> {
         let place = (parent.id, name.clone());
-        let spec = spec(FileKind::File);
-        let made =
-            self.change(CreateFile { parent, name, spec, exclusive: true, truncate: false, write: true }).await?;
+        let made = self.change(new_file(parent, name)).await?;
         Ok(InodeRef { id: made.attr.id, hint: Some(place) })
     }
 
@@ -138,8 +134,7 @@ impl Connection {
         let path = step.path.as_str();
         match step.op {
             Op::Read => {
-                let inode = self.resolve(path).await?;
-                let opened = self.ask(OpenFile { inode, ..OpenFile::default() }).await?;
+                let opened = self.ask_at(path, OpenFile::default()).await?;
                 match opened.map.content {
                     Content::Chunked(page) if !page.chunks.is_empty() && !page.containers.is_empty() => Ok(()),
                     _ => Err("nobody has its chunk".to_owned()),
@@ -147,40 +142,42 @@ impl Connection {
             }
             Op::Stat => self.resolve(path).await.map(drop),
             Op::List => {
-                let dir = self.resolve(path).await?.id;
-                self.list(dir, |_, _, _| ()).await
+                let page = self.ask_at(path, page_of(InodeId(0), None)).await?;
+                if page.more { self.list(self.resolve(path).await?.id, |_, _, _| ()).await } else { Ok(()) }
             }
             Op::AddBlock => {
                 let inode = self.opened()?.remove(path).ok_or("it is not open")?;
                 self.add_chunk(inode).await
             }
             Op::Move => {
-                let (from, to) = tokio::join!(self.place(path), self.place(&step.to));
-                let ((from, from_name), (to, to_name)) = (from?, to?);
-                let mode = RenameKind::NoReplace;
-                self.change(Rename { from, from_name, to, to_name, mode, open_here: false }).await.map(drop)
+                let ((from_dir, from_name), (to_dir, to_name)) = (place(path)?, place(&step.to)?);
+                let (from, to, mode) = (InodeRef::default(), InodeRef::default(), RenameKind::NoReplace);
+                let rename = Rename { from, from_name, to, to_name, mode, open_here: false };
+                let moved = AtPath::two(components(from_dir)?, components(to_dir)?, rename);
+                self.change(moved).await?.of::<Rename>().map(drop).map_err(text)
             }
             Op::Create => self.create(path).await.map(drop),
             Op::Delete => {
-                let (parent, name) = self.place(path).await?;
-                self.change(Unlink { parent, name, open_here: false }).await.map(drop)
+                let (dir, name) = place(path)?;
+                let unlink = Unlink { parent: InodeRef::default(), name, open_here: false };
+                self.change_at(dir, unlink).await.map(drop)
             }
             Op::SetOwner => {
-                let inode = self.resolve(path).await?;
-                self.change(ChangeAttr { uid: Some(1000), gid: Some(1000), ..no_change(inode) }).await.map(drop)
+                let change = ChangeAttr { uid: Some(1000), gid: Some(1000), ..no_change() };
+                self.change_at(path, change).await.map(drop)
             }
             Op::SetPermission => {
-                let inode = self.resolve(path).await?;
-                self.change(ChangeAttr { mode: Some(Mode(0o640)), ..no_change(inode) }).await.map(drop)
+                self.change_at(path, ChangeAttr { mode: Some(Mode(0o640)), ..no_change() }).await.map(drop)
             }
             Op::SetReplication => {
-                let inode = self.resolve(path).await?;
                 let (name, value) = (Bytes::from_static(b"user.replication"), Bytes::from_static(b"2"));
-                self.change(SetXattr { inode, name, value, mode: XattrKind::Any, clear_setgid: false }).await
+                let inode = InodeRef::default();
+                self.change_at(path, SetXattr { inode, name, value, mode: XattrKind::Any, clear_setgid: false }).await
             }
             Op::Mkdirs => {
-                let (parent, name) = self.place(path).await?;
-                self.change(MakeNode { parent, name, spec: spec(FileKind::Directory) }).await.map(drop)
+                let (dir, name) = place(path)?;
+                let make = MakeNode { parent: InodeRef::default(), name, spec: spec(FileKind::Directory) };
+                self.change_at(dir, make).await.map(drop)
             }
             Op::Summary => {
                 let (mut waiting, mut bytes, mut entries) = (vec![self.resolve(path).await?.id], 0, 0u64);
@@ -196,25 +193,22 @@ impl Connection {
                 if bytes == 0 || entries == 0 { Err("no file has bytes".to_owned()) } else { Ok(()) }
             }
             Op::PutSmall => {
-                let (parent, name) = self.place(path).await?;
+                let ((dir, name), parent) = (place(path)?, InodeRef::default());
                 let data = Bytes::from(vec![7; SMALL_BYTES]);
                 let put = PutFile { parent, name, spec: spec(FileKind::File), data, replace: false };
-                self.change(put).await.map(drop)
+                self.change_at(dir, put).await.map(drop)
             }
-            Op::GetSmall => {
-                let inode = self.resolve(path).await?;
-                match self.ask(OpenFile { inode, ..OpenFile::default() }).await?.map.content {
-                    Content::Inline(bytes) if bytes.len() == SMALL_BYTES => Ok(()),
-                    _ => Err("its bytes are not beside its row".to_owned()),
-                }
-            }
+            Op::GetSmall => match self.ask_at(path, OpenFile::default()).await?.map.content {
+                Content::Inline(bytes) if bytes.len() == SMALL_BYTES => Ok(()),
+                _ => Err("its bytes are not beside its row".to_owned()),
+            },
         }
     }
 
     async fn list(&self, inode: InodeId, mut each: impl FnMut(InodeId, FileKind, u64)) -> Result<()> {
         let mut after = None;
         loop {
-            let page = self.ask(ReadDir { inode, after, limit: PAGE, plus: true }).await?;
+            let page = self.ask(page_of(inode, after)).await?;
             for (_, id, kind, attr) in &page.entries {
                 each(*id, *kind, attr.filter(Attr::is_file).map_or(0, |attr| attr.size));
             }
@@ -243,8 +237,9 @@ impl Connection {
     pub async fn clear(&self, step: &Step) -> Result<()> {
         match step.op {
             Op::Mkdirs => {
-                let (parent, name) = self.place(&step.path).await?;
-                self.change(RemoveDir { parent, name, tree: false }).await.map(drop)
+                let (dir, name) = place(&step.path)?;
+                let remove = RemoveDir { parent: InodeRef::default(), name, tree: false };
+                self.change_at(dir, remove).await.map(drop)
             }
             _ => self.step(step).await,
         }
@@ -264,9 +259,23 @@ fn spec(kind: FileKind) -> NodeSpec {
     NodeSpec { kind, mode: Mode(0o755), umask: 0, uid: 0, gid: 0, rdev: DeviceId(0), target: Bytes::new() }
 }
 
-fn no_change(inode: InodeRef) -> ChangeAttr {
+fn new_file(parent: InodeRef, name: Name) -> CreateFile {
+    CreateFile { parent, name, spec: spec(FileKind::File), exclusive: true, truncate: false, write: true }
+}
+
+fn page_of(inode: InodeId, after: Option<Name>) -> ReadDir {
+    ReadDir { inode, after, limit: PAGE, plus: true }
+}
+
+/// The directory something is in, and its name there.
+fn place(path: &str) -> Result<(&str, Name)> {
+    let (dir, name) = path.rsplit_once('/').ok_or("a path begins with /")?;
+    Ok((dir, name.parse().map_err(text)?))
+}
+
+fn no_change() -> ChangeAttr {
     ChangeAttr {
-        inode,
+        inode: InodeRef::default(),
         mode: None,
         uid: None,
         gid: None,

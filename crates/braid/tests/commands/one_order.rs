@@ -1,0 +1,295 @@
+//! Names in two directories that several clients work in at once, over a database, while metadata servers are killed: there is one order
+//! of it all that explains every answer.
+
+use super::Cluster;
+use super::database::Machine;
+use braid_api::meta::MetaRequest;
+use braid_api::{Caller, Code, FileSystem, NewNode, NodeKind, OpenFlags, RenameMode, Result};
+use braid_client::{Client, ClientConfig};
+use braid_env::Env;
+use braid_model::linear::Linear;
+use braid_model::objects::{Place, Shared, SharedAnswer, SharedOp};
+use braid_types::{ClusterId, FileKind, InodeId, Mode, Name, ServerId};
+use braid_wire::{Endpoint, Identity, Limits, Remote, RemoteNamespace, Role, WirePeers};
+use rustix::process::{Pid, Signal, kill_process};
+use std::collections::{HashMap, VecDeque};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+const NAMES: u64 = 3;
+const CLIENTS: usize = 3;
+/// More at once have more orders than can be tried.
+const TASKS: usize = 4;
+
+/// A small generator.
+struct Dice(u64);
+
+impl Dice {
+    fn throw(&mut self, sides: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.0 >> 33) % sides
+    }
+
+    fn place(&mut self) -> Place {
+        (self.throw(2) as u8, self.throw(NAMES) as u8)
+    }
+}
+
+/// What all tasks share.
+struct Work {
+    dirs: [InodeId; 2],
+    linear: Mutex<(Linear<Shared>, VecDeque<String>)>,
+    /// Inodes of files by their makers' numbers.
+    files: Mutex<HashMap<u32, InodeId>>,
+    next_file: AtomicU32,
+    done: AtomicU32,
+    /// Calls whose end nobody knows.
+    unknown: AtomicU32,
+    is_over: AtomicBool,
+}
+
+impl Work {
+    fn thrown(&self, dice: &mut Dice) -> SharedOp {
+        let (one, other) = (dice.place(), dice.place());
+        match dice.throw(12) {
+            0 | 1 => SharedOp::Create(one, self.next_file.fetch_add(1, SeqCst)),
+            2 => SharedOp::Mkdir(one),
+            3 | 4 => SharedOp::Unlink(one),
+            5 => SharedOp::Rmdir(one),
+            6 | 7 => SharedOp::Rename(one, other),
+            8 => {
+                let files = self.files.lock().unwrap();
+                let last = self.next_file.load(SeqCst);
+                let recent = (1..=8).map(|back| last.saturating_sub(back)).filter(|file| files.contains_key(file));
+                match recent.min_by_key(|_| dice.throw(1000)) {
+                    Some(file) => SharedOp::Link(file, other),
+                    None => SharedOp::List(one.0),
+                }
+            }
+            9 | 10 => SharedOp::Lookup(one),
+            _ => SharedOp::List(one.0),
+        }
+    }
+
+    async fn act(&self, client: &Client, op: SharedOp) -> Result<SharedAnswer> {
+        let dir = |place: Place| self.dirs[usize::from(place.0)];
+        let cx = Caller::default();
+        let done = match op {
+            SharedOp::Create(at, file) => {
+                let maker = Caller { uid: file, ..Caller::default() };
+                let flags = OpenFlags { write: true, exclusive: true, ..OpenFlags::default() };
+                match client.create(&maker, dir(at), &name(at.1), Mode(0o644), flags).await {
+                    Ok((made, opened)) => {
+                        self.files.lock().unwrap().insert(file, made.attr.id);
+                        client.release(opened.handle).await;
+                        Ok(())
+                    }
+                    Err(error) => Err(error),
+                }
+            }
+            SharedOp::Mkdir(at) => {
+                let node = NewNode { kind: NodeKind::Directory, mode: Mode(0o755) };
+                client.make_node(&cx, dir(at), &name(at.1), node).await.map(drop)
+            }
+            SharedOp::Unlink(at) => client.unlink(&cx, dir(at), &name(at.1)).await,
+            SharedOp::Rmdir(at) => client.remove_dir(&cx, dir(at), &name(at.1)).await,
+            SharedOp::Rename(from, to) => {
+                let (from_name, to_name) = (name(from.1), name(to.1));
+                client.rename(&cx, (dir(from), &from_name), (dir(to), &to_name), RenameMode::Replace).await
+            }
+            SharedOp::Link(file, at) => {
+                let id = self.files.lock().unwrap()[&file];
+                client.link(&cx, id, dir(at), &name(at.1)).await.map(drop)
+            }
+            SharedOp::Lookup(at) => {
+                let found = client.lookup(&cx, dir(at), &name(at.1)).await?.attr;
+                return Ok(match found {
+                    None => SharedAnswer::Nothing,
+                    Some(attr) if attr.is_dir() => SharedAnswer::Dir,
+                    Some(attr) => SharedAnswer::File(attr.uid, attr.nlink),
+                });
+            }
+            SharedOp::List(of) => {
+                let handle = client.open_dir(&cx, self.dirs[usize::from(of)]).await?.handle;
+                let listed = client.read_dir(&cx, handle, 0, 100, false).await;
+                client.release(handle).await;
+                let number = |name: &Name| name.to_string()[1..].parse::<u8>().unwrap();
+                let is_dir = |kind| kind == FileKind::Directory;
+                let mut names: Vec<_> = listed?.iter().map(|e| (number(&e.name), is_dir(e.kind))).collect();
+                names.sort_unstable();
+                return Ok(SharedAnswer::Listed(names));
+            }
+        };
+        let refuses = [
+            Code::NotFound,
+            Code::Stale,
+            Code::Exists,
+            Code::IsDirectory,
+            Code::NotDirectory,
+            Code::NotEmpty,
+            Code::NotPermitted,
+        ];
+        match done {
+            Ok(()) => Ok(SharedAnswer::Done),
+            Err(error) if refuses.contains(&error.code) => Ok(SharedAnswer::Refused),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn run(&self, who: usize, client: Arc<Client>) {
+        let mut dice = Dice(who as u64 + 1);
+        while !self.is_over.load(SeqCst) {
+            let op = self.thrown(&mut dice);
+            let id = self.linear.lock().unwrap().0.begin(op);
+            let answer = self.act(&client, op).await;
+            let mut judged = self.linear.lock().unwrap();
+            let (linear, log) = &mut *judged;
+            log.push_back(format!("{who} {op:?} = {answer:?}"));
+            if log.len() > 200 {
+                log.pop_front();
+            }
+            match answer {
+                Ok(answer) => {
+                    let last = || log.iter().map(String::as_str).collect::<Vec<_>>().join("\n");
+                    assert!(linear.end(id, &answer), "no order explains the last of these:\n{}", last());
+                    self.done.fetch_add(1, SeqCst);
+                }
+                // It may take effect yet: it stays among those that run.
+                Err(_) => _ = self.unknown.fetch_add(1, SeqCst),
+            }
+        }
+    }
+}
+
+fn name(number: u8) -> Name {
+    format!("n{number}").parse().unwrap()
+}
+
+async fn client(sockets: &[String]) -> Arc<Client> {
+    let env = Env::os();
+    let cluster = ClusterId::default();
+    let identity = Identity { role: Role::Client, cluster, server: ServerId(0), incarnation: env.random.u64() };
+    let endpoint = Endpoint::new(env.clone(), identity, Limits::default());
+    let addresses: Vec<_> = sockets.iter().map(|socket| socket.parse().unwrap()).collect();
+    let namespace = || {
+        let remote = Remote::new(&endpoint, Role::Metadata, ServerId(0), MetaRequest::NAMES, addresses.clone());
+        RemoteNamespace(remote)
+    };
+    Client::start(env, namespace(), namespace(), WirePeers::new(&endpoint), ClientConfig::default()).await.unwrap()
+}
+
+/// The metadata server that serves, by its files.
+fn leader(root: &Path) -> Option<(String, Pid)> {
+    let names = ["metadata", "metadata-2"].into_iter();
+    let mut serving = names.filter(|name| root.join(format!("run/{name}.ready")).exists());
+    let name = serving.next()?;
+    let pid = std::fs::read_to_string(root.join(format!("run/{name}.pid"))).ok()?.trim().parse().ok()?;
+    Some((name.to_owned(), Pid::from_raw(pid)?))
+}
+
+#[test]
+fn names_of_several_clients_have_one_order_over_a_database_whose_metadata_servers_are_killed() {
+    let m = Machine::with_database();
+    let c = Cluster::unmade();
+    // Sessions outlive the change of the leader.
+    let more = ["--database", &m.database(), "--data-servers=1"];
+    let up = c.up_with(&more);
+    assert_eq!(up.code, 0, "{}{}", up.out, up.err);
+    let sockets =
+        ["metadata", "metadata-2"].map(|name| format!("unix:{}", c.root().join(format!("run/{name}.sock")).display()));
+
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let (clients, dirs) = runtime.block_on(async {
+        let mut clients = Vec::new();
+        for _ in 0..CLIENTS {
+            clients.push(client(&sockets).await);
+        }
+        let mut dirs = Vec::new();
+        for dir in ["a", "b"] {
+            let node = NewNode { kind: NodeKind::Directory, mode: Mode(0o755) };
+            let made = clients[0].make_node(&Caller::default(), InodeId::ROOT, &dir.parse().unwrap(), node).await;
+            dirs.push(made.unwrap().attr.id);
+        }
+        (clients, [dirs[0], dirs[1]])
+    });
+    let work = Arc::new(Work {
+        dirs,
+        linear: Mutex::new((Linear::new(Shared::default()), VecDeque::new())),
+        files: Mutex::default(),
+        next_file: AtomicU32::new(1),
+        done: AtomicU32::new(0),
+        unknown: AtomicU32::new(0),
+        is_over: AtomicBool::new(false),
+    });
+    let tasks: Vec<_> = (0..TASKS)
+        .map(|who| {
+            let (work, client) = (work.clone(), clients[who % CLIENTS].clone());
+            runtime.spawn(async move { work.run(who, client).await })
+        })
+        .collect();
+    let served = |beyond: u32| {
+        let begun = Instant::now();
+        while work.done.load(SeqCst) < beyond && !tasks.iter().any(|task| task.is_finished()) {
+            assert!(begun.elapsed() < Duration::from_secs(60), "{} operations", work.done.load(SeqCst));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    served(300);
+    for _ in 0..2 {
+        let (killed, pid) = leader(&c.root()).unwrap();
+        let before = work.done.load(SeqCst);
+        kill_process(pid, Signal::KILL).unwrap();
+        std::fs::remove_file(c.root().join(format!("run/{killed}.ready"))).unwrap();
+        served(before + 300);
+        assert_ne!(leader(&c.root()).map(|(name, _)| name), Some(killed), "the other serves");
+        let up = c.up();
+        assert_eq!(up.code, 0, "{}{}", up.out, up.err);
+    }
+    work.is_over.store(true, SeqCst);
+    runtime.block_on(async {
+        for task in tasks {
+            task.await.unwrap();
+        }
+        for client in clients {
+            client.shutdown().await.unwrap();
+        }
+    });
+    assert!(work.done.load(SeqCst) >= 900 && work.unknown.load(SeqCst) <= 4, "{:?} unknown", work.unknown);
+    assert!(c.says("admin fsck").starts_with("clean: "));
+}
+
+#[test]
+fn up_makes_a_cluster_over_a_database_and_down_stops_it() {
+    use std::os::unix::fs::PermissionsExt;
+    let m = Machine::with_database();
+    let c = Cluster::unmade();
+    let up = c.up_with(&["--database", &m.database(), "--metadata-servers=3"]);
+    assert_eq!(up.code, 0, "{}{}", up.out, up.err);
+    let lines = |word: &str| up.out.lines().filter(|line| line.contains(word)).count();
+    assert_eq!((lines("metadata"), lines("started")), (3, 5), "{}", up.out);
+    let mode = std::fs::metadata(c.root().join("braid.toml")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "the address of a database has a password in it");
+    assert!(!c.root().join("metadata").exists(), "nothing of it lies here");
+    std::fs::write(c.root().join("file"), super::pattern(300_000)).unwrap();
+    c.says(&format!("fs put {} /file", c.root().join("file").display()));
+    assert!(c.says("admin status").contains("in a database"));
+    // Who is killed is started again beside the one that serves by then.
+    let (killed, pid) = leader(&c.root()).unwrap();
+    kill_process(pid, Signal::KILL).unwrap();
+    let up = c.up();
+    assert!(
+        up.code == 0 && up.out.lines().any(|line| line.starts_with(&killed) && line.contains("started")),
+        "{}",
+        up.out
+    );
+    c.says("fs get /file /dev/null");
+    assert!(c.says(&format!("down {}", c.root().display())).matches("stopped").count() == 5);
+    let up = c.up();
+    assert_eq!(up.code, 0, "{}{}", up.out, up.err);
+    assert!(c.says("admin fsck --data").starts_with("clean: "));
+    let again = c.up_with(&["--database", "mysql://nobody@nowhere/braid"]);
+    assert!(again.code == 0 && again.out.contains("note: --database is for a new cluster"), "{}", again.out);
+}

@@ -1,0 +1,175 @@
+//! Opens of files that are held: without a message, and never with what was before.
+
+#![allow(clippy::unwrap_used)]
+
+use crate::common::*;
+use braid_api::{Code, FileSystem, RenameMode, SetAttr};
+use braid_client::Client;
+use braid_types::*;
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::future::Future;
+
+const ROOT: InodeId = InodeId::ROOT;
+
+async fn put(client: &Client, text: &str, bytes: &[u8]) -> InodeId {
+    let (id, handle) = create(client, text).await;
+    client.write(handle, 0, Bytes::copy_from_slice(bytes)).await.unwrap();
+    close(client, handle).await.unwrap();
+    id
+}
+
+/// As `cat` does it: opened, read, closed.
+async fn cat(client: &Client, id: InodeId) -> Vec<u8> {
+    let handle = open(client, id, READ).await;
+    let bytes = read(client, handle, 0, 1 << 20).await;
+    close(client, handle).await.unwrap();
+    bytes
+}
+
+/// Messages to the metadata server of what is done.
+async fn asked(world: &World, what: impl Future<Output = ()>) -> BTreeMap<&'static str, u64> {
+    world.take_messages();
+    what.await;
+    world.take_messages().0
+}
+
+/// Small files and files in chunks.
+const LENS: [usize; 2] = [900, 300_000];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_was_open_here_is_opened_again_without_a_message() {
+    let world = World::new(Storage::Memory, SMALL).await;
+    let (a, b) = (world.client().await, world.client().await);
+    for (n, len) in LENS.into_iter().enumerate() {
+        let bytes = pattern(n as u64, len);
+        let id = put(&a, &format!("f{n}"), &bytes).await;
+        // Its maker, and one that reads it.
+        for client in [&a, &b] {
+            cat(client, id).await;
+            let known = client.stats().opens_known;
+            let messages = asked(&world, async {
+                for _ in 0..10 {
+                    assert_same(&cat(client, id).await, &bytes, "read again");
+                }
+            })
+            .await;
+            assert_eq!(messages, BTreeMap::new(), "{len} bytes");
+            assert_eq!(client.stats().opens_known - known, 10);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_others_change_is_seen_by_the_next_open_of_what_was_kept() {
+    let world = World::new(Storage::Memory, SMALL).await;
+    let (a, b) = (world.client().await, world.client().await);
+    for (n, len) in LENS.into_iter().enumerate() {
+        let text = format!("f{n}");
+        let id = put(&a, &text, &pattern(0, len)).await;
+        for round in 1..20 {
+            assert_same(&cat(&b, id).await, &pattern(round - 1, len), format_args!("round {round}, before"));
+            let new = pattern(round, len);
+            let handle = open(&a, id, READ_WRITE).await;
+            a.write(handle, 0, Bytes::copy_from_slice(&new)).await.unwrap();
+            // Also while it is open there, and not saved.
+            if round % 2 == 0 {
+                assert_same(&cat(&b, id).await, &new, format_args!("round {round}, open"));
+            }
+            close(&a, handle).await.unwrap();
+            assert_same(&cat(&b, id).await, &new, format_args!("round {round}, closed"));
+        }
+        // Cut, by its name and without an open; and a mode.
+        let cut = SetAttr { size: Some(100), ..SetAttr::default() };
+        a.set_attr(&cx(), id, None, cut).await.unwrap();
+        assert_same(&cat(&b, id).await, &pattern(19, len)[..100], "cut");
+        a.set_attr(&cx(), id, None, SetAttr { mode: Some(Mode(0o600)), ..SetAttr::default() }).await.unwrap();
+        let handle = open(&b, id, READ).await;
+        assert_eq!(b.get_attr(&cx(), id, Some(handle)).await.unwrap().attr.mode.0, 0o600);
+        close(&b, handle).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_has_lost_its_last_name_is_not_opened_from_what_was_kept() {
+    let world = World::new(Storage::Memory, SMALL).await;
+    let (a, b) = (world.client().await, world.client().await);
+    for (n, len) in LENS.into_iter().enumerate() {
+        let id = put(&a, &format!("f{n}"), &pattern(1, len)).await;
+        let over = put(&a, &format!("over{n}"), &pattern(2, len)).await;
+        for client in [&a, &b] {
+            cat(client, id).await;
+            cat(client, over).await;
+        }
+        a.unlink(&cx(), ROOT, &name(&format!("f{n}"))).await.unwrap();
+        let new = put(&a, &format!("new{n}"), &pattern(3, len)).await;
+        let (from, to) = (name(&format!("new{n}")), name(&format!("over{n}")));
+        a.rename(&cx(), (ROOT, &from), (ROOT, &to), RenameMode::Replace).await.unwrap();
+        for client in [&a, &b] {
+            for gone in [id, over] {
+                assert_eq!(client.open(&cx(), gone, READ).await.unwrap_err().code, Code::Stale);
+            }
+            assert_same(&cat(client, new).await, &pattern(3, len), "the new one");
+        }
+    }
+}
+
+/// What is opened without a word is open all the same: whoever removes its name leaves the file to who reads it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_opened_without_a_message_is_kept_when_its_name_goes() {
+    let world = World::new(Storage::Memory, SMALL).await;
+    let (a, b) = (world.client().await, world.client().await);
+    for (n, len) in LENS.into_iter().enumerate() {
+        let text = format!("f{n}");
+        let bytes = pattern(n as u64, len);
+        let id = put(&a, &text, &bytes).await;
+        cat(&b, id).await;
+        let known = b.stats().opens_known;
+        let handle = open(&b, id, READ).await;
+        assert_eq!(b.stats().opens_known, known + 1);
+        a.unlink(&cx(), ROOT, &name(&text)).await.unwrap();
+        // Long enough for what nobody has open to be freed.
+        tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
+        assert_same(&read(&b, handle, 0, 1 << 20).await, &bytes, "after its name has gone");
+        close(&b, handle).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_another_start_of_the_metadata_server_it_is_asked_again() {
+    let mut world = World::new(Storage::Memory, SMALL).await;
+    let a = world.client().await;
+    let bytes = pattern(1, 300_000);
+    let id = put(&a, "f", &bytes).await;
+    cat(&a, id).await;
+    world.restart_meta(usize::MAX).await;
+    let b = world.client().await;
+    let new = pattern(2, 300_000);
+    let handle = open(&b, id, READ_WRITE).await;
+    b.write(handle, 0, Bytes::copy_from_slice(&new)).await.unwrap();
+    close(&b, handle).await.unwrap();
+    assert_same(&cat(&a, id).await, &new, "written since");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_replaced_by_a_native_put_is_read_anew() {
+    let world = World::new(Storage::Memory, SMALL).await;
+    let a = world.client().await;
+    let id = put(&a, "f", b"before").await;
+    cat(&a, id).await;
+    let handle = open(&a, id, READ).await;
+    let spec = braid_api::meta::NodeSpec {
+        kind: FileKind::File,
+        mode: Mode(0o644),
+        umask: 0,
+        uid: 0,
+        gid: 0,
+        rdev: DeviceId(0),
+        target: Bytes::new(),
+    };
+    let put = a.put_file(ROOT, &name("f"), spec, Bytes::from_static(b"after that"), true).await.unwrap();
+    let now = if put.id == id { &b"after that"[..] } else { b"before" };
+    assert_eq!(read(&a, handle, 0, 100).await, now);
+    close(&a, handle).await.unwrap();
+    assert_eq!(cat(&a, put.id).await, b"after that");
+}

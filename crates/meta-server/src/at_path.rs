@@ -1,0 +1,65 @@
+//! Requests by path: the walk, and the request about what it found ([`braid_api::meta::AtPath`]).
+
+use crate::dispatch::Call;
+use crate::server::MetaServer;
+use braid_api::meta::{AtPath, InodeRef, MetaAnswer, Reached, Resolve, Resolved, Then, ThenAnswer};
+use braid_api::{Code, Context, DataPeers, Error, Result};
+use braid_meta_engine::Engine;
+use braid_types::{InodeId, Name};
+use std::future::Future;
+use std::pin::Pin;
+
+/// What a request that has run before is asked about when its path leads nowhere any more: nothing has this number.
+const NOTHING: InodeId = InodeId(0);
+
+impl<E: Engine, P: DataPeers> MetaServer<E, P> {
+    // Boxed because the request inside is dispatched as any other, and none inside has another: two levels.
+    pub(crate) fn at_path<'a>(
+        &'a self,
+        call: &'a mut Call,
+        cx: Context,
+        m: AtPath,
+    ) -> Pin<Box<dyn Future<Output = Result<Reached>> + Send + 'a>> {
+        Box::pin(async move {
+            let AtPath { from, paths, then } = m;
+            if paths.len() != then.paths() {
+                let cause = format_args!("{} paths, and it has {}", paths.len(), then.paths());
+                return Err(Error::new(Code::Invalid, then.name(), cause));
+            }
+            let is_change = then.is_mutation();
+            if is_change {
+                call.early = None;
+            }
+            let mut about = [InodeRef::from(from), InodeRef::from(from)];
+            for (i, (path, place)) in paths.into_iter().zip(&mut about).enumerate() {
+                match self.walk(call, Resolve { from, path: path.clone() }).await? {
+                    found if found.rest > 0 => {
+                        // A change that had its effect is answered as it was, whatever has become of its path.
+                        let done = if is_change { self.done_before(call, cx, then).await } else { None };
+                        return Ok(done.unwrap_or(Reached::Short { path: i as u32, found }));
+                    }
+                    found => *place = at(from, &path, &found),
+                }
+            }
+            let [first, second] = about;
+            reached(self.dispatch(call, cx, then.about(first, second)).await?)
+        })
+    }
+
+    async fn done_before(&self, call: &mut Call, cx: Context, then: Then) -> Option<Reached> {
+        let request = then.about(NOTHING.into(), NOTHING.into());
+        let answer = self.dispatch(call, cx, request).await.ok()?;
+        reached(answer).ok().filter(|_| call.repeated)
+    }
+}
+
+/// Where a path led, with the place of its row.
+fn at(from: InodeId, path: &[Name], found: &Resolved) -> InodeRef {
+    let Some(last) = found.attrs.last() else { return from.into() };
+    let parent = found.attrs.iter().rev().nth(1).map_or(from, |attr| attr.id);
+    InodeRef { id: last.id, hint: path.last().map(|name| (parent, name.clone())) }
+}
+
+fn reached(answer: MetaAnswer) -> Result<Reached> {
+    ThenAnswer::of(answer).map(Reached::Done).ok_or_else(|| Error::bare(Code::Internal))
+}

@@ -1,0 +1,148 @@
+//! Requests by path: one message, with the effect and the errors of the two that it stands for.
+
+use crate::common::*;
+use braid_api::meta::*;
+use braid_api::{Carries, Code, Context};
+use braid_meta_engine::MemStore;
+use braid_meta_server::MetaConfig;
+use braid_types::*;
+use bytes::Bytes;
+use std::time::Duration;
+
+const ROOT: InodeId = InodeId::ROOT;
+
+fn path(text: &str) -> Vec<Name> {
+    text.split('/').map(name).collect()
+}
+
+fn nowhere() -> InodeRef {
+    InodeRef::default()
+}
+
+fn make(text: &str) -> CreateFile {
+    CreateFile { parent: nowhere(), ..create(ROOT, text) }
+}
+
+impl World {
+    async fn at<M: Carries<Then, ThenAnswer>>(&self, at: &str, message: M) -> braid_api::Result<M::Answer> {
+        self.call(AtPath::new(path(at), message)).await?.of::<M>()
+    }
+}
+
+#[tokio::test]
+async fn every_request_is_about_what_its_path_leads_to() {
+    let w = World::new().await;
+    let dir = w.mkdir(ROOT, "dir").await.id;
+    let deep = w.mkdir(dir, "deep").await.id;
+    let file = w.at("dir/deep", make("file")).await.unwrap().attr;
+    assert_eq!(w.lookup(deep, "file").await.unwrap().id, file.id);
+    let made =
+        w.at("dir", MakeNode { parent: nowhere(), name: name("sub"), spec: spec(FileKind::Directory) }).await.unwrap();
+    assert_eq!(w.lookup(dir, "sub").await.unwrap().id, made.attr.id);
+    let put = PutFile {
+        parent: nowhere(),
+        name: name("small"),
+        spec: spec(FileKind::File),
+        data: Bytes::from_static(b"bytes"),
+        replace: false,
+    };
+    w.at("dir/sub", put).await.unwrap();
+    let opened = w.at("dir/sub/small", OpenFile::default()).await.unwrap();
+    assert_eq!(opened.map.content, Content::Inline(Bytes::from_static(b"bytes")));
+    w.at("dir/sub/small", ChangeAttr { mode: Some(Mode(0o600)), ..no_change(InodeId(0)) }).await.unwrap();
+    let attr = w.at("dir/sub/small", GetAttr { inode: nowhere() }).await.unwrap().attr;
+    assert_eq!((attr.id, attr.mode.0 & 0o7777), (opened.attr.id, 0o600));
+    let page = w.at("dir", ReadDir { inode: InodeId(0), after: None, limit: 10, plus: false }).await.unwrap();
+    assert_eq!(page.entries.iter().map(|e| e.0.clone()).collect::<Vec<_>>(), [name("deep"), name("sub")]);
+    let set = SetXattr {
+        inode: nowhere(),
+        name: Bytes::from_static(b"user.a"),
+        value: Bytes::from_static(b"1"),
+        mode: XattrKind::Any,
+        clear_setgid: false,
+    };
+    w.at("dir/deep/file", set).await.unwrap();
+    let get = GetXattr { inode: nowhere(), name: Bytes::from_static(b"user.a") };
+    assert_eq!(w.at("dir/deep/file", get).await.unwrap(), Bytes::from_static(b"1"));
+
+    let two = |first: &str, second: &str, from: &str, to: &str| {
+        let message = rename((InodeId(0), from), (InodeId(0), to), RenameKind::NoReplace);
+        AtPath::two(path(first), path(second), message)
+    };
+    let moved = w.call(two("dir/deep", "dir/sub", "file", "moved")).await.unwrap().of::<Rename>().unwrap();
+    assert_eq!((moved.moved.id, w.lookup(made.attr.id, "moved").await.unwrap().id), (file.id, file.id));
+    let link = Link { inode: nowhere(), parent: nowhere(), name: name("second") };
+    w.call(AtPath::two(path("dir/deep"), path("dir/sub/moved"), link)).await.unwrap().of::<Link>().unwrap();
+    assert_eq!(w.lookup(deep, "second").await.unwrap().nlink, 2);
+    w.at("dir/deep", Unlink { parent: nowhere(), name: name("second"), open_here: false }).await.unwrap();
+    assert!(w.lookup(deep, "second").await.is_none());
+    w.at("dir", RemoveDir { parent: nowhere(), name: name("deep"), tree: false }).await.unwrap();
+    assert!(w.lookup(dir, "deep").await.is_none());
+}
+
+#[tokio::test]
+async fn a_path_that_leads_nowhere_changes_nothing_and_says_how_far_it_went() {
+    let w = World::new().await;
+    let dir = w.mkdir(ROOT, "dir").await.id;
+    w.create(dir, "file").await;
+    let link = NodeSpec { target: Bytes::from_static(b"dir"), ..spec(FileKind::Symlink) };
+    w.call(MakeNode { parent: ROOT.into(), name: name("link"), spec: link }).await.unwrap();
+    assert_eq!(code(w.at("dir/none/deeper", make("x")).await), Code::NotFound);
+    assert_eq!(code(w.at("dir/file/deeper", make("x")).await), Code::NotDirectory);
+    assert_eq!(code(w.at("link/file", OpenFile::default()).await), Code::NotDirectory);
+    match w.call(AtPath::new(path("dir/none/deeper"), make("x"))).await.unwrap() {
+        Reached::Short { path: 0, found } => {
+            assert_eq!((found.attrs.iter().map(|a| a.id).collect::<Vec<_>>(), found.rest), (vec![dir], 2));
+        }
+        other => panic!("{other:?}"),
+    }
+    // The second of two.
+    let message = rename((InodeId(0), "file"), (InodeId(0), "x"), RenameKind::Replace);
+    let short = w.call(AtPath::two(path("dir"), path("none"), message.clone())).await.unwrap();
+    assert!(matches!(short, Reached::Short { path: 1, .. }), "{short:?}");
+    assert_eq!(code(w.call(AtPath::new(path("dir"), message)).await), Code::Invalid, "one path of two");
+    // What the request itself refuses is its own error.
+    assert_eq!(code(w.at("dir", make("file")).await), Code::Exists);
+    let page = w.at("dir", ReadDir { inode: InodeId(0), after: None, limit: 10, plus: false }).await.unwrap();
+    assert_eq!(page.entries.len(), 1);
+}
+
+#[tokio::test]
+async fn a_change_by_path_takes_effect_once_wherever_its_path_leads_by_then() {
+    let w = World::new().await;
+    let dir = w.mkdir(ROOT, "dir").await.id;
+    let cx: Context = w.cx();
+    let again = || async {
+        let reached = w.server.call(cx, AtPath::new(path("dir"), make("file"))).await?;
+        reached.of::<CreateFile>().map(|made| made.attr.id)
+    };
+    let first = again().await.unwrap();
+    assert_eq!(again().await.unwrap(), first, "an exclusive create");
+    // The directory has gone elsewhere, and another has its name.
+    w.rename((ROOT, "dir"), (ROOT, "away"), RenameKind::NoReplace).await.unwrap();
+    assert_eq!(again().await.unwrap(), first, "its path leads nowhere");
+    let other = w.mkdir(ROOT, "dir").await.id;
+    assert_eq!(again().await.unwrap(), first, "its path leads elsewhere");
+    assert!(w.lookup(other, "file").await.is_none());
+    assert_eq!(w.lookup(dir, "file").await.unwrap().id, first);
+    assert_eq!(code(w.server.call(cx, AtPath::new(path("away"), no_change(InodeId(0)))).await), Code::RequestReused);
+}
+
+/// Two round trips to the engine: the walk, and what the request takes beyond it.
+#[tokio::test]
+async fn a_read_by_path_is_one_message_and_two_round_trips_whatever_the_depth() {
+    let config = MetaConfig { housekeeping: Duration::from_secs(3600), ..fast_config() };
+    let w = World::with(MemStore::new(), Peers::default(), config, 1).await;
+    let (mut dir, mut at) = (ROOT, String::new());
+    for n in 0..20 {
+        dir = w.mkdir(dir, &format!("d{n}")).await.id;
+        at.push_str(&format!("d{n}/"));
+    }
+    let file = w.create(dir, "file").await.attr;
+    let open = || AtPath::new(path(&format!("{at}file")), OpenFile::default());
+    let (trips, answer) = w.counted(open()).await;
+    assert_eq!((trips, answer.of::<OpenFile>().unwrap().attr.id), (2, file.id));
+    let list = ReadDir { inode: InodeId(0), after: None, limit: 10, plus: true };
+    assert_eq!(w.counted(AtPath::new(path(at.trim_end_matches('/')), list)).await.0, 2);
+    assert_eq!(w.counted(AtPath::new(path(at.trim_end_matches('/')), make("new"))).await.0, 4, "a create is three");
+}
