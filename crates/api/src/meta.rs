@@ -375,6 +375,8 @@ pub struct TreeChange {
     pub mode: Option<ModeChange>,
     pub uid: Option<u32>,
     pub gid: Option<u32>,
+    /// Nor this.
+    pub acl: Option<AclChange>,
 }
 
 /// The same change for everything in a directory, in one transaction as long as that is no more than a page.

@@ -2,6 +2,7 @@
 //!
 //! - [`acl`]: access control lists as the kernel writes them into `system.posix_acl_*`, how they follow chmod and how
 //!   a new inode inherits them.
+//! - [`acl_edit`]: what setfacl makes of them.
 //! - [`create`]: owner, group and mode of what is created.
 //! - [`mode`]: which privilege bits a write or a change of owner takes away.
 //! - [`times`]: when a read is written down (relatime).
@@ -14,6 +15,7 @@
 pub const LINKS_MAX: u32 = 65_000;
 
 pub mod acl;
+pub mod acl_edit;
 pub mod create;
 pub mod locks;
 pub mod mode;

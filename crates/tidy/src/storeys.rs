@@ -99,6 +99,7 @@ pub const PLACES: &[Place] = &[
             "api",
             "wire",
             "placement",
+            "posix",
             "meta-engine",
             "meta-engine-embedded",
             "meta-engine-sql",

@@ -5,6 +5,7 @@
 //! exists is valid (a [`Name`] cannot hold `/`, a [`Policy`] cannot ask for 0 copies). Everything is `serde`,
 //! because the same types travel in messages and lie in rows.
 
+mod acl_change;
 mod attr;
 mod ids;
 mod meta_copies;
@@ -15,6 +16,7 @@ mod range;
 mod time;
 mod version;
 
+pub use acl_change::{AclChange, AclEdit, AclPermissions, AclWho};
 pub use attr::{Attr, DeviceId, FileKind, MODE_MASK, Mode};
 pub use ids::{
     ChunkId, ChunkIndex, ClusterId, ContainerId, InodeId, RequestId, SLOT_BITS, SLOT_COUNT, ServerId, SessionId, Slot,

@@ -49,7 +49,7 @@ impl std::str::FromStr for Owner {
 }
 
 /// The third field of a line `name:x:number:…`.
-fn number_of(name: &str, file: &str) -> Option<u32> {
+pub fn number_of(name: &str, file: &str) -> Option<u32> {
     let table = std::fs::read_to_string(file).ok()?;
     let line = table.lines().find(|line| line.split(':').next() == Some(name))?;
     line.split(':').nth(2)?.parse().ok()
@@ -70,7 +70,7 @@ impl ChownArgs {
         let attr = s.find(path, if self.no_dereference { Last::Keep } else { Last::Follow }).await?;
         set(s, path, attr.id, change).await?;
         if self.recursive && attr.is_dir() {
-            let change = TreeChange { mode: None, uid: change.uid, gid: change.gid };
+            let change = TreeChange { uid: change.uid, gid: change.gid, ..TreeChange::default() };
             change_below(s, path, attr.id, &change).await;
         }
         Ok(())

@@ -28,6 +28,7 @@ mod put;
 mod rm;
 mod seal;
 mod session;
+mod setfacl;
 mod stat;
 mod trash;
 mod trees;
@@ -78,6 +79,10 @@ enum Command {
     Chmod(chmod::ChmodArgs),
     /// Change owner and group.
     Chown(chown::ChownArgs),
+    /// Show access lists.
+    Getfacl(setfacl::GetfaclArgs),
+    /// Change access lists.
+    Setfacl(setfacl::SetfaclArgs),
     /// Keep files from every change.
     Seal(seal::SealArgs),
     /// Let sealed files be changed again.
@@ -108,6 +113,8 @@ impl Command {
             Command::Ln(_) => "ln",
             Command::Chmod(_) => "chmod",
             Command::Chown(_) => "chown",
+            Command::Getfacl(_) => "getfacl",
+            Command::Setfacl(_) => "setfacl",
             Command::Seal(_) => "seal",
             Command::Unseal(_) => "unseal",
             Command::Du(_) => "du",
@@ -131,6 +138,8 @@ impl Command {
             Command::Ln(args) => args.run(s).await,
             Command::Chmod(args) => args.run(s).await,
             Command::Chown(args) => args.run(s).await,
+            Command::Getfacl(args) => args.run(s).await,
+            Command::Setfacl(args) => args.run(s).await,
             Command::Seal(args) => args.run(s).await,
             Command::Unseal(args) => args.run(s).await,
             Command::Du(args) => args.run(s).await,

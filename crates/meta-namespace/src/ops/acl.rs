@@ -5,7 +5,8 @@ use crate::{OpError, Unit};
 use braid_api::{Code, Error};
 use braid_meta_engine::Tx;
 use braid_posix::acl::{self, Acl};
-use braid_types::{FileKind, Mode};
+use braid_posix::acl_edit::{self, Rights};
+use braid_types::{AclChange, FileKind, Mode};
 
 pub const ACCESS: &[u8] = b"system.posix_acl_access";
 pub const DEFAULT: &[u8] = b"system.posix_acl_default";
@@ -59,6 +60,43 @@ pub(super) async fn follow_chmod<T: Tx>(unit: &mut Unit<'_, T>, inode: &mut Inod
         }
     }
     Ok(())
+}
+
+/// As setfacl does. True if the lists are others now; the mode follows them.
+pub(super) async fn edit<T: Tx>(
+    unit: &mut Unit<'_, T>,
+    inode: &mut Inode,
+    change: &AclChange,
+) -> Result<bool, OpError> {
+    let access = list_of(unit, inode, flags::ACL, ACCESS).await?;
+    let default = list_of(unit, inode, flags::DEFAULT_ACL, DEFAULT).await?;
+    let before = Rights { mode: inode.mode, access, default };
+    let after = acl_edit::edit(&before, change, inode.is_dir()).map_err(|e| bad_acl(inode, e))?;
+    if after == before {
+        return Ok(false);
+    }
+    inode.mode = after.mode;
+    for (flag, name, list) in [(flags::ACL, ACCESS, after.access), (flags::DEFAULT_ACL, DEFAULT, after.default)] {
+        let had = inode.has(flag);
+        inode.set(flag, list.is_some());
+        match list {
+            Some(list) => {
+                unit.put_raw(keys::xattr(inode.id, name), list.to_bytes());
+                inode.set(flags::XATTRS, true);
+            }
+            None if had => unit.delete(keys::xattr(inode.id, name)),
+            None => {}
+        }
+    }
+    Ok(true)
+}
+
+async fn list_of<T: Tx>(unit: &mut Unit<'_, T>, inode: &Inode, flag: u32, name: &[u8]) -> Result<Option<Acl>, OpError> {
+    if !inode.has(flag) {
+        return Ok(None);
+    }
+    let bytes = unit.get_raw(&keys::xattr(inode.id, name)).await?;
+    bytes.map_or(Ok(None), |bytes| Acl::parse(&bytes).map_err(|e| bad_acl(inode, e)))
 }
 
 pub(super) fn bad_acl(inode: &Inode, cause: acl::AclError) -> OpError {

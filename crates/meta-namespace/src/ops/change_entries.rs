@@ -1,4 +1,4 @@
-//! chmod -R and chown -R, a directory at a time: everything in it is changed in one transaction, up to [`ENTRIES_A_PAGE`] entries
+//! chmod -R, chown -R and setfacl -R, a directory at a time: everything in it is changed in one transaction, up to [`ENTRIES_A_PAGE`] entries
 //! (design.md §4 *Directories and subtrees*).
 //!
 //! Promises: what is sealed stays as it is, and is named; a symbolic link has no mode of its own; what Linux takes away with a change of the
@@ -6,7 +6,7 @@
 
 use super::acl;
 use super::entries::{Entries, locate};
-use crate::rows::flags;
+use crate::rows::{Entry, flags, keys};
 use crate::{Located, Mutation, OpContext, OpError, Query, Unit};
 use braid_api::meta::{ChangeEntries, EntriesChanged, TreeChange};
 use braid_meta_engine::{Key, Tx};
@@ -49,6 +49,7 @@ impl Mutation for ChangeEntries {
         cx.expect(0, mark(page.list.iter().map(|(_, entry)| entry.id())))?;
         let mut done = EntriesChanged { next: page.next(), ..EntriesChanged::default() };
         page.load_elsewhere(unit).await?;
+        self.load_lists(unit, &page).await?;
         for (name, entry) in page.list {
             let Some(mut found) = locate(unit, dir, &name, entry).await? else { continue };
             if found.inode.is_dir() {
@@ -63,6 +64,27 @@ impl Mutation for ChangeEntries {
             }
         }
         Ok(done)
+    }
+}
+
+trait LoadLists {
+    async fn load_lists<T: Tx>(&self, unit: &mut Unit<'_, T>, page: &Entries) -> Result<(), OpError>;
+}
+
+impl LoadLists for ChangeEntries {
+    /// The access lists that a change of rights looks at: one round trip, if there are such. Those of files with several names,
+    /// which are few, come one by one.
+    async fn load_lists<T: Tx>(&self, unit: &mut Unit<'_, T>, page: &Entries) -> Result<(), OpError> {
+        if self.change.mode.is_none() && self.change.acl.is_none() {
+            return Ok(());
+        }
+        let mut lists = Vec::new();
+        for (_, entry) in &page.list {
+            let Entry::Here(inode) = entry else { continue };
+            let of = [(flags::ACL, acl::ACCESS), (flags::DEFAULT_ACL, acl::DEFAULT)];
+            lists.extend(of.iter().filter(|(flag, _)| inode.has(*flag)).map(|(_, name)| keys::xattr(inode.id, name)));
+        }
+        unit.load(&lists).await
     }
 }
 
@@ -85,7 +107,11 @@ async fn change<T: Tx>(
         inode.mode = mode.apply(inode.mode, inode.is_dir());
         acl::follow_chmod(unit, inode).await?;
     }
-    let is_other = (inode.mode, inode.uid, inode.gid) != before;
+    let other_lists = match &change.acl {
+        Some(edit) if !is_link => acl::edit(unit, inode, edit).await?,
+        _ => false,
+    };
+    let is_other = other_lists || (inode.mode, inode.uid, inode.gid) != before;
     if is_other {
         inode.change(cx.now);
         unit.store(found);

@@ -182,7 +182,7 @@ async fn a_directory_is_changed_a_page_at_a_time_and_what_is_sealed_stays() {
     w.call(SealFile { inode: files[7].into(), sealed: true, wait_ms: 1000 }).await.unwrap();
     w.call(chmod(files[9], 0o4755)).await.unwrap();
 
-    let change = TreeChange { mode: Some("g+w,o=".parse().unwrap()), uid: Some(7), gid: None };
+    let change = TreeChange { mode: Some("g+w,o=".parse().unwrap()), uid: Some(7), ..TreeChange::default() };
     let mut pages = Vec::new();
     let mut after = None;
     loop {
@@ -209,6 +209,57 @@ async fn a_directory_is_changed_a_page_at_a_time_and_what_is_sealed_stays() {
     w.call(chmod(files[0], 0o600)).await.unwrap();
     assert_eq!(w.server.call(cx, message).await.unwrap(), first);
     assert_eq!(of(files[0]).await, (0o600, 7));
+}
+
+/// setfacl -R: lists and modes of a whole page in one step, in as many round trips whatever has lists.
+#[tokio::test]
+async fn access_lists_of_a_directorys_entries_change_at_once() {
+    let w = World::new().await;
+    let top = w.mkdir(ROOT, "top").await.id;
+    let files: Vec<InodeId> = {
+        let mut files = Vec::new();
+        for n in 0..20 {
+            files.push(w.create(top, &format!("f{n:02}")).await.attr.id);
+        }
+        files
+    };
+    let sub = w.mkdir(top, "sub").await.id;
+    w.call(MakeNode { parent: top.into(), name: name("link"), spec: spec(FileKind::Symlink) }).await.unwrap();
+    let edits = |text: &str, removes| AclChange::parse(text, removes, |_, _| None).unwrap();
+    let change = |edits: Vec<AclEdit>| {
+        let acl = Some(AclChange { edits, ..AclChange::default() });
+        ChangeEntries { dir: top.into(), after: None, change: TreeChange { acl, ..TreeChange::default() } }
+    };
+    let list = async |id: InodeId, of: &'static [u8]| -> Result<Vec<u8>, Code> {
+        let get = GetXattr { inode: id.into(), name: Bytes::from_static(of) };
+        w.call(get).await.map(|bytes| bytes.to_vec()).map_err(|e| e.code)
+    };
+    let (access, default): (&'static [u8], &'static [u8]) = (b"system.posix_acl_access", b"system.posix_acl_default");
+    let mode = async |id: InodeId| w.attr(id).await.unwrap().mode.0;
+
+    let set = change(edits("u:7:rwX,d:u:7:rwX", false));
+    let done = w.call(set.clone()).await.unwrap();
+    assert_eq!(done.changed.len(), 21, "not of the link");
+    assert_eq!((mode(files[3]).await, mode(sub).await), (0o664, 0o775), "the mask is shown as the group's bits");
+    assert_eq!(list(files[3], access).await.unwrap().len(), 4 + 5 * 8);
+    assert_eq!(list(files[3], default).await, Err(Code::NoXattr), "of directories alone");
+    assert_eq!(list(sub, default).await.unwrap().len(), 4 + 5 * 8);
+    assert!(w.call(set).await.unwrap().changed.is_empty(), "a second time there is nothing to change");
+    let made = w.create(sub, "made").await.attr.id;
+    assert_eq!(list(made, access).await.unwrap().len(), 4 + 5 * 8, "inherited");
+
+    let before = w.engine.stats().snapshot().round_trips;
+    let more = w.call(change(edits("g:9:r", false))).await.unwrap();
+    let trips = w.engine.stats().snapshot().round_trips - before;
+    assert_eq!(more.changed.len(), 21);
+    assert!(trips <= 5, "{trips} round trips for 21 lists");
+    let gone = change([edits("u:7,g:9,m,d:u:7,d:m", true), edits("g::r", false)].concat());
+    w.call(gone).await.unwrap();
+    assert_eq!((list(files[3], access).await, mode(files[3]).await), (Err(Code::NoXattr), 0o644));
+    let bad = w.call(change(edits("u:7:r", false))).await.map(|done| done.changed.len());
+    assert_eq!(bad.unwrap(), 21);
+    assert_eq!(code(w.call(change(edits("m", true))).await), Code::Invalid, "names without a mask");
+    assert_eq!(list(files[3], access).await.unwrap().len(), 4 + 5 * 8, "and nothing changed");
 }
 
 async fn seal(w: &World, inode: InodeId) {
