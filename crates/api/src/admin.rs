@@ -432,4 +432,6 @@ pub enum Repair {
     RaiseSize { inode: InodeId, from: u64, to: u64, trunc_gen: TruncGen },
     /// Drop rows beside an inode that does not exist.
     DropSideRows(SideRow),
+    /// Add to an account what it is short of, if it is the same as when it was counted.
+    Usage(crate::quota::Miscount),
 }

@@ -132,6 +132,9 @@ pub async fn destroy<T: Tx>(unit: &mut Unit<'_, T>, inode: &Inode) -> Result<(),
     if inode.has(flags::CHUNKED) {
         unit.put(keys::reclaim_inode(inode.id), &ReclaimRow { container: ContainerId(0) });
     }
+    if inode.is_quota_root() {
+        unit.retire(inode.id);
+    }
     unit.delete(keys::inode_id(inode.id));
     Ok(())
 }
