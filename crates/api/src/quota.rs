@@ -1,6 +1,7 @@
 //! Quotas: who is charged for what is stored, how much, and how much may be.
 
-use braid_types::InodeId;
+use crate::meta::InodeRef;
+use braid_types::{InodeId, Name};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -60,4 +61,44 @@ pub struct Miscount {
     pub payer: Payer,
     pub recorded: Usage,
     pub counted: Usage,
+}
+
+/// A directory that is still to be summed up, after this name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToSum {
+    pub dir: InodeId,
+    pub after: Option<Name>,
+}
+
+/// What a part of a tree has.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Summary {
+    pub directories: u64,
+    /// Whatever is no directory and has one name.
+    pub files: u64,
+    /// Of these.
+    pub bytes: u64,
+    /// What has several names, once for each name that was met, with its bytes.
+    pub several: Vec<(InodeId, u64)>,
+    /// What is left to ask for; empty: all of it is summed up.
+    pub waiting: Vec<ToSum>,
+}
+
+/// Asks for room to write a file up to this size, and if there is so much up to another; answered by up to where, or by the greatest number
+/// if nobody who pays for the file has a quota of bytes (any more). [`crate::Code::QuotaExceeded`] if there is too little.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TakeRoom {
+    pub inode: InodeRef,
+    pub until: u64,
+    pub wish: u64,
+}
+
+/// Of these files no more is written now.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ReturnRoom {
+    pub inodes: Vec<InodeRef>,
+}
+
+impl ReturnRoom {
+    pub const MAX: usize = 1024;
 }

@@ -131,6 +131,16 @@ impl<T: Tx> Unit<'_, T> {
         Ok(())
     }
 
+    /// The least that is left to any of these; `None`: none has a quota of bytes.
+    pub async fn bytes_left(&mut self, payers: impl Iterator<Item = Payer>) -> Result<Option<u64>, OpError> {
+        let lock = if self.tx.spread() > 1 { Lock::None } else { Lock::Exclusive };
+        let accounts = self.accounts(&payers.collect::<Vec<_>>(), lock).await?;
+        let left = |(_, limits, Counts([_, bytes])): (Payer, Limits, Counts)| {
+            Some(limits.bytes?.saturating_sub(u64::try_from(bytes).unwrap_or(0)))
+        };
+        Ok(accounts.into_iter().filter_map(left).min())
+    }
+
     async fn expect_room(&mut self, sums: &Sums) -> Result<(), OpError> {
         let mut asked: Sums =
             sums.iter().filter(|(_, Counts([i, b]))| *i > 0 || *b > 0).map(|(p, by)| (*p, *by)).collect();

@@ -142,7 +142,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             MetaRequest::OpenFile(mut m) if !m.truncate => {
                 self.hint(&mut m.inode);
                 let ask = self.leases.ask(session);
-                let mut answer = self.ask(call, m.inode.id, m).await?;
+                let mut answer = self.ask(call, m.inode.id, self.opening(m)).await?;
                 answer.grant = claim(ask, None, Some(answer.attr.id));
                 answer.lease = lease;
                 self.complete_map(&mut answer.map).await?;
@@ -287,8 +287,8 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             others: self.sessions.others(session),
             early: call.early.is_some() && request.may_be_early(),
             announced,
-            // What is repeated was answered when there were enough; refused, it would be lost.
-            row_copies: before.is_none().then(|| self.row_copies()),
+            // What is repeated was answered when there was enough; refused, it would be lost.
+            ..self.may_refuse(before.is_none())
         };
         call.now = op.now;
         if op.early {
@@ -397,6 +397,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
                 answer
             }
             MetaRequest::SealFile(m) => self.record(call, m.inode.id, op, number, m, MetaAnswer::SealFile).await?,
+            m @ (MetaRequest::TakeRoom(_) | MetaRequest::ReturnRoom(_)) => self.room(call, op, number, m).await?,
             MetaRequest::SetPolicy(mut m) => {
                 self.hint(&mut m.inode);
                 self.set_policy(call, op, number, m).await?
@@ -416,7 +417,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         })
     }
 
-    async fn record<M: Mutation>(
+    pub(crate) async fn record<M: Mutation>(
         &self,
         call: &mut Call,
         partition: InodeId,
@@ -434,7 +435,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             None => self.engine.transact(partition.0, recorded).await,
         };
         let done = done.map_err(Error::from)?;
-        call.repeated |= done.repeated;
+        call.repeated |= self.noted(&done);
         Ok(done.answer)
     }
 

@@ -245,6 +245,9 @@ impl Core {
         if self.handles_changed(file.inode.id) {
             self.leases.add(vec![Task::SayHandles(file.inode.id)]);
         }
+        if file.flags.write {
+            self.stop_paying(&file.inode);
+        }
         self.close_inode(&file.inode);
     }
 }

@@ -47,6 +47,8 @@ pub async fn truncate<T: Tx>(unit: &mut Unit<'_, T>, inode: &mut Inode, size: u6
         remember_cut(inode, size)?;
     }
     inode.size = size;
+    // Whoever wrote beyond it, and writes on, asks again.
+    inode.room = 0;
     Ok(())
 }
 

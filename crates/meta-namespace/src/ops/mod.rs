@@ -35,6 +35,7 @@ pub mod rename;
 pub mod repair;
 pub mod restamp;
 pub mod restored;
+pub mod room;
 mod seal;
 pub mod servers;
 pub mod session;
@@ -42,6 +43,7 @@ pub mod side;
 pub mod sizes;
 pub mod spares;
 pub mod stand_for;
+pub mod summary;
 mod unlink;
 mod xattr;
 

@@ -148,6 +148,31 @@ pub(super) async fn correct<T: Tx>(unit: &mut Unit<'_, T>, miscount: &Miscount) 
     )))
 }
 
+/// Somebody may have no more than so much.
+pub struct AnyLimit;
+
+impl Query for AnyLimit {
+    type Answer = bool;
+
+    async fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<bool, OpError> {
+        let mut after: Option<Key> = None;
+        loop {
+            let page = unit.scan_table(Table::Quotas, after.as_ref(), ROWS_A_PAGE).await?;
+            for (key, row) in &page.rows {
+                if matches!(keys::account(key), Some(keys::Account::Limit(_)))
+                    && !LimitRow::decode(key, row)?.0.is_none()
+                {
+                    return Ok(true);
+                }
+            }
+            match page.rows.into_iter().next_back() {
+                Some((key, _)) if page.more => after = Some(key),
+                _ => return Ok(false),
+            }
+        }
+    }
+}
+
 /// All accounts, in the order of payers' rows, after this one: a page.
 pub struct ListAccounts {
     pub after: Option<Payer>,

@@ -137,6 +137,7 @@ const LIMIT: u8 = 0;
 const USAGE: u8 = 1;
 const USER: u8 = 2;
 const GROUP: u8 = 3;
+const ROOM: u8 = 4;
 const RESTAMP: u8 = 1;
 
 /// Quotas of users and groups lie where no inode's do.
@@ -186,6 +187,28 @@ pub fn account(key: &Key) -> Option<Account> {
     match *kind {
         USER => of(Payer::User(id), rest),
         GROUP => of(Payer::Group(id), rest),
+        _ => None,
+    }
+}
+
+/// That a session has taken room for a file.
+pub fn room(session: SessionId, inode: InodeId) -> Key {
+    let mut rest = vec![ROOM];
+    rest.extend_from_slice(&number(session.0));
+    rest.extend_from_slice(&number(inode.0));
+    Key::new(Table::Quotas, NO_PARENT.0, &rest)
+}
+
+pub fn rooms(session: SessionId) -> Key {
+    let mut rest = vec![ROOM];
+    rest.extend_from_slice(&number(session.0));
+    Key::new(Table::Quotas, NO_PARENT.0, &rest)
+}
+
+/// The file in a key of a room.
+pub fn room_of(key: &Key) -> Option<InodeId> {
+    match (key.partition(), key.rest().split_first()) {
+        (0, Some((&ROOM, rest))) => Some(InodeId(u64::from_be_bytes(rest.get(8..)?.try_into().ok()?))),
         _ => None,
     }
 }
