@@ -10,7 +10,9 @@ use braid_api::meta::{FileWant, MetaAnswer, MetaRequest, OpenFile};
 use braid_api::quota::{Account, Limits, Miscount, Payer, ToSum};
 use braid_api::{Code, DataPeers, Error, Result};
 use braid_meta_engine::{Engine, Key, Row, Snapshot, Table};
-use braid_meta_namespace::ops::quota::{AnyLimit, ForgetAccount, GetAccount, ListAccounts, SetQuota, Tally};
+use braid_meta_namespace::ops::quota::{
+    AnyLimit, FoldAccounts, ForgetAccount, GetAccount, ListAccounts, SetQuota, Tally,
+};
 use braid_meta_namespace::ops::restamp::{ListRestamps, Restamp};
 use braid_meta_namespace::ops::room::OpenLimited;
 use braid_meta_namespace::ops::summary::SumUp;
@@ -105,7 +107,18 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         done.repeated
     }
 
-    pub(crate) async fn look_for_quotas(&self) -> Result<()> {
+    /// At a start, before anything is served.
+    pub(crate) async fn begin_quotas(&self) -> Result<()> {
+        let mut after = None;
+        loop {
+            after = self.engine.transact(0, FoldAccounts { after }).await.map_err(Error::from)?;
+            if after.is_none() {
+                return self.look_for_quotas().await;
+            }
+        }
+    }
+
+    async fn look_for_quotas(&self) -> Result<()> {
         let any = self.engine.read(0, ReadOnly(AnyLimit)).await.map_err(Error::from)?;
         self.quotas.limits.store(any, Relaxed);
         Ok(())

@@ -234,7 +234,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         self.chains.begin(now.0);
         *self.restored.lock() = self.engine.read(0, restored::ReadRestored).await.map_err(Error::from)?;
         self.read_rebalance().await?;
-        self.look_for_quotas().await?;
+        self.begin_quotas().await?;
         self.tell_who_leaves();
         let mut after = None;
         loop {

@@ -173,6 +173,39 @@ impl Query for AnyLimit {
     }
 }
 
+/// Accounts in more rows than this engine spreads them over come from a store of another kind: each becomes one row. To be run before
+/// anything is served. Answers behind which row to go on.
+pub struct FoldAccounts {
+    pub after: Option<Key>,
+}
+
+impl Operation for FoldAccounts {
+    type Output = Option<Key>;
+    type Error = OpError;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Option<Key>, OpError> {
+        if tx.spread() >= SHARES_MAX {
+            return Ok(None);
+        }
+        let mut unit = Unit::new(tx, Lock::Exclusive);
+        let page = unit.scan_table(Table::Quotas, self.after.as_ref(), ROWS_A_PAGE).await?;
+        let spread = unit.tx.spread();
+        let mut sums: BTreeMap<Payer, Counts> = BTreeMap::new();
+        for (key, row) in &page.rows {
+            if let (Some(keys::Account::Usage(payer)), Some(share)) = (keys::account(key), key.rest().last())
+                && *share >= spread
+            {
+                sums.entry(payer).or_default().add(counts(key, row)?);
+                unit.delete(key.clone());
+            }
+        }
+        for (payer, sum) in sums {
+            unit.correct(payer, sum);
+        }
+        Ok(page.rows.into_iter().next_back().filter(|_| page.more).map(|(key, _)| key))
+    }
+}
+
 /// All accounts, in the order of payers' rows, after this one: a page.
 pub struct ListAccounts {
     pub after: Option<Payer>,

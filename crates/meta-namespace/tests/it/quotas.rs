@@ -7,6 +7,7 @@ use braid_api::quota::{Limits, Payer};
 use braid_meta_engine::{Engine, MemEngine, MemStore, Table};
 use braid_meta_engine_embedded::{EmbeddedEngine, EmbeddedOptions};
 use braid_meta_namespace::ReadOnly;
+use braid_meta_namespace::ops::quota::FoldAccounts;
 use braid_meta_namespace::ops::reclaim::FreeOrphans;
 use braid_meta_namespace::ops::remove_tree::{DeadEntries, EmptyTree};
 use braid_meta_namespace::rows::{Entry, keys};
@@ -440,4 +441,26 @@ async fn an_account_goes_with_its_directory() {
     let left = tree.rows(&[Table::Quotas]).await;
     assert!(left.iter().all(|(key, _)| key.partition() != dir.0), "{left:?}");
     assert_eq!(keys::account(&keys::usage(Payer::User(9), 3)), Some(keys::Account::Usage(Payer::User(9))));
+}
+
+/// What comes from a store that spreads accounts over more rows is one row here, and quotas are exact.
+#[tokio::test]
+async fn accounts_of_another_store_become_one_row() {
+    let mut tree = memory(16).await;
+    let dirs = [tree.mkdir(ROOT, "a").await, tree.mkdir(ROOT, "b").await, tree.mkdir(ROOT, "c").await];
+    for dir in dirs {
+        for n in 0..4 {
+            tree.put(dir, &n.to_string(), 10).await.unwrap();
+        }
+    }
+    let is_root = |key: &braid_meta_engine::Key| keys::account(key) == Some(keys::Account::Usage(Payer::Dir(ROOT)));
+    let rows =
+        async |tree: &Tree<MemEngine>| tree.rows(&[Table::Quotas]).await.iter().filter(|(key, _)| is_root(key)).count();
+    assert!(rows(&tree).await > 1);
+    tree.spread = 1;
+    assert_eq!(tree.run(FoldAccounts { after: None }).await.unwrap(), None);
+    assert_eq!((rows(&tree).await, tree.usage(Payer::Dir(ROOT)).await), (1, (16, 120)));
+    assert_eq!(tree.miscounts().await, []);
+    tree.set_quota(Payer::Dir(ROOT), Some(Limits { inodes: Some(16), bytes: None })).await.unwrap();
+    assert_eq!(code(tree.put(dirs[0], "new", 1).await), Code::QuotaExceeded);
 }
