@@ -170,6 +170,10 @@ impl Entry {
 }
 
 /// A row of `inode_ids`.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "it is read, looked at and dropped: a box would be an allocation each time"
+)]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum IdRow {
     /// The attributes are in `inodes` at this place; the name is empty for the root.

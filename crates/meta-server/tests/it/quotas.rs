@@ -1,5 +1,7 @@
 //! Quotas over messages: trees that are counted behind them, room for writers, and what they cost.
 
+#![allow(clippy::unwrap_used)]
+
 use crate::common::*;
 use braid_api::Code;
 use braid_api::admin::{AdminAnswer, AdminQuery};
