@@ -353,6 +353,24 @@ async fn a_rename_takes_the_charge_along() {
     assert_eq!(tree.usage(Payer::Dir(b)).await, (2, 300));
 }
 
+/// What was made without a name is charged where it was made, until it gets one elsewhere.
+#[tokio::test]
+async fn a_file_that_gets_its_first_name_is_charged_there() {
+    let tree = memory(1).await;
+    let (a, b) = (tree.mkdir(ROOT, "a").await, tree.mkdir(ROOT, "b").await);
+    tree.quota(a, 100, 10_000).await;
+    tree.quota(b, 100, 10_000).await;
+    let temporary = CreateTemporary { parent: a.into(), spec: Tree::<MemEngine>::spec(FileKind::File, 7) };
+    let MetaAnswer::CreateTemporary(made) = tree.change(temporary, MetaAnswer::CreateTemporary).await.unwrap() else {
+        panic!("another answer")
+    };
+    assert_eq!(tree.usage(Payer::Dir(a)).await.0, 2);
+    let link = Link { inode: made.attr.id.into(), parent: b.into(), name: name("f") };
+    tree.change(link, MetaAnswer::Link).await.unwrap();
+    assert_eq!((tree.usage(Payer::Dir(a)).await.0, tree.usage(Payer::Dir(b)).await.0), (1, 2));
+    assert_eq!(tree.miscounts().await, []);
+}
+
 #[tokio::test]
 async fn a_quota_on_what_is_there_counts_it_page_by_page() {
     let tree = memory(1).await;
