@@ -2,6 +2,7 @@
 
 pub use crate::growing::{CopyMove, Drain, Load, Moves, Rebalance, RebalanceChange, RebalanceState, ServerFill, Taker};
 use crate::meta::Duty;
+use crate::quota::{Account, Limits, Miscount, Payer, Summary, ToSum};
 pub use crate::sql::{SqlBegun, SqlPage, SqlValue};
 pub use crate::waiting::{HeldAs, Waiting};
 use braid_types::*;
@@ -123,6 +124,26 @@ pub enum AdminQuery {
     },
     /// Rows that came from a backup are the right ones: what they do not know may be deleted.
     ConfirmRestored,
+    /// Gives a quota, or takes it.
+    SetQuota {
+        payer: Payer,
+        limits: Option<Limits>,
+    },
+    /// What a directory, a user or a group has, and may have.
+    Account {
+        payer: Payer,
+    },
+    /// All of them, after this one.
+    Accounts {
+        after: Option<Payer>,
+        limit: u32,
+    },
+    /// Accounts that are not what the inodes sum up to.
+    Miscounts,
+    /// What is in these directories, a page of it: the answer says what to ask for next.
+    Summary {
+        waiting: Vec<ToSum>,
+    },
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -157,6 +178,11 @@ pub enum AdminAnswer {
     MoveAway(()),
     /// It was not confirmed before.
     ConfirmRestored(bool),
+    SetQuota(()),
+    Account(Account),
+    Accounts(Vec<Account>),
+    Miscounts(Vec<Miscount>),
+    Summary(Summary),
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -432,4 +458,6 @@ pub enum Repair {
     RaiseSize { inode: InodeId, from: u64, to: u64, trunc_gen: TruncGen },
     /// Drop rows beside an inode that does not exist.
     DropSideRows(SideRow),
+    /// Add to an account what it is short of, if it is the same as when it was counted.
+    Usage(Miscount),
 }

@@ -21,6 +21,7 @@ mod message;
 pub mod meta;
 pub mod meta_copies;
 mod moving;
+pub mod quota;
 mod sql;
 pub mod trace;
 pub mod trash;

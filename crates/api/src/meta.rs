@@ -6,6 +6,7 @@
 
 pub use crate::at_path::{AtPath, Reached, Then, ThenAnswer};
 pub use crate::moving::{ListPlaced, MoveChunk, MovesOn, Placed, ReturnSpares, StuckChunk, ToMove};
+pub use crate::quota::{ReturnRoom, TakeRoom};
 use crate::{Code, Context, Error, Result, When, messages};
 use braid_types::*;
 use bytes::Bytes;
@@ -519,6 +520,9 @@ pub struct OpenAnswer {
     pub created: bool,
     /// Marked by [`SHARED_XATTR`]: no handle caches its bytes.
     pub shared: bool,
+    /// Somebody who pays for it has a quota of bytes: up to here it is paid for, and room for more is asked for with [`TakeRoom`] before it
+    /// is written. Not said of a file that is opened to be read.
+    pub room: Option<u64>,
     /// The directory it was made in by this request.
     pub dir: DirAfter,
 }
@@ -969,6 +973,8 @@ messages! {
     ListPlaced -> Placed;
     ChangeEntries -> EntriesChanged;
     AtPath -> Reached;
+    TakeRoom -> u64;
+    ReturnRoom -> ();
 }
 
 impl MetaRequest {
@@ -1021,6 +1027,8 @@ impl MetaRequest {
             | MetaRequest::MoveChunk(_)
             | MetaRequest::ReturnSpares(_)
             | MetaRequest::ChangeEntries(_)
+            | MetaRequest::TakeRoom(_)
+            | MetaRequest::ReturnRoom(_)
             | MetaRequest::TakeSpares(_) => true,
             MetaRequest::OpenFile(open) => open.truncate,
             MetaRequest::AtPath(at) => at.then.is_mutation(),
@@ -1042,6 +1050,7 @@ impl MetaRequest {
             | MetaRequest::Link(_)
             | MetaRequest::SetXattr(_)
             | MetaRequest::RemoveXattr(_)
+            | MetaRequest::ReturnRoom(_)
             | MetaRequest::PutFile(_) => true,
             // What empties a tree looks at rows that are durable.
             MetaRequest::RemoveDir(remove) => !remove.tree,

@@ -22,6 +22,7 @@ mod metrics;
 mod output;
 #[cfg(feature = "planted")]
 mod planted;
+mod quota;
 mod roles;
 
 use clap::Parser;

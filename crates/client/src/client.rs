@@ -4,7 +4,7 @@ use crate::config::ClientConfig;
 use crate::core::Core;
 use crate::handles::Handle;
 use crate::stats::Stats;
-use braid_api::admin::Waiting;
+use braid_api::admin::{AdminAnswer, AdminQuery, Waiting};
 use braid_api::data::DataPeers;
 use braid_api::meta::{EntriesChanged, Namespace, NodeSpec, Resolved, TreeChange};
 use braid_api::*;
@@ -75,6 +75,11 @@ impl Client {
         change: TreeChange,
     ) -> Result<EntriesChanged> {
         self.0.change_entries(dir, after, change).await
+    }
+
+    /// What administrators ask the metadata server.
+    pub async fn admin(&self, query: AdminQuery) -> Result<AdminAnswer> {
+        self.0.call(query, self.0.own_op()).await
     }
 
     /// The attributes along a path, in one message; links are not followed.

@@ -117,6 +117,8 @@ pub struct FileState {
     pub charged: u64,
     /// A save waits for its turn.
     pub send_waits: bool,
+    /// Up to here it is paid for, if somebody who pays for it has a quota; see `quota`.
+    pub paid: Option<u64>,
 }
 
 impl FileState {
@@ -168,6 +170,7 @@ impl FileState {
             blocks: Blocks::default(),
             charged: 0,
             send_waits: false,
+            paid: None,
         }
     }
 
@@ -283,6 +286,7 @@ impl FileState {
 
     /// An open's answer, if nothing was changed here since it was asked for.
     pub fn adopt_open(&mut self, answer: &OpenAnswer, version: u64) {
+        self.hear_room(answer.room);
         self.inline_row |= holds_inline(&answer.map.content);
         let has_moved = answer.map.layout_gen > self.layout_gen;
         // What is unsaved was written here, and by nobody else since. Else the attributes may be newer than the bytes, and a map that was
@@ -504,7 +508,7 @@ mod tests {
         let content = Content::Inline(Bytes::from_static(bytes));
         let map = FileMap { policy: Policy::PLAIN, layout_gen: LayoutGen(0), cuts: Cuts::new(), content };
         let (grant, lease, dir) = (Grant::default(), FileLease::default(), DirAfter::default());
-        OpenAnswer { attr, grant, lease, map, created: false, shared: false, dir }
+        OpenAnswer { attr, grant, lease, map, created: false, shared: false, room: None, dir }
     }
 
     /// Two opens are under way, and another client writes. Each time it is not known that the bytes are those of the lease.

@@ -41,6 +41,7 @@ mod mover;
 mod moves;
 mod ops;
 mod prefetch;
+mod quota;
 mod ranges;
 mod readahead;
 mod regions;

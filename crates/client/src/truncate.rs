@@ -89,7 +89,10 @@ impl Core {
         })?;
         let result = self.truncate_ordered(inode, change, size, pass, op).await;
         match &result {
-            Ok(_) => self.cut_border(inode, op).await,
+            Ok(_) => {
+                inode.state.lock().forget_room(size);
+                self.cut_border(inode, op).await;
+            }
             Err(_) => self.update(inode, |state| {
                 state.cutting = false;
                 if !pass.is_over(state) {

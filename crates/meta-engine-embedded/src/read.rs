@@ -1,6 +1,6 @@
 use crate::ordered::Looker;
 use crate::rows::Tables;
-use braid_meta_engine::{EngineError, Key, Lock, Overlay, Page, Row, ScanRange, Table, Tx};
+use braid_meta_engine::{Counts, EngineError, Key, Lock, Overlay, Page, Row, ScanRange, Table, Tx};
 use heed::{RoTxn, WithoutTls};
 use std::future::{Future, ready};
 
@@ -64,6 +64,10 @@ impl Tx for ReadTx<'_> {
     }
 
     fn delete(&mut self, key: Key) {
+        self.refused.get_or_insert(key);
+    }
+
+    fn add(&mut self, key: Key, _by: Counts) {
         self.refused.get_or_insert(key);
     }
 }

@@ -1,7 +1,7 @@
 use crate::ordered::Looker;
 use crate::room::Weight;
 use crate::rows::{Tables, check_keys};
-use braid_meta_engine::{EngineError, Key, Lock, Overlay, Page, Row, ScanRange, Table, Tx};
+use braid_meta_engine::{Counts, EngineError, Key, Lock, Overlay, Page, Row, ScanRange, Table, Tx};
 use braid_types::{RowChange, RowChanges};
 use heed::RwTxn;
 use std::future::{Future, ready};
@@ -12,21 +12,23 @@ pub struct WriteTx<'a, 'e> {
     txn: &'a mut RwTxn<'e>,
     tables: &'a Tables,
     overlay: Overlay,
+    /// Rows of numbers, after what was added to them: of [`WriteTx::apply`].
+    added: Vec<(Key, Row)>,
     pub looker: Looker<'a>,
     pub round_trips: u64,
 }
 
 impl<'a, 'e> WriteTx<'a, 'e> {
     pub fn new(txn: &'a mut RwTxn<'e>, tables: &'a Tables, looker: Looker<'a>) -> Self {
-        WriteTx { txn, tables, overlay: Overlay::default(), looker, round_trips: 0 }
+        WriteTx { txn, tables, overlay: Overlay::default(), added: Vec::new(), looker, round_trips: 0 }
     }
 
     /// The first row it writes.
     pub fn written(&self) -> Option<Key> {
-        self.overlay.writes().next().map(|(key, _)| key.clone())
+        self.overlay.first().cloned()
     }
 
-    /// The rows it writes.
+    /// The rows it writes, but for those it adds to: what they are is nobody's.
     pub fn keys(&self) -> impl Iterator<Item = &Key> {
         self.overlay.writes().map(|(key, _)| key)
     }
@@ -35,6 +37,9 @@ impl<'a, 'e> WriteTx<'a, 'e> {
     pub fn record(&self, changes: &mut RowChanges) {
         for (key, pending) in self.overlay.writes() {
             changes.push(RowChange { table: key.table() as u8, key: key.bytes(), row: pending.row.as_deref() });
+        }
+        for (key, row) in &self.added {
+            changes.push(RowChange { table: key.table() as u8, key: key.bytes(), row: Some(row) });
         }
     }
 
@@ -69,6 +74,11 @@ impl<'a, 'e> WriteTx<'a, 'e> {
                 }
                 None => self.tables.delete(self.txn, key)?,
             }
+        }
+        self.added = self.overlay.added(|key| Ok(self.tables.get(self.txn, key)?.map(<[u8]>::to_vec)))?;
+        for (key, row) in &self.added {
+            bytes += key.bytes().len() + row.len();
+            self.tables.put(self.txn, key, row)?;
         }
         Ok(bytes)
     }
@@ -120,5 +130,9 @@ impl Tx for WriteTx<'_, '_> {
     fn delete(&mut self, key: Key) {
         self.looker.keys([&key]);
         self.overlay.delete(key);
+    }
+
+    fn add(&mut self, key: Key, by: Counts) {
+        self.overlay.add(key, by);
     }
 }

@@ -193,9 +193,9 @@ impl SqlEngine {
         let mut tx = SqlTx::new(lease, &self.stats, Lock::Shared, Lock::Shared);
         tx.looks_again = true;
         let ran = op.run(&mut tx).await;
-        match (tx.failed, tx.overlay.writes().next()) {
+        match (tx.failed, tx.overlay.first()) {
             (Some(verdict), _) => Err(verdict),
-            (_, Some((key, _))) => Ok(Err(EngineError::ReadOnly(key.clone()).into())),
+            (_, Some(key)) => Ok(Err(EngineError::ReadOnly(key.clone()).into())),
             _ => Ok(ran),
         }
     }

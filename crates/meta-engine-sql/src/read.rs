@@ -8,7 +8,7 @@ use crate::failure::{Failed, Verdict};
 use crate::pool::Lease;
 use crate::select;
 use crate::session::{Done, Message};
-use braid_meta_engine::{EngineError, EngineStats, Key, Lock, Overlay, Page, Row, ScanRange, Table, Tx};
+use braid_meta_engine::{Counts, EngineError, EngineStats, Key, Lock, Overlay, Page, Row, ScanRange, Table, Tx};
 use mysql_async::Value;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
@@ -154,6 +154,10 @@ impl Tx for ReadTx<'_> {
     }
 
     fn delete(&mut self, key: Key) {
+        self.write(key);
+    }
+
+    fn add(&mut self, key: Key, _by: Counts) {
         self.write(key);
     }
 }

@@ -7,9 +7,12 @@ use crate::failure::{Cause, Failed, Verdict};
 use crate::pool::Lease;
 use crate::select;
 use crate::session::{Done, Message};
-use braid_meta_engine::{EngineError, EngineStats, Key, Lock, Overlay, Page, Row, ScanRange, Table, Tx};
+use braid_meta_engine::{Counts, EngineError, EngineStats, Key, Lock, Overlay, Page, Row, ScanRange, Table, Tx};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::Ordering::Relaxed;
+
+/// Rows over which numbers are spread to which everybody adds: each is locked from the message with the COMMIT until that is done.
+pub(crate) const SPREAD: u8 = 16;
 
 pub(crate) struct SqlTx<'a> {
     lease: &'a mut Lease,
@@ -167,5 +170,13 @@ impl Tx for SqlTx<'_> {
 
     fn delete(&mut self, key: Key) {
         self.overlay.delete(key);
+    }
+
+    fn add(&mut self, key: Key, by: Counts) {
+        self.overlay.add(key, by);
+    }
+
+    fn spread(&self) -> u8 {
+        SPREAD
     }
 }

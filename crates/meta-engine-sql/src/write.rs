@@ -2,7 +2,7 @@
 
 use crate::literal::{push_bytes, push_key, push_list, push_number};
 use crate::schema::{check_size, name};
-use braid_meta_engine::{EngineError, Key, Overlay, Row, Table};
+use braid_meta_engine::{Counts, EngineError, Key, Overlay, Row, Table};
 use std::collections::BTreeSet;
 
 /// A statement takes no further row after so many, or so many bytes of text: the database parses it as a whole.
@@ -15,6 +15,8 @@ enum Kind {
     Insert,
     Upsert,
     Delete,
+    /// Its numbers are added to those that are there.
+    Add,
 }
 
 /// One statement and the rows it is about.
@@ -43,6 +45,10 @@ pub(crate) fn writes(overlay: &Overlay, absent: &BTreeSet<Key>) -> Result<Vec<Wr
             None if is_absent => {}
             None => push(&mut writes, Kind::Delete, key, None)?,
         }
+    }
+    // The last, as others wait for them.
+    for (key, by) in overlay.adds() {
+        push(&mut writes, Kind::Add, key, Some(&by.to_row()))?;
     }
     writes.iter_mut().for_each(Write::finish);
     Ok(writes)
@@ -74,7 +80,9 @@ fn push(writes: &mut Vec<Write>, kind: Kind, key: &Key, row: Option<&Row>) -> Re
 impl Write {
     fn begin(kind: Kind, key: &Key) -> String {
         match kind {
-            Kind::Insert | Kind::Upsert => format!("INSERT INTO {} (part,rest,val) VALUES ", name(key.table())),
+            Kind::Insert | Kind::Upsert | Kind::Add => {
+                format!("INSERT INTO {} (part,rest,val) VALUES ", name(key.table()))
+            }
             Kind::Delete => format!("DELETE FROM {} WHERE part={} AND rest IN (", name(key.table()), key.partition()),
         }
     }
@@ -92,11 +100,16 @@ impl Write {
     }
 
     fn finish(&mut self) {
-        self.text.push_str(match self.kind {
-            Kind::Insert => "",
-            Kind::Upsert => " ON DUPLICATE KEY UPDATE val=VALUES(val)",
-            Kind::Delete => ")",
-        });
+        match self.kind {
+            Kind::Insert => {}
+            Kind::Upsert => self.text.push_str(" ON DUPLICATE KEY UPDATE val=VALUES(val)"),
+            Kind::Delete => self.text.push(')'),
+            Kind::Add => self.text.push_str(&format!(
+                " ON DUPLICATE KEY UPDATE val=CONCAT(SUBSTRING(val,1,1),{},{})",
+                sum(2),
+                sum(2 + Counts::DIGITS)
+            )),
+        }
     }
 
     /// Which of the rows that were to be new are there, the first of them.
@@ -107,6 +120,13 @@ impl Write {
         text.push_str(") ORDER BY part,rest LIMIT 1");
         text
     }
+}
+
+/// The number that begins at this byte of a row of numbers, with what is added to it.
+fn sum(at: usize) -> String {
+    let (digits, bias) = (Counts::DIGITS, Counts::BIAS);
+    let number = |of: &str| format!("CAST(SUBSTRING({of},{at},{digits}) AS DECIMAL(21,0))");
+    format!("LPAD({}+{}-{bias},{digits},'0')", number("val"), number("VALUES(val)"))
 }
 
 #[cfg(test)]

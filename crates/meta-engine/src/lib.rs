@@ -11,12 +11,14 @@
 //!   answered before the read began;
 //! - what was answered early ([`Engine::transact_early`]) becomes durable in the order of its numbers, a crash takes a
 //!   suffix of it, and until then nobody is shown it but its owner;
+//! - what is added to a row of numbers ([`Tx::add`]) is added once, by whoever, and no adding waits to learn what they are;
 //! - an [`Engine::snapshot`] is one moment of what is durable, for as long as its user wants it;
 //! - where groups are kept in other places too ([`Outlet`]), nothing is durable before it is kept there.
 //!
 //! What it leaves to others: the meaning of rows and their versions, retries across servers, fencing.
 
 pub mod conformance;
+mod counts;
 mod early;
 mod error;
 mod held;
@@ -29,6 +31,7 @@ mod snapshot;
 mod stats;
 mod tx;
 
+pub use counts::Counts;
 pub use early::{Dirty, Early, Order, Touched, may_answer};
 pub use error::{EngineError, TxError};
 pub use held::HeldEngine;

@@ -3,7 +3,7 @@
 //! Every engine buffers writes (see [`Tx`](crate::Tx)), so what `insert` after `delete` means, or a scan over
 //! rows that are half stored and half buffered, is decided here once.
 
-use crate::{EngineError, Key, Page, Row, Table};
+use crate::{Counts, EngineError, Key, Page, Row, Table};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -23,6 +23,8 @@ pub struct Overlay {
     writes: BTreeMap<Key, Pending>,
     /// A row that was inserted over one this transaction had written itself.
     clash: Option<Key>,
+    /// What is added to rows of numbers.
+    adds: BTreeMap<Key, Counts>,
 }
 
 impl Overlay {
@@ -46,6 +48,23 @@ impl Overlay {
         }
     }
 
+    pub fn add(&mut self, key: Key, by: Counts) {
+        self.adds.entry(key).or_default().add(by);
+    }
+
+    pub fn adds(&self) -> impl Iterator<Item = (&Key, &Counts)> {
+        self.adds.iter()
+    }
+
+    /// The rows of numbers as they are after the transaction; `stored` gives them as they are before.
+    pub fn added(
+        &self,
+        mut stored: impl FnMut(&Key) -> Result<Option<Row>, EngineError>,
+    ) -> Result<Vec<(Key, Row)>, EngineError> {
+        let added = |(key, by): (&Key, &Counts)| Ok((key.clone(), by.added_to(key, stored(key)?.as_deref())?));
+        self.adds.iter().map(added).collect()
+    }
+
     fn write(&mut self, key: Key, row: Option<Row>) {
         self.writes.entry(key).or_insert(Pending { must_be_absent: false, row: None }).row = row;
     }
@@ -56,7 +75,12 @@ impl Overlay {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.writes.is_empty()
+        self.writes.is_empty() && self.adds.is_empty()
+    }
+
+    /// One of the rows it writes or adds to.
+    pub fn first(&self) -> Option<&Key> {
+        self.writes.keys().next().or(self.adds.keys().next())
     }
 
     /// The writes in key order, for the commit.

@@ -1,4 +1,4 @@
-use crate::{Early, EngineError, EngineStats, Key, Order, Snapshot, TxError};
+use crate::{Counts, Early, EngineError, EngineStats, Key, Order, Snapshot, TxError};
 use std::future::Future;
 
 /// How a read locks the rows it names, until the transaction ends. Ordered by strength.
@@ -57,6 +57,18 @@ pub trait Tx: Send {
 
     /// Removes a row; nothing happens if there is none.
     fn delete(&mut self, key: Key);
+
+    /// Adds to a row of numbers when the transaction commits, without reading it and without a round trip; where there is none, to zeros.
+    /// The reads of this transaction do not show it, and it writes no such row otherwise.
+    ///
+    /// What was answered early and only added to a row keeps nobody from it: who adds, or asks how much there is, does not wait
+    /// until that is durable.
+    fn add(&mut self, key: Key, by: Counts);
+
+    /// Over how many rows numbers are best spread to which everybody adds, so that they do not wait for one another.
+    fn spread(&self) -> u8 {
+        1
+    }
 }
 
 /// What is done in one transaction. May be run several times, so `run` takes `&self` and keeps no state but in

@@ -22,6 +22,8 @@ pub struct OpContext {
     pub announced: Option<[InodeId; 2]>,
     /// On how many disks rows are now, this server's among them; `None`: do not ask, the bytes were taken before.
     pub row_copies: Option<usize>,
+    /// Somebody has a quota, and what goes beyond one is refused. Not of what was answered before.
+    pub limits: bool,
 }
 
 impl OpContext {

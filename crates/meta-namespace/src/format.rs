@@ -60,7 +60,8 @@ impl Operation for FormatCluster {
             lease_gen: LeaseGen(0),
             policy_root: InodeId::ROOT,
             policy: None,
-            quota_root: InodeId::ROOT,
+            quota_roots: Vec::new(),
+            room: 0,
             snapshot_root: InodeId(0),
             born: 0,
             changed: 0,
@@ -70,6 +71,7 @@ impl Operation for FormatCluster {
         unit.put(keys::policy(InodeId::ROOT), &crate::ops::policy::PolicyRow { policy: self.policy });
         unit.put(keys::sealed_count(), &SealedCount(0));
         unit.put(keys::global("format"), &Format { version: FORMAT_VERSION, cluster: self.cluster });
+        unit.charge_without_limits().await?;
         Ok(self.cluster)
     }
 }

@@ -7,6 +7,7 @@
 //!
 //! No path strings below this crate, no file-system meaning in the engine above which it stands.
 
+mod charges;
 mod context;
 mod error;
 mod format;

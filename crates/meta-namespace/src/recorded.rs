@@ -40,11 +40,13 @@ pub struct Outcome {
     pub may_be_early: bool,
     /// The answer is the first one's: it may be old by now, and nothing of it may be kept.
     pub repeated: bool,
+    /// A directory was listed whose entries are to be charged to others.
+    pub restamps: bool,
 }
 
 impl Outcome {
     fn durable(answer: MetaAnswer) -> Self {
-        Outcome { answer, may_be_early: false, repeated: false }
+        Outcome { answer, may_be_early: false, repeated: false, restamps: false }
     }
 }
 
@@ -62,7 +64,9 @@ impl<M: Mutation> Operation for Recorded<M> {
         if cx.session == SessionId(0) {
             // The server's own housekeeping: no session, nothing to repeat.
             unit.load(&self.mutation.first_keys()).await?;
-            return Ok(Outcome::durable((self.answer)(self.mutation.apply(&mut unit, cx).await?)));
+            let answer = (self.answer)(self.mutation.apply(&mut unit, cx).await?);
+            unit.charge(cx).await?;
+            return Ok(Outcome { restamps: unit.charges.restamps, ..Outcome::durable(answer) });
         }
         let (session_key, request_key) = (keys::session(cx.session), keys::request(cx.session, cx.request));
         let mut first = self.mutation.first_keys();
@@ -83,6 +87,7 @@ impl<M: Mutation> Operation for Recorded<M> {
             return Ok(Outcome { repeated: true, ..Outcome::durable(answer) });
         }
         let mut answer = (self.answer)(self.mutation.apply(&mut unit, cx).await?);
+        unit.charge(cx).await?;
         // Nobody needs them of a repetition.
         let dirs: Vec<DirAfter> = answer.dirs_mut().map(std::mem::take).collect();
         let bytes = postcard::to_stdvec(&answer).map_err(|e| Error::new(Code::Internal, "an answer", e))?;
@@ -93,7 +98,7 @@ impl<M: Mutation> Operation for Recorded<M> {
             // It must be known durably for whom a restart waits, before anything is answered that it may lose.
             unit.put(session_key, &SessionRow { keeps: true, ..session });
         }
-        Ok(Outcome { answer, may_be_early, repeated: false })
+        Ok(Outcome { answer, may_be_early, repeated: false, restamps: unit.charges.restamps })
     }
 }
 

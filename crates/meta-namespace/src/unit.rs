@@ -1,10 +1,11 @@
 use crate::OpError;
-use crate::rows::{Entry, IdRow, Inode, RowFormat, keys};
+use crate::charges::Charges;
+use crate::rows::{Charge, Entry, IdRow, Inode, RowFormat, keys};
 use braid_api::meta::InodeRef;
 use braid_api::{Code, Error};
-use braid_meta_engine::{Key, Lock, Row, Tx};
+use braid_meta_engine::{Key, Lock, Row, Table, Tx};
 use braid_types::{InodeId, Name};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// Where an inode's attributes lie.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,15 +29,18 @@ const CHASES_MAX: usize = 8;
 /// One transaction with a cache of what it has read and written. A row is read once; a read of what is cached
 /// costs no round trip.
 pub struct Unit<'t, T: Tx> {
-    tx: &'t mut T,
-    cache: HashMap<Key, Option<Row>>,
+    pub(crate) tx: &'t mut T,
+    pub(crate) cache: HashMap<Key, Option<Row>>,
     lock: Lock,
+    /// Rows of inodes that it changes: what they cost before, and after.
+    pub(crate) changed: BTreeMap<Key, [Option<Charge>; 2]>,
+    pub(crate) charges: Charges,
 }
 
 impl<'t, T: Tx> Unit<'t, T> {
     /// A unit whose reads take `lock`: `None` in queries, `Exclusive` in mutations.
     pub fn new(tx: &'t mut T, lock: Lock) -> Self {
-        Unit { tx, cache: HashMap::new(), lock }
+        Unit { tx, cache: HashMap::new(), lock, changed: BTreeMap::new(), charges: Charges::default() }
     }
 
     /// Reads, in one round trip, those of `keys` that are not cached.
@@ -66,7 +70,25 @@ impl<'t, T: Tx> Unit<'t, T> {
     }
 
     pub fn put<R: RowFormat>(&mut self, key: Key, row: &R) {
+        self.note(&key, row.charge());
         self.put_raw(key, row.encode());
+    }
+
+    /// A row of an inode is about to be another. One that was not read had no inode in it: nobody overwrites attributes that it
+    /// does not know.
+    fn note(&mut self, key: &Key, after: Option<Charge>) {
+        if let Some([_, last]) = self.changed.get_mut(key) {
+            *last = after;
+            return;
+        }
+        let before = match (key.table(), self.cache.get(key)) {
+            (Table::Inodes, Some(Some(row))) => Entry::decode(key, row).ok().and_then(|row| row.charge()),
+            (Table::InodeIds, Some(Some(row))) => IdRow::decode(key, row).ok().and_then(|row| row.charge()),
+            _ => None,
+        };
+        if before.is_some() || after.is_some() {
+            self.changed.insert(key.clone(), [before, after]);
+        }
     }
 
     pub fn put_raw(&mut self, key: Key, row: Row) {
@@ -76,12 +98,14 @@ impl<'t, T: Tx> Unit<'t, T> {
 
     /// Writes a row that must not exist; the engine refuses the commit if it does.
     pub fn insert<R: RowFormat>(&mut self, key: Key, row: &R) {
+        self.note(&key, row.charge());
         let bytes = row.encode();
         self.cache.insert(key.clone(), Some(bytes.clone()));
         self.tx.insert(key, bytes);
     }
 
     pub fn delete(&mut self, key: Key) {
+        self.note(&key, None);
         self.cache.insert(key.clone(), None);
         self.tx.delete(key);
     }
@@ -93,7 +117,14 @@ impl<'t, T: Tx> Unit<'t, T> {
         after: Option<&Key>,
         limit: usize,
     ) -> Result<braid_meta_engine::Page, OpError> {
-        Ok(self.tx.scan(prefix, after, limit, self.lock).await?)
+        let page = self.tx.scan(prefix, after, limit, self.lock).await?;
+        if self.lock != Lock::None && prefix.table() == Table::Inodes {
+            // So that it is known what they cost if they are changed.
+            for (key, row) in &page.rows {
+                self.cache.entry(key.clone()).or_insert_with(|| Some(row.clone()));
+            }
+        }
+        Ok(page)
     }
 
     pub async fn scan_table(

@@ -17,6 +17,7 @@ pub const TABLES: &[Table] = &[
     Table::InodeIds,
     Table::Chunks,
     Table::Xattrs,
+    Table::Quotas,
     Table::Policies,
     Table::Sessions,
     Table::Spares,
@@ -71,6 +72,7 @@ fn open(source: &Shared, stop: Stop) -> rusqlite::Result<Connection> {
     register::<tables::Replicas>(&connection, source)?;
     register::<tables::Servers>(&connection, source)?;
     register::<tables::Policies>(&connection, source)?;
+    register::<tables::Quotas>(&connection, source)?;
     register::<tables::Xattrs>(&connection, source)?;
     register::<tables::Sessions>(&connection, source)?;
     register::<tables::Orphans>(&connection, source)?;

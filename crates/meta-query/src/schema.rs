@@ -63,6 +63,7 @@ pub fn schema() -> Vec<TableDoc> {
         doc::<tables::Replicas>(),
         doc::<tables::Servers>(),
         doc::<tables::Policies>(),
+        doc::<tables::Quotas>(),
         doc::<tables::Xattrs>(),
         doc::<tables::Sessions>(),
         doc::<tables::Orphans>(),

@@ -90,6 +90,11 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             AdminQuery::RowsBegin { timeout_ms } => self.rows_begin(timeout_ms).await?,
             AdminQuery::Hold { hold, ms } => self.hold(hold, ms).await?,
             AdminQuery::MoveAway { hold, to } => self.move_away(hold, to).await?,
+            AdminQuery::SetQuota { payer, limits } => self.set_quota(payer, limits).await?,
+            AdminQuery::Account { payer } => AdminAnswer::Account(self.account(payer).await?),
+            AdminQuery::Accounts { after, limit } => AdminAnswer::Accounts(self.accounts(after, limit).await?),
+            AdminQuery::Miscounts => AdminAnswer::Miscounts(self.miscounts().await?),
+            AdminQuery::Summary { waiting } => self.sum_up(waiting).await?,
             AdminQuery::ConfirmRestored => self.confirm_restored().await?,
             AdminQuery::Chunk { inode, index, session } => {
                 AdminAnswer::Chunk(self.rows(check::CheckChunk { inode, index, session }).await?)

@@ -249,7 +249,7 @@ pub(crate) fn repaired(repair: &Repair) -> Vec<Key> {
             // No mount has asked for what cannot be a name.
             Err(_) => vec![Key::Dir(*parent), Key::Attr(*parent)],
         },
-        Repair::DropSideRows(_) => Vec::new(),
+        Repair::DropSideRows(_) | Repair::Usage(_) => Vec::new(),
     };
     own.into_iter().chain(root).collect()
 }

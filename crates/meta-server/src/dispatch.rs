@@ -143,7 +143,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             MetaRequest::OpenFile(mut m) if !m.truncate => {
                 self.hint(&mut m.inode);
                 let ask = self.leases.ask(session);
-                let mut answer = self.ask(call, m.inode.id, m).await?;
+                let mut answer = self.ask(call, m.inode.id, self.opening(m)).await?;
                 answer.grant = claim(ask, None, Some(answer.attr.id));
                 answer.lease = lease;
                 self.complete_map(&mut answer.map).await?;
@@ -288,8 +288,8 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             others: self.sessions.others(session),
             early: call.early.is_some() && request.may_be_early(),
             announced,
-            // What is repeated was answered when there were enough; refused, it would be lost.
-            row_copies: before.is_none().then(|| self.row_copies()),
+            // What is repeated was answered when there was enough; refused, it would be lost.
+            ..self.may_refuse(before.is_none())
         };
         call.now = op.now;
         if op.early {
@@ -398,6 +398,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
                 answer
             }
             MetaRequest::SealFile(m) => self.record(call, m.inode.id, op, number, m, MetaAnswer::SealFile).await?,
+            m @ (MetaRequest::TakeRoom(_) | MetaRequest::ReturnRoom(_)) => self.room(call, op, number, m).await?,
             MetaRequest::SetPolicy(mut m) => {
                 self.hint(&mut m.inode);
                 self.set_policy(call, op, number, m).await?
@@ -417,7 +418,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         })
     }
 
-    async fn record<M: Mutation>(
+    pub(crate) async fn record<M: Mutation>(
         &self,
         call: &mut Call,
         partition: InodeId,
@@ -435,7 +436,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             None => self.engine.transact(partition.0, recorded).await,
         };
         let done = done.map_err(Error::from)?;
-        call.repeated |= done.repeated;
+        call.repeated |= self.noted(&done);
         Ok(done.answer)
     }
 
@@ -485,13 +486,6 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
     fn hold_orphan(&self, session: SessionId, inode: InodeId) {
         self.sessions.with(session, |s| s.orphans_held.insert(inode));
         self.orphans.add_held(inode);
-    }
-
-    fn statfs(&self) -> StatFsAnswer {
-        let (bytes_total, bytes_free) = self.servers.space();
-        let files = self.inodes();
-        // Inodes are rows: there is no table to fill up, so as many are free as 4 KiB of free space would hold.
-        StatFsAnswer { bytes_total, bytes_free, files: files + bytes_free / 4096, files_free: bytes_free / 4096 }
     }
 
     /// The directory first, then all directories below that have no policy of their own.

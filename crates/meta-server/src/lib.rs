@@ -34,6 +34,7 @@ mod looks;
 mod orphans;
 mod plain;
 mod queries;
+mod quotas;
 mod rebalancing;
 mod recovery;
 mod seals;

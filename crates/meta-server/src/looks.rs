@@ -3,7 +3,7 @@
 use crate::complete::{claim, claim_page};
 use crate::dispatch::Call;
 use crate::server::MetaServer;
-use braid_api::meta::{DirPage, Lookup, LookupAnswer, ReadDir, Resolve, Resolved, StatNames};
+use braid_api::meta::{DirPage, Lookup, LookupAnswer, ReadDir, Resolve, Resolved, StatFsAnswer, StatNames};
 use braid_api::{DataPeers, Result};
 use braid_lease::Key;
 use braid_meta_engine::Engine;
@@ -75,6 +75,13 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             self.hints.note(attr, parent, name);
         }
         Ok(found)
+    }
+
+    pub(crate) fn statfs(&self) -> StatFsAnswer {
+        let (bytes_total, bytes_free) = self.servers.space();
+        let files = self.inodes();
+        // Inodes are rows: there is no table to fill up, so as many are free as 4 KiB of free space would hold.
+        StatFsAnswer { bytes_total, bytes_free, files: files + bytes_free / 4096, files_free: bytes_free / 4096 }
     }
 
     /// Only files are owned; after a start of this server others are not waited for.

@@ -13,6 +13,7 @@ use crate::lead::Lead;
 use crate::leases::Leases;
 use crate::orphans::Orphans;
 use crate::queries::Queries;
+use crate::quotas::Quotas;
 use crate::rebalancing::Rebalancing;
 use crate::recovery::Recovery;
 use crate::sessions::{SessionState, Sessions};
@@ -51,6 +52,7 @@ pub struct MetaServer<E, P> {
     pub(crate) orphans: Orphans,
     pub(crate) reclaim_from: ReclaimFrom,
     pub(crate) trees: Trees,
+    pub(crate) quotas: Quotas,
     pub(crate) sizes: SizesToCheck,
     pub(crate) recovery: Recovery,
     /// Drawn at this start; the numbers of early answers belong to it.
@@ -157,6 +159,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             orphans: Orphans::new(epoch),
             reclaim_from: ReclaimFrom::default(),
             trees: Trees::default(),
+            quotas: Quotas::default(),
             sizes: SizesToCheck::default(),
             recovery: Recovery::default(),
             incarnation: env.random.u64().max(1),
@@ -186,6 +189,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         server.end_silent_sessions();
         server.clone().keep_house();
         server.clone().empty_trees();
+        server.clone().charge_trees();
         server.clone().keep_trash();
         server.clone().lead_chains();
         server.clone().keep_moving();
@@ -230,6 +234,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         self.chains.begin(now.0);
         *self.restored.lock() = self.engine.read(0, restored::ReadRestored).await.map_err(Error::from)?;
         self.read_rebalance().await?;
+        self.begin_quotas().await?;
         self.tell_who_leaves();
         let mut after = None;
         loop {
@@ -289,6 +294,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
     pub fn stop(&self) {
         self.stopping.store(true, std::sync::atomic::Ordering::Relaxed);
         self.trees.stop();
+        self.quotas.stop();
         self.leases.stop();
     }
 }

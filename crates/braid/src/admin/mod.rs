@@ -9,6 +9,7 @@ mod drain;
 mod fsck;
 mod fsck_command;
 mod metadata;
+mod quota;
 mod rebalance;
 mod scrub;
 mod scrub_command;
@@ -69,6 +70,9 @@ enum Command {
     Drain(drain::DrainArgs),
     /// Even out how full data servers are.
     Rebalance(rebalance::RebalanceArgs),
+    /// Limit what users and groups have, and show it.
+    #[command(subcommand)]
+    Quota(quota::QuotaCommand),
     /// Take a data server out of the cluster for ever.
     Decommission(decommission::DecommissionArgs),
 }
@@ -173,6 +177,7 @@ impl AdminArgs {
                 Command::Add(args) => args.run(&cluster).await,
                 Command::Drain(args) => args.run(&cluster).await,
                 Command::Rebalance(args) => args.run(&cluster).await,
+                Command::Quota(args) => args.run(&cluster).await,
                 Command::Decommission(args) => args.run(&cluster).await,
             }
         });

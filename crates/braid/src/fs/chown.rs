@@ -38,14 +38,25 @@ impl std::str::FromStr for Owner {
         let (user, group) = text.split_once(':').unwrap_or((text, ""));
         let find = |name: &str, file: &str| match name {
             "" => Ok(None),
-            name => match name.parse() {
-                Ok(number) => Ok(Some(number)),
-                Err(_) => number_of(name, file).map(Some).ok_or_else(|| format!("{name:?} is not in {file}")),
-            },
+            name => one_of(name, file).map(Some),
         };
         let owner = Owner { uid: find(user, "/etc/passwd")?, gid: find(group, "/etc/group")? };
         if owner == (Owner { uid: None, gid: None }) { Err("names nobody".to_owned()) } else { Ok(owner) }
     }
+}
+
+/// A user of this machine, or a number.
+pub fn user_number(text: &str) -> Result<u32, String> {
+    one_of(text, "/etc/passwd")
+}
+
+pub fn group_number(text: &str) -> Result<u32, String> {
+    one_of(text, "/etc/group")
+}
+
+fn one_of(name: &str, file: &str) -> Result<u32, String> {
+    let number = name.parse().ok().or_else(|| number_of(name, file));
+    number.ok_or_else(|| format!("{name:?} is not in {file}"))
 }
 
 /// The third field of a line `name:x:number:…`.

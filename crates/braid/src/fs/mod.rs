@@ -10,7 +10,7 @@
 mod attributes;
 mod cat;
 mod chmod;
-mod chown;
+pub mod chown;
 mod df;
 mod du;
 mod find;
@@ -25,11 +25,13 @@ mod path;
 mod policy;
 pub mod progress;
 mod put;
+mod quota;
 mod rm;
 mod seal;
 mod session;
 mod setfacl;
 mod stat;
+mod summary;
 mod trash;
 mod trees;
 mod walk;
@@ -94,6 +96,11 @@ enum Command {
     /// Show or change the policy of a directory.
     #[command(subcommand)]
     Policy(policy::PolicyCommand),
+    /// Limit what a directory has, and show it.
+    #[command(subcommand)]
+    Quota(quota::QuotaCommand),
+    /// Sum up what is in directories, by the server.
+    Summary(summary::SummaryArgs),
     /// Show the space of the cluster.
     Df(df::DfArgs),
 }
@@ -120,6 +127,8 @@ impl Command {
             Command::Du(_) => "du",
             Command::Find(_) => "find",
             Command::Policy(_) => "policy",
+            Command::Quota(_) => "quota",
+            Command::Summary(_) => "summary",
             Command::Df(_) => "df",
         }
     }
@@ -145,6 +154,8 @@ impl Command {
             Command::Du(args) => args.run(s).await,
             Command::Find(args) => args.run(s).await,
             Command::Policy(args) => args.run(s).await,
+            Command::Quota(args) => args.run(s).await,
+            Command::Summary(args) => args.run(s).await,
             Command::Df(args) => args.run(s).await,
         }
     }

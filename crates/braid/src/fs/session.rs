@@ -3,6 +3,7 @@
 use super::path::{ClusterPath, Step, parse};
 pub use crate::output::brief;
 use anyhow::{Result, anyhow, bail};
+use braid_api::admin::{AdminAnswer, AdminQuery};
 use braid_api::meta::{EntriesChanged, Resolved, TreeChange};
 use braid_api::{Caller, Code, FileSystem};
 use braid_client::Client;
@@ -17,6 +18,9 @@ const LINKS_MAX: usize = 40;
 pub trait Paths: FileSystem {
     fn resolve_names(&self, from: InodeId, path: &[Name]) -> impl Future<Output = braid_api::Result<Resolved>> + Send;
 
+    /// What administrators ask.
+    fn admin(&self, query: AdminQuery) -> impl Future<Output = braid_api::Result<AdminAnswer>> + Send;
+
     /// The same change for everything in a directory, a page at a time.
     fn change_entries(
         &self,
@@ -29,6 +33,10 @@ pub trait Paths: FileSystem {
 impl Paths for Client {
     async fn resolve_names(&self, from: InodeId, path: &[Name]) -> braid_api::Result<Resolved> {
         self.resolve(from, path).await
+    }
+
+    async fn admin(&self, query: AdminQuery) -> braid_api::Result<AdminAnswer> {
+        Client::admin(self, query).await
     }
 
     async fn change_entries(

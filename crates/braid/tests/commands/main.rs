@@ -22,6 +22,7 @@ mod one_order;
 mod pages;
 mod pipes;
 mod posix;
+mod quotas;
 mod sealed;
 mod sql;
 mod transfer;

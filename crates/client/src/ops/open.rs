@@ -82,7 +82,9 @@ impl Core {
         let op = self.op(cx.trace);
         let _opening = self.inodes.opening(id, flags.write);
         flags.direct |= self.marked.lock().get(&id).is_some();
+        // Who may write asks: what else is said to a writer, of quotas, nobody holds.
         if !flags.truncate
+            && !flags.write
             && let Some(inode) = self.open_known(id, flags)
         {
             return self.opened(inode, flags);
@@ -111,12 +113,11 @@ impl Core {
         self.opened(inode, flags)
     }
 
-    /// The inode, counted as open once more, without a word to the metadata server: the file is held, and all that an answer would tell
+    /// For reading: the inode, counted as open once more, without a word to the metadata server: the file is held, and all that an answer would tell
     /// is known. Who has a file open is nobody's business but of this client until it is recalled or loses its last name, and then it is asked.
     fn open_known(self: &Arc<Self>, id: InodeId, flags: OpenFlags) -> Option<Arc<Inode>> {
         let known = self.cache.known(id, self.want_to_open(id, flags), self.now())?;
-        let writes_sealed = flags.write && known.attr.sealed;
-        if !known.attr.is_file() || known.attr.nlink == 0 || writes_sealed || flags.direct || self.files.is_adrift(id) {
+        if !known.attr.is_file() || known.attr.nlink == 0 || flags.direct || self.files.is_adrift(id) {
             return None;
         }
         if let Some(kept) = &known.kept {
@@ -278,6 +279,9 @@ impl Core {
         }
         if self.handles_changed(file.inode.id) {
             self.leases.add(vec![Task::SayHandles(file.inode.id)]);
+        }
+        if file.flags.write {
+            self.stop_paying(&file.inode);
         }
         self.close_inode(&file.inode);
     }

@@ -144,6 +144,7 @@ impl Core {
             if range.start.checked_add(range.len()).is_none_or(|end| end > FILE_BYTES_MAX) {
                 return Err(Error::new(Code::FileTooBig, file_name(inode), "files have at most 2^63 - 1 bytes"));
             }
+            self.pay(inode, range.end, op).await?;
             return Ok(Tried::Beside(pass, range));
         }
         file.check()?;
@@ -153,6 +154,7 @@ impl Core {
             Place::At(offset) => ByteRange::at(offset, len),
             Place::End => ByteRange::at(inode.state.lock().size, len),
         };
+        self.pay(inode, grows_to.end, op).await?;
         let chunks = self.find_room(inode, grows_to, op).await?;
         let (now, wall) = (self.now(), self.env.clock.wall());
         let written = self.update(inode, |state| {

@@ -29,12 +29,15 @@ impl Core {
         let (inode, op) = (&file.inode, self.own_op());
         let pass = self.enter_write(inode, range, op).await?;
         self.fresh(inode, op).await?;
+        let grow = matches!(mode, FallocateMode::Allocate | FallocateMode::ZeroRange { keep_size: false });
+        if grow {
+            self.pay(inode, range.end, op).await?;
+        }
         match mode {
             FallocateMode::PunchHole => return self.punch(inode, range, &pass, op).await,
             FallocateMode::ZeroRange { .. } => self.punch(inode, range, &pass, op).await?,
             FallocateMode::Allocate | FallocateMode::AllocateKeepSize => self.reserve(inode, range, &pass, op).await?,
         }
-        let grow = matches!(mode, FallocateMode::Allocate | FallocateMode::ZeroRange { keep_size: false });
         let (now, wall) = (self.now(), self.env.clock.wall());
         self.update(inode, |state| {
             pass.check(state)?;

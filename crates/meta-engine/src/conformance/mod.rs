@@ -5,6 +5,7 @@
 //! [`test_durable`] is for engines that can be closed and opened again. What a *crash* leaves is for each
 //! engine's own tests, as only they can make one; [`Ledger`] says what to look for.
 
+mod adds;
 mod counts;
 mod early;
 mod isolation;
@@ -37,6 +38,10 @@ where
     writes::insert_over_a_row_is_refused(&make().await).await;
     writes::insert_after_own_delete_is_allowed(&make().await).await;
     writes::an_error_leaves_no_trace(&make().await).await;
+    adds::numbers_are_added(&make().await).await;
+    adds::what_is_added_keeps_nobody_waiting(&make().await).await;
+    adds::nothing_is_added_by_an_error(&make().await).await;
+    adds::all_that_add_at_once_are_counted(make().await).await;
     writes::a_read_may_not_write(&make().await).await;
     writes::tables_and_partitions_are_apart(&make().await).await;
     scans::a_scan_keeps_to_its_prefix(&make().await).await;

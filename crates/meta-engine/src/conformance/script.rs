@@ -1,4 +1,4 @@
-use crate::{Engine, EngineError, Key, Lock, Operation, Page, Row, Table, Tx};
+use crate::{Counts, Engine, EngineError, Key, Lock, Operation, Page, Row, Table, Tx};
 
 /// One call of [`Tx`].
 #[derive(Clone, Debug)]
@@ -17,6 +17,7 @@ pub enum Step {
     Put(Key, Row),
     Insert(Key, Row),
     Delete(Key),
+    Add(Key, Counts),
     /// The operation decides to abort.
     Fail,
 }
@@ -74,6 +75,7 @@ impl Operation for Script {
                 Step::Put(key, row) => tx.put(key, row),
                 Step::Insert(key, row) => tx.insert(key, row),
                 Step::Delete(key) => tx.delete(key),
+                Step::Add(key, by) => tx.add(key, by),
                 Step::Fail => return Err(ScriptError::Own),
             }
         }

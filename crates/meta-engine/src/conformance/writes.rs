@@ -1,7 +1,7 @@
 //! What one transaction does, and what it leaves.
 
 use super::script::*;
-use crate::{Engine, EngineError, Key, Lock, Table};
+use crate::{Counts, Engine, EngineError, Key, Lock, Table};
 
 pub async fn reads_see_own_writes<E: Engine>(engine: &E) {
     commit(engine, vec![put(1, "a", "old"), put(1, "b", "old")]).await;
@@ -74,7 +74,9 @@ pub async fn an_error_leaves_no_trace<E: Engine>(engine: &E) {
 }
 
 pub async fn a_read_may_not_write<E: Engine>(engine: &E) {
-    for write in [put(1, "a", "x"), insert(1, "a", "x"), Step::Delete(key(1, "a"))] {
+    for write in
+        [put(1, "a", "x"), insert(1, "a", "x"), Step::Delete(key(1, "a")), Step::Add(key(1, "a"), Counts([1, 1]))]
+    {
         let refused = engine.read(1, Script(vec![write.clone()])).await;
         let Err(ScriptError::Engine(EngineError::ReadOnly(named))) = &refused else {
             panic!("{write:?} in a read was answered by {refused:?}");

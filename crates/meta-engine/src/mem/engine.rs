@@ -47,7 +47,7 @@ impl MemEngine {
         };
         let MemTx { overlay, round_trips, touched, .. } = tx;
         self.stats.round_trips.fetch_add(round_trips, Relaxed);
-        let written = overlay.writes().next().map(|(key, _)| key.clone());
+        let written = overlay.first().cloned();
         let ran = match written {
             Some(key) if !writes => Err(EngineError::ReadOnly(key).into()),
             _ => ran,
@@ -78,7 +78,7 @@ impl MemEngine {
         self.stats.round_trips.fetch_add(1, Relaxed);
         let fault = state.next_fault();
         if matches!(fault, None | Some(CommitFault::MaybeCommitted { applied: true })) {
-            state.order(overlay, early);
+            state.order(overlay, early)?;
         }
         match fault {
             None => Ok(()),
@@ -130,7 +130,7 @@ impl MemEngine {
             return None;
         }
         self.stats.round_trips.fetch_add(tx.round_trips, Relaxed);
-        if let Some((key, _)) = tx.overlay.writes().next() {
+        if let Some(key) = tx.overlay.first() {
             return Some(Err(EngineError::ReadOnly(key.clone()).into()));
         }
         Some(ran.unwrap_or_else(|| Err(waited().into())))

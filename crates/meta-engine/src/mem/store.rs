@@ -1,5 +1,5 @@
 use super::{CommitFault, PlantedBug};
-use crate::{Dirty, EngineStats, Key, Outlet, Overlay, Row, Table};
+use crate::{Dirty, EngineError, EngineStats, Key, Outlet, Overlay, Row, Table};
 use braid_types::{MetaPosition, RowChange, RowChanges};
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, VecDeque};
@@ -152,6 +152,14 @@ struct Ordered {
     /// Who keeps it, if it was answered early.
     early: Option<u64>,
     writes: Vec<(Key, Option<Row>)>,
+    /// Rows of numbers, after what was added to them.
+    added: Vec<(Key, Option<Row>)>,
+}
+
+impl Ordered {
+    fn all(&self) -> impl Iterator<Item = &(Key, Option<Row>)> {
+        self.writes.iter().chain(&self.added)
+    }
 }
 
 impl State {
@@ -160,10 +168,12 @@ impl State {
     }
 
     /// Gives the writes their place in the order; `early` is who keeps them, if somebody does.
-    pub fn order(&mut self, overlay: &Overlay, early: Option<u64>) {
+    pub fn order(&mut self, overlay: &Overlay, early: Option<u64>) -> Result<(), EngineError> {
         if overlay.is_empty() {
-            return;
+            return Ok(());
         }
+        let added = overlay.added(|key| Ok(self.view.get(key).cloned()))?;
+        let added: Vec<_> = added.into_iter().map(|(key, row)| (key, Some(row))).collect();
         match early {
             Some(owner) => overlay.writes().for_each(|(key, _)| self.dirty.add(key, owner)),
             None => {
@@ -174,15 +184,17 @@ impl State {
             }
         }
         let writes: Vec<_> = overlay.writes().map(|(key, pending)| (key.clone(), pending.row.clone())).collect();
-        self.view.apply(writes.iter().cloned());
+        let ordered = Ordered { number: self.last + 1, early, writes, added };
+        self.view.apply(ordered.all().cloned());
         self.last += 1;
-        self.pending.push_back(Ordered { number: self.last, early, writes });
+        self.pending.push_back(ordered);
         if self.bug == Some(PlantedBug::SkippedSync)
             && self.pending.len() > UNSYNCED_MAX
             && let Some(oldest) = self.pending.pop_front()
         {
-            self.durable.apply(oldest.writes);
+            self.durable.apply(oldest.all().cloned());
         }
+        Ok(())
     }
 
     /// What must be durable before anyone may learn what a transaction saw that runs now.
@@ -196,7 +208,7 @@ impl State {
         let mut group = Vec::new();
         while self.pending.front().is_some_and(|ordered| ordered.number <= number) {
             if let Some(ordered) = self.pending.pop_front() {
-                self.durable.apply(ordered.writes.iter().cloned());
+                self.durable.apply(ordered.all().cloned());
                 group.push(ordered);
             }
         }
@@ -204,7 +216,7 @@ impl State {
         stats.syncs.fetch_add(1, Relaxed);
         if let Some(outlet) = &self.copies {
             let mut changes = RowChanges::default();
-            for (key, row) in group.iter().flat_map(|ordered| &ordered.writes) {
+            for (key, row) in group.iter().flat_map(Ordered::all) {
                 changes.push(RowChange { table: key.table() as u8, key: key.bytes(), row: row.as_deref() });
             }
             self.position = outlet.push(changes);

@@ -1,5 +1,5 @@
 use super::store::Rows;
-use crate::{Dirty, EngineError, Key, Lock, Overlay, Page, Row, ScanRange, Table, Touched, Tx};
+use crate::{Counts, Dirty, EngineError, Key, Lock, Overlay, Page, Row, ScanRange, Table, Touched, Tx};
 use std::future::{Future, ready};
 use std::ops::Bound;
 
@@ -80,5 +80,9 @@ impl Tx for MemTx<'_> {
     fn delete(&mut self, key: Key) {
         self.touch(&key);
         self.overlay.delete(key);
+    }
+
+    fn add(&mut self, key: Key, by: Counts) {
+        self.overlay.add(key, by);
     }
 }

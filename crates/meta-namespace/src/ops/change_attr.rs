@@ -36,6 +36,7 @@ impl Mutation for ChangeAttr {
             inode.touch(cx.now);
         }
         if let Some(uid) = self.uid {
+            unit.exempt_users();
             inode.uid = uid;
         }
         if let Some(gid) = self.gid {

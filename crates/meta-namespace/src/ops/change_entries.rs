@@ -45,6 +45,9 @@ impl Mutation for ChangeEntries {
 
     async fn apply<T: Tx>(&self, unit: &mut Unit<'_, T>, cx: &OpContext) -> Result<EntriesChanged, OpError> {
         let dir = unit.find_dir(&self.dir).await?.inode.id;
+        if self.change.uid.is_some() {
+            unit.exempt_users();
+        }
         let page = Entries::read(unit, dir, self.after.as_ref(), ENTRIES_A_PAGE).await?;
         cx.expect(0, mark(page.list.iter().map(|(_, entry)| entry.id())))?;
         let mut done = EntriesChanged { next: page.next(), ..EntriesChanged::default() };

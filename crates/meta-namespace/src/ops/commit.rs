@@ -24,6 +24,8 @@ impl Mutation for CommitFile {
     }
 
     async fn apply<T: Tx>(&self, unit: &mut Unit<'_, T>, cx: &OpContext) -> Result<CommitAnswer, OpError> {
+        // It was granted before the bytes were written, if they are charged to who has a quota.
+        unit.exempt();
         let mut located = unit.find(&self.inode).await?;
         let inode = &mut located.inode;
         expect_file(inode)?;

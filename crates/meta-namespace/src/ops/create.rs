@@ -4,12 +4,26 @@ use super::content::keys_ahead;
 use super::free::truncate;
 use super::make_node::{add_entry, new_inode};
 use super::open::{expect_file, open_answer};
+use super::room;
 use super::seal::expect_unsealed;
-use crate::rows::{IdRow, OrphanRow, keys};
+use crate::rows::{IdRow, Inode, OrphanRow, keys};
 use crate::{Mutation, OpContext, OpError, Unit};
 use braid_api::Code;
 use braid_api::meta::{CreateFile, CreateTemporary, OpenAnswer};
 use braid_meta_engine::{Key, Tx};
+
+async fn new_room<T: Tx>(
+    unit: &mut Unit<'_, T>,
+    cx: &OpContext,
+    inode: &mut Inode,
+    write: bool,
+) -> Result<Option<u64>, OpError> {
+    if !cx.limits || !write {
+        return Ok(None);
+    }
+    room::first(unit, cx, inode).await?;
+    room::opened(unit, inode).await
+}
 
 impl Mutation for CreateFile {
     type Answer = OpenAnswer;
@@ -35,12 +49,15 @@ impl Mutation for CreateFile {
                 found.inode.touch(cx.now);
                 unit.store(&found);
             }
-            return open_answer(unit, &found.inode, false).await;
+            let answer = open_answer(unit, &found.inode, false).await?;
+            let room = if cx.limits && self.write { room::opened(unit, &found.inode).await? } else { None };
+            return Ok(OpenAnswer { room, ..answer });
         }
-        let inode = new_inode(unit, cx, &parent.inode, &self.spec).await?;
+        let mut inode = new_inode(unit, cx, &parent.inode, &self.spec).await?;
+        let room = new_room(unit, cx, &mut inode, self.write).await?;
         add_entry(unit, cx, &mut parent, &self.name, &inode);
         let answer = open_answer(unit, &inode, true).await?;
-        Ok(OpenAnswer { dir: parent.inode.attr().into(), ..answer })
+        Ok(OpenAnswer { dir: parent.inode.attr().into(), room, ..answer })
     }
 }
 
@@ -55,8 +72,9 @@ impl Mutation for CreateTemporary {
         let parent = unit.find_dir(&self.parent).await?;
         let mut inode = new_inode(unit, cx, &parent.inode, &self.spec).await?;
         inode.nlink = 0;
+        let room = new_room(unit, cx, &mut inode, true).await?;
         unit.put(keys::inode_id(inode.id), &IdRow::Attributes(inode.clone()));
         unit.put(keys::orphan(inode.id), &OrphanRow { session: cx.session, since: cx.now });
-        open_answer(unit, &inode, true).await
+        Ok(OpenAnswer { room, ..open_answer(unit, &inode, true).await? })
     }
 }

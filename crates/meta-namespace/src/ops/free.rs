@@ -47,6 +47,8 @@ pub async fn truncate<T: Tx>(unit: &mut Unit<'_, T>, inode: &mut Inode, size: u6
         remember_cut(inode, size)?;
     }
     inode.size = size;
+    // Whoever wrote beyond it, and writes on, asks again.
+    inode.room = 0;
     Ok(())
 }
 
@@ -131,6 +133,9 @@ pub async fn destroy<T: Tx>(unit: &mut Unit<'_, T>, inode: &Inode) -> Result<(),
     }
     if inode.has(flags::CHUNKED) {
         unit.put(keys::reclaim_inode(inode.id), &ReclaimRow { container: ContainerId(0) });
+    }
+    if inode.is_quota_root() {
+        unit.retire(inode.id);
     }
     unit.delete(keys::inode_id(inode.id));
     Ok(())

@@ -46,6 +46,7 @@ impl Mutation for Link {
         if located.inode.nlink == 0 {
             // A file of O_TMPFILE gets its name, or an orphan comes back.
             unit.delete(keys::orphan(located.inode.id));
+            located.inode.quota_roots = parent.inode.quota_roots.clone();
         }
         located.place = Place::Id;
         located.inode.nlink += 1;

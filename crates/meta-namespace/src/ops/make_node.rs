@@ -1,7 +1,7 @@
 //! mkdir, mknod, symlink: what is made without being opened.
 
 use super::{acl, policy};
-use crate::rows::{Entry, IdRow, InlineState, Inode, flags, keys};
+use crate::rows::{Charge, Entry, IdRow, InlineState, Inode, flags, keys};
 use crate::{Located, Mutation, OpContext, OpError, Unit};
 use braid_api::meta::{EntryAnswer, Grant, MakeNode, NodeSpec, SHARED_XATTR};
 use braid_api::{Code, Error};
@@ -30,6 +30,12 @@ pub(super) async fn new_inode<T: Tx>(
     if setgid && is_dir {
         mode.0 |= Mode::SETGID;
     }
+    if cx.limits {
+        let gid = if setgid { parent.gid } else { spec.gid };
+        let charge = Charge { roots: parent.quota_roots.clone(), uid: spec.uid, gid, bytes: 0 };
+        let with = (spec.kind == FileKind::File).then(|| keys::policy(parent.policy_root));
+        unit.read_accounts(charge.payers(), with).await?;
+    }
     let policy = if spec.kind == FileKind::File { Some(policy::in_force(unit, parent).await?) } else { None };
     let mut inode = Inode {
         id,
@@ -52,7 +58,8 @@ pub(super) async fn new_inode<T: Tx>(
         lease_gen: LeaseGen(0),
         policy_root: parent.policy_root,
         policy,
-        quota_root: parent.quota_root,
+        quota_roots: parent.quota_roots.clone(),
+        room: 0,
         snapshot_root: parent.snapshot_root,
         born: 0,
         changed: 0,

@@ -34,6 +34,7 @@ pub(super) async fn open_answer<T: Tx>(
         map,
         created,
         shared,
+        room: None,
         dir: DirAfter::default(),
     })
 }
@@ -72,7 +73,9 @@ impl Mutation for OpenFile {
         truncate(unit, &mut located.inode, 0).await?;
         located.inode.touch(cx.now);
         unit.store(&located);
-        open_answer(unit, &located.inode, false).await
+        let answer = open_answer(unit, &located.inode, false).await?;
+        let room = if cx.limits { super::room::opened(unit, &located.inode).await? } else { None };
+        Ok(OpenAnswer { room, ..answer })
     }
 }
 

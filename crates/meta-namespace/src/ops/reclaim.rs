@@ -184,6 +184,6 @@ impl Operation for FreeOrphans {
                 _ => {}
             }
         }
-        Ok(())
+        unit.charge_without_limits().await
     }
 }

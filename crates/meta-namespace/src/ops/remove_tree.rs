@@ -127,6 +127,7 @@ impl Operation for EmptyTree {
         } else {
             unit.put(row, &IdRow::Attributes(dir));
         }
+        unit.charge_without_limits().await?;
         Ok(done)
     }
 }
@@ -160,11 +161,14 @@ impl Operation for Rescue {
         let mut unit = Unit::new(tx, Lock::Exclusive);
         let (row, old) = (keys::inode_id(self.dir), keys::entry(self.dir, &self.name));
         unit.load(&[row.clone(), old.clone(), keys::root_entry()]).await?;
-        let Some(entry) = unit.get::<Entry>(&old).await? else { return Ok(None) };
+        let Some(mut entry) = unit.get::<Entry>(&old).await? else { return Ok(None) };
         let Some(IdRow::Attributes(mut dir)) = unit.get(&row).await? else { return Ok(None) };
         let mut root = unit.find(&InodeId::ROOT.into()).await?;
         let name = free_name(&mut unit, entry.id()).await?;
         unit.delete(old);
+        if let Entry::Here(inode) = &mut entry {
+            inode.quota_roots.clear();
+        }
         unit.put(keys::entry(InodeId::ROOT, &name), &entry);
         if let Entry::Here(inode) = &entry {
             let place = IdRow::At { parent: InodeId::ROOT, name: name.as_bytes().to_vec() };
@@ -174,6 +178,7 @@ impl Operation for Rescue {
         unit.put(row, &IdRow::Attributes(dir));
         count_entry(&mut root.inode, self.now, 1, false);
         unit.store(&root);
+        unit.charge_without_limits().await?;
         Ok(Some(name))
     }
 }

@@ -6,6 +6,7 @@
 
 use super::make_node::count_entry;
 use super::remove_dir::drop_dir;
+use super::restamp::{come_below, expect_depth};
 use super::seal::expect_unsealed;
 use super::unlink::drop_link;
 use crate::rows::{Entry, IdRow, keys};
@@ -78,6 +79,19 @@ impl Mutation for RenameAlong {
                 expect_not_below(unit, t.inode.id, m.from.id, &self.above_from).await?;
             }
         }
+        if from.inode.quota_roots != to.inode.quota_roots {
+            // What is below a directory is counted later: it is only known that something comes.
+            if source.inode.is_dir() {
+                expect_depth(&source.inode, &to.inode.quota_roots)?;
+                unit.arrives_below(&gained(&from.inode.quota_roots, &to.inode.quota_roots));
+            }
+            if let (RenameKind::Exchange, Some(t)) = (m.mode, &target)
+                && t.inode.is_dir()
+            {
+                expect_depth(&t.inode, &from.inode.quota_roots)?;
+                unit.arrives_below(&gained(&to.inode.quota_roots, &from.inode.quota_roots));
+            }
+        }
         let mut dirs = Parents { from, to: if same_dir { None } else { Some(to) } };
         let other = match (m.mode, target) {
             (RenameKind::Exchange, Some(target)) => {
@@ -93,7 +107,8 @@ impl Mutation for RenameAlong {
             count_entry(&mut dirs.from.inode, cx.now, -1, is_dir);
             count_entry(&mut dirs.to_mut().inode, cx.now, 1, is_dir);
         }
-        let moved = place_at(unit, cx, source, m.to.id, &m.to_name);
+        let roots = dirs.roots();
+        let moved = place_at(unit, cx, source, (m.to.id, &m.to_name), roots.as_ref().map(|[_, to]| to.as_slice()));
         dirs.store(unit);
         let to = dirs.to.map(|to| to.inode.attr().into());
         let dirs = [dirs.from.inode.attr().into(), to.unwrap_or_default()];
@@ -110,6 +125,12 @@ struct Parents {
 impl Parents {
     fn to_mut(&mut self) -> &mut Located {
         self.to.as_mut().unwrap_or(&mut self.from)
+    }
+
+    /// Which directories with quotas are charged for what is in either, where it is not the same.
+    fn roots(&self) -> Option<[Vec<InodeId>; 2]> {
+        let [from, to] = [&self.from, self.to.as_ref()?].map(|dir| dir.inode.quota_roots.clone());
+        (from != to).then_some([from, to])
     }
 
     fn store<T: Tx>(&self, unit: &mut Unit<'_, T>) {
@@ -160,7 +181,9 @@ impl Steps for Rename {
             let to = &mut dirs.to_mut().inode;
             to.nlink = to.nlink.saturating_add_signed(by);
         }
-        place_at(unit, cx, target, self.from.id, &self.from_name).inode.attr()
+        let roots = dirs.roots();
+        let from = roots.as_ref().map(|[from, _]| from.as_slice());
+        place_at(unit, cx, target, (self.from.id, &self.from_name), from).inode.attr()
     }
 
     /// Lets go of what had the new name.
@@ -191,15 +214,23 @@ impl Steps for Rename {
     }
 }
 
-/// Writes the inode's row, or the entry that leads to it, under a new place.
+/// Those that are charged for what goes from below the first to below the second, and were not before.
+fn gained(from: &[InodeId], to: &[InodeId]) -> Vec<InodeId> {
+    to.iter().filter(|root| !from.contains(root)).copied().collect()
+}
+
+/// Writes the inode's row, or the entry that leads to it, under a new place; `roots` are charged for what is there, if they are others.
 fn place_at<T: Tx>(
     unit: &mut Unit<'_, T>,
     cx: &OpContext,
     mut moved: Located,
-    parent: InodeId,
-    name: &Name,
+    (parent, name): (InodeId, &Name),
+    roots: Option<&[InodeId]>,
 ) -> Located {
     moved.inode.change(cx.now);
+    if let Some(roots) = roots {
+        come_below(unit, &mut moved.inode, roots);
+    }
     match &moved.place {
         Place::Id => {
             let entry = Entry::Elsewhere { id: moved.inode.id, kind: moved.inode.kind };

@@ -26,7 +26,7 @@ impl Operation for RepairRow {
 
     async fn run<T: Tx>(&self, tx: &mut T) -> Result<Option<String>, OpError> {
         let (unit, now) = (&mut Unit::new(tx, Lock::Exclusive), self.now);
-        match &self.repair {
+        let done = match &self.repair {
             Repair::Links { inode, nlink, .. } => counts::links(unit, *inode, *nlink).await,
             Repair::FileLinks { inode, names, nlink, ctime } => {
                 counts::file_links(unit, now, *inode, *names, (*nlink, *ctime)).await
@@ -46,7 +46,10 @@ impl Operation for RepairRow {
             Repair::DropChunkRow { inode, index } => chunks::drop_row(unit, *inode, *index, true).await,
             Repair::ForgetChunkRow { inode, index } => chunks::drop_row(unit, *inode, *index, false).await,
             Repair::DropSideRows(row) => super::side::drop_rows(unit, *row).await,
+            Repair::Usage(miscount) => super::quota::correct(unit, miscount).await,
             Repair::KeepChunk { inode, index, session } => chunks::keep(unit, *inode, *index, *session).await,
-        }
+        }?;
+        unit.charge_without_limits().await?;
+        Ok(done)
     }
 }

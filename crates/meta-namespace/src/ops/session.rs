@@ -247,7 +247,8 @@ impl Operation for EndSession {
             Some(row) => unit.put(key, &row.ended()),
             None => unit.delete(key),
         }
-        Ok(())
+        super::room::give_back_all(&mut unit, self.session).await?;
+        unit.charge_without_limits().await
     }
 }
 

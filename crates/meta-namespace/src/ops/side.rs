@@ -42,7 +42,8 @@ impl Query for SideRows {
             };
             loop {
                 let page = unit.scan_table(table(of), after.as_ref(), limit).await?;
-                for (key, _) in &page.rows {
+                // Quotas of users and groups are beside no inode.
+                for (key, _) in page.rows.iter().filter(|(key, _)| key.partition() != keys::NO_PARENT.0) {
                     let row = SideRow { table: of, inode: InodeId(key.partition()) };
                     if found.last() != Some(&row) {
                         if found.len() == limit {
@@ -70,19 +71,24 @@ impl Query for CheckSide {
     async fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<SideCheck, OpError> {
         let SideRow { table: of, inode } = self.0;
         let page = unit.scan(&Key::new(table(of), inode.0, b""), None, ROWS_A_PAGE).await?;
-        Ok(SideCheck { rows: page.rows.len() as u32, belongs: belongs(unit, inode).await? })
+        Ok(SideCheck { rows: page.rows.len() as u32, belongs: belongs(unit, self.0).await? })
     }
 }
 
 /// The inode exists, or housekeeping still has to do with it.
-async fn belongs<T: Tx>(unit: &mut Unit<'_, T>, inode: InodeId) -> Result<bool, OpError> {
+async fn belongs<T: Tx>(unit: &mut Unit<'_, T>, row: SideRow) -> Result<bool, OpError> {
+    let inode = row.inode;
+    // A file that is in another directory by now, too, may be all that is left of what was charged to one.
+    if row.table == SideTable::Quotas && super::quota::is_charged(unit, inode).await? {
+        return Ok(true);
+    }
     Ok(exists(unit, inode).await? || unit.get::<ReclaimRow>(&keys::reclaim_inode(inode)).await?.is_some())
 }
 
 /// Drops the rows of one table that belong to an inode that does not exist.
 pub(super) async fn drop_rows<T: Tx>(unit: &mut Unit<'_, T>, row: SideRow) -> Result<Option<String>, OpError> {
     let SideRow { table: of, inode } = row;
-    if belongs(unit, inode).await? {
+    if belongs(unit, row).await? {
         return Ok(None);
     }
     let prefix = Key::new(table(of), inode.0, b"");

@@ -70,6 +70,7 @@ impl Operation for RaiseSize {
         located.inode.size = end;
         located.inode.touch(self.now);
         unit.store(&located);
+        unit.charge_without_limits().await?;
         Ok(Some(located.inode.id))
     }
 }

@@ -175,6 +175,7 @@ impl Operation for AdoptSpare {
         unit.insert(key, &ChunkRow { chunk: found.chunk, container: spare.container, stable: true });
         unit.delete(spare_key);
         unit.store(&located);
+        unit.charge_without_limits().await?;
         Ok(true)
     }
 }

@@ -57,7 +57,11 @@ pub struct Inode {
     pub policy_root: InodeId,
     /// Of a file: the policy it was made under.
     pub policy: Option<Policy>,
-    pub quota_root: InodeId,
+    /// The directories with quotas that are charged for it, the outermost first, itself the last if it has one. The root directory,
+    /// which is charged for everything, is not named.
+    pub quota_roots: Vec<InodeId>,
+    /// Of a file that grows under a quota: up to which size it is charged for already.
+    pub room: u64,
     pub snapshot_root: InodeId,
     /// Snapshot numbers (not used yet): when it came, when it last changed.
     pub born: u64,
@@ -143,7 +147,11 @@ pub enum Entry {
     },
 }
 
-impl RowFormat for Entry {}
+impl RowFormat for Entry {
+    fn charge(&self) -> Option<super::Charge> {
+        self.charge()
+    }
+}
 
 impl Entry {
     pub fn id(&self) -> InodeId {
@@ -162,6 +170,10 @@ impl Entry {
 }
 
 /// A row of `inode_ids`.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "it is read, looked at and dropped: a box would be an allocation each time"
+)]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum IdRow {
     /// The attributes are in `inodes` at this place; the name is empty for the root.
@@ -172,7 +184,11 @@ pub enum IdRow {
     Attributes(Inode),
 }
 
-impl RowFormat for IdRow {}
+impl RowFormat for IdRow {
+    fn charge(&self) -> Option<super::Charge> {
+        self.charge()
+    }
+}
 
 /// A row of `orphans`: the inode has no name and may still be open.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,5 +1,6 @@
 //! Where each row lies: table, partition, rest of the primary key.
 
+use braid_api::quota::Payer;
 use braid_meta_engine::{Key, Table};
 use braid_types::{ChunkId, ChunkIndex, ContainerId, InodeId, Name, RequestId, ServerId, SessionId};
 
@@ -130,6 +131,91 @@ pub fn reclaimed(key: &Key) -> Option<Reclaimed> {
         [RECLAIM_TREE] => Some(Reclaimed::Tree(InodeId(key.partition()))),
         _ => None,
     }
+}
+
+const LIMIT: u8 = 0;
+const USAGE: u8 = 1;
+const USER: u8 = 2;
+const GROUP: u8 = 3;
+const ROOM: u8 = 4;
+const RESTAMP: u8 = 1;
+
+/// Quotas of users and groups lie where no inode's do.
+fn of_payer(payer: Payer, rest: &[u8]) -> Key {
+    let with = |kind: u8, id: u32| {
+        let mut bytes = vec![kind];
+        bytes.extend_from_slice(&id.to_be_bytes());
+        bytes.extend_from_slice(rest);
+        Key::new(Table::Quotas, NO_PARENT.0, &bytes)
+    };
+    match payer {
+        Payer::Dir(id) => Key::new(Table::Quotas, id.0, rest),
+        Payer::User(id) => with(USER, id),
+        Payer::Group(id) => with(GROUP, id),
+    }
+}
+
+/// What a payer may have. Before its usage, so that it is locked first.
+pub fn limit(payer: Payer) -> Key {
+    of_payer(payer, &[LIMIT])
+}
+
+/// One of the rows whose sum is what a payer has.
+pub fn usage(payer: Payer, share: u8) -> Key {
+    of_payer(payer, &[USAGE, share])
+}
+
+/// What a key of `quotas` is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Account {
+    Limit(Payer),
+    Usage(Payer),
+}
+
+pub fn account(key: &Key) -> Option<Account> {
+    let of = |payer: Payer, rest: &[u8]| match rest {
+        [LIMIT] => Some(Account::Limit(payer)),
+        [USAGE, _] => Some(Account::Usage(payer)),
+        _ => None,
+    };
+    if key.partition() != NO_PARENT.0 {
+        return of(Payer::Dir(InodeId(key.partition())), key.rest());
+    }
+    let (kind, rest) = key.rest().split_first()?;
+    let (id, rest) = rest.split_first_chunk::<4>()?;
+    let id = u32::from_be_bytes(*id);
+    match *kind {
+        USER => of(Payer::User(id), rest),
+        GROUP => of(Payer::Group(id), rest),
+        _ => None,
+    }
+}
+
+/// That a session has taken room for a file.
+pub fn room(session: SessionId, inode: InodeId) -> Key {
+    let mut rest = vec![ROOM];
+    rest.extend_from_slice(&number(session.0));
+    rest.extend_from_slice(&number(inode.0));
+    Key::new(Table::Quotas, NO_PARENT.0, &rest)
+}
+
+pub fn rooms(session: SessionId) -> Key {
+    let mut rest = vec![ROOM];
+    rest.extend_from_slice(&number(session.0));
+    Key::new(Table::Quotas, NO_PARENT.0, &rest)
+}
+
+/// The file in a key of a room.
+pub fn room_of(key: &Key) -> Option<InodeId> {
+    match (key.partition(), key.rest().split_first()) {
+        (0, Some((&ROOM, rest))) => Some(InodeId(u64::from_be_bytes(rest.get(8..)?.try_into().ok()?))),
+        _ => None,
+    }
+}
+
+/// That the entries of a directory are to be looked through, see [`super::RestampRow`].
+pub fn restamp(dir: InodeId) -> Key {
+    Key::new(Table::SubtreeOps, dir.0, &[RESTAMP])
 }
 
 /// Single rows. Their names are on disk.

@@ -8,6 +8,7 @@ mod handover;
 mod inode;
 pub mod keys;
 mod lead;
+mod quota;
 mod rebalance;
 mod session;
 
@@ -15,6 +16,7 @@ pub use container::{ChunkRow, ContainerRow, CopiesRow, MovesRow, ReclaimRow, Ser
 pub use handover::{HandoverRow, RestoredRow};
 pub use inode::{Entry, IdRow, InlineState, Inode, OrphanRow, SealedCount, flags};
 pub use lead::LeadRow;
+pub use quota::{Charge, LimitRow, RestampRow};
 pub use rebalance::{MoveRow, RebalanceRow};
 pub use session::{RequestRow, SessionRow};
 
@@ -26,6 +28,11 @@ use serde::{Serialize, de::DeserializeOwned};
 /// A row type, with the version of its format.
 pub trait RowFormat: Serialize + DeserializeOwned {
     const VERSION: u8 = 1;
+
+    /// What the inode in it costs, if there is one in it.
+    fn charge(&self) -> Option<Charge> {
+        None
+    }
 
     fn encode(&self) -> Row {
         // Serializing our own plain structs to memory cannot fail; an empty row would be refused by `decode`.

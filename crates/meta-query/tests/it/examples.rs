@@ -86,6 +86,8 @@ fn every_column_of_every_table_can_be_asked_for() {
     assert_eq!(one("SELECT name, value FROM xattrs"), "user.colour|blue");
     assert_eq!(one("SELECT host, state, bytes_free, addresses FROM servers WHERE id = 3"), "h3|down|300|tcp:h3:7401");
     assert_eq!(one("SELECT size, nlink FROM inodes JOIN orphans ON orphans.inode = inodes.id"), "77|0");
+    let quotas = asked("SELECT kind, id, inodes, bytes, inodes_max, bytes_max FROM quotas");
+    assert_eq!(lines(&quotas), ["user|1001|6|2097152|-|1073741824", "directory|4096|40|5|-|-"]);
     let half = "SELECT mtime - CAST(mtime AS INTEGER), datetime(0, 'unixepoch') FROM files WHERE path = '/home'";
     assert_eq!(one(half), "0.5|1970-01-01 00:00:00");
 }

@@ -1,8 +1,9 @@
 //! A made-up tree, written row by row, the same on every engine.
 
 use braid_api::meta::{Duty, ServerInfo, ServerState};
+use braid_api::quota::{Limits, Payer};
 use braid_meta_engine::conformance::{Script, Step};
-use braid_meta_engine::{Engine, Key};
+use braid_meta_engine::{Counts, Engine, Key};
 use braid_meta_namespace::ops::policy::PolicyRow;
 use braid_meta_namespace::rows::*;
 use braid_types::*;
@@ -50,7 +51,8 @@ impl Tree {
             lease_gen: LeaseGen(0),
             policy_root: root,
             policy: (kind == FileKind::File).then_some(policy),
-            quota_root: InodeId::ROOT,
+            quota_roots: Vec::new(),
+            room: 0,
             snapshot_root: InodeId(0),
             born: 0,
             changed: 0,
@@ -152,6 +154,13 @@ fn steps() -> Vec<Step> {
     let lost = tree.inode(FileKind::File, 0, 1, 30, root);
     tree.name(InodeId(999_999), b"lost", lost);
 
+    let limits = Limits { inodes: None, bytes: Some(1 << 30) };
+    tree.put(keys::limit(Payer::User(1001)), &LimitRow(limits));
+    for share in [0, 3] {
+        let row = Counts([3, 1 << 20]).to_row();
+        tree.steps.push(Step::Put(keys::usage(Payer::User(1001), share), row));
+    }
+    tree.steps.push(Step::Put(keys::usage(Payer::Dir(root), 0), Counts([40, 5]).to_row()));
     tree.steps.push(Step::Put(keys::xattr(anna, b"user.colour"), b"blue".to_vec()));
     tree.container(1, &[1], 1);
     tree.container(2, &[1, 2], 2);

@@ -12,6 +12,7 @@ mod ids;
 mod leases;
 mod namespace;
 mod next_session;
+mod quotas;
 mod rebalancing;
 mod rename;
 mod requests;

@@ -4,7 +4,7 @@
 use crate::common::*;
 use braid_api::meta::*;
 use braid_api::{Code, Namespace, Result};
-use braid_meta_engine::{Engine, EngineError, Key, Lock, Operation, Page, Row, Table, Tx};
+use braid_meta_engine::{Counts, Engine, EngineError, Key, Lock, Operation, Page, Row, Table, Tx};
 use braid_meta_namespace::ops::rename::RenameAlong;
 use braid_meta_namespace::rows::keys;
 use braid_meta_namespace::{OpContext, OpError, Recorded};
@@ -204,6 +204,10 @@ impl<T: Tx> Tx for WatchedTx<'_, T> {
     fn delete(&mut self, key: Key) {
         self.asked.written.lock().push(key.clone());
         self.tx.delete(key);
+    }
+
+    fn add(&mut self, key: Key, by: Counts) {
+        self.tx.add(key, by);
     }
 }
 

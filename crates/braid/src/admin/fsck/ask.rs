@@ -2,6 +2,7 @@
 
 use braid_api::admin::*;
 use braid_api::meta::{GetServers, ServerInfo};
+use braid_api::quota::Miscount;
 use braid_api::{Code, Context, Error, Namespace, Result};
 use braid_types::{ChunkIndex, ContainerId, InodeId, SessionId};
 
@@ -82,6 +83,11 @@ impl<'a, N: Namespace> Ask<'a, N> {
 
     pub async fn side(&self, row: SideRow) -> Result<SideCheck> {
         expect!(self.query(AdminQuery::Side(row)).await?, Side)
+    }
+
+    /// Accounts that are not what the inodes sum up to, all of one moment.
+    pub async fn miscounts(&self) -> Result<Vec<Miscount>> {
+        expect!(self.query(AdminQuery::Miscounts).await?, Miscounts)
     }
 
     /// What was done, if the fault was still there.

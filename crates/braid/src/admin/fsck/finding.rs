@@ -49,6 +49,8 @@ faults! {
     Links = "F211";
     /// A directory's row counts other entries or subdirectories than there are.
     Counts = "F212";
+    /// What is charged to a directory, a user or a group is not what they have.
+    Usage = "F213";
     /// Inline bytes without an inode.
     InlineWithoutFile = "F221";
     /// Extended attributes without an inode.
@@ -164,6 +166,7 @@ fn intent(repair: &Repair) -> String {
         Repair::Size { size, .. } | Repair::RaiseSize { to: size, .. } => format!("sets the size to {size}"),
         Repair::MakeOrphan { .. } => "lists it to be freed".to_owned(),
         Repair::DropOrphan { .. } => "takes it from the list".to_owned(),
+        Repair::Usage(_) => "sets it to what was counted".to_owned(),
         Repair::KeepChunk { .. } => "leaves the chunk with its file".to_owned(),
     }
 }

@@ -26,6 +26,7 @@ mod side;
 mod tally;
 #[cfg(test)]
 pub mod tests;
+mod usage;
 
 use ask::Ask;
 use braid_api::{DataPeers, Namespace, Result};
@@ -137,7 +138,13 @@ impl<N: Namespace, P: DataPeers> Fsck<'_, N, P> {
         chunks.check().await?;
         findings.append(&mut chunks.findings);
         findings.sort_by(|a, b| (a.fault, &a.place, &a.what).cmp(&(b.fault, &b.place, &b.what)));
-        let unchecked = chunks.unchecked;
+        let mut unchecked = chunks.unchecked;
+        if findings.is_empty() {
+            progress("quotas", 0);
+            let (found, why_not) = usage::check(&ask).await?;
+            findings.extend(found);
+            unchecked.extend(why_not);
+        }
         Ok(Look { report: Report { findings, unchecked, seen }, listings })
     }
 

@@ -134,7 +134,7 @@ pub async fn move_entry<T: Tx>(
     name: &[u8],
 ) -> Result<Option<String>, OpError> {
     let key = entry_key(parent, name);
-    let Some(entry) = unit.get::<Entry>(&key).await? else { return Ok(None) };
+    let Some(mut entry) = unit.get::<Entry>(&key).await? else { return Ok(None) };
     let reached = match path_of(unit, parent).await?.end {
         PathEnd::Root => crate::ops::check::is_dir(unit, parent).await?,
         // A directory above may be missing: then that one's entry is to be moved, not this.
@@ -148,6 +148,9 @@ pub async fn move_entry<T: Tx>(
     let new = free_name(unit, id).await?;
     unit.delete(key);
     uncount(unit, now, parent, is_dir).await?;
+    if let Entry::Here(inode) = &mut entry {
+        super::super::restamp::come_below(unit, inode, &[]);
+    }
     unit.put(keys::entry(InodeId::ROOT, &new), &entry);
     if matches!(entry, Entry::Here(_)) {
         unit.put(keys::inode_id(id), &IdRow::At { parent: InodeId::ROOT, name: new.as_bytes().to_vec() });

@@ -1,8 +1,10 @@
 //! Rows beside inodes that are not there.
 
 use super::world::{ROOT, World};
+use braid_api::admin::{AdminAnswer, AdminQuery};
 use braid_api::meta::{GetXattr, SetXattr, XattrKind};
-use braid_meta_engine::{Key, Table};
+use braid_api::quota::{Limits, Payer};
+use braid_meta_engine::{Counts, Key, Table};
 use braid_meta_namespace::rows::{Entry, keys};
 use braid_types::{FileKind, InodeId};
 use bytes::Bytes;
@@ -67,4 +69,27 @@ async fn what_belongs_to_inodes_stays() {
         let value = w.call(GetXattr { inode: id.into(), name: "user.two".into() }).await.unwrap();
         assert_eq!(value, Bytes::from("value"));
     }
+}
+
+#[tokio::test]
+async fn an_account_that_says_something_else_than_there_is() {
+    let w = World::new().await;
+    let a = w.lookup(ROOT, "a").await;
+    let limits = Some(Limits { inodes: Some(100), bytes: None });
+    w.call(AdminQuery::SetQuota { payer: Payer::Dir(a), limits }).await.unwrap();
+    let counted = async || match w.call(AdminQuery::Account { payer: Payer::Dir(a) }).await.unwrap() {
+        AdminAnswer::Account(account) => account.counting.is_none(),
+        other => panic!("{other:?}"),
+    };
+    while !counted().await {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    w.finds(&[]).await;
+    w.put_row(keys::usage(Payer::User(1000), 0), Counts([2, 3]).to_row()).await;
+    w.delete(keys::usage(Payer::Dir(a), 0)).await;
+    let report = w.mends(&["F213", "F213"]).await;
+    assert!(report.findings[0].what.contains("0 inodes and 0 bytes are charged to it"), "{}", report.text());
+    // Quotas of users are beside no inode, and stay.
+    w.call(AdminQuery::SetQuota { payer: Payer::User(1000), limits }).await.unwrap();
+    w.finds(&[]).await;
 }

@@ -273,6 +273,10 @@ impl World {
         self.engine.transact(0, Raw(vec![(key, Some(row.encode()))])).await.unwrap();
     }
 
+    pub async fn put_row(&self, key: Key, row: Row) {
+        self.engine.transact(0, Raw(vec![(key, Some(row))])).await.unwrap();
+    }
+
     pub async fn delete(&self, key: Key) {
         self.engine.transact(0, Raw(vec![(key, None)])).await.unwrap();
     }

@@ -1,0 +1,85 @@
+//! Quotas as users and programs meet them.
+
+use super::mounted::{eventually, mounted};
+use super::{Cluster, PLAIN};
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
+fn shown(c: &Cluster, command: &str) -> serde_json::Value {
+    serde_json::from_str(c.says(command).trim()).unwrap()
+}
+
+#[test]
+fn quotas_are_set_shown_and_cleared() {
+    let c = Cluster::start();
+    c.says("fs mkdir -p /p/q");
+    c.says("fs put /proc/self/comm /p/q/f");
+    c.says("fs quota set /p --inodes 4 --bytes 1MiB");
+    let get = "fs quota get --json /p";
+    eventually("it is counted", Duration::from_secs(5), || shown(&c, get)["inodes"] == 3);
+    eventually("to the end", Duration::from_secs(5), || shown(&c, get).get("counting").is_none());
+    let account = shown(&c, get);
+    assert_eq!((&account["inodes_max"], &account["bytes_max"]), (&4.into(), &(1 << 20).into()));
+    assert!(c.says("fs quota list").contains("/p"));
+    assert_eq!(shown(&c, "fs summary --json /p")["inodes"], 3);
+    assert_eq!(shown(&c, "fs summary --json /p/q")["files"], 1);
+    c.says("fs put /proc/self/comm /p/q/g");
+    let said = c.fails("fs put /proc/self/comm /p/q/h");
+    assert!(said.contains("quota exceeded"), "{said}");
+    c.says("fs put /proc/self/comm /h");
+    assert!(c.fails("fs quota get /p/q").contains("no quota of its own"));
+    c.says("fs quota clear /p");
+    c.says("fs put /proc/self/comm /p/q/h");
+    assert!(c.fails("fs quota get /h").contains("Not a directory"), "as other commands say it");
+
+    c.says("admin quota set --user 4711 --inodes 10");
+    let list = c.says("admin quota list --json");
+    assert!(list.lines().any(|line| line.contains("user 4711") && line.contains("\"inodes_max\":10")), "{list}");
+    assert!(c.fails("admin quota set --user 0 --inodes 10").contains("superuser"));
+    let rows = c.says("admin sql --json 'SELECT inodes_max FROM quotas WHERE id = 4711'");
+    assert!(rows.contains("10"), "{rows}");
+    c.says("admin quota clear --user 4711");
+    c.says("admin fsck");
+}
+
+/// The write is refused that goes beyond, while the file is open; what was written before is there, and close and fsync say nothing.
+#[test]
+fn a_program_is_told_of_a_quota_by_the_write_that_goes_beyond_it() {
+    let Some((c, at)) = mounted(PLAIN) else { return };
+    std::fs::create_dir(at.join("d")).unwrap();
+    c.says("fs quota set /d --bytes 8MiB");
+    let path = at.join("d/file");
+    let mut file = File::create(&path).unwrap();
+    let block = vec![7; 1 << 16];
+    let mut written = 0;
+    let error = loop {
+        match file.write(&block) {
+            Ok(bytes) => written += bytes,
+            Err(error) => break error,
+        }
+        assert!(written <= 8 << 20, "{written} bytes went beyond the quota");
+    };
+    assert_eq!(error.raw_os_error(), Some(libc::EDQUOT));
+    assert_eq!(written, 8 << 20, "all that it allows");
+    file.sync_all().unwrap();
+    // Over what is there one writes as before.
+    file.write_at(b"again", 0).unwrap();
+    drop(file);
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), 8 << 20);
+    let small = std::fs::write(at.join("d/small"), b"x").unwrap_err();
+    assert_eq!(small.raw_os_error(), Some(libc::EDQUOT));
+    let grown = File::options().write(true).open(&path).unwrap().set_len((8 << 20) + 1).unwrap_err();
+    assert_eq!(grown.raw_os_error(), Some(libc::EDQUOT));
+    std::fs::write(at.join("free"), vec![1; 9 << 20]).unwrap();
+    let moved = std::fs::rename(at.join("free"), at.join("d/moved")).unwrap_err();
+    assert_eq!(moved.raw_os_error(), Some(libc::EDQUOT));
+
+    std::fs::remove_file(&path).unwrap();
+    eventually("there is room again", Duration::from_secs(20), || std::fs::write(at.join("d/small"), b"x").is_ok());
+    eventually("nothing is kept for who has closed", Duration::from_secs(5), || {
+        shown(&c, "fs quota get --json /d")["bytes"] == 1
+    });
+    c.says("admin fsck");
+}

@@ -1,0 +1,135 @@
+//! Charging a tree to others than before: after a quota was set or cleared on a directory that is not empty, and after a directory came
+//! to lie below other quotas (docs/design/0024-quotas.md).
+//!
+//! Promises: the directory itself changes with what makes it necessary, and is listed; a listed directory has the right stamp, so whatever
+//! is made in it is charged right, and its entries are looked through a page at a time, each page in one transaction, which lists the
+//! directories in it as it changes them. What a page changes goes from one account to the other with it. Whoever serves the rows next
+//! goes on, as the list says how far each directory was looked through.
+
+use super::entries::{Entries, locate};
+use crate::rows::{Inode, RestampRow, RowFormat, keys};
+use crate::{OpError, Unit};
+use braid_api::{Code, Error};
+use braid_meta_engine::{Key, Lock, Operation, Table, Tx};
+use braid_types::{InodeId, Name};
+
+/// Quotas above one another. What a write changes goes to an account of each.
+pub const NESTED_MAX: usize = 16;
+
+/// Entries of one transaction: about 10 µs each.
+const ENTRIES_A_PAGE: usize = 256;
+
+/// `inode` is in a directory now that is charged to `above`. The caller stores it.
+pub(super) fn come_below<T: Tx>(unit: &mut Unit<'_, T>, inode: &mut Inode, above: &[InodeId]) {
+    let roots = inode.roots_below(above);
+    if roots == inode.quota_roots {
+        return;
+    }
+    let old = std::mem::replace(&mut inode.quota_roots, roots);
+    if inode.is_dir() {
+        unit.list_restamp(inode.id, differing(&old, &inode.quota_roots));
+    }
+}
+
+pub(super) fn differing(a: &[InodeId], b: &[InodeId]) -> Vec<InodeId> {
+    let only = |x: &[InodeId], y: &[InodeId]| x.iter().filter(|root| !y.contains(root)).copied().collect::<Vec<_>>();
+    [only(a, b), only(b, a)].concat()
+}
+
+/// Refuses a directory below too many quotas. How many there are in it nobody knows: they are charged all the same.
+pub(super) fn expect_depth(dir: &Inode, above: &[InodeId]) -> Result<(), OpError> {
+    if dir.roots_below(above).len() <= NESTED_MAX {
+        return Ok(());
+    }
+    let cause = format_args!("quotas of {NESTED_MAX} directories lie above one another already");
+    Err(Error::new(Code::Invalid, format_args!("directory {}", dir.id), cause).into())
+}
+
+/// Directories that are to be looked through, after this one.
+pub struct ListRestamps {
+    pub after: Option<InodeId>,
+    pub limit: usize,
+}
+
+impl Operation for ListRestamps {
+    type Output = Vec<(InodeId, Vec<InodeId>)>;
+    type Error = OpError;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Self::Output, OpError> {
+        let mut unit = Unit::new(tx, Lock::None);
+        let after = self.after.map(keys::restamp);
+        let page = unit.scan_table(Table::SubtreeOps, after.as_ref(), self.limit).await?;
+        let listed = |(key, row): &(Key, Vec<u8>)| {
+            let dir = InodeId(key.partition());
+            Ok((key == &keys::restamp(dir)).then_some((dir, RestampRow::decode(key, row)?.roots)))
+        };
+        page.rows.iter().filter_map(|row| listed(row).transpose()).collect()
+    }
+}
+
+/// Looks through a page of a listed directory.
+pub struct Restamp {
+    pub dir: InodeId,
+}
+
+#[derive(Debug, Default)]
+pub struct Restamped {
+    /// Inodes that are charged to others now.
+    pub changed: u64,
+    /// Directories in it that are listed now.
+    pub dirs: Vec<InodeId>,
+    /// There are more entries.
+    pub more: bool,
+}
+
+impl Operation for Restamp {
+    type Output = Restamped;
+    type Error = OpError;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Restamped, OpError> {
+        let mut unit = Unit::new(tx, Lock::Exclusive);
+        let listed = keys::restamp(self.dir);
+        let mut first = super::keys_of(&self.dir.into());
+        first.push(listed.clone());
+        unit.load(&first).await?;
+        let mut done = Restamped::default();
+        let Some(mut row) = unit.get::<RestampRow>(&listed).await? else { return Ok(done) };
+        let dir = match unit.find(&self.dir.into()).await {
+            Ok(found) if found.inode.is_dir() => found.inode,
+            Err(OpError(e)) if e.code != Code::Stale => return Err(e.into()),
+            // It has gone. One that is being removed is looked through as well: what is in it is charged until it goes.
+            _ => {
+                unit.delete(listed);
+                return Ok(done);
+            }
+        };
+        let after = Name::new(&row.after).ok();
+        let page = Entries::read(&mut unit, dir.id, after.as_ref(), ENTRIES_A_PAGE).await?;
+        page.load_elsewhere(&mut unit).await?;
+        let next = page.next();
+        for (name, entry) in page.list {
+            let Some(mut found) = locate(&mut unit, dir.id, &name, entry).await? else { continue };
+            let roots = found.inode.roots_below(&dir.quota_roots);
+            if roots == found.inode.quota_roots {
+                continue;
+            }
+            found.inode.quota_roots = roots;
+            unit.store(&found);
+            done.changed += 1;
+            if found.inode.is_dir() {
+                unit.list_restamp(found.inode.id, row.roots.clone());
+                done.dirs.push(found.inode.id);
+            }
+        }
+        match next {
+            Some(name) => {
+                row.after = name.as_bytes().to_vec();
+                unit.put(listed, &row);
+                done.more = true;
+            }
+            None => unit.delete(listed),
+        }
+        unit.charge_without_limits().await?;
+        Ok(done)
+    }
+}

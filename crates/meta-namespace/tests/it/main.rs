@@ -1,0 +1,5 @@
+//! Operations on engines, without a server.
+#![allow(clippy::unwrap_used)]
+
+mod quotas;
+mod tree;

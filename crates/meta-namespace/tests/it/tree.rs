@@ -1,0 +1,243 @@
+//! A namespace on an engine, changed by operations one at a time.
+
+use braid_api::meta::*;
+use braid_api::quota::{Account, Limits, Miscount, Payer};
+use braid_api::{Code, Error};
+use braid_meta_engine::{Counts, Engine, EngineError, Key, Lock, Operation, Page, Row, Table, Tx};
+use braid_meta_namespace::ops::quota::{ListAccounts, SetQuota, Tally};
+use braid_meta_namespace::ops::restamp::{ListRestamps, Restamp, Restamped};
+use braid_meta_namespace::rows::{Entry, IdRow, Inode, RowFormat};
+use braid_meta_namespace::{FormatCluster, Mutation, OpContext, OpError, ReadOnly, Recorded};
+use braid_types::*;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+pub const ROOT: InodeId = InodeId::ROOT;
+
+pub struct Tree<E> {
+    pub engine: E,
+    /// Accounts are shared out over so many rows.
+    pub spread: u8,
+    /// What goes beyond a quota is refused.
+    pub limits: bool,
+    /// Somebody else may have open what loses its name.
+    pub others: bool,
+    next: AtomicU64,
+}
+
+/// As on an engine where everybody's numbers are better spread.
+struct Spread<O>(O, u8);
+
+struct SpreadTx<'t, T>(&'t mut T, u8);
+
+impl<O: Operation> Operation for Spread<O> {
+    type Output = O::Output;
+    type Error = O::Error;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<O::Output, O::Error> {
+        self.0.run(&mut SpreadTx(tx, self.1)).await
+    }
+}
+
+impl<T: Tx> Tx for SpreadTx<'_, T> {
+    async fn get(&mut self, keys: &[Key], lock: Lock) -> Result<Vec<Option<Row>>, EngineError> {
+        self.0.get(keys, lock).await
+    }
+
+    async fn scan(&mut self, prefix: &Key, after: Option<&Key>, limit: usize, lock: Lock) -> Result<Page, EngineError> {
+        self.0.scan(prefix, after, limit, lock).await
+    }
+
+    async fn scan_table(&mut self, table: Table, after: Option<&Key>, limit: usize) -> Result<Page, EngineError> {
+        self.0.scan_table(table, after, limit).await
+    }
+
+    fn put(&mut self, key: Key, row: Row) {
+        self.0.put(key, row);
+    }
+
+    fn insert(&mut self, key: Key, row: Row) {
+        self.0.insert(key, row);
+    }
+
+    fn delete(&mut self, key: Key) {
+        self.0.delete(key);
+    }
+
+    fn add(&mut self, key: Key, by: Counts) {
+        self.0.add(key, by);
+    }
+
+    fn spread(&self) -> u8 {
+        self.1
+    }
+}
+
+/// All rows of some tables.
+struct Dump(&'static [Table]);
+
+impl Operation for Dump {
+    type Output = Vec<(Key, Row)>;
+    type Error = OpError;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Self::Output, OpError> {
+        let mut all = Vec::new();
+        for table in self.0 {
+            all.extend(tx.scan_table(*table, None, usize::MAX >> 1).await?.rows);
+        }
+        Ok(all)
+    }
+}
+
+pub fn name(text: &str) -> Name {
+    Name::new(text.as_bytes()).unwrap()
+}
+
+impl<E: Engine> Tree<E> {
+    pub async fn new(engine: E, spread: u8) -> Tree<E> {
+        let tree = Tree { engine, spread, limits: true, others: true, next: AtomicU64::new(1 << 20) };
+        let format = FormatCluster { cluster: ClusterId([7; 16]), policy: Policy::PLAIN, now: Timestamp(1) };
+        tree.run(format).await.unwrap();
+        tree
+    }
+
+    pub async fn run<O: Operation<Error = OpError>>(&self, op: O) -> Result<O::Output, Error> {
+        self.engine.transact(1, Spread(op, self.spread)).await.map_err(Error::from)
+    }
+
+    pub async fn change<M: Mutation>(
+        &self,
+        mutation: M,
+        answer: fn(M::Answer) -> MetaAnswer,
+    ) -> Result<MetaAnswer, Error> {
+        let now = self.next.fetch_add(1, Relaxed);
+        let cx = OpContext {
+            now: Timestamp(now as i64),
+            fresh: InodeId::new(now, Slot(now % 4096)),
+            others: self.others,
+            limits: self.limits,
+            ..OpContext::default()
+        };
+        self.run(Recorded { cx, mutation, message: 0, answer }).await.map(|outcome| outcome.answer)
+    }
+
+    pub fn spec(kind: FileKind, owner: u32) -> NodeSpec {
+        NodeSpec {
+            kind,
+            mode: Mode(0o755),
+            umask: 0,
+            uid: owner,
+            gid: owner,
+            rdev: DeviceId(0),
+            target: bytes::Bytes::from_static(if matches!(kind, FileKind::Symlink) { b"target" } else { b"" }),
+        }
+    }
+
+    pub async fn make(&self, parent: InodeId, text: &str, kind: FileKind) -> Result<InodeId, Error> {
+        let node = MakeNode { parent: parent.into(), name: name(text), spec: Self::spec(kind, 0) };
+        match self.change(node, MetaAnswer::MakeNode).await? {
+            MetaAnswer::MakeNode(made) => Ok(made.attr.id),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub async fn mkdir(&self, parent: InodeId, text: &str) -> InodeId {
+        self.make(parent, text, FileKind::Directory).await.unwrap()
+    }
+
+    pub async fn put(&self, parent: InodeId, text: &str, bytes: usize) -> Result<InodeId, Error> {
+        let data = bytes::Bytes::from(vec![7; bytes]);
+        let spec = Self::spec(FileKind::File, 0);
+        let put = PutFile { parent: parent.into(), name: name(text), spec, data, replace: true };
+        match self.change(put, MetaAnswer::PutFile).await? {
+            MetaAnswer::PutFile(made) => Ok(made.attr.id),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub async fn rename(&self, from: (InodeId, &str), to: (InodeId, &str), mode: RenameKind) -> Result<(), Error> {
+        let rename = Rename {
+            from: from.0.into(),
+            from_name: name(from.1),
+            to: to.0.into(),
+            to_name: name(to.1),
+            mode,
+            open_here: false,
+        };
+        let along =
+            braid_meta_namespace::ops::rename::RenameAlong { rename, above_from: Vec::new(), above_to: Vec::new() };
+        self.change(along, MetaAnswer::Rename).await.map(drop)
+    }
+
+    pub async fn set_quota(&self, payer: Payer, limits: Option<Limits>) -> Result<(), Error> {
+        self.run(SetQuota { payer, limits }).await.map(drop)
+    }
+
+    /// Quotas of a directory, of these many inodes and bytes.
+    pub async fn quota(&self, dir: InodeId, inodes: u64, bytes: u64) {
+        let limits = Limits { inodes: Some(inodes), bytes: Some(bytes) };
+        self.set_quota(Payer::Dir(dir), Some(limits)).await.unwrap();
+    }
+
+    pub async fn listed(&self) -> Vec<InodeId> {
+        let listed = self.run(ListRestamps { after: None, limit: usize::MAX >> 1 }).await.unwrap();
+        listed.into_iter().map(|(dir, _)| dir).collect()
+    }
+
+    pub async fn restamp(&self, dir: InodeId) -> Restamped {
+        self.run(Restamp { dir }).await.unwrap()
+    }
+
+    /// Until nothing is listed any more.
+    pub async fn restamp_all(&self) {
+        while let Some(dir) = self.listed().await.first() {
+            self.restamp(*dir).await;
+        }
+    }
+
+    pub async fn accounts(&self) -> Vec<Account> {
+        let list = ReadOnly(ListAccounts { after: None, limit: u32::MAX });
+        self.engine.read(1, list).await.map_err(Error::from).unwrap()
+    }
+
+    /// (inodes, bytes) of one.
+    pub async fn usage(&self, payer: Payer) -> (i64, i64) {
+        let all = self.accounts().await;
+        all.iter().find(|account| account.payer == payer).map_or((0, 0), |a| (a.usage.inodes, a.usage.bytes))
+    }
+
+    pub async fn rows(&self, tables: &'static [Table]) -> Vec<(Key, Row)> {
+        self.engine.read(1, Dump(tables)).await.map_err(Error::from).unwrap()
+    }
+
+    /// What accounts say and what the rows of inodes sum up to.
+    pub async fn miscounts(&self) -> Vec<Miscount> {
+        let mut tally = Tally::default();
+        for (key, row) in self.rows(&[Table::Inodes, Table::InodeIds, Table::Quotas]).await {
+            tally.row(&key, &row).unwrap();
+        }
+        tally.miscounts()
+    }
+
+    /// Every name, with what it leads to.
+    pub async fn names(&self) -> Vec<(InodeId, String, Entry)> {
+        let rows = self.rows(&[Table::Inodes]).await;
+        let entries = rows.iter().filter(|(key, _)| key.partition() != 0);
+        entries
+            .map(|(key, row)| {
+                let text = String::from_utf8(key.rest().to_vec()).unwrap();
+                (InodeId(key.partition()), text, Entry::decode(key, row).unwrap())
+            })
+            .collect()
+    }
+
+    /// What lies in `inode_ids`.
+    pub async fn elsewhere(&self) -> Vec<Inode> {
+        let rows = self.rows(&[Table::InodeIds]).await;
+        let decoded = rows.iter().map(|(key, row)| IdRow::decode(key, row).unwrap());
+        decoded.filter_map(|row| if let IdRow::Attributes(inode) = row { Some(inode) } else { None }).collect()
+    }
+}
+
+pub fn code<T: std::fmt::Debug>(result: Result<T, Error>) -> Code {
+    result.unwrap_err().code
+}

@@ -1,0 +1,255 @@
+//! Quotas: set and shown; and trees are charged to others, behind what made that necessary (`meta_namespace::ops::restamp`).
+//!
+//! Promises: whether there is a quota at all is known without looking, so that where there is none nothing is looked for; what a start
+//! finds listed is gone on with; memory is bounded by the number of quotas whose trees are being counted.
+
+use crate::dispatch::Call;
+use crate::server::MetaServer;
+use braid_api::admin::{AdminAnswer, Waiting};
+use braid_api::meta::{FileWant, MetaAnswer, MetaRequest, OpenFile};
+use braid_api::quota::{Account, Limits, Miscount, Payer, ToSum};
+use braid_api::{Code, DataPeers, Error, Result};
+use braid_meta_engine::{Engine, Key, Row, Snapshot, Table};
+use braid_meta_namespace::ops::quota::{
+    AnyLimit, FoldAccounts, ForgetAccount, GetAccount, ListAccounts, SetQuota, Tally,
+};
+use braid_meta_namespace::ops::restamp::{ListRestamps, Restamp};
+use braid_meta_namespace::ops::room::OpenLimited;
+use braid_meta_namespace::ops::summary::SumUp;
+use braid_meta_namespace::{OpContext, OpError, Outcome, ReadOnly};
+use braid_types::InodeId;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// Listed directories that are read at once.
+const LISTED_A_PAGE: usize = 64;
+/// After an error.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Between two pages of a tree: others change things, too.
+const BREATH: Duration = Duration::from_millis(1);
+/// Rows of one look at all of a table.
+const ROWS_A_PAGE: usize = 4096;
+/// For which an answer is waited for.
+const COUNT_MAX: Duration = Duration::from_secs(40);
+
+pub(crate) struct Quotas {
+    /// Somebody has a quota.
+    limits: AtomicBool,
+    /// Of directories with quotas, or that had one: how many inodes of the trees that are being counted are charged right by now.
+    counting: Mutex<BTreeMap<InodeId, u64>>,
+    /// There may be something listed, or all is over.
+    bell: Notify,
+}
+
+impl Default for Quotas {
+    fn default() -> Self {
+        let quotas = Quotas { limits: AtomicBool::new(true), counting: Mutex::default(), bell: Notify::new() };
+        // What an older server has left.
+        quotas.bell.notify_one();
+        quotas
+    }
+}
+
+impl Quotas {
+    pub(crate) fn stop(&self) {
+        self.bell.notify_one();
+    }
+
+    fn counts(&self, roots: &[InodeId], by: u64) {
+        let mut counting = self.counting.lock();
+        roots.iter().for_each(|root| *counting.entry(*root).or_default() += by);
+    }
+}
+
+impl<E: Engine, P: DataPeers> MetaServer<E, P> {
+    /// What may stand against a change. `new`: it was not answered before, else refused it would be lost.
+    pub(crate) fn may_refuse(&self, new: bool) -> OpContext {
+        let limits = new && self.quotas.limits.load(Relaxed);
+        OpContext { row_copies: new.then(|| self.row_copies()), limits, ..OpContext::default() }
+    }
+
+    /// A file that is written says who pays for it.
+    pub(crate) fn opening(&self, open: OpenFile) -> OpenLimited {
+        let writes = matches!(open.want, FileWant::WriteDirect | FileWant::Alone);
+        OpenLimited { open, limits: writes && self.quotas.limits.load(Relaxed) }
+    }
+
+    pub(crate) async fn room(
+        &self,
+        call: &mut Call,
+        op: OpContext,
+        number: u8,
+        request: MetaRequest,
+    ) -> Result<MetaAnswer> {
+        match request {
+            MetaRequest::TakeRoom(mut m) => {
+                self.hint(&mut m.inode);
+                self.record(call, m.inode.id, op, number, m, MetaAnswer::TakeRoom).await
+            }
+            MetaRequest::ReturnRoom(mut m) => {
+                m.inodes.iter_mut().for_each(|inode| self.hint(inode));
+                let first = m.inodes.first().map_or(InodeId(0), |inode| inode.id);
+                self.record(call, first, op, number, m, MetaAnswer::ReturnRoom).await
+            }
+            other => Err(Error::new(Code::BadMessage, other.name(), "is not about room")),
+        }
+    }
+
+    /// Whether a request was answered before; of a new one sees to what it leaves to do.
+    pub(crate) fn noted(&self, done: &Outcome) -> bool {
+        if done.restamps {
+            self.quotas.bell.notify_one();
+        }
+        done.repeated
+    }
+
+    /// At a start, before anything is served.
+    pub(crate) async fn begin_quotas(&self) -> Result<()> {
+        let mut after = None;
+        loop {
+            after = self.engine.transact(0, FoldAccounts { after }).await.map_err(Error::from)?;
+            if after.is_none() {
+                return self.look_for_quotas().await;
+            }
+        }
+    }
+
+    async fn look_for_quotas(&self) -> Result<()> {
+        let any = self.engine.read(0, ReadOnly(AnyLimit)).await.map_err(Error::from)?;
+        self.quotas.limits.store(any, Relaxed);
+        Ok(())
+    }
+
+    pub(crate) async fn set_quota(&self, payer: Payer, limits: Option<Limits>) -> Result<AdminAnswer> {
+        self.recovery_is_over()?;
+        // From before it is there: nobody passes by it unseen when it is set.
+        self.quotas.limits.store(true, Relaxed);
+        let partition = if let Payer::Dir(id) = payer { id.0 } else { 0 };
+        let set = SetQuota { payer, limits };
+        let done = self.engine.transact(partition, set).await.map_err(Error::from);
+        if let (Ok(true), Payer::Dir(id)) = (&done, payer) {
+            self.quotas.counts(&[id], 0);
+            self.quotas.bell.notify_one();
+        }
+        self.look_for_quotas().await?;
+        done.map(|_| AdminAnswer::SetQuota(()))
+    }
+
+    fn recovery_is_over(&self) -> Result<()> {
+        if self.recovery.is_open() {
+            return Ok(());
+        }
+        Err(Error::new(Code::Busy, "the metadata server", "it waits for clients of before its start: ask again later"))
+    }
+
+    pub(crate) async fn account(&self, payer: Payer) -> Result<Account> {
+        let account = self.engine.read(0, ReadOnly(GetAccount(payer))).await.map_err(Error::from)?;
+        Ok(self.with_progress(account))
+    }
+
+    pub(crate) async fn accounts(&self, after: Option<Payer>, limit: u32) -> Result<Vec<Account>> {
+        let page = self.engine.read(0, ReadOnly(ListAccounts { after, limit })).await.map_err(Error::from)?;
+        Ok(page.into_iter().map(|account| self.with_progress(account)).collect())
+    }
+
+    fn with_progress(&self, account: Account) -> Account {
+        let counting = match account.payer {
+            Payer::Dir(id) => self.quotas.counting.lock().get(&id).copied(),
+            _ => None,
+        };
+        Account { counting, ..account }
+    }
+
+    pub(crate) async fn sum_up(&self, waiting: Vec<ToSum>) -> Result<AdminAnswer> {
+        let sum = self.engine.read(0, ReadOnly(SumUp(waiting))).await.map_err(Error::from)?;
+        Ok(AdminAnswer::Summary(sum))
+    }
+
+    /// Accounts that are not what the rows of inodes sum up to, all of one moment.
+    pub(crate) async fn miscounts(&self) -> Result<Vec<Miscount>> {
+        let tables = [Table::Inodes, Table::InodeIds, Table::Quotas];
+        let snapshot = self.engine.snapshot(&tables).await.map_err(OpError::from)?;
+        let (env, until) = (self.env.clone(), self.env.clock.now().0.saturating_add(COUNT_MAX));
+        let is_late = move || env.clock.now().0 > until;
+        self.env.blocking(move || count(snapshot, &tables, &is_late)).await
+    }
+
+    pub(crate) fn charge_trees(self: Arc<Self>) {
+        let env = self.env.clone();
+        env.spawn("charging of trees", async move {
+            loop {
+                self.quotas.bell.notified().await;
+                while !self.stopping.load(Relaxed) {
+                    if !self.recovery.is_open() {
+                        self.env.sleep(PAUSE).await;
+                        continue;
+                    }
+                    match self.charge_listed().await {
+                        Ok(true) => {}
+                        Ok(false) => break,
+                        Err(e) => {
+                            tracing::warn!("a tree is counted under its quotas later: {e}");
+                            self.freeing_waits(Waiting::new(
+                                "counting of a tree under its quotas".to_owned(),
+                                e.to_string(),
+                            ));
+                            self.env.sleep(PAUSE).await;
+                        }
+                    }
+                }
+                if self.stopping.load(Relaxed) {
+                    return;
+                }
+            }
+        });
+    }
+
+    /// Some of what is listed; false: there was nothing.
+    async fn charge_listed(&self) -> Result<bool> {
+        let list = ListRestamps { after: None, limit: LISTED_A_PAGE };
+        let listed = self.engine.read(0, list).await.map_err(Error::from)?;
+        if listed.is_empty() {
+            let done: Vec<InodeId> = self.quotas.counting.lock().keys().copied().collect();
+            for root in done {
+                self.engine.transact(root.0, ForgetAccount { root }).await.map_err(Error::from)?;
+                self.quotas.counting.lock().remove(&root);
+            }
+            return Ok(false);
+        }
+        for (dir, roots) in listed {
+            loop {
+                let page = self.engine.transact(dir.0, Restamp { dir }).await.map_err(Error::from)?;
+                self.quotas.counts(&roots, page.changed);
+                if !page.more || self.stopping.load(Relaxed) {
+                    break;
+                }
+                self.env.sleep(BREATH).await;
+            }
+        }
+        Ok(true)
+    }
+}
+
+fn count(mut snapshot: Box<dyn Snapshot>, tables: &[Table], is_late: &dyn Fn() -> bool) -> Result<Vec<Miscount>> {
+    let mut tally = Tally::default();
+    for table in tables {
+        let mut after: Option<Key> = None;
+        loop {
+            let page = snapshot.scan_table(*table, after.as_ref(), ROWS_A_PAGE).map_err(OpError::from)?;
+            page.rows.iter().try_for_each(|(key, row): &(Key, Row)| tally.row(key, row))?;
+            match page.rows.into_iter().next_back() {
+                Some((key, _)) if page.more => after = Some(key),
+                _ => break,
+            }
+            if is_late() {
+                let cause = format_args!("not done within {} s", COUNT_MAX.as_secs());
+                return Err(Error::new(Code::TooBig, "the sum of all inodes", cause));
+            }
+        }
+    }
+    Ok(tally.miscounts())
+}

@@ -1,0 +1,188 @@
+//! Quotas over messages: trees that are counted behind them, room for writers, and what they cost.
+
+#![allow(clippy::unwrap_used)]
+
+use crate::common::*;
+use braid_api::Code;
+use braid_api::admin::{AdminAnswer, AdminQuery};
+use braid_api::meta::*;
+use braid_api::quota::{Account, Limits, Miscount, Payer, ToSum};
+use braid_meta_engine::MemStore;
+use braid_meta_server::MetaConfig;
+use braid_types::*;
+use bytes::Bytes;
+use std::time::Duration;
+
+const ROOT: InodeId = InodeId::ROOT;
+
+async fn set(w: &World, payer: Payer, inodes: Option<u64>, bytes: Option<u64>) {
+    let limits = Some(Limits { inodes, bytes });
+    w.call(AdminQuery::SetQuota { payer, limits }).await.unwrap();
+}
+
+async fn account(w: &World, payer: Payer) -> Account {
+    match w.call(AdminQuery::Account { payer }).await.unwrap() {
+        AdminAnswer::Account(account) => account,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn usage(w: &World, payer: Payer) -> (i64, i64) {
+    let account = account(w, payer).await;
+    (account.usage.inodes, account.usage.bytes)
+}
+
+async fn miscounts(w: &World) -> Vec<Miscount> {
+    match w.call(AdminQuery::Miscounts).await.unwrap() {
+        AdminAnswer::Miscounts(found) => found,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn put(dir: InodeId, text: &str, bytes: usize) -> PutFile {
+    let data = Bytes::from(vec![7; bytes]);
+    PutFile { parent: dir.into(), name: name(text), spec: spec(FileKind::File), data, replace: false }
+}
+
+async fn counted_to_the_end(w: &World, payer: Payer) {
+    eventually("all of it is counted", async || account(w, payer).await.counting.is_none()).await;
+}
+
+#[tokio::test]
+async fn a_tree_is_counted_behind_its_quota_also_by_the_next_server() {
+    let w = World::new().await;
+    let top = w.mkdir(ROOT, "top").await.id;
+    let sub = w.mkdir(top, "sub").await.id;
+    for n in 0..300 {
+        w.call(put(sub, &format!("f{n}"), 10)).await.unwrap();
+    }
+    set(&w, Payer::Dir(top), Some(1000), None).await;
+    // Another server takes over at whatever point this one has come to.
+    w.server.stop();
+    let w = World::on(w.store.clone(), w.peers.clone()).await;
+    let all = (302, 3000);
+    eventually("the next server goes on", async || usage(&w, Payer::Dir(top)).await == all).await;
+    counted_to_the_end(&w, Payer::Dir(top)).await;
+    assert_eq!(miscounts(&w).await, []);
+    assert_eq!(code(w.call(AdminQuery::Account { payer: Payer::Dir(InodeId(99 << 12)) }).await), Code::NotFound);
+
+    w.rename((top, "sub"), (ROOT, "sub"), RenameKind::Replace).await.unwrap();
+    eventually("what was moved away", async || usage(&w, Payer::Dir(top)).await == (1, 0)).await;
+    w.call(AdminQuery::SetQuota { payer: Payer::Dir(top), limits: None }).await.unwrap();
+    let AdminAnswer::Accounts(all) = w.call(AdminQuery::Accounts { after: None, limit: 100 }).await.unwrap() else {
+        panic!("another answer")
+    };
+    assert!(all.iter().any(|account| account.payer == Payer::User(1000) && account.usage.inodes == 302), "{all:?}");
+    eventually("its account goes", async || usage(&w, Payer::Dir(top)).await == (0, 0)).await;
+}
+
+#[tokio::test]
+async fn what_goes_beyond_is_refused() {
+    let w = World::new().await;
+    let dir = w.mkdir(ROOT, "dir").await.id;
+    set(&w, Payer::Dir(dir), Some(3), Some(100)).await;
+    w.call(put(dir, "a", 60)).await.unwrap();
+    assert_eq!(code(w.call(put(dir, "b", 41)).await), Code::QuotaExceeded);
+    w.call(put(dir, "b", 40)).await.unwrap();
+    assert_eq!(code(w.call(create(dir, "c")).await), Code::QuotaExceeded);
+    let a = w.lookup(dir, "a").await.unwrap();
+    assert_eq!(code(w.call(truncate(a.id, 61)).await), Code::QuotaExceeded, "longer by a hole");
+    w.call(truncate(a.id, 20)).await.unwrap();
+    w.call(truncate(a.id, 60)).await.unwrap();
+    w.call(put(ROOT, "outside", 1000)).await.unwrap();
+    set(&w, Payer::User(1000), Some(4), None).await;
+    assert_eq!(code(w.call(put(ROOT, "more", 1)).await), Code::QuotaExceeded, "dir, a, b and outside are his");
+    w.call(AdminQuery::SetQuota { payer: Payer::User(1000), limits: None }).await.unwrap();
+    w.call(put(ROOT, "more", 1)).await.unwrap();
+    assert_eq!(miscounts(&w).await, []);
+}
+
+/// What was granted is charged, so a commit of it is never refused; what is not used goes back.
+#[tokio::test]
+async fn room_is_taken_before_bytes_are_written() {
+    let w = World::new().await;
+    let dir = w.mkdir(ROOT, "dir").await.id;
+    assert_eq!(w.create(dir, "free").await.room, None);
+    set(&w, Payer::Dir(dir), None, Some(1 << 20)).await;
+    counted_to_the_end(&w, Payer::Dir(dir)).await;
+    let made = w.create(dir, "file").await;
+    let file = made.attr;
+    assert_eq!(made.room, Some((1 << 20) / 16), "some comes with a new file");
+    let take = |until, wish| TakeRoom { inode: file.id.into(), until, wish };
+    let room = w.call(take(500_000, 2 << 20)).await.unwrap();
+    assert!((500_000..600_000).contains(&room), "{room}: not much more than it needs when there is little");
+    assert_eq!(usage(&w, Payer::Dir(dir)).await, (3, room as i64));
+    assert_eq!(code(w.call(take((1 << 20) + 1, 2 << 20)).await), Code::QuotaExceeded);
+    let other = w.create(dir, "other").await.attr;
+    assert_eq!(code(w.call(TakeRoom { inode: other.id.into(), until: 600_000, wish: 0 }).await), Code::QuotaExceeded);
+    let inline = Bytes::from(vec![1; 4000]);
+    w.commit(&file, 500_000, CommitContent::Unchanged).await.unwrap();
+    w.commit(&other, 4000, CommitContent::Inline(inline)).await.unwrap();
+    w.call(ReturnRoom { inodes: vec![file.id.into(), other.id.into()] }).await.unwrap();
+    assert_eq!(usage(&w, Payer::Dir(dir)).await, (4, 504_000));
+    let open = OpenFile { inode: file.id.into(), want: FileWant::Alone, truncate: false };
+    assert_eq!(w.call(open.clone()).await.unwrap().room, Some(500_000), "an open says so as well");
+    let reads = OpenFile { want: FileWant::Read, ..open };
+    assert_eq!(w.call(reads).await.unwrap().room, None, "not to a reader");
+
+    // A session that ends leaves nothing taken.
+    w.call(take(700_000, 0)).await.unwrap();
+    assert_eq!(usage(&w, Payer::Dir(dir)).await, (4, 704_000));
+    w.call(CloseSession {}).await.unwrap();
+    assert_eq!(usage(&w, Payer::Dir(dir)).await, (4, 504_000));
+    assert_eq!(miscounts(&w).await, []);
+}
+
+/// The budget of design.md §4 with quotas that are looked at.
+#[tokio::test]
+async fn a_quota_costs_no_round_trip_more_for_what_is_made() {
+    let config = MetaConfig { housekeeping: Duration::from_secs(3600), ..fast_config() };
+    let w = World::with(MemStore::new(), Peers::default(), config, 1).await;
+    let (outer, to) = (w.mkdir(ROOT, "outer").await.id, w.mkdir(ROOT, "to").await.id);
+    let dir = w.mkdir(outer, "dir").await.id;
+    for payer in [Payer::Dir(outer), Payer::Dir(dir), Payer::Dir(to), Payer::User(1000), Payer::Group(1000)] {
+        set(&w, payer, Some(1000), Some(1 << 30)).await;
+        counted_to_the_end(&w, payer).await;
+    }
+    w.create(dir, "warm").await;
+    assert_eq!(w.counted(create(dir, "a")).await.0, 3, "create");
+    let node = MakeNode { parent: dir.into(), name: name("d"), spec: spec(FileKind::Directory) };
+    assert_eq!(w.counted(node).await.0, 3, "mkdir");
+    assert_eq!(w.counted(put(dir, "put", 100)).await.0, 3, "a whole file");
+    let file = w.lookup(dir, "a").await.unwrap();
+    let bytes = CommitContent::Inline(Bytes::from_static(b"x"));
+    assert_eq!(w.counted(commit(&file, 1, bytes)).await.0, 2, "close");
+    assert_eq!(w.counted(rename((dir, "a"), (dir, "b"), RenameKind::Replace)).await.0, 2, "rename");
+    let unlink = Unlink { parent: dir.into(), name: name("warm"), open_here: false };
+    assert_eq!(w.counted(unlink).await.0, 2, "unlink");
+    assert_eq!(w.counted(rename((dir, "b"), (to, "b"), RenameKind::Replace)).await.0, 3, "to another quota");
+}
+
+#[tokio::test]
+async fn a_tree_is_summed_up_page_by_page() {
+    let w = World::new().await;
+    let top = w.mkdir(ROOT, "top").await.id;
+    for n in 0..40 {
+        let sub = w.mkdir(top, &format!("d{n}")).await.id;
+        for m in 0..n {
+            w.call(put(sub, &format!("f{m}"), m)).await.unwrap();
+        }
+    }
+    let linked = w.lookup(top, "d9").await.unwrap().id;
+    let file = w.lookup(linked, "f5").await.unwrap();
+    w.call(Link { inode: file.id.into(), parent: top.into(), name: name("again") }).await.unwrap();
+    let (mut waiting, mut sum) = (vec![ToSum { dir: top, after: None }], (0, 0, 0, Vec::new()));
+    while !waiting.is_empty() {
+        let AdminAnswer::Summary(page) = w.call(AdminQuery::Summary { waiting }).await.unwrap() else {
+            panic!("another answer")
+        };
+        sum.0 += page.directories;
+        sum.1 += page.files;
+        sum.2 += page.bytes;
+        sum.3.extend(page.several);
+        waiting = page.waiting;
+    }
+    let bytes: u64 = (0..40u64).flat_map(|n| 0..n).sum();
+    assert_eq!((sum.0, sum.1, sum.2), (40, 779, bytes - 5));
+    assert_eq!(sum.3, [(file.id, 5); 2]);
+}
