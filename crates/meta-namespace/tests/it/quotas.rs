@@ -151,7 +151,7 @@ impl<E: Engine> Walk<'_, E> {
                 (self.tally("commit", tree.change(commit, MetaAnswer::CommitFile).await), true)
             }
             22 => {
-                let change = TreeChange { mode: None, uid: Some(owner), gid: Some(owner) };
+                let change = TreeChange { uid: Some(owner), gid: Some(owner), ..TreeChange::default() };
                 let change = ChangeEntries { dir: dir.into(), after: None, change };
                 (self.tally("chown -R", tree.change(change, MetaAnswer::ChangeEntries).await), true)
             }
