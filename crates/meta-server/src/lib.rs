@@ -35,6 +35,7 @@ mod plain;
 mod queries;
 mod rebalancing;
 mod recovery;
+mod reports;
 mod seals;
 mod server;
 mod sessions;

@@ -42,7 +42,7 @@ impl Doubts {
         self.seen.remove(&server);
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.seen.is_empty()
+    pub fn all(&self) -> impl Iterator<Item = &Doubt> {
+        self.seen.values().flatten()
     }
 }

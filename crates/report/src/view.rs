@@ -25,16 +25,19 @@ pub struct View {
     may: BTreeMap<ContainerId, BTreeSet<ChunkId>>,
     wanted: BTreeSet<ContainerId>,
     ids: BTreeMap<ContainerId, BTreeMap<ChunkId, Named>>,
+    watched: BTreeSet<ChunkId>,
+    seen: BTreeSet<ChunkId>,
 }
 
 impl View {
-    /// With the ids of these containers.
-    pub fn new(mixer: Mixer, wanted: BTreeSet<ContainerId>) -> View {
-        View { mixer, wanted, ..View::default() }
+    /// With the ids of these containers, and whether these chunks are seen in any.
+    pub fn new(mixer: Mixer, wanted: BTreeSet<ContainerId>, watched: BTreeSet<ChunkId>) -> View {
+        View { mixer, wanted, watched, ..View::default() }
     }
 
     /// A file has it: its servers do.
     pub fn names(&mut self, container: ContainerId, chunk: ChunkId, named: Named) {
+        self.note(chunk);
         self.named.entry(container).or_default().add(self.mixer.number(container, chunk));
         if self.wanted.contains(&container) {
             self.ids.entry(container).or_default().insert(chunk, named);
@@ -43,7 +46,19 @@ impl View {
 
     /// A spare, or waiting to be freed: its servers may have it or not.
     pub fn may_be(&mut self, container: ContainerId, chunk: ChunkId) {
+        self.note(chunk);
         self.may.entry(container).or_default().insert(chunk);
+    }
+
+    fn note(&mut self, chunk: ChunkId) {
+        if self.watched.contains(&chunk) {
+            self.seen.insert(chunk);
+        }
+    }
+
+    /// Of a chunk that was watched: some row speaks of it, under whatever container.
+    pub fn has_seen(&self, chunk: ChunkId) -> bool {
+        self.seen.contains(&chunk)
     }
 
     pub fn containers(&self) -> BTreeSet<ContainerId> {

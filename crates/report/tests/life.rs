@@ -108,7 +108,7 @@ impl World {
 
     /// Row by row, while things happen.
     fn read(&mut self, mixer: Mixer, wanted: BTreeSet<ContainerId>) -> View {
-        let mut view = View::new(mixer, wanted);
+        let mut view = View::new(mixer, wanted, BTreeSet::new());
         self.pending(&mut view);
         let mut after = None;
         while let Some((at, (container, chunk))) =

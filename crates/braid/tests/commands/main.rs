@@ -21,6 +21,7 @@ mod moves;
 mod pages;
 mod pipes;
 mod posix;
+mod reports;
 mod sealed;
 mod sql;
 mod transfer;

@@ -13,6 +13,7 @@ mod namespace;
 mod next_session;
 mod rebalancing;
 mod rename;
+mod reports;
 mod requests;
 mod silent;
 mod spread;

@@ -24,7 +24,7 @@ pub fn view(
     mixer: Mixer,
     ids: BTreeSet<ContainerId>,
 ) -> View {
-    let mut view = View::new(mixer, ids);
+    let mut view = View::new(mixer, ids, BTreeSet::new());
     let named = |chunk: ChunkId| Named { inode: InodeId(chunk.0), index: ChunkIndex(0), stable: true };
     state.iter().for_each(|(container, chunk)| view.names(*container, *chunk, named(*chunk)));
     may.iter().for_each(|(container, chunk)| view.may_be(*container, *chunk));
