@@ -185,7 +185,7 @@ pub struct Status {
     pub copies: Vec<CopyHealth>,
     /// The rows come from a backup of then, and nobody has confirmed yet that they are the right ones.
     pub restored: Option<Timestamp>,
-    pub reports: ReportsStatus,
+    pub reports: Box<ReportsStatus>,
 }
 
 /// What data servers have against what rows name, since this server's start.

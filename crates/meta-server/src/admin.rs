@@ -132,7 +132,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             copies_wanted: wanted as u32,
             copies,
             restored: *self.restored.lock(),
-            reports: self.reports.status(),
+            reports: Box::new(self.reports.status()),
         }
     }
 }

@@ -41,7 +41,7 @@ fn make(name: &str) -> MakeNode {
 impl World {
     async fn reports(&self) -> ReportsStatus {
         let AdminAnswer::Status(status) = self.ask(AdminQuery::Status).await.unwrap() else { panic!() };
-        status.reports
+        *status.reports
     }
 
     async fn put_into(&self, attr: &Attr, chunk: ChunkId, container: ContainerId) {
@@ -258,8 +258,8 @@ async fn what_is_being_made_moved_and_freed_is_never_taken_for_lost_or_too_many(
         world.moves.report_every = Duration::from_millis(50);
         world.start_meta().await;
         tokio::time::sleep(Duration::from_secs(5)).await;
-        let (mut files, mut spares): (Vec<(String, ChunkId, ContainerInfo)>, Vec<(ChunkId, ContainerInfo)>) =
-            (Vec::new(), Vec::new());
+        let mut files: Vec<(String, ChunkId, ContainerInfo)> = Vec::new();
+        let mut spares: Vec<(ChunkId, ContainerInfo)> = Vec::new();
         let begun = tokio::time::Instant::now();
         for step in 0.. {
             if begun.elapsed() > Duration::from_secs(45) {
