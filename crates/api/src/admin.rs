@@ -211,6 +211,37 @@ pub struct Status {
     pub copies: Vec<CopyHealth>,
     /// The rows come from a backup of then, and nobody has confirmed yet that they are the right ones.
     pub restored: Option<Timestamp>,
+    pub reports: Box<ReportsStatus>,
+}
+
+/// What data servers have against what rows name, since this server's start.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReportsStatus {
+    /// Reports compared, and those of them that differed, be it by what was on its way.
+    pub compared: u64,
+    pub differing: u64,
+    /// Chunks of files that were not at a data server of their chain, in two reports in a row; one at two servers counts twice.
+    pub lost: u64,
+    /// Of these, copies that were taken from the others.
+    pub restored: u64,
+    /// Chunks at data servers that no row names, in two reports in a row; counted each time until they are gone.
+    pub extra: u64,
+    pub removed: u64,
+    /// Lost and not back, now, and those of them that are being copied.
+    pub missing: u64,
+    pub restoring: u64,
+    /// The first of those that are missing.
+    pub some_missing: Vec<MissingChunk>,
+}
+
+/// A chunk of a file that is not where it should be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MissingChunk {
+    pub server: ServerId,
+    pub chunk: ChunkId,
+    pub container: ContainerId,
+    pub inode: InodeId,
+    pub index: ChunkIndex,
 }
 
 /// The chains of containers with several copies, as the leader sees them.

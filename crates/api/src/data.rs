@@ -289,6 +289,24 @@ pub struct SetAside {
     pub chunks: Vec<ChunkId>,
 }
 
+/// What is here, in hashes (docs/design/0025-block-reports.md).
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct GetReport {
+    /// Of the numbers that are drawn for chunks; the asker's choice.
+    pub key: u64,
+    pub ask: ReportAsk,
+}
+
+/// Are these missing here, whatever the server has open of them? Only the leader asks.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LoseChunks {
+    pub container: ContainerId,
+    pub chunks: Vec<ChunkId>,
+    /// What is known here of those copies that are missing goes with the next epoch of their chain, if that begins soon: the server then begins
+    /// with nothing of them, as after a restart.
+    pub begin_anew: bool,
+}
+
 /// Tells the server the chain of containers it serves, from the leader.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SetChains {
@@ -393,6 +411,8 @@ messages! {
     OpenLocal -> LocalOpened;
     WantChunk -> ();
     CheckRegion -> bool;
+    GetReport -> ReportPart;
+    LoseChunks -> Vec<bool>;
 }
 
 /// A data server, near or far.

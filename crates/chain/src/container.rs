@@ -13,6 +13,10 @@ use crate::server::Command;
 use braid_types::{ChainEpoch, ChunkId, ContainerId, ServerId};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// What was lost is forgotten if the epoch comes within so many times [`Limits::silent`]; the leader looks at the others' copies right before
+/// it begins one, and what it saw is true for a moment only.
+const LOST_FOR: u32 = 5;
+
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Container {
     /// Nothing older is obeyed.
@@ -28,6 +32,10 @@ pub(crate) struct Container {
     /// Deleted since the process started: nothing late of this epoch brings them back. Ids are never used again, and a
     /// container has 256 chunks at most.
     deleted: BTreeSet<ChunkId>,
+    /// Their content is gone from the disk: see [`Container::lose`].
+    lost: BTreeMap<ChunkId, Moment>,
+    /// Those that are forgotten by now, until they are whole again: whoever asks what is here is told of them.
+    without: BTreeMap<ChunkId, ChainEpoch>,
     /// When the leader was last told that there is no room.
     full_said: Moment,
 }
@@ -89,8 +97,27 @@ impl Container {
     /// Nothing of the chunk is known here any more; whoever waits is told.
     pub fn forget(&mut self, cx: &mut Cx, chunk: ChunkId) {
         self.deleted.insert(chunk);
+        self.without.remove(&chunk);
         if let Some(mut replica) = self.replicas.remove(&chunk) {
             replica.seal(cx);
+        }
+    }
+
+    /// What is known of the copy here is worth nothing any more: it is gone when the next epoch begins, if that is soon. Until then it stays:
+    /// others count on what it has acknowledged, and only a new epoch makes them look for it elsewhere.
+    pub fn lose(&mut self, cx: &Cx, chunk: ChunkId) {
+        if self.replicas.contains_key(&chunk) {
+            self.lost.insert(chunk, cx.now + cx.limits.silent * LOST_FOR);
+        }
+    }
+
+    /// Nothing is on its way into the store any more.
+    fn drop_lost(&mut self, cx: &mut Cx) {
+        for (chunk, until) in std::mem::take(&mut self.lost) {
+            if cx.now < until && self.replicas.remove(&chunk).is_some() {
+                cx.out.push(Command::Discard { container: cx.container, chunk });
+                self.without.insert(chunk, self.chain.as_ref().map_or(ChainEpoch(0), |chain| chain.epoch));
+            }
         }
     }
 
@@ -143,6 +170,7 @@ impl Container {
         if self.chain().is_some() || !self.is_still() {
             return false;
         }
+        self.drop_lost(cx);
         if self.owes_report {
             self.owes_report = false;
             let (container, epoch) = (cx.container, self.promised);
@@ -153,7 +181,11 @@ impl Container {
                 owns: acted && replica.is_owner(),
             };
             let reports = self.replicas.values_mut().map(report).collect();
-            cx.out.push(Command::ToLeader(ToLeader::Prepared { container, epoch, reports }));
+            let lost: Vec<(ChunkId, ChainEpoch)> = self.without.iter().map(|(chunk, since)| (*chunk, *since)).collect();
+            cx.out.push(Command::ToLeader(match lost.is_empty() {
+                true => ToLeader::Prepared { container, epoch, reports },
+                false => ToLeader::PreparedWithout { container, epoch, reports, lost },
+            }));
         }
         self.install.is_some()
     }
@@ -197,6 +229,8 @@ impl Container {
         if self.chain().is_none() {
             return;
         }
+        let Container { without, replicas, .. } = self;
+        without.retain(|chunk, _| replicas.get(chunk).is_some_and(Replica::needs_repair));
         let mut open = Vec::new();
         for (chunk, replica) in &mut self.replicas {
             let key = (cx.container, *chunk);

@@ -55,6 +55,10 @@ pub enum LeaderEvent {
         container: ContainerId,
         number: u64,
     },
+    /// Members have lost copies, and will say so in a new epoch: others have all of them.
+    Lost {
+        container: ContainerId,
+    },
     /// Which servers are to have no place in any chain, from now on.
     Leaving(Leaving),
     /// Every member of the chain of this epoch has all of every chunk, as it was when the epoch began, on stable storage:
@@ -135,6 +139,8 @@ struct Held {
     next: Option<ContainerRow>,
     phase: Phase,
     reports: BTreeMap<ServerId, (u64, Vec<Report>)>,
+    /// Copies that some of these have lost since they acknowledged them, in that epoch or an older one.
+    without: BTreeMap<ServerId, Vec<(ChunkId, ChainEpoch)>>,
     /// `None`: made by a leader before.
     decisions: Option<Vec<Decision>>,
     /// By this leader.
@@ -172,6 +178,7 @@ impl Held {
             next: None,
             phase: Phase::Acting,
             reports: BTreeMap::new(),
+            without: BTreeMap::new(),
             decisions: is_new.then(Vec::new),
             decided: None,
             installed: BTreeSet::new(),
@@ -275,6 +282,12 @@ impl Leader {
                 self.write_down_open(container, &mut out);
             }
             LeaderEvent::Committed { container, number } => self.committed(now, container, number, &mut out),
+            LeaderEvent::Lost { container } => {
+                // While another change is under way it is said again.
+                if let Some(held) = self.containers.get_mut(&container).filter(|held| held.phase == Phase::Acting) {
+                    held.dirty = true;
+                }
+            }
             LeaderEvent::Leaving(leaving) => self.leaving = leaving,
             LeaderEvent::Whole { container, epoch } => self.is_whole(container, epoch),
         }
@@ -308,16 +321,10 @@ impl Leader {
             // Of a process that is no more, or that this leader has not met.
             _ if !is_known => {}
             ToLeader::Prepared { container, epoch, reports } => {
-                if let Some(known) = self.servers.get_mut(&server) {
-                    known.owes.retain(|owed, (raised, _)| *owed != container || *raised > epoch);
-                }
-                if let Some(held) = self.containers.get_mut(&container)
-                    && held.phase == Phase::Collecting
-                    && held.row.epoch() == epoch
-                {
-                    held.reports.insert(server, (incarnation, reports));
-                    self.collect(now, container, out);
-                }
+                self.reported(now, (server, incarnation), (container, epoch), (reports, Vec::new()), out);
+            }
+            ToLeader::PreparedWithout { container, epoch, reports, lost } => {
+                self.reported(now, (server, incarnation), (container, epoch), (reports, lost), out);
             }
             ToLeader::Installed { container, epoch } => {
                 // Who acts in the new one has let go of the old ones.
@@ -354,6 +361,28 @@ impl Leader {
         }
     }
 
+    /// It has stopped acting in older epochs, and this is what it has.
+    fn reported(
+        &mut self,
+        now: Moment,
+        (server, incarnation): (ServerId, u64),
+        (container, epoch): (ContainerId, ChainEpoch),
+        (reports, lost): (Vec<Report>, Vec<(ChunkId, ChainEpoch)>),
+        out: &mut Vec<LeaderCommand>,
+    ) {
+        if let Some(known) = self.servers.get_mut(&server) {
+            known.owes.retain(|owed, (raised, _)| *owed != container || *raised > epoch);
+        }
+        if let Some(held) = self.containers.get_mut(&container)
+            && held.phase == Phase::Collecting
+            && held.row.epoch() == epoch
+        {
+            held.reports.insert(server, (incarnation, reports));
+            held.without.insert(server, lost);
+            self.collect(now, container, out);
+        }
+    }
+
     /// A process this leader has not met. Numbers of incarnations rise, so that a message of one that is over is known.
     fn register(&mut self, now: Moment, server: ServerId, incarnation: u64) -> bool {
         let known = self.servers.entry(server).or_default();
@@ -367,6 +396,7 @@ impl Leader {
         }
         for held in self.containers.values_mut() {
             held.reports.remove(&server);
+            held.without.remove(&server);
             held.installed.remove(&server);
             if is_restart && held.row.members().contains(&server) {
                 held.anew.insert(server);
@@ -453,6 +483,7 @@ impl Leader {
             Phase::Raising(_) => {
                 (held.phase, held.asked_all) = (Phase::Collecting, false);
                 held.reports.clear();
+                held.without.clear();
                 held.opening.clear();
                 let epoch = held.row.epoch();
                 for server in held.row.known() {

@@ -192,6 +192,14 @@ pub enum ToLeader {
         /// What the container's chunks may take in all.
         bytes: u64,
     },
+    /// As [`ToLeader::Prepared`], of a server that has lost copies it had acknowledged, in that epoch or an older one: that it has nothing of them
+    /// does not say that there was nothing.
+    PreparedWithout {
+        container: ContainerId,
+        epoch: ChainEpoch,
+        reports: Vec<Report>,
+        lost: Vec<(ChunkId, ChainEpoch)>,
+    },
 }
 
 #[cfg(test)]
@@ -356,5 +364,14 @@ mod tests {
         let full = ToLeader::Full { container: ContainerId(7), epoch: ChainEpoch(3), bytes: 300 };
         assert_eq!(full.encode(), [1, 5, 7, 3, 172, 2]);
         assert_eq!(ToLeader::decode(&full.encode()), Ok(full));
+    }
+
+    #[test]
+    fn a_server_that_has_lost_copies_is_spoken_of_as_ever() {
+        let lost = vec![(ChunkId(300), ChainEpoch(2))];
+        let (container, epoch, reports) = (ContainerId(7), ChainEpoch(3), Vec::new());
+        let without = ToLeader::PreparedWithout { container, epoch, reports, lost };
+        assert_eq!(without.encode(), [1, 6, 7, 3, 0, 1, 172, 2, 2]);
+        assert_eq!(ToLeader::decode(&without.encode()), Ok(without));
     }
 }

@@ -354,6 +354,16 @@ impl DataServer {
         out
     }
 
+    /// The content of a copy is gone from the disk: with the next epoch of its chain, if that begins soon, this server begins with nothing
+    /// of it. False if it knows of no such copy.
+    pub fn lose(&mut self, now: Moment, container: ContainerId, chunk: ChunkId) -> bool {
+        let known = self.containers.get(&container).is_some_and(|known| known.replicas.contains_key(&chunk));
+        if known {
+            self.with(now, container, &mut Vec::new(), |known, cx| known.lose(cx, chunk));
+        }
+        known
+    }
+
     pub fn is_deleted(&self, container: ContainerId, chunk: ChunkId) -> bool {
         self.containers.get(&container).is_some_and(|known| known.is_deleted(chunk))
     }

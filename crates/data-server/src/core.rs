@@ -19,6 +19,7 @@ use braid_api::data::Make;
 use braid_api::{Code, Context, Error, Result};
 use braid_data_store::{ChunkStore, Cuts, StoreError, StoreUsage, WriteInfo};
 use braid_env::{Env, Monotonic};
+use braid_report::Holdings;
 use braid_types::{
     ByteRange, ChunkId, ChunkIndex, ClusterId, ContainerId, InodeId, ServerId, Token, TraceId, TruncGen, Version,
 };
@@ -58,6 +59,8 @@ pub(crate) struct Core<S> {
     /// As of the last look, at most a second old while the server is in touch.
     pub usage: Mutex<StoreUsage>,
     pub registered: AtomicBool,
+    /// The chunks that were here when they were last looked for.
+    pub holdings: tokio::sync::Mutex<Holdings>,
 }
 
 /// One request, apart from its message.

@@ -62,6 +62,7 @@ impl<S: ChunkStore + 'static> DataServer<S> {
             regions,
             usage: Mutex::new(StoreUsage::default()),
             registered: AtomicBool::new(false),
+            holdings: Default::default(),
             syncs,
             lanes,
             stats,

@@ -9,6 +9,7 @@ mod cut;
 mod examine;
 mod header;
 mod lately;
+mod missing;
 mod open;
 mod read;
 mod record;
@@ -415,6 +416,14 @@ impl ChunkStore for DiskStore {
     fn list(&self, after: ChunkId, limit: usize) -> Vec<ChunkId> {
         let index = self.index.read();
         index.range((Bound::Excluded(after), Bound::Unbounded)).take(limit).copied().collect()
+    }
+
+    fn missing(&self) -> Result<Vec<ChunkId>> {
+        self.find_missing()
+    }
+
+    fn is_missing(&self, chunk: ChunkId) -> Result<bool> {
+        self.has_lost(chunk)
     }
 
     fn scrub_step(&self, from: ScrubCursor, bytes: u64) -> Result<ScrubStep> {

@@ -283,6 +283,20 @@ pub trait ChunkStore: Send + Sync {
     /// Up to `limit` chunks after `after`, by id.
     fn list(&self, after: ChunkId, limit: usize) -> Vec<ChunkId>;
 
+    /// Those of the chunks that are listed whose files are gone, whatever this process has open of them.
+    fn missing(&self) -> Result<Vec<ChunkId>> {
+        Ok(Vec::new())
+    }
+
+    /// Is it not listed, or are files of it gone?
+    fn is_missing(&self, chunk: ChunkId) -> Result<bool> {
+        match self.stat(chunk) {
+            Ok(_) => Ok(false),
+            Err(StoreError::NoSuchChunk(_)) => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Verifies about `bytes` (at least a block) from the cursor on.
     fn scrub_step(&self, from: ScrubCursor, bytes: u64) -> Result<ScrubStep>;
 

@@ -137,6 +137,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             copies_wanted: wanted as u32,
             copies,
             restored: *self.restored.lock(),
+            reports: Box::new(self.reports.status()),
         }
     }
 }

@@ -133,6 +133,11 @@ impl Chains {
         self.state.lock().may_have_strays.iter().map(|(server, times)| (*server, *times)).collect()
     }
 
+    /// To be looked through.
+    pub fn may_have_a_stray(&self, server: ServerId) {
+        *self.state.lock().may_have_strays.entry(server).or_default() += 1;
+    }
+
     /// Unless it was removed from another chain while it was looked through.
     pub fn has_no_strays(&self, server: ServerId, times: u64) {
         let mut state = self.state.lock();

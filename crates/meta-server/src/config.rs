@@ -42,6 +42,8 @@ pub struct MetaConfig {
     pub rebalance_least_bytes: u64,
     /// For so long things stay in the trash; zero: until somebody removes them.
     pub trash_keep: Duration,
+    /// How often what data servers have is compared with what rows name; zero: never.
+    pub report_every: Duration,
     /// How long a call to a data server may take when the house is kept.
     pub data_deadline: Duration,
     /// Times of chunks with several copies; the same at every data server.
@@ -67,6 +69,7 @@ impl Default for MetaConfig {
             moves_at_once: 4,
             rebalance_least_bytes: 1 << 20,
             trash_keep: Duration::from_secs(7 * 24 * 3600),
+            report_every: Duration::from_secs(300),
             data_deadline: Duration::from_secs(5),
             chain_limits: Limits::default(),
         }

@@ -123,7 +123,16 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
 
     /// Copies of chunks are deleted at every member, in one epoch in which all act. Otherwise a member that reported a chunk
     /// before it deleted it, or was invited meanwhile, brings it back, and nobody would know of it any more.
-    async fn reclaim_copies(&self, container: ContainerId, mut chunks: Vec<ChunkId>) -> Result<usize> {
+    async fn reclaim_copies(&self, container: ContainerId, chunks: Vec<ChunkId>) -> Result<usize> {
+        let Some(chunks) = self.delete_copies(container, &chunks).await else { return Ok(0) };
+        let chunks: Vec<_> = chunks.into_iter().map(|chunk| (chunk, container)).collect();
+        let count = chunks.len();
+        self.engine.transact(0, reclaim::ForgetChunks { chunks }).await.map_err(Error::from)?;
+        Ok(count)
+    }
+
+    /// `None`: not now. Else those of the chunks that are gone for good.
+    pub(crate) async fn delete_copies(&self, container: ContainerId, chunks: &[ChunkId]) -> Option<Vec<ChunkId>> {
         let count = chunks.len();
         let Some((epoch, chain)) = self.acting_chain(container) else {
             let for_what = format!("the chain of container {container}, which is changing");
@@ -131,26 +140,20 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
                 container: Some(container),
                 ..Waiting::new(format!("freeing of {count} chunks"), for_what)
             });
-            return Ok(0);
+            return None;
         };
         for server in chain {
-            if self.delete_chunks(server, chunks.clone()).await.is_err() {
-                return Ok(0);
-            }
+            self.delete_chunks(server, chunks.to_vec()).await.ok()?;
         }
         let row = self.chains.row(container);
         if self.acting_chain(container).map(|(now, _)| now) != Some(epoch) {
-            return Ok(0);
+            return None;
         }
         chunks.iter().for_each(|chunk| self.chunk_deleted(container, *chunk));
         // While the chain's row lists a chunk as not open, a take-over asks an older chain for it, of which a member may have
         // it. So the chain's row first: if both were lost but this one, nobody would know of the chunk when it comes back.
         let is_listed = |chunk: &ChunkId| row.as_ref().is_none_or(|row| row.last_open.contains_key(chunk));
-        chunks.retain(|chunk| !is_listed(chunk));
-        let chunks: Vec<_> = chunks.into_iter().map(|chunk| (chunk, container)).collect();
-        let count = chunks.len();
-        self.engine.transact(0, reclaim::ForgetChunks { chunks }).await.map_err(Error::from)?;
-        Ok(count)
+        Some(chunks.iter().filter(|chunk| !is_listed(chunk)).copied().collect())
     }
 
     async fn delete_chunks(&self, server: ServerId, chunks: Vec<ChunkId>) -> Result<()> {

@@ -37,6 +37,7 @@ mod queries;
 mod quotas;
 mod rebalancing;
 mod recovery;
+mod reports;
 mod seals;
 mod server;
 mod sessions;

@@ -16,6 +16,7 @@ use crate::queries::Queries;
 use crate::quotas::Quotas;
 use crate::rebalancing::Rebalancing;
 use crate::recovery::Recovery;
+use crate::reports::Reports;
 use crate::sessions::{SessionState, Sessions};
 use crate::sizes::SizesToCheck;
 use crate::trees::Trees;
@@ -55,6 +56,7 @@ pub struct MetaServer<E, P> {
     pub(crate) quotas: Quotas,
     pub(crate) sizes: SizesToCheck,
     pub(crate) recovery: Recovery,
+    pub(crate) reports: Reports,
     /// Drawn at this start; the numbers of early answers belong to it.
     pub(crate) incarnation: u64,
     pub(crate) chains: Chains,
@@ -162,6 +164,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             quotas: Quotas::default(),
             sizes: SizesToCheck::default(),
             recovery: Recovery::default(),
+            reports: Reports::new(env.random.u64()),
             incarnation: env.random.u64().max(1),
             growing: Growing::new(config.move_bytes_per_s),
             rebalancing: Rebalancing::default(),
@@ -193,6 +196,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         server.clone().keep_trash();
         server.clone().lead_chains();
         server.clone().keep_moving();
+        server.clone().keep_comparing();
         Ok(server)
     }
 

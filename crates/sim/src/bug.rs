@@ -68,6 +68,8 @@ bugs! {
     VersionHidden = "version-hidden";
     /// Members believe that nothing is between what they were told and what they are told now.
     PrefixOverGap = "prefix-over-gap";
+    /// With each block report a chunk is removed that rows may not know yet: the one that was written last.
+    RemovesWhatIsNotKnownYet = "removes-what-is-not-known-yet";
 }
 
 impl Bug {

@@ -305,11 +305,28 @@ fn model_quiet() -> Scenario {
     Scenario { name: "model-quiet", faults: &[], make: |seed| Modelled::new(seed, 600), ..model() }
 }
 
+/// Rounds of block reports all the time.
+pub fn reporting() -> Vec<Scenario> {
+    let often = |mut scenario: Scenario, name| {
+        scenario.settings.meta.report_every = Duration::from_millis(400);
+        Scenario { name, ..scenario }
+    };
+    let of = |all: Vec<Scenario>, name: &str| all.into_iter().find(|scenario| scenario.name == name);
+    let scenarios = [
+        of(all(), "close").map(|it| often(it, "reports-close")),
+        of(all(), "bytes").map(|it| often(it, "reports-bytes")),
+        of(with_copies(), "copies").map(|it| often(it, "reports-copies")),
+        of(with_copies(), "copies-handover").map(|it| often(it, "reports-copies-handover")),
+    ];
+    scenarios.into_iter().flatten().collect()
+}
+
 impl Scenario {
     pub fn named(name: &str) -> Option<Scenario> {
         all()
             .into_iter()
             .chain(with_copies())
+            .chain(reporting())
             .chain(growing())
             .chain(growing_plain())
             .chain(litmus())
@@ -337,6 +354,12 @@ impl Scenario {
 
     pub fn growing_plain_of_seed(seed: u64) -> Scenario {
         let mut all = growing_plain();
+        let n = seed as usize % all.len();
+        all.swap_remove(n)
+    }
+
+    pub fn reporting_of_seed(seed: u64) -> Scenario {
+        let mut all = reporting();
         let n = seed as usize % all.len();
         all.swap_remove(n)
     }

@@ -48,6 +48,7 @@ pub const PLACES: &[Place] = &[
     alone("chain", &["types"], REASONING),
     alone("lease", &["types", "posix"], REASONING),
     alone("copyset", &["types"], REASONING),
+    alone("report", &["types"], REASONING),
     alone("erasure", &["types"], REASONING),
     alone("ownership", &["types"], REASONING),
     alone("election", &["types"], REASONING),
@@ -69,6 +70,7 @@ pub const PLACES: &[Place] = &[
             "chain",
             "lease",
             "copyset",
+            "report",
             "election",
             "meta-engine",
             "meta-namespace",
@@ -79,7 +81,7 @@ pub const PLACES: &[Place] = &[
     place("data-store", &["types", "env", "local"], STORE),
     place(
         "data-server",
-        &["types", "env", "api", "wire", "chain", "copyset", "erasure", "ownership", "local", "data-store"],
+        &["types", "env", "api", "wire", "chain", "copyset", "report", "erasure", "ownership", "local", "data-store"],
         SERVER,
     ),
     // client

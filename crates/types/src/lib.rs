@@ -13,6 +13,7 @@ mod mode_change;
 mod name;
 mod policy;
 mod range;
+mod report;
 mod time;
 mod version;
 
@@ -29,6 +30,7 @@ pub use mode_change::{ModeChange, ModeClause};
 pub use name::{NAME_BYTES_MAX, Name, NameError};
 pub use policy::{Durability, Layout, Medium, Policy, PolicyError};
 pub use range::ByteRange;
+pub use report::{ReportAsk, ReportPart, Tally};
 pub use time::Timestamp;
 pub use version::{
     ChainEpoch, LayoutGen, LeaderEpoch, LeaseGen, MembershipEpoch, OwnerTerm, SessionEpoch, Token, TruncGen, Version,

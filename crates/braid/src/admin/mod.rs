@@ -18,6 +18,7 @@ mod sessions;
 mod sql;
 mod sql_print;
 mod status;
+mod status_parts;
 mod why;
 
 use crate::cli::ClusterArgs;

@@ -1,12 +1,13 @@
 //! `braid admin status`.
 
 use super::drain::duty_word;
+use super::status_parts::{ReportsJson, copy_json, reports_json};
 use super::{Cluster, PATIENCE, strange};
 use crate::cli::ClusterArgs;
 use crate::local::{Layout, process};
 use crate::output::{self, Table, brief, bytes, millis};
 use anyhow::Result;
-use braid_api::admin::{AdminAnswer, AdminQuery, CopyHealth, Status};
+use braid_api::admin::{AdminAnswer, AdminQuery, Status};
 use braid_api::data::{DataStatus, GetDataStatus};
 use braid_api::meta::{Duty, ServerInfo, ServerState};
 use braid_api::{Context, DataNode, DataPeers, Manner};
@@ -148,7 +149,7 @@ fn lacking(servers: &[Seen]) -> Lacking {
 /// Where copies are missing.
 fn copies(status: &Status, servers: &[Seen]) -> Vec<String> {
     let (chains, lacking) = (&status.chains, lacking(servers));
-    let mut problems = Vec::new();
+    let mut problems = super::status_parts::problems(&status.reports);
     if chains.short > 0 {
         problems.push(format!(
             "{} of {} containers have fewer live copies than they should, the worst {}: they get another server if there is one",
@@ -177,7 +178,7 @@ fn is_in_database(status: &Status) -> bool {
 
 /// What is good to know and no problem.
 fn notes(status: &Status, servers: &[Seen]) -> Vec<String> {
-    let mut notes = Vec::new();
+    let mut notes = super::status_parts::notes(&status.reports);
     if let Some(taken) = status.restored {
         notes.push(format!(
             "the metadata comes from a backup of {}: nothing that it does not know is deleted until you say braid admin metadata confirm",
@@ -343,6 +344,7 @@ struct StatusJson<'a> {
     metadata_copy_servers: Vec<serde_json::Value>,
     /// When the backup was taken that it comes from, until that is confirmed.
     metadata_restored: Option<String>,
+    reports: ReportsJson,
     copies: CopiesJson,
     servers: Vec<ServerJson<'a>>,
     /// By process, of a cluster on this machine: where health page and metrics are.
@@ -409,11 +411,6 @@ pub fn server_json(seen: &Seen) -> ServerJson<'_> {
     }
 }
 
-fn copy_json(copy: &CopyHealth) -> serde_json::Value {
-    let CopyHealth { server, host, is_member, lag, silent_ms } = copy;
-    serde_json::json!({ "server": server.0, "host": host, "member": is_member, "lag": lag, "silent_ms": silent_ms })
-}
-
 fn json<'a>(
     status: &'a Status,
     servers: &'a [Seen],
@@ -438,6 +435,7 @@ fn json<'a>(
         metadata_copies_wanted: status.copies_wanted,
         metadata_copy_servers: status.copies.iter().map(copy_json).collect(),
         metadata_restored: status.restored.map(output::time),
+        reports: reports_json(&status.reports),
         copies: CopiesJson {
             containers: status.chains.containers,
             containers_short: status.chains.short,
@@ -456,7 +454,7 @@ fn json<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use braid_api::admin::ChainsStatus;
+    use braid_api::admin::{ChainsStatus, CopyHealth};
     use braid_types::{ClusterId, ServerId};
 
     fn status() -> Status {
@@ -480,6 +478,7 @@ mod tests {
             copies_wanted: 0,
             copies: Vec::new(),
             restored: None,
+            reports: Default::default(),
         }
     }
 

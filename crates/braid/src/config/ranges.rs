@@ -66,6 +66,7 @@ impl Config {
             span("metadata.group_hold", metadata.group_hold, ms(0), ms(10_000)),
             span("metadata.gather", metadata.gather, ms(0), hours(1)),
             span("metadata.trash_keep", metadata.trash_keep, ms(0), hours(24 * 3650)),
+            span("metadata.report_every", metadata.report_every, ms(0), hours(24 * 30)),
             span("client.write_back_after", client.write_back_after, ms(10), hours(1)),
             span("client.deadline", client.deadline, ms(1_000), hours(24)),
         ])?;

@@ -54,6 +54,7 @@ pub struct MetadataSettings {
     pub database: String,
     pub database_copies: usize,
     pub trash_keep: Span,
+    pub report_every: Span,
     pub move_rate: ByteSize,
     pub moves_at_once: usize,
 }
@@ -133,6 +134,7 @@ impl Default for MetadataSettings {
             database: String::new(),
             database_copies: 1,
             trash_keep: Span(times.trash_keep),
+            report_every: Span(times.report_every),
             move_rate: ByteSize(times.move_bytes_per_s),
             moves_at_once: times.moves_at_once,
         }
@@ -238,6 +240,7 @@ impl MetadataSettings {
             early_reply: self.early_reply,
             gather: self.gather.0,
             trash_keep: self.trash_keep.0,
+            report_every: self.report_every.0,
             move_bytes_per_s: self.move_rate.0,
             moves_at_once: self.moves_at_once,
             ..MetaConfig::default()

@@ -73,6 +73,22 @@ impl<E: Engine> Pages for MetadataPages<E> {
                 "How often all leases of a session ran out: its mount was killed, stopped, cut off, or did not answer.",
                 s.leases_run_out,
             );
+            let reports = &s.reports;
+            metrics.gauge(
+                "braid_meta_reports_missing_chunks",
+                "Chunks of files that are not at a data server of their chain.",
+                reports.missing,
+            );
+            for (name, help, value) in [
+                ("compared", "Block reports compared.", reports.compared),
+                ("differing", "Block reports that differed from the rows.", reports.differing),
+                ("lost_chunks", "Chunks of files found missing at a data server.", reports.lost),
+                ("restored_chunks", "Lost copies that were taken from other servers.", reports.restored),
+                ("extra_chunks", "Chunks found at data servers that no row names.", reports.extra),
+                ("removed_chunks", "Chunks removed because no row names them.", reports.removed),
+            ] {
+                metrics.counter(&format!("braid_meta_reports_{name}_total"), help, value);
+            }
             for (name, help, value) in [
                 ("round_trips", "Calls of the engine.", s.round_trips),
                 ("transactions", "Transactions that changed rows.", s.transactions),

@@ -23,6 +23,7 @@ mod pages;
 mod pipes;
 mod posix;
 mod quotas;
+mod reports;
 mod sealed;
 mod sql;
 mod transfer;

@@ -181,6 +181,22 @@ impl Leader {
         if !counts(row.counted(None)) || !row.last_open.keys().all(|chunk| counts(row.counted(Some(*chunk)))) {
             return None;
         }
+        // What was promised of a chunk is on min_copies of its servers, those among them that have lost it: as many of the others must
+        // answer as if none had. In an epoch that was opened since, they have promised only what they have.
+        let has_lost = |server: &ServerId, chunk: ChunkId| {
+            let lost = held.without.get(server).into_iter().flatten();
+            lost.filter(|(of, _)| *of == chunk).any(|(_, since)| row.open_in(chunk) <= *since)
+        };
+        let shows = |(chunk, _): &(ChunkId, ChainEpoch)| {
+            let counted = row.counted(Some(*chunk));
+            let kept: Vec<&ServerId> = counted.iter().filter(|server| !has_lost(server, *chunk)).collect();
+            let here = kept.iter().filter(|server| answered.contains(server)).count();
+            kept.len() == counted.len()
+                || here >= answers_needed(counted.len(), row.min_copies.into()).min(kept.len()).max(1)
+        };
+        if !held.without.values().flatten().all(shows) {
+            return None;
+        }
         let reports = || answered.iter().filter_map(|server| held.reports.get(server).map(|(_, r)| (*server, r)));
         let mut chunks: BTreeSet<ChunkId> = reports().flat_map(|(_, r)| r.iter().map(|report| report.chunk)).collect();
         // Enough of the counted chain have answered, and none has the chunk from that epoch: nothing of it was ever
@@ -329,6 +345,35 @@ mod tests {
         says(&mut leader, 9_000, 4, renew);
         let rows = committed_rows(&says(&mut leader, 9_100, 4, prepared(vec![copy(CHUNK, 2)])));
         assert_eq!(rows[0].last_open, BTreeMap::from([(CHUNK, ChainEpoch(2))]));
+    }
+
+    /// Of a pair one answer is enough, but not that of the one that has lost what it had.
+    #[test]
+    fn who_has_lost_a_copy_does_not_decide_that_there_was_none() {
+        let row = ContainerRow::new(C, [1, 2].map(ServerId).to_vec(), 2, 2);
+        let mut leader = Leader::new(Duration::ZERO, LeaderEpoch(1), Limits::default(), [(C, row)]);
+        for server in 1..=2 {
+            let chains = Some(vec![(C, ChainEpoch(1))]);
+            says(&mut leader, 100, server, ToLeader::Renew { asked: Duration::ZERO, chains });
+        }
+        let tick = |leader: &mut Leader, ms| leader.on(Duration::from_millis(ms), LeaderEvent::Tick, &mut NoSpares);
+        assert_eq!(committed_rows(&tick(&mut leader, 150)), []);
+        leader.on(Duration::from_millis(160), LeaderEvent::Lost { container: C }, &mut NoSpares);
+        assert_eq!(committed_rows(&tick(&mut leader, 200))[0].epoch(), ChainEpoch(2));
+        leader.on(Duration::from_millis(210), LeaderEvent::Committed { container: C, number: 1 }, &mut NoSpares);
+        let (container, epoch, lost) = (C, ChainEpoch(2), vec![(CHUNK, ChainEpoch(1))]);
+        let without = ToLeader::PreparedWithout { container, epoch, reports: Vec::new(), lost };
+        let mut said = says(&mut leader, 220, 1, without);
+        for ms in (300..9_000).step_by(100) {
+            let renew = ToLeader::Renew { asked: Duration::from_millis(ms), chains: None };
+            said.extend(says(&mut leader, ms, 1, renew));
+            said.extend(tick(&mut leader, ms));
+        }
+        assert_eq!(committed_rows(&said), [], "decided while the only one that has it is silent");
+        says(&mut leader, 9_000, 2, ToLeader::Renew { asked: Duration::from_secs(9), chains: None });
+        let has_it = ToLeader::Prepared { container, epoch, reports: vec![copy(CHUNK, 1)] };
+        let rows = committed_rows(&says(&mut leader, 9_100, 2, has_it));
+        assert!(rows[0].settled && rows[0].last_open.contains_key(&CHUNK), "{rows:?}");
     }
 
     #[test]

@@ -159,7 +159,7 @@ impl Replica {
 
     /// It lacks something of what was there when the epoch began: there may be thousands of such chunks, and another comes first.
     /// What was written since is followed as fast as it is written: calls may wait for it.
-    fn needs_repair(&self) -> bool {
+    pub(crate) fn needs_repair(&self) -> bool {
         self.claims.complete() < self.opening
     }
 

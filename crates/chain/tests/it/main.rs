@@ -3,6 +3,7 @@
 mod drain;
 mod explore;
 mod full;
+mod lost;
 mod moves;
 mod pauses;
 mod placed;

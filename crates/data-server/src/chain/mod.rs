@@ -426,6 +426,11 @@ impl<S: ChunkStore + 'static> Chains<S> {
         chunks.into_iter().filter_map(|(container, chunk)| copy_state(&state, container, chunk)).collect()
     }
 
+    /// The copy's files are gone: with the next epoch, if it begins soon, so is what is known of it here.
+    pub fn lose(&self, container: ContainerId, chunk: ChunkId) -> bool {
+        self.state.lock().machine.lose(self.now(), container, chunk)
+    }
+
     /// Removes a copy; the answer comes when it is gone from the store. `None`: there is none. With an epoch, it is the
     /// leader's word that this server is in no chain up to that one: refused if a newer is known.
     pub fn remove(self: &Arc<Self>, chunk: ChunkId, outside: ChainEpoch) -> Option<Removal> {

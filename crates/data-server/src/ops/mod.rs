@@ -10,6 +10,7 @@ mod local;
 mod metadata;
 mod punch;
 mod read;
+mod report;
 mod reserve;
 mod scrub;
 pub(crate) mod stat;
@@ -99,6 +100,8 @@ impl<S: ChunkStore + 'static> Core<S> {
             DataRequest::CheckRegion(m) => DataAnswer::CheckRegion(self.check_region(call, m)?),
             DataRequest::OpenLocal(m) => DataAnswer::OpenLocal(self.open_local(call, m).await?),
             DataRequest::WantChunk(m) => DataAnswer::WantChunk(self.want(call, m)?),
+            DataRequest::GetReport(m) => DataAnswer::GetReport(self.report(call, m).await?),
+            DataRequest::LoseChunks(m) => DataAnswer::LoseChunks(self.lose(call, m).await?),
             DataRequest::GetCopies(m) => DataAnswer::GetCopies(self.list_copies(&m)),
         };
         Ok((answer, Bytes::new()))

@@ -8,6 +8,7 @@ mod metadata;
 mod moves;
 mod order;
 mod regions;
+mod report;
 mod requests;
 mod speed;
 mod successor;

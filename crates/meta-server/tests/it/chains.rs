@@ -133,6 +133,8 @@ pub struct World {
 pub struct MovesConfig {
     pub rate: u64,
     pub at_once: usize,
+    /// Between rounds of block reports.
+    pub report_every: Duration,
 }
 
 const CLUSTER: ClusterId = ClusterId([7; 16]);
@@ -198,7 +200,11 @@ impl World {
     pub async fn in_racks(servers: u64, racks: u64) -> World {
         let disks = (1..=servers).map(|id| (ServerId(id), SimDisk::new())).collect();
         let (session, request) = (Mutex::default(), AtomicU64::new(1));
-        let moves = MovesConfig { rate: MetaConfig::default().move_bytes_per_s, at_once: 4 };
+        let moves = MovesConfig {
+            rate: MetaConfig::default().move_bytes_per_s,
+            at_once: 4,
+            report_every: MetaConfig::default().report_every,
+        };
         let world = World { net: Arc::default(), store: MemStore::new(), disks, session, request, racks, moves };
         world.start_meta().await;
         for id in 1..=servers {
@@ -211,8 +217,8 @@ impl World {
     pub async fn start_meta(&self) {
         let engine = Arc::new(MemEngine::new(self.store.clone()));
         let (env, peers) = (env_of(&SimDisk::new()), Peers(self.net.clone()));
-        let (move_bytes_per_s, moves_at_once) = (self.moves.rate, self.moves.at_once);
-        let config = MetaConfig { move_bytes_per_s, moves_at_once, ..MetaConfig::default() };
+        let MovesConfig { rate: move_bytes_per_s, at_once: moves_at_once, report_every } = self.moves;
+        let config = MetaConfig { move_bytes_per_s, moves_at_once, report_every, ..MetaConfig::default() };
         let meta = MetaServer::start(env, engine, peers, config, CLUSTER, Policy::PLAIN).await.unwrap();
         *self.net.meta.lock() = Some(meta.clone());
         let open = open_of(1, "test");
@@ -383,7 +389,7 @@ impl World {
     }
 
     /// What is asked from now on is another client's.
-    async fn go_on_as_another(&self) {
+    pub async fn go_on_as_another(&self) {
         let meta = self.net.meta.lock().clone().unwrap();
         let open = open_of(2, "other");
         *self.session.lock() = Some(meta.call(Context::default(), open).await.unwrap());

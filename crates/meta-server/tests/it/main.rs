@@ -15,6 +15,7 @@ mod next_session;
 mod quotas;
 mod rebalancing;
 mod rename;
+mod reports;
 mod requests;
 mod silent;
 mod spread;

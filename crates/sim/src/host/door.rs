@@ -8,7 +8,7 @@ use crate::check::unlinked;
 use crate::cluster::Cluster;
 use crate::failures::Invariant;
 use crate::machine::Machine;
-use braid_api::data::{DataAnswer, DataNode, DataRequest, ScrubAnswer, UnlockRegion};
+use braid_api::data::{DataAnswer, DataNode, DataRequest, DeleteChunks, ScrubAnswer, UnlockRegion};
 use braid_api::lease::{LockReply, Order};
 use braid_api::meta::{
     Acknowledge, CommitContent, CommitFile, Grant, Mark, MetaAnswer, MetaRequest, Namespace, YieldFiles,
@@ -19,7 +19,7 @@ use braid_data_store::{ChunkStore, DiskStore};
 use braid_env::Env;
 use braid_meta_engine::MemEngine;
 use braid_meta_server::MetaServer;
-use braid_types::{ChunkId, SessionId, TruncGen, Version};
+use braid_types::{ChunkId, ReportAsk, SessionId, TruncGen, Version};
 use braid_wire::WirePeers;
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -213,6 +213,8 @@ pub struct DataDoor {
     server: Arc<DataServer<DiskStore>>,
     cluster: Arc<Cluster>,
     env: Env,
+    /// The chunk of the last.
+    written: Mutex<Option<ChunkId>>,
     /// Changes that have come.
     changes: AtomicU64,
     /// The chains that this server was told to act in.
@@ -250,7 +252,7 @@ fn unlock(request: &DataRequest) -> Option<UnlockRegion> {
 
 impl DataDoor {
     pub fn new(server: Arc<DataServer<DiskStore>>, cluster: Arc<Cluster>, env: Env) -> Self {
-        DataDoor { server, cluster, env, changes: AtomicU64::new(0), epochs: Arc::default() }
+        DataDoor { server, cluster, env, written: Mutex::default(), changes: AtomicU64::new(0), epochs: Arc::default() }
     }
 
     /// The network keeps the change, and its sender believes that it is lost.
@@ -311,6 +313,11 @@ impl DataDoor {
                     self.count("truncate applied by the owner");
                 }
                 match (request, result) {
+                    (DataRequest::GetReport(report), _) => match report.ask {
+                        ReportAsk::All => self.count("block report"),
+                        ReportAsk::Shelves { .. } => self.count("block report that differed"),
+                        _ => {}
+                    },
                     (DataRequest::FenceSession(_), _) => self.count("session fenced at a data server"),
                     (DataRequest::CheckRegion(_), Ok((DataAnswer::CheckRegion(true), _))) => {
                         self.count("call over two chunks that held both");
@@ -332,9 +339,32 @@ impl DataDoor {
     }
 }
 
+impl DataDoor {
+    async fn remove_the_last(&self, request: &DataRequest) -> Result<()> {
+        let gone = match request {
+            DataRequest::WriteChunk(write) => {
+                *self.written.lock() = Some(write.chunk);
+                None
+            }
+            DataRequest::GetReport(_) => self.written.lock().take(),
+            _ => None,
+        };
+        match gone {
+            Some(chunk) => {
+                let chunks = vec![chunk];
+                self.server.call(Context::default(), DeleteChunks { chunks }, Bytes::new()).await.map(drop)
+            }
+            None => Ok(()),
+        }
+    }
+}
+
 impl DataNode for DataDoor {
     async fn execute(&self, mut cx: Context, mut request: DataRequest, payload: Bytes) -> Result<(DataAnswer, Bytes)> {
         let bug = self.cluster.settings.bug;
+        if bug == Some(Bug::RemovesWhatIsNotKnownYet) {
+            self.remove_the_last(&request).await?;
+        }
         if bug == Some(Bug::TruncateIgnored) {
             cx.token.trunc_gen = TruncGen(0);
             if let Some((_, cuts)) = cuts_of(&mut request) {

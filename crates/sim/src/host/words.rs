@@ -46,7 +46,7 @@ impl Words {
             cluster.around.history.detail("meta", || format!("{} says {message:?}", piece.server));
         }
         match message {
-            Some(Ok(ToLeader::Prepared { reports, .. })) => {
+            Some(Ok(ToLeader::Prepared { reports, .. } | ToLeader::PreparedWithout { reports, .. })) => {
                 for report in reports {
                     // Block 0 is the head, which is suspect after every restart.
                     if report.claims.suspect.len() > u64::from(report.claims.suspect.contains(0)) {

@@ -7,4 +7,5 @@ mod litmus;
 mod many;
 mod planted;
 mod replay;
+mod reports;
 mod seeds;

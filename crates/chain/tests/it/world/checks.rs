@@ -157,9 +157,9 @@ impl World {
         });
         if until.stable {
             let holds = |node: &&Node| {
-                let record = node.disk.chunks.get(&chunk).and_then(|stored| stored.record.as_ref());
-                let record = record.and_then(|record| ChunkRecord::decode(record).ok());
-                record.map_or(Version::default(), |record| record.claims.complete()) >= answer.version
+                let has = node.disk.chunks.get(&chunk).map_or(Version::default(), |stored| stored.complete());
+                let had = node.disk.had.get(&chunk).copied().unwrap_or_default();
+                has.max(had) >= answer.version
             };
             let copies = self.nodes.iter().filter(holds).count();
             if copies < usize::from(self.setup.min_copies) {

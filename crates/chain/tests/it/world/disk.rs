@@ -10,6 +10,10 @@ pub const TORN: u64 = u64::MAX;
 #[derive(Default, Clone)]
 pub struct Disk {
     pub chunks: BTreeMap<ChunkId, Stored>,
+    /// Copies that it is to forget when their server begins anew.
+    pub losing: BTreeSet<ChunkId>,
+    /// Up to where it had those that it has forgotten: it was counted on for that.
+    pub had: BTreeMap<ChunkId, Version>,
 }
 
 #[derive(Default, Clone)]
@@ -38,6 +42,11 @@ pub enum Io {
 }
 
 impl Stored {
+    pub fn complete(&self) -> Version {
+        let record = self.record.as_ref().and_then(|record| ChunkRecord::decode(record).ok());
+        record.map_or(Version::default(), |record| record.claims.complete())
+    }
+
     pub fn write(&mut self, block: u64, value: u64) {
         self.writes += 1;
         self.cache.insert(block, value);

@@ -18,6 +18,9 @@ pub enum Fault {
     /// A server and its disk are gone for ever.
     Lose(usize),
     ClientDies(usize),
+    /// A disk forgets a copy beneath the running server, which finds it out and is to begin anew: if every other member has all of it, as the leader
+    /// has asked them before.
+    LosesCopy(usize),
     /// A disk has no room for content and records, for so long. It loses nothing, so no promise counts it.
     Full(usize, Us),
 }
@@ -130,6 +133,20 @@ impl World {
                 self.stop(node);
                 self.nodes[node].gone = true;
             }
+            Fault::LosesCopy(node) => {
+                let chunks: Vec<ChunkId> = self.chunks().collect();
+                let chunk = self.rng.pick(&chunks);
+                // One that is lost and not back is as good as a server.
+                let is_behind = |other: &usize| self.copy_of(*other, chunk).is_none_or(|copy| !is_at_rest(&copy));
+                let may = self.setup.min_copies > 1 && self.others_have_all(node, chunk) && !is_behind(&node);
+                let now = self.clock(node);
+                if !may || !self.nodes[node].machine.as_mut().is_some_and(|machine| machine.lose(now, C, chunk)) {
+                    return;
+                }
+                self.saw("fault: copy lost");
+                self.nodes[node].disk.losing.insert(chunk);
+                self.leader_event(LeaderEvent::Lost { container: C });
+            }
             Fault::Full(node, long) => {
                 self.saw("fault: full disk");
                 self.nodes[node].full_until = self.nodes[node].full_until.max(self.now + long);
@@ -148,6 +165,24 @@ impl World {
             }
         }
         self.ledger.faults.push((self.now, until));
+    }
+
+    fn copy_of(&self, node: usize, chunk: ChunkId) -> Option<CopyStatus> {
+        self.nodes[node].machine.as_ref()?.copy(C, chunk)
+    }
+
+    fn others_have_all(&self, node: usize, chunk: ChunkId) -> bool {
+        let Some(leader) = &self.leader.machine else { return false };
+        let (Some(epoch), Some(row)) = (leader.acts_in(C), leader.row(C)) else { return false };
+        if !row.members().contains(&self.nodes[node].id) {
+            return false;
+        }
+        let others = row.members().iter().map(|server| self.node_of(*server)).filter(|other| *other != node);
+        let copies: Option<Vec<CopyStatus>> = others.map(|other| self.copy_of(other, chunk)).collect();
+        copies.is_some_and(|copies| {
+            let told = copies.first().map(|copy| copy.told);
+            copies.iter().all(|copy| copy.epoch == Some(epoch) && Some(copy.told) == told && is_at_rest(copy))
+        })
     }
 
     fn stop(&mut self, node: usize) {
@@ -173,4 +208,8 @@ impl World {
             self.at(MS, Item::Client(id));
         }
     }
+}
+
+fn is_at_rest(copy: &CopyStatus) -> bool {
+    copy.invalid.is_empty() && copy.complete == copy.told && copy.stable == copy.told
 }

@@ -78,6 +78,8 @@ pub enum Bug {
     MembersNotToldByTheNextOwner,
     /// The copy at a server that leaves is deleted when another has got its place, and not when that one has everything.
     UnlinkedBeforeReplaced,
+    /// The leader takes it that who has lost a copy never had one.
+    LostTakenForNothing,
 }
 
 #[derive(Clone, Debug)]

@@ -91,7 +91,11 @@ impl World {
             }
             Command::Discard { chunk, .. } => {
                 self.saw("content discarded");
-                let stored = self.nodes[index].disk.chunks.entry(chunk).or_default();
+                let disk = &mut self.nodes[index].disk;
+                let stored = disk.chunks.entry(chunk).or_default();
+                if disk.losing.remove(&chunk) {
+                    disk.had.insert(chunk, stored.complete());
+                }
                 let busy_until = stored.busy_until;
                 *stored = disk::Stored::default();
                 stored.busy_until = busy_until;
@@ -115,6 +119,9 @@ impl World {
                 ("reported: told of more than it has", any(|claims| claims.changes.told() > claims.complete())),
             ];
             states.iter().filter(|(_, is_so)| *is_so).for_each(|(what, _)| self.saw(what));
+        }
+        if matches!(message, ToLeader::PreparedWithout { .. }) {
+            self.saw("reported: lost");
         }
         if matches!(message, ToLeader::Full { .. }) {
             self.saw("said to be full");

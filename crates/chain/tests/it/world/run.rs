@@ -124,6 +124,14 @@ impl World {
     }
 
     fn arrive_at_leader(&mut self, from: ServerId, incarnation: u64, message: ToLeader) {
+        let message = match message {
+            ToLeader::PreparedWithout { container, epoch, reports, .. }
+                if self.setup.bug == Some(Bug::LostTakenForNothing) =>
+            {
+                ToLeader::Prepared { container, epoch, reports }
+            }
+            other => other,
+        };
         self.leader_event(LeaderEvent::FromServer { server: from, incarnation, message });
         if self.setup.bug == Some(Bug::TakeOverWithTooFewAnswers) {
             // Silence counts as an answer that has nothing.

@@ -215,6 +215,11 @@ impl Cluster {
         }
     }
 
+    /// The leader was told that copies are lost.
+    pub fn lost(self: &Arc<Self>) {
+        self.leader_event(LeaderEvent::Lost { container: C });
+    }
+
     pub fn is_settled(&self) -> bool {
         self.leader.lock().is_settled(C)
     }
