@@ -404,7 +404,7 @@ async fn a_quota_on_what_is_there_counts_it_page_by_page() {
 }
 
 #[tokio::test]
-async fn users_and_groups() {
+async fn users_and_groups_have_quotas_of_their_own() {
     let tree = memory(1).await;
     let limits = Some(Limits { inodes: Some(2), bytes: Some(1000) });
     for payer in [Payer::User(0), Payer::Group(0)] {
