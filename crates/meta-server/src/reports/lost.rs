@@ -100,7 +100,9 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             let (without, with): (Vec<&ServerId>, Vec<&ServerId>) = chain.iter().partition(has_lost);
             let mut copies: Vec<Option<CopyState>> = Vec::with_capacity(with.len());
             for server in with {
-                copies.push(self.copy_at(*server, container, chunk).await?);
+                // What it remembers, and what its disk has: who has lost it too, and was not asked or not heard, may read it still.
+                let is_there = self.missing_at(*server, container, vec![chunk], false).await?.is_empty();
+                copies.push(self.copy_at(*server, container, chunk).await?.filter(|_| is_there));
             }
             let is_whole = |copy: &CopyState| copy.epoch == epoch && is_at_rest(copy);
             let versions: BTreeSet<_> = copies.iter().flatten().map(|copy| copy.told).collect();

@@ -133,7 +133,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             match self.ask_report(info.id, ReportAsk::All).await {
                 Ok(part) => drop(said.insert(info.id, part)),
                 Err(error) => {
-                    tracing::info!(server = info.id.0, "no block report: {error}");
+                    tracing::warn!(server = info.id.0, "no block report: {error}");
                     self.reports.state.lock().doubts.forget(info.id);
                 }
             }
