@@ -395,6 +395,8 @@ pub struct EntriesChanged {
     pub changed: Vec<InodeId>,
     /// What is sealed stays as it is.
     pub sealed: Vec<Name>,
+    /// So does what an access list cannot be made of: it would have names and no mask, or is damaged.
+    pub refused: Vec<Name>,
     /// To go on with.
     pub dirs: Vec<(Name, InodeId)>,
     /// Where the next page begins, if there is one.

@@ -492,6 +492,11 @@ impl Inodes {
         Opening(self, (id, to_write))
     }
 
+    /// Something is being opened.
+    pub fn is_any_opening(&self) -> bool {
+        !self.opening.lock().is_empty()
+    }
+
     /// Somebody is about to have it open for writing: what has been asked for may have been granted.
     pub fn is_opening_to_write(&self, id: InodeId) -> bool {
         self.opening.lock().contains(&(id, true))

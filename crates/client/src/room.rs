@@ -264,6 +264,7 @@ impl Core {
 
     /// Forgets the inode if nothing needs it, and gives back what its chunks had of room.
     pub fn forget_if_unused(&self, id: braid_types::InodeId) {
+        let ticket = self.cache.ticket();
         let Some(inode) = self.inodes.forget_if_unused(id) else { return };
         let kept = self.update(&inode, |state| {
             self.give_room_back(state);
@@ -271,7 +272,7 @@ impl Core {
             Some((state.map_lease, state.to_keep()?))
         });
         if let Some((lease, bytes)) = kept {
-            self.cache.keep_file(inode, Generation(lease.0), bytes, self.now());
+            self.cache.keep_file(inode, (Generation(lease.0), bytes), ticket, self.now());
         }
     }
 

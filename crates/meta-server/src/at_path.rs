@@ -2,7 +2,7 @@
 
 use crate::dispatch::Call;
 use crate::server::MetaServer;
-use braid_api::meta::{AtPath, InodeRef, MetaAnswer, Reached, Resolve, Resolved, Then, ThenAnswer};
+use braid_api::meta::{AtPath, FileLease, InodeRef, MetaAnswer, Reached, Resolve, Resolved, Then, ThenAnswer};
 use braid_api::{Code, Context, DataPeers, Error, Result};
 use braid_meta_engine::Engine;
 use braid_types::{InodeId, Name};
@@ -42,13 +42,18 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
                 }
             }
             let [first, second] = about;
-            reached(self.dispatch(call, cx, then.about(first, second)).await?)
+            let mut answer = self.dispatch(call, cx, then.about(first, second)).await?;
+            if let (true, MetaAnswer::OpenFile(opened)) = (call.repeated, &mut answer) {
+                // The answer is of what its path led to the first time, the lease of what it leads to now.
+                opened.lease = FileLease::default();
+            }
+            reached(answer)
         })
     }
 
     async fn done_before(&self, call: &mut Call, cx: Context, then: Then) -> Option<Reached> {
         let request = then.about(NOTHING.into(), NOTHING.into());
-        let answer = self.dispatch(call, cx, request).await.ok()?;
+        let answer = self.mutate(call, cx, request.number(), request, None).await.ok()?;
         reached(answer).ok().filter(|_| call.repeated)
     }
 }

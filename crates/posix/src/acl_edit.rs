@@ -31,22 +31,26 @@ impl From<AclWho> for Who {
 /// # Errors
 /// A list would have names and no mask: the change takes the mask and leaves what it bounds.
 pub fn edit(rights: &Rights, change: &AclChange, is_dir: bool) -> Result<Rights, AclError> {
-    let may_execute = is_dir || rights.mode.0 & 0o111 != 0;
     let mut access = match &rights.access {
         Some(list) => list.entries().to_vec(),
         None => of_mode(rights.mode),
     };
     if change.clear {
+        // What the mask kept from it the owning group does not get.
+        let mask = access.iter().find(|entry| entry.who == Who::Mask).map_or(7, |mask| mask.allowed);
+        access.iter_mut().filter(|entry| entry.who == Who::OwningGroup).for_each(|entry| entry.allowed &= mask);
         access.retain(|entry| is_base(entry.who));
     }
     let of = |default: bool| change.edits.iter().filter(move |edit| edit.default == default).copied();
-    let access = Acl::new(edited(access, of(false), may_execute))?;
+    let access = Acl::new(edited(access, of(false), is_dir))?;
     let mut default = rights.default.clone().filter(|_| !change.clear_default);
-    if is_dir && of(true).next().is_some() {
+    // A list of which something is taken is not made for that.
+    let is_edited = of(true).any(|edit| default.is_some() || edit.allowed.is_some());
+    if is_dir && is_edited {
         // What is not said of it is as in the access list.
         let base = || access.entries().iter().filter(|entry| is_base(entry.who)).copied().collect();
         let entries = default.map_or_else(base, |list| list.entries().to_vec());
-        default = Some(Acl::new(edited(entries, of(true), may_execute))?);
+        default = Some(Acl::new(edited(entries, of(true), is_dir))?);
     }
     let mode = Mode(rights.mode.0 & !0o777 | access.permissions());
     let says_more = !access.is_only_mode();
@@ -62,11 +66,12 @@ fn of_mode(mode: Mode) -> Vec<Entry> {
     vec![entry(Who::Owner, 6), entry(Who::OwningGroup, 3), entry(Who::Others, 0)]
 }
 
-fn edited(mut entries: Vec<Entry>, edits: impl Iterator<Item = AclEdit>, may_execute: bool) -> Vec<Entry> {
+fn edited(mut entries: Vec<Entry>, edits: impl Iterator<Item = AclEdit>, is_dir: bool) -> Vec<Entry> {
     let (mut has_changed, mut names_mask) = (false, false);
     for AclEdit { who, allowed, .. } in edits {
         let who = Who::from(who);
         (has_changed, names_mask) = (true, names_mask || who == Who::Mask);
+        let may_execute = is_dir || entries.iter().any(|entry| entry.allowed & 1 != 0);
         entries.retain(|entry| entry.who != who);
         if let Some(AclPermissions { bits, execute_if }) = allowed {
             let execute = u16::from(execute_if && may_execute);
@@ -145,6 +150,9 @@ mod tests {
         assert!(edit(&masked, &change("", "m"), false).is_err(), "names without a mask");
         let cleared = edit(&two, &AclChange { clear: true, ..AclChange::default() }, false).unwrap();
         assert_eq!((cleared.mode, cleared.access), (Mode(0o640), None), "the owning group has what it had");
+        let masked = edit(&plain(0o670), &change("u:7:rwx,m::r", ""), false).unwrap();
+        let cleared = edit(&masked, &AclChange { clear: true, ..AclChange::default() }, false).unwrap();
+        assert_eq!(cleared.mode, Mode(0o640), "and no more than the mask let it have");
         let set = edit(&plain(0o4755), &change("u::rw,g::-,o::-", ""), false).unwrap();
         assert_eq!((set.mode, set.access), (Mode(0o4600), None));
     }
@@ -155,6 +163,12 @@ mod tests {
         assert_eq!(of(0o640, false), "u::6,u:7:4,g::4,m::4,o::0");
         assert_eq!(of(0o641, false), "u::6,u:7:5,g::4,m::5,o::1");
         assert_eq!(of(0o640, true), "u::6,u:7:5,g::4,m::5,o::0");
+        // Also by an entry that the mask does not let, and by one of the same change.
+        let hidden = edit(&plain(0o640), &change("u:7:rwx,m::r", ""), false).unwrap();
+        let more = edit(&hidden, &change("u:9:rX", ""), false).unwrap();
+        assert!(shown(more.access.as_ref()).contains("u:9:5"));
+        let same = edit(&plain(0o640), &change("u::rwx,u:9:rX", ""), false).unwrap();
+        assert!(shown(same.access.as_ref()).contains("u:9:5"));
     }
 
     #[test]
@@ -166,6 +180,11 @@ mod tests {
         let both = edit(&dir, &change("u:7:r,d:g:9:r", ""), true).unwrap();
         assert_eq!(shown(both.access.as_ref()), "u::7,u:7:4,g::5,m::5,o::0");
         assert_eq!(shown(both.default.as_ref()), "u::7,u:7:7,g::5,g:9:4,m::7,o::0");
+        assert_eq!(
+            edit(&plain(0o750), &change("", "d:u:7"), true).unwrap(),
+            plain(0o750),
+            "none is made to take from it"
+        );
         let cleared = edit(&both, &AclChange { clear_default: true, ..AclChange::default() }, true).unwrap();
         assert_eq!((cleared.access, cleared.default), (both.access, None));
     }

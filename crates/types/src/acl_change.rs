@@ -62,7 +62,11 @@ fn parse_entry(text: &str, removes: bool, number: &impl Fn(bool, &str) -> Option
     };
     let mut fields = rest.split(':');
     let (tag, name) = (fields.next().unwrap_or_default(), fields.next().unwrap_or_default());
-    let allowed = fields.next();
+    // The name that these have not may be left out.
+    let (name, allowed) = match (tag, fields.next()) {
+        ("m" | "mask" | "o" | "other", None) if !removes => ("", Some(name)),
+        (_, allowed) => (name, allowed),
+    };
     let find = |is_user| match name.parse() {
         // Which stands for nobody.
         Ok(u32::MAX) => Err(bad()),
@@ -126,7 +130,7 @@ mod tests {
             let allowed = Some(AclPermissions { bits, execute_if });
             AclEdit { default, who, allowed }
         };
-        let read = parse("u:alice:rw-,d:group:staff:rX,g:9:5,m::rwx,o::-,u::7", false).unwrap();
+        let read = parse("u:alice:rw-,d:group:staff:rX,g:9:5,m:rwx,o::-,u::7", false).unwrap();
         let expected = [
             edit(false, AclWho::User(7), 6, false),
             edit(true, AclWho::Group(8), 4, true),

@@ -75,6 +75,9 @@ impl SetfaclArgs {
 
     async fn argument<F: Paths>(&self, s: &Session<F>, path: &ClusterPath, change: &AclChange) -> Result<()> {
         let attr = s.find(path, Last::Follow).await?;
+        if !attr.is_dir() && !self.recursive && change.edits.iter().any(|edit| edit.default) {
+            return Err(anyhow!("{path}: only directories have default lists"));
+        }
         one(s, &attr, change).await.map_err(|e| anyhow!("{path}: {e}"))?;
         if self.recursive && attr.is_dir() {
             let change = TreeChange { acl: Some(change.clone()), ..TreeChange::default() };

@@ -37,6 +37,12 @@ pub async fn change_below<F: Paths>(s: &Session<F>, path: &ClusterPath, dir: Ino
                 for name in done.sealed {
                     s.note(&anyhow!("{}: it is sealed", path.join(&name)));
                 }
+                for name in done.refused {
+                    s.note(&anyhow!(
+                        "{}: its access list would have names and no mask, or is damaged",
+                        path.join(&name)
+                    ));
+                }
                 waiting.extend(done.dirs.into_iter().map(|(name, dir)| Page {
                     path: path.join(&name),
                     dir,

@@ -35,7 +35,9 @@ pub fn address(layout: &Layout, name: &str) -> String {
 
 /// Those that the configuration names and that are processes of this directory. One at the least: `metadata`.
 pub fn names(layout: &Layout, config: &Config) -> Vec<String> {
-    let known = |name: &String| config.cluster.metadata.contains(&address(layout, name));
+    // Over a store of its own directory there is one.
+    let is_shared = !config.metadata.database.is_empty();
+    let known = |name: &String| is_shared && config.cluster.metadata.contains(&address(layout, name));
     let more = (2..=MOST).map(name).take_while(known);
     std::iter::once(name(1)).chain(more).collect()
 }

@@ -77,10 +77,12 @@ impl UpArgs {
             write_config(&layout, &config)?;
         }
         self.say_what_is_ignored(&layout, is_new);
-        for name in metadata::names(&layout, &config) {
-            say_started(&layout, &name, metadata::start(&layout, &config, &name)?);
+        let begun = start_metadata(&layout, &config);
+        if begun.is_err() && is_new && self.database.is_some() {
+            // With another address it is made anew.
+            let _ = std::fs::remove_file(layout.config());
         }
-        metadata::wait_served(&layout, &config)?;
+        begun?;
         self.start_data_servers(&layout, &config)?;
         // A database keeps copies as it does.
         if is_new && config.metadata.database.is_empty() {
@@ -204,6 +206,13 @@ impl UpArgs {
             layout.root.join("log").display()
         );
     }
+}
+
+fn start_metadata(layout: &Layout, config: &Config) -> Result<()> {
+    for name in metadata::names(layout, config) {
+        say_started(layout, &name, metadata::start(layout, config, &name)?);
+    }
+    metadata::wait_served(layout, config)
 }
 
 /// As many copies as there can be, up to three.

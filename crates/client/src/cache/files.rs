@@ -1,11 +1,12 @@
 //! What is held of files, under the lock of the rest.
 
-use super::{Cache, moment};
+use super::{Cache, Ticket, moment};
 use crate::inode::Inode;
 use braid_env::Monotonic;
 use braid_lease::{Generation, Key, Mode, Moment, Want};
 use braid_types::{Attr, InodeId};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 
 /// A file that may be opened without a question.
 pub struct Known {
@@ -14,6 +15,8 @@ pub struct Known {
     pub number: Generation,
     /// What was kept of it, if it is not open.
     pub kept: Option<Arc<Inode>>,
+    /// When this was so.
+    ticket: Ticket,
 }
 
 impl Cache {
@@ -22,10 +25,16 @@ impl Cache {
         self.maps.lock().leases.may_use(moment(now), inode, want).is_some()
     }
 
-    /// All that an open would be told of the file, if a handle that wants this may be given out now.
+    /// All that an open would be told of the file, if a handle that wants this may be given out now. What was kept is in nobody's table from
+    /// here on: once it is in one again, [`Cache::is_still_known`] is to be asked.
     pub fn known(&self, inode: InodeId, want: Want, now: Monotonic) -> Option<Known> {
         let mut maps = self.maps.lock();
         if maps.gone.get(&inode).is_some() || maps.is_changing(|| Key::Attr(inode)) {
+            return None;
+        }
+        // Its name may be going.
+        let place = maps.places.get(&inode).cloned();
+        if place.is_some_and(|(dir, name)| maps.is_changing(|| Key::Name(dir, name))) {
             return None;
         }
         let number = maps.leases.held_as(moment(now), inode, want)?;
@@ -33,16 +42,32 @@ impl Cache {
         if !maps.leases.may_serve(moment(now), &Key::Attr(inode)) {
             return None;
         }
-        Some(Known { attr, number, kept: maps.kept.take(inode, number) })
+        let ticket = Ticket(self.moment.load(SeqCst));
+        Some(Known { attr, number, kept: maps.kept.take(inode, number), ticket })
     }
 
-    /// The file was closed and all of it is saved. `number`: of the lease that its map came with; `bytes`: of it in the map.
-    pub fn keep_file(&self, inode: Arc<Inode>, number: Generation, bytes: usize, now: Monotonic) {
+    /// Nobody has changed the file since, here or elsewhere, and this client is not about to.
+    pub fn is_still_known(&self, inode: InodeId, known: &Known, want: Want, now: Monotonic) -> bool {
+        let maps = self.maps.lock();
+        let is_same = maps.leases.held_as(moment(now), inode, want) == Some(known.number);
+        is_same && self.valid(inode, known.ticket) && !maps.is_changing(|| Key::Attr(inode))
+    }
+
+    /// The file was closed and all of it is saved. `number`: of the lease that its map came with; `bytes`: of it in the map; `ticket`: drawn
+    /// while it was in a table.
+    pub fn keep_file(&self, inode: Arc<Inode>, (number, bytes): (Generation, usize), ticket: Ticket, now: Monotonic) {
         let mut maps = self.maps.lock();
-        if maps.leases.held_as(moment(now), inode.id, Want::Read) == Some(number) && maps.gone.get(&inode.id).is_none()
-        {
+        let id = inode.id;
+        let is_same = maps.leases.held_as(moment(now), id, Want::Read) == Some(number);
+        let untouched = self.valid(id, ticket) && !maps.is_changing(|| Key::Attr(id));
+        if is_same && untouched && maps.gone.get(&id).is_none() {
             maps.kept.insert(inode, number, bytes);
         }
+    }
+
+    /// Something with an unknown name was replaced: it may be any of these.
+    pub fn forget_kept(&self) {
+        self.maps.lock().kept.clear();
     }
 
     /// Others write it at the same time.

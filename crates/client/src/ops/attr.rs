@@ -109,8 +109,13 @@ impl Core {
                 if let Some(size) = size {
                     self.cut_retained_at(id, &answer, size);
                 }
-                if let Some(inode) = &open {
-                    self.update(inode, |state| state.adopt_attr(&answer.attr, Some(&answer.cuts)));
+                match (&open, self.inodes.get(id)) {
+                    (Some(inode), _) => {
+                        self.update(inode, |state| state.adopt_attr(&answer.attr, Some(&answer.cuts)));
+                    }
+                    // Opened meanwhile, from what was known before.
+                    (None, Some(inode)) if size.is_some() => self.update(&inode, |state| state.stale = true),
+                    _ => {}
                 }
                 answer
             }

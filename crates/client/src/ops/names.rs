@@ -153,7 +153,7 @@ impl Core {
         match self.cache.name(parent, name, self.now()) {
             Some((Some(id), _)) => !self.inodes.held(&[id]).is_empty(),
             Some((None, _)) => false,
-            None => self.inodes.len() > 0,
+            None => self.inodes.len() > 0 || self.inodes.is_any_opening(),
         }
     }
 
@@ -356,18 +356,20 @@ impl Core {
         if spec.kind != FileKind::File {
             return Err(Error::new(Code::Invalid, name, "put_file makes files"));
         }
-        let asking = self.cache.change(entry_keys(parent, name));
+        let known = self.cache.name(parent, name, self.now());
+        let keys = if replace { self.keys_removed(parent, name) } else { entry_keys(parent, name) };
+        let asking = self.cache.change(keys);
         let message = PutFile { parent: self.cache.inode(parent), name: name.clone(), spec, data, replace };
-        let answer = self.call(message, self.op(TraceId(0))).await?;
-        let made = self.new_entry(parent, name, &answer, asking).attr;
+        let answer = self.call(message, self.op(TraceId(0))).await;
         if replace {
-            // Its bytes are others now, under whatever lease it is held here.
-            self.cache.changed(made.id);
-            if let Some(inode) = self.inodes.get(made.id) {
-                self.update(&inode, |state| state.stale = true);
+            // What had the name has it no more, also if nobody heard of it.
+            match known {
+                Some((Some(old), _)) => self.cache.changed(old),
+                Some((None, _)) => {}
+                None => self.cache.forget_kept(),
             }
         }
-        Ok(made)
+        Ok(self.new_entry(parent, name, &answer?, asking).attr)
     }
 
     pub async fn resolve(&self, from: InodeId, path: &[Name]) -> Result<Resolved> {

@@ -9,7 +9,7 @@ use crate::inode::Inode;
 use crate::shared::asked;
 use braid_api::meta::{AttrAnswer, ChangeAttr, Content, CreateFile, CreateTemporary, OpenAnswer, OpenFile};
 use braid_api::{Caller, Code, EntryReply, HandleId, OpenFlags, Opened, Result};
-use braid_lease::Want;
+use braid_lease::{Key, Want};
 use braid_types::{Durability, FileKind, InodeId, Mode, Name};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -89,7 +89,9 @@ impl Core {
         {
             return self.opened(inode, flags);
         }
-        let asking = self.cache.ask();
+        // Given up or failed, it may have taken effect.
+        let changing = flags.truncate.then_some(Key::Attr(id));
+        let asking = self.cache.change(changing.into_iter().collect());
         // What is buffered here must be dropped by the truncate, so it goes through the inode's own order.
         let in_use = self.inodes.get(id).is_some();
         let want = self.want_to_open(id, flags);
@@ -116,19 +118,26 @@ impl Core {
     /// For reading: the inode, counted as open once more, without a word to the metadata server: the file is held, and all that an answer would tell
     /// is known. Who has a file open is nobody's business but of this client until it is recalled or loses its last name, and then it is asked.
     fn open_known(self: &Arc<Self>, id: InodeId, flags: OpenFlags) -> Option<Arc<Inode>> {
-        let known = self.cache.known(id, self.want_to_open(id, flags), self.now())?;
+        let want = self.want_to_open(id, flags);
+        let mut known = self.cache.known(id, want, self.now())?;
+        let kept = known.kept.take();
         if !known.attr.is_file() || known.attr.nlink == 0 || flags.direct || self.files.is_adrift(id) {
             return None;
         }
-        if let Some(kept) = &known.kept {
+        if let Some(kept) = &kept {
             // As of one that was not known before: the kernel may have forgotten it meanwhile.
             kept.state.lock().end_moved = true;
         }
-        let inode = self.inodes.open_known(id, known.kept)?;
+        let was_kept = kept.is_some();
+        let inode = self.inodes.open_known(id, kept)?;
+        // From here on whoever recalls or changes the file finds it. Before, somebody may have.
+        let is_still = self.cache.is_still_known(id, &known, want, self.now());
         let is_good = self.update(&inode, |state| {
-            let is_good = state.map_lease.0 == known.number.0 && !state.stale && state.loss.is_none();
-            if is_good {
-                state.adopt_attr(&known.attr, None);
+            let is_same = state.map_lease.0 == known.number.0 && state.attr.ctime == known.attr.ctime;
+            let is_good = is_still && is_same && !state.stale && state.loss.is_none();
+            match is_good {
+                true => state.adopt_attr(&known.attr, None),
+                false => state.stale |= was_kept,
             }
             is_good
         });

@@ -168,8 +168,8 @@ async fn a_file_replaced_by_a_native_put_is_read_anew() {
         target: Bytes::new(),
     };
     let put = a.put_file(ROOT, &name("f"), spec, Bytes::from_static(b"after that"), true).await.unwrap();
-    let now = if put.id == id { &b"after that"[..] } else { b"before" };
-    assert_eq!(read(&a, handle, 0, 100).await, now);
+    assert_ne!(put.id, id, "another file has the name");
     close(&a, handle).await.unwrap();
+    assert_eq!(a.open(&cx(), id, READ).await.unwrap_err().code, Code::Stale);
     assert_eq!(cat(&a, put.id).await, b"after that");
 }

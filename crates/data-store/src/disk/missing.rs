@@ -52,7 +52,8 @@ impl DiskStore {
             return Ok(());
         }
         if gone.len() as u64 == SHARDS {
-            let (path, error) = gone.into_iter().next_back().unwrap_or_else(|| (self.dir.clone(), io::ErrorKind::NotFound.into()));
+            let (path, error) =
+                gone.into_iter().next_back().unwrap_or_else(|| (self.dir.clone(), io::ErrorKind::NotFound.into()));
             return Err(StoreError::io("list", &path, error));
         }
         for (path, _) in gone {

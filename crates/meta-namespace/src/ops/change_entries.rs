@@ -62,8 +62,12 @@ impl Mutation for ChangeEntries {
                 done.sealed.push(name);
                 continue;
             }
-            if change(unit, cx, &self.change, &mut found).await? {
-                done.changed.push(found.inode.id);
+            match change(unit, cx, &self.change, &mut found).await {
+                Ok(true) => done.changed.push(found.inode.id),
+                Ok(false) => {}
+                // Nothing of it was written.
+                Err(OpError(error)) if error.code == Code::Invalid => done.refused.push(name),
+                Err(error) => return Err(error),
             }
         }
         Ok(done)
