@@ -74,7 +74,8 @@ impl Work {
         }
     }
 
-    async fn act(&self, client: &Client, op: SharedOp) -> Result<SharedAnswer> {
+    /// With why it was refused, for whoever reads the log.
+    async fn act(&self, client: &Client, op: SharedOp) -> Result<(SharedAnswer, Option<Code>)> {
         let dir = |place: Place| self.dirs[usize::from(place.0)];
         let cx = Caller::default();
         let done = match op {
@@ -106,11 +107,12 @@ impl Work {
             }
             SharedOp::Lookup(at) => {
                 let found = client.lookup(&cx, dir(at), &name(at.1)).await?.attr;
-                return Ok(match found {
+                let seen = match found {
                     None => SharedAnswer::Nothing,
                     Some(attr) if attr.is_dir() => SharedAnswer::Dir,
                     Some(attr) => SharedAnswer::File(attr.uid, attr.nlink),
-                });
+                };
+                return Ok((seen, None));
             }
             SharedOp::List(of) => {
                 let handle = client.open_dir(&cx, self.dirs[usize::from(of)]).await?.handle;
@@ -120,7 +122,7 @@ impl Work {
                 let is_dir = |kind| kind == FileKind::Directory;
                 let mut names: Vec<_> = listed?.iter().map(|e| (number(&e.name), is_dir(e.kind))).collect();
                 names.sort_unstable();
-                return Ok(SharedAnswer::Listed(names));
+                return Ok((SharedAnswer::Listed(names), None));
             }
         };
         let refuses = [
@@ -133,8 +135,8 @@ impl Work {
             Code::NotPermitted,
         ];
         match done {
-            Ok(()) => Ok(SharedAnswer::Done),
-            Err(error) if refuses.contains(&error.code) => Ok(SharedAnswer::Refused),
+            Ok(()) => Ok((SharedAnswer::Done, None)),
+            Err(error) if refuses.contains(&error.code) => Ok((SharedAnswer::Refused, Some(error.code))),
             Err(error) => Err(error),
         }
     }
@@ -143,16 +145,20 @@ impl Work {
         let mut dice = Dice(who as u64 + 1);
         while !self.is_over.load(SeqCst) {
             let op = self.thrown(&mut dice);
-            let id = self.linear.lock().unwrap().0.begin(op);
+            let id = {
+                let mut judged = self.linear.lock().unwrap();
+                judged.1.push_back(format!("{who} {op:?} …"));
+                judged.0.begin(op)
+            };
             let answer = self.act(&client, op).await;
             let mut judged = self.linear.lock().unwrap();
             let (linear, log) = &mut *judged;
             log.push_back(format!("{who} {op:?} = {answer:?}"));
-            if log.len() > 200 {
+            while log.len() > 300 {
                 log.pop_front();
             }
             match answer {
-                Ok(answer) => {
+                Ok((answer, _)) => {
                     let last = || log.iter().map(String::as_str).collect::<Vec<_>>().join("\n");
                     assert!(linear.end(id, &answer), "no order explains the last of these:\n{}", last());
                     self.done.fetch_add(1, SeqCst);

@@ -8,6 +8,7 @@ use super::acl;
 use super::entries::{Entries, locate};
 use crate::rows::{Entry, flags, keys};
 use crate::{Located, Mutation, OpContext, OpError, Query, Unit};
+use braid_api::Code;
 use braid_api::meta::{ChangeEntries, EntriesChanged, TreeChange};
 use braid_meta_engine::{Key, Tx};
 use braid_types::{FileKind, InodeId, Name};
