@@ -38,8 +38,9 @@ fn quotas_are_set_shown_and_cleared() {
     let list = c.says("admin quota list --json");
     assert!(list.lines().any(|line| line.contains("user 4711") && line.contains("\"inodes_max\":10")), "{list}");
     assert!(c.fails("admin quota set --user 0 --inodes 10").contains("superuser"));
-    let rows = c.says("admin sql --json 'SELECT inodes_max FROM quotas WHERE id = 4711'");
-    assert!(rows.contains("10"), "{rows}");
+    let query = "SELECT inodes_max FROM quotas WHERE id = 4711";
+    let rows = c.braid(&["admin".as_ref(), "sql".as_ref(), "--json".as_ref(), query.as_ref()]);
+    assert!(rows.code == 0 && rows.out.contains("10"), "{}{}", rows.out, rows.err);
     c.says("admin quota clear --user 4711");
     c.says("admin fsck");
 }

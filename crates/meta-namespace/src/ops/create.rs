@@ -72,6 +72,7 @@ impl Mutation for CreateTemporary {
         let parent = unit.find_dir(&self.parent).await?;
         let mut inode = new_inode(unit, cx, &parent.inode, &self.spec).await?;
         inode.nlink = 0;
+        inode.set(flags::NAMELESS, true);
         let room = new_room(unit, cx, &mut inode, true).await?;
         unit.put(keys::inode_id(inode.id), &IdRow::Attributes(inode.clone()));
         unit.put(keys::orphan(inode.id), &OrphanRow { session: cx.session, since: cx.now });

@@ -2,7 +2,7 @@
 
 use super::make_node::count_entry;
 use super::seal::expect_unsealed;
-use crate::rows::{Entry, keys};
+use crate::rows::{Entry, flags, keys};
 use crate::{Mutation, OpContext, OpError, Place, Unit};
 use braid_api::Code;
 use braid_api::meta::{EntryAnswer, Grant, Link};
@@ -44,7 +44,12 @@ impl Mutation for Link {
             unit.put(keys::entry(*at, name), &pointer);
         }
         if located.inode.nlink == 0 {
-            // A file of O_TMPFILE gets its name, or an orphan comes back.
+            // A file of O_TMPFILE gets its first name. One whose last name has gone has gone for everybody who looks for it: a link that came
+            // after its removal was answered would bring it back.
+            if !located.inode.has(flags::NAMELESS) {
+                return Err(Code::NotFound.into());
+            }
+            located.inode.set(flags::NAMELESS, false);
             unit.delete(keys::orphan(located.inode.id));
             located.inode.quota_roots = parent.inode.quota_roots.clone();
         }

@@ -19,6 +19,8 @@ pub mod flags {
     pub const SHARED: u32 = 32;
     /// The file is sealed: nothing of it changes. An older version would not know, and shares no protocol with who relies on it.
     pub const SEALED: u32 = 64;
+    /// The file was made without a name (O_TMPFILE) and has had none since: it may get one. What has lost its last name gets none any more.
+    pub const NAMELESS: u32 = 128;
 }
 
 /// Where a file's inline bytes are.
