@@ -13,7 +13,7 @@ use braid_meta_engine::{Engine, Key, Row, Snapshot, Table};
 use braid_meta_namespace::ops::quota::{
     AnyLimit, FoldAccounts, ForgetAccount, GetAccount, ListAccounts, SetQuota, Tally,
 };
-use braid_meta_namespace::ops::restamp::{ListRestamps, Restamp};
+use braid_meta_namespace::ops::restamp::{ENTRIES_A_PAGE, ListRestamps, Restamp};
 use braid_meta_namespace::ops::room::OpenLimited;
 use braid_meta_namespace::ops::summary::SumUp;
 use braid_meta_namespace::{OpContext, OpError, Outcome, ReadOnly};
@@ -222,7 +222,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         }
         for (dir, roots) in listed {
             loop {
-                let page = self.engine.transact(dir.0, Restamp { dir }).await.map_err(Error::from)?;
+                let page = self.engine.transact(dir.0, Restamp { dir, limit: ENTRIES_A_PAGE }).await.map_err(Error::from)?;
                 self.quotas.counts(&roots, page.changed);
                 if !page.more || self.stopping.load(Relaxed) {
                     break;

@@ -210,6 +210,7 @@ async fn empty_some<E: Engine>(tree: &Tree<E>) -> bool {
 
 /// After each operation accounts are right, and none that was asked to obey has brought one beyond its quota.
 async fn random<E: Engine>(mut tree: Tree<E>, seed: u64, steps: usize) -> HashMap<&'static str, u32> {
+    tree.page = 2;
     let mut walk = Walk { tree: &mut tree, dice: StdRng::seed_from_u64(seed), done: HashMap::new() };
     for step in 0..steps {
         walk.tree.limits = step % 200 < 120;
@@ -351,6 +352,48 @@ async fn a_rename_takes_the_charge_along() {
     tree.rename((b, "sub"), (ROOT, "sub"), replace).await.unwrap();
     tree.restamp_all().await;
     assert_eq!(tree.usage(Payer::Dir(b)).await, (2, 300));
+}
+
+/// A directory is looked through once: what comes to lie where it was passed already is charged by who puts it there.
+#[tokio::test]
+async fn a_rename_does_not_escape_the_counting_of_a_tree() {
+    let (replace, exchange) = (RenameKind::Replace, RenameKind::Exchange);
+    for (mode, counted) in [(replace, 6), (exchange, 7)] {
+        let mut tree = memory(1).await;
+        tree.page = 2;
+        let top = tree.mkdir(ROOT, "top").await;
+        let (x, y) = (tree.mkdir(top, "x").await, tree.mkdir(top, "y").await);
+        tree.put(x, "f", 10).await.unwrap();
+        tree.make(tree.mkdir(x, "sub").await, "in it", FileKind::File).await.unwrap();
+        if mode == exchange {
+            tree.put(y, "f", 3).await.unwrap();
+        }
+        tree.quota(top, 100, 10_000).await;
+        tree.restamp(top).await;
+        assert!(tree.listed().await.contains(&x));
+        tree.restamp(y).await;
+        tree.rename((x, "f"), (y, "f"), mode).await.unwrap();
+        tree.rename((x, "sub"), (y, "sub"), replace).await.unwrap();
+        finish(&tree, 0).await;
+        assert_eq!(tree.usage(Payer::Dir(top)).await.0, counted, "{mode:?} into a directory that was looked through");
+    }
+    // Within one, from behind what was looked through to before it; and when the quota is cleared.
+    let mut tree = memory(1).await;
+    tree.page = 2;
+    let top = tree.mkdir(ROOT, "top").await;
+    for text in ["b", "c", "d", "z"] {
+        tree.put(top, text, 10).await.unwrap();
+    }
+    tree.quota(top, 100, 10_000).await;
+    assert!(tree.restamp(top).await.more);
+    tree.rename((top, "z"), (top, "a"), replace).await.unwrap();
+    finish(&tree, 0).await;
+    assert_eq!(tree.usage(Payer::Dir(top)).await, (5, 40));
+    tree.set_quota(Payer::Dir(top), None).await.unwrap();
+    assert!(tree.restamp(top).await.more);
+    tree.rename((top, "d"), (top, "0"), replace).await.unwrap();
+    finish(&tree, 0).await;
+    assert_eq!(tree.usage(Payer::Dir(top)).await, (0, 0));
 }
 
 /// What was made without a name is charged where it was made, until it gets one elsewhere.
