@@ -43,11 +43,18 @@ pub(crate) struct Quotas {
     counting: Mutex<BTreeMap<InodeId, u64>>,
     /// There may be something listed, or all is over.
     bell: Notify,
+    /// Held by who sets one, until `limits` says what is so then.
+    setting: tokio::sync::Mutex<()>,
 }
 
 impl Default for Quotas {
     fn default() -> Self {
-        let quotas = Quotas { limits: AtomicBool::new(true), counting: Mutex::default(), bell: Notify::new() };
+        let quotas = Quotas {
+            limits: AtomicBool::new(true),
+            counting: Mutex::default(),
+            bell: Notify::new(),
+            setting: tokio::sync::Mutex::default(),
+        };
         // What an older server has left.
         quotas.bell.notify_one();
         quotas
@@ -126,6 +133,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
 
     pub(crate) async fn set_quota(&self, payer: Payer, limits: Option<Limits>) -> Result<AdminAnswer> {
         self.recovery_is_over()?;
+        let _alone = self.quotas.setting.lock().await;
         // From before it is there: nobody passes by it unseen when it is set.
         self.quotas.limits.store(true, Relaxed);
         let partition = if let Payer::Dir(id) = payer { id.0 } else { 0 };
