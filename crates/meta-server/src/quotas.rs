@@ -216,29 +216,46 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         });
     }
 
-    /// Some of what is listed; false: there was nothing.
+    /// Some of what is listed; false: there was nothing. A directory that cannot be looked through keeps none of the others waiting.
     async fn charge_listed(&self) -> Result<bool> {
-        let list = ListRestamps { after: None, limit: LISTED_A_PAGE };
-        let listed = self.engine.read(0, list).await.map_err(Error::from)?;
-        if listed.is_empty() {
-            let done: Vec<InodeId> = self.quotas.counting.lock().keys().copied().collect();
-            for root in done {
-                self.engine.transact(root.0, ForgetAccount { root }).await.map_err(Error::from)?;
-                self.quotas.counting.lock().remove(&root);
-            }
-            return Ok(false);
-        }
-        for (dir, roots) in listed {
-            loop {
-                let page = self.engine.transact(dir.0, Restamp { dir, limit: ENTRIES_A_PAGE }).await.map_err(Error::from)?;
-                self.quotas.counts(&roots, page.changed);
-                if !page.more || self.stopping.load(Relaxed) {
-                    break;
+        let (mut after, mut failed) = (None, None);
+        loop {
+            let list = ListRestamps { after, limit: LISTED_A_PAGE };
+            let listed = self.engine.read(0, list).await.map_err(Error::from)?;
+            let Some((last, _)) = listed.last() else { break };
+            after = Some(*last);
+            for (dir, roots) in listed {
+                if let Err(e) = self.charge_entries(dir, &roots).await {
+                    failed.get_or_insert(e);
                 }
-                self.env.sleep(BREATH).await;
+                if self.stopping.load(Relaxed) {
+                    return Ok(true);
+                }
             }
         }
-        Ok(true)
+        match failed {
+            Some(e) => return Err(e),
+            None if after.is_some() => return Ok(true),
+            None => {}
+        }
+        let done: Vec<InodeId> = self.quotas.counting.lock().keys().copied().collect();
+        for root in done {
+            self.engine.transact(root.0, ForgetAccount { root }).await.map_err(Error::from)?;
+            self.quotas.counting.lock().remove(&root);
+        }
+        Ok(false)
+    }
+
+    async fn charge_entries(&self, dir: InodeId, roots: &[InodeId]) -> Result<()> {
+        loop {
+            let restamp = Restamp { dir, limit: ENTRIES_A_PAGE };
+            let page = self.engine.transact(dir.0, restamp).await.map_err(Error::from)?;
+            self.quotas.counts(roots, page.changed);
+            if !page.more || self.stopping.load(Relaxed) {
+                return Ok(());
+            }
+            self.env.sleep(BREATH).await;
+        }
     }
 }
 
