@@ -396,6 +396,62 @@ async fn a_rename_does_not_escape_the_counting_of_a_tree() {
     assert_eq!(tree.usage(Payer::Dir(top)).await, (0, 0));
 }
 
+/// More than 64 bits hold, and nobody is given what he does not have when they go.
+#[tokio::test]
+async fn sparse_files_of_any_length_are_counted_and_forgotten() {
+    for spread in [1, 16] {
+        let mut tree = memory(spread).await;
+        tree.others = false;
+        let dir = tree.mkdir(ROOT, "dir").await;
+        for text in ["a", "b", "c"] {
+            let file = tree.put(dir, text, 1).await.unwrap();
+            tree.resize(file, FILE_BYTES_MAX).await.unwrap();
+        }
+        assert_eq!(tree.usage(Payer::Dir(ROOT)).await, (5, i64::MAX), "as much as can be said");
+        assert_eq!(tree.miscounts().await, []);
+        tree.set_quota(Payer::Dir(ROOT), Some(Limits { inodes: None, bytes: Some(u64::MAX) })).await.unwrap();
+        assert_eq!(code(tree.put(dir, "d", 5).await), Code::QuotaExceeded);
+        for text in ["a", "b", "c"] {
+            let unlink = Unlink { parent: dir.into(), name: name(text), open_here: false };
+            tree.change(unlink, MetaAnswer::Unlink).await.unwrap();
+        }
+        tree.put(dir, "d", 5).await.unwrap();
+        assert_eq!(tree.usage(Payer::Dir(ROOT)).await, (3, 5));
+        assert_eq!(tree.miscounts().await, []);
+    }
+}
+
+/// Where an account is many rows, only who is near its quota waits for others, and for those alone who share that quota.
+#[tokio::test]
+async fn only_accounts_near_their_quota_are_locked() {
+    let tree = memory(16).await;
+    let (near, far) = (tree.mkdir(ROOT, "near").await, tree.mkdir(ROOT, "far").await);
+    tree.quota(near, 10, 1 << 50).await;
+    tree.quota(far, 1 << 40, 1 << 40).await;
+    tree.set_quota(Payer::Dir(ROOT), Some(Limits { inodes: Some(1 << 40), bytes: None })).await.unwrap();
+    tree.put(near, "a", 10).await.unwrap();
+    assert_eq!(tree.accounts_read().1, [Payer::Dir(near)]);
+    let file = tree.put(far, "a", 10).await.unwrap();
+    assert_eq!(tree.accounts_read().1, [], "much is left");
+    tree.resize(file, 20 << 30).await.unwrap();
+    assert_eq!(tree.accounts_read().1, [Payer::Dir(far)], "much is asked for");
+    tree.create(far, "b").await.unwrap();
+    assert_eq!(tree.accounts_read(), (1, vec![]), "a creation reads accounts once");
+}
+
+#[tokio::test]
+async fn a_directory_is_moved_below_a_full_root() {
+    let tree = memory(1).await;
+    let (a, sub) = (tree.mkdir(ROOT, "a").await, tree.mkdir(ROOT, "sub").await);
+    tree.quota(a, 2, 10).await;
+    tree.set_quota(Payer::Dir(ROOT), Some(Limits { inodes: Some(3), bytes: None })).await.unwrap();
+    assert_eq!(code(tree.make(ROOT, "new", FileKind::Directory).await), Code::QuotaExceeded);
+    tree.rename((ROOT, "sub"), (a, "sub"), RenameKind::Replace).await.unwrap();
+    assert_eq!(tree.usage(Payer::Dir(a)).await.0, 2);
+    tree.restamp(sub).await;
+    assert_eq!(tree.usage(Payer::Dir(ROOT)).await.0, 3);
+}
+
 /// What was made without a name is charged where it was made, until it gets one elsewhere.
 #[tokio::test]
 async fn a_file_that_gets_its_first_name_is_charged_there() {
