@@ -10,6 +10,7 @@ use braid_meta_namespace::ReadOnly;
 use braid_meta_namespace::ops::quota::FoldAccounts;
 use braid_meta_namespace::ops::reclaim::FreeOrphans;
 use braid_meta_namespace::ops::remove_tree::{DeadEntries, EmptyTree};
+use braid_meta_namespace::ops::room::GiveBack;
 use braid_meta_namespace::rows::{Entry, keys};
 use braid_types::*;
 use rand::rngs::StdRng;
@@ -450,6 +451,30 @@ async fn a_directory_is_moved_below_a_full_root() {
     assert_eq!(tree.usage(Payer::Dir(a)).await.0, 2);
     tree.restamp(sub).await;
     assert_eq!(tree.usage(Payer::Dir(ROOT)).await.0, 3);
+}
+
+/// A session's room goes back in pages, and it is not noted where it got none.
+#[tokio::test]
+async fn room_goes_back_a_page_at_a_time() {
+    let tree = memory(1).await;
+    let dir = tree.mkdir(ROOT, "dir").await;
+    let session = SessionId::default();
+    let noted = async || {
+        let rows = tree.rows(&[Table::Quotas]).await;
+        rows.iter().filter(|(key, _)| keys::room_of(key).is_some()).count()
+    };
+    tree.quota(dir, 100, 10).await;
+    tree.create(dir, "none").await.unwrap();
+    assert_eq!((noted().await, tree.usage(Payer::Dir(dir)).await.1), (0, 0), "there is none to be had");
+    tree.quota(dir, 100, 1 << 30).await;
+    for text in ["a", "b", "c"] {
+        tree.create(dir, text).await.unwrap();
+    }
+    assert_eq!((noted().await, tree.usage(Payer::Dir(dir)).await.1), (3, 3 << 20));
+    assert!(tree.run(GiveBack { session, limit: 2 }).await.unwrap());
+    assert_eq!((noted().await, tree.usage(Payer::Dir(dir)).await.1), (1, 1 << 20));
+    assert!(!tree.run(GiveBack { session, limit: 2 }).await.unwrap());
+    assert_eq!((noted().await, tree.usage(Payer::Dir(dir)).await.1), (0, 0));
 }
 
 /// What was made without a name is charged where it was made, until it gets one elsewhere.
