@@ -124,18 +124,18 @@ impl Sum {
 
 /// Page by page, by the server; what has several names counts once.
 pub async fn sum_up(asked: &impl Asked, top: InodeId) -> Result<Sum> {
-    let (mut directories, mut files, mut bytes) = (1, 0, 0);
+    let (mut directories, mut files, mut bytes) = (1, 0, 0_u64);
     let mut several = BTreeMap::new();
     let mut waiting = vec![ToSum { dir: top, after: None }];
     while !waiting.is_empty() {
         let AdminAnswer::Summary(page) = asked.ask(AdminQuery::Summary { waiting }).await? else { return strange() };
         directories += page.directories;
         files += page.files;
-        bytes += page.bytes;
+        bytes = bytes.saturating_add(page.bytes);
         several.extend(page.several);
         waiting = page.waiting;
     }
     files += several.len() as u64;
-    bytes += several.values().sum::<u64>();
+    bytes = several.values().fold(bytes, |sum, of| sum.saturating_add(*of));
     Ok(Sum { inodes: directories + files, bytes, directories: Some(directories), files: Some(files) })
 }

@@ -12,6 +12,7 @@ use crate::local::LocalReads;
 use crate::locks::Locks;
 use crate::lru::Lru;
 use crate::memory::Memory;
+use crate::quota::Returns;
 use crate::requests::Requests;
 use crate::room::Room;
 use crate::servers::Directory;
@@ -50,6 +51,7 @@ pub struct Core {
     /// Files that are marked for several writers, as far as that is remembered.
     pub marked: Mutex<Lru<InodeId, ()>>,
     pub inodes: Inodes,
+    pub returns: Returns,
     pub handles: Handles,
     pub locks: Locks,
     /// Chunks that read as holes, see `unknown`.

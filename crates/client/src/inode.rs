@@ -119,6 +119,8 @@ pub struct FileState {
     pub send_waits: bool,
     /// Up to here it is paid for, if somebody who pays for it has a quota; see `quota`.
     pub paid: Option<u64>,
+    /// The metadata server has a note that room was taken, which goes with its return.
+    pub room_noted: bool,
 }
 
 impl FileState {
@@ -171,6 +173,7 @@ impl FileState {
             charged: 0,
             send_waits: false,
             paid: None,
+            room_noted: false,
         }
     }
 
@@ -286,7 +289,7 @@ impl FileState {
 
     /// An open's answer, if nothing was changed here since it was asked for.
     pub fn adopt_open(&mut self, answer: &OpenAnswer, version: u64) {
-        self.hear_room(answer.room);
+        self.hear_room(answer);
         self.inline_row |= holds_inline(&answer.map.content);
         let has_moved = answer.map.layout_gen > self.layout_gen;
         // What is unsaved was written here, and by nobody else since. Else the attributes may be newer than the bytes, and a map that was
@@ -504,11 +507,11 @@ impl Inodes {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use braid_api::meta::{DirAfter, FileLease, Grant};
 
-    fn answer(bytes: &'static [u8], ctime: i64) -> OpenAnswer {
+    pub(crate) fn answer(bytes: &'static [u8], ctime: i64) -> OpenAnswer {
         let attr = Attr { ctime: Timestamp(ctime), size: bytes.len() as u64, ..crate::cache::tests::attr(1) };
         let content = Content::Inline(Bytes::from_static(bytes));
         let map = FileMap { policy: Policy::PLAIN, layout_gen: LayoutGen(0), cuts: Cuts::new(), content };

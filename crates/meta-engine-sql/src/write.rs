@@ -125,7 +125,7 @@ impl Write {
 /// The number that begins at this byte of a row of numbers, with what is added to it.
 fn sum(at: usize) -> String {
     let (digits, bias) = (Counts::DIGITS, Counts::BIAS);
-    let number = |of: &str| format!("CAST(SUBSTRING({of},{at},{digits}) AS DECIMAL(21,0))");
+    let number = |of: &str| format!("CAST(SUBSTRING({of},{at},{digits}) AS DECIMAL(31,0))");
     format!("LPAD({}+{}-{bias},{digits},'0')", number("val"), number("VALUES(val)"))
 }
 

@@ -13,12 +13,14 @@ use braid_api::quota::{Limits, Payer, Usage};
 use braid_api::{Code, Error};
 use braid_meta_engine::{Counts, Key, Lock, Row, Tx};
 use braid_types::InodeId;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// While at least so much is left where an account is spread over several rows these are read without locks: transactions that run at
 /// once go beyond it together by less. And a hundredth of the quota, if that is more.
 const MARGIN_INODES: u64 = 4096;
 const MARGIN_BYTES: u64 = 1 << 30;
+/// Who asks for more than this part of that takes locks however much is left.
+const LARGE_PART: i128 = 16;
 
 /// What an operation says of the charges of its transaction.
 #[derive(Debug, Default)]
@@ -31,6 +33,8 @@ pub struct Charges {
     arriving: Vec<Payer>,
     /// Directories with quotas that are removed.
     retired: Vec<InodeId>,
+    /// Rows of accounts that were read without locks, where there are several of each.
+    seen: HashMap<Key, Option<Row>>,
     /// A directory was listed whose entries are to be charged to others.
     pub restamps: bool,
 }
@@ -48,8 +52,9 @@ impl<T: Tx> Unit<'_, T> {
         self.charges.exempt_users = true;
     }
 
+    /// The root directory gains nothing by what comes from below it.
     pub fn arrives_below(&mut self, roots: &[InodeId]) {
-        self.charges.arriving.extend([InodeId::ROOT].iter().chain(roots).map(|id| Payer::Dir(*id)));
+        self.charges.arriving.extend(roots.iter().map(|id| Payer::Dir(*id)));
     }
 
     /// A directory with a quota of its own goes, and its account with it.
@@ -102,7 +107,7 @@ impl<T: Tx> Unit<'_, T> {
         for [before, after] in self.changed.values().filter(|[before, after]| before != after) {
             for (charge, sign) in [(before, -1), (after, 1)] {
                 let Some(charge) = charge else { continue };
-                let by = Counts([sign, sign.saturating_mul(i64::try_from(charge.bytes).unwrap_or(i64::MAX))]);
+                let by = Counts([sign, sign * i128::from(charge.bytes)]);
                 charge.payers().for_each(|payer| sums.entry(payer).or_default().add(by));
             }
         }
@@ -136,7 +141,7 @@ impl<T: Tx> Unit<'_, T> {
         let lock = if self.tx.spread() > 1 { Lock::None } else { Lock::Exclusive };
         let accounts = self.accounts(&payers.collect::<Vec<_>>(), lock).await?;
         let left = |(_, limits, Counts([_, bytes])): (Payer, Limits, Counts)| {
-            Some(limits.bytes?.saturating_sub(u64::try_from(bytes).unwrap_or(0)))
+            Some(limits.bytes?.saturating_sub(u64::try_from(bytes.max(0)).unwrap_or(u64::MAX)))
         };
         Ok(accounts.into_iter().filter_map(left).min())
     }
@@ -152,35 +157,28 @@ impl<T: Tx> Unit<'_, T> {
         if asked.is_empty() {
             return Ok(());
         }
-        let payers: Vec<Payer> = asked.keys().copied().collect();
-        let mut lock = if self.tx.spread() > 1 { Lock::None } else { Lock::Exclusive };
-        loop {
-            let accounts = self.accounts(&payers, lock).await?;
-            let mut near = false;
-            for (payer, limits, has) in accounts {
-                let by = asked.get(&payer).copied().unwrap_or_default();
-                let is_full = |limit: Option<u64>, which: usize| match (limit, by.0[which]) {
-                    (Some(limit), by) if by > 0 => has.0[which].saturating_add(by) > clamped(limit),
-                    (Some(limit), _) => arriving.contains(&payer) && has.0[which] >= clamped(limit),
-                    (None, _) => false,
-                };
-                let is_near = |limit: Option<u64>, which: usize, margin: u64| {
-                    limit.is_some_and(|limit| {
-                        let left = clamped(limit).saturating_sub(has.0[which].saturating_add(by.0[which]));
-                        left < clamped(margin.max(limit / 100))
-                    })
-                };
-                near |= is_near(limits.inodes, 0, MARGIN_INODES) || is_near(limits.bytes, 1, MARGIN_BYTES);
-                if lock != Lock::None && (is_full(limits.inodes, 0) || is_full(limits.bytes, 1)) {
-                    return Err(exceeded(payer, limits, has));
-                }
-            }
-            if lock != Lock::None || !near {
+        let mut payers: Vec<Payer> = asked.keys().copied().collect();
+        if self.tx.spread() > 1 {
+            let accounts = self.accounts(&payers, Lock::None).await?;
+            let is_near = |(payer, limits, has): &(Payer, Limits, Counts)| {
+                let by = asked.get(payer).copied().unwrap_or_default();
+                is_near(limits.inodes, has.0[0], by.0[0], MARGIN_INODES)
+                    || is_near(limits.bytes, has.0[1], by.0[1], MARGIN_BYTES)
+            };
+            payers = accounts.iter().filter(|account| is_near(account)).map(|(payer, ..)| *payer).collect();
+            if payers.is_empty() {
                 return Ok(());
             }
-            // Everybody who is near it locks the quota first, so what is read now holds until the commit.
-            lock = Lock::Exclusive;
         }
+        // Everybody who is near it locks the quota first, so what is read now holds until the commit.
+        for (payer, limits, has) in self.accounts(&payers, Lock::Exclusive).await? {
+            let by = asked.get(&payer).copied().unwrap_or_default();
+            let arrives = arriving.contains(&payer);
+            if is_full(limits.inodes, has.0[0], by.0[0], arrives) || is_full(limits.bytes, has.0[1], by.0[1], arrives) {
+                return Err(exceeded(payer, limits, has));
+            }
+        }
+        Ok(())
     }
 
     /// Of those that have a quota: it, and what they have.
@@ -196,6 +194,7 @@ impl<T: Tx> Unit<'_, T> {
                 self.load(&rows).await?;
                 rows.iter().map(|key| self.cache.get(key).cloned().flatten()).collect()
             }
+            _ if lock == Lock::None => self.accounts_seen(&rows).await?,
             _ => self.tx.get(&rows, lock).await?,
         };
         let each = 1 + usize::from(spread);
@@ -207,10 +206,29 @@ impl<T: Tx> Unit<'_, T> {
         }
         Ok(accounts)
     }
+
+    /// Rows without locks, each read once: who locks nothing lives with what is some milliseconds old.
+    async fn accounts_seen(&mut self, rows: &[Key]) -> Result<Vec<Option<Row>>, OpError> {
+        let missing: Vec<Key> = rows.iter().filter(|key| !self.charges.seen.contains_key(*key)).cloned().collect();
+        if !missing.is_empty() {
+            let found = self.tx.get(&missing, Lock::None).await?;
+            self.charges.seen.extend(missing.into_iter().zip(found));
+        }
+        Ok(rows.iter().map(|key| self.charges.seen.get(key).cloned().flatten()).collect())
+    }
 }
 
-fn clamped(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
+/// `by` more do not go in, or what is to come `arrives` where nothing is left.
+fn is_full(limit: Option<u64>, has: i128, by: i128, arrives: bool) -> bool {
+    limit.map(i128::from).is_some_and(|limit| if by > 0 { has + by > limit } else { arrives && has >= limit })
+}
+
+/// So little is left behind this, or so much is asked for, that several who do not see each other could go far beyond it together.
+fn is_near(limit: Option<u64>, has: i128, by: i128, margin: u64) -> bool {
+    limit.is_some_and(|limit| {
+        let margin = i128::from(margin.max(limit / 100));
+        i128::from(limit) - has - by < margin || by > margin / LARGE_PART
+    })
 }
 
 /// Neighbours among directories come to lie apart.
@@ -234,12 +252,13 @@ pub(crate) fn counts(key: &Key, row: &[u8]) -> Result<Counts, OpError> {
     Ok(Counts::from_row(row).ok_or_else(damaged)?)
 }
 
-pub(crate) fn usage_of(Counts([inodes, bytes]): Counts) -> Usage {
+pub(crate) fn usage_of(counts: Counts) -> Usage {
+    let [inodes, bytes] = counts.shown();
     Usage { inodes, bytes }
 }
 
 fn exceeded(payer: Payer, limits: Limits, Counts([inodes, bytes]): Counts) -> OpError {
-    let of = |limit: Option<u64>, has: i64, what: &str| limit.map(|limit| format!("{has} of {limit} {what}"));
+    let of = |limit: Option<u64>, has: i128, what: &str| limit.map(|limit| format!("{has} of {limit} {what}"));
     let has: Vec<String> =
         [of(limits.inodes, inodes, "inodes"), of(limits.bytes, bytes, "bytes")].into_iter().flatten().collect();
     Error::new(Code::QuotaExceeded, payer, format_args!("its quota allows no more: it has {}", has.join(", "))).into()

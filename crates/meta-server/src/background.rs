@@ -8,6 +8,7 @@ use braid_api::{Code, Context, DataNode, DataPeers, Error, Result};
 use braid_env::Monotonic;
 use braid_lease::Key;
 use braid_meta_engine::Engine;
+use braid_meta_namespace::ops::room::{GiveBack, RETURNED_A_PAGE};
 use braid_meta_namespace::ops::{session, spares};
 use braid_types::{ByteRange, ChunkId, ContainerId, Durability, ServerId, SessionId, Version};
 use bytes::Bytes;
@@ -190,6 +191,8 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
                 self.raise_sizes_of_copies(id, fenced.grown_copies).await?;
             }
         }
+        let room = || GiveBack { session: id, limit: RETURNED_A_PAGE };
+        while self.engine.transact(0, room()).await.map_err(Error::from)? {}
         let remember = leaves == Leaves::Silently;
         self.engine.transact(0, session::EndSession { session: id, remember }).await.map_err(Error::from)?;
         if remember {

@@ -13,7 +13,7 @@ use braid_meta_engine::{Engine, Key, Row, Snapshot, Table};
 use braid_meta_namespace::ops::quota::{
     AnyLimit, FoldAccounts, ForgetAccount, GetAccount, ListAccounts, SetQuota, Tally,
 };
-use braid_meta_namespace::ops::restamp::{ListRestamps, Restamp};
+use braid_meta_namespace::ops::restamp::{ENTRIES_A_PAGE, ListRestamps, Restamp};
 use braid_meta_namespace::ops::room::OpenLimited;
 use braid_meta_namespace::ops::summary::SumUp;
 use braid_meta_namespace::{OpContext, OpError, Outcome, ReadOnly};
@@ -43,11 +43,18 @@ pub(crate) struct Quotas {
     counting: Mutex<BTreeMap<InodeId, u64>>,
     /// There may be something listed, or all is over.
     bell: Notify,
+    /// Held by who sets one, until `limits` says what is so then.
+    setting: tokio::sync::Mutex<()>,
 }
 
 impl Default for Quotas {
     fn default() -> Self {
-        let quotas = Quotas { limits: AtomicBool::new(true), counting: Mutex::default(), bell: Notify::new() };
+        let quotas = Quotas {
+            limits: AtomicBool::new(true),
+            counting: Mutex::default(),
+            bell: Notify::new(),
+            setting: tokio::sync::Mutex::default(),
+        };
         // What an older server has left.
         quotas.bell.notify_one();
         quotas
@@ -126,6 +133,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
 
     pub(crate) async fn set_quota(&self, payer: Payer, limits: Option<Limits>) -> Result<AdminAnswer> {
         self.recovery_is_over()?;
+        let _alone = self.quotas.setting.lock().await;
         // From before it is there: nobody passes by it unseen when it is set.
         self.quotas.limits.store(true, Relaxed);
         let partition = if let Payer::Dir(id) = payer { id.0 } else { 0 };
@@ -208,29 +216,46 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         });
     }
 
-    /// Some of what is listed; false: there was nothing.
+    /// Some of what is listed; false: there was nothing. A directory that cannot be looked through keeps none of the others waiting.
     async fn charge_listed(&self) -> Result<bool> {
-        let list = ListRestamps { after: None, limit: LISTED_A_PAGE };
-        let listed = self.engine.read(0, list).await.map_err(Error::from)?;
-        if listed.is_empty() {
-            let done: Vec<InodeId> = self.quotas.counting.lock().keys().copied().collect();
-            for root in done {
-                self.engine.transact(root.0, ForgetAccount { root }).await.map_err(Error::from)?;
-                self.quotas.counting.lock().remove(&root);
-            }
-            return Ok(false);
-        }
-        for (dir, roots) in listed {
-            loop {
-                let page = self.engine.transact(dir.0, Restamp { dir }).await.map_err(Error::from)?;
-                self.quotas.counts(&roots, page.changed);
-                if !page.more || self.stopping.load(Relaxed) {
-                    break;
+        let (mut after, mut failed) = (None, None);
+        loop {
+            let list = ListRestamps { after, limit: LISTED_A_PAGE };
+            let listed = self.engine.read(0, list).await.map_err(Error::from)?;
+            let Some((last, _)) = listed.last() else { break };
+            after = Some(*last);
+            for (dir, roots) in listed {
+                if let Err(e) = self.charge_entries(dir, &roots).await {
+                    failed.get_or_insert(e);
                 }
-                self.env.sleep(BREATH).await;
+                if self.stopping.load(Relaxed) {
+                    return Ok(true);
+                }
             }
         }
-        Ok(true)
+        match failed {
+            Some(e) => return Err(e),
+            None if after.is_some() => return Ok(true),
+            None => {}
+        }
+        let done: Vec<InodeId> = self.quotas.counting.lock().keys().copied().collect();
+        for root in done {
+            self.engine.transact(root.0, ForgetAccount { root }).await.map_err(Error::from)?;
+            self.quotas.counting.lock().remove(&root);
+        }
+        Ok(false)
+    }
+
+    async fn charge_entries(&self, dir: InodeId, roots: &[InodeId]) -> Result<()> {
+        loop {
+            let restamp = Restamp { dir, limit: ENTRIES_A_PAGE };
+            let page = self.engine.transact(dir.0, restamp).await.map_err(Error::from)?;
+            self.quotas.counts(roots, page.changed);
+            if !page.more || self.stopping.load(Relaxed) {
+                return Ok(());
+            }
+            self.env.sleep(BREATH).await;
+        }
     }
 }
 

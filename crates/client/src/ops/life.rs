@@ -59,6 +59,7 @@ impl Core {
             leases: Default::default(),
             files: Default::default(),
             inodes: Default::default(),
+            returns: Default::default(),
             handles: Default::default(),
             locks: Default::default(),
             told: Default::default(),

@@ -25,6 +25,7 @@ impl Core {
         op: Op,
     ) -> Result<(Arc<Inode>, OpenAnswer)> {
         let _opening = self.inodes.opening(id, false);
+        let sure = !self.returns.is_under_way(id);
         let (version, ticket) = (self.version_of(id), self.cache.ticket());
         let message = OpenFile { inode: self.cache.existing(id)?, want: asked(want), truncate };
         let take = self.begin_take(id, want);
@@ -35,7 +36,7 @@ impl Core {
                 return Err(error);
             }
         };
-        let inode = self.adopt_opened(&answer, version);
+        let inode = self.adopt_opened(&answer, version, sure);
         self.heard_lease(id, take, answer.lease);
         self.not_overtaken(&inode, ticket, false, op).await?;
         Ok((inode, answer))
@@ -69,12 +70,18 @@ impl Core {
         }
     }
 
-    fn adopt_opened(self: &Arc<Self>, answer: &OpenAnswer, version: u64) -> Arc<Inode> {
+    /// `sure`: what it says of room holds.
+    fn adopt_opened(self: &Arc<Self>, answer: &OpenAnswer, version: u64, sure: bool) -> Arc<Inode> {
         self.learn_containers(answer);
         let (inode, new) = self.inodes.open(&answer.attr, self.config.file_writes_max);
         self.cache.not_gone(inode.id);
         // It may have been forgotten while the answer was on its way, and then its version begins anew.
-        self.update(&inode, |state| state.adopt_open(answer, if new { state.version } else { version }));
+        self.update(&inode, |state| {
+            state.adopt_open(answer, if new { state.version } else { version });
+            if !sure {
+                state.doubt_room();
+            }
+        });
         inode
     }
 
@@ -194,7 +201,8 @@ impl Core {
         let id = answer.attr.id;
         let _opening = self.inodes.opening(id, flags.write);
         let version = self.version_of(id);
-        let inode = self.adopt_opened(&answer, version);
+        // Of a file that was there room may have gone back since this was asked.
+        let inode = self.adopt_opened(&answer, version, answer.created);
         self.heard_lease_of_new(id, answer.lease, &made);
         drop(made);
         self.heard_mark(id, answer.shared, &mut flags);
@@ -235,7 +243,7 @@ impl Core {
         let message = CreateTemporary { parent: self.cache.existing(parent)?, spec };
         let made = self.files.making();
         let answer = self.call(message, self.op(cx.trace)).await?;
-        let inode = self.adopt_opened(&answer, 0);
+        let inode = self.adopt_opened(&answer, 0, true);
         self.heard_lease_of_new(inode.id, answer.lease, &made);
         drop(made);
         self.heard_mark(inode.id, answer.shared, &mut flags);

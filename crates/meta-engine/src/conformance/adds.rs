@@ -4,14 +4,14 @@ use super::script::*;
 use crate::{Counts, Early, Engine, Key};
 use std::sync::Arc;
 
-const TASKS: i64 = 8;
-const EACH: i64 = 25;
+const TASKS: i128 = 8;
+const EACH: i128 = 25;
 
-fn add(rest: &str, by: [i64; 2]) -> Step {
+fn add(rest: &str, by: [i128; 2]) -> Step {
     Step::Add(key(5, rest), Counts(by))
 }
 
-async fn numbers<E: Engine>(engine: &E, key: Key) -> Option<[i64; 2]> {
+async fn numbers<E: Engine>(engine: &E, key: Key) -> Option<[i128; 2]> {
     engine.settle().await.expect("the engine runs");
     let row = rows(engine, &[key]).await.pop().flatten()?;
     Some(Counts::from_row(&row).expect("a row of numbers").0)
@@ -29,6 +29,17 @@ pub async fn numbers_are_added<E: Engine>(engine: &E) {
     commit(engine, vec![Step::Put(key(5, "n"), Counts([100, 7]).to_row())]).await;
     commit(engine, vec![add("n", [1, 1])]).await;
     assert_eq!(numbers(engine, key(5, "n")).await, Some([101, 8]), "to a row that was written");
+    let longest = i128::from(i64::MAX);
+    for _ in 0..3 {
+        commit(engine, vec![add("large", [1, longest])]).await;
+        commit(engine, vec![add("small", [-1, -longest])]).await;
+    }
+    assert_eq!(numbers(engine, key(5, "large")).await, Some([3, 3 * longest]), "more than 64 bits hold");
+    assert_eq!(numbers(engine, key(5, "small")).await, Some([-3, -3 * longest]));
+    for _ in 0..3 {
+        commit(engine, vec![add("large", [-1, -longest])]).await;
+    }
+    assert_eq!(numbers(engine, key(5, "large")).await, Some([0, 0]));
 }
 
 pub async fn nothing_is_added_by_an_error<E: Engine>(engine: &E) {
@@ -59,7 +70,7 @@ pub async fn what_is_added_keeps_nobody_waiting<E: Engine>(engine: &E) {
 
 pub async fn all_that_add_at_once_are_counted<E: Engine>(engine: E) {
     let engine = Arc::new(engine);
-    let task = |task: i64| {
+    let task = |task: i128| {
         let engine = engine.clone();
         tokio::spawn(async move {
             for n in 0..EACH {
@@ -71,7 +82,7 @@ pub async fn all_that_add_at_once_are_counted<E: Engine>(engine: E) {
     for task in (0..TASKS).map(task).collect::<Vec<_>>() {
         task.await.expect("the task ends");
     }
-    let sum = EACH * (0..TASKS).sum::<i64>();
+    let sum = EACH * (0..TASKS).sum::<i128>();
     assert_eq!(numbers(&*engine, key(5, "n")).await, Some([TASKS * EACH, sum]));
     assert_eq!(numbers(&*engine, key(5, "m")).await, Some([-TASKS * EACH, -sum]));
 }

@@ -137,11 +137,12 @@ pub(super) async fn is_charged<T: Tx>(unit: &mut Unit<'_, T>, dir: InodeId) -> R
 /// The repair behind a [`Miscount`].
 pub(super) async fn correct<T: Tx>(unit: &mut Unit<'_, T>, miscount: &Miscount) -> Result<Option<String>, OpError> {
     let Miscount { payer, recorded: was, counted } = *miscount;
-    if usage_of(recorded(unit, payer).await?) != was {
+    let has = recorded(unit, payer).await?;
+    if usage_of(has) != was {
         return Ok(None);
     }
-    let by = [counted.inodes.saturating_sub(was.inodes), counted.bytes.saturating_sub(was.bytes)];
-    unit.correct(payer, Counts(by));
+    // From what is recorded, of which the message may not have said all.
+    unit.correct(payer, Counts([i128::from(counted.inodes) - has.0[0], i128::from(counted.bytes) - has.0[1]]));
     Ok(Some(format!(
         "set the usage of {payer} from {} inodes and {} bytes to {} and {}",
         was.inodes, was.bytes, counted.inodes, counted.bytes
@@ -220,6 +221,8 @@ impl Query for ListAccounts {
         // Behind the last row of that payer.
         let mut after = self.after.map(|payer| keys::usage(payer, u8::MAX));
         let mut found: Vec<Account> = Vec::new();
+        // The last of them: what its rows say so far.
+        let mut has = Counts::default();
         loop {
             let page = unit.scan_table(Table::Quotas, after.as_ref(), ROWS_A_PAGE).await?;
             for (key, row) in &page.rows {
@@ -233,14 +236,14 @@ impl Query for ListAccounts {
                         return Ok(found);
                     }
                     found.push(Account { payer, usage: Default::default(), limits: None, counting: None });
+                    has = Counts::default();
                 }
                 let Some(account) = found.last_mut() else { continue };
                 if is_limit {
                     account.limits = Some(LimitRow::decode(key, row)?.0);
                 } else {
-                    let Counts([inodes, bytes]) = counts(key, row)?;
-                    account.usage.inodes = account.usage.inodes.saturating_add(inodes);
-                    account.usage.bytes = account.usage.bytes.saturating_add(bytes);
+                    has.add(counts(key, row)?);
+                    account.usage = usage_of(has);
                 }
             }
             match page.rows.into_iter().next_back() {
@@ -273,7 +276,7 @@ impl Tally {
             }
         };
         if let Some(charge) = charge {
-            let by = Counts([1, i64::try_from(charge.bytes).unwrap_or(i64::MAX)]);
+            let by = Counts([1, charge.bytes.into()]);
             charge.payers().for_each(|payer| self.counted.entry(payer).or_default().add(by));
         }
         Ok(())

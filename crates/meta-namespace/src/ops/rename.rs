@@ -107,8 +107,8 @@ impl Mutation for RenameAlong {
             count_entry(&mut dirs.from.inode, cx.now, -1, is_dir);
             count_entry(&mut dirs.to_mut().inode, cx.now, 1, is_dir);
         }
-        let roots = dirs.roots();
-        let moved = place_at(unit, cx, source, (m.to.id, &m.to_name), roots.as_ref().map(|[_, to]| to.as_slice()));
+        let roots = dirs.to_mut().inode.quota_roots.clone();
+        let moved = place_at(unit, cx, source, (m.to.id, &m.to_name), &roots);
         dirs.store(unit);
         let to = dirs.to.map(|to| to.inode.attr().into());
         let dirs = [dirs.from.inode.attr().into(), to.unwrap_or_default()];
@@ -125,12 +125,6 @@ struct Parents {
 impl Parents {
     fn to_mut(&mut self) -> &mut Located {
         self.to.as_mut().unwrap_or(&mut self.from)
-    }
-
-    /// Which directories with quotas are charged for what is in either, where it is not the same.
-    fn roots(&self) -> Option<[Vec<InodeId>; 2]> {
-        let [from, to] = [&self.from, self.to.as_ref()?].map(|dir| dir.inode.quota_roots.clone());
-        (from != to).then_some([from, to])
     }
 
     fn store<T: Tx>(&self, unit: &mut Unit<'_, T>) {
@@ -181,9 +175,7 @@ impl Steps for Rename {
             let to = &mut dirs.to_mut().inode;
             to.nlink = to.nlink.saturating_add_signed(by);
         }
-        let roots = dirs.roots();
-        let from = roots.as_ref().map(|[from, _]| from.as_slice());
-        place_at(unit, cx, target, (self.from.id, &self.from_name), from).inode.attr()
+        place_at(unit, cx, target, (self.from.id, &self.from_name), &dirs.from.inode.quota_roots).inode.attr()
     }
 
     /// Lets go of what had the new name.
@@ -219,18 +211,17 @@ fn gained(from: &[InodeId], to: &[InodeId]) -> Vec<InodeId> {
     to.iter().filter(|root| !from.contains(root)).copied().collect()
 }
 
-/// Writes the inode's row, or the entry that leads to it, under a new place; `roots` are charged for what is there, if they are others.
+/// Writes the inode's row, or the entry that leads to it, under a new place; `roots` are charged for what is there. Also where both
+/// places have the same: a directory that is being looked through may have been passed where the inode goes, and not where it was.
 fn place_at<T: Tx>(
     unit: &mut Unit<'_, T>,
     cx: &OpContext,
     mut moved: Located,
     (parent, name): (InodeId, &Name),
-    roots: Option<&[InodeId]>,
+    roots: &[InodeId],
 ) -> Located {
     moved.inode.change(cx.now);
-    if let Some(roots) = roots {
-        come_below(unit, &mut moved.inode, roots);
-    }
+    come_below(unit, &mut moved.inode, roots);
     match &moved.place {
         Place::Id => {
             let entry = Entry::Elsewhere { id: moved.inode.id, kind: moved.inode.kind };

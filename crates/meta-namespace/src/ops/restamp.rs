@@ -17,7 +17,7 @@ use braid_types::{InodeId, Name};
 pub const NESTED_MAX: usize = 16;
 
 /// Entries of one transaction: about 10 µs each.
-const ENTRIES_A_PAGE: usize = 256;
+pub const ENTRIES_A_PAGE: usize = 256;
 
 /// `inode` is in a directory now that is charged to `above`. The caller stores it.
 pub(super) fn come_below<T: Tx>(unit: &mut Unit<'_, T>, inode: &mut Inode, above: &[InodeId]) {
@@ -70,6 +70,8 @@ impl Operation for ListRestamps {
 /// Looks through a page of a listed directory.
 pub struct Restamp {
     pub dir: InodeId,
+    /// Entries of the page.
+    pub limit: usize,
 }
 
 #[derive(Debug, Default)]
@@ -104,7 +106,7 @@ impl Operation for Restamp {
             }
         };
         let after = Name::new(&row.after).ok();
-        let page = Entries::read(&mut unit, dir.id, after.as_ref(), ENTRIES_A_PAGE).await?;
+        let page = Entries::read(&mut unit, dir.id, after.as_ref(), self.limit).await?;
         page.load_elsewhere(&mut unit).await?;
         let next = page.next();
         for (name, entry) in page.list {

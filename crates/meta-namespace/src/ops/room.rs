@@ -10,13 +10,15 @@ use crate::rows::{Inode, flags, keys};
 use crate::{Mutation, OpContext, OpError, Query, Unit};
 use braid_api::Code;
 use braid_api::meta::{OpenAnswer, OpenFile, ReturnRoom, TakeRoom};
-use braid_meta_engine::{Key, Tx};
+use braid_meta_engine::{Key, Lock, Operation, Tx};
 use braid_types::{FILE_BYTES_MAX, InodeId, SessionId};
 
 /// Of a new file, with its creation: most need no more.
 const FIRST_BYTES: u64 = 1 << 20;
 /// Nobody takes more ahead than this part of what is left, so that many can write until the last of it.
 const PART_AHEAD: u64 = 16;
+/// Files of one transaction when a session ends.
+pub const RETURNED_A_PAGE: usize = 256;
 
 /// The answer where nobody who pays has a quota of bytes.
 pub const UNLIMITED: u64 = u64::MAX;
@@ -63,7 +65,9 @@ fn note<T: Tx>(unit: &mut Unit<'_, T>, session: SessionId, inode: InodeId) {
 pub(super) async fn first<T: Tx>(unit: &mut Unit<'_, T>, cx: &OpContext, inode: &mut Inode) -> Result<(), OpError> {
     if let Some(left) = left(unit, inode).await? {
         inode.room = FIRST_BYTES.min(left / PART_AHEAD);
-        note(unit, cx.session, inode.id);
+        if inode.room > 0 {
+            note(unit, cx.session, inode.id);
+        }
     }
     Ok(())
 }
@@ -124,14 +128,37 @@ async fn give_back<T: Tx>(unit: &mut Unit<'_, T>, inode: &braid_api::meta::Inode
     }
 }
 
-/// All that a session has taken and not given back: it ends.
+/// A page of what a session has taken and not given back: it ends. Answers whether there is more.
+pub struct GiveBack {
+    pub session: SessionId,
+    /// Files of the page.
+    pub limit: usize,
+}
+
+impl Operation for GiveBack {
+    type Output = bool;
+    type Error = OpError;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<bool, OpError> {
+        let mut unit = Unit::new(tx, Lock::Exclusive);
+        let more = give_back_some(&mut unit, self.session, self.limit).await?;
+        unit.charge_without_limits().await?;
+        Ok(more)
+    }
+}
+
+/// The rest of it.
 pub(super) async fn give_back_all<T: Tx>(unit: &mut Unit<'_, T>, session: SessionId) -> Result<(), OpError> {
-    let page = unit.scan(&keys::rooms(session), None, usize::MAX >> 1).await?;
+    give_back_some(unit, session, usize::MAX >> 1).await.map(drop)
+}
+
+async fn give_back_some<T: Tx>(unit: &mut Unit<'_, T>, session: SessionId, limit: usize) -> Result<bool, OpError> {
+    let page = unit.scan(&keys::rooms(session), None, limit).await?;
     for (key, _) in page.rows {
         if let Some(inode) = keys::room_of(&key) {
             give_back(unit, &inode.into()).await?;
         }
         unit.delete(key);
     }
-    Ok(())
+    Ok(page.more)
 }

@@ -43,7 +43,7 @@ impl Query for SumUp {
                     sum.several.push((inode.id, inode.charge().bytes));
                 } else {
                     sum.files += 1;
-                    sum.bytes += inode.charge().bytes;
+                    sum.bytes = sum.bytes.saturating_add(inode.charge().bytes);
                 }
             }
             // An empty directory costs a look, too.

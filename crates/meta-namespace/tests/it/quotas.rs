@@ -10,6 +10,7 @@ use braid_meta_namespace::ReadOnly;
 use braid_meta_namespace::ops::quota::FoldAccounts;
 use braid_meta_namespace::ops::reclaim::FreeOrphans;
 use braid_meta_namespace::ops::remove_tree::{DeadEntries, EmptyTree};
+use braid_meta_namespace::ops::room::GiveBack;
 use braid_meta_namespace::rows::{Entry, keys};
 use braid_types::*;
 use rand::rngs::StdRng;
@@ -210,6 +211,7 @@ async fn empty_some<E: Engine>(tree: &Tree<E>) -> bool {
 
 /// After each operation accounts are right, and none that was asked to obey has brought one beyond its quota.
 async fn random<E: Engine>(mut tree: Tree<E>, seed: u64, steps: usize) -> HashMap<&'static str, u32> {
+    tree.page = 2;
     let mut walk = Walk { tree: &mut tree, dice: StdRng::seed_from_u64(seed), done: HashMap::new() };
     for step in 0..steps {
         walk.tree.limits = step % 200 < 120;
@@ -351,6 +353,128 @@ async fn a_rename_takes_the_charge_along() {
     tree.rename((b, "sub"), (ROOT, "sub"), replace).await.unwrap();
     tree.restamp_all().await;
     assert_eq!(tree.usage(Payer::Dir(b)).await, (2, 300));
+}
+
+/// A directory is looked through once: what comes to lie where it was passed already is charged by who puts it there.
+#[tokio::test]
+async fn a_rename_does_not_escape_the_counting_of_a_tree() {
+    let (replace, exchange) = (RenameKind::Replace, RenameKind::Exchange);
+    for (mode, counted) in [(replace, 6), (exchange, 7)] {
+        let mut tree = memory(1).await;
+        tree.page = 2;
+        let top = tree.mkdir(ROOT, "top").await;
+        let (x, y) = (tree.mkdir(top, "x").await, tree.mkdir(top, "y").await);
+        tree.put(x, "f", 10).await.unwrap();
+        tree.make(tree.mkdir(x, "sub").await, "in it", FileKind::File).await.unwrap();
+        if mode == exchange {
+            tree.put(y, "f", 3).await.unwrap();
+        }
+        tree.quota(top, 100, 10_000).await;
+        tree.restamp(top).await;
+        assert!(tree.listed().await.contains(&x));
+        tree.restamp(y).await;
+        tree.rename((x, "f"), (y, "f"), mode).await.unwrap();
+        tree.rename((x, "sub"), (y, "sub"), replace).await.unwrap();
+        finish(&tree, 0).await;
+        assert_eq!(tree.usage(Payer::Dir(top)).await.0, counted, "{mode:?} into a directory that was looked through");
+    }
+    // Within one, from behind what was looked through to before it; and when the quota is cleared.
+    let mut tree = memory(1).await;
+    tree.page = 2;
+    let top = tree.mkdir(ROOT, "top").await;
+    for text in ["b", "c", "d", "z"] {
+        tree.put(top, text, 10).await.unwrap();
+    }
+    tree.quota(top, 100, 10_000).await;
+    assert!(tree.restamp(top).await.more);
+    tree.rename((top, "z"), (top, "a"), replace).await.unwrap();
+    finish(&tree, 0).await;
+    assert_eq!(tree.usage(Payer::Dir(top)).await, (5, 40));
+    tree.set_quota(Payer::Dir(top), None).await.unwrap();
+    assert!(tree.restamp(top).await.more);
+    tree.rename((top, "d"), (top, "0"), replace).await.unwrap();
+    finish(&tree, 0).await;
+    assert_eq!(tree.usage(Payer::Dir(top)).await, (0, 0));
+}
+
+/// More than 64 bits hold, and nobody is given what he does not have when they go.
+#[tokio::test]
+async fn sparse_files_of_any_length_are_counted_and_forgotten() {
+    for spread in [1, 16] {
+        let mut tree = memory(spread).await;
+        tree.others = false;
+        let dir = tree.mkdir(ROOT, "dir").await;
+        for text in ["a", "b", "c"] {
+            let file = tree.put(dir, text, 1).await.unwrap();
+            tree.resize(file, FILE_BYTES_MAX).await.unwrap();
+        }
+        assert_eq!(tree.usage(Payer::Dir(ROOT)).await, (5, i64::MAX), "as much as can be said");
+        assert_eq!(tree.miscounts().await, []);
+        tree.set_quota(Payer::Dir(ROOT), Some(Limits { inodes: None, bytes: Some(u64::MAX) })).await.unwrap();
+        assert_eq!(code(tree.put(dir, "d", 5).await), Code::QuotaExceeded);
+        for text in ["a", "b", "c"] {
+            let unlink = Unlink { parent: dir.into(), name: name(text), open_here: false };
+            tree.change(unlink, MetaAnswer::Unlink).await.unwrap();
+        }
+        tree.put(dir, "d", 5).await.unwrap();
+        assert_eq!(tree.usage(Payer::Dir(ROOT)).await, (3, 5));
+        assert_eq!(tree.miscounts().await, []);
+    }
+}
+
+/// Where an account is many rows, only who is near its quota waits for others, and for those alone who share that quota.
+#[tokio::test]
+async fn only_accounts_near_their_quota_are_locked() {
+    let tree = memory(16).await;
+    let (near, far) = (tree.mkdir(ROOT, "near").await, tree.mkdir(ROOT, "far").await);
+    tree.quota(near, 10, 1 << 50).await;
+    tree.quota(far, 1 << 40, 1 << 40).await;
+    tree.set_quota(Payer::Dir(ROOT), Some(Limits { inodes: Some(1 << 40), bytes: None })).await.unwrap();
+    tree.put(near, "a", 10).await.unwrap();
+    assert_eq!(tree.accounts_read().1, [Payer::Dir(near)]);
+    let file = tree.put(far, "a", 10).await.unwrap();
+    assert_eq!(tree.accounts_read().1, [], "much is left");
+    tree.resize(file, 20 << 30).await.unwrap();
+    assert_eq!(tree.accounts_read().1, [Payer::Dir(far)], "much is asked for");
+    tree.create(far, "b").await.unwrap();
+    assert_eq!(tree.accounts_read(), (1, vec![]), "a creation reads accounts once");
+}
+
+#[tokio::test]
+async fn a_directory_is_moved_below_a_full_root() {
+    let tree = memory(1).await;
+    let (a, sub) = (tree.mkdir(ROOT, "a").await, tree.mkdir(ROOT, "sub").await);
+    tree.quota(a, 2, 10).await;
+    tree.set_quota(Payer::Dir(ROOT), Some(Limits { inodes: Some(3), bytes: None })).await.unwrap();
+    assert_eq!(code(tree.make(ROOT, "new", FileKind::Directory).await), Code::QuotaExceeded);
+    tree.rename((ROOT, "sub"), (a, "sub"), RenameKind::Replace).await.unwrap();
+    assert_eq!(tree.usage(Payer::Dir(a)).await.0, 2);
+    tree.restamp(sub).await;
+    assert_eq!(tree.usage(Payer::Dir(ROOT)).await.0, 3);
+}
+
+/// A session's room goes back in pages, and it is not noted where it got none.
+#[tokio::test]
+async fn room_goes_back_a_page_at_a_time() {
+    let tree = memory(1).await;
+    let dir = tree.mkdir(ROOT, "dir").await;
+    let session = SessionId::default();
+    let noted = async || {
+        let rows = tree.rows(&[Table::Quotas]).await;
+        rows.iter().filter(|(key, _)| keys::room_of(key).is_some()).count()
+    };
+    tree.quota(dir, 100, 10).await;
+    tree.create(dir, "none").await.unwrap();
+    assert_eq!((noted().await, tree.usage(Payer::Dir(dir)).await.1), (0, 0), "there is none to be had");
+    tree.quota(dir, 100, 1 << 30).await;
+    for text in ["a", "b", "c"] {
+        tree.create(dir, text).await.unwrap();
+    }
+    assert_eq!((noted().await, tree.usage(Payer::Dir(dir)).await.1), (3, 3 << 20));
+    assert!(tree.run(GiveBack { session, limit: 2 }).await.unwrap());
+    assert_eq!((noted().await, tree.usage(Payer::Dir(dir)).await.1), (1, 1 << 20));
+    assert!(!tree.run(GiveBack { session, limit: 2 }).await.unwrap());
+    assert_eq!((noted().await, tree.usage(Payer::Dir(dir)).await.1), (0, 0));
 }
 
 /// What was made without a name is charged where it was made, until it gets one elsewhere.

@@ -5,11 +5,12 @@ use braid_api::quota::{Account, Limits, Miscount, Payer};
 use braid_api::{Code, Error};
 use braid_meta_engine::{Counts, Engine, EngineError, Key, Lock, Operation, Page, Row, Table, Tx};
 use braid_meta_namespace::ops::quota::{ListAccounts, SetQuota, Tally};
-use braid_meta_namespace::ops::restamp::{ListRestamps, Restamp, Restamped};
-use braid_meta_namespace::rows::{Entry, IdRow, Inode, RowFormat};
+use braid_meta_namespace::ops::restamp::{ENTRIES_A_PAGE, ListRestamps, Restamp, Restamped};
+use braid_meta_namespace::rows::{Entry, IdRow, Inode, RowFormat, keys};
 use braid_meta_namespace::{FormatCluster, Mutation, OpContext, OpError, ReadOnly, Recorded};
 use braid_types::*;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 
 pub const ROOT: InodeId = InodeId::ROOT;
 
@@ -21,25 +22,32 @@ pub struct Tree<E> {
     pub limits: bool,
     /// Somebody else may have open what loses its name.
     pub others: bool,
+    /// Entries of a directory that are looked through at once.
+    pub page: usize,
+    /// What transactions asked of the engine, in one message each.
+    pub reads: Reads,
     next: AtomicU64,
 }
 
-/// As on an engine where everybody's numbers are better spread.
-struct Spread<O>(O, u8);
+type Reads = Arc<Mutex<Vec<(Vec<Key>, Lock)>>>;
 
-struct SpreadTx<'t, T>(&'t mut T, u8);
+/// As on an engine where everybody's numbers are better spread.
+struct Spread<O>(O, u8, Reads);
+
+struct SpreadTx<'t, T>(&'t mut T, u8, Reads);
 
 impl<O: Operation> Operation for Spread<O> {
     type Output = O::Output;
     type Error = O::Error;
 
     async fn run<T: Tx>(&self, tx: &mut T) -> Result<O::Output, O::Error> {
-        self.0.run(&mut SpreadTx(tx, self.1)).await
+        self.0.run(&mut SpreadTx(tx, self.1, self.2.clone())).await
     }
 }
 
 impl<T: Tx> Tx for SpreadTx<'_, T> {
     async fn get(&mut self, keys: &[Key], lock: Lock) -> Result<Vec<Option<Row>>, EngineError> {
+        self.2.lock().unwrap().push((keys.to_vec(), lock));
         self.0.get(keys, lock).await
     }
 
@@ -94,14 +102,23 @@ pub fn name(text: &str) -> Name {
 
 impl<E: Engine> Tree<E> {
     pub async fn new(engine: E, spread: u8) -> Tree<E> {
-        let tree = Tree { engine, spread, limits: true, others: true, next: AtomicU64::new(1 << 20) };
+        let tree = Tree {
+            engine,
+            spread,
+            limits: true,
+            others: true,
+            page: ENTRIES_A_PAGE,
+            reads: Reads::default(),
+            next: AtomicU64::new(1 << 20),
+        };
         let format = FormatCluster { cluster: ClusterId([7; 16]), policy: Policy::PLAIN, now: Timestamp(1) };
         tree.run(format).await.unwrap();
         tree
     }
 
     pub async fn run<O: Operation<Error = OpError>>(&self, op: O) -> Result<O::Output, Error> {
-        self.engine.transact(1, Spread(op, self.spread)).await.map_err(Error::from)
+        self.reads.lock().unwrap().clear();
+        self.engine.transact(1, Spread(op, self.spread, self.reads.clone())).await.map_err(Error::from)
     }
 
     pub async fn change<M: Mutation>(
@@ -168,6 +185,45 @@ impl<E: Engine> Tree<E> {
         self.change(along, MetaAnswer::Rename).await.map(drop)
     }
 
+    /// Of the last transaction: how often it read rows of accounts, and those that it locked.
+    pub fn accounts_read(&self) -> (usize, Vec<Payer>) {
+        let reads = self.reads.lock().unwrap();
+        let of = |key: &Key| match keys::account(key) {
+            Some(keys::Account::Limit(payer) | keys::Account::Usage(payer)) => Some(payer),
+            None => None,
+        };
+        let times = reads.iter().filter(|(keys, _)| keys.iter().any(|key| of(key).is_some())).count();
+        let locking = reads.iter().filter(|(_, lock)| *lock != Lock::None);
+        let mut locked: Vec<Payer> = locking.flat_map(|(keys, _)| keys.iter().filter_map(of)).collect();
+        locked.sort();
+        locked.dedup();
+        (times, locked)
+    }
+
+    pub async fn resize(&self, file: InodeId, size: u64) -> Result<(), Error> {
+        let change = ChangeAttr {
+            inode: file.into(),
+            mode: None,
+            uid: None,
+            gid: None,
+            size: Some(size),
+            atime: None,
+            mtime: None,
+            kill_privileges: false,
+            cuts_applied: TruncGen(u32::MAX),
+        };
+        self.change(change, MetaAnswer::ChangeAttr).await.map(drop)
+    }
+
+    pub async fn create(&self, parent: InodeId, text: &str) -> Result<InodeId, Error> {
+        let (parent, name, spec) = (parent.into(), name(text), Self::spec(FileKind::File, 0));
+        let create = CreateFile { parent, name, spec, exclusive: true, truncate: false, write: true };
+        match self.change(create, MetaAnswer::CreateFile).await? {
+            MetaAnswer::CreateFile(made) => Ok(made.attr.id),
+            other => panic!("{other:?}"),
+        }
+    }
+
     pub async fn set_quota(&self, payer: Payer, limits: Option<Limits>) -> Result<(), Error> {
         self.run(SetQuota { payer, limits }).await.map(drop)
     }
@@ -184,7 +240,7 @@ impl<E: Engine> Tree<E> {
     }
 
     pub async fn restamp(&self, dir: InodeId) -> Restamped {
-        self.run(Restamp { dir }).await.unwrap()
+        self.run(Restamp { dir, limit: self.page }).await.unwrap()
     }
 
     /// Until nothing is listed any more.

@@ -92,8 +92,8 @@ impl Relation for Quotas {
         Ok(match column {
             0 => word(kind),
             1 => number(id),
-            2 => SqlValue::Integer(quota.has.0[0]),
-            3 => SqlValue::Integer(quota.has.0[1]),
+            2 => SqlValue::Integer(quota.has.shown()[0]),
+            3 => SqlValue::Integer(quota.has.shown()[1]),
             4 => or_null(quota.limits.inodes, number),
             5 => or_null(quota.limits.bytes, number),
             _ => SqlValue::Null,
