@@ -6,7 +6,7 @@ use super::make_node::{add_entry, new_inode};
 use super::open::{expect_file, open_answer};
 use super::room;
 use super::seal::expect_unsealed;
-use crate::rows::{IdRow, Inode, OrphanRow, keys};
+use crate::rows::{IdRow, Inode, OrphanRow, flags, keys};
 use crate::{Mutation, OpContext, OpError, Unit};
 use braid_api::Code;
 use braid_api::meta::{CreateFile, CreateTemporary, OpenAnswer};

@@ -11,7 +11,7 @@ use braid_meta_namespace::ops::quota::FoldAccounts;
 use braid_meta_namespace::ops::reclaim::FreeOrphans;
 use braid_meta_namespace::ops::remove_tree::{DeadEntries, EmptyTree};
 use braid_meta_namespace::ops::room::GiveBack;
-use braid_meta_namespace::rows::{Entry, keys};
+use braid_meta_namespace::rows::{Entry, flags, keys};
 use braid_types::*;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -99,11 +99,13 @@ impl<E: Engine> Walk<'_, E> {
             }
             12 => {
                 // An inode without a name gets one.
-                let Some(orphan) = tree.elsewhere().await.into_iter().find(|i| i.nlink == 0 && i.is_file()) else {
+                let Some(nameless) =
+                    tree.elsewhere().await.into_iter().find(|i| i.nlink == 0 && i.has(flags::NAMELESS))
+                else {
                     return ("nothing", true);
                 };
-                let link = Link { inode: orphan.id.into(), parent: dir.into(), name: name(text) };
-                (self.tally("link of an orphan", tree.change(link, MetaAnswer::Link).await), false)
+                let link = Link { inode: nameless.id.into(), parent: dir.into(), name: name(text) };
+                (self.tally("first name", tree.change(link, MetaAnswer::Link).await), false)
             }
             13 | 14 => {
                 let open_here = self.dice.random_bool(0.5);
@@ -276,7 +278,7 @@ async fn accounts_are_right_after_every_operation() {
         "put",
         "temporary",
         "link",
-        "link of an orphan",
+        "first name",
         "unlink",
         "rmdir",
         "rename",

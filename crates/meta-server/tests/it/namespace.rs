@@ -591,3 +591,24 @@ async fn setgid_directories_give_their_group() {
     assert_eq!((sub.gid, file.gid), (77, 77));
     assert!(sub.mode.has(Mode::SETGID) && !file.mode.has(Mode::SETGID));
 }
+
+/// Whoever has it open goes on reading it; a link that comes after its removal was answered would show it again.
+#[tokio::test]
+async fn a_file_whose_last_name_has_gone_gets_none_any_more() {
+    let w = World::new().await;
+    let link = |id: InodeId, text: &str| Link { inode: id.into(), parent: ROOT.into(), name: name(text) };
+    let file = w.create(ROOT, "file").await.attr.id;
+    w.call(link(file, "second")).await.unwrap();
+    w.unlink(ROOT, "file", true).await.unwrap();
+    w.call(link(file, "third")).await.unwrap();
+    w.unlink(ROOT, "second", true).await.unwrap();
+    w.unlink(ROOT, "third", true).await.unwrap();
+    assert_eq!(code(w.call(link(file, "again")).await), Code::NotFound);
+    assert!(w.lookup(ROOT, "again").await.is_none());
+    // One of O_TMPFILE gets its first name.
+    let temporary = CreateTemporary { parent: ROOT.into(), spec: spec(FileKind::File) };
+    let made = w.call(temporary).await.unwrap().attr.id;
+    assert_eq!(w.call(link(made, "named")).await.unwrap().attr.nlink, 1);
+    w.unlink(ROOT, "named", true).await.unwrap();
+    assert_eq!(code(w.call(link(made, "again")).await), Code::NotFound);
+}
