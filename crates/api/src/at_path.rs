@@ -20,6 +20,10 @@ pub struct AtPath {
     pub then: Then,
 }
 
+#[allow(
+    clippy::large_enum_variant,
+    reason = "nearly every answer is the large one: a box would be an allocation a message"
+)]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Reached {
     Done(ThenAnswer),
