@@ -92,14 +92,7 @@ impl Then {
     pub fn is_mutation(&self) -> bool {
         match self {
             Then::OpenFile(open) => open.truncate,
-            Then::GetAttr(_)
-            | Then::ReadLink(_)
-            | Then::GetMap(_)
-            | Then::ReadDir(_)
-            | Then::GetXattr(_)
-            | Then::ListXattr(_)
-            | Then::GetPolicy(_) => false,
-            _ => true,
+            other => !MetaRequest::QUESTIONS.contains(&other.name()),
         }
     }
 

@@ -325,6 +325,13 @@ pub struct Resolved {
 }
 
 impl Resolved {
+    /// Where `path` led from `from`, with the place of its row.
+    pub fn end(&self, from: InodeId, path: &[Name]) -> InodeRef {
+        let Some(last) = self.attrs.last() else { return from.into() };
+        let parent = self.attrs.iter().rev().nth(1).map_or(from, |attr| attr.id);
+        InodeRef { id: last.id, hint: path.last().map(|name| (parent, name.clone())) }
+    }
+
     /// Why components are left.
     pub fn why_short(&self) -> Error {
         let at = format_args!("component {} of the path", self.attrs.len() + 1).to_string();

@@ -2,10 +2,10 @@
 
 use crate::dispatch::Call;
 use crate::server::MetaServer;
-use braid_api::meta::{AtPath, FileLease, InodeRef, MetaAnswer, Reached, Resolve, Resolved, Then, ThenAnswer};
+use braid_api::meta::{AtPath, FileLease, InodeRef, MetaAnswer, Reached, Resolve, Then, ThenAnswer};
 use braid_api::{Code, Context, DataPeers, Error, Result};
 use braid_meta_engine::Engine;
-use braid_types::{InodeId, Name};
+use braid_types::InodeId;
 use std::future::Future;
 use std::pin::Pin;
 
@@ -32,13 +32,14 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
             }
             let mut about = [InodeRef::from(from), InodeRef::from(from)];
             for (i, (path, place)) in paths.into_iter().zip(&mut about).enumerate() {
-                match self.walk(call, Resolve { from, path: path.clone() }).await? {
+                let resolve = Resolve { from, path };
+                match self.walk(call, &resolve).await? {
                     found if found.rest > 0 => {
                         // A change that had its effect is answered as it was, whatever has become of its path.
                         let done = if is_change { self.done_before(call, cx, then).await } else { None };
                         return Ok(done.unwrap_or(Reached::Short { path: i as u32, found }));
                     }
-                    found => *place = at(from, &path, &found),
+                    found => *place = found.end(from, &resolve.path),
                 }
             }
             let [first, second] = about;
@@ -56,13 +57,6 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
         let answer = self.mutate(call, cx, request.number(), request, None).await.ok()?;
         reached(answer).ok().filter(|_| call.repeated)
     }
-}
-
-/// Where a path led, with the place of its row.
-fn at(from: InodeId, path: &[Name], found: &Resolved) -> InodeRef {
-    let Some(last) = found.attrs.last() else { return from.into() };
-    let parent = found.attrs.iter().rev().nth(1).map_or(from, |attr| attr.id);
-    InodeRef { id: last.id, hint: path.last().map(|name| (parent, name.clone())) }
 }
 
 fn reached(answer: MetaAnswer) -> Result<Reached> {

@@ -57,21 +57,20 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
     }
 
     pub(crate) async fn resolve(&self, call: &mut Call, session: SessionId, m: Resolve) -> Result<Resolved> {
-        let answer = self.walk(call, m.clone()).await?;
+        let answer = self.walk(call, &m).await?;
         match self.refresh_files(session, answer.attrs.iter()).await? {
-            true => self.walk(call, m).await,
+            true => self.walk(call, &m).await,
             false => Ok(answer),
         }
     }
 
     /// As the rows say it: of files that others own, attributes may be old.
-    pub(crate) async fn walk(&self, call: &mut Call, m: Resolve) -> Result<Resolved> {
-        let (from, way) = (m.from, self.hints.way_down(m.from, &m.path));
-        let names = m.path.clone();
-        let found = self.ask(call, from, ResolveAlong { resolve: m, way }).await?;
+    pub(crate) async fn walk(&self, call: &mut Call, m: &Resolve) -> Result<Resolved> {
+        let way = self.hints.way_down(m.from, &m.path);
+        let found = self.ask(call, m.from, ResolveAlong { resolve: m.clone(), way }).await?;
         // What was not as it was known is known now.
-        let parents = std::iter::once(from).chain(found.attrs.iter().map(|attr| attr.id));
-        for ((attr, parent), name) in found.attrs.iter().zip(parents).zip(&names) {
+        let parents = std::iter::once(m.from).chain(found.attrs.iter().map(|attr| attr.id));
+        for ((attr, parent), name) in found.attrs.iter().zip(parents).zip(&m.path) {
             self.hints.note(attr, parent, name);
         }
         Ok(found)

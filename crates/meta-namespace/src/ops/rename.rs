@@ -6,7 +6,7 @@
 
 use super::make_node::count_entry;
 use super::remove_dir::drop_dir;
-use super::restamp::{come_below, expect_depth};
+use super::restamp::{come_below, expect_depth, gained};
 use super::seal::expect_unsealed;
 use super::unlink::drop_link;
 use crate::rows::{Entry, IdRow, keys};
@@ -204,11 +204,6 @@ impl Steps for Rename {
             }
         }
     }
-}
-
-/// Those that are charged for what goes from below the first to below the second, and were not before.
-fn gained(from: &[InodeId], to: &[InodeId]) -> Vec<InodeId> {
-    to.iter().filter(|root| !from.contains(root)).copied().collect()
 }
 
 /// Writes the inode's row, or the entry that leads to it, under a new place; `roots` are charged for what is there. Also where both

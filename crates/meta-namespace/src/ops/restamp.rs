@@ -32,8 +32,12 @@ pub(super) fn come_below<T: Tx>(unit: &mut Unit<'_, T>, inode: &mut Inode, above
 }
 
 pub(super) fn differing(a: &[InodeId], b: &[InodeId]) -> Vec<InodeId> {
-    let only = |x: &[InodeId], y: &[InodeId]| x.iter().filter(|root| !y.contains(root)).copied().collect::<Vec<_>>();
-    [only(a, b), only(b, a)].concat()
+    [gained(b, a), gained(a, b)].concat()
+}
+
+/// Those that are charged for what goes from below `from` to below `to`, and were not before.
+pub(super) fn gained(from: &[InodeId], to: &[InodeId]) -> Vec<InodeId> {
+    to.iter().filter(|root| !from.contains(root)).copied().collect()
 }
 
 /// Refuses a directory below too many quotas. How many there are in it nobody knows: they are charged all the same.

@@ -82,14 +82,12 @@ impl Connection {
 
     /// What a path leads to, of which nothing else is asked.
     async fn resolve(&self, path: &str) -> Result<InodeRef> {
-        let mut names = components(path)?;
+        let names = components(path)?;
         let found = self.ask(Resolve { from: InodeId::ROOT, path: names.clone() }).await?;
         if found.rest > 0 {
             return Err("it is not there".to_owned());
         }
-        let id = found.attrs.last().map_or(InodeId::ROOT, |attr| attr.id);
-        let parent = found.attrs.len().checked_sub(2).map_or(InodeId::ROOT, |at| found.attrs[at].id);
-        Ok(InodeRef { id, hint: names.pop().map(|name| (parent, name)) })
+        Ok(found.end(InodeId::ROOT, &names))
     }
 
     async fn ask_at<M: Carries<Then, ThenAnswer>>(&self, path: &str, message: M) -> Result<M::Answer> {
