@@ -13,6 +13,7 @@ pub mod admin;
 mod at_path;
 pub mod copies;
 pub mod data;
+pub mod erased;
 mod error;
 mod fs;
 mod growing;
@@ -28,6 +29,7 @@ pub mod trash;
 mod waiting;
 
 pub use data::{DataNode, DataPeers};
+pub use erased::{AnyNode, AnyPeers};
 pub use error::{Code, Error, Result, Retry};
 pub use fs::{
     AttrReply, Caller, DirEntry, EntryReply, FallocateMode, FileSystem, HandleId, LockKind, LockRequest, LockSpace,

@@ -7,9 +7,9 @@
 //!
 //! (With leases of files a client that holds one alone may write to the owner only, and repeat; see `braid-chain`.)
 
-use crate::erased::Node;
 use crate::servers::Lane;
 use braid_api::data::*;
+use braid_api::erased::Node;
 use braid_api::meta::ContainerInfo;
 use braid_api::{Code, Context, Error, Manner, Result};
 use braid_env::{BoxFuture, Env, Monotonic};

@@ -3,7 +3,6 @@
 use crate::beneath::Beneath;
 use crate::cache::Cache;
 use crate::config::ClientConfig;
-use crate::erased::Meta;
 use crate::files::Files;
 use crate::handles::Handles;
 use crate::inode::{FileState, Inode, Inodes};
@@ -23,6 +22,7 @@ use crate::stats::{Counters, Stats};
 use crate::stop::Stop;
 use crate::wait::{Deadline, Waits};
 use braid_api::StatFs;
+use braid_api::erased::Meta;
 use braid_env::{Env, Monotonic};
 use braid_types::{ChunkId, InodeId, Timestamp, TraceId};
 use parking_lot::Mutex;

@@ -21,7 +21,6 @@ mod copies;
 mod core;
 mod cuts;
 mod dirpages;
-mod erased;
 mod fetch;
 mod files;
 mod give_up;

@@ -3,7 +3,6 @@
 use crate::config::ClientConfig;
 use crate::copies::{Copies, CopiesNode, Servers};
 use crate::core::{Core, Op};
-use crate::erased::{Node, Peers};
 use crate::inode::FileState;
 use crate::layout::Placement;
 use crate::lru::Lru;
@@ -11,6 +10,7 @@ use crate::memory::Memory;
 use crate::retain::Retain;
 use crate::wait::Attempts;
 use braid_api::data::{DataAnswer, DataRequest};
+use braid_api::erased::{Node, Peers};
 use braid_api::meta::{ContainerInfo, GetContainers, GetServers, ServerInfo, ServerState};
 use braid_api::{Carries, Code, Context, Error, Manner, Result, Retry};
 use braid_env::Env;

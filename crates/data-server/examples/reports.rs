@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 const MIXER: Mixer = Mixer { key: 4711 };
 
-type Server = Arc<DataServer<DiskStore>>;
+type Server = Arc<DataServer>;
 type Rows = Vec<(ContainerId, ChunkId)>;
 
 struct Spent {

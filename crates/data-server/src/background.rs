@@ -4,7 +4,7 @@
 
 use crate::core::Core;
 use crate::stats::count;
-use braid_data_store::{ChunkStore, ScrubCursor};
+use braid_data_store::ScrubCursor;
 use braid_types::ChunkId;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ const SCRUB_PAUSE_MIN: Duration = Duration::from_millis(10);
 /// How often it is written down how far that has come: a restart goes on there.
 const SCRUB_KEEP: Duration = Duration::from_secs(60);
 
-impl<S: ChunkStore + 'static> Core<S> {
+impl Core {
     pub fn keep_stable(self: &Arc<Self>) {
         let (env, every, core) = (self.env.clone(), self.config.sync_every, Arc::downgrade(self));
         if every.is_zero() {

@@ -31,9 +31,9 @@ use std::sync::{Arc, OnceLock};
 /// Under which changes of chunks with one copy are numbered, whatever their container.
 pub(crate) const ONE_COPY: ContainerId = ContainerId(0);
 
-pub(crate) struct Core<S> {
+pub(crate) struct Core {
     pub env: Env,
-    pub store: Arc<S>,
+    pub store: Arc<dyn ChunkStore>,
     pub id: ServerId,
     pub cluster: ClusterId,
     pub incarnation: u64,
@@ -45,14 +45,14 @@ pub(crate) struct Core<S> {
     pub lanes: Arc<Lanes>,
     pub budget: Budget,
     pub pool: Arc<BufferPool>,
-    pub syncs: Arc<Syncs<S>>,
+    pub syncs: Arc<Syncs>,
     pub reservations: Reservations,
     pub grown: Grown,
     pub newest: Arc<Newest>,
     pub once: Arc<Writes>,
     pub regions: Arc<Regions>,
     pub work: Arc<Work>,
-    pub chains: Arc<Chains<S>>,
+    pub chains: Arc<Chains>,
     pub stats: Arc<Stats>,
     /// A copy of the metadata, where this server may keep one.
     pub metadata: OnceLock<MetadataKeeper>,
@@ -109,7 +109,7 @@ pub(crate) struct Change<'a> {
     pub kept_beside: bool,
 }
 
-impl<S: ChunkStore + 'static> Core<S> {
+impl Core {
     pub fn error(&self, chunk: ChunkId, error: &StoreError) -> Error {
         error::of_store(self.id, chunk, error)
     }
@@ -154,7 +154,7 @@ impl<S: ChunkStore + 'static> Core<S> {
     pub async fn on_disk<T: Send + 'static>(
         self: &Arc<Self>,
         call: &Call,
-        work: impl FnOnce(&Core<S>) -> Result<T> + Send + 'static,
+        work: impl FnOnce(&Core) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let (core, call) = (self.clone(), *call);
         let run = move || if core.env.clock.now() >= call.until { Err(core.too_late(&call)) } else { work(&core) };
@@ -168,7 +168,7 @@ impl<S: ChunkStore + 'static> Core<S> {
         turn: &mut Turn,
         token: &Token,
         change: &Change,
-        apply: impl FnOnce(&S, &WriteInfo) -> braid_data_store::Result<braid_data_store::Written>,
+        apply: impl FnOnce(&dyn ChunkStore, &WriteInfo) -> braid_data_store::Result<braid_data_store::Written>,
     ) -> Result<braid_data_store::Written> {
         let chunk = turn.lane.chunk;
         // Before the write: if a sync begins during it, this does not count as prepared.
@@ -192,7 +192,7 @@ impl<S: ChunkStore + 'static> Core<S> {
             cuts: Cuts { trunc_gen: token.trunc_gen, list: change.cuts },
             kept_beside: change.kept_beside,
         };
-        let written = apply(&self.store, &info).map_err(|error| {
+        let written = apply(&*self.store, &info).map_err(|error| {
             turn.lane.forget();
             self.error(chunk, &error)
         })?;

@@ -5,7 +5,7 @@ use crate::core::Core;
 use braid_api::meta::{Heartbeat, Namespace, RegisterAnswer, RegisterServer};
 use braid_api::{Code, Context, Error, Result, Retry};
 use braid_chain::held_of;
-use braid_data_store::{ChunkStore, StoreIdentity, StoreUsage};
+use braid_data_store::{StoreIdentity, StoreUsage};
 use braid_env::{Env, Monotonic, TaskHandle};
 use braid_types::ServerId;
 use std::sync::atomic::Ordering::Relaxed;
@@ -66,7 +66,7 @@ pub async fn enrol<N: Namespace>(
     }
 }
 
-impl<S: ChunkStore + 'static> DataServer<S> {
+impl DataServer {
     /// Registers with the metadata server, sends signs of life as often as it asks for, and registers again when it
     /// is told to; until it has heard which sessions live, it refuses what sessions ask for. Goes on until the server is dropped; the handle ends it sooner. `namespace` should have a
     /// connection of its own, so that signs of life never queue behind anything.
@@ -84,9 +84,9 @@ impl<S: ChunkStore + 'static> DataServer<S> {
     }
 }
 
-struct Reporter<S, N> {
+struct Reporter<N> {
     env: Env,
-    core: Weak<Core<S>>,
+    core: Weak<Core>,
     namespace: Arc<N>,
     announcement: Announcement,
     /// Between heartbeats; `None` while not registered.
@@ -97,7 +97,7 @@ struct Reporter<S, N> {
     failures: u32,
 }
 
-impl<S: ChunkStore + 'static, N: Namespace> Reporter<S, N> {
+impl<N: Namespace> Reporter<N> {
     /// One message, and the pause before the next; `None` when the server is gone.
     async fn report(&mut self) -> Option<Duration> {
         let core = self.core.upgrade()?;
@@ -125,7 +125,7 @@ impl<S: ChunkStore + 'static, N: Namespace> Reporter<S, N> {
         }
     }
 
-    async fn register(&mut self, core: &Core<S>) -> Result<Duration> {
+    async fn register(&mut self, core: &Core) -> Result<Duration> {
         let message = self.announcement.message(core.id, core.incarnation);
         let asked = self.env.clock.now();
         let answer: RegisterAnswer = self.namespace.call(context(), message).await?;
@@ -149,7 +149,7 @@ impl<S: ChunkStore + 'static, N: Namespace> Reporter<S, N> {
         Ok(Duration::ZERO)
     }
 
-    async fn beat(&mut self, core: &Core<S>, every: Duration) -> Result<Duration> {
+    async fn beat(&mut self, core: &Core, every: Duration) -> Result<Duration> {
         // A disk that does not answer in time must not make the server look dead; it shows in other ways.
         let usage = match self.env.timeout(every, core.look_at_usage()).await {
             Ok(Ok(usage)) => usage,

@@ -18,7 +18,7 @@ use crate::syncs::Syncs;
 use crate::work::Work;
 use braid_api::data::{CopyState, DataAnswer, DataRequest};
 use braid_api::{Context, DataNode, Result};
-use braid_data_store::{ChunkStore, StoreError, StoreIdentity, StoreUsage};
+use braid_data_store::{ChunkStore, StoreIdentity, StoreUsage};
 use braid_env::{Env, OpenMode, TaskHandle};
 use braid_types::{ChunkId, ServerId};
 use braid_wire::BufferPool;
@@ -29,11 +29,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 /// A running data server. Its background tasks end soon after the last reference is gone.
-pub struct DataServer<S: ChunkStore + 'static>(pub(crate) Arc<Core<S>>);
+pub struct DataServer(pub(crate) Arc<Core>);
 
-impl<S: ChunkStore + 'static> DataServer<S> {
+impl DataServer {
     /// Serves `store`, which is `identity`'s, under a new incarnation.
-    pub fn start(env: Env, store: Arc<S>, identity: StoreIdentity, config: DataServerConfig) -> Arc<Self> {
+    pub fn start(env: Env, store: Arc<dyn ChunkStore>, identity: StoreIdentity, config: DataServerConfig) -> Arc<Self> {
         let (stats, lanes) = (Arc::new(Stats::default()), Arc::new(Lanes::new(config.lanes_max)));
         let syncs = Syncs::new(env.clone(), store.clone(), lanes.clone(), stats.clone(), config.syncs_at_once);
         // 0 stands for "not known" in hellos and answers.
@@ -85,7 +85,7 @@ impl<S: ChunkStore + 'static> DataServer<S> {
         self.0.incarnation
     }
 
-    pub fn store(&self) -> &Arc<S> {
+    pub fn store(&self) -> &Arc<dyn ChunkStore> {
         &self.0.store
     }
 
@@ -186,12 +186,9 @@ impl<S: ChunkStore + 'static> DataServer<S> {
         text
     }
 
-    /// Refuses what comes from now on, lets what is being applied end, makes everything stable and lets `close`
-    /// tell the store so: `server.stop(DiskStore::close)`. An error means that the stop was not clean.
-    pub async fn stop(
-        &self,
-        close: impl FnOnce(&S) -> std::result::Result<(), StoreError> + Send + 'static,
-    ) -> Result<()> {
+    /// Refuses what comes from now on, lets what is being applied end, makes everything stable and closes the store. An error means that
+    /// the stop was not clean.
+    pub async fn stop(&self) -> Result<()> {
         let core = &self.0;
         core.gate.close().await;
         if let Some(local) = core.chains.local.get() {
@@ -199,12 +196,12 @@ impl<S: ChunkStore + 'static> DataServer<S> {
         }
         core.sync_all().await?;
         let store = core.store.clone();
-        let closed = core.env.blocking(move || close(&store)).await;
+        let closed = core.env.blocking(move || store.close()).await;
         closed.map_err(|error| core.error(ChunkId(0), &error))
     }
 }
 
-impl<S: ChunkStore + 'static> DataNode for DataServer<S> {
+impl DataNode for DataServer {
     async fn execute(&self, cx: Context, request: DataRequest, payload: Bytes) -> Result<(DataAnswer, Bytes)> {
         let core = &self.0;
         let now = core.env.clock.now();

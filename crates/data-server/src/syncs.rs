@@ -20,9 +20,9 @@ use tracing::Instrument;
 pub(crate) type Synced = Result<(), StoreError>;
 type Asked = Tell<Synced>;
 
-pub(crate) struct Syncs<S> {
+pub(crate) struct Syncs {
     env: Env,
-    store: Arc<S>,
+    store: Arc<dyn ChunkStore>,
     lanes: Arc<Lanes>,
     stats: Arc<Stats>,
     /// Chunks that a task is at work for, with the outcome that those who ask now share; `None` while nobody has
@@ -43,8 +43,14 @@ impl Pending {
     }
 }
 
-impl<S: ChunkStore + 'static> Syncs<S> {
-    pub fn new(env: Env, store: Arc<S>, lanes: Arc<Lanes>, stats: Arc<Stats>, at_once: usize) -> Arc<Self> {
+impl Syncs {
+    pub fn new(
+        env: Env,
+        store: Arc<dyn ChunkStore>,
+        lanes: Arc<Lanes>,
+        stats: Arc<Stats>,
+        at_once: usize,
+    ) -> Arc<Self> {
         let (at_once, all) = (Semaphore::new(at_once.max(1)), tokio::sync::Mutex::default());
         Arc::new(Syncs { env, store, lanes, stats, chunks: Mutex::default(), at_once, all })
     }

@@ -128,12 +128,6 @@ impl DiskStore {
         }
     }
 
-    /// Syncs everything and empties the activity log, so that the next start has nothing to verify.
-    pub fn close(&self) -> Result<()> {
-        self.sync_dirty()?;
-        self.log.compact()
-    }
-
     fn opening(&self, chunk: ChunkId) -> &Mutex<()> {
         &self.opening[chunk.0 as usize % OPENING_LOCKS]
     }
@@ -449,5 +443,11 @@ impl ChunkStore for DiskStore {
             sealed_blocks: self.sealed.load(Ordering::Relaxed),
             bad_blocks: self.bad.count(),
         })
+    }
+
+    /// Empties the activity log.
+    fn close(&self) -> Result<()> {
+        self.sync_dirty()?;
+        self.log.compact()
     }
 }

@@ -311,6 +311,11 @@ pub trait ChunkStore: Send + Sync {
     }
 
     fn usage(&self) -> Result<StoreUsage>;
+
+    /// Makes everything stable, and the next start has nothing to verify.
+    fn close(&self) -> Result<()> {
+        self.sync_all().map(drop)
+    }
 }
 
 /// Data and holes of a range, from what each block is.

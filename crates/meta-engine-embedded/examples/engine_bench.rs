@@ -4,7 +4,7 @@
 //! Every insert is answered when it is synced to the disk that holds DIR; reads wait for no disk. Everything
 //! fits the page cache.
 
-use braid_meta_engine::{Engine, EngineError, Key, Lock, Operation, Table, Tx};
+use braid_meta_engine::{AnyEngine, Engine, EngineError, Key, Lock, Operation, Table, Tx};
 use braid_meta_engine_embedded::{EmbeddedEngine, EmbeddedOptions};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ impl Operation for Create {
     type Output = ();
     type Error = EngineError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<(), EngineError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<(), EngineError> {
         let parent = Key::new(Table::Inodes, 0, &self.parent.to_be_bytes());
         let child = child(self.parent, self.n);
         tx.get(&[parent.clone(), child.clone()], Lock::Exclusive).await?;
@@ -45,7 +45,7 @@ impl Operation for Fill {
     type Output = ();
     type Error = EngineError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<(), EngineError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<(), EngineError> {
         (0..CHILDREN).for_each(|n| tx.put(child(self.0, n), vec![1; 150]));
         Ok(())
     }
@@ -57,7 +57,7 @@ impl Operation for Get {
     type Output = bool;
     type Error = EngineError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<bool, EngineError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<bool, EngineError> {
         Ok(tx.get(std::slice::from_ref(&self.0), Lock::None).await?[0].is_some())
     }
 }
@@ -68,7 +68,7 @@ impl Operation for List {
     type Output = usize;
     type Error = EngineError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<usize, EngineError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<usize, EngineError> {
         Ok(tx.scan(&Key::new(Table::Inodes, self.0, b""), None, 1000, Lock::None).await?.rows.len())
     }
 }
@@ -101,7 +101,7 @@ async fn inserts(engine: &Arc<EmbeddedEngine>, writers: u64, one_directory: bool
     done as f64 / begun.elapsed().as_secs_f64()
 }
 
-fn reads(engine: &Arc<EmbeddedEngine>, threads: u64, one: fn(&EmbeddedEngine, u64)) -> f64 {
+fn reads<E: Engine>(engine: &Arc<E>, threads: u64, one: fn(&E, u64)) -> f64 {
     let begun = Instant::now();
     let reader = |thread: u64| {
         let engine = engine.clone();
@@ -122,7 +122,7 @@ fn reads(engine: &Arc<EmbeddedEngine>, threads: u64, one: fn(&EmbeddedEngine, u6
 }
 
 /// A read is ready at its first poll.
-fn get(engine: &EmbeddedEngine, n: u64) {
+fn get(engine: &impl Engine, n: u64) {
     let key = child(n % PARENTS, n / PARENTS % CHILDREN);
     let found = braid_meta_engine::run_ready(engine.read(0, Get(key)));
     assert!(found.expect("ready").expect("it reads"));
@@ -145,6 +145,11 @@ async fn main() {
     println!("{} rows, {} MiB on disk", PARENTS * CHILDREN, engine.disk_bytes().expect("it measures") >> 20);
     for threads in [1, 8] {
         println!("point reads, {threads} threads: {:.0}/s (no sync)", reads(&engine, threads, get));
+    }
+    // As a metadata server has it.
+    let any = Arc::new(AnyEngine::new(engine.clone()));
+    for threads in [1, 8] {
+        println!("point reads by AnyEngine, {threads} threads: {:.0}/s (no sync)", reads(&any, threads, get));
     }
     for threads in [1, 8] {
         println!("lists of 1000 rows, {threads} threads: {:.0}/s (no sync)", reads(&engine, threads, list));

@@ -119,7 +119,7 @@ impl Operation for Barrier {
     type Output = ();
     type Error = EngineError;
 
-    async fn run<T: Tx>(&self, _tx: &mut T) -> Result<(), EngineError> {
+    async fn run(&self, _tx: &mut dyn Tx) -> Result<(), EngineError> {
         Ok(())
     }
 }

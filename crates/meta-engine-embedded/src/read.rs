@@ -1,8 +1,7 @@
 use crate::ordered::Looker;
 use crate::rows::Tables;
-use braid_meta_engine::{Counts, EngineError, Key, Lock, Overlay, Page, Row, ScanRange, Table, Tx};
+use braid_meta_engine::{Awaited, Counts, EngineError, Key, Lock, Overlay, Page, Row, ScanRange, Table, Tx};
 use heed::{RoTxn, WithoutTls};
-use std::future::{Future, ready};
 
 /// A transaction that only reads, of one snapshot.
 pub struct ReadTx<'a> {
@@ -28,31 +27,20 @@ impl<'a> ReadTx<'a> {
 }
 
 impl Tx for ReadTx<'_> {
-    fn get(&mut self, keys: &[Key], _lock: Lock) -> impl Future<Output = Result<Vec<Option<Row>>, EngineError>> + Send {
+    fn get<'a>(&'a mut self, keys: &'a [Key], _lock: Lock) -> Awaited<'a, Vec<Option<Row>>> {
         self.round_trips += 1;
         self.looker.keys(keys);
-        ready(self.tables.get_all(&self.snapshot, &self.overlay, keys))
+        Awaited::ready(self.tables.get_all(&self.snapshot, &self.overlay, keys))
     }
 
-    fn scan(
-        &mut self,
-        prefix: &Key,
-        after: Option<&Key>,
-        limit: usize,
-        _lock: Lock,
-    ) -> impl Future<Output = Result<Page, EngineError>> + Send {
+    fn scan<'a>(&'a mut self, prefix: &'a Key, after: Option<&'a Key>, limit: usize, _lock: Lock) -> Awaited<'a, Page> {
         self.looker.partition(prefix.table(), prefix.partition());
-        ready(self.page(prefix.table(), ScanRange::prefix(prefix, after), limit))
+        Awaited::ready(self.page(prefix.table(), ScanRange::prefix(prefix, after), limit))
     }
 
-    fn scan_table(
-        &mut self,
-        table: Table,
-        after: Option<&Key>,
-        limit: usize,
-    ) -> impl Future<Output = Result<Page, EngineError>> + Send {
+    fn scan_table<'a>(&'a mut self, table: Table, after: Option<&'a Key>, limit: usize) -> Awaited<'a, Page> {
         self.looker.table(table);
-        ready(self.page(table, ScanRange::table(table, after), limit))
+        Awaited::ready(self.page(table, ScanRange::table(table, after), limit))
     }
 
     fn put(&mut self, key: Key, _row: Row) {

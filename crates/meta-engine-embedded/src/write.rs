@@ -1,10 +1,9 @@
 use crate::ordered::Looker;
 use crate::room::Weight;
 use crate::rows::{Tables, check_keys};
-use braid_meta_engine::{Counts, EngineError, Key, Lock, Overlay, Page, Row, ScanRange, Table, Tx};
+use braid_meta_engine::{Awaited, Counts, EngineError, Key, Lock, Overlay, Page, Row, ScanRange, Table, Tx};
 use braid_types::{RowChange, RowChanges};
 use heed::RwTxn;
-use std::future::{Future, ready};
 
 /// One operation's transaction inside the group's LMDB transaction: it sees the operations before it, and its
 /// own writes stay in the overlay until [`WriteTx::apply`].
@@ -90,31 +89,20 @@ impl<'a, 'e> WriteTx<'a, 'e> {
 }
 
 impl Tx for WriteTx<'_, '_> {
-    fn get(&mut self, keys: &[Key], _lock: Lock) -> impl Future<Output = Result<Vec<Option<Row>>, EngineError>> + Send {
+    fn get<'a>(&'a mut self, keys: &'a [Key], _lock: Lock) -> Awaited<'a, Vec<Option<Row>>> {
         self.round_trips += 1;
         self.looker.keys(keys);
-        ready(self.tables.get_all(self.txn, &self.overlay, keys))
+        Awaited::ready(self.tables.get_all(self.txn, &self.overlay, keys))
     }
 
-    fn scan(
-        &mut self,
-        prefix: &Key,
-        after: Option<&Key>,
-        limit: usize,
-        _lock: Lock,
-    ) -> impl Future<Output = Result<Page, EngineError>> + Send {
+    fn scan<'a>(&'a mut self, prefix: &'a Key, after: Option<&'a Key>, limit: usize, _lock: Lock) -> Awaited<'a, Page> {
         self.looker.partition(prefix.table(), prefix.partition());
-        ready(self.page(prefix.table(), ScanRange::prefix(prefix, after), limit))
+        Awaited::ready(self.page(prefix.table(), ScanRange::prefix(prefix, after), limit))
     }
 
-    fn scan_table(
-        &mut self,
-        table: Table,
-        after: Option<&Key>,
-        limit: usize,
-    ) -> impl Future<Output = Result<Page, EngineError>> + Send {
+    fn scan_table<'a>(&'a mut self, table: Table, after: Option<&'a Key>, limit: usize) -> Awaited<'a, Page> {
         self.looker.table(table);
-        ready(self.page(table, ScanRange::table(table, after), limit))
+        Awaited::ready(self.page(table, ScanRange::table(table, after), limit))
     }
 
     fn put(&mut self, key: Key, row: Row) {

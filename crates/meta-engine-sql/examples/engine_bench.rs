@@ -28,7 +28,7 @@ impl Operation for Create {
     type Output = ();
     type Error = EngineError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<(), EngineError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<(), EngineError> {
         let parent = Key::new(Table::Inodes, 0, &self.parent.to_be_bytes());
         let child = child(self.parent, self.n);
         tx.get(&[parent.clone(), child.clone()], Lock::Exclusive).await?;
@@ -45,7 +45,7 @@ impl Operation for Fill {
     type Output = ();
     type Error = EngineError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<(), EngineError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<(), EngineError> {
         (0..CHILDREN).for_each(|n| tx.put(child(self.0, n), vec![1; 150]));
         Ok(())
     }
@@ -58,7 +58,7 @@ impl Operation for Get {
     type Output = usize;
     type Error = EngineError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<usize, EngineError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<usize, EngineError> {
         Ok(tx.get(&self.0, Lock::None).await?.iter().flatten().count())
     }
 }
@@ -69,7 +69,7 @@ impl Operation for List {
     type Output = usize;
     type Error = EngineError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<usize, EngineError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<usize, EngineError> {
         Ok(tx.scan(&Key::new(Table::Inodes, self.0, b""), None, 1000, Lock::None).await?.rows.len())
     }
 }

@@ -20,7 +20,7 @@ impl Operation for Count {
     type Output = u64;
     type Error = EngineError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<u64, EngineError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<u64, EngineError> {
         let rows = tx.get(std::slice::from_ref(&self.0), Lock::Exclusive).await?;
         let count = number(&rows[0]) + 1;
         tx.put(self.0.clone(), count.to_be_bytes().to_vec());
@@ -51,7 +51,7 @@ impl Operation for Enter {
     type Output = ();
     type Error = EngineError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<(), EngineError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<(), EngineError> {
         let directory = directory(self.0);
         match tx.get(std::slice::from_ref(&directory), Lock::Shared).await?[0] {
             Some(_) => tx.put(Key::new(Table::Inodes, entries(self.0).partition(), &self.1), vec![1]),
@@ -68,7 +68,7 @@ impl Operation for Remove {
     type Output = ();
     type Error = EngineError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<(), EngineError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<(), EngineError> {
         let directory = directory(self.0);
         if tx.get(std::slice::from_ref(&directory), Lock::Exclusive).await?[0].is_some() {
             let page = tx.scan(&entries(self.0), None, 1, Lock::Exclusive).await?;
@@ -85,7 +85,7 @@ impl Operation for Orphans {
     type Output = u64;
     type Error = EngineError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<u64, EngineError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<u64, EngineError> {
         let mut orphans = 0;
         for d in 0..DIRECTORIES {
             let here = tx.get(&[directory(d)], Lock::None).await?[0].is_some();
@@ -223,7 +223,7 @@ impl Operation for Look {
     type Output = Option<Row>;
     type Error = EngineError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Option<Row>, EngineError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<Option<Row>, EngineError> {
         Ok(tx.get(std::slice::from_ref(&self.0), Lock::Shared).await?.remove(0))
     }
 }

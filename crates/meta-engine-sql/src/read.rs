@@ -8,7 +8,9 @@ use crate::failure::{Failed, Verdict};
 use crate::pool::Lease;
 use crate::select;
 use crate::session::{Done, Message};
-use braid_meta_engine::{Counts, EngineError, EngineStats, Key, Lock, Overlay, Page, Row, ScanRange, Table, Tx};
+use braid_meta_engine::{
+    Awaited, Counts, EngineError, EngineStats, Key, Lock, Overlay, Page, Row, ScanRange, Table, Tx,
+};
 use mysql_async::Value;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
@@ -112,8 +114,8 @@ fn over() -> EngineError {
     EngineError::Conflict { attempts: 0 }
 }
 
-impl Tx for ReadTx<'_> {
-    async fn get(&mut self, keys: &[Key], _lock: Lock) -> Result<Vec<Option<Row>>, EngineError> {
+impl ReadTx<'_> {
+    async fn rows_of(&mut self, keys: &[Key]) -> Result<Vec<Option<Row>>, EngineError> {
         let mut asked = keys.to_vec();
         asked.sort();
         asked.dedup();
@@ -127,22 +129,30 @@ impl Tx for ReadTx<'_> {
         Ok(keys.iter().map(|key| found.get(key).cloned()).collect())
     }
 
-    async fn scan(
-        &mut self,
-        prefix: &Key,
-        after: Option<&Key>,
-        limit: usize,
-        _lock: Lock,
-    ) -> Result<Page, EngineError> {
+    async fn page_of(&mut self, prefix: &Key, after: Option<&Key>, limit: usize) -> Result<Page, EngineError> {
         let text = select::scan(prefix, after, limit.saturating_add(1) as u64, Lock::None);
         let done = self.ask(text).await?;
         let rows = done.rows.into_iter().map(|cells| select::decode_in(prefix, cells));
         Overlay::default().merge(&ScanRange::prefix(prefix, after), limit, rows)
     }
 
-    async fn scan_table(&mut self, table: Table, after: Option<&Key>, limit: usize) -> Result<Page, EngineError> {
+    async fn page_of_table(&mut self, table: Table, after: Option<&Key>, limit: usize) -> Result<Page, EngineError> {
         let done = self.ask(select::whole(table, after, limit.saturating_add(1) as u64)).await?;
         Overlay::default().merge(&ScanRange::table(table, after), limit, done.rows.into_iter().map(select::decode))
+    }
+}
+
+impl Tx for ReadTx<'_> {
+    fn get<'a>(&'a mut self, keys: &'a [Key], _lock: Lock) -> Awaited<'a, Vec<Option<Row>>> {
+        Awaited::waits(self.rows_of(keys))
+    }
+
+    fn scan<'a>(&'a mut self, prefix: &'a Key, after: Option<&'a Key>, limit: usize, _lock: Lock) -> Awaited<'a, Page> {
+        Awaited::waits(self.page_of(prefix, after, limit))
+    }
+
+    fn scan_table<'a>(&'a mut self, table: Table, after: Option<&'a Key>, limit: usize) -> Awaited<'a, Page> {
+        Awaited::waits(self.page_of_table(table, after, limit))
     }
 
     fn put(&mut self, key: Key, _row: Row) {

@@ -7,7 +7,9 @@ use crate::failure::{Cause, Failed, Verdict};
 use crate::pool::Lease;
 use crate::select;
 use crate::session::{Done, Message};
-use braid_meta_engine::{Counts, EngineError, EngineStats, Key, Lock, Overlay, Page, Row, ScanRange, Table, Tx};
+use braid_meta_engine::{
+    Awaited, Counts, EngineError, EngineStats, Key, Lock, Overlay, Page, Row, ScanRange, Table, Tx,
+};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -114,8 +116,8 @@ fn over() -> EngineError {
     EngineError::Conflict { attempts: 0 }
 }
 
-impl Tx for SqlTx<'_> {
-    async fn get(&mut self, keys: &[Key], lock: Lock) -> Result<Vec<Option<Row>>, EngineError> {
+impl SqlTx<'_> {
+    async fn rows_of(&mut self, keys: &[Key], lock: Lock) -> Result<Vec<Option<Row>>, EngineError> {
         let lock = self.strength(lock);
         let mut asked = keys.to_vec();
         asked.sort();
@@ -141,7 +143,13 @@ impl Tx for SqlTx<'_> {
         Ok(keys.iter().map(row).collect())
     }
 
-    async fn scan(&mut self, prefix: &Key, after: Option<&Key>, limit: usize, lock: Lock) -> Result<Page, EngineError> {
+    async fn page_of(
+        &mut self,
+        prefix: &Key,
+        after: Option<&Key>,
+        limit: usize,
+        lock: Lock,
+    ) -> Result<Page, EngineError> {
         let lock = self.strength(lock);
         let range = ScanRange::prefix(prefix, after);
         let text = select::scan(prefix, after, self.rows_for(&range, limit), lock);
@@ -153,11 +161,25 @@ impl Tx for SqlTx<'_> {
         self.overlay.merge(&range, limit, rows.map(|cells| select::decode_in(prefix, cells)))
     }
 
-    async fn scan_table(&mut self, table: Table, after: Option<&Key>, limit: usize) -> Result<Page, EngineError> {
+    async fn page_of_table(&mut self, table: Table, after: Option<&Key>, limit: usize) -> Result<Page, EngineError> {
         let range = ScanRange::table(table, after);
         let text = select::whole(table, after, self.rows_for(&range, limit));
         let done = self.ask(vec![text], Lock::None).await?;
         self.overlay.merge(&range, limit, done.into_iter().flat_map(|done| done.rows).map(select::decode))
+    }
+}
+
+impl Tx for SqlTx<'_> {
+    fn get<'a>(&'a mut self, keys: &'a [Key], lock: Lock) -> Awaited<'a, Vec<Option<Row>>> {
+        Awaited::waits(self.rows_of(keys, lock))
+    }
+
+    fn scan<'a>(&'a mut self, prefix: &'a Key, after: Option<&'a Key>, limit: usize, lock: Lock) -> Awaited<'a, Page> {
+        Awaited::waits(self.page_of(prefix, after, limit, lock))
+    }
+
+    fn scan_table<'a>(&'a mut self, table: Table, after: Option<&'a Key>, limit: usize) -> Awaited<'a, Page> {
+        Awaited::waits(self.page_of_table(table, after, limit))
     }
 
     fn put(&mut self, key: Key, row: Row) {

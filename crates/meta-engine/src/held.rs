@@ -1,51 +1,48 @@
-use crate::{Early, Engine, EngineError, EngineStats, Operation, Order, Snapshot, Table};
-use std::future::Future;
+use crate::any::{BoxFuture, Erased, Ran, Way, Whole};
+use crate::{AnyEngine, EngineError, EngineStats, Snapshot, Table};
 use std::sync::Arc;
 use tokio::sync::{RwLock, RwLockWriteGuard};
 
 /// An engine whose changes can be held, so that the rows are moved elsewhere: reads go on, changes are [`EngineError::Held`].
 ///
 /// Who has the engine itself changes it all the same: signs of life of a leader, and the row that says where the rows have gone.
-pub struct HeldEngine<E> {
-    engine: Arc<E>,
+pub struct HeldEngine {
+    engine: Arc<dyn Erased>,
     /// Held for reading by each change until its outcome is known to whoever asked for it.
     held: RwLock<bool>,
 }
 
-impl<E: Engine> HeldEngine<E> {
-    pub fn over(engine: Arc<E>) -> HeldEngine<E> {
-        HeldEngine { engine, held: RwLock::new(false) }
+impl HeldEngine {
+    pub fn over(engine: AnyEngine) -> Arc<HeldEngine> {
+        Arc::new(HeldEngine { engine: engine.0, held: RwLock::new(false) })
+    }
+
+    /// The engine whose changes are held.
+    pub fn engine(self: &Arc<Self>) -> AnyEngine {
+        AnyEngine(self.clone())
     }
 
     /// When this returns, what was answered before is durable, and nothing changes as long as the answer is kept: also not what nobody waits for
     /// any more and was given to an engine of this process.
-    pub async fn quiet(&self) -> Result<Quiet<'_, E>, EngineError> {
+    pub async fn quiet(&self) -> Result<Quiet<'_>, EngineError> {
         // While this is had, changes wait.
         let held = self.held.write().await;
         self.engine.settle().await?;
-        Ok(Quiet { engine: &self.engine, held })
+        Ok(Quiet { engine: &*self.engine, held })
     }
 
     pub async fn release(&self) {
         *self.held.write().await = false;
     }
-
-    async fn change<T, X: From<EngineError>>(&self, change: impl Future<Output = Result<T, X>>) -> Result<T, X> {
-        let held = self.held.read().await;
-        match *held {
-            true => Err(EngineError::Held.into()),
-            false => change.await,
-        }
-    }
 }
 
 /// A moment in which nothing changes.
-pub struct Quiet<'h, E> {
-    engine: &'h E,
+pub struct Quiet<'h> {
+    engine: &'h dyn Erased,
     held: RwLockWriteGuard<'h, bool>,
 }
 
-impl<E: Engine> Quiet<'_, E> {
+impl Quiet<'_> {
     /// When this returns well, nothing changes until [`HeldEngine::release`], also not what is still on its way to a database. To be
     /// waited for to its end. If it fails, nothing is held; where the database did not say whether it had ended the epoch, this engine
     /// may find itself fenced then.
@@ -57,51 +54,38 @@ impl<E: Engine> Quiet<'_, E> {
     }
 }
 
-impl<E: Engine> Engine for HeldEngine<E> {
-    async fn transact<O: Operation>(&self, partition: u64, op: O) -> Result<O::Output, O::Error> {
-        self.change(self.engine.transact(partition, op)).await
-    }
-
-    async fn read<O: Operation>(&self, partition: u64, op: O) -> Result<O::Output, O::Error> {
-        self.engine.read(partition, op).await
-    }
-
-    async fn transact_early<O: Operation>(
-        &self,
-        partition: u64,
-        early: Early,
-        op: O,
-    ) -> Result<(O::Output, Order), O::Error> {
-        self.change(self.engine.transact_early(partition, early, op)).await
-    }
-
-    async fn read_early<O: Operation>(
-        &self,
-        partition: u64,
-        early: Early,
-        op: O,
-    ) -> Result<(O::Output, Order), O::Error> {
-        self.engine.read_early(partition, early, op).await
+impl Erased for HeldEngine {
+    fn run(&self, way: Way, partition: u64, op: Whole) -> BoxFuture<'_, Ran> {
+        if matches!(way, Way::Read | Way::ReadEarly(_)) {
+            return self.engine.run(way, partition, op);
+        }
+        Box::pin(async move {
+            let held = self.held.read().await;
+            match *held {
+                true => Err(EngineError::Held.into()),
+                false => self.engine.run(way, partition, op).await,
+            }
+        })
     }
 
     fn durable(&self) -> u64 {
         self.engine.durable()
     }
 
-    async fn settle(&self) -> Result<(), EngineError> {
-        self.engine.settle().await
+    fn settle(&self) -> BoxFuture<'_, Result<(), EngineError>> {
+        self.engine.settle()
     }
 
-    async fn snapshot(&self, tables: &[Table]) -> Result<Box<dyn Snapshot>, EngineError> {
-        self.engine.snapshot(tables).await
+    fn snapshot<'a>(&'a self, tables: &'a [Table]) -> BoxFuture<'a, Result<Box<dyn Snapshot>, EngineError>> {
+        self.engine.snapshot(tables)
     }
 
-    async fn join(&self) -> Result<(), EngineError> {
-        self.engine.join().await
+    fn join(&self) -> BoxFuture<'_, Result<(), EngineError>> {
+        self.engine.join()
     }
 
-    async fn fence_others(&self) -> Result<(), EngineError> {
-        self.engine.fence_others().await
+    fn fence_others(&self) -> BoxFuture<'_, Result<(), EngineError>> {
+        self.engine.fence_others()
     }
 
     fn stats(&self) -> &EngineStats {
@@ -126,7 +110,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::conformance;
-    use crate::{Key, Lock, MemEngine, MemStore, Tx};
+    use crate::{Early, Engine, Key, Lock, MemEngine, MemStore, Operation, Tx};
     use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
     use std::time::Duration;
 
@@ -140,7 +124,7 @@ mod tests {
         type Output = ();
         type Error = EngineError;
 
-        async fn run<T: Tx>(&self, tx: &mut T) -> Result<(), EngineError> {
+        async fn run(&self, tx: &mut dyn Tx) -> Result<(), EngineError> {
             tx.put(key(self.0), vec![1]);
             Ok(())
         }
@@ -152,29 +136,30 @@ mod tests {
         type Output = bool;
         type Error = EngineError;
 
-        async fn run<T: Tx>(&self, tx: &mut T) -> Result<bool, EngineError> {
+        async fn run(&self, tx: &mut dyn Tx) -> Result<bool, EngineError> {
             Ok(tx.get(&[key(self.0)], Lock::None).await?[0].is_some())
         }
     }
 
-    fn engine() -> Arc<HeldEngine<MemEngine>> {
-        Arc::new(HeldEngine::over(Arc::new(MemEngine::new(MemStore::new()))))
+    fn held() -> Arc<HeldEngine> {
+        HeldEngine::over(AnyEngine::new(Arc::new(MemEngine::new(MemStore::new()))))
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
     async fn while_nothing_is_held_it_is_as_the_engine_below() {
-        conformance::test_all(async || HeldEngine::over(Arc::new(MemEngine::new(MemStore::new())))).await;
+        conformance::test_all(async || held().engine()).await;
     }
 
     #[tokio::test]
     async fn what_is_held_is_read_and_not_changed() {
-        let engine = engine();
+        let held = held();
+        let engine = held.engine();
         engine.transact(1, Put(1)).await.unwrap();
-        engine.quiet().await.unwrap().hold().await.unwrap();
+        held.quiet().await.unwrap().hold().await.unwrap();
         assert!(matches!(engine.transact(2, Put(2)).await, Err(EngineError::Held)));
         assert!(matches!(engine.transact_early(2, Early::of(1), Put(2)).await, Err(EngineError::Held)));
         assert!(engine.read(1, Has(1)).await.unwrap() && !engine.read(2, Has(2)).await.unwrap());
-        engine.release().await;
+        held.release().await;
         engine.transact(2, Put(2)).await.unwrap();
         assert!(engine.read(2, Has(2)).await.unwrap());
     }
@@ -192,11 +177,12 @@ mod tests {
                 }
             })
         });
-        let engine = Arc::new(HeldEngine::over(Arc::new(MemEngine::new(store))));
+        let held = HeldEngine::over(AnyEngine::new(Arc::new(MemEngine::new(store))));
+        let engine = held.engine();
         let own = engine.clone();
         let under_way = tokio::spawn(async move { own.transact(1, Put(1)).await });
         tokio::time::sleep(Duration::from_millis(20)).await;
-        let own = engine.clone();
+        let own = held.clone();
         let mut hold = tokio::spawn(async move { own.quiet().await?.hold().await });
         tokio::time::timeout(Duration::from_millis(50), &mut hold).await.expect_err("a change is on its way");
         goes.store(true, SeqCst);

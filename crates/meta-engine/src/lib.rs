@@ -17,6 +17,8 @@
 //!
 //! What it leaves to others: the meaning of rows and their versions, retries across servers, fencing.
 
+mod any;
+mod awaited;
 pub mod conformance;
 mod counts;
 mod early;
@@ -31,10 +33,12 @@ mod snapshot;
 mod stats;
 mod tx;
 
+pub use any::AnyEngine;
+pub use awaited::Awaited;
 pub use counts::Counts;
 pub use early::{Dirty, Early, Order, Touched, may_answer};
 pub use error::{EngineError, TxError};
-pub use held::HeldEngine;
+pub use held::{HeldEngine, Quiet};
 pub use key::{Key, Table};
 pub use mem::{CommitDelay, CommitFault, MemEngine, MemStore, PlantedBug};
 pub use outlet::{BasePage, Copied, Kept, Outgoing, Outlet};

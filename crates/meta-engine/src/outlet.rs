@@ -169,7 +169,7 @@ pub struct BasePage {
 
 /// An engine whose groups can be kept in other places as well. These calls block; none is made while transactions run, but for
 /// [`Copied::base_page`] and [`Copied::store_set`].
-pub trait Copied: crate::Engine {
+pub trait Copied: Send + Sync + 'static {
     /// The last group on the engine's disk.
     fn position(&self) -> Result<MetaPosition, EngineError>;
 

@@ -1,4 +1,4 @@
-use crate::{Counts, Early, EngineError, EngineStats, Key, Order, Snapshot, TxError};
+use crate::{Awaited, Counts, Early, EngineError, EngineStats, Key, Order, Snapshot, TxError};
 use std::future::Future;
 
 /// How a read locks the rows it names, until the transaction ends. Ordered by strength.
@@ -27,26 +27,15 @@ pub struct Page {
 pub trait Tx: Send {
     /// The rows of `keys`, in their order, `None` where there is no row. Locks are taken in the order of
     /// [`Key`], whatever the order of `keys`.
-    fn get(&mut self, keys: &[Key], lock: Lock) -> impl Future<Output = Result<Vec<Option<Row>>, EngineError>> + Send;
+    fn get<'a>(&'a mut self, keys: &'a [Key], lock: Lock) -> Awaited<'a, Vec<Option<Row>>>;
 
     /// Up to `limit` rows whose key begins with `prefix` (a whole partition and the beginning of the rest) and
     /// is greater than `after`, if given. Touches one partition.
-    fn scan(
-        &mut self,
-        prefix: &Key,
-        after: Option<&Key>,
-        limit: usize,
-        lock: Lock,
-    ) -> impl Future<Output = Result<Page, EngineError>> + Send;
+    fn scan<'a>(&'a mut self, prefix: &'a Key, after: Option<&'a Key>, limit: usize, lock: Lock) -> Awaited<'a, Page>;
 
     /// Up to `limit` rows of a whole table after `after`, in key order: for housekeeping, fsck and SQL; touches
     /// all partitions and takes no locks.
-    fn scan_table(
-        &mut self,
-        table: crate::Table,
-        after: Option<&Key>,
-        limit: usize,
-    ) -> impl Future<Output = Result<Page, EngineError>> + Send;
+    fn scan_table<'a>(&'a mut self, table: crate::Table, after: Option<&'a Key>, limit: usize) -> Awaited<'a, Page>;
 
     /// Writes a row, whether or not there is one.
     fn put(&mut self, key: Key, row: Row);
@@ -78,7 +67,7 @@ pub trait Operation: Send + Sync + 'static {
     type Error: TxError;
 
     /// An error aborts the transaction.
-    fn run<T: Tx>(&self, tx: &mut T) -> impl Future<Output = Result<Self::Output, Self::Error>> + Send;
+    fn run(&self, tx: &mut dyn Tx) -> impl Future<Output = Result<Self::Output, Self::Error>> + Send;
 
     /// Whether whoever asked may be told this before it is durable, if the engine has no objection.
     fn may_be_early(&self, output: &Self::Output) -> bool {

@@ -11,7 +11,7 @@ use crate::rows::{LimitRow, RestampRow, RowFormat, keys};
 use crate::{OpContext, OpError, Unit};
 use braid_api::quota::{Limits, Payer, Usage};
 use braid_api::{Code, Error};
-use braid_meta_engine::{Counts, Key, Lock, Row, Tx};
+use braid_meta_engine::{Counts, Key, Lock, Row};
 use braid_types::InodeId;
 use std::collections::{BTreeMap, HashMap};
 
@@ -41,7 +41,7 @@ pub struct Charges {
 
 type Sums = BTreeMap<Payer, Counts>;
 
-impl<T: Tx> Unit<'_, T> {
+impl Unit<'_> {
     /// What is done was granted before, or makes room.
     pub fn exempt(&mut self) {
         self.charges.exempt = true;

@@ -30,7 +30,7 @@ impl Operation for FormatCluster {
     type Output = ClusterId;
     type Error = OpError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<ClusterId, OpError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<ClusterId, OpError> {
         let mut unit = Unit::new(tx, Lock::Exclusive);
         // In the same transaction: a store that somebody begins to fill at this moment gets no root of its own.
         unit.load(&[keys::global("format"), keys::handover()]).await?;
@@ -83,7 +83,7 @@ impl Operation for ReadFormat {
     type Output = Option<ClusterId>;
     type Error = OpError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Option<ClusterId>, OpError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<Option<ClusterId>, OpError> {
         let mut unit = Unit::new(tx, Lock::None);
         Ok(check(unit.get(&keys::global("format")).await?)?.map(|f| f.cluster))
     }

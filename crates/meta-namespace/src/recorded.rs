@@ -14,11 +14,7 @@ pub trait Mutation: Send + Sync + 'static {
     /// What it reads first; read together with the rows of session and request, in one round trip.
     fn first_keys(&self) -> Vec<Key>;
 
-    fn apply<T: Tx>(
-        &self,
-        unit: &mut Unit<'_, T>,
-        cx: &OpContext,
-    ) -> impl Future<Output = Result<Self::Answer, OpError>> + Send;
+    fn apply(&self, unit: &mut Unit<'_>, cx: &OpContext) -> impl Future<Output = Result<Self::Answer, OpError>> + Send;
 }
 
 /// A [`Mutation`] under its request id: the answer is kept in `requests` in the same transaction, and a
@@ -58,7 +54,7 @@ impl<M: Mutation> Operation for Recorded<M> {
         outcome.may_be_early
     }
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Outcome, OpError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<Outcome, OpError> {
         let mut unit = Unit::new(tx, Lock::Exclusive);
         let cx = &self.cx;
         if cx.session == SessionId(0) {
@@ -106,7 +102,7 @@ impl<M: Mutation> Operation for Recorded<M> {
 pub trait Query: Send + Sync + 'static {
     type Answer: Send + 'static;
 
-    fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> impl Future<Output = Result<Self::Answer, OpError>> + Send;
+    fn ask(&self, unit: &mut Unit<'_>) -> impl Future<Output = Result<Self::Answer, OpError>> + Send;
 }
 
 /// A [`Query`] as an operation of the engine.
@@ -116,7 +112,7 @@ impl<Q: Query> Operation for ReadOnly<Q> {
     type Output = Q::Answer;
     type Error = OpError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Q::Answer, OpError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<Q::Answer, OpError> {
         self.0.ask(&mut Unit::new(tx, Lock::None)).await
     }
 }

@@ -28,8 +28,8 @@ const CHASES_MAX: usize = 8;
 
 /// One transaction with a cache of what it has read and written. A row is read once; a read of what is cached
 /// costs no round trip.
-pub struct Unit<'t, T: Tx> {
-    pub(crate) tx: &'t mut T,
+pub struct Unit<'t> {
+    pub(crate) tx: &'t mut dyn Tx,
     pub(crate) cache: HashMap<Key, Option<Row>>,
     lock: Lock,
     /// Rows of inodes that it changes: what they cost before, and after.
@@ -37,9 +37,9 @@ pub struct Unit<'t, T: Tx> {
     pub(crate) charges: Charges,
 }
 
-impl<'t, T: Tx> Unit<'t, T> {
+impl<'t> Unit<'t> {
     /// A unit whose reads take `lock`: `None` in queries, `Exclusive` in mutations.
-    pub fn new(tx: &'t mut T, lock: Lock) -> Self {
+    pub fn new(tx: &'t mut dyn Tx, lock: Lock) -> Self {
         Unit { tx, cache: HashMap::new(), lock, changed: BTreeMap::new(), charges: Charges::default() }
     }
 

@@ -2,13 +2,13 @@
 
 use crate::server::MetaServer;
 use braid_api::admin::{AdminAnswer, AdminQuery, ContainerStatus, Repair, SessionStatus, Status};
-use braid_api::{DataPeers, Error, Result};
+use braid_api::{Error, Result};
 use braid_meta_engine::{Engine, Table};
 use braid_meta_namespace::ReadOnly;
 use braid_meta_namespace::ops::{admin, check, repair, side, spares};
 use braid_types::SessionId;
 
-impl<E: Engine, P: DataPeers> MetaServer<E, P> {
+impl MetaServer {
     pub(crate) async fn admin(&self, query: AdminQuery) -> Result<AdminAnswer> {
         Ok(match query {
             AdminQuery::Status => AdminAnswer::Status(self.status()),

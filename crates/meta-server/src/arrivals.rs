@@ -3,13 +3,13 @@
 use crate::server::MetaServer;
 use crate::sessions::SessionState;
 use braid_api::meta::*;
-use braid_api::{Code, DataPeers, Error, Result};
+use braid_api::{Code, Error, Result};
 use braid_meta_engine::Engine;
 use braid_meta_namespace::ops::{servers, session};
 use braid_meta_namespace::rows::ServerRow;
 use braid_types::SessionId;
 
-impl<E: Engine, P: DataPeers> MetaServer<E, P> {
+impl MetaServer {
     pub(crate) async fn open_session(&self, m: OpenSession) -> Result<SessionReply> {
         let now = self.env.clock.now();
         let begin = session::BeginSession {

@@ -3,8 +3,7 @@
 use crate::dispatch::Call;
 use crate::server::MetaServer;
 use braid_api::meta::{AtPath, FileLease, InodeRef, MetaAnswer, Reached, Resolve, Then, ThenAnswer};
-use braid_api::{Code, Context, DataPeers, Error, Result};
-use braid_meta_engine::Engine;
+use braid_api::{Code, Context, Error, Result};
 use braid_types::InodeId;
 use std::future::Future;
 use std::pin::Pin;
@@ -12,7 +11,7 @@ use std::pin::Pin;
 /// What a request that has run before is asked about when its path leads nowhere any more: nothing has this number.
 const NOTHING: InodeId = InodeId(0);
 
-impl<E: Engine, P: DataPeers> MetaServer<E, P> {
+impl MetaServer {
     // Boxed because the request inside is dispatched as any other, and none inside has another: two levels.
     pub(crate) fn at_path<'a>(
         &'a self,

@@ -23,7 +23,7 @@ const PAUSE_BUSY: Duration = Duration::from_millis(10);
 /// things pays one commit for that; a crash is followed by a wait only for clients that were busy in the last moments.
 const KEEPS_FOR: Duration = Duration::from_secs(2);
 
-impl<E: Engine, P: DataPeers> MetaServer<E, P> {
+impl MetaServer {
     pub(crate) fn keep_house(self: Arc<Self>) {
         let env = self.env.clone();
         env.spawn("housekeeping", async move {

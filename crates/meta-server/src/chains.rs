@@ -207,7 +207,7 @@ impl Chains {
     }
 }
 
-impl<E: Engine, P: DataPeers> MetaServer<E, P> {
+impl MetaServer {
     /// A data server has registered. What one that has begun anew had under way beside others is decided before anything new is.
     pub(crate) fn met(&self, server: ServerId, incarnation: u64) {
         if self.chains.registered(server, incarnation) {

@@ -5,14 +5,13 @@ use crate::leases::Announced;
 use crate::server::MetaServer;
 use braid_api::admin::Repair;
 use braid_api::meta::*;
-use braid_api::{Code, DataPeers, Error, Result};
+use braid_api::{Code, Error, Result};
 use braid_env::Env;
 use braid_lease::Key;
-use braid_meta_engine::Engine;
+use braid_meta_engine::{AnyEngine, Engine};
 use braid_meta_namespace::ops::change_entries::{EntriesIn, mark};
 use braid_meta_namespace::ops::stand_for::StandFor;
 use braid_types::{InodeId, Name, SessionId};
-use std::sync::Arc;
 
 /// How often a change is announced anew because a name it touches stood for something else each time.
 const ATTEMPTS: u32 = 64;
@@ -98,19 +97,19 @@ fn told_by(answer: &mut MetaAnswer) -> Option<(InodeId, &mut Grant)> {
 
 /// An announced change whose transaction may be under way. Given up before its end is known, it is released when the engine
 /// has done everything that was ordered until then.
-struct UnderWay<E: Engine> {
+struct UnderWay {
     env: Env,
-    engine: Arc<E>,
+    engine: AnyEngine,
     announced: Option<Announced>,
 }
 
-impl<E: Engine> UnderWay<E> {
+impl UnderWay {
     fn release(mut self, keep: Vec<Key>) -> Vec<Key> {
         self.announced.take().map(|mut announced| announced.release(keep)).unwrap_or_default()
     }
 }
 
-impl<E: Engine> Drop for UnderWay<E> {
+impl Drop for UnderWay {
     fn drop(&mut self) {
         let Some(announced) = self.announced.take() else { return };
         let engine = self.engine.clone();
@@ -122,7 +121,7 @@ impl<E: Engine> Drop for UnderWay<E> {
     }
 }
 
-impl<E: Engine, P: DataPeers> MetaServer<E, P> {
+impl MetaServer {
     /// Announces what the request changes, runs it with what its names stand for, releases, and says what is granted.
     pub(crate) async fn announced<F, R>(
         &self,

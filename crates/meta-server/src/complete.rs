@@ -3,14 +3,14 @@
 use crate::leases::Ask;
 use crate::server::MetaServer;
 use braid_api::meta::*;
-use braid_api::{Code, DataPeers, Error, Result};
+use braid_api::{Code, Error, Result};
 use braid_lease::Key;
 use braid_meta_engine::Engine;
 use braid_meta_namespace::OpContext;
 use braid_meta_namespace::ops::{policy::as_served, spares};
 use braid_types::InodeId;
 
-impl<E: Engine, P: DataPeers> MetaServer<E, P> {
+impl MetaServer {
     /// Adds what is not in rows: where chunks are.
     pub(crate) async fn complete(&self, answer: &mut MetaAnswer) -> Result<()> {
         match answer {

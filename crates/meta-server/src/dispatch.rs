@@ -6,7 +6,7 @@ use crate::containers::Kind;
 use crate::files::NewFile;
 use crate::server::MetaServer;
 use braid_api::meta::*;
-use braid_api::{Code, Context, DataPeers, Error, Namespace, Result, When, trace};
+use braid_api::{Code, Context, Error, Namespace, Result, When, trace};
 use braid_meta_engine::{Early, Engine, Order};
 use braid_meta_namespace::ops::rename::RenameAlong;
 use braid_meta_namespace::ops::{mark_stable, move_chunk, policy, spares};
@@ -60,7 +60,7 @@ impl Call {
     }
 }
 
-impl<E: Engine, P: DataPeers> Namespace for MetaServer<E, P> {
+impl Namespace for MetaServer {
     async fn execute(&self, cx: Context, request: MetaRequest) -> Result<MetaAnswer> {
         // What it asks for is that nothing else be answered any more.
         let leaves = matches!(request, MetaRequest::AdminQuery(AdminQuery::MoveAway { .. }));
@@ -87,7 +87,7 @@ impl<E: Engine, P: DataPeers> Namespace for MetaServer<E, P> {
     }
 }
 
-impl<E: Engine, P: DataPeers> MetaServer<E, P> {
+impl MetaServer {
     pub(crate) async fn dispatch(&self, call: &mut Call, cx: Context, request: MetaRequest) -> Result<MetaAnswer> {
         let number = request.number();
         let session = cx.token.session;
@@ -452,7 +452,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
     }
 
     async fn fresh(&self, call: &mut Call, op: OpContext) -> Result<OpContext> {
-        let fresh = if op.fresh.0 == 0 { self.ids.fresh(&self.env, &*self.engine).await? } else { op.fresh };
+        let fresh = if op.fresh.0 == 0 { self.ids.fresh(&self.env, &self.engine).await? } else { op.fresh };
         call.fresh = fresh;
         Ok(OpContext { fresh, ..op })
     }

@@ -12,10 +12,9 @@ use crate::locks::held_by;
 use crate::server::MetaServer;
 use braid_api::lease::{Order, YieldFiles};
 use braid_api::meta::{FileLease, FileWant, LeaseState, Lookup, MetaAnswer, MetaRequest, WriteHandles};
-use braid_api::{Code, DataPeers, Error, Result, trace};
+use braid_api::{Code, Error, Result, trace};
 use braid_env::Env;
 use braid_lease::{AskId, Command, Event, Generation, Handles, LockAnswer, Mode, Refusal, Waits, Want};
-use braid_meta_engine::Engine;
 use braid_types::{FileKind, InodeId, LeaseGen, SessionId};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -364,7 +363,7 @@ impl Drop for NewFile<'_> {
     }
 }
 
-impl<E: Engine, P: DataPeers> MetaServer<E, P> {
+impl MetaServer {
     /// Before a request's rows are read or changed: others have stored what they know of the file, and where the request
     /// changes bytes they have dropped their pages. Gives what an open is granted.
     pub(crate) async fn settle_file(&self, session: SessionId, request: &MetaRequest) -> Result<FileLease> {
@@ -408,11 +407,7 @@ impl<E: Engine, P: DataPeers> MetaServer<E, P> {
     }
 
     /// Ends sessions that are silent and have what others wait for.
-    pub(crate) fn end_silent_sessions(self: &Arc<Self>)
-    where
-        E: 'static,
-        P: 'static,
-    {
+    pub(crate) fn end_silent_sessions(self: &Arc<Self>) {
         let (weak, leases, env): (_, _, Env) = (Arc::downgrade(self), self.leases.clone(), self.env.clone());
         self.env.spawn("ending sessions", async move {
             loop {

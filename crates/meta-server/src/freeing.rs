@@ -6,7 +6,7 @@
 use crate::server::MetaServer;
 use braid_api::admin::Waiting;
 use braid_api::data::DeleteChunks;
-use braid_api::{DataPeers, Error, Result};
+use braid_api::{Error, Result};
 use braid_env::Monotonic;
 use braid_meta_engine::{Engine, Key};
 use braid_meta_namespace::ops::reclaim;
@@ -37,7 +37,7 @@ pub(crate) enum Goes {
 #[derive(Default)]
 pub(crate) struct ReclaimFrom(Mutex<Option<Key>>);
 
-impl<E: Engine, P: DataPeers> MetaServer<E, P> {
+impl MetaServer {
     fn slice_ends(&self) -> Monotonic {
         self.env.clock.now() + SLICE
     }

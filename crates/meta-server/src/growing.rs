@@ -60,7 +60,7 @@ impl Growing {
     }
 }
 
-impl<E: Engine, P: DataPeers> MetaServer<E, P> {
+impl MetaServer {
     /// The leader of chains hears it from here, and only from here.
     pub(crate) fn tell_who_leaves(&self) {
         let leaving = self.servers.leaving();

@@ -3,7 +3,7 @@
 
 use crate::server::MetaServer;
 use braid_api::admin::AdminAnswer;
-use braid_api::{Code, DataPeers, Error, Result};
+use braid_api::{Code, Error, Result};
 use braid_env::BoxFuture;
 use braid_meta_engine::Engine;
 use braid_meta_namespace::ops::restored;
@@ -22,7 +22,7 @@ pub trait Handovers: Send + Sync {
     fn may_have_gone(&self) -> bool;
 }
 
-impl<E: Engine, P: DataPeers> MetaServer<E, P> {
+impl MetaServer {
     fn handovers(&self) -> Result<&Arc<dyn Handovers>> {
         let none = || Error::new(Code::NotSupported, "the metadata", "this metadata server cannot hold changes back");
         self.handovers.as_ref().ok_or_else(none)

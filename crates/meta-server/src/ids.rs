@@ -2,7 +2,7 @@
 
 use braid_api::{Error, Result};
 use braid_env::Env;
-use braid_meta_engine::Engine;
+use braid_meta_engine::{AnyEngine, Engine};
 use braid_meta_namespace::ops::ids::{Counter, TakeIds};
 use braid_types::{InodeId, SLOT_COUNT, Slot};
 use parking_lot::Mutex;
@@ -23,7 +23,7 @@ impl InodeIds {
     }
 
     /// An id never given before, with a random slot.
-    pub async fn fresh<E: Engine>(&self, env: &Env, engine: &E) -> Result<InodeId> {
+    pub async fn fresh(&self, env: &Env, engine: &AnyEngine) -> Result<InodeId> {
         loop {
             if let Some(counter) = self.left.lock().next() {
                 return Ok(InodeId::new(counter, Slot(env.random.below(SLOT_COUNT))));

@@ -7,7 +7,7 @@
 use braid_api::{Code, Error, Result};
 use braid_election::{Candidate, Limits, Record, Role, Step, Written};
 use braid_env::Env;
-use braid_meta_engine::{Engine, EngineError};
+use braid_meta_engine::{AnyEngine, Engine, EngineError};
 use braid_meta_namespace::OpError;
 use braid_meta_namespace::ops::lead::{ReadLead, WriteLead};
 use braid_meta_namespace::rows::LeadRow;
@@ -57,12 +57,12 @@ fn record(row: LeadRow) -> Record {
 
 impl Lead {
     /// Waits until this process leads. An error: it can never, the log says why; to be started anew.
-    pub async fn win<E: Engine>(env: Env, engine: Arc<E>, limits: Limits) -> Result<Arc<Lead>> {
+    pub async fn win(env: Env, engine: AnyEngine, limits: Limits) -> Result<Arc<Lead>> {
         let me = env.random.u64();
         let lead = Arc::new(Lead { env, candidate: Mutex::new(Candidate::new(me, limits)), over: Notify::new() });
         let mut is_told = false;
         while lead.role() == Role::Stands {
-            lead.step(&*engine).await;
+            lead.step(&engine).await;
             if !std::mem::replace(&mut is_told, true) && lead.role() == Role::Stands {
                 tracing::info!("another metadata server leads, or did a moment ago: this one stands by");
             }
@@ -73,7 +73,7 @@ impl Lead {
         let keeping = lead.clone();
         lead.env.spawn("leadership", async move {
             while matches!(keeping.role(), Role::Leads(_)) {
-                keeping.step(&*engine).await;
+                keeping.step(&engine).await;
             }
             keeping.over.notify_one();
         });
@@ -109,7 +109,7 @@ impl Lead {
     }
 
     /// The next to lead need not wait for the end of this one's lease.
-    pub async fn release<E: Engine>(&self, engine: &E) {
+    pub async fn release(&self, engine: &AnyEngine) {
         let step = self.candidate.lock().release();
         let Some(Step::Write { mut expects, record: last }) = step else { return };
         // A sign of life that was on its way may come first.
@@ -123,7 +123,7 @@ impl Lead {
     }
 
     /// Does what is to be done next.
-    async fn step<E: Engine>(&self, engine: &E) {
+    async fn step(&self, engine: &AnyEngine) {
         let began = self.now();
         let (step, patience) = {
             let mut candidate = self.candidate.lock();
@@ -179,7 +179,7 @@ impl braid_meta_engine::Operation for Fenced {
         self.0.may_use_reserve()
     }
 
-    async fn run<T: braid_meta_engine::Tx>(&self, tx: &mut T) -> std::result::Result<Self::Output, Failure> {
+    async fn run(&self, tx: &mut dyn braid_meta_engine::Tx) -> std::result::Result<Self::Output, Failure> {
         self.0.run(tx).await.map_err(|OpError(error)| Failure::Other(error))
     }
 }

@@ -3,14 +3,13 @@
 use crate::complete::{claim, claim_page};
 use crate::dispatch::Call;
 use crate::server::MetaServer;
+use braid_api::Result;
 use braid_api::meta::{DirPage, Lookup, LookupAnswer, ReadDir, Resolve, Resolved, StatFsAnswer, StatNames};
-use braid_api::{DataPeers, Result};
 use braid_lease::Key;
-use braid_meta_engine::Engine;
 use braid_meta_namespace::ops::lookup::ResolveAlong;
 use braid_types::{Attr, FileKind, InodeId, SessionId};
 
-impl<E: Engine, P: DataPeers> MetaServer<E, P> {
+impl MetaServer {
     pub(crate) async fn lookup(&self, call: &mut Call, session: SessionId, m: Lookup) -> Result<LookupAnswer> {
         let (parent, name) = (m.parent, m.name.clone());
         let mut ask = self.leases.ask(session);

@@ -3,9 +3,8 @@
 
 use crate::server::MetaServer;
 use braid_api::meta::{Duty, MovesOn, StuckChunk, ToMove};
-use braid_api::{Code, DataPeers, Error, Result};
+use braid_api::{Code, Error, Result};
 use braid_env::Monotonic;
-use braid_meta_engine::Engine;
 use braid_types::{ContainerId, ServerId};
 use parking_lot::Mutex;
 use std::time::Duration;
@@ -36,7 +35,7 @@ impl Movers {
     }
 }
 
-impl<E: Engine, P: DataPeers> MetaServer<E, P> {
+impl MetaServer {
     pub(crate) async fn moves_on(&self, m: MovesOn) -> Result<ToMove> {
         if let Some(stuck) = m.stuck {
             if stuck.len() > MovesOn::MAX {

@@ -4,9 +4,8 @@
 use crate::server::MetaServer;
 use braid_api::admin::{AdminAnswer, SqlBegun, SqlPage};
 use braid_api::meta::ServerInfo;
-use braid_api::{Code, DataPeers, Error, Result};
+use braid_api::{Code, Error, Result};
 use braid_env::BoxFuture;
-use braid_meta_engine::Engine;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,7 +22,7 @@ pub trait Queries: Send + Sync {
     fn begin_rows(&self, timeout: Duration) -> BoxFuture<'_, Result<SqlBegun>>;
 }
 
-impl<E: Engine, P: DataPeers> MetaServer<E, P> {
+impl MetaServer {
     pub(crate) fn queries(&self) -> Result<&Arc<dyn Queries>> {
         let none = || Error::new(Code::NotSupported, "SQL", "this metadata server runs no queries");
         self.queries.as_ref().ok_or_else(none)

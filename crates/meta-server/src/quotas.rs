@@ -8,7 +8,7 @@ use crate::server::MetaServer;
 use braid_api::admin::{AdminAnswer, Waiting};
 use braid_api::meta::{FileWant, MetaAnswer, MetaRequest, OpenFile};
 use braid_api::quota::{Account, Limits, Miscount, Payer, ToSum};
-use braid_api::{Code, DataPeers, Error, Result};
+use braid_api::{Code, Error, Result};
 use braid_meta_engine::{Engine, Key, Row, Snapshot, Table};
 use braid_meta_namespace::ops::quota::{
     AnyLimit, FoldAccounts, ForgetAccount, GetAccount, ListAccounts, SetQuota, Tally,
@@ -72,7 +72,7 @@ impl Quotas {
     }
 }
 
-impl<E: Engine, P: DataPeers> MetaServer<E, P> {
+impl MetaServer {
     /// What may stand against a change. `new`: it was not answered before, else refused it would be lost.
     pub(crate) fn may_refuse(&self, new: bool) -> OpContext {
         let limits = new && self.quotas.limits.load(Relaxed);

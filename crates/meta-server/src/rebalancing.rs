@@ -9,7 +9,7 @@
 use crate::server::MetaServer;
 use braid_api::admin::{CopyMove, Load, Moves, Rebalance, RebalanceChange, RebalanceState, ServerFill};
 use braid_api::meta::Duty;
-use braid_api::{Code, DataPeers, Error, Result};
+use braid_api::{Code, Error, Result};
 use braid_env::Monotonic;
 use braid_meta_engine::Engine;
 use braid_meta_namespace::ops::rebalance::{ChangeRebalance, ReadRebalance, StepRebalance};
@@ -108,7 +108,7 @@ impl Rebalancing {
     }
 }
 
-impl<E: Engine, P: DataPeers> MetaServer<E, P> {
+impl MetaServer {
     /// At start: what the row says.
     pub(crate) async fn read_rebalance(&self) -> Result<()> {
         let row = self.engine.read(0, ReadRebalance).await.map_err(Error::from)?;

@@ -9,7 +9,7 @@
 use crate::server::MetaServer;
 use braid_api::admin::Waiting;
 use braid_api::meta::{AdminQuery, Kept, MetaRequest, Replay, ReplayAnswer};
-use braid_api::{Code, Context, DataPeers, Error, Result};
+use braid_api::{Code, Context, Error, Result};
 use braid_env::Monotonic;
 use braid_meta_engine::{Early, Engine};
 use braid_meta_namespace::ops::session;
@@ -140,7 +140,7 @@ impl Recovery {
     }
 }
 
-impl<E: Engine, P: DataPeers> MetaServer<E, P> {
+impl MetaServer {
     /// Collects, executes, opens.
     pub(crate) fn recover(self: Arc<Self>) {
         let env = self.env.clone();

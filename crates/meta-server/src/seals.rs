@@ -9,9 +9,9 @@ use crate::dispatch::Call;
 use crate::leases::Leases;
 use crate::server::MetaServer;
 use braid_api::meta::{HoldSealed, LeaveSealed, MetaAnswer, MetaRequest, SealFile};
-use braid_api::{Code, Context, DataPeers, Error, Result};
+use braid_api::{Code, Context, Error, Result};
 use braid_env::Env;
-use braid_meta_engine::Engine;
+use braid_meta_engine::{AnyEngine, Engine};
 use braid_types::{Attr, InodeId, SessionId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -74,13 +74,13 @@ impl Drop for UnderWay {
 
 /// The same while its transaction may be under way. Given up before its end is known, it is over when the engine has done everything that
 /// was ordered until then: else a hold could be granted that the row does not allow any more.
-struct Transacted<E: Engine> {
+struct Transacted {
     env: Env,
-    engine: Arc<E>,
+    engine: AnyEngine,
     under_way: Option<UnderWay>,
 }
 
-impl<E: Engine> Drop for Transacted<E> {
+impl Drop for Transacted {
     fn drop(&mut self) {
         let Some(under_way) = self.under_way.take() else { return };
         let engine = self.engine.clone();
@@ -149,7 +149,7 @@ impl Leases {
     }
 }
 
-impl<E: Engine, P: DataPeers> MetaServer<E, P> {
+impl MetaServer {
     pub(crate) async fn seal_file(
         &self,
         call: &mut Call,

@@ -21,9 +21,9 @@ use crate::sessions::{SessionState, Sessions};
 use crate::sizes::SizesToCheck;
 use crate::trees::Trees;
 use braid_api::meta::Duty;
-use braid_api::{Code, DataPeers, Error};
+use braid_api::{AnyPeers, Code, DataPeers, Error};
 use braid_env::{Env, Monotonic};
-use braid_meta_engine::Engine;
+use braid_meta_engine::{AnyEngine, Engine};
 use braid_meta_namespace::FormatCluster;
 use braid_meta_namespace::ops::policy::check_served;
 use braid_meta_namespace::ops::{ids, reclaim, restored, servers, session, spares};
@@ -32,14 +32,15 @@ use braid_placement::{Placement, Spread};
 use braid_types::{ClusterId, LeaderEpoch, MembershipEpoch, Policy, ServerId, Timestamp, Voter};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// A metadata server over an engine `E`, reaching data servers through `P`.
-pub struct MetaServer<E, P> {
+pub struct MetaServer {
     pub(crate) env: Env,
-    pub(crate) engine: Arc<E>,
-    pub(crate) peers: P,
+    pub(crate) engine: AnyEngine,
+    pub(crate) peers: AnyPeers,
     pub(crate) config: MetaConfig,
     pub(crate) cluster: ClusterId,
     pub(crate) started: Monotonic,
@@ -113,25 +114,26 @@ const ALL: usize = usize::MAX >> 1;
 /// Unlinked files read at once at a start.
 const ORPHANS_A_PAGE: usize = 1 << 16;
 
-impl<E: Engine, P: DataPeers> MetaServer<E, P> {
+impl MetaServer {
     /// Opens the namespace, making an empty one for `cluster` under `policy` if the engine has none, rebuilds
     /// soft state from rows and starts housekeeping.
-    pub async fn start(
+    pub fn start(
         env: Env,
-        engine: Arc<E>,
-        peers: P,
+        engine: Arc<impl Engine>,
+        peers: impl DataPeers,
         config: MetaConfig,
         cluster: ClusterId,
         policy: Policy,
-    ) -> Result<Arc<Self>, StartError> {
-        MetaServer::start_with(env, engine, peers, config, cluster, policy, Backing::default()).await
+    ) -> impl Future<Output = Result<Arc<Self>, StartError>> + Send {
+        let (engine, peers) = (AnyEngine::new(engine), AnyPeers::new(peers));
+        MetaServer::start_with(env, engine, peers, config, cluster, policy, Backing::default())
     }
 
     /// The same where nothing is answered without the word of others.
     pub async fn start_with(
         env: Env,
-        engine: Arc<E>,
-        peers: P,
+        engine: AnyEngine,
+        peers: AnyPeers,
         config: MetaConfig,
         cluster: ClusterId,
         policy: Policy,

@@ -8,7 +8,7 @@
 
 use crate::server::MetaServer;
 use braid_api::data::{ChunkStatus, ListChunks, SyncChunks};
-use braid_api::{DataPeers, Error, Result};
+use braid_api::{Error, Result};
 use braid_lease::Key;
 use braid_meta_engine::Engine;
 use braid_meta_namespace::ops::sizes::{FindBeyond, RaiseSize};
@@ -48,7 +48,7 @@ impl SizesToCheck {
     }
 }
 
-impl<E: Engine, P: DataPeers> MetaServer<E, P> {
+impl MetaServer {
     /// Goes on with the data servers that have restarted. One that does not answer is asked again in the next round.
     pub(crate) async fn look_through_sizes(&self) -> Result<()> {
         for (server, mut from) in self.sizes.all() {

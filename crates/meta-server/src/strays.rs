@@ -29,7 +29,7 @@ enum Verdict {
     Outside(ChainEpoch, Vec<ServerId>),
 }
 
-impl<E: Engine, P: DataPeers> MetaServer<E, P> {
+impl MetaServer {
     pub(crate) async fn remove_strays(&self) -> Result<()> {
         // What rows of a backup do not know may be all that there is of it.
         if self.restored.lock().is_some() {

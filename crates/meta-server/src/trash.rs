@@ -6,7 +6,7 @@
 use crate::dispatch::Call;
 use crate::server::MetaServer;
 use braid_api::meta::{GetXattr, Lookup, MetaAnswer, ReadDir, RemoveDir};
-use braid_api::{Code, DataPeers, Error, Result, trash};
+use braid_api::{Code, Error, Result, trash};
 use braid_env::Monotonic;
 use braid_lease::Key;
 use braid_meta_engine::Engine;
@@ -31,7 +31,7 @@ const PAGE: u32 = 1024;
 /// Items that could not be removed, and when.
 type Refused = BTreeMap<InodeId, Monotonic>;
 
-impl<E: Engine, P: DataPeers> MetaServer<E, P> {
+impl MetaServer {
     pub(crate) fn keep_trash(self: Arc<Self>) {
         let keep = self.config.trash_keep;
         if keep.is_zero() {

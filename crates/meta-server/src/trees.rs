@@ -9,7 +9,7 @@ use crate::freeing::Goes;
 use crate::server::MetaServer;
 use braid_api::admin::Waiting;
 use braid_api::meta::RemoveDir;
-use braid_api::{Code, DataPeers, Error, Result};
+use braid_api::{Code, Error, Result};
 use braid_lease::Key;
 use braid_meta_engine::Engine;
 use braid_meta_namespace::ReadOnly;
@@ -110,7 +110,7 @@ impl Trees {
     }
 }
 
-impl<E: Engine, P: DataPeers> MetaServer<E, P> {
+impl MetaServer {
     pub(crate) fn empty_trees(self: Arc<Self>) {
         let env = self.env.clone();
         env.spawn("emptying of removed trees", async move {

@@ -2,13 +2,11 @@
 
 use crate::leases::{Leases, told};
 use crate::server::MetaServer;
-use braid_api::DataPeers;
 use braid_api::admin::{HeldAs, Waiting};
 use braid_api::lease::LeaseKey;
 use braid_chain::LeaderWaits;
 use braid_env::Monotonic;
 use braid_lease::{Key, Mode, Waits};
-use braid_meta_engine::Engine;
 use braid_types::{ContainerId, InodeId, MembershipEpoch, ServerId, SessionId, TraceId};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,7 +14,7 @@ use std::time::Duration;
 /// A change of a directory that another mount has listed names everything in it.
 const KEYS_MAX: usize = 8;
 
-impl<E: Engine, P: DataPeers> MetaServer<E, P> {
+impl MetaServer {
     pub(crate) fn why(&self) -> Vec<Waiting> {
         let now = self.env.clock.now();
         let mut all = self.recovery.waiting(now);

@@ -208,7 +208,7 @@ impl Operation for WriteRows {
     type Output = ();
     type Error = EngineError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<(), EngineError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<(), EngineError> {
         for (key, row) in &self.0 {
             match row {
                 Some(row) => tx.put(key.clone(), row.clone()),

@@ -60,7 +60,7 @@ impl Operation for ReadPage {
     type Output = Page;
     type Error = EngineError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Page, EngineError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<Page, EngineError> {
         tx.scan_table(self.table, self.after.as_ref(), PAGE_ROWS).await
     }
 }

@@ -14,7 +14,7 @@ use crate::settings::Settings;
 use crate::witness::Witness;
 use braid_client::Client;
 use braid_data_server::DataServer;
-use braid_data_store::DiskStore;
+use braid_data_store::ChunkStore;
 use braid_env::Env;
 use braid_env::simdisk::SimDisk;
 use braid_meta_engine::{MemStore, PlantedBug};
@@ -51,7 +51,7 @@ pub struct Cluster {
     machines: BTreeMap<Machine, Hardware>,
     lives: Mutex<BTreeMap<Machine, u64>>,
     /// Data servers that run.
-    servers: Mutex<BTreeMap<Machine, Arc<DataServer<DiskStore>>>>,
+    servers: Mutex<BTreeMap<Machine, Arc<DataServer>>>,
     /// Data servers that stopped, and the chains they were in, until every one of these is whole again.
     unhealed: Mutex<BTreeMap<Machine, Wounds>>,
     /// Clients that may still live, and what of their counters has been told: writes repeated, sessions lost.
@@ -159,7 +159,7 @@ impl Cluster {
         Process { cluster: self.clone(), machine, env, life, spawner }
     }
 
-    pub fn server_started(&self, machine: Machine, server: Arc<DataServer<DiskStore>>) {
+    pub fn server_started(&self, machine: Machine, server: Arc<DataServer>) {
         self.servers.lock().insert(machine, server);
     }
 
@@ -167,17 +167,17 @@ impl Cluster {
         self.servers.lock().remove(&machine);
     }
 
-    pub fn servers(&self) -> Vec<(Machine, Arc<DataServer<DiskStore>>)> {
+    pub fn servers(&self) -> Vec<(Machine, Arc<DataServer>)> {
         self.servers.lock().iter().map(|(machine, server)| (*machine, server.clone())).collect()
     }
 
-    pub fn stores(&self) -> Vec<(ServerId, Arc<DiskStore>)> {
+    pub fn stores(&self) -> Vec<(ServerId, Arc<dyn ChunkStore>)> {
         self.servers().into_iter().map(|(_, server)| (server.id(), server.store().clone())).collect()
     }
 
     /// Data servers that own a chunk now.
     pub fn owners(&self) -> Vec<Machine> {
-        let owns = |server: &DataServer<DiskStore>| server.copies(ChunkId(0), usize::MAX).iter().any(|c| c.is_owner);
+        let owns = |server: &DataServer| server.copies(ChunkId(0), usize::MAX).iter().any(|c| c.is_owner);
         self.servers().into_iter().filter(|(_, server)| owns(server)).map(|(machine, _)| machine).collect()
     }
 

@@ -8,11 +8,8 @@ use crate::seed::{Stream, stream};
 use braid_api::admin::{AdminAnswer, AdminQuery, RebalanceChange, RebalanceState};
 use braid_api::meta::Duty;
 use braid_api::{Code, Context, Namespace, Result};
-use braid_data_store::ChunkStore;
-use braid_meta_engine::MemEngine;
 use braid_meta_server::MetaServer;
 use braid_types::{ChunkId, ServerId};
-use braid_wire::WirePeers;
 use parking_lot::Mutex;
 use rand::RngExt;
 use std::collections::VecDeque;
@@ -87,7 +84,7 @@ impl Operator {
 }
 
 /// One life of the metadata server.
-pub async fn run(process: Process, server: Arc<MetaServer<MemEngine, WirePeers>>) {
+pub async fn run(process: Process, server: Arc<MetaServer>) {
     let cluster = &process.cluster;
     loop {
         process.env.clock.sleep(LOOK).await;
@@ -107,7 +104,7 @@ pub async fn run(process: Process, server: Arc<MetaServer<MemEngine, WirePeers>>
 }
 
 /// True if the next step may come.
-async fn take(cluster: &Cluster, meta: &MetaServer<MemEngine, WirePeers>, step: Step) -> Result<bool> {
+async fn take(cluster: &Cluster, meta: &MetaServer, step: Step) -> Result<bool> {
     let ask = |query: AdminQuery| meta.call(Context::default(), query);
     let answer = match step {
         Step::Wait(_) => return Ok(true),

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 pub struct Native {
     client: Arc<Client>,
-    server: Arc<DataServer<DiskStore>>,
+    server: Arc<DataServer>,
     handle: HandleId,
     settings: Settings,
     _heartbeats: braid_env::TaskHandle,
@@ -87,7 +87,7 @@ impl Native {
     pub async fn stop(&self) -> Result<()> {
         self.client.release(self.handle).await;
         self.client.shutdown().await.map_err(text)?;
-        self.server.stop(DiskStore::close).await.map_err(text)
+        self.server.stop().await.map_err(text)
     }
 
     pub fn workload(&self, kind: Kind) -> NativeWorkload<'_> {
@@ -111,7 +111,7 @@ pub(crate) async fn data_server(
     dir: &Path,
     cluster: ClusterId,
     control: RemoteNamespace,
-) -> Result<(Arc<DataServer<DiskStore>>, braid_env::TaskHandle)> {
+) -> Result<(Arc<DataServer>, braid_env::TaskHandle)> {
     let address = Address::Unix(dir.join("data.sock"));
     let addresses = vec![address.to_string()];
     let announcement = Announcement { addresses, host: "here".to_owned(), rack: String::new(), clean_stop: false };

@@ -24,7 +24,7 @@ struct ReadRow(u64);
 impl Operation for ReadRow {
     type Output = bool;
     type Error = EngineError;
-    async fn run<T: Tx>(&self, tx: &mut T) -> std::result::Result<bool, EngineError> {
+    async fn run(&self, tx: &mut dyn Tx) -> std::result::Result<bool, EngineError> {
         let rows = tx.get(&[entry(0, self.0)], Lock::None).await?;
         Ok(rows.iter().all(Option::is_some))
     }
@@ -40,7 +40,7 @@ struct AddRows {
 impl Operation for AddRows {
     type Output = ();
     type Error = EngineError;
-    async fn run<T: Tx>(&self, tx: &mut T) -> std::result::Result<(), EngineError> {
+    async fn run(&self, tx: &mut dyn Tx) -> std::result::Result<(), EngineError> {
         let parent = Key::new(Table::Inodes, u64::MAX, &self.parent.to_be_bytes());
         for n in self.from..self.from + self.count {
             let child = entry(self.parent, n);

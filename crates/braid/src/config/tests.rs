@@ -187,6 +187,9 @@ fn a_file_with_mistakes_is_taken_or_refused_in_one_line() {
     for _ in 0..3_000 {
         let mut bytes = DEFAULT_TEXT.as_bytes().to_vec();
         for _ in 0..=random(&mut state) % 3 {
+            if bytes.is_empty() {
+                break;
+            }
             let (at, with) = (random(&mut state) % bytes.len(), random(&mut state));
             let end = (at + with % 40).min(bytes.len());
             match with % 7 {

@@ -95,7 +95,7 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
     tracing::info!("data server stops: everything is synced");
     heartbeats.abort();
     chains.abort();
-    let stopped = server.stop(DiskStore::close).await;
+    let stopped = server.stop().await;
     serving.end().await;
     if let Some(handing) = handing.filter(|_| stopped.is_ok()) {
         handing.abort();
@@ -105,7 +105,7 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
 }
 
 /// Hands the files of chunks to clients on this host, if that can be.
-async fn hand_out(server: &Arc<DataServer<DiskStore>>, dir: &std::path::Path) -> Option<TaskHandle> {
+async fn hand_out(server: &Arc<DataServer>, dir: &std::path::Path) -> Option<TaskHandle> {
     match server.hand_out(&dir.join(HANDING_MARK), &dir.join(HANDING_SOCKET)).await {
         Ok(handing) => Some(handing),
         Err(error) => {
@@ -128,7 +128,7 @@ async fn refused(control: &impl Namespace, server: ServerId) -> Option<braid_api
 }
 
 struct DataPages {
-    server: Arc<DataServer<DiskStore>>,
+    server: Arc<DataServer>,
     stats: Arc<WireStats>,
 }
 

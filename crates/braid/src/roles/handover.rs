@@ -2,7 +2,7 @@
 
 use braid_api::{Code, Error};
 use braid_env::{BoxFuture, Env, Monotonic};
-use braid_meta_engine::{Engine, HeldEngine};
+use braid_meta_engine::{AnyEngine, Engine, HeldEngine};
 use braid_meta_namespace::OpError;
 use braid_meta_namespace::ops::handover::{Leave, Stay};
 use braid_meta_server::Handovers;
@@ -19,17 +19,17 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// No hold has this number.
 const GONE: u64 = 0;
 
-pub struct Keeper<E> {
+pub struct Keeper {
     env: Env,
     /// What the metadata server changes its rows through.
-    held: Arc<HeldEngine<E>>,
+    held: Arc<HeldEngine>,
     /// The same rows, past that.
-    engine: Arc<E>,
+    engine: AnyEngine,
     state: Mutex<Option<Held>>,
     /// What says that they are elsewhere may be written down.
     leaving: AtomicBool,
     gone: watch::Sender<Option<String>>,
-    own: Weak<Keeper<E>>,
+    own: Weak<Keeper>,
 }
 
 struct Held {
@@ -37,8 +37,8 @@ struct Held {
     until: Monotonic,
 }
 
-impl<E: Engine> Keeper<E> {
-    pub fn new(env: &Env, held: Arc<HeldEngine<E>>, engine: Arc<E>) -> Arc<Keeper<E>> {
+impl Keeper {
+    pub fn new(env: &Env, held: Arc<HeldEngine>, engine: AnyEngine) -> Arc<Keeper> {
         let (env, state, gone) = (env.clone(), Mutex::default(), watch::Sender::new(None));
         Arc::new_cyclic(|own| Keeper {
             env,
@@ -114,7 +114,7 @@ fn over() -> Error {
     )
 }
 
-impl<E: Engine> Handovers for Keeper<E> {
+impl Handovers for Keeper {
     fn hold(&self, number: u64, time: Duration) -> BoxFuture<'_, braid_api::Result<u64>> {
         Box::pin(async move {
             if number == GONE {

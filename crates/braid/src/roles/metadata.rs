@@ -12,10 +12,10 @@ use crate::http;
 use crate::{connect, roles};
 use anyhow::{Context, Result, bail};
 use braid_api::meta::{Mark, MetaAnswer, MetaRequest};
-use braid_api::{Code, Context as CallContext, Error, Namespace};
+use braid_api::{AnyPeers, Code, Context as CallContext, Error, Namespace};
 use braid_client::ClientConfig;
 use braid_env::Env;
-use braid_meta_engine::{Copied, Engine, HeldEngine};
+use braid_meta_engine::{AnyEngine, Copied, Engine, HeldEngine};
 use braid_meta_engine_embedded::EmbeddedEngine;
 use braid_meta_namespace::FormatCluster;
 use braid_meta_server::{Backing, CopyConfig, CopyLimits, CopySet, Handovers, MetaServer, Queries, Registrations};
@@ -24,8 +24,6 @@ use braid_wire::{Endpoint, Identity, NamespaceService, Role, WirePeers, WireStat
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::task::JoinHandle;
-
-type Server = MetaServer<HeldEngine<EmbeddedEngine>, WirePeers>;
 
 pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
     if !config.metadata.database.is_empty() {
@@ -54,9 +52,10 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
         endpoint.set_identity(Identity { cluster, ..endpoint.identity() });
     }
     let door = Arc::new(Door::default());
-    let queries = Arc::new(QueryRunner::new(&env, &engine));
-    let held = Arc::new(HeldEngine::over(engine.clone()));
-    let keeper = Keeper::new(&env, held.clone(), engine.clone());
+    let rows = AnyEngine::new(engine.clone());
+    let queries = Arc::new(QueryRunner::new(&env, &rows));
+    let held = HeldEngine::over(rows.clone());
+    let keeper = Keeper::new(&env, held.clone(), rows);
     let begin = async |told: Option<String>| -> Result<_> {
         let tell = || told.map_or(Ok(()), |local| ready.write(&local));
         let copies = lead(&env, &endpoint, &engine, &config, &door, tell).await?;
@@ -64,7 +63,7 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
         let queries = Some(queries.clone() as Arc<dyn Queries>);
         let handovers = Some(keeper.clone() as Arc<dyn Handovers>);
         let backing = Backing { copies: copies.clone(), queries, handovers, ..Backing::default() };
-        let start = MetaServer::start_with(own, held.clone(), peers, times, fresh, policy, backing);
+        let start = MetaServer::start_with(own, held.engine(), AnyPeers::new(peers), times, fresh, policy, backing);
         let server = tokio::select! {
             server = start => server?,
             () = engine.ended() => {
@@ -148,8 +147,8 @@ async fn lead(
         return Ok(None);
     }
     let copies = CopyConfig { wanted, host: config.host(), limits: CopyLimits::default() };
-    let (words, content) = (WirePeers::new(endpoint), WirePeers::new(endpoint));
-    let start = CopySet::start(env.clone(), engine.clone(), words, content, copies, &door.registrations);
+    let way = || AnyPeers::new(WirePeers::new(endpoint));
+    let start = CopySet::start(env.clone(), engine.clone(), way(), way(), copies, &door.registrations);
     let mut start = std::pin::pin!(start);
     let begun = match env.timeout(SOON, &mut start).await {
         Ok(begun) => begun,
@@ -181,12 +180,12 @@ const SOON: Duration = Duration::from_millis(500);
 /// What is listened at before the metadata server may answer.
 #[derive(Default)]
 struct Door {
-    server: OnceLock<Arc<Server>>,
+    server: OnceLock<Arc<MetaServer>>,
     registrations: Registrations,
 }
 
 impl Door {
-    fn open(&self, server: Arc<Server>) {
+    fn open(&self, server: Arc<MetaServer>) {
         let _ = self.server.set(server);
     }
 

@@ -4,18 +4,17 @@ use crate::http::Pages;
 use crate::metrics::Metrics;
 use braid_api::admin::{AdminAnswer, AdminQuery};
 use braid_api::{Context as CallContext, Namespace};
-use braid_meta_engine::Engine;
 use braid_meta_server::{CopySet, MetaServer};
-use braid_wire::{WirePeers, WireStats};
+use braid_wire::WireStats;
 use std::sync::Arc;
 
-pub(super) struct MetadataPages<E> {
-    pub server: Arc<MetaServer<E, WirePeers>>,
+pub(super) struct MetadataPages {
+    pub server: Arc<MetaServer>,
     pub stats: Arc<WireStats>,
     pub copies: Option<Arc<CopySet>>,
 }
 
-impl<E: Engine> MetadataPages<E> {
+impl MetadataPages {
     fn status(&self) -> Option<braid_api::admin::Status> {
         // Answered from memory, so it is ready at once.
         let answer = futures_ready(self.server.call(CallContext::default(), AdminQuery::Status))?;
@@ -36,7 +35,7 @@ fn futures_ready<T>(future: impl Future<Output = T>) -> Option<T> {
     }
 }
 
-impl<E: Engine> Pages for MetadataPages<E> {
+impl Pages for MetadataPages {
     fn health(&self) -> (bool, String) {
         match self.status() {
             Some(s) => (

@@ -12,9 +12,10 @@ use super::signals::Asked;
 use crate::config::Config;
 use crate::{connect, http, roles};
 use anyhow::{Context, Result, bail};
+use braid_api::AnyPeers;
 use braid_api::meta::MetaRequest;
 use braid_env::Env;
-use braid_meta_engine::{Engine, HeldEngine};
+use braid_meta_engine::{AnyEngine, Engine, HeldEngine};
 use braid_meta_engine_sql::{Fencing, SqlEngine, SqlOptions};
 use braid_meta_namespace::ops::handover::CheckServed;
 use braid_meta_server::{Backing, Lead, LeadLimits, MetaServer};
@@ -30,6 +31,7 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
     let options = SqlOptions { fencing: Fencing::Always, ..SqlOptions::from_url(&settings.database)? };
     let engine = SqlEngine::open(options).await.context("cannot open the metadata in the database")?;
     let engine = Arc::new(engine);
+    let rows = AnyEngine::new(engine.clone());
     // Before it stands for the lead: one that starts again and again over such rows must not disturb who moves them.
     engine.read(0, CheckServed).await.map_err(braid_api::Error::from)?;
     let endpoint = connect::endpoint(&env, Role::Metadata);
@@ -37,14 +39,14 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
     let mut asked = Asked::listen()?;
     ready.write_stands_by()?;
     let lead = tokio::select! {
-        lead = Lead::win(env.clone(), engine.clone(), LeadLimits::default()) => lead?,
+        lead = Lead::win(env.clone(), rows.clone(), LeadLimits::default()) => lead?,
         () = asked.wait() => return Ok(()),
     };
     let mut fresh = ClusterId::default();
     env.random.fill(&mut fresh.0);
-    let queries = Arc::new(QueryRunner::new(&env, &engine));
-    let held = Arc::new(HeldEngine::over(engine.clone()));
-    let keeper = Keeper::new(&env, held.clone(), engine.clone());
+    let queries = Arc::new(QueryRunner::new(&env, &rows));
+    let held = HeldEngine::over(rows.clone());
+    let keeper = Keeper::new(&env, held.clone(), rows.clone());
     let backing = Backing {
         copies: None,
         lead: Some(lead.clone()),
@@ -52,12 +54,20 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
         queries: Some(queries.clone()),
         handovers: Some(keeper.clone()),
     };
-    let start = MetaServer::start_with(env.clone(), held, peers, settings.times(), fresh, policy, backing);
+    let start = MetaServer::start_with(
+        env.clone(),
+        held.engine(),
+        AnyPeers::new(peers),
+        settings.times(),
+        fresh,
+        policy,
+        backing,
+    );
     let server = tokio::select! {
         server = start => server?,
         () = lead.ended() => bail!("another metadata server has taken the lead over before this one had begun"),
         () = asked.wait() => {
-            lead.release(&*engine).await;
+            lead.release(&rows).await;
             return Ok(());
         }
     };
@@ -81,7 +91,7 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
             // Whoever moved them gets its answer; others wait for more than this.
             queries.stop().await;
             let _ = env.timeout(LAST_ANSWERS, serving.end()).await;
-            lead.release(&*engine).await;
+            lead.release(&rows).await;
             bail!("the metadata in the database is served from {to} now");
         }
     }
@@ -90,6 +100,6 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
     queries.stop().await;
     serving.end().await;
     server.close().await?;
-    lead.release(&*engine).await;
+    lead.release(&rows).await;
     Ok(())
 }

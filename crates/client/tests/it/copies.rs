@@ -6,7 +6,7 @@ use braid_api::meta::*;
 use braid_api::{Caller, Code, Context, DataNode, DataPeers, Error, FileSystem, Manner, Namespace, OpenFlags, Result};
 use braid_client::{Client, ClientConfig};
 use braid_data_server::{Announcement, DataServer, DataServerConfig, SharedLinks, WireLinks};
-use braid_data_store::{ChunkStore, DiskStore, StoreIdentity, StoreOptions};
+use braid_data_store::{DiskStore, StoreIdentity, StoreOptions};
 use braid_env::simdisk::SimDisk;
 use braid_env::*;
 use braid_meta_engine::{MemEngine, MemStore};
@@ -46,8 +46,8 @@ impl Spawn for InPlace {
     }
 }
 
-type Server = Arc<DataServer<DiskStore>>;
-type Meta = MetaServer<MemEngine, Peers>;
+type Server = Arc<DataServer>;
+type Meta = MetaServer;
 
 /// Who can be reached.
 #[derive(Default)]

@@ -3,7 +3,6 @@
 use super::{Chains, Change, Op, State};
 use braid_api::{Code, Error};
 use braid_chain::{Answer, BlockSet, Event, Refusal, Until, Waits};
-use braid_data_store::ChunkStore;
 use braid_types::{ChunkId, ContainerId, ServerId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -40,15 +39,15 @@ impl Failure {
 }
 
 /// A call that was begun. Dropped, it is not waited for any more; what it changes is changed all the same.
-pub(crate) struct Call<S: ChunkStore + 'static> {
-    chains: Arc<Chains<S>>,
+pub(crate) struct Call {
+    chains: Arc<Chains>,
     container: ContainerId,
     chunk: ChunkId,
     op: u64,
     answer: oneshot::Receiver<Result<Answer, Failure>>,
 }
 
-impl<S: ChunkStore + 'static> Chains<S> {
+impl Chains {
     pub fn change(
         self: &Arc<Self>,
         container: ContainerId,
@@ -56,12 +55,12 @@ impl<S: ChunkStore + 'static> Chains<S> {
         change: Change,
         blocks: BlockSet,
         until: Until,
-    ) -> Call<S> {
+    ) -> Call {
         self.begin((container, chunk), Some(change), |op| Event::Write { op, container, chunk, blocks, until })
     }
 
     /// Waits for all that was ordered before.
-    pub fn wait(self: &Arc<Self>, container: ContainerId, chunk: ChunkId, until: Until) -> Call<S> {
+    pub fn wait(self: &Arc<Self>, container: ContainerId, chunk: ChunkId, until: Until) -> Call {
         self.begin((container, chunk), None, |op| Event::Wait { op, container, chunk, until })
     }
 
@@ -75,7 +74,7 @@ impl<S: ChunkStore + 'static> Chains<S> {
         (container, chunk): (ContainerId, ChunkId),
         change: Option<Change>,
         event: impl FnOnce(u64) -> Event,
-    ) -> Call<S> {
+    ) -> Call {
         let (send, answer) = oneshot::channel();
         let mut sends = Vec::new();
         let op = {
@@ -122,7 +121,7 @@ impl<S: ChunkStore + 'static> Chains<S> {
     }
 }
 
-impl<S: ChunkStore + 'static> Call<S> {
+impl Call {
     pub fn chunk(&self) -> ChunkId {
         self.chunk
     }
@@ -152,7 +151,7 @@ impl<S: ChunkStore + 'static> Call<S> {
     }
 }
 
-impl<S: ChunkStore + 'static> Drop for Call<S> {
+impl Drop for Call {
     fn drop(&mut self) {
         self.chains.state.lock().ops.remove(&self.op);
     }

@@ -106,7 +106,7 @@ struct Done {
     halt: Option<StoreError>,
 }
 
-impl<S: ChunkStore + 'static> Chains<S> {
+impl Chains {
     pub(super) fn enqueue(self: &Arc<Self>, state: &mut State, container: ContainerId, chunk: ChunkId, job: Job) {
         let copy = state.copies.entry(chunk).or_default();
         copy.container = container;

@@ -47,9 +47,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use tokio::sync::oneshot;
 
-pub(crate) struct Chains<S> {
+pub(crate) struct Chains {
     env: Env,
-    store: Arc<S>,
+    store: Arc<dyn ChunkStore>,
     id: ServerId,
     incarnation: u64,
     limits: Limits,
@@ -104,7 +104,7 @@ pub(crate) type Removal = oneshot::Receiver<Result<(), Error>>;
 /// To be sent when the lock is free.
 type Sends = Vec<(ServerId, PeerSays)>;
 
-impl<S: ChunkStore + 'static> Chains<S> {
+impl Chains {
     fn now(&self) -> Moment {
         self.env.clock.now().0
     }

@@ -2,14 +2,14 @@
 
 use super::{Chains, Failure};
 use braid_chain::Refusal;
-use braid_data_store::{ChunkHead, ChunkStore, StoreError};
+use braid_data_store::{ChunkHead, StoreError};
 use braid_env::Monotonic;
 use braid_types::{ChunkId, ContainerId};
 use std::time::Duration;
 
 const PAUSE: Duration = Duration::from_millis(1);
 
-impl<S: ChunkStore + 'static> Chains<S> {
+impl Chains {
     /// May this server order changes of the chunk, as far as it knows? For what is to be done before the change itself,
     /// which asks again.
     pub fn may_order(&self, container: ContainerId, chunk: ChunkId) -> Result<(), Failure> {

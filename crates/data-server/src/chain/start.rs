@@ -20,10 +20,10 @@ use std::time::Duration;
 /// Between two looks at what is to be done by the clock; the shortest time of the machine is 200 ms.
 const TICK: Duration = Duration::from_millis(50);
 
-impl<S: ChunkStore + 'static> Chains<S> {
+impl Chains {
     pub fn new(
         env: Env,
-        store: Arc<S>,
+        store: Arc<dyn ChunkStore>,
         (id, incarnation): (ServerId, u64),
         limits: Limits,
         (once, late, regions): (Arc<Writes>, Late, Arc<Regions>),

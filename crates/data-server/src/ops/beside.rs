@@ -12,7 +12,6 @@ use braid_api::data::{CheckRegion, CopiesAnswer, Once, UnlockRegion, WriteAnswer
 use braid_api::{Code, Error, Result};
 use braid_chain::region::{Holder, LockMode};
 use braid_chain::{Refusal, Until};
-use braid_data_store::ChunkStore;
 use braid_types::{ByteRange, ChunkId, ContainerId, Durability, LeaseGen, Token, Version};
 use bytes::Bytes;
 use std::fmt::Display;
@@ -23,7 +22,7 @@ use std::time::Duration;
 /// Once begun it is carried out, whoever still waits for it: an end of it in between would leave open whether it happened.
 const CARRIED_OUT_WITHIN: Duration = Duration::from_secs(600);
 
-impl<S: ChunkStore + 'static> Core<S> {
+impl Core {
     pub async fn write_beside(
         self: &Arc<Self>,
         call: &Call,

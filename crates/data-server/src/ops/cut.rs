@@ -3,17 +3,16 @@
 use crate::core::{Call, Core};
 use braid_api::Result;
 use braid_api::data::CutChunk;
-use braid_data_store::ChunkStore;
 use std::sync::Arc;
 
-impl<S: ChunkStore + 'static> Core<S> {
+impl Core {
     pub async fn cut_chunk(self: &Arc<Self>, call: &Call, m: CutChunk) -> Result<()> {
         self.gate.check(&call.token, m.container)?;
         let lane = self.lanes.get(m.chunk);
         let turn = self.turn(call, &lane).await;
         let _working = self.working(call, m.chunk, "the disk");
         let of_work = *call;
-        let cut = move |core: &Core<S>| {
+        let cut = move |core: &Core| {
             let _pass = core.gate.enter(&of_work.token, m.container)?;
             core.cut(m.chunk, &of_work, &m.cuts)?;
             // Version and generation are asked for again when they are needed.

@@ -4,13 +4,12 @@
 use crate::core::{Call, Core};
 use braid_api::data::DeleteChunks;
 use braid_api::{Code, Error, Result};
-use braid_data_store::ChunkStore;
 use braid_types::{ChunkId, ContainerId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
-impl<S: ChunkStore + 'static> Core<S> {
+impl Core {
     pub async fn delete(self: &Arc<Self>, call: &Call, m: DeleteChunks) -> Result<()> {
         self.gate.check(&call.token, ContainerId(0))?;
         // In order of ids, so that two deletions never wait for each other; nobody else holds more than one turn.
@@ -29,7 +28,7 @@ impl<S: ChunkStore + 'static> Core<S> {
         }
         let working = self.working(call, chunks.first().copied().unwrap_or_default(), "the disk");
         let of_work = *call;
-        let delete = move |core: &Core<S>| {
+        let delete = move |core: &Core| {
             let _pass = core.gate.enter(&of_work.token, ContainerId(0))?;
             core.deletions.fetch_add(1, SeqCst);
             let deleted = core.store.delete(&plain);

@@ -3,10 +3,9 @@
 use crate::core::{Call, Core};
 use braid_api::Result;
 use braid_api::data::{FenceSession, Fenced, SetChains};
-use braid_data_store::ChunkStore;
 use std::sync::Arc;
 
-impl<S: ChunkStore + 'static> Core<S> {
+impl Core {
     pub async fn fence(self: &Arc<Self>, call: &Call, m: FenceSession) -> Result<Fenced> {
         let _working = self.working(call, Default::default(), "writes of the fenced session");
         let has_ended = self.gate.fence(&m).await;

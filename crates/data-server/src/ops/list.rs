@@ -5,18 +5,18 @@ use super::stat::status_of;
 use crate::core::{Call, Core};
 use braid_api::Result;
 use braid_api::data::{ChunkList, DamagedChunk, ListChunks, SetAside};
-use braid_data_store::{ChunkStore, DamagedPart, StoreError};
+use braid_data_store::{DamagedPart, StoreError};
 use braid_types::ContainerId;
 use std::sync::Arc;
 
 /// A page of some 64 KiB.
 const PAGE_MAX: usize = 1024;
 
-impl<S: ChunkStore + 'static> Core<S> {
+impl Core {
     pub async fn list(self: &Arc<Self>, call: &Call, m: ListChunks) -> Result<ChunkList> {
         let _working = self.working(call, Default::default(), "the disk");
         let limit = (m.limit as usize).clamp(1, PAGE_MAX);
-        let list = move |core: &Core<S>| {
+        let list = move |core: &Core| {
             let mut ids = core.store.list(m.after, limit + 1);
             let more = ids.len() > limit;
             ids.truncate(limit);
@@ -43,7 +43,7 @@ impl<S: ChunkStore + 'static> Core<S> {
             let lane = self.lanes.get(chunk);
             let turn = self.turn(call, &lane).await;
             let _working = self.working(call, chunk, "the disk");
-            let aside = move |core: &Core<S>| {
+            let aside = move |core: &Core| {
                 let moved = match core.store.set_aside(chunk) {
                     Err(StoreError::NoSuchChunk(_)) => return Ok(()),
                     moved => moved.map_err(|error| core.error(chunk, &error))?,

@@ -5,14 +5,14 @@ use crate::core::{Call, Core};
 use crate::local::{Given, Kind, Local};
 use braid_api::data::{LocalOpened, OpenLocal};
 use braid_api::{Code, Error, Result};
-use braid_data_store::{ChunkStore, StoreError};
+use braid_data_store::StoreError;
 use braid_env::DiskFile;
 use braid_types::{ChunkId, Version};
 use std::sync::Arc;
 
 type Files = Vec<Arc<dyn DiskFile>>;
 
-impl<S: ChunkStore + 'static> Core<S> {
+impl Core {
     pub async fn open_local(self: &Arc<Self>, call: &Call, m: OpenLocal) -> Result<LocalOpened> {
         let chunk = m.chunk;
         let here = |error: std::io::Error| Error::new(Code::NotSupported, format!("chunk {chunk}"), error);
@@ -39,7 +39,7 @@ impl<S: ChunkStore + 'static> Core<S> {
         self.gate.check(&call.token, m.container)?;
         let _working = self.working(call, m.chunk, "the disk");
         let (of_work, local) = (*call, local.clone());
-        let open = move |core: &Core<S>| {
+        let open = move |core: &Core| {
             core.cut(m.chunk, &of_work, &m.cuts)?;
             let given = local.give(m.chunk, Kind::One);
             // It may have been cut once more before the word was given.
@@ -61,7 +61,7 @@ impl<S: ChunkStore + 'static> Core<S> {
         self.look_before(call, container, chunk, &m.cuts, None, Version::default()).await?;
         let given = local.give(chunk, Kind::Copies);
         let of_work = *call;
-        let open = move |core: &Core<S>| match core.look(&of_work, chunk)? {
+        let open = move |core: &Core| match core.look(&of_work, chunk)? {
             Look::Right(Some(_)) => core.files_of(chunk),
             Look::Right(None) => Err(core.error(chunk, &StoreError::NoSuchChunk(chunk))),
             Look::ToBeCut => Err(Error::new(Code::NotServing, format_args!("chunk {chunk}"), "it is being cut")),

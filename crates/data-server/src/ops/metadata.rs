@@ -3,9 +3,8 @@
 use crate::core::Core;
 use crate::metadata::MetadataKeeper;
 use braid_api::{Code, Error, Result};
-use braid_data_store::ChunkStore;
 
-impl<S: ChunkStore + 'static> Core<S> {
+impl Core {
     pub fn metadata(&self) -> Result<&MetadataKeeper> {
         let refused = || Error::new(Code::NotSupported, format_args!("data server {}", self.id), "keeps no metadata");
         self.metadata.get().ok_or_else(refused)

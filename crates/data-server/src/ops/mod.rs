@@ -22,11 +22,10 @@ mod write;
 use crate::core::{Call, Core};
 use braid_api::data::{DataAnswer, DataRequest};
 use braid_api::{Code, Error, Result};
-use braid_data_store::ChunkStore;
 use bytes::Bytes;
 use std::sync::Arc;
 
-impl<S: ChunkStore + 'static> Core<S> {
+impl Core {
     /// Nothing here waits before the operation has taken its place in the chunk's order.
     pub async fn dispatch(
         self: &Arc<Self>,

@@ -3,10 +3,9 @@
 use crate::core::{Call, Change, Core, ONE_COPY};
 use braid_api::Result;
 use braid_api::data::{PunchChunk, WriteAnswer};
-use braid_data_store::ChunkStore;
 use std::sync::Arc;
 
-impl<S: ChunkStore + 'static> Core<S> {
+impl Core {
     pub async fn punch(self: &Arc<Self>, call: &Call, m: PunchChunk) -> Result<WriteAnswer> {
         if m.range.start > m.range.end {
             return Err(self.invalid(m.chunk, "the range ends before it begins"));
@@ -17,7 +16,7 @@ impl<S: ChunkStore + 'static> Core<S> {
         let mut turn = self.turn(call, &lane).await;
         let _working = self.working(call, m.chunk, "the disk");
         let of_work = *call;
-        let punch = move |core: &Core<S>| {
+        let punch = move |core: &Core| {
             let _pass = core.gate.enter_change(&of_work, m.container, ONE_COPY)?;
             core.newest.check(core.id, m.chunk, &of_work.token, core.env.clock.now())?;
             let file = Default::default();

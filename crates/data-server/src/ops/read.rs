@@ -6,13 +6,13 @@ use crate::stats::count;
 use braid_api::data::{Once, ReadAnswer, ReadChunk};
 use braid_api::{Code, Error, Result};
 use braid_chain::region::LockMode;
-use braid_data_store::{ChunkStore, StoreError};
+use braid_data_store::StoreError;
 use braid_types::{ByteRange, ChunkId, Version};
 use braid_wire::Buffer;
 use bytes::Bytes;
 use std::sync::Arc;
 
-impl<S: ChunkStore + 'static> Core<S> {
+impl Core {
     pub async fn read(self: &Arc<Self>, call: &Call, m: ReadChunk) -> Result<(ReadAnswer, Bytes)> {
         if m.len > self.config.read_bytes_max {
             let cause = format_args!("{} bytes; a read has {} at most", m.len, self.config.read_bytes_max);
@@ -63,7 +63,7 @@ impl<S: ChunkStore + 'static> Core<S> {
         working.stage("the disk");
         let reading = self.lanes.get(chunk).reading();
         let of_work = *call;
-        let read = move |core: &Core<S>| {
+        let read = move |core: &Core| {
             let (_held, _reading) = (held, reading);
             core.read_now(&of_work, &m)
         };

@@ -3,7 +3,6 @@
 use crate::core::{Call, Core};
 use braid_api::Result;
 use braid_api::data::{GetReport, LoseChunks};
-use braid_data_store::ChunkStore;
 use braid_report::Holdings;
 use braid_types::{ChunkId, ContainerId, ReportAsk, ReportPart};
 use std::collections::BTreeSet;
@@ -12,7 +11,7 @@ use std::sync::Arc;
 /// Headers that are read before others get at the disk.
 const AT_ONCE: usize = 256;
 
-impl<S: ChunkStore + 'static> Core<S> {
+impl Core {
     pub async fn report(self: &Arc<Self>, call: &Call, m: GetReport) -> Result<ReportPart> {
         let _working = self.working(call, ChunkId(0), "the disk");
         let mut holdings = self.holdings.lock().await;
@@ -26,7 +25,7 @@ impl<S: ChunkStore + 'static> Core<S> {
     /// What came and went since the last look. Where a chunk belongs stays as it is, so it is looked up once; who asks again after the time
     /// of a call was over finds what had been looked up by then.
     async fn look_at_chunks(self: &Arc<Self>, call: &Call, holdings: &mut Holdings) -> Result<()> {
-        let list = |core: &Core<S>| {
+        let list = |core: &Core| {
             let mut here: BTreeSet<ChunkId> = core.store.list(ChunkId(0), usize::MAX).into_iter().collect();
             for gone in core.store.missing().map_err(|error| core.error(ChunkId(0), &error))? {
                 here.remove(&gone);
@@ -38,7 +37,7 @@ impl<S: ChunkStore + 'static> Core<S> {
         let new: Vec<ChunkId> = here.into_iter().filter(|chunk| !holdings.has(*chunk)).collect();
         for some in new.chunks(AT_ONCE) {
             let some = some.to_vec();
-            let places = move |core: &Core<S>| Ok(core.places_of(&some));
+            let places = move |core: &Core| Ok(core.places_of(&some));
             for (chunk, container) in self.on_disk(call, places).await? {
                 holdings.insert(chunk, container);
             }
@@ -59,7 +58,7 @@ impl<S: ChunkStore + 'static> Core<S> {
         self.gate.check(&call.token, ContainerId(0))?;
         let _working = self.working(call, m.chunks.first().copied().unwrap_or_default(), "the disk");
         let LoseChunks { container, chunks, begin_anew } = m;
-        let look = move |core: &Core<S>| {
+        let look = move |core: &Core| {
             let is_missing =
                 |chunk: &ChunkId| core.store.is_missing(*chunk).map_err(|error| core.error(*chunk, &error));
             let missing: Vec<bool> = chunks.iter().map(is_missing).collect::<Result<_>>()?;

@@ -3,11 +3,11 @@
 use crate::core::{Call, Core, ONE_COPY};
 use braid_api::Result;
 use braid_api::data::{ReserveChunk, ReserveRoom, UnreserveChunks};
-use braid_data_store::{ChunkStore, StoreError};
+use braid_data_store::StoreError;
 use braid_types::{ChunkId, ContainerId};
 use std::sync::Arc;
 
-impl<S: ChunkStore + 'static> Core<S> {
+impl Core {
     /// In order with the chunk's writes, so that what it occupies does not change meanwhile.
     pub async fn reserve(self: &Arc<Self>, call: &Call, m: ReserveChunk) -> Result<()> {
         if m.bytes > m.chunk_bytes {
@@ -19,7 +19,7 @@ impl<S: ChunkStore + 'static> Core<S> {
         let turn = self.turn(call, &lane).await;
         let _working = self.working(call, m.chunk, "the disk");
         let of_work = *call;
-        let reserve = move |core: &Core<S>| {
+        let reserve = move |core: &Core| {
             let _turn = turn;
             let _pass = core.gate.enter_change(&of_work, m.container, ONE_COPY)?;
             let fail = |error: StoreError| core.error(m.chunk, &error);

@@ -3,23 +3,23 @@
 use crate::core::{Call, Core};
 use braid_api::Result;
 use braid_api::data::{ScrubAnswer, ScrubChunk};
-use braid_data_store::{ChunkStore, ScrubCursor};
+use braid_data_store::ScrubCursor;
 use braid_types::BLOCK_BYTES;
 use std::sync::Arc;
 
 const STEP_BYTES: u64 = 1 << 20;
 
-impl<S: ChunkStore + 'static> Core<S> {
+impl Core {
     pub async fn scrub(self: &Arc<Self>, call: &Call, m: ScrubChunk) -> Result<ScrubAnswer> {
         let chunk = m.chunk;
         let _working = self.working(call, chunk, "the disk");
-        let stat = move |core: &Core<S>| core.store.stat(chunk).map_err(|error| core.error(chunk, &error));
+        let stat = move |core: &Core| core.store.stat(chunk).map_err(|error| core.error(chunk, &error));
         let length = self.on_disk(call, stat).await?.length;
         let mut answer = ScrubAnswer { blocks: length.div_ceil(BLOCK_BYTES), bad: Vec::new() };
         let mut at = ScrubCursor { chunk, block: 0 };
         loop {
             let step =
-                move |core: &Core<S>| core.store.scrub_step(at, STEP_BYTES).map_err(|error| core.error(chunk, &error));
+                move |core: &Core| core.store.scrub_step(at, STEP_BYTES).map_err(|error| core.error(chunk, &error));
             let step = self.on_disk(call, step).await?;
             // The last step may have gone on into the next chunk.
             let bad = step.bad.iter().filter(|(of, _)| *of == chunk).map(|(_, block)| *block);

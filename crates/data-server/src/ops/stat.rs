@@ -3,11 +3,11 @@
 use crate::core::{Call, Core};
 use braid_api::Result;
 use braid_api::data::{ChunkStatus, StatChunk};
-use braid_data_store::{ChunkStat, ChunkStore};
+use braid_data_store::ChunkStat;
 use braid_types::{ByteRange, ChunkId};
 use std::sync::Arc;
 
-impl<S: ChunkStore + 'static> Core<S> {
+impl Core {
     pub async fn stat(self: &Arc<Self>, call: &Call, m: StatChunk) -> Result<ChunkStatus> {
         if m.extents_in.start > m.extents_in.end {
             return Err(self.invalid(m.chunk, "the range ends before it begins"));
@@ -16,7 +16,7 @@ impl<S: ChunkStore + 'static> Core<S> {
         let _working = self.working(call, m.chunk, "the disk");
         let reading = self.lanes.get(m.chunk).reading();
         let of_work = *call;
-        let stat = move |core: &Core<S>| {
+        let stat = move |core: &Core| {
             let _reading = reading;
             core.cut(m.chunk, &of_work, &m.cuts)?;
             let stat = core.store.stat(m.chunk).map_err(|error| core.error(m.chunk, &error))?;

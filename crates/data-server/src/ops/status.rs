@@ -3,14 +3,14 @@
 use crate::core::{Call, Core};
 use braid_api::Result;
 use braid_api::data::DataStatus;
-use braid_data_store::{ChunkStore, StoreUsage};
+use braid_data_store::StoreUsage;
 use braid_types::{BLOCK_BYTES, ChunkId};
 use std::sync::Arc;
 use std::time::Duration;
 
 const USAGE_WITHIN: Duration = Duration::from_millis(500);
 
-impl<S: ChunkStore + 'static> Core<S> {
+impl Core {
     pub async fn status(self: &Arc<Self>, call: &Call) -> Result<DataStatus> {
         let _working = self.working(call, ChunkId(0), "the disk");
         // Whoever asks this may want to know why the disk does not answer: then with what was last known.

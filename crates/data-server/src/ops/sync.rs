@@ -4,7 +4,6 @@ use crate::core::{Call, Core, ONE_COPY};
 use crate::stats::count;
 use braid_api::Result;
 use braid_api::data::{SyncAnswer, SyncChunks};
-use braid_data_store::ChunkStore;
 use braid_types::{ChunkId, ContainerId};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -12,7 +11,7 @@ use std::sync::atomic::Ordering::SeqCst;
 /// Chunks asked for together; each is a task.
 const CHUNKS_AT_ONCE: usize = 256;
 
-impl<S: ChunkStore + 'static> Core<S> {
+impl Core {
     pub async fn sync(self: &Arc<Self>, call: &Call, m: SyncChunks) -> Result<SyncAnswer> {
         self.gate.check(&call.token, ContainerId(0))?;
         self.gate.settle(call, ONE_COPY)?;

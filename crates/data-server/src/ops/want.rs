@@ -3,10 +3,9 @@
 use crate::core::{Call, Core};
 use braid_api::Result;
 use braid_api::data::WantChunk;
-use braid_data_store::ChunkStore;
 use std::sync::Arc;
 
-impl<S: ChunkStore + 'static> Core<S> {
+impl Core {
     pub fn want(self: &Arc<Self>, call: &Call, m: WantChunk) -> Result<()> {
         self.check_chain(call, m.container, m.chunk)?;
         if call.token.lease_gen.0 > 0 {

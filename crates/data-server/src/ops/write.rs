@@ -5,7 +5,7 @@ use crate::lane::{Turn, edges};
 use crate::stats::count;
 use braid_api::Result;
 use braid_api::data::{WriteAnswer, WriteChunk};
-use braid_data_store::{ChunkStore, Written};
+use braid_data_store::Written;
 use braid_types::{ByteRange, ChunkId};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// A policy allows chunks up to 1 TiB.
 const CHUNK_BYTES_MAX: u64 = 1 << 40;
 
-impl<S: ChunkStore + 'static> Core<S> {
+impl Core {
     pub async fn write(self: &Arc<Self>, call: &Call, m: WriteChunk, payload: Bytes) -> Result<WriteAnswer> {
         let (chunk, sync) = (m.chunk, m.sync);
         if chunk.0 == 0 || m.chunk_bytes == 0 || m.chunk_bytes > CHUNK_BYTES_MAX {
@@ -31,7 +31,7 @@ impl<S: ChunkStore + 'static> Core<S> {
             let held = self.budget.take(payload.len()).await;
             working.stage("the disk");
             let of_work = *call;
-            let write = move |core: &Core<S>| {
+            let write = move |core: &Core| {
                 let _held = held;
                 core.write_now(turn, &of_work, &m, &payload)
             };

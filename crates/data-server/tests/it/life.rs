@@ -6,7 +6,7 @@ use braid_api::data::*;
 use braid_api::meta::*;
 use braid_api::{Code, Context, DataNode, Result};
 use braid_data_server::{Announcement, DataServerConfig, enrol};
-use braid_data_store::{ChunkStore, DiskStore};
+use braid_data_store::ChunkStore;
 use braid_types::*;
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -115,7 +115,7 @@ async fn a_stop_makes_everything_stable_and_refuses_what_comes() {
     let world = World::new(4);
     let server = world.serve(world.open(), quiet());
     let written = write(&*server, 1, 0, b"kept").await.unwrap();
-    server.stop(DiskStore::close).await.unwrap();
+    server.stop().await.unwrap();
     assert!(server.store().stable_seq() >= written.sequence);
     assert_eq!(code(write(&*server, 1, 0, b"late").await), Code::NotServing);
     assert_eq!(code(read(&*server, 1, 0, 4).await), Code::NotServing);

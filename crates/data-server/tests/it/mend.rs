@@ -46,18 +46,8 @@ async fn all_copies_are(cluster: &Cluster, client: &Client, expected: &[u8]) {
     for server in 1..=3 {
         let read = client.read_at(server, SOME, 0, LEN as u32).await.unwrap();
         assert!(read == expected, "data server {server} has something else");
-        let bad = cluster.server(server).unwrap().store().usage_now();
+        let bad = cluster.server(server).unwrap().store().usage().unwrap().bad_blocks;
         assert_eq!(bad, 0, "data server {server}");
-    }
-}
-
-trait BadNow {
-    fn usage_now(&self) -> u64;
-}
-
-impl BadNow for braid_data_store::DiskStore {
-    fn usage_now(&self) -> u64 {
-        braid_data_store::ChunkStore::usage(self).unwrap().bad_blocks
     }
 }
 

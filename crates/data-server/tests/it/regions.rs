@@ -6,14 +6,14 @@ use crate::support::{World, cx_of, quiet, read_of, settle, write_of};
 use braid_api::data::*;
 use braid_api::{Code, Context, DataNode, Result};
 use braid_data_server::DataServer;
-use braid_data_store::{DiskStore, MemoryStore};
+use braid_data_store::MemoryStore;
 use braid_types::*;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
-type Server = Arc<DataServer<MemoryStore>>;
+type Server = Arc<DataServer>;
 
 const CHUNK: u64 = 5;
 
@@ -153,7 +153,7 @@ async fn want(cluster: &Cluster, at: u64) {
     server.call(Context { token, ..within(1, 1000) }, want, Bytes::new()).await.unwrap();
 }
 
-type Copy = Arc<DataServer<DiskStore>>;
+type Copy = Arc<DataServer>;
 
 fn write_copies(server: &Copy, session: u64, number: u64) -> JoinHandle<Result<CopiesAnswer>> {
     let (server, message) = (server.clone(), shared_write_of(CHUNK, 0));

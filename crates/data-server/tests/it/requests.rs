@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-async fn tour<S: ChunkStore + 'static>(server: &DataServer<S>) {
+async fn tour(server: &DataServer) {
     let first = write(server, 7, 10, b"hello").await.unwrap();
     let second = write(server, 7, 12, b"LL").await.unwrap();
     assert!(first.version < second.version && first.sequence < second.sequence);

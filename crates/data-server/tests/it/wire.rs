@@ -54,5 +54,5 @@ async fn writes_reads_and_errors_cross_the_wire() {
     assert_eq!(stats.snapshot().inline, inline + 1, "a cached read is answered without a task");
     let _ = stop.send(());
     serving.await.unwrap();
-    server.stop(DiskStore::close).await.unwrap();
+    server.stop().await.unwrap();
 }

@@ -81,7 +81,7 @@ impl Operation for First {
         true
     }
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Self::Output, ScriptError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<Self::Output, ScriptError> {
         self.0.run(tx).await
     }
 }

@@ -33,7 +33,7 @@ impl Operation for Gate {
     type Output = ();
     type Error = EngineError;
 
-    async fn run<T: Tx>(&self, _tx: &mut T) -> Result<(), EngineError> {
+    async fn run(&self, _tx: &mut dyn Tx) -> Result<(), EngineError> {
         let _ = self.0.lock().recv();
         Ok(())
     }
@@ -157,7 +157,7 @@ impl Operation for Panics {
     type Output = ();
     type Error = EngineError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<(), EngineError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<(), EngineError> {
         tx.put(key(4, "trace"), vec![]);
         panic!("this panic is part of the test");
     }
@@ -169,7 +169,7 @@ impl Operation for Waits {
     type Output = ();
     type Error = EngineError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<(), EngineError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<(), EngineError> {
         tx.put(key(4, "trace"), vec![]);
         std::future::pending().await
     }

@@ -16,7 +16,7 @@ impl Operation for Both {
     type Output = ();
     type Error = EngineError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<(), EngineError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<(), EngineError> {
         for key in [&self.0, &self.1] {
             let rows = tx.get(std::slice::from_ref(key), Lock::Exclusive).await?;
             tx.put(key.clone(), (number(&rows[0]) + 1).to_be_bytes().to_vec());
@@ -122,7 +122,7 @@ impl Operation for Stuck {
     type Output = ();
     type Error = EngineError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<(), EngineError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<(), EngineError> {
         tx.put(self.0.clone(), vec![0]);
         tx.get(std::slice::from_ref(&self.0), Lock::Exclusive).await?;
         self.1.notify_one();

@@ -15,7 +15,7 @@ impl Operation for Count {
     type Output = u64;
     type Error = EngineError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<u64, EngineError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<u64, EngineError> {
         let rows = tx.get(std::slice::from_ref(&self.0), Lock::Exclusive).await?;
         let count = number(&rows[0]) + 1;
         tx.put(self.0.clone(), count.to_be_bytes().to_vec());

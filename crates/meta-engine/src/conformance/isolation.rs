@@ -23,7 +23,7 @@ impl Operation for Transfer {
     type Output = ();
     type Error = ScriptError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<(), ScriptError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<(), ScriptError> {
         let rows = tx.get(&[self.from.clone(), self.to.clone()], Lock::Exclusive).await?;
         let (from, to) = (number(&rows[0]), number(&rows[1]));
         tx.put(self.from.clone(), from.wrapping_sub(self.amount).to_be_bytes().to_vec());
@@ -108,7 +108,7 @@ impl Operation for Sum {
     type Output = u64;
     type Error = ScriptError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<u64, ScriptError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<u64, ScriptError> {
         let first = tx.get(std::slice::from_ref(&self.0), Lock::None).await?;
         let second = tx.get(std::slice::from_ref(&self.1), Lock::None).await?;
         Ok(number(&first[0]).wrapping_add(number(&second[0])))

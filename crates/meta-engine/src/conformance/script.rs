@@ -61,7 +61,7 @@ impl Operation for Script {
     type Output = Vec<Seen>;
     type Error = ScriptError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Vec<Seen>, ScriptError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<Vec<Seen>, ScriptError> {
         let mut seen = Vec::new();
         for step in &self.0 {
             match step.clone() {

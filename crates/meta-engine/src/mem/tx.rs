@@ -1,6 +1,5 @@
 use super::store::Rows;
-use crate::{Counts, Dirty, EngineError, Key, Lock, Overlay, Page, Row, ScanRange, Table, Touched, Tx};
-use std::future::{Future, ready};
+use crate::{Awaited, Counts, Dirty, EngineError, Key, Lock, Overlay, Page, Row, ScanRange, Table, Touched, Tx};
 use std::ops::Bound;
 
 /// A transaction over rows that nobody changes meanwhile: the store is locked while an operation runs.
@@ -39,32 +38,21 @@ impl<'a> MemTx<'a> {
 }
 
 impl Tx for MemTx<'_> {
-    fn get(&mut self, keys: &[Key], _lock: Lock) -> impl Future<Output = Result<Vec<Option<Row>>, EngineError>> + Send {
+    fn get<'a>(&'a mut self, keys: &'a [Key], _lock: Lock) -> Awaited<'a, Vec<Option<Row>>> {
         self.round_trips += 1;
         keys.iter().for_each(|key| self.touch(key));
         let get = |key| self.overlay.get(key).unwrap_or_else(|| self.rows.get(key)).cloned();
-        ready(Ok(keys.iter().map(get).collect()))
+        Awaited::ready(Ok(keys.iter().map(get).collect()))
     }
 
-    fn scan(
-        &mut self,
-        prefix: &Key,
-        after: Option<&Key>,
-        limit: usize,
-        _lock: Lock,
-    ) -> impl Future<Output = Result<Page, EngineError>> + Send {
+    fn scan<'a>(&'a mut self, prefix: &'a Key, after: Option<&'a Key>, limit: usize, _lock: Lock) -> Awaited<'a, Page> {
         self.dirty.touch_partition(prefix.table(), prefix.partition(), self.owner, &mut self.touched);
-        ready(self.page(ScanRange::prefix(prefix, after), limit))
+        Awaited::ready(self.page(ScanRange::prefix(prefix, after), limit))
     }
 
-    fn scan_table(
-        &mut self,
-        table: Table,
-        after: Option<&Key>,
-        limit: usize,
-    ) -> impl Future<Output = Result<Page, EngineError>> + Send {
+    fn scan_table<'a>(&'a mut self, table: Table, after: Option<&'a Key>, limit: usize) -> Awaited<'a, Page> {
         self.dirty.touch_table(table, self.owner, &mut self.touched);
-        ready(self.page(ScanRange::table(table, after), limit))
+        Awaited::ready(self.page(ScanRange::table(table, after), limit))
     }
 
     fn put(&mut self, key: Key, row: Row) {

@@ -3,7 +3,6 @@
 use crate::rows::{Inode, flags, keys};
 use crate::{OpError, Unit};
 use braid_api::{Code, Error};
-use braid_meta_engine::Tx;
 use braid_posix::acl::{self, Acl};
 use braid_posix::acl_edit::{self, Rights};
 use braid_types::{AclChange, FileKind, Mode};
@@ -14,12 +13,7 @@ pub const DEFAULT: &[u8] = b"system.posix_acl_default";
 const PERMISSIONS: u32 = 0o777;
 
 /// Gives a new inode its mode and lists: from the parent's default ACL, or by the umask.
-pub(super) async fn inherit<T: Tx>(
-    unit: &mut Unit<'_, T>,
-    parent: &Inode,
-    inode: &mut Inode,
-    umask: u32,
-) -> Result<(), OpError> {
+pub(super) async fn inherit(unit: &mut Unit<'_>, parent: &Inode, inode: &mut Inode, umask: u32) -> Result<(), OpError> {
     if inode.kind == FileKind::Symlink {
         inode.mode = Mode(PERMISSIONS);
         return Ok(());
@@ -46,7 +40,7 @@ pub(super) async fn inherit<T: Tx>(
 }
 
 /// After a chmod the access list shows the new mode.
-pub(super) async fn follow_chmod<T: Tx>(unit: &mut Unit<'_, T>, inode: &mut Inode) -> Result<(), OpError> {
+pub(super) async fn follow_chmod(unit: &mut Unit<'_>, inode: &mut Inode) -> Result<(), OpError> {
     if !inode.has(flags::ACL) {
         return Ok(());
     }
@@ -63,11 +57,7 @@ pub(super) async fn follow_chmod<T: Tx>(unit: &mut Unit<'_, T>, inode: &mut Inod
 }
 
 /// As setfacl does. True if the lists are others now; the mode follows them.
-pub(super) async fn edit<T: Tx>(
-    unit: &mut Unit<'_, T>,
-    inode: &mut Inode,
-    change: &AclChange,
-) -> Result<bool, OpError> {
+pub(super) async fn edit(unit: &mut Unit<'_>, inode: &mut Inode, change: &AclChange) -> Result<bool, OpError> {
     let access = list_of(unit, inode, flags::ACL, ACCESS).await?;
     let default = list_of(unit, inode, flags::DEFAULT_ACL, DEFAULT).await?;
     let before = Rights { mode: inode.mode, access, default };
@@ -91,7 +81,7 @@ pub(super) async fn edit<T: Tx>(
     Ok(true)
 }
 
-async fn list_of<T: Tx>(unit: &mut Unit<'_, T>, inode: &Inode, flag: u32, name: &[u8]) -> Result<Option<Acl>, OpError> {
+async fn list_of(unit: &mut Unit<'_>, inode: &Inode, flag: u32, name: &[u8]) -> Result<Option<Acl>, OpError> {
     if !inode.has(flag) {
         return Ok(None);
     }

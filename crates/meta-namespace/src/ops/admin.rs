@@ -5,7 +5,7 @@ use crate::rows::{
 };
 use crate::{OpError, Query, Unit};
 use braid_api::admin;
-use braid_meta_engine::{Key, Table, Tx};
+use braid_meta_engine::{Key, Table};
 use braid_types::{ChunkId, ChunkIndex, InodeId, SessionId};
 
 /// Rows in one answer, whatever was asked for: about 500 KiB.
@@ -15,16 +15,12 @@ fn limit(asked: u32) -> usize {
     (asked as usize).clamp(1, ROWS_MAX)
 }
 
-async fn inline_len<T: Tx>(unit: &mut Unit<'_, T>, inode: &Inode) -> Result<u64, OpError> {
+async fn inline_len(unit: &mut Unit<'_>, inode: &Inode) -> Result<u64, OpError> {
     Ok(super::content::inline_bytes(unit, inode).await?.len() as u64)
 }
 
 /// An entry as fsck sees it.
-pub(super) async fn shown_entry<T: Tx>(
-    unit: &mut Unit<'_, T>,
-    key: &Key,
-    entry: &Entry,
-) -> Result<admin::InodeRow, OpError> {
+pub(super) async fn shown_entry(unit: &mut Unit<'_>, key: &Key, entry: &Entry) -> Result<admin::InodeRow, OpError> {
     let mut found = admin::InodeRow {
         parent: InodeId(key.partition()),
         name: key.rest().to_vec(),
@@ -49,11 +45,7 @@ pub(super) async fn shown_entry<T: Tx>(
 }
 
 /// A row of `inode_ids` as fsck sees it.
-pub(super) async fn shown_id_row<T: Tx>(
-    unit: &mut Unit<'_, T>,
-    id: InodeId,
-    row: IdRow,
-) -> Result<admin::IdRow, OpError> {
+pub(super) async fn shown_id_row(unit: &mut Unit<'_>, id: InodeId, row: IdRow) -> Result<admin::IdRow, OpError> {
     let mut found =
         admin::IdRow { id, place: None, attr: None, inline: false, inline_bytes: 0, chunk_bytes: 0, orphan: false };
     match row {
@@ -70,7 +62,7 @@ pub(super) async fn shown_id_row<T: Tx>(
 }
 
 /// What has no name is listed: a file as an orphan, a directory as one that is to be emptied.
-pub(super) async fn is_to_be_freed<T: Tx>(unit: &mut Unit<'_, T>, id: InodeId) -> Result<bool, OpError> {
+pub(super) async fn is_to_be_freed(unit: &mut Unit<'_>, id: InodeId) -> Result<bool, OpError> {
     let (orphan, tree) = (keys::orphan(id), keys::reclaim_tree(id));
     unit.load(&[orphan.clone(), tree.clone()]).await?;
     Ok(unit.get::<OrphanRow>(&orphan).await?.is_some() || unit.get::<ReclaimRow>(&tree).await?.is_some())
@@ -84,7 +76,7 @@ pub struct InodeRows {
 impl Query for InodeRows {
     type Answer = Vec<admin::InodeRow>;
 
-    async fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<Self::Answer, OpError> {
+    async fn ask(&self, unit: &mut Unit<'_>) -> Result<Self::Answer, OpError> {
         let after = self.after.as_ref().map(|(p, n)| Key::new(Table::Inodes, p.0, n));
         let page = unit.scan_table(Table::Inodes, after.as_ref(), limit(self.limit)).await?;
         let mut rows = Vec::with_capacity(page.rows.len());
@@ -103,7 +95,7 @@ pub struct IdRows {
 impl Query for IdRows {
     type Answer = Vec<admin::IdRow>;
 
-    async fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<Self::Answer, OpError> {
+    async fn ask(&self, unit: &mut Unit<'_>) -> Result<Self::Answer, OpError> {
         let after = self.after.map(keys::inode_id);
         let page = unit.scan_table(Table::InodeIds, after.as_ref(), limit(self.limit)).await?;
         let mut rows = Vec::with_capacity(page.rows.len());
@@ -122,7 +114,7 @@ pub struct ChunkRows {
 impl Query for ChunkRows {
     type Answer = Vec<admin::ChunkRow>;
 
-    async fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<Self::Answer, OpError> {
+    async fn ask(&self, unit: &mut Unit<'_>) -> Result<Self::Answer, OpError> {
         let after = self.after.map(|(inode, index)| keys::chunk(inode, index));
         let page = unit.scan_table(Table::Chunks, after.as_ref(), limit(self.limit)).await?;
         page.rows
@@ -150,7 +142,7 @@ pub struct PendingRows {
 impl Query for PendingRows {
     type Answer = Vec<admin::Pending>;
 
-    async fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<Self::Answer, OpError> {
+    async fn ask(&self, unit: &mut Unit<'_>) -> Result<Self::Answer, OpError> {
         let mut begin = self.after.as_ref().map(key_of_pending);
         let mut found = Vec::new();
         for table in [Table::Orphans, Table::Spares, Table::Reclaim] {

@@ -3,7 +3,6 @@
 use crate::{Located, OpError, Place, Query, Unit};
 use braid_api::Code;
 use braid_api::meta::{AttrAnswer, GetAttr, Grant, InodeRef, ReadLink};
-use braid_meta_engine::Tx;
 use braid_types::FileKind;
 use bytes::Bytes;
 
@@ -21,7 +20,7 @@ pub(super) fn attr_answer(asked: &InodeRef, located: &Located) -> AttrAnswer {
 impl Query for GetAttr {
     type Answer = AttrAnswer;
 
-    async fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<AttrAnswer, OpError> {
+    async fn ask(&self, unit: &mut Unit<'_>) -> Result<AttrAnswer, OpError> {
         let located = unit.find(&self.inode).await?;
         Ok(attr_answer(&self.inode, &located))
     }
@@ -30,7 +29,7 @@ impl Query for GetAttr {
 impl Query for ReadLink {
     type Answer = Bytes;
 
-    async fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<Bytes, OpError> {
+    async fn ask(&self, unit: &mut Unit<'_>) -> Result<Bytes, OpError> {
         let inode = unit.find(&self.inode).await?.inode;
         if inode.kind != FileKind::Symlink {
             return Err(Code::Invalid.into());

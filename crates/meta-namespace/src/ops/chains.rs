@@ -44,7 +44,7 @@ impl Operation for CommitChain {
     type Output = ChainCommit;
     type Error = OpError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<ChainCommit, OpError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<ChainCommit, OpError> {
         let mut unit = Unit::new(tx, Lock::Exclusive);
         let key = keys::container(self.container);
         let newest = next(&mut unit, Counter::Leaders).await?;

@@ -7,7 +7,7 @@ use super::{acl, content};
 use crate::{Mutation, OpContext, OpError, Unit};
 use braid_api::Code;
 use braid_api::meta::{AttrAnswer, ChangeAttr, NewTime};
-use braid_meta_engine::{Key, Tx};
+use braid_meta_engine::Key;
 use braid_types::{FileKind, Timestamp};
 
 impl Mutation for ChangeAttr {
@@ -21,7 +21,7 @@ impl Mutation for ChangeAttr {
         first
     }
 
-    async fn apply<T: Tx>(&self, unit: &mut Unit<'_, T>, cx: &OpContext) -> Result<AttrAnswer, OpError> {
+    async fn apply(&self, unit: &mut Unit<'_>, cx: &OpContext) -> Result<AttrAnswer, OpError> {
         let mut located = unit.find(&self.inode).await?;
         let inode = &mut located.inode;
         expect_unsealed(inode)?;

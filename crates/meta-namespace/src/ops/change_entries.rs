@@ -10,7 +10,7 @@ use crate::rows::{Entry, flags, keys};
 use crate::{Located, Mutation, OpContext, OpError, Query, Unit};
 use braid_api::Code;
 use braid_api::meta::{ChangeEntries, EntriesChanged, TreeChange};
-use braid_meta_engine::{Key, Tx};
+use braid_meta_engine::Key;
 use braid_types::{FileKind, InodeId, Name};
 
 /// Entries of one transaction. At about 10 µs each whoever waits for it waits for 10 ms.
@@ -25,7 +25,7 @@ pub struct EntriesIn {
 impl Query for EntriesIn {
     type Answer = Vec<InodeId>;
 
-    async fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<Vec<InodeId>, OpError> {
+    async fn ask(&self, unit: &mut Unit<'_>) -> Result<Vec<InodeId>, OpError> {
         let page = Entries::read(unit, self.dir, self.after.as_ref(), ENTRIES_A_PAGE).await?;
         Ok(page.list.iter().map(|(_, entry)| entry.id()).collect())
     }
@@ -44,7 +44,7 @@ impl Mutation for ChangeEntries {
         super::keys_of(&self.dir)
     }
 
-    async fn apply<T: Tx>(&self, unit: &mut Unit<'_, T>, cx: &OpContext) -> Result<EntriesChanged, OpError> {
+    async fn apply(&self, unit: &mut Unit<'_>, cx: &OpContext) -> Result<EntriesChanged, OpError> {
         let dir = unit.find_dir(&self.dir).await?.inode.id;
         if self.change.uid.is_some() {
             unit.exempt_users();
@@ -76,13 +76,13 @@ impl Mutation for ChangeEntries {
 }
 
 trait LoadLists {
-    async fn load_lists<T: Tx>(&self, unit: &mut Unit<'_, T>, page: &Entries) -> Result<(), OpError>;
+    async fn load_lists(&self, unit: &mut Unit<'_>, page: &Entries) -> Result<(), OpError>;
 }
 
 impl LoadLists for ChangeEntries {
     /// The access lists that a change of rights looks at: one round trip, if there are such. Those of files with several names,
     /// which are few, come one by one.
-    async fn load_lists<T: Tx>(&self, unit: &mut Unit<'_, T>, page: &Entries) -> Result<(), OpError> {
+    async fn load_lists(&self, unit: &mut Unit<'_>, page: &Entries) -> Result<(), OpError> {
         if self.change.mode.is_none() && self.change.acl.is_none() {
             return Ok(());
         }
@@ -97,8 +97,8 @@ impl LoadLists for ChangeEntries {
 }
 
 /// True if there was something to change.
-async fn change<T: Tx>(
-    unit: &mut Unit<'_, T>,
+async fn change(
+    unit: &mut Unit<'_>,
     cx: &OpContext,
     change: &TreeChange,
     found: &mut Located,

@@ -5,7 +5,7 @@ use crate::rows::{ChunkRow, Entry, IdRow, ReclaimRow, RowFormat, SpareRow, keys}
 use crate::{OpError, Query, Unit};
 use braid_api::Code;
 use braid_api::admin::{self, ChunkCheck, EntryCheck, FileCheck, InodeCheck, PathCheck, PathEnd};
-use braid_meta_engine::{Key, Table, Tx};
+use braid_meta_engine::{Key, Table};
 use braid_types::{ChunkIndex, FileKind, InodeId, SessionId};
 
 /// Entries read at once while a directory is counted.
@@ -18,11 +18,7 @@ pub(super) fn entry_key(parent: InodeId, name: &[u8]) -> Key {
     Key::new(Table::Inodes, parent.0, name)
 }
 
-async fn entry_at<T: Tx>(
-    unit: &mut Unit<'_, T>,
-    parent: InodeId,
-    name: &[u8],
-) -> Result<Option<admin::InodeRow>, OpError> {
+async fn entry_at(unit: &mut Unit<'_>, parent: InodeId, name: &[u8]) -> Result<Option<admin::InodeRow>, OpError> {
     let key = entry_key(parent, name);
     match unit.get::<Entry>(&key).await? {
         Some(entry) => Ok(Some(shown_entry(unit, &key, &entry).await?)),
@@ -30,7 +26,7 @@ async fn entry_at<T: Tx>(
     }
 }
 
-async fn id_row<T: Tx>(unit: &mut Unit<'_, T>, id: InodeId) -> Result<Option<admin::IdRow>, OpError> {
+async fn id_row(unit: &mut Unit<'_>, id: InodeId) -> Result<Option<admin::IdRow>, OpError> {
     match unit.get::<IdRow>(&keys::inode_id(id)).await? {
         Some(row) => Ok(Some(shown_id_row(unit, id, row).await?)),
         None => Ok(None),
@@ -38,10 +34,7 @@ async fn id_row<T: Tx>(unit: &mut Unit<'_, T>, id: InodeId) -> Result<Option<adm
 }
 
 /// Where `id_row` leads.
-async fn there<T: Tx>(
-    unit: &mut Unit<'_, T>,
-    id_row: Option<&admin::IdRow>,
-) -> Result<Option<admin::InodeRow>, OpError> {
+async fn there(unit: &mut Unit<'_>, id_row: Option<&admin::IdRow>) -> Result<Option<admin::InodeRow>, OpError> {
     match id_row.and_then(|row| row.place.as_ref()) {
         Some((parent, name)) => entry_at(unit, *parent, name).await,
         None => Ok(None),
@@ -49,7 +42,7 @@ async fn there<T: Tx>(
 }
 
 /// (entries, subdirectories) of a directory, counted.
-pub(super) async fn count<T: Tx>(unit: &mut Unit<'_, T>, dir: InodeId) -> Result<(u64, u64), OpError> {
+pub(super) async fn count(unit: &mut Unit<'_>, dir: InodeId) -> Result<(u64, u64), OpError> {
     let (mut entries, mut subdirs, mut after) = (0, 0, None);
     loop {
         let page = unit.scan(&keys::entries(dir), after.as_ref(), ENTRIES_A_PAGE).await?;
@@ -70,7 +63,7 @@ pub struct CheckInode(pub InodeId);
 impl Query for CheckInode {
     type Answer = InodeCheck;
 
-    async fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<InodeCheck, OpError> {
+    async fn ask(&self, unit: &mut Unit<'_>) -> Result<InodeCheck, OpError> {
         let id = self.0;
         let id_row = id_row(unit, id).await?;
         let entry = match id {
@@ -94,7 +87,7 @@ pub struct CheckEntry {
 impl Query for CheckEntry {
     type Answer = EntryCheck;
 
-    async fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<EntryCheck, OpError> {
+    async fn ask(&self, unit: &mut Unit<'_>) -> Result<EntryCheck, OpError> {
         let entry = entry_at(unit, self.parent, &self.name).await?;
         let id_row = match &entry {
             Some(entry) => id_row(unit, entry.id).await?,
@@ -107,7 +100,7 @@ impl Query for CheckEntry {
 }
 
 /// An inode can be found.
-pub(super) async fn exists<T: Tx>(unit: &mut Unit<'_, T>, id: InodeId) -> Result<bool, OpError> {
+pub(super) async fn exists(unit: &mut Unit<'_>, id: InodeId) -> Result<bool, OpError> {
     match unit.get::<IdRow>(&keys::inode_id(id)).await? {
         _ if id == InodeId::ROOT => Ok(true),
         None => Ok(false),
@@ -120,7 +113,7 @@ pub(super) async fn exists<T: Tx>(unit: &mut Unit<'_, T>, id: InodeId) -> Result
 }
 
 /// A directory can be found.
-pub(super) async fn is_dir<T: Tx>(unit: &mut Unit<'_, T>, id: InodeId) -> Result<bool, OpError> {
+pub(super) async fn is_dir(unit: &mut Unit<'_>, id: InodeId) -> Result<bool, OpError> {
     Ok(exists(unit, id).await? && unit.find(&id.into()).await?.inode.is_dir())
 }
 
@@ -130,12 +123,12 @@ pub struct CheckPath(pub InodeId);
 impl Query for CheckPath {
     type Answer = PathCheck;
 
-    async fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<PathCheck, OpError> {
+    async fn ask(&self, unit: &mut Unit<'_>) -> Result<PathCheck, OpError> {
         path_of(unit, self.0).await
     }
 }
 
-pub(super) async fn path_of<T: Tx>(unit: &mut Unit<'_, T>, id: InodeId) -> Result<PathCheck, OpError> {
+pub(super) async fn path_of(unit: &mut Unit<'_>, id: InodeId) -> Result<PathCheck, OpError> {
     let (mut names, mut at, mut passed) = (Vec::new(), id, std::collections::HashSet::new());
     let end = loop {
         if at == InodeId::ROOT {
@@ -166,7 +159,7 @@ pub struct CheckChunk {
 impl Query for CheckChunk {
     type Answer = ChunkCheck;
 
-    async fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<ChunkCheck, OpError> {
+    async fn ask(&self, unit: &mut Unit<'_>) -> Result<ChunkCheck, OpError> {
         let row = unit.get::<ChunkRow>(&keys::chunk(self.inode, self.index)).await?;
         let mut found = ChunkCheck { file: file(unit, self.inode).await?, ..ChunkCheck::default() };
         found.reclaim_inode = unit.get::<ReclaimRow>(&keys::reclaim_inode(self.inode)).await?.is_some();
@@ -182,7 +175,7 @@ impl Query for CheckChunk {
 }
 
 /// The inode, if it is a file that can be found.
-pub(super) async fn file<T: Tx>(unit: &mut Unit<'_, T>, id: InodeId) -> Result<Option<FileCheck>, OpError> {
+pub(super) async fn file(unit: &mut Unit<'_>, id: InodeId) -> Result<Option<FileCheck>, OpError> {
     if !exists(unit, id).await? {
         return Ok(None);
     }

@@ -9,7 +9,7 @@ use crate::rows::{ChunkRow, Inode, ReclaimRow, SpareRow, flags, keys};
 use crate::{Mutation, OpContext, OpError, Unit};
 use braid_api::meta::{ChunkPage, ChunkRef, CommitAnswer, CommitContent, CommitFile, Grant};
 use braid_api::{Code, Error};
-use braid_meta_engine::{Key, Tx};
+use braid_meta_engine::Key;
 use braid_types::{ChunkIndex, FILE_BYTES_MAX, INLINE_BYTES_MAX, Timestamp};
 
 impl Mutation for CommitFile {
@@ -23,7 +23,7 @@ impl Mutation for CommitFile {
         first
     }
 
-    async fn apply<T: Tx>(&self, unit: &mut Unit<'_, T>, cx: &OpContext) -> Result<CommitAnswer, OpError> {
+    async fn apply(&self, unit: &mut Unit<'_>, cx: &OpContext) -> Result<CommitAnswer, OpError> {
         // It was granted before the bytes were written, if they are charged to who has a quota.
         unit.exempt();
         let mut located = unit.find(&self.inode).await?;
@@ -116,8 +116,8 @@ impl Changes for CommitFile {
 
 /// Puts a spare of the session into the file. If there is another chunk at that index, that one stays, the spare
 /// is freed, and the answer says so.
-async fn add_chunk<T: Tx>(
-    unit: &mut Unit<'_, T>,
+async fn add_chunk(
+    unit: &mut Unit<'_>,
     cx: &OpContext,
     inode: &Inode,
     new: &ChunkRef,

@@ -4,7 +4,7 @@
 use crate::rows::{ChunkRow, InlineState, Inode, RowFormat, flags, keys};
 use crate::{OpError, Unit};
 use braid_api::meta::{ChunkPage, ChunkRef, Content, FileMap};
-use braid_meta_engine::{Key, Tx};
+use braid_meta_engine::Key;
 use braid_types::{ChunkIndex, InodeId, Policy};
 use bytes::Bytes;
 
@@ -30,7 +30,7 @@ pub fn policy_of(inode: &Inode) -> Policy {
     inode.policy.unwrap_or_default()
 }
 
-pub async fn file_map<T: Tx>(unit: &mut Unit<'_, T>, inode: &Inode, first: ChunkIndex) -> Result<FileMap, OpError> {
+pub async fn file_map(unit: &mut Unit<'_>, inode: &Inode, first: ChunkIndex) -> Result<FileMap, OpError> {
     let content = if inode.has(flags::CHUNKED) {
         Content::Chunked(chunk_page(unit, inode, first).await?)
     } else {
@@ -39,7 +39,7 @@ pub async fn file_map<T: Tx>(unit: &mut Unit<'_, T>, inode: &Inode, first: Chunk
     Ok(FileMap { policy: policy_of(inode), layout_gen: inode.layout_gen, cuts: inode.cuts.clone(), content })
 }
 
-pub async fn inline_bytes<T: Tx>(unit: &mut Unit<'_, T>, inode: &Inode) -> Result<Bytes, OpError> {
+pub async fn inline_bytes(unit: &mut Unit<'_>, inode: &Inode) -> Result<Bytes, OpError> {
     let key = match inode.inline {
         InlineState::None => return Ok(Bytes::new()),
         InlineState::Small => keys::inline_small(inode.id),
@@ -49,7 +49,7 @@ pub async fn inline_bytes<T: Tx>(unit: &mut Unit<'_, T>, inode: &Inode) -> Resul
 }
 
 /// Writes `bytes` as all of the file's inline content.
-pub fn put_inline<T: Tx>(unit: &mut Unit<'_, T>, inode: &mut Inode, bytes: &[u8]) {
+pub fn put_inline(unit: &mut Unit<'_>, inode: &mut Inode, bytes: &[u8]) {
     let state = match bytes.len() {
         0 => InlineState::None,
         n if n <= INLINE_SMALL_BYTES => InlineState::Small,
@@ -66,7 +66,7 @@ pub fn put_inline<T: Tx>(unit: &mut Unit<'_, T>, inode: &mut Inode, bytes: &[u8]
     inode.inline = state;
 }
 
-pub fn drop_inline<T: Tx>(unit: &mut Unit<'_, T>, inode: &mut Inode) {
+pub fn drop_inline(unit: &mut Unit<'_>, inode: &mut Inode) {
     match inode.inline {
         InlineState::None => {}
         InlineState::Small => unit.delete(keys::inline_small(inode.id)),
@@ -75,7 +75,7 @@ pub fn drop_inline<T: Tx>(unit: &mut Unit<'_, T>, inode: &mut Inode) {
     inode.inline = InlineState::None;
 }
 
-async fn chunk_page<T: Tx>(unit: &mut Unit<'_, T>, inode: &Inode, first: ChunkIndex) -> Result<ChunkPage, OpError> {
+async fn chunk_page(unit: &mut Unit<'_>, inode: &Inode, first: ChunkIndex) -> Result<ChunkPage, OpError> {
     // A short file without holes has all its chunks among those read ahead.
     let chunk_bytes = policy_of(inode).chunk_bytes;
     let chunks = inode.size.div_ceil(chunk_bytes);

@@ -10,14 +10,9 @@ use crate::rows::{IdRow, Inode, OrphanRow, flags, keys};
 use crate::{Mutation, OpContext, OpError, Unit};
 use braid_api::Code;
 use braid_api::meta::{CreateFile, CreateTemporary, OpenAnswer};
-use braid_meta_engine::{Key, Tx};
+use braid_meta_engine::Key;
 
-async fn new_room<T: Tx>(
-    unit: &mut Unit<'_, T>,
-    cx: &OpContext,
-    inode: &mut Inode,
-    write: bool,
-) -> Result<Option<u64>, OpError> {
+async fn new_room(unit: &mut Unit<'_>, cx: &OpContext, inode: &mut Inode, write: bool) -> Result<Option<u64>, OpError> {
     if !cx.limits || !write {
         return Ok(None);
     }
@@ -32,7 +27,7 @@ impl Mutation for CreateFile {
         super::parent_and_entry(&self.parent, &self.name)
     }
 
-    async fn apply<T: Tx>(&self, unit: &mut Unit<'_, T>, cx: &OpContext) -> Result<OpenAnswer, OpError> {
+    async fn apply(&self, unit: &mut Unit<'_>, cx: &OpContext) -> Result<OpenAnswer, OpError> {
         let mut parent = unit.find_dir(&self.parent).await?;
         if let Some(mut found) = unit.find_entry(parent.inode.id, &self.name).await? {
             if self.exclusive {
@@ -68,7 +63,7 @@ impl Mutation for CreateTemporary {
         super::keys_of(&self.parent)
     }
 
-    async fn apply<T: Tx>(&self, unit: &mut Unit<'_, T>, cx: &OpContext) -> Result<OpenAnswer, OpError> {
+    async fn apply(&self, unit: &mut Unit<'_>, cx: &OpContext) -> Result<OpenAnswer, OpError> {
         let parent = unit.find_dir(&self.parent).await?;
         let mut inode = new_inode(unit, cx, &parent.inode, &self.spec).await?;
         inode.nlink = 0;

@@ -7,7 +7,7 @@ use crate::rows::flags;
 use crate::{Mutation, OpContext, OpError, Unit};
 use braid_api::Code;
 use braid_api::meta::{ChunkPage, CommitAnswer, DropChunks, Grant};
-use braid_meta_engine::{Key, Tx};
+use braid_meta_engine::Key;
 
 impl Mutation for DropChunks {
     type Answer = CommitAnswer;
@@ -16,7 +16,7 @@ impl Mutation for DropChunks {
         super::keys_of(&self.inode)
     }
 
-    async fn apply<T: Tx>(&self, unit: &mut Unit<'_, T>, cx: &OpContext) -> Result<CommitAnswer, OpError> {
+    async fn apply(&self, unit: &mut Unit<'_>, cx: &OpContext) -> Result<CommitAnswer, OpError> {
         if self.from > self.until {
             return Err(Code::Invalid.into());
         }

@@ -2,7 +2,7 @@
 
 use crate::rows::{Entry, IdRow, RowFormat, keys};
 use crate::{Located, OpError, Place, Unit};
-use braid_meta_engine::{Key, Tx};
+use braid_meta_engine::Key;
 use braid_types::{InodeId, Name};
 
 pub(super) struct Entries {
@@ -14,8 +14,8 @@ pub(super) struct Entries {
 
 impl Entries {
     /// One round trip.
-    pub async fn read<T: Tx>(
-        unit: &mut Unit<'_, T>,
+    pub async fn read(
+        unit: &mut Unit<'_>,
         dir: InodeId,
         after: Option<&Name>,
         limit: usize,
@@ -36,7 +36,7 @@ impl Entries {
     }
 
     /// The rows of files with several names, which are not beside these: one round trip, if there are such.
-    pub async fn load_elsewhere<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<(), OpError> {
+    pub async fn load_elsewhere(&self, unit: &mut Unit<'_>) -> Result<(), OpError> {
         let by_id = |(_, entry): &(Name, Entry)| match entry {
             Entry::Elsewhere { id, .. } => Some(keys::inode_id(*id)),
             Entry::Here(_) => None,
@@ -46,8 +46,8 @@ impl Entries {
 }
 
 /// The inode that an entry leads to, as this transaction has left it; of what leads nowhere, which fsck mends, there is none.
-pub(super) async fn locate<T: Tx>(
-    unit: &mut Unit<'_, T>,
+pub(super) async fn locate(
+    unit: &mut Unit<'_>,
     dir: InodeId,
     name: &Name,
     entry: Entry,

@@ -4,7 +4,6 @@ use super::content::{chunk_refs, drop_inline, inline_bytes, policy_of, put_inlin
 use crate::rows::{IdRow, Inode, OrphanRow, ReclaimRow, flags, keys};
 use crate::{OpContext, OpError, Unit};
 use braid_api::{Code, Error};
-use braid_meta_engine::Tx;
 use braid_types::{ChunkIndex, ContainerId, FILE_BYTES_MAX};
 
 /// Cuts remembered in a row. A client applies each cut at once and says so with its next request, so more than
@@ -20,7 +19,7 @@ const ROWS_A_PAGE: usize = 1024;
 /// Also if the file grows by it or stays as long as it is: a client that died may have sent bytes beyond the size on
 /// record. Without a cut they would be read as soon as the file is longer still, or raise its size when that
 /// client's session ends.
-pub async fn truncate<T: Tx>(unit: &mut Unit<'_, T>, inode: &mut Inode, size: u64) -> Result<(), OpError> {
+pub async fn truncate(unit: &mut Unit<'_>, inode: &mut Inode, size: u64) -> Result<(), OpError> {
     if size > FILE_BYTES_MAX {
         return Err(Code::FileTooBig.into());
     }
@@ -73,8 +72,8 @@ pub fn forget_cuts(inode: &mut Inode, applied: braid_types::TruncGen) {
 }
 
 /// Removes chunk rows from `from` up to `until` and hands their chunks to reclaim.
-pub async fn drop_chunk_rows<T: Tx>(
-    unit: &mut Unit<'_, T>,
+pub async fn drop_chunk_rows(
+    unit: &mut Unit<'_>,
     inode: &Inode,
     from: ChunkIndex,
     until: Option<ChunkIndex>,
@@ -98,12 +97,7 @@ pub async fn drop_chunk_rows<T: Tx>(
 }
 
 /// An inode whose last name has gone: it stays as an orphan while someone may have it open, else it is freed.
-pub async fn let_go<T: Tx>(
-    unit: &mut Unit<'_, T>,
-    cx: &OpContext,
-    mut inode: Inode,
-    open_here: bool,
-) -> Result<Inode, OpError> {
+pub async fn let_go(unit: &mut Unit<'_>, cx: &OpContext, mut inode: Inode, open_here: bool) -> Result<Inode, OpError> {
     inode.nlink = 0;
     inode.change(cx.now);
     if inode.is_file() && (open_here || cx.others) {
@@ -116,7 +110,7 @@ pub async fn let_go<T: Tx>(
 }
 
 /// Frees everything an inode has. Chunk rows of a file go later, in batches, by reclaim.
-pub async fn destroy<T: Tx>(unit: &mut Unit<'_, T>, inode: &Inode) -> Result<(), OpError> {
+pub async fn destroy(unit: &mut Unit<'_>, inode: &Inode) -> Result<(), OpError> {
     let mut inode = inode.clone();
     drop_inline(unit, &mut inode);
     if inode.has(flags::SEALED) {

@@ -20,7 +20,7 @@ impl Operation for ReadHandover {
     type Output = Option<HandoverRow>;
     type Error = OpError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Self::Output, OpError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<Self::Output, OpError> {
         Unit::new(tx, Lock::None).get(&keys::handover()).await
     }
 }
@@ -32,7 +32,7 @@ impl Operation for CheckServed {
     type Output = ();
     type Error = OpError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<(), OpError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<(), OpError> {
         may_serve(ReadHandover.run(tx).await?)
     }
 }
@@ -66,7 +66,7 @@ impl Operation for BeginArrival {
     type Output = ();
     type Error = OpError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<(), OpError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<(), OpError> {
         let mut unit = Unit::new(tx, Lock::Exclusive);
         let format = keys::global("format");
         unit.load(&[keys::handover(), format.clone()]).await?;
@@ -100,7 +100,7 @@ impl Operation for EndArrival {
     type Output = ();
     type Error = OpError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<(), OpError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<(), OpError> {
         let mut unit = Unit::new(tx, Lock::Exclusive);
         match unit.get(&keys::handover()).await? {
             Some(HandoverRow::Arriving { by, .. }) if by == self.by => {
@@ -119,7 +119,7 @@ impl Operation for Stay {
     type Output = ();
     type Error = OpError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<(), OpError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<(), OpError> {
         let mut unit = Unit::new(tx, Lock::Exclusive);
         if let Some(HandoverRow::Left { .. }) = unit.get(&keys::handover()).await? {
             unit.delete(keys::handover());
@@ -138,7 +138,7 @@ impl Operation for Leave {
     type Output = ();
     type Error = OpError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<(), OpError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<(), OpError> {
         tx.put(keys::handover(), HandoverRow::Left { to: self.to.clone(), at: self.now }.encode());
         Ok(())
     }

@@ -50,7 +50,7 @@ struct CounterRow {
 impl RowFormat for CounterRow {}
 
 /// The number that will be given next.
-pub async fn next<T: Tx>(unit: &mut Unit<'_, T>, counter: Counter) -> Result<u64, OpError> {
+pub async fn next(unit: &mut Unit<'_>, counter: Counter) -> Result<u64, OpError> {
     Ok(unit.get::<CounterRow>(&keys::global(counter.name())).await?.map_or(counter.first(), |row| row.next))
 }
 
@@ -61,13 +61,13 @@ pub struct TakeIds {
 }
 
 /// The same inside another transaction.
-pub async fn take<T: Tx>(unit: &mut Unit<'_, T>, counter: Counter, count: u64) -> Result<u64, OpError> {
+pub async fn take(unit: &mut Unit<'_>, counter: Counter, count: u64) -> Result<u64, OpError> {
     let next = next(unit, counter).await?;
     put_next(unit, counter, next.checked_add(count).ok_or_else(|| spent(counter))?);
     Ok(next)
 }
 
-fn put_next<T: Tx>(unit: &mut Unit<'_, T>, counter: Counter, next: u64) {
+fn put_next(unit: &mut Unit<'_>, counter: Counter, next: u64) {
     unit.put(keys::global(counter.name()), &CounterRow { next });
 }
 
@@ -76,7 +76,7 @@ fn spent(counter: Counter) -> OpError {
 }
 
 /// The next number is `least`, or further on: none below is given any more.
-pub(super) async fn go_on_from<T: Tx>(unit: &mut Unit<'_, T>, counter: Counter, least: u64) -> Result<(), OpError> {
+pub(super) async fn go_on_from(unit: &mut Unit<'_>, counter: Counter, least: u64) -> Result<(), OpError> {
     let next = next(unit, counter).await?.checked_add(1).ok_or_else(|| spent(counter))?;
     put_next(unit, counter, next.max(least));
     Ok(())
@@ -86,7 +86,7 @@ impl Operation for TakeIds {
     type Output = u64;
     type Error = OpError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<u64, OpError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<u64, OpError> {
         take(&mut Unit::new(tx, Lock::Exclusive), self.counter, self.count).await
     }
 }

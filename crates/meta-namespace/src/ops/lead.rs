@@ -10,7 +10,7 @@ impl Operation for ReadLead {
     type Output = Option<LeadRow>;
     type Error = OpError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Option<LeadRow>, OpError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<Option<LeadRow>, OpError> {
         Unit::new(tx, Lock::None).get(&keys::lead()).await
     }
 }
@@ -30,7 +30,7 @@ impl Operation for WriteLead {
         true
     }
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Self::Output, OpError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<Self::Output, OpError> {
         let mut unit = Unit::new(tx, Lock::Exclusive);
         let found: Option<LeadRow> = unit.get(&keys::lead()).await?;
         if found != self.expects {

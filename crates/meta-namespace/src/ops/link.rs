@@ -6,7 +6,7 @@ use crate::rows::{Entry, flags, keys};
 use crate::{Mutation, OpContext, OpError, Place, Unit};
 use braid_api::Code;
 use braid_api::meta::{EntryAnswer, Grant, Link};
-use braid_meta_engine::{Key, Tx};
+use braid_meta_engine::Key;
 
 /// As many as ext4 allows.
 const LINKS_MAX: u32 = 65_000;
@@ -20,7 +20,7 @@ impl Mutation for Link {
         first
     }
 
-    async fn apply<T: Tx>(&self, unit: &mut Unit<'_, T>, cx: &OpContext) -> Result<EntryAnswer, OpError> {
+    async fn apply(&self, unit: &mut Unit<'_>, cx: &OpContext) -> Result<EntryAnswer, OpError> {
         let mut parent = unit.find_dir(&self.parent).await?;
         let mut located = match unit.find(&self.inode).await {
             Err(OpError(e)) if e.code == Code::Stale => return Err(Code::NotFound.into()),

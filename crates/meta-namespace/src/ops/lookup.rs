@@ -4,13 +4,12 @@ use crate::rows::{Entry, flags, keys};
 use crate::{OpError, Query, Unit};
 use braid_api::meta::{Grant, Lookup, LookupAnswer, Resolve, Resolved, StatNames};
 use braid_api::{Code, Error};
-use braid_meta_engine::Tx;
 use braid_types::{Attr, FileKind, InodeId};
 
 impl Query for Lookup {
     type Answer = LookupAnswer;
 
-    async fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<LookupAnswer, OpError> {
+    async fn ask(&self, unit: &mut Unit<'_>) -> Result<LookupAnswer, OpError> {
         let found = unit.find_entry(self.parent, &self.name).await?;
         Ok(LookupAnswer { attr: found.map(|l| l.inode.attr()), grant: Grant::default() })
     }
@@ -19,7 +18,7 @@ impl Query for Lookup {
 impl Query for StatNames {
     type Answer = Vec<Option<Attr>>;
 
-    async fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<Vec<Option<Attr>>, OpError> {
+    async fn ask(&self, unit: &mut Unit<'_>) -> Result<Vec<Option<Attr>>, OpError> {
         if self.names.len() > StatNames::MAX {
             let cause = format_args!("{} names in one message; {} are the most", self.names.len(), StatNames::MAX);
             return Err(Error::new(Code::TooBig, "StatNames", cause).into());
@@ -55,7 +54,7 @@ pub struct ResolveAlong {
 impl Query for ResolveAlong {
     type Answer = Resolved;
 
-    async fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<Resolved, OpError> {
+    async fn ask(&self, unit: &mut Unit<'_>) -> Result<Resolved, OpError> {
         let Resolve { from, path } = &self.resolve;
         let dirs = std::iter::once(*from).chain(self.way.iter().copied());
         let entries: Vec<_> = dirs.zip(path).map(|(dir, name)| keys::entry(dir, name)).collect();
@@ -67,7 +66,7 @@ impl Query for ResolveAlong {
 impl Query for Resolve {
     type Answer = Resolved;
 
-    async fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<Resolved, OpError> {
+    async fn ask(&self, unit: &mut Unit<'_>) -> Result<Resolved, OpError> {
         let mut attrs = Vec::with_capacity(self.path.len());
         let mut dir = self.from;
         for (i, name) in self.path.iter().enumerate() {
@@ -92,7 +91,7 @@ impl Query for Resolve {
 impl Query for braid_api::meta::GetPlace {
     type Answer = braid_api::meta::Place;
 
-    async fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<Self::Answer, OpError> {
+    async fn ask(&self, unit: &mut Unit<'_>) -> Result<Self::Answer, OpError> {
         if self.id == braid_types::InodeId::ROOT {
             return Ok(braid_api::meta::Place { parent: self.id, name: None });
         }

@@ -5,7 +5,7 @@ use crate::rows::{Charge, Entry, IdRow, InlineState, Inode, flags, keys};
 use crate::{Located, Mutation, OpContext, OpError, Unit};
 use braid_api::meta::{EntryAnswer, Grant, MakeNode, NodeSpec, SHARED_XATTR};
 use braid_api::{Code, Error};
-use braid_meta_engine::{Key, Tx};
+use braid_meta_engine::Key;
 use braid_types::*;
 use bytes::Bytes;
 
@@ -14,8 +14,8 @@ const TARGET_BYTES_MAX: usize = 4095;
 
 /// A new inode below `parent`, as POSIX wants it: owner from the caller, group from a setgid parent, mode under
 /// the umask or the parent's default ACL. Not written yet.
-pub(super) async fn new_inode<T: Tx>(
-    unit: &mut Unit<'_, T>,
+pub(super) async fn new_inode(
+    unit: &mut Unit<'_>,
     cx: &OpContext,
     parent: &Inode,
     spec: &NodeSpec,
@@ -75,13 +75,7 @@ pub(super) async fn new_inode<T: Tx>(
 
 /// Adds the name to its directory, which counts it and keeps the time: this write of the parent's row is what
 /// proves a directory empty to whoever removes it.
-pub(super) fn add_entry<T: Tx>(
-    unit: &mut Unit<'_, T>,
-    cx: &OpContext,
-    parent: &mut Located,
-    name: &Name,
-    inode: &Inode,
-) {
+pub(super) fn add_entry(unit: &mut Unit<'_>, cx: &OpContext, parent: &mut Located, name: &Name, inode: &Inode) {
     unit.insert(keys::entry(parent.inode.id, name), &Entry::Here(inode.clone()));
     unit.put(keys::inode_id(inode.id), &IdRow::At { parent: parent.inode.id, name: name.as_bytes().to_vec() });
     count_entry(&mut parent.inode, cx.now, 1, inode.is_dir());
@@ -104,7 +98,7 @@ impl Mutation for MakeNode {
         super::parent_and_entry(&self.parent, &self.name)
     }
 
-    async fn apply<T: Tx>(&self, unit: &mut Unit<'_, T>, cx: &OpContext) -> Result<EntryAnswer, OpError> {
+    async fn apply(&self, unit: &mut Unit<'_>, cx: &OpContext) -> Result<EntryAnswer, OpError> {
         let mut parent = unit.find_dir(&self.parent).await?;
         if unit.get::<Entry>(&keys::entry(parent.inode.id, &self.name)).await?.is_some() {
             return Err(Code::Exists.into());

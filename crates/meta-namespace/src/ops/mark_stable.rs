@@ -12,7 +12,7 @@ impl Operation for Mark {
     type Output = ();
     type Error = OpError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<(), OpError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<(), OpError> {
         let mut unit = Unit::new(tx, Lock::Exclusive);
         let rows: Vec<Key> = self.0.chunks.iter().map(|(inode, index, _)| keys::chunk(*inode, *index)).collect();
         unit.load(&rows).await?;

@@ -9,7 +9,7 @@ use crate::rows::{ChunkRow, ReclaimRow, RowFormat, SpareRow, flags, keys};
 use crate::{Mutation, OpContext, OpError, Query, Unit};
 use braid_api::meta::{ListPlaced, MoveChunk, Placed, ReturnSpares};
 use braid_api::{Code, Error};
-use braid_meta_engine::{Key, Table, Tx};
+use braid_meta_engine::{Key, Table};
 use braid_types::{InodeId, LayoutGen};
 use std::collections::BTreeSet;
 
@@ -32,7 +32,7 @@ impl Mutation for PutInPlace {
         first
     }
 
-    async fn apply<T: Tx>(&self, unit: &mut Unit<'_, T>, cx: &OpContext) -> Result<bool, OpError> {
+    async fn apply(&self, unit: &mut Unit<'_>, cx: &OpContext) -> Result<bool, OpError> {
         let MoveChunk { inode, index, from, to, trunc_gen } = &self.message;
         let mut located = unit.find(inode).await?;
         let inode = &mut located.inode;
@@ -68,7 +68,7 @@ impl Mutation for ReturnSpares {
         Vec::new()
     }
 
-    async fn apply<T: Tx>(&self, unit: &mut Unit<'_, T>, cx: &OpContext) -> Result<(), OpError> {
+    async fn apply(&self, unit: &mut Unit<'_>, cx: &OpContext) -> Result<(), OpError> {
         if self.chunks.len() > ReturnSpares::MAX {
             return Err(Error::new(Code::Invalid, "ReturnSpares", format_args!("{} chunks", self.chunks.len())).into());
         }
@@ -79,7 +79,7 @@ impl Mutation for ReturnSpares {
 impl Query for ListPlaced {
     type Answer = Placed;
 
-    async fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<Placed, OpError> {
+    async fn ask(&self, unit: &mut Unit<'_>) -> Result<Placed, OpError> {
         let wanted: BTreeSet<_> = self.containers.iter().collect();
         let after = self.after.map(|(inode, index)| keys::chunk(inode, index));
         let page = unit.scan_table(Table::Chunks, after.as_ref(), ROWS_A_PAGE).await?;
@@ -97,8 +97,8 @@ impl Query for ListPlaced {
 }
 
 /// They are freed as chunks of files are.
-pub(super) async fn return_spares<T: Tx>(
-    unit: &mut Unit<'_, T>,
+pub(super) async fn return_spares(
+    unit: &mut Unit<'_>,
     cx: &OpContext,
     chunks: &[braid_types::ChunkId],
 ) -> Result<(), OpError> {

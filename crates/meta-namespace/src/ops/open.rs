@@ -7,7 +7,7 @@ use crate::rows::{Inode, flags};
 use crate::{Mutation, OpContext, OpError, Query, Unit};
 use braid_api::Code;
 use braid_api::meta::{DirAfter, FileLease, FileWant, GetMap, Grant, MapAnswer, OpenAnswer, OpenFile};
-use braid_meta_engine::{Key, Tx};
+use braid_meta_engine::Key;
 use braid_types::{ChunkIndex, FileKind};
 
 /// Only files are opened here; the door opens directories and the kernel all else.
@@ -19,11 +19,7 @@ pub(super) fn expect_file(inode: &Inode) -> Result<(), OpError> {
     }
 }
 
-pub(super) async fn open_answer<T: Tx>(
-    unit: &mut Unit<'_, T>,
-    inode: &Inode,
-    created: bool,
-) -> Result<OpenAnswer, OpError> {
+pub(super) async fn open_answer(unit: &mut Unit<'_>, inode: &Inode, created: bool) -> Result<OpenAnswer, OpError> {
     let map = file_map(unit, inode, ChunkIndex(0)).await?;
     debug_assert_eq!(map.policy, policy_of(inode));
     let shared = inode.has(flags::SHARED);
@@ -43,7 +39,7 @@ pub(super) async fn open_answer<T: Tx>(
 impl Query for OpenFile {
     type Answer = OpenAnswer;
 
-    async fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<OpenAnswer, OpError> {
+    async fn ask(&self, unit: &mut Unit<'_>) -> Result<OpenAnswer, OpError> {
         let mut first = super::keys_of(&self.inode);
         first.extend(keys_ahead(self.inode.id));
         unit.load(&first).await?;
@@ -66,7 +62,7 @@ impl Mutation for OpenFile {
         first
     }
 
-    async fn apply<T: Tx>(&self, unit: &mut Unit<'_, T>, cx: &OpContext) -> Result<OpenAnswer, OpError> {
+    async fn apply(&self, unit: &mut Unit<'_>, cx: &OpContext) -> Result<OpenAnswer, OpError> {
         let mut located = unit.find(&self.inode).await?;
         expect_file(&located.inode)?;
         expect_unsealed(&located.inode)?;
@@ -82,7 +78,7 @@ impl Mutation for OpenFile {
 impl Query for GetMap {
     type Answer = MapAnswer;
 
-    async fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<MapAnswer, OpError> {
+    async fn ask(&self, unit: &mut Unit<'_>) -> Result<MapAnswer, OpError> {
         let located = unit.find(&self.inode).await?;
         expect_file(&located.inode)?;
         let map = file_map(unit, &located.inode, self.first).await?;

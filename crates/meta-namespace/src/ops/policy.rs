@@ -18,12 +18,12 @@ pub struct PolicyRow {
 impl RowFormat for PolicyRow {}
 
 /// The policy for what is made in `dir` now.
-pub(super) async fn in_force<T: Tx>(unit: &mut Unit<'_, T>, dir: &Inode) -> Result<Policy, OpError> {
+pub(super) async fn in_force(unit: &mut Unit<'_>, dir: &Inode) -> Result<Policy, OpError> {
     Ok(in_force_from(unit, dir).await?.0)
 }
 
 /// With the directory that has it.
-async fn in_force_from<T: Tx>(unit: &mut Unit<'_, T>, dir: &Inode) -> Result<(Policy, InodeId), OpError> {
+async fn in_force_from(unit: &mut Unit<'_>, dir: &Inode) -> Result<(Policy, InodeId), OpError> {
     let (mut root, mut at) = (dir.policy_root, dir.id);
     for _ in 0..DEPTH_MAX {
         if let Some(row) = unit.get::<PolicyRow>(&keys::policy(root)).await? {
@@ -55,7 +55,7 @@ const DEPTH_MAX: usize = 1 << 16;
 impl Query for GetPolicy {
     type Answer = PolicyAnswer;
 
-    async fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<PolicyAnswer, OpError> {
+    async fn ask(&self, unit: &mut Unit<'_>) -> Result<PolicyAnswer, OpError> {
         let inode = unit.find(&self.inode).await?.inode;
         let (policy, root) = match inode.policy {
             Some(policy) => (policy, inode.policy_root),
@@ -95,7 +95,7 @@ impl Mutation for SetPolicy {
         first
     }
 
-    async fn apply<T: Tx>(&self, unit: &mut Unit<'_, T>, cx: &OpContext) -> Result<(), OpError> {
+    async fn apply(&self, unit: &mut Unit<'_>, cx: &OpContext) -> Result<(), OpError> {
         if let Some(policy) = &self.policy {
             check_served(policy)?;
         }
@@ -142,7 +142,7 @@ impl Operation for SpreadPolicy {
     type Output = Spread;
     type Error = OpError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Spread, OpError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<Spread, OpError> {
         let mut unit = Unit::new(tx, braid_meta_engine::Lock::Exclusive);
         let dir = match unit.find(&self.dir.into()).await {
             Err(OpError(e)) if e.code == Code::Stale => return Ok(Spread::default()),

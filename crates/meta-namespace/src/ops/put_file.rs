@@ -7,7 +7,7 @@ use crate::rows::{Entry, keys};
 use crate::{Mutation, OpContext, OpError, Unit};
 use braid_api::meta::{EntryAnswer, Grant, PutFile};
 use braid_api::{Code, Error};
-use braid_meta_engine::{Key, Tx};
+use braid_meta_engine::Key;
 use braid_types::{FileKind, INLINE_BYTES_MAX};
 
 impl Mutation for PutFile {
@@ -17,7 +17,7 @@ impl Mutation for PutFile {
         super::parent_and_entry(&self.parent, &self.name)
     }
 
-    async fn apply<T: Tx>(&self, unit: &mut Unit<'_, T>, cx: &OpContext) -> Result<EntryAnswer, OpError> {
+    async fn apply(&self, unit: &mut Unit<'_>, cx: &OpContext) -> Result<EntryAnswer, OpError> {
         if self.spec.kind != FileKind::File || self.data.len() > INLINE_BYTES_MAX as usize {
             return Err(Error::new(Code::Invalid, &self.name, "put_file takes a file of at most 64 KiB").into());
         }

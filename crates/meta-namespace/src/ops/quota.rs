@@ -25,7 +25,7 @@ impl Operation for SetQuota {
     type Output = bool;
     type Error = OpError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<bool, OpError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<bool, OpError> {
         let mut unit = Unit::new(tx, Lock::Exclusive);
         let key = keys::limit(self.payer);
         match self.payer {
@@ -49,7 +49,7 @@ impl Operation for SetQuota {
 
 impl SetQuota {
     /// The directory says itself that it has a quota, and what is made in it from now on takes that over.
-    async fn stamp<T: Tx>(&self, unit: &mut Unit<'_, T>, id: InodeId) -> Result<(), OpError> {
+    async fn stamp(&self, unit: &mut Unit<'_>, id: InodeId) -> Result<(), OpError> {
         let mut dir = unit.find_dir(&id.into()).await?;
         let Place::Entry(parent, _) = &dir.place else { return Err(Code::NotFound.into()) };
         let above = unit.find_dir(&(*parent).into()).await?.inode.quota_roots;
@@ -77,7 +77,7 @@ impl Operation for ForgetAccount {
     type Output = ();
     type Error = OpError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<(), OpError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<(), OpError> {
         let payer = Payer::Dir(self.root);
         if self.root == InodeId::ROOT {
             return Ok(());
@@ -102,7 +102,7 @@ pub struct GetAccount(pub Payer);
 impl Query for GetAccount {
     type Answer = Account;
 
-    async fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<Account, OpError> {
+    async fn ask(&self, unit: &mut Unit<'_>) -> Result<Account, OpError> {
         let payer = self.0;
         if let Payer::Dir(id) = payer {
             unit.find_dir(&id.into()).await?;
@@ -119,7 +119,7 @@ fn shares(payer: Payer) -> impl Iterator<Item = Key> {
 }
 
 /// What an account says.
-async fn recorded<T: Tx>(unit: &mut Unit<'_, T>, payer: Payer) -> Result<Counts, OpError> {
+async fn recorded(unit: &mut Unit<'_>, payer: Payer) -> Result<Counts, OpError> {
     let rows: Vec<Key> = shares(payer).collect();
     unit.load(&rows).await?;
     let mut found = Vec::new();
@@ -130,12 +130,12 @@ async fn recorded<T: Tx>(unit: &mut Unit<'_, T>, payer: Payer) -> Result<Counts,
 }
 
 /// Something is charged to the directory.
-pub(super) async fn is_charged<T: Tx>(unit: &mut Unit<'_, T>, dir: InodeId) -> Result<bool, OpError> {
+pub(super) async fn is_charged(unit: &mut Unit<'_>, dir: InodeId) -> Result<bool, OpError> {
     Ok(recorded(unit, Payer::Dir(dir)).await? != Counts::default())
 }
 
 /// The repair behind a [`Miscount`].
-pub(super) async fn correct<T: Tx>(unit: &mut Unit<'_, T>, miscount: &Miscount) -> Result<Option<String>, OpError> {
+pub(super) async fn correct(unit: &mut Unit<'_>, miscount: &Miscount) -> Result<Option<String>, OpError> {
     let Miscount { payer, recorded: was, counted } = *miscount;
     let has = recorded(unit, payer).await?;
     if usage_of(has) != was {
@@ -155,7 +155,7 @@ pub struct AnyLimit;
 impl Query for AnyLimit {
     type Answer = bool;
 
-    async fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<bool, OpError> {
+    async fn ask(&self, unit: &mut Unit<'_>) -> Result<bool, OpError> {
         let mut after: Option<Key> = None;
         loop {
             let page = unit.scan_table(Table::Quotas, after.as_ref(), ROWS_A_PAGE).await?;
@@ -184,7 +184,7 @@ impl Operation for FoldAccounts {
     type Output = Option<Key>;
     type Error = OpError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Option<Key>, OpError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<Option<Key>, OpError> {
         if tx.spread() >= SHARES_MAX {
             return Ok(None);
         }
@@ -216,7 +216,7 @@ pub struct ListAccounts {
 impl Query for ListAccounts {
     type Answer = Vec<Account>;
 
-    async fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<Vec<Account>, OpError> {
+    async fn ask(&self, unit: &mut Unit<'_>) -> Result<Vec<Account>, OpError> {
         let limit = (self.limit as usize).clamp(1, ROWS_A_PAGE);
         // Behind the last row of that payer.
         let mut after = self.after.map(|payer| keys::usage(payer, u8::MAX));

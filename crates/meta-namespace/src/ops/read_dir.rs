@@ -4,7 +4,6 @@ use super::entries::{Entries, locate};
 use crate::rows::Entry;
 use crate::{OpError, Query, Unit};
 use braid_api::meta::{DirPage, ReadDir};
-use braid_meta_engine::Tx;
 use braid_types::{Attr, FileKind, InodeId, Name};
 
 /// Entries in one answer: 4,096 × about 100 bytes are 400 KiB, below the limit of a message.
@@ -13,7 +12,7 @@ const ENTRIES_MAX: usize = 4096;
 impl Query for ReadDir {
     type Answer = DirPage;
 
-    async fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<DirPage, OpError> {
+    async fn ask(&self, unit: &mut Unit<'_>) -> Result<DirPage, OpError> {
         let limit = (self.limit as usize).clamp(1, ENTRIES_MAX);
         let page = Entries::read(unit, self.inode, self.after.as_ref(), limit).await?;
         if self.plus {

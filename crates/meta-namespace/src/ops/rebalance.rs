@@ -18,7 +18,7 @@ impl Operation for ReadRebalance {
     type Output = RebalanceRow;
     type Error = OpError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<RebalanceRow, OpError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<RebalanceRow, OpError> {
         Ok(Unit::new(tx, Lock::None).get(&key()).await?.unwrap_or_default())
     }
 }
@@ -37,7 +37,7 @@ impl Operation for ChangeRebalance {
     type Output = RebalanceRow;
     type Error = OpError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<RebalanceRow, OpError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<RebalanceRow, OpError> {
         let mut unit = Unit::new(tx, Lock::Exclusive);
         let old: RebalanceRow = unit.get(&key()).await?.unwrap_or_default();
         let goes_on = matches!(old.state, RebalanceState::Runs | RebalanceState::Paused);
@@ -78,7 +78,7 @@ impl Operation for StepRebalance {
     type Output = RebalanceRow;
     type Error = OpError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<RebalanceRow, OpError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<RebalanceRow, OpError> {
         let mut unit = Unit::new(tx, Lock::Exclusive);
         let mut row: RebalanceRow = unit.get(&key()).await?.unwrap_or_default();
         let old = row.clone();

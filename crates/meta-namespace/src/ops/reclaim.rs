@@ -27,7 +27,7 @@ impl Operation for ListReclaim {
     type Output = Waiting;
     type Error = OpError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Waiting, OpError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<Waiting, OpError> {
         let mut unit = Unit::new(tx, Lock::None);
         let page = unit.scan_table(Table::Reclaim, self.after.as_ref(), self.limit).await?;
         let next = page.rows.last().filter(|_| page.more).map(|(key, _)| key.clone());
@@ -58,7 +58,7 @@ impl Operation for ReclaimInodes {
     type Output = usize;
     type Error = OpError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<usize, OpError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<usize, OpError> {
         let mut unit = Unit::new(tx, Lock::Exclusive);
         let mut room = ROWS_A_PAGE;
         for (done, inode) in self.inodes.iter().enumerate() {
@@ -89,7 +89,7 @@ impl Operation for ForgetChunks {
     type Output = ();
     type Error = OpError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<(), OpError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<(), OpError> {
         let mut unit = Unit::new(tx, Lock::Exclusive);
         let rows: Vec<Key> = self.chunks.iter().map(|(chunk, _)| keys::reclaim_chunk(*chunk)).collect();
         let containers: Vec<Key> = self.chunks.iter().map(|(_, id)| keys::container(*id)).collect();
@@ -124,7 +124,7 @@ impl Operation for DropEmpty {
     type Output = Vec<ContainerId>;
     type Error = OpError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Self::Output, OpError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<Self::Output, OpError> {
         let mut unit = Unit::new(tx, Lock::Exclusive);
         unit.load(&self.containers.iter().map(|id| keys::container(*id)).collect::<Vec<_>>()).await?;
         let mut dropped = Vec::new();
@@ -152,7 +152,7 @@ impl Operation for ListOrphans {
     type Output = Vec<InodeId>;
     type Error = OpError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Self::Output, OpError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<Self::Output, OpError> {
         let mut unit = Unit::new(tx, Lock::None);
         let after = self.after.map(keys::orphan);
         let page = unit.scan_table(Table::Orphans, after.as_ref(), self.limit).await?;
@@ -169,7 +169,7 @@ impl Operation for FreeOrphans {
     type Output = ();
     type Error = OpError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<(), OpError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<(), OpError> {
         let mut unit = Unit::new(tx, Lock::Exclusive);
         let both = |inode: &InodeId| [keys::orphan(*inode), keys::inode_id(*inode)];
         unit.load(&self.inodes.iter().flat_map(both).collect::<Vec<_>>()).await?;

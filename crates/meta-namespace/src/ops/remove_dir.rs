@@ -6,7 +6,7 @@ use crate::rows::{Inode, flags, keys};
 use crate::{Mutation, OpContext, OpError, Unit};
 use braid_api::Code;
 use braid_api::meta::{RemoveDir, UnlinkAnswer};
-use braid_meta_engine::{Key, Tx};
+use braid_meta_engine::Key;
 
 impl Mutation for RemoveDir {
     type Answer = UnlinkAnswer;
@@ -15,7 +15,7 @@ impl Mutation for RemoveDir {
         super::parent_and_entry(&self.parent, &self.name)
     }
 
-    async fn apply<T: Tx>(&self, unit: &mut Unit<'_, T>, cx: &OpContext) -> Result<UnlinkAnswer, OpError> {
+    async fn apply(&self, unit: &mut Unit<'_>, cx: &OpContext) -> Result<UnlinkAnswer, OpError> {
         let mut parent = unit.find_dir(&self.parent).await?;
         let Some(found) = unit.find_entry(parent.inode.id, &self.name).await? else {
             return Err(Code::NotFound.into());
@@ -39,7 +39,7 @@ impl Mutation for RemoveDir {
 }
 
 /// Frees an empty directory; its entry has been deleted or replaced by the caller.
-pub(super) async fn drop_dir<T: Tx>(unit: &mut Unit<'_, T>, dir: Inode) -> Result<(), OpError> {
+pub(super) async fn drop_dir(unit: &mut Unit<'_>, dir: Inode) -> Result<(), OpError> {
     if dir.size > 0 || dir.has(flags::DEAD) {
         return Err(Code::NotEmpty.into());
     }

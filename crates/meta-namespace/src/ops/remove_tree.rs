@@ -18,7 +18,7 @@ use braid_meta_engine::{Key, Lock, Operation, Tx};
 use braid_types::{ContainerId, FileKind, InodeId, Name, Timestamp};
 
 /// Takes a directory out of the tree: the caller has deleted its entry.
-pub(super) fn bury<T: Tx>(unit: &mut Unit<'_, T>, now: Timestamp, mut dir: Inode) {
+pub(super) fn bury(unit: &mut Unit<'_>, now: Timestamp, mut dir: Inode) {
     dir.nlink = 0;
     dir.set(flags::DEAD, true);
     dir.change(now);
@@ -41,7 +41,7 @@ pub struct Contents {
 impl Query for DeadEntries {
     type Answer = Contents;
 
-    async fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<Contents, OpError> {
+    async fn ask(&self, unit: &mut Unit<'_>) -> Result<Contents, OpError> {
         let page = Entries::read(unit, self.dir, None, self.limit).await?;
         let entries = page.list.into_iter().map(|(name, entry)| (name, entry.id(), entry.kind())).collect();
         Ok(Contents { entries, more: page.more })
@@ -76,7 +76,7 @@ impl Operation for EmptyTree {
     type Output = Emptied;
     type Error = OpError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Emptied, OpError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<Emptied, OpError> {
         let mut unit = Unit::new(tx, Lock::Exclusive);
         let (row, listed) = (keys::inode_id(self.dir), keys::reclaim_tree(self.dir));
         let names = self.entries.iter().map(|(name, _)| keys::entry(self.dir, name));
@@ -134,7 +134,7 @@ impl Operation for EmptyTree {
 
 impl EmptyTree {
     /// The rows of files with several names, which are not beside these.
-    async fn elsewhere<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<Vec<Key>, OpError> {
+    async fn elsewhere(&self, unit: &mut Unit<'_>) -> Result<Vec<Key>, OpError> {
         let mut wanted = Vec::new();
         for (name, _) in &self.entries {
             if let Some(Entry::Elsewhere { id, .. }) = unit.get(&keys::entry(self.dir, name)).await? {
@@ -157,7 +157,7 @@ impl Operation for Rescue {
     type Output = Option<Name>;
     type Error = OpError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Option<Name>, OpError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<Option<Name>, OpError> {
         let mut unit = Unit::new(tx, Lock::Exclusive);
         let (row, old) = (keys::inode_id(self.dir), keys::entry(self.dir, &self.name));
         unit.load(&[row.clone(), old.clone(), keys::root_entry()]).await?;
@@ -189,7 +189,7 @@ pub struct MaySeal;
 impl Query for MaySeal {
     type Answer = bool;
 
-    async fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<bool, OpError> {
+    async fn ask(&self, unit: &mut Unit<'_>) -> Result<bool, OpError> {
         Ok(unit.get::<SealedCount>(&keys::sealed_count()).await?.is_none_or(|SealedCount(count)| count > 0))
     }
 }
@@ -214,7 +214,7 @@ const ENTRIES_A_PAGE: usize = 4096;
 impl Query for FindSealed {
     type Answer = Looked;
 
-    async fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<Looked, OpError> {
+    async fn ask(&self, unit: &mut Unit<'_>) -> Result<Looked, OpError> {
         let page = Entries::read(unit, self.dir, self.after.as_ref(), ENTRIES_A_PAGE).await?;
         let mut looked = Looked { next: page.next(), ..Looked::default() };
         page.load_elsewhere(unit).await?;

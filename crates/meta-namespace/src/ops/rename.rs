@@ -13,7 +13,7 @@ use crate::rows::{Entry, IdRow, keys};
 use crate::{Located, Mutation, OpContext, OpError, Place, Unit};
 use braid_api::meta::{Grant, Rename, RenameAnswer, RenameKind};
 use braid_api::{Code, Error};
-use braid_meta_engine::{Key, Tx};
+use braid_meta_engine::Key;
 use braid_types::{InodeId, Name};
 
 /// Deepest tree: what bounds the walk to the root. PATH_MAX allows 2,048 levels; by relative paths one gets deeper.
@@ -37,7 +37,7 @@ impl Mutation for RenameAlong {
         first
     }
 
-    async fn apply<T: Tx>(&self, unit: &mut Unit<'_, T>, cx: &OpContext) -> Result<RenameAnswer, OpError> {
+    async fn apply(&self, unit: &mut Unit<'_>, cx: &OpContext) -> Result<RenameAnswer, OpError> {
         let m = &self.rename;
         let same_dir = m.from.id == m.to.id;
         let from = unit.find_dir(&m.from).await?;
@@ -127,7 +127,7 @@ impl Parents {
         self.to.as_mut().unwrap_or(&mut self.from)
     }
 
-    fn store<T: Tx>(&self, unit: &mut Unit<'_, T>) {
+    fn store(&self, unit: &mut Unit<'_>) {
         unit.store(&self.from);
         if let Some(to) = &self.to {
             unit.store(to);
@@ -136,18 +136,18 @@ impl Parents {
 }
 
 trait Steps {
-    fn exchange<T: Tx>(
+    fn exchange(
         &self,
-        unit: &mut Unit<'_, T>,
+        unit: &mut Unit<'_>,
         cx: &OpContext,
         dirs: &mut Parents,
         source: &Located,
         target: Located,
     ) -> braid_types::Attr;
 
-    async fn replace<T: Tx>(
+    async fn replace(
         &self,
-        unit: &mut Unit<'_, T>,
+        unit: &mut Unit<'_>,
         cx: &OpContext,
         dirs: &mut Parents,
         source: &Located,
@@ -157,9 +157,9 @@ trait Steps {
 
 impl Steps for Rename {
     /// Puts the target where the source was; the caller puts the source where the target was.
-    fn exchange<T: Tx>(
+    fn exchange(
         &self,
-        unit: &mut Unit<'_, T>,
+        unit: &mut Unit<'_>,
         cx: &OpContext,
         dirs: &mut Parents,
         source: &Located,
@@ -179,9 +179,9 @@ impl Steps for Rename {
     }
 
     /// Lets go of what had the new name.
-    async fn replace<T: Tx>(
+    async fn replace(
         &self,
-        unit: &mut Unit<'_, T>,
+        unit: &mut Unit<'_>,
         cx: &OpContext,
         dirs: &mut Parents,
         source: &Located,
@@ -208,8 +208,8 @@ impl Steps for Rename {
 
 /// Writes the inode's row, or the entry that leads to it, under a new place; `roots` are charged for what is there. Also where both
 /// places have the same: a directory that is being looked through may have been passed where the inode goes, and not where it was.
-fn place_at<T: Tx>(
-    unit: &mut Unit<'_, T>,
+fn place_at(
+    unit: &mut Unit<'_>,
     cx: &OpContext,
     mut moved: Located,
     (parent, name): (InodeId, &Name),
@@ -236,12 +236,7 @@ fn place_at<T: Tx>(
 ///
 /// The lock and the whole way up are one round trip where `above` is right. Rows are locked in the order of their tables, so the lock
 /// comes before what it guards.
-async fn expect_not_below<T: Tx>(
-    unit: &mut Unit<'_, T>,
-    top: InodeId,
-    dir: InodeId,
-    above: &[InodeId],
-) -> Result<(), OpError> {
+async fn expect_not_below(unit: &mut Unit<'_>, top: InodeId, dir: InodeId, above: &[InodeId]) -> Result<(), OpError> {
     let lock = keys::global("rename_lock");
     let way = above.iter().filter(|id| **id != InodeId::ROOT).map(|id| keys::inode_id(*id));
     unit.load(&way.chain([lock.clone()]).collect::<Vec<_>>()).await?;

@@ -24,7 +24,7 @@ impl Operation for RepairRow {
     type Output = Option<String>;
     type Error = OpError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Option<String>, OpError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<Option<String>, OpError> {
         let (unit, now) = (&mut Unit::new(tx, Lock::Exclusive), self.now);
         let done = match &self.repair {
             Repair::Links { inode, nlink, .. } => counts::links(unit, *inode, *nlink).await,

@@ -20,7 +20,7 @@ pub const NESTED_MAX: usize = 16;
 pub const ENTRIES_A_PAGE: usize = 256;
 
 /// `inode` is in a directory now that is charged to `above`. The caller stores it.
-pub(super) fn come_below<T: Tx>(unit: &mut Unit<'_, T>, inode: &mut Inode, above: &[InodeId]) {
+pub(super) fn come_below(unit: &mut Unit<'_>, inode: &mut Inode, above: &[InodeId]) {
     let roots = inode.roots_below(above);
     if roots == inode.quota_roots {
         return;
@@ -59,7 +59,7 @@ impl Operation for ListRestamps {
     type Output = Vec<(InodeId, Vec<InodeId>)>;
     type Error = OpError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Self::Output, OpError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<Self::Output, OpError> {
         let mut unit = Unit::new(tx, Lock::None);
         let after = self.after.map(keys::restamp);
         let page = unit.scan_table(Table::SubtreeOps, after.as_ref(), self.limit).await?;
@@ -92,7 +92,7 @@ impl Operation for Restamp {
     type Output = Restamped;
     type Error = OpError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Restamped, OpError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<Restamped, OpError> {
         let mut unit = Unit::new(tx, Lock::Exclusive);
         let listed = keys::restamp(self.dir);
         let mut first = super::keys_of(&self.dir.into());

@@ -51,7 +51,7 @@ impl Operation for LeapIds {
     type Output = ();
     type Error = OpError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<(), OpError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<(), OpError> {
         let mut unit = Unit::new(tx, Lock::Exclusive);
         for counter in Counter::ALL {
             let least = match counter {
@@ -75,7 +75,7 @@ impl Operation for RestartSessions {
     type Output = Option<Key>;
     type Error = OpError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Option<Key>, OpError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<Option<Key>, OpError> {
         let mut unit = Unit::new(tx, Lock::Exclusive);
         let page = unit.scan_table(Table::Sessions, self.after.as_ref(), A_PAGE).await?;
         for (key, row) in &page.rows {
@@ -97,7 +97,7 @@ impl Operation for ForgetSpares {
     type Output = bool;
     type Error = OpError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<bool, OpError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<bool, OpError> {
         let mut unit = Unit::new(tx, Lock::Exclusive);
         let page = unit.scan_table(Table::Spares, None, A_PAGE).await?;
         page.rows.into_iter().for_each(|(key, _)| unit.delete(key));
@@ -115,7 +115,7 @@ impl Operation for RaiseChains {
     type Output = Option<Key>;
     type Error = OpError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Option<Key>, OpError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<Option<Key>, OpError> {
         let mut unit = Unit::new(tx, Lock::Exclusive);
         let page = unit.scan_table(Table::Containers, self.after.as_ref(), A_PAGE).await?;
         for (key, row) in &page.rows {
@@ -149,7 +149,7 @@ impl Operation for ReadRestored {
     type Output = Option<Timestamp>;
     type Error = OpError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Option<Timestamp>, OpError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<Option<Timestamp>, OpError> {
         let row: Option<RestoredRow> = Unit::new(tx, Lock::None).get(&keys::restored()).await?;
         Ok(row.map(|row| row.taken))
     }
@@ -162,7 +162,7 @@ impl Operation for Confirm {
     type Output = bool;
     type Error = OpError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<bool, OpError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<bool, OpError> {
         let mut unit = Unit::new(tx, Lock::Exclusive);
         let there = unit.get_raw(&keys::restored()).await?.is_some();
         if there {

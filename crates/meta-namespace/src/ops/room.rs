@@ -30,7 +30,7 @@ impl Mutation for TakeRoom {
         super::keys_of(&self.inode)
     }
 
-    async fn apply<T: Tx>(&self, unit: &mut Unit<'_, T>, cx: &OpContext) -> Result<u64, OpError> {
+    async fn apply(&self, unit: &mut Unit<'_>, cx: &OpContext) -> Result<u64, OpError> {
         let mut located = unit.find(&self.inode).await?;
         let inode = &mut located.inode;
         expect_file(inode)?;
@@ -53,16 +53,16 @@ impl Mutation for TakeRoom {
 }
 
 /// What whoever pays for the file may still have; `None`: it has no quota of bytes.
-async fn left<T: Tx>(unit: &mut Unit<'_, T>, inode: &Inode) -> Result<Option<u64>, OpError> {
+async fn left(unit: &mut Unit<'_>, inode: &Inode) -> Result<Option<u64>, OpError> {
     unit.bytes_left(inode.charge().payers()).await
 }
 
-fn note<T: Tx>(unit: &mut Unit<'_, T>, session: SessionId, inode: InodeId) {
+fn note(unit: &mut Unit<'_>, session: SessionId, inode: InodeId) {
     unit.put_raw(keys::room(session, inode), vec![1]);
 }
 
 /// A file is made, to be written.
-pub(super) async fn first<T: Tx>(unit: &mut Unit<'_, T>, cx: &OpContext, inode: &mut Inode) -> Result<(), OpError> {
+pub(super) async fn first(unit: &mut Unit<'_>, cx: &OpContext, inode: &mut Inode) -> Result<(), OpError> {
     if let Some(left) = left(unit, inode).await? {
         inode.room = FIRST_BYTES.min(left / PART_AHEAD);
         if inode.room > 0 {
@@ -73,7 +73,7 @@ pub(super) async fn first<T: Tx>(unit: &mut Unit<'_, T>, cx: &OpContext, inode: 
 }
 
 /// Up to where a file may be written that was made or is opened; `None`: as far as one likes.
-pub(super) async fn opened<T: Tx>(unit: &mut Unit<'_, T>, inode: &Inode) -> Result<Option<u64>, OpError> {
+pub(super) async fn opened(unit: &mut Unit<'_>, inode: &Inode) -> Result<Option<u64>, OpError> {
     Ok(left(unit, inode).await?.map(|_| inode.charge().bytes))
 }
 
@@ -86,7 +86,7 @@ pub struct OpenLimited {
 impl Query for OpenLimited {
     type Answer = OpenAnswer;
 
-    async fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<OpenAnswer, OpError> {
+    async fn ask(&self, unit: &mut Unit<'_>) -> Result<OpenAnswer, OpError> {
         let answer = Query::ask(&self.open, unit).await?;
         if !self.limits {
             return Ok(answer);
@@ -103,7 +103,7 @@ impl Mutation for ReturnRoom {
         self.inodes.iter().flat_map(super::keys_of).collect()
     }
 
-    async fn apply<T: Tx>(&self, unit: &mut Unit<'_, T>, cx: &OpContext) -> Result<(), OpError> {
+    async fn apply(&self, unit: &mut Unit<'_>, cx: &OpContext) -> Result<(), OpError> {
         if self.inodes.len() > ReturnRoom::MAX {
             return Err(Code::TooBig.into());
         }
@@ -115,7 +115,7 @@ impl Mutation for ReturnRoom {
     }
 }
 
-async fn give_back<T: Tx>(unit: &mut Unit<'_, T>, inode: &braid_api::meta::InodeRef) -> Result<(), OpError> {
+async fn give_back(unit: &mut Unit<'_>, inode: &braid_api::meta::InodeRef) -> Result<(), OpError> {
     match unit.find(inode).await {
         Ok(mut located) if located.inode.room > 0 && !located.inode.has(flags::DEAD) => {
             located.inode.room = 0;
@@ -139,7 +139,7 @@ impl Operation for GiveBack {
     type Output = bool;
     type Error = OpError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<bool, OpError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<bool, OpError> {
         let mut unit = Unit::new(tx, Lock::Exclusive);
         let more = give_back_some(&mut unit, self.session, self.limit).await?;
         unit.charge_without_limits().await?;
@@ -148,11 +148,11 @@ impl Operation for GiveBack {
 }
 
 /// The rest of it.
-pub(super) async fn give_back_all<T: Tx>(unit: &mut Unit<'_, T>, session: SessionId) -> Result<(), OpError> {
+pub(super) async fn give_back_all(unit: &mut Unit<'_>, session: SessionId) -> Result<(), OpError> {
     give_back_some(unit, session, usize::MAX >> 1).await.map(drop)
 }
 
-async fn give_back_some<T: Tx>(unit: &mut Unit<'_, T>, session: SessionId, limit: usize) -> Result<bool, OpError> {
+async fn give_back_some(unit: &mut Unit<'_>, session: SessionId, limit: usize) -> Result<bool, OpError> {
     let page = unit.scan(&keys::rooms(session), None, limit).await?;
     for (key, _) in page.rows {
         if let Some(inode) = keys::room_of(&key) {

@@ -8,7 +8,7 @@ use crate::rows::{Inode, SealedCount, flags, keys};
 use crate::{Mutation, OpContext, OpError, Query, Unit};
 use braid_api::meta::{AttrAnswer, HoldSealed, SealFile};
 use braid_api::{Code, Error};
-use braid_meta_engine::{Key, Tx};
+use braid_meta_engine::Key;
 use braid_types::{Attr, Timestamp};
 
 pub(super) fn expect_unsealed(inode: &Inode) -> Result<(), OpError> {
@@ -26,7 +26,7 @@ impl Mutation for SealFile {
         super::keys_of(&self.inode)
     }
 
-    async fn apply<T: Tx>(&self, unit: &mut Unit<'_, T>, cx: &OpContext) -> Result<AttrAnswer, OpError> {
+    async fn apply(&self, unit: &mut Unit<'_>, cx: &OpContext) -> Result<AttrAnswer, OpError> {
         let mut located = unit.find(&self.inode).await?;
         super::open::expect_file(&located.inode)?;
         if located.inode.has(flags::SEALED) != self.sealed {
@@ -43,7 +43,7 @@ impl Mutation for SealFile {
 
 /// So that a tree need not be looked through for sealed files where nothing is sealed. Only a store that was made before they were
 /// counted has no count, and gets none: how many there are then is unknown.
-pub(super) async fn count_sealed<T: Tx>(unit: &mut Unit<'_, T>, by: i64) -> Result<(), OpError> {
+pub(super) async fn count_sealed(unit: &mut Unit<'_>, by: i64) -> Result<(), OpError> {
     let key = keys::sealed_count();
     if let Some(SealedCount(count)) = unit.get(&key).await? {
         unit.put(key, &SealedCount(count.saturating_add_signed(by)));
@@ -55,7 +55,7 @@ pub(super) async fn count_sealed<T: Tx>(unit: &mut Unit<'_, T>, by: i64) -> Resu
 impl Query for HoldSealed {
     type Answer = Option<Attr>;
 
-    async fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<Option<Attr>, OpError> {
+    async fn ask(&self, unit: &mut Unit<'_>) -> Result<Option<Attr>, OpError> {
         match unit.find(&self.inode).await {
             Ok(located) => Ok(located.inode.has(flags::SEALED).then(|| located.inode.attr())),
             Err(OpError(error)) if error.code == Code::Stale => Ok(None),

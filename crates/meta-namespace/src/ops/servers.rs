@@ -19,7 +19,7 @@ impl Operation for EnrolServer {
     type Output = (ServerId, ServerRow);
     type Error = OpError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<(ServerId, ServerRow), OpError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<(ServerId, ServerRow), OpError> {
         let mut unit = Unit::new(tx, Lock::Exclusive);
         let mut row = ServerRow { duty: Duty::Serves, ..self.row.clone() };
         let id = match self.id {
@@ -66,7 +66,7 @@ impl Operation for SetDuty {
     type Output = ServerRow;
     type Error = OpError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<ServerRow, OpError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<ServerRow, OpError> {
         let mut unit = Unit::new(tx, Lock::Exclusive);
         let key = keys::server(self.id);
         let subject = || format!("data server {}", self.id);
@@ -103,7 +103,7 @@ impl Operation for CheckServer {
     type Output = ();
     type Error = OpError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<(), OpError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<(), OpError> {
         let row = Unit::new(tx, Lock::None).get::<ServerRow>(&keys::server(self.0)).await?;
         match row {
             None => Err(unknown(self.0)),
@@ -124,7 +124,7 @@ impl Operation for ReadMoves {
     type Output = Option<MovesRow>;
     type Error = OpError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Self::Output, OpError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<Self::Output, OpError> {
         Unit::new(tx, Lock::None).get(&keys::global("moves")).await
     }
 }
@@ -136,7 +136,7 @@ impl Operation for ListServers {
     type Output = Vec<(ServerId, ServerRow)>;
     type Error = OpError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Self::Output, OpError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<Self::Output, OpError> {
         let mut unit = Unit::new(tx, Lock::None);
         let page = unit.scan_table(Table::Servers, None, usize::MAX >> 1).await?;
         page.rows.iter().map(|(key, row)| Ok((ServerId(key.partition()), ServerRow::decode(key, row)?))).collect()

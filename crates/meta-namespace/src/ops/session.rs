@@ -32,7 +32,7 @@ impl Operation for BeginSession {
         true
     }
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Self::Output, OpError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<Self::Output, OpError> {
         let mut unit = Unit::new(tx, Lock::Exclusive);
         let (mut after, mut olds) = (None, Vec::new());
         loop {
@@ -90,7 +90,7 @@ impl Operation for KeepNothing {
     type Output = ();
     type Error = OpError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<(), OpError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<(), OpError> {
         let mut unit = Unit::new(tx, Lock::Exclusive);
         let rows: Vec<Key> = self.sessions.iter().map(|id| keys::session(*id)).collect();
         unit.load(&rows).await?;
@@ -114,7 +114,7 @@ impl Operation for MissingRequests {
     type Output = Vec<RequestId>;
     type Error = OpError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Self::Output, OpError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<Self::Output, OpError> {
         let mut unit = Unit::new(tx, Lock::None);
         let rows: Vec<Key> = self.requests.iter().map(|id| keys::request(self.session, *id)).collect();
         unit.load(&rows).await?;
@@ -135,7 +135,7 @@ impl Operation for ListSessions {
     type Output = Vec<(SessionId, SessionRow)>;
     type Error = OpError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Self::Output, OpError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<Self::Output, OpError> {
         let mut unit = Unit::new(tx, Lock::None);
         let page = unit.scan_table(Table::Sessions, None, usize::MAX >> 1).await?;
         page.rows.iter().map(|(key, row)| Ok((SessionId(key.partition()), SessionRow::decode(key, row)?))).collect()
@@ -149,7 +149,7 @@ impl Operation for Live {
     type Output = LiveSessions;
     type Error = OpError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<LiveSessions, OpError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<LiveSessions, OpError> {
         let mut unit = Unit::new(tx, Lock::None);
         let before = SessionId(next(&mut unit, Counter::Sessions).await?);
         let page = unit.scan_table(Table::Sessions, None, usize::MAX >> 1).await?;
@@ -176,7 +176,7 @@ impl Operation for PruneRequests {
     type Output = bool;
     type Error = OpError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<bool, OpError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<bool, OpError> {
         let mut unit = Unit::new(tx, Lock::Exclusive);
         let page = unit.scan(&keys::requests(self.session), None, PRUNED_A_PAGE).await?;
         for (key, _) in page.rows {
@@ -198,7 +198,7 @@ impl Operation for ListSpares {
     type Output = Vec<(ChunkId, ContainerId)>;
     type Error = OpError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Self::Output, OpError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<Self::Output, OpError> {
         let mut unit = Unit::new(tx, Lock::None);
         let page = unit.scan(&keys::spares(self.session), None, usize::MAX >> 1).await?;
         page.rows
@@ -224,7 +224,7 @@ impl Operation for EndSession {
     type Output = ();
     type Error = OpError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<(), OpError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<(), OpError> {
         let mut unit = Unit::new(tx, Lock::Exclusive);
         let spares = unit.scan(&keys::spares(self.session), None, usize::MAX >> 1).await?;
         for (key, row) in spares.rows {
@@ -267,7 +267,7 @@ impl Operation for ForgetSession {
     type Output = ();
     type Error = OpError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<(), OpError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<(), OpError> {
         let mut unit = Unit::new(tx, Lock::Exclusive);
         let key = keys::session(self.session);
         if unit.get::<SessionRow>(&key).await?.is_none_or(|row| !row.has_ended()) {

@@ -4,7 +4,7 @@ use super::check::exists;
 use crate::rows::{ReclaimRow, keys};
 use crate::{OpError, Query, Unit};
 use braid_api::admin::{SideCheck, SideRow, SideTable};
-use braid_meta_engine::{Key, Table, Tx};
+use braid_meta_engine::{Key, Table};
 use braid_types::InodeId;
 
 /// Rows read at once.
@@ -31,7 +31,7 @@ pub struct SideRows {
 impl Query for SideRows {
     type Answer = Vec<SideRow>;
 
-    async fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<Vec<SideRow>, OpError> {
+    async fn ask(&self, unit: &mut Unit<'_>) -> Result<Vec<SideRow>, OpError> {
         let limit = (self.limit as usize).clamp(1, ROWS_A_PAGE);
         let mut found = Vec::new();
         for of in SideTable::ALL {
@@ -68,7 +68,7 @@ pub struct CheckSide(pub SideRow);
 impl Query for CheckSide {
     type Answer = SideCheck;
 
-    async fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<SideCheck, OpError> {
+    async fn ask(&self, unit: &mut Unit<'_>) -> Result<SideCheck, OpError> {
         let SideRow { table: of, inode } = self.0;
         let page = unit.scan(&Key::new(table(of), inode.0, b""), None, ROWS_A_PAGE).await?;
         Ok(SideCheck { rows: page.rows.len() as u32, belongs: belongs(unit, self.0).await? })
@@ -76,7 +76,7 @@ impl Query for CheckSide {
 }
 
 /// The inode exists, or housekeeping still has to do with it.
-async fn belongs<T: Tx>(unit: &mut Unit<'_, T>, row: SideRow) -> Result<bool, OpError> {
+async fn belongs(unit: &mut Unit<'_>, row: SideRow) -> Result<bool, OpError> {
     let inode = row.inode;
     // A file that is in another directory by now, too, may be all that is left of what was charged to one.
     if row.table == SideTable::Quotas && super::quota::is_charged(unit, inode).await? {
@@ -86,7 +86,7 @@ async fn belongs<T: Tx>(unit: &mut Unit<'_, T>, row: SideRow) -> Result<bool, Op
 }
 
 /// Drops the rows of one table that belong to an inode that does not exist.
-pub(super) async fn drop_rows<T: Tx>(unit: &mut Unit<'_, T>, row: SideRow) -> Result<Option<String>, OpError> {
+pub(super) async fn drop_rows(unit: &mut Unit<'_>, row: SideRow) -> Result<Option<String>, OpError> {
     let SideRow { table: of, inode } = row;
     if belongs(unit, row).await? {
         return Ok(None);

@@ -16,7 +16,7 @@ use braid_types::{FILE_BYTES_MAX, InodeId, Timestamp};
 ///
 /// Not if the chunk has not seen the file's newest truncation: what is beyond the size is then what was cut off. Nor
 /// if it has seen a newer one than the row: that is on its way.
-async fn beyond<T: Tx>(unit: &mut Unit<'_, T>, held: &ChunkStatus) -> Result<Option<(Located, u64)>, OpError> {
+async fn beyond(unit: &mut Unit<'_>, held: &ChunkStatus) -> Result<Option<(Located, u64)>, OpError> {
     if held.inode.0 == 0 || held.len == 0 {
         return Ok(None);
     }
@@ -41,7 +41,7 @@ impl Operation for FindBeyond {
     type Output = Vec<ChunkStatus>;
     type Error = OpError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Vec<ChunkStatus>, OpError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<Vec<ChunkStatus>, OpError> {
         let mut unit = Unit::new(tx, Lock::None);
         let mut found = Vec::new();
         for held in &self.0 {
@@ -64,7 +64,7 @@ impl Operation for RaiseSize {
     type Output = Option<InodeId>;
     type Error = OpError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Option<InodeId>, OpError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<Option<InodeId>, OpError> {
         let mut unit = Unit::new(tx, Lock::Exclusive);
         let Some((mut located, end)) = beyond(&mut unit, &self.chunk).await? else { return Ok(None) };
         located.inode.size = end;

@@ -40,7 +40,7 @@ impl Mutation for GiveSpares {
             .collect()
     }
 
-    async fn apply<T: Tx>(&self, unit: &mut Unit<'_, T>, cx: &OpContext) -> Result<Spares, OpError> {
+    async fn apply(&self, unit: &mut Unit<'_>, cx: &OpContext) -> Result<Spares, OpError> {
         let mut answer = Spares { spares: Vec::new(), containers: Vec::new() };
         let wanted: u64 = self.sources.iter().map(|(_, count)| u64::from(*count)).sum();
         let mut next_chunk = take(unit, Counter::Chunks, wanted).await?;
@@ -101,7 +101,7 @@ impl Operation for ListContainers {
     type Output = Vec<(ContainerId, ContainerRow)>;
     type Error = OpError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Self::Output, OpError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<Self::Output, OpError> {
         let mut unit = Unit::new(tx, Lock::None);
         let after = self.after.map(keys::container);
         let page = unit.scan_table(Table::Containers, after.as_ref(), self.limit).await?;
@@ -116,7 +116,7 @@ impl Operation for ReadContainers {
     type Output = Vec<(ContainerId, ContainerRow)>;
     type Error = OpError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Self::Output, OpError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<Self::Output, OpError> {
         let mut unit = Unit::new(tx, Lock::None);
         let wanted: Vec<Key> = self.0.iter().map(|id| keys::container(*id)).collect();
         unit.load(&wanted).await?;
@@ -142,7 +142,7 @@ impl Operation for AdoptSpare {
     type Output = bool;
     type Error = OpError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<bool, OpError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<bool, OpError> {
         use crate::rows::{ChunkRow, flags};
         let mut unit = Unit::new(tx, Lock::Exclusive);
         let found = &self.chunk;

@@ -2,7 +2,7 @@
 
 use crate::rows::{Entry, keys};
 use crate::{OpError, Query, Unit};
-use braid_meta_engine::{Key, Tx};
+use braid_meta_engine::Key;
 use braid_types::{InodeId, Name};
 
 /// Of each of these names the inode, in their order; one round trip.
@@ -13,7 +13,7 @@ pub struct StandFor {
 impl Query for StandFor {
     type Answer = Vec<Option<InodeId>>;
 
-    async fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<Self::Answer, OpError> {
+    async fn ask(&self, unit: &mut Unit<'_>) -> Result<Self::Answer, OpError> {
         let all: Vec<Key> = self.names.iter().map(|(parent, name)| keys::entry(*parent, name)).collect();
         unit.load(&all).await?;
         let mut found = Vec::with_capacity(all.len());

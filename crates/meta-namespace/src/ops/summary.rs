@@ -4,7 +4,6 @@ use super::entries::{Entries, locate};
 use crate::{OpError, Query, Unit};
 use braid_api::Code;
 use braid_api::quota::{Summary, ToSum};
-use braid_meta_engine::Tx;
 
 /// Entries looked at in one page.
 const ENTRIES_A_PAGE: usize = 4096;
@@ -17,7 +16,7 @@ pub struct SumUp(pub Vec<ToSum>);
 impl Query for SumUp {
     type Answer = Summary;
 
-    async fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<Summary, OpError> {
+    async fn ask(&self, unit: &mut Unit<'_>) -> Result<Summary, OpError> {
         let mut sum = Summary { waiting: self.0.clone(), ..Summary::default() };
         let mut room = ENTRIES_A_PAGE;
         while let Some(ToSum { dir, after }) = sum.waiting.pop() {

@@ -7,7 +7,7 @@ use crate::rows::{Inode, keys};
 use crate::{Located, Mutation, OpContext, OpError, Place, Unit};
 use braid_api::Code;
 use braid_api::meta::{Unlink, UnlinkAnswer};
-use braid_meta_engine::{Key, Tx};
+use braid_meta_engine::Key;
 
 impl Mutation for Unlink {
     type Answer = UnlinkAnswer;
@@ -16,7 +16,7 @@ impl Mutation for Unlink {
         super::parent_and_entry(&self.parent, &self.name)
     }
 
-    async fn apply<T: Tx>(&self, unit: &mut Unit<'_, T>, cx: &OpContext) -> Result<UnlinkAnswer, OpError> {
+    async fn apply(&self, unit: &mut Unit<'_>, cx: &OpContext) -> Result<UnlinkAnswer, OpError> {
         let mut parent = unit.find_dir(&self.parent).await?;
         let Some(found) = unit.find_entry(parent.inode.id, &self.name).await? else {
             return Err(Code::NotFound.into());
@@ -35,8 +35,8 @@ impl Mutation for Unlink {
 }
 
 /// One name less for an inode that is no directory; its entry has been deleted or replaced by the caller.
-pub(super) async fn drop_link<T: Tx>(
-    unit: &mut Unit<'_, T>,
+pub(super) async fn drop_link(
+    unit: &mut Unit<'_>,
     cx: &OpContext,
     mut found: Located,
     open_here: bool,

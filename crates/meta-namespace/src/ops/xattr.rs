@@ -6,7 +6,7 @@ use crate::rows::{Inode, flags, keys};
 use crate::{Mutation, OpContext, OpError, Query, Unit};
 use braid_api::meta::{GetXattr, ListXattr, RemoveXattr, SHARED_XATTR, SetXattr, XattrKind};
 use braid_api::{Code, Error};
-use braid_meta_engine::{Key, Tx};
+use braid_meta_engine::Key;
 use braid_posix::acl as rules;
 use braid_types::{FileKind, Mode};
 use bytes::Bytes;
@@ -27,14 +27,14 @@ fn check_name(name: &[u8]) -> Result<(), OpError> {
     if in_namespace || name == acl::ACCESS || name == acl::DEFAULT { Ok(()) } else { Err(Code::NotSupported.into()) }
 }
 
-async fn expect_flag<T: Tx>(unit: &mut Unit<'_, T>, inode: &braid_api::meta::InodeRef) -> Result<Inode, OpError> {
+async fn expect_flag(unit: &mut Unit<'_>, inode: &braid_api::meta::InodeRef) -> Result<Inode, OpError> {
     Ok(unit.find(inode).await?.inode)
 }
 
 impl Query for GetXattr {
     type Answer = Bytes;
 
-    async fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<Bytes, OpError> {
+    async fn ask(&self, unit: &mut Unit<'_>) -> Result<Bytes, OpError> {
         check_name(&self.name)?;
         let key = keys::xattr(self.inode.id, &self.name);
         let mut first = super::keys_of(&self.inode);
@@ -51,7 +51,7 @@ impl Query for GetXattr {
 impl Query for ListXattr {
     type Answer = Vec<Bytes>;
 
-    async fn ask<T: Tx>(&self, unit: &mut Unit<'_, T>) -> Result<Vec<Bytes>, OpError> {
+    async fn ask(&self, unit: &mut Unit<'_>) -> Result<Vec<Bytes>, OpError> {
         let inode = expect_flag(unit, &self.inode).await?;
         if !inode.has(flags::XATTRS) {
             return Ok(Vec::new());
@@ -60,7 +60,7 @@ impl Query for ListXattr {
     }
 }
 
-async fn names<T: Tx>(unit: &mut Unit<'_, T>, inode: &Inode) -> Result<Vec<Bytes>, OpError> {
+async fn names(unit: &mut Unit<'_>, inode: &Inode) -> Result<Vec<Bytes>, OpError> {
     let page = unit.scan(&keys::xattrs(inode.id), None, LIST_BYTES_MAX).await?;
     Ok(page.rows.iter().map(|(key, _)| Bytes::copy_from_slice(key.rest())).collect())
 }
@@ -74,7 +74,7 @@ impl Mutation for SetXattr {
         first
     }
 
-    async fn apply<T: Tx>(&self, unit: &mut Unit<'_, T>, cx: &OpContext) -> Result<(), OpError> {
+    async fn apply(&self, unit: &mut Unit<'_>, cx: &OpContext) -> Result<(), OpError> {
         check_name(&self.name)?;
         if self.value.len() > VALUE_BYTES_MAX {
             return Err(Code::TooBig.into());
@@ -169,7 +169,7 @@ impl Mutation for RemoveXattr {
         first
     }
 
-    async fn apply<T: Tx>(&self, unit: &mut Unit<'_, T>, cx: &OpContext) -> Result<(), OpError> {
+    async fn apply(&self, unit: &mut Unit<'_>, cx: &OpContext) -> Result<(), OpError> {
         check_name(&self.name)?;
         let mut located = unit.find(&self.inode).await?;
         expect_unsealed(&located.inode)?;

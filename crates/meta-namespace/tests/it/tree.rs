@@ -3,7 +3,7 @@
 use braid_api::meta::*;
 use braid_api::quota::{Account, Limits, Miscount, Payer};
 use braid_api::{Code, Error};
-use braid_meta_engine::{Counts, Engine, EngineError, Key, Lock, Operation, Page, Row, Table, Tx};
+use braid_meta_engine::{Awaited, Counts, Engine, Key, Lock, Operation, Page, Row, Table, Tx};
 use braid_meta_namespace::ops::quota::{ListAccounts, SetQuota, Tally};
 use braid_meta_namespace::ops::restamp::{ENTRIES_A_PAGE, ListRestamps, Restamp, Restamped};
 use braid_meta_namespace::rows::{Entry, IdRow, Inode, RowFormat, keys};
@@ -34,29 +34,29 @@ type Reads = Arc<Mutex<Vec<(Vec<Key>, Lock)>>>;
 /// As on an engine where everybody's numbers are better spread.
 struct Spread<O>(O, u8, Reads);
 
-struct SpreadTx<'t, T>(&'t mut T, u8, Reads);
+struct SpreadTx<'t>(&'t mut dyn Tx, u8, Reads);
 
 impl<O: Operation> Operation for Spread<O> {
     type Output = O::Output;
     type Error = O::Error;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<O::Output, O::Error> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<O::Output, O::Error> {
         self.0.run(&mut SpreadTx(tx, self.1, self.2.clone())).await
     }
 }
 
-impl<T: Tx> Tx for SpreadTx<'_, T> {
-    async fn get(&mut self, keys: &[Key], lock: Lock) -> Result<Vec<Option<Row>>, EngineError> {
+impl Tx for SpreadTx<'_> {
+    fn get<'a>(&'a mut self, keys: &'a [Key], lock: Lock) -> Awaited<'a, Vec<Option<Row>>> {
         self.2.lock().unwrap().push((keys.to_vec(), lock));
-        self.0.get(keys, lock).await
+        self.0.get(keys, lock)
     }
 
-    async fn scan(&mut self, prefix: &Key, after: Option<&Key>, limit: usize, lock: Lock) -> Result<Page, EngineError> {
-        self.0.scan(prefix, after, limit, lock).await
+    fn scan<'a>(&'a mut self, prefix: &'a Key, after: Option<&'a Key>, limit: usize, lock: Lock) -> Awaited<'a, Page> {
+        self.0.scan(prefix, after, limit, lock)
     }
 
-    async fn scan_table(&mut self, table: Table, after: Option<&Key>, limit: usize) -> Result<Page, EngineError> {
-        self.0.scan_table(table, after, limit).await
+    fn scan_table<'a>(&'a mut self, table: Table, after: Option<&'a Key>, limit: usize) -> Awaited<'a, Page> {
+        self.0.scan_table(table, after, limit)
     }
 
     fn put(&mut self, key: Key, row: Row) {
@@ -87,7 +87,7 @@ impl Operation for Dump {
     type Output = Vec<(Key, Row)>;
     type Error = OpError;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Self::Output, OpError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<Self::Output, OpError> {
         let mut all = Vec::new();
         for table in self.0 {
             all.extend(tx.scan_table(*table, None, usize::MAX >> 1).await?.rows);

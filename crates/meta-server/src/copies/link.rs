@@ -2,7 +2,7 @@
 
 use super::{CopySet, info};
 use braid_api::data::{AppendGroups, DataAnswer, DataRequest, KeeperReport, PutBase, RecordSet, SyncGroups};
-use braid_api::{Carries, Code, Context, DataNode, DataPeers, Result};
+use braid_api::{AnyPeers, Carries, Code, Context, DataNode, DataPeers, Result};
 use braid_env::Monotonic;
 use braid_meta_engine::Copied;
 use braid_types::ServerId;
@@ -21,15 +21,15 @@ const SYNC_EVERY: Duration = Duration::from_secs(1);
 const PAGE_DEADLINE: Duration = Duration::from_secs(10);
 
 /// The way to one data server. `words` are never behind `content`.
-pub struct Link<E, P> {
+pub struct Link {
     pub set: Arc<CopySet>,
-    pub engine: Arc<E>,
-    pub words: Arc<P>,
-    pub content: Arc<P>,
+    pub engine: Arc<dyn Copied>,
+    pub words: AnyPeers,
+    pub content: AnyPeers,
     pub id: ServerId,
 }
 
-impl<E, P> Clone for Link<E, P> {
+impl Clone for Link {
     fn clone(&self) -> Self {
         let Link { set, engine, words, content, id } = self;
         let (set, engine, words, content) = (set.clone(), engine.clone(), words.clone(), content.clone());
@@ -37,7 +37,7 @@ impl<E, P> Clone for Link<E, P> {
     }
 }
 
-impl<E: Copied, P: DataPeers> Link<E, P> {
+impl Link {
     pub fn spawn(self) {
         let env = self.set.env.clone();
         let (words, sends, syncs) = (self.clone(), self.clone(), self);
@@ -46,7 +46,13 @@ impl<E: Copied, P: DataPeers> Link<E, P> {
         env.spawn("metadata copies: syncs", async move { syncs.sync().await });
     }
 
-    async fn ask<M>(&self, to: &P, message: M, payload: Bytes, deadline: Duration) -> Result<(Monotonic, KeeperReport)>
+    async fn ask<M>(
+        &self,
+        to: &AnyPeers,
+        message: M,
+        payload: Bytes,
+        deadline: Duration,
+    ) -> Result<(Monotonic, KeeperReport)>
     where
         M: Carries<DataRequest, DataAnswer, Answer = KeeperReport> + Send,
     {

@@ -283,7 +283,7 @@ impl CopySet {
     }
 
     /// Looks at who is silent and who may join; what changes is on this server's disk before anybody is told.
-    async fn watch<E: Copied>(self: Arc<Self>, engine: Arc<E>) {
+    async fn watch(self: Arc<Self>, engine: Arc<dyn Copied>) {
         while !self.outlet.is_closed() {
             let now = self.env.clock.now().0;
             let next = {

@@ -4,7 +4,7 @@ use super::start::ask_all;
 use super::{encode_set, info};
 use braid_api::data::FetchedRows;
 use braid_api::data::{FetchRows, RecordSet};
-use braid_api::{Code, Context, DataNode, DataPeers, Error};
+use braid_api::{AnyPeers, Code, Context, DataNode, DataPeers, Error};
 use braid_copyset::{Candidate, Limits, Source, Verdict, quorum};
 use braid_env::Env;
 use braid_meta_engine::{Copied, EngineError};
@@ -59,10 +59,10 @@ fn names(set: &Set, ids: &[ServerId]) -> String {
 
 /// Fetches the rows into the engine of `make`, which has a new and empty store. `known` are data servers to begin with; what
 /// they have recorded names the others. Tries for `patience` to reach enough of them.
-pub async fn recover<E: Copied, P: DataPeers>(
+pub async fn recover(
     env: &Env,
-    make: impl FnOnce() -> Result<Arc<E>, EngineError>,
-    peers: &P,
+    make: impl FnOnce() -> Result<Arc<dyn Copied>, EngineError>,
+    peers: &AnyPeers,
     known: Vec<Voter>,
     accept_loss: bool,
     patience: Duration,
@@ -140,8 +140,8 @@ fn source_of(voters: &BTreeMap<ServerId, Voter>, server: ServerId) -> Voter {
     voters.get(&server).cloned().unwrap_or_else(|| Voter { id: server, host: String::new(), addresses: vec![] })
 }
 
-async fn fetch_piece<P: DataPeers>(
-    peers: &P,
+async fn fetch_piece(
+    peers: &AnyPeers,
     source: &Voter,
     term: MetaTerm,
     after: u64,
@@ -151,10 +151,10 @@ async fn fetch_piece<P: DataPeers>(
     peers.node(&info(source)).call(cx, FetchRows { term, after }, Bytes::new()).await
 }
 
-async fn fetch<E: Copied, P: DataPeers>(
+async fn fetch(
     env: &Env,
-    engine: &Arc<E>,
-    peers: &P,
+    engine: &Arc<dyn Copied>,
+    peers: &AnyPeers,
     source: &Voter,
     term: MetaTerm,
 ) -> Result<(MetaPosition, u64), RecoverError> {
@@ -173,9 +173,9 @@ async fn fetch<E: Copied, P: DataPeers>(
 }
 
 /// A majority records the set: from then on the old disk is of the past.
-async fn record<P: DataPeers>(
+async fn record(
     env: &Env,
-    peers: &P,
+    peers: &AnyPeers,
     voters: &BTreeMap<ServerId, Voter>,
     set: &Set,
     end: braid_env::Monotonic,

@@ -4,7 +4,7 @@ use super::link::Link;
 use super::{CopySet, decode_set, encode_set, info};
 use braid_api::data::{KeeperReport, PromiseTerm};
 use braid_api::meta::RegisterServer;
-use braid_api::{Context, DataNode, DataPeers};
+use braid_api::{AnyPeers, Context, DataNode, DataPeers};
 use braid_copyset::{Candidate, Leader, Limits, OwnDisk, Verdict};
 use braid_env::Env;
 use braid_meta_engine::{Copied, EngineError, Outlet};
@@ -61,9 +61,9 @@ impl Registrations {
 }
 
 /// Asks all of these at once.
-pub async fn ask_all<P: DataPeers>(
+pub async fn ask_all(
     env: &Env,
-    peers: &P,
+    peers: &AnyPeers,
     voters: &[Voter],
     term: Option<MetaTerm>,
 ) -> Vec<(ServerId, KeeperReport)> {
@@ -88,18 +88,17 @@ pub async fn ask_all<P: DataPeers>(
 impl CopySet {
     /// Waits until enough data servers have promised to follow; then the engine's groups go to copies, and after that this
     /// returns. `words` and `content` are ways of their own: leases are never behind rows.
-    pub async fn start<E: Copied, P: DataPeers>(
+    pub async fn start(
         env: Env,
-        engine: Arc<E>,
-        words: P,
-        content: P,
+        engine: Arc<dyn Copied>,
+        words: AnyPeers,
+        content: AnyPeers,
         config: CopyConfig,
         registrations: &Registrations,
     ) -> Result<Arc<CopySet>, CopyError> {
         let stored = engine.stored_set()?.map(|bytes| decode_set(&bytes)).transpose().map_err(CopyError::Stored)?;
         let own = OwnDisk { set: stored.unwrap_or_default(), at: engine.position()? };
         let before = own.set.term;
-        let (words, content) = (Arc::new(words), Arc::new(content));
         let mut candidate = Candidate::start(own, env.random.u64());
         let mut rounds = 0_u32;
         let (term, set, at) = loop {
@@ -120,7 +119,7 @@ impl CopySet {
                     let voters: Vec<Voter> = missing.iter().map(|voter| registrations.of(voter)).collect();
                     // The first round disturbs nobody.
                     let term = (rounds > 0).then(|| candidate.term());
-                    for (id, report) in ask_all(&env, &*words, &voters, term).await {
+                    for (id, report) in ask_all(&env, &words, &voters, term).await {
                         candidate.answered(id, report);
                     }
                     rounds += 1;

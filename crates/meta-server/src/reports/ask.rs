@@ -6,7 +6,6 @@ use crate::server::MetaServer;
 use braid_api::data::GetReport;
 use braid_api::meta::ServerState;
 use braid_api::{Code, Context, DataNode, DataPeers, Error, Result};
-use braid_meta_engine::Engine;
 use braid_report::{Doubt, Expected, Strange, View, Wrong};
 use braid_types::{ContainerId, ReportAsk, ReportPart, ServerId};
 use bytes::Bytes;
@@ -24,7 +23,7 @@ fn strange(server: ServerId) -> impl Fn(Strange) -> Error {
     move |_| Error::new(Code::BadMessage, format_args!("data server {server}"), "its report does not fit the question")
 }
 
-impl<E: Engine, P: DataPeers> MetaServer<E, P> {
+impl MetaServer {
     pub(super) async fn ask_report(&self, server: ServerId, ask: ReportAsk) -> Result<ReportPart> {
         let info = self.servers.info(server, self.env.clock.now());
         let Some(info) = info.filter(|info| info.state == ServerState::Up) else {

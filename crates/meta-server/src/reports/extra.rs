@@ -5,13 +5,12 @@ use super::rows::Places;
 use crate::server::MetaServer;
 use braid_api::data::DeleteChunks;
 use braid_api::{Code, Context, DataNode, DataPeers, Error, Result};
-use braid_meta_engine::Engine;
 use braid_report::{Doubt, View, Wrong};
 use braid_types::{ChainEpoch, ChunkId, ContainerId, ServerId, Token};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 
-impl<E: Engine, P: DataPeers> MetaServer<E, P> {
+impl MetaServer {
     pub(super) async fn remove_extra(&self, confirmed: &[(ServerId, Doubt)], view: &View, places: &Places) {
         let mut by_server: BTreeMap<(ServerId, ContainerId), BTreeSet<ChunkId>> = BTreeMap::new();
         let mut of_copies: BTreeMap<ContainerId, BTreeSet<ChunkId>> = BTreeMap::new();

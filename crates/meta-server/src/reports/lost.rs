@@ -3,11 +3,10 @@
 use super::rows::Places;
 use super::{Restoring, at_rest};
 use crate::server::MetaServer;
+use braid_api::Result;
 use braid_api::admin::MissingChunk;
 use braid_api::data::{CopyState, GetCopies, LoseChunks};
-use braid_api::{DataPeers, Result};
 use braid_chain::LeaderEvent;
-use braid_meta_engine::Engine;
 use braid_report::{Doubt, View, Wrong};
 use braid_types::{ChainEpoch, ChunkId, ContainerId, ServerId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +16,7 @@ const TRIES: u32 = 3;
 
 type ByServer = BTreeMap<ServerId, BTreeSet<ChunkId>>;
 
-impl<E: Engine, P: DataPeers> MetaServer<E, P> {
+impl MetaServer {
     pub(super) async fn see_to_lost(&self, confirmed: &[(ServerId, Doubt)], view: &View, places: &Places) {
         let mut by_container: BTreeMap<(ContainerId, ChainEpoch), ByServer> = BTreeMap::new();
         for (server, doubt) in confirmed.iter().filter(|(_, doubt)| doubt.wrong == Wrong::Lost) {

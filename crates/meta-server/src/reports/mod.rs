@@ -10,10 +10,9 @@ mod lost;
 mod rows;
 
 use crate::server::MetaServer;
+use braid_api::Result;
 use braid_api::admin::{MissingChunk, ReportsStatus};
 use braid_api::meta::ServerState;
-use braid_api::{DataPeers, Result};
-use braid_meta_engine::Engine;
 use braid_report::{Doubt, Doubts, Expected, Mixer, View, Wrong};
 use braid_types::{ChainEpoch, ChunkId, ContainerId, ReportAsk, ReportPart, ServerId};
 use parking_lot::Mutex;
@@ -78,7 +77,7 @@ impl Reports {
     }
 }
 
-impl<E: Engine, P: DataPeers> MetaServer<E, P> {
+impl MetaServer {
     pub(crate) fn keep_comparing(self: Arc<Self>) {
         let env = self.env.clone();
         let every = self.config.report_every;
@@ -223,7 +222,7 @@ impl State {
 }
 
 /// The epoch under which a doubt counts; none while the chain is changing, for then everything is on its way.
-fn at_rest<E: Engine, P: DataPeers>(server: &MetaServer<E, P>, places: &Places, id: ContainerId) -> Option<ChainEpoch> {
+fn at_rest(server: &MetaServer, places: &Places, id: ContainerId) -> Option<ChainEpoch> {
     match places.get(id) {
         None => Some(ChainEpoch(0)),
         Some(place) if place.chain.len() == 1 => Some(place.epoch),

@@ -2,7 +2,7 @@
 
 use crate::server::MetaServer;
 use braid_api::admin::Pending;
-use braid_api::{DataPeers, Error, Result};
+use braid_api::{Error, Result};
 use braid_meta_engine::Engine;
 use braid_meta_namespace::ReadOnly;
 use braid_meta_namespace::ops::{admin, spares};
@@ -35,7 +35,7 @@ impl Places {
     }
 }
 
-impl<E: Engine, P: DataPeers> MetaServer<E, P> {
+impl MetaServer {
     pub(super) async fn read_places(&self) -> Result<Places> {
         let (mut places, mut after) = (Places::default(), None);
         loop {

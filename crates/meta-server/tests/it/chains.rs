@@ -47,8 +47,8 @@ impl Spawn for InPlace {
     }
 }
 
-pub type Server = Arc<DataServer<DiskStore>>;
-pub type Meta = MetaServer<MemEngine, Peers>;
+pub type Server = Arc<DataServer>;
+pub type Meta = MetaServer;
 
 /// Who can be reached.
 #[derive(Default)]

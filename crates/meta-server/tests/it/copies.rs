@@ -4,11 +4,11 @@
 use crate::common::{create, eventually, fast_config, name, spec};
 use braid_api::data::*;
 use braid_api::meta::*;
-use braid_api::{Code, Context, DataNode, DataPeers, Error, Namespace, Result};
+use braid_api::{AnyPeers, Code, Context, DataNode, DataPeers, Error, Namespace, Result};
 use braid_data_server::{DataServer, DataServerConfig};
 use braid_data_store::{MemoryStore, StoreIdentity};
 use braid_env::Env;
-use braid_meta_engine::{MemEngine, MemStore};
+use braid_meta_engine::{AnyEngine, Copied, MemEngine, MemStore};
 use braid_meta_server::{Backing, CopyConfig, CopyError, CopyLimits, CopySet, MetaServer, Registrations, recover};
 use braid_types::*;
 use bytes::Bytes;
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-type Keeper = Arc<DataServer<MemoryStore>>;
+type Keeper = Arc<DataServer>;
 
 /// Data servers, as one metadata server reaches them.
 #[derive(Clone)]
@@ -102,7 +102,7 @@ impl Place {
 struct Leads {
     net: Net,
     copies: Arc<CopySet>,
-    server: Arc<MetaServer<MemEngine, Net>>,
+    server: Arc<MetaServer>,
     session: SessionReply,
     next: AtomicU64,
 }
@@ -116,9 +116,9 @@ impl Leads {
         let engine = Arc::new(MemEngine::new(store.clone()));
         let config = CopyConfig { wanted, host: "m".into(), limits: limits() };
         let registrations = Registrations::default();
-        let (words, content) = (net.clone(), net.clone());
-        let copies = CopySet::start(Env::os(), engine.clone(), words, content, config, &registrations).await?;
-        let (peers, cluster) = (net.clone(), ClusterId([7; 16]));
+        let way = || AnyPeers::new(net.clone());
+        let copies = CopySet::start(Env::os(), engine.clone(), way(), way(), config, &registrations).await?;
+        let (engine, peers, cluster) = (AnyEngine::new(engine), way(), ClusterId([7; 16]));
         let some = Some(copies.clone());
         let backing = Backing { copies: some, ..Backing::default() };
         let start = MetaServer::start_with(Env::os(), engine, peers, fast_config(), cluster, Policy::PLAIN, backing);
@@ -213,10 +213,10 @@ async fn a_server_that_was_cut_off_and_replaced_answers_nobody() {
     };
     let store = MemStore::new();
     let made = store.clone();
-    let make = || Ok(Arc::new(MemEngine::new(made)));
+    let make = || Ok(Arc::new(MemEngine::new(made)) as Arc<dyn Copied>);
     let patience = Duration::from_secs(5);
     let known = place.voters().into_iter().take(1).collect();
-    let done = recover(&Env::os(), make, &place.net(), known, false, patience, limits()).await.unwrap();
+    let done = recover(&Env::os(), make, &AnyPeers::new(place.net()), known, false, patience, limits()).await.unwrap();
     assert!(done.is_complete, "{done:?}");
     let new = Leads::start(&store, place.net()).await.unwrap();
     for number in 0..30 {
@@ -255,9 +255,11 @@ async fn the_metadata_is_recovered_from_the_copy_that_has_not_rotted() {
         place.rot(victim, b"a-name-in-every-copy");
         let found = MemStore::new();
         let made = found.clone();
-        let make = || Ok(Arc::new(MemEngine::new(made)));
+        let make = || Ok(Arc::new(MemEngine::new(made)) as Arc<dyn Copied>);
         let patience = Duration::from_secs(5);
-        let done = recover(&Env::os(), make, &place.net(), place.voters(), false, patience, limits()).await.unwrap();
+        let done = recover(&Env::os(), make, &AnyPeers::new(place.net()), place.voters(), false, patience, limits())
+            .await
+            .unwrap();
         assert!(done.from != victim && done.is_complete, "{done:?}, data server {victim} has a damaged copy");
         let new = Leads::start(&found, place.net()).await.unwrap();
         assert!(new.has("a-name-in-every-copy").await.unwrap());
@@ -281,10 +283,10 @@ async fn a_silent_member_is_replaced_and_what_it_missed_is_kept_elsewhere() {
     leads.cut_off();
     let found = MemStore::new();
     let made = found.clone();
-    let make = || Ok(Arc::new(MemEngine::new(made)));
+    let make = || Ok(Arc::new(MemEngine::new(made)) as Arc<dyn Copied>);
     let known = place.voters().into_iter().filter(|voter| voter.id == gone).collect();
     let patience = Duration::from_secs(5);
-    let done = recover(&Env::os(), make, &place.net(), known, false, patience, limits()).await.unwrap();
+    let done = recover(&Env::os(), make, &AnyPeers::new(place.net()), known, false, patience, limits()).await.unwrap();
     assert!(done.from != gone && done.is_complete, "{done:?}");
     let new = Leads::start(&found, place.net()).await.unwrap();
     assert!(new.has("while-it-is-away").await.unwrap() && new.has("afterwards").await.unwrap());

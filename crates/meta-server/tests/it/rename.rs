@@ -4,7 +4,7 @@
 use crate::common::*;
 use braid_api::meta::*;
 use braid_api::{Code, Namespace, Result};
-use braid_meta_engine::{Counts, Engine, EngineError, Key, Lock, Operation, Page, Row, Table, Tx};
+use braid_meta_engine::{Awaited, Counts, Engine, Key, Lock, Operation, Page, Row, Table, Tx};
 use braid_meta_namespace::ops::rename::RenameAlong;
 use braid_meta_namespace::rows::keys;
 use braid_meta_namespace::{OpContext, OpError, Recorded};
@@ -152,8 +152,8 @@ struct Watched<O> {
     asked: Asked,
 }
 
-struct WatchedTx<'t, T> {
-    tx: &'t mut T,
+struct WatchedTx<'t> {
+    tx: &'t mut dyn Tx,
     asked: &'t Asked,
 }
 
@@ -161,34 +161,23 @@ impl<O: Operation> Operation for Watched<O> {
     type Output = O::Output;
     type Error = O::Error;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> std::result::Result<O::Output, O::Error> {
+    async fn run(&self, tx: &mut dyn Tx) -> std::result::Result<O::Output, O::Error> {
         self.op.run(&mut WatchedTx { tx, asked: &self.asked }).await
     }
 }
 
-impl<T: Tx> Tx for WatchedTx<'_, T> {
-    async fn get(&mut self, keys: &[Key], lock: Lock) -> std::result::Result<Vec<Option<Row>>, EngineError> {
+impl Tx for WatchedTx<'_> {
+    fn get<'a>(&'a mut self, keys: &'a [Key], lock: Lock) -> Awaited<'a, Vec<Option<Row>>> {
         self.asked.locked.lock().extend(keys.iter().map(|key| (key.clone(), lock)));
-        self.tx.get(keys, lock).await
+        self.tx.get(keys, lock)
     }
 
-    async fn scan(
-        &mut self,
-        prefix: &Key,
-        after: Option<&Key>,
-        limit: usize,
-        lock: Lock,
-    ) -> std::result::Result<Page, EngineError> {
-        self.tx.scan(prefix, after, limit, lock).await
+    fn scan<'a>(&'a mut self, prefix: &'a Key, after: Option<&'a Key>, limit: usize, lock: Lock) -> Awaited<'a, Page> {
+        self.tx.scan(prefix, after, limit, lock)
     }
 
-    async fn scan_table(
-        &mut self,
-        table: Table,
-        after: Option<&Key>,
-        limit: usize,
-    ) -> std::result::Result<Page, EngineError> {
-        self.tx.scan_table(table, after, limit).await
+    fn scan_table<'a>(&'a mut self, table: Table, after: Option<&'a Key>, limit: usize) -> Awaited<'a, Page> {
+        self.tx.scan_table(table, after, limit)
     }
 
     fn put(&mut self, key: Key, row: Row) {

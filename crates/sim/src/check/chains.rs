@@ -6,14 +6,14 @@
 use crate::cluster::Cluster;
 use braid_api::data::CopyState;
 use braid_data_server::DataServer;
-use braid_data_store::{ChunkStat, ChunkStore, DiskStore};
+use braid_data_store::{ChunkStat, ChunkStore};
 use braid_meta_engine::Table;
 use braid_meta_namespace::rows::{ChunkRow, ContainerRow, RowFormat};
 use braid_types::{ChunkId, ContainerId, ServerId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-type Servers = BTreeMap<ServerId, Arc<DataServer<DiskStore>>>;
+type Servers = BTreeMap<ServerId, Arc<DataServer>>;
 
 /// Containers of chunks with several copies, as their rows are now.
 pub fn chains(cluster: &Cluster) -> Vec<(ContainerId, ContainerRow)> {
@@ -92,7 +92,7 @@ pub fn unwhole(cluster: &Cluster) -> Vec<String> {
             };
             let owners = held.iter().filter(|copy| copy.is_owner && copy.is_open).count();
             for (server, known) in servers.iter().filter(|(server, _)| row.chain.contains(server)) {
-                if let Err(error) = content(known.store(), *chunk) {
+                if let Err(error) = content(&**known.store(), *chunk) {
                     all.push(format!("chunk {chunk} at data server {server}: {error}"));
                 }
             }
@@ -105,7 +105,7 @@ pub fn unwhole(cluster: &Cluster) -> Vec<String> {
 }
 
 /// A copy's head and bytes.
-fn content(store: &DiskStore, chunk: ChunkId) -> Result<(ChunkStat, Vec<u8>), String> {
+fn content(store: &dyn ChunkStore, chunk: ChunkId) -> Result<(ChunkStat, Vec<u8>), String> {
     let stat = store.stat(chunk).map_err(|error| error.to_string())?;
     let mut bytes = vec![0; stat.length as usize];
     store.read(chunk, 0, &mut bytes).map_err(|error| error.to_string())?;
@@ -117,7 +117,7 @@ pub fn differences(cluster: &Cluster) -> Vec<String> {
     let (servers, chunks, mut all) = (servers(cluster), chunks(cluster), Vec::new());
     for (id, row) in chains(cluster) {
         for (chunk, stable) in chunks.get(&id).into_iter().flatten() {
-            let of = |server: &ServerId| servers.get(server).map(|known| (*server, content(known.store(), *chunk)));
+            let of = |server: &ServerId| servers.get(server).map(|known| (*server, content(&**known.store(), *chunk)));
             let held: Vec<_> = row.chain.iter().filter_map(of).collect();
             if !stable && held.iter().all(|(_, content)| content.is_err()) {
                 continue;

@@ -5,7 +5,6 @@
 
 use crate::cluster::Cluster;
 use crate::failures::Invariant;
-use braid_data_store::ChunkStore;
 use braid_meta_engine::{Key, Row, Table};
 use braid_meta_namespace::rows::{ChunkRow, ContainerRow, Entry, IdRow, Inode, RowFormat, SessionRow, flags, keys};
 use braid_types::{ChunkId, ContainerId, InodeId, ServerId};

@@ -15,12 +15,9 @@ use braid_api::meta::{
 };
 use braid_api::{Code, Context, LockKind, Result, When};
 use braid_data_server::DataServer;
-use braid_data_store::{ChunkStore, DiskStore};
 use braid_env::Env;
-use braid_meta_engine::MemEngine;
 use braid_meta_server::MetaServer;
 use braid_types::{ChunkId, ReportAsk, SessionId, TruncGen, Version};
-use braid_wire::WirePeers;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -28,14 +25,14 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 pub struct MetaDoor {
-    server: Arc<MetaServer<MemEngine, WirePeers>>,
+    server: Arc<MetaServer>,
     cluster: Arc<Cluster>,
     /// Changes under way.
     changes: Arc<()>,
 }
 
 impl MetaDoor {
-    pub fn new(server: Arc<MetaServer<MemEngine, WirePeers>>, cluster: Arc<Cluster>) -> Self {
+    pub fn new(server: Arc<MetaServer>, cluster: Arc<Cluster>) -> Self {
         MetaDoor { server, cluster, changes: Arc::default() }
     }
 
@@ -210,7 +207,7 @@ impl Namespace for MetaDoor {
 }
 
 pub struct DataDoor {
-    server: Arc<DataServer<DiskStore>>,
+    server: Arc<DataServer>,
     cluster: Arc<Cluster>,
     env: Env,
     /// The chunk of the last.
@@ -251,7 +248,7 @@ fn unlock(request: &DataRequest) -> Option<UnlockRegion> {
 }
 
 impl DataDoor {
-    pub fn new(server: Arc<DataServer<DiskStore>>, cluster: Arc<Cluster>, env: Env) -> Self {
+    pub fn new(server: Arc<DataServer>, cluster: Arc<Cluster>, env: Env) -> Self {
         DataDoor { server, cluster, env, written: Mutex::default(), changes: AtomicU64::new(0), epochs: Arc::default() }
     }
 

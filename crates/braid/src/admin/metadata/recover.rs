@@ -5,8 +5,9 @@ use crate::output::bytes;
 use crate::roles;
 use anyhow::{Context, Result, bail};
 use braid_api::data::{DataRequest, GetDataStatus};
-use braid_api::{Context as CallContext, DataNode};
+use braid_api::{AnyPeers, Context as CallContext, DataNode};
 use braid_env::Env;
+use braid_meta_engine::Copied;
 use braid_meta_engine_embedded::EmbeddedEngine;
 use braid_meta_server::{CopyLimits, recover};
 use braid_types::{ServerId, Voter};
@@ -79,8 +80,8 @@ impl RecoverArgs {
             std::fs::remove_dir_all(&part).with_context(|| format!("cannot remove {}", part.display()))?;
         }
         let (options, at) = (config.metadata.engine(), part.clone());
-        let make = move || Ok(Arc::new(EmbeddedEngine::open(&at, options)?));
-        let (env, peers) = (Env::os(), WirePeers::new(endpoint));
+        let make = move || Ok(Arc::new(EmbeddedEngine::open(&at, options)?) as Arc<dyn Copied>);
+        let (env, peers) = (Env::os(), AnyPeers::new(WirePeers::new(endpoint)));
         let patience = Duration::from_secs(self.patience);
         let limits = CopyLimits::default();
         let done = recover(&env, make, &peers, known, self.accept_loss, patience, limits).await?;

@@ -3,7 +3,7 @@
 use super::cursor::{Cursor, ROW_BYTES_MAX, bytes_of};
 use braid_api::admin::SqlValue;
 use braid_api::meta::ServerInfo;
-use braid_meta_engine::{Engine, EngineError, Snapshot, Table};
+use braid_meta_engine::{AnyEngine, Engine, EngineError, Snapshot, Table};
 use braid_meta_query::{Asker, QueryError, TABLES};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,9 +14,9 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Rows that are read from a snapshot at once.
 const PAGE_ROWS: usize = 512;
 
-pub struct Feed<E> {
+pub struct Feed {
     cursor: Arc<Cursor>,
-    engine: Arc<E>,
+    engine: AnyEngine,
     runtime: Handle,
 }
 
@@ -30,8 +30,8 @@ impl Drop for Ends {
     }
 }
 
-impl<E: Engine> Feed<E> {
-    pub fn new(cursor: Arc<Cursor>, engine: Arc<E>, runtime: Handle) -> Feed<E> {
+impl Feed {
+    pub fn new(cursor: Arc<Cursor>, engine: AnyEngine, runtime: Handle) -> Feed {
         Feed { cursor, engine, runtime }
     }
 
@@ -107,7 +107,7 @@ impl<E: Engine> Feed<E> {
     }
 }
 
-impl<E: Engine> Asker for Feed<E> {
+impl Asker for Feed {
     fn begin(&mut self, columns: Vec<String>) -> Result<Box<dyn Snapshot>, EngineError> {
         self.snapshot(TABLES, columns)
     }

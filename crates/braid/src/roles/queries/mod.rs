@@ -10,7 +10,7 @@ use braid_api::admin::{SqlBegun, SqlPage};
 use braid_api::meta::ServerInfo;
 use braid_api::{Code, Error, Result};
 use braid_env::{BoxFuture, Env};
-use braid_meta_engine::Engine;
+use braid_meta_engine::AnyEngine;
 use braid_meta_server::Queries;
 use cursor::Cursor;
 use feed::Feed;
@@ -32,18 +32,18 @@ const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
 const STOP_MAX: Duration = Duration::from_secs(3);
 const STACK_BYTES: usize = 64 << 20;
 
-pub struct QueryRunner<E> {
+pub struct QueryRunner {
     env: Env,
-    engine: Arc<E>,
+    engine: AnyEngine,
     runtime: Handle,
     cursors: Mutex<BTreeMap<u64, Arc<Cursor>>>,
     /// A permit for each thread, until it has ended.
     threads: Arc<Semaphore>,
 }
 
-impl<E: Engine> QueryRunner<E> {
+impl QueryRunner {
     /// Inside the runtime that the engine lives in.
-    pub fn new(env: &Env, engine: &Arc<E>) -> QueryRunner<E> {
+    pub fn new(env: &Env, engine: &AnyEngine) -> QueryRunner {
         let (env, engine) = (env.clone(), engine.clone());
         let threads = Arc::new(Semaphore::new(RUNNING_MAX));
         QueryRunner { env, engine, runtime: Handle::current(), cursors: Mutex::default(), threads }
@@ -87,7 +87,7 @@ impl<E: Engine> QueryRunner<E> {
         number: u64,
         cursor: &Arc<Cursor>,
         permit: OwnedSemaphorePermit,
-        run: impl FnOnce(Feed<E>) + Send + 'static,
+        run: impl FnOnce(Feed) + Send + 'static,
     ) -> Result<()> {
         let feed = Feed::new(cursor.clone(), self.engine.clone(), self.runtime.clone());
         let work = move || {
@@ -104,8 +104,8 @@ impl<E: Engine> QueryRunner<E> {
     }
 }
 
-impl<E: Engine> QueryRunner<E> {
-    async fn begun(&self, timeout: Duration, run: impl FnOnce(Feed<E>) + Send + 'static) -> Result<SqlBegun> {
+impl QueryRunner {
+    async fn begun(&self, timeout: Duration, run: impl FnOnce(Feed) + Send + 'static) -> Result<SqlBegun> {
         let (number, cursor, permit) = self.place(timeout)?;
         self.start(number, &cursor, permit, run)?;
         match cursor.columns().await {
@@ -118,7 +118,7 @@ impl<E: Engine> QueryRunner<E> {
     }
 }
 
-impl<E: Engine> Queries for QueryRunner<E> {
+impl Queries for QueryRunner {
     fn begin(&self, query: String, timeout: Duration, servers: Vec<ServerInfo>) -> BoxFuture<'_, Result<SqlBegun>> {
         Box::pin(self.begun(timeout, move |feed| feed.run(&query, servers)))
     }

@@ -9,7 +9,7 @@ use braid_api::{
 };
 use braid_client::{Client, ClientConfig};
 use braid_data_server::{DataServer, DataServerConfig};
-use braid_data_store::{ChunkStore, DiskStore, MemoryStore, StoreIdentity, StoreOptions};
+use braid_data_store::{DiskStore, MemoryStore, StoreIdentity, StoreOptions};
 use braid_env::Env;
 use braid_env::simdisk::SimDisk;
 use braid_meta_engine::{MemEngine, MemStore};
@@ -45,7 +45,7 @@ fn count(messages: &Messages, name: &'static str) {
 }
 
 /// The metadata server, whatever start of it runs at the moment.
-type Serving = Arc<Mutex<Arc<MetaServer<MemEngine, Peers>>>>;
+type Serving = Arc<Mutex<Arc<MetaServer>>>;
 
 /// The metadata server as one client sees it; counts what comes.
 pub struct Meta {
@@ -98,8 +98,8 @@ impl Namespace for Meta {
 }
 
 enum Running {
-    Memory(Arc<DataServer<MemoryStore>>),
-    Disk(Arc<DataServer<DiskStore>>),
+    Memory(Arc<DataServer>),
+    Disk(Arc<DataServer>),
     Down,
 }
 
@@ -246,7 +246,7 @@ impl DataPeers for Peers {
 
 pub struct World {
     pub env: Env,
-    pub meta: Arc<MetaServer<MemEngine, Peers>>,
+    pub meta: Arc<MetaServer>,
     serving: Serving,
     pub store: MemStore,
     config: MetaConfig,
@@ -459,7 +459,7 @@ impl World {
     }
 }
 
-async fn beat(meta: &MetaServer<MemEngine, Peers>, id: ServerId) {
+async fn beat(meta: &MetaServer, id: ServerId) {
     let bytes = 100 << 30;
     let beat = Heartbeat {
         id,

@@ -11,7 +11,7 @@ use crate::gate::Pass;
 use braid_api::data::{CopiesAnswer, Held as HeldAs, Make};
 use braid_api::{Code, Error, Result};
 use braid_chain::{FileLease, Until};
-use braid_data_store::{ChunkHead, ChunkStore, StoreError};
+use braid_data_store::{ChunkHead, StoreError};
 use braid_types::{ByteRange, ChunkId, ContainerId, TruncGen};
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ pub(super) fn lease(held: HeldAs) -> FileLease {
     }
 }
 
-impl<S: ChunkStore + 'static> Core<S> {
+impl Core {
     /// Is the call of the epoch this server acts in? Zero is not used.
     pub(in crate::ops) fn check_chain(&self, call: &Call, container: ContainerId, chunk: ChunkId) -> Result<()> {
         self.gate.check(&call.token, container)?;
@@ -111,7 +111,7 @@ impl<S: ChunkStore + 'static> Core<S> {
     pub(in crate::ops) async fn copies_done(
         &self,
         call: &Call,
-        waiting: CopyCall<S>,
+        waiting: CopyCall,
         stage: &'static str,
     ) -> Result<CopiesAnswer> {
         let chunk = waiting.chunk();

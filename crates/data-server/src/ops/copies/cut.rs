@@ -6,11 +6,10 @@ use crate::core::{Call, Core};
 use braid_api::Result;
 use braid_api::data::{CutCopies, Make};
 use braid_chain::Until;
-use braid_data_store::ChunkStore;
 use braid_types::{ChunkId, ContainerId, TruncGen};
 use std::sync::Arc;
 
-impl<S: ChunkStore + 'static> Core<S> {
+impl Core {
     pub async fn cut_copies(self: &Arc<Self>, call: &Call, m: CutCopies) -> Result<()> {
         self.check_chain(call, m.container, m.chunk)?;
         self.cut_now(call, m.container, m.chunk, &m.cuts, true).await

@@ -3,11 +3,10 @@
 use crate::core::Core;
 use braid_api::data::{LeaderSays, PeerSays};
 use braid_api::{Code, Error, Result};
-use braid_data_store::ChunkStore;
 use bytes::Bytes;
 use std::sync::Arc;
 
-impl<S: ChunkStore + 'static> Core<S> {
+impl Core {
     pub fn peer_says(self: &Arc<Self>, m: &PeerSays, payload: Bytes) -> Result<()> {
         let heard = self.chains.heard_of_peer(m, payload);
         heard.map_err(|cause| Error::new(Code::BadMessage, format_args!("data server {}", m.from), cause))

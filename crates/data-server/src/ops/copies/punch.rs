@@ -6,11 +6,10 @@ use crate::core::{Call, Core};
 use braid_api::Result;
 use braid_api::data::{CopiesAnswer, Make, PunchCopies};
 use braid_chain::{Call as Kind, until};
-use braid_data_store::ChunkStore;
 use braid_types::ByteRange;
 use std::sync::Arc;
 
-impl<S: ChunkStore + 'static> Core<S> {
+impl Core {
     pub async fn punch_copies(self: &Arc<Self>, call: &Call, m: PunchCopies) -> Result<CopiesAnswer> {
         let (chunk, container) = (m.chunk, m.container);
         if m.range.start > m.range.end {

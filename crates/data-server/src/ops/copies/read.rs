@@ -6,7 +6,7 @@ use crate::stats::count;
 use braid_api::data::{ReadAnswer, ReadCopy};
 use braid_api::{Code, Error, Result};
 use braid_chain::{BlockSet, Refusal, Until};
-use braid_data_store::{ChunkStat, ChunkStore, StoreError};
+use braid_data_store::{ChunkStat, StoreError};
 use braid_types::{ByteRange, ChunkId, ContainerId, TruncGen, Version};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub(in crate::ops) enum Look {
     ToBeCut,
 }
 
-impl<S: ChunkStore + 'static> Core<S> {
+impl Core {
     pub async fn read_copy(self: &Arc<Self>, call: &Call, m: ReadCopy) -> Result<(ReadAnswer, Bytes)> {
         let (chunk, container) = (m.chunk, m.container);
         if m.len > self.config.read_bytes_max {
@@ -37,7 +37,7 @@ impl<S: ChunkStore + 'static> Core<S> {
         let known = self.look_before(call, container, chunk, &m.cuts, Some(&blocks), m.at_least).await?;
         let memory = self.budget.take(m.len as usize).await;
         let (offset, len, kept_beside) = (m.offset, m.len, m.kept_beside);
-        let read = move |core: &Core<S>| {
+        let read = move |core: &Core| {
             let _memory = memory;
             let mut buffer = core.pool.take(len as usize);
             let room = &mut buffer.room()[..len as usize];
@@ -93,7 +93,7 @@ impl<S: ChunkStore + 'static> Core<S> {
         for _ in 0..2 {
             self.still_right(container, chunk, blocks, at_least)?;
             let of_work = *call;
-            match self.on_disk(call, move |core: &Core<S>| core.look(&of_work, chunk)).await? {
+            match self.on_disk(call, move |core: &Core| core.look(&of_work, chunk)).await? {
                 Look::Right(stat) => return Ok(stat),
                 // Only the owner may, and says so otherwise.
                 Look::ToBeCut => self.cut_now(call, container, chunk, cuts, false).await?,

@@ -3,10 +3,10 @@
 use crate::core::{Call, Core};
 use braid_api::Result;
 use braid_api::data::ReserveCopy;
-use braid_data_store::{ChunkStore, StoreError};
+use braid_data_store::StoreError;
 use std::sync::Arc;
 
-impl<S: ChunkStore + 'static> Core<S> {
+impl Core {
     pub async fn reserve_copy(self: &Arc<Self>, call: &Call, m: ReserveCopy) -> Result<()> {
         if m.bytes > m.chunk_bytes {
             let cause = format_args!("{} bytes are more than the chunk can have: {}", m.bytes, m.chunk_bytes);
@@ -15,7 +15,7 @@ impl<S: ChunkStore + 'static> Core<S> {
         self.check_chain(call, m.container, m.chunk)?;
         let turn = self.turn(call, &self.lanes.get(m.chunk)).await;
         let of_work = *call;
-        let reserve = move |core: &Core<S>| {
+        let reserve = move |core: &Core| {
             let _turn = turn;
             let _pass = core.gate.enter(&of_work.token, m.container)?;
             let fail = |error: StoreError| core.error(m.chunk, &error);

@@ -5,11 +5,10 @@ use crate::core::{Call, Core};
 use crate::ops::stat::status_of;
 use braid_api::Result;
 use braid_api::data::{ChunkStatus, StatCopy};
-use braid_data_store::ChunkStore;
 use braid_types::ByteRange;
 use std::sync::Arc;
 
-impl<S: ChunkStore + 'static> Core<S> {
+impl Core {
     pub async fn stat_copy(self: &Arc<Self>, call: &Call, m: StatCopy) -> Result<ChunkStatus> {
         let (chunk, container) = (m.chunk, m.container);
         if m.extents_in.start > m.extents_in.end {
@@ -22,8 +21,7 @@ impl<S: ChunkStore + 'static> Core<S> {
         let mut status = status_of(chunk, &stat);
         let within = m.extents_in.intersect(ByteRange::new(0, stat.length));
         if let Some(range) = within {
-            let find =
-                move |core: &Core<S>| core.store.extents(chunk, range).map_err(|error| core.error(chunk, &error));
+            let find = move |core: &Core| core.store.extents(chunk, range).map_err(|error| core.error(chunk, &error));
             let found = self.on_disk(call, find).await?;
             status.extents = found.iter().filter(|e| e.data).filter_map(|e| e.range.intersect(range)).collect();
         }

@@ -6,10 +6,9 @@ use crate::stats::count;
 use braid_api::data::{CopiesAnswer, WaitCopies, WaitFor};
 use braid_api::{Code, Result};
 use braid_chain::{Call as Kind, Until, until};
-use braid_data_store::ChunkStore;
 use std::sync::Arc;
 
-impl<S: ChunkStore + 'static> Core<S> {
+impl Core {
     /// All are asked before any is waited for.
     pub async fn wait_copies(self: &Arc<Self>, call: &Call, m: WaitCopies) -> Result<Vec<CopiesAnswer>> {
         let kind = match m.wait {

@@ -7,7 +7,7 @@ use crate::stats::count;
 use braid_api::Result;
 use braid_api::data::{CopiesAnswer, WriteCopies};
 use braid_chain::{Call as Kind, FileLease, until};
-use braid_data_store::{ChunkHead, ChunkStore, StoreError};
+use braid_data_store::{ChunkHead, StoreError};
 use braid_types::ByteRange;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// A chunk's blocks, its head included, are counted up to 1 TiB.
 const CHUNK_BYTES_MAX: u64 = 1 << 40;
 
-impl<S: ChunkStore + 'static> Core<S> {
+impl Core {
     pub async fn write_copies(self: &Arc<Self>, call: &Call, m: WriteCopies, payload: Bytes) -> Result<CopiesAnswer> {
         let WriteCopies { write: w, durability } = m;
         let (chunk, container, chunk_bytes) = (w.chunk, w.container, w.chunk_bytes);

@@ -21,7 +21,7 @@ pub const C: ContainerId = ContainerId(9);
 pub const CHUNK_BYTES: u64 = 8 << 20;
 const LEADER: u64 = 0;
 
-pub type Server = Arc<DataServer<DiskStore>>;
+pub type Server = Arc<DataServer>;
 
 pub struct Machine {
     pub world: World,

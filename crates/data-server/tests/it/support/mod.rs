@@ -107,7 +107,7 @@ impl World {
         Arc::new(opened.unwrap())
     }
 
-    pub fn serve<S: ChunkStore + 'static>(&self, store: Arc<S>, config: DataServerConfig) -> Arc<DataServer<S>> {
+    pub fn serve(&self, store: Arc<dyn ChunkStore>, config: DataServerConfig) -> Arc<DataServer> {
         DataServer::start(self.env.clone(), store, identity(), config)
     }
 }

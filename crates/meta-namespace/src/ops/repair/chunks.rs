@@ -3,12 +3,11 @@
 use crate::ops::check::{exists, file};
 use crate::rows::{ChunkRow, ReclaimRow, SpareRow, keys};
 use crate::{OpError, Unit};
-use braid_meta_engine::Tx;
 use braid_types::{ChunkIndex, InodeId, SessionId};
 
 /// Drops a chunk row whose file does not exist; with `free` the chunk goes too.
-pub async fn drop_row<T: Tx>(
-    unit: &mut Unit<'_, T>,
+pub async fn drop_row(
+    unit: &mut Unit<'_>,
     inode: InodeId,
     index: ChunkIndex,
     free: bool,
@@ -27,8 +26,8 @@ pub async fn drop_row<T: Tx>(
     Ok(Some(format!("dropped chunk row {} of inode {inode}, which is no file", index.0)))
 }
 
-pub async fn keep<T: Tx>(
-    unit: &mut Unit<'_, T>,
+pub async fn keep(
+    unit: &mut Unit<'_>,
     inode: InodeId,
     index: ChunkIndex,
     session: SessionId,

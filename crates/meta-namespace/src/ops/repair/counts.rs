@@ -5,11 +5,10 @@ use crate::ops::admin::is_to_be_freed;
 use crate::ops::make_node::count_entry;
 use crate::rows::{Entry, IdRow, OrphanRow, ReclaimRow, keys};
 use crate::{OpError, Unit};
-use braid_meta_engine::Tx;
 use braid_types::{ContainerId, FILE_BYTES_MAX, InodeId, SessionId, Timestamp, TruncGen};
 
 /// A directory is counted here and now; what else has its attributes beside its name has that one name.
-pub async fn links<T: Tx>(unit: &mut Unit<'_, T>, id: InodeId, nlink: u32) -> Result<Option<String>, OpError> {
+pub async fn links(unit: &mut Unit<'_>, id: InodeId, nlink: u32) -> Result<Option<String>, OpError> {
     let mut located = unit.find(&id.into()).await?;
     let inode = &mut located.inode;
     let was = (inode.nlink, inode.size);
@@ -33,8 +32,8 @@ pub async fn links<T: Tx>(unit: &mut Unit<'_, T>, id: InodeId, nlink: u32) -> Re
 
 /// Of an inode in `inode_ids`. Every operation that gives or takes a name changes its change time, so that the same
 /// time means the same names.
-pub async fn file_links<T: Tx>(
-    unit: &mut Unit<'_, T>,
+pub async fn file_links(
+    unit: &mut Unit<'_>,
     now: Timestamp,
     id: InodeId,
     names: u32,
@@ -61,7 +60,7 @@ pub async fn file_links<T: Tx>(
     Ok(Some(done))
 }
 
-pub async fn size<T: Tx>(unit: &mut Unit<'_, T>, id: InodeId, size: u64) -> Result<Option<String>, OpError> {
+pub async fn size(unit: &mut Unit<'_>, id: InodeId, size: u64) -> Result<Option<String>, OpError> {
     let mut located = unit.find(&id.into()).await?;
     if located.inode.size == size {
         return Ok(None);
@@ -72,8 +71,8 @@ pub async fn size<T: Tx>(unit: &mut Unit<'_, T>, id: InodeId, size: u64) -> Resu
     Ok(Some(format!("set the size of inode {id} from {was} to {size}")))
 }
 
-pub async fn raise_size<T: Tx>(
-    unit: &mut Unit<'_, T>,
+pub async fn raise_size(
+    unit: &mut Unit<'_>,
     id: InodeId,
     seen: (u64, TruncGen),
     to: u64,
@@ -88,11 +87,7 @@ pub async fn raise_size<T: Tx>(
     Ok(Some(format!("raised the size of inode {id} from {} to {to}", seen.0)))
 }
 
-pub async fn make_orphan<T: Tx>(
-    unit: &mut Unit<'_, T>,
-    now: Timestamp,
-    id: InodeId,
-) -> Result<Option<String>, OpError> {
+pub async fn make_orphan(unit: &mut Unit<'_>, now: Timestamp, id: InodeId) -> Result<Option<String>, OpError> {
     let inode = match unit.get::<IdRow>(&keys::inode_id(id)).await? {
         Some(IdRow::Attributes(inode)) if inode.nlink == 0 => inode,
         _ => return Ok(None),
@@ -108,7 +103,7 @@ pub async fn make_orphan<T: Tx>(
     Ok(Some(format!("listed inode {id}, which has no name, to be freed")))
 }
 
-pub async fn drop_orphan<T: Tx>(unit: &mut Unit<'_, T>, id: InodeId) -> Result<Option<String>, OpError> {
+pub async fn drop_orphan(unit: &mut Unit<'_>, id: InodeId) -> Result<Option<String>, OpError> {
     match unit.get::<IdRow>(&keys::inode_id(id)).await? {
         Some(IdRow::Attributes(inode)) if inode.nlink == 0 => return Ok(None),
         _ => {}

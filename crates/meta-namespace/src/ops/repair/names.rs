@@ -6,14 +6,13 @@ use crate::rows::{Entry, IdRow, keys};
 use crate::{OpError, Unit};
 use braid_api::Code;
 use braid_api::admin::PathEnd;
-use braid_meta_engine::Tx;
 use braid_types::{FileKind, InodeId, Name, Timestamp};
 
 /// Names tried for one lost inode.
 const NAMES_MAX: u32 = 100;
 
 /// `#<id>` in the root directory, or `#<id>.1` and so on if there is one.
-pub async fn free_name<T: Tx>(unit: &mut Unit<'_, T>, id: InodeId) -> Result<Name, OpError> {
+pub async fn free_name(unit: &mut Unit<'_>, id: InodeId) -> Result<Name, OpError> {
     for n in 0..NAMES_MAX {
         let text = if n == 0 { format!("#{id}") } else { format!("#{id}.{n}") };
         let name = Name::new(text.as_bytes()).map_err(|_| OpError::from(Code::Internal))?;
@@ -25,7 +24,7 @@ pub async fn free_name<T: Tx>(unit: &mut Unit<'_, T>, id: InodeId) -> Result<Nam
 }
 
 /// One entry less in a directory, if that exists.
-async fn uncount<T: Tx>(unit: &mut Unit<'_, T>, now: Timestamp, parent: InodeId, is_dir: bool) -> Result<(), OpError> {
+async fn uncount(unit: &mut Unit<'_>, now: Timestamp, parent: InodeId, is_dir: bool) -> Result<(), OpError> {
     match unit.find(&parent.into()).await {
         Ok(mut dir) if dir.inode.is_dir() => {
             count_entry(&mut dir.inode, now, -1, is_dir);
@@ -40,12 +39,7 @@ async fn uncount<T: Tx>(unit: &mut Unit<'_, T>, now: Timestamp, parent: InodeId,
     }
 }
 
-pub async fn id_row<T: Tx>(
-    unit: &mut Unit<'_, T>,
-    id: InodeId,
-    parent: InodeId,
-    name: &[u8],
-) -> Result<Option<String>, OpError> {
+pub async fn id_row(unit: &mut Unit<'_>, id: InodeId, parent: InodeId, name: &[u8]) -> Result<Option<String>, OpError> {
     match unit.get::<Entry>(&entry_key(parent, name)).await? {
         Some(Entry::Here(inode)) if inode.id == id => {}
         _ => return Ok(None),
@@ -66,7 +60,7 @@ pub async fn id_row<T: Tx>(
     Ok(Some(format!("wrote where inode {id} is: \"{}\" in directory {parent}", name.escape_ascii())))
 }
 
-pub async fn drop_id_row<T: Tx>(unit: &mut Unit<'_, T>, id: InodeId) -> Result<Option<String>, OpError> {
+pub async fn drop_id_row(unit: &mut Unit<'_>, id: InodeId) -> Result<Option<String>, OpError> {
     let Some(IdRow::At { parent, name }) = unit.get::<IdRow>(&keys::inode_id(id)).await? else { return Ok(None) };
     if unit.get::<Entry>(&entry_key(parent, &name)).await?.is_some_and(|entry| entry.id() == id) {
         return Ok(None);
@@ -75,8 +69,8 @@ pub async fn drop_id_row<T: Tx>(unit: &mut Unit<'_, T>, id: InodeId) -> Result<O
     Ok(Some(format!("dropped the id row of inode {id}, which led nowhere")))
 }
 
-pub async fn drop_entry<T: Tx>(
-    unit: &mut Unit<'_, T>,
+pub async fn drop_entry(
+    unit: &mut Unit<'_>,
     now: Timestamp,
     parent: InodeId,
     name: &[u8],
@@ -91,8 +85,8 @@ pub async fn drop_entry<T: Tx>(
     Ok(Some(format!("removed \"{}\" from directory {parent}: it led to no inode", name.escape_ascii())))
 }
 
-pub async fn duplicate<T: Tx>(
-    unit: &mut Unit<'_, T>,
+pub async fn duplicate(
+    unit: &mut Unit<'_>,
     now: Timestamp,
     parent: InodeId,
     name: &[u8],
@@ -120,15 +114,15 @@ pub async fn duplicate<T: Tx>(
 }
 
 /// Moves an inode whose directory cannot be reached to `#<id>` in the root.
-pub async fn reattach<T: Tx>(unit: &mut Unit<'_, T>, now: Timestamp, id: InodeId) -> Result<Option<String>, OpError> {
+pub async fn reattach(unit: &mut Unit<'_>, now: Timestamp, id: InodeId) -> Result<Option<String>, OpError> {
     match unit.get::<IdRow>(&keys::inode_id(id)).await? {
         Some(IdRow::At { parent, name }) => move_entry(unit, now, parent, &name).await,
         _ => Ok(None),
     }
 }
 
-pub async fn move_entry<T: Tx>(
-    unit: &mut Unit<'_, T>,
+pub async fn move_entry(
+    unit: &mut Unit<'_>,
     now: Timestamp,
     parent: InodeId,
     name: &[u8],

@@ -82,7 +82,7 @@ pub struct World {
     pub store: MemStore,
     pub engine: Arc<MemEngine>,
     pub peers: Peers,
-    pub server: Arc<MetaServer<MemEngine, Peers>>,
+    pub server: Arc<MetaServer>,
     pub session: SessionReply,
     next_request: AtomicU64,
 }
@@ -260,16 +260,12 @@ pub fn rename(from: (InodeId, &str), to: (InodeId, &str), mode: RenameKind) -> R
     }
 }
 
-pub async fn open_session(server: &MetaServer<MemEngine, Peers>, client: u64) -> SessionReply {
+pub async fn open_session(server: &MetaServer, client: u64) -> SessionReply {
     open_session_after(server, client, None).await
 }
 
 /// As a client that had another number before.
-pub async fn open_session_after(
-    server: &MetaServer<MemEngine, Peers>,
-    client: u64,
-    former: Option<u64>,
-) -> SessionReply {
+pub async fn open_session_after(server: &MetaServer, client: u64, former: Option<u64>) -> SessionReply {
     let open = OpenSession { client, former, description: format!("client {client}"), host: "h".into(), caches: false };
     server.call(Context::default(), open).await.unwrap()
 }

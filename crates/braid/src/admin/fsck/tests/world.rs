@@ -112,7 +112,7 @@ pub struct World {
     pub env: Env,
     pub engine: Arc<MemEngine>,
     pub peers: Peers,
-    pub server: Arc<MetaServer<MemEngine, Peers>>,
+    pub server: Arc<MetaServer>,
     pub session: SessionReply,
     next_request: AtomicU64,
 }
@@ -123,7 +123,7 @@ struct Raw(Vec<(Key, Option<Row>)>);
 impl Operation for Raw {
     type Output = ();
     type Error = EngineError;
-    async fn run<T: Tx>(&self, tx: &mut T) -> std::result::Result<(), EngineError> {
+    async fn run(&self, tx: &mut dyn Tx) -> std::result::Result<(), EngineError> {
         for (key, row) in &self.0 {
             match row {
                 Some(row) => tx.put(key.clone(), row.clone()),
@@ -139,7 +139,7 @@ struct RawGet(Key);
 impl Operation for RawGet {
     type Output = Option<Row>;
     type Error = EngineError;
-    async fn run<T: Tx>(&self, tx: &mut T) -> std::result::Result<Option<Row>, EngineError> {
+    async fn run(&self, tx: &mut dyn Tx) -> std::result::Result<Option<Row>, EngineError> {
         Ok(tx.get(std::slice::from_ref(&self.0), Lock::None).await?.into_iter().next().flatten())
     }
 }
