@@ -52,6 +52,17 @@ async fn metadata_counts_one_message_an_operation() {
     assert!(report.ratio("stat", "native", "bare engine").is_some());
 }
 
+/// More files than are made before the server is told which answers have arrived.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_size_of_an_inode_is_that_of_all_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let report = metadata::measure_size(dir.path(), 100, 3000, Duration::from_millis(20)).await.unwrap();
+    assert!(report.files == 3000 && report.few_files == 100, "{report:?}");
+    assert!(report.stats_a_second > 0.0 && report.stats_a_second_few > 0.0, "{report:?}");
+    // An inode, its name and its number are two rows of some hundred bytes; answers of requests would be as much again.
+    assert!((100.0..2000.0).contains(&report.store_bytes_an_inode), "{report:?}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn data_moves_what_it_says() {
     let dir = tempfile::tempdir().unwrap();

@@ -41,6 +41,9 @@ impl Connection {
     }
 }
 
+/// Files made before the server is told that their answers have arrived.
+const GROW_STEP: u64 = 2_000;
+
 fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
@@ -118,8 +121,31 @@ impl Native {
         for n in 0..self.settings.connections {
             self.dirs.push(self.mkdir(&format!("new{n}")).await?);
         }
+        self.create_from(0).await
+    }
+
+    /// From here on there are so many files.
+    pub async fn grow_to(&mut self, files: u64) -> Result<()> {
+        let from = std::mem::replace(&mut self.settings.files, files);
+        // As clients do while they work: answers that have arrived need not be remembered. Some at a time, or their rows would be most of the
+        // store.
+        let mut done = from;
+        while done < files {
+            let until = files.min(done + GROW_STEP);
+            self.settings.files = until;
+            self.create_from(done).await?;
+            done = until;
+            let c = &self.connections[0];
+            let low_water = RequestId(c.requests.load(Ordering::Relaxed));
+            let renew = RenewSession { low_water, orphans_seen: 0, orphans_held: Vec::new() };
+            c.stub.call(Context { request: RequestId(0), ..c.cx() }, renew).await.map_err(text)?;
+        }
+        Ok(())
+    }
+
+    async fn create_from(&self, from: u64) -> Result<()> {
         let mut tasks = Vec::new();
-        let next = Arc::new(AtomicU64::new(0));
+        let next = Arc::new(AtomicU64::new(from));
         for c in self.connections.iter().cycle().take(64) {
             let c = c.clone();
             let (next, files, dir) = (next.clone(), self.settings.files, self.files_dir);
