@@ -1,4 +1,4 @@
-//! The contracts without their types. The traits of this crate give futures of unnamed types; one allocation a message makes whoever is
+//! The contracts without their types. The traits of this crate give futures of unnamed types; an allocation or two a message make whoever is
 //! above a single type whatever is below it, compiled once and not once for each.
 
 use crate::data::{DataAnswer, DataRequest};

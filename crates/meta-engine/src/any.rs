@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Any engine, as one type: what is above it is compiled once, and not once for each engine in each program. It costs four small
-/// allocations a transaction.
+/// Any engine, as one type: what is above it is compiled once, and not once for each engine in each program. It costs four
+/// allocations a transaction, of which one has all of the operation's own state.
 #[derive(Clone)]
 pub struct AnyEngine(pub(crate) Arc<dyn Erased>);
 
@@ -224,5 +224,64 @@ impl Engine for AnyEngine {
 
     fn name(&self) -> &'static str {
         self.0.name()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::{MemEngine, MemStore};
+
+    /// Its answer is not to be told early if it is 7.
+    struct Seven(bool);
+
+    impl Operation for Seven {
+        type Output = u32;
+        type Error = Failed;
+
+        async fn run(&self, _tx: &mut dyn Tx) -> Result<u32, Failed> {
+            if self.0 { Ok(7) } else { Err(Failed::Own(8)) }
+        }
+
+        fn may_be_early(&self, output: &u32) -> bool {
+            *output != 7
+        }
+
+        fn may_use_reserve(&self) -> bool {
+            self.0
+        }
+    }
+
+    #[derive(Debug, PartialEq)]
+    enum Failed {
+        Own(u32),
+        Engine,
+    }
+
+    impl From<EngineError> for Failed {
+        fn from(_: EngineError) -> Self {
+            Failed::Engine
+        }
+    }
+
+    #[tokio::test]
+    async fn outputs_and_errors_come_back_as_what_they_are() {
+        let engine = AnyEngine::new(Arc::new(MemEngine::new(MemStore::new())));
+        assert_eq!(engine.transact(0, Seven(true)).await, Ok(7));
+        assert_eq!(engine.read(0, Seven(false)).await, Err(Failed::Own(8)));
+        // As whoever wraps twice has it.
+        let twice = AnyEngine::new(Arc::new(engine));
+        assert_eq!(twice.read(0, Seven(true)).await, Ok(7));
+        assert_eq!(twice.transact(0, Seven(false)).await, Err(Failed::Own(8)));
+    }
+
+    #[test]
+    fn what_an_operation_says_of_itself_is_heard() {
+        let whole = |yes| Whole(Box::new(Seven(yes)));
+        let output = |n: u32| Box::new(n) as Box<dyn Any + Send>;
+        assert!(!Operation::may_be_early(&whole(true), &output(7)));
+        assert!(Operation::may_be_early(&whole(true), &output(6)));
+        assert!(Operation::may_use_reserve(&whole(true)) && !Operation::may_use_reserve(&whole(false)));
     }
 }

@@ -36,7 +36,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// A metadata server over an engine `E`, reaching data servers through `P`.
+/// A metadata server over any engine and any way to data servers.
 pub struct MetaServer {
     pub(crate) env: Env,
     pub(crate) engine: AnyEngine,

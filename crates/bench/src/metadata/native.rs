@@ -166,7 +166,7 @@ impl Native {
     }
 
     pub fn workload(&self, kind: Kind) -> NativeWorkload<'_> {
-        NativeWorkload { native: self, kind }
+        NativeWorkload { native: self, kind, turns: 0 }
     }
 
     pub fn store_bytes(&self) -> u64 {
@@ -193,6 +193,8 @@ async fn create(c: &Connection, dir: InodeId, n: u64) -> Result<()> {
 pub struct NativeWorkload<'n> {
     native: &'n Native,
     kind: Kind,
+    /// Turns before this one: each looks at other names.
+    turns: u64,
 }
 
 impl Workload for NativeWorkload<'_> {
@@ -209,7 +211,8 @@ impl Workload for NativeWorkload<'_> {
     }
 
     async fn turn(&mut self, span: Duration) -> Result<Outcome> {
-        let native = self.native;
+        let (native, turns) = (self.native, self.turns);
+        self.turns += 1;
         let (before, messages) = (native.engine.stats().snapshot(), native.messages());
         let begun = Instant::now();
         let mut tasks = Vec::new();
@@ -218,7 +221,8 @@ impl Workload for NativeWorkload<'_> {
                 let (c, next, kind) = (c.clone(), native.next.clone(), self.kind);
                 let (files, dir, own) = (native.settings.files, native.files_dir, native.dirs[i]);
                 tasks.push(tokio::spawn(async move {
-                    let (mut state, mut done, mut latencies) = ((i * 64 + lane) as u64, 0u64, Vec::new());
+                    let begin = turns << 32 | (i * 64 + lane) as u64;
+                    let (mut state, mut done, mut latencies) = (begin, 0u64, Vec::new());
                     while begun.elapsed() < span {
                         let at = Instant::now();
                         let mut more = 1;

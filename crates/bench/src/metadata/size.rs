@@ -10,7 +10,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct SizeReport {
     pub files: u64,
-    /// For making them, one durable message each.
+    /// For making all but the first few of them, one durable message each.
     pub seconds: f64,
     pub creates_a_second: f64,
     /// Names looked up at random, one message each, no cache but the server's and the kernel's, when there were so few files and when there

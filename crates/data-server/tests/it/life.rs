@@ -6,7 +6,6 @@ use braid_api::data::*;
 use braid_api::meta::*;
 use braid_api::{Code, Context, DataNode, Result};
 use braid_data_server::{Announcement, DataServerConfig, enrol};
-use braid_data_store::ChunkStore;
 use braid_types::*;
 use bytes::Bytes;
 use parking_lot::Mutex;

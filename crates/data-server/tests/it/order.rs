@@ -5,7 +5,7 @@ use crate::support::*;
 use braid_api::data::*;
 use braid_api::{Code, Context, DataNode};
 use braid_data_server::{DataServer, DataServerConfig};
-use braid_data_store::{ChunkStore, DiskStore, MemoryStore};
+use braid_data_store::{DiskStore, MemoryStore};
 use braid_env::{Env, Random};
 use braid_types::*;
 use bytes::Bytes;

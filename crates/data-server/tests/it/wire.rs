@@ -5,7 +5,7 @@ use crate::support::*;
 use braid_api::data::*;
 use braid_api::{Code, DataNode};
 use braid_data_server::DataServer;
-use braid_data_store::{ChunkStore, DiskStore};
+use braid_data_store::DiskStore;
 use braid_env::{Address, Env};
 use braid_types::*;
 use braid_wire::*;
