@@ -35,6 +35,9 @@ pub struct TooMany;
 /// A state, and the operations that have taken effect in it and not ended.
 type Configuration<S> = (S, BTreeMap<Id, <S as Sequential>::Answer>);
 
+/// [`Linear::try_end`].
+pub type End<S> = fn(&mut Linear<S>, Id, &<S as Sequential>::Answer) -> Result<bool, TooMany>;
+
 pub struct Linear<S: Sequential> {
     possible: BTreeSet<Configuration<S>>,
     running: BTreeMap<Id, S::Op>,

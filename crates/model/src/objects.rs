@@ -6,8 +6,16 @@ mod names;
 mod open;
 mod shared;
 
+use crate::linear::{End, Linear};
+
 pub use bytes::{SlotOp, Slots};
 pub use locks::{Lock, LockAnswer, LockOp};
 pub use names::{ModeOp, Modes, NAMES};
 pub use open::{Open, OpenOp};
 pub use shared::{Named, Place, Shared, SharedAnswer, SharedOp};
+
+/// What searches the orders of each of these is generated in this crate, because it computes for minutes and this crate is optimized where
+/// those that test are not.
+#[allow(clippy::type_complexity)]
+pub static SEARCHES: (End<Slots>, End<Lock>, End<Modes>, End<Open>, End<Shared>) =
+    (Linear::try_end, Linear::try_end, Linear::try_end, Linear::try_end, Linear::try_end);
