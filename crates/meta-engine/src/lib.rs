@@ -38,7 +38,7 @@ pub use awaited::Awaited;
 pub use counts::Counts;
 pub use early::{Dirty, Early, Order, Touched, may_answer};
 pub use error::{EngineError, TxError};
-pub use held::{HeldEngine, Quiet};
+pub use held::HeldEngine;
 pub use key::{Key, Table};
 pub use mem::{CommitDelay, CommitFault, MemEngine, MemStore, PlantedBug};
 pub use outlet::{BasePage, Copied, Kept, Outgoing, Outlet};

@@ -126,15 +126,12 @@ impl Native {
 
     /// From here on there are so many files.
     pub async fn grow_to(&mut self, files: u64) -> Result<()> {
-        let from = std::mem::replace(&mut self.settings.files, files);
         // As clients do while they work: answers that have arrived need not be remembered. Some at a time, or their rows would be most of the
         // store.
-        let mut done = from;
-        while done < files {
-            let until = files.min(done + GROW_STEP);
-            self.settings.files = until;
-            self.create_from(done).await?;
-            done = until;
+        while self.settings.files < files {
+            let from = self.settings.files;
+            self.settings.files = files.min(from + GROW_STEP);
+            self.create_from(from).await?;
             let c = &self.connections[0];
             let low_water = RequestId(c.requests.load(Ordering::Relaxed));
             let renew = RenewSession { low_water, orphans_seen: 0, orphans_held: Vec::new() };
