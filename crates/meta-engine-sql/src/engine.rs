@@ -13,6 +13,7 @@ use crate::retry::Attempts;
 use crate::session::{Message, Session};
 use crate::settle::{Settled, settle};
 use crate::tx::SqlTx;
+use crate::under_way::UnderWay;
 use crate::write::writes;
 use braid_meta_engine::{Engine, EngineError, EngineStats, Lock, Operation, Snapshot, Table};
 use std::sync::Arc;
@@ -25,6 +26,7 @@ pub struct SqlEngine {
     pool: Pool,
     fence: Fence,
     stats: Arc<EngineStats>,
+    under_way: UnderWay,
     planted: Planted,
 }
 
@@ -46,6 +48,7 @@ impl SqlEngine {
             fence: Fence::new(fenced, epoch),
             capabilities,
             stats: Arc::default(),
+            under_way: UnderWay::default(),
             planted,
             options,
         })
@@ -134,37 +137,42 @@ impl SqlEngine {
             message_bytes_max: self.capabilities.message_bytes_max,
             check: self.capabilities.check(),
         };
+        // Dropped from here on, it may commit all the same.
+        let committing = self.under_way.begin(lease.mark().next());
         let ended = commit.run(&mut lease, &self.stats).await;
-        self.end(lease, ended, output).await
+        let (answer, is_known) = self.end(lease, ended, output).await;
+        if is_known {
+            committing.is_known();
+        }
+        answer
     }
 
+    /// The answer, and whether it is known what became of the transaction.
     async fn end<T, E: From<EngineError>>(
         &self,
         lease: Lease,
         ended: Ended,
         output: T,
-    ) -> Result<Result<T, E>, Verdict> {
-        match ended {
-            Ended::Committed => {
-                self.stats.syncs.fetch_add(1, Relaxed);
-                Ok(Ok(output))
-            }
-            Ended::Not(Verdict::Final(error)) => Ok(Err(error.into())),
-            Ended::Not(verdict) => Err(verdict),
-            Ended::Unknown(_) if self.planted.is(Plant::LostMeansUndone) => Err(Verdict::Conflict),
+    ) -> (Result<Result<T, E>, Verdict>, bool) {
+        let settled = match ended {
+            Ended::Committed => Settled::Committed,
+            Ended::Not(Verdict::Final(error)) => return (Ok(Err(error.into())), true),
+            Ended::Not(verdict) => return (Err(verdict), true),
+            Ended::Unknown(_) if self.planted.is(Plant::LostMeansUndone) => Settled::NotCommitted,
             Ended::Unknown(mark) => {
                 // The database ends the transaction when it sees the connection closed, if it has not ended it before.
                 drop(lease);
                 tracing::warn!("the answer to a commit was lost: asking what became of it");
-                match settle(&self.pool, &self.options, mark).await {
-                    Settled::Committed => {
-                        self.stats.syncs.fetch_add(1, Relaxed);
-                        Ok(Ok(output))
-                    }
-                    Settled::NotCommitted => Err(Verdict::Conflict),
-                    Settled::Unknown(why) => Ok(Err(EngineError::MaybeCommitted(why).into())),
-                }
+                settle(&self.pool, &self.options, mark).await
             }
+        };
+        match settled {
+            Settled::Committed => {
+                self.stats.syncs.fetch_add(1, Relaxed);
+                (Ok(Ok(output)), true)
+            }
+            Settled::NotCommitted => (Err(Verdict::Conflict), true),
+            Settled::Unknown(why) => (Ok(Err(EngineError::MaybeCommitted(why).into())), false),
         }
     }
 
@@ -224,6 +232,19 @@ impl Engine for SqlEngine {
             }
             self.stats.retries.fetch_add(1, Relaxed);
         }
+    }
+
+    /// Each is answered when it is durable. What this waits for are commits whose callers have gone, or could not be told what became
+    /// of them: from then on these have committed, or never will.
+    async fn settle(&self) -> Result<(), EngineError> {
+        let last = self.under_way.of_now();
+        for (number, mark) in self.under_way.ended(last).await {
+            match settle(&self.pool, &self.options, mark).await {
+                Settled::Unknown(why) => return Err(EngineError::Storage(format!("a commit is not settled: {why}"))),
+                Settled::Committed | Settled::NotCommitted => self.under_way.settled(number),
+            }
+        }
+        Ok(())
     }
 
     async fn snapshot(&self, tables: &[Table]) -> Result<Box<dyn Snapshot>, EngineError> {

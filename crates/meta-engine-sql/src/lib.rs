@@ -29,6 +29,7 @@ mod session;
 mod settle;
 mod snapshot;
 mod tx;
+mod under_way;
 mod write;
 
 pub use capabilities::{Capabilities, Kind};

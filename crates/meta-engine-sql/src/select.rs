@@ -30,12 +30,14 @@ pub(crate) fn plain(keys: &[Key]) -> String {
 }
 
 /// Rows of any keys, locked: a statement for each partition of each table, because inside one statement the database goes
-/// through its partitions in an order of its own, and locks are taken in the order of keys. `keys` are sorted.
-pub(crate) fn locked(keys: &[Key], lock: Lock) -> Vec<String> {
-    let same = |a: &Key, b: &Key| (a.table(), a.partition()) == (b.table(), b.partition());
+/// through its partitions in an order of its own, and locks are taken in the order of keys. `keys` are sorted, `lock` says how each is
+/// locked.
+pub(crate) fn locked(keys: &[Key], lock: impl Fn(&Key) -> Lock) -> Vec<String> {
+    let kind = |key: &Key| (key.table(), key.partition(), lock(key));
+    let same = |a: &Key, b: &Key| kind(a) == kind(b);
     let groups = keys.chunk_by(same).flat_map(|group| group.chunks(KEYS_MAX));
     let statement = |group: &[Key]| {
-        let (table, part) = (group[0].table(), group[0].partition());
+        let (table, part, lock) = kind(&group[0]);
         let mut text = String::new();
         let _ =
             write!(text, "SELECT {},part,rest,val FROM {} WHERE part={part} AND rest IN (", table as u8, name(table));

@@ -67,7 +67,7 @@ impl<'a> SqlTx<'a> {
         statements.iter().for_each(|statement| message.push(statement));
         if self.looks_again && lock != Lock::None {
             let absent: Vec<Key> = self.absent.iter().cloned().collect();
-            select::locked(&absent, lock).iter().for_each(|statement| message.push(statement));
+            select::locked(&absent, |_| lock).iter().for_each(|statement| message.push(statement));
         }
         let ran = match lock {
             Lock::None => self.lease.run(&message).await,
@@ -117,7 +117,12 @@ fn over() -> EngineError {
 }
 
 impl SqlTx<'_> {
-    async fn rows_of(&mut self, keys: &[Key], lock: Lock) -> Result<Vec<Option<Row>>, EngineError> {
+    async fn rows_of(
+        &mut self,
+        keys: &[Key],
+        lock: Lock,
+        shares: fn(&Key) -> bool,
+    ) -> Result<Vec<Option<Row>>, EngineError> {
         let lock = self.strength(lock);
         let mut asked = keys.to_vec();
         asked.sort();
@@ -129,7 +134,7 @@ impl SqlTx<'_> {
         if !asked.is_empty() {
             let statements = match lock {
                 Lock::None => vec![select::plain(&asked)],
-                lock => select::locked(&asked, lock),
+                lock => select::locked(&asked, |key| if shares(key) { lock.min(Lock::Shared) } else { lock }),
             };
             for cells in self.ask(statements, lock).await?.into_iter().flat_map(|done| done.rows) {
                 let (key, row) = select::decode(cells)?;
@@ -171,7 +176,16 @@ impl SqlTx<'_> {
 
 impl Tx for SqlTx<'_> {
     fn get<'a>(&'a mut self, keys: &'a [Key], lock: Lock) -> Awaited<'a, Vec<Option<Row>>> {
-        Awaited::waits(self.rows_of(keys, lock))
+        Awaited::waits(self.rows_of(keys, lock, |_| false))
+    }
+
+    fn get_sharing<'a>(
+        &'a mut self,
+        keys: &'a [Key],
+        lock: Lock,
+        shares: fn(&Key) -> bool,
+    ) -> Awaited<'a, Vec<Option<Row>>> {
+        Awaited::waits(self.rows_of(keys, lock, shares))
     }
 
     fn scan<'a>(&'a mut self, prefix: &'a Key, after: Option<&'a Key>, limit: usize, lock: Lock) -> Awaited<'a, Page> {

@@ -29,6 +29,18 @@ pub trait Tx: Send {
     /// [`Key`], whatever the order of `keys`.
     fn get<'a>(&'a mut self, keys: &'a [Key], lock: Lock) -> Awaited<'a, Vec<Option<Row>>>;
 
+    /// As [`Tx::get`]; of those that `shares` picks no more than [`Lock::Shared`] is wanted: many read them, and few change them. An engine
+    /// may lock them more.
+    fn get_sharing<'a>(
+        &'a mut self,
+        keys: &'a [Key],
+        lock: Lock,
+        shares: fn(&Key) -> bool,
+    ) -> Awaited<'a, Vec<Option<Row>>> {
+        let _ = shares;
+        self.get(keys, lock)
+    }
+
     /// Up to `limit` rows whose key begins with `prefix` (a whole partition and the beginning of the rest) and
     /// is greater than `after`, if given. Touches one partition.
     fn scan<'a>(&'a mut self, prefix: &'a Key, after: Option<&'a Key>, limit: usize, lock: Lock) -> Awaited<'a, Page>;

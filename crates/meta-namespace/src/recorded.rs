@@ -2,7 +2,7 @@ use crate::rows::{RequestRow, SessionRow, keys};
 use crate::{OpContext, OpError, Unit};
 use braid_api::meta::{DirAfter, MetaAnswer};
 use braid_api::{Code, Error};
-use braid_meta_engine::{Key, Lock, Operation, Tx};
+use braid_meta_engine::{Key, Lock, Operation, Table, Tx};
 use braid_types::SessionId;
 use bytes::Bytes;
 use std::future::Future;
@@ -67,7 +67,8 @@ impl<M: Mutation> Operation for Recorded<M> {
         let (session_key, request_key) = (keys::session(cx.session), keys::request(cx.session, cx.request));
         let mut first = self.mutation.first_keys();
         first.extend([session_key.clone(), request_key.clone()]);
-        unit.load(&first).await?;
+        // The session is to stay until the commit, and its other changes need not wait for this one.
+        unit.load_sharing(&first, |key| key.table() == Table::Sessions).await?;
         let live = unit.get::<SessionRow>(&session_key).await?.filter(|row| !row.has_ended());
         let session = match live {
             Some(row) if row.epoch == cx.session_epoch => row,
@@ -88,6 +89,7 @@ impl<M: Mutation> Operation for Recorded<M> {
         let dirs: Vec<DirAfter> = answer.dirs_mut().map(std::mem::take).collect();
         let bytes = postcard::to_stdvec(&answer).map_err(|e| Error::new(Code::Internal, "an answer", e))?;
         answer.dirs_mut().zip(dirs).for_each(|(dir, told)| *dir = told);
+        // Of two that run at the same time one finds at its commit that there is one by now, runs again and gets that answer.
         unit.put(request_key, &RequestRow { message: self.message, answer: Bytes::from(bytes) });
         let may_be_early = cx.early && session.keeps;
         if cx.early && !session.keeps {

@@ -45,13 +45,18 @@ impl<'t> Unit<'t> {
 
     /// Reads, in one round trip, those of `keys` that are not cached.
     pub async fn load(&mut self, keys: &[Key]) -> Result<(), OpError> {
+        self.load_sharing(keys, |_| false).await
+    }
+
+    /// The same, of which those that `shares` picks are only to stay as they are.
+    pub async fn load_sharing(&mut self, keys: &[Key], shares: fn(&Key) -> bool) -> Result<(), OpError> {
         let mut missing: Vec<Key> = keys.iter().filter(|k| !self.cache.contains_key(*k)).cloned().collect();
         missing.sort();
         missing.dedup();
         if missing.is_empty() {
             return Ok(());
         }
-        let rows = self.tx.get(&missing, self.lock).await?;
+        let rows = self.tx.get_sharing(&missing, self.lock, shares).await?;
         self.cache.extend(missing.into_iter().zip(rows));
         Ok(())
     }
@@ -67,6 +72,12 @@ impl<'t> Unit<'t> {
             Some(Some(row)) => R::decode(key, row).map(Some),
             _ => Ok(None),
         }
+    }
+
+    /// As [`Unit::get`], where the row is only to stay as it is.
+    pub async fn get_shared<R: RowFormat>(&mut self, key: &Key) -> Result<Option<R>, OpError> {
+        self.load_sharing(std::slice::from_ref(key), |_| true).await?;
+        self.get(key).await
     }
 
     pub fn put<R: RowFormat>(&mut self, key: Key, row: &R) {

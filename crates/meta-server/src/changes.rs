@@ -3,6 +3,7 @@
 use crate::dispatch::Call;
 use crate::leases::Announced;
 use crate::server::MetaServer;
+use crate::settling::when_settled;
 use braid_api::admin::Repair;
 use braid_api::meta::*;
 use braid_api::{Code, Error, Result};
@@ -112,10 +113,9 @@ impl UnderWay {
 impl Drop for UnderWay {
     fn drop(&mut self) {
         let Some(announced) = self.announced.take() else { return };
-        let engine = self.engine.clone();
+        let (env, engine) = (self.env.clone(), self.engine.clone());
         self.env.spawn("a change that was given up", async move {
-            // An engine that is done commits nothing any more.
-            let _ = engine.settle().await;
+            when_settled(env, engine).await;
             drop(announced);
         });
     }

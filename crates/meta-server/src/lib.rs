@@ -41,6 +41,7 @@ mod reports;
 mod seals;
 mod server;
 mod sessions;
+mod settling;
 mod sizes;
 mod strays;
 mod trash;

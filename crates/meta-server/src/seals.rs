@@ -8,6 +8,7 @@
 use crate::dispatch::Call;
 use crate::leases::Leases;
 use crate::server::MetaServer;
+use crate::settling::when_settled;
 use braid_api::meta::{HoldSealed, LeaveSealed, MetaAnswer, MetaRequest, SealFile};
 use braid_api::{Code, Context, Error, Result};
 use braid_env::Env;
@@ -83,10 +84,9 @@ struct Transacted {
 impl Drop for Transacted {
     fn drop(&mut self) {
         let Some(under_way) = self.under_way.take() else { return };
-        let engine = self.engine.clone();
+        let (env, engine) = (self.env.clone(), self.engine.clone());
         self.env.spawn("a seal that was given up", async move {
-            // An engine that is done commits nothing any more.
-            let _ = engine.settle().await;
+            when_settled(env, engine).await;
             drop(under_way);
         });
     }

@@ -177,3 +177,76 @@ async fn who_is_dropped_at_any_moment_leaves_whole_transactions() {
     }
     assert_eq!(number(&row(&*engine, &count.0).await), least);
 }
+
+/// Reads a row to write another one beside it, and stays until it is told to go on.
+struct Beside {
+    shared: Key,
+    own: Key,
+    reads: fn(&Key) -> bool,
+    here: Arc<tokio::sync::Barrier>,
+}
+
+impl Operation for Beside {
+    type Output = ();
+    type Error = EngineError;
+
+    async fn run(&self, tx: &mut dyn Tx) -> Result<(), EngineError> {
+        let keys = [self.shared.clone(), self.own.clone()];
+        let rows = tx.get_sharing(&keys, Lock::Exclusive, self.reads).await?;
+        assert_eq!(rows, [Some(vec![7]), None], "in the order of the question");
+        self.here.wait().await;
+        tx.put(self.own.clone(), vec![1]);
+        Ok(())
+    }
+}
+
+/// Both at the same time have read the row with `reads`, or have not within a second.
+async fn two_read_at_once(reads: fn(&Key) -> bool) -> bool {
+    let engine = Arc::new(open(shared().options(&database())).await);
+    let row = key(1, "read by all");
+    put(&*engine, &row, &[7]).await;
+    let here = Arc::new(tokio::sync::Barrier::new(2));
+    let task = |own: u64| {
+        let beside = Beside { shared: row.clone(), own: key(own, "own"), reads, here: here.clone() };
+        let engine = engine.clone();
+        tokio::spawn(async move { engine.transact(own, beside).await })
+    };
+    let tasks = [task(2), task(3)];
+    for mut task in tasks {
+        if tokio::time::timeout(Duration::from_secs(1), &mut task).await.is_err() {
+            task.abort();
+            return false;
+        }
+    }
+    true
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_that_many_read_and_few_change_keeps_nobody_waiting() {
+    assert!(two_read_at_once(|key| key.partition() == 1).await);
+    assert!(!two_read_at_once(|_| false).await, "the test sees whether they wait for each other");
+}
+
+/// Until whoever shares it has committed nobody changes it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_that_is_shared_stays_as_it_is() {
+    let engine = Arc::new(open(shared().options(&database())).await);
+    let row_key = key(1, "n");
+    put(&*engine, &row_key, &[7]).await;
+    let here = Arc::new(tokio::sync::Barrier::new(2));
+    let shares = Beside { shared: row_key.clone(), own: key(2, "own"), reads: |_| true, here: here.clone() };
+    let first = tokio::spawn({
+        let engine = engine.clone();
+        async move { engine.transact(2, shares).await }
+    });
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let mut change = tokio::spawn({
+        let (engine, row_key) = (engine.clone(), row_key.clone());
+        async move { put(&*engine, &row_key, &[8]).await }
+    });
+    assert!(tokio::time::timeout(Duration::from_millis(300), &mut change).await.is_err(), "it was changed under it");
+    here.wait().await;
+    first.await.expect("it ends").expect("it commits");
+    change.await.expect("it ends");
+    assert_eq!(row(&*engine, &row_key).await, Some(vec![8]));
+}

@@ -55,6 +55,30 @@ async fn a_commit_that_comes_late_is_refused() {
     assert_eq!(row(&engine, &name).await, Some(b"after".to_vec()));
 }
 
+/// Whoever released what a change makes old before its commit, which was on its way, would have it come afterwards.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_whose_caller_has_gone_has_ended_when_the_engine_has_settled() {
+    let (engine, proxy) = proxied().await;
+    let engine = Arc::new(engine);
+    let name = key(1, "n");
+    put(&*engine, &name, b"before").await;
+    proxy.cut(Cut::Gone);
+    let gone = tokio::spawn({
+        let (engine, name) = (engine.clone(), name.clone());
+        async move { put(&*engine, &name, b"of one that has gone").await }
+    });
+    while proxy.cuts() == 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    gone.abort();
+    let _ = gone.await;
+    proxy.open();
+    engine.settle().await.expect("the database answers");
+    let then = row(&*engine, &name).await;
+    assert_eq!(proxy.deliver(), 1);
+    assert_eq!(row(&*engine, &name).await, then, "it came after the engine had settled");
+}
+
 /// The tests above see what they are there for.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_answer_that_is_taken_for_a_no_is_seen() {

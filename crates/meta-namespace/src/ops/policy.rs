@@ -26,7 +26,8 @@ pub(super) async fn in_force(unit: &mut Unit<'_>, dir: &Inode) -> Result<Policy,
 async fn in_force_from(unit: &mut Unit<'_>, dir: &Inode) -> Result<(Policy, InodeId), OpError> {
     let (mut root, mut at) = (dir.policy_root, dir.id);
     for _ in 0..DEPTH_MAX {
-        if let Some(row) = unit.get::<PolicyRow>(&keys::policy(root)).await? {
+        // Whatever is made below it reads it.
+        if let Some(row) = unit.get_shared::<PolicyRow>(&keys::policy(root)).await? {
             return Ok((row.policy, root));
         }
         // It was moved away from the directory whose policy held for it, and that has been removed, or lost its policy while

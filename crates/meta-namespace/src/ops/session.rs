@@ -226,6 +226,10 @@ impl Operation for EndSession {
 
     async fn run(&self, tx: &mut dyn Tx) -> Result<(), OpError> {
         let mut unit = Unit::new(tx, Lock::Exclusive);
+        // First: its changes, which share it, have committed then or will find that it has ended, so that nothing comes behind what is
+        // read here.
+        let key = keys::session(self.session);
+        let row = unit.get::<SessionRow>(&key).await?;
         let spares = unit.scan(&keys::spares(self.session), None, usize::MAX >> 1).await?;
         for (key, row) in spares.rows {
             let spare = SpareRow::decode(&key, &row)?;
@@ -235,8 +239,6 @@ impl Operation for EndSession {
             unit.delete(key);
         }
         let requests = unit.scan(&keys::requests(self.session), None, usize::MAX >> 1).await?;
-        let key = keys::session(self.session);
-        let row = unit.get::<SessionRow>(&key).await?;
         let remember = self.remember && row.is_some();
         for (key, row) in requests.rows {
             if !remember || is_of_session(&RequestRow::decode(&key, &row)?) {
