@@ -43,7 +43,7 @@ impl Operation for BeginSession {
                     return Ok((id, row.epoch));
                 }
                 if row.client == self.client || Some(row.client) == self.former {
-                    olds.push((id, row));
+                    olds.push(id);
                 }
             }
             match page.rows.into_iter().next_back() {
@@ -62,7 +62,10 @@ impl Operation for BeginSession {
             caches: self.caches,
         };
         unit.insert(keys::session(id), &row);
-        for (old, row) in olds {
+        for old in olds {
+            // Its changes, which share it, have committed then, or find that their session is over: no answer comes behind those that are
+            // taken over.
+            let Some(row) = unit.get::<SessionRow>(&keys::session(old)).await? else { continue };
             for (key, answer) in unit.scan(&keys::requests(old), None, usize::MAX >> 1).await?.rows {
                 // One that has ended has forgotten these already.
                 let kept = row.has_ended() || !is_of_session(&RequestRow::decode(&key, &answer)?);

@@ -2,4 +2,5 @@
 #![allow(clippy::unwrap_used)]
 
 mod quotas;
+mod shared;
 mod tree;

@@ -51,6 +51,19 @@ impl Tx for SpreadTx<'_> {
         self.0.get(keys, lock)
     }
 
+    fn get_sharing<'a>(
+        &'a mut self,
+        keys: &'a [Key],
+        lock: Lock,
+        shares: fn(&Key) -> bool,
+    ) -> Awaited<'a, Vec<Option<Row>>> {
+        let (shared, own): (Vec<Key>, Vec<Key>) = keys.iter().cloned().partition(shares);
+        let mut reads = self.2.lock().unwrap();
+        reads.extend([(own, lock), (shared, lock.min(Lock::Shared))].into_iter().filter(|(keys, _)| !keys.is_empty()));
+        drop(reads);
+        self.0.get(keys, lock)
+    }
+
     fn scan<'a>(&'a mut self, prefix: &'a Key, after: Option<&'a Key>, limit: usize, lock: Lock) -> Awaited<'a, Page> {
         self.0.scan(prefix, after, limit, lock)
     }
@@ -135,6 +148,12 @@ impl<E: Engine> Tree<E> {
             ..OpContext::default()
         };
         self.run(Recorded { cx, mutation, message: 0, answer }).await.map(|outcome| outcome.answer)
+    }
+
+    /// How the rows of a table were locked by the last operation.
+    pub fn locks_on(&self, table: Table) -> Vec<Lock> {
+        let reads = self.reads.lock().unwrap();
+        reads.iter().filter(|(keys, _)| keys.iter().any(|key| key.table() == table)).map(|(_, lock)| *lock).collect()
     }
 
     pub fn spec(kind: FileKind, owner: u32) -> NodeSpec {
