@@ -9,7 +9,7 @@ use braid_api::meta::*;
 use braid_api::{Code, Error, Result};
 use braid_env::Env;
 use braid_lease::Key;
-use braid_meta_engine::{AnyEngine, Engine};
+use braid_meta_engine::AnyEngine;
 use braid_meta_namespace::ops::change_entries::{EntriesIn, mark};
 use braid_meta_namespace::ops::stand_for::StandFor;
 use braid_types::{InodeId, Name, SessionId};

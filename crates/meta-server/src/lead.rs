@@ -68,15 +68,22 @@ impl Lead {
             }
         }
         let Role::Leads(epoch) = lead.role() else { return Err(lost()) };
-        engine.fence_others().await.map_err(OpError::from)?;
-        tracing::info!(epoch, "this metadata server leads");
-        let keeping = lead.clone();
+        // From now on, so that a store which takes longer than a lease to fence the others has a leader all the same.
+        let (keeping, rows) = (lead.clone(), engine.clone());
         lead.env.spawn("leadership", async move {
             while matches!(keeping.role(), Role::Leads(_)) {
-                keeping.step(&engine).await;
+                keeping.step(&rows).await;
             }
             keeping.over.notify_one();
         });
+        if let Err(error) = engine.fence_others().await {
+            lead.release(&engine).await;
+            return Err(OpError::from(error).into());
+        }
+        if lead.role() != Role::Leads(epoch) {
+            return Err(lost());
+        }
+        tracing::info!(epoch, "this metadata server leads");
         Ok(lead)
     }
 

@@ -12,7 +12,7 @@ use crate::settling::when_settled;
 use braid_api::meta::{HoldSealed, LeaveSealed, MetaAnswer, MetaRequest, SealFile};
 use braid_api::{Code, Context, Error, Result};
 use braid_env::Env;
-use braid_meta_engine::{AnyEngine, Engine};
+use braid_meta_engine::AnyEngine;
 use braid_types::{Attr, InodeId, SessionId};
 use std::collections::BTreeMap;
 use std::sync::Arc;

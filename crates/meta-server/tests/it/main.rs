@@ -9,6 +9,7 @@ mod early;
 mod freeing;
 mod growing;
 mod ids;
+mod lead;
 mod leases;
 mod namespace;
 mod next_session;
