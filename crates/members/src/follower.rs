@@ -68,3 +68,25 @@ impl Follower {
         self.may_hold = self.share.clone();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_types::Slot;
+
+    /// What it asked before it was answered comes again, late: it may have taken more since.
+    #[test]
+    fn the_row_before_counts_until_the_first_answer() {
+        let (few, more): (Slots, Slots) = ((0..5).map(Slot).collect(), (0..9).map(Slot).collect());
+        let second = Duration::from_secs(1);
+        let mut follower = Follower { share: more.clone(), over_at: second * 9, ..Follower::of_others(Moment::ZERO) };
+        assert!(!follower.is_settled(second), "it may hold anything");
+        follower.follows_before(&few);
+        assert!(follower.is_settled(second));
+        follower.is_answered(false, second * 9, second * 9, second);
+        follower.is_told_that_all_is_settled();
+        follower.follows_before(&few);
+        follower.share = few;
+        assert!(!follower.is_settled(second * 2) && follower.is_settled(second * 10));
+    }
+}
