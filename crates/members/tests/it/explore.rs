@@ -44,7 +44,13 @@ fn in_no_seed_do_two_answer_for_one_slot_and_all_agree_when_all_is_well() {
 }
 
 fn is_found(flaw: Flaw) {
-    let found = (0..3000).find_map(|seed| World::new(seed, flaw).run(true, STORMY).err());
+    // Two need many seeds: the search begins shortly before one that shows them.
+    let first = match flaw {
+        Flaw::CountsFromTheAnswer => 80,
+        Flaw::KeepsItsLeaseAsLeader => 265,
+        _ => 0,
+    };
+    let found = (first..first + 3000).find_map(|seed| World::new(seed, flaw).run(true, STORMY).err());
     assert!(found.is_some(), "{flaw:?} does no harm: the search finds nothing");
 }
 
