@@ -52,6 +52,7 @@ pub const PLACES: &[Place] = &[
     alone("erasure", &["types"], REASONING),
     alone("ownership", &["types"], REASONING),
     alone("election", &["types"], REASONING),
+    alone("members", &["types", "placement", "election"], REASONING),
     // servers
     place("meta-engine", &["types"], ENGINE),
     place("meta-engine-embedded", &["types", "meta-engine"], ENGINE),
