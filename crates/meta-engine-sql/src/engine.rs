@@ -142,7 +142,7 @@ impl SqlEngine {
         let ended = commit.run(&mut lease, &self.stats).await;
         let (answer, is_known) = self.end(lease, ended, output).await;
         if is_known {
-            committing.is_known();
+            committing.end();
         }
         answer
     }

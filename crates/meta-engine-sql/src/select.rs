@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn locks_go_partition_by_partition() {
         let keys = [key(Table::Inodes, 1, "a"), key(Table::Inodes, 1, "b"), key(Table::Inodes, 2, "a")];
-        let statements = locked(&keys, Lock::Shared);
+        let statements = locked(&keys, |_| Lock::Shared);
         assert_eq!(statements.len(), 2);
         assert!(statements[0].ends_with("WHERE part=1 AND rest IN (X'61',X'62') LOCK IN SHARE MODE"));
     }

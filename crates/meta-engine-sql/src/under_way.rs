@@ -27,7 +27,7 @@ struct Sent {
     left: bool,
 }
 
-/// A commit. Dropped without [`Committing::is_known`], it counts as left behind.
+/// A commit. Dropped without [`Committing::end`], it counts as left behind.
 pub(crate) struct Committing<'a> {
     all: &'a UnderWay,
     number: u64,
@@ -75,7 +75,7 @@ impl UnderWay {
 }
 
 impl Committing<'_> {
-    pub fn is_known(mut self) {
+    pub fn end(mut self) {
         self.known = true;
     }
 }
@@ -106,11 +106,11 @@ mod tests {
         let (known, left, waits) = (all.begin(Mark::new()), all.begin(Mark::new()), all.begin(Mark::new()));
         let last = all.of_now();
         let later = all.begin(Mark::new());
-        known.is_known();
+        known.end();
         drop(left);
         let short = Duration::from_millis(20);
         assert!(timeout(short, all.ended(last)).await.is_err(), "one is being waited for");
-        waits.is_known();
+        waits.end();
         let found = timeout(short, all.ended(last)).await.expect("what began later is not waited for");
         assert_eq!(found.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [2]);
         all.settled(2);
