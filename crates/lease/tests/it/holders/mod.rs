@@ -12,7 +12,7 @@ mod world;
 
 use crate::explore::{Bounds, Report, explore};
 use std::collections::BTreeMap;
-use world::{Budget, NONE, Plan, Plant, World};
+use world::{Action, Budget, NONE, Plan, Plant, World};
 
 /// Of both keys, run by the holder of the first or of the second.
 const ACROSS: Plan = (0b11, 0);
@@ -36,11 +36,14 @@ fn system(name: &'static str, plant: Plant) -> (&'static str, World) {
         "its end is not known" => world([&[ACROSS], &[]], Budget { unknowns: 1, looks: 1, ..moves }),
         "a slot moves under one across" => world([&[ACROSS], &[]], Budget { ticks: 2, ..moves }),
         "a slot moves, and a lease is out" => {
-            world([&[FIRST_BEHIND], &[]], Budget { ticks: 2, renewals: 1, ..moves }).renewing(1, 0)
+            let heard = [Action::Raise, Action::Hear(1)];
+            world([&[FIRST_BEHIND], &[]], Budget { ticks: 2, renewals: 1, ..moves }).renewing(1, 0).after(&heard)
         }
         "a slot moves, and its session says so" => world([&[FIRST_BEHIND], &[]], Budget { renewals: 1, ..moves }),
         "a slot moves, and a session says nothing" => {
-            world([&[SECOND], &[]], Budget { ticks: 2, renewals: 2, ..moves })
+            // It has learned of the roster with its first renewal.
+            let moved = [Action::Raise, Action::Hear(0), Action::Hear(1), Action::Gain(1), Action::Renew(1, 1)];
+            world([&[SECOND], &[]], Budget { ticks: 2, renewals: 2, ..moves }).after(&moved).delivered(3)
         }
         "the announcer dies" => world([&[ACROSS], &[]], Budget { looks: 1, ..dies }),
         "the announcer dies, and terms end" => world([&[ACROSS], &[]], Budget { ticks: 2, renewals: 1, ..dies }),

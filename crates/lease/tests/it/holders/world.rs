@@ -296,6 +296,21 @@ impl World {
         World { renews: (c, at), ..self }
     }
 
+    /// These have happened already: what else could have been in between is in other systems.
+    pub fn after(mut self, actions: &[Action]) -> Self {
+        actions.iter().for_each(|action| self.act(action));
+        self
+    }
+
+    /// And these messages have come, and what was answered to them.
+    pub fn delivered(mut self, messages: usize) -> Self {
+        for _ in 0..messages {
+            let message = self.network.first().cloned().unwrap();
+            self.act(&Action::Deliver(message));
+        }
+        self
+    }
+
     /// Everybody has looked everything up.
     pub fn warm(mut self) -> Self {
         let left = std::mem::replace(&mut self.left, Budget { looks: 99, ..NONE });
