@@ -15,7 +15,7 @@ pub enum Event {
     Tick,
 
     // --- membership and sessions ---
-    /// These slots are held here from now on, if this is still the epoch. To be told only when the former holder can renew and
+    /// These slots are held here from now on, if this is the epoch that was told last. To be told only when the former holder can renew and
     /// grant no more; `sessions` are the rows of the `sessions` table, read after that.
     Gained {
         epoch: MembershipEpoch,

@@ -233,8 +233,9 @@ impl Holder {
     }
 
     fn gained(&mut self, now: Moment, epoch: MembershipEpoch, slots: SlotSet, sessions: Vec<SessionId>) {
-        if epoch < self.slots.epoch {
-            // They may be another's by now.
+        let is_early = epoch > self.slots.epoch && self.names.knows_members();
+        if epoch < self.slots.epoch || is_early {
+            // They may be another's by now; or what went with that epoch is still here.
             return;
         }
         self.slots.epoch = epoch;

@@ -356,6 +356,11 @@ impl Names {
         self.members = Some(members);
     }
 
+    /// There are several servers, and each epoch is told.
+    pub fn knows_members(&self) -> bool {
+        self.members.is_some()
+    }
+
     /// The number is above all that its server has announced or released here. Else it comes late: it was released, and nobody
     /// would do that again, or others overtook it, and it is made again.
     fn is_news(&mut self, id: AnnouncementId) -> bool {

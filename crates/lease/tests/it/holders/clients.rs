@@ -109,11 +109,7 @@ impl World {
                 }
                 client.held.answered(now, ticket, vec![]);
             }
-            Message::GivenUp { c, ticket, mask } => {
-                if self.clients[c].changes(ticket) {
-                    self.give_up(c, ticket, mask);
-                }
-            }
+            Message::GivenUp { c, ticket, mask } if self.clients[c].changes(ticket) => self.give_up(c, ticket, mask),
             Message::Roster { c } => {
                 let roster = self.roster();
                 if let Some(ticket) = self.clients[c].looking.take() {
