@@ -10,18 +10,21 @@
 //! passes events here.
 
 mod files;
+mod many;
+
+pub use many::{ManyHoldings, ManyTodo, Renewal};
 
 use crate::files::{Generation, HeldLock, Mode, Want};
 use crate::key::{Key, RevocationId};
 use crate::limits::Limits;
 use crate::time::{Moment, usable};
-use braid_types::{InodeId, MembershipEpoch, Name};
+use braid_types::{InodeId, MembershipEpoch, Name, Slot};
 use files::{FileHeld, Granted, Recalled};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// A moment before something was asked for. Rises.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
 /// What happened to a client.
@@ -384,6 +387,15 @@ impl Holdings {
         self.void_before = self.draw();
         self.files.retain(|_, file| file.suspend());
         todo.push(Todo::DropAll);
+    }
+
+    /// Slots have gone to another holder, or may have: what `moves` is not held here any more, and answers on their way are not kept.
+    /// Gives the files of slots that `goes` which are written under; they are to be said to that holder.
+    fn leave(&mut self, moves: impl Fn(Slot) -> bool, goes: impl Fn(Slot) -> bool) -> Vec<(InodeId, FileHeld)> {
+        self.keys.retain(|key, _| !moves(key.slot()));
+        self.void_before = self.draw();
+        let gone = self.files.extract_if(.., |inode, _| goes(inode.slot()));
+        gone.filter_map(|(inode, file)| Some((inode, file.moved()?))).collect()
     }
 
     fn session_lost(&mut self, todo: &mut Vec<Todo>) {

@@ -42,13 +42,14 @@ pub enum EndReason {
 pub enum Command {
     /// The session's term here. A session counts it from when it asked, see [`crate::usable`]. `prolonged` is false if
     /// this renewal gave nothing. `reassert`: it is to say
-    /// what it holds, under this number.
+    /// what it holds, under this number; all of it if `anew`, and then the names are gone, else what it has in slots that have come here.
     Renewed {
         session: SessionId,
         until: Moment,
         prolonged: bool,
         epoch: MembershipEpoch,
         reassert: Option<u64>,
+        anew: bool,
     },
 
     Claimed {

@@ -6,6 +6,7 @@ use crate::locks::{LockOwner, LockSpec, Space};
 use crate::slots::SlotSet;
 use crate::time::Moment;
 use braid_types::{ByteRange, InodeId, MembershipEpoch, ServerId, SessionId, Timestamp};
+use std::collections::BTreeSet;
 
 /// What happened. Messages of clients come in as they are, in whatever order and as often as the network likes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -14,20 +15,20 @@ pub enum Event {
     Tick,
 
     // --- membership and sessions ---
-    /// These slots are held here from now on. `sessions` are the rows of the `sessions` table. To be told only when the
-    /// former holder can renew and grant no more.
+    /// These slots are held here from now on, if this is the epoch that was told last. To be told only when the former holder can renew and
+    /// grant no more; `sessions` are the rows of the `sessions` table, read after that.
     Gained {
         epoch: MembershipEpoch,
         slots: SlotSet,
         sessions: Vec<SessionId>,
     },
-    Lost {
+    /// Another membership epoch has begun. To be told only when the engine's fence stands at it: what was announced by who is not
+    /// among `members` has been committed before that, or never will be, and is released. Slots among `keeps` that are held here
+    /// stay, with leases and announcements; all others are lost, and all are for who missed an epoch in between.
+    Epoch {
         epoch: MembershipEpoch,
-        slots: SlotSet,
-    },
-    /// A metadata server is a member no more: its transactions fail, so its announcements are over.
-    ServerGone {
-        server: ServerId,
+        members: BTreeSet<ServerId>,
+        keeps: SlotSet,
     },
     /// A session was opened or renewed.
     Renew {
@@ -36,6 +37,11 @@ pub enum Event {
     /// Its process is known to have gone: what it cached is gone with it. Files it may have been writing, and locks, wait for
     /// `Ended` all the same: what it sent may still be on its way.
     Gone {
+        session: SessionId,
+    },
+    /// It is being ended, for what it has or has not said elsewhere: it is renewed no more. Where its term still runs it may still show
+    /// what was granted, so that it has ended when it is live at no holder ([`crate::Holder::is_live`]) and fenced.
+    Ending {
         session: SessionId,
     },
     /// It is over: it closed, or every data server has acknowledged its fence (or lost its own lease).
@@ -119,6 +125,11 @@ pub enum Event {
     },
     /// A data server has begun anew, or a chain goes on with another owner: see `files::Files::end_sync`.
     EndSync,
+    /// Numbers given out from here on are above this one, and `sync` with a token up to it is over: the last numbers of several
+    /// holders differ, and the data servers know one bound for all.
+    Above {
+        floor: Generation,
+    },
     /// What [`crate::Command::Store`] asked for is in the row.
     Stored {
         inode: InodeId,

@@ -10,7 +10,7 @@ use crate::names::{Names, View};
 use crate::slots::{SlotSet, Slots};
 use crate::terms::Terms;
 use crate::time::Moment;
-use braid_types::{InodeId, MembershipEpoch, SessionId};
+use braid_types::{InodeId, MembershipEpoch, ServerId, SessionId};
 use std::collections::BTreeSet;
 
 /// Something that waits, for `braid admin why`.
@@ -109,14 +109,14 @@ impl Holder {
         match event {
             Event::Tick => {}
             Event::Gained { epoch, slots, sessions } => self.gained(now, epoch, slots, sessions),
-            Event::Lost { epoch, slots } => self.lost(epoch, slots, out),
-            Event::ServerGone { server } => self.names.server_gone(&view, server, out),
+            Event::Epoch { epoch, members, keeps } => self.begin_epoch(now, epoch, members, keeps, out),
             Event::Renew { session } => self.renew(now, session, out),
             Event::Gone { session } => {
                 self.slots.gone(session);
                 self.terms.gone(session, now);
                 self.pass(now, out, end);
             }
+            Event::Ending { session } => _ = self.terms.begin_end(session),
             Event::Ended { session } => self.ended(now, session, out, end),
 
             Event::Ask { ask, session } => self.names.ask(ask, session),
@@ -139,7 +139,8 @@ impl Holder {
             Event::Reassert { session, round, files } => {
                 // What was said under an older number is about leases that are long over.
                 let Some(first) = self.terms.says(session, round) else { return };
-                self.files.reassert(session, &files, first, &mut around!(self, now, out, end));
+                let all = first && self.terms.says_all(session);
+                self.files.reassert(session, &files, (first, all), &mut around!(self, now, out, end));
                 self.terms.settle(session);
                 if self.slots.settle(session) {
                     self.settled(now, out, end);
@@ -165,6 +166,7 @@ impl Holder {
                 around.out.push(Command::Extended { ask, accepted });
             }
             Event::EndSync => files.end_sync(around),
+            Event::Above { floor } => files.above(floor, around),
             Event::Stored { inode, size, mtime } => files.stored(inode, Grown { size, mtime }, around),
             Event::Lock { ask, inode, space, lock, until } => files.lock(ask, inode, (space, lock), until, around),
             Event::TestLock { ask, inode, space, lock } => files.test_lock(ask, inode, (space, lock), around),
@@ -214,8 +216,9 @@ impl Holder {
 
     fn renew(&mut self, now: Moment, session: SessionId, out: &mut Vec<Command>) {
         let (until, prolonged) = self.terms.renew(session, now + self.limits.session_lease);
-        let reassert = self.terms.asked(session);
-        out.push(Command::Renewed { session, until, prolonged, epoch: self.slots.epoch, reassert });
+        let (reassert, anew) = self.terms.asked(session).unzip();
+        let (epoch, anew) = (self.slots.epoch, anew.unwrap_or_default());
+        out.push(Command::Renewed { session, until, prolonged, epoch, reassert, anew });
     }
 
     fn ended(&mut self, now: Moment, session: SessionId, out: &mut Vec<Command>, end: &mut BTreeSet<SessionId>) {
@@ -230,20 +233,49 @@ impl Holder {
     }
 
     fn gained(&mut self, now: Moment, epoch: MembershipEpoch, slots: SlotSet, sessions: Vec<SessionId>) {
-        self.slots.epoch = self.slots.epoch.max(epoch);
+        let is_early = epoch > self.slots.epoch && self.names.knows_members();
+        if epoch < self.slots.epoch || is_early {
+            // They may be another's by now; or what went with that epoch is still here.
+            return;
+        }
+        self.slots.epoch = epoch;
         self.files.begin_epoch(epoch);
+        if slots.is_empty() {
+            return;
+        }
+        self.names.slots_gained();
         // A client counts at most 98 % of a term from before the former holder's end: at 1.01/0.99 of drift that is less
         // than a whole term on this clock (0.98 × 1.0203 = 0.9999).
         self.slots.gain(slots, now + self.limits.session_lease, &sessions);
         sessions.into_iter().for_each(|session| self.terms.inherit(session));
     }
 
-    fn lost(&mut self, epoch: MembershipEpoch, slots: SlotSet, out: &mut Vec<Command>) {
-        self.slots.epoch = self.slots.epoch.max(epoch);
-        self.slots.lose(&slots);
-        self.names.slots_lost(|slot| slots.has(slot), out);
-        self.locks.forget(|inode| slots.has(inode.slot()), out);
-        self.files.slots_lost(|inode| slots.has(inode.slot()), out);
+    fn begin_epoch(
+        &mut self,
+        now: Moment,
+        epoch: MembershipEpoch,
+        members: BTreeSet<ServerId>,
+        keeps: SlotSet,
+        out: &mut Vec<Command>,
+    ) {
+        if epoch <= self.slots.epoch {
+            return;
+        }
+        let follows = epoch.0 == self.slots.epoch.0.saturating_add(1);
+        let lost = self.slots.held_without(&if follows { keeps } else { SlotSet::none() });
+        self.slots.epoch = epoch;
+        self.files.begin_epoch(epoch);
+        if !lost.is_empty() {
+            self.slots.lose(&lost);
+            self.names.slots_lost(|slot| lost.has(slot), out);
+            self.locks.forget(|inode| lost.has(inode.slot()), out);
+            self.files.slots_lost(|inode| lost.has(inode.slot()), out);
+        }
+        if !follows {
+            // Sessions that saw every epoch take what is here for what stayed.
+            self.terms.forget();
+        }
+        self.names.members_are(&view!(self, now), members, out);
     }
 
     /// Everybody has said what he holds, or has ended.
@@ -265,6 +297,16 @@ impl Holder {
 
     pub fn mode(&self, session: SessionId, inode: InodeId) -> (Mode, Generation) {
         self.files.mode(session, inode)
+    }
+
+    /// What was granted to it here may be in force.
+    pub fn is_live(&self, session: SessionId, now: Moment) -> bool {
+        self.terms.is_live(session, now)
+    }
+
+    /// Under which announcements are ready here.
+    pub fn epoch(&self) -> MembershipEpoch {
+        self.slots.epoch
     }
 
     /// The last number that was given out of file leases.

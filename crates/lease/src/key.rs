@@ -26,7 +26,8 @@ impl Key {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AskId(pub u64);
 
-/// A change that was announced; unique among all metadata servers (server and its own number).
+/// A change that was announced; unique among all metadata servers (server and its own number). `server` is one start of a
+/// server, and its numbers rise: at a holder one that is not above all of its server's before it was overtaken, or is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AnnouncementId {
     pub server: braid_types::ServerId,

@@ -4,6 +4,8 @@
 //!   [`Holder::on`], takes what happened and gives what is to be done; [`Holder::wakeup`] says when to call again.
 //! - [`Holdings`] is a client's side: what it holds of one slot holder, what it may answer from its cache now, what it
 //!   must do before it acknowledges.
+//! - [`Announcer`] is a metadata server's side that runs changes, where several hold slots: it announces each at the holders of
+//!   what it changes, and says when to transact it. [`Roster`] says who holds what; [`ManyHoldings`] is a client's side then.
 //! - [`Limits`] is the table of all time limits, with the inequalities between them.
 //!
 //! Promises: no I/O, no clock, no randomness: the caller reads its monotonic clock and passes the [`Moment`]. A message
@@ -11,6 +13,7 @@
 //! without an end: who does not answer loses its term, and with it what it held. `docs/design/0005-leases.md` has states,
 //! messages, invariants and the arithmetic; `tests/` explores small systems of these machines exhaustively.
 
+mod announcer;
 mod client;
 mod command;
 mod event;
@@ -21,11 +24,13 @@ mod key;
 mod limits;
 mod locks;
 mod names;
+mod roster;
 mod slots;
 mod terms;
 mod time;
 
-pub use client::{Holdings, Seen, Ticket, Todo};
+pub use announcer::{Announcer, Happened, Step, Why};
+pub use client::{Holdings, ManyHoldings, ManyTodo, Renewal, Seen, Ticket, Todo};
 pub use command::{Command, EndReason, Refusal};
 pub use event::Event;
 pub use files::{Generation, Grown, Handles, HeldLock, Mode, Reasserted, Want};
@@ -33,5 +38,6 @@ pub use holder::{Holder, Waits};
 pub use key::{AnnouncementId, AskId, Key, RevocationId};
 pub use limits::{Broken, Limits};
 pub use locks::{LockAnswer, LockOwner, LockSpec, Space};
+pub use roster::Roster;
 pub use slots::SlotSet;
 pub use time::{DRIFT_PERCENT, Moment, usable};

@@ -5,7 +5,7 @@
 //! anew has none: to ask here takes longer than that, and SQLite has bytes to read between two of its locks. So who has been refused
 //! for a while because of another session is let in when that has no lock left on the file, or none in the way and asks for one that would be.
 
-use crate::command::Command;
+use crate::command::{Command, Refusal};
 use crate::files::HeldLock;
 use crate::key::AskId;
 use crate::time::Moment;
@@ -270,10 +270,15 @@ impl Locks {
 
     /// Forgets the file: its slot is another's.
     pub fn forget(&mut self, lost: impl Fn(InodeId) -> bool, out: &mut Vec<Command>) {
-        let waiting: Vec<AskId> = self.waiting.values().filter(|w| lost(w.inode)).map(|w| w.ask).collect();
-        for ask in waiting {
-            self.abandon(ask, out);
-            out.push(Command::Refuse { ask, why: crate::command::Refusal::NotHere });
+        // All of them first: none is granted because another in front of it is forgotten.
+        let waiting: Vec<_> =
+            self.waiting.iter().filter(|(_, w)| lost(w.inode)).map(|(key, w)| (*key, w.ask, w.inode)).collect();
+        for (key, ..) in &waiting {
+            self.waiting.remove(key);
+        }
+        for ((space, ticket), ask, inode) in waiting {
+            _ = self.table(space).cancel(inode, ticket);
+            out.push(Command::Refuse { ask, why: Refusal::NotHere });
         }
         self.unheard.retain(|_, (inode, _)| !lost(*inode));
         self.refused.retain(|(inode, _), _| !lost(*inode));

@@ -107,6 +107,10 @@ pub struct Names {
     void_before: u64,
     announced: BTreeMap<Key, BTreeSet<AnnouncementId>>,
     announcements: BTreeMap<AnnouncementId, Announcement>,
+    /// Who may announce. Not known where there is one server.
+    members: Option<BTreeSet<ServerId>>,
+    /// The highest number that each server has announced or released.
+    heard: BTreeMap<ServerId, u64>,
     bars: BTreeMap<InodeId, Bar>,
     revocations: BTreeMap<RevocationId, Revocation>,
     /// Keys on their way to be dropped, by session.
@@ -139,6 +143,8 @@ impl Names {
             void_before: 0,
             announced: BTreeMap::new(),
             announcements: BTreeMap::new(),
+            members: None,
+            heard: BTreeMap::new(),
             bars: BTreeMap::new(),
             revocations: BTreeMap::new(),
             revoking: BTreeMap::new(),
@@ -323,23 +329,45 @@ impl Names {
             .map(|(id, _)| *id)
             .collect();
         for id in void {
-            // Kept until it is released: keys that stay here may still be changed by it.
+            // Kept until it is released: keys that stay here may still be changed by it, if it was ready. But never again does
+            // this holder say that it is.
             if let Some(announcement) = self.announcements.get_mut(&id)
-                && announcement.stage == Stage::Waiting
+                && announcement.stage != Stage::Void
             {
                 announcement.stage = Stage::Void;
                 out.push(Command::Void { announcement: id });
             }
         }
         self.bars.retain(|inode, _| !lost(inode.slot()));
-        // Asks may claim keys that come back here before they do.
+        self.changed.retain(|dir, _| !lost(dir.slot()));
+    }
+
+    /// Slots came here. Asks of before may be about them, from when they were here before: what was changed since is not known.
+    pub fn slots_gained(&mut self) {
         self.void_before = self.tick();
     }
 
-    /// Releases what a metadata server had announced that is a member no more.
-    pub fn server_gone(&mut self, view: &View<'_>, server: ServerId, out: &mut Vec<Command>) {
-        let gone: Vec<AnnouncementId> = self.announcements.keys().filter(|id| id.server == server).copied().collect();
+    /// Another epoch: what others had announced is over, by an end that has come before it.
+    pub fn members_are(&mut self, view: &View<'_>, members: BTreeSet<ServerId>, out: &mut Vec<Command>) {
+        let is_gone = |id: &&AnnouncementId| !members.contains(&id.server);
+        let gone: Vec<AnnouncementId> = self.announcements.keys().filter(is_gone).copied().collect();
         gone.into_iter().for_each(|id| self.release(view, id, Vec::new(), out));
+        self.heard.retain(|server, _| members.contains(server));
+        self.members = Some(members);
+    }
+
+    /// There are several servers, and each epoch is told.
+    pub fn knows_members(&self) -> bool {
+        self.members.is_some()
+    }
+
+    /// The number is above all that its server has announced or released here. Else it comes late: it was released, and nobody
+    /// would do that again, or others overtook it, and it is made again.
+    fn is_news(&mut self, id: AnnouncementId) -> bool {
+        let last = self.heard.entry(id.server).or_default();
+        let news = id.number > *last;
+        *last = id.number.max(*last);
+        news
     }
 
     /// Repeats what is not acknowledged. Gives the sessions whose patience is over.

@@ -32,6 +32,17 @@ impl SlotSet {
         }
     }
 
+    pub fn is_empty(&self) -> bool {
+        matches!(self, SlotSet::Some(slots) if slots.is_empty())
+    }
+
+    /// What is in this and not in `other`.
+    pub fn without(&self, other: &SlotSet) -> SlotSet {
+        let mut rest = self.clone();
+        rest.remove(other);
+        rest
+    }
+
     fn remove(&mut self, less: &SlotSet) {
         match (self, less) {
             (this, SlotSet::All) => *this = SlotSet::none(),
@@ -87,6 +98,16 @@ impl Slots {
     pub fn lose(&mut self, slots: &SlotSet) {
         self.held.remove(slots);
         self.settling.remove(slots);
+        if self.settling.is_empty() {
+            // What they would say is another holder's to hear: nobody is ended here for not having said it.
+            self.unknown.clear();
+            self.gone.clear();
+        }
+    }
+
+    /// What is held here and not among `keeps`.
+    pub fn held_without(&self, keeps: &SlotSet) -> SlotSet {
+        self.held.without(keeps)
     }
 
     /// The session's process has gone.

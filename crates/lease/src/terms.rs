@@ -15,6 +15,8 @@ struct Term {
     settled: bool,
     /// Which asking for that the answer has to name.
     round: u64,
+    /// It is to say all that it has here: else what it has in slots that came here, and the rest went on without a pause.
+    anew: bool,
     /// Its end has been asked for.
     ending: bool,
 }
@@ -26,19 +28,27 @@ pub struct Terms {
 }
 
 impl Terms {
-    /// A session that is not new here, and of which nothing is known.
+    /// A session of which nothing is known in slots that came here, nor in others if it is new here.
     pub fn inherit(&mut self, session: SessionId) {
         self.rounds += 1;
-        let new =
-            Term { end: Moment::default(), condemned: false, lapsed: true, settled: false, round: 0, ending: false };
+        let new = Term {
+            end: Moment::default(),
+            condemned: false,
+            lapsed: true,
+            settled: false,
+            round: 0,
+            anew: true,
+            ending: false,
+        };
         let term = self.all.entry(session).or_insert(new);
+        term.anew &= !term.settled;
         (term.settled, term.round) = (false, self.rounds);
     }
 
     /// Prolongs the term to `end`; gives the end it has now, and whether this did it. Terms that are over must have
     /// lapsed before.
     pub fn renew(&mut self, session: SessionId, end: Moment) -> (Moment, bool) {
-        let new = Term { end, condemned: false, lapsed: false, settled: true, round: 0, ending: false };
+        let new = Term { end, condemned: false, lapsed: false, settled: true, round: 0, anew: false, ending: false };
         let term = self.all.entry(session).or_insert(new);
         // Its end has been asked for and will come: nothing is to be given to it meanwhile.
         let prolongs = !term.condemned && !term.ending;
@@ -47,6 +57,14 @@ impl Terms {
             term.lapsed = false;
         }
         (term.end, prolongs)
+    }
+
+    /// Nothing that was granted is known any more: each is to say all it has.
+    pub fn forget(&mut self) {
+        for term in self.all.values_mut() {
+            self.rounds += 1;
+            (term.settled, term.anew, term.round) = (false, true, self.rounds);
+        }
     }
 
     pub fn is_live(&self, session: SessionId, now: Moment) -> bool {
@@ -58,9 +76,14 @@ impl Terms {
         self.all.get(&session).is_none_or(|term| term.lapsed)
     }
 
-    /// It is to say what it holds, under this number.
-    pub fn asked(&self, session: SessionId) -> Option<u64> {
-        self.all.get(&session).filter(|term| !term.settled).map(|term| term.round)
+    /// It is to say what it holds, under this number; whether that is all, or what it has in slots that came here.
+    pub fn asked(&self, session: SessionId) -> Option<(u64, bool)> {
+        self.all.get(&session).filter(|term| !term.settled).map(|term| (term.round, term.anew))
+    }
+
+    /// What it says is all that it holds here.
+    pub fn says_all(&self, session: SessionId) -> bool {
+        self.all.get(&session).is_some_and(|term| term.anew)
     }
 
     /// It says what it holds: `Some(true)` for the first time under this number, `None` if it was not asked.
@@ -119,6 +142,7 @@ impl Terms {
             if !term.lapsed && term.end <= now {
                 self.rounds += 1;
                 (term.lapsed, term.settled, term.condemned) = (true, false, false);
+                term.anew = true;
                 term.round = self.rounds;
                 lapsed.push(*session);
             }

@@ -90,6 +90,13 @@ impl FileHeld {
         }
     }
 
+    /// Its slot went to another holder, which has to hear of it. `None` if there is nothing to say.
+    pub fn moved(mut self) -> Option<Self> {
+        self.suspend();
+        self.reassert();
+        self.reasserting.then_some(self)
+    }
+
     fn is_empty(&self) -> bool {
         self.mode == Mode::None && self.asked.is_none() && self.yielding.is_none() && !self.reasserting
     }
@@ -177,6 +184,11 @@ impl Holdings {
     /// What is to be reasserted; the caller adds what else it has open or locked.
     pub fn reassertion(&self) -> Vec<(InodeId, Mode)> {
         self.files.iter().filter(|(_, file)| file.mode != Mode::None).map(|(inode, f)| (*inode, f.mode)).collect()
+    }
+
+    /// Of it, what has not been answered yet.
+    pub(super) fn to_be_said(&self) -> Vec<(InodeId, Mode)> {
+        self.files.iter().filter(|(_, file)| file.reasserting).map(|(inode, f)| (*inode, f.mode)).collect()
     }
 
     pub(super) fn need(&mut self, now: Moment, inode: InodeId, want: Want, todo: &mut Vec<Todo>) {

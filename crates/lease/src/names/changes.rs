@@ -25,7 +25,11 @@ impl Names {
                 Stage::Void => out.push(Command::Void { announcement: id }),
             };
         }
-        if keys.iter().any(|key| !view.slots.holds(key.slot())) {
+        let is_member = self.members.as_ref().is_none_or(|members| members.contains(&id.server));
+        let mut slots = keys.iter().map(Key::slot).chain(unlinks.iter().map(|(inode, _)| inode.slot()));
+        let all_here = slots.all(|slot| view.slots.holds(slot));
+        // Of who is a member no more nobody would release it.
+        if !is_member || !self.is_news(id) || !all_here {
             out.push(Command::Void { announcement: id });
             return;
         }
@@ -189,7 +193,11 @@ impl Names {
     }
 
     pub fn release(&mut self, view: &View<'_>, id: AnnouncementId, keep: Vec<Key>, out: &mut Vec<Command>) {
-        let Some(announcement) = self.announcements.remove(&id) else { return };
+        let Some(announcement) = self.announcements.remove(&id) else {
+            // It may have overtaken its announcement, which is then not to be taken for new.
+            self.is_news(id);
+            return;
+        };
         let session = announcement.session;
         // One that was not ready has changed nothing, and what it would say was read under no protection.
         let keep = if announcement.stage == Stage::Ready { keep } else { Vec::new() };

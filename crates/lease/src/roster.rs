@@ -1,0 +1,104 @@
+//! Who holds which slot, and who is a member, under one membership epoch: what all that route by slot look at.
+//!
+//! Promises: two rosters of one epoch are the same one, because the leader writes one row an epoch; what a slot's holder is
+//! follows from that alone. A member is one *start* of a server: one that begins anew has forgotten what it granted and
+//! announced, and joins under another id.
+
+use crate::key::Key;
+use crate::slots::SlotSet;
+use braid_types::{MembershipEpoch, SLOT_COUNT, ServerId, Slot};
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Roster {
+    epoch: MembershipEpoch,
+    members: Arc<BTreeSet<ServerId>>,
+    /// By slot.
+    holders: Arc<[ServerId]>,
+    slots: Arc<BTreeMap<ServerId, Arc<SlotSet>>>,
+}
+
+impl PartialEq for Roster {
+    fn eq(&self, other: &Self) -> bool {
+        self.epoch == other.epoch
+    }
+}
+
+impl Eq for Roster {}
+
+impl Hash for Roster {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.epoch.hash(state);
+    }
+}
+
+impl Roster {
+    /// `holder` gives members only.
+    pub fn new(epoch: MembershipEpoch, members: BTreeSet<ServerId>, holder: impl Fn(Slot) -> ServerId) -> Self {
+        let holders: Arc<[ServerId]> = (0..SLOT_COUNT).map(|slot| holder(Slot(slot))).collect();
+        let mut slots: BTreeMap<ServerId, BTreeSet<Slot>> = BTreeMap::new();
+        for (server, slot) in holders.iter().zip(0..) {
+            slots.entry(*server).or_default().insert(Slot(slot));
+        }
+        let slots = slots.into_iter().map(|(server, slots)| (server, Arc::new(SlotSet::Some(slots)))).collect();
+        Roster { epoch, members: Arc::new(members), holders, slots: Arc::new(slots) }
+    }
+
+    /// One server holds everything.
+    pub fn alone(epoch: MembershipEpoch, server: ServerId) -> Self {
+        Roster::new(epoch, BTreeSet::from([server]), |_| server)
+    }
+
+    pub fn epoch(&self) -> MembershipEpoch {
+        self.epoch
+    }
+
+    pub fn members(&self) -> &BTreeSet<ServerId> {
+        &self.members
+    }
+
+    pub fn holder(&self, slot: Slot) -> ServerId {
+        self.holders[(slot.0 % SLOT_COUNT) as usize]
+    }
+
+    pub fn holder_of(&self, key: &Key) -> ServerId {
+        self.holder(key.slot())
+    }
+
+    /// What the server holds.
+    pub fn slots_of(&self, server: ServerId) -> Arc<SlotSet> {
+        self.slots.get(&server).cloned().unwrap_or_else(|| Arc::new(SlotSet::none()))
+    }
+
+    /// The slot's holder kept it from `before` to this. Of who missed an epoch nobody knows what was in between: the slot may
+    /// have been another's.
+    pub fn keeps(&self, before: &Roster, slot: Slot) -> bool {
+        let follows = self.epoch.0 == before.epoch.0.saturating_add(1);
+        self.epoch == before.epoch || follows && self.holder(slot) == before.holder(slot)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_stays_from_one_epoch_to_the_next_and_from_no_earlier_one() {
+        let (one, two) = (ServerId(1), ServerId(2));
+        let roster = |epoch, moved: bool| {
+            let holder = move |slot: Slot| if slot.0 == 0 || (slot.0 == 1 && !moved) { one } else { two };
+            Roster::new(MembershipEpoch(epoch), BTreeSet::from([one, two]), holder)
+        };
+        let (first, second) = (roster(1, false), roster(2, true));
+        assert_eq!([0, 1, 2].map(|slot| second.keeps(&first, Slot(slot))), [true, false, true]);
+        assert!(!roster(3, false).keeps(&first, Slot(0)), "it may have been another's under the second");
+        assert!(first.keeps(&first, Slot(1)));
+        assert_eq!(
+            (second.slots_of(one), second.holder(Slot(1))),
+            (Arc::new(SlotSet::Some(BTreeSet::from([Slot(0)]))), two)
+        );
+    }
+}
