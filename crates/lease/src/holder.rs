@@ -304,6 +304,11 @@ impl Holder {
         self.terms.is_live(session, now)
     }
 
+    /// When what was granted to it here is over, if it is not renewed.
+    pub fn live_until(&self, session: SessionId) -> Option<Moment> {
+        self.terms.end(session)
+    }
+
     /// Under which announcements are ready here.
     pub fn epoch(&self) -> MembershipEpoch {
         self.slots.epoch

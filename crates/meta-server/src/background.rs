@@ -139,6 +139,7 @@ impl MetaServer {
     pub(crate) async fn end_session(&self, id: SessionId, leaves: Leaves) -> Result<()> {
         let Some(ending) = self.sessions.begin_end(id).await else { return Ok(()) };
         self.end_session_steps(id, ending.epoch, leaves).await?;
+        self.leases.until_over(id).await;
         ending.done();
         self.leases.ended(id);
         Ok(())

@@ -289,6 +289,23 @@ impl Leases {
         }
     }
 
+    /// It is being ended, so that nothing prolongs its term. Returns when that is over: until then it may show what it was granted. That is
+    /// so for one that was renewed all the while and never said what it holds; of one that has gone, or was silent, it is over.
+    pub async fn until_over(&self, session: SessionId) {
+        loop {
+            let left = {
+                let mut state = self.state.lock();
+                self.on(&mut state, Event::Ending { session });
+                let until = state.holder.live_until(session).filter(|_| !state.stopped);
+                until.map_or(Duration::ZERO, |until| until.since(self.now()))
+            };
+            if left.is_zero() {
+                return;
+            }
+            self.env.sleep(left).await;
+        }
+    }
+
     /// Every data server refuses it, and nothing is answered to it any more.
     pub fn ended(&self, session: SessionId) {
         let mut state = self.state.lock();

@@ -234,3 +234,33 @@ async fn who_has_no_term_changes_no_size_of_what_another_writes() {
     let cut = w.server.call(w.cx_of(&other.0), truncate(file.id, 0));
     tokio::time::timeout(Duration::from_secs(5), cut).await.unwrap().unwrap();
 }
+
+/// It says that it lives, and not what it holds, until its end is asked for. What it was granted last it may show until its term is over.
+#[tokio::test]
+async fn who_is_ended_while_its_term_runs_is_waited_for() {
+    let lease = Duration::from_secs(4);
+    let config = || braid_meta_server::MetaConfig {
+        session_lease: lease,
+        session_renew: Duration::from_secs(1),
+        ..fast_config()
+    };
+    let w = World::with(braid_meta_engine::MemStore::new(), Peers::default(), config(), 1).await;
+    w.call(MakeNode { parent: ROOT.into(), name: name("dir"), spec: spec(FileKind::Directory) }).await.unwrap();
+    let mute = Mount::open(&w, 2).await;
+    let w = World::with(w.store.clone(), w.peers.clone(), config(), 1).await;
+    let renew = || RenewSession { low_water: RequestId(0), orphans_seen: 0, orphans_held: Vec::new() };
+    let mut last = None;
+    loop {
+        let asked = std::time::Instant::now();
+        let Ok(renewed) = w.server.call(w.cx_of(&mute.0), renew()).await else { break };
+        if renewed.term.is_some_and(|term| term.prolonged) {
+            last = Some((asked, mute.grant_of(&w, ROOT, "dir").await.entry));
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    let (asked, granted) = last.unwrap();
+    assert!(granted, "else there is nothing to wait for");
+    w.call(RemoveDir { parent: ROOT.into(), name: name("dir"), tree: false }).await.unwrap();
+    // It counts 98 % of its term, from when it asked.
+    assert!(asked.elapsed() >= lease.mul_f64(0.98), "{:?} after it was renewed", asked.elapsed());
+}
