@@ -3,7 +3,7 @@ use crate::{OpContext, OpError, Unit};
 use braid_api::meta::{DirAfter, MetaAnswer};
 use braid_api::{Code, Error};
 use braid_meta_engine::{Key, Lock, Operation, Table, Tx};
-use braid_types::SessionId;
+use braid_types::{InodeId, SessionId};
 use bytes::Bytes;
 use std::future::Future;
 
@@ -38,11 +38,13 @@ pub struct Outcome {
     pub repeated: bool,
     /// A directory was listed whose entries are to be charged to others.
     pub restamps: bool,
+    /// A directory in which something was made, and the one whose policy holds there ([`OpContext::policy_root`]).
+    pub policy_of: Option<(InodeId, InodeId)>,
 }
 
 impl Outcome {
     fn durable(answer: MetaAnswer) -> Self {
-        Outcome { answer, may_be_early: false, repeated: false, restamps: false }
+        Outcome { answer, may_be_early: false, repeated: false, restamps: false, policy_of: None }
     }
 }
 
@@ -67,8 +69,13 @@ impl<M: Mutation> Operation for Recorded<M> {
         let (session_key, request_key) = (keys::session(cx.session), keys::request(cx.session, cx.request));
         let mut first = self.mutation.first_keys();
         first.extend([session_key.clone(), request_key.clone()]);
-        // The session is to stay until the commit, and its other changes need not wait for this one.
-        unit.load_sharing(&first, |key| key.table() == Table::Sessions).await?;
+        // The session is to stay until the commit, and its other changes need not wait for this one; nor those of a policy.
+        let shares: fn(&Key) -> bool = match cx.policy_root {
+            Some(_) => |key| matches!(key.table(), Table::Sessions | Table::Policies),
+            None => |key| key.table() == Table::Sessions,
+        };
+        first.extend(cx.policy_root.map(keys::policy));
+        unit.load_sharing(&first, shares).await?;
         let live = unit.get::<SessionRow>(&session_key).await?.filter(|row| !row.has_ended());
         let session = match live {
             Some(row) if row.epoch == cx.session_epoch => row,
@@ -96,7 +103,8 @@ impl<M: Mutation> Operation for Recorded<M> {
             // It must be known durably for whom a restart waits, before anything is answered that it may lose.
             unit.put(session_key, &SessionRow { keeps: true, ..session });
         }
-        Ok(Outcome { answer, may_be_early, repeated: false, restamps: unit.charges.restamps })
+        let (restamps, policy_of) = (unit.charges.restamps, unit.policy_of);
+        Ok(Outcome { answer, may_be_early, repeated: false, restamps, policy_of })
     }
 }
 

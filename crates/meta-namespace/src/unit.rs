@@ -35,12 +35,14 @@ pub struct Unit<'t> {
     /// Rows of inodes that it changes: what they cost before, and after.
     pub(crate) changed: BTreeMap<Key, [Option<Charge>; 2]>,
     pub(crate) charges: Charges,
+    /// A directory in which something is made, and the one whose policy holds there.
+    pub(crate) policy_of: Option<(InodeId, InodeId)>,
 }
 
 impl<'t> Unit<'t> {
     /// A unit whose reads take `lock`: `None` in queries, `Exclusive` in mutations.
     pub fn new(tx: &'t mut dyn Tx, lock: Lock) -> Self {
-        Unit { tx, cache: HashMap::new(), lock, changed: BTreeMap::new(), charges: Charges::default() }
+        Unit { tx, cache: HashMap::new(), lock, changed: BTreeMap::new(), charges: Charges::default(), policy_of: None }
     }
 
     /// Reads, in one round trip, those of `keys` that are not cached.

@@ -12,7 +12,7 @@ use braid_lease::Key;
 use braid_meta_engine::AnyEngine;
 use braid_meta_namespace::ops::change_entries::{EntriesIn, mark};
 use braid_meta_namespace::ops::stand_for::StandFor;
-use braid_types::{InodeId, Name, SessionId};
+use braid_types::{FileKind, InodeId, Name, SessionId};
 
 /// How often a change is announced anew because a name it touches stood for something else each time.
 const ATTEMPTS: u32 = 64;
@@ -78,6 +78,17 @@ fn place_of(request: &MetaRequest) -> Option<(InodeId, Name)> {
         MetaRequest::PutFile(m) => Some((m.parent.id, m.name.clone())),
         MetaRequest::Link(m) => Some((m.parent.id, m.name.clone())),
         MetaRequest::Rename(m) => Some((m.to.id, m.to_name.clone())),
+        _ => None,
+    }
+}
+
+/// Where a request makes a file, if that is what it does.
+pub(crate) fn makes_file_in(request: &MetaRequest) -> Option<InodeId> {
+    match request {
+        MetaRequest::CreateFile(m) => Some(m.parent.id),
+        MetaRequest::CreateTemporary(m) => Some(m.parent.id),
+        MetaRequest::PutFile(m) => Some(m.parent.id),
+        MetaRequest::MakeNode(m) if m.spec.kind == FileKind::File => Some(m.parent.id),
         _ => None,
     }
 }

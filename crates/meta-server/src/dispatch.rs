@@ -1,6 +1,7 @@
 //! From messages to operations and back: fills hints in, runs the transaction, adds grants and chains.
 
 use crate::background::Leaves;
+use crate::changes::makes_file_in;
 use crate::complete::claim;
 use crate::containers::Kind;
 use crate::files::NewFile;
@@ -289,6 +290,7 @@ impl MetaServer {
             early: call.early.is_some() && request.may_be_early(),
             announced,
             // What is repeated was answered when there was enough; refused, it would be lost.
+            policy_root: makes_file_in(&request).and_then(|dir| self.hints.policy_root(dir)),
             ..self.may_refuse(before.is_none())
         };
         call.now = op.now;
@@ -427,6 +429,7 @@ impl MetaServer {
         mutation: M,
         answer: fn(M::Answer) -> MetaAnswer,
     ) -> Result<MetaAnswer> {
+        let known = cx.policy_root;
         let recorded = Recorded { cx, mutation, message, answer };
         let done = match call.early.filter(|_| cx.early) {
             Some(early) => self.engine.transact_early(partition.0, early, recorded).await.map(|(outcome, order)| {
@@ -437,6 +440,9 @@ impl MetaServer {
         };
         let done = done.map_err(Error::from)?;
         call.repeated |= self.noted(&done);
+        if let Some((dir, root)) = done.policy_of.filter(|(_, root)| known != Some(*root)) {
+            self.hints.set_policy_root(dir, root);
+        }
         Ok(done.answer)
     }
 

@@ -14,12 +14,14 @@ pub struct HintCache {
     places: Shards<InodeId, (InodeId, Name)>,
     /// What names of directories lead to.
     dirs: Shards<(InodeId, Name), InodeId>,
+    /// Whose policy held in a directory.
+    policies: Shards<InodeId, InodeId>,
 }
 
 impl HintCache {
     /// So many of each.
     pub fn new(hints_max: usize) -> Self {
-        HintCache { places: Shards::new(hints_max), dirs: Shards::new(hints_max) }
+        HintCache { places: Shards::new(hints_max), dirs: Shards::new(hints_max), policies: Shards::new(hints_max) }
     }
 
     pub fn get(&self, id: InodeId) -> Option<(InodeId, Name)> {
@@ -40,6 +42,15 @@ impl HintCache {
 
     pub fn forget(&self, id: InodeId) {
         self.places.forget(spread(id), &id);
+    }
+
+    /// The directory whose policy held in `dir`.
+    pub fn policy_root(&self, dir: InodeId) -> Option<InodeId> {
+        self.policies.get(spread(dir), &dir)
+    }
+
+    pub fn set_policy_root(&self, dir: InodeId, root: InodeId) {
+        self.policies.set(spread(dir), dir, root);
     }
 
     /// The directories that `path` leads through from `from`, as far as that is known.

@@ -19,7 +19,9 @@ impl RowFormat for PolicyRow {}
 
 /// The policy for what is made in `dir` now.
 pub(super) async fn in_force(unit: &mut Unit<'_>, dir: &Inode) -> Result<Policy, OpError> {
-    Ok(in_force_from(unit, dir).await?.0)
+    let (policy, root) = in_force_from(unit, dir).await?;
+    unit.policy_of = Some((dir.id, root));
+    Ok(policy)
 }
 
 /// With the directory that has it.

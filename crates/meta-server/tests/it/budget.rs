@@ -73,7 +73,7 @@ async fn changes_are_at_most_three_with_commit() {
     let w = quiet().await;
     let dir = w.mkdir(ROOT, "dir").await.id;
     w.create(dir, "warm").await;
-    assert!(w.counted(create(dir, "a")).await.0 <= 3, "create");
+    assert_eq!(w.counted(create(dir, "a")).await.0, 2, "create, where something was made before");
     let node = MakeNode { parent: dir.into(), name: name("d"), spec: spec(FileKind::Directory) };
     assert!(w.counted(node).await.0 <= 3, "mkdir");
     let rename = |from: &str, to: &str| Rename {
@@ -91,6 +91,25 @@ async fn changes_are_at_most_three_with_commit() {
     assert!(w.counted(commit(&file, 1, bytes)).await.0 <= 3, "close");
     let unlink = Unlink { parent: dir.into(), name: name("warm"), open_here: false };
     assert!(w.counted(unlink).await.0 <= 3, "unlink");
+}
+
+/// Whose policy holds in a directory is known from the last time; what is known may be old, and is looked at.
+#[tokio::test]
+async fn a_file_is_made_under_the_policy_that_holds_now() {
+    let w = quiet().await;
+    let dir = w.mkdir(ROOT, "dir").await.id;
+    let (trips, first) = w.counted(create(dir, "first")).await;
+    assert_eq!((trips, first.map.policy), (3, Policy::PLAIN), "nothing is known yet");
+    for (n, chunk_bytes) in [1 << 20, 2 << 20].into_iter().enumerate() {
+        let policy = Policy { chunk_bytes, ..Policy::PLAIN };
+        w.call(SetPolicy { inode: dir.into(), policy: Some(policy) }).await.unwrap();
+        let (trips, made) = w.counted(create(dir, &format!("under {n}"))).await;
+        // The first of its own: another directory's held before.
+        assert_eq!((trips, made.map.policy), (if n == 0 { 3 } else { 2 }, policy));
+    }
+    w.call(SetPolicy { inode: dir.into(), policy: None }).await.unwrap();
+    let (trips, made) = w.counted(create(dir, "as before")).await;
+    assert_eq!((trips, made.map.policy), (3, Policy::PLAIN));
 }
 
 #[tokio::test]
@@ -259,7 +278,7 @@ async fn an_open_with_o_creat_is_three_round_trips_whether_or_not_the_file_exist
     w.create(ROOT, "warm").await;
     let open = |truncate| CreateFile { exclusive: false, truncate, ..create(ROOT, "file") };
     let (trips, answer) = w.counted(open(false)).await;
-    assert_eq!((trips, answer.created), (3, true));
+    assert_eq!((trips, answer.created), (2, true));
     for truncate in [false, true] {
         let file = w.lookup(ROOT, "file").await.unwrap();
         w.commit(&file, 5, CommitContent::Inline(bytes::Bytes::from_static(b"hello"))).await.unwrap();
