@@ -144,5 +144,9 @@ async fn a_read_by_path_is_one_message_and_two_round_trips_whatever_the_depth() 
     assert_eq!((trips, answer.of::<OpenFile>().unwrap().attr.id), (2, file.id));
     let list = ReadDir { inode: InodeId(0), after: None, limit: 10, plus: true };
     assert_eq!(w.counted(AtPath::new(path(at.trim_end_matches('/')), list)).await.0, 2);
-    assert_eq!(w.counted(AtPath::new(path(at.trim_end_matches('/')), make("new"))).await.0, 3, "a create is two where something was made before");
+    assert_eq!(
+        w.counted(AtPath::new(path(at.trim_end_matches('/')), make("new"))).await.0,
+        3,
+        "a create is two where something was made before"
+    );
 }
