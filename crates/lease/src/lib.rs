@@ -36,7 +36,7 @@ pub use event::Event;
 pub use files::{Generation, Grown, Handles, HeldLock, Mode, Reasserted, Want};
 pub use holder::{Holder, Waits};
 pub use key::{AnnouncementId, AskId, Key, RevocationId};
-pub use limits::{Broken, Limits};
+pub use limits::Limits;
 pub use locks::{LockAnswer, LockOwner, LockSpec, Space};
 pub use roster::Roster;
 pub use slots::SlotSet;

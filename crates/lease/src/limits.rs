@@ -4,6 +4,7 @@
 //! limits contradict each other, so the table is what they compare.
 
 use crate::time::usable;
+use braid_types::{BrokenRule, Rule};
 use std::time::Duration;
 
 /// See the module. Defaults are the first values of design.md.
@@ -67,15 +68,6 @@ impl Default for Limits {
     }
 }
 
-/// An inequality that does not hold, in words and with the values.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{rule}: {left:?} against {right:?}")]
-pub struct Broken {
-    pub rule: &'static str,
-    pub left: Duration,
-    pub right: Duration,
-}
-
 impl Limits {
     /// A live session that acknowledges nothing holds others up for at most this: it is renewed no more after
     /// `acknowledge`, its lease runs out, and each data server hears of its end or loses its own lease.
@@ -100,40 +92,39 @@ impl Limits {
     }
 
     /// The first inequality that does not hold.
-    pub fn check(&self) -> Result<(), Broken> {
-        let at_most = |rule, left: Duration, right: Duration| (left <= right, rule, left, right);
-        let below = |rule, left: Duration, right: Duration| (left < right, rule, left, right);
+    pub fn check(&self) -> Result<(), BrokenRule> {
         let rules = [
-            below("a renewal of a server lease takes some time", Duration::ZERO, self.server_renew),
-            below("a renewal of a session takes some time", Duration::ZERO, self.session_renew),
-            at_most("three renewals fit into a server lease", self.server_renew * 3, self.server_lease),
-            at_most("three session renewals fit into a session lease", self.session_renew * 3, self.session_lease),
-            below("a copy is replaced while the metadata lease lasts", self.copies_silent, self.copies_lease),
-            below(
+            Rule::below("a renewal of a server lease takes some time", Duration::ZERO, self.server_renew),
+            Rule::below("a renewal of a session takes some time", Duration::ZERO, self.session_renew),
+            Rule::at_most("three renewals fit into a server lease", self.server_renew * 3, self.server_lease),
+            Rule::at_most(
+                "three session renewals fit into a session lease",
+                self.session_renew * 3,
+                self.session_lease,
+            ),
+            Rule::below("a copy is replaced while the metadata lease lasts", self.copies_silent, self.copies_lease),
+            Rule::below(
                 "a server is silent for its whole lease before it has a successor",
                 self.server_lease,
                 self.successor,
             ),
-            at_most("a chain has its successor before sessions run out", self.successor, self.session_lease),
-            below("a session lease ends before a call does", self.session_lease, self.call_deadline),
-            at_most("a session is not ended before its lease is over", self.session_lease, self.session_expiry),
-            below("two renewals fit into what a client may use", self.session_renew * 2, self.client_term()),
-            at_most("the kernel is asked three times within the margin", self.invalidation * 3, self.drop_margin),
-            below("a revocation is sent again after some time", Duration::ZERO, self.resend),
-            at_most("a revocation is sent three times before patience ends", self.resend * 3, self.acknowledge),
-            below("a file lease's hold is over before a revocation is repeated", self.file_hold, self.resend),
-            below(
+            Rule::at_most("a chain has its successor before sessions run out", self.successor, self.session_lease),
+            Rule::below("a session lease ends before a call does", self.session_lease, self.call_deadline),
+            Rule::at_most("a session is not ended before its lease is over", self.session_lease, self.session_expiry),
+            Rule::below("two renewals fit into what a client may use", self.session_renew * 2, self.client_term()),
+            Rule::at_most("the kernel is asked three times within the margin", self.invalidation * 3, self.drop_margin),
+            Rule::below("a revocation is sent again after some time", Duration::ZERO, self.resend),
+            Rule::at_most("a revocation is sent three times before patience ends", self.resend * 3, self.acknowledge),
+            Rule::below("a file lease's hold is over before a revocation is repeated", self.file_hold, self.resend),
+            Rule::below(
                 "a session that does not answer ends before the calls that wait for it",
                 self.longest_wait_for_a_file(),
                 self.call_deadline,
             ),
-            at_most("what a client alone has is reported within its lease", self.report, self.session_lease),
-            below("a row is not read from a snapshot older than a lease", self.snapshot, self.session_lease),
+            Rule::at_most("what a client alone has is reported within its lease", self.report, self.session_lease),
+            Rule::below("a row is not read from a snapshot older than a lease", self.snapshot, self.session_lease),
         ];
-        match rules.into_iter().find(|(holds, ..)| !holds) {
-            Some((_, rule, left, right)) => Err(Broken { rule, left, right }),
-            None => Ok(()),
-        }
+        Rule::check(rules)
     }
 }
 

@@ -20,7 +20,7 @@ mod roster;
 mod slots;
 
 pub use leader::{Leader, Step, Written};
-pub use limits::{Broken, Limits};
+pub use limits::Limits;
 pub use member::{Change, Member, Next};
 pub use messages::{Answer, Heard, Question, Reply};
 pub use roster::{MemberId, Moved, Roster, Seat};

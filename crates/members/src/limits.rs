@@ -4,6 +4,7 @@
 //! the leader.
 
 use braid_election::DRIFT;
+use braid_types::{BrokenRule, Rule};
 use std::time::Duration;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,15 +34,6 @@ impl Default for Limits {
     }
 }
 
-/// An inequality that does not hold, in words and with the values.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{rule}: {left:?} against {right:?}")]
-pub struct Broken {
-    pub rule: &'static str,
-    pub left: Duration,
-    pub right: Duration,
-}
-
 impl Limits {
     /// Between two questions of a member.
     pub fn round(&self) -> Duration {
@@ -69,29 +61,25 @@ impl Limits {
     }
 
     /// The first inequality that does not hold.
-    pub fn check(&self, election: &braid_election::Limits) -> Result<(), Broken> {
-        let below = |rule, left: Duration, right: Duration| (left < right, rule, left, right);
-        let count =
-            |rule, left: u64, right: u64| (left <= right, rule, Duration::from_secs(left), Duration::from_secs(right));
+    pub fn check(&self, election: &braid_election::Limits) -> Result<(), BrokenRule> {
+        // Of numbers, which are shown as seconds.
+        let count = |rule, left, right| Rule::at_most(rule, Duration::from_secs(left), Duration::from_secs(right));
         let succession = self.succession(election);
         let rules = [
-            below("a member asks from time to time", Duration::ZERO, self.round()),
+            Rule::below("a member asks from time to time", Duration::ZERO, self.round()),
             count("three questions of four may be lost", 4, self.beats.into()),
-            below("who comes waits for less than a round", self.gather, self.round()),
+            Rule::below("who comes waits for less than a round", self.gather, self.round()),
             count("the leader allows for as much drift as the election", self.drift.into(), DRIFT.into()),
             count("a roster has room for two", 2, self.members_max as u64),
             // 4.2 s + 1 s + 1 s, and a round since the member's last answer: 7.2 s, by a twentieth more on a slow clock 7.56 s of 9 s. The
             // rest is for the database, whose answers are four: the election's row read and written, the roster read and written.
-            below(
+            Rule::below(
                 "a lease outlasts the change of the leader",
                 self.believed(succession + self.round()) + Duration::from_secs(1),
                 self.lease,
             ),
         ];
-        match rules.into_iter().find(|(holds, ..)| !holds) {
-            Some((_, rule, left, right)) => Err(Broken { rule, left, right }),
-            None => Ok(()),
-        }
+        Rule::check(rules)
     }
 }
 

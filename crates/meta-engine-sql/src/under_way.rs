@@ -58,9 +58,9 @@ impl UnderWay {
             ended.as_mut().enable();
             {
                 let table = self.table.lock();
-                let mut sent = table.commits.range(..=last);
+                let sent = table.commits.range(..=last);
                 if sent.clone().all(|(_, sent)| sent.left) {
-                    return sent.by_ref().map(|(number, sent)| (*number, sent.mark)).collect();
+                    return sent.map(|(number, sent)| (*number, sent.mark)).collect();
                 }
             }
             ended.await;

@@ -3,19 +3,20 @@
 use crate::dispatch::Call;
 use crate::leases::Announced;
 use crate::server::MetaServer;
-use crate::settling::when_settled;
+use crate::settling::{UntilSettled, is_open};
 use braid_api::admin::Repair;
 use braid_api::meta::*;
 use braid_api::{Code, Error, Result};
-use braid_env::Env;
 use braid_lease::Key;
-use braid_meta_engine::AnyEngine;
 use braid_meta_namespace::ops::change_entries::{EntriesIn, mark};
 use braid_meta_namespace::ops::stand_for::StandFor;
 use braid_types::{FileKind, InodeId, Name, SessionId};
 
 /// How often a change is announced anew because a name it touches stood for something else each time.
 const ATTEMPTS: u32 = 64;
+
+/// Released when the engine has settled.
+const GIVEN_UP: &str = "a change that was given up";
 
 /// What a change makes old.
 #[derive(Default)]
@@ -107,29 +108,9 @@ fn told_by(answer: &mut MetaAnswer) -> Option<(InodeId, &mut Grant)> {
     }
 }
 
-/// An announced change whose transaction may be under way. Given up before its end is known, it is released when the engine
-/// has done everything that was ordered until then.
-struct UnderWay {
-    env: Env,
-    engine: AnyEngine,
-    announced: Option<Announced>,
-}
-
-impl UnderWay {
-    fn release(mut self, keep: Vec<Key>) -> Vec<Key> {
-        self.announced.take().map(|mut announced| announced.release(keep)).unwrap_or_default()
-    }
-}
-
-impl Drop for UnderWay {
-    fn drop(&mut self) {
-        let Some(announced) = self.announced.take() else { return };
-        let (env, engine) = (self.env.clone(), self.engine.clone());
-        self.env.spawn("a change that was given up", async move {
-            when_settled(env, engine).await;
-            drop(announced);
-        });
-    }
+/// The announced change has ended; see [`Announced::release`].
+fn release(under_way: UntilSettled<Announced>, keep: Vec<Key>) -> Vec<Key> {
+    under_way.end().map(|mut announced| announced.release(keep)).unwrap_or_default()
 }
 
 impl MetaServer {
@@ -175,7 +156,7 @@ impl MetaServer {
             keys.sort();
             keys.dedup();
             let Some(announced) = self.leases.announce(session, keys, all_named).await? else { continue };
-            let under_way = UnderWay { env: self.env.clone(), engine: self.engine.clone(), announced: Some(announced) };
+            let under_way = UntilSettled::new(self, GIVEN_UP, announced);
             let (after, answer) = change(children).await;
             *call = after;
             match answer {
@@ -192,7 +173,7 @@ impl MetaServer {
                     let keys = attr.iter().chain(&entry).chain(&empty).chain(&dirs);
                     // What was answered before others may have changed since: it was announced anew now, and they were not.
                     let keep = keys.filter(|_| !call.repeated).cloned().collect();
-                    let kept = under_way.release(keep);
+                    let kept = release(under_way, keep);
                     if let MetaAnswer::MakeNode(a) = &mut answer {
                         a.empty = empty.is_some_and(|key| kept.contains(&key));
                     }
@@ -207,12 +188,11 @@ impl MetaServer {
                 }
                 // Somebody changed what a name stands for in between.
                 Err(error) if error.code == Code::StaleLease && children.is_some() => {
-                    drop(under_way.release(Vec::new()))
+                    drop(release(under_way, Vec::new()))
                 }
-                // Whether it happened is not known yet.
-                Err(error) if matches!(error.code, Code::MaybeCommitted | Code::NotServing) => return Err(error),
+                Err(error) if is_open(&error) => return Err(error),
                 Err(error) => {
-                    under_way.release(Vec::new());
+                    release(under_way, Vec::new());
                     return Err(error);
                 }
             }
@@ -229,9 +209,9 @@ impl MetaServer {
         change: impl Future<Output = Result<T>>,
     ) -> Result<T> {
         let announced = self.leases.announce(of, keys, true).await?;
-        let under_way = UnderWay { env: self.env.clone(), engine: self.engine.clone(), announced };
+        let under_way = announced.map(|announced| UntilSettled::new(self, GIVEN_UP, announced));
         let done = change.await;
-        under_way.release(Vec::new());
+        under_way.map(|under_way| release(under_way, Vec::new()));
         done
     }
 }

@@ -8,11 +8,9 @@
 use crate::dispatch::Call;
 use crate::leases::Leases;
 use crate::server::MetaServer;
-use crate::settling::when_settled;
+use crate::settling::{UntilSettled, is_open};
 use braid_api::meta::{HoldSealed, LeaveSealed, MetaAnswer, MetaRequest, SealFile};
 use braid_api::{Code, Context, Error, Result};
-use braid_env::Env;
-use braid_meta_engine::AnyEngine;
 use braid_types::{Attr, InodeId, SessionId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -70,25 +68,6 @@ impl Drop for UnderWay {
         }
         drop(state);
         self.0.seals.notify_waiters();
-    }
-}
-
-/// The same while its transaction may be under way. Given up before its end is known, it is over when the engine has done everything that
-/// was ordered until then: else a hold could be granted that the row does not allow any more.
-struct Transacted {
-    env: Env,
-    engine: AnyEngine,
-    under_way: Option<UnderWay>,
-}
-
-impl Drop for Transacted {
-    fn drop(&mut self) {
-        let Some(under_way) = self.under_way.take() else { return };
-        let (env, engine) = (self.env.clone(), self.engine.clone());
-        self.env.spawn("a seal that was given up", async move {
-            when_settled(env, engine).await;
-            drop(under_way);
-        });
     }
 }
 
@@ -165,12 +144,11 @@ impl MetaServer {
             true => self.until_nobody_writes(session, inode, wait.min(CLOSING)).await?,
             false => self.until_nobody_holds(session, inode, wait).await?,
         }
-        let (env, engine) = (self.env.clone(), self.engine.clone());
-        let mut transacted = Transacted { env, engine, under_way: Some(under_way) };
+        // Else a hold could be granted that the row does not allow any more.
+        let under_way = UntilSettled::new(self, "a seal that was given up", under_way);
         let done = self.mutate(call, cx, number, MetaRequest::SealFile(seal), None).await;
-        let is_open = |error: &Error| matches!(error.code, Code::MaybeCommitted | Code::NotServing);
         if !done.as_ref().is_err_and(is_open) {
-            drop(transacted.under_way.take());
+            drop(under_way.end());
         }
         done
     }

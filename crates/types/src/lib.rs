@@ -1,9 +1,9 @@
-//! The nouns of BraidFS: ids, epochs, versions, ranges, names, attributes, policies.
+//! The nouns of BraidFS: ids, epochs, versions, ranges, names, attributes, policies; rules between time limits.
 //!
 //! Promises: every type here is plain data without I/O, clock or randomness; two quantities that could be
 //! confused (an inode id and a chunk id, a chain epoch and an owner term) are different types; a value that
-//! exists is valid (a [`Name`] cannot hold `/`, a [`Policy`] cannot ask for 0 copies). Everything is `serde`,
-//! because the same types travel in messages and lie in rows.
+//! exists is valid (a [`Name`] cannot hold `/`, a [`Policy`] cannot ask for 0 copies). Everything but a [`Rule`] is
+//! `serde`, because the same types travel in messages and lie in rows.
 
 mod acl_change;
 mod attr;
@@ -14,6 +14,7 @@ mod name;
 mod policy;
 mod range;
 mod report;
+mod rule;
 mod time;
 mod version;
 
@@ -31,6 +32,7 @@ pub use name::{NAME_BYTES_MAX, Name, NameError};
 pub use policy::{Durability, Layout, Medium, Policy, PolicyError};
 pub use range::ByteRange;
 pub use report::{ReportAsk, ReportPart, Tally};
+pub use rule::{BrokenRule, Rule};
 pub use time::Timestamp;
 pub use version::{
     ChainEpoch, LayoutGen, LeaderEpoch, LeaseGen, MembershipEpoch, OwnerTerm, SessionEpoch, Token, TruncGen, Version,

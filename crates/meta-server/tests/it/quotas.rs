@@ -135,7 +135,7 @@ async fn room_is_taken_before_bytes_are_written() {
 
 /// The budget of design.md §4 with quotas that are looked at.
 #[tokio::test]
-async fn a_quota_costs_no_round_trip_more_for_what_is_made() {
+async fn what_is_made_below_quotas_takes_three_round_trips_at_most() {
     let config = MetaConfig { housekeeping: Duration::from_secs(3600), ..fast_config() };
     let w = World::with(MemStore::new(), Peers::default(), config, 1).await;
     let (outer, to) = (w.mkdir(ROOT, "outer").await.id, w.mkdir(ROOT, "to").await.id);
