@@ -371,6 +371,8 @@ pub struct DataStatus {
     pub copies_lacking: u64,
     /// To be copied to this server.
     pub bytes_lacking: u64,
+    /// So long ago something was written of chunks owned here that not every copy has.
+    pub lacking_ms: u64,
 }
 
 messages! {

@@ -11,6 +11,7 @@
 mod say;
 
 mod admin;
+mod arenas;
 mod bench;
 mod cli;
 mod config;

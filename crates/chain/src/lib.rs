@@ -12,6 +12,7 @@
 //! Left to others: writing and reading content, recalling descriptors, transactions of rows, choosing spare servers.
 
 mod answer;
+mod behind;
 mod blocks;
 mod changes;
 mod container;
@@ -30,6 +31,7 @@ mod server;
 mod takeover;
 
 pub use answer::{Answer, Call, FileLease, Refusal, Until, Waits, until};
+pub use behind::Behind;
 pub use blocks::{BLOCKS_MAX, BlockSet};
 pub use changes::{Changes, Group};
 pub use event::Event;

@@ -225,6 +225,12 @@ impl DataServer {
         lacks
     }
 
+    /// Chunks owned here of which some copy lacks something: what all copies have, and what the chain was told of.
+    pub(crate) fn behind(&self) -> impl Iterator<Item = (ChunkId, Version, Version)> {
+        let all = self.containers.values().flat_map(|known| &known.replicas);
+        all.filter_map(|(chunk, replica)| replica.behind().map(|(whole, told)| (*chunk, whole, told)))
+    }
+
     /// What calls wait for.
     pub fn waits(&mut self, now: Moment) -> Vec<Waits> {
         let mut all = Vec::new();

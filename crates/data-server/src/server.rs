@@ -174,6 +174,7 @@ impl DataServer {
             moves: core.chains.moves(),
             copied_bytes: core.chains.copied_bytes(),
             lacks: core.chains.lacks(),
+            lacking_ms: core.chains.behind().as_millis() as u64,
             registered: self.is_registered(),
             write_seq: core.store.write_seq(),
             stable_seq: core.store.stable_seq(),

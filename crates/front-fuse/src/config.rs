@@ -48,6 +48,8 @@ pub struct MountConfig {
     /// The kernel reads files that cannot change without asking, where the file system knows the file beneath. It must be allowed to
     /// administer the system, and to Linux the mount lies on another file system then, as an overlay does.
     pub passthrough: bool,
+    /// What the file system keeps of written bytes at most: memory for more is given back.
+    pub kept_bytes: u64,
 }
 
 impl Default for MountConfig {
@@ -64,6 +66,7 @@ impl Default for MountConfig {
             locks: LockMode::default(),
             kill_privileges: KillPrivileges::default(),
             passthrough: true,
+            kept_bytes: 256 << 20,
         }
     }
 }
@@ -83,6 +86,7 @@ impl MountConfig {
             max_write: self.write_bytes_max,
             max_readahead: self.read_ahead_bytes,
             read_ahead_kb: Some(self.read_ahead_bytes / 1024),
+            kept_bytes: self.kept_bytes,
             max_background: self.background_max,
             // From three quarters on the kernel calls the device congested.
             congestion_threshold: self.background_max - self.background_max / 4,

@@ -91,6 +91,8 @@ pub struct Config {
     pub max_stack_depth: u32,
     /// Read-ahead of the mount, set after INIT because the kernel can only lower it there. `None` keeps its 128 KiB.
     pub read_ahead_kb: Option<u32>,
+    /// What the file system keeps of payloads at most. Buffers beyond that, and beyond 64, are given up when they come back.
+    pub kept_bytes: u64,
 }
 
 impl Default for Config {
@@ -123,6 +125,7 @@ impl Default for Config {
                 | F::HAS_EXPIRE_ONLY,
             max_stack_depth: 1,
             read_ahead_kb: Some(1024),
+            kept_bytes: 64 << 20,
         }
     }
 }

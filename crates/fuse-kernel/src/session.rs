@@ -22,7 +22,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-/// Idle buffers kept for payloads that were kept: enough for the writes the kernel has under way by itself.
+/// Buffers beside those of the threads that stay when they are not needed: enough for the writes the kernel has under way by itself.
 const IDLE_BUFFERS_MAX: usize = 64;
 
 /// A file system that answers requests.
@@ -52,7 +52,8 @@ pub fn serve<D: Dispatch>(
     threads: usize,
     file_system: Arc<D>,
 ) -> io::Result<Session> {
-    let pool = Pool::new(config.max_write, IDLE_BUFFERS_MAX);
+    let kept = (config.kept_bytes / u64::from(config.max_write.max(1))).min(IDLE_BUFFERS_MAX as u64);
+    let pool = Pool::new(config.max_write, threads + kept as usize);
     let negotiated = channel.handshake(config, &pool)?;
     let Channel { mount, device } = channel;
     if let (Some(kb), Some(number)) = (config.read_ahead_kb, mount.device)

@@ -127,12 +127,17 @@ fn problems(status: &Status, servers: &[Seen]) -> Vec<String> {
 /// A copy is some groups behind whenever there is much to do.
 const LAG_GROUPS: u64 = 100;
 
+/// Where programs write, copies are behind by what is on its way to them: that takes milliseconds, seconds on a busy machine.
+const LACKING_MS: u64 = 5_000;
+
 /// What the servers that answer say that is still to be copied.
 #[derive(Default)]
 struct Lacking {
     chunks: u64,
     copies: u64,
     bytes: u64,
+    /// The longest.
+    ms: u64,
     mended: u64,
 }
 
@@ -142,8 +147,18 @@ fn lacking(servers: &[Seen]) -> Lacking {
         chunks: sum.chunks + own.chunks_lacking,
         copies: sum.copies + own.copies_lacking,
         bytes: sum.bytes + own.bytes_lacking,
+        ms: sum.ms.max(own.lacking_ms),
         mended: sum.mended + own.mended_blocks,
     })
+}
+
+fn behind(lacking: &Lacking) -> String {
+    format!(
+        "{} copies of {} chunks are behind, {} are being copied",
+        lacking.copies,
+        lacking.chunks,
+        bytes(lacking.bytes)
+    )
 }
 
 /// Where copies are missing.
@@ -161,13 +176,8 @@ fn copies(status: &Status, servers: &[Seen]) -> Vec<String> {
     if chains.unsettled > 0 {
         problems.push(format!("{} containers change their servers: writes to them may wait", chains.unsettled));
     }
-    if lacking.copies > 0 || lacking.bytes > 0 {
-        problems.push(format!(
-            "{} copies of {} chunks are behind, {} are being copied",
-            lacking.copies,
-            lacking.chunks,
-            bytes(lacking.bytes)
-        ));
+    if lacking.ms >= LACKING_MS {
+        problems.push(format!("{}, the longest for {}", behind(&lacking), millis(lacking.ms)));
     }
     problems
 }
@@ -179,6 +189,10 @@ fn is_in_database(status: &Status) -> bool {
 /// What is good to know and no problem.
 fn notes(status: &Status, servers: &[Seen]) -> Vec<String> {
     let mut notes = super::status_parts::notes(&status.reports);
+    let lacking = lacking(servers);
+    if (lacking.copies > 0 || lacking.bytes > 0) && lacking.ms < LACKING_MS {
+        notes.push(format!("{}: what was written last is on its way", behind(&lacking)));
+    }
     if let Some(taken) = status.restored {
         notes.push(format!(
             "the metadata comes from a backup of {}: nothing that it does not know is deleted until you say braid admin metadata confirm",
@@ -232,7 +246,7 @@ fn notes(status: &Status, servers: &[Seen]) -> Vec<String> {
             "data server {id} gets nothing new, {duty}: braid admin drain {id} --plan says what is left"
         ));
     }
-    let mended = lacking(servers).mended;
+    let mended = lacking.mended;
     if mended > 0 {
         notes.push(format!("{mended} damaged blocks were mended from other copies since the servers' start"));
     }
@@ -362,6 +376,8 @@ struct CopiesJson {
     chunks_lacking: u64,
     copies_lacking: u64,
     bytes_lacking: u64,
+    /// What was written that long ago is not at all copies. Where there are writes, some are behind by milliseconds.
+    lacking_ms: u64,
     servers_with_strays: u64,
 }
 
@@ -444,6 +460,7 @@ fn json<'a>(
             chunks_lacking: lacking.chunks,
             copies_lacking: lacking.copies,
             bytes_lacking: lacking.bytes,
+            lacking_ms: lacking.ms,
             servers_with_strays: status.chains.with_strays,
         },
         servers: servers.iter().map(server_json).collect(),
@@ -518,6 +535,7 @@ mod tests {
                 chunks_lacking: 0,
                 copies_lacking: 0,
                 bytes_lacking: 0,
+                lacking_ms: 0,
             }),
             Err(why) => Err(why.to_owned()),
         });
@@ -547,13 +565,23 @@ mod tests {
                 chunks_lacking: 2,
                 copies_lacking: 3,
                 bytes_lacking: 8 << 20,
+                lacking_ms: 61_000,
                 ..own.clone()
             };
         }
-        let servers = [seen];
+        let mut servers = [seen];
         let said = problems(&status, &servers).join("\n");
-        assert!(said.contains("3 copies of 2 chunks are behind, 8.0 MiB are being copied"), "{said}");
+        assert!(
+            said.contains("3 copies of 2 chunks are behind, 8.0 MiB are being copied, the longest for 61 s"),
+            "{said}"
+        );
         assert!(notes(&status, &servers).join("\n").contains("4 damaged blocks were mended"));
+        if let Some(Ok(own)) = &mut servers[0].status {
+            own.lacking_ms = 700;
+        }
+        assert_eq!(problems(&status, &servers).join("\n"), "", "they follow");
+        let said = notes(&status, &servers).join("\n");
+        assert!(said.contains("3 copies of 2 chunks are behind") && said.contains("on its way"), "{said}");
         status.chains =
             ChainsStatus { containers: 9, unsettled: 1, short: 2, live_min: Some(1), with_strays: 0, too_near: 0 };
         let said = problems(&status, &[]).join("\n");

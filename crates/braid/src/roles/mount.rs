@@ -7,7 +7,7 @@ use super::signals::Asked;
 use super::{predecessor, why};
 use crate::cli::ClusterArgs;
 use crate::local::{Layout, process};
-use crate::{connect, http, output};
+use crate::{arenas, connect, http, output};
 use anyhow::{Context, Result, bail};
 use braid_api::Code;
 use braid_env::Env;
@@ -92,6 +92,7 @@ impl MountArgs {
     }
 
     fn serve(self, mount_point: &Path) -> Result<ExitCode> {
+        arenas::one_for_each_processor();
         let config = self.cluster.load()?;
         output::start_log(&config.log.level);
         let runtime = connect::runtime()?;
@@ -112,7 +113,8 @@ impl MountArgs {
             own.0.disconnect();
             let (endpoint, client) = connect::client(Env::os(), &config, description, true, dir.as_deref()).await?;
             let source = config.cluster.metadata.first().cloned().unwrap_or_default();
-            let settings = config.mount.mount(source, self.read_only);
+            let mut settings = config.mount.mount(source, self.read_only);
+            settings.kept_bytes = config.client.write_buffer.0.saturating_add(config.client.retained.0);
             let handle = tokio::runtime::Handle::current();
             // A signal that ended the process at once would leave a dead mount behind.
             let asked = Asked::listen()?;

@@ -372,6 +372,15 @@ impl Replica {
         Some((others as u64 + u64::from(own), owning.peers.len() as u64 + 1))
     }
 
+    /// Of an owner with members that lack something: what all have, and what the chain was told of.
+    pub(crate) fn behind(&self) -> Option<(Version, Version)> {
+        self.whole_members().filter(|(whole, members)| whole < members)?;
+        let peers = self.owning.as_ref()?.peers.values();
+        let own = if self.claims.invalid().is_empty() { self.claims.complete() } else { Version::default() };
+        let whole = peers.map(|peer| if peer.greeted { peer.complete } else { Version::default() }).chain([own]).min();
+        Some((whole.unwrap_or_default(), self.told()))
+    }
+
     /// (told by all and in `min_copies` memories, on `min_copies` stable storages)
     pub(super) fn horizons(&self, cx: &Cx) -> (Version, Version) {
         let Some(owning) = &self.owning else { return Default::default() };

@@ -31,7 +31,7 @@ use crate::regions::Regions;
 use braid_api::data::{CopyState, PeerSays};
 use braid_api::{Code, Error};
 use braid_chain::{
-    Answer, BlockSet, Body, Command, Envelope, Event, FromLeader, Lacks, Limits, Message, Moment, ToLeader,
+    Answer, Behind, BlockSet, Body, Command, Envelope, Event, FromLeader, Lacks, Limits, Message, Moment, ToLeader,
 };
 use braid_data_store::ChunkStore;
 use braid_env::{Env, Monotonic};
@@ -45,6 +45,7 @@ use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 use tokio::sync::oneshot;
 
 pub(crate) struct Chains {
@@ -72,6 +73,7 @@ pub(crate) struct Chains {
 
 struct State {
     machine: braid_chain::DataServer,
+    behind: Behind,
     copies: BTreeMap<ChunkId, Copy>,
     /// Calls that are not answered.
     ops: BTreeMap<u64, Op>,
@@ -392,6 +394,14 @@ impl Chains {
     /// What copies lack of what the chains were told of.
     pub fn lacks(&self) -> Lacks {
         self.state.lock().machine.lacks()
+    }
+
+    /// What was written that long ago is not at all copies of what is owned here.
+    pub fn behind(&self) -> Duration {
+        let mut state = self.state.lock();
+        let State { machine, behind, .. } = &mut *state;
+        behind.look(self.now(), machine);
+        behind.longest(self.now())
     }
 
     /// Chunks that came to be owned here since this start because their writers are here.

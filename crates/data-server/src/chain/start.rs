@@ -7,7 +7,7 @@ use crate::late::Late;
 use crate::once::Writes;
 use crate::regions::Regions;
 use braid_api::Code;
-use braid_chain::{BlockSet, ChunkRecord, Event, Found, Limits, RecordError};
+use braid_chain::{Behind, BlockSet, ChunkRecord, Event, Found, Limits, RecordError};
 use braid_data_store::{ChunkStore, FoundCopy};
 use braid_env::{Env, TaskHandle};
 use braid_types::ServerId;
@@ -55,6 +55,7 @@ impl Chains {
         let early = Early::default();
         let state = Mutex::new(State {
             machine,
+            behind: Behind::default(),
             copies,
             ops,
             next_op: 0,
@@ -99,8 +100,13 @@ impl Chains {
         self.registered();
         let (env, this) = (self.env.clone(), Arc::downgrade(self));
         self.env.spawn("chains", async move {
-            while let Some(chains) = this.upgrade() {
+            for tick in 0u64.. {
+                let Some(chains) = this.upgrade() else { break };
                 chains.on(Event::Tick, None);
+                // It looks at every chunk: once a second is often enough for what is told in seconds.
+                if tick % 20 == 0 {
+                    chains.behind();
+                }
                 drop(chains);
                 env.sleep(TICK).await;
             }

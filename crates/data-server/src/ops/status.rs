@@ -41,6 +41,7 @@ impl Core {
             chunks_lacking: lacks.chunks,
             copies_lacking: lacks.copies,
             bytes_lacking: lacks.blocks * BLOCK_BYTES,
+            lacking_ms: self.chains.behind().as_millis() as u64,
         })
     }
 
