@@ -8,6 +8,7 @@ mod decommission;
 mod drain;
 mod fsck;
 mod fsck_command;
+mod lacking;
 mod metadata;
 mod quota;
 mod rebalance;

@@ -1,6 +1,7 @@
 //! `braid admin status`.
 
 use super::drain::duty_word;
+use super::lacking::Lacking;
 use super::status_parts::{ReportsJson, copy_json, reports_json};
 use super::{Cluster, PATIENCE, strange};
 use crate::cli::ClusterArgs;
@@ -127,43 +128,13 @@ fn problems(status: &Status, servers: &[Seen]) -> Vec<String> {
 /// A copy is some groups behind whenever there is much to do.
 const LAG_GROUPS: u64 = 100;
 
-/// Where programs write, copies are behind by what is on its way to them: that takes milliseconds, seconds on a busy machine.
-const LACKING_MS: u64 = 5_000;
-
-/// What the servers that answer say that is still to be copied.
-#[derive(Default)]
-struct Lacking {
-    chunks: u64,
-    copies: u64,
-    bytes: u64,
-    /// The longest.
-    ms: u64,
-    mended: u64,
-}
-
-fn lacking(servers: &[Seen]) -> Lacking {
-    let answers = servers.iter().filter_map(|seen| seen.status.as_ref()?.as_ref().ok());
-    answers.fold(Lacking::default(), |sum, own| Lacking {
-        chunks: sum.chunks + own.chunks_lacking,
-        copies: sum.copies + own.copies_lacking,
-        bytes: sum.bytes + own.bytes_lacking,
-        ms: sum.ms.max(own.lacking_ms),
-        mended: sum.mended + own.mended_blocks,
-    })
-}
-
-fn behind(lacking: &Lacking) -> String {
-    format!(
-        "{} copies of {} chunks are behind, {} are being copied",
-        lacking.copies,
-        lacking.chunks,
-        bytes(lacking.bytes)
-    )
+fn lacking_at(servers: &[Seen]) -> Lacking {
+    Lacking::of(servers.iter().filter_map(|seen| seen.status.as_ref()?.as_ref().ok()))
 }
 
 /// Where copies are missing.
 fn copies(status: &Status, servers: &[Seen]) -> Vec<String> {
-    let (chains, lacking) = (&status.chains, lacking(servers));
+    let (chains, lacking) = (&status.chains, lacking_at(servers));
     let mut problems = super::status_parts::problems(&status.reports);
     if chains.short > 0 {
         problems.push(format!(
@@ -176,9 +147,7 @@ fn copies(status: &Status, servers: &[Seen]) -> Vec<String> {
     if chains.unsettled > 0 {
         problems.push(format!("{} containers change their servers: writes to them may wait", chains.unsettled));
     }
-    if lacking.ms >= LACKING_MS {
-        problems.push(format!("{}, the longest for {}", behind(&lacking), millis(lacking.ms)));
-    }
+    problems.extend(lacking.problem());
     problems
 }
 
@@ -189,10 +158,8 @@ fn is_in_database(status: &Status) -> bool {
 /// What is good to know and no problem.
 fn notes(status: &Status, servers: &[Seen]) -> Vec<String> {
     let mut notes = super::status_parts::notes(&status.reports);
-    let lacking = lacking(servers);
-    if (lacking.copies > 0 || lacking.bytes > 0) && lacking.ms < LACKING_MS {
-        notes.push(format!("{}: what was written last is on its way", behind(&lacking)));
-    }
+    let lacking = lacking_at(servers);
+    notes.extend(lacking.note());
     if let Some(taken) = status.restored {
         notes.push(format!(
             "the metadata comes from a backup of {}: nothing that it does not know is deleted until you say braid admin metadata confirm",
@@ -434,7 +401,7 @@ fn json<'a>(
     notes: &'a [String],
     pages: BTreeMap<String, String>,
 ) -> StatusJson<'a> {
-    let lacking = lacking(servers);
+    let lacking = lacking_at(servers);
     StatusJson {
         healthy: problems.is_empty(),
         problems,
