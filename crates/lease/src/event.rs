@@ -3,9 +3,8 @@
 use crate::files::{Generation, Handles, HeldLock, Mode, Reasserted, Want};
 use crate::key::{AnnouncementId, AskId, Key, RevocationId};
 use crate::locks::{LockOwner, LockSpec, Space};
-use crate::slots::SlotSet;
 use crate::time::Moment;
-use braid_types::{ByteRange, InodeId, MembershipEpoch, ServerId, SessionId, Timestamp};
+use braid_types::{ByteRange, InodeId, MembershipEpoch, ServerId, SessionId, SlotSet, Timestamp};
 use std::collections::BTreeSet;
 
 /// What happened. Messages of clients come in as they are, in whatever order and as often as the network likes.

@@ -7,10 +7,10 @@ use crate::key::{AnnouncementId, AskId, Key};
 use crate::limits::Limits;
 use crate::locks::Locks;
 use crate::names::{Names, View};
-use crate::slots::{SlotSet, Slots};
+use crate::slots::Slots;
 use crate::terms::Terms;
 use crate::time::Moment;
-use braid_types::{InodeId, MembershipEpoch, ServerId, SessionId};
+use braid_types::{InodeId, MembershipEpoch, ServerId, SessionId, SlotSet};
 use std::collections::BTreeSet;
 
 /// Something that waits, for `braid admin why`.

@@ -39,5 +39,4 @@ pub use key::{AnnouncementId, AskId, Key, RevocationId};
 pub use limits::Limits;
 pub use locks::{LockAnswer, LockOwner, LockSpec, Space};
 pub use roster::Roster;
-pub use slots::SlotSet;
 pub use time::{DRIFT_PERCENT, Moment, usable};

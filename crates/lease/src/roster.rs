@@ -5,8 +5,7 @@
 //! announced, and joins under another id.
 
 use crate::key::Key;
-use crate::slots::SlotSet;
-use braid_types::{MembershipEpoch, SLOT_COUNT, ServerId, Slot};
+use braid_types::{MembershipEpoch, SLOT_COUNT, ServerId, Slot, SlotSet};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -18,7 +17,7 @@ pub struct Roster {
     members: Arc<BTreeSet<ServerId>>,
     /// By slot.
     holders: Arc<[ServerId]>,
-    slots: Arc<BTreeMap<ServerId, Arc<SlotSet>>>,
+    slots: Arc<BTreeMap<ServerId, SlotSet>>,
 }
 
 impl PartialEq for Roster {
@@ -39,11 +38,10 @@ impl Roster {
     /// `holder` gives members only.
     pub fn new(epoch: MembershipEpoch, members: BTreeSet<ServerId>, holder: impl Fn(Slot) -> ServerId) -> Self {
         let holders: Arc<[ServerId]> = (0..SLOT_COUNT).map(|slot| holder(Slot(slot))).collect();
-        let mut slots: BTreeMap<ServerId, BTreeSet<Slot>> = BTreeMap::new();
+        let mut slots: BTreeMap<ServerId, SlotSet> = BTreeMap::new();
         for (server, slot) in holders.iter().zip(0..) {
-            slots.entry(*server).or_default().insert(Slot(slot));
+            slots.entry(*server).or_insert_with(SlotSet::none).insert(Slot(slot));
         }
-        let slots = slots.into_iter().map(|(server, slots)| (server, Arc::new(SlotSet::Some(slots)))).collect();
         Roster { epoch, members: Arc::new(members), holders, slots: Arc::new(slots) }
     }
 
@@ -69,8 +67,8 @@ impl Roster {
     }
 
     /// What the server holds.
-    pub fn slots_of(&self, server: ServerId) -> Arc<SlotSet> {
-        self.slots.get(&server).cloned().unwrap_or_else(|| Arc::new(SlotSet::none()))
+    pub fn slots_of(&self, server: ServerId) -> SlotSet {
+        self.slots.get(&server).cloned().unwrap_or_else(SlotSet::none)
     }
 
     /// The slot's holder kept it from `before` to this. Of who missed an epoch nobody knows what was in between: the slot may
@@ -96,9 +94,6 @@ mod tests {
         assert_eq!([0, 1, 2].map(|slot| second.keeps(&first, Slot(slot))), [true, false, true]);
         assert!(!roster(3, false).keeps(&first, Slot(0)), "it may have been another's under the second");
         assert!(first.keeps(&first, Slot(1)));
-        assert_eq!(
-            (second.slots_of(one), second.holder(Slot(1))),
-            (Arc::new(SlotSet::Some(BTreeSet::from([Slot(0)]))), two)
-        );
+        assert_eq!((second.slots_of(one), second.holder(Slot(1))), (SlotSet::from_iter([Slot(0)]), two));
     }
 }

@@ -2,58 +2,8 @@
 
 use crate::key::Key;
 use crate::time::Moment;
-use braid_types::{InodeId, MembershipEpoch, SessionId, Slot};
+use braid_types::{InodeId, MembershipEpoch, SessionId, Slot, SlotSet};
 use std::collections::BTreeSet;
-
-/// A set of slots. One metadata server holds them all.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum SlotSet {
-    All,
-    Some(BTreeSet<Slot>),
-}
-
-impl SlotSet {
-    pub fn none() -> Self {
-        SlotSet::Some(BTreeSet::new())
-    }
-
-    pub fn has(&self, slot: Slot) -> bool {
-        match self {
-            SlotSet::All => true,
-            SlotSet::Some(slots) => slots.contains(&slot),
-        }
-    }
-
-    fn add(&mut self, more: SlotSet) {
-        match (self, more) {
-            (SlotSet::All, _) => {}
-            (SlotSet::Some(slots), SlotSet::Some(more)) => slots.extend(more),
-            (this, SlotSet::All) => *this = SlotSet::All,
-        }
-    }
-
-    pub fn is_empty(&self) -> bool {
-        matches!(self, SlotSet::Some(slots) if slots.is_empty())
-    }
-
-    /// What is in this and not in `other`.
-    pub fn without(&self, other: &SlotSet) -> SlotSet {
-        let mut rest = self.clone();
-        rest.remove(other);
-        rest
-    }
-
-    fn remove(&mut self, less: &SlotSet) {
-        match (self, less) {
-            (this, SlotSet::All) => *this = SlotSet::none(),
-            (this @ SlotSet::All, SlotSet::Some(less)) => {
-                let all = (0..braid_types::SLOT_COUNT).map(Slot);
-                *this = SlotSet::Some(all.filter(|slot| !less.contains(slot)).collect());
-            }
-            (SlotSet::Some(slots), SlotSet::Some(less)) => slots.retain(|slot| !less.contains(slot)),
-        }
-    }
-}
 
 /// The holder's slots and the state of those that changed hands.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -85,11 +35,11 @@ impl Slots {
     pub fn gain(&mut self, slots: SlotSet, until: Moment, sessions: &[SessionId]) {
         if sessions.is_empty() && self.unknown.is_empty() {
             // Nobody has a session: nobody holds anything.
-            self.held.add(slots);
+            self.held.extend(&slots);
             return;
         }
-        self.held.add(slots.clone());
-        self.settling.add(slots);
+        self.held.extend(&slots);
+        self.settling.extend(&slots);
         self.until = self.until.max(until);
         self.unknown.extend(sessions);
         sessions.iter().for_each(|session| _ = self.gone.remove(session));

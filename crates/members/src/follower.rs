@@ -2,7 +2,8 @@
 //!
 //! Promises: what a member may answer for at any moment is within `may_hold`, or `over_at` has passed.
 
-use crate::{Moment, Slots};
+use crate::Moment;
+use braid_types::SlotSet;
 use std::time::Duration;
 
 #[derive(Clone, Debug)]
@@ -10,8 +11,8 @@ pub struct Follower {
     /// Whatever it was granted is over then, on any clock. [`Moment::MAX`] for the leader itself: its successor counts it out.
     pub over_at: Moment,
     /// Its slots under the row.
-    pub share: Slots,
-    may_hold: Slots,
+    pub share: SlotSet,
+    may_hold: SlotSet,
     /// When the newest answer was given of which it has said that it was heard.
     pub proven: Moment,
     /// This leader has granted it something.
@@ -23,13 +24,13 @@ pub struct Follower {
 impl Follower {
     /// New in the row: it has been granted nothing, and never will be before it asks.
     pub fn new(over_at: Moment, now: Moment) -> Follower {
-        let none = Slots::none;
+        let none = SlotSet::none;
         Follower { over_at, share: none(), may_hold: none(), proven: now, was_answered: true, has_left: false }
     }
 
     /// Was a member under somebody else, who may have granted it anything.
     pub fn of_others(now: Moment) -> Follower {
-        Follower { may_hold: Slots::all(), was_answered: false, ..Follower::new(Moment::ZERO, now) }
+        Follower { may_hold: SlotSet::all(), was_answered: false, ..Follower::new(Moment::ZERO, now) }
     }
 
     fn is_over(&self, now: Moment) -> bool {
@@ -43,7 +44,7 @@ impl Follower {
 
     /// It says that it follows the row that was there before this leader's first, which gives it so much. All that a predecessor granted was
     /// under that row or an older one, so as long as this leader has granted nothing it holds no more.
-    pub fn follows_before(&mut self, share: &Slots) {
+    pub fn follows_before(&mut self, share: &SlotSet) {
         if !self.was_answered {
             self.may_hold = share.clone();
         }
@@ -72,12 +73,12 @@ impl Follower {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use braid_types::Slot;
+    use braid_types::{Slot, SlotSet};
 
     /// What it asked before it was answered comes again, late: it may have taken more since.
     #[test]
     fn the_row_before_counts_until_the_first_answer() {
-        let (few, more): (Slots, Slots) = ((0..5).map(Slot).collect(), (0..9).map(Slot).collect());
+        let (few, more): (SlotSet, SlotSet) = ((0..5).map(Slot).collect(), (0..9).map(Slot).collect());
         let second = Duration::from_secs(1);
         let mut follower = Follower { share: more.clone(), over_at: second * 9, ..Follower::of_others(Moment::ZERO) };
         assert!(!follower.is_settled(second), "it may hold anything");

@@ -17,14 +17,12 @@ mod limits;
 mod member;
 mod messages;
 mod roster;
-mod slots;
 
 pub use leader::{Leader, Step, Written};
 pub use limits::Limits;
 pub use member::{Change, Member, Next};
 pub use messages::{Answer, Heard, Question, Reply};
 pub use roster::{MemberId, Moved, Roster, Seat};
-pub use slots::Slots;
 
 /// A process's own time: since anything, and it never goes back.
 pub type Moment = std::time::Duration;

@@ -4,8 +4,8 @@
 //! of which it has been told that nobody else answers for them. What it lost is gone with the first word of a newer roster; what is said
 //! under an older one changes nothing.
 
-use crate::{Answer, Heard, Limits, MemberId, Moment, Question, Reply, Roster, Slots};
-use braid_types::{MembershipEpoch, Slot};
+use crate::{Answer, Heard, Limits, MemberId, Moment, Question, Reply, Roster};
+use braid_types::{MembershipEpoch, Slot, SlotSet};
 
 /// What is to be done now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub struct Member {
     limits: Limits,
     known: Option<Known>,
     /// Of these it is known that nobody else answers for them while this process has a lease.
-    held: Slots,
+    held: SlotSet,
     /// Nothing is answered from then on.
     until: Moment,
     ask_at: Moment,
@@ -52,7 +52,7 @@ pub struct Member {
 #[derive(Clone, Debug)]
 struct Known {
     roster: Roster,
-    own: Slots,
+    own: SlotSet,
     /// The one before, if it was known.
     before: Option<Roster>,
 }
@@ -64,7 +64,7 @@ impl Member {
             addresses,
             limits,
             known: None,
-            held: Slots::none(),
+            held: SlotSet::none(),
             until: Moment::ZERO,
             ask_at: Moment::ZERO,
             heard: None,
@@ -93,7 +93,7 @@ impl Member {
     }
 
     /// What it may answer for while its lease lasts.
-    pub fn held(&self) -> &Slots {
+    pub fn held(&self) -> &SlotSet {
         &self.held
     }
 
@@ -182,7 +182,7 @@ impl Member {
         // A roster that was not heard of may have given all of it to others, who give it back by this one. Not while a lease lasts: the
         // leader waits for its end before it lets anybody else have what this process may still believe in.
         let is_next = former.as_ref().is_none_or(|known| known.roster.epoch.next() == roster.epoch);
-        let stays = if is_next || self.is_live(now) { self.held.both(&own) } else { Slots::none() };
+        let stays = if is_next || self.is_live(now) { self.held.both(&own) } else { SlotSet::none() };
         let lost = self.held.without(&stays);
         let lost = lost.iter().map(|slot| (slot, roster.holder_of(slot).filter(|holder| *holder != self.me)));
         let change = Change { lost: lost.collect(), gained: Vec::new() };
@@ -220,7 +220,7 @@ impl Member {
 
     fn ends(&mut self) -> Change {
         self.is_over = true;
-        let held = std::mem::replace(&mut self.held, Slots::none());
+        let held = std::mem::replace(&mut self.held, SlotSet::none());
         Change { lost: held.iter().map(|slot| (slot, None)).collect(), gained: Vec::new() }
     }
 }

@@ -3,9 +3,8 @@
 //! Promises: from equal rows every process computes the same holders, in this version and in any other; when one member goes only its
 //! slots move, when one comes only to it.
 
-use crate::Slots;
 use braid_placement::rendezvous_score;
-use braid_types::{LeaderEpoch, MembershipEpoch, SLOT_COUNT, ServerId, Slot};
+use braid_types::{LeaderEpoch, MembershipEpoch, SLOT_COUNT, ServerId, Slot, SlotSet};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -69,16 +68,16 @@ impl Roster {
         self.members.iter().map(|seat| seat.id).max_by_key(|id| score(*id))
     }
 
-    pub fn slots_of(&self, member: MemberId) -> Slots {
+    pub fn slots_of(&self, member: MemberId) -> SlotSet {
         if !self.has(member) {
-            return Slots::none();
+            return SlotSet::none();
         }
         (0..SLOT_COUNT).map(Slot).filter(|slot| self.holder_of(*slot) == Some(member)).collect()
     }
 
     /// Of every member, in one go.
-    pub fn shares(&self) -> BTreeMap<MemberId, Slots> {
-        let mut shares: BTreeMap<_, _> = self.members.iter().map(|seat| (seat.id, Slots::none())).collect();
+    pub fn shares(&self) -> BTreeMap<MemberId, SlotSet> {
+        let mut shares: BTreeMap<_, _> = self.members.iter().map(|seat| (seat.id, SlotSet::none())).collect();
         for slot in (0..SLOT_COUNT).map(Slot) {
             if let Some(share) = self.holder_of(slot).and_then(|holder| shares.get_mut(&holder)) {
                 share.insert(slot);

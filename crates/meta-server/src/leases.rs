@@ -12,10 +12,9 @@ use braid_api::lease::{self, Acknowledge, LeaseKey, Listen, Order, Orders, Reass
 use braid_api::{Code, Error, Result, trace};
 use braid_env::Env;
 use braid_lease::{
-    AnnouncementId, AskId, Command, Event, Handles, Holder, Key, Limits, Mode, Moment, Reasserted, RevocationId,
-    SlotSet, Waits,
+    AnnouncementId, AskId, Command, Event, Handles, Holder, Key, Limits, Mode, Moment, Reasserted, RevocationId, Waits,
 };
-use braid_types::{InodeId, LeaseGen, MembershipEpoch, ServerId, SessionId, TraceId};
+use braid_types::{InodeId, LeaseGen, MembershipEpoch, ServerId, SessionId, SlotSet, TraceId};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -253,7 +252,7 @@ impl Leases {
     pub fn begin(&self, caching: Vec<SessionId>) {
         let mut state = self.state.lock();
         state.caching = caching.iter().map(|id| (*id, Mailbox::default())).collect();
-        self.on(&mut state, Event::Gained { epoch: self.epoch, slots: SlotSet::All, sessions: caching });
+        self.on(&mut state, Event::Gained { epoch: self.epoch, slots: SlotSet::all(), sessions: caching });
     }
 
     /// The session may cache from now on.

@@ -15,6 +15,7 @@ mod policy;
 mod range;
 mod report;
 mod rule;
+mod slot_set;
 mod time;
 mod version;
 
@@ -33,6 +34,7 @@ pub use policy::{Durability, Layout, Medium, Policy, PolicyError};
 pub use range::ByteRange;
 pub use report::{ReportAsk, ReportPart, Tally};
 pub use rule::{BrokenRule, Rule};
+pub use slot_set::SlotSet;
 pub use time::Timestamp;
 pub use version::{
     ChainEpoch, LayoutGen, LeaderEpoch, LeaseGen, MembershipEpoch, OwnerTerm, SessionEpoch, Token, TruncGen, Version,

@@ -11,11 +11,9 @@ use crate::files::Mode;
 use crate::key::Key;
 use crate::limits::Limits;
 use crate::roster::Roster;
-use crate::slots::SlotSet;
 use crate::time::Moment;
-use braid_types::{InodeId, MembershipEpoch, Name, SLOT_COUNT, ServerId, Slot};
+use braid_types::{InodeId, MembershipEpoch, Name, SLOT_COUNT, ServerId, Slot, SlotSet};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// What a client of several holders is to do.
@@ -25,7 +23,7 @@ pub enum ManyTodo {
     Of(ServerId, Todo),
     /// Drop every name, attribute and page of these slots, have the kernel do so, then say [`ManyHoldings::dropped`]. Unsent writes
     /// stay.
-    DropSlots { number: u64, slots: Arc<SlotSet> },
+    DropSlots { number: u64, slots: SlotSet },
     /// Find the roster of this epoch, or a newer one, and say [`ManyHoldings::roster_is`].
     Learn { epoch: MembershipEpoch },
     /// Renew at this holder, now too: slots that came to it wait for what this client has.
@@ -256,7 +254,7 @@ impl ManyHoldings {
         }
     }
 
-    fn drop_slots(&mut self, slots: Arc<SlotSet>) -> ManyTodo {
+    fn drop_slots(&mut self, slots: SlotSet) -> ManyTodo {
         self.drops += 1;
         self.dropping.insert(self.drops);
         ManyTodo::DropSlots { number: self.drops, slots }
@@ -334,7 +332,7 @@ impl ManyHoldings {
         let missed = roster.epoch().0 > before.epoch().0 + 1;
         let gaining: BTreeSet<ServerId> = moved.iter().map(|slot| roster.holder(*slot)).collect();
         if !moved.is_empty() {
-            todo.push(self.drop_slots(Arc::new(SlotSet::Some(moved))));
+            todo.push(self.drop_slots(moved.into_iter().collect()));
         }
         for server in gaining {
             if let Some(place) = self.places.get_mut(&server) {

@@ -3,8 +3,7 @@
 
 use crate::server::*;
 use braid_lease::*;
-use braid_types::{InodeId, MembershipEpoch, ServerId, SessionId, Slot};
-use std::collections::BTreeSet;
+use braid_types::{InodeId, MembershipEpoch, ServerId, SessionId, Slot, SlotSet};
 
 const ONE: ServerId = ServerId(1);
 const TWO: ServerId = ServerId(2);
@@ -175,7 +174,7 @@ fn epoch(epoch: u64, members: &[ServerId], keeps: SlotSet) -> Event {
 }
 
 fn slots(slots: &[u64]) -> SlotSet {
-    SlotSet::Some(slots.iter().map(|slot| Slot(*slot)).collect::<BTreeSet<_>>())
+    slots.iter().map(|slot| Slot(*slot)).collect()
 }
 
 /// Holds slots 0 and 1 under the first epoch; both servers are members.

@@ -7,7 +7,7 @@
 
 use crate::explore::{Bounds, Model, explore};
 use braid_lease::*;
-use braid_types::{InodeId, MembershipEpoch, SessionId};
+use braid_types::{InodeId, MembershipEpoch, SessionId, SlotSet};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -253,7 +253,7 @@ impl World {
             too_small: false,
             left,
         };
-        world.server(Event::Gained { epoch: MembershipEpoch(1), slots: SlotSet::All, sessions: vec![] });
+        world.server(Event::Gained { epoch: MembershipEpoch(1), slots: SlotSet::all(), sessions: vec![] });
         for (c, (writes, direct)) in handles.iter().enumerate() {
             let asked = world.client_now();
             world.deliver(Message::Renew { c, asked });

@@ -3,8 +3,7 @@
 
 use crate::server::ms;
 use braid_lease::*;
-use braid_types::{InodeId, MembershipEpoch, ServerId};
-use std::sync::Arc;
+use braid_types::{InodeId, MembershipEpoch, ServerId, SlotSet};
 
 const ONE: ServerId = ServerId(1);
 const TWO: ServerId = ServerId(2);
@@ -53,7 +52,7 @@ fn writes(held: &ManyHoldings, at: u64, inode: InodeId) -> bool {
     held.of(inode).unwrap().may_use(Moment(ms(at)), inode, Want::Write).is_some()
 }
 
-fn drops(todo: &[ManyTodo]) -> Vec<(u64, Arc<SlotSet>)> {
+fn drops(todo: &[ManyTodo]) -> Vec<(u64, SlotSet)> {
     let drop = |todo: &ManyTodo| match todo {
         ManyTodo::DropSlots { number, slots } => Some((*number, slots.clone())),
         _ => None,

@@ -7,7 +7,7 @@
 
 use crate::explore::{Bounds, Model, explore};
 use braid_lease::*;
-use braid_types::{InodeId, MembershipEpoch, ServerId, SessionId};
+use braid_types::{InodeId, MembershipEpoch, ServerId, SessionId, SlotSet};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -151,7 +151,7 @@ impl World {
             revoked: vec![RevocationId(0); clients],
             left,
         };
-        let gained = Event::Gained { epoch: MembershipEpoch(1), slots: SlotSet::All, sessions: vec![] };
+        let gained = Event::Gained { epoch: MembershipEpoch(1), slots: SlotSet::all(), sessions: vec![] };
         world.server(gained);
         for c in 0..clients {
             let asked = world.client_now(c);
@@ -527,7 +527,7 @@ impl Model for World {
                     sessions.clear();
                 }
                 let epoch = MembershipEpoch(self.epoch);
-                self.server(Event::Gained { epoch, slots: SlotSet::All, sessions });
+                self.server(Event::Gained { epoch, slots: SlotSet::all(), sessions });
             }
         }
     }

@@ -3,7 +3,7 @@
 
 use crate::server::*;
 use braid_lease::*;
-use braid_types::{InodeId, MembershipEpoch, Name, Timestamp};
+use braid_types::{InodeId, MembershipEpoch, Name, SlotSet, Timestamp};
 
 // --- the namespace ---
 
@@ -124,7 +124,7 @@ fn a_live_session_that_does_not_answer_is_waited_for_no_longer_than_its_patience
 #[test]
 fn a_new_holder_lets_the_old_term_run_out() {
     let mut s = Server::new(&[]);
-    s.on(Event::Gained { epoch: MembershipEpoch(2), slots: SlotSet::All, sessions: vec![A, B] });
+    s.on(Event::Gained { epoch: MembershipEpoch(2), slots: SlotSet::all(), sessions: vec![A, B] });
     s.on(Event::Renew { session: A });
     let (_, out) = s.announce(A, &[Key::Dir(DIR)], None);
     assert!(!is_ready(&out), "B may hold what the former holder granted");
@@ -135,7 +135,7 @@ fn a_new_holder_lets_the_old_term_run_out() {
 #[test]
 fn a_change_does_not_wait_for_what_its_own_session_may_hold() {
     let mut s = Server::new(&[]);
-    s.on(Event::Gained { epoch: MembershipEpoch(2), slots: SlotSet::All, sessions: vec![A] });
+    s.on(Event::Gained { epoch: MembershipEpoch(2), slots: SlotSet::all(), sessions: vec![A] });
     assert!(
         is_ready(&s.announce(A, &[Key::Dir(DIR)], None).1),
         "it has not said yet what it holds, and nobody else holds anything"
@@ -161,7 +161,7 @@ fn a_process_that_has_gone_holds_up_no_names_before_its_end_is_known() {
 
     // The same with what a holder before may have granted: to all of those that may have something.
     let mut s = Server::new(&[]);
-    s.on(Event::Gained { epoch: MembershipEpoch(2), slots: SlotSet::All, sessions: vec![A, B] });
+    s.on(Event::Gained { epoch: MembershipEpoch(2), slots: SlotSet::all(), sessions: vec![A, B] });
     let (_, out) = s.announce(C, std::slice::from_ref(&key), None);
     assert!(!is_ready(&out));
     assert!(!is_ready(&s.on(Event::Gone { session: A })), "B may hold it as well");
@@ -340,7 +340,7 @@ fn a_writer_that_was_silent_goes_on_if_nobody_waited() {
 #[test]
 fn file_leases_and_locks_are_reasserted_within_the_grace() {
     let mut s = Server::new(&[]);
-    s.on(Event::Gained { epoch: MembershipEpoch(2), slots: SlotSet::All, sessions: vec![A, B, C] });
+    s.on(Event::Gained { epoch: MembershipEpoch(2), slots: SlotSet::all(), sessions: vec![A, B, C] });
     let mut rounds = Vec::new();
     for session in [A, B] {
         let out = s.on(Event::Renew { session });
@@ -379,7 +379,7 @@ fn file_leases_and_locks_are_reasserted_within_the_grace() {
 fn who_says_first_that_a_file_is_its_own_grants_no_locks_before_all_have_said_theirs() {
     for others_first in [false, true] {
         let mut s = Server::new(&[]);
-        s.on(Event::Gained { epoch: MembershipEpoch(2), slots: SlotSet::All, sessions: vec![A, B] });
+        s.on(Event::Gained { epoch: MembershipEpoch(2), slots: SlotSet::all(), sessions: vec![A, B] });
         let rounds = [A, B].map(|session| {
             let out = s.on(Event::Renew { session });
             let [Command::Renewed { reassert: Some(round), .. }] = out[..] else { panic!("{out:?}") };
@@ -404,7 +404,7 @@ fn who_says_first_that_a_file_is_its_own_grants_no_locks_before_all_have_said_th
     }
     // Who is alone goes on as before.
     let mut s = Server::new(&[]);
-    s.on(Event::Gained { epoch: MembershipEpoch(2), slots: SlotSet::All, sessions: vec![A] });
+    s.on(Event::Gained { epoch: MembershipEpoch(2), slots: SlotSet::all(), sessions: vec![A] });
     let out = s.on(Event::Renew { session: A });
     let [Command::Renewed { reassert: Some(round), .. }] = out[..] else { panic!("{out:?}") };
     let handles = Handles::default();

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use braid_lease::*;
-use braid_types::{ByteRange, InodeId, MembershipEpoch, ServerId, SessionId};
+use braid_types::{ByteRange, InodeId, MembershipEpoch, ServerId, SessionId, SlotSet};
 use std::time::Duration;
 
 pub const A: SessionId = SessionId(1);
@@ -28,7 +28,7 @@ impl Server {
 
     pub fn with(sessions: &[SessionId], leases_max: usize) -> Self {
         let mut server = Server { holder: Holder::new(Limits::default(), leases_max), now: ms(0), last: 0 };
-        server.on(Event::Gained { epoch: MembershipEpoch(1), slots: SlotSet::All, sessions: vec![] });
+        server.on(Event::Gained { epoch: MembershipEpoch(1), slots: SlotSet::all(), sessions: vec![] });
         sessions.iter().for_each(|session| _ = server.on(Event::Renew { session: *session }));
         server
     }

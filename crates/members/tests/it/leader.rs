@@ -1,10 +1,8 @@
 //! What one leader does, to the millisecond.
 
 use crate::roster::roster;
-use braid_members::{
-    Answer, Heard, Leader, Limits, MemberId, Moment, Question, Reply, Roster, Seat, Slots, Step, Written,
-};
-use braid_types::{LeaderEpoch, MembershipEpoch};
+use braid_members::{Answer, Heard, Leader, Limits, MemberId, Moment, Question, Reply, Roster, Seat, Step, Written};
+use braid_types::{LeaderEpoch, MembershipEpoch, SlotSet};
 use std::time::Duration;
 
 const ME: u64 = 1;
@@ -287,5 +285,5 @@ fn a_roster_has_room_for_so_many() {
     leader.asks(question(50, None), ms(520));
     assert!(matches!(leader.next(ms(900)), Step::Wait(at) if at > ms(900)), "it waits until one goes");
     let shares = leader.roster().map(Roster::shares).unwrap_or_default();
-    assert_eq!(shares.values().fold(Slots::none(), |all, share| all.or(share)), Slots::all());
+    assert_eq!(shares.values().fold(SlotSet::none(), |all, share| all.or(share)), SlotSet::all());
 }

@@ -1,8 +1,8 @@
 //! What one member does.
 
 use crate::roster::roster;
-use braid_members::{Answer, Change, Heard, Limits, Member, MemberId, Moment, Next, Question, Reply, Roster, Slots};
-use braid_types::{LeaderEpoch, MembershipEpoch, Slot};
+use braid_members::{Answer, Change, Heard, Limits, Member, MemberId, Moment, Next, Question, Reply, Roster};
+use braid_types::{LeaderEpoch, MembershipEpoch, Slot, SlotSet};
 use std::time::Duration;
 
 const ME: u64 = 2;
@@ -27,11 +27,11 @@ fn member(roster: &Roster) -> Member {
     one
 }
 
-fn answers(one: &Member, now: Moment) -> Slots {
+fn answers(one: &Member, now: Moment) -> SlotSet {
     (0..braid_types::SLOT_COUNT).map(Slot).filter(|slot| one.may_answer(*slot, now)).collect()
 }
 
-fn slots(list: &[(Slot, Option<MemberId>)]) -> Slots {
+fn slots(list: &[(Slot, Option<MemberId>)]) -> SlotSet {
     list.iter().map(|(slot, _)| *slot).collect()
 }
 
@@ -94,7 +94,7 @@ fn what_another_may_have_held_meanwhile_is_lost_and_gained() {
     let own = few.slots_of(MemberId(ME));
     let mut late = member(&few);
     let change = late.hears(answer(&again, false), ms(10_000), ms(10_100));
-    assert_eq!((slots(&change.lost), answers(&late, ms(10_100))), (own.clone(), Slots::none()), "its lease was over");
+    assert_eq!((slots(&change.lost), answers(&late, ms(10_100))), (own.clone(), SlotSet::none()), "its lease was over");
     let change = late.hears(answer(&again, true), ms(11_000), ms(11_100));
     assert!(
         slots(&change.gained) == own && change.gained.iter().all(|(_, from)| from.is_none()),

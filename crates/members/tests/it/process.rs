@@ -2,7 +2,8 @@
 
 use crate::world::Us;
 use braid_election::Candidate;
-use braid_members::{Leader, Member, MemberId, Moment, Slots, Step};
+use braid_members::{Leader, Member, MemberId, Moment, Step};
+use braid_types::SlotSet;
 use std::time::Duration;
 
 /// A mistake in what surrounds the machines, or in their limits, that is to be found.
@@ -52,7 +53,7 @@ pub struct Process {
     pub roster_call: Option<Call<Step>>,
     pub wake: Us,
     /// Answered for once, and the row has given it to this process ever since.
-    pub stays: Slots,
+    pub stays: SlotSet,
 }
 
 impl Process {

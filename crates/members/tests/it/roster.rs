@@ -1,7 +1,7 @@
 //! What follows from the row.
 
-use braid_members::{MemberId, Roster, Seat, Slots};
-use braid_types::{LeaderEpoch, MembershipEpoch, SLOT_COUNT, Slot};
+use braid_members::{MemberId, Roster, Seat};
+use braid_types::{LeaderEpoch, MembershipEpoch, SLOT_COUNT, Slot, SlotSet};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -35,13 +35,13 @@ fn each_slot_is_one_member_s_and_no_member_holds_half_as_much_again_as_its_part(
         let ids: Vec<u64> = (0..2 + round % 7).map(|_| random.random()).collect();
         let row = roster(1, &ids);
         let shares = row.shares();
-        let mut all = Slots::none();
+        let mut all = SlotSet::none();
         for (id, share) in &shares {
             assert!(all.both(share).is_empty() && *share == row.slots_of(*id));
             all = all.or(share);
         }
-        assert!(all == Slots::all() && shares.len() == ids.len());
-        let fullest = shares.values().map(Slots::len).max().unwrap_or(0);
+        assert!(all == SlotSet::all() && shares.len() == ids.len());
+        let fullest = shares.values().map(SlotSet::len).max().unwrap_or(0);
         fuller += u64::from(fullest * ids.len() * 2 > 3 * SLOT_COUNT as usize);
     }
     // Of 256 slots one of eight holds 32 and by chance 5 more or less: three times that is rare, and harmless.
@@ -57,7 +57,7 @@ fn who_goes_moves_its_own_slots_alone_and_who_comes_takes_only_for_itself() {
         let ids: Vec<u64> = (0..count).map(|_| random.random()).collect();
         let (all, fewer) = (roster(1, &ids), roster(2, &ids[1..]));
         let (gone, moved) = (MemberId(ids[0]), Roster::slots_that_move(&all, &fewer));
-        assert_eq!(moved.iter().map(|moved| moved.slot).collect::<Slots>(), all.slots_of(gone));
+        assert_eq!(moved.iter().map(|moved| moved.slot).collect::<SlotSet>(), all.slots_of(gone));
         assert!(!moved.is_empty() && moved.iter().all(|moved| moved.from == Some(gone) && moved.to != Some(gone)));
         let back = Roster::slots_that_move(&fewer, &all);
         assert!(back.len() == moved.len() && back.iter().all(|moved| moved.to == Some(gone)));

@@ -4,9 +4,9 @@
 use crate::process::{Call, Flaw, Process};
 use braid_election::{Candidate, DRIFT, Record, Role};
 use braid_members::{
-    Answer, Leader, Limits, Member, MemberId, Moment, Next, Question, Reply, Roster, Seat, Slots, Step, Written,
+    Answer, Leader, Limits, Member, MemberId, Moment, Next, Question, Reply, Roster, Seat, Step, Written,
 };
-use braid_types::LeaderEpoch;
+use braid_types::{LeaderEpoch, SlotSet};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use std::collections::BTreeMap;
@@ -61,7 +61,7 @@ pub struct World {
     record: Option<Record>,
     pub roster: Option<Roster>,
     /// Of each member under the row.
-    shares: BTreeMap<MemberId, Slots>,
+    shares: BTreeMap<MemberId, SlotSet>,
     pub processes: Vec<Process>,
     /// By when they arrive; `None` is the database.
     parcels: BTreeMap<(Us, u64), (usize, Parcel)>,
@@ -129,7 +129,7 @@ impl World {
             election_call: None,
             roster_call: None,
             wake: 0,
-            stays: Slots::none(),
+            stays: SlotSet::none(),
         });
     }
 
@@ -309,7 +309,7 @@ impl World {
                 for process in &mut self.processes {
                     process.stays = match self.shares.get(&process.id) {
                         Some(share) => process.stays.both(share),
-                        None => Slots::none(),
+                        None => SlotSet::none(),
                     };
                 }
                 self.roster = Some(roster);
@@ -500,12 +500,12 @@ impl World {
 
     fn check(&mut self) -> Result<(), String> {
         let now = self.now;
-        let mut answered = Slots::none();
+        let mut answered = SlotSet::none();
         for which in self.alive() {
             let answers = self.answers(which);
             let process = &mut self.processes[which];
             if process.paused > now || process.cut > now || process.apart > now {
-                process.stays = Slots::none();
+                process.stays = SlotSet::none();
             }
             if !answers || process.member.held().is_empty() {
                 continue;
@@ -528,7 +528,7 @@ impl World {
     fn passes(&mut self, time: Us) {
         for which in self.alive() {
             let (answers, process) = (self.answers(which), &self.processes[which]);
-            let held = if answers { process.member.held().clone() } else { Slots::none() };
+            let held = if answers { process.member.held().clone() } else { SlotSet::none() };
             self.seen.answers += if held.is_empty() { 0 } else { time };
             self.seen.gaps += process.stays.without(&held).len() as u64 * time;
         }
@@ -538,7 +538,7 @@ impl World {
     pub fn is_well(&self) -> Result<(), String> {
         let Some(row) = &self.roster else { return Err("there is no row".into()) };
         let alive = self.alive();
-        let mut answered = Slots::none();
+        let mut answered = SlotSet::none();
         for which in &alive {
             let process = &self.processes[*which];
             if process.member.roster() != Some(row) {
@@ -548,7 +548,7 @@ impl World {
                 answered = answered.or(process.member.held());
             }
         }
-        match (row.members.len() == alive.len(), answered == Slots::all()) {
+        match (row.members.len() == alive.len(), answered == SlotSet::all()) {
             (true, true) => Ok(()),
             (false, _) => Err(format!("{} are in the row, {} are there", row.members.len(), alive.len())),
             (_, false) => Err(format!("{} slots are answered for", answered.len())),

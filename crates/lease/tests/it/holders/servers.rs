@@ -293,7 +293,7 @@ impl World {
             _ => slots_of(self.servers[s].announcer.roster(), own),
         };
         let (epoch, members) = (roster.epoch(), roster.members().clone());
-        self.holder(s, Event::Epoch { epoch, members, keeps: SlotSet::Some(new.clone()) });
+        self.holder(s, Event::Epoch { epoch, members, keeps: new.iter().copied().collect() });
         self.announcer(s, Happened::EpochChanged(roster));
         let gains: BTreeSet<Slot> = new.difference(&old).copied().collect();
         self.servers[s].gains = (!gains.is_empty()).then_some(gains);
@@ -305,6 +305,6 @@ impl World {
         let none = epoch.0 == 1 || self.plant == Plant::NoTermForTheNewHolder;
         let sessions = if none { vec![] } else { vec![session(0), session(1)] };
         let sessions = sessions.into_iter().filter(|id| !self.clients[id.0 as usize - 1].ended).collect();
-        self.holder(s, Event::Gained { epoch, slots: SlotSet::Some(slots), sessions });
+        self.holder(s, Event::Gained { epoch, slots: slots.into_iter().collect(), sessions });
     }
 }
