@@ -1,7 +1,7 @@
 //! `braid admin status`.
 
 use super::drain::duty_word;
-use super::lacking::Lacking;
+use super::lacking::{LOOK_AGAIN, Lacking};
 use super::status_parts::{ReportsJson, copy_json, reports_json};
 use super::{Cluster, PATIENCE, strange};
 use crate::cli::ClusterArgs;
@@ -17,7 +17,7 @@ use clap::Args;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 #[derive(Args)]
 #[command(after_help = "Examples:\n  braid admin status\n  braid admin status --json | jq .problems")]
@@ -66,8 +66,15 @@ pub async fn look_within(cluster: &Cluster, deadline: Duration) -> Result<Vec<Se
 
 impl StatusArgs {
     pub async fn run(self, cluster: &Cluster, args: &ClusterArgs) -> Result<ExitCode> {
-        let AdminAnswer::Status(status) = cluster.ask(AdminQuery::Status).await? else { return strange() };
-        let servers = look(cluster).await?;
+        let begun = Instant::now();
+        let (status, servers) = loop {
+            let AdminAnswer::Status(status) = cluster.ask(AdminQuery::Status).await? else { return strange() };
+            let servers = look(cluster).await?;
+            if lacking_at(&servers).is_clear(begun.elapsed()) {
+                break (status, servers);
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        };
         let (problems, notes) = (problems(&status, &servers), notes(&status, &servers));
         if self.json {
             println!("{}", serde_json::to_string_pretty(&json(&status, &servers, &problems, &notes, pages(args)))?);
