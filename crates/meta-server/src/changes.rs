@@ -1,7 +1,7 @@
 //! What a change makes old: announced before it is transacted, released after (docs/design/0005-leases.md *Names*).
 
+use crate::announcing::Announced;
 use crate::dispatch::Call;
-use crate::leases::Announced;
 use crate::server::MetaServer;
 use crate::settling::{UntilSettled, is_open};
 use braid_api::admin::Repair;
@@ -208,11 +208,18 @@ impl MetaServer {
         keys: Vec<Key>,
         change: impl Future<Output = Result<T>>,
     ) -> Result<T> {
-        let announced = self.leases.announce(of, keys, true).await?;
-        let under_way = announced.map(|announced| UntilSettled::new(self, GIVEN_UP, announced));
-        let done = change.await;
-        under_way.map(|under_way| release(under_way, Vec::new()));
-        done
+        for _ in 0..ATTEMPTS {
+            let Some(announced) = self.leases.announce(of, keys.clone(), true).await? else { continue };
+            let under_way = UntilSettled::new(self, GIVEN_UP, announced);
+            let done = change.await;
+            match &done {
+                // It may still happen.
+                Err(error) if is_open(error) => drop(under_way),
+                _ => drop(release(under_way, Vec::new())),
+            }
+            return done;
+        }
+        Err(Error::new(Code::Busy, "a change of the server's own", "who holds what it changes is another all the time"))
     }
 }
 

@@ -5,16 +5,17 @@
 //! nobody else shows it, is transacted, and is released. Orders to a session wait in its mailbox until the session's
 //! standing `Listen` takes them; they are sent again until they are acknowledged or the session's term is over.
 
+use crate::announcing::Announcing;
 use crate::files::{FileAnswer, held_of, order_of, regranted};
 use crate::locks::{LockOps, held_by};
 use crate::seals::Seals;
 use braid_api::lease::{self, Acknowledge, LeaseKey, Listen, Order, Orders, Reassert, Term};
-use braid_api::{Code, Error, Result, trace};
+use braid_api::{Code, Error, Result};
 use braid_env::Env;
 use braid_lease::{
-    AnnouncementId, AskId, Command, Event, Handles, Holder, Key, Limits, Mode, Moment, Reasserted, RevocationId, Waits,
+    AskId, Command, Event, Handles, Happened, Holder, Key, Limits, Mode, Moment, Reasserted, RevocationId, Step,
 };
-use braid_types::{InodeId, LeaseGen, MembershipEpoch, ServerId, SessionId, SlotSet, TraceId};
+use braid_types::{InodeId, LeaseGen, MembershipEpoch, SessionId, SlotSet, TraceId};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,9 +24,6 @@ use tokio::sync::{Notify, oneshot};
 
 /// No `Listen` waits for longer: what its connection's end does not tell is noticed by then.
 const LISTEN_MAX: Duration = Duration::from_secs(10);
-
-/// Who announces: there is one metadata server.
-const HERE: ServerId = ServerId(0);
 
 pub struct Leases {
     pub(crate) env: Env,
@@ -47,8 +45,7 @@ pub(crate) struct State {
     pub holder: Holder,
     /// The last ask or announcement.
     pub last: u64,
-    /// Announcements that are not ready.
-    waiting: BTreeMap<u64, oneshot::Sender<bool>>,
+    pub announcing: Announcing,
     /// The operations for which announcements and requests that wait are made.
     pub traces: BTreeMap<u64, TraceId>,
     pub locks: LockOps,
@@ -58,7 +55,7 @@ pub(crate) struct State {
     /// Sessions that cache.
     pub caching: BTreeMap<SessionId, Mailbox>,
     /// Announcements made while nobody else cached anything, so that not all they change was named.
-    unnamed: BTreeMap<u64, SessionId>,
+    pub unnamed: BTreeMap<u64, SessionId>,
     /// Sessions that are silent and may write what others wait for.
     pub to_end: BTreeSet<SessionId>,
     end_some: bool,
@@ -79,20 +76,13 @@ pub(crate) struct Mailbox {
     leave: BTreeSet<InodeId>,
     bell: Arc<Notify>,
     /// Announcements from before this session cached: until they are released it is granted nothing.
-    not_before: BTreeSet<u64>,
+    pub not_before: BTreeSet<u64>,
 }
 
 /// Something is about to be read for a session that may keep it.
 pub struct Ask<'a> {
     leases: &'a Leases,
     id: Option<AskId>,
-}
-
-/// Until it is released nobody is granted what it covers.
-pub struct Announced {
-    leases: Arc<Leases>,
-    id: u64,
-    released: bool,
 }
 
 /// Of the 1 MiB that a message may have; what one order has more than that leaves room for the longest.
@@ -131,10 +121,18 @@ pub fn told(key: &Key) -> LeaseKey {
 
 impl State {
     fn drive(&mut self, now: Moment, event: Event) -> Vec<Command> {
-        let mut todo = self.holder.on(now, event);
+        let todo = self.holder.on(now, event);
+        self.carry_out(now, todo, Vec::new())
+    }
+
+    /// What the holder wants done, and the announcer. Given is what is left to the caller.
+    pub(crate) fn carry_out(&mut self, now: Moment, mut todo: Vec<Command>, mut steps: Vec<Step>) -> Vec<Command> {
         let mut rest = Vec::new();
-        while !todo.is_empty() {
+        while !(todo.is_empty() && steps.is_empty()) {
             let mut more = Vec::new();
+            for step in steps.drain(..) {
+                more.extend(self.announcing.take(now, &mut self.holder, step));
+            }
             for command in todo {
                 let Some(command) = self.locks.heard(command) else { continue };
                 match command {
@@ -144,8 +142,9 @@ impl State {
                             mailbox.bell.notify_waiters();
                         }
                     }
-                    Command::Ready { announcement, .. } => self.ready(announcement, true, &mut rest),
-                    Command::Void { announcement } => self.ready(announcement, false, &mut rest),
+                    Command::Ready { .. } | Command::Void { .. } | Command::Kept { .. } => {
+                        self.announcing.heard(now, &self.holder, command, &mut steps);
+                    }
                     Command::Lapsed { session } => {
                         self.run_out += 1;
                         tracing::debug!(%session, "its leases have run out");
@@ -180,16 +179,17 @@ impl State {
         rest
     }
 
-    /// Whoever waits is told; else it is the announcement that is just being made.
-    fn ready(&mut self, announcement: AnnouncementId, ready: bool, rest: &mut Vec<Command>) {
-        match self.waiting.remove(&announcement.number) {
-            Some(waiter) => drop(waiter.send(ready)),
-            None if ready => {
-                let (epoch, open, unsure) = (MembershipEpoch(0), Vec::new(), false);
-                rest.push(Command::Ready { announcement, epoch, open, unsure });
-            }
-            None => rest.push(Command::Void { announcement }),
-        }
+    /// Something happened to changes of this server.
+    pub(crate) fn announce(&mut self, now: Moment, happened: Happened) {
+        let mut steps = Vec::new();
+        self.announcing.announcer.on(now, happened, &mut steps);
+        // What the holder is asked for on the way is nobody's answer here.
+        self.carry_out(now, Vec::new(), steps);
+    }
+
+    /// When something happens by itself.
+    fn wakeup(&self) -> Option<Moment> {
+        self.holder.wakeup().into_iter().chain(self.announcing.announcer.wakeup()).min()
     }
 
     pub fn tell_to_leave(&mut self, session: SessionId, inode: InodeId) {
@@ -199,7 +199,7 @@ impl State {
         }
     }
 
-    fn others_cache(&self, session: SessionId) -> bool {
+    pub fn others_cache(&self, session: SessionId) -> bool {
         self.caching.keys().any(|other| *other != session)
     }
 }
@@ -209,7 +209,7 @@ impl Leases {
         let state = State {
             holder: Holder::new(limits.clone(), leases_max),
             last: 0,
-            waiting: BTreeMap::new(),
+            announcing: Announcing::new(&limits, epoch),
             traces: BTreeMap::new(),
             locks: LockOps::default(),
             seals: Seals::default(),
@@ -231,19 +231,24 @@ impl Leases {
     }
 
     pub(crate) fn on(&self, state: &mut State, event: Event) -> Vec<Command> {
-        let (before, unsaid) = (state.holder.wakeup(), state.holder.unsaid());
-        let commands = state.drive(self.now(), event);
+        self.watch(state, |state, now| state.drive(now, event))
+    }
+
+    /// Looks at what the announcer or the holder is told for what others wait for.
+    pub(crate) fn watch<T>(&self, state: &mut State, told: impl FnOnce(&mut State, Moment) -> T) -> T {
+        let (before, unsaid) = (state.wakeup(), state.holder.unsaid());
+        let done = told(state, self.now());
         if state.holder.unsaid() < unsaid {
             self.said.notify_waiters();
         }
         if std::mem::take(&mut state.end_some) {
             self.to_end.notify_one();
         }
-        let after = state.holder.wakeup();
+        let after = state.wakeup();
         if after.is_some_and(|after| before.is_none_or(|before| after < before)) {
             self.woken.notify_one();
         }
-        commands
+        done
     }
 
     // --- sessions ---
@@ -421,72 +426,6 @@ impl Leases {
         self.state.lock().others_cache(session)
     }
 
-    /// Returns when nobody but the session shows what the keys cover. Without `all_named` the change makes more old than that,
-    /// which nobody else may cache then: `None` if somebody does.
-    pub async fn announce(
-        self: &Arc<Self>,
-        session: SessionId,
-        keys: Vec<Key>,
-        all_named: bool,
-    ) -> Result<Option<Announced>> {
-        let (mut announced, ready) = {
-            let mut state = self.state.lock();
-            if !all_named && state.others_cache(session) {
-                return Ok(None);
-            }
-            state.last += 1;
-            let number = state.last;
-            if !all_named {
-                state.unnamed.insert(number, session);
-            }
-            let announced = Announced { leases: self.clone(), id: number, released: false };
-            let announcement = AnnouncementId { server: HERE, number };
-            let commands = self.on(&mut state, Event::Announce { announcement, session, keys, unlinks: None });
-            let now = |command: &Command| match command {
-                Command::Ready { announcement, .. } if announcement.number == number => Some(true),
-                Command::Void { announcement } if announcement.number == number => Some(false),
-                _ => None,
-            };
-            match commands.iter().find_map(now) {
-                Some(true) => return Ok(Some(announced)),
-                Some(false) => (announced, None),
-                None => {
-                    let (tell, ready) = oneshot::channel();
-                    state.waiting.insert(number, tell);
-                    state.traces.insert(number, trace::current());
-                    (announced, Some(ready))
-                }
-            }
-        };
-        // The holder ends each wait within this; the rest is for a server that is busy.
-        let patience = self.limits.longest_wait_for_a_session() + self.limits.session_lease;
-        let ready = match ready {
-            Some(ready) => self.env.timeout(patience, ready).await.is_ok_and(|ready| ready == Ok(true)),
-            None => false,
-        };
-        if ready {
-            return Ok(Some(announced));
-        }
-        let cause = self.waits_of(announced.id);
-        announced.release(Vec::new());
-        Err(Error::new(Code::Busy, "a change of names", cause))
-    }
-
-    fn waits_of(&self, number: u64) -> String {
-        let state = self.state.lock();
-        let sessions = state.holder.waits().into_iter().filter_map(|wait| match wait {
-            Waits::Change { announcement, session: Some(session), .. } if announcement.number == number => {
-                Some(session)
-            }
-            _ => None,
-        });
-        let names: Vec<String> = sessions.map(|session| session.to_string()).collect();
-        match names.is_empty() {
-            true => "this server is about to stop".to_owned(),
-            false => format!("waits until sessions {} drop what they cache", names.join(", ")),
-        }
-    }
-
     // --- time ---
 
     /// Sends again what is not acknowledged, and notices terms that are over.
@@ -496,7 +435,7 @@ impl Leases {
             loop {
                 let (at, stopped) = {
                     let state = self.state.lock();
-                    (state.holder.wakeup(), state.stopped)
+                    (state.wakeup(), state.stopped)
                 };
                 if stopped {
                     return;
@@ -505,7 +444,9 @@ impl Leases {
                     Some(at) => _ = self.env.timeout(at.since(self.now()), self.woken.notified()).await,
                     None => self.woken.notified().await,
                 }
-                self.on(&mut self.state.lock(), Event::Tick);
+                let mut state = self.state.lock();
+                self.on(&mut state, Event::Tick);
+                self.watch(&mut state, |state, now| state.announce(now, Happened::Tick));
             }
         });
     }
@@ -515,7 +456,7 @@ impl Leases {
         state.stopped = true;
         state.caching.values().for_each(|mailbox| mailbox.bell.notify_waiters());
         // Who waits is answered with an error that may be repeated, at the next start.
-        state.waiting.clear();
+        state.announcing.stop();
         state.asking.clear();
         state.locks.stop();
         drop(state);
@@ -548,33 +489,5 @@ impl Drop for Ask<'_> {
         if let Some(ask) = self.id.take() {
             self.leases.on(&mut self.leases.state.lock(), Event::Abandon { ask });
         }
-    }
-}
-
-impl Announced {
-    /// The change is committed, or ordered with an early answer, or will never be. `keep` covers what its answer says; given
-    /// is what the session may keep of it.
-    pub fn release(&mut self, keep: Vec<Key>) -> Vec<Key> {
-        if std::mem::replace(&mut self.released, true) {
-            return Vec::new();
-        }
-        let mut state = self.leases.state.lock();
-        state.waiting.remove(&self.id);
-        state.traces.remove(&self.id);
-        state.unnamed.remove(&self.id);
-        state.caching.values_mut().for_each(|mailbox| _ = mailbox.not_before.remove(&self.id));
-        let announcement = AnnouncementId { server: HERE, number: self.id };
-        let commands = self.leases.on(&mut state, Event::Release { announcement, keep });
-        let kept = commands.into_iter().find_map(|command| match command {
-            Command::Kept { granted, announcement, .. } if announcement.number == self.id => Some(granted),
-            _ => None,
-        });
-        kept.unwrap_or_default()
-    }
-}
-
-impl Drop for Announced {
-    fn drop(&mut self) {
-        self.release(Vec::new());
     }
 }
