@@ -140,6 +140,8 @@ pub struct Announcer {
     changes: BTreeMap<u64, Change>,
     /// Of them, those of which something may have to be told again.
     elsewhere: BTreeSet<u64>,
+    /// Those that wait for holders, in the order in which they were begun.
+    waiting: BTreeSet<u64>,
 }
 
 impl Part {
@@ -195,6 +197,7 @@ impl Announcer {
             patience,
             changes: BTreeMap::new(),
             elsewhere: BTreeSet::new(),
+            waiting: BTreeSet::new(),
         }
     }
 
@@ -214,8 +217,7 @@ impl Announcer {
     /// When [`Happened::Tick`] is due, if nothing else happens.
     pub fn wakeup(&self) -> Option<Moment> {
         let resends = self.elsewhere.iter().filter_map(|id| self.changes.get(id)).filter(|change| change.repeats());
-        // In the order in which they were begun.
-        let oldest = self.changes.values().find(|change| change.stage == Stage::Waiting);
+        let oldest = self.waiting.first().and_then(|id| self.changes.get(id));
         let patience = oldest.map(|change| change.since + self.patience);
         resends.map(|change| change.sent + self.resend).chain(patience).min()
     }
@@ -307,6 +309,7 @@ impl Announcer {
         if change.parts().any(|part| part.to != here) {
             self.elsewhere.insert(id);
         }
+        self.waiting.insert(id);
         self.changes.insert(id, change);
     }
 
@@ -328,6 +331,7 @@ impl Announcer {
         change.unsure |= unsure;
         if change.parts().all(|part| part.ready) {
             change.stage = Stage::Transacting;
+            self.waiting.remove(&id);
             let (open, unsure) = (std::mem::take(&mut change.open), change.unsure);
             steps.push(Step::Transact { change: id, epoch, open, unsure });
         }
@@ -345,6 +349,7 @@ impl Announcer {
             return;
         }
         change.stage = Stage::Releasing { tells: keep.is_some() };
+        self.waiting.remove(&id);
         change.sent = now;
         for key in keep.unwrap_or_default() {
             // What has moved meanwhile is kept by nobody.
@@ -396,10 +401,10 @@ impl Announcer {
     }
 
     fn tick(&mut self, now: Moment, steps: &mut Vec<Step>) {
-        let is_late = |change: &Change| change.stage == Stage::Waiting && now >= change.since + self.patience;
-        let late = self.changes.iter().filter(|(_, change)| is_late(change));
+        let waiting = self.waiting.iter().filter_map(|id| Some((*id, self.changes.get(id)?)));
+        let late = waiting.filter(|(_, change)| now >= change.since + self.patience);
         let late: Vec<(u64, ServerId)> =
-            late.filter_map(|(id, c)| Some((*id, c.parts().find(|p| !p.ready)?.to))).collect();
+            late.filter_map(|(id, c)| Some((id, c.parts().find(|p| !p.ready)?.to))).collect();
         for (id, silent) in late {
             self.give_up(now, id, Why::Silent(silent), steps);
         }
