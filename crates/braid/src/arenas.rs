@@ -2,7 +2,7 @@
 
 /// One pool of memory for each processor, where glibc makes up to eight: what a thread has given back waits in its pool
 /// for threads of that pool, and a mount has a dozen that take buffers of 1 MiB. Measured with two processors, eight
-/// writers and readers and 20 MiB of buffers allowed: 71 to 76 MiB in all with two pools, 76 to 84 with sixteen.
+/// writers and readers and 20 MiB of buffers allowed: 72 to 76 MiB in all with two pools, 76 to 79 with sixteen.
 ///
 /// To be called before there are threads.
 pub fn one_for_each_processor() {

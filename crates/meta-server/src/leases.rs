@@ -142,7 +142,7 @@ impl State {
                             mailbox.bell.notify_waiters();
                         }
                     }
-                    Command::Ready { .. } | Command::Void { .. } | Command::Kept { .. } => {
+                    Command::Ready { .. } | Command::Void { .. } => {
                         self.announcing.heard(now, &self.holder, command, &mut steps);
                     }
                     Command::Lapsed { session } => {

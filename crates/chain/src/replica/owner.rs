@@ -363,22 +363,23 @@ impl Replica {
         (others + usize::from(own)).min(255) as u8
     }
 
+    /// Of an owner: up to where each member has everything, itself included. `None`: not known, or something is missing in between.
+    fn whole_upto(&self) -> Option<impl Iterator<Item = Option<Version>> + '_> {
+        let own = self.claims.invalid().is_empty().then(|| self.claims.complete());
+        let peers = self.owning.as_ref()?.peers.values().map(|peer| peer.greeted.then_some(peer.complete));
+        Some(peers.chain([own]))
+    }
+
     /// Of an owner: members, itself included, that have everything the chain was told of, and all members.
     pub(crate) fn whole_members(&self) -> Option<(u64, u64)> {
-        let owning = self.owning.as_ref()?;
-        let told = self.told();
-        let own = self.claims.complete() >= told && self.claims.invalid().is_empty();
-        let others = owning.peers.values().filter(|peer| peer.greeted && peer.complete >= told).count();
-        Some((others as u64 + u64::from(own), owning.peers.len() as u64 + 1))
+        let told = Some(self.told());
+        Some(self.whole_upto()?.fold((0, 0), |(whole, all), upto| (whole + u64::from(upto >= told), all + 1)))
     }
 
     /// Of an owner with members that lack something: what all have, and what the chain was told of.
     pub(crate) fn behind(&self) -> Option<(Version, Version)> {
-        self.whole_members().filter(|(whole, members)| whole < members)?;
-        let peers = self.owning.as_ref()?.peers.values();
-        let own = if self.claims.invalid().is_empty() { self.claims.complete() } else { Version::default() };
-        let whole = peers.map(|peer| if peer.greeted { peer.complete } else { Version::default() }).chain([own]).min();
-        Some((whole.unwrap_or_default(), self.told()))
+        let (whole, told) = (self.whole_upto()?.min()?, self.told());
+        (whole < Some(told)).then(|| (whole.unwrap_or_default(), told))
     }
 
     /// (told by all and in `min_copies` memories, on `min_copies` stable storages)

@@ -19,6 +19,8 @@ use std::time::Duration;
 
 /// Between two looks at what is to be done by the clock; the shortest time of the machine is 200 ms.
 const TICK: Duration = Duration::from_millis(50);
+/// What is behind is looked for in every chunk: once a second is often enough for what is told in seconds.
+const TICKS_A_LOOK: u64 = 20;
 
 impl Chains {
     pub fn new(
@@ -103,8 +105,7 @@ impl Chains {
             for tick in 0u64.. {
                 let Some(chains) = this.upgrade() else { break };
                 chains.on(Event::Tick, None);
-                // It looks at every chunk: once a second is often enough for what is told in seconds.
-                if tick % 20 == 0 {
+                if tick % TICKS_A_LOOK == 0 {
                     chains.behind();
                 }
                 drop(chains);
