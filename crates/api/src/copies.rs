@@ -4,7 +4,7 @@
 //! The latter are written and read by `braid-chain`, in a format with a number of its own; here they are bytes. None of
 //! them has an answer that means anything: they may be lost, repeated and late, and are sent again by who needs them.
 
-use crate::data::{Make, Once, WriteChunk};
+use crate::data::{CloneChunk, Make, Once, WriteChunk};
 use crate::meta::Cuts;
 use braid_types::*;
 use serde::{Deserialize, Serialize};
@@ -24,6 +24,14 @@ pub enum Held {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct WriteCopies {
     pub write: WriteChunk,
+    pub durability: Durability,
+}
+
+/// Makes a chunk with copies that begins as another of its chain is, at the owner of the new one. Answered when `min_copies` have it on
+/// stable storage.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CloneCopies {
+    pub clone: CloneChunk,
     pub durability: Durability,
 }
 
@@ -133,6 +141,18 @@ pub struct BlockContent {
     pub head: CopyHead,
     /// First block and how many, ascending.
     pub data: Vec<(u64, u64)>,
+    /// Blocks that are those of another chunk: they are in neither of the above.
+    pub same: Option<SameBlocks>,
+}
+
+/// Blocks of a chunk that are what those of another chunk of its chain are, at the same places.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SameBlocks {
+    pub from: ChunkId,
+    /// Whoever acts in the chain epoch of this version and has `from` up to there, with nothing missing, has them.
+    pub at: Version,
+    /// As in [`BlockContent::data`].
+    pub runs: Vec<(u64, u64)>,
 }
 
 /// From one data server of a chain to another.
@@ -142,6 +162,8 @@ pub struct PeerSays {
     /// A `braid_chain::Envelope`.
     pub message: Vec<u8>,
     pub content: Option<BlockContent>,
+    /// What is said to be the same as another chunk's cannot be taken from there: the bytes of this chunk are wanted.
+    pub wants_bytes: bool,
 }
 
 /// From the leader to the process of a data server that is named. The payload is a `braid_chain::FromLeader`.

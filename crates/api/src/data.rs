@@ -1,8 +1,8 @@
 //! Messages to a data server. The bytes of reads and writes are the frame's payload, never part of a message.
 
 pub use crate::copies::{
-    BlockContent, CopiesAnswer, CopyHead, CopyState, CutCopies, GetCopies, Held, LeaderSays, PeerSays, PunchCopies,
-    ReadCopy, ReserveCopy, StatCopy, WaitCopies, WaitFor, WriteCopies,
+    BlockContent, CloneCopies, CopiesAnswer, CopyHead, CopyState, CutCopies, GetCopies, Held, LeaderSays, PeerSays,
+    PunchCopies, ReadCopy, ReserveCopy, SameBlocks, StatCopy, WaitCopies, WaitFor, WriteCopies,
 };
 use crate::meta::{ContainerInfo, Cuts};
 pub use crate::meta_copies::{
@@ -97,6 +97,23 @@ pub enum Make {
     /// It was lost, for its row was there after the server had answered this in [`SyncAnswer`]. Without effect if
     /// anything was deleted here since.
     Lost { incarnation: u64, deletions: u64 },
+}
+
+/// Makes a chunk that begins as another one is, which nobody writes any more: both in one container, so that no byte of it leaves
+/// its server. Answered when it is on stable storage. `chunk` is a spare of the session, as with [`Make::Yes`]; what is there already
+/// under its id, a second attempt leaves as it is, for it may have been written since.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CloneChunk {
+    pub chunk: ChunkId,
+    pub from: ChunkId,
+    /// Of both.
+    pub container: ContainerId,
+    pub chunk_bytes: u64,
+    /// The file that is going to name it.
+    pub inode: InodeId,
+    pub index: ChunkIndex,
+    /// Of that file, as in [`WriteChunk`]: what is cut of `from` since is not taken over.
+    pub cuts: Cuts,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -415,6 +432,8 @@ messages! {
     CheckRegion -> bool;
     GetReport -> ReportPart;
     LoseChunks -> Vec<bool>;
+    CloneChunk -> WriteAnswer;
+    CloneCopies -> CopiesAnswer;
 }
 
 /// A data server, near or far.

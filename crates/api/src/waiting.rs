@@ -117,6 +117,8 @@ impl DataRequest {
         let (inode, container, chunk) = match self {
             DataRequest::WriteChunk(m) => (m.inode, m.container, m.chunk),
             DataRequest::WriteCopies(m) => (m.write.inode, m.write.container, m.write.chunk),
+            DataRequest::CloneChunk(m) => (m.inode, m.container, m.chunk),
+            DataRequest::CloneCopies(m) => (m.clone.inode, m.clone.container, m.clone.chunk),
             DataRequest::ReadChunk(m) => (InodeId(0), m.container, m.chunk),
             DataRequest::CutChunk(m) => (InodeId(0), m.container, m.chunk),
             DataRequest::PunchChunk(m) => (InodeId(0), m.container, m.chunk),

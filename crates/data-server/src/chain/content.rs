@@ -139,7 +139,7 @@ pub(crate) fn read(store: &dyn ChunkStore, chunk: ChunkId, exists: bool, wanted:
         inode: stat.inode,
         index: stat.index,
     };
-    Ok(Outgoing { content: BlockContent { head, data }, payload: payload.freeze(), unreadable })
+    Ok(Outgoing { content: BlockContent { head, data, same: None }, payload: payload.freeze(), unreadable })
 }
 
 #[cfg(test)]
@@ -197,7 +197,7 @@ mod tests {
     fn what_does_not_fit_together_is_refused() {
         let head = CopyHead::default();
         let fits = |data: &[(u64, u64)], len| {
-            Incoming::new(&BlockContent { head, data: data.to_vec() }, Bytes::from(vec![0; len])).is_some()
+            Incoming::new(&BlockContent { head, data: data.to_vec(), same: None }, Bytes::from(vec![0; len])).is_some()
         };
         assert!(fits(&[(3, 2), (7, 1)], 3 * 4096) && fits(&[], 0));
         assert!(!fits(&[(3, 2)], 4096) && !fits(&[(7, 1), (3, 1)], 8192) && !fits(&[(3, 2), (4, 1)], 3 * 4096));

@@ -317,8 +317,8 @@ impl Chains {
                         }
                         done.on_way = number.map(|number| (number, blocks.clone()));
                         if !blocks.is_empty() {
-                            let message =
-                                PeerSays { from: self.id, message: envelope.encode(), content: Some(outgoing.content) };
+                            let (message, content) = (envelope.encode(), Some(outgoing.content));
+                            let message = PeerSays { from: self.id, message, content, wants_bytes: false };
                             done.send = Some((to, message, outgoing.payload));
                         }
                     }

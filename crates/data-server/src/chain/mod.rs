@@ -172,7 +172,7 @@ impl Chains {
                         }
                     }
                     let message = [envelope.encode(), late.unwrap_or_default()].concat();
-                    sends.push((to, PeerSays { from: self.id, message, content: None }));
+                    sends.push((to, PeerSays { from: self.id, message, content: None, wants_bytes: false }));
                 }
                 Command::SendContent { to, envelope } => {
                     self.enqueue_content(state, to, envelope);

@@ -1,6 +1,7 @@
 //! One file an operation. Each takes its message as it came and checks it before anything is done.
 
 mod beside;
+mod clone;
 mod copies;
 mod cut;
 mod delete;
@@ -101,6 +102,8 @@ impl Core {
             DataRequest::WantChunk(m) => DataAnswer::WantChunk(self.want(call, m)?),
             DataRequest::GetReport(m) => DataAnswer::GetReport(self.report(call, m).await?),
             DataRequest::LoseChunks(m) => DataAnswer::LoseChunks(self.lose(call, m).await?),
+            DataRequest::CloneChunk(m) => DataAnswer::CloneChunk(self.clone_chunk(call, m).await?),
+            DataRequest::CloneCopies(m) => DataAnswer::CloneCopies(self.clone_copies(call, m).await?),
             DataRequest::GetCopies(m) => DataAnswer::GetCopies(self.list_copies(&m)),
         };
         Ok((answer, Bytes::new()))

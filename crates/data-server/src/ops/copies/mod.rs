@@ -1,6 +1,7 @@
 //! Operations on chunks with several copies; the same as of chunks with one, but ordered by the chain.
 
 mod change;
+mod clone;
 mod cut;
 mod list;
 mod peer;
