@@ -83,6 +83,8 @@ codes! {
     TooManyLocks = 127, No, "too many locks";
     /// Nothing of the file changes until it is unsealed: EPERM, as of what Linux calls immutable.
     Sealed = 128, No, "the file is sealed";
+    /// A snapshot has the chunk: another has to take its place first ([`ChunkRef::frozen`](crate::meta::ChunkRef::frozen)).
+    Frozen = 129, AfterRefresh, "the chunk belongs to a snapshot";
 
     /// The server does not know this session (any more): register again.
     SessionUnknown = 200, AfterRefresh, "the session is not registered";

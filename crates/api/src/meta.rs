@@ -68,6 +68,9 @@ pub struct ChunkRef {
     /// Its server has it on stable storage: if it is missing, bytes are lost. Else it may have gone with the server's power, unsynced,
     /// and reads as a hole. Never said early; a writer that was not asked for an fsync says it late.
     pub stable: bool,
+    /// A snapshot has it too: nobody writes it any more. Who writes the file there puts another into its place first, which begins as this
+    /// one is ([`crate::data::CloneChunk`], [`MoveChunk`]).
+    pub frozen: bool,
 }
 
 /// A chain: the data servers of a container, in order, under an epoch.

@@ -16,6 +16,8 @@ pub struct MoveChunk {
     /// A spare of the session that was taken for moving.
     pub to: ChunkId,
     pub trunc_gen: TruncGen,
+    /// The other one is frozen ([`ChunkRef::frozen`]): snapshots keep it, and this one is written from now on.
+    pub thaws: bool,
 }
 
 /// These spares of the session are not used. Those that it does not have (any more) are passed over.

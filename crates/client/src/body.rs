@@ -106,7 +106,7 @@ impl ChunkTable {
     pub fn fresh(&self) -> Vec<ChunkRef> {
         let fresh = self.slots.iter().filter(|(_, slot)| slot.fresh.is_some() && slot.exists());
         fresh
-            .map(|(&index, slot)| ChunkRef { index, chunk: slot.chunk, container: slot.container, stable: false })
+            .map(|(&index, slot)| ChunkRef { index, chunk: slot.chunk, container: slot.container, stable: false, frozen: false })
             .collect()
     }
 

@@ -104,6 +104,16 @@ pub enum Event {
         session: SessionId,
         inode: InodeId,
     },
+    /// Nobody is to write the file: whoever could gives that up, and what it knows is in the row when [`crate::Command::Fresh`] answers.
+    /// So it stays until the ask is abandoned; requests that come wait behind it.
+    Still {
+        ask: AskId,
+        inode: InodeId,
+    },
+    /// From now on nobody gets the right to write who does not have it, or no longer so.
+    HoldWrites {
+        on: bool,
+    },
     /// A file lease is given up, wholly or down to `mode`: of one's own accord under the present generation, or as
     /// answer to a recall under the recall's. Size and times it carries have been stored by the caller before.
     Yield {

@@ -48,6 +48,10 @@ struct Held {
 enum Purpose {
     Take(Want),
     Refresh,
+    /// Nobody writes as long as this is first.
+    Still {
+        told: bool,
+    },
     Lock { space: Space, lock: LockSpec, until: Option<Moment> },
     TestLock { space: Space, lock: LockSpec },
 }
@@ -97,6 +101,8 @@ pub struct Files {
     recalled: BTreeSet<(InodeId, SessionId)>,
     /// Files whose first request waits for the end of a hold.
     due: BTreeMap<InodeId, Moment>,
+    /// Nobody who does not write begins to.
+    hold_writes: bool,
 }
 
 /// File leases recalled together when memory is full.
@@ -113,6 +119,7 @@ impl Files {
             asks: BTreeMap::new(),
             recalled: BTreeSet::new(),
             due: BTreeMap::new(),
+            hold_writes: false,
         }
     }
 
@@ -160,6 +167,23 @@ impl Files {
 
     pub fn refresh(&mut self, ask: AskId, session: SessionId, inode: InodeId, around: &mut Around<'_>) {
         self.enter(ask, session, inode, Purpose::Refresh, around);
+    }
+
+    pub fn still(&mut self, ask: AskId, inode: InodeId, around: &mut Around<'_>) {
+        self.enter(ask, NOBODY, inode, Purpose::Still { told: false }, around);
+    }
+
+    pub fn hold_writes(&mut self, on: bool, around: &mut Around<'_>) {
+        self.hold_writes = on;
+        if !on {
+            self.step_all(around);
+        }
+    }
+
+    /// Files that somebody may write.
+    pub fn written(&self) -> Vec<InodeId> {
+        let writes = |file: &File| file.held.values().any(|held| held.mode.writes());
+        self.files.iter().filter(|(_, file)| writes(file)).map(|(inode, _)| *inode).collect()
     }
 
     pub fn lock(
@@ -461,10 +485,15 @@ impl Files {
     }
 }
 
+/// Who asks for the server itself.
+const NOBODY: SessionId = SessionId(0);
+
 /// What speaks against a request of the session on the inode.
 fn refusal(view: &View<'_>, session: SessionId, inode: InodeId) -> Option<Refusal> {
     if !view.slots.holds(inode.slot()) {
         Some(Refusal::NotHere)
+    } else if session == NOBODY {
+        None
     } else if !view.terms.is_live(session, view.now) || view.terms.is_ending(session) {
         Some(Refusal::NoTerm)
     } else {

@@ -157,6 +157,8 @@ impl Holder {
             Event::Opened { ask, session, inode, handles } => files.opened(ask, session, inode, handles, around),
             Event::Take { ask, session, inode, want } => files.take(ask, session, inode, want, around),
             Event::Refresh { ask, session, inode } => files.refresh(ask, session, inode, around),
+            Event::Still { ask, inode } => files.still(ask, inode, around),
+            Event::HoldWrites { on } => files.hold_writes(on, around),
             Event::Yield { session, inode, generation, mode, locks } => {
                 files.yielded(session, inode, generation, mode, &locks, around);
             }
@@ -297,6 +299,11 @@ impl Holder {
 
     pub fn mode(&self, session: SessionId, inode: InodeId) -> (Mode, Generation) {
         self.files.mode(session, inode)
+    }
+
+    /// Files that somebody may write.
+    pub fn written(&self) -> Vec<InodeId> {
+        self.files.written()
     }
 
     /// What was granted to it here may be in force.

@@ -1,3 +1,4 @@
+use crate::between::Passed;
 use crate::{Early, Engine, EngineError, EngineStats, Operation, Order, Snapshot, Table, Tx};
 use std::any::Any;
 use std::future::Future;
@@ -80,6 +81,27 @@ impl<O: Operation> AnyOperation for O {
 
     fn may_use_reserve(&self) -> bool {
         Operation::may_use_reserve(self)
+    }
+}
+
+impl Whole {
+    pub(crate) fn passed(passed: Passed) -> Whole {
+        Whole(Box::new(passed))
+    }
+}
+
+/// What comes out of it is erased already.
+impl AnyOperation for Passed {
+    fn run<'a>(&'a self, tx: &'a mut dyn Tx) -> BoxFuture<'a, Result<Box<dyn Any + Send>, Failure>> {
+        Box::pin(Passed::run(self, tx))
+    }
+
+    fn may_be_early(&self, output: &(dyn Any + Send)) -> bool {
+        self.op().0.may_be_early(output)
+    }
+
+    fn may_use_reserve(&self) -> bool {
+        self.op().0.may_use_reserve()
     }
 }
 

@@ -19,6 +19,7 @@
 
 mod any;
 mod awaited;
+mod between;
 pub mod conformance;
 mod counts;
 mod early;
@@ -35,6 +36,7 @@ mod tx;
 
 pub use any::AnyEngine;
 pub use awaited::Awaited;
+pub use between::{Between, Passing};
 pub use counts::Counts;
 pub use early::{Dirty, Early, Order, Touched, may_answer};
 pub use error::{EngineError, TxError};

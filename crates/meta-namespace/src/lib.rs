@@ -14,6 +14,7 @@ mod format;
 pub mod ops;
 mod recorded;
 pub mod rows;
+pub mod snapshots;
 mod unit;
 
 pub use context::OpContext;

@@ -65,6 +65,35 @@ impl InodeId {
     pub fn slot(self) -> Slot {
         Slot(self.0 & (SLOT_COUNT - 1))
     }
+
+    /// The inode as it was in a snapshot: an id of its own, so that whoever caches by ids knows the two apart. `None` where
+    /// the number of the inode leaves no room for that: 2^39 inodes have been made.
+    pub fn in_snapshot(self, handle: SnapshotHandle) -> Option<InodeId> {
+        (self.0 >> SNAPSHOT_ID_BITS == 0).then(|| InodeId(IN_SNAPSHOT | u64::from(handle.0) << SNAPSHOT_ID_BITS | self.0))
+    }
+
+    /// Which inode it is in which snapshot; `None` of one that lives.
+    pub fn of_snapshot(self) -> Option<(SnapshotHandle, InodeId)> {
+        let handle = (self.0 >> SNAPSHOT_ID_BITS) as u16 & SnapshotHandle::MAX;
+        self.is_in_snapshot().then_some((SnapshotHandle(handle), InodeId(self.0 & ((1 << SNAPSHOT_ID_BITS) - 1))))
+    }
+
+    pub fn is_in_snapshot(self) -> bool {
+        self.0 & IN_SNAPSHOT != 0
+    }
+}
+
+/// Bits of an inode's id that name the inode where the others say in which snapshot. With the slot's twelve that is room for 2^39 inodes;
+/// 12 are left for the snapshot, and one says that there is one.
+const SNAPSHOT_ID_BITS: u32 = 51;
+const IN_SNAPSHOT: u64 = 1 << 63;
+
+/// Names a snapshot as long as it exists, in ids of inodes. Not on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SnapshotHandle(pub u16);
+
+impl SnapshotHandle {
+    pub const MAX: u16 = (1 << 12) - 1;
 }
 
 /// Which chunk of a file: offset / chunk bytes.
@@ -113,6 +142,17 @@ mod tests {
         let id = InodeId::new(77, Slot(4095));
         assert_eq!((id.slot(), id.0 >> SLOT_BITS), (Slot(4095), 77));
         assert_eq!(InodeId::ROOT.slot(), Slot(0));
+    }
+
+    #[test]
+    fn an_inode_in_a_snapshot_has_an_id_of_its_own_and_the_same_slot() {
+        let id = InodeId::new(77, Slot(4095));
+        for handle in [0, 1, SnapshotHandle::MAX].map(SnapshotHandle) {
+            let then = id.in_snapshot(handle).unwrap();
+            assert_eq!((then.of_snapshot(), then.slot()), (Some((handle, id)), id.slot()));
+            assert!(then.is_in_snapshot() && then.in_snapshot(handle).is_none());
+        }
+        assert_eq!((id.of_snapshot(), InodeId(1 << 51).in_snapshot(SnapshotHandle(1))), (None, None));
     }
 
     #[test]

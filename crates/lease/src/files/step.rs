@@ -39,6 +39,8 @@ impl File {
         let keep = Allowed { mode: other.mode, locks: other.locks, report: false };
         let only = |mode| Allowed { mode, locks: false, report: false };
         match waiter.purpose {
+            Purpose::Still { .. } if other.mode.writes() => only(Mode::None),
+            Purpose::Still { .. } => keep,
             Purpose::Refresh => {
                 Allowed { report: other.mode == Mode::Exclusive && other.answered <= waiter.arrived, ..keep }
             }
@@ -96,6 +98,10 @@ impl Files {
         }
         match waiter.purpose {
             Purpose::Take(want) => self.serve_take(inode, &waiter, want, around),
+            Purpose::Still { told } => {
+                self.serve_still(inode, &waiter, told, around);
+                false
+            }
             Purpose::Refresh => {
                 let grown = self.files.get(&inode).and_then(|file| file.grown);
                 around.out.push(Command::Fresh { ask: waiter.ask, grown });
@@ -123,6 +129,17 @@ impl Files {
         }
     }
 
+    /// It is told once, and stays first.
+    fn serve_still(&mut self, inode: InodeId, waiter: &Waiter, told: bool, around: &mut Around<'_>) {
+        let Some(file) = self.files.get_mut(&inode) else { return };
+        if file.grown.is_some() {
+            file.store(inode, around);
+        } else if !told && let Some(first) = file.queue.front_mut().filter(|first| first.ask == waiter.ask) {
+            first.purpose = Purpose::Still { told: true };
+            around.out.push(Command::Fresh { ask: waiter.ask, grown: None });
+        }
+    }
+
     fn serve_take(&mut self, inode: InodeId, waiter: &Waiter, want: Want, around: &mut Around<'_>) -> bool {
         let Some(file) = self.files.get_mut(&inode) else { return true };
         let target = file.target(waiter.session, want);
@@ -133,6 +150,9 @@ impl Files {
         let own_mode = own.map_or(Mode::None, |own| own.mode);
         // What it has serves: said again, because the answer may have been lost.
         let mode = if target.is_within(own_mode) { own_mode } else { target };
+        if self.hold_writes && mode.writes() && !own_mode.writes() {
+            return false;
+        }
         // What others wrote under `sync` belongs in the row before somebody keeps a size of his own.
         if mode != Mode::Sync && file.grown.is_some() {
             file.store(inode, around);

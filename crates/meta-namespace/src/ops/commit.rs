@@ -1,6 +1,6 @@
 //! What a client did to a file's bytes: size, times, inline content or new chunks.
 
-use super::content::{drop_inline, policy_of, put_inline};
+use super::content::{drop_inline, newest_snapshot, policy_of, put_inline};
 use super::free::{drop_chunk_rows, forget_cuts};
 use super::move_chunk::return_spares;
 use super::open::expect_file;
@@ -143,10 +143,11 @@ async fn add_chunk(
     match there {
         Some(row) => {
             unit.put(keys::reclaim_chunk(new.chunk), &ReclaimRow { container: spare.container });
-            Ok(Some(row.at(new.index)))
+            let newest = newest_snapshot(unit, inode).await?;
+            Ok(Some(row.at(new.index, newest)))
         }
         None => {
-            unit.insert(key, &ChunkRow { chunk: new.chunk, container: spare.container, stable: new.stable });
+            unit.insert(key, &ChunkRow { chunk: new.chunk, container: spare.container, stable: new.stable, born: None });
             Ok(None)
         }
     }

@@ -1,11 +1,11 @@
 //! Where a file's bytes are: inline rows or a page of chunk rows. Containers are filled in by the server, which
 //! keeps them in memory.
 
-use crate::rows::{ChunkRow, InlineState, Inode, RowFormat, flags, keys};
+use crate::rows::{ChunkRow, InlineState, Inode, RowFormat, SnapshotsRow, flags, keys};
 use crate::{OpError, Unit};
 use braid_api::meta::{ChunkPage, ChunkRef, Content, FileMap};
 use braid_meta_engine::Key;
-use braid_types::{ChunkIndex, InodeId, Policy};
+use braid_types::{ChunkIndex, InodeId, LayoutGen, Policy};
 use bytes::Bytes;
 
 /// Inline bytes up to this many lie in `inline_small`, which databases keep in memory (HopsFS).
@@ -36,7 +36,17 @@ pub async fn file_map(unit: &mut Unit<'_>, inode: &Inode, first: ChunkIndex) -> 
     } else {
         Content::Inline(inline_bytes(unit, inode).await?)
     };
-    Ok(FileMap { policy: policy_of(inode), layout_gen: inode.layout_gen, cuts: inode.cuts.clone(), content })
+    // Whoever has a map of before the newest snapshot knows by it that there is another: one that says what is frozen.
+    let layout_gen = LayoutGen(inode.layout_gen.0.wrapping_add(newest_snapshot(unit, inode).await? as u32));
+    Ok(FileMap { policy: policy_of(inode), layout_gen, cuts: inode.cuts.clone(), content })
+}
+
+/// The newest snapshot of its root; 0 if there is none.
+pub async fn newest_snapshot(unit: &mut Unit<'_>, inode: &Inode) -> Result<u64, OpError> {
+    if inode.snapshot_root.0 == 0 {
+        return Ok(0);
+    }
+    Ok(unit.get_shared::<SnapshotsRow>(&keys::snapshots(inode.snapshot_root)).await?.unwrap_or_default().newest())
 }
 
 pub async fn inline_bytes(unit: &mut Unit<'_>, inode: &Inode) -> Result<Bytes, OpError> {
@@ -79,28 +89,30 @@ async fn chunk_page(unit: &mut Unit<'_>, inode: &Inode, first: ChunkIndex) -> Re
     // A short file without holes has all its chunks among those read ahead.
     let chunk_bytes = policy_of(inode).chunk_bytes;
     let chunks = inode.size.div_ceil(chunk_bytes);
+    let newest = newest_snapshot(unit, inode).await?;
     if first.0 == 0 && chunks <= CHUNKS_AHEAD {
         let mut page = ChunkPage::default();
         let wanted: Vec<Key> = (0..CHUNKS_AHEAD).map(|i| keys::chunk(inode.id, ChunkIndex(i))).collect();
         unit.load(&wanted).await?;
         for (i, key) in (0..).zip(&wanted) {
             if let Some(row) = unit.get::<ChunkRow>(key).await? {
-                page.chunks.push(row.at(ChunkIndex(i)));
+                page.chunks.push(row.at(ChunkIndex(i), newest));
             }
         }
         return Ok(page);
     }
     let after = first.0.checked_sub(1).map(|i| keys::chunk(inode.id, ChunkIndex(i)));
     let rows = unit.scan(&keys::chunks(inode.id), after.as_ref(), CHUNKS_A_PAGE).await?;
-    Ok(ChunkPage { chunks: chunk_refs(&rows.rows)?, containers: Vec::new(), more: rows.more })
+    Ok(ChunkPage { chunks: chunk_refs(&rows.rows, newest)?, containers: Vec::new(), more: rows.more })
 }
 
-pub(super) fn chunk_refs(rows: &[(Key, Vec<u8>)]) -> Result<Vec<ChunkRef>, OpError> {
+/// Chunks of a file whose root has this snapshot as its newest.
+pub(super) fn chunk_refs(rows: &[(Key, Vec<u8>)], newest: u64) -> Result<Vec<ChunkRef>, OpError> {
     rows.iter()
         .map(|(key, row)| {
             let value = ChunkRow::decode(key, row)?;
             let index = keys::chunk_index(key).ok_or_else(|| damaged(key))?;
-            Ok(value.at(index))
+            Ok(value.at(index, newest))
         })
         .collect()
 }

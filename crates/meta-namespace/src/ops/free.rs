@@ -1,7 +1,7 @@
 //! Letting go: truncation, and what happens to an inode that lost its last name.
 
-use super::content::{chunk_refs, drop_inline, inline_bytes, policy_of, put_inline};
-use crate::rows::{IdRow, Inode, OrphanRow, ReclaimRow, flags, keys};
+use super::content::{chunk_refs, drop_inline, inline_bytes, newest_snapshot, policy_of, put_inline};
+use crate::rows::{ChunkRow, IdRow, Inode, OrphanRow, ReclaimRow, flags, keys};
 use crate::{OpContext, OpError, Unit};
 use braid_api::{Code, Error};
 use braid_types::{ChunkIndex, ContainerId, FILE_BYTES_MAX};
@@ -31,6 +31,7 @@ pub async fn truncate(unit: &mut Unit<'_>, inode: &mut Inode, size: u64) -> Resu
     inode.trunc_gen = inode.trunc_gen.next();
     if is_chunked {
         let chunk_bytes = policy_of(inode).chunk_bytes;
+        expect_thawed(unit, inode, size).await?;
         drop_chunk_rows(unit, inode, ChunkIndex(size.div_ceil(chunk_bytes)), None).await?;
     } else if size < inode.size {
         let mut bytes = inline_bytes(unit, inode).await?;
@@ -49,6 +50,23 @@ pub async fn truncate(unit: &mut Unit<'_>, inode: &mut Inode, size: u64) -> Resu
     // Whoever wrote beyond it, and writes on, asks again.
     inode.room = 0;
     Ok(())
+}
+
+/// A chunk that is cut in two is written.
+async fn expect_thawed(unit: &mut Unit<'_>, inode: &Inode, size: u64) -> Result<(), OpError> {
+    let chunk_bytes = policy_of(inode).chunk_bytes;
+    let newest = newest_snapshot(unit, inode).await?;
+    if newest == 0 || size.is_multiple_of(chunk_bytes) {
+        return Ok(());
+    }
+    let index = ChunkIndex(size / chunk_bytes);
+    match unit.get::<ChunkRow>(&keys::chunk(inode.id, index)).await? {
+        Some(row) if row.is_older_than(newest) => {
+            let cause = format_args!("chunk {} of inode {} is cut in two", index.0, inode.id);
+            Err(Error::new(Code::Frozen, format_args!("chunk {}", row.chunk), cause).into())
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Keeps of `cuts` only what still matters: a cut at a larger size is contained in a later one at a smaller.
@@ -82,7 +100,7 @@ pub async fn drop_chunk_rows(
     let mut after = from.0.checked_sub(1).map(|i| keys::chunk(inode.id, ChunkIndex(i)));
     loop {
         let page = unit.scan(&prefix, after.as_ref(), ROWS_A_PAGE).await?;
-        for chunk in chunk_refs(&page.rows)? {
+        for chunk in chunk_refs(&page.rows, 0)? {
             if until.is_some_and(|end| chunk.index >= end) {
                 return Ok(());
             }

@@ -16,11 +16,19 @@ pub enum Counter {
     Sessions,
     /// Epochs of the leader.
     Leaders,
+    Snapshots,
 }
 
 impl Counter {
-    pub const ALL: [Counter; 6] =
-        [Counter::Inodes, Counter::Chunks, Counter::Containers, Counter::Servers, Counter::Sessions, Counter::Leaders];
+    pub const ALL: [Counter; 7] = [
+        Counter::Inodes,
+        Counter::Chunks,
+        Counter::Containers,
+        Counter::Servers,
+        Counter::Sessions,
+        Counter::Leaders,
+        Counter::Snapshots,
+    ];
 
     fn name(self) -> &'static str {
         match self {
@@ -30,6 +38,7 @@ impl Counter {
             Counter::Servers => "next_server",
             Counter::Sessions => "next_session",
             Counter::Leaders => "next_leader",
+            Counter::Snapshots => "next_snapshot",
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::make_node::count_entry;
 use super::seal::expect_unsealed;
+use super::snapshot::expect_to_link;
 use crate::rows::{Entry, flags, keys};
 use crate::{Mutation, OpContext, OpError, Place, Unit};
 use braid_api::Code;
@@ -36,9 +37,7 @@ impl Mutation for Link {
         if located.inode.nlink >= LINKS_MAX {
             return Err(Code::TooManyLinks.into());
         }
-        if parent.inode.snapshot_root != located.inode.snapshot_root {
-            return Err(Code::CrossDevice.into());
-        }
+        expect_to_link(unit, &located.inode, &parent.inode).await?;
         let pointer = Entry::Elsewhere { id: located.inode.id, kind: located.inode.kind };
         if let Place::Entry(at, Some(name)) = &located.place {
             unit.put(keys::entry(*at, name), &pointer);
@@ -52,6 +51,7 @@ impl Mutation for Link {
             located.inode.set(flags::NAMELESS, false);
             unit.delete(keys::orphan(located.inode.id));
             located.inode.quota_roots = parent.inode.quota_roots.clone();
+            located.inode.snapshot_root = parent.inode.snapshot_root;
         }
         located.place = Place::Id;
         located.inode.nlink += 1;

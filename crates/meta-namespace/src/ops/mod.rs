@@ -41,6 +41,7 @@ pub mod servers;
 pub mod session;
 pub mod side;
 pub mod sizes;
+pub mod snapshot;
 pub mod spares;
 pub mod stand_for;
 pub mod summary;

@@ -5,12 +5,12 @@
 //! into its place, so that one of them is the file's at any time, and never both.
 
 use super::open::expect_file;
-use crate::rows::{ChunkRow, ReclaimRow, RowFormat, SpareRow, flags, keys};
+use crate::rows::{ChunkRow, OldRow, ReclaimRow, RowFormat, SpareRow, flags, keys};
 use crate::{Mutation, OpContext, OpError, Query, Unit};
 use braid_api::meta::{ListPlaced, MoveChunk, Placed, ReturnSpares};
 use braid_api::{Code, Error};
 use braid_meta_engine::{Key, Table};
-use braid_types::{InodeId, LayoutGen};
+use braid_types::{ChunkId, ContainerId, InodeId, LayoutGen};
 use std::collections::BTreeSet;
 
 /// Rows of chunks that are looked at for one page: 64 bytes or so each.
@@ -33,7 +33,7 @@ impl Mutation for PutInPlace {
     }
 
     async fn apply(&self, unit: &mut Unit<'_>, cx: &OpContext) -> Result<bool, OpError> {
-        let MoveChunk { inode, index, from, to, trunc_gen } = &self.message;
+        let MoveChunk { inode, index, from, to, trunc_gen, thaws } = &self.message;
         let mut located = unit.find(inode).await?;
         let inode = &mut located.inode;
         expect_file(inode)?;
@@ -53,12 +53,38 @@ impl Mutation for PutInPlace {
         };
         unit.delete(spare_key);
         unit.put(keys::reclaim_chunk(*from), &ReclaimRow { container: row.container });
-        unit.put(key, &ChunkRow { chunk: *to, container: spare.container, stable: true });
+        // One that thaws is new: snapshots keep the other. One that is moved takes the other's place wherever it was.
+        let born = if *thaws { None } else { Some(row.born.unwrap_or(0)) };
+        if !*thaws && inode.snapshot_root.0 != 0 {
+            move_old(unit, inode.snapshot_root, &key, (*from, *to), spare.container).await?;
+        }
+        unit.put(key, &ChunkRow { chunk: *to, container: spare.container, stable: true, born });
         // Whoever has a map of before knows by it that there is another; the times are those of the bytes, which are the same.
         inode.layout_gen = LayoutGen(inode.layout_gen.0 + 1);
         unit.store(&located);
         Ok(true)
     }
+}
+
+/// Snapshots name the new one as well.
+async fn move_old(
+    unit: &mut Unit<'_>,
+    root: InodeId,
+    key: &Key,
+    (from, to): (ChunkId, ChunkId),
+    container: ContainerId,
+) -> Result<(), OpError> {
+    let page = unit.scan(&keys::old_rows_below(root, key), None, usize::MAX >> 1).await?;
+    for (old_key, old) in page.rows {
+        let old = OldRow::decode(&old_key, &old)?;
+        let Some(bytes) = &old.row else { continue };
+        let row = ChunkRow::decode(key, &bytes.to_vec())?;
+        if row.chunk == from {
+            let row = ChunkRow { chunk: to, container, stable: true, ..row }.encode();
+            unit.put(old_key, &OldRow { row: Some(row.into()), ..old });
+        }
+    }
+    Ok(())
 }
 
 impl Mutation for ReturnSpares {
@@ -88,7 +114,7 @@ impl Query for ListPlaced {
             let (inode, row) = (InodeId(key.partition()), ChunkRow::decode(key, row)?);
             let Some(index) = keys::chunk_index(key) else { continue };
             if wanted.contains(&row.container) {
-                placed.chunks.push((inode, row.at(index)));
+                placed.chunks.push((inode, row.at(index, 0)));
             }
             placed.next = page.more.then_some((inode, index));
         }

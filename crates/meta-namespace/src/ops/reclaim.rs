@@ -2,7 +2,7 @@
 
 use super::content::chunk_refs;
 use super::free::destroy;
-use crate::rows::{ContainerRow, IdRow, OrphanRow, ReclaimRow, RowFormat, keys};
+use crate::rows::{ContainerRow, IdRow, KeptInode, OrphanRow, ReclaimRow, RowFormat, keys};
 use crate::{OpError, Unit};
 use braid_meta_engine::{Key, Lock, Operation, Table, Tx};
 use braid_types::{ChunkId, ContainerId, InodeId};
@@ -61,22 +61,46 @@ impl Operation for ReclaimInodes {
     async fn run(&self, tx: &mut dyn Tx) -> Result<usize, OpError> {
         let mut unit = Unit::new(tx, Lock::Exclusive);
         let mut room = ROWS_A_PAGE;
-        for (done, inode) in self.inodes.iter().enumerate() {
+        let listed: Vec<Key> = self.inodes.iter().map(|inode| keys::reclaim_inode(*inode)).collect();
+        unit.load(&listed).await?;
+        for (done, (inode, listed)) in self.inodes.iter().zip(listed).enumerate() {
+            if let Some(root) = unit.get::<ReclaimRow>(&listed).await?.map(|row| row.container).filter(|id| id.0 != 0) {
+                free_newer(&mut unit, InodeId(root.0), *inode).await?;
+                unit.delete(listed);
+                continue;
+            }
             let page = unit.scan(&keys::chunks(*inode), None, room).await?;
-            for chunk in chunk_refs(&page.rows)? {
+            for chunk in chunk_refs(&page.rows, 0)? {
                 unit.delete(keys::chunk(*inode, chunk.index));
                 unit.put(keys::reclaim_chunk(chunk.chunk), &ReclaimRow { container: chunk.container });
             }
             if page.more {
                 return Ok(done);
             }
-            unit.delete(keys::reclaim_inode(*inode));
+            unit.delete(listed);
             room -= page.rows.len();
             if room == 0 {
                 return Ok(done + 1);
             }
         }
         Ok(self.inodes.len())
+    }
+}
+
+/// Of a file that snapshots have, what came after the newest of them. There are as many rows as the file has chunks.
+async fn free_newer(unit: &mut Unit<'_>, root: InodeId, inode: InodeId) -> Result<(), OpError> {
+    let Some(kept) = unit.get::<KeptInode>(&keys::kept_inode(root, inode)).await? else { return Ok(()) };
+    let mut after = None;
+    loop {
+        let page = unit.scan(&keys::chunks(inode), after.as_ref(), ROWS_A_PAGE).await?;
+        for chunk in chunk_refs(&page.rows, kept.until)?.into_iter().filter(|chunk| !chunk.frozen) {
+            unit.delete(keys::chunk(inode, chunk.index));
+            unit.put(keys::reclaim_chunk(chunk.chunk), &ReclaimRow { container: chunk.container });
+        }
+        match page.rows.into_iter().next_back() {
+            Some((key, _)) if page.more => after = Some(key),
+            _ => return Ok(()),
+        }
     }
 }
 
@@ -103,7 +127,8 @@ impl Operation for ForgetChunks {
             let key = keys::container(*container);
             if let Some(mut row) = unit.get::<ContainerRow>(&key).await? {
                 row.freed += 1;
-                if row.freed >= braid_types::CONTAINER_CHUNKS_MAX {
+                // More are given where chunks of snapshots stay beside those that took their places.
+                if row.freed >= row.given.max(braid_types::CONTAINER_CHUNKS_MAX) {
                     unit.delete(key);
                 } else {
                     unit.put(key, &row);

@@ -6,7 +6,8 @@
 
 use super::make_node::count_entry;
 use super::remove_dir::drop_dir;
-use super::restamp::{come_below, expect_depth, gained};
+use super::restamp::{Above, come_below, expect_depth, gained};
+use super::snapshot::expect_to_cross;
 use super::seal::expect_unsealed;
 use super::unlink::drop_link;
 use crate::rows::{Entry, IdRow, keys};
@@ -46,8 +47,9 @@ impl Mutation for RenameAlong {
             return Err(Code::NotFound.into());
         };
         let target = unit.find_entry(m.to.id, &m.to_name).await?;
-        if from.inode.snapshot_root != to.inode.snapshot_root {
-            return Err(Code::CrossDevice.into());
+        expect_to_cross(unit, &source, &from, &to).await?;
+        if let (RenameKind::Exchange, Some(target)) = (m.mode, &target) {
+            expect_to_cross(unit, target, &to, &from).await?;
         }
         match (m.mode, &target) {
             (RenameKind::NoReplace, Some(_)) => return Err(Code::Exists.into()),
@@ -107,8 +109,8 @@ impl Mutation for RenameAlong {
             count_entry(&mut dirs.from.inode, cx.now, -1, is_dir);
             count_entry(&mut dirs.to_mut().inode, cx.now, 1, is_dir);
         }
-        let roots = dirs.to_mut().inode.quota_roots.clone();
-        let moved = place_at(unit, cx, source, (m.to.id, &m.to_name), &roots);
+        let above = Above::of(&dirs.to_mut().inode);
+        let moved = place_at(unit, cx, source, (m.to.id, &m.to_name), &above);
         dirs.store(unit);
         let to = dirs.to.map(|to| to.inode.attr().into());
         let dirs = [dirs.from.inode.attr().into(), to.unwrap_or_default()];
@@ -175,7 +177,7 @@ impl Steps for Rename {
             let to = &mut dirs.to_mut().inode;
             to.nlink = to.nlink.saturating_add_signed(by);
         }
-        place_at(unit, cx, target, (self.from.id, &self.from_name), &dirs.from.inode.quota_roots).inode.attr()
+        place_at(unit, cx, target, (self.from.id, &self.from_name), &Above::of(&dirs.from.inode)).inode.attr()
     }
 
     /// Lets go of what had the new name.
@@ -206,17 +208,17 @@ impl Steps for Rename {
     }
 }
 
-/// Writes the inode's row, or the entry that leads to it, under a new place; `roots` are charged for what is there. Also where both
+/// Writes the inode's row, or the entry that leads to it, under a new place, in a directory that gives it what is `above`. Also where both
 /// places have the same: a directory that is being looked through may have been passed where the inode goes, and not where it was.
 fn place_at(
     unit: &mut Unit<'_>,
     cx: &OpContext,
     mut moved: Located,
     (parent, name): (InodeId, &Name),
-    roots: &[InodeId],
+    above: &Above,
 ) -> Located {
     moved.inode.change(cx.now);
-    come_below(unit, &mut moved.inode, roots);
+    come_below(unit, &mut moved.inode, above);
     match &moved.place {
         Place::Id => {
             let entry = Entry::Elsewhere { id: moved.inode.id, kind: moved.inode.kind };

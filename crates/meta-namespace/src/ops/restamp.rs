@@ -19,15 +19,43 @@ pub const NESTED_MAX: usize = 16;
 /// Entries of one transaction: about 10 µs each.
 pub const ENTRIES_A_PAGE: usize = 256;
 
-/// `inode` is in a directory now that is charged to `above`. The caller stores it.
-pub(super) fn come_below(unit: &mut Unit<'_>, inode: &mut Inode, above: &[InodeId]) {
-    let roots = inode.roots_below(above);
-    if roots == inode.quota_roots {
-        return;
+/// What a directory gives to what is in it: who is charged for it, and which snapshots have it.
+#[derive(Clone, Debug)]
+pub(crate) struct Above {
+    pub quota_roots: Vec<InodeId>,
+    pub snapshot_root: InodeId,
+}
+
+impl Above {
+    /// Of the root directory, which is charged without being named.
+    pub const NOTHING: Above = Above { quota_roots: Vec::new(), snapshot_root: InodeId(0) };
+
+    pub fn of(dir: &Inode) -> Above {
+        Above { quota_roots: dir.quota_roots.clone(), snapshot_root: dir.snapshot_root }
     }
-    let old = std::mem::replace(&mut inode.quota_roots, roots);
-    if inode.is_dir() {
-        unit.list_restamp(inode.id, differing(&old, &inode.quota_roots));
+
+    /// Makes `inode` one of what is in the directory; answers for which roots that is something else, if it is.
+    fn stamp(&self, inode: &mut Inode) -> Option<Vec<InodeId>> {
+        let roots = inode.roots_below(&self.quota_roots);
+        let snapshots = if inode.snapshot_root == inode.id { inode.id } else { self.snapshot_root };
+        if roots == inode.quota_roots && snapshots == inode.snapshot_root {
+            return None;
+        }
+        let mut differ = differing(&inode.quota_roots, &roots);
+        if snapshots != inode.snapshot_root {
+            differ.extend([inode.snapshot_root, snapshots].into_iter().filter(|root| root.0 != 0));
+        }
+        (inode.quota_roots, inode.snapshot_root) = (roots, snapshots);
+        Some(differ)
+    }
+}
+
+/// `inode` is in another directory now. The caller stores it.
+pub(crate) fn come_below(unit: &mut Unit<'_>, inode: &mut Inode, above: &Above) {
+    if let Some(differ) = above.stamp(inode)
+        && inode.is_dir()
+    {
+        unit.list_restamp(inode.id, differ);
     }
 }
 
@@ -109,17 +137,16 @@ impl Operation for Restamp {
                 return Ok(done);
             }
         };
+        let above = Above::of(&dir);
         let after = Name::new(&row.after).ok();
         let page = Entries::read(&mut unit, dir.id, after.as_ref(), self.limit).await?;
         page.load_elsewhere(&mut unit).await?;
         let next = page.next();
         for (name, entry) in page.list {
             let Some(mut found) = locate(&mut unit, dir.id, &name, entry).await? else { continue };
-            let roots = found.inode.roots_below(&dir.quota_roots);
-            if roots == found.inode.quota_roots {
+            if above.stamp(&mut found.inode).is_none() {
                 continue;
             }
-            found.inode.quota_roots = roots;
             unit.store(&found);
             done.changed += 1;
             if found.inode.is_dir() {

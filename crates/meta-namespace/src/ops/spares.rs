@@ -12,6 +12,8 @@ use braid_types::{CONTAINER_CHUNKS_MAX, ChainEpoch, ChunkId, ContainerId, Layout
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     Container(ContainerId),
+    /// However full it is: who thaws a chunk needs one where that is.
+    Beside(ContainerId),
     NewContainer { chain: Vec<ServerId> },
 }
 
@@ -34,7 +36,7 @@ impl Mutation for GiveSpares {
         self.sources
             .iter()
             .filter_map(|(source, _)| match source {
-                Source::Container(id) => Some(keys::container(*id)),
+                Source::Container(id) | Source::Beside(id) => Some(keys::container(*id)),
                 Source::NewContainer { .. } => None,
             })
             .collect()
@@ -46,7 +48,7 @@ impl Mutation for GiveSpares {
         let mut next_chunk = take(unit, Counter::Chunks, wanted).await?;
         for (source, count) in &self.sources {
             let (id, mut row) = match source {
-                Source::Container(id) => match unit.get::<ContainerRow>(&keys::container(*id)).await? {
+                Source::Container(id) | Source::Beside(id) => match unit.get::<ContainerRow>(&keys::container(*id)).await? {
                     Some(row) => (*id, row),
                     None => continue,
                 },
@@ -73,7 +75,10 @@ impl Mutation for GiveSpares {
                     (id, row)
                 }
             };
-            let given = (*count).min(CONTAINER_CHUNKS_MAX.saturating_sub(row.given));
+            let given = match source {
+                Source::Beside(_) => *count,
+                _ => (*count).min(CONTAINER_CHUNKS_MAX.saturating_sub(row.given)),
+            };
             for _ in 0..given {
                 let chunk = ChunkId(next_chunk);
                 next_chunk += 1;
@@ -172,7 +177,7 @@ impl Operation for AdoptSpare {
         inode.set(flags::CHUNKED, true);
         inode.size = inode.size.max(end);
         inode.touch(self.now);
-        unit.insert(key, &ChunkRow { chunk: found.chunk, container: spare.container, stable: true });
+        unit.insert(key, &ChunkRow { chunk: found.chunk, container: spare.container, stable: true, born: None });
         unit.delete(spare_key);
         unit.store(&located);
         unit.charge_without_limits().await?;

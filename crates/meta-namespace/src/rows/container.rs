@@ -136,6 +136,9 @@ pub struct ChunkRow {
     pub container: ContainerId,
     /// See [`braid_api::meta::ChunkRef::stable`].
     pub stable: bool,
+    /// The newest snapshot of its root when it came into the file; none if there was none. Those that came after have it too, and nobody
+    /// writes it any more.
+    pub born: Option<u64>,
 }
 
 /// The row as version 1 wrote it.
@@ -145,18 +148,37 @@ struct FirstChunkRow {
     container: ContainerId,
 }
 
+/// The row as version 2 wrote it.
+#[derive(Serialize, Deserialize)]
+struct SecondChunkRow {
+    chunk: ChunkId,
+    container: ContainerId,
+    stable: bool,
+}
+
 impl RowFormat for ChunkRow {
-    const VERSION: u8 = 2;
+    const VERSION: u8 = 3;
 
     fn decode_older(version: u8, body: &[u8]) -> Option<Result<Self, postcard::Error>> {
-        let now = |FirstChunkRow { chunk, container }| ChunkRow { chunk, container, stable: false };
-        (version == 1).then(|| postcard::from_bytes(body).map(now))
+        let first = |FirstChunkRow { chunk, container }| ChunkRow { chunk, container, stable: false, born: None };
+        let second = |SecondChunkRow { chunk, container, stable }| ChunkRow { chunk, container, stable, born: None };
+        match version {
+            1 => Some(postcard::from_bytes(body).map(first)),
+            2 => Some(postcard::from_bytes(body).map(second)),
+            _ => None,
+        }
     }
 }
 
 impl ChunkRow {
-    pub fn at(&self, index: ChunkIndex) -> ChunkRef {
-        ChunkRef { index, chunk: self.chunk, container: self.container, stable: self.stable }
+    /// In a file whose root has this snapshot as its newest (0: none).
+    pub fn at(&self, index: ChunkIndex, newest: u64) -> ChunkRef {
+        let frozen = self.is_older_than(newest);
+        ChunkRef { index, chunk: self.chunk, container: self.container, stable: self.stable, frozen }
+    }
+
+    pub fn is_older_than(&self, snapshot: u64) -> bool {
+        self.born.unwrap_or(0) < snapshot
     }
 }
 
@@ -170,9 +192,13 @@ mod tests {
         let key = keys::chunk(braid_types::InodeId(7), ChunkIndex(2));
         // As the first version wrote it, byte for byte: version, chunk, container.
         let row = ChunkRow::decode(&key, &[1, 9, 5]).unwrap();
-        assert_eq!(row, ChunkRow { chunk: ChunkId(9), container: ContainerId(5), stable: false });
+        assert_eq!(row, ChunkRow { chunk: ChunkId(9), container: ContainerId(5), stable: false, born: None });
         let row = ChunkRow { stable: true, ..row };
-        assert_eq!(row.encode(), [2, 9, 5, 1]);
+        // And as the second wrote it.
+        assert_eq!(ChunkRow::decode(&key, &[2, 9, 5, 1]).unwrap(), row);
+        let row = ChunkRow { born: Some(7), ..row };
+        assert_eq!(row.encode(), [3, 9, 5, 1, 1, 7]);
+        assert_eq!([6, 7, 8].map(|newest| row.at(ChunkIndex(0), newest).frozen), [false, false, true]);
         assert_eq!(ChunkRow::decode(&key, &row.encode()).unwrap(), row);
     }
 

@@ -213,6 +213,61 @@ pub fn room_of(key: &Key) -> Option<InodeId> {
     }
 }
 
+/// The snapshots of a directory.
+pub fn snapshots(root: InodeId) -> Key {
+    Key::new(Table::Snapshots, root.0, b"")
+}
+
+/// No snapshot has a larger number.
+pub const SNAPSHOT_MAX: u64 = (1 << 56) - 1;
+
+/// Of a row below a snapshot root: how it was until it changed after the snapshot of this number. All of a root are in one partition,
+/// because with a snapshot goes what was kept for it, wherever it lay. No name in a key contains a zero, and no number reaches 2^56: so
+/// these sort as the rows do, and by number where they are of one row.
+pub fn old_row(root: InodeId, of: &Key, snapshot: u64) -> Key {
+    let mut key = old_rest(of);
+    key.extend_from_slice(&number(snapshot));
+    Key::new(Table::OldRows, root.0, &key)
+}
+
+/// How keys begin of rows that were kept for this row, or below this prefix.
+pub fn old_rows_below(root: InodeId, prefix: &Key) -> Key {
+    Key::new(Table::OldRows, root.0, &old_rest(prefix))
+}
+
+fn old_rest(of: &Key) -> Vec<u8> {
+    let mut key = vec![of.table() as u8];
+    key.extend_from_slice(of.bytes());
+    key
+}
+
+/// Which row was kept, and for which snapshot.
+pub fn of_old_row(key: &Key) -> Option<(Key, u64)> {
+    let (rest, snapshot) = key.rest().split_last_chunk::<8>()?;
+    let (table, bytes) = rest.split_first()?;
+    Some((Key::from_bytes(Table::from_number(*table)?, bytes)?, u64::from_be_bytes(*snapshot)))
+}
+
+/// Behind all tables.
+const KEPT_INODE: u8 = 0xff;
+
+/// A file below a snapshot root that has gone, see [`super::KeptInode`].
+pub fn kept_inode(root: InodeId, inode: InodeId) -> Key {
+    let mut rest = vec![KEPT_INODE];
+    rest.extend_from_slice(&number(inode.0));
+    Key::new(Table::OldRows, root.0, &rest)
+}
+
+pub fn of_kept_inode(key: &Key) -> Option<InodeId> {
+    let (&KEPT_INODE, inode) = key.rest().split_first()? else { return None };
+    Some(InodeId(u64::from_be_bytes(inode.try_into().ok()?)))
+}
+
+/// All rows that are kept for snapshots of a directory.
+pub fn all_old_rows(root: InodeId) -> Key {
+    Key::new(Table::OldRows, root.0, b"")
+}
+
 /// That the entries of a directory are to be looked through, see [`super::RestampRow`].
 pub fn restamp(dir: InodeId) -> Key {
     Key::new(Table::SubtreeOps, dir.0, &[RESTAMP])

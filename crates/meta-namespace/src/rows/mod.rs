@@ -11,6 +11,7 @@ mod lead;
 mod quota;
 mod rebalance;
 mod session;
+mod snapshot;
 
 pub use container::{ChunkRow, ContainerRow, CopiesRow, MovesRow, ReclaimRow, ServerRow, SpareRow};
 pub use handover::{HandoverRow, RestoredRow};
@@ -19,6 +20,7 @@ pub use lead::LeadRow;
 pub use quota::{Charge, LimitRow, RestampRow};
 pub use rebalance::{MoveRow, RebalanceRow};
 pub use session::{RequestRow, SessionRow};
+pub use snapshot::{KeptInode, OldRow, SnapshotEntry, SnapshotsRow};
 
 use crate::OpError;
 use braid_api::{Code, Error};

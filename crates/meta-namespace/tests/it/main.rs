@@ -3,4 +3,5 @@
 
 mod quotas;
 mod shared;
+mod snapshots;
 mod tree;

@@ -91,7 +91,7 @@ impl Tree {
         let id = self.name(parent, text, inode);
         for (index, container) in (0..).zip(containers) {
             let chunk = ChunkId(id.0 * 10 + index);
-            let row = ChunkRow { chunk, container: ContainerId(*container), stable: true };
+            let row = ChunkRow { chunk, container: ContainerId(*container), stable: true, born: None };
             self.put(keys::chunk(id, ChunkIndex(index)), &row);
         }
         id

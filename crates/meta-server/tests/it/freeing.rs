@@ -21,7 +21,7 @@ async fn freeing_a_large_file_frees_every_chunk() {
         let spares = w.spares(64).await.spares;
         let chunks: Vec<ChunkRef> = (0..)
             .zip(&spares)
-            .map(|(i, s)| ChunkRef { index: ChunkIndex(round * 64 + i), chunk: s.0, container: s.1, stable: false })
+            .map(|(i, s)| ChunkRef { index: ChunkIndex(round * 64 + i), chunk: s.0, container: s.1, stable: false, frozen: false })
             .collect();
         all.extend(spares.iter().map(|s| s.0));
         let size = (round + 1) * 64 * CHUNK_BYTES_DEFAULT;
@@ -48,7 +48,7 @@ async fn file_at(w: &World, server: ServerId, name: &str, count: usize) -> Vec<C
         let here = taken.spares.iter().filter(|(_, container)| is_here(*container)).take(count - all.len());
         let chunks: Vec<ChunkRef> = (all.len() as u64..)
             .zip(here)
-            .map(|(i, s)| ChunkRef { index: ChunkIndex(i), chunk: s.0, container: s.1, stable: false })
+            .map(|(i, s)| ChunkRef { index: ChunkIndex(i), chunk: s.0, container: s.1, stable: false, frozen: false })
             .collect();
         all.extend(chunks.iter().map(|c| c.chunk));
         let size = all.len() as u64 * CHUNK_BYTES_DEFAULT;
@@ -108,7 +108,7 @@ async fn what_waits_is_listed_across_tables() {
     w.add_data_server().await;
     let file = w.create(ROOT, "f").await.attr;
     let spares = w.spares(8).await.spares;
-    let chunk = ChunkRef { index: ChunkIndex(0), chunk: spares[3].0, container: spares[3].1, stable: false };
+    let chunk = ChunkRef { index: ChunkIndex(0), chunk: spares[3].0, container: spares[3].1, stable: false, frozen: false };
     w.commit(&file, 10, CommitContent::Chunks(vec![chunk])).await.unwrap();
     let open = w.create(ROOT, "open").await.attr.id;
     w.peers.0.keeps.lock().insert(chunk.chunk);

@@ -173,7 +173,7 @@ async fn truncation_raises_the_generation_and_drops_whole_chunks() {
     let spares = w.spares(3).await.spares;
     let file = w.create(ROOT, "f").await.attr;
     let chunk =
-        |i: usize| ChunkRef { index: ChunkIndex(i as u64), chunk: spares[i].0, container: spares[i].1, stable: false };
+        |i: usize| ChunkRef { index: ChunkIndex(i as u64), chunk: spares[i].0, container: spares[i].1, stable: false, frozen: false };
     let cb = CHUNK_BYTES_DEFAULT;
     let all = CommitContent::Chunks(vec![chunk(0), chunk(1), chunk(2)]);
     w.commit(&file, 3 * cb, all).await.unwrap();
@@ -207,7 +207,7 @@ async fn a_truncate_that_lengthens_a_file_is_a_cut_too() {
     let spares = w.spares(2).await.spares;
     let file = w.create(ROOT, "f").await.attr;
     let chunk =
-        |i: usize| ChunkRef { index: ChunkIndex(i as u64), chunk: spares[i].0, container: spares[i].1, stable: false };
+        |i: usize| ChunkRef { index: ChunkIndex(i as u64), chunk: spares[i].0, container: spares[i].1, stable: false, frozen: false };
     // The second was put into the file ahead of its size, as reserved space is.
     w.commit(&file, 100, CommitContent::Chunks(vec![chunk(0), chunk(1)])).await.unwrap();
     let longer = w.call(truncate(file.id, 500)).await.unwrap();
@@ -237,7 +237,7 @@ async fn inline_bytes_grow_out_and_shrink_back() {
     }
     let too_long = CommitContent::Inline(Bytes::from(vec![0; 65537]));
     assert_eq!(code(w.commit(&file, 65537, too_long).await), Code::Invalid);
-    let chunk = ChunkRef { index: ChunkIndex(0), chunk: spares[0].0, container: spares[0].1, stable: false };
+    let chunk = ChunkRef { index: ChunkIndex(0), chunk: spares[0].0, container: spares[0].1, stable: false, frozen: false };
     w.commit(&file, 100_000, CommitContent::Chunks(vec![chunk])).await.unwrap();
     let attr = w.attr(file.id).await.unwrap();
     let cut = w.call(truncate(file.id, 5)).await.unwrap().attr;
@@ -264,7 +264,7 @@ async fn two_writers_of_one_place_end_with_one_chunk() {
     let theirs = w.server.call(w.cx_of(&other), take).await.unwrap().spares[0];
     let file = w.create(ROOT, "f").await.attr;
     let at = |(chunk, container)| {
-        CommitContent::Chunks(vec![ChunkRef { index: ChunkIndex(0), chunk, container, stable: false }])
+        CommitContent::Chunks(vec![ChunkRef { index: ChunkIndex(0), chunk, container, stable: false, frozen: false }])
     };
     w.commit(&file, 10, at(mine)).await.unwrap();
     let answer = w.server.call(w.cx_of(&other), commit(&file, 20, at(theirs))).await.unwrap();
@@ -361,7 +361,7 @@ async fn a_chunk_that_a_file_has_left_for_its_row_is_not_taken_for_its_bytes() {
 async fn longer_than_its_size(w: &World, text: &str, len: u64, trunc_gen: u32) -> InodeId {
     let (chunk, container) = w.spares(1).await.spares[0];
     let file = w.create(ROOT, text).await.attr;
-    let row = ChunkRef { index: ChunkIndex(0), chunk, container, stable: false };
+    let row = ChunkRef { index: ChunkIndex(0), chunk, container, stable: false, frozen: false };
     w.commit(&file, 100, CommitContent::Chunks(vec![row])).await.unwrap();
     w.peers.0.written.lock().push(braid_api::data::ChunkStatus {
         chunk,

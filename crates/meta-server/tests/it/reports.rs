@@ -45,7 +45,7 @@ impl World {
     }
 
     async fn put_into(&self, attr: &Attr, chunk: ChunkId, container: ContainerId) {
-        let chunks = vec![ChunkRef { index: ChunkIndex(0), chunk, container, stable: true }];
+        let chunks = vec![ChunkRef { index: ChunkIndex(0), chunk, container, stable: true, frozen: false }];
         let commit = crate::common::commit(attr, 100_000, CommitContent::Chunks(chunks));
         self.ask(commit).await.unwrap();
     }

@@ -60,7 +60,7 @@ async fn a_tree_is_out_of_sight_at_once_and_all_of_it_is_freed() {
     w.call(Link { inode: shared.id.into(), parent: ROOT.into(), name: name("outside") }).await.unwrap();
     let chunked = w.create(below, "chunked").await.attr;
     let spare = w.spares(1).await.spares[0];
-    let chunk = ChunkRef { index: ChunkIndex(0), chunk: spare.0, container: spare.1, stable: false };
+    let chunk = ChunkRef { index: ChunkIndex(0), chunk: spare.0, container: spare.1, stable: false, frozen: false };
     w.commit(&chunked, 100, CommitContent::Chunks(vec![chunk])).await.unwrap();
 
     assert_eq!(code(w.call(RemoveDir { parent: ROOT.into(), name: name("d"), tree: false }).await), Code::NotEmpty);

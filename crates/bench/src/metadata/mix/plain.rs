@@ -124,7 +124,7 @@ impl Connection {
 
     async fn commit_chunk(&self, inode: InodeRef, spare: (ChunkId, ContainerId)) -> Result<()> {
         let (chunk, container) = spare;
-        let chunks = vec![ChunkRef { index: ChunkIndex(0), chunk, container, stable: false }];
+        let chunks = vec![ChunkRef { index: ChunkIndex(0), chunk, container, stable: false, frozen: false }];
         self.change(commit(inode, 1, CommitContent::Chunks(chunks))).await.map(drop)
     }
 

@@ -1,5 +1,6 @@
 //! Names, and the rows that say where an inode is.
 
+use crate::ops::restamp::Above;
 use crate::ops::check::{entry_key, path_of};
 use crate::ops::make_node::count_entry;
 use crate::rows::{Entry, IdRow, keys};
@@ -143,7 +144,7 @@ pub async fn move_entry(
     unit.delete(key);
     uncount(unit, now, parent, is_dir).await?;
     if let Entry::Here(inode) = &mut entry {
-        super::super::restamp::come_below(unit, inode, &[]);
+        crate::ops::restamp::come_below(unit, inode, &Above::NOTHING);
     }
     unit.put(keys::entry(InodeId::ROOT, &new), &entry);
     if matches!(entry, Entry::Here(_)) {

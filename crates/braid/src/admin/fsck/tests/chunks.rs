@@ -46,7 +46,7 @@ async fn a_chunk_row_without_a_file() {
     let w = World::new().await;
     let (chunk, container) = written_spare(&w).await;
     w.delete(keys::spare(w.session.session, chunk)).await;
-    w.put(keys::chunk(NOBODY, ChunkIndex(4)), &ChunkRow { chunk, container, stable: false }).await;
+    w.put(keys::chunk(NOBODY, ChunkIndex(4)), &ChunkRow { chunk, container, stable: false, born: None }).await;
     w.mends(&["F301"]).await;
     assert_eq!(rows(&w).await.len(), 3);
 }
@@ -56,7 +56,7 @@ async fn chunk_rows_of_a_file_that_is_being_freed_are_legal() {
     let w = World::new().await;
     let (chunk, container) = written_spare(&w).await;
     w.delete(keys::spare(w.session.session, chunk)).await;
-    w.put(keys::chunk(NOBODY, ChunkIndex(4)), &ChunkRow { chunk, container, stable: false }).await;
+    w.put(keys::chunk(NOBODY, ChunkIndex(4)), &ChunkRow { chunk, container, stable: false, born: None }).await;
     w.put(keys::reclaim_inode(NOBODY), &ReclaimRow { container: ContainerId(0) }).await;
     w.finds(&[]).await;
 }
@@ -66,7 +66,7 @@ async fn two_rows_of_one_chunk() {
     let w = World::new().await;
     let row = rows(&w).await.remove(0);
     let other = w.create(ROOT, "other").await.id;
-    w.put(keys::chunk(other, ChunkIndex(0)), &ChunkRow { chunk: row.chunk, container: row.container, stable: false })
+    w.put(keys::chunk(other, ChunkIndex(0)), &ChunkRow { chunk: row.chunk, container: row.container, stable: false, born: None })
         .await;
     w.damage(other, |inode| {
         inode.flags |= flags::CHUNKED;
@@ -83,7 +83,7 @@ async fn two_rows_of_one_chunk() {
 async fn the_row_without_a_file_gives_way_and_the_chunk_stays() {
     let w = World::new().await;
     let row = rows(&w).await.remove(0);
-    w.put(keys::chunk(NOBODY, ChunkIndex(0)), &ChunkRow { chunk: row.chunk, container: row.container, stable: false })
+    w.put(keys::chunk(NOBODY, ChunkIndex(0)), &ChunkRow { chunk: row.chunk, container: row.container, stable: false, born: None })
         .await;
     w.mends(&["F302"]).await;
     let node = w.peers.get(owner(&w, row.container).await);
@@ -166,7 +166,7 @@ async fn space_reserved_beyond_the_size_is_legal() {
     let row = rows(&w).await.remove(0);
     let (chunk, container) = written_spare(&w).await;
     w.peers.get(owner(&w, container).await).chunks.lock().get_mut(&chunk).unwrap().len = 0;
-    let chunks = vec![braid_api::meta::ChunkRef { index: ChunkIndex(9), chunk, container, stable: false }];
+    let chunks = vec![braid_api::meta::ChunkRef { index: ChunkIndex(9), chunk, container, stable: false, frozen: false }];
     let attr = w.attr(row.inode).await.unwrap();
     w.commit(&attr, attr.size, braid_api::meta::CommitContent::Chunks(chunks)).await.unwrap();
     w.finds(&[]).await;

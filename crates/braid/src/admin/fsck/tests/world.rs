@@ -243,7 +243,7 @@ impl World {
                 index: ChunkIndex(i),
                 chunk: *chunk,
                 container: *container,
-                stable: false,
+                stable: false, frozen: false,
             })
             .collect();
         for chunk in &refs {

@@ -1,0 +1,389 @@
+//! Snapshots of directories: made, listed, and let go of (docs/design/0028-snapshots.md).
+//!
+//! Promises: a snapshot is made in one transaction, and every other is in it or comes after it; what only a snapshot that is gone had is
+//! freed a page at a time, and whoever serves the rows next goes on.
+
+use super::ids::{Counter, take};
+use crate::rows::{
+    ChunkRow, IdRow, Inode, KeptInode, OldRow, ReclaimRow, RestampRow, RowFormat, SnapshotEntry, SnapshotsRow, keys,
+};
+use crate::snapshots::{Moment, inode_in};
+use crate::{Located, OpError, Place, Unit};
+use braid_api::{Code, Error};
+use braid_meta_engine::{Key, Lock, Operation, Table, Tx};
+use braid_types::{ContainerId, InodeId, Name, SnapshotHandle, Timestamp};
+use std::collections::BTreeSet;
+
+/// Of one root at once.
+pub const SNAPSHOTS_MAX: usize = 256;
+/// Snapshot roots.
+pub const ROOTS_MAX: usize = 1024;
+/// Rows of one look at all roots, and at all directories that are to be looked through.
+const ALL: usize = usize::MAX >> 1;
+
+/// What names a snapshot in ids of inodes while it exists. The ends stand for the directories in which snapshots are shown.
+pub fn handle_of(number: u64) -> SnapshotHandle {
+    SnapshotHandle(1 + (number % u64::from(SnapshotHandle::MAX - 1)) as u16)
+}
+
+/// Makes a directory a snapshot root, if it is none. What is below it says so when it has been looked through.
+pub struct MakeRoot {
+    pub dir: InodeId,
+}
+
+impl Operation for MakeRoot {
+    type Output = ();
+    type Error = OpError;
+
+    async fn run(&self, tx: &mut dyn Tx) -> Result<(), OpError> {
+        let mut unit = Unit::new(tx, Lock::Exclusive);
+        let lock = keys::global("rename_lock");
+        let mut first = super::keys_of(&self.dir.into());
+        first.extend([lock.clone(), keys::snapshots(self.dir)]);
+        unit.load(&first).await?;
+        let mut dir = unit.find_dir(&self.dir.into()).await?;
+        if dir.inode.snapshot_root == self.dir {
+            return Ok(());
+        }
+        // No directory comes to lie above or below another one meanwhile.
+        unit.put_raw(lock, vec![1]);
+        if dir.inode.snapshot_root.0 != 0 {
+            let cause = format_args!(
+                "it lies below directory {}, which has snapshots: they have all that is below it",
+                dir.inode.snapshot_root
+            );
+            return Err(Error::new(Code::Invalid, format_args!("directory {}", self.dir), cause).into());
+        }
+        expect_no_root_below(&mut unit, self.dir).await?;
+        if roots(&mut unit).await?.len() >= ROOTS_MAX {
+            let cause = format_args!("{ROOTS_MAX} directories have snapshots already");
+            return Err(Error::new(Code::Invalid, format_args!("directory {}", self.dir), cause).into());
+        }
+        dir.inode.snapshot_root = self.dir;
+        unit.put(keys::snapshots(self.dir), &SnapshotsRow::default());
+        unit.list_restamp(self.dir, vec![self.dir]);
+        unit.store(&dir);
+        unit.charge_without_limits().await
+    }
+}
+
+/// All snapshot roots with their snapshots.
+async fn roots(unit: &mut Unit<'_>) -> Result<Vec<(InodeId, SnapshotsRow)>, OpError> {
+    let page = unit.scan_table(Table::Snapshots, None, ALL).await?;
+    page.rows.iter().map(|(key, row)| Ok((InodeId(key.partition()), SnapshotsRow::decode(key, row)?))).collect()
+}
+
+/// Snapshot roots do not lie within one another. Whoever asks holds the lock of renames.
+async fn expect_no_root_below(unit: &mut Unit<'_>, dir: InodeId) -> Result<(), OpError> {
+    for (root, _) in roots(unit).await? {
+        let mut at = root;
+        while at != InodeId::ROOT && at != dir {
+            match unit.get::<IdRow>(&keys::inode_id(at)).await? {
+                Some(IdRow::At { parent, .. }) => at = parent,
+                // It has gone, or is about to.
+                _ => break,
+            }
+        }
+        if at == dir {
+            let cause = format_args!("directory {root} below it has snapshots of its own");
+            return Err(Error::new(Code::Invalid, format_args!("directory {dir}"), cause).into());
+        }
+    }
+    Ok(())
+}
+
+/// Nothing goes from below a root that has snapshots to elsewhere, nor to below it, by a rename: what it was is known there and not here.
+pub(super) async fn expect_to_cross(
+    unit: &mut Unit<'_>,
+    what: &Located,
+    from: &Located,
+    to: &Located,
+) -> Result<(), OpError> {
+    let (from, to) = (from.inode.snapshot_root, to.inode.snapshot_root);
+    let is_root = what.inode.snapshot_root == what.inode.id;
+    if from == to {
+        return Ok(());
+    }
+    if !is_root && has_snapshots(unit, from).await? || has_snapshots(unit, to).await? || is_root && to.0 != 0 {
+        return Err(Code::CrossDevice.into());
+    }
+    if to.0 != 0 && what.inode.is_dir() {
+        // The lock of renames is taken: it goes to another directory.
+        expect_no_root_below(unit, what.inode.id).await.map_err(|_| Code::CrossDevice)?;
+    }
+    Ok(())
+}
+
+/// A second name where other snapshots are than where the first one is.
+pub(super) async fn expect_to_link(unit: &mut Unit<'_>, file: &Inode, to: &Inode) -> Result<(), OpError> {
+    let differ = file.snapshot_root != to.snapshot_root && file.nlink > 0;
+    if differ && (has_snapshots(unit, file.snapshot_root).await? || has_snapshots(unit, to.snapshot_root).await?) {
+        return Err(Code::CrossDevice.into());
+    }
+    Ok(())
+}
+
+async fn has_snapshots(unit: &mut Unit<'_>, root: InodeId) -> Result<bool, OpError> {
+    if root.0 == 0 {
+        return Ok(false);
+    }
+    Ok(unit.get_shared::<SnapshotsRow>(&keys::snapshots(root)).await?.is_some_and(|row| row.newest() > 0))
+}
+
+/// Makes a snapshot of a root. All that is written to its files has been stored, and nobody writes them now.
+pub struct CreateSnapshot {
+    pub root: InodeId,
+    pub name: Name,
+    pub now: Timestamp,
+}
+
+impl Operation for CreateSnapshot {
+    type Output = SnapshotEntry;
+    type Error = OpError;
+
+    async fn run(&self, tx: &mut dyn Tx) -> Result<SnapshotEntry, OpError> {
+        let mut unit = Unit::new(tx, Lock::Exclusive);
+        let of = || format!("snapshot {} of directory {}", self.name, self.root);
+        let key = keys::snapshots(self.root);
+        unit.load(&[super::keys_of(&self.root.into()), vec![key.clone()]].concat()).await?;
+        unit.find_dir(&self.root.into()).await?;
+        let Some(mut row) = unit.get::<SnapshotsRow>(&key).await? else {
+            return Err(Error::new(Code::Busy, of(), "the directory is not prepared for snapshots").into());
+        };
+        if row.kept.iter().any(|snapshot| snapshot.name == self.name.as_bytes()) {
+            return Err(Error::new(Code::Exists, of(), "there is one with this name").into());
+        }
+        if row.kept.len() + row.going.len() >= SNAPSHOTS_MAX {
+            let cause = format_args!("it has {SNAPSHOTS_MAX} already, with those whose rows are being freed");
+            return Err(Error::new(Code::NoSpace, of(), cause).into());
+        }
+        expect_looked_through(&mut unit, self.root).await?;
+        let all = roots(&mut unit).await?;
+        let used: BTreeSet<SnapshotHandle> =
+            all.iter().flat_map(|(_, row)| &row.kept).map(|snapshot| handle_of(snapshot.number)).collect();
+        if used.len() >= usize::from(SnapshotHandle::MAX) - 2 {
+            let cause = format_args!("there are {} snapshots, as many as there can be", used.len());
+            return Err(Error::new(Code::NoSpace, of(), cause).into());
+        }
+        let mut number = take(&mut unit, Counter::Snapshots, 1).await?;
+        while used.contains(&handle_of(number)) {
+            number = take(&mut unit, Counter::Snapshots, 1).await?;
+        }
+        if number >= keys::SNAPSHOT_MAX {
+            return Err(Error::new(Code::NoSpace, of(), "all numbers of snapshots are given").into());
+        }
+        let snapshot = SnapshotEntry { number, name: self.name.as_bytes().to_vec(), made: self.now };
+        row.kept.push(snapshot.clone());
+        unit.put(key, &row);
+        Ok(snapshot)
+    }
+}
+
+/// Every inode below the root says whose snapshots have it.
+async fn expect_looked_through(unit: &mut Unit<'_>, root: InodeId) -> Result<(), OpError> {
+    let page = unit.scan_table(Table::SubtreeOps, None, ALL).await?;
+    for (key, row) in &page.rows {
+        let is_restamp = *key == keys::restamp(InodeId(key.partition()));
+        if is_restamp && RestampRow::decode(key, row)?.roots.contains(&root) {
+            let cause = "what is below it is still being prepared";
+            return Err(Error::new(Code::Busy, format_args!("directory {root}"), cause).into());
+        }
+    }
+    Ok(())
+}
+
+/// All snapshot roots with their snapshots: what a metadata server reads at its start.
+pub struct ListSnapshots;
+
+impl Operation for ListSnapshots {
+    type Output = Vec<(InodeId, SnapshotsRow)>;
+    type Error = OpError;
+
+    async fn run(&self, tx: &mut dyn Tx) -> Result<Self::Output, OpError> {
+        roots(&mut Unit::new(tx, Lock::None)).await
+    }
+}
+
+/// Of these inodes, those below this root; of one that is not found nobody knows.
+pub struct FindBelow {
+    pub root: InodeId,
+    pub inodes: Vec<InodeId>,
+}
+
+impl Operation for FindBelow {
+    type Output = Vec<InodeId>;
+    type Error = OpError;
+
+    async fn run(&self, tx: &mut dyn Tx) -> Result<Self::Output, OpError> {
+        let mut unit = Unit::new(tx, Lock::None);
+        unit.load(&self.inodes.iter().map(|id| keys::inode_id(*id)).collect::<Vec<_>>()).await?;
+        let mut found = Vec::new();
+        for id in &self.inodes {
+            match unit.find(&(*id).into()).await {
+                Ok(located) if located.inode.snapshot_root != self.root => {}
+                Ok(_) => found.push(*id),
+                Err(OpError(error)) if error.code == Code::Stale => found.push(*id),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// A snapshot is gone: nobody reads it any more, and what only it has is freed.
+pub struct DropSnapshot {
+    pub root: InodeId,
+    pub name: Name,
+}
+
+impl Operation for DropSnapshot {
+    type Output = u64;
+    type Error = OpError;
+
+    async fn run(&self, tx: &mut dyn Tx) -> Result<u64, OpError> {
+        let mut unit = Unit::new(tx, Lock::Exclusive);
+        let key = keys::snapshots(self.root);
+        let mut row = unit.get::<SnapshotsRow>(&key).await?.unwrap_or_default();
+        let Some(at) = row.kept.iter().position(|snapshot| snapshot.name == self.name.as_bytes()) else {
+            let of = format_args!("snapshot {} of directory {}", self.name, self.root);
+            return Err(Error::new(Code::NotFound, of, "there is none with this name").into());
+        };
+        let number = row.kept.remove(at).number;
+        row.going.push(number);
+        unit.put(key, &row);
+        Ok(number)
+    }
+}
+
+/// Looks through a page of what was kept for snapshots of a root, for one that is gone. Answers where the next page begins.
+pub struct SweepSnapshot {
+    pub root: InodeId,
+    pub number: u64,
+    pub after: Option<Key>,
+    pub limit: usize,
+}
+
+impl Operation for SweepSnapshot {
+    type Output = Option<Key>;
+    type Error = OpError;
+
+    async fn run(&self, tx: &mut dyn Tx) -> Result<Option<Key>, OpError> {
+        let mut unit = Unit::new(tx, Lock::Exclusive);
+        let key = keys::snapshots(self.root);
+        let Some(mut snapshots) = unit.get::<SnapshotsRow>(&key).await? else { return Ok(None) };
+        if !snapshots.going.contains(&self.number) {
+            return Ok(None);
+        }
+        let page = unit.scan(&keys::all_old_rows(self.root), self.after.as_ref(), self.limit).await?;
+        let of_it = |key: &Key| keys::of_old_row(key).filter(|(_, number)| *number == self.number).map(|(of, _)| of);
+        let before = snapshots.before(self.number);
+        let wanted = page.rows.iter().filter_map(|(key, _)| of_it(key)).flat_map(|of| {
+            let older = before.map(|number| keys::old_row(self.root, &of, number));
+            [Some(of), older].into_iter().flatten()
+        });
+        unit.load(&wanted.collect::<Vec<_>>()).await?;
+        for (key, row) in &page.rows {
+            if let Some(of) = of_it(key) {
+                let old = OldRow::decode(key, row)?;
+                unit.delete(key.clone());
+                let Some(number) = before else {
+                    self.let_go(&mut unit, &of, &old).await?;
+                    continue;
+                };
+                let older = keys::old_row(self.root, &of, number);
+                match (unit.get_raw(&older).await?, has_it(&of, &old, number)) {
+                    (None, true) => unit.put(older, &old),
+                    (None, false) if self.is_covered_by(&mut unit, &snapshots, &of).await? => {
+                        unit.put(older, &OldRow { row: None, ..old });
+                    }
+                    // That snapshot has what was before.
+                    _ => self.let_go(&mut unit, &of, &old).await?,
+                }
+            } else if let Some(inode) = keys::of_kept_inode(key) {
+                let kept = KeptInode::decode(key, row)?;
+                let has_it = |number: u64| kept.born < number && number <= kept.until;
+                // Other snapshots that are gone may still have to be looked through for it: the last of them frees it.
+                let of_others = snapshots.going.iter().any(|number| *number != self.number && has_it(*number));
+                if !of_others && !snapshots.kept.iter().any(|snapshot| has_it(snapshot.number)) {
+                    unit.delete(key.clone());
+                    unit.put(keys::reclaim_inode(inode), &ReclaimRow { container: ContainerId(0) });
+                }
+            }
+        }
+        match page.rows.into_iter().next_back() {
+            Some((last, _)) if page.more => Ok(Some(last)),
+            _ => {
+                snapshots.going.retain(|number| *number != self.number);
+                unit.put(key, &snapshots);
+                Ok(None)
+            }
+        }
+    }
+}
+
+/// Was the row this already when that older snapshot was made?
+fn has_it(of: &Key, old: &OldRow, snapshot: u64) -> bool {
+    let Some(row) = &old.row else { return old.born < snapshot };
+    let row = row.to_vec();
+    match of.table() {
+        Table::Inodes | Table::InodeIds => match inode_in(of, &row) {
+            Ok(Some(inode)) => inode.changed < snapshot,
+            // Where an entry that leads elsewhere came later, that there was none is kept.
+            _ => old.born < snapshot || of.table() == Table::Inodes,
+        },
+        Table::Chunks => ChunkRow::decode(of, &row).map_or(old.born < snapshot, |row| row.is_older_than(snapshot)),
+        _ => old.born < snapshot,
+    }
+}
+
+impl SweepSnapshot {
+    /// Would an older snapshot without this version of an entry show the next one, because that leads elsewhere and does not say when it came?
+    async fn is_covered_by(&self, unit: &mut Unit<'_>, snapshots: &SnapshotsRow, of: &Key) -> Result<bool, OpError> {
+        if of.table() != Table::Inodes {
+            return Ok(false);
+        }
+        let newer = snapshots.numbers_from(self.number + 1);
+        let versions: Vec<Key> = newer.into_iter().map(|number| keys::old_row(self.root, of, number)).collect();
+        unit.load(&versions).await?;
+        for version in &versions {
+            if let Some(next) = unit.get::<OldRow>(version).await? {
+                let row = next.row.map(|row| row.to_vec());
+                return Ok(row.is_some_and(|row| !matches!(inode_in(of, &row), Ok(Some(_)))));
+            }
+        }
+        Ok(unit.get_raw(of).await?.is_some_and(|row| !matches!(inode_in(of, &row), Ok(Some(_)))))
+    }
+
+    /// Nothing needs this any more.
+    async fn let_go(&self, unit: &mut Unit<'_>, of: &Key, old: &OldRow) -> Result<(), OpError> {
+        let (Table::Chunks, Some(row)) = (of.table(), &old.row) else { return Ok(()) };
+        let gone = ChunkRow::decode(of, &row.to_vec())?;
+        if unit.get::<ChunkRow>(of).await?.is_some_and(|row| row.chunk == gone.chunk) {
+            return Ok(());
+        }
+        let others = unit.scan(&keys::old_rows_below(self.root, of), None, ALL).await?;
+        for (key, row) in &others.rows {
+            if let Some(row) = OldRow::decode(key, row)?.row
+                && ChunkRow::decode(of, &row.to_vec())?.chunk == gone.chunk
+            {
+                return Ok(());
+            }
+        }
+        unit.put(keys::reclaim_chunk(gone.chunk), &ReclaimRow { container: gone.container });
+        Ok(())
+    }
+}
+
+/// What was there under this name of a snapshot; `None` if there is no such snapshot.
+pub fn moment(root: InodeId, row: &SnapshotsRow, number: u64) -> Option<Moment> {
+    let exists = row.kept.iter().any(|snapshot| snapshot.number == number);
+    exists.then(|| Moment { root, number, numbers: row.numbers_from(number) })
+}
+
+/// Whether the directory is a snapshot root's `.braid`: where snapshots are shown if there is a directory of this name.
+pub async fn root_above(unit: &mut Unit<'_>, dir: InodeId, name: &Name) -> Result<Option<InodeId>, OpError> {
+    match unit.find(&dir.into()).await?.place {
+        Place::Entry(parent, Some(own)) if own == *name => Ok(Some(parent)),
+        _ => Ok(None),
+    }
+}

@@ -1,0 +1,486 @@
+use super::{damaged, inode_in, is_kept};
+use crate::rows::{
+    ChunkRow, Entry, IdRow, Inode, KeptInode, OldRow, ReclaimRow, RowFormat, SnapshotsRow, keys,
+};
+use braid_meta_engine::{
+    Awaited, Between, Counts, EngineError, Key, Lock, Overlay, Page, Passing, Pending, Row, ScanRange, Table, Tx,
+};
+use braid_types::{ChunkId, ContainerId, InodeId};
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+type Result<T> = std::result::Result<T, EngineError>;
+
+/// Keeps, for snapshots, the rows that are changed. Idle until somebody makes a snapshot root.
+#[derive(Debug, Default)]
+pub struct Keeping {
+    any: AtomicBool,
+    /// Planted bug, for tests of the tests: what changes is not kept.
+    forgetful: bool,
+}
+
+impl Keeping {
+    #[doc(hidden)]
+    pub fn forgetful() -> Keeping {
+        Keeping { forgetful: true, ..Keeping::default() }
+    }
+
+    /// There is a snapshot root, or is about to be.
+    pub fn begin(&self) {
+        self.any.store(true, Ordering::SeqCst);
+    }
+}
+
+impl Between for Keeping {
+    fn is_idle(&self) -> bool {
+        !self.any.load(Ordering::SeqCst) || self.forgetful
+    }
+
+    fn over<'t>(&'t self, tx: &'t mut dyn Tx) -> Box<dyn Passing + 't> {
+        Box::new(Change { tx, seen: HashMap::new(), writes: Overlay::default() })
+    }
+}
+
+/// A transaction whose writes wait until it is known what was there before.
+struct Change<'t> {
+    tx: &'t mut dyn Tx,
+    /// What was read of the tables that are kept, as it is before the transaction.
+    seen: HashMap<Key, Option<Row>>,
+    /// Of those tables, and of what is to be freed.
+    writes: Overlay,
+}
+
+fn waits(table: Table) -> bool {
+    is_kept(table) || table == Table::Reclaim
+}
+
+/// What an inode's row says of its snapshots.
+#[derive(Clone, Copy)]
+struct Stamp {
+    root: InodeId,
+    /// `None`: it is made by this transaction.
+    born: Option<u64>,
+}
+
+/// A row that is changed.
+struct Written {
+    key: Key,
+    before: Option<Row>,
+    after: Option<Row>,
+}
+
+/// What is to be kept of it.
+enum Keep {
+    /// Nobody has kept it since that snapshot, as the row itself says.
+    Surely(InodeId),
+    /// Unless it has been.
+    Once(InodeId),
+}
+
+/// When its inode came.
+fn born_of(one: &Written, stamps: &BTreeMap<InodeId, Stamp>) -> Result<u64> {
+    let own = match &one.before {
+        Some(row) => inode_in(&one.key, row).map_err(damaged)?.map(|inode| inode.born),
+        None => None,
+    };
+    let stamp = || stamps.get(&InodeId(one.key.partition())).and_then(|stamp| stamp.born);
+    Ok(own.or_else(stamp).unwrap_or(0))
+}
+
+impl Passing for Change<'_> {
+    fn tx(&mut self) -> &mut dyn Tx {
+        self
+    }
+
+    fn finish<'a>(self: Box<Self>) -> Awaited<'a, ()>
+    where
+        Self: 'a,
+    {
+        match self.writes.is_empty() {
+            true => Awaited::ready(Ok(())),
+            false => Awaited::waits(self.keep()),
+        }
+    }
+}
+
+impl Change<'_> {
+    async fn keep(mut self: Box<Self>) -> Result<()> {
+        let stamps = self.stamps()?;
+        let roots: BTreeSet<InodeId> = stamps.values().map(|stamp| stamp.root).filter(|root| root.0 != 0).collect();
+        let snapshots = self.snapshots(roots).await?;
+        if snapshots.values().any(|row| row.newest() > 0) {
+            self.keep_below(&stamps, &snapshots).await?;
+        }
+        self.writes.check_inserts(|_| Ok(false))?;
+        for (key, Pending { must_be_absent, row }) in self.writes.writes() {
+            match row {
+                Some(row) if *must_be_absent => self.tx.insert(key.clone(), row.clone()),
+                Some(row) => self.tx.put(key.clone(), row.clone()),
+                None => self.tx.delete(key.clone()),
+            }
+        }
+        Ok(())
+    }
+
+    /// All inodes of which this transaction has seen or written the attributes.
+    fn stamps(&self) -> Result<BTreeMap<InodeId, Stamp>> {
+        let mut stamps = BTreeMap::new();
+        let stamp = |inode: &Inode| Stamp { root: inode.snapshot_root, born: Some(inode.born) };
+        for (key, row) in &self.seen {
+            if let Some(inode) = row.as_ref().map(|row| inode_in(key, row).map_err(damaged)).transpose()?.flatten() {
+                stamps.insert(inode.id, stamp(&inode));
+            }
+        }
+        for (key, pending) in self.writes.writes() {
+            let row = pending.row.as_ref();
+            if let Some(inode) = row.map(|row| inode_in(key, row).map_err(damaged)).transpose()?.flatten() {
+                // As it was before counts, which is where it is if it was there at all: nobody writes attributes that it has not read.
+                stamps.entry(inode.id).or_insert(Stamp { root: inode.snapshot_root, born: None });
+            }
+        }
+        Ok(stamps)
+    }
+
+    /// Shared until the commit: who makes a snapshot writes the row, so that each transaction is either in it or after it.
+    async fn snapshots(&mut self, roots: BTreeSet<InodeId>) -> Result<BTreeMap<InodeId, SnapshotsRow>> {
+        let wanted: Vec<Key> = roots.iter().map(|root| keys::snapshots(*root)).collect();
+        if wanted.is_empty() {
+            return Ok(BTreeMap::new());
+        }
+        let rows = self.tx.get(&wanted, Lock::Shared).await?;
+        let mut found = BTreeMap::new();
+        for ((root, key), row) in roots.into_iter().zip(&wanted).zip(rows) {
+            if let Some(row) = row {
+                found.insert(root, SnapshotsRow::decode(key, &row).map_err(damaged)?);
+            }
+        }
+        Ok(found)
+    }
+
+    async fn keep_below(
+        &mut self,
+        stamps: &BTreeMap<InodeId, Stamp>,
+        snapshots: &BTreeMap<InodeId, SnapshotsRow>,
+    ) -> Result<()> {
+        let newest = |root: InodeId| snapshots.get(&root).map_or(0, SnapshotsRow::newest);
+        let written = self.written(stamps, &newest).await?;
+        let mut keep: Vec<(Keep, &Written)> = Vec::new();
+        for one in &written {
+            keep.extend(what_to_keep(one, stamps, &newest)?.map(|keep| (keep, one)));
+        }
+        // A snapshot that is going has been kept for all the same: what it has will be the one's before it.
+        let numbers = |root: &InodeId| {
+            let row = snapshots.get(root);
+            row.map(|row| row.numbers_from(row.newest())).unwrap_or_default()
+        };
+        let once = keep.iter().filter_map(|(keep, one)| match keep {
+            Keep::Once(root) => Some((root, one)),
+            Keep::Surely(_) => None,
+        });
+        let olds: Vec<Key> = once
+            .flat_map(|(root, one)| numbers(root).into_iter().map(|number| keys::old_row(*root, &one.key, number)))
+            .collect();
+        let mut kept_already = match olds.is_empty() {
+            true => Vec::new(),
+            false => self.tx.get(&olds, Lock::Exclusive).await?,
+        }
+        .into_iter();
+        // Chunks that stay although their rows go.
+        let mut stay: BTreeSet<ChunkId> = BTreeSet::new();
+        for (keep, one) in keep {
+            let (root, is_kept) = match keep {
+                Keep::Surely(root) => (root, false),
+                Keep::Once(root) => {
+                    let of_row: Vec<_> = kept_already.by_ref().take(numbers(&root).len()).collect();
+                    (root, of_row.iter().any(Option::is_some))
+                }
+            };
+            let gone = gone_chunk(one)?;
+            if is_kept {
+                // What a restore has put back is named by an older snapshot.
+                if let Some(chunk) = gone
+                    && self.is_named(root, &one.key, chunk).await?
+                {
+                    stay.insert(chunk);
+                }
+                continue;
+            }
+            stay.extend(gone);
+            let old = OldRow { born: born_of(one, stamps)?, row: one.before.clone().map(Bytes::from) };
+            self.tx.put(keys::old_row(root, &one.key, newest(root)), old.encode());
+        }
+        self.stamp(&written, stamps, &newest)?;
+        self.hold_back(&stay, stamps, &newest)
+    }
+
+    /// What is changed below a snapshot root, and what was there before.
+    async fn written(
+        &mut self,
+        stamps: &BTreeMap<InodeId, Stamp>,
+        newest: &impl Fn(InodeId) -> u64,
+    ) -> Result<Vec<Written>> {
+        let root_of = |key: &Key| stamps.get(&InodeId(key.partition())).map_or(InodeId(0), |stamp| stamp.root);
+        let mut found = Vec::new();
+        for (key, Pending { must_be_absent, row }) in self.writes.writes().filter(|(key, _)| is_kept(key.table())) {
+            // Names lie below their directory, all else below its own inode; the root's own name lies where its root is not.
+            let of_row = match row {
+                Some(row) => inode_in(key, row).map_err(damaged)?.map(|inode| inode.snapshot_root),
+                None => None,
+            };
+            let of_seen = match self.seen.get(key) {
+                Some(Some(row)) => inode_in(key, row).map_err(damaged)?.map(|inode| inode.snapshot_root),
+                _ => None,
+            };
+            let roots = [Some(root_of(key)), of_row, of_seen];
+            if roots.into_iter().flatten().any(|root| newest(root) > 0) {
+                let before = if *must_be_absent { Some(None) } else { self.seen.get(key).cloned() };
+                found.push((key.clone(), before, row.clone()));
+            }
+        }
+        let unknown: Vec<Key> =
+            found.iter().filter(|(_, before, _)| before.is_none()).map(|(key, ..)| key.clone()).collect();
+        let mut read = match unknown.is_empty() {
+            true => Vec::new(),
+            false => self.tx.get(&unknown, Lock::Exclusive).await?,
+        }
+        .into_iter();
+        let written = |(key, before, after): (Key, Option<Option<Row>>, Option<Row>)| Written {
+            before: before.unwrap_or_else(|| read.next().flatten()),
+            key,
+            after,
+        };
+        Ok(found.into_iter().map(written).collect())
+    }
+
+    /// Does some snapshot name this chunk in this place?
+    async fn is_named(&mut self, root: InodeId, key: &Key, chunk: ChunkId) -> Result<bool> {
+        let page = self.tx.scan(&keys::old_rows_below(root, key), None, usize::MAX >> 1, Lock::Exclusive).await?;
+        for (old_key, row) in &page.rows {
+            let old = OldRow::decode(old_key, row).map_err(damaged)?;
+            if let Some(row) = old.row
+                && ChunkRow::decode(key, &row.to_vec()).map_err(damaged)?.chunk == chunk
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Rows that are written say after which snapshot.
+    fn stamp(
+        &mut self,
+        written: &[Written],
+        stamps: &BTreeMap<InodeId, Stamp>,
+        newest: &impl Fn(InodeId) -> u64,
+    ) -> Result<()> {
+        for Written { key, after, before } in written {
+            let Some(row) = after else { continue };
+            let stamped = match key.table() {
+                Table::Inodes => match Entry::decode(key, row).map_err(damaged)? {
+                    Entry::Here(inode) => Some(Entry::Here(stamped(inode, stamps, newest)).encode()),
+                    Entry::Elsewhere { .. } => None,
+                },
+                Table::InodeIds => match IdRow::decode(key, row).map_err(damaged)? {
+                    IdRow::Attributes(inode) => Some(IdRow::Attributes(stamped(inode, stamps, newest)).encode()),
+                    IdRow::At { .. } => None,
+                },
+                Table::Chunks => {
+                    let row = ChunkRow::decode(key, row).map_err(damaged)?;
+                    let stamp = stamps.get(&InodeId(key.partition()));
+                    let root = stamp.map_or(InodeId(0), |stamp| stamp.root);
+                    let is_new = row.born.is_none() && chunk_of(key, before.as_ref())? != Some(row.chunk);
+                    is_new.then(|| ChunkRow { born: Some(newest(root)), ..row }.encode())
+                }
+                _ => None,
+            };
+            if let Some(row) = stamped {
+                // Whether it must be absent stays.
+                self.writes.put(key.clone(), row);
+            }
+        }
+        Ok(())
+    }
+
+    /// What snapshots name is not freed.
+    fn hold_back(
+        &mut self,
+        stay: &BTreeSet<ChunkId>,
+        stamps: &BTreeMap<InodeId, Stamp>,
+        newest: &impl Fn(InodeId) -> u64,
+    ) -> Result<()> {
+        let reclaimed: Vec<Key> = self
+            .writes
+            .writes()
+            .filter(|(key, pending)| key.table() == Table::Reclaim && pending.row.is_some())
+            .map(|(key, _)| key.clone())
+            .collect();
+        for key in reclaimed {
+            match keys::reclaimed(&key) {
+                Some(keys::Reclaimed::Chunk(chunk)) if stay.contains(&chunk) => self.writes.delete(key),
+                Some(keys::Reclaimed::Inode(inode)) => {
+                    let Some(Stamp { root, born: Some(born) }) = stamps.get(&inode).copied() else { continue };
+                    let until = newest(root);
+                    if born < until {
+                        // Its rows of chunks stay where they are; those that came after the snapshot go.
+                        self.tx.put(keys::kept_inode(root, inode), KeptInode { born, until }.encode());
+                        self.writes.put(key, ReclaimRow { container: ContainerId(root.0) }.encode());
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    async fn read(&mut self, wanted: &[Key], lock: Lock, shares: fn(&Key) -> bool) -> Result<Vec<Option<Row>>> {
+        let rows = self.tx.get_sharing(wanted, lock, shares).await?;
+        let mut found = Vec::with_capacity(rows.len());
+        for (key, row) in wanted.iter().zip(rows) {
+            found.push(match self.writes.get(key) {
+                Some(own) => own.cloned(),
+                None => row.clone(),
+            });
+            if is_kept(key.table()) {
+                self.seen.entry(key.clone()).or_insert(row);
+            }
+        }
+        Ok(found)
+    }
+
+    async fn read_page(&mut self, prefix: &Key, after: Option<&Key>, limit: usize, lock: Lock) -> Result<Page> {
+        let range = ScanRange::prefix(prefix, after);
+        // Rows that are gone by now leave room for as many.
+        let gone = self.writes.writes().filter(|(key, own)| own.row.is_none() && range.holds(key)).count();
+        let stored = self.tx.scan(prefix, after, limit.saturating_add(gone), lock).await?;
+        let more = stored.more;
+        let mut page = self.writes.merge(&range, limit, stored.rows.iter().cloned().map(Ok))?;
+        page.more |= more;
+        for (key, row) in stored.rows {
+            self.seen.entry(key).or_insert(Some(row));
+        }
+        Ok(page)
+    }
+}
+
+/// What has to be kept of a row that is changed.
+fn what_to_keep(
+    one: &Written,
+    stamps: &BTreeMap<InodeId, Stamp>,
+    newest: &impl Fn(InodeId) -> u64,
+) -> Result<Option<Keep>> {
+    let Written { key, before, after } = one;
+    let read = |row: &Option<Row>| match row {
+        Some(row) => inode_in(key, row).map_err(damaged),
+        None => Ok(None),
+    };
+    let inode = read(before)?;
+    if let Some(inode) = &inode
+        && inode.changed < newest(inode.snapshot_root)
+    {
+        return Ok(Some(Keep::Surely(inode.snapshot_root)));
+    }
+    let own = stamps.get(&InodeId(key.partition()));
+    // Who changes what is there under a name has not always read the directory.
+    let root = inode.map(|inode| inode.snapshot_root).or(own.map(|stamp| stamp.root)).unwrap_or_default();
+    if newest(root) == 0 {
+        return Ok(None);
+    }
+    let is_attributes = |row: &Option<Row>| row.is_some() && read(row).is_ok_and(|inode| inode.is_some());
+    Ok(match key.table() {
+        // A name that leads to attributes elsewhere says nothing of when it came: that there was none before it is kept as well.
+        Table::Inodes => {
+            let leads_elsewhere = |row: &Option<Row>| row.is_some() && !is_attributes(row);
+            (leads_elsewhere(before) || leads_elsewhere(after)).then_some(Keep::Once(root))
+        }
+        _ if own.is_some_and(|stamp| stamp.born.is_none_or(|born| born >= newest(root))) => None,
+        // Where an inode is that was nowhere before is found by nobody who reads what was.
+        Table::InodeIds => (before.is_some() && !is_attributes(before)).then_some(Keep::Once(root)),
+        // The same bytes, or the same bytes in another place.
+        Table::Chunks if is_same_content(key, before, after)? => None,
+        _ => (before != after).then_some(Keep::Once(root)),
+    })
+}
+
+fn chunk_of(key: &Key, row: Option<&Row>) -> Result<Option<ChunkId>> {
+    row.map(|row| Ok(ChunkRow::decode(key, row).map_err(damaged)?.chunk)).transpose()
+}
+
+/// A chunk that is moved says when it came, and one that is new does not.
+fn is_same_content(key: &Key, before: &Option<Row>, after: &Option<Row>) -> Result<bool> {
+    let (Some(before), Some(after)) = (before, after) else { return Ok(before.is_none() && after.is_none()) };
+    let [before, after] = [before, after].map(|row| ChunkRow::decode(key, row).map_err(damaged));
+    let (before, after) = (before?, after?);
+    Ok(before.chunk == after.chunk || after.born.is_some())
+}
+
+/// The chunk of which this was the row, if the file does not have it any more.
+fn gone_chunk(one: &Written) -> Result<Option<ChunkId>> {
+    if one.key.table() != Table::Chunks {
+        return Ok(None);
+    }
+    let [before, after] = [&one.before, &one.after].map(|row| chunk_of(&one.key, row.as_ref()));
+    let (before, after) = (before?, after?);
+    Ok(before.filter(|_| before != after))
+}
+
+fn stamped(inode: Inode, stamps: &BTreeMap<InodeId, Stamp>, newest: &impl Fn(InodeId) -> u64) -> Inode {
+    match newest(inode.snapshot_root) {
+        0 => inode,
+        changed => {
+            let is_new = stamps.get(&inode.id).is_none_or(|stamp| stamp.born.is_none());
+            let born = if is_new { changed } else { inode.born };
+            Inode { born, changed, ..inode }
+        }
+    }
+}
+
+impl Tx for Change<'_> {
+    fn get<'a>(&'a mut self, keys: &'a [Key], lock: Lock) -> Awaited<'a, Vec<Option<Row>>> {
+        self.get_sharing(keys, lock, |_| false)
+    }
+
+    fn get_sharing<'a>(
+        &'a mut self,
+        keys: &'a [Key],
+        lock: Lock,
+        shares: fn(&Key) -> bool,
+    ) -> Awaited<'a, Vec<Option<Row>>> {
+        match keys.iter().any(|key| waits(key.table())) {
+            true => Awaited::waits(self.read(keys, lock, shares)),
+            false => self.tx.get_sharing(keys, lock, shares),
+        }
+    }
+
+    fn scan<'a>(&'a mut self, prefix: &'a Key, after: Option<&'a Key>, limit: usize, lock: Lock) -> Awaited<'a, Page> {
+        match waits(prefix.table()) {
+            true => Awaited::waits(self.read_page(prefix, after, limit, lock)),
+            false => self.tx.scan(prefix, after, limit, lock),
+        }
+    }
+
+    /// Housekeeping that goes through whole tables does not look for what it wrote itself.
+    fn scan_table<'a>(&'a mut self, table: Table, after: Option<&'a Key>, limit: usize) -> Awaited<'a, Page> {
+        self.tx.scan_table(table, after, limit)
+    }
+
+    fn put(&mut self, key: Key, row: Row) {
+        if waits(key.table()) { self.writes.put(key, row) } else { self.tx.put(key, row) }
+    }
+
+    fn insert(&mut self, key: Key, row: Row) {
+        if waits(key.table()) { self.writes.insert(key, row) } else { self.tx.insert(key, row) }
+    }
+
+    fn delete(&mut self, key: Key) {
+        if waits(key.table()) { self.writes.delete(key) } else { self.tx.delete(key) }
+    }
+
+    fn add(&mut self, key: Key, by: Counts) {
+        self.tx.add(key, by);
+    }
+
+    fn spread(&self) -> u8 {
+        self.tx.spread()
+    }
+}

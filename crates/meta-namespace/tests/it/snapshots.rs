@@ -1,0 +1,487 @@
+//! What a snapshot shows, whatever happened since; and that what nothing names any more is freed, once.
+
+use crate::tree::{Tree, code, name};
+use braid_api::meta::*;
+use braid_api::{Code, Error};
+use braid_meta_engine::{AnyEngine, Engine, MemEngine, MemStore, Table};
+use braid_meta_namespace::ops::move_chunk::PutInPlace;
+use braid_meta_namespace::ops::reclaim::{ForgetChunks, ListReclaim, ReclaimInodes};
+use braid_meta_namespace::ops::remove_tree::EmptyTree;
+use braid_meta_namespace::ops::snapshot::{
+    CreateSnapshot, DropSnapshot, ListSnapshots, MakeRoot, SNAPSHOTS_MAX, SweepSnapshot, moment,
+};
+use braid_meta_namespace::ops::spares::{GiveSpares, Source};
+use braid_meta_namespace::snapshots::{AtSnapshot, Keeping, Moment};
+use braid_meta_namespace::{Query, ReadOnly};
+use braid_types::*;
+use bytes::Bytes;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+const ROOT: InodeId = InodeId::ROOT;
+const CHUNK: u64 = 64 << 20;
+
+struct World {
+    tree: Tree<AnyEngine>,
+    rng: StdRng,
+    root: InodeId,
+    /// What each snapshot has to show.
+    shown: BTreeMap<u64, (Name, Shown)>,
+    given: BTreeSet<ChunkId>,
+    freed: BTreeSet<ChunkId>,
+    did: BTreeMap<&'static str, u32>,
+}
+
+type Shown = BTreeMap<String, String>;
+
+async fn ask<Q: Query>(engine: &AnyEngine, then: Option<&Moment>, query: Q) -> Result<Q::Answer, Error> {
+    match then {
+        Some(moment) => engine.read(1, AtSnapshot { moment: moment.clone(), query }).await.map_err(Error::from),
+        None => engine.read(1, ReadOnly(query)).await.map_err(Error::from),
+    }
+}
+
+/// Everything below a directory that a user can see, now or then, and the chunks in it.
+async fn dump(engine: &AnyEngine, top: InodeId, then: Option<&Moment>) -> (Shown, BTreeSet<ChunkId>) {
+    let (mut shown, mut chunks) = (Shown::new(), BTreeSet::new());
+    let mut dirs = vec![(String::new(), top)];
+    let own = ask(engine, then, GetAttr { inode: top.into() }).await.unwrap();
+    shown.insert("/".into(), format!("{:?}", own.attr));
+    while let Some((path, dir)) = dirs.pop() {
+        let mut after = None;
+        loop {
+            let limit = 3;
+            let page = ask(engine, then, ReadDir { inode: dir, after, limit, plus: true }).await.unwrap();
+            assert!(page.entries.len() <= limit as usize);
+            after = page.entries.last().map(|(name, ..)| name.clone());
+            for (name, id, kind, attr) in page.entries {
+                let text = String::from_utf8(name.as_bytes().to_vec()).unwrap();
+                let path = format!("{path}/{text}");
+                let attr = attr.unwrap_or_else(|| panic!("{path} leads to inode {id}, which has no attributes, in {then:?}"));
+                assert_eq!((attr.id, attr.kind), (id, kind));
+                let found = ask(engine, then, Lookup { parent: dir, name: name.clone() }).await.unwrap().attr;
+                assert_eq!(found.as_ref(), Some(&attr), "{path}");
+                let by_id = ask(engine, then, GetAttr { inode: id.into() }).await.unwrap().attr;
+                assert_eq!(by_id, attr, "{path}");
+                let mut what = format!("{attr:?}");
+                for name in ask(engine, then, ListXattr { inode: id.into() }).await.unwrap() {
+                    let value = ask(engine, then, GetXattr { inode: id.into(), name: name.clone() }).await.unwrap();
+                    what += &format!(" {name:?}={value:?}");
+                }
+                match kind {
+                    FileKind::Directory => dirs.push((path.clone(), id)),
+                    FileKind::Symlink => {
+                        what += &format!(" {:?}", ask(engine, then, ReadLink { inode: id.into() }).await.unwrap());
+                    }
+                    FileKind::File => {
+                        let map = ask(engine, then, GetMap { inode: id.into(), first: ChunkIndex(0) }).await.unwrap().map;
+                        match map.content {
+                            Content::Inline(bytes) => what += &format!(" {} of {:?}", bytes.len(), bytes.first()),
+                            Content::Chunked(page) => {
+                                assert!(!page.more);
+                                chunks.extend(page.chunks.iter().map(|chunk| chunk.chunk));
+                                what += &format!(" {:?}", page.chunks.iter().map(|c| (c.index, c.chunk)).collect::<Vec<_>>());
+                            }
+                        }
+                    }
+                    _ => {}
+                }
+                shown.insert(path, what);
+            }
+            if !page.more {
+                break;
+            }
+        }
+    }
+    (shown, chunks)
+}
+
+impl World {
+    async fn new(seed: u64, keeping: Keeping) -> World {
+        let keeping = Arc::new(keeping);
+        keeping.begin();
+        let engine = AnyEngine::new(Arc::new(MemEngine::new(MemStore::new()))).watched(keeping);
+        World::over(seed, engine).await
+    }
+
+    async fn over(seed: u64, engine: AnyEngine) -> World {
+        let mut tree = Tree::new(engine, 1).await;
+        tree.others = false;
+        let root = tree.mkdir(ROOT, "root").await;
+        let (shown, given) = (BTreeMap::new(), BTreeSet::new());
+        let rng = StdRng::seed_from_u64(seed);
+        World { tree, rng, root, shown, given, freed: BTreeSet::new(), did: BTreeMap::new() }
+    }
+
+    /// Directories below the root, itself first, and everything with its place.
+    async fn all(&self) -> (Vec<InodeId>, Vec<(InodeId, String, InodeId, FileKind)>) {
+        let (mut dirs, mut found, mut at) = (vec![self.root], Vec::new(), 0);
+        while at < dirs.len() {
+            let dir = dirs[at];
+            at += 1;
+            let read = ReadDir { inode: dir, after: None, limit: 4096, plus: false };
+            for (name, id, kind, _) in ask(&self.tree.engine, None, read).await.unwrap().entries {
+                if kind == FileKind::Directory {
+                    dirs.push(id);
+                }
+                found.push((dir, String::from_utf8(name.as_bytes().to_vec()).unwrap(), id, kind));
+            }
+        }
+        (dirs, found)
+    }
+
+    fn pick<T: Clone>(&mut self, of: &[T]) -> Option<T> {
+        (!of.is_empty()).then(|| of[self.rng.random_range(0..of.len())].clone())
+    }
+
+    async fn spare(&mut self, beside: Option<ContainerId>, for_moves: bool) -> (ChunkId, ContainerId) {
+        let source = match beside {
+            Some(id) => Source::Beside(id),
+            None => Source::NewContainer { chain: vec![ServerId(1)] },
+        };
+        let (layout, chunk_bytes) = (Policy::PLAIN.layout, CHUNK);
+        let give = GiveSpares { layout, chunk_bytes, min_copies: 1, for_moves, sources: vec![(source, 1)] };
+        match self.tree.change(give, MetaAnswer::TakeSpares).await.unwrap() {
+            MetaAnswer::TakeSpares(spares) => {
+                self.given.insert(spares.spares[0].0);
+                spares.spares[0]
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn chunks_of(&self, file: InodeId) -> (Vec<ChunkRef>, Attr) {
+        let map = ask(&self.tree.engine, None, GetMap { inode: file.into(), first: ChunkIndex(0) }).await.unwrap();
+        match map.map.content {
+            Content::Chunked(page) => (page.chunks, map.attr),
+            Content::Inline(_) => (Vec::new(), map.attr),
+        }
+    }
+
+    /// As a client does before it writes.
+    async fn thaw(&mut self, file: InodeId, thaws: bool) -> Result<&'static str, Error> {
+        let (chunks, attr) = self.chunks_of(file).await;
+        let wanted: Vec<ChunkRef> = chunks.into_iter().filter(|chunk| chunk.frozen == thaws).collect();
+        let Some(ChunkRef { index, chunk: from, container, .. }) = self.pick(&wanted) else { return Ok("no chunk") };
+        let (to, _) = self.spare(thaws.then_some(container), true).await;
+        let message = MoveChunk { inode: file.into(), index, from, to, trunc_gen: attr.trunc_gen, thaws };
+        self.tree.change(PutInPlace { message, alone: true }, MetaAnswer::MoveChunk).await?;
+        Ok(if thaws { "thaw" } else { "move" })
+    }
+
+    async fn write(&mut self, file: InodeId) -> Result<&'static str, Error> {
+        let index = self.rng.random_range(0..3);
+        let (chunk, container) = self.spare(None, false).await;
+        let chunk = ChunkRef { index: ChunkIndex(index), chunk, container, stable: false, frozen: false };
+        let attr = ask(&self.tree.engine, None, GetAttr { inode: file.into() }).await.unwrap().attr;
+        let commit = CommitFile {
+            inode: file.into(),
+            trunc_gen: attr.trunc_gen,
+            size: (index + 1) * CHUNK - 100,
+            mtime: None,
+            atime: None,
+            content: CommitContent::Chunks(vec![chunk]),
+            cuts_applied: attr.trunc_gen,
+            kill_privileges: false,
+            unused: Vec::new(),
+        };
+        self.tree.change(commit, MetaAnswer::CommitFile).await?;
+        Ok("chunk")
+    }
+
+    async fn step(&mut self) {
+        let (dirs, found) = self.all().await;
+        let files: Vec<_> = found.iter().filter(|(.., kind)| *kind == FileKind::File).cloned().collect();
+        let dir = self.pick(&dirs).unwrap();
+        let text = format!("n{}", self.rng.random_range(0..7));
+        let any = self.pick(&found);
+        let file = self.pick(&files);
+        let what = self.rng.random_range(0..22);
+        let result = match (what, any, file) {
+            (0, ..) => self.tree.make(dir, &text, FileKind::Directory).await.map(|_| "mkdir"),
+            (1, ..) => self.tree.make(dir, &text, FileKind::Symlink).await.map(|_| "symlink"),
+            (2 | 3, ..) => {
+                let bytes = self.rng.random_range(0..3) * 900;
+                self.tree.put(dir, &text, bytes).await.map(|_| "put")
+            }
+            (4, ..) => self.tree.create(dir, &text).await.map(|_| "create"),
+            (5..=7, _, Some((.., file, _))) => self.write(file).await,
+            (8 | 9, _, Some((.., file, _))) => self.thaw(file, true).await,
+            (10, _, Some((.., file, _))) => self.thaw(file, false).await,
+            (11, _, Some((.., file, _))) => {
+                let size = self.rng.random_range(0..3) * CHUNK / 2;
+                let border = ChunkIndex(size / CHUNK);
+                let is_frozen = self.chunks_of(file).await.0.iter().any(|chunk| chunk.index == border && chunk.frozen);
+                let refused = !size.is_multiple_of(CHUNK) && is_frozen;
+                let done = self.tree.resize(file, size).await;
+                assert_eq!(done.as_ref().err().map(|e| e.code) == Some(Code::Frozen), refused);
+                done.map(|()| "resize")
+            }
+            (12, _, Some((.., file, _))) => {
+                let drop = DropChunks { inode: file.into(), from: ChunkIndex(0), until: ChunkIndex(2) };
+                self.tree.change(drop, MetaAnswer::DropChunks).await.map(|_| "punch")
+            }
+            (13 | 14, Some((parent, from, ..)), _) => {
+                let mode = self.pick(&[RenameKind::Replace, RenameKind::NoReplace, RenameKind::Exchange]).unwrap();
+                self.tree.rename((parent, &from), (dir, &text), mode).await.map(|()| "rename")
+            }
+            (15, _, Some((.., file, _))) => {
+                let link = Link { inode: file.into(), parent: dir.into(), name: name(&text) };
+                self.tree.change(link, MetaAnswer::Link).await.map(|_| "link")
+            }
+            (16 | 17, Some((parent, text, _, kind)), _) if kind != FileKind::Directory => {
+                let unlink = Unlink { parent: parent.into(), name: name(&text), open_here: false };
+                self.tree.change(unlink, MetaAnswer::Unlink).await.map(|_| "unlink")
+            }
+            (18, Some((parent, text, _, FileKind::Directory)), _) => {
+                let tree = self.rng.random_bool(0.5);
+                let remove = RemoveDir { parent: parent.into(), name: name(&text), tree };
+                self.tree.change(remove, MetaAnswer::RemoveDir).await.map(|_| if tree { "rm -r" } else { "rmdir" })
+            }
+            (19, Some((.., id, _)), _) => {
+                let value = Bytes::from(vec![self.rng.random(); 3]);
+                let name = Bytes::from_static(b"user.a");
+                let set = SetXattr { inode: id.into(), name, value, mode: XattrKind::Any, clear_setgid: false };
+                self.tree.change(set, MetaAnswer::SetXattr).await.map(|_| "xattr")
+            }
+            (20, Some((.., id, _)), _) => {
+                let change = ChangeAttr {
+                    inode: id.into(),
+                    mode: Some(Mode(self.rng.random_range(0..0o777))),
+                    uid: None,
+                    gid: None,
+                    size: None,
+                    atime: None,
+                    mtime: None,
+                    kill_privileges: false,
+                    cuts_applied: TruncGen(u32::MAX),
+                };
+                self.tree.change(change, MetaAnswer::ChangeAttr).await.map(|_| "chmod")
+            }
+            _ => {
+                self.keep_house().await;
+                Ok("housekeeping")
+            }
+        };
+        if let Ok(done) = result {
+            *self.did.entry(done).or_default() += 1;
+        }
+    }
+
+    /// Frees what waits for it, trees page by page.
+    async fn keep_house(&mut self) {
+        loop {
+            let waiting = self.tree.run(ListReclaim { after: None, limit: 1 << 20 }).await.unwrap();
+            if waiting.trees.is_empty() && waiting.inodes.is_empty() && waiting.chunks.is_empty() {
+                return;
+            }
+            for dir in waiting.trees {
+                let read = ReadDir { inode: dir, after: None, limit: 3, plus: false };
+                let page = ask(&self.tree.engine, None, read).await.unwrap();
+                let entries = page.entries.into_iter().map(|(name, id, ..)| (name, id)).collect();
+                let empty = EmptyTree { dir, entries, all: !page.more, others: false, now: Timestamp(1) };
+                self.tree.run(empty).await.unwrap();
+            }
+            self.tree.run(ReclaimInodes { inodes: waiting.inodes }).await.unwrap();
+            for (chunk, _) in &waiting.chunks {
+                assert!(self.freed.insert(*chunk), "{chunk} is freed twice");
+            }
+            self.tree.run(ForgetChunks { chunks: waiting.chunks }).await.unwrap();
+        }
+    }
+
+    async fn snapshot(&mut self, text: &str) -> u64 {
+        let create = CreateSnapshot { root: self.root, name: name(text), now: Timestamp(7) };
+        let (shown, _) = dump(&self.tree.engine, self.root, None).await;
+        let made = self.tree.run(create).await.unwrap();
+        self.shown.insert(made.number, (name(text), shown));
+        made.number
+    }
+
+    async fn moment(&self, number: u64) -> Moment {
+        let all = self.tree.engine.read(1, ListSnapshots).await.map_err(Error::from).unwrap();
+        let (root, row) = all.iter().find(|(root, _)| *root == self.root).unwrap();
+        moment(*root, row, number).unwrap()
+    }
+
+    async fn drop_snapshot(&mut self, number: u64) {
+        let (name, _) = self.shown.remove(&number).unwrap();
+        assert_eq!(self.tree.run(DropSnapshot { root: self.root, name }).await.unwrap(), number);
+        // Between its pages life goes on, and other snapshots show what they have.
+        let mut after = None;
+        loop {
+            after = self.tree.run(SweepSnapshot { root: self.root, number, after, limit: 5 }).await.unwrap();
+            self.step().await;
+            if after.is_none() {
+                return;
+            }
+            self.check().await;
+        }
+    }
+
+    /// Every snapshot shows what it had, and nothing that is named is freed.
+    async fn check(&self) {
+        let mut named = dump(&self.tree.engine, self.root, None).await.1;
+        for (number, (_, had)) in &self.shown {
+            let (shown, chunks) = dump(&self.tree.engine, self.root, Some(&self.moment(*number).await)).await;
+            for (path, what) in had {
+                assert_eq!(shown.get(path), Some(what), "{path} in snapshot {number}");
+            }
+            assert_eq!(shown.len(), had.len(), "snapshot {number} shows what came later");
+            named.extend(chunks);
+        }
+        let lost: Vec<_> = named.intersection(&self.freed).collect();
+        assert!(lost.is_empty(), "{lost:?} are freed and named");
+    }
+
+    async fn run(&mut self, steps: usize) {
+        self.tree.run(MakeRoot { dir: self.root }).await.unwrap();
+        self.tree.restamp_all().await;
+        for i in 0..steps {
+            match self.rng.random_range(0..24) {
+                0 if self.shown.len() < 6 => {
+                    self.snapshot(&format!("s{i}")).await;
+                }
+                1 if self.shown.len() > 1 => {
+                    let numbers: Vec<u64> = self.shown.keys().copied().collect();
+                    let number = self.pick(&numbers).unwrap();
+                    self.drop_snapshot(number).await;
+                }
+                _ => self.step().await,
+            }
+            if i % 10 == 0 {
+                self.check().await;
+            }
+        }
+        self.check().await;
+    }
+
+    /// Nothing is left of anything that was there.
+    async fn end(mut self) {
+        for number in self.shown.keys().copied().collect::<Vec<_>>() {
+            self.drop_snapshot(number).await;
+        }
+        let read = ReadDir { inode: self.root, after: None, limit: 4096, plus: false };
+        for (name, _, kind, _) in ask(&self.tree.engine, None, read).await.unwrap().entries {
+            if kind == FileKind::Directory {
+                let remove = RemoveDir { parent: self.root.into(), name, tree: true };
+                self.tree.change(remove, MetaAnswer::RemoveDir).await.unwrap();
+            } else {
+                let unlink = Unlink { parent: self.root.into(), name, open_here: false };
+                self.tree.change(unlink, MetaAnswer::Unlink).await.unwrap();
+            }
+        }
+        self.keep_house().await;
+        for table in [Table::OldRows, Table::Chunks, Table::Xattrs, Table::InlineSmall, Table::InlineLarge] {
+            let left = self.tree.engine.snapshot(&[table]).await.unwrap().scan_table(table, None, 9).unwrap();
+            assert_eq!(left.rows, [], "{table:?}");
+        }
+        let spares = self.tree.engine.snapshot(&[Table::Spares]).await.unwrap();
+        let spares = { let mut spares = spares; spares.scan_table(Table::Spares, None, 1 << 20).unwrap().rows.len() };
+        assert_eq!(self.given.len() - self.freed.len(), spares, "what is not freed was never used");
+    }
+}
+
+#[tokio::test]
+async fn snapshots_show_what_was_whatever_happens_and_all_is_freed_once() {
+    let mut did: BTreeMap<&str, u32> = BTreeMap::new();
+    let seeds = std::env::var("SNAPSHOT_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(12);
+    for seed in 0..seeds {
+        println!("seed {seed}");
+        let mut world = World::new(seed, Keeping::default()).await;
+        // Some of it is there before.
+        for _ in 0..30 {
+            world.step().await;
+        }
+        world.run(220).await;
+        for (what, count) in &world.did {
+            *did.entry(what).or_default() += count;
+        }
+        world.end().await;
+    }
+    println!("{did:?}");
+    for what in ["thaw", "move", "chunk", "resize", "punch", "rename", "link", "unlink", "rm -r", "xattr", "put"] {
+        assert!(did.get(what).is_some_and(|count| *count > 5), "{what} happened too seldom: {did:?}");
+    }
+}
+
+#[tokio::test]
+#[should_panic(expected = "snapshot")]
+async fn changes_that_are_not_kept_are_found() {
+    let mut world = World::new(1, Keeping::forgetful()).await;
+    world.run(200).await;
+}
+
+#[tokio::test]
+async fn a_rename_or_link_does_not_leave_a_tree_with_snapshots_nor_enter_it() {
+    let mut world = World::new(2, Keeping::default()).await;
+    let (inside, outside) = (world.root, world.tree.mkdir(ROOT, "outside").await);
+    world.tree.run(MakeRoot { dir: inside }).await.unwrap();
+    world.tree.put(inside, "a", 9).await.unwrap();
+    let file = world.tree.put(inside, "b", 9).await.unwrap();
+    let other = world.tree.put(outside, "c", 9).await.unwrap();
+    let link = |inode: InodeId, parent: InodeId| Link { inode: inode.into(), parent: parent.into(), name: name("l") };
+    // As long as there are none it is like any directory.
+    world.tree.rename((inside, "a"), (outside, "a"), RenameKind::Replace).await.unwrap();
+    world.tree.rename((outside, "a"), (inside, "a"), RenameKind::Replace).await.unwrap();
+    assert_eq!(world.listed().await, [inside], "it is looked through before the first");
+    let early = CreateSnapshot { root: inside, name: name("s"), now: Timestamp(7) };
+    assert_eq!(code(world.tree.run(early).await), Code::Busy);
+    world.tree.restamp_all().await;
+    world.snapshot("s").await;
+    for (from, to) in [((inside, "a"), (outside, "x")), ((outside, "c"), (inside, "x"))] {
+        assert_eq!(code(world.tree.rename(from, to, RenameKind::Replace).await), Code::CrossDevice);
+    }
+    assert_eq!(code(world.tree.rename((inside, "a"), (outside, "c"), RenameKind::Exchange).await), Code::CrossDevice);
+    assert_eq!(code(world.tree.change(link(file, outside), MetaAnswer::Link).await), Code::CrossDevice);
+    assert_eq!(code(world.tree.change(link(other, inside), MetaAnswer::Link).await), Code::CrossDevice);
+    // The root itself is renamed like any directory, and keeps what it has.
+    world.tree.rename((ROOT, "root"), (outside, "root"), RenameKind::Replace).await.unwrap();
+    let moment = world.moment(*world.shown.keys().next().unwrap()).await;
+    assert_eq!(dump(&world.tree.engine, inside, Some(&moment)).await.0.len(), 3);
+}
+
+#[tokio::test]
+async fn roots_do_not_lie_within_each_other() {
+    let world = World::new(3, Keeping::default()).await;
+    let (tree, root) = (&world.tree, world.root);
+    let dir = tree.mkdir(root, "dir").await;
+    let deep = tree.mkdir(dir, "deep").await;
+    let other = tree.mkdir(ROOT, "other").await;
+    tree.run(MakeRoot { dir }).await.unwrap();
+    tree.run(MakeRoot { dir }).await.unwrap();
+    assert_eq!(code(tree.run(MakeRoot { dir: root }).await), Code::Invalid);
+    // What is below is known when it was looked through.
+    tree.restamp_all().await;
+    assert_eq!(code(tree.run(MakeRoot { dir: deep }).await), Code::Invalid);
+    tree.run(MakeRoot { dir: other }).await.unwrap();
+    for from in [(root, "dir"), (ROOT, "root")] {
+        let moved = tree.rename(from, (other, "x"), RenameKind::Replace).await;
+        assert_eq!(code(moved), Code::CrossDevice, "{from:?}");
+    }
+}
+
+#[tokio::test]
+async fn names_are_unique_and_numbers_bounded() {
+    let mut world = World::new(4, Keeping::default()).await;
+    world.tree.run(MakeRoot { dir: world.root }).await.unwrap();
+    world.tree.restamp_all().await;
+    let create = |text: &str| CreateSnapshot { root: world.root, name: name(text), now: Timestamp(1) };
+    world.tree.run(create("s")).await.unwrap();
+    assert_eq!(code(world.tree.run(create("s")).await), Code::Exists);
+    for i in 1..SNAPSHOTS_MAX {
+        world.tree.run(create(&format!("s{i}"))).await.unwrap();
+    }
+    assert_eq!(code(world.tree.run(create("one more")).await), Code::NoSpace);
+    let gone = DropSnapshot { root: world.root, name: name("none") };
+    assert_eq!(code(world.tree.run(gone).await), Code::NotFound);
+    world.shown.clear();
+}
+
+impl World {
+    async fn listed(&self) -> Vec<InodeId> {
+        self.tree.listed().await
+    }
+}
