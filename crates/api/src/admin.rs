@@ -144,6 +144,22 @@ pub enum AdminQuery {
     Summary {
         waiting: Vec<ToSum>,
     },
+    /// Makes a snapshot of a directory and all that is below it, as it is at one moment.
+    CreateSnapshot {
+        dir: InodeId,
+        name: Name,
+        /// How long it may wait, for mounts that write below it or for a large tree to be prepared, before it is not made.
+        wait_ms: u64,
+    },
+    /// Lets go of one; what only it has is freed behind the answer.
+    DropSnapshot {
+        dir: InodeId,
+        name: Name,
+    },
+    /// Of a directory, or of all that have any.
+    Snapshots {
+        dir: Option<InodeId>,
+    },
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -183,6 +199,19 @@ pub enum AdminAnswer {
     Accounts(Vec<Account>),
     Miscounts(Vec<Miscount>),
     Summary(Summary),
+    CreateSnapshot(SnapshotStatus),
+    DropSnapshot(()),
+    Snapshots(Vec<SnapshotStatus>),
+}
+
+/// A snapshot of a directory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotStatus {
+    pub dir: InodeId,
+    pub name: Name,
+    /// Rises with each that is made in the cluster.
+    pub number: u64,
+    pub made: Timestamp,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

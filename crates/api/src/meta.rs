@@ -5,7 +5,7 @@
 //! mark passes it, so that a repeated request takes effect once.
 
 pub use crate::at_path::{AtPath, Reached, Then, ThenAnswer};
-pub use crate::moving::{ListPlaced, MoveChunk, MovesOn, Placed, ReturnSpares, StuckChunk, ToMove};
+pub use crate::moving::{ListPlaced, MoveChunk, MovesOn, Placed, ReturnSpares, StuckChunk, TakeBeside, ToMove};
 pub use crate::quota::{ReturnRoom, TakeRoom};
 use crate::{Code, Context, Error, Result, When, messages};
 use braid_types::*;
@@ -987,6 +987,7 @@ messages! {
     AtPath -> Reached;
     TakeRoom -> u64;
     ReturnRoom -> ();
+    TakeBeside -> Spares;
 }
 
 impl MetaRequest {
@@ -1041,6 +1042,7 @@ impl MetaRequest {
             | MetaRequest::ChangeEntries(_)
             | MetaRequest::TakeRoom(_)
             | MetaRequest::ReturnRoom(_)
+            | MetaRequest::TakeBeside(_)
             | MetaRequest::TakeSpares(_) => true,
             MetaRequest::OpenFile(open) => open.truncate,
             MetaRequest::AtPath(at) => at.then.is_mutation(),

@@ -20,6 +20,13 @@ pub struct MoveChunk {
     pub thaws: bool,
 }
 
+/// A spare of the session in a container that has a chunk which is frozen ([`ChunkRef::frozen`]): to begin as that one is. Answered like
+/// [`crate::meta::TakeSpares`], however full the container is.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TakeBeside {
+    pub container: ContainerId,
+}
+
 /// These spares of the session are not used. Those that it does not have (any more) are passed over.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ReturnSpares {

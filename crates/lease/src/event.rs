@@ -110,7 +110,7 @@ pub enum Event {
         ask: AskId,
         inode: InodeId,
     },
-    /// From now on nobody gets the right to write who does not have it, or no longer so.
+    /// From now on nobody gets the right to write who does not have it, until as many have let go of that as wanted it.
     HoldWrites {
         on: bool,
     },

@@ -101,8 +101,8 @@ pub struct Files {
     recalled: BTreeSet<(InodeId, SessionId)>,
     /// Files whose first request waits for the end of a hold.
     due: BTreeMap<InodeId, Moment>,
-    /// Nobody who does not write begins to.
-    hold_writes: bool,
+    /// So many want that nobody who does not write begins to.
+    writes_held: u32,
 }
 
 /// File leases recalled together when memory is full.
@@ -119,7 +119,7 @@ impl Files {
             asks: BTreeMap::new(),
             recalled: BTreeSet::new(),
             due: BTreeMap::new(),
-            hold_writes: false,
+            writes_held: 0,
         }
     }
 
@@ -174,8 +174,8 @@ impl Files {
     }
 
     pub fn hold_writes(&mut self, on: bool, around: &mut Around<'_>) {
-        self.hold_writes = on;
-        if !on {
+        self.writes_held = if on { self.writes_held + 1 } else { self.writes_held.saturating_sub(1) };
+        if self.writes_held == 0 {
             self.step_all(around);
         }
     }

@@ -95,6 +95,11 @@ impl MetaServer {
             AdminQuery::Accounts { after, limit } => AdminAnswer::Accounts(self.accounts(after, limit).await?),
             AdminQuery::Miscounts => AdminAnswer::Miscounts(self.miscounts().await?),
             AdminQuery::Summary { waiting } => self.sum_up(waiting).await?,
+            AdminQuery::CreateSnapshot { dir, name, wait_ms } => {
+                AdminAnswer::CreateSnapshot(self.create_snapshot(dir, name, wait_ms).await?)
+            }
+            AdminQuery::DropSnapshot { dir, name } => self.drop_snapshot(dir, name).await?,
+            AdminQuery::Snapshots { dir } => AdminAnswer::Snapshots(self.list_snapshots(dir)),
             AdminQuery::ConfirmRestored => self.confirm_restored().await?,
             AdminQuery::Chunk { inode, index, session } => {
                 AdminAnswer::Chunk(self.rows(check::CheckChunk { inode, index, session }).await?)

@@ -44,6 +44,8 @@ mod server;
 mod sessions;
 mod settling;
 mod sizes;
+mod snapshots;
+mod spares;
 mod strays;
 mod trash;
 mod trees;

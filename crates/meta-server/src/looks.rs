@@ -24,7 +24,11 @@ impl MetaServer {
                 self.hints.note(attr, parent, &name);
                 answer.grant = claim(ask, Some(Key::Name(parent, name)), Some(attr.id));
             }
-            None => answer.grant = claim(ask, Some(Key::Dir(parent)), None),
+            None => match self.shown_in(parent, &name).await? {
+                // Of which snapshots there are nobody is told when that changes.
+                Some(attr) => answer.attr = Some(attr),
+                None => answer.grant = claim(ask, Some(Key::Dir(parent)), None),
+            },
         }
         Ok(answer)
     }
@@ -65,6 +69,9 @@ impl MetaServer {
 
     /// As the rows say it: of files that others own, attributes may be old.
     pub(crate) async fn walk(&self, call: &mut Call, m: &Resolve) -> Result<Resolved> {
+        if m.from.is_in_snapshot() {
+            return self.walk_then(m, Resolved { attrs: Vec::new(), rest: m.path.len() as u32 }).await;
+        }
         let way = self.hints.way_down(m.from, &m.path);
         let found = self.ask(call, m.from, ResolveAlong { resolve: m.clone(), way }).await?;
         // What was not as it was known is known now.
@@ -72,7 +79,7 @@ impl MetaServer {
         for ((attr, parent), name) in found.attrs.iter().zip(parents).zip(&m.path) {
             self.hints.note(attr, parent, name);
         }
-        Ok(found)
+        self.walk_then(m, found).await
     }
 
     pub(crate) fn statfs(&self) -> StatFsAnswer {

@@ -147,6 +147,27 @@ impl MetaServer {
         done.map(|_| AdminAnswer::SetQuota(()))
     }
 
+    /// Something has been listed.
+    pub(crate) fn charge_soon(&self) {
+        self.quotas.bell.notify_one();
+    }
+
+    /// Is something below this root still to be looked through?
+    pub(crate) async fn is_being_charged(&self, root: InodeId) -> Result<bool> {
+        let mut after = None;
+        loop {
+            let page = ListRestamps { after, limit: LISTED_A_PAGE };
+            let page = self.engine.read(0, page).await.map_err(Error::from)?;
+            if page.iter().any(|(_, roots)| roots.contains(&root)) {
+                return Ok(true);
+            }
+            match page.last() {
+                Some((last, _)) => after = Some(*last),
+                None => return Ok(false),
+            }
+        }
+    }
+
     fn recovery_is_over(&self) -> Result<()> {
         if self.recovery.is_open() {
             return Ok(());

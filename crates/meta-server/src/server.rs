@@ -19,6 +19,7 @@ use crate::recovery::Recovery;
 use crate::reports::Reports;
 use crate::sessions::{SessionState, Sessions};
 use crate::sizes::SizesToCheck;
+use crate::snapshots::Snapshots;
 use crate::trees::Trees;
 use braid_api::meta::Duty;
 use braid_api::{AnyPeers, Code, DataPeers, Error};
@@ -56,6 +57,7 @@ pub struct MetaServer {
     pub(crate) trees: Trees,
     pub(crate) quotas: Quotas,
     pub(crate) sizes: SizesToCheck,
+    pub(crate) snapshots: Snapshots,
     pub(crate) recovery: Recovery,
     pub(crate) reports: Reports,
     /// Drawn at this start; the numbers of early answers belong to it.
@@ -152,6 +154,8 @@ impl MetaServer {
         // With one metadata server each start is a new membership.
         let epoch = MembershipEpoch(leader.0);
         let now = env.clock.now();
+        let snapshots = Snapshots::default();
+        let engine = snapshots.watch(engine);
         let server = Arc::new(MetaServer {
             ids: InodeIds::new(),
             hints: HintCache::new(config.hints_max),
@@ -165,6 +169,7 @@ impl MetaServer {
             trees: Trees::default(),
             quotas: Quotas::default(),
             sizes: SizesToCheck::default(),
+            snapshots,
             recovery: Recovery::default(),
             reports: Reports::new(env.random.u64()),
             incarnation: env.random.u64().max(1),
@@ -196,6 +201,7 @@ impl MetaServer {
         server.clone().empty_trees();
         server.clone().charge_trees();
         server.clone().keep_trash();
+        server.clone().sweep_snapshots();
         server.clone().lead_chains();
         server.clone().keep_moving();
         server.clone().keep_comparing();
@@ -241,6 +247,7 @@ impl MetaServer {
         *self.restored.lock() = self.engine.read(0, restored::ReadRestored).await.map_err(Error::from)?;
         self.read_rebalance().await?;
         self.begin_quotas().await?;
+        self.read_snapshots().await?;
         self.tell_who_leaves();
         let mut after = None;
         loop {
@@ -301,6 +308,7 @@ impl MetaServer {
         self.stopping.store(true, std::sync::atomic::Ordering::Relaxed);
         self.trees.stop();
         self.quotas.stop();
+        self.snapshots.stop();
         self.leases.stop();
     }
 }

@@ -66,7 +66,7 @@ impl Witness {
     pub fn answered(&self, session: SessionId, request: &MetaRequest, answer: &MetaAnswer) {
         let mut seen = self.0.lock();
         match (request, answer) {
-            (_, MetaAnswer::TakeSpares(given)) => {
+            (_, MetaAnswer::TakeSpares(given) | MetaAnswer::TakeBeside(given)) => {
                 seen.given.extend(given.spares.iter().map(|(chunk, _)| (*chunk, session)));
             }
             (MetaRequest::CommitFile(commit), MetaAnswer::CommitFile(_)) => {

@@ -150,7 +150,7 @@ impl Files {
         let own_mode = own.map_or(Mode::None, |own| own.mode);
         // What it has serves: said again, because the answer may have been lost.
         let mode = if target.is_within(own_mode) { own_mode } else { target };
-        if self.hold_writes && mode.writes() && !own_mode.writes() {
+        if self.writes_held > 0 && mode.writes() && !own_mode.writes() {
             return false;
         }
         // What others wrote under `sync` belongs in the row before somebody keeps a size of his own.

@@ -1,0 +1,167 @@
+//! A snapshot is made: whoever may write below its root has stored what it wrote, and nobody writes until it is there.
+//!
+//! In two rounds. While all else goes on, each file that is written below is recalled and kept still; that takes as long as its writer
+//! takes to store what it has. Then nobody who does not write yet is granted it, anywhere, and those few that have come meanwhile are
+//! recalled. So writers elsewhere wait for a few messages at the most, and the length of the pause does not depend on how much is unwritten.
+
+use super::{gone, status_of};
+use crate::files::FileAnswer;
+use crate::leases::Leases;
+use crate::server::MetaServer;
+use crate::settling::{UntilSettled, is_open};
+use braid_api::admin::{AdminAnswer, SnapshotStatus};
+use braid_api::{Code, Error, Result};
+use braid_env::Monotonic;
+use braid_lease::{AskId, Event, Key};
+use braid_meta_engine::Engine;
+use braid_meta_namespace::ops::snapshot::{CreateSnapshot, DropSnapshot, FindBelow, MakeRoot};
+use braid_types::{InodeId, Name, SessionId};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// Before it is looked again whether a tree has been prepared.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// Nobody waits for longer.
+const WAIT_MAX: Duration = Duration::from_secs(24 * 3600);
+
+/// Nobody writes the file, until dropped.
+pub(crate) struct Still {
+    leases: Arc<Leases>,
+    ask: u64,
+}
+
+impl Drop for Still {
+    fn drop(&mut self) {
+        let mut state = self.leases.state.lock();
+        state.asking.remove(&self.ask);
+        self.leases.on(&mut state, Event::Abandon { ask: AskId(self.ask) });
+    }
+}
+
+/// Nobody is granted the right to write, until dropped.
+pub(crate) struct Held(Arc<Leases>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.on(&mut self.0.state.lock(), Event::HoldWrites { on: false });
+    }
+}
+
+impl Leases {
+    fn written(&self) -> Vec<InodeId> {
+        self.state.lock().holder.written()
+    }
+
+    fn hold_writes(self: &Arc<Self>) -> Held {
+        self.on(&mut self.state.lock(), Event::HoldWrites { on: true });
+        Held(self.clone())
+    }
+
+    /// Asks that nobody write the file; it is so when the answer comes.
+    fn still(self: &Arc<Self>, inode: InodeId) -> (Still, oneshot::Receiver<FileAnswer>) {
+        let mut state = self.state.lock();
+        state.last += 1;
+        let ask = state.last;
+        let (tell, told) = oneshot::channel();
+        state.asking.insert(ask, tell);
+        self.on(&mut state, Event::Still { ask: AskId(ask), inode });
+        (Still { leases: self.clone(), ask }, told)
+    }
+}
+
+impl MetaServer {
+    pub(crate) async fn create_snapshot(&self, dir: InodeId, name: Name, wait_ms: u64) -> Result<SnapshotStatus> {
+        let end = self.env.clock.now() + Duration::from_millis(wait_ms).min(WAIT_MAX);
+        if !self.recovery.is_open() {
+            let cause = "it waits for clients of before its start: ask again later";
+            return Err(Error::new(Code::Busy, "the metadata server", cause));
+        }
+        let _alone = self.snapshots.changing.lock().await;
+        if self.snapshots.kept(dir).iter().any(|snapshot| snapshot.name == name.as_bytes()) {
+            let of = format_args!("snapshot {name} of directory {dir}");
+            return Err(Error::new(Code::Exists, of, "there is one with this name"));
+        }
+        self.prepare_root(dir, end).await?;
+        // Who held something before this start has said so.
+        self.leases.until_said(SessionId(0), dir).await?;
+        let mut still = BTreeMap::new();
+        self.keep_still(dir, &mut still, end).await?;
+        let held = self.leases.hold_writes();
+        self.keep_still(dir, &mut still, end).await?;
+        let stands = UntilSettled::new(self, "a snapshot that was given up", (held, still));
+        let create = CreateSnapshot { root: dir, name: name.clone(), now: self.env.clock.wall() };
+        // Who has found that there is none, or has the directory listed, looks again.
+        let keys = vec![Key::Dir(dir), Key::Attr(dir)];
+        let made = self.announced_keys(SessionId(0), keys, async {
+            self.engine.transact(dir.0, create).await.map_err(Error::from)
+        });
+        let made = made.await;
+        if !made.as_ref().is_err_and(is_open) {
+            drop(stands.end());
+        }
+        let made = made?;
+        self.read_snapshots().await?;
+        status_of(dir, &made).ok_or_else(|| gone(dir))
+    }
+
+    /// The directory becomes a snapshot root, and everything below it says so.
+    async fn prepare_root(&self, dir: InodeId, end: Monotonic) -> Result<()> {
+        if !self.snapshots.is_root(dir) {
+            self.snapshots.keeping.begin();
+            self.engine.transact(dir.0, MakeRoot { dir }).await.map_err(Error::from)?;
+            self.read_snapshots().await?;
+        }
+        self.charge_soon();
+        while self.is_being_charged(dir).await? {
+            if end <= self.env.clock.now() {
+                let cause = "what is below it is still being prepared, which goes on: ask again";
+                return Err(Error::new(Code::Busy, format_args!("directory {dir}"), cause));
+            }
+            self.env.sleep(LOOK_AGAIN).await;
+        }
+        Ok(())
+    }
+
+    /// Files below the root that somebody may write, all that there are by now.
+    async fn keep_still(&self, root: InodeId, still: &mut BTreeMap<InodeId, Still>, end: Monotonic) -> Result<()> {
+        loop {
+            let written: Vec<InodeId> =
+                self.leases.written().into_iter().filter(|inode| !still.contains_key(inode)).collect();
+            let below = match written.is_empty() {
+                true => written,
+                false => {
+                    let find = FindBelow { root, inodes: written };
+                    self.engine.read(root.0, find).await.map_err(Error::from)?
+                }
+            };
+            if below.is_empty() {
+                return Ok(());
+            }
+            // All at once: their writers store at the same time.
+            let asked: Vec<_> = below.into_iter().map(|inode| (inode, self.leases.still(inode))).collect();
+            for (inode, (guard, told)) in asked {
+                let left = end.since(self.env.clock.now());
+                match self.env.timeout(left, told).await {
+                    Ok(Ok(FileAnswer::Fresh)) => _ = still.insert(inode, guard),
+                    Ok(_) => {
+                        let cause = "this server is about to stop";
+                        return Err(Error::new(Code::NotServing, format_args!("inode {inode}"), cause));
+                    }
+                    Err(_) => {
+                        let cause = "who writes it has not stored what it wrote";
+                        return Err(Error::new(Code::Busy, format_args!("inode {inode}"), cause));
+                    }
+                }
+            }
+        }
+    }
+
+    pub(crate) async fn drop_snapshot(&self, dir: InodeId, name: Name) -> Result<AdminAnswer> {
+        let _alone = self.snapshots.changing.lock().await;
+        self.engine.transact(dir.0, DropSnapshot { root: dir, name }).await.map_err(Error::from)?;
+        self.read_snapshots().await?;
+        Ok(AdminAnswer::DropSnapshot(()))
+    }
+}

@@ -1,0 +1,102 @@
+//! Snapshots of directories (docs/design/0028-snapshots.md): made, shown and let go of.
+//!
+//! Promises: what was written before a snapshot is asked for, by whoever wrote it, is in it; what is written after the answer is not; in
+//! between nobody below the directory writes. Whether there is a snapshot root at all is known without looking, so that where there is none
+//! nothing is looked for. What a start finds half let go of is gone on with.
+
+mod making;
+mod shown;
+mod sweeping;
+
+pub(crate) use shown::{asks_of, expect_reading};
+
+use crate::server::MetaServer;
+use braid_api::admin::SnapshotStatus;
+use braid_api::{Code, Error, Result};
+use braid_meta_engine::{AnyEngine, Engine};
+use braid_meta_namespace::ops::snapshot::{ListSnapshots, handle_of, moment};
+use braid_meta_namespace::rows::{SnapshotEntry, SnapshotsRow};
+use braid_meta_namespace::snapshots::{Keeping, Moment};
+use braid_types::{InodeId, Name, SnapshotHandle};
+use parking_lot::RwLock;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tokio::sync::Notify;
+
+#[derive(Default)]
+pub(crate) struct Snapshots {
+    keeping: Arc<Keeping>,
+    /// As in the rows.
+    roots: RwLock<BTreeMap<InodeId, SnapshotsRow>>,
+    /// Held by who makes one or lets go of one, until `roots` says so.
+    changing: tokio::sync::Mutex<()>,
+    /// One is to be looked through, or all is over.
+    bell: Notify,
+}
+
+impl Snapshots {
+    /// The engine whose changes are kept for snapshots.
+    pub fn watch(&self, engine: AnyEngine) -> AnyEngine {
+        engine.watched(self.keeping.clone())
+    }
+
+    pub fn stop(&self) {
+        self.bell.notify_one();
+    }
+
+    fn is_root(&self, dir: InodeId) -> bool {
+        self.roots.read().contains_key(&dir)
+    }
+
+    fn has_roots(&self) -> bool {
+        !self.roots.read().is_empty()
+    }
+
+    fn moment(&self, handle: SnapshotHandle) -> Option<Moment> {
+        let roots = self.roots.read();
+        let all = roots.iter().flat_map(|(root, row)| row.kept.iter().map(move |kept| (*root, row, kept.number)));
+        let (root, row, number) = all.into_iter().find(|(_, _, number)| handle_of(*number) == handle)?;
+        moment(root, row, number)
+    }
+
+    fn kept(&self, root: InodeId) -> Vec<SnapshotEntry> {
+        self.roots.read().get(&root).map(|row| row.kept.clone()).unwrap_or_default()
+    }
+
+    fn going(&self) -> Vec<(InodeId, u64)> {
+        let roots = self.roots.read();
+        roots.iter().flat_map(|(root, row)| row.going.iter().map(|number| (*root, *number))).collect()
+    }
+}
+
+impl MetaServer {
+    /// At a start, before anything is served, and after each change.
+    pub(crate) async fn read_snapshots(&self) -> Result<()> {
+        let rows = self.engine.read(0, ListSnapshots).await.map_err(Error::from)?;
+        if !rows.is_empty() {
+            self.snapshots.keeping.begin();
+        }
+        *self.snapshots.roots.write() = rows.into_iter().collect();
+        if !self.snapshots.going().is_empty() {
+            self.snapshots.bell.notify_one();
+        }
+        Ok(())
+    }
+
+    pub(crate) fn list_snapshots(&self, dir: Option<InodeId>) -> Vec<SnapshotStatus> {
+        let roots = self.snapshots.roots.read();
+        let of = |(root, row): (&InodeId, &SnapshotsRow)| {
+            row.kept.iter().filter_map(|snapshot| status_of(*root, snapshot)).collect::<Vec<_>>()
+        };
+        roots.iter().filter(|(root, _)| dir.is_none_or(|dir| dir == **root)).flat_map(of).collect()
+    }
+}
+
+fn status_of(dir: InodeId, snapshot: &SnapshotEntry) -> Option<SnapshotStatus> {
+    let name = Name::new(&snapshot.name).ok()?;
+    Some(SnapshotStatus { dir, name, number: snapshot.number, made: snapshot.made })
+}
+
+fn gone(dir: InodeId) -> Error {
+    Error::new(Code::Stale, format_args!("inode {dir}"), "the snapshot it was in does not exist any more")
+}
