@@ -402,7 +402,8 @@ impl ChunkStore for DiskStore {
     }
 
     fn reserve_at_least(&self, chunk: ChunkId, bytes: u64) -> Result<()> {
-        self.space.reserve_at_least(chunk, bytes)
+        // A write copies more than it brings.
+        self.space.reserve_at_least(chunk, bytes.saturating_add(self.shared_at_most(chunk)?))
     }
 
     fn unreserve(&self, chunk: ChunkId, bytes: u64) {

@@ -208,6 +208,7 @@ pub trait ChunkStore: Send + Sync {
         self.create(to, info.container, info.chunk_bytes)?;
         let found = self.stat(to)?;
         if found.version != Version::default() {
+            self.apply_cuts(to, &info.cuts)?;
             self.sync(&[to])?;
             return Ok(Written { version: found.version, seq: self.write_seq(), grew: false });
         }

@@ -84,6 +84,10 @@ impl Shares {
         self.count.load(Ordering::Acquire) > 0 && self.map.read().dependents.contains_key(&base)
     }
 
+    pub fn has_base(&self, chunk: ChunkId) -> bool {
+        self.count.load(Ordering::Acquire) > 0 && self.map.read().bases.contains_key(&chunk)
+    }
+
     fn dependents(&self, base: ChunkId) -> Vec<ChunkId> {
         self.map.read().dependents.get(&base).into_iter().flatten().copied().collect()
     }
@@ -400,6 +404,18 @@ impl DiskStore {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(StoreError::io("remove", &name, error)),
             _ => Ok(()),
         }
+    }
+
+    /// No more bytes than this are in blocks that are its base's; without looking at each.
+    pub(super) fn shared_at_most(&self, chunk: ChunkId) -> Result<u64> {
+        if !self.shares.has_base(chunk) {
+            return Ok(0);
+        }
+        let Some(chunk) = self.find(chunk)? else { return Ok(0) };
+        let state = chunk.state.read();
+        let has_base = state.header.base.0 != 0;
+        let own = chunk.data.occupied().map_err(|e| chunk.data_error(e))?;
+        Ok(if has_base { (state.blocks() * BLOCK_BYTES).saturating_sub(own) } else { 0 })
     }
 
     /// Has the chunk blocks that are its base's?
