@@ -89,9 +89,14 @@ impl Call {
         self.token.session.0 == 0 && self.token.trunc_gen == TruncGen(0)
     }
 
-    /// The chunk is known to have seen exactly this call's generation, so that nothing is to be cut.
+    /// Asked of a snapshot: the chunk may have been cut since for a file that is not that one, and shows what it has.
+    pub fn is_before(&self, seen: TruncGen) -> bool {
+        self.token.snapshot != 0 && self.token.trunc_gen < seen
+    }
+
+    /// The chunk is known to have seen this call's generation, so that nothing is to be cut.
     pub fn has_nothing_to_cut(&self, seen: Seen) -> bool {
-        seen.trunc_gen == self.token.trunc_gen || self.any_trunc_gen()
+        seen.trunc_gen == self.token.trunc_gen || self.any_trunc_gen() || self.is_before(seen.trunc_gen)
     }
 }
 
@@ -211,6 +216,9 @@ impl Core {
         }
         let cuts = Cuts { trunc_gen: call.token.trunc_gen, list: cuts };
         let before = self.store.stat(chunk).map(|stat| stat.trunc_gen).ok();
+        if before.is_some_and(|seen| call.is_before(seen)) {
+            return Ok(());
+        }
         self.store.apply_cuts(chunk, &cuts).map_err(|error| self.error(chunk, &error))?;
         if before != Some(cuts.trunc_gen) {
             self.chains.end_local(chunk);

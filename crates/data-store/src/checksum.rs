@@ -1,6 +1,6 @@
 use braid_types::BLOCK_BYTES;
 
-pub(crate) use braid_local::{BLOCK, HOLE, block_sum};
+pub(crate) use braid_local::{BASE, BASE_ALIAS, BLOCK, HOLE, block_sum};
 
 pub(crate) type Block = [u8; BLOCK];
 

@@ -4,6 +4,7 @@
 //! Checked: contents against plain bytes in memory, generations and versions, sequence numbers, space, names,
 //! threads. Not checked: speed, and what two stores may do differently (when `read_cached` answers).
 
+pub mod clones;
 mod contents;
 pub mod copies;
 pub mod crash;
@@ -32,6 +33,7 @@ pub fn run(make: &dyn Fn(Option<u64>) -> Box<dyn ChunkStore>, failing: Option<&d
     rules::the_file_is_remembered(make(None).as_ref());
     copies::a_copy_is_known_as_one(make(None).as_ref());
     copies::a_head_is_taken_as_it_is(make(None).as_ref());
+    run_clones(make);
     rules::bounds_are_checked(make(None).as_ref());
     rules::space_is_promised_and_kept(make(Some(8 << 20)).as_ref());
     for seed in 0..8 {
@@ -42,6 +44,20 @@ pub fn run(make: &dyn Fn(Option<u64>) -> Box<dyn ChunkStore>, failing: Option<&d
     threads::one_chunk_is_never_torn(make(None).as_ref());
     if let Some(make) = failing {
         failing::examine(make);
+    }
+}
+
+/// The part of [`run`] that is about chunks made from others, for a store that shares in another way.
+///
+/// # Panics
+/// With the first rule that is broken.
+pub fn run_clones(make: &dyn Fn(Option<u64>) -> Box<dyn ChunkStore>) {
+    clones::a_clone_begins_as_the_other_and_neither_changes_with_the_other(make(None).as_ref());
+    clones::what_was_cut_since_is_not_in_the_clone(make(None).as_ref());
+    clones::a_clone_is_cloned_again(make(None).as_ref());
+    clones::blocks_of_a_copy_are_cloned(make(None).as_ref());
+    for seed in 0..8 {
+        clones::random_clones_match_plain_bytes(make(None).as_ref(), seed);
     }
 }
 

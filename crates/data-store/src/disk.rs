@@ -4,6 +4,7 @@ mod activity;
 mod bad;
 mod cache;
 mod chunk;
+mod clone;
 mod copy;
 mod cut;
 mod examine;
@@ -17,6 +18,7 @@ mod recover;
 mod renew;
 mod scrub;
 mod sequence;
+mod share;
 mod space;
 mod sync;
 mod table;
@@ -38,7 +40,9 @@ use chunk::{Chunk, shard_of};
 use header::Header;
 use lately::ReadLately;
 use parking_lot::{Mutex, RwLock};
+use read::Fetch;
 use sequence::Sequence;
+use share::Shares;
 use space::Space;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, Range};
@@ -56,12 +60,22 @@ pub struct StoreOptions {
     /// Planted bug, for tests of the tests: changes synced bytes without logging them first.
     #[doc(hidden)]
     pub plant_no_activity_log: bool,
+    /// Planted bug: what a clone shares is not on stable storage before it is said to be the clone's own.
+    #[doc(hidden)]
+    pub plant_copy_up_unsynced: bool,
+    /// Clones of less are copied: the first write copies as much.
+    pub share_from_bytes: u64,
 }
 
 impl Default for StoreOptions {
     /// 384 chunks: 768 descriptors stay below the usual limit of 1,024, with 24 MiB of checksums.
     fn default() -> Self {
-        StoreOptions { open_chunks_max: 384, plant_no_activity_log: false }
+        StoreOptions {
+            open_chunks_max: 384,
+            plant_no_activity_log: false,
+            plant_copy_up_unsynced: false,
+            share_from_bytes: 1 << 20,
+        }
     }
 }
 
@@ -81,6 +95,8 @@ pub struct DiskStore {
     index: RwLock<BTreeSet<ChunkId>>,
     /// Those of them that have a record.
     copies: RwLock<BTreeSet<ChunkId>>,
+    /// Those that have blocks of others.
+    shares: Shares,
     /// As they were when the store was opened.
     found: Mutex<BTreeMap<ChunkId, FoundCopy>>,
     bad: BadBlocks,
@@ -96,6 +112,8 @@ type Renewed = Box<dyn Fn(ChunkId) + Send + Sync>;
 /// What every change of a chunk passes.
 struct Gate<'a> {
     end: u64,
+    /// Bytes change, or become a hole.
+    data: bool,
     version: Version,
     file: Option<(InodeId, ChunkIndex)>,
     cuts: &'a Cuts<'a>,
@@ -106,7 +124,7 @@ impl DiskStore {
         &self.dir
     }
 
-    fn read_by(&self, id: ChunkId, offset: u64, buf: &mut [u8], fetch: read::Fetch) -> Result<()> {
+    fn read_by(&self, id: ChunkId, offset: u64, buf: &mut [u8], fetch: Fetch) -> Result<()> {
         let chunk = self.existing(id)?;
         loop {
             {
@@ -132,9 +150,10 @@ impl DiskStore {
         &self.opening[chunk.0 as usize % OPENING_LOCKS]
     }
 
-    /// The chunk, opened if it exists.
+    /// The chunk, opened if it exists, and whose blocks it has with it.
     fn find(&self, id: ChunkId) -> Result<Option<Arc<Chunk>>> {
         if let Some(chunk) = self.open.get(id) {
+            self.find_base(&chunk);
             return Ok(Some(chunk));
         }
         if !self.index.read().contains(&id) {
@@ -144,6 +163,9 @@ impl DiskStore {
             let _opening = self.opening(id).lock();
             self.find_locked(id)?
         };
+        if let Some(chunk) = &found {
+            self.find_base(chunk);
+        }
         self.make_room();
         Ok(found)
     }
@@ -191,6 +213,7 @@ impl DiskStore {
         is_copy: bool,
     ) -> Result<Arc<Chunk>> {
         if let Some(chunk) = self.open.get(id) {
+            self.find_base(&chunk);
             return Ok(chunk);
         }
         let made = {
@@ -216,6 +239,7 @@ impl DiskStore {
                         inode,
                         index,
                         unsure: false,
+                        base: ChunkId(0),
                     };
                     let made = Chunk::create(self.disk.as_ref(), &self.dir, header, is_copy);
                     let chunk = Arc::new(made.inspect_err(|error| self.space.failed(error))?);
@@ -229,6 +253,7 @@ impl DiskStore {
                 }
             }
         };
+        self.find_base(&made);
         self.make_room();
         Ok(made)
     }
@@ -242,6 +267,10 @@ impl ChunkStore for DiskStore {
     fn create_copy(&self, chunk: ChunkId, container: ContainerId, chunk_bytes: u64) -> Result<()> {
         let made = self.find_or_create(chunk, container, chunk_bytes, true)?;
         if made.is_copy { Ok(()) } else { Err(StoreError::NotACopy(chunk)) }
+    }
+
+    fn clone_blocks(&self, to: ChunkId, from: ChunkId, blocks: Range<u64>, info: &WriteInfo) -> Result<Written> {
+        self.clone_from(to, from, blocks, info)
     }
 
     fn sync_copy(&self, chunk: ChunkId) -> Result<RecordMark> {
@@ -271,7 +300,9 @@ impl ChunkStore for DiskStore {
             true => write::once,
             false => write::kept,
         };
-        self.change(&chunk, &Gate { end, version: info.version, file: info.file(), cuts: &info.cuts }, |state| {
+        let data = !bytes.is_empty();
+        let gate = Gate { end, data, version: info.version, file: info.file(), cuts: &info.cuts };
+        self.change(&chunk, &gate, |state| {
             let before = state.header.length;
             let seq = match bytes {
                 [] => self.touch(&chunk, state)?,
@@ -284,13 +315,13 @@ impl ChunkStore for DiskStore {
 
     fn read(&self, id: ChunkId, offset: u64, buf: &mut [u8]) -> Result<()> {
         let first = self.lately.is_first_of_stream(id, offset, buf.len() as u64);
-        self.read_by(id, offset, buf, if first { read::once } else { read::waiting })
+        self.read_by(id, offset, buf, if first { Fetch::Once } else { Fetch::Waiting })
     }
 
     fn read_kept_beside(&self, id: ChunkId, offset: u64, buf: &mut [u8]) -> Result<()> {
         // Others than the one that keeps it find it remembered.
         let large = self.lately.note(id, offset, buf.len() as u64);
-        self.read_by(id, offset, buf, if large { read::once } else { read::waiting })
+        self.read_by(id, offset, buf, if large { Fetch::Once } else { Fetch::Waiting })
     }
 
     fn read_cached(&self, id: ChunkId, offset: u64, buf: &mut [u8]) -> Result<bool> {
@@ -300,7 +331,7 @@ impl ChunkStore for DiskStore {
         if state.deleted || (offset < end && !state.table.has(&(offset / BLOCK_BYTES..blocks(end)))) {
             return Ok(false);
         }
-        chunk.read_verified(&state, offset, buf, read::cached).inspect_err(|error| self.note(error))
+        chunk.read_verified(&state, offset, buf, Fetch::Cached).inspect_err(|error| self.note(error))
     }
 
     fn local(&self, id: ChunkId) -> Result<Option<LocalChunk>> {
@@ -308,6 +339,10 @@ impl ChunkStore for DiskStore {
         let open = |path: &Path| {
             self.disk.open(path, OpenMode::ReadOnly).map_err(|error| StoreError::io("open for a reader", path, error))
         };
+        if self.has_blocks_of_base(&chunk)? {
+            // Not to be read from its files alone.
+            return Ok(None);
+        }
         // Its names are not those of another meanwhile.
         let state = chunk.state.read();
         match state.deleted {
@@ -328,12 +363,14 @@ impl ChunkStore for DiskStore {
                 return Ok(());
             }
         }
-        self.change(&chunk, &Gate { end: 0, version: Version::default(), file: None, cuts }, |_| Ok(()))
+        let gate = Gate { end: 0, data: false, version: Version::default(), file: None, cuts };
+        self.change(&chunk, &gate, |_| Ok(()))
     }
 
     fn punch(&self, id: ChunkId, range: ByteRange, info: &WriteInfo) -> Result<Written> {
         let chunk = self.existing(id)?;
-        self.change(&chunk, &Gate { end: 0, version: info.version, file: info.file(), cuts: &info.cuts }, |state| {
+        let gate = Gate { end: 0, data: true, version: info.version, file: info.file(), cuts: &info.cuts };
+        self.change(&chunk, &gate, |state| {
             let seq = self.punch_locked(&chunk, state, range)?;
             Ok(Written { version: state.header.version, seq, grew: false })
         })
@@ -365,7 +402,8 @@ impl ChunkStore for DiskStore {
     }
 
     fn reserve_at_least(&self, chunk: ChunkId, bytes: u64) -> Result<()> {
-        self.space.reserve_at_least(chunk, bytes)
+        // A write copies more than it brings.
+        self.space.reserve_at_least(chunk, bytes.saturating_add(self.shared_at_most(chunk)?))
     }
 
     fn unreserve(&self, chunk: ChunkId, bytes: u64) {
@@ -374,9 +412,12 @@ impl ChunkStore for DiskStore {
 
     fn delete(&self, chunks: &[ChunkId]) -> Result<()> {
         let mut shards = BTreeSet::new();
+        // Those that have blocks of others first: else they would be given what they share.
+        let mut chunks = chunks.to_vec();
+        chunks.sort_by_cached_key(|id| std::cmp::Reverse(self.shares.depth(*id)));
         for id in chunks {
-            self.delete_chunk(*id)?;
-            shards.insert(shard_of(&self.dir, *id));
+            self.delete_chunk(id)?;
+            shards.insert(shard_of(&self.dir, id));
         }
         shards.iter().try_for_each(|dir| self.disk.sync_dir(dir).map_err(|e| StoreError::io("sync", dir, e)))
     }

@@ -39,7 +39,8 @@ struct Chunk {
     trunc_gen: TruncGen,
     file: (InodeId, ChunkIndex),
     /// Bytes beyond the length are zeros.
-    blocks: BTreeMap<u64, Box<Block>>,
+    /// Shared with chunks that were made from this one, until one of them changes; counted in each.
+    blocks: BTreeMap<u64, Arc<Block>>,
     deleted: bool,
     /// `None`: it is no copy. `Some(None)`: one whose record was never kept.
     record: Option<Option<Vec<u8>>>,
@@ -51,7 +52,7 @@ impl Chunk {
         let mut rest = bytes;
         for (block, piece) in range.split_by(BLOCK_BYTES) {
             let (now, later) = rest.split_at(piece.len() as usize);
-            let target = self.blocks.entry(block).or_insert_with(|| Box::new([0; BLOCK]));
+            let target = Arc::make_mut(self.blocks.entry(block).or_insert_with(|| Arc::new([0; BLOCK])));
             target[piece.start as usize..piece.end as usize].copy_from_slice(now);
             rest = later;
         }
@@ -83,7 +84,7 @@ impl Chunk {
             let part = ByteRange::at(block * BLOCK_BYTES, BLOCK_BYTES).intersect(range);
             if let (Some(part), Some(bytes)) = (part, self.blocks.get_mut(&block)) {
                 let base = block * BLOCK_BYTES;
-                bytes[(part.start - base) as usize..(part.end - base) as usize].fill(0);
+                Arc::make_mut(bytes)[(part.start - base) as usize..(part.end - base) as usize].fill(0);
             }
         }
         dropped
@@ -199,6 +200,34 @@ impl ChunkStore for MemoryStore {
         let made = self.find_or_create(id, container, chunk_bytes)?;
         made.write().record.get_or_insert(None);
         Ok(())
+    }
+
+    fn clone_blocks(&self, to: ChunkId, from: ChunkId, range: Range<u64>, info: &WriteInfo) -> Result<Written> {
+        let (found, end): (BTreeMap<u64, Arc<Block>>, u64) = {
+            let source = self.find(from)?;
+            let source = source.read();
+            let found = source.blocks.range(range.clone()).map(|(block, bytes)| (*block, bytes.clone()));
+            (found.collect(), source.length.min(range.end.saturating_mul(BLOCK_BYTES)))
+        };
+        let target = self.find(to)?;
+        let chunk_bytes = target.read().chunk_bytes;
+        if end > chunk_bytes {
+            return Err(StoreError::BeyondChunk { chunk: to, end, chunk_bytes });
+        }
+        self.change(to, &target, &info.cuts, |chunk| {
+            let before = chunk.length;
+            let have: Vec<u64> = chunk.blocks.range(range.clone()).map(|(block, _)| *block).collect();
+            let new = found.keys().filter(|block| !chunk.blocks.contains_key(block)).count() as u64;
+            self.take(to, new * BLOCK_BYTES)?;
+            let gone = have.iter().filter(|block| !found.contains_key(block)).count() as u64;
+            have.iter().for_each(|block| drop(chunk.blocks.remove(block)));
+            self.give_back(gone);
+            chunk.blocks.extend(found);
+            chunk.length = chunk.length.max(end);
+            chunk.version = chunk.version.max(info.version);
+            chunk.file = info.file().unwrap_or(chunk.file);
+            Ok(Written { version: chunk.version, seq: self.next_seq(), grew: chunk.length > before })
+        })
     }
 
     fn sync_copy(&self, id: ChunkId) -> Result<RecordMark> {

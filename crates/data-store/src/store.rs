@@ -1,6 +1,6 @@
 use crate::{Result, StoreError};
 use braid_local::LocalChunk;
-use braid_types::{ByteRange, ChunkId, ChunkIndex, ContainerId, InodeId, TruncGen, Version};
+use braid_types::{BLOCK_BYTES, ByteRange, ChunkId, ChunkIndex, ContainerId, InodeId, TruncGen, Version};
 use std::ops::Range;
 
 /// The truncations of a file as one chunk sees them: the newest generation and, for each that may be unknown to
@@ -187,6 +187,40 @@ pub trait ChunkStore: Send + Sync {
     /// what of its content counts: so nothing of it is sealed after a crash, and what changed since the sync its last
     /// record speaks of stays known until the next record is kept.
     fn create_copy(&self, chunk: ChunkId, container: ContainerId, chunk_bytes: u64) -> Result<()>;
+
+    /// Makes these blocks of `to`, which exists, what they are in `from`: bytes and holes; what lies behind the end of `from` is
+    /// a hole. `to` is at least as long as what it has from there. Space is shared where that is possible, until one of the
+    /// two changes: then what was shared is copied first, so that `to` keeps what it has whatever becomes of `from`, its
+    /// deletion included. That is slow for `from`: it is for chunks that are not written any more.
+    ///
+    /// `from` is on stable storage when this returns; `to` as after a write. A block of `from` that is bad is bad in `to`, or this
+    /// fails.
+    fn clone_blocks(&self, to: ChunkId, from: ChunkId, blocks: Range<u64>, info: &WriteInfo) -> Result<Written>;
+
+    /// Makes the chunk `to` one that begins as `from` is, on stable storage: whole or not at all, whatever happens meanwhile. Does nothing
+    /// if `to` has been written already.
+    fn clone_chunk(&self, to: ChunkId, from: ChunkId, info: &WriteInfo) -> Result<Written> {
+        let source = self.stat(from)?;
+        if source.length > info.chunk_bytes {
+            let (end, chunk_bytes) = (source.length, info.chunk_bytes);
+            return Err(StoreError::BeyondChunk { chunk: to, end, chunk_bytes });
+        }
+        self.create(to, info.container, info.chunk_bytes)?;
+        let found = self.stat(to)?;
+        if found.version != Version::default() {
+            self.apply_cuts(to, &info.cuts)?;
+            self.sync(&[to])?;
+            return Ok(Written { version: found.version, seq: self.write_seq(), grew: false });
+        }
+        // Its version says that all of it is there, so it comes when that is stable. An attempt that was interrupted is made again.
+        let cuts = Cuts { trunc_gen: source.trunc_gen, list: &[] };
+        let unversioned = WriteInfo { version: Version::default(), cuts, ..*info };
+        self.clone_blocks(to, from, 0..source.length.div_ceil(BLOCK_BYTES), &unversioned)?;
+        self.sync(&[to])?;
+        let written = self.write(to, 0, &[], info)?;
+        self.sync(&[to])?;
+        Ok(Written { grew: source.length > 0, ..written })
+    }
 
     /// As [`ChunkStore::sync`] of one copy.
     fn sync_copy(&self, chunk: ChunkId) -> Result<RecordMark>;

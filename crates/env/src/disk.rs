@@ -106,6 +106,13 @@ pub trait DiskFile: Send + Sync {
     /// Frees the range, which then reads as zero; the length stays.
     fn punch_hole(&self, offset: u64, len: u64) -> io::Result<()>;
 
+    /// Makes the range what it is in `from`, a file of the same disk, and shares its space with it until one of the two
+    /// changes; grows the file. As stable as a write. `Unsupported` where the disk cannot, or not that range: the ends must be
+    /// multiples of the disk's blocks.
+    fn clone_range(&self, _from: &dyn DiskFile, _offset: u64, _len: u64) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     /// Bytes really occupied on the disk.
     fn occupied(&self) -> io::Result<u64>;
 

@@ -47,6 +47,10 @@ impl<F: DiskFile> DiskFile for ReadOnlyFile<F> {
         refused()
     }
 
+    fn clone_range(&self, _from: &dyn DiskFile, _offset: u64, _len: u64) -> io::Result<()> {
+        refused()
+    }
+
     fn occupied(&self) -> io::Result<u64> {
         self.0.occupied()
     }

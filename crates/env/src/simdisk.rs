@@ -134,6 +134,11 @@ impl SimDisk {
         self.world.lock().faults.failing_writes = count;
     }
 
+    /// Files can share ranges, as on XFS. What is shared is torn and lost like what is written, and takes as much room.
+    pub fn share_ranges(&self, can: bool) {
+        self.world.lock().faults.shares_ranges = can;
+    }
+
     /// Everything that changes the disk fails with EROFS.
     pub fn read_only(&self, read_only: bool) {
         self.world.lock().faults.read_only = read_only;

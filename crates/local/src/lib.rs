@@ -10,4 +10,4 @@ mod sums;
 
 pub use chunk::{LocalChunk, LocalFetch, LocalRead};
 pub use hand_out::{FILES, HandOut};
-pub use sums::{BLOCK, HOLE, TABLE_OFFSET, block_sum, entry_offset};
+pub use sums::{BASE, BASE_ALIAS, BLOCK, HOLE, TABLE_OFFSET, block_sum, entry_offset};

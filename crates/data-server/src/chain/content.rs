@@ -1,11 +1,12 @@
 //! Content of blocks between messages and the store.
 
 use super::blocks;
-use braid_api::data::{BlockContent, CopyHead};
+use braid_api::data::{BlockContent, CopyHead, SameBlocks};
 use braid_chain::BlockSet;
 use braid_data_store::{ChunkHead, ChunkStore, Cuts, StoreError, WriteInfo};
-use braid_types::{BLOCK_BYTES, ByteRange, ChunkId};
+use braid_types::{BLOCK_BYTES, ByteRange, ChunkId, Version};
 use bytes::{Bytes, BytesMut};
+use std::ops::Range;
 
 type Result<T> = std::result::Result<T, StoreError>;
 
@@ -16,29 +17,74 @@ pub(crate) struct Incoming {
     /// First block, how many, and where their bytes begin.
     data: Vec<(u64, u64, usize)>,
     payload: Bytes,
+    same: Option<FromOther>,
+}
+
+/// Blocks that are those of another chunk.
+#[derive(Clone, Debug)]
+pub(crate) struct FromOther {
+    pub from: ChunkId,
+    pub at: Version,
+    /// As the chain counts them.
+    pub blocks: BlockSet,
+}
+
+/// Runs in order, none of them empty; `None` if they are not.
+fn checked(runs: &[(u64, u64)]) -> Option<Vec<Range<u64>>> {
+    let mut next = 0;
+    let run = |(first, count): &(u64, u64)| {
+        let end = first.checked_add(*count)?;
+        if *first < next || *count == 0 || end >= braid_chain::BLOCKS_MAX {
+            return None;
+        }
+        next = end;
+        Some(*first..end)
+    };
+    runs.iter().map(run).collect()
 }
 
 impl Incoming {
     /// `None` if head and payload do not fit together.
     pub fn new(content: &BlockContent, payload: Bytes) -> Option<Incoming> {
         let mut data = Vec::with_capacity(content.data.len());
-        let (mut at, mut next) = (0usize, 0);
-        for (first, count) in &content.data {
-            let end = first.checked_add(*count)?;
-            if *first < next || *count == 0 || end > braid_chain::BLOCKS_MAX {
+        let mut at = 0usize;
+        let mut blocks = BlockSet::new();
+        for run in checked(&content.data)? {
+            let count = run.end - run.start;
+            data.push((run.start, count, at));
+            at = at.checked_add(usize::try_from(count.checked_mul(BLOCK_BYTES)?).ok()?)?;
+            blocks.union(&blocks::of_data(run));
+        }
+        let mut same = None;
+        if let Some(SameBlocks { from, at, runs }) = &content.same {
+            let mut of_other = BlockSet::new();
+            checked(runs)?.into_iter().for_each(|run| of_other.union(&blocks::of_data(run)));
+            if !of_other.intersection(&blocks).is_empty() {
                 return None;
             }
-            data.push((*first, *count, at));
-            at = at.checked_add(usize::try_from(count.checked_mul(BLOCK_BYTES)?).ok()?)?;
-            next = end;
+            same = Some(FromOther { from: *from, at: *at, blocks: of_other });
         }
         let CopyHead { chunk_bytes, length, trunc_gen, inode, index } = content.head;
         let head = ChunkHead { chunk_bytes, length, trunc_gen, inode, index };
-        (at == payload.len()).then_some(Incoming { head, data, payload })
+        (at == payload.len()).then_some(Incoming { head, data, payload, same })
     }
 
     pub fn head(&self) -> &ChunkHead {
         &self.head
+    }
+
+    pub fn same(&self) -> Option<&FromOther> {
+        self.same.as_ref()
+    }
+
+    /// Does the error say that it cannot be taken from the other chunk, and nothing of this one?
+    pub fn is_of_other(&self, error: &StoreError) -> bool {
+        let (StoreError::NoSuchChunk(chunk) | StoreError::BadBlock { chunk, .. } | StoreError::BadHeader { chunk, .. }) =
+            error
+        else {
+            return false;
+        };
+        self.same.as_ref().is_some_and(|same| same.from == *chunk)
     }
 
     pub fn bytes(&self) -> usize {
@@ -62,7 +108,14 @@ impl Incoming {
             };
             store.set_head(chunk, &head)?;
         }
-        for run in blocks::data(wanted) {
+        let mut here = wanted.clone();
+        if let Some(same) = &self.same {
+            here.subtract(&same.blocks);
+            for run in blocks::data(&wanted.intersection(&same.blocks)) {
+                store.clone_blocks(chunk, same.from, run, &info)?;
+            }
+        }
+        for run in blocks::data(&here) {
             let mut hole_from = run.start;
             for (first, count, at) in &self.data {
                 let (from, to) = (run.start.max(*first), run.end.min(first + count));

@@ -4,6 +4,7 @@
 //! for the store runs on I/O threads.
 
 use super::content::{self, Incoming};
+use super::same::Same;
 use super::{Arrival, Chains, Failure, State, blocks};
 use crate::budget::Held;
 use crate::error;
@@ -12,7 +13,7 @@ use braid_api::data::PeerSays;
 use braid_api::{Code, Error};
 use braid_chain::{BlockSet, Body, Envelope, Event, Message};
 use braid_data_store::{ChunkHead, ChunkStore, Cuts, StoreError, WriteInfo};
-use braid_types::{ByteRange, ChunkId, ChunkIndex, ContainerId, InodeId, ServerId, TruncGen, Version};
+use braid_types::{BLOCK_BYTES, ByteRange, ChunkId, ChunkIndex, ContainerId, InodeId, ServerId, TruncGen, Version};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -39,8 +40,19 @@ pub(crate) struct Change {
 }
 
 pub(crate) enum ChangeBytes {
-    Write { offset: u64, payload: Bytes },
+    Write {
+        offset: u64,
+        payload: Bytes,
+    },
     Zero(ByteRange),
+    /// As far as `length` it begins as another chunk, of which all up to `at` is here. Its first `whole` blocks are then the other's, with
+    /// nothing cut off.
+    Clone {
+        from: ChunkId,
+        at: Version,
+        length: u64,
+        whole: u64,
+    },
 }
 
 pub(super) enum Job {
@@ -60,6 +72,8 @@ pub(super) enum Job {
         envelope: Envelope,
         /// Of what is on its way; none of what was fetched.
         number: Option<u64>,
+        /// What need not be sent, as all that was ordered before leaves it.
+        same: Option<Same>,
     },
     /// Goes on in the other queue, behind all that is in this one.
     Sync {
@@ -102,6 +116,12 @@ struct Done {
     whole: BlockSet,
     flawed: BlockSet,
     head_changed: bool,
+    /// What the copy is made from is in it, or is not after all.
+    cloned: Option<(u64, bool)>,
+    /// What was to be taken from another chunk here could not be.
+    wants_bytes: bool,
+    /// A block of another chunk that was found not to verify.
+    flawed_other: Option<(ChunkId, u64)>,
     /// Why this server can take no part any more.
     halt: Option<StoreError>,
 }
@@ -130,16 +150,22 @@ impl Chains {
     /// What is on its way there already is not sent again.
     pub(super) fn enqueue_content(self: &Arc<Self>, state: &mut State, to: ServerId, mut envelope: Envelope) {
         let (container, chunk) = (envelope.container, envelope.chunk);
-        let mut number = None;
+        let (mut number, mut same) = (None, None);
         if let Body::Blocks { blocks, .. } = &mut envelope.body {
             // However many were asked for: a message has an end.
-            let wanted = blocks.first(self.limits.pull_blocks);
+            let mut wanted = blocks.first(self.limits.pull_blocks);
             let whom = (to, envelope.epoch, envelope.term);
             let copy = state.copies.entry(chunk).or_default();
+            // What costs no bytes goes with it, all at once: no later change of it is in this either.
+            let free = copy.same.as_ref().map(|same| same.blocks_for(to)).unwrap_or_default();
+            if !wanted.intersection(&free).is_empty() {
+                wanted.union(&free);
+                same = copy.same.clone();
+            }
             let Some((sent, rest)) = copy.on_way.send(whom, wanted, self.now()) else { return };
             (*blocks, number) = (rest, Some(sent));
         }
-        self.enqueue(state, container, chunk, Job::Send { to, envelope, number });
+        self.enqueue(state, container, chunk, Job::Send { to, envelope, number, same });
     }
 
     fn arrival(self: &Arc<Self>, chunk: ChunkId, number: u64) -> Arrival {
@@ -154,14 +180,14 @@ impl Chains {
 
     async fn work(self: Arc<Self>, container: ContainerId, chunk: ChunkId) {
         loop {
-            let (job, exists, torn) = {
+            let (job, exists, torn, same) = {
                 let mut state = self.state.lock();
                 let Some(copy) = state.copies.get_mut(&chunk) else { return };
                 let Some(job) = copy.jobs.pop_front() else {
                     copy.at_work = false;
                     return;
                 };
-                (job, copy.exists, copy.torn.clone())
+                (job, copy.exists, copy.torn.clone(), copy.same.clone())
             };
             match &job {
                 Job::Remove { .. } => self.let_syncs_end(chunk).await,
@@ -169,7 +195,7 @@ impl Chains {
                 _ => {}
             }
             let this = self.clone();
-            let run = move || this.execute(container, chunk, exists, &torn, job);
+            let run = move || this.execute(container, chunk, exists, &torn, same.as_ref(), job);
             let (exists, done) = self.env.blocking(run).await;
             self.finish(container, chunk, exists, done);
         }
@@ -207,6 +233,15 @@ impl Chains {
             if done.head_changed {
                 copy.forget_head();
             }
+            copy.wants_bytes |= done.wants_bytes;
+            if let Some((op, is_made)) = done.cloned
+                && copy.same.as_ref().is_some_and(|same| same.is_of(op))
+            {
+                match is_made {
+                    true => copy.same.iter_mut().for_each(Same::applied),
+                    false => copy.same = None,
+                }
+            }
             if let Some((op, error)) = done.refused
                 && let Some(op) = state.ops.get_mut(&op)
             {
@@ -228,6 +263,9 @@ impl Chains {
             let arrival = done.on_way.map_or_else(Arrival::default, |(number, _)| self.arrival(chunk, number));
             self.to_peer(to, message, payload, arrival);
         }
+        if let Some((other, block)) = done.flawed_other {
+            self.flawed(other, [block]);
+        }
         if !done.flawed.is_empty() {
             self.on(Event::Flawed { container, chunk, blocks: done.flawed }, None);
         }
@@ -243,6 +281,7 @@ impl Chains {
         chunk: ChunkId,
         mut exists: bool,
         torn: &BlockSet,
+        same_now: Option<&Same>,
         job: Job,
     ) -> (bool, Done) {
         let mut done = Done::default();
@@ -258,8 +297,15 @@ impl Chains {
                             // Handed out since it was ordered, and not cut then.
                             self.end_local(chunk);
                         }
-                        if let Some(ChangeBytes::Write { offset, payload }) = &change.bytes {
-                            done.whole = blocks::of_bytes(ByteRange::at(*offset, payload.len() as u64));
+                        match &change.bytes {
+                            Some(ChangeBytes::Write { offset, payload }) => {
+                                done.whole = blocks::of_bytes(ByteRange::at(*offset, payload.len() as u64));
+                            }
+                            Some(ChangeBytes::Clone { length, .. }) => {
+                                done.whole = blocks::of_bytes(ByteRange::new(0, *length));
+                                done.cloned = Some((op, true));
+                            }
+                            Some(ChangeBytes::Zero(_)) | None => {}
                         }
                     }
                     Err(error) => {
@@ -275,7 +321,16 @@ impl Chains {
                         done.refused = Some((op, error::of_store(self.id, chunk, &error)));
                         // The head may not be what was ordered.
                         done.head_changed = true;
-                        done.halt = ends_all(&error).then_some(error);
+                        let mut ends = ends_all(&error);
+                        if let Some(ChangeBytes::Clone { from, .. }) = &change.bytes {
+                            done.cloned = Some((op, false));
+                            // The other chunk may have been deleted meanwhile: that says nothing of this one.
+                            ends &= !matches!(&error, StoreError::NoSuchChunk(chunk) if chunk == from);
+                            if let StoreError::BadBlock { chunk, block, .. } = &error {
+                                done.flawed_other = Some((*chunk, *block));
+                            }
+                        }
+                        done.halt = ends.then_some(error);
                     }
                 }
             }
@@ -294,21 +349,32 @@ impl Chains {
                         done.head_changed = true;
                         done.event = Some(Event::Unstored { container, chunk, number });
                     }
+                    Err(error) if content.is_of_other(&error) => {
+                        tracing::warn!("data server {}, chunk {chunk}: bytes are asked for: {error}", self.id);
+                        done.wants_bytes = true;
+                        done.head_changed = true;
+                        done.event = Some(Event::Unstored { container, chunk, number });
+                    }
                     Err(error) => done.halt = Some(error),
                 }
             }
-            Job::Send { to, mut envelope, number } => {
+            Job::Send { to, mut envelope, number, same } => {
                 let is_fetch = matches!(envelope.body, Body::Fetched { .. });
                 let (Body::Blocks { blocks, .. } | Body::Fetched { blocks }) = &mut envelope.body else {
                     return (exists, done);
                 };
-                *blocks = blocks.first(self.limits.pull_blocks);
+                let mut free = same_now.zip(same.as_ref()).map(|(now, then)| now.still(then)).unwrap_or_default();
+                free = free.intersection(blocks);
+                let bytes = blocks.without(&free).first(self.limits.pull_blocks);
+                *blocks = free.clone();
+                blocks.union(&bytes);
                 // What does not verify anywhere is taken as it is: whoever asks has been told so.
                 let taken_as_is = if is_fetch { torn.intersection(blocks) } else { BlockSet::new() };
-                let sent =
-                    self.seal_now(chunk, &taken_as_is).and_then(|()| content::read(store, chunk, exists, blocks));
-                match sent {
-                    Ok(outgoing) => {
+                let read =
+                    self.seal_now(chunk, &taken_as_is).and_then(|()| content::read(store, chunk, exists, &bytes));
+                match read {
+                    Ok(mut outgoing) => {
+                        outgoing.content.same = same.filter(|_| !free.is_empty()).map(|same| same.say(&free));
                         blocks.subtract(&outgoing.unreadable);
                         if !outgoing.unreadable.is_empty() {
                             let count = outgoing.unreadable.len();
@@ -486,6 +552,11 @@ fn apply(store: &dyn ChunkStore, chunk: ChunkId, version: Version, change: &Chan
     match &change.bytes {
         Some(ChangeBytes::Write { offset, payload }) => store.write(chunk, *offset, payload, &info).map(drop),
         Some(ChangeBytes::Zero(range)) => store.punch(chunk, *range, &info).map(drop),
+        Some(ChangeBytes::Clone { from, length, .. }) => {
+            store.clone_blocks(chunk, *from, 0..length.div_ceil(BLOCK_BYTES), &info)?;
+            // Also if it was longer, from an attempt that was not carried through.
+            store.set_head(chunk, &change.head_after)
+        }
         None => Ok(()),
     }
 }

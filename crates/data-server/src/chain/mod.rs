@@ -16,6 +16,7 @@ mod job;
 mod links;
 mod on_way;
 mod order;
+mod same;
 mod start;
 
 pub(crate) use blocks::{head, of_bytes, with_head};
@@ -42,6 +43,7 @@ use copy::Copy;
 use early::{Early, Word};
 use job::{Job, SyncJob};
 use parking_lot::{Mutex, RwLock};
+use same::Same;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -155,6 +157,13 @@ impl Chains {
                     }
                     match change {
                         Some(change) => {
+                            let copy = state.copies.entry(chunk).or_default();
+                            if let Some(same) = &mut copy.same {
+                                same.changed(&blocks);
+                            }
+                            if let Some(ChangeBytes::Clone { from, at, whole, .. }) = &change.bytes {
+                                copy.same = Some(Same::new(op, *from, *at, blocks::of_data(0..*whole)));
+                            }
                             self.enqueue(state, container, chunk, Job::Apply { op, version, blocks, change })
                         }
                         // Nothing changes under this version.
@@ -171,14 +180,19 @@ impl Chains {
                             envelope.body = Body::HandQueue { told, moves, queue };
                         }
                     }
+                    let wants_bytes = matches!(envelope.body, Body::Pull { .. })
+                        && state.copies.get(&envelope.chunk).is_some_and(|copy| copy.wants_bytes);
                     let message = [envelope.encode(), late.unwrap_or_default()].concat();
-                    sends.push((to, PeerSays { from: self.id, message, content: None, wants_bytes: false }));
+                    sends.push((to, PeerSays { from: self.id, message, content: None, wants_bytes }));
                 }
                 Command::SendContent { to, envelope } => {
                     self.enqueue_content(state, to, envelope);
                 }
                 Command::Store { number, container, chunk, blocks } => {
                     self.end_local(chunk);
+                    if let Some(same) = state.copies.get_mut(&chunk).and_then(|copy| copy.same.as_mut()) {
+                        same.changed(&blocks);
+                    }
                     if let Some(content) = content.cloned() {
                         self.enqueue(state, container, chunk, Job::Store { number, blocks, content });
                     }
@@ -224,6 +238,7 @@ impl Chains {
         let mut seals = Vec::new();
         for (chunk, copy) in state.copies.iter_mut().filter(|(_, copy)| copy.container == container) {
             copy.forget_head();
+            (copy.same, copy.wants_bytes) = (None, false);
             if let Some(status) = state.machine.copy(container, *chunk)
                 && !copy.torn.is_empty()
                 && status.is_owner
@@ -311,6 +326,12 @@ impl Chains {
             if state.gone.contains(&chunk) && known.is_none() {
                 return Ok(());
             }
+            if message.wants_bytes
+                && let Some(copy) = state.copies.get_mut(&chunk)
+                && copy.same.as_mut().is_some_and(|same| same.send_bytes(message.from))
+            {
+                copy.on_way.is_lost(message.from);
+            }
             let word = Word { from: message.from, envelope, content: content.map(Arc::new) };
             if let Some(word) = state.early.take_in(word, known.as_ref()) {
                 self.hear(&mut state, word, &mut sends);
@@ -326,8 +347,13 @@ impl Chains {
     }
 
     fn hear(self: &Arc<Self>, state: &mut State, word: Word, sends: &mut Sends) {
-        let Word { from, envelope, content } = word;
+        let Word { from, mut envelope, content } = word;
         let (container, chunk) = (envelope.container, envelope.chunk);
+        if let Some(content) = &content
+            && self.leaves_out(state, from, &mut envelope, content, sends)
+        {
+            return;
+        }
         // Looked at under the lock under which changes are ordered: from the move's beginning on none is.
         if matches!(envelope.body, Body::Want) {
             if !self.once.may_move(chunk, self.env.clock.now()) || !self.regions.begin_move(chunk, envelope.epoch) {
@@ -348,6 +374,35 @@ impl Chains {
             self.moves.fetch_add(1, Relaxed);
             self.regions.take(&self.env, chunk, epoch, &queue);
         }
+    }
+
+    /// What is said to be the same as in a chunk that is not here as it should be is left out, and asked for in bytes; true if that is all.
+    fn leaves_out(
+        &self,
+        state: &mut State,
+        from: ServerId,
+        envelope: &mut Envelope,
+        content: &Incoming,
+        sends: &mut Sends,
+    ) -> bool {
+        let (container, chunk, epoch, term) = (envelope.container, envelope.chunk, envelope.epoch, envelope.term);
+        let (Body::Blocks { blocks, .. }, Some(same)) = (&mut envelope.body, content.same()) else { return false };
+        if same.from != chunk && state.has_all(container, same.from, same.at, epoch) {
+            return false;
+        }
+        let refused = blocks.intersection(&same.blocks);
+        blocks.subtract(&refused);
+        let rest_is_empty = blocks.is_empty();
+        let lacks = state.machine.copy(container, chunk).map(|copy| copy.invalid).unwrap_or_default();
+        let wanted = refused.intersection(&lacks).first(self.limits.pull_blocks);
+        if let Some(copy) = state.copies.get_mut(&chunk) {
+            copy.wants_bytes = true;
+        }
+        if !wanted.is_empty() {
+            let pull = Envelope { container, chunk, epoch, term, body: Body::Pull { blocks: wanted } };
+            sends.push((from, PeerSays { from: self.id, message: pull.encode(), content: None, wants_bytes: true }));
+        }
+        rest_is_empty
     }
 
     pub fn heard_of_leader(self: &Arc<Self>, incarnation: u64, message: &[u8]) -> Result<(), String> {

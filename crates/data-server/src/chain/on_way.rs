@@ -57,6 +57,11 @@ impl OnWay {
         self.messages.iter_mut().filter(|message| message.to == to).for_each(|message| message.since = now);
     }
 
+    /// What is on its way there will not be taken.
+    pub fn is_lost(&mut self, to: ServerId) {
+        self.messages.retain(|message| message.to.0 != to);
+    }
+
     /// These blocks have changed: what is on its way of them is old.
     pub fn changed(&mut self, blocks: &BlockSet) {
         self.messages.iter_mut().for_each(|message| message.blocks.subtract(blocks));

@@ -4,7 +4,7 @@ use super::{Chains, Failure};
 use braid_chain::Refusal;
 use braid_data_store::{ChunkHead, StoreError};
 use braid_env::Monotonic;
-use braid_types::{ChunkId, ContainerId};
+use braid_types::{ChunkId, ContainerId, Version};
 use std::time::Duration;
 
 const PAUSE: Duration = Duration::from_millis(1);
@@ -34,6 +34,23 @@ impl Chains {
                 known => return known,
             }
         }
+    }
+
+    /// Up to which version all of a chunk is here and may be read, nothing missing.
+    pub fn all_of(&self, container: ContainerId, chunk: ChunkId) -> Result<Version, Failure> {
+        self.may_serve(container, chunk, None, Version::default())?;
+        let state = self.state.lock();
+        let told = state.machine.copy(container, chunk).map(|copy| copy.told).unwrap_or_default();
+        match state.machine.epoch(container) {
+            Some(epoch) if state.has_all(container, chunk, told, epoch) => Ok(told),
+            _ => Err(Failure::Refused(Refusal::NotReady)),
+        }
+    }
+
+    /// Was the chunk made from the other here, in this epoch?
+    pub fn is_made_from(&self, chunk: ChunkId, from: ChunkId) -> bool {
+        let state = self.state.lock();
+        state.copies.get(&chunk).and_then(|copy| copy.same.as_ref()).is_some_and(|same| same.is_made_from(from))
     }
 
     /// The caller has the chunk's turn; `None` if nothing was ever written to it.

@@ -21,7 +21,7 @@ mod want;
 mod write;
 
 use crate::core::{Call, Core};
-use braid_api::data::{DataAnswer, DataRequest};
+use braid_api::data::{DataAnswer, DataRequest, Make};
 use braid_api::{Code, Error, Result};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -45,6 +45,10 @@ impl Core {
         );
         if !payload.is_empty() && !brings_payload {
             return Err(Error::new(Code::BadMessage, call.what, "brings a payload, which no such message has"));
+        }
+        if call.token.snapshot != 0 && changes(&request) {
+            let subject = format_args!("data server {}, snapshot {}", self.id, call.token.snapshot);
+            return Err(Error::new(Code::ReadOnly, subject, "what is in a snapshot does not change"));
         }
         let answer = match request {
             DataRequest::ReadChunk(m) => {
@@ -107,5 +111,22 @@ impl Core {
             DataRequest::GetCopies(m) => DataAnswer::GetCopies(self.list_copies(&m)),
         };
         Ok((answer, Bytes::new()))
+    }
+}
+
+/// Asks for something that is different afterwards, for whoever reads a file.
+fn changes(request: &DataRequest) -> bool {
+    match request {
+        DataRequest::WriteChunk(_)
+        | DataRequest::PunchChunk(_)
+        | DataRequest::CutChunk(_)
+        | DataRequest::WriteCopies(_)
+        | DataRequest::PunchCopies(_)
+        | DataRequest::CutCopies(_)
+        | DataRequest::CloneChunk(_)
+        | DataRequest::CloneCopies(_) => true,
+        DataRequest::ReserveChunk(m) => m.make != Make::No,
+        DataRequest::ReserveCopy(m) => m.make != Make::No,
+        _ => false,
     }
 }

@@ -1,5 +1,7 @@
 //! One binary for all of them: each would build the code under test anew.
 
+mod clone_copies;
+mod clones;
 mod copies;
 mod full;
 mod life;

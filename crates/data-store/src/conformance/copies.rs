@@ -94,7 +94,8 @@ pub struct Planted {
 
 fn open(disk: &SimDisk, planted: Planted) -> crate::Result<DiskStore> {
     let identity = StoreIdentity { cluster: ClusterId([7; 16]), server: ServerId(1) };
-    let options = StoreOptions { open_chunks_max: 2, plant_no_activity_log: planted.no_activity_log };
+    let options =
+        StoreOptions { open_chunks_max: 2, plant_no_activity_log: planted.no_activity_log, ..StoreOptions::default() };
     DiskStore::open_or_create(Arc::new(disk.clone()), Path::new("/store"), identity, options)
 }
 

@@ -37,8 +37,8 @@ impl OpenChunks {
         is_idle.then(|| map.remove(&chunk))
     }
 
-    /// If more than `max` are open, closes an eighth of them: those used longest ago that nobody uses now and that
-    /// have nothing to sync. The ids of those that have are returned: synced, they can go the next time.
+    /// If more than `max` are open, closes an eighth of them: those used longest ago that nobody uses now, as another chunk that has
+    /// blocks of theirs does, and that have nothing to sync. The ids of those that have are returned: synced, they can go the next time.
     pub fn shrink(&self, max: usize) -> Vec<ChunkId> {
         let mut map = self.map.lock();
         if map.len() <= max {
@@ -46,14 +46,19 @@ impl OpenChunks {
         }
         let mut by_use: Vec<_> = map.values().map(|chunk| (chunk.used.load(Ordering::Relaxed), chunk.id)).collect();
         by_use.sort_unstable();
-        by_use.truncate((max / 8).max(1) + map.len() - max);
+        let enough = (max / 8).max(1) + map.len() - max;
         let mut unsynced = Vec::new();
+        let mut closed = 0;
         for (_, id) in by_use {
+            if closed + unsynced.len() == enough {
+                break;
+            }
             let Some(chunk) = map.get(&id) else { continue };
             // Nobody else can take a reference while the map is locked.
             if Arc::strong_count(chunk) == 1 {
                 if chunk.is_clean() {
                     map.remove(&id);
+                    closed += 1;
                 } else {
                     unsynced.push(id);
                 }

@@ -1,8 +1,9 @@
 //! One open chunk: its two files, its header and its table.
 
 use super::header::{HEADER_BYTES, Header, SLOT_BYTES, SLOTS, Slot};
+use super::read::Fetch;
 use super::table::Table;
-use crate::checksum::{BLOCK, Block, HOLE, block_sum, blocks};
+use crate::checksum::{BASE, BLOCK, Block, HOLE, block_sum, blocks};
 use crate::{BadBlockCause, Result, StoreError};
 use braid_env::{Disk, DiskFile, OpenMode};
 use braid_types::{BLOCK_BYTES, ChunkId};
@@ -44,11 +45,15 @@ pub(crate) struct Chunk {
     /// Held by the one sync of the chunk that runs.
     pub sync: Mutex<()>,
     pub used: AtomicU64,
+    /// Whose blocks it has, until that chunk was looked for; 0: nobody's.
+    pub base_wanted: AtomicU64,
 }
 
 pub(crate) struct State {
     pub header: Header,
     pub table: Table,
+    /// Whose blocks those are that the table has as the base's; open as long as this chunk is.
+    pub base: Option<Arc<Chunk>>,
     /// Number of the first change that no finished or running sync covers.
     pub first_dirty: Option<u64>,
     /// The same for the running sync.
@@ -77,8 +82,10 @@ impl Chunk {
         header: Header,
         is_copy: bool,
     ) -> Chunk {
+        let base_wanted = AtomicU64::new(header.base.0);
         let state = State {
-            table: Table::default(),
+            table: Table::new(header.base.0 != 0),
+            base: None,
             first_dirty: None,
             syncing_first: None,
             synced_floor: header.synced_len,
@@ -97,6 +104,7 @@ impl Chunk {
             state: RwLock::new(state),
             sync: Mutex::new(()),
             used: AtomicU64::new(0),
+            base_wanted,
         }
     }
 
@@ -192,6 +200,9 @@ impl Chunk {
         if sum == HOLE {
             buf.fill(0);
             return Ok(());
+        }
+        if sum == BASE {
+            return self.read_base(state, block * BLOCK_BYTES, buf, Fetch::Waiting).map(drop);
         }
         self.raw_block(state.header.length, block, buf)
             .map_err(|e| self.bad_block(block, BadBlockCause::Unreadable(e.to_string())))?;

@@ -3,7 +3,7 @@
 use super::DiskStore;
 use super::chunk::{Chunk, RECORD_SUFFIX, ZERO_BLOCK, file_path, shard_of};
 use super::record::{self, Found};
-use crate::checksum::{HOLE, block_sum};
+use crate::checksum::{BASE, HOLE, block_sum};
 use crate::{ChunkHead, Cuts, FoundCopy, RecordMark, Result, StoreError};
 use braid_types::ChunkId;
 use std::collections::BTreeSet;
@@ -62,7 +62,9 @@ impl DiskStore {
     pub(super) fn take_head(&self, chunk: &Chunk, head: &ChunkHead) -> Result<()> {
         let seen = chunk.state.read().header.trunc_gen;
         let (cuts, version) = (Cuts { trunc_gen: seen, list: &[] }, Default::default());
-        self.change(chunk, &super::Gate { end: 0, version, file: None, cuts: &cuts }, |state| {
+        let data = head.length < chunk.state.read().header.length;
+        let gate = super::Gate { end: 0, data, version, file: None, cuts: &cuts };
+        self.change(chunk, &gate, |state| {
             self.begin(chunk, state);
             if head.length < state.header.length {
                 self.cut(chunk, state, head.length, head.trunc_gen)?;
@@ -76,14 +78,14 @@ impl DiskStore {
 
     pub(super) fn seal_blocks(&self, chunk: &Chunk, range: Range<u64>) -> Result<u64> {
         self.check_usable(chunk)?;
-        let mut state = chunk.state.write();
+        let mut state = self.undisturbing(chunk, |_| true)?;
         let range = range.start..range.end.min(state.blocks());
         let mut sealed = 0;
         for block in range {
             chunk.load(&mut state, &(block..block + 1))?;
             let sum = state.table.get(block);
             let mut bytes = ZERO_BLOCK;
-            if sum == HOLE {
+            if sum == HOLE || sum == BASE {
                 continue;
             }
             chunk.raw_block(state.header.length, block, &mut bytes).map_err(|e| chunk.data_error(e))?;

@@ -43,6 +43,7 @@ impl DiskStore {
         let mut kept = None;
         if inside > 0 {
             chunk.load(state, &(last..last + 1))?;
+            self.copy_up(chunk, state, &(last..last + 1))?;
             let mut bytes = ZERO_BLOCK;
             match chunk.block(state, last, &mut bytes) {
                 Ok(()) if state.table.get(last) == HOLE => {}
@@ -108,7 +109,7 @@ impl DiskStore {
         self.touch(chunk, state)
     }
 
-    fn punch_blocks(&self, chunk: &Chunk, state: &mut State, first: u64, end: u64) -> Result<()> {
+    pub(super) fn punch_blocks(&self, chunk: &Chunk, state: &mut State, first: u64, end: u64) -> Result<()> {
         self.log_overwrite(chunk, state, &(first..end))?;
         self.begin(chunk, state);
         // In pieces of a megabyte's table at most, so that a hole in a huge chunk needs no huge buffer.

@@ -2,7 +2,7 @@
 
 use super::DiskStore;
 use super::chunk::{Chunk, RECORD_SUFFIX, State, ZERO_BLOCK, file_path, shard_of};
-use crate::checksum::blocks;
+use crate::checksum::{BASE, blocks};
 use crate::{ChunkStat, Damage, DamagedPart, Examined, Result, StoreError};
 use braid_env::{Disk, OpenMode};
 use braid_types::{BLOCK_BYTES, ChunkId};
@@ -56,6 +56,9 @@ impl Chunk {
         // A chunk may end in a hole, which is not in the file: what has bytes tells.
         for block in len / BLOCK_BYTES..blocks(state.header.length) {
             self.load(state, &(block..block + 1))?;
+            if state.table.get(block) == BASE {
+                continue;
+            }
             let mut bytes = ZERO_BLOCK;
             if let Err(error) = self.block(state, block, &mut bytes) {
                 return Ok(damage(DamagedPart::Data, format_args!("{error} (the file ends at {len})")));
@@ -102,6 +105,13 @@ impl DiskStore {
     }
 
     pub(super) fn set_chunk_aside(&self, id: ChunkId) -> Result<Option<PathBuf>> {
+        if self.index.read().contains(&id) && self.shares.has_dependents(id) && self.examine_chunk(id)?.damage.is_some()
+        {
+            // What can still be read of it is theirs. The rest is lost, with it or without.
+            if let Err(error) = self.give_to_sharers(id) {
+                tracing::warn!("what others have of chunk {id}: {error}");
+            }
+        }
         let _opening = self.opening(id).lock();
         if self.examine_locked(id)?.damage.is_none() {
             return Ok(None);
@@ -120,6 +130,7 @@ impl DiskStore {
                 _ => {}
             }
         }
+        self.remove_base_name(id)?;
         for dir in [&aside, &self.dir, &shard_of(&self.dir, id)] {
             self.disk.sync_dir(dir).map_err(|e| StoreError::io("sync", dir, e))?;
         }

@@ -12,7 +12,10 @@ pub(crate) use braid_local::TABLE_OFFSET;
 const _: () = assert!(TABLE_OFFSET == SLOTS * SLOT_BYTES);
 
 const MAGIC: [u8; 8] = *b"BRCHUNK\0";
-pub(crate) const FORMAT: u32 = 2;
+/// The newest that is known.
+pub(crate) const FORMAT: u32 = 3;
+/// Of chunks without a base: programs that know no other read them.
+const FORMAT_BASELESS: u32 = 2;
 pub(crate) const HEADER_BYTES: usize = 112;
 
 /// Where the sum of a header of this format is. The first one did not know the chunk's file.
@@ -38,6 +41,8 @@ pub(crate) struct Header {
     pub index: ChunkIndex,
     /// See [`crate::ChunkStat::unsure`].
     pub unsure: bool,
+    /// Whose blocks those are that the table has as [`crate::checksum::BASE`]; 0: it has none.
+    pub base: ChunkId,
 }
 
 /// Above the header's length, which needs 16 bits of its word.
@@ -67,7 +72,8 @@ impl Header {
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         bytes[..8].copy_from_slice(&MAGIC);
-        bytes[8..12].copy_from_slice(&FORMAT.to_le_bytes());
+        let format = if self.base.0 == 0 { FORMAT_BASELESS } else { FORMAT };
+        bytes[8..12].copy_from_slice(&format.to_le_bytes());
         let flags = if self.unsure { UNSURE } else { 0 };
         bytes[12..16].copy_from_slice(&(HEADER_BYTES as u32 | flags).to_le_bytes());
         let words = [
@@ -86,7 +92,7 @@ impl Header {
         for (half, at) in halves.iter().zip((72..).step_by(4)) {
             bytes[at..at + 4].copy_from_slice(&half.to_le_bytes());
         }
-        for (word, at) in [self.inode.0, self.index.0].iter().zip((84..).step_by(8)) {
+        for (word, at) in [self.inode.0, self.index.0, self.base.0].iter().zip((84..).step_by(8)) {
             bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
         }
         let sum = record_sum(&bytes[..SUM_AT]);
@@ -120,6 +126,7 @@ impl Header {
             inode: InodeId(of_file(84)),
             index: ChunkIndex(of_file(92)),
             unsure: half(12) & UNSURE != 0,
+            base: ChunkId(if half(8) < FORMAT { 0 } else { word(100) }),
         })
     }
 }
@@ -142,6 +149,7 @@ mod tests {
             inode: InodeId(11),
             index: ChunkIndex(12),
             unsure: false,
+            base: ChunkId(13),
         };
         let unsure = Header { unsure: true, ..header.clone() };
         assert!(matches!(Header::decode(&unsure.encode()), Slot::Valid(h) if h == unsure));
@@ -152,9 +160,12 @@ mod tests {
             bad[at] ^= 0x10;
             assert!(matches!(Header::decode(&bad), Slot::Damaged), "byte {at}");
         }
+        let baseless = Header { base: ChunkId(0), ..header.clone() };
+        assert_eq!(baseless.encode()[8], 2);
+        assert!(matches!(Header::decode(&baseless.encode()), Slot::Valid(h) if h == baseless));
         let mut newer = bytes;
-        newer[8] = 3;
-        assert!(matches!(Header::decode(&newer), Slot::Newer(3)));
+        newer[8] = 4;
+        assert!(matches!(Header::decode(&newer), Slot::Newer(4)));
         assert!(matches!(Header::decode(&[0; HEADER_BYTES]), Slot::Empty));
     }
 

@@ -4,6 +4,7 @@ use super::activity::ActivityLog;
 use super::chunk::{Chunk, RECORD_SUFFIX, SHARDS, shard_dir};
 use super::lately::ReadLately;
 use super::record::NEW_EXTENSION;
+use super::share::{Shares, base_of_suffix};
 use super::{DiskStore, OPENING_LOCKS, StoreOptions};
 use crate::{Result, StoreError, StoreIdentity};
 use braid_env::{Disk, DiskLock};
@@ -88,11 +89,12 @@ impl DiskStore {
 
     fn open_locked(disk: Arc<dyn Disk>, dir: &Path, options: StoreOptions, lock: Box<dyn DiskLock>) -> Result<Self> {
         let (log, logged) = ActivityLog::open(disk.clone(), dir)?;
-        let (index, copies) = find_chunks(disk.as_ref(), dir)?;
+        let Names { index, copies, shares } = find_chunks(disk.as_ref(), dir)?;
         let store = DiskStore {
             space: super::Space::new(disk.clone(), dir.to_owned())?,
             index: RwLock::new(index),
             copies: RwLock::new(copies.clone()),
+            shares,
             found: Mutex::default(),
             disk,
             dir: dir.to_owned(),
@@ -159,10 +161,18 @@ impl DiskStore {
     }
 }
 
-/// The chunks that have a `.meta` file, and those of them with a record; what has no such file belongs to a chunk that was
-/// being made or removed.
-fn find_chunks(disk: &dyn Disk, dir: &Path) -> Result<(BTreeSet<ChunkId>, BTreeSet<ChunkId>)> {
+/// What the names of files say.
+struct Names {
+    index: BTreeSet<ChunkId>,
+    copies: BTreeSet<ChunkId>,
+    shares: Shares,
+}
+
+/// The chunks that have a `.meta` file, those of them with a record, and those with blocks of others; what has no such file
+/// belongs to a chunk that was being made or removed.
+fn find_chunks(disk: &dyn Disk, dir: &Path) -> Result<Names> {
     let (mut found, mut copies) = (BTreeSet::new(), BTreeSet::new());
+    let shares = Shares::default();
     for shard in 0..SHARDS {
         let path = shard_dir(dir, shard);
         let mut others = Vec::new();
@@ -177,15 +187,20 @@ fn find_chunks(disk: &dyn Disk, dir: &Path) -> Result<(BTreeSet<ChunkId>, BTreeS
                     copies.insert(ChunkId(id));
                     others.push((ChunkId(id), file));
                 }
+                suffix if let Some(base) = base_of_suffix(suffix) => {
+                    shares.insert(ChunkId(id), base);
+                    others.push((ChunkId(id), file));
+                }
                 // It never took its place.
                 NEW_EXTENSION => disk.remove(&file).map_err(|e| StoreError::io("remove", &file, e))?,
                 _ => {}
             }
         }
-        for (_, orphan) in others.iter().filter(|(id, _)| !found.contains(id)) {
+        for (id, orphan) in others.iter().filter(|(id, _)| !found.contains(id)) {
             disk.remove(orphan).map_err(|e| StoreError::io("remove", orphan, e))?;
+            shares.remove(*id);
         }
     }
     copies.retain(|id| found.contains(id));
-    Ok((found, copies))
+    Ok(Names { index: found, copies, shares })
 }

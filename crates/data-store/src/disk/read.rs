@@ -1,25 +1,46 @@
 //! Reading: whole blocks straight into the caller's buffer, parts of blocks through one of our own; all verified.
 
 use super::chunk::{Chunk, State, ZERO_BLOCK};
-use crate::checksum::{BLOCK, HOLE, block_sum, blocks};
+use crate::checksum::{BASE, BLOCK, HOLE, block_sum, blocks};
 use crate::{BadBlockCause, Result};
 use braid_env::DiskFile;
 use braid_types::{BLOCK_BYTES, ByteRange};
 use std::io;
 
-/// Fetches bytes of a file; `None` if that would wait.
-pub(super) type Fetch = fn(&dyn DiskFile, &mut [u8], u64) -> io::Result<Option<usize>>;
-
-pub(super) fn waiting(file: &dyn DiskFile, buf: &mut [u8], offset: u64) -> io::Result<Option<usize>> {
-    file.read_at(buf, offset).map(Some)
+/// How bytes of a file are fetched.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fetch {
+    Waiting,
+    Once,
+    /// Not if that would wait.
+    Cached,
 }
 
-pub(super) fn once(file: &dyn DiskFile, buf: &mut [u8], offset: u64) -> io::Result<Option<usize>> {
-    file.read_once_at(buf, offset).map(Some)
+impl Fetch {
+    /// `None` if it would have to wait.
+    fn get(self, file: &dyn DiskFile, buf: &mut [u8], offset: u64) -> io::Result<Option<usize>> {
+        match self {
+            Fetch::Waiting => file.read_at(buf, offset).map(Some),
+            Fetch::Once => file.read_once_at(buf, offset).map(Some),
+            Fetch::Cached => file.read_cached_at(buf, offset),
+        }
+    }
 }
 
-pub(super) fn cached(file: &dyn DiskFile, buf: &mut [u8], offset: u64) -> io::Result<Option<usize>> {
-    file.read_cached_at(buf, offset)
+/// Where a block's bytes are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Nowhere,
+    Base,
+    Here,
+}
+
+fn place(sum: u32) -> Place {
+    match sum {
+        HOLE => Place::Nowhere,
+        BASE => Place::Base,
+        _ => Place::Here,
+    }
 }
 
 impl Chunk {
@@ -32,13 +53,19 @@ impl Chunk {
         let end = offset + inside as u64;
         while at < end {
             let block = at / BLOCK_BYTES;
-            let hole = state.table.get(block) == HOLE;
-            let last = (block + 1..blocks(end)).take_while(|b| (state.table.get(*b) == HOLE) == hole).count() as u64;
+            let lies = place(state.table.get(block));
+            let last = (block + 1..blocks(end)).take_while(|b| place(state.table.get(*b)) == lies).count() as u64;
             let run_end = ((block + 1 + last) * BLOCK_BYTES).min(end);
             let target = &mut buf[(at - offset) as usize..(run_end - offset) as usize];
-            if hole {
-                target.fill(0);
-            } else if !self.read_run(state, ByteRange::new(at, run_end), target, fetch)? {
+            let is_read = match lies {
+                Place::Nowhere => {
+                    target.fill(0);
+                    true
+                }
+                Place::Base => self.read_base(state, at, target, fetch)?,
+                Place::Here => self.read_run(state, ByteRange::new(at, run_end), target, fetch)?,
+            };
+            if !is_read {
                 return Ok(false);
             }
             at = run_end;
@@ -56,7 +83,7 @@ impl Chunk {
         if !whole.is_empty() {
             let at = (whole.start - range.start) as usize;
             let target = &mut buf[at..at + whole.len() as usize];
-            match fetch(self.data.as_ref(), target, whole.start) {
+            match fetch.get(self.data.as_ref(), target, whole.start) {
                 Ok(None) => return Ok(false),
                 Ok(Some(n)) => target[n..].fill(0),
                 Err(_) => return self.read_singly(state, whole, target, fetch),
@@ -85,7 +112,7 @@ impl Chunk {
             let start = block * BLOCK_BYTES;
             let mut bytes = ZERO_BLOCK;
             let inside = (state.header.length - start).min(BLOCK_BYTES) as usize;
-            match fetch(self.data.as_ref(), &mut bytes[..inside], start) {
+            match fetch.get(self.data.as_ref(), &mut bytes[..inside], start) {
                 Ok(None) => return Ok(false),
                 Ok(Some(n)) => bytes[n..].fill(0),
                 Err(error) => return Err(self.bad_block(block, BadBlockCause::Unreadable(error.to_string()))),

@@ -9,7 +9,7 @@ use super::activity::{EXTENT_BYTES, WHOLE_CHUNK};
 use super::chunk::{Chunk, State, ZERO_BLOCK};
 use super::header::TABLE_OFFSET;
 use crate::Result;
-use crate::checksum::{HOLE, block_sum, blocks};
+use crate::checksum::{BASE, HOLE, block_sum, blocks};
 use braid_env::Disk;
 use braid_local::entry_offset;
 use braid_types::BLOCK_BYTES;
@@ -60,6 +60,10 @@ impl Chunk {
         for block in ranges.into_iter().flatten() {
             self.load(state, &(block..block + 1))?;
             let sum = state.table.get(block);
+            if sum == BASE {
+                // Stable before it was said to be the base's; whatever this chunk's file has there does not count.
+                continue;
+            }
             let mut bytes = ZERO_BLOCK;
             let read = self.raw_block(state.header.length, block, &mut bytes);
             if sum == HOLE {
@@ -107,6 +111,10 @@ impl Chunk {
         for block in suspect.iter().cloned().flatten() {
             self.load(state, &(block..block + 1))?;
             let sum = state.table.get(block);
+            if sum == BASE {
+                // Stable before it was said to be the base's; whatever this chunk's file has there does not count.
+                continue;
+            }
             let mut bytes = ZERO_BLOCK;
             let read = self.raw_block(state.header.length, block, &mut bytes);
             match sum {

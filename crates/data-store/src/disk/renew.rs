@@ -2,6 +2,7 @@
 
 use super::DiskStore;
 use super::chunk::{Chunk, ZERO_BLOCK, file_path, shard_of};
+use crate::checksum::{BASE, HOLE};
 use crate::{Result, StoreError};
 use braid_env::OpenMode;
 use braid_types::{BLOCK_BYTES, ChunkId};
@@ -18,6 +19,10 @@ impl DiskStore {
         }
         if let Some(chunk) = self.open.get(id) {
             self.sync_chunk(&chunk)?;
+            // They have it open. What cannot be read now will not be read later either.
+            if let Err(error) = self.give_to_sharers(id) {
+                tracing::warn!("what others have of chunk {id}: {error}");
+            }
         }
         // Nobody opens it meanwhile.
         let _opening = self.opening(id).lock();
@@ -54,7 +59,7 @@ fn copy(chunk: &Arc<Chunk>, new: &dyn braid_env::DiskFile) -> io::Result<()> {
     for block in 0..state.blocks() {
         state.table.load(chunk.meta.as_ref(), &(block..block + 1))?;
         let mut bytes = ZERO_BLOCK;
-        if state.table.get(block) != crate::checksum::HOLE
+        if ![HOLE, BASE].contains(&state.table.get(block))
             && chunk.raw_block(state.header.length, block, &mut bytes).is_ok()
         {
             let inside = (state.header.length - block * BLOCK_BYTES).min(BLOCK_BYTES) as usize;

@@ -1,7 +1,7 @@
 //! Sync: data, table and header, names, then the books. Writers go on meanwhile; what they write is the next sync's.
 
 use super::DiskStore;
-use super::chunk::{Chunk, RECORD_SUFFIX, shard_of};
+use super::chunk::{Chunk, RECORD_SUFFIX, State, shard_of};
 use crate::{RecordMark, Result, StoreError, Synced};
 use braid_types::ChunkId;
 use std::io;
@@ -91,8 +91,13 @@ impl DiskStore {
     }
 
     pub(super) fn delete_chunk(&self, id: ChunkId) -> Result<()> {
-        let opening = self.opening(id).lock();
-        self.close_for_good(id);
+        let opening = loop {
+            self.give_to_sharers(id)?;
+            let opening = self.opening(id).lock();
+            if self.close_unless_shared(id) {
+                break opening;
+            }
+        };
         // The header first: data without one is swept when the store is opened.
         for suffix in ["meta", "data", RECORD_SUFFIX] {
             if suffix == RECORD_SUFFIX && !self.copies.read().contains(&id) {
@@ -106,6 +111,7 @@ impl DiskStore {
                 _ => {}
             }
         }
+        self.remove_base_name(id)?;
         self.forget(id);
         drop(opening);
         Ok(())
@@ -114,11 +120,28 @@ impl DiskStore {
     /// Nothing happens to the chunk any more. The caller holds its opening lock.
     pub(super) fn close_for_good(&self, id: ChunkId) {
         if let Some(chunk) = self.open.remove(id) {
-            let mut state = chunk.state.write();
-            state.deleted = true;
-            for first in [state.first_dirty.take(), state.syncing_first.take()].into_iter().flatten() {
-                self.sequence.synced(first, id);
-            }
+            self.end(&chunk, &mut chunk.state.write());
+        }
+    }
+
+    /// The same, but not if another chunk has blocks of it: then it is false. One is made so under the chunk's lock, by who has it open.
+    fn close_unless_shared(&self, id: ChunkId) -> bool {
+        let Some(chunk) = self.open.get(id) else { return !self.shares.has_dependents(id) };
+        let mut state = chunk.state.write();
+        if self.shares.has_dependents(id) {
+            return false;
+        }
+        self.end(&chunk, &mut state);
+        drop(state);
+        self.open.remove(id);
+        true
+    }
+
+    fn end(&self, chunk: &Chunk, state: &mut State) {
+        state.deleted = true;
+        state.base = None;
+        for first in [state.first_dirty.take(), state.syncing_first.take()].into_iter().flatten() {
+            self.sequence.synced(first, chunk.id);
         }
     }
 

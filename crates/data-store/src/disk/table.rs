@@ -1,7 +1,7 @@
 //! The checksums of a chunk's blocks, cached in pages. Every change goes to the file at once, so any page may be
 //! forgotten at any time.
 
-use crate::checksum::HOLE;
+use crate::checksum::{BASE, BASE_ALIAS, HOLE};
 use braid_env::DiskFile;
 use braid_local::entry_offset;
 use std::collections::BTreeMap;
@@ -14,9 +14,10 @@ const PAGE_BYTES: usize = 4096;
 /// Pages a chunk keeps in memory: 4 MiB, the table of 4 GiB. Chunks of up to 64 MiB need 16.
 const PAGES_MAX: usize = 1024;
 
-#[derive(Default)]
 pub(crate) struct Table {
     pages: BTreeMap<u64, Page>,
+    /// The chunk has a base. In others the highest value is a sum of before that value had a meaning.
+    pub has_base: bool,
 }
 
 struct Page {
@@ -30,6 +31,10 @@ fn pages(blocks: &Range<u64>) -> Range<u64> {
 }
 
 impl Table {
+    pub fn new(has_base: bool) -> Table {
+        Table { pages: BTreeMap::new(), has_base }
+    }
+
     pub fn has(&self, blocks: &Range<u64>) -> bool {
         pages(blocks).all(|page| self.pages.contains_key(&page))
     }
@@ -47,7 +52,11 @@ impl Table {
             }
             let mut bytes = [0; PAGE_BYTES];
             file.read_at(&mut bytes, entry_offset(page * PAGE))?;
-            let sums = bytes.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+            let sum = |bytes: &[u8]| match u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]) {
+                BASE if !self.has_base => BASE_ALIAS,
+                sum => sum,
+            };
+            let sums = bytes.chunks_exact(4).map(sum).collect();
             self.pages.insert(page, Page { sums, allocated: false });
         }
         Ok(())

@@ -6,7 +6,7 @@
 use super::activity::{EXTENT_BYTES, EXTENTS_SINGLY_MAX, WHOLE_CHUNK};
 use super::chunk::{Chunk, State, ZERO_BLOCK};
 use super::{DiskStore, Gate};
-use crate::checksum::{BLOCK, Block, HOLE, block_sum, blocks};
+use crate::checksum::{BASE, BLOCK, Block, HOLE, block_sum, blocks};
 use crate::{BadBlockCause, Result, StoreError};
 use braid_env::DiskFile;
 use braid_types::{BLOCK_BYTES, ByteRange};
@@ -50,6 +50,7 @@ impl DiskStore {
         let range = ByteRange::at(offset, bytes.len() as u64);
         let touched = range.start / BLOCK_BYTES..blocks(range.end);
         chunk.load(state, &touched)?;
+        self.copy_up(chunk, state, &touched)?;
         let head = self.edge(chunk, state, range, touched.start, bytes)?;
         let tail = if touched.end - touched.start > 1 {
             self.edge(chunk, state, range, touched.end - 1, bytes)?
@@ -171,13 +172,16 @@ impl DiskStore {
 
     /// A write failed somewhere in the middle: its blocks are taken as they are, old, new or torn, so that they
     /// can be read.
-    fn seal_failed_write(&self, chunk: &Chunk, state: &mut State, touched: Range<u64>) {
+    pub(super) fn seal_failed_write(&self, chunk: &Chunk, state: &mut State, touched: Range<u64>) {
         let length = state.header.length;
         let seal = |state: &mut State| -> io::Result<()> {
             if chunk.data.len()? > length {
                 chunk.data.set_len(length)?;
             }
             for block in touched.start..touched.end.min(blocks(length)) {
+                if state.table.get(block) == BASE {
+                    continue;
+                }
                 if state.table.get(block) == HOLE {
                     chunk.clear(block)?;
                     continue;
@@ -200,7 +204,7 @@ impl DiskStore {
         gate: &Gate,
         change: impl FnOnce(&mut State) -> Result<T>,
     ) -> Result<T> {
-        let mut state = chunk.state.write();
+        let mut state = self.undisturbing(chunk, |state| gate.data || gate.shortens(state))?;
         if state.deleted {
             return Err(StoreError::NoSuchChunk(chunk.id));
         }

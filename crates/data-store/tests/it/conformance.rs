@@ -61,6 +61,19 @@ fn a_real_disk_passes() {
     conformance::run(&make, None);
 }
 
+/// Every way to share: by a base whatever the size, by the file system, and neither.
+#[test]
+fn chunks_are_made_from_others_in_every_way() {
+    for (shares_ranges, share_from_bytes) in [(false, 0), (true, 0), (false, u64::MAX)] {
+        conformance::run_clones(&|_| {
+            let disk = SimDisk::new();
+            disk.share_ranges(shares_ranges);
+            let options = StoreOptions { open_chunks_max: 2, share_from_bytes, ..StoreOptions::default() };
+            Box::new(DiskStore::create(Arc::new(disk), Path::new("/store"), identity(), options).unwrap())
+        });
+    }
+}
+
 #[test]
 fn a_crash_at_any_moment_keeps_every_promise() {
     for script in 1..=5 {

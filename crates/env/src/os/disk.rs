@@ -2,6 +2,7 @@ use crate::read_only::ReadOnlyFile;
 use crate::{Disk, DiskDirEntry, DiskFile, DiskLock, DiskSpace, OpenMode};
 use rustix::fs::{FallocateFlags, FlockOperation, MemfdFlags, Mode, OFlags, SealFlags, StatVfsMountFlags};
 use rustix::io::{Errno, ReadWriteFlags};
+use rustix::ioctl::{Opcode, Setter};
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -19,6 +20,18 @@ impl OsFile {
         Self(File::from(descriptor))
     }
 }
+
+/// What `FICLONERANGE` takes.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct CloneRange {
+    source: i64,
+    from: u64,
+    len: u64,
+    to: u64,
+}
+
+const FICLONERANGE: Opcode = rustix::ioctl::opcode::write::<CloneRange>(0x94, 13);
 
 /// `RWF_DONTCACHE`: pages that the call brought into the cache leave it with the
 /// call, or, written, as soon as they are on the disk, to which they are sent at once.
@@ -246,6 +259,24 @@ impl DiskFile for OsFile {
         }
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         retry(|| rustix::fs::fallocate(&self.0, flags, offset, len))
+    }
+
+    fn clone_range(&self, from: &dyn DiskFile, offset: u64, len: u64) -> io::Result<()> {
+        let Some(source) = from.descriptor() else { return Err(io::ErrorKind::Unsupported.into()) };
+        let range = CloneRange { source: source.as_raw_fd().into(), from: offset, len, to: offset };
+        let cloned = retry(|| {
+            // SAFETY: FICLONERANGE takes a `struct file_clone_range`, which `CloneRange` is laid out as, and only reads it.
+            let call = unsafe { Setter::<FICLONERANGE, CloneRange>::new(range) };
+            // SAFETY: the call touches no memory but the structure above, and both descriptors are open.
+            unsafe { rustix::ioctl::ioctl(&self.0, call) }
+        });
+        cloned.map_err(|error| match Errno::from_io_error(&error) {
+            // Another file system, one that does not share, or a range that it does not share.
+            Some(Errno::OPNOTSUPP | Errno::NOTTY | Errno::NOSYS | Errno::XDEV | Errno::INVAL) => {
+                io::ErrorKind::Unsupported.into()
+            }
+            _ => error,
+        })
     }
 
     fn occupied(&self) -> io::Result<u64> {

@@ -19,6 +19,7 @@ pub(super) struct Faults {
     pub keep_words: bool,
     pub keep_times: bool,
     pub failing_writes: u64,
+    pub shares_ranges: bool,
     pub read_only: bool,
     pub capacity: Option<u64>,
     stopped: bool,

@@ -299,6 +299,22 @@ impl DiskFile for SimFile {
         })
     }
 
+    fn clone_range(&self, from: &dyn DiskFile, offset: u64, len: u64) -> io::Result<()> {
+        let is_whole = offset.is_multiple_of(PAGE_BYTES as u64) && len.is_multiple_of(PAGE_BYTES as u64);
+        if !is_whole || !self.with(|world, _| Ok(world.faults.shares_ranges))? {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        let mut bytes = vec![0; usize::try_from(len).map_err(|_| io::ErrorKind::Unsupported)?];
+        from.read_at(&mut bytes, offset)?;
+        self.with(|world, node| {
+            world.change()?;
+            let before = world.counters.bytes_written;
+            let cloned = write(world, node, offset, &bytes);
+            world.counters.bytes_written = before;
+            cloned
+        })
+    }
+
     fn occupied(&self) -> io::Result<u64> {
         self.with(|world, node| Ok(inode(world, node)?.occupied()))
     }

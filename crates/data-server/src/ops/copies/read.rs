@@ -109,7 +109,7 @@ impl Core {
             Err(error) => return Err(self.error(chunk, &error)),
         };
         let (seen, got) = (stat.trunc_gen, call.token.trunc_gen);
-        if call.any_trunc_gen() || seen == got {
+        if call.any_trunc_gen() || seen == got || call.is_before(seen) {
             return Ok(Look::Right(Some(stat)));
         }
         if got < seen {

@@ -317,7 +317,7 @@ impl Client {
     }
 
     /// Asks the members in turn until one answers.
-    async fn ask<M>(&self, message: M, payload: Bytes) -> Result<(M::Answer, Bytes)>
+    pub async fn ask<M>(&self, message: M, payload: Bytes) -> Result<(M::Answer, Bytes)>
     where
         M: Carries<DataRequest, DataAnswer> + Clone + Send,
         M::Answer: Send,
