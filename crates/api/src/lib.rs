@@ -25,6 +25,7 @@ mod moving;
 pub mod quota;
 mod sql;
 pub mod trace;
+pub mod snapshots;
 pub mod trash;
 mod waiting;
 

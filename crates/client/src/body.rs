@@ -27,6 +27,8 @@ pub struct ChunkSlot {
     pub reserved: bool,
     /// Its row says that it is on stable storage.
     pub stable: bool,
+    /// A snapshot has it: see [`crate::thaw`].
+    pub frozen: bool,
     /// Bytes that its server has set aside and that are not used up by what was written here, see [`crate::room`].
     pub room: u64,
     /// So much is asked for the next time.
@@ -134,6 +136,7 @@ impl ChunkSlot {
             written: RangeSet::default(),
             reserved: false,
             stable: chunk.stable,
+            frozen: chunk.frozen,
             room: 0,
             ask: 2 * SPARE_ROOM,
         }
@@ -142,7 +145,7 @@ impl ChunkSlot {
     pub fn fresh(spare: &Spare) -> ChunkSlot {
         let Spare { chunk, container, session, room } = *spare;
         let (written, ask) = (RangeSet::default(), 2 * SPARE_ROOM);
-        ChunkSlot { chunk, container, fresh: Some(session), written, reserved: false, stable: false, room, ask }
+        ChunkSlot { chunk, container, fresh: Some(session), written, reserved: false, stable: false, frozen: false, room, ask }
     }
 }
 

@@ -430,7 +430,8 @@ impl Cache {
             return maps.leases.may_serve(moment(now), &Key::Name(at.0, at.1)).then_some((Some(id), left));
         }
         let absent = maps.absent.get(&parent).is_some_and(|names| names.contains(name));
-        let lacks = !absent && maps.whole.lacks(parent, name);
+        // What is shown of snapshots is in no listing.
+        let lacks = !absent && !braid_api::snapshots::is_unlisted(name) && maps.whole.lacks(parent, name);
         if !(absent || lacks) || !maps.leases.may_serve(moment(now), &Key::Dir(parent)) {
             return None;
         }

@@ -452,6 +452,15 @@ impl Copies {
                 DataAnswer::PunchChunk(self.state.lock().answered(&answer))
             }
             DataRequest::ReserveChunk(m) => DataAnswer::ReserveChunk(self.reserve(cx, m).await?),
+            DataRequest::CloneChunk(clone) => {
+                let chunk = clone.chunk;
+                let message = CloneCopies { clone, durability: Durability::Fsync };
+                let answer = self.at_owner(cx, &[chunk], message, Bytes::new()).await?;
+                // It is where it belongs: there is nothing to be synced or repeated.
+                let state = self.state.lock();
+                let (incarnation, sequence, stable) = (INCARNATION, state.last, state.stable());
+                DataAnswer::CloneChunk(WriteAnswer { version: answer.version, incarnation, sequence, stable })
+            }
             DataRequest::OpenLocal(m) => {
                 let (code, subject) = (Code::NotSupported, format!("chunk {}", m.chunk));
                 let node = self.on_this_host(m.chunk);

@@ -23,6 +23,8 @@ pub struct Inode {
     pub order: tokio::sync::Mutex<()>,
     /// Held by the write whose turn it is, until it is in the buffer.
     pub arriving: tokio::sync::Mutex<()>,
+    /// Held by who puts another chunk into the place of one that a snapshot has.
+    pub thawing: tokio::sync::Mutex<()>,
     /// Something a waiter may look for has changed: a write was answered, sending may go on.
     pub changed: Notify,
     /// Writes on their way.
@@ -393,6 +395,7 @@ impl Inode {
             state: Mutex::new(FileState::new(attr)),
             order: tokio::sync::Mutex::new(()),
             arriving: tokio::sync::Mutex::new(()),
+            thawing: tokio::sync::Mutex::new(()),
             changed: Notify::new(),
             window: Arc::new(Semaphore::new(window)),
         }

@@ -56,6 +56,7 @@ mod spares;
 mod stabilise;
 mod stats;
 mod stop;
+mod thaw;
 mod truncate;
 mod unknown;
 mod wait;

@@ -116,6 +116,7 @@ impl Core {
             let slot = state.body.slot(index).filter(|slot| !is_void(slot));
             (slot.map(|slot| key(inode.id, index, slot, &state.policy)), state.policy)
         };
+        self.thaw(inode, index, op).await?;
         let (slot, policy) = self.with_chunk(inode, index, op, there).await?;
         if let Some(slot) = slot {
             return Ok((slot, policy));

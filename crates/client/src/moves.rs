@@ -185,7 +185,7 @@ impl Core {
         }
         let inode_ref = self.cache.inode(place.inode);
         let (index, from, to) = (place.index, place.chunk, copied.spare);
-        let message = MoveChunk { inode: inode_ref, index, from, to, trunc_gen: place.trunc_gen };
+        let message = MoveChunk { inode: inode_ref, index, from, to, trunc_gen: place.trunc_gen, thaws: false };
         let put = self.call_while(message, When::Marked, self.own_op(), still(inode, pass.lapses)).await;
         if put.is_err() {
             // It may still be carried out, and must not be when others have the file: whichever of the two comes first is the one that holds.

@@ -342,6 +342,8 @@ impl Core {
             layout_gen: state.layout_gen,
             trunc_gen: state.attr.trunc_gen,
             chain_epoch: route.container.epoch,
+            // Its chunks may have been cut since, or been told of cuts.
+            snapshot: u64::from(state.attr.id.is_in_snapshot()),
             ..self.session.token()
         }
     }

@@ -145,10 +145,10 @@ impl FileState {
         (self.cached_writers > 0, self.writers > self.cached_writers)
     }
 
-    /// All of the range is in chunks that everybody knows.
+    /// All of the range is in chunks that everybody knows, and that are written.
     fn is_in_known_chunks(&self, range: ByteRange) -> bool {
         let Body::Chunked(table) = &self.body else { return false };
-        let is_known = |index| table.slots.get(&ChunkIndex(index)).is_some_and(|slot| slot.fresh.is_none());
+        let is_known = |index| table.slots.get(&ChunkIndex(index)).is_some_and(|slot| slot.fresh.is_none() && !slot.frozen);
         range.split_by(self.policy.chunk_bytes).all(|(index, _)| is_known(index))
     }
 }
@@ -327,7 +327,7 @@ impl Core {
         let Part { pass, index, part, data, region, again, .. } = *write;
         let once = region.number.once(repeated, again);
         let there = |state: &FileState| {
-            let slot = state.body.slot(index).filter(|slot| slot.fresh.is_none());
+            let slot = state.body.slot(index).filter(|slot| slot.fresh.is_none() && !slot.frozen);
             slot.map(|slot| (key(inode.id, index, slot, &state.policy), state.policy))
         };
         let Some((key, policy)) = self.with_chunk(inode, index, op, there).await? else {

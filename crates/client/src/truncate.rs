@@ -54,6 +54,10 @@ impl Core {
         loop {
             let pass = self.enter_write(inode, ByteRange::new(size, u64::MAX), op).await?;
             match self.truncate(inode, change.clone(), size, &pass, op).await {
+                // A snapshot was made that this client has not heard of.
+                Err(error) if error.code == Code::Frozen && !op.deadline.left(&self.env).is_zero() => {
+                    self.refresh_map(inode, op).await?;
+                }
                 // Lost before the metadata server was asked.
                 Err(error) if error.code == Code::StaleLease && pass.is_over(&inode.state.lock()) => {}
                 done => {
@@ -83,6 +87,10 @@ impl Core {
         self.fresh(inode, op).await?;
         // Earlier ones first, of whichever client: the metadata server remembers few.
         self.cut_border(inode, op).await;
+        let chunk_bytes = inode.state.lock().policy.chunk_bytes;
+        if let Some(index) = border(size, chunk_bytes) {
+            self.thaw(inode, index, op).await?;
+        }
         let dropped = self.update(inode, |state| {
             pass.check(state)?;
             Ok::<_, Error>(drop_beyond(state, size))
@@ -320,6 +328,7 @@ impl Core {
     ) -> Result<()> {
         let mut attempts = Attempts::until(op.deadline);
         loop {
+            self.thaw(inode, index, op).await?;
             let there = |state: &FileState| {
                 state.body.slot(index).map(|slot| (key(inode.id, index, slot, &state.policy), state.policy))
             };

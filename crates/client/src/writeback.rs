@@ -134,7 +134,8 @@ impl Core {
 
     /// A read happened; under relatime it is remembered if it has to be.
     pub fn note_read(&self, inode: &Inode) {
-        if !self.config.atime {
+        // What is in a snapshot has the times that it had.
+        if !self.config.atime || inode.id.is_in_snapshot() {
             return;
         }
         let attr = {

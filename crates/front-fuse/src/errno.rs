@@ -32,7 +32,7 @@ pub fn errno_of(code: Code) -> i32 {
         Code::TooManyLocks => libc::ENOLCK,
         Code::Interrupted => libc::EINTR,
         Code::BadHandle => libc::EBADF,
-        Code::Busy => libc::EBUSY,
+        Code::Busy | Code::Frozen => libc::EBUSY,
         Code::NoData => libc::ENXIO,
         Code::TextBusy => libc::ETXTBSY,
         Code::SessionUnknown

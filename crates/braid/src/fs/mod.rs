@@ -30,6 +30,7 @@ mod rm;
 mod seal;
 mod session;
 mod setfacl;
+mod snapshot;
 mod stat;
 mod summary;
 mod trash;
@@ -99,6 +100,9 @@ enum Command {
     /// Limit what a directory has, and show it.
     #[command(subcommand)]
     Quota(quota::QuotaCommand),
+    /// Keep directories as they are now, look at what they were, and take it back.
+    #[command(subcommand)]
+    Snapshot(snapshot::SnapshotCommand),
     /// Sum up what is in directories, by the server.
     Summary(summary::SummaryArgs),
     /// Show the space of the cluster.
@@ -128,6 +132,7 @@ impl Command {
             Command::Find(_) => "find",
             Command::Policy(_) => "policy",
             Command::Quota(_) => "quota",
+            Command::Snapshot(_) => "snapshot",
             Command::Summary(_) => "summary",
             Command::Df(_) => "df",
         }
@@ -155,6 +160,7 @@ impl Command {
             Command::Find(args) => args.run(s).await,
             Command::Policy(args) => args.run(s).await,
             Command::Quota(args) => args.run(s).await,
+            Command::Snapshot(args) => args.run(s).await,
             Command::Summary(args) => args.run(s).await,
             Command::Df(args) => args.run(s).await,
         }

@@ -154,6 +154,7 @@ impl Core {
             Place::At(offset) => ByteRange::at(offset, len),
             Place::End => ByteRange::at(inode.state.lock().size, len),
         };
+        self.thaw_range(inode, grows_to, op).await?;
         self.pay(inode, grows_to.end, op).await?;
         let chunks = self.find_room(inode, grows_to, op).await?;
         let (now, wall) = (self.now(), self.env.clock.wall());

@@ -9,6 +9,7 @@ use crate::complete::{claim, claim_page};
 use crate::dispatch::Call;
 use crate::server::MetaServer;
 use braid_api::meta::*;
+use braid_api::snapshots::PLACE;
 use braid_api::{Code, Error, Result};
 use braid_lease::Key;
 use braid_meta_engine::Engine;
@@ -21,8 +22,6 @@ use braid_types::{Attr, FileKind, InodeId, Mode, Name, SessionId, SnapshotHandle
 const BRAID: SnapshotHandle = SnapshotHandle(0);
 /// And for the directory of its snapshots.
 const SNAPSHOTS: SnapshotHandle = SnapshotHandle(SnapshotHandle::MAX);
-/// The names of the two, as users write them.
-const NAMES: [&str; 2] = [".braid", "snapshots"];
 
 /// What an id of that kind stands for.
 enum Shown {
@@ -132,7 +131,7 @@ impl MetaServer {
 
     async fn lookup_then(&self, shown: &Shown, name: &Name) -> Result<Option<Attr>> {
         match shown {
-            Shown::Braid(root) if name.as_bytes() == NAMES[1].as_bytes() => {
+            Shown::Braid(root) if name.as_bytes() == PLACE[1].as_bytes() => {
                 self.attr_of_dir(*root, SNAPSHOTS).await.map(Some)
             }
             Shown::Braid(_) => Ok(None),
@@ -149,15 +148,15 @@ impl MetaServer {
         if !self.snapshots.has_roots() {
             return Ok(None);
         }
-        if name.as_bytes() == NAMES[0].as_bytes() && self.snapshots.is_root(dir) {
+        if name.as_bytes() == PLACE[0].as_bytes() && self.snapshots.is_root(dir) {
             return self.attr_of_dir(dir, BRAID).await.map(Some);
         }
-        if name.as_bytes() != NAMES[1].as_bytes() {
+        if name.as_bytes() != PLACE[1].as_bytes() {
             return Ok(None);
         }
         // Somebody has made a directory `.braid`.
         let place = self.ask(&mut Call::new(None), dir, GetPlace { id: dir }).await?;
-        let is_braid = place.name.is_some_and(|name| name.as_bytes() == NAMES[0].as_bytes());
+        let is_braid = place.name.is_some_and(|name| name.as_bytes() == PLACE[0].as_bytes());
         if !is_braid || !self.snapshots.is_root(place.parent) {
             return Ok(None);
         }
@@ -268,7 +267,7 @@ impl MetaServer {
     ) -> Result<DirPage> {
         let after = |name: &Name| m.after.as_ref().is_none_or(|after| name.as_bytes() > after.as_bytes());
         let names: Vec<Name> = match shown {
-            Shown::Braid(_) => Name::new(NAMES[1].as_bytes()).into_iter().collect(),
+            Shown::Braid(_) => Name::new(PLACE[1].as_bytes()).into_iter().collect(),
             Shown::Snapshots(root) => {
                 self.snapshots.kept(*root).iter().filter_map(|snapshot| Name::new(&snapshot.name).ok()).collect()
             }
@@ -307,8 +306,8 @@ impl MetaServer {
         let of = |root: InodeId, which: SnapshotHandle| root.in_snapshot(which).ok_or_else(|| gone(root));
         let name = |text: &str| Name::new(text.as_bytes()).ok();
         Ok(match shown {
-            Shown::Braid(root) => Place { parent: *root, name: name(NAMES[0]) },
-            Shown::Snapshots(root) => Place { parent: of(*root, BRAID)?, name: name(NAMES[1]) },
+            Shown::Braid(root) => Place { parent: *root, name: name(PLACE[0]) },
+            Shown::Snapshots(root) => Place { parent: of(*root, BRAID)?, name: name(PLACE[1]) },
             Shown::Then { moment, inode, .. } if *inode == moment.root => {
                 let kept = self.snapshots.kept(moment.root);
                 let own = kept.iter().find(|snapshot| snapshot.number == moment.number);
