@@ -160,6 +160,11 @@ pub enum AdminQuery {
     Snapshots {
         dir: Option<InodeId>,
     },
+    /// What snapshots alone have, behind this row; the answer says what to ask for next.
+    KeptRows {
+        after: Option<Vec<u8>>,
+        limit: u32,
+    },
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -202,6 +207,22 @@ pub enum AdminAnswer {
     CreateSnapshot(SnapshotStatus),
     DropSnapshot(()),
     Snapshots(Vec<SnapshotStatus>),
+    KeptRows(KeptPage),
+}
+
+/// What only snapshots have.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum KeptRow {
+    /// A chunk that was in a file, and is not there any more.
+    Chunk(ChunkRow),
+    /// A file that has gone, the rows of whose chunks stay.
+    Inode(InodeId),
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct KeptPage {
+    pub rows: Vec<KeptRow>,
+    pub next: Option<Vec<u8>>,
 }
 
 /// A snapshot of a directory.

@@ -5,7 +5,7 @@ use braid_api::admin::{AdminAnswer, AdminQuery, ContainerStatus, Repair, Session
 use braid_api::{Error, Result};
 use braid_meta_engine::{Engine, Table};
 use braid_meta_namespace::ReadOnly;
-use braid_meta_namespace::ops::{admin, check, repair, side, spares};
+use braid_meta_namespace::ops::{admin, check, repair, side, snapshot, spares};
 use braid_types::SessionId;
 
 impl MetaServer {
@@ -99,6 +99,10 @@ impl MetaServer {
                 AdminAnswer::CreateSnapshot(self.create_snapshot(dir, name, wait_ms).await?)
             }
             AdminQuery::DropSnapshot { dir, name } => self.drop_snapshot(dir, name).await?,
+            AdminQuery::KeptRows { after, limit } => {
+                let limit = limit.clamp(1, 4096) as usize;
+                AdminAnswer::KeptRows(self.rows(snapshot::KeptRows { after, limit }).await?)
+            }
             AdminQuery::Snapshots { dir } => AdminAnswer::Snapshots(self.list_snapshots(dir)),
             AdminQuery::ConfirmRestored => self.confirm_restored().await?,
             AdminQuery::Chunk { inode, index, session } => {

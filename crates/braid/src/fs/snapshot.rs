@@ -28,7 +28,7 @@ pub enum SnapshotCommand {
         dir: ClusterPath,
         name: Name,
         /// So long at the most, for mounts to store what they have written, and, the first time, for all below the directory to be prepared.
-        #[arg(long, value_name = "TIME", default_value = "10m")]
+        #[arg(long, value_name = "TIME", default_value = "10min")]
         wait: Span,
     },
     /// Show the snapshots of a directory, or all.

@@ -8,10 +8,11 @@ use crate::rows::{
     ChunkRow, IdRow, Inode, KeptInode, OldRow, ReclaimRow, RestampRow, RowFormat, SnapshotEntry, SnapshotsRow, keys,
 };
 use crate::snapshots::{Moment, inode_in};
-use crate::{Located, OpError, Place, Unit};
+use crate::{Located, OpError, Query, Unit};
+use braid_api::admin::{self, KeptPage, KeptRow};
 use braid_api::{Code, Error};
 use braid_meta_engine::{Key, Lock, Operation, Table, Tx};
-use braid_types::{ContainerId, InodeId, Name, SnapshotHandle, Timestamp};
+use braid_types::{ChunkId, ContainerId, InodeId, Name, SnapshotHandle, Timestamp};
 use std::collections::BTreeSet;
 
 /// Of one root at once.
@@ -380,10 +381,53 @@ pub fn moment(root: InodeId, row: &SnapshotsRow, number: u64) -> Option<Moment> 
     exists.then(|| Moment { root, number, numbers: row.numbers_from(number) })
 }
 
-/// Whether the directory is a snapshot root's `.braid`: where snapshots are shown if there is a directory of this name.
-pub async fn root_above(unit: &mut Unit<'_>, dir: InodeId, name: &Name) -> Result<Option<InodeId>, OpError> {
-    match unit.find(&dir.into()).await?.place {
-        Place::Entry(parent, Some(own)) if own == *name => Ok(Some(parent)),
-        _ => Ok(None),
+/// What snapshots alone have, page by page: [`braid_api::admin::AdminQuery::KeptRows`].
+pub struct KeptRows {
+    /// Behind this row, as the last page said.
+    pub after: Option<Vec<u8>>,
+    pub limit: usize,
+}
+
+impl Query for KeptRows {
+    type Answer = KeptPage;
+
+    async fn ask(&self, unit: &mut Unit<'_>) -> Result<KeptPage, OpError> {
+        let after = self.after.as_ref().and_then(|bytes| Key::from_bytes(Table::OldRows, bytes));
+        let page = unit.scan_table(Table::OldRows, after.as_ref(), self.limit).await?;
+        let of = |key: &Key| keys::of_old_row(key).map(|(of, _)| (InodeId(key.partition()), of));
+        let is_chunk = |(_, of): &(InodeId, Key)| of.table() == Table::Chunks;
+        let wanted: BTreeSet<Key> =
+            page.rows.iter().filter_map(|(key, _)| of(key)).filter(is_chunk).map(|(_, of)| of).collect();
+        unit.load(&wanted.into_iter().collect::<Vec<_>>()).await?;
+        // Versions of one row may name one chunk, and some of them may be on the page before.
+        let mut told: BTreeSet<(Key, ChunkId)> = BTreeSet::new();
+        if let Some((root, of)) = after.as_ref().and_then(of).filter(is_chunk) {
+            let versions = unit.scan(&keys::old_rows_below(root, &of), None, ALL).await?;
+            for (key, row) in versions.rows.iter().take_while(|(key, _)| Some(key) <= after.as_ref()) {
+                told.extend(chunk_in(key, &of, row)?.map(|row| (of.clone(), row.chunk)));
+            }
+        }
+        let mut rows = Vec::new();
+        for (key, row) in &page.rows {
+            if let Some(inode) = keys::of_kept_inode(key) {
+                rows.push(KeptRow::Inode(inode));
+            }
+            let Some((_, of)) = of(key).filter(is_chunk) else { continue };
+            let Some(ChunkRow { chunk, container, stable, .. }) = chunk_in(key, &of, row)? else { continue };
+            let is_live = unit.get::<ChunkRow>(&of).await?.is_some_and(|row| row.chunk == chunk);
+            if is_live || !told.insert((of.clone(), chunk)) {
+                continue;
+            }
+            let (inode, index) = (InodeId(of.partition()), keys::chunk_index(&of));
+            let index = index.ok_or_else(|| super::content::damaged(&of))?;
+            rows.push(KeptRow::Chunk(admin::ChunkRow { inode, index, chunk, container, stable }));
+        }
+        let next = page.rows.last().filter(|_| page.more).map(|(key, _)| key.bytes().to_vec());
+        Ok(KeptPage { rows, next })
     }
+}
+
+/// The row of a chunk as it was, if there was one.
+fn chunk_in(key: &Key, of: &Key, row: &[u8]) -> Result<Option<ChunkRow>, OpError> {
+    OldRow::decode(key, row)?.row.map(|row| ChunkRow::decode(of, &row)).transpose()
 }

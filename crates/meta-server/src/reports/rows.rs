@@ -1,11 +1,11 @@
 //! The rows of a round, in pages: no transaction stays open, and whoever changes rows waits for nothing.
 
 use crate::server::MetaServer;
-use braid_api::admin::Pending;
+use braid_api::admin::{KeptRow, Pending};
 use braid_api::{Error, Result};
 use braid_meta_engine::Engine;
 use braid_meta_namespace::ReadOnly;
-use braid_meta_namespace::ops::{admin, spares};
+use braid_meta_namespace::ops::{admin, snapshot, spares};
 use braid_report::{Named, View};
 use braid_types::{ChainEpoch, ContainerId, ServerId};
 use std::collections::BTreeMap;
@@ -48,7 +48,7 @@ impl MetaServer {
         }
     }
 
-    /// Spares and what waits to be freed, files, and the former again: see [`View`].
+    /// Spares and what waits to be freed, files, snapshots, and the former again: see [`View`].
     pub(super) async fn read_view(&self, mut view: View) -> Result<View> {
         self.read_pending(&mut view).await?;
         let mut after = None;
@@ -63,8 +63,29 @@ impl MetaServer {
             }
             self.env.sleep(PAUSE).await;
         }
+        self.read_kept(&mut view).await?;
         self.read_pending(&mut view).await?;
         Ok(view)
+    }
+
+    /// What snapshots alone have. After the files: what leaves one for a snapshot is not missed.
+    async fn read_kept(&self, view: &mut View) -> Result<()> {
+        let mut after = None;
+        loop {
+            let op = ReadOnly(snapshot::KeptRows { after, limit: PAGE as usize });
+            let page = self.engine.read(0, op).await.map_err(Error::from)?;
+            for row in page.rows {
+                if let KeptRow::Chunk(row) = row {
+                    let named = Named { inode: row.inode, index: row.index, stable: row.stable };
+                    view.names(row.container, row.chunk, named);
+                }
+            }
+            after = page.next;
+            if after.is_none() {
+                return Ok(());
+            }
+            self.env.sleep(PAUSE).await;
+        }
     }
 
     async fn read_pending(&self, view: &mut View) -> Result<()> {

@@ -45,6 +45,10 @@ impl<'a, N: Namespace> Ask<'a, N> {
         expect!(self.query(AdminQuery::ChunkRows { after, limit: PAGE }).await?, ChunkRows)
     }
 
+    pub async fn kept_rows(&self, after: Option<Vec<u8>>) -> Result<KeptPage> {
+        expect!(self.query(AdminQuery::KeptRows { after, limit: PAGE }).await?, KeptRows)
+    }
+
     pub async fn containers(&self, after: ContainerId) -> Result<Vec<ContainerStatus>> {
         expect!(self.query(AdminQuery::Containers { after, limit: PAGE }).await?, Containers)
     }

@@ -6,6 +6,7 @@
 use super::ask::Ask;
 use super::finding::{Fault, Finding, Remedy};
 use super::held::{Listings, damage, stat};
+use super::kept::Kept;
 use super::pending::Pending;
 use super::tally::Tally;
 use braid_api::admin::{ChunkCheck, ContainerStatus, Repair};
@@ -33,6 +34,8 @@ pub struct Chunks<'a, N, P> {
     pub tally: &'a Tally,
     /// In order of chunks.
     pub uses: Vec<Use>,
+    /// And what snapshots alone have.
+    pub kept: Kept,
     pub containers: HashMap<ContainerId, ContainerStatus>,
     pub servers: HashSet<ServerId>,
     pub listings: &'a Listings,
@@ -82,6 +85,7 @@ impl<N: Namespace, P: DataPeers> Chunks<'_, N, P> {
         self.chains().await?;
         if !self.listings.is_empty() {
             self.lost().await?;
+            self.lost_to_snapshots().await?;
             self.damaged().await?;
             self.beyond_size().await?;
             self.not_named().await?;
@@ -131,6 +135,7 @@ impl<N: Namespace, P: DataPeers> Chunks<'_, N, P> {
             .uses
             .iter()
             .filter(|u| self.tally.file(u.inode).is_none() && !twice.contains(&u.chunk))
+            .filter(|u| !self.kept.inodes.contains(&u.inode))
             .copied()
             .collect();
         for used in doubtful {
@@ -199,7 +204,7 @@ impl<N: Namespace, P: DataPeers> Chunks<'_, N, P> {
         Ok(())
     }
 
-    fn chain(&self, container: ContainerId) -> &[ServerId] {
+    pub(super) fn chain(&self, container: ContainerId) -> &[ServerId] {
         self.containers.get(&container).map_or(&[], |c| &c.chain)
     }
 
@@ -286,11 +291,11 @@ impl<N: Namespace, P: DataPeers> Chunks<'_, N, P> {
         Ok(())
     }
 
-    /// Spares, and what waits to be freed.
+    /// Spares, what waits to be freed, and what snapshots have.
     fn known(&self) -> HashSet<ChunkId> {
         let spares = self.pending.iter().flat_map(|p| p.spares.iter().map(|(chunk, _)| *chunk));
         let reclaims = self.pending.iter().flat_map(|p| p.chunks.iter().copied());
-        spares.chain(reclaims).collect()
+        spares.chain(reclaims).chain(self.kept.chunks.iter().map(|used| used.chunk)).collect()
     }
 
     /// Bytes beyond the size: they would show if the file grew. A writer reports its size within seconds, so this is

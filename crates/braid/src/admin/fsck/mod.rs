@@ -19,6 +19,7 @@ mod chunks;
 mod confirm;
 pub mod finding;
 pub mod held;
+mod kept;
 mod names;
 mod pending;
 pub mod report;
@@ -33,6 +34,7 @@ use braid_api::{DataPeers, Namespace, Result};
 use braid_env::Env;
 use braid_types::{ChunkId, ServerId};
 use chunks::{Chunks, read_containers, read_uses};
+use kept::Kept;
 use finding::{Fault, Finding, Remedy};
 use held::{Listings, delete, set_aside};
 use report::{Report, Seen};
@@ -109,6 +111,8 @@ impl<N: Namespace, P: DataPeers> Fsck<'_, N, P> {
             return Ok(Look { report: Report { findings: vec![finding], unchecked, seen }, listings });
         }
         let uses = read_uses(&ask, &|n| progress("chunk rows", n)).await?;
+        // After the files: what leaves one for a snapshot is not missed.
+        let kept = Kept::read(&ask).await?;
         let after = pending::read(&ask, &unfreed).await?;
         let containers = read_containers(&ask).await?;
         let servers = ask.servers().await?.iter().map(|s| s.id).collect();
@@ -128,6 +132,7 @@ impl<N: Namespace, P: DataPeers> Fsck<'_, N, P> {
             settle: self.options.settle,
             tally: &tally,
             uses,
+            kept,
             containers,
             servers,
             listings: &listings,
