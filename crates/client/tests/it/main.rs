@@ -18,4 +18,5 @@ mod promises;
 mod regions;
 mod seal;
 mod shared;
+mod snapshots;
 mod streams;
