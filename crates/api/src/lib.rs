@@ -23,9 +23,9 @@ pub mod meta;
 pub mod meta_copies;
 mod moving;
 pub mod quota;
+pub mod snapshots;
 mod sql;
 pub mod trace;
-pub mod snapshots;
 pub mod trash;
 mod waiting;
 

@@ -108,7 +108,13 @@ impl ChunkTable {
     pub fn fresh(&self) -> Vec<ChunkRef> {
         let fresh = self.slots.iter().filter(|(_, slot)| slot.fresh.is_some() && slot.exists());
         fresh
-            .map(|(&index, slot)| ChunkRef { index, chunk: slot.chunk, container: slot.container, stable: false, frozen: false })
+            .map(|(&index, slot)| ChunkRef {
+                index,
+                chunk: slot.chunk,
+                container: slot.container,
+                stable: false,
+                frozen: false,
+            })
             .collect()
     }
 
@@ -145,7 +151,17 @@ impl ChunkSlot {
     pub fn fresh(spare: &Spare) -> ChunkSlot {
         let Spare { chunk, container, session, room } = *spare;
         let (written, ask) = (RangeSet::default(), 2 * SPARE_ROOM);
-        ChunkSlot { chunk, container, fresh: Some(session), written, reserved: false, stable: false, frozen: false, room, ask }
+        ChunkSlot {
+            chunk,
+            container,
+            fresh: Some(session),
+            written,
+            reserved: false,
+            stable: false,
+            frozen: false,
+            room,
+            ask,
+        }
     }
 }
 

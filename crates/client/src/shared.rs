@@ -148,7 +148,8 @@ impl FileState {
     /// All of the range is in chunks that everybody knows, and that are written.
     fn is_in_known_chunks(&self, range: ByteRange) -> bool {
         let Body::Chunked(table) = &self.body else { return false };
-        let is_known = |index| table.slots.get(&ChunkIndex(index)).is_some_and(|slot| slot.fresh.is_none() && !slot.frozen);
+        let is_known =
+            |index| table.slots.get(&ChunkIndex(index)).is_some_and(|slot| slot.fresh.is_none() && !slot.frozen);
         range.split_by(self.policy.chunk_bytes).all(|(index, _)| is_known(index))
     }
 }

@@ -52,8 +52,15 @@ enum Purpose {
     Still {
         told: bool,
     },
-    Lock { space: Space, lock: LockSpec, until: Option<Moment> },
-    TestLock { space: Space, lock: LockSpec },
+    Lock {
+        space: Space,
+        lock: LockSpec,
+        until: Option<Moment>,
+    },
+    TestLock {
+        space: Space,
+        lock: LockSpec,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -15,7 +15,13 @@ use std::collections::HashMap;
 const SPARES_MAX: u32 = 64;
 
 impl MetaServer {
-    pub(crate) async fn take_spares(&self, call: &mut Call, op: OpContext, number: u8, m: TakeSpares) -> Result<MetaAnswer> {
+    pub(crate) async fn take_spares(
+        &self,
+        call: &mut Call,
+        op: OpContext,
+        number: u8,
+        m: TakeSpares,
+    ) -> Result<MetaAnswer> {
         let want = Want {
             chain_len: m.policy.chain_len(),
             count: m.count.clamp(1, SPARES_MAX) as usize,

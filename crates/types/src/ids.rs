@@ -69,7 +69,8 @@ impl InodeId {
     /// The inode as it was in a snapshot: an id of its own, so that whoever caches by ids knows the two apart. `None` where
     /// the number of the inode leaves no room for that: 2^39 inodes have been made.
     pub fn in_snapshot(self, handle: SnapshotHandle) -> Option<InodeId> {
-        (self.0 >> SNAPSHOT_ID_BITS == 0).then(|| InodeId(IN_SNAPSHOT | u64::from(handle.0) << SNAPSHOT_ID_BITS | self.0))
+        (self.0 >> SNAPSHOT_ID_BITS == 0)
+            .then(|| InodeId(IN_SNAPSHOT | u64::from(handle.0) << SNAPSHOT_ID_BITS | self.0))
     }
 
     /// Which inode it is in which snapshot; `None` of one that lives.

@@ -1,5 +1,7 @@
 //! `braid fs snapshot`: directories as they were.
 
+mod restore;
+
 use super::attributes::print_json;
 use super::path::ClusterPath;
 use super::session::{Paths, Session, brief};
@@ -11,6 +13,7 @@ use braid_api::Code;
 use braid_api::admin::{AdminAnswer, AdminQuery, PathEnd, SnapshotStatus};
 use braid_types::{InodeId, Name};
 use clap::Subcommand;
+use restore::Restore;
 use serde::Serialize;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -39,6 +42,19 @@ pub enum SnapshotCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Make a directory again what it was in a snapshot. What has come since is removed; the snapshots stay.
+    ///
+    /// Done by ordinary changes while others may use the directory, so it is not of one moment; of changed files only the bytes that differ
+    /// are written.
+    #[command(after_help = "Examples:\n  braid fs snapshot restore /projects monday --dry-run\n  \
+                            braid fs snapshot restore /projects monday")]
+    Restore {
+        dir: ClusterPath,
+        name: Name,
+        /// Change nothing: print what would be made, changed and removed.
+        #[arg(long)]
+        dry_run: bool,
+    },
     /// Let go of snapshots: what only they had is freed.
     #[command(after_help = "Example:\n  braid fs snapshot delete /projects monday tuesday")]
     Delete {
@@ -61,6 +77,15 @@ impl SnapshotCommand {
         match self {
             SnapshotCommand::Create { dir, name, wait } => create(s, &dir, name, wait.0).await?,
             SnapshotCommand::List { dir, json } => list(s, dir, json).await?,
+            SnapshotCommand::Restore { dir, name, dry_run } => {
+                let now = s.find_dir(&dir).await?.id;
+                let then = restore::find(s, &dir, now, &name).await?;
+                let done = Restore::new(s, dry_run).run(&dir, then, now).await?;
+                let restore::Done { made, changed, removed } = done;
+                let would = if dry_run { "to be " } else { "" };
+                println!("{would}made: {made}, changed: {changed}, removed: {removed}");
+                return Ok(s.exit_code());
+            }
             SnapshotCommand::Delete { dir, names } => {
                 let id = s.find_dir(&dir).await?.id;
                 for name in names {

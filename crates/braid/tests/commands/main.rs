@@ -25,6 +25,7 @@ mod posix;
 mod quotas;
 mod reports;
 mod sealed;
+mod snapshots;
 mod sql;
 mod transfer;
 mod trash;

@@ -147,7 +147,10 @@ async fn add_chunk(
             Ok(Some(row.at(new.index, newest)))
         }
         None => {
-            unit.insert(key, &ChunkRow { chunk: new.chunk, container: spare.container, stable: new.stable, born: None });
+            unit.insert(
+                key,
+                &ChunkRow { chunk: new.chunk, container: spare.container, stable: new.stable, born: None },
+            );
             Ok(None)
         }
     }

@@ -7,8 +7,8 @@
 use super::make_node::count_entry;
 use super::remove_dir::drop_dir;
 use super::restamp::{Above, come_below, expect_depth, gained};
-use super::snapshot::expect_to_cross;
 use super::seal::expect_unsealed;
+use super::snapshot::expect_to_cross;
 use super::unlink::drop_link;
 use crate::rows::{Entry, IdRow, keys};
 use crate::{Located, Mutation, OpContext, OpError, Place, Unit};

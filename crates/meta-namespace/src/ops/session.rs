@@ -260,7 +260,10 @@ impl Operation for EndSession {
 /// What was answered is of no use without the session: it runs again.
 fn is_of_session(row: &RequestRow) -> bool {
     let answer = postcard::from_bytes::<MetaAnswer>(&row.answer);
-    matches!(answer, Ok(MetaAnswer::TakeSpares(_) | MetaAnswer::TakeBeside(_) | MetaAnswer::CreateTemporary(_)) | Err(_))
+    matches!(
+        answer,
+        Ok(MetaAnswer::TakeSpares(_) | MetaAnswer::TakeBeside(_) | MetaAnswer::CreateTemporary(_)) | Err(_)
+    )
 }
 
 /// Forgets the answers of a session that has ended and whose client has not come back.

@@ -14,7 +14,9 @@ pub enum Source {
     Container(ContainerId),
     /// However full it is: who thaws a chunk needs one where that is.
     Beside(ContainerId),
-    NewContainer { chain: Vec<ServerId> },
+    NewContainer {
+        chain: Vec<ServerId>,
+    },
 }
 
 /// The transaction behind [`braid_api::meta::TakeSpares`].
@@ -48,10 +50,12 @@ impl Mutation for GiveSpares {
         let mut next_chunk = take(unit, Counter::Chunks, wanted).await?;
         for (source, count) in &self.sources {
             let (id, mut row) = match source {
-                Source::Container(id) | Source::Beside(id) => match unit.get::<ContainerRow>(&keys::container(*id)).await? {
-                    Some(row) => (*id, row),
-                    None => continue,
-                },
+                Source::Container(id) | Source::Beside(id) => {
+                    match unit.get::<ContainerRow>(&keys::container(*id)).await? {
+                        Some(row) => (*id, row),
+                        None => continue,
+                    }
+                }
                 Source::NewContainer { chain } => {
                     let epoch = ChainEpoch(1);
                     let copies = u8::try_from(chain.len()).ok().filter(|copies| *copies > 1).map(|copies| CopiesRow {

@@ -1,7 +1,5 @@
 use super::{damaged, inode_in, is_kept};
-use crate::rows::{
-    ChunkRow, Entry, IdRow, Inode, KeptInode, OldRow, ReclaimRow, RowFormat, SnapshotsRow, keys,
-};
+use crate::rows::{ChunkRow, Entry, IdRow, Inode, KeptInode, OldRow, ReclaimRow, RowFormat, SnapshotsRow, keys};
 use braid_meta_engine::{
     Awaited, Between, Counts, EngineError, Key, Lock, Overlay, Page, Passing, Pending, Row, ScanRange, Table, Tx,
 };

@@ -112,7 +112,13 @@ impl Then<'_> {
                 [None, None] => (None, false),
                 [Some(now), None] => (Some(now), false),
                 [None, Some(old)] => (Some(old), true),
-                [Some(now), Some(old)] => if old <= now { (Some(old), true) } else { (Some(now), false) },
+                [Some(now), Some(old)] => {
+                    if old <= now {
+                        (Some(old), true)
+                    } else {
+                        (Some(now), false)
+                    }
+                }
             };
             let mut last = None;
             for (key, (now, kept)) in rows {

@@ -59,7 +59,8 @@ async fn dump(engine: &AnyEngine, top: InodeId, then: Option<&Moment>) -> (Shown
             for (name, id, kind, attr) in page.entries {
                 let text = String::from_utf8(name.as_bytes().to_vec()).unwrap();
                 let path = format!("{path}/{text}");
-                let attr = attr.unwrap_or_else(|| panic!("{path} leads to inode {id}, which has no attributes, in {then:?}"));
+                let attr =
+                    attr.unwrap_or_else(|| panic!("{path} leads to inode {id}, which has no attributes, in {then:?}"));
                 assert_eq!((attr.id, attr.kind), (id, kind));
                 let found = ask(engine, then, Lookup { parent: dir, name: name.clone() }).await.unwrap().attr;
                 assert_eq!(found.as_ref(), Some(&attr), "{path}");
@@ -76,13 +77,17 @@ async fn dump(engine: &AnyEngine, top: InodeId, then: Option<&Moment>) -> (Shown
                         what += &format!(" {:?}", ask(engine, then, ReadLink { inode: id.into() }).await.unwrap());
                     }
                     FileKind::File => {
-                        let map = ask(engine, then, GetMap { inode: id.into(), first: ChunkIndex(0) }).await.unwrap().map;
+                        let map =
+                            ask(engine, then, GetMap { inode: id.into(), first: ChunkIndex(0) }).await.unwrap().map;
                         match map.content {
                             Content::Inline(bytes) => what += &format!(" {} of {:?}", bytes.len(), bytes.first()),
                             Content::Chunked(page) => {
                                 assert!(!page.more);
                                 chunks.extend(page.chunks.iter().map(|chunk| chunk.chunk));
-                                what += &format!(" {:?}", page.chunks.iter().map(|c| (c.index, c.chunk)).collect::<Vec<_>>());
+                                what += &format!(
+                                    " {:?}",
+                                    page.chunks.iter().map(|c| (c.index, c.chunk)).collect::<Vec<_>>()
+                                );
                             }
                         }
                     }
@@ -379,7 +384,10 @@ impl World {
             assert_eq!(left.rows, [], "{table:?}");
         }
         let spares = self.tree.engine.snapshot(&[Table::Spares]).await.unwrap();
-        let spares = { let mut spares = spares; spares.scan_table(Table::Spares, None, 1 << 20).unwrap().rows.len() };
+        let spares = {
+            let mut spares = spares;
+            spares.scan_table(Table::Spares, None, 1 << 20).unwrap().rows.len()
+        };
         assert_eq!(self.given.len() - self.freed.len(), spares, "what is not freed was never used");
     }
 }

@@ -28,7 +28,11 @@ enum Shown {
     /// `.braid` of this root.
     Braid(InodeId),
     Snapshots(InodeId),
-    Then { moment: Moment, handle: SnapshotHandle, inode: InodeId },
+    Then {
+        moment: Moment,
+        handle: SnapshotHandle,
+        inode: InodeId,
+    },
 }
 
 /// The inode of a snapshot that a request is about, if it is about one.
@@ -259,12 +263,7 @@ impl MetaServer {
         })
     }
 
-    async fn read_dir_then(
-        &self,
-        shown: &Shown,
-        ask: Option<crate::leases::Ask<'_>>,
-        m: ReadDir,
-    ) -> Result<DirPage> {
+    async fn read_dir_then(&self, shown: &Shown, ask: Option<crate::leases::Ask<'_>>, m: ReadDir) -> Result<DirPage> {
         let after = |name: &Name| m.after.as_ref().is_none_or(|after| name.as_bytes() > after.as_bytes());
         let names: Vec<Name> = match shown {
             Shown::Braid(_) => Name::new(PLACE[1].as_bytes()).into_iter().collect(),

@@ -122,7 +122,8 @@ async fn opening_a_file_of_a_few_chunks_is_one_round_trip() {
         index: ChunkIndex(i),
         chunk: spares[i as usize].0,
         container: spares[i as usize].1,
-        stable: false, frozen: false,
+        stable: false,
+        frozen: false,
     });
     let size = 3 * CHUNK_BYTES_DEFAULT;
     w.commit(&file, size, CommitContent::Chunks(chunks.collect())).await.unwrap();
@@ -254,7 +255,8 @@ async fn unlink_is_at_most_three_whatever_the_file_has() {
         index: ChunkIndex(i),
         chunk: *chunk,
         container: *container,
-        stable: false, frozen: false,
+        stable: false,
+        frozen: false,
     });
     w.commit(&file, 3 * CHUNK_BYTES_DEFAULT, CommitContent::Chunks(chunks.collect())).await.unwrap();
     w.create(ROOT, "plain").await;

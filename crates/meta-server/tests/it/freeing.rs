@@ -21,7 +21,13 @@ async fn freeing_a_large_file_frees_every_chunk() {
         let spares = w.spares(64).await.spares;
         let chunks: Vec<ChunkRef> = (0..)
             .zip(&spares)
-            .map(|(i, s)| ChunkRef { index: ChunkIndex(round * 64 + i), chunk: s.0, container: s.1, stable: false, frozen: false })
+            .map(|(i, s)| ChunkRef {
+                index: ChunkIndex(round * 64 + i),
+                chunk: s.0,
+                container: s.1,
+                stable: false,
+                frozen: false,
+            })
             .collect();
         all.extend(spares.iter().map(|s| s.0));
         let size = (round + 1) * 64 * CHUNK_BYTES_DEFAULT;
@@ -108,7 +114,8 @@ async fn what_waits_is_listed_across_tables() {
     w.add_data_server().await;
     let file = w.create(ROOT, "f").await.attr;
     let spares = w.spares(8).await.spares;
-    let chunk = ChunkRef { index: ChunkIndex(0), chunk: spares[3].0, container: spares[3].1, stable: false, frozen: false };
+    let chunk =
+        ChunkRef { index: ChunkIndex(0), chunk: spares[3].0, container: spares[3].1, stable: false, frozen: false };
     w.commit(&file, 10, CommitContent::Chunks(vec![chunk])).await.unwrap();
     let open = w.create(ROOT, "open").await.attr.id;
     w.peers.0.keeps.lock().insert(chunk.chunk);

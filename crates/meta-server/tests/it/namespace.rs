@@ -172,8 +172,13 @@ async fn truncation_raises_the_generation_and_drops_whole_chunks() {
     w.add_data_server().await;
     let spares = w.spares(3).await.spares;
     let file = w.create(ROOT, "f").await.attr;
-    let chunk =
-        |i: usize| ChunkRef { index: ChunkIndex(i as u64), chunk: spares[i].0, container: spares[i].1, stable: false, frozen: false };
+    let chunk = |i: usize| ChunkRef {
+        index: ChunkIndex(i as u64),
+        chunk: spares[i].0,
+        container: spares[i].1,
+        stable: false,
+        frozen: false,
+    };
     let cb = CHUNK_BYTES_DEFAULT;
     let all = CommitContent::Chunks(vec![chunk(0), chunk(1), chunk(2)]);
     w.commit(&file, 3 * cb, all).await.unwrap();
@@ -206,8 +211,13 @@ async fn a_truncate_that_lengthens_a_file_is_a_cut_too() {
     w.add_data_server().await;
     let spares = w.spares(2).await.spares;
     let file = w.create(ROOT, "f").await.attr;
-    let chunk =
-        |i: usize| ChunkRef { index: ChunkIndex(i as u64), chunk: spares[i].0, container: spares[i].1, stable: false, frozen: false };
+    let chunk = |i: usize| ChunkRef {
+        index: ChunkIndex(i as u64),
+        chunk: spares[i].0,
+        container: spares[i].1,
+        stable: false,
+        frozen: false,
+    };
     // The second was put into the file ahead of its size, as reserved space is.
     w.commit(&file, 100, CommitContent::Chunks(vec![chunk(0), chunk(1)])).await.unwrap();
     let longer = w.call(truncate(file.id, 500)).await.unwrap();
@@ -237,7 +247,8 @@ async fn inline_bytes_grow_out_and_shrink_back() {
     }
     let too_long = CommitContent::Inline(Bytes::from(vec![0; 65537]));
     assert_eq!(code(w.commit(&file, 65537, too_long).await), Code::Invalid);
-    let chunk = ChunkRef { index: ChunkIndex(0), chunk: spares[0].0, container: spares[0].1, stable: false, frozen: false };
+    let chunk =
+        ChunkRef { index: ChunkIndex(0), chunk: spares[0].0, container: spares[0].1, stable: false, frozen: false };
     w.commit(&file, 100_000, CommitContent::Chunks(vec![chunk])).await.unwrap();
     let attr = w.attr(file.id).await.unwrap();
     let cut = w.call(truncate(file.id, 5)).await.unwrap().attr;

@@ -1,8 +1,8 @@
 //! Names, and the rows that say where an inode is.
 
-use crate::ops::restamp::Above;
 use crate::ops::check::{entry_key, path_of};
 use crate::ops::make_node::count_entry;
+use crate::ops::restamp::Above;
 use crate::rows::{Entry, IdRow, keys};
 use crate::{OpError, Unit};
 use braid_api::Code;

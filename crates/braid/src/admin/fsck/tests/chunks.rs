@@ -66,8 +66,11 @@ async fn two_rows_of_one_chunk() {
     let w = World::new().await;
     let row = rows(&w).await.remove(0);
     let other = w.create(ROOT, "other").await.id;
-    w.put(keys::chunk(other, ChunkIndex(0)), &ChunkRow { chunk: row.chunk, container: row.container, stable: false, born: None })
-        .await;
+    w.put(
+        keys::chunk(other, ChunkIndex(0)),
+        &ChunkRow { chunk: row.chunk, container: row.container, stable: false, born: None },
+    )
+    .await;
     w.damage(other, |inode| {
         inode.flags |= flags::CHUNKED;
         inode.size = 100;
@@ -83,8 +86,11 @@ async fn two_rows_of_one_chunk() {
 async fn the_row_without_a_file_gives_way_and_the_chunk_stays() {
     let w = World::new().await;
     let row = rows(&w).await.remove(0);
-    w.put(keys::chunk(NOBODY, ChunkIndex(0)), &ChunkRow { chunk: row.chunk, container: row.container, stable: false, born: None })
-        .await;
+    w.put(
+        keys::chunk(NOBODY, ChunkIndex(0)),
+        &ChunkRow { chunk: row.chunk, container: row.container, stable: false, born: None },
+    )
+    .await;
     w.mends(&["F302"]).await;
     let node = w.peers.get(owner(&w, row.container).await);
     assert!(node.chunks.lock().contains_key(&row.chunk));
@@ -166,7 +172,8 @@ async fn space_reserved_beyond_the_size_is_legal() {
     let row = rows(&w).await.remove(0);
     let (chunk, container) = written_spare(&w).await;
     w.peers.get(owner(&w, container).await).chunks.lock().get_mut(&chunk).unwrap().len = 0;
-    let chunks = vec![braid_api::meta::ChunkRef { index: ChunkIndex(9), chunk, container, stable: false, frozen: false }];
+    let chunks =
+        vec![braid_api::meta::ChunkRef { index: ChunkIndex(9), chunk, container, stable: false, frozen: false }];
     let attr = w.attr(row.inode).await.unwrap();
     w.commit(&attr, attr.size, braid_api::meta::CommitContent::Chunks(chunks)).await.unwrap();
     w.finds(&[]).await;

@@ -243,7 +243,8 @@ impl World {
                 index: ChunkIndex(i),
                 chunk: *chunk,
                 container: *container,
-                stable: false, frozen: false,
+                stable: false,
+                frozen: false,
             })
             .collect();
         for chunk in &refs {
