@@ -150,10 +150,17 @@ impl DiskStore {
         &self.opening[chunk.0 as usize % OPENING_LOCKS]
     }
 
-    /// The chunk, opened if it exists, and whose blocks it has with it.
+    /// The chunk, opened if it exists, and with it those whose blocks it has.
     fn find(&self, id: ChunkId) -> Result<Option<Arc<Chunk>>> {
+        let found = self.find_alone(id)?;
+        if let Some(chunk) = &found {
+            self.find_base(chunk);
+        }
+        Ok(found)
+    }
+
+    fn find_alone(&self, id: ChunkId) -> Result<Option<Arc<Chunk>>> {
         if let Some(chunk) = self.open.get(id) {
-            self.find_base(&chunk);
             return Ok(Some(chunk));
         }
         if !self.index.read().contains(&id) {
@@ -163,9 +170,6 @@ impl DiskStore {
             let _opening = self.opening(id).lock();
             self.find_locked(id)?
         };
-        if let Some(chunk) = &found {
-            self.find_base(chunk);
-        }
         self.make_room();
         Ok(found)
     }
@@ -184,6 +188,10 @@ impl DiskStore {
         // Copies were looked at when the store was opened.
         if !is_copy {
             self.recover(&chunk, &BTreeSet::new())?;
+        }
+        if chunk.state.read().header.base.0 == 0 {
+            // A crash brought the name back.
+            self.remove_base_name(id)?;
         }
         let chunk = Arc::new(chunk);
         self.open.insert(chunk.clone());

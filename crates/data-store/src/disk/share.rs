@@ -188,26 +188,40 @@ impl Chunk {
 }
 
 impl DiskStore {
-    /// Looks for the chunk whose blocks the chunk has, once. If it is not there, or damaged, these blocks are bad. The caller holds
-    /// nothing.
-    pub(super) fn find_base(&self, chunk: &Chunk) {
-        let base = ChunkId(chunk.base_wanted.load(Ordering::Acquire));
-        if base.0 == 0 {
-            return;
+    /// Looks for the chunk whose blocks the chunk has, once, and for whose that has, and so on. If one is not there, or damaged, these
+    /// blocks are bad. The caller holds nothing.
+    pub(super) fn find_base(&self, chunk: &Arc<Chunk>) {
+        let mut found = vec![chunk.clone()];
+        loop {
+            let last = &found[found.len() - 1];
+            let base = ChunkId(last.base_wanted.load(Ordering::Acquire));
+            // What files say may go round in a circle.
+            if base.0 == 0 || found.len() > DEPTH_MAX || found.iter().any(|chunk| chunk.id == base) {
+                break;
+            }
+            match self.find_alone(base) {
+                Ok(Some(next)) => found.push(next),
+                Ok(None) => break,
+                Err(error) => {
+                    tracing::error!("chunk {} has blocks of chunk {base}: {error}", last.id);
+                    break;
+                }
+            }
         }
-        // What files say may go round in a circle.
-        let found = if self.shares.depth(chunk.id) <= DEPTH_MAX { self.find(base) } else { Ok(None) };
-        let found = found.unwrap_or_else(|error| {
-            tracing::error!("chunk {} has blocks of chunk {base}: {error}", chunk.id);
-            None
-        });
-        let mut state = chunk.state.write();
-        if state.header.base == base && !state.deleted {
-            // Also if its name was lost: whoever removes the base must know.
-            self.shares.insert(chunk.id, base);
-            state.base = found;
+        let mut base = None;
+        for chunk in found.into_iter().rev() {
+            let wanted = ChunkId(chunk.base_wanted.load(Ordering::Acquire));
+            if wanted.0 != 0 {
+                let mut state = chunk.state.write();
+                if state.header.base == wanted && !state.deleted {
+                    // Also if its name was lost: whoever removes the base must know.
+                    self.shares.insert(chunk.id, wanted);
+                    state.base = base.take();
+                }
+                chunk.base_wanted.store(0, Ordering::Release);
+            }
+            base = Some(chunk);
         }
-        chunk.base_wanted.store(0, Ordering::Release);
     }
 
     /// Before blocks change: those of their extents that are the base's become the chunk's own, on stable storage.
