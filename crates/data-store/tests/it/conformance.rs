@@ -137,7 +137,8 @@ fn a_crash_at_any_moment_of_many_scripts() {
     let scripts = std::env::var("BRAID_CRASH_SCRIPTS").ok().and_then(|n| n.parse().ok()).unwrap_or(50);
     for script in 1000..1000 + scripts {
         for clones in [crash::Clones::None, crash::Clones::ByBase, crash::Clones::ByDisk] {
-            crash::everywhere_with(script, 4, crash::Planted::default(), clones).unwrap_or_else(|e| panic!("{e}"));
+            let cuts = crash::everywhere_with(script, 4, crash::Planted::default(), clones);
+            cuts.unwrap_or_else(|e| panic!("{clones:?}: {e}"));
         }
         copies::everywhere(script, 4, copies::Planted::default()).unwrap_or_else(|e| panic!("{e}"));
     }
