@@ -415,6 +415,7 @@ impl DiskStore {
             return Err(StoreError::io("make", &name, error));
         }
         // From now on the highest value is no checksum.
+        let mut is_changed = false;
         for first in (0..state.blocks()).step_by(BATCH_BLOCKS as usize) {
             let batch = first..state.blocks().min(first + BATCH_BLOCKS);
             chunk.load(state, &batch)?;
@@ -422,11 +423,14 @@ impl DiskStore {
                 if state.table.get(block) == crate::checksum::BASE_ALIAS {
                     let set = state.table.set(chunk.meta.as_ref(), block, &[crate::checksum::BASE_ALIAS]);
                     set.map_err(|e| self.fail(state, chunk.meta_error(e)))?;
+                    is_changed = true;
                 }
             }
         }
-        // These before the header that ends their old meaning.
-        chunk.meta.sync_data().map_err(|e| self.fail(state, chunk.meta_error(e)))?;
+        if is_changed {
+            // These before the header that ends their old meaning.
+            chunk.meta.sync_data().map_err(|e| self.fail(state, chunk.meta_error(e)))?;
+        }
         state.header.base = base.id;
         self.write_base(chunk, state).map_err(|e| self.fail(state, chunk.meta_error(e)))?;
         (state.base, state.table.has_base) = (Some(base.clone()), true);
