@@ -3,7 +3,7 @@
 use braid_data_store::{ChunkStore, DiskStore, StoreIdentity, StoreOptions, WriteInfo};
 use braid_env::os::OsDisk;
 use braid_env::{Disk, OpenMode};
-use braid_types::{ChunkId, ClusterId, ContainerId, ServerId};
+use braid_types::{ChunkId, ClusterId, ContainerId, ServerId, Version};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -56,7 +56,29 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         store.sync(&[id])?;
     }
     println!("write 4 KiB + sync           {:8.0} µs", start.elapsed().as_secs_f64() * 1e4);
-    store.delete(&[id])?;
     OsDisk.remove(&dir.join("bare"))?;
+    store.sync_all()?;
+    for round in 0..3 {
+        let clone = ChunkId(2 + round);
+        let versioned = WriteInfo { version: Version { counter: 1, ..Version::default() }, ..info };
+        let start = Instant::now();
+        store.clone_chunk(clone, id, &versioned)?;
+        let cloned = start.elapsed();
+        let start = Instant::now();
+        store.write(clone, 4096, &buf[..4096], &versioned)?;
+        let first = start.elapsed();
+        let start = Instant::now();
+        store.write(clone, 8192, &buf[..4096], &versioned)?;
+        println!("clone 64 MiB {cloned:?}, its first write of 4 KiB {first:?}, the second {:?}", start.elapsed());
+        let start = Instant::now();
+        let mut read = vec![0; 1 << 20];
+        for at in (0..CHUNK_BYTES).step_by(1 << 20) {
+            store.read(clone, at, &mut read)?;
+        }
+        println!("read 64 MiB of it {:?}", start.elapsed());
+    }
+    let start = Instant::now();
+    store.delete(&[id])?;
+    println!("delete what three clones share with {:?}", start.elapsed());
     Ok(())
 }

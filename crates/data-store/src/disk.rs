@@ -81,7 +81,8 @@ impl Default for StoreOptions {
 
 /// A store in a directory. One process has it open.
 ///
-/// Lock order: a chunk's opening lock, its `sync`, its `state`, then the log, the sequence, the space, the index.
+/// Lock order: a chunk's opening lock, its `sync`, its `state`, then the log, the sequence, the space, the index. Of two chunks the one that
+/// has blocks of the other, or gets them, before that; and no opening lock under any `state`.
 pub struct DiskStore {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
@@ -150,10 +151,17 @@ impl DiskStore {
         &self.opening[chunk.0 as usize % OPENING_LOCKS]
     }
 
-    /// The chunk, opened if it exists, and whose blocks it has with it.
+    /// The chunk, opened if it exists, and with it those whose blocks it has.
     fn find(&self, id: ChunkId) -> Result<Option<Arc<Chunk>>> {
+        let found = self.find_alone(id)?;
+        if let Some(chunk) = &found {
+            self.find_base(chunk);
+        }
+        Ok(found)
+    }
+
+    fn find_alone(&self, id: ChunkId) -> Result<Option<Arc<Chunk>>> {
         if let Some(chunk) = self.open.get(id) {
-            self.find_base(&chunk);
             return Ok(Some(chunk));
         }
         if !self.index.read().contains(&id) {
@@ -163,9 +171,6 @@ impl DiskStore {
             let _opening = self.opening(id).lock();
             self.find_locked(id)?
         };
-        if let Some(chunk) = &found {
-            self.find_base(chunk);
-        }
         self.make_room();
         Ok(found)
     }
@@ -184,6 +189,10 @@ impl DiskStore {
         // Copies were looked at when the store was opened.
         if !is_copy {
             self.recover(&chunk, &BTreeSet::new())?;
+        }
+        if chunk.state.read().header.base.0 == 0 {
+            // A crash brought the name back. It says nothing, so that it may stay.
+            let _ = self.remove_base_name(id);
         }
         let chunk = Arc::new(chunk);
         self.open.insert(chunk.clone());

@@ -212,6 +212,11 @@ pub trait ChunkStore: Send + Sync {
             self.sync(&[to])?;
             return Ok(Written { version: found.version, seq: self.write_seq(), grew: false });
         }
+        if found.length > source.length {
+            // What an attempt with another chunk has left.
+            self.delete(&[to])?;
+            self.create(to, info.container, info.chunk_bytes)?;
+        }
         // Its version says that all of it is there, so it comes when that is stable. An attempt that was interrupted is made again.
         let cuts = Cuts { trunc_gen: source.trunc_gen, list: &[] };
         let unversioned = WriteInfo { version: Version::default(), cuts, ..*info };

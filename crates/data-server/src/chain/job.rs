@@ -415,7 +415,9 @@ impl Chains {
                     let removed = removed.as_ref().map(drop).map_err(|error| error::of_store(self.id, chunk, error));
                     let _ = reply.send(removed);
                 } else if let Err(error) = removed {
-                    done.halt = Some(error);
+                    // Others have blocks of it, and no room for them: it is found again, as one that is in no chain, with the next start.
+                    tracing::error!("data server {}, chunk {chunk}: it is not removed: {error}", self.id);
+                    done.halt = (!error.is_no_space()).then_some(error);
                 }
             }
         }

@@ -102,9 +102,9 @@ async fn a_chunk_is_made_from_another_in_memory_and_on_a_disk() {
 async fn a_clone_survives_the_power_and_writes_no_byte_of_the_other() {
     let world = World::new(4);
     let server = world.serve(world.open(), quiet());
-    fill(&*server, FROM, 0, LARGE).await;
+    fill(&server, FROM, 0, LARGE).await;
     ask(&*server, SyncChunks::of(vec![ChunkId(FROM)])).await.unwrap();
-    let before = whole(&*server, FROM).await.unwrap();
+    let before = whole(&server, FROM).await.unwrap();
     let written = world.disk.counters().bytes_written;
     ask(&*server, clone_of(FROM, 8)).await.unwrap();
     let written = world.disk.counters().bytes_written - written;
@@ -112,9 +112,9 @@ async fn a_clone_survives_the_power_and_writes_no_byte_of_the_other() {
     drop(server);
     world.disk.crash(1);
     let server = world.serve(world.open(), quiet());
-    assert!(whole(&*server, 8).await.unwrap() == before);
+    assert!(whole(&server, 8).await.unwrap() == before);
     let written = world.disk.counters().bytes_written;
-    change(&*server, 8, 5_000, b"x").await;
+    change(&server, 8, 5_000, b"x").await;
     let written = world.disk.counters().bytes_written - written;
     assert!((1 << 20..3 << 19).contains(&written), "one extent: {written} bytes");
     assert_eq!(read(&*server, 8, 4_999, 3).await.unwrap(), [1, b'x', 1][..]);
@@ -124,7 +124,7 @@ async fn a_clone_survives_the_power_and_writes_no_byte_of_the_other() {
 async fn a_clone_that_could_not_be_written_to_is_refused_at_once() {
     let world = World::new(5);
     let server = world.serve(world.open(), quiet());
-    fill(&*server, FROM, 0, 4 << 20).await;
+    fill(&server, FROM, 0, 4 << 20).await;
     world.disk.set_capacity(Some(1 << 40));
     let space = world.disk.space(Path::new(DIR)).unwrap();
     // All of the disk is what is used: a 64th is kept back.
@@ -140,7 +140,7 @@ async fn a_clone_that_could_not_be_written_to_is_refused_at_once() {
     assert_eq!(status.bytes_reserved, 4 << 20, "for what is shared");
     assert_eq!(code(ask(&*server, clone_of(FROM, 9)).await), Code::DiskFull, "it is promised already");
     for at in 0..4 {
-        change(&*server, 8, at << 20, b"y").await;
+        change(&server, 8, at << 20, b"y").await;
     }
     assert_eq!(ask(&*server, GetDataStatus {}).await.unwrap().bytes_reserved, 0);
 }
@@ -149,7 +149,7 @@ async fn a_clone_that_could_not_be_written_to_is_refused_at_once() {
 async fn a_snapshot_reads_what_was_cut_since_for_others_and_changes_nothing() {
     let world = World::new(6);
     let server = world.serve(world.open(), quiet());
-    change(&*server, FROM, 0, b"0123456789").await;
+    change(&server, FROM, 0, b"0123456789").await;
     // Some reader knew of a cut, as when it came before the snapshot.
     let cut = CutChunk { chunk: ChunkId(FROM), container: ContainerId(9), cuts: vec![(TruncGen(4), 8)] };
     server.call(cx_of(1, 1, 4), cut, Bytes::new()).await.unwrap();

@@ -94,8 +94,12 @@ pub struct Planted {
 
 fn open(disk: &SimDisk, planted: Planted) -> crate::Result<DiskStore> {
     let identity = StoreIdentity { cluster: ClusterId([7; 16]), server: ServerId(1) };
-    let options =
-        StoreOptions { open_chunks_max: 2, plant_no_activity_log: planted.no_activity_log, ..StoreOptions::default() };
+    let options = StoreOptions {
+        open_chunks_max: 2,
+        plant_no_activity_log: planted.no_activity_log,
+        share_from_bytes: 0,
+        ..StoreOptions::default()
+    };
     DiskStore::open_or_create(Arc::new(disk.clone()), Path::new("/store"), identity, options)
 }
 
@@ -107,7 +111,7 @@ impl Run {
         let block = BLOCKS[self.dice.below(BLOCKS.len() as u64) as usize];
         self.number += 1;
         let value = self.number as u8 | 1;
-        let done = match self.dice.below(8) {
+        let done = match self.dice.below(10) {
             0..3 => {
                 copy.now.insert(block, value);
                 let made = self.store.create_copy(chunk, CONTAINER, CHUNK_BYTES);
@@ -120,6 +124,21 @@ impl Run {
                 match self.store.punch(chunk, range, &info(self.number)) {
                     Err(StoreError::NoSuchChunk(_)) => Ok(()),
                     punched => punched.map(drop),
+                }
+            }
+            8.. => {
+                let (from, whole) = (1 + self.dice.below(CHUNKS), self.dice.below(2) == 0);
+                let range = if whole { 0..CHUNK_BYTES / BLOCK_BYTES } else { block..block + 2 };
+                let other = self.copies[from as usize - 1].now.clone();
+                match self.store.clone_blocks(chunk, ChunkId(from), range.clone(), &info(self.number)) {
+                    // Nothing was made under one of the two yet.
+                    Err(StoreError::NoSuchChunk(_)) => Ok(()),
+                    cloned => {
+                        let copy = &mut self.copies[id as usize - 1];
+                        copy.now.retain(|block, _| !range.contains(block));
+                        copy.now.extend(other.into_iter().filter(|(block, _)| range.contains(block)));
+                        cloned.map(drop)
+                    }
                 }
             }
             4 => self.store.sync_all().map(drop),

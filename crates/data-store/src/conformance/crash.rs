@@ -4,6 +4,7 @@
 //! - every other byte has one of the values it had since, and reads without an error;
 //! - a truncate generation never goes back behind a sync, and one that is remembered has been carried out;
 //! - what is read after the crash is stable: a second crash does not change it;
+//! - a chunk that was made from another has what that had, once that was answered, whatever becomes of the other;
 //! - the store works on: more changes, a sync, another crash, and all is there.
 
 use super::contents::Dice;
@@ -20,6 +21,16 @@ use std::sync::Arc;
 pub struct Planted {
     pub skip_syncs: bool,
     pub no_activity_log: bool,
+    pub copy_up_unsynced: bool,
+}
+
+/// Whether chunks are made from others in the script, and whether the disk shares ranges of files then.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Clones {
+    #[default]
+    None,
+    ByBase,
+    ByDisk,
 }
 
 const CHUNKS: usize = 3;
@@ -55,6 +66,8 @@ struct Expected {
     /// The counter of the newest version the store was given.
     sent: u64,
     synced: bool,
+    /// Its deletion was begun: whoever asked for it asks again.
+    deleting: bool,
 }
 
 impl Expected {
@@ -71,6 +84,7 @@ impl Expected {
             counter: 0,
             sent: 0,
             synced: false,
+            deleting: false,
         }
     }
 
@@ -114,28 +128,40 @@ struct Run {
     store: DiskStore,
     chunks: Vec<Expected>,
     dice: Dice,
+    clones: Clones,
 }
 
-fn open(disk: &SimDisk, planted: Planted) -> crate::Result<DiskStore> {
+fn open(disk: &SimDisk, planted: Planted, clones: Clones) -> crate::Result<DiskStore> {
     let identity = StoreIdentity { cluster: ClusterId([7; 16]), server: ServerId(1) };
-    let options =
-        StoreOptions { open_chunks_max: 2, plant_no_activity_log: planted.no_activity_log, ..StoreOptions::default() };
+    let options = StoreOptions {
+        open_chunks_max: 2,
+        plant_no_activity_log: planted.no_activity_log,
+        plant_copy_up_unsynced: planted.copy_up_unsynced,
+        share_from_bytes: if clones == Clones::None { StoreOptions::default().share_from_bytes } else { 0 },
+    };
     DiskStore::open_or_create(Arc::new(disk.clone()), Path::new("/store"), identity, options)
 }
 
 impl Run {
-    fn new(seed: u64, planted: Planted) -> Result<Run, String> {
+    fn new(seed: u64, planted: Planted, clones: Clones) -> Result<Run, String> {
         let disk = SimDisk::new();
-        let store = open(&disk, planted).map_err(|e| format!("the first opening: {e}"))?;
-        let chunks = (0..CHUNKS).map(|_| Expected::new()).collect();
+        disk.share_ranges(clones == Clones::ByDisk);
+        let store = open(&disk, planted, clones).map_err(|e| format!("the first opening: {e}"))?;
+        let count = if clones == Clones::None { CHUNKS } else { 2 * CHUNKS };
+        let chunks = (0..count).map(|_| Expected::new()).collect();
         disk.skip_syncs(planted.skip_syncs);
-        Ok(Run { disk, store, chunks, dice: Dice::new(seed) })
+        Ok(Run { disk, store, chunks, dice: Dice::new(seed), clones })
     }
 
     /// One change; false if the disk has stopped.
     fn step(&mut self) -> Result<bool, String> {
-        let n = self.dice.below(CHUNKS as u64) as usize;
+        let n = self.dice.below(self.chunks.len() as u64) as usize;
         let id = ChunkId(n as u64 + 1);
+        if self.clones != Clones::None && self.dice.below(3) == 0 {
+            let other = self.dice.below(self.chunks.len() as u64) as usize;
+            let result = if self.dice.below(6) == 0 { self.delete(n) } else { self.make_from(n, other) };
+            return self.judge(result, "a clone or a deletion", id);
+        }
         let what = self.dice.below(10);
         let half = self.dice.below(2) * (WINDOW / 2);
         let inside = self.dice.range(WINDOW / 2);
@@ -191,17 +217,51 @@ impl Run {
             },
             _ => Ok(()),
         };
+        self.judge(result, &format!("operation {what}"), id)
+    }
+
+    fn judge(&self, result: crate::Result<()>, what: &str, id: ChunkId) -> Result<bool, String> {
         match result {
             Ok(()) => Ok(true),
             Err(_) if self.disk.space(Path::new("/")).is_err() => Ok(false),
-            Err(error) => Err(format!("operation {what} on chunk {id} failed on a healthy disk: {error}")),
+            Err(error) => Err(format!("{what} on chunk {id} failed on a healthy disk: {error}")),
         }
+    }
+
+    /// Makes a chunk that is not there, or of which an attempt left something, from another; it is all there when that returns.
+    fn make_from(&mut self, n: usize, other: usize) -> crate::Result<()> {
+        let (id, from) = (ChunkId(n as u64 + 1), ChunkId(other as u64 + 1));
+        let (chunk, of) = (&self.chunks[n], &self.chunks[other]);
+        if n == other || chunk.sent > 0 || !of.exists || of.trunc_gen < chunk.trunc_gen {
+            return Ok(());
+        }
+        let source = self.chunks[other].clone();
+        let chunk = &mut self.chunks[n];
+        chunk.counter += 1;
+        (chunk.exists, chunk.trunc_gen, chunk.sent) = (true, source.trunc_gen, chunk.counter);
+        source.now.iter().enumerate().for_each(|(at, value)| chunk.put(at, *value));
+        let cuts = Cuts { trunc_gen: source.trunc_gen, list: &[] };
+        self.store.clone_chunk(id, from, &WriteInfo { cuts, ..super::info(chunk.counter) })?;
+        chunk.settle();
+        self.chunks[other].settle();
+        Ok(())
+    }
+
+    fn delete(&mut self, n: usize) -> crate::Result<()> {
+        self.chunks[n].deleting = true;
+        self.store.delete(&[ChunkId(n as u64 + 1)])?;
+        self.chunks[n] = Expected::new();
+        Ok(())
     }
 
     /// Examines every chunk and goes on from what it finds.
     fn examine(&mut self) -> Result<(), String> {
         for (n, chunk) in self.chunks.iter_mut().enumerate() {
             let id = ChunkId(n as u64 + 1);
+            if chunk.deleting {
+                self.store.delete(&[id]).map_err(|e| format!("a deletion that comes again: {e}"))?;
+                *chunk = Expected::new();
+            }
             let Ok(stat) = self.store.stat(id) else {
                 if chunk.synced {
                     return Err(format!("chunk {id} was synced and is gone"));
@@ -248,14 +308,14 @@ impl Run {
 
     fn crash(&mut self, seed: u64, planted: Planted) -> Result<(), String> {
         self.disk.crash(seed);
-        self.store = open(&self.disk, planted).map_err(|e| format!("opening after the crash: {e}"))?;
+        self.store = open(&self.disk, planted, self.clones).map_err(|e| format!("opening after the crash: {e}"))?;
         self.examine()
     }
 }
 
 /// Cuts the script of `script_seed` after `stop` changes and examines what is left; true if the script ended before.
-fn cut_at(script_seed: u64, stop: u64, crash_seed: u64, planted: Planted) -> Result<bool, String> {
-    let mut run = Run::new(script_seed, planted)?;
+fn cut_at(script_seed: u64, stop: u64, crash_seed: u64, planted: Planted, clones: Clones) -> Result<bool, String> {
+    let mut run = Run::new(script_seed, planted, clones)?;
     run.disk.stop_after(Some(stop));
     let mut ended = true;
     for _ in 0..OPS {
@@ -275,11 +335,16 @@ fn cut_at(script_seed: u64, stop: u64, crash_seed: u64, planted: Planted) -> Res
 
 /// Cuts one script at every change, with `crash_seeds` crashes each. `Err` says what was broken, and where.
 pub fn everywhere(script_seed: u64, crash_seeds: u64, planted: Planted) -> Result<u64, String> {
+    everywhere_with(script_seed, crash_seeds, planted, Clones::None)
+}
+
+/// The same with chunks that are made from others.
+pub fn everywhere_with(script_seed: u64, crash_seeds: u64, planted: Planted, clones: Clones) -> Result<u64, String> {
     for stop in 0.. {
         let mut ended = true;
         for n in 0..crash_seeds {
             let crash_seed = (script_seed << 32) + stop * 100 + n * 10;
-            ended &= cut_at(script_seed, stop, crash_seed, planted)
+            ended &= cut_at(script_seed, stop, crash_seed, planted, clones)
                 .map_err(|e| format!("script {script_seed}, cut after {stop} changes, crash {crash_seed}: {e}"))?;
         }
         if ended {

@@ -108,7 +108,7 @@ impl DiskStore {
         if self.index.read().contains(&id) && self.shares.has_dependents(id) && self.examine_chunk(id)?.damage.is_some()
         {
             // What can still be read of it is theirs. The rest is lost, with it or without.
-            if let Err(error) = self.give_to_sharers(id) {
+            if let Err(error) = self.give_to_sharers(id, false) {
                 tracing::warn!("what others have of chunk {id}: {error}");
             }
         }

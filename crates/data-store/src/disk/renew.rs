@@ -20,7 +20,7 @@ impl DiskStore {
         if let Some(chunk) = self.open.get(id) {
             self.sync_chunk(&chunk)?;
             // They have it open. What cannot be read now will not be read later either.
-            if let Err(error) = self.give_to_sharers(id) {
+            if let Err(error) = self.give_to_sharers(id, false) {
                 tracing::warn!("what others have of chunk {id}: {error}");
             }
         }

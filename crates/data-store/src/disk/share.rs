@@ -26,7 +26,7 @@ use super::{DiskStore, Gate};
 use crate::checksum::{BASE, BLOCK, Block, HOLE, block_sum, blocks};
 use crate::{BadBlockCause, Result, StoreError};
 use braid_env::OpenMode;
-use braid_types::{BLOCK_BYTES, ChunkId};
+use braid_types::{BLOCK_BYTES, ByteRange, ChunkId};
 use parking_lot::{RwLock, RwLockWriteGuard};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -188,26 +188,40 @@ impl Chunk {
 }
 
 impl DiskStore {
-    /// Looks for the chunk whose blocks the chunk has, once. If it is not there, or damaged, these blocks are bad. The caller holds
-    /// nothing.
-    pub(super) fn find_base(&self, chunk: &Chunk) {
-        let base = ChunkId(chunk.base_wanted.load(Ordering::Acquire));
-        if base.0 == 0 {
-            return;
+    /// Looks for the chunk whose blocks the chunk has, once, and for whose that has, and so on. If one is not there, or damaged, these
+    /// blocks are bad. The caller holds nothing.
+    pub(super) fn find_base(&self, chunk: &Arc<Chunk>) {
+        let mut found = vec![chunk.clone()];
+        loop {
+            let last = &found[found.len() - 1];
+            let base = ChunkId(last.base_wanted.load(Ordering::Acquire));
+            // What files say may go round in a circle.
+            if base.0 == 0 || found.len() > DEPTH_MAX || found.iter().any(|chunk| chunk.id == base) {
+                break;
+            }
+            match self.find_alone(base) {
+                Ok(Some(next)) => found.push(next),
+                Ok(None) => break,
+                Err(error) => {
+                    tracing::error!("chunk {} has blocks of chunk {base}: {error}", last.id);
+                    break;
+                }
+            }
         }
-        // What files say may go round in a circle.
-        let found = if self.shares.depth(chunk.id) <= DEPTH_MAX { self.find(base) } else { Ok(None) };
-        let found = found.unwrap_or_else(|error| {
-            tracing::error!("chunk {} has blocks of chunk {base}: {error}", chunk.id);
-            None
-        });
-        let mut state = chunk.state.write();
-        if state.header.base == base && !state.deleted {
-            // Also if its name was lost: whoever removes the base must know.
-            self.shares.insert(chunk.id, base);
-            state.base = found;
+        let mut base = None;
+        for chunk in found.into_iter().rev() {
+            let wanted = ChunkId(chunk.base_wanted.load(Ordering::Acquire));
+            if wanted.0 != 0 {
+                let mut state = chunk.state.write();
+                if state.header.base == wanted && !state.deleted {
+                    // Also if its name was lost: whoever removes the base must know.
+                    self.shares.insert(chunk.id, wanted);
+                    state.base = base.take();
+                }
+                chunk.base_wanted.store(0, Ordering::Release);
+            }
+            base = Some(chunk);
         }
-        chunk.base_wanted.store(0, Ordering::Release);
     }
 
     /// Before blocks change: those of their extents that are the base's become the chunk's own, on stable storage.
@@ -296,18 +310,20 @@ impl DiskStore {
             }
             // Who has blocks of another is locked before that one.
             drop(state);
-            self.give_to_sharers(chunk.id)?;
+            self.give_to_sharers(chunk.id, false)?;
         }
     }
 
-    /// Those that have blocks of this chunk get them for their own, on stable storage.
-    pub(super) fn give_to_sharers(&self, base: ChunkId) -> Result<()> {
+    /// Those that have blocks of this chunk get them for their own, on stable storage. Where it goes itself, its room can become theirs.
+    pub(super) fn give_to_sharers(&self, base: ChunkId, goes: bool) -> Result<()> {
         if !self.shares.has_dependents(base) {
             return Ok(());
         }
-        for id in self.shares.dependents(base) {
+        let mut dependents = self.shares.dependents(base);
+        while let Some(id) = dependents.pop() {
+            let is_last = goes && dependents.is_empty();
             match self.find(id) {
-                Ok(Some(chunk)) => self.leave_base(&chunk, base)?,
+                Ok(Some(chunk)) => self.leave_base(&chunk, base, is_last)?,
                 Ok(None) => drop(self.shares.remove(id)),
                 // Nothing of it can be read, with its base or without.
                 Err(error @ (StoreError::BadHeader { .. } | StoreError::Missing { .. })) => {
@@ -320,8 +336,10 @@ impl DiskStore {
         Ok(())
     }
 
-    fn leave_base(&self, chunk: &Arc<Chunk>, base: ChunkId) -> Result<()> {
+    /// `is_last`: nobody else needs what is read from the base.
+    fn leave_base(&self, chunk: &Arc<Chunk>, base: ChunkId, is_last: bool) -> Result<()> {
         let mut from = 0;
+        let mut step = BATCH_BLOCKS;
         loop {
             let mut state = chunk.state.write();
             let state = &mut *state;
@@ -335,15 +353,34 @@ impl DiskStore {
             if let Some(cause) = &state.failed {
                 return Err(StoreError::Failed { chunk: chunk.id, cause: cause.clone() });
             }
-            let batch = from..state.blocks().min(from + BATCH_BLOCKS);
+            let batch = from..state.blocks().min(from + step);
             if !batch.is_empty() {
                 chunk.load(state, &batch)?;
                 let shared = batch.clone().filter(|block| state.table.get(*block) == BASE).count() as u64;
                 if shared > 0 {
-                    let _taken = self.space.take(chunk.id, shared * BLOCK_BYTES)?;
+                    let taken = match self.space.take(chunk.id, shared * BLOCK_BYTES) {
+                        // A full disk must not keep what would make room from being deleted. What is kept back does for one extent, and
+                        // then the base's is free.
+                        Err(error) if error.is_no_space() && is_last => None,
+                        taken => Some(taken?),
+                    };
+                    if taken.is_none() && step > EXTENT_BLOCKS {
+                        step = EXTENT_BLOCKS;
+                        continue;
+                    }
                     self.copy_blocks(chunk, state, batch.clone())?;
+                    if let (EXTENT_BLOCKS, Some(base)) = (step, &state.base) {
+                        let bytes = ByteRange::new(batch.start * BLOCK_BYTES, batch.end * BLOCK_BYTES);
+                        // Where that cannot be, the next extent has no room.
+                        let _ = base.data.punch_hole(bytes.start, bytes.len());
+                    }
                 }
                 from = batch.end;
+                continue;
+            }
+            if self.has_base_blocks(chunk, state)? {
+                // Others were made the base's meanwhile.
+                from = 0;
                 continue;
             }
             state.header.base = ChunkId(0);
@@ -378,6 +415,7 @@ impl DiskStore {
             return Err(StoreError::io("make", &name, error));
         }
         // From now on the highest value is no checksum.
+        let mut is_changed = false;
         for first in (0..state.blocks()).step_by(BATCH_BLOCKS as usize) {
             let batch = first..state.blocks().min(first + BATCH_BLOCKS);
             chunk.load(state, &batch)?;
@@ -385,11 +423,14 @@ impl DiskStore {
                 if state.table.get(block) == crate::checksum::BASE_ALIAS {
                     let set = state.table.set(chunk.meta.as_ref(), block, &[crate::checksum::BASE_ALIAS]);
                     set.map_err(|e| self.fail(state, chunk.meta_error(e)))?;
+                    is_changed = true;
                 }
             }
         }
-        // These before the header that ends their old meaning.
-        chunk.meta.sync_data().map_err(|e| self.fail(state, chunk.meta_error(e)))?;
+        if is_changed {
+            // These before the header that ends their old meaning.
+            chunk.meta.sync_data().map_err(|e| self.fail(state, chunk.meta_error(e)))?;
+        }
         state.header.base = base.id;
         self.write_base(chunk, state).map_err(|e| self.fail(state, chunk.meta_error(e)))?;
         (state.base, state.table.has_base) = (Some(base.clone()), true);
@@ -423,10 +464,13 @@ impl DiskStore {
         if chunk.state.read().header.base.0 == 0 {
             return Ok(false);
         }
-        let mut state = chunk.state.write();
+        self.has_base_blocks(chunk, &mut chunk.state.write())
+    }
+
+    fn has_base_blocks(&self, chunk: &Chunk, state: &mut State) -> Result<bool> {
         for first in (0..state.blocks()).step_by(BATCH_BLOCKS as usize) {
             let batch = first..state.blocks().min(first + BATCH_BLOCKS);
-            chunk.load(&mut state, &batch)?;
+            chunk.load(state, &batch)?;
             if batch.into_iter().any(|block| state.table.get(block) == BASE) {
                 return Ok(true);
             }

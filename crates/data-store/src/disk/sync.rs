@@ -92,7 +92,7 @@ impl DiskStore {
 
     pub(super) fn delete_chunk(&self, id: ChunkId) -> Result<()> {
         let opening = loop {
-            self.give_to_sharers(id)?;
+            self.give_to_sharers(id, true)?;
             let opening = self.opening(id).lock();
             if self.close_unless_shared(id) {
                 break opening;

@@ -83,6 +83,22 @@ fn a_crash_at_any_moment_keeps_every_promise() {
 }
 
 #[test]
+fn what_is_made_from_another_keeps_every_promise_over_a_crash() {
+    for (script, clones) in (1..=2).flat_map(|n| [(n, crash::Clones::ByBase), (n, crash::Clones::ByDisk)]) {
+        let cuts = crash::everywhere_with(script, 2, crash::Planted::default(), clones);
+        let cuts = cuts.unwrap_or_else(|e| panic!("{clones:?}: {e}"));
+        assert!(cuts > 50, "script {script} is too short to find anything: {cuts}");
+    }
+}
+
+#[test]
+fn what_is_copied_before_it_changes_and_not_synced_is_found() {
+    let planted = crash::Planted { copy_up_unsynced: true, ..Default::default() };
+    let finds = |script| crash::everywhere_with(script, 2, planted, crash::Clones::ByBase).is_err();
+    assert!((1..=12).any(finds));
+}
+
+#[test]
 fn skipped_syncs_are_found() {
     let planted = crash::Planted { skip_syncs: true, ..Default::default() };
     assert!((1..=3).any(|script| crash::everywhere(script, 1, planted).is_err()));
@@ -120,6 +136,10 @@ fn mistakes_with_records_are_found() {
 fn a_crash_at_any_moment_of_many_scripts() {
     let scripts = std::env::var("BRAID_CRASH_SCRIPTS").ok().and_then(|n| n.parse().ok()).unwrap_or(50);
     for script in 1000..1000 + scripts {
-        crash::everywhere(script, 4, crash::Planted::default()).unwrap_or_else(|e| panic!("{e}"));
+        for clones in [crash::Clones::None, crash::Clones::ByBase, crash::Clones::ByDisk] {
+            let cuts = crash::everywhere_with(script, 4, crash::Planted::default(), clones);
+            cuts.unwrap_or_else(|e| panic!("{clones:?}: {e}"));
+        }
+        copies::everywhere(script, 4, copies::Planted::default()).unwrap_or_else(|e| panic!("{e}"));
     }
 }

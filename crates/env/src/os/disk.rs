@@ -327,6 +327,30 @@ mod tests {
         assert!((space.total - space.free).abs_diff(used) < 1 << 30, "{space:?}, used {used}");
     }
 
+    /// Where the file system can; else it says that it cannot, and changes nothing.
+    #[test]
+    fn a_range_is_shared_or_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let [from, to] = ["a", "b"].map(|name| OsDisk.open(&dir.path().join(name), OpenMode::CreateNew).unwrap());
+        from.write_at(&[7; 12_288], 0).unwrap();
+        to.write_at(&[1; 100], 0).unwrap();
+        let mut buf = [0; 12_288];
+        match to.clone_range(&*from, 4_096, 8_192) {
+            Ok(()) => {
+                assert_eq!((to.len().unwrap(), to.read_at(&mut buf, 0).unwrap()), (12_288, 12_288));
+                assert!(buf[..100] == [1; 100] && buf[100..4_096] == [0; 3_996] && buf[4_096..] == [7; 8_192]);
+                to.write_at(&[2; 10], 5_000).unwrap();
+                from.read_at(&mut buf, 0).unwrap();
+                assert!(buf == [7; 12_288]);
+            }
+            Err(error) => {
+                assert_eq!((error.kind(), to.len().unwrap()), (io::ErrorKind::Unsupported, 100));
+            }
+        }
+        let refused = to.clone_range(&*from, 1, 7).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::Unsupported, "{refused}");
+    }
+
     #[test]
     fn kernels_are_told_apart_by_their_release() {
         for (release, is) in
