@@ -56,6 +56,17 @@ impl Default for LocalReads {
     }
 }
 
+impl LocalReads {
+    /// Gives back files that are not to be read any more, of chunks that nobody asks for: what was deleted occupies its disk as long as
+    /// somebody has it open.
+    pub fn let_go(&self, now: Monotonic) {
+        self.chunks.lock().retain(|held| match held {
+            Held::Open(hand_out, _) => hand_out.holds(|| now),
+            Held::Asked | Held::Refused(_) => true,
+        });
+    }
+}
+
 fn buffer_len(range: ByteRange) -> Option<usize> {
     usize::try_from(range.len()).ok().filter(|len| *len <= BufferPool::BUFFER_BYTES_MAX)
 }

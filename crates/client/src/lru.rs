@@ -48,6 +48,11 @@ impl<K: Hash + Eq + Clone, V> Lru<K, V> {
         self.young.remove(key).or(old)
     }
 
+    pub fn retain(&mut self, keeps: impl Fn(&V) -> bool) {
+        self.young.retain(|_, value| keeps(value));
+        self.old.retain(|_, value| keeps(value));
+    }
+
     pub fn clear(&mut self) {
         self.young.clear();
         self.old.clear();
@@ -72,6 +77,8 @@ mod tests {
             assert!(lru.get(&0).is_some() && lru.len() <= 10);
         }
         assert!(lru.get(&5).is_none());
+        lru.retain(|value| *value == "kept");
+        assert_eq!(lru.len(), 1);
         assert_eq!(lru.remove(&0), Some("kept"));
         assert!(lru.get(&0).is_none());
     }

@@ -251,6 +251,7 @@ impl Core {
         let renew = self.session.now.lock().renew;
         let Err(error) = self.renew().await else {
             self.look_at_leaving();
+            self.local.let_go(self.now());
             return renew;
         };
         tracing::warn!(%error, "the session was not renewed");

@@ -69,7 +69,8 @@ fn change_tree(at: &Path) {
 }
 
 fn as_it_was(more: &[&str]) {
-    let Some((c, at)) = mounted(more) else { return };
+    // What data servers have is compared with what rows name all the time.
+    let Some((c, at)) = mounted(&[more, &["--set", "metadata.report_every=1s"]].concat()) else { return };
     let dir = at.join("dir");
     make_tree(&dir);
     let before = seen(&dir);
@@ -115,6 +116,11 @@ fn as_it_was(more: &[&str]) {
     assert!(c.fails("fs snapshot delete /dir none").contains("snapshot none"));
     assert!(c.fails("fs snapshot restore /dir none").contains("/dir: it has no snapshot none"));
     c.says("admin fsck --data");
+    let compared = reports(&c)["compared"].as_u64().unwrap();
+    let rounds = |c: &Cluster| reports(c)["compared"].as_u64().unwrap() > compared + 6;
+    eventually("three looks at each of two data servers", Duration::from_secs(30), || rounds(&c));
+    assert_eq!(reports(&c)["extra"], 0, "what only snapshots have is no garbage");
+    assert_eq!(seen(&shown), before);
     c.signal("metadata", Signal::KILL);
     eventually("its end", Duration::from_secs(10), || !c.is_running("metadata"));
     let up = c.up_mounted(&[]);
@@ -142,10 +148,17 @@ fn as_it_was(more: &[&str]) {
     c.says("admin fsck --data");
 }
 
-/// Of all data servers, as files.
+fn status(c: &Cluster) -> serde_json::Value {
+    serde_json::from_str(&c.run("admin status --json").out).unwrap()
+}
+
+fn reports(c: &Cluster) -> serde_json::Value {
+    status(c)["reports"].clone()
+}
+
+/// At all data servers.
 fn chunks(c: &Cluster) -> usize {
-    let found = c.run("admin status --json");
-    let status: serde_json::Value = serde_json::from_str(&found.out).unwrap();
+    let status = status(c);
     let servers = status["servers"].as_array().unwrap();
     servers.iter().map(|server| server["chunks"].as_u64().unwrap() as usize).sum()
 }

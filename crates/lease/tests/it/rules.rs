@@ -422,3 +422,73 @@ fn why_names_who_is_waited_for() {
     let (session, keys) = (Some(B), vec![Key::Dir(DIR)]);
     assert_eq!(s.holder.waits(), [Waits::Change { announcement, by: A, since, session, keys }]);
 }
+
+// --- nobody writes ---
+
+fn still(s: &mut Server) -> (AskId, Vec<Command>) {
+    let ask = s.ask_id();
+    let out = s.on(Event::Still { ask, inode: FILE });
+    (ask, out)
+}
+
+fn is_fresh(commands: &[Command], of: AskId) -> bool {
+    commands.iter().any(|command| matches!(command, Command::Fresh { ask, .. } if *ask == of))
+}
+
+#[test]
+fn a_file_is_kept_still_until_that_is_abandoned() {
+    let mut s = Server::new(&[A, B, C]);
+    s.open(A, true, false);
+    s.open(B, true, false);
+    s.take(A, Want::Write);
+    s.pass(ms(10), &[A, B, C]);
+    let (ask, out) = still(&mut s);
+    assert!(!is_fresh(&out, ask), "A has what is not in the row");
+    let [recall] = &recalls(&out)[..] else { panic!("{out:?}") };
+    assert!(is_fresh(&s.answer(recall, vec![]), ask));
+    assert!(s.holder.written().is_empty());
+    // Whoever asks now waits, also to read: it is not for long.
+    let out = [s.take(B, Want::Write), s.take(A, Want::Write), s.pass(ms(2000), &[A, B, C])].concat();
+    assert!(grants(&out).is_empty() && !is_fresh(&out, ask), "said once: {out:?}");
+    assert_eq!(grants(&s.on(Event::Abandon { ask })), [(B, Mode::Exclusive)]);
+}
+
+#[test]
+fn who_only_reads_keeps_its_pages_while_a_file_is_kept_still() {
+    let mut s = Server::new(&[A, B]);
+    s.take(A, Want::Read);
+    s.take(B, Want::Read);
+    let (ask, out) = still(&mut s);
+    assert!(is_fresh(&out, ask) && recalls(&out).is_empty());
+}
+
+#[test]
+fn a_writer_that_is_silent_is_ended_before_its_file_is_still() {
+    let mut s = Server::new(&[A, B]);
+    s.open(A, true, false);
+    s.take(A, Want::Write);
+    s.pass(ms(10), &[A, B]);
+    let (ask, out) = still(&mut s);
+    let out = [out, s.pass(ms(60_000), &[B])].concat();
+    assert!(out.iter().any(|command| matches!(command, Command::End { session: A, .. })), "{out:?}");
+    assert!(!is_fresh(&out, ask), "data servers may take what it sends");
+    assert!(is_fresh(&s.on(Event::Ended { session: A }), ask));
+}
+
+#[test]
+fn while_writes_are_held_nobody_begins_to_write_and_who_writes_goes_on() {
+    let mut s = Server::new(&[A, B]);
+    s.open(A, true, false);
+    s.take(A, Want::Write);
+    s.pass(ms(10), &[A, B]);
+    s.on(Event::HoldWrites { on: true });
+    s.on(Event::HoldWrites { on: true });
+    assert_eq!(grants(&s.take(A, Want::Write)), [(A, Mode::Exclusive)], "what it has is said again");
+    let other = InodeId(FILE.0 + 4096);
+    let ask = s.ask_id();
+    let out = s.on(Event::Take { ask, session: B, inode: other, want: Want::Write });
+    assert!(grants(&out).is_empty(), "{out:?}");
+    assert!(grants(&s.on(Event::HoldWrites { on: false })).is_empty(), "two have asked for it");
+    assert_eq!(grants(&s.on(Event::HoldWrites { on: false })), [(B, Mode::Exclusive)]);
+    assert_eq!(s.holder.written(), [FILE, other]);
+}
