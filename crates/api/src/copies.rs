@@ -27,8 +27,9 @@ pub struct WriteCopies {
     pub durability: Durability,
 }
 
-/// Makes a chunk with copies that begins as another of its chain is, at the owner of the new one. Answered when `min_copies` have it on
-/// stable storage.
+/// Makes a chunk with copies that begins as another of its chain is, at the owner of the new one, which need not own the other: so all that
+/// was written to that was settled before ([`WaitFor::Settle`]). Answered when no copy shows anything else and `min_copies` have it on
+/// stable storage: the sender keeps nothing of it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CloneCopies {
     pub clone: CloneChunk,

@@ -100,8 +100,9 @@ pub enum Make {
 }
 
 /// Makes a chunk that begins as another one is, which nobody writes any more: both in one container, so that no byte of it leaves
-/// its server. Answered when it is on stable storage. `chunk` is a spare of the session, as with [`Make::Yes`]; what is there already
-/// under its id, a second attempt leaves as it is, for it may have been written since.
+/// its server. Space for all of it is reserved for the session. Answered when it is on stable storage. `chunk` is a spare of the
+/// session, as with [`Make::Yes`]; what is there already under its id, a second attempt leaves as it is, for it may have been written
+/// since.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CloneChunk {
     pub chunk: ChunkId,

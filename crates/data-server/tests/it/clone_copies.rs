@@ -5,7 +5,7 @@ use crate::support::cluster::*;
 use crate::support::{code, cx, cx_of};
 use braid_api::data::*;
 use braid_api::{Code, Context, DataNode};
-use braid_env::Disk;
+use braid_env::{Disk, Random};
 use braid_types::*;
 use bytes::Bytes;
 use std::path::Path;
@@ -219,5 +219,40 @@ async fn what_was_cut_since_is_in_no_copy_and_a_snapshot_reads_it_still() {
         assert_eq!(code(server.call(cx_of(1, 1, 1), read_of(TO, 0, 10), Bytes::new()).await), Code::StaleTruncGen);
         let written = server.call(of_snapshot(2), write_of(TO, 0), Bytes::from_static(b"x")).await;
         assert_eq!(code(written), Code::ReadOnly);
+    }
+}
+
+/// What is said to be the same and what is sent travel apart, and the other chunk may go while the last member still reads it.
+#[tokio::test(start_paused = true)]
+async fn what_is_written_right_behind_a_clone_is_in_every_copy() {
+    for seed in 200..212 {
+        let cluster = Cluster::new(seed, 3, 3, 2);
+        let mut client = with_base(&cluster).await;
+        if seed % 2 == 0 {
+            cluster.settled(FROM).await;
+        }
+        let (mut from, mut expected) = (FROM, content());
+        for chunk in 10..14 {
+            client.ask(clone_of(from, chunk), Bytes::new()).await.unwrap();
+            for n in 0..12u8 {
+                let at = cluster.random.below(LEN as u64 - 9_000) as usize;
+                let bytes = vec![n; 1 + cluster.random.below(8_999) as usize];
+                expected[at..at + bytes.len()].copy_from_slice(&bytes);
+                client.write(chunk, at as u64, bytes.into()).await;
+            }
+            if cluster.random.below(2) == 0 {
+                for id in 1..=3 {
+                    let delete = DeleteChunks { chunks: vec![ChunkId(from)] };
+                    cluster.server(id).unwrap().call(Context::default(), delete, Bytes::new()).await.unwrap();
+                }
+            }
+            client.fsync(chunk).await;
+            if cluster.random.below(2) == 0 {
+                cluster.settled(chunk).await;
+            }
+            client.ask(wait_of(chunk, WaitFor::Settle), Bytes::new()).await.unwrap();
+            from = chunk;
+        }
+        at_all(&cluster, &client, from, &expected).await;
     }
 }
