@@ -254,9 +254,10 @@ async fn in_order(flags: OpenFlags, at: u64) {
                 n += 1;
                 let bytes = n.to_le_bytes();
                 // By turns, so that what is in order is so between mounts too.
-                let (by, one, two) = if n % 5 == 0 { (&b, others.0, at_second) } else { (&a, at_first, others.1) };
+                let (by, one, two) =
+                    if n.is_multiple_of(5) { (&b, others.0, at_second) } else { (&a, at_first, others.1) };
                 put(by, one, at, &bytes).await;
-                let (by, two) = if n % 3 == 0 { (&b, at_second) } else { (by, two) };
+                let (by, two) = if n.is_multiple_of(3) { (&b, at_second) } else { (by, two) };
                 put(by, two, at, &bytes).await;
                 last.store(n, SeqCst);
             }
