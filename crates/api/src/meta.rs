@@ -5,7 +5,9 @@
 //! mark passes it, so that a repeated request takes effect once.
 
 pub use crate::at_path::{AtPath, Reached, Then, ThenAnswer};
-pub use crate::moving::{ListPlaced, MoveChunk, MovesOn, Placed, ReturnSpares, StuckChunk, TakeBeside, ToMove};
+pub use crate::moving::{
+    FindKept, KeptChunk, ListPlaced, MoveChunk, MoveKept, MovesOn, Placed, ReturnSpares, StuckChunk, TakeBeside, ToMove,
+};
 pub use crate::quota::{ReturnRoom, TakeRoom};
 use crate::{Code, Context, Error, Result, When, messages};
 use braid_types::*;
@@ -988,6 +990,8 @@ messages! {
     TakeRoom -> u64;
     ReturnRoom -> ();
     TakeBeside -> Spares;
+    FindKept -> Option<KeptChunk>;
+    MoveKept -> bool;
 }
 
 impl MetaRequest {
@@ -1017,6 +1021,7 @@ impl MetaRequest {
         "Listen",
         "TestLock",
         "ListPlaced",
+        "FindKept",
     ];
 
     /// Changes rows under a request id, so that a repetition must find the first outcome.
@@ -1043,6 +1048,7 @@ impl MetaRequest {
             | MetaRequest::TakeRoom(_)
             | MetaRequest::ReturnRoom(_)
             | MetaRequest::TakeBeside(_)
+            | MetaRequest::MoveKept(_)
             | MetaRequest::TakeSpares(_) => true,
             MetaRequest::OpenFile(open) => open.truncate,
             MetaRequest::AtPath(at) => at.then.is_mutation(),

@@ -1,7 +1,7 @@
 //! Messages of who moves chunks with one copy off data servers that are drained (docs/design/0016-growing-and-shrinking.md,
 //! *Chunks with one copy*).
 
-use crate::meta::{ChunkRef, InodeRef};
+use crate::meta::{ChunkRef, ContainerInfo, InodeRef};
 use braid_types::*;
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +25,31 @@ pub struct MoveChunk {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TakeBeside {
     pub container: ContainerId,
+}
+
+/// Is this chunk one that only snapshots have, there in a file that may be gone? Answers where it is.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct FindKept {
+    pub inode: InodeId,
+    pub index: ChunkIndex,
+    pub chunk: ChunkId,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptChunk {
+    pub container: ContainerInfo,
+    pub chunk_bytes: u64,
+}
+
+/// As [`MoveChunk`], of a chunk that only snapshots have: nobody writes it, so nobody is asked. False: they do not have it any more, or a
+/// file has it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MoveKept {
+    pub inode: InodeId,
+    pub index: ChunkIndex,
+    pub from: ChunkId,
+    /// A spare of the session that was taken for moving.
+    pub to: ChunkId,
 }
 
 /// These spares of the session are not used. Those that it does not have (any more) are passed over.

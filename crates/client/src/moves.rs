@@ -16,7 +16,7 @@ use crate::wait::Deadline;
 use braid_api::data::{
     ChunkStatus, DataAnswer, DataRequest, Make, ReadChunk, ReserveChunk, ScrubChunk, StatChunk, SyncChunks, WriteChunk,
 };
-use braid_api::meta::{Content, Cuts, GetMap, MoveChunk, ReturnSpares, TakeSpares};
+use braid_api::meta::{Content, Cuts, FindKept, GetMap, MoveChunk, MoveKept, ReturnSpares, TakeSpares};
 use braid_api::{Carries, Code, Context, Error, Result, When};
 use braid_env::{Env, Monotonic};
 use braid_lease::Want;
@@ -96,6 +96,8 @@ struct Place {
     /// Its row says that it is on stable storage.
     stable: bool,
     route: Route,
+    /// Only snapshots have it: it may have seen any generation.
+    of_snapshot: bool,
 }
 
 /// What says whether anything was written to a chunk.
@@ -135,7 +137,7 @@ impl Core {
     /// Moves a chunk of which its data server says this. An error: it stays where it is.
     pub async fn move_chunk(self: &Arc<Self>, found: &ChunkStatus, pace: &Pace) -> Result<Moved> {
         let op = Op { deadline: Deadline::after(&self.env, CHUNK_DEADLINE), ..self.own_op() };
-        let Some(place) = self.place_of(found).await? else { return Ok(Moved::InNoFile) };
+        let Some(place) = self.place_of(found).await? else { return self.move_kept(found, pace, op).await };
         let copied = self.copy_out(&place, Some(pace), op).await?;
         let mut left = vec![copied.spare];
         let moved = self.move_alone(found, &place, copied, &mut left, op).await;
@@ -145,6 +147,41 @@ impl Core {
             tracing::debug!(%error, "spares are freed with the session");
         }
         moved
+    }
+
+    /// One that only snapshots have: nothing of it changes, so nobody is asked for anything.
+    async fn move_kept(self: &Arc<Self>, found: &ChunkStatus, pace: &Pace, op: Op) -> Result<Moved> {
+        let ChunkStatus { inode, index, chunk, .. } = *found;
+        let Some(kept) = self.call(FindKept { inode, index, chunk }, self.own_op()).await? else {
+            return Ok(Moved::InNoFile);
+        };
+        self.servers.learn(std::slice::from_ref(&kept.container));
+        let policy = Policy { chunk_bytes: kept.chunk_bytes, ..Policy::PLAIN };
+        let route = self.route(&policy, kept.container.id, op).await?;
+        if route.container.chain.len() != 1 {
+            return Ok(Moved::InNoFile);
+        }
+        let mut place = Place {
+            inode,
+            index,
+            chunk,
+            container: kept.container.id,
+            policy,
+            cuts: Vec::new(),
+            trunc_gen: TruncGen(0),
+            stable: true,
+            route,
+            of_snapshot: true,
+        };
+        // Whoever reads it afterwards cuts no more than before.
+        place.trunc_gen = self.look(&place, op).await?.trunc_gen;
+        let copied = self.copy_out(&place, Some(pace), op).await?;
+        let message = MoveKept { inode, index, from: chunk, to: copied.spare };
+        let put = self.call(message, self.own_op()).await;
+        if !matches!(put, Ok(true)) {
+            self.call(ReturnSpares { chunks: vec![copied.spare] }, self.own_op()).await?;
+        }
+        Ok(if put? { Moved::Done } else { Moved::InNoFile })
     }
 
     /// With the file's lease. `left`: spares that have not come into the file.
@@ -230,7 +267,12 @@ impl Core {
             trunc_gen: answer.attr.trunc_gen,
             stable: row.stable,
             route,
+            of_snapshot: false,
         }))
+    }
+
+    fn token_to_read(&self, place: &Place) -> Token {
+        Token { snapshot: place.of_snapshot.into(), ..self.token_at(place, &place.route) }
     }
 
     fn token_at(&self, place: &Place, route: &Route) -> Token {
@@ -243,7 +285,7 @@ impl Core {
     }
 
     async fn look_at(&self, place: &Place, extents_in: ByteRange, op: Op) -> Result<(Seen, Vec<ByteRange>)> {
-        let (lane, token) = (&place.route.lane, self.token_at(place, &place.route));
+        let (lane, token) = (&place.route.lane, self.token_to_read(place));
         let sync = SyncChunks::of(vec![place.chunk]);
         let synced = match self.ask(lane, token, sync, Bytes::new(), op).await {
             // It went unsynced with its server's power, and reads as a hole unless its writer repeats it.
@@ -350,7 +392,7 @@ impl Core {
             ordered: false,
             hold: None,
         };
-        let token = self.token_at(place, &place.route);
+        let token = self.token_to_read(place);
         let (_, data) = self.ask(&place.route.lane, token, message, Bytes::new(), op).await?;
         if data.len() as u64 != piece.len() {
             let cause = format!("{} bytes instead of {}", data.len(), piece.len());

@@ -204,6 +204,7 @@ impl MetaServer {
             }
             MetaRequest::ServerSays(m) => MetaAnswer::ServerSays(self.server_says(m)?),
             MetaRequest::ListPlaced(m) => MetaAnswer::ListPlaced(self.ask(call, InodeId(0), m).await?),
+            MetaRequest::FindKept(m) => MetaAnswer::FindKept(self.ask(call, m.inode, m).await?),
             MetaRequest::MovesOn(m) => MetaAnswer::MovesOn(self.moves_on(m).await?),
             MetaRequest::SealFile(m) => self.seal_file(call, cx, number, m).await?,
             MetaRequest::HoldSealed(m) => MetaAnswer::HoldSealed(self.hold_sealed(session, m).await?),
@@ -410,6 +411,7 @@ impl MetaServer {
             MetaRequest::ReturnSpares(m) => {
                 self.record(call, InodeId(0), op, number, m, MetaAnswer::ReturnSpares).await?
             }
+            MetaRequest::MoveKept(m) => self.record(call, m.inode, op, number, m, MetaAnswer::MoveKept).await?,
             MetaRequest::MoveChunk(mut m) => {
                 self.hint(&mut m.inode);
                 let id = m.inode.id;

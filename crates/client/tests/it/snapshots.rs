@@ -226,6 +226,57 @@ async fn whatever_is_written_snapshots_stay_as_they_are() {
     }
 }
 
+/// In a file that goes on, and in one that has gone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn chunks_that_only_snapshots_have_are_moved_off_a_drained_server() {
+    let world = World::new(Storage::Disk, SMALL).await;
+    let client = world.client().await;
+    let dir = mkdir(&client, ROOT, "d").await;
+    let (id, file) = make(&client, dir, "f", CREATE).await;
+    let (_, other) = make(&client, dir, "gone", CREATE).await;
+    let before = pattern(1, 3 * CHUNK as usize + 5000);
+    put(&client, file, 0, &before).await;
+    put(&client, other, 0, &before).await;
+    // What is cut off and grows again is not there twice.
+    let cut = SetAttr { size: Some(3 * CHUNK + 100), ..SetAttr::default() };
+    client.set_attr(&cx(), id, Some(file), cut).await.unwrap();
+    put(&client, file, 3 * CHUNK + 4999, b"x").await;
+    let mut had = before.clone();
+    had[3 * CHUNK as usize + 100..].fill(0);
+    had[3 * CHUNK as usize + 4999] = b'x';
+    close(&client, other).await.unwrap();
+    snapshot(&world, dir, "one").await;
+    put(&client, file, 10, &pattern(2, 20)).await;
+    put(&client, file, 3 * CHUNK + 10, &pattern(2, 20)).await;
+    snapshot(&world, dir, "two").await;
+    put(&client, file, CHUNK, &pattern(3, 20)).await;
+    client.fsync(file, false).await.unwrap();
+    client.unlink(&cx(), dir, &name("gone")).await.unwrap();
+    let mut now = had.clone();
+    now[10..30].copy_from_slice(&pattern(2, 20));
+    now[3 * CHUNK as usize + 10..3 * CHUNK as usize + 30].copy_from_slice(&pattern(2, 20));
+    let two = now.clone();
+    now[CHUNK as usize..CHUNK as usize + 20].copy_from_slice(&pattern(3, 20));
+    let _mover = world.mover();
+    for node in &world.nodes {
+        world.set_duty(node.id, braid_api::meta::Duty::Drains).await;
+        world.until_drained(node.id).await;
+        world.set_duty(node.id, braid_api::meta::Duty::Serves).await;
+        assert_same(&in_snapshot(&client, dir, "one", "f").await.unwrap(), &had, "the first");
+        assert_same(&in_snapshot(&client, dir, "two", "f").await.unwrap(), &two, "the second");
+        for text in ["one", "two"] {
+            assert_same(&in_snapshot(&client, dir, text, "gone").await.unwrap(), &before, "what has gone");
+        }
+        assert_same(&content(&client, id).await, &now, "the file");
+    }
+    close(&client, file).await.unwrap();
+    client.unlink(&cx(), dir, &name("f")).await.unwrap();
+    let_go(&world, dir, "one").await;
+    let_go(&world, dir, "two").await;
+    Arc::into_inner(client).unwrap().shutdown().await.unwrap();
+    until(&world, 0).await;
+}
+
 fn number(bytes: &[u8]) -> u64 {
     bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }

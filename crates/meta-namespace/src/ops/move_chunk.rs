@@ -5,9 +5,9 @@
 //! into its place, so that one of them is the file's at any time, and never both.
 
 use super::open::expect_file;
-use crate::rows::{ChunkRow, OldRow, ReclaimRow, RowFormat, SpareRow, flags, keys};
+use crate::rows::{ChunkRow, ContainerRow, OldRow, ReclaimRow, RowFormat, SpareRow, flags, keys};
 use crate::{Mutation, OpContext, OpError, Query, Unit};
-use braid_api::meta::{ListPlaced, MoveChunk, Placed, ReturnSpares};
+use braid_api::meta::{FindKept, KeptChunk, ListPlaced, MoveChunk, MoveKept, Placed, ReturnSpares};
 use braid_api::{Code, Error};
 use braid_meta_engine::{Key, Table};
 use braid_types::{ChunkId, ContainerId, InodeId, LayoutGen};
@@ -85,6 +85,100 @@ async fn move_old(
         }
     }
     Ok(())
+}
+
+/// The rows that snapshots have of a place in a file, which name this chunk, and that of a file that has gone. `None`: a file has it.
+async fn kept_rows(
+    unit: &mut Unit<'_>,
+    of: &Key,
+    inode: InodeId,
+    chunk: ChunkId,
+) -> Result<Option<Vec<(Key, OldRow)>>, OpError> {
+    let live = unit.get::<ChunkRow>(of).await?.is_some_and(|row| row.chunk == chunk);
+    let mut found = Vec::new();
+    for (root, _) in super::snapshot::roots(unit).await? {
+        if live && unit.get_raw(&keys::kept_inode(root, inode)).await?.is_none() {
+            continue;
+        }
+        if live {
+            // Under the key of the row itself.
+            found.push((of.clone(), OldRow { born: 0, row: None }));
+        }
+        let page = unit.scan(&keys::old_rows_below(root, of), None, usize::MAX >> 1).await?;
+        for (key, row) in page.rows {
+            let old = OldRow::decode(&key, &row)?;
+            if let Some(row) = &old.row
+                && ChunkRow::decode(of, row)?.chunk == chunk
+            {
+                found.push((key, old));
+            }
+        }
+    }
+    Ok((!live || !found.is_empty()).then_some(found))
+}
+
+impl Query for FindKept {
+    type Answer = Option<KeptChunk>;
+
+    async fn ask(&self, unit: &mut Unit<'_>) -> Result<Option<KeptChunk>, OpError> {
+        let of = keys::chunk(self.inode, self.index);
+        let rows = kept_rows(unit, &of, self.inode, self.chunk).await?.unwrap_or_default();
+        let Some((_, old)) = rows.first() else { return Ok(None) };
+        let row = match &old.row {
+            Some(row) => ChunkRow::decode(&of, row)?,
+            None => match unit.get::<ChunkRow>(&of).await? {
+                Some(row) => row,
+                None => return Ok(None),
+            },
+        };
+        let container = unit.get::<ContainerRow>(&keys::container(row.container)).await?;
+        let kept = |found: ContainerRow| KeptChunk { container: found.info(row.container), chunk_bytes: found.chunk_bytes };
+        Ok(container.map(kept))
+    }
+}
+
+impl Mutation for MoveKept {
+    type Answer = bool;
+
+    fn first_keys(&self) -> Vec<Key> {
+        vec![keys::chunk(self.inode, self.index)]
+    }
+
+    async fn apply(&self, unit: &mut Unit<'_>, cx: &OpContext) -> Result<bool, OpError> {
+        let MoveKept { inode, index, from, to } = *self;
+        let of = keys::chunk(inode, index);
+        let spare_key = keys::spare(cx.session, to);
+        let rows = kept_rows(unit, &of, inode, from).await?.unwrap_or_default();
+        if rows.is_empty() {
+            return Ok(false);
+        }
+        let Some(spare) = unit.get::<SpareRow>(&spare_key).await?.filter(|spare| spare.for_moves) else {
+            let cause = "it is not a spare of this session for moves (any more)";
+            return Err(Error::new(Code::StaleLease, format_args!("chunk {to} of inode {inode}"), cause).into());
+        };
+        let moved = |row: ChunkRow| ChunkRow { chunk: to, container: spare.container, stable: true, ..row };
+        let mut container = None;
+        for (key, old) in rows {
+            match &old.row {
+                Some(bytes) => {
+                    let row = ChunkRow::decode(&of, bytes)?;
+                    container = Some(row.container);
+                    unit.put(key, &OldRow { row: Some(moved(row).encode().into()), ..old });
+                }
+                None => {
+                    let Some(row) = unit.get::<ChunkRow>(&of).await? else { continue };
+                    container = Some(row.container);
+                    // That it came then says that it is moved.
+                    unit.put(of.clone(), &ChunkRow { born: Some(row.born.unwrap_or(0)), ..moved(row) });
+                }
+            }
+        }
+        unit.delete(spare_key);
+        if let Some(container) = container {
+            unit.put(keys::reclaim_chunk(from), &ReclaimRow { container });
+        }
+        Ok(true)
+    }
 }
 
 impl Mutation for ReturnSpares {

@@ -69,7 +69,7 @@ impl Operation for MakeRoot {
 }
 
 /// All snapshot roots with their snapshots.
-async fn roots(unit: &mut Unit<'_>) -> Result<Vec<(InodeId, SnapshotsRow)>, OpError> {
+pub(super) async fn roots(unit: &mut Unit<'_>) -> Result<Vec<(InodeId, SnapshotsRow)>, OpError> {
     let page = unit.scan_table(Table::Snapshots, None, ALL).await?;
     page.rows.iter().map(|(key, row)| Ok((InodeId(key.partition()), SnapshotsRow::decode(key, row)?))).collect()
 }
