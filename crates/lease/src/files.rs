@@ -219,7 +219,7 @@ impl Files {
     }
 
     fn enter(&mut self, ask: AskId, session: SessionId, inode: InodeId, purpose: Purpose, around: &mut Around<'_>) {
-        if let Some(why) = refusal(&around.view, session, inode) {
+        if let Some(why) = purpose.refusal(&around.view, session, inode) {
             return around.out.push(Command::Refuse { ask, why });
         }
         let last = self.last;
@@ -495,12 +495,20 @@ impl Files {
 /// Who asks for the server itself.
 const NOBODY: SessionId = SessionId(0);
 
+impl Purpose {
+    /// What speaks against it. The server itself has no term.
+    fn refusal(self, view: &View<'_>, session: SessionId, inode: InodeId) -> Option<Refusal> {
+        match self {
+            Purpose::Still { .. } => (!view.slots.holds(inode.slot())).then_some(Refusal::NotHere),
+            _ => refusal(view, session, inode),
+        }
+    }
+}
+
 /// What speaks against a request of the session on the inode.
 fn refusal(view: &View<'_>, session: SessionId, inode: InodeId) -> Option<Refusal> {
     if !view.slots.holds(inode.slot()) {
         Some(Refusal::NotHere)
-    } else if session == NOBODY {
-        None
     } else if !view.terms.is_live(session, view.now) || view.terms.is_ending(session) {
         Some(Refusal::NoTerm)
     } else {

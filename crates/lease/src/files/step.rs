@@ -89,7 +89,7 @@ impl Files {
 
     /// True if the request is answered.
     fn serve(&mut self, inode: InodeId, waiter: Waiter, around: &mut Around<'_>) -> bool {
-        if let Some(why) = super::refusal(&around.view, waiter.session, inode) {
+        if let Some(why) = waiter.purpose.refusal(&around.view, waiter.session, inode) {
             around.out.push(Command::Refuse { ask: waiter.ask, why });
             return true;
         }

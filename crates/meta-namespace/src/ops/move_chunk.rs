@@ -132,7 +132,8 @@ impl Query for FindKept {
             },
         };
         let container = unit.get::<ContainerRow>(&keys::container(row.container)).await?;
-        let kept = |found: ContainerRow| KeptChunk { container: found.info(row.container), chunk_bytes: found.chunk_bytes };
+        let kept =
+            |found: ContainerRow| KeptChunk { container: found.info(row.container), chunk_bytes: found.chunk_bytes };
         Ok(container.map(kept))
     }
 }
