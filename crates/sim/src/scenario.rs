@@ -5,7 +5,7 @@ use crate::fault::{self, Weights};
 use crate::settings::Settings;
 use crate::work::{
     Bytes, Durable, Evicted, Handover, Listings, Locks, Mapped, Modelled, Names, OpenFiles, Rights, Shared, Sizes,
-    Sure, Work,
+    Snapshots, Sure, Work,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -293,6 +293,24 @@ pub fn litmus() -> Vec<Scenario> {
     ]
 }
 
+/// Snapshots are made of what is being written; seed n of theirs runs the (n mod their number)th.
+pub fn snapshots() -> Vec<Scenario> {
+    let base = Scenario {
+        name: "snapshots",
+        faults: fault::SERVERS,
+        stormy: Duration::from_secs(10),
+        settings: Settings { late_copies: true, ..Settings::with_long_sessions() },
+        make: |seed| Snapshots::new(false, seed),
+        ..all().swap_remove(0)
+    };
+    vec![base]
+}
+
+/// The same without faults, by name only.
+fn snapshots_quiet() -> Scenario {
+    Scenario { name: "snapshots-quiet", faults: &[], ..snapshots().swap_remove(0) }
+}
+
 /// Whatever a program may call, compared with the model.
 pub fn model() -> Scenario {
     let settings = Settings::with_long_sessions();
@@ -330,7 +348,8 @@ impl Scenario {
             .chain(growing())
             .chain(growing_plain())
             .chain(litmus())
-            .chain([model(), model_quiet()])
+            .chain(snapshots())
+            .chain([model(), model_quiet(), snapshots_quiet()])
             .find(|scenario| scenario.name == name)
     }
 

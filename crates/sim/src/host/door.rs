@@ -67,11 +67,14 @@ impl MetaDoor {
                     }
                     MetaAnswer::SetLock(LockReply::Granted) => self.count("lock granted by the metadata server"),
                     MetaAnswer::SetLock(LockReply::Waiting) => self.count("lock waited for at the metadata server"),
-                    MetaAnswer::MoveChunk(true) => {
-                        if let MetaRequest::MoveChunk(moved) = request {
-                            unlinked::check_moved(&self.cluster, moved.to);
-                        }
-                    }
+                    MetaAnswer::MoveChunk(is_there) => match request {
+                        MetaRequest::MoveChunk(moved) if moved.thaws => self.count(match is_there {
+                            true => "chunk of a snapshot made way for another",
+                            false => "chunk of a snapshot had made way for another before",
+                        }),
+                        MetaRequest::MoveChunk(moved) if *is_there => unlinked::check_moved(&self.cluster, moved.to),
+                        _ => {}
+                    },
                     MetaAnswer::Acknowledge(()) => self.count("leases dropped for another mount's change"),
                     MetaAnswer::Reassert(answer) => {
                         self.count("leases given up after a start of the metadata server");
@@ -316,6 +319,9 @@ impl DataDoor {
                         _ => {}
                     },
                     (DataRequest::FenceSession(_), _) => self.count("session fenced at a data server"),
+                    (DataRequest::CloneChunk(_) | DataRequest::CloneCopies(_), _) => {
+                        self.count("chunk that begins as another");
+                    }
                     (DataRequest::CheckRegion(_), Ok((DataAnswer::CheckRegion(true), _))) => {
                         self.count("call over two chunks that held both");
                     }
