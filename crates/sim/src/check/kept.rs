@@ -3,7 +3,7 @@
 use super::rows::{Fault, Rows};
 use crate::failures::Invariant;
 use braid_meta_engine::{Key, Table};
-use braid_meta_namespace::rows::{ChunkRow, KeptInode, OldRow, RowFormat, SnapshotsRow, keys};
+use braid_meta_namespace::rows::{ChunkRow, Entry, KeptInode, OldRow, RowFormat, SnapshotsRow, keys};
 use braid_types::InodeId;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,6 +13,8 @@ pub struct Kept {
     pub chunks: Vec<(Key, ChunkRow)>,
     /// Files that have gone, whose rows of chunks are where they were.
     pub inodes: BTreeSet<InodeId>,
+    /// Those of them that had a name. One that was open and had none when a snapshot was made is kept, and nobody finds it there.
+    pub named: BTreeSet<InodeId>,
     /// The newest snapshot of each root.
     pub newest: BTreeMap<InodeId, u64>,
 }
@@ -49,6 +51,12 @@ impl Kept {
             if !snapshots.iter().any(|kept| kept.number == number) {
                 wrong("is kept for a snapshot that is not there");
             }
+            if let (Table::Inodes, Some(row)) = (of.table(), &row.row) {
+                match Entry::decode(&of, row) {
+                    Ok(entry) => _ = kept.named.insert(entry.id()),
+                    Err(_) => wrong("cannot be read"),
+                }
+            }
             if of.table() != Table::Chunks {
                 continue;
             }
@@ -59,5 +67,10 @@ impl Kept {
             }
         }
         kept
+    }
+
+    /// Files that are kept and that no snapshot shows.
+    pub fn unseen(&self) -> u64 {
+        self.inodes.difference(&self.named).count() as u64
     }
 }

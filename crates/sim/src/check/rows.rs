@@ -140,6 +140,7 @@ fn check_chunks(rows: &Rows<'_>, inodes: &BTreeMap<InodeId, Inode>, lossy: bool,
         .collect();
     let stored = chunks_on_servers(rows.0);
     let kept = Kept::of(rows, faults);
+    rows.0.coverage.add("file without a name kept for a snapshot", kept.unseen());
     let mut owned: BTreeMap<ChunkId, InodeId> = BTreeMap::new();
     let live: Vec<(Key, ChunkRow)> = rows.decoded(Table::Chunks, faults);
     let named: BTreeSet<(Key, ChunkId)> = live.iter().map(|(key, row)| (key.clone(), row.chunk)).collect();
@@ -152,6 +153,7 @@ fn check_chunks(rows: &Rows<'_>, inodes: &BTreeMap<InodeId, Inode>, lossy: bool,
         }
         let inode = inodes.get(&id);
         let has_gone = inode.is_none() && kept.inodes.contains(&id);
+        let is_seen = !has_gone || kept.named.contains(&id);
         if is_live && !has_gone && !inode.is_some_and(|inode| inode.has(flags::CHUNKED)) {
             faults.push((Invariant::RowsAgree, format!("{key:?}: inode {id} has no chunks")));
         }
@@ -167,6 +169,7 @@ fn check_chunks(rows: &Rows<'_>, inodes: &BTreeMap<InodeId, Inode>, lossy: bool,
         let is_lost = is_promised && container.chain.iter().all(|server| missing(&server));
         if let Some(server) = container.chain.iter().find(missing)
             && (!lossy || is_lost)
+            && is_seen
         {
             let text = format!("chunk {} of inode {id} is not on data server {server}", row.chunk);
             faults.push((Invariant::RowsHaveChunks, text));
