@@ -303,7 +303,33 @@ pub fn snapshots() -> Vec<Scenario> {
         make: |seed| Snapshots::new(false, seed),
         ..all().swap_remove(0)
     };
-    vec![base]
+    vec![
+        base.clone(),
+        Scenario {
+            name: "snapshots-copies",
+            faults: fault::COPIES_IN_TURN,
+            fault_every: Duration::from_millis(900),
+            settings: in_turn(Settings::with_copies_and_long_sessions(3)),
+            ..base.clone()
+        },
+        Scenario {
+            name: "snapshots-fsync",
+            faults: fault::EVERYTHING,
+            lossy: true,
+            settings: Settings::default(),
+            make: |seed| Snapshots::new(true, seed),
+            ..base.clone()
+        },
+        Scenario {
+            name: "snapshots-copies-fsync",
+            faults: fault::COPIES_AND_EVERYTHING,
+            fault_every: Duration::from_millis(900),
+            lossy: true,
+            settings: Settings::with_copies(3),
+            make: |seed| Snapshots::new(true, seed),
+            ..base
+        },
+    ]
 }
 
 /// The same without faults, by name only.
@@ -379,6 +405,12 @@ impl Scenario {
 
     pub fn reporting_of_seed(seed: u64) -> Scenario {
         let mut all = reporting();
+        let n = seed as usize % all.len();
+        all.swap_remove(n)
+    }
+
+    pub fn snapshots_of_seed(seed: u64) -> Scenario {
+        let mut all = snapshots();
         let n = seed as usize % all.len();
         all.swap_remove(n)
     }

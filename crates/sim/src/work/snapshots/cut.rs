@@ -104,11 +104,11 @@ impl<C: Clone + Ord + Debug, V: Clone + PartialEq + Debug> History<C, V> {
         })
     }
 
-    /// Why no moment of it shows these values; every cell has one.
+    /// Why no moment of it shows these values. A cell without one may be anything.
     pub fn wrong(&self, taken: Taken, seen: &BTreeMap<C, V>) -> Option<String> {
         let mut candidates: Vec<(&C, Vec<&Write<V>>)> = Vec::new();
         for (cell, writes) in &self.cells {
-            let Some(value) = seen.get(cell) else { return Some(format!("{cell:?} is not shown")) };
+            let Some(value) = seen.get(cell) else { continue };
             let mut reason = format!("{cell:?} is {value:?}, which was never written");
             let mut possible = Vec::new();
             for write in writes.iter().filter(|write| write.value == *value) {

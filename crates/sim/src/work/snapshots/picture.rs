@@ -124,13 +124,17 @@ impl Picture {
         Ok(())
     }
 
-    /// What each cell is; an error says what none can be.
-    pub fn values(&self, tasks: usize) -> std::result::Result<BTreeMap<Cell, Value>, String> {
+    /// What each cell is; an error says what none can be. What a client was writing when it died may be there in part.
+    pub fn values(&self, tasks: usize, may_be_torn: bool) -> std::result::Result<BTreeMap<Cell, Value>, String> {
         let mut all = BTreeMap::new();
         for (file, kind) in FILES.iter().enumerate() {
             for place in 0..kind.places.len() {
                 let value = self.values.get(&(file, place)).cloned().unwrap_or(Ok(0));
-                let value = value.map_err(|text| format!("{} at place {place}: {text}", kind.name))?;
+                let value = match value {
+                    Ok(value) => value,
+                    Err(_) if may_be_torn => continue,
+                    Err(text) => return Err(format!("{} at place {place}: {text}", kind.name)),
+                };
                 all.insert(Cell::Place(file, place), Value::Number(value));
             }
         }

@@ -167,7 +167,7 @@ impl Snapshots {
             }
             None => {
                 life.count("snapshot read");
-                let values = picture.values(Machine::CLIENTS.len());
+                let values = picture.values(Machine::CLIENTS.len(), self.clients_die);
                 let wrong = match values {
                     Ok(values) => self.history.lock().wrong(shot.taken, &values),
                     Err(text) => Some(text),
