@@ -11,7 +11,8 @@ use crate::machine::Machine;
 use braid_api::data::{DataAnswer, DataNode, DataRequest, DeleteChunks, ScrubAnswer, UnlockRegion};
 use braid_api::lease::{LockReply, Order};
 use braid_api::meta::{
-    Acknowledge, CommitContent, CommitFile, Grant, Mark, MetaAnswer, MetaRequest, Namespace, YieldFiles,
+    Acknowledge, ChunkRef, CommitContent, CommitFile, Content, Grant, MapAnswer, Mark, MetaAnswer, MetaRequest, Namespace,
+    OpenAnswer, YieldFiles,
 };
 use braid_api::{Code, Context, LockKind, Result, When};
 use braid_data_server::DataServer;
@@ -177,6 +178,9 @@ impl Namespace for MetaDoor {
             };
             self.server.execute(cx, MetaRequest::YieldFiles(given_up)).await?;
         }
+        if let (Some(Bug::WritesFrozen), Ok((answer, _))) = (self.cluster.settings.bug, &mut marked) {
+            chunks_in(answer).iter_mut().for_each(|chunk| chunk.frozen = false);
+        }
         if let (true, Ok((_, Mark { early: Some(_), .. }))) = (request.is_mutation(), &marked) {
             self.count("answered before it was durable");
         }
@@ -209,6 +213,21 @@ impl Namespace for MetaDoor {
     }
 }
 
+/// Chunks of a file that an answer says where they are.
+fn chunks_in(answer: &mut MetaAnswer) -> &mut [ChunkRef] {
+    let page = match answer {
+        MetaAnswer::CommitFile(commit) | MetaAnswer::DropChunks(commit) => &mut commit.instead,
+        MetaAnswer::CreateFile(OpenAnswer { map, .. })
+        | MetaAnswer::OpenFile(OpenAnswer { map, .. })
+        | MetaAnswer::GetMap(MapAnswer { map, .. }) => match &mut map.content {
+            Content::Chunked(page) => page,
+            Content::Inline(_) => return &mut [],
+        },
+        _ => return &mut [],
+    };
+    &mut page.chunks
+}
+
 pub struct DataDoor {
     server: Arc<DataServer>,
     cluster: Arc<Cluster>,
@@ -234,6 +253,15 @@ fn cuts_of(request: &mut DataRequest) -> Option<(ChunkId, &mut braid_api::meta::
         DataRequest::CutChunk(m) => Some((m.chunk, &mut m.cuts)),
         DataRequest::PunchChunk(m) => Some((m.chunk, &mut m.cuts)),
         DataRequest::StatChunk(m) => Some((m.chunk, &mut m.cuts)),
+        _ => None,
+    }
+}
+
+/// The chunk of a write.
+fn chunk_of(request: &DataRequest) -> Option<ChunkId> {
+    match request {
+        DataRequest::WriteChunk(m) => Some(m.chunk),
+        DataRequest::WriteCopies(m) => Some(m.write.chunk),
         _ => None,
     }
 }
@@ -286,7 +314,11 @@ impl DataDoor {
                 let _ = server.execute(cx, request, payload).await;
                 return;
             }
+            let chunk = chunk_of(&request);
             let done = server.execute(cx, request, payload).await;
+            if let (Ok(_), Some(chunk)) = (&done, chunk) {
+                cluster.witness.comes_late(chunk);
+            }
             cluster.coverage.count(match done {
                 Ok(_) => "late copy of a change carried out",
                 Err(_) => "late copy of a change refused",
