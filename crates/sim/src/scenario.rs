@@ -361,6 +361,8 @@ pub fn reporting() -> Vec<Scenario> {
         of(all(), "bytes").map(|it| often(it, "reports-bytes")),
         of(with_copies(), "copies").map(|it| often(it, "reports-copies")),
         of(with_copies(), "copies-handover").map(|it| often(it, "reports-copies-handover")),
+        of(snapshots(), "snapshots").map(|it| often(it, "reports-snapshots")),
+        of(snapshots(), "snapshots-copies").map(|it| often(it, "reports-snapshots-copies")),
     ];
     scenarios.into_iter().flatten().collect()
 }

@@ -7,7 +7,9 @@ use super::kept::Kept;
 use crate::cluster::Cluster;
 use crate::failures::Invariant;
 use braid_meta_engine::{Key, Row, Table};
-use braid_meta_namespace::rows::{ChunkRow, ContainerRow, Entry, IdRow, Inode, RowFormat, SessionRow, SnapshotsRow, flags, keys};
+use braid_meta_namespace::rows::{
+    ChunkRow, ContainerRow, Entry, IdRow, Inode, RowFormat, SessionRow, SnapshotsRow, flags, keys,
+};
 use braid_types::{ChunkId, ContainerId, InodeId, ServerId};
 use std::collections::{BTreeMap, BTreeSet};
 

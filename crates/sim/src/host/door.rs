@@ -11,8 +11,8 @@ use crate::machine::Machine;
 use braid_api::data::{DataAnswer, DataNode, DataRequest, DeleteChunks, ScrubAnswer, UnlockRegion};
 use braid_api::lease::{LockReply, Order};
 use braid_api::meta::{
-    Acknowledge, ChunkRef, CommitContent, CommitFile, Content, Grant, MapAnswer, Mark, MetaAnswer, MetaRequest, Namespace,
-    OpenAnswer, YieldFiles,
+    Acknowledge, ChunkRef, CommitContent, CommitFile, Content, Grant, MapAnswer, Mark, MetaAnswer, MetaRequest,
+    Namespace, OpenAnswer, YieldFiles,
 };
 use braid_api::{Code, Context, LockKind, Result, When};
 use braid_data_server::DataServer;

@@ -200,7 +200,10 @@ impl Snapshots {
         self.history.lock().end(&cell, number);
         life.process.note(format_args!("has written {value} to {cell:?}"));
         if !self.clients_die && !self.places[&cell].lock().end(id, &None) {
-            life.fail(Invariant::BytesAreLinearizable, format_args!("nothing explains the write of {value} to {cell:?}"));
+            life.fail(
+                Invariant::BytesAreLinearizable,
+                format_args!("nothing explains the write of {value} to {cell:?}"),
+            );
         }
         Ok(())
     }
@@ -348,10 +351,7 @@ fn offset_of(cell: Cell) -> u64 {
 }
 
 /// Errors are failures, once.
-fn spawned(
-    process: &Process,
-    task: impl Future<Output = Result<()>> + 'static,
-) -> tokio::task::JoinHandle<()> {
+fn spawned(process: &Process, task: impl Future<Output = Result<()>> + 'static) -> tokio::task::JoinHandle<()> {
     let of = process.clone();
     let told = async move {
         if let Err(error) = task.await {

@@ -59,7 +59,11 @@ impl Model {
     }
 
     fn of(&self, path: &str) -> Vec<u8> {
-        self.names.get(path).and_then(|file| self.files.get(file)).map(|(content, _)| content.clone()).unwrap_or_default()
+        self.names
+            .get(path)
+            .and_then(|file| self.files.get(file))
+            .map(|(content, _)| content.clone())
+            .unwrap_or_default()
     }
 }
 
@@ -168,14 +172,7 @@ impl Snapshots {
         self.fill(life, model, cell, path, handle).await
     }
 
-    async fn fill(
-        &self,
-        life: &mut Life,
-        model: &mut Model,
-        cell: &Cell,
-        path: &str,
-        handle: HandleId,
-    ) -> Result<()> {
+    async fn fill(&self, life: &mut Life, model: &mut Model, cell: &Cell, path: &str, handle: HandleId) -> Result<()> {
         for _ in 0..life.random.random_range(1..3) {
             let mut content = model.of(path);
             let at = life.random.random_range(0..=content.len().min(LARGE));
