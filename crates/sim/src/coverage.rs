@@ -120,7 +120,7 @@ pub const MUST_BE_REACHED_BY_SNAPSHOTS: &[&str] = &[
     "snapshot let go of",
     "snapshot let go of while it was read",
     "snapshot made",
-    "snapshot not made, and asked for again",
+    "snapshot not made in time",
     "snapshot read",
     "snapshot read again",
     "truncate applied by the owner",

@@ -8,6 +8,7 @@ use crate::check::unlinked;
 use crate::cluster::Cluster;
 use crate::failures::Invariant;
 use crate::machine::Machine;
+use braid_api::admin::AdminQuery;
 use braid_api::data::{DataAnswer, DataNode, DataRequest, DeleteChunks, ScrubAnswer, UnlockRegion};
 use braid_api::lease::{LockReply, Order};
 use braid_api::meta::{
@@ -89,6 +90,9 @@ impl MetaDoor {
                 }
             }
             Err(error) => match error.code {
+                Code::Busy if matches!(request, MetaRequest::AdminQuery(AdminQuery::CreateSnapshot { .. })) => {
+                    self.count("snapshot not made in time");
+                }
                 Code::SessionUnknown => self.count("unknown session refused"),
                 Code::MaybeCommitted => self.count("outcome of a commit unknown"),
                 Code::StaleTruncGen => self.count("commit under a stale truncate generation refused"),

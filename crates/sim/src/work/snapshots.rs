@@ -2,7 +2,7 @@
 //! makes snapshots of it, reads them again and again, and lets go of some (docs/design/0028-snapshots.md).
 //!
 //! A snapshot must be the state of one moment between its request and its answer, over all files and whoever wrote them ([`cut`]), and show the
-//! same whenever it is read; the files themselves are what they would be without. In odd seeds all is let go of and removed in the end, and
+//! same whenever it is read; the files themselves are what they would be without. In every other seed all is let go of and removed in the end, and
 //! nothing may be left of it anywhere.
 
 mod cut;
@@ -86,6 +86,8 @@ pub struct Snapshots {
     clients_die: bool,
     /// All is removed in the end.
     clears: bool,
+    /// And the files before the snapshots that have them.
+    files_first: bool,
     history: Mutex<History<Cell, Value>>,
     places: BTreeMap<Cell, Mutex<Linear<Place>>>,
     shots: Mutex<BTreeMap<String, Shot>>,
@@ -144,7 +146,8 @@ impl Snapshots {
         }
         Arc::new(Snapshots {
             clients_die,
-            clears: seed % 2 == 1,
+            clears: seed / 4 % 2 == 1,
+            files_first: seed / 8 % 2 == 1,
             history: Mutex::new(history),
             places,
             shots: Mutex::default(),
@@ -318,16 +321,25 @@ impl Snapshots {
             life.fail(Invariant::SnapshotsAreOfOneMoment, text);
         }
         self.meet(life, 3).await;
-        if is_first && self.clears {
-            for text in &all {
-                self.let_go(life, text).await?;
-            }
-            self.remove_all(life).await?;
+        if !is_first || !self.clears {
+            return Ok(());
         }
-        Ok(())
+        if self.files_first {
+            self.remove_files(life).await?;
+            for text in &all {
+                self.look(life, text).await?;
+            }
+        }
+        for text in &all {
+            self.let_go(life, text).await?;
+        }
+        if !self.files_first {
+            self.remove_files(life).await?;
+        }
+        life.fs.remove_dir(&Caller::default(), InodeId::ROOT, &name("d")).await
     }
 
-    async fn remove_all(&self, life: &Life) -> Result<()> {
+    async fn remove_files(&self, life: &Life) -> Result<()> {
         let cx = Caller::default();
         for path in [&["sub"][..], &[]] {
             let dir = match path.is_empty() {
@@ -338,8 +350,7 @@ impl Snapshots {
                 life.fs.unlink(&cx, dir, &text).await?;
             }
         }
-        life.fs.remove_dir(&cx, life.dir, &name("sub")).await?;
-        life.fs.remove_dir(&cx, InodeId::ROOT, &name("d")).await
+        life.fs.remove_dir(&cx, life.dir, &name("sub")).await
     }
 }
 
