@@ -303,7 +303,7 @@ pub fn snapshots() -> Vec<Scenario> {
         make: |seed| Snapshots::new(false, seed),
         ..all().swap_remove(0)
     };
-    vec![
+    let mut scenarios = vec![
         base.clone(),
         Scenario {
             name: "snapshots-copies",
@@ -329,7 +329,22 @@ pub fn snapshots() -> Vec<Scenario> {
             make: |seed| Snapshots::new(true, seed),
             ..base
         },
-    ]
+        // What others do is as it is without.
+        beside_snapshots(model(), "snapshots-model"),
+    ];
+    let others = [
+        (all(), "fsync", "snapshots-ledger"),
+        (with_copies(), "copies", "snapshots-copies-ledger"),
+        (litmus(), "open-files", "snapshots-open-files"),
+    ];
+    for (of, name, beside) in others {
+        scenarios.extend(of.into_iter().find(|it| it.name == name).map(|it| beside_snapshots(it, beside)));
+    }
+    scenarios
+}
+
+fn beside_snapshots(scenario: Scenario, name: &'static str) -> Scenario {
+    Scenario { name, settings: Settings { snapshots: true, ..scenario.settings.clone() }, ..scenario }
 }
 
 /// The same without faults, by name only.

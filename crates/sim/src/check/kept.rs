@@ -15,8 +15,6 @@ pub struct Kept {
     pub inodes: BTreeSet<InodeId>,
     /// Those of them that had a name. One that was open and had none when a snapshot was made is kept, and nobody finds it there.
     pub named: BTreeSet<InodeId>,
-    /// The newest snapshot of each root.
-    pub newest: BTreeMap<InodeId, u64>,
 }
 
 impl Kept {
@@ -28,7 +26,6 @@ impl Kept {
             .into_iter()
             .map(|(key, row)| (InodeId(key.partition()), row))
             .collect();
-        kept.newest.extend(snapshots.iter().map(|(root, row)| (*root, row.newest())));
         let mut seen = BTreeSet::new();
         for (key, row) in rows.table(Table::OldRows) {
             let snapshots = snapshots.get(&InodeId(key.partition())).map(|row| &row.kept[..]).unwrap_or_default();

@@ -165,10 +165,8 @@ fn check_chunks(rows: &Rows<'_>, inodes: &BTreeMap<InodeId, Inode>, lossy: bool,
             continue;
         };
         let missing = |server: &&ServerId| !stored.get(server).is_some_and(|chunks| chunks.contains(&row.chunk));
-        // What a row says is on stable storage is on some server, whatever was lost with clients and power, and so is what a snapshot has.
-        let newest = inode.and_then(|inode| kept.newest.get(&inode.snapshot_root)).copied().unwrap_or(0);
-        let is_promised = row.stable || !is_live || has_gone || row.is_older_than(newest);
-        let is_lost = is_promised && container.chain.iter().all(|server| missing(&server));
+        // What a row says is on stable storage is on some server, whatever was lost with clients and power: before a snapshot was made, too.
+        let is_lost = row.stable && container.chain.iter().all(|server| missing(&server));
         if let Some(server) = container.chain.iter().find(missing)
             && (!lossy || is_lost)
             && is_seen

@@ -1,5 +1,5 @@
 use super::door::MetaDoor;
-use super::{PORT, endpoint};
+use super::{PORT, endpoint, snapshots};
 use crate::bug::Bug;
 use crate::cluster::Process;
 use crate::operator;
@@ -33,6 +33,10 @@ pub async fn run(process: Process) {
     if settings.operator {
         let (process, server) = (process.clone(), server.clone());
         process.env.clone().spawn("operator", async move { operator::run(process, server).await });
+    }
+    if settings.snapshots {
+        let made = snapshots::make_and_let_go(process.clone(), server.clone());
+        process.env.clone().spawn("snapshots", made);
     }
     let door = Arc::new(MetaDoor::new(server, process.cluster.clone()));
     if settings.operator && !settings.has_copies() {

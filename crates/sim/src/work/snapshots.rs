@@ -146,8 +146,8 @@ impl Snapshots {
         }
         Arc::new(Snapshots {
             clients_die,
-            clears: seed / 4 % 2 == 1,
-            files_first: seed / 8 % 2 == 1,
+            clears: seed / 8 % 2 == 1,
+            files_first: seed / 16 % 2 == 1,
             history: Mutex::new(history),
             places,
             shots: Mutex::default(),
