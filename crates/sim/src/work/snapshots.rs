@@ -172,8 +172,9 @@ impl Snapshots {
         while !life.process.cluster.is_calm() {
             life.pause(PAUSE_MS_MAX).await;
             let file = life.random.random_range(0..FILES.len());
-            // A call over two chunks by a handle that caches is one for other mounts, not for the other task of its own.
-            let places = FILES[file].places.len() - usize::from(file == 1 && task != 0);
+            // A call over two chunks is one for other mounts, not for the other task of its own: a mount that has the file to itself caches it
+            // for every handle.
+            let places = FILES[file].places.len() - usize::from(file > 0 && task != 0);
             let (cell, handle) = (Cell::Place(file, life.random.random_range(0..places)), handles[file]);
             match life.random.random_range(0..10) {
                 0..6 => self.write(&life, cell, handle).await?,
