@@ -8,7 +8,7 @@ use braid_sim::coverage::MUST_BE_REACHED_BY_SNAPSHOTS;
 use braid_sim::{Bug, Invariant, Scenario, run, scenario};
 
 /// Of all scenarios together; about 40 s on two free cores in the dev profile.
-const SEEDS: u64 = 64;
+const SEEDS: u64 = 48;
 
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|text| text.parse().unwrap())
@@ -28,13 +28,6 @@ fn the_same_seed_with_snapshots_gives_the_same_history() {
         assert_eq!((first.hash, first.events), (second.hash, second.events), "{}", scenario.name);
         assert_eq!(first.failures, second.failures);
     }
-}
-
-/// Two snapshots that went at the same time: what was kept for the newer one was shown by one older than both.
-#[test]
-fn a_seed_in_which_two_snapshots_went_at_once_does_not_fail() {
-    let outcome = run(204, &Scenario::named("snapshots").unwrap(), false);
-    assert!(outcome.failures.is_empty(), "{:?}", outcome.failures);
 }
 
 /// What a snapshot that can be read again shows may be seen to change as well.
