@@ -48,6 +48,19 @@ pub struct MetaConfig {
     pub data_deadline: Duration,
     /// Times of chunks with several copies; the same at every data server.
     pub chain_limits: Limits,
+    /// For tests of the tests.
+    #[doc(hidden)]
+    pub planted: Option<PlantedBug>,
+}
+
+/// A mistake that is made on purpose, for tests of the tests.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlantedBug {
+    /// A snapshot is made whoever writes.
+    NotStill,
+    /// What changes is not kept for snapshots.
+    NotKept,
 }
 
 impl Default for MetaConfig {
@@ -72,6 +85,7 @@ impl Default for MetaConfig {
             report_every: Duration::from_secs(300),
             data_deadline: Duration::from_secs(5),
             chain_limits: Limits::default(),
+            planted: None,
         }
     }
 }

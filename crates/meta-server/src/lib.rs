@@ -53,7 +53,7 @@ mod why;
 
 pub use braid_copyset::Limits as CopyLimits;
 pub use braid_election::Limits as LeadLimits;
-pub use config::MetaConfig;
+pub use config::{MetaConfig, PlantedBug};
 pub use copies::{CopyConfig, CopyError, CopySet, RecoverError, Recovered, Registrations, recover};
 pub use handover::Handovers;
 pub use lead::Lead;

@@ -154,7 +154,7 @@ impl MetaServer {
         // With one metadata server each start is a new membership.
         let epoch = MembershipEpoch(leader.0);
         let now = env.clock.now();
-        let snapshots = Snapshots::default();
+        let snapshots = Snapshots::new(config.planted);
         let engine = snapshots.watch(engine);
         let server = Arc::new(MetaServer {
             ids: InodeIds::new(),

@@ -68,6 +68,12 @@ bugs! {
     VersionHidden = "version-hidden";
     /// Members believe that nothing is between what they were told and what they are told now.
     PrefixOverGap = "prefix-over-gap";
+    /// Clients do not hear which chunks a snapshot has, and write them.
+    WritesFrozen = "writes-frozen";
+    /// A snapshot is made without waiting for who writes.
+    NotStill = "not-still";
+    /// What changes is not kept for snapshots.
+    NotKept = "not-kept";
     /// With each block report a chunk is removed that rows may not know yet: the one that was written last.
     RemovesWhatIsNotKnownYet = "removes-what-is-not-known-yet";
 }

@@ -107,6 +107,26 @@ pub const MUST_BE_REACHED_BY_LITMUS: &[&str] = &[
     "write repeated to a server that had lost it",
 ];
 
+/// The same where snapshots are made of what is being written.
+pub const MUST_BE_REACHED_BY_SNAPSHOTS: &[&str] = &[
+    "chunk of a snapshot made way for another",
+    "chunk reclaimed",
+    "chunk that begins as another",
+    "file given up for another mount",
+    "kept changes sent again to the metadata server",
+    "late copy of a change refused",
+    "orphan freed",
+    "snapshot found to be made",
+    "snapshot let go of",
+    "snapshot let go of while it was read",
+    "snapshot made",
+    "snapshot not made in time",
+    "snapshot read",
+    "snapshot read again",
+    "truncate applied by the owner",
+    "write repeated to a server that had lost it",
+];
+
 /// Counts by name. The names are those of [`MUST_BE_REACHED`], and of the faults.
 #[derive(Default)]
 pub struct Coverage(Mutex<Counts>);

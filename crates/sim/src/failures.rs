@@ -14,6 +14,10 @@ pub enum Invariant {
     LocksExclude,
     /// What stays in a directory is listed once, and what is not there is not.
     ListingsAreWhole,
+    /// A snapshot is the state of one moment between its request and its answer.
+    SnapshotsAreOfOneMoment,
+    /// And it is that whenever it is looked at, until it is let go of.
+    SnapshotsStay,
     /// An operation gives what the model gives.
     SameAsModel,
     /// No operation fails because of a fault that ended before its deadline.

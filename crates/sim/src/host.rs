@@ -6,6 +6,7 @@ mod door;
 mod metadata;
 mod mount;
 mod pages;
+mod snapshots;
 mod words;
 
 pub use client::{Native, endpoint, namespace};

@@ -5,7 +5,7 @@ use crate::fault::{self, Weights};
 use crate::settings::Settings;
 use crate::work::{
     Bytes, Durable, Evicted, Handover, Listings, Locks, Mapped, Modelled, Names, OpenFiles, Rights, Shared, Sizes,
-    Sure, Work,
+    Snapshots, Sure, Work,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -293,6 +293,65 @@ pub fn litmus() -> Vec<Scenario> {
     ]
 }
 
+/// Snapshots are made of what is being written; seed n of theirs runs the (n mod their number)th.
+pub fn snapshots() -> Vec<Scenario> {
+    let base = Scenario {
+        name: "snapshots",
+        faults: fault::SERVERS,
+        stormy: Duration::from_secs(10),
+        settings: Settings { late_copies: true, ..Settings::with_long_sessions() },
+        make: |seed| Snapshots::new(false, seed),
+        ..all().swap_remove(0)
+    };
+    let mut scenarios = vec![
+        base.clone(),
+        Scenario {
+            name: "snapshots-copies",
+            faults: fault::COPIES_IN_TURN,
+            fault_every: Duration::from_millis(900),
+            settings: in_turn(Settings::with_copies_and_long_sessions(3)),
+            ..base.clone()
+        },
+        Scenario {
+            name: "snapshots-fsync",
+            faults: fault::EVERYTHING,
+            lossy: true,
+            settings: Settings::default(),
+            make: |seed| Snapshots::new(true, seed),
+            ..base.clone()
+        },
+        Scenario {
+            name: "snapshots-copies-fsync",
+            faults: fault::COPIES_AND_EVERYTHING,
+            fault_every: Duration::from_millis(900),
+            lossy: true,
+            settings: Settings::with_copies(3),
+            make: |seed| Snapshots::new(true, seed),
+            ..base
+        },
+        // What others do is as it is without.
+        beside_snapshots(model(), "snapshots-model"),
+    ];
+    let others = [
+        (all(), "fsync", "snapshots-ledger"),
+        (with_copies(), "copies", "snapshots-copies-ledger"),
+        (litmus(), "open-files", "snapshots-open-files"),
+    ];
+    for (of, name, beside) in others {
+        scenarios.extend(of.into_iter().find(|it| it.name == name).map(|it| beside_snapshots(it, beside)));
+    }
+    scenarios
+}
+
+fn beside_snapshots(scenario: Scenario, name: &'static str) -> Scenario {
+    Scenario { name, settings: Settings { snapshots: true, ..scenario.settings.clone() }, ..scenario }
+}
+
+/// The same without faults, by name only.
+fn snapshots_quiet() -> Scenario {
+    Scenario { name: "snapshots-quiet", faults: &[], ..snapshots().swap_remove(0) }
+}
+
 /// Whatever a program may call, compared with the model.
 pub fn model() -> Scenario {
     let settings = Settings::with_long_sessions();
@@ -317,6 +376,8 @@ pub fn reporting() -> Vec<Scenario> {
         of(all(), "bytes").map(|it| often(it, "reports-bytes")),
         of(with_copies(), "copies").map(|it| often(it, "reports-copies")),
         of(with_copies(), "copies-handover").map(|it| often(it, "reports-copies-handover")),
+        of(snapshots(), "snapshots").map(|it| often(it, "reports-snapshots")),
+        of(snapshots(), "snapshots-copies").map(|it| often(it, "reports-snapshots-copies")),
     ];
     scenarios.into_iter().flatten().collect()
 }
@@ -330,7 +391,8 @@ impl Scenario {
             .chain(growing())
             .chain(growing_plain())
             .chain(litmus())
-            .chain([model(), model_quiet()])
+            .chain(snapshots())
+            .chain([model(), model_quiet(), snapshots_quiet()])
             .find(|scenario| scenario.name == name)
     }
 
@@ -360,6 +422,12 @@ impl Scenario {
 
     pub fn reporting_of_seed(seed: u64) -> Scenario {
         let mut all = reporting();
+        let n = seed as usize % all.len();
+        all.swap_remove(n)
+    }
+
+    pub fn snapshots_of_seed(seed: u64) -> Scenario {
+        let mut all = snapshots();
         let n = seed as usize % all.len();
         all.swap_remove(n)
     }

@@ -39,6 +39,8 @@ pub struct Settings {
     pub local_reads: bool,
     /// Data servers are drained and evened out meanwhile.
     pub operator: bool,
+    /// Snapshots of the root directory are made and let go of meanwhile.
+    pub snapshots: bool,
     pub bug: Option<Bug>,
 }
 
@@ -89,6 +91,7 @@ impl Default for Settings {
             beside: false,
             local_reads: false,
             operator: false,
+            snapshots: false,
             bug: None,
         }
     }

@@ -27,6 +27,8 @@ struct Seen {
     orphans: BTreeSet<InodeId>,
     /// Chunks that were deleted at the metadata server's word.
     deleted: BTreeSet<ChunkId>,
+    /// Of these, such that a late copy of a write has made again.
+    revived: BTreeSet<ChunkId>,
     next_forged: u64,
     /// Is told of each lock that the metadata server says it has granted.
     watches_locks: Option<WatchesLocks>,
@@ -84,6 +86,18 @@ impl Witness {
 
     pub fn was_deleted(&self, chunk: ChunkId) -> bool {
         self.0.lock().deleted.contains(&chunk)
+    }
+
+    /// A copy of a write that was held up was carried out.
+    pub fn comes_late(&self, chunk: ChunkId) {
+        let mut seen = self.0.lock();
+        if seen.deleted.contains(&chunk) {
+            seen.revived.insert(chunk);
+        }
+    }
+
+    pub fn was_revived(&self, chunk: ChunkId) -> bool {
+        self.0.lock().revived.contains(&chunk)
     }
 
     /// Chunk rows whose chunk no client ever committed were put there for a lost client.

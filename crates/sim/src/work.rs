@@ -8,6 +8,7 @@ mod litmus;
 mod modelled;
 mod names;
 mod shared;
+mod snapshots;
 
 pub use bytes::{ByteOp, Bytes};
 pub use durable::{Durable, Sure};
@@ -17,6 +18,7 @@ pub use litmus::{Listings, Locks, Mapped, OpenFiles, Rights, Sizes};
 pub use modelled::Modelled;
 pub use names::{NameOp, Names};
 pub use shared::Shared;
+pub use snapshots::Snapshots;
 
 use crate::cluster::{Cluster, Process};
 use std::future::Future;

@@ -38,9 +38,10 @@ impl SnapshotsRow {
         numbers
     }
 
-    /// The newest that is older than this one.
+    /// The newest that is older than this one, also of those that are gone: where that one has another version of a row, the ones before it do
+    /// not have this one's.
     pub fn before(&self, number: u64) -> Option<u64> {
-        self.kept.iter().map(|snapshot| snapshot.number).take_while(|kept| *kept < number).last()
+        self.numbers_from(0).into_iter().take_while(|older| *older < number).last()
     }
 }
 
@@ -76,6 +77,6 @@ mod tests {
         let row = SnapshotsRow { kept: vec![entry(2), entry(5), entry(9)], going: vec![7, 3] };
         assert_eq!((row.newest(), SnapshotsRow::default().newest()), (9, 0));
         assert_eq!(row.numbers_from(3), [3, 5, 7, 9]);
-        assert_eq!([2, 3, 5, 6].map(|number| row.before(number)), [None, Some(2), Some(2), Some(5)]);
+        assert_eq!([2, 3, 5, 9].map(|number| row.before(number)), [None, Some(2), Some(3), Some(7)]);
     }
 }

@@ -311,18 +311,25 @@ impl World {
         moment(*root, row, number).unwrap()
     }
 
-    async fn drop_snapshot(&mut self, number: u64) {
-        let (name, _) = self.shown.remove(&number).unwrap();
-        assert_eq!(self.tree.run(DropSnapshot { root: self.root, name }).await.unwrap(), number);
-        // Between its pages life goes on, and other snapshots show what they have.
-        let mut after = None;
-        loop {
-            after = self.tree.run(SweepSnapshot { root: self.root, number, after, limit: 5 }).await.unwrap();
+    /// In this order, and all are gone before the first is looked through.
+    async fn drop_snapshots(&mut self, numbers: &[u64]) {
+        for number in numbers {
+            let (name, _) = self.shown.remove(number).unwrap();
+            assert_eq!(self.tree.run(DropSnapshot { root: self.root, name }).await.unwrap(), *number);
             self.step().await;
-            if after.is_none() {
-                return;
+        }
+        for number in numbers {
+            // Between its pages life goes on, and other snapshots show what they have.
+            let mut after = None;
+            loop {
+                let number = *number;
+                after = self.tree.run(SweepSnapshot { root: self.root, number, after, limit: 5 }).await.unwrap();
+                self.step().await;
+                if after.is_none() {
+                    break;
+                }
+                self.check().await;
             }
-            self.check().await;
         }
     }
 
@@ -350,9 +357,12 @@ impl World {
                     self.snapshot(&format!("s{i}")).await;
                 }
                 1 if self.shown.len() > 1 => {
-                    let numbers: Vec<u64> = self.shown.keys().copied().collect();
-                    let number = self.pick(&numbers).unwrap();
-                    self.drop_snapshot(number).await;
+                    let mut numbers: Vec<u64> = self.shown.keys().copied().collect();
+                    let mut gone = Vec::new();
+                    for _ in 0..self.rng.random_range(1..3) {
+                        gone.push(numbers.swap_remove(self.rng.random_range(0..numbers.len())));
+                    }
+                    self.drop_snapshots(&gone).await;
                 }
                 _ => self.step().await,
             }
@@ -366,7 +376,7 @@ impl World {
     /// Nothing is left of anything that was there.
     async fn end(mut self) {
         for number in self.shown.keys().copied().collect::<Vec<_>>() {
-            self.drop_snapshot(number).await;
+            self.drop_snapshots(&[number]).await;
         }
         let read = ReadDir { inode: self.root, after: None, limit: 4096, plus: false };
         for (name, _, kind, _) in ask(&self.tree.engine, None, read).await.unwrap().entries {

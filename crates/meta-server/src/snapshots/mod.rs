@@ -10,6 +10,7 @@ mod sweeping;
 
 pub(crate) use shown::{asks_of, expect_reading};
 
+use crate::config::PlantedBug;
 use crate::server::MetaServer;
 use braid_api::admin::SnapshotStatus;
 use braid_api::{Code, Error, Result};
@@ -35,6 +36,14 @@ pub(crate) struct Snapshots {
 }
 
 impl Snapshots {
+    pub fn new(planted: Option<PlantedBug>) -> Self {
+        let keeping = match planted {
+            Some(PlantedBug::NotKept) => Keeping::forgetful(),
+            _ => Keeping::default(),
+        };
+        Snapshots { keeping: Arc::new(keeping), ..Snapshots::default() }
+    }
+
     /// The engine whose changes are kept for snapshots.
     pub fn watch(&self, engine: AnyEngine) -> AnyEngine {
         engine.watched(self.keeping.clone())

@@ -3,12 +3,13 @@
 //! Run when every client has left and no fault is left: then every chain has its members, every chunk is open, every member
 //! has all of it on stable storage, no request is left, and copies are equal.
 
+use super::rows;
 use crate::cluster::Cluster;
 use braid_api::data::CopyState;
 use braid_data_server::DataServer;
 use braid_data_store::{ChunkStat, ChunkStore};
 use braid_meta_engine::Table;
-use braid_meta_namespace::rows::{ChunkRow, ContainerRow, RowFormat};
+use braid_meta_namespace::rows::{ContainerRow, RowFormat};
 use braid_types::{ChunkId, ContainerId, ServerId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,14 +33,11 @@ fn servers(cluster: &Cluster) -> Servers {
     cluster.servers().into_iter().map(|(_, server)| (server.id(), server)).collect()
 }
 
-/// Chunks of files, by their containers, and whether their rows say that they are on stable storage.
+/// Chunks of files and snapshots, by their containers, and whether their rows say that they are on stable storage.
 fn chunks(cluster: &Cluster) -> BTreeMap<ContainerId, BTreeMap<ChunkId, bool>> {
     let mut chunks: BTreeMap<ContainerId, BTreeMap<ChunkId, bool>> = BTreeMap::new();
-    for (key, row) in cluster.meta_store.durable_rows(Table::Chunks) {
-        // A row that cannot be read is the other checker's.
-        if let Ok(row) = ChunkRow::decode(&key, &row) {
-            chunks.entry(row.container).or_default().insert(row.chunk, row.stable);
-        }
+    for row in rows::named(cluster) {
+        chunks.entry(row.container).or_default().insert(row.chunk, row.stable);
     }
     chunks
 }

@@ -3,24 +3,27 @@
 //! Run when every client has left and housekeeping has had time: then no orphan, no spare and nothing to reclaim may
 //! be left, and every chunk on a server is a file's.
 
+use super::kept::Kept;
 use crate::cluster::Cluster;
 use crate::failures::Invariant;
 use braid_meta_engine::{Key, Row, Table};
-use braid_meta_namespace::rows::{ChunkRow, ContainerRow, Entry, IdRow, Inode, RowFormat, SessionRow, flags, keys};
+use braid_meta_namespace::rows::{
+    ChunkRow, ContainerRow, Entry, IdRow, Inode, RowFormat, SessionRow, SnapshotsRow, flags, keys,
+};
 use braid_types::{ChunkId, ContainerId, InodeId, ServerId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// One complaint.
 pub type Fault = (Invariant, String);
 
-struct Rows<'a>(&'a Cluster);
+pub(super) struct Rows<'a>(&'a Cluster);
 
 impl Rows<'_> {
-    fn table(&self, table: Table) -> Vec<(Key, Row)> {
+    pub(super) fn table(&self, table: Table) -> Vec<(Key, Row)> {
         self.0.meta_store.durable_rows(table)
     }
 
-    fn decoded<R: RowFormat>(&self, table: Table, faults: &mut Vec<Fault>) -> Vec<(Key, R)> {
+    pub(super) fn decoded<R: RowFormat>(&self, table: Table, faults: &mut Vec<Fault>) -> Vec<(Key, R)> {
         let mut rows = Vec::new();
         for (key, row) in self.table(table) {
             match R::decode(&key, &row) {
@@ -41,12 +44,16 @@ pub fn unfinished(cluster: &Cluster) -> Vec<String> {
         .filter(|(_, row)| row.has_ended())
         .map(|(key, _)| key.partition())
         .collect();
+    // What only they had is freed behind the answer.
+    let going = rows.decoded::<SnapshotsRow>(Table::Snapshots, &mut Vec::new()).into_iter();
+    let going = going.filter(|(_, row)| !row.going.is_empty()).map(|(key, row)| format!("{key:?}: {:?}", row.going));
     [Table::Orphans, Table::Spares, Table::Reclaim, Table::Sessions, Table::Requests]
         .into_iter()
         .flat_map(|table| cluster.meta_store.durable_rows(table).into_iter().map(move |(key, _)| (table, key)))
         // What is remembered for clients that may live is forgotten by and by.
         .filter(|(table, key)| !matches!(table, Table::Sessions | Table::Requests) || !ended.contains(&key.partition()))
         .map(|(_, key)| format!("{key:?}"))
+        .chain(going)
         .collect()
 }
 
@@ -134,13 +141,22 @@ fn check_chunks(rows: &Rows<'_>, inodes: &BTreeMap<InodeId, Inode>, lossy: bool,
         .map(|(key, row)| (ContainerId(key.partition()), row))
         .collect();
     let stored = chunks_on_servers(rows.0);
+    let kept = Kept::of(rows, faults);
+    rows.0.coverage.add("file without a name kept for a snapshot", kept.unseen());
     let mut owned: BTreeMap<ChunkId, InodeId> = BTreeMap::new();
-    for (key, row) in rows.decoded::<ChunkRow>(Table::Chunks, faults) {
+    let live: Vec<(Key, ChunkRow)> = rows.decoded(Table::Chunks, faults);
+    let named: BTreeSet<(Key, ChunkId)> = live.iter().map(|(key, row)| (key.clone(), row.chunk)).collect();
+    // A file may have again what it had when there was a snapshot.
+    let then = kept.chunks.iter().filter(|(key, row)| !named.contains(&(key.clone(), row.chunk)));
+    for (key, row, is_live) in live.iter().map(|(k, r)| (k, r, true)).chain(then.map(|(k, r)| (k, r, false))) {
         let id = InodeId(key.partition());
         if let Some(other) = owned.insert(row.chunk, id) {
             faults.push((Invariant::RowsAgree, format!("chunk {} belongs to inodes {other} and {id}", row.chunk)));
         }
-        if !inodes.get(&id).is_some_and(|inode| inode.has(flags::CHUNKED)) {
+        let inode = inodes.get(&id);
+        let has_gone = inode.is_none() && kept.inodes.contains(&id);
+        let is_seen = !has_gone || kept.named.contains(&id);
+        if is_live && !has_gone && !inode.is_some_and(|inode| inode.has(flags::CHUNKED)) {
             faults.push((Invariant::RowsAgree, format!("{key:?}: inode {id} has no chunks")));
         }
         let Some(container) = containers.get(&row.container) else {
@@ -149,10 +165,11 @@ fn check_chunks(rows: &Rows<'_>, inodes: &BTreeMap<InodeId, Inode>, lossy: bool,
             continue;
         };
         let missing = |server: &&ServerId| !stored.get(server).is_some_and(|chunks| chunks.contains(&row.chunk));
-        // What a row says is on stable storage is on some server, whatever was lost with clients and power.
+        // What a row says is on stable storage is on some server, whatever was lost with clients and power: before a snapshot was made, too.
         let is_lost = row.stable && container.chain.iter().all(|server| missing(&server));
         if let Some(server) = container.chain.iter().find(missing)
             && (!lossy || is_lost)
+            && is_seen
         {
             let text = format!("chunk {} of inode {id} is not on data server {server}", row.chunk);
             faults.push((Invariant::RowsHaveChunks, text));
@@ -163,6 +180,11 @@ fn check_chunks(rows: &Rows<'_>, inodes: &BTreeMap<InodeId, Inode>, lossy: bool,
             // Room that was reserved where a chain was before, for a chunk that nobody ever wrote there: see *What is left* in
             // docs/design/0016-growing-and-shrinking.md.
             if rows.0.settings.operator && is_bare(rows.0, *server, *chunk) {
+                continue;
+            }
+            // A write that was late made it again; a block report finds it by and by.
+            if rows.0.witness.was_revived(*chunk) {
+                rows.0.coverage.count("deleted chunk made again by a late copy");
                 continue;
             }
             let deleted = if rows.0.witness.was_deleted(*chunk) { " after it was deleted" } else { "" };
@@ -181,7 +203,16 @@ fn is_bare(cluster: &Cluster, server: ServerId, chunk: ChunkId) -> bool {
     })
 }
 
-/// All chunks of all files.
+/// All chunks of all files, and those that only snapshots have.
 pub fn chunk_ids(cluster: &Cluster) -> Vec<ChunkId> {
-    Rows(cluster).decoded::<ChunkRow>(Table::Chunks, &mut Vec::new()).into_iter().map(|(_, row)| row.chunk).collect()
+    named(cluster).into_iter().map(|row| row.chunk).collect()
+}
+
+/// Rows of all chunks of all files, and of those that only snapshots have; each chunk once. What cannot be read is the check's.
+pub fn named(cluster: &Cluster) -> Vec<ChunkRow> {
+    let (rows, mut faults) = (Rows(cluster), Vec::new());
+    let (live, kept) = (rows.decoded::<ChunkRow>(Table::Chunks, &mut faults), Kept::of(&rows, &mut faults));
+    let mut seen = BTreeSet::new();
+    let all = live.into_iter().chain(kept.chunks).map(|(_, row)| row);
+    all.filter(|row| seen.insert(row.chunk)).collect()
 }

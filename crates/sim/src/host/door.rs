@@ -8,10 +8,12 @@ use crate::check::unlinked;
 use crate::cluster::Cluster;
 use crate::failures::Invariant;
 use crate::machine::Machine;
+use braid_api::admin::AdminQuery;
 use braid_api::data::{DataAnswer, DataNode, DataRequest, DeleteChunks, ScrubAnswer, UnlockRegion};
 use braid_api::lease::{LockReply, Order};
 use braid_api::meta::{
-    Acknowledge, CommitContent, CommitFile, Grant, Mark, MetaAnswer, MetaRequest, Namespace, YieldFiles,
+    Acknowledge, ChunkRef, CommitContent, CommitFile, Content, Grant, MapAnswer, Mark, MetaAnswer, MetaRequest,
+    Namespace, OpenAnswer, YieldFiles,
 };
 use braid_api::{Code, Context, LockKind, Result, When};
 use braid_data_server::DataServer;
@@ -67,11 +69,14 @@ impl MetaDoor {
                     }
                     MetaAnswer::SetLock(LockReply::Granted) => self.count("lock granted by the metadata server"),
                     MetaAnswer::SetLock(LockReply::Waiting) => self.count("lock waited for at the metadata server"),
-                    MetaAnswer::MoveChunk(true) => {
-                        if let MetaRequest::MoveChunk(moved) = request {
-                            unlinked::check_moved(&self.cluster, moved.to);
-                        }
-                    }
+                    MetaAnswer::MoveChunk(is_there) => match request {
+                        MetaRequest::MoveChunk(moved) if moved.thaws => self.count(match is_there {
+                            true => "chunk of a snapshot made way for another",
+                            false => "chunk of a snapshot had made way for another before",
+                        }),
+                        MetaRequest::MoveChunk(moved) if *is_there => unlinked::check_moved(&self.cluster, moved.to),
+                        _ => {}
+                    },
                     MetaAnswer::Acknowledge(()) => self.count("leases dropped for another mount's change"),
                     MetaAnswer::Reassert(answer) => {
                         self.count("leases given up after a start of the metadata server");
@@ -85,6 +90,9 @@ impl MetaDoor {
                 }
             }
             Err(error) => match error.code {
+                Code::Busy if matches!(request, MetaRequest::AdminQuery(AdminQuery::CreateSnapshot { .. })) => {
+                    self.count("snapshot not made in time");
+                }
                 Code::SessionUnknown => self.count("unknown session refused"),
                 Code::MaybeCommitted => self.count("outcome of a commit unknown"),
                 Code::StaleTruncGen => self.count("commit under a stale truncate generation refused"),
@@ -174,6 +182,9 @@ impl Namespace for MetaDoor {
             };
             self.server.execute(cx, MetaRequest::YieldFiles(given_up)).await?;
         }
+        if let (Some(Bug::WritesFrozen), Ok((answer, _))) = (self.cluster.settings.bug, &mut marked) {
+            chunks_in(answer).iter_mut().for_each(|chunk| chunk.frozen = false);
+        }
         if let (true, Ok((_, Mark { early: Some(_), .. }))) = (request.is_mutation(), &marked) {
             self.count("answered before it was durable");
         }
@@ -206,6 +217,21 @@ impl Namespace for MetaDoor {
     }
 }
 
+/// Chunks of a file that an answer says where they are.
+fn chunks_in(answer: &mut MetaAnswer) -> &mut [ChunkRef] {
+    let page = match answer {
+        MetaAnswer::CommitFile(commit) | MetaAnswer::DropChunks(commit) => &mut commit.instead,
+        MetaAnswer::CreateFile(OpenAnswer { map, .. })
+        | MetaAnswer::OpenFile(OpenAnswer { map, .. })
+        | MetaAnswer::GetMap(MapAnswer { map, .. }) => match &mut map.content {
+            Content::Chunked(page) => page,
+            Content::Inline(_) => return &mut [],
+        },
+        _ => return &mut [],
+    };
+    &mut page.chunks
+}
+
 pub struct DataDoor {
     server: Arc<DataServer>,
     cluster: Arc<Cluster>,
@@ -231,6 +257,15 @@ fn cuts_of(request: &mut DataRequest) -> Option<(ChunkId, &mut braid_api::meta::
         DataRequest::CutChunk(m) => Some((m.chunk, &mut m.cuts)),
         DataRequest::PunchChunk(m) => Some((m.chunk, &mut m.cuts)),
         DataRequest::StatChunk(m) => Some((m.chunk, &mut m.cuts)),
+        _ => None,
+    }
+}
+
+/// The chunk of a write.
+fn chunk_of(request: &DataRequest) -> Option<ChunkId> {
+    match request {
+        DataRequest::WriteChunk(m) => Some(m.chunk),
+        DataRequest::WriteCopies(m) => Some(m.write.chunk),
         _ => None,
     }
 }
@@ -283,7 +318,11 @@ impl DataDoor {
                 let _ = server.execute(cx, request, payload).await;
                 return;
             }
+            let chunk = chunk_of(&request);
             let done = server.execute(cx, request, payload).await;
+            if let (Ok(_), Some(chunk)) = (&done, chunk) {
+                cluster.witness.comes_late(chunk);
+            }
             cluster.coverage.count(match done {
                 Ok(_) => "late copy of a change carried out",
                 Err(_) => "late copy of a change refused",
@@ -316,6 +355,9 @@ impl DataDoor {
                         _ => {}
                     },
                     (DataRequest::FenceSession(_), _) => self.count("session fenced at a data server"),
+                    (DataRequest::CloneChunk(_) | DataRequest::CloneCopies(_), _) => {
+                        self.count("chunk that begins as another");
+                    }
                     (DataRequest::CheckRegion(_), Ok((DataAnswer::CheckRegion(true), _))) => {
                         self.count("call over two chunks that held both");
                     }

@@ -1,11 +1,12 @@
 use super::door::MetaDoor;
-use super::{PORT, endpoint};
+use super::{PORT, endpoint, snapshots};
+use crate::bug::Bug;
 use crate::cluster::Process;
 use crate::operator;
 use braid_api::meta::MetaRequest;
 use braid_env::Address;
 use braid_meta_engine::MemEngine;
-use braid_meta_server::MetaServer;
+use braid_meta_server::{MetaConfig, MetaServer, PlantedBug};
 use braid_types::ClusterId;
 use braid_wire::{Identity, NamespaceService, Role, WirePeers, WireStats, serve};
 use std::sync::Arc;
@@ -18,8 +19,13 @@ pub async fn run(process: Process) {
     let mut fresh = ClusterId::default();
     process.env.random.fill(&mut fresh.0);
     let peers = WirePeers::new(&endpoint);
-    let started =
-        MetaServer::start(process.env.clone(), engine, peers, settings.meta.clone(), fresh, settings.policy).await;
+    let planted = match settings.bug {
+        Some(Bug::NotStill) => Some(PlantedBug::NotStill),
+        Some(Bug::NotKept) => Some(PlantedBug::NotKept),
+        _ => None,
+    };
+    let config = MetaConfig { planted, ..settings.meta.clone() };
+    let started = MetaServer::start(process.env.clone(), engine, peers, config, fresh, settings.policy).await;
     let server = started.expect("the metadata server starts on what its predecessor left");
     endpoint.set_identity(Identity { cluster: server.cluster(), ..endpoint.identity() });
     let at = Address::Tcp(format!("{}:{PORT}", process.machine.name()));
@@ -27,6 +33,10 @@ pub async fn run(process: Process) {
     if settings.operator {
         let (process, server) = (process.clone(), server.clone());
         process.env.clone().spawn("operator", async move { operator::run(process, server).await });
+    }
+    if settings.snapshots {
+        let made = snapshots::make_and_let_go(process.clone(), server.clone());
+        process.env.clone().spawn("snapshots", made);
     }
     let door = Arc::new(MetaDoor::new(server, process.cluster.clone()));
     if settings.operator && !settings.has_copies() {

@@ -9,3 +9,4 @@ mod planted;
 mod replay;
 mod reports;
 mod seeds;
+mod snapshots;
