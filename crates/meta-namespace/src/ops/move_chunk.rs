@@ -78,7 +78,7 @@ async fn move_old(
     for (old_key, old) in page.rows {
         let old = OldRow::decode(&old_key, &old)?;
         let Some(bytes) = &old.row else { continue };
-        let row = ChunkRow::decode(key, &bytes.to_vec())?;
+        let row = ChunkRow::decode(key, bytes)?;
         if row.chunk == from {
             let row = ChunkRow { chunk: to, container, stable: true, ..row }.encode();
             unit.put(old_key, &OldRow { row: Some(row.into()), ..old });

@@ -358,14 +358,14 @@ impl SweepSnapshot {
     /// Nothing needs this any more.
     async fn let_go(&self, unit: &mut Unit<'_>, of: &Key, old: &OldRow) -> Result<(), OpError> {
         let (Table::Chunks, Some(row)) = (of.table(), &old.row) else { return Ok(()) };
-        let gone = ChunkRow::decode(of, &row.to_vec())?;
+        let gone = ChunkRow::decode(of, row)?;
         if unit.get::<ChunkRow>(of).await?.is_some_and(|row| row.chunk == gone.chunk) {
             return Ok(());
         }
         let others = unit.scan(&keys::old_rows_below(self.root, of), None, ALL).await?;
         for (key, row) in &others.rows {
             if let Some(row) = OldRow::decode(key, row)?.row
-                && ChunkRow::decode(of, &row.to_vec())?.chunk == gone.chunk
+                && ChunkRow::decode(of, &row)?.chunk == gone.chunk
             {
                 return Ok(());
             }

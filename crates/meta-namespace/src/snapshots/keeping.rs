@@ -259,7 +259,7 @@ impl Change<'_> {
         for (old_key, row) in &page.rows {
             let old = OldRow::decode(old_key, row).map_err(damaged)?;
             if let Some(row) = old.row
-                && ChunkRow::decode(key, &row.to_vec()).map_err(damaged)?.chunk == chunk
+                && ChunkRow::decode(key, &row).map_err(damaged)?.chunk == chunk
             {
                 return Ok(true);
             }

@@ -246,7 +246,7 @@ impl Snapshots {
                 _ => {}
             }
             if text == "d" {
-                while let None = find(fs, at, &[text]).await? {
+                while find(fs, at, &[text]).await?.is_none() {
                     process.env.sleep(RETRY).await;
                 }
                 at = find(fs, at, &[text]).await?.map_or(at, |attr| attr.id);
