@@ -118,7 +118,6 @@ pub const MUST_BE_REACHED_BY_SNAPSHOTS: &[&str] = &[
     "orphan freed",
     "snapshot found to be made",
     "snapshot let go of",
-    "snapshot let go of while it was read",
     "snapshot made",
     "snapshot not made in time",
     "snapshot read",
