@@ -149,6 +149,9 @@ pub async fn destroy(unit: &mut Unit<'_>, inode: &Inode) -> Result<(), OpError> 
     if inode.is_quota_root() {
         unit.retire(inode.id);
     }
+    if inode.is_dir() && inode.snapshot_root == inode.id {
+        super::snapshot::retire_root(unit, inode.id).await?;
+    }
     unit.delete(keys::inode_id(inode.id));
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use super::make_node::count_entry;
 use super::remove_tree::bury;
+use super::snapshot::expect_no_snapshots;
 use crate::rows::{Inode, flags, keys};
 use crate::{Mutation, OpContext, OpError, Unit};
 use braid_api::Code;
@@ -24,6 +25,7 @@ impl Mutation for RemoveDir {
             return Err(Code::NotDirectory.into());
         }
         cx.expect(0, found.inode.id)?;
+        expect_no_snapshots(unit, &found.inode, cx.snapshots && self.tree && found.inode.size > 0).await?;
         unit.delete(keys::entry(parent.inode.id, &self.name));
         let mut attr = found.inode.attr();
         attr.nlink = 0;

@@ -8,7 +8,7 @@ use super::make_node::count_entry;
 use super::remove_dir::drop_dir;
 use super::restamp::{Above, come_below, expect_depth, gained};
 use super::seal::expect_unsealed;
-use super::snapshot::expect_to_cross;
+use super::snapshot::{expect_no_snapshots, expect_to_cross};
 use super::unlink::drop_link;
 use crate::rows::{Entry, IdRow, keys};
 use crate::{Located, Mutation, OpContext, OpError, Place, Unit};
@@ -194,6 +194,7 @@ impl Steps for Rename {
             (false, true) => Err(Code::IsDirectory.into()),
             (true, true) => {
                 let mut attr = target.inode.attr();
+                expect_no_snapshots(unit, &target.inode, false).await?;
                 drop_dir(unit, target.inode).await?;
                 attr.nlink = 0;
                 count_entry(&mut dirs.to_mut().inode, cx.now, -1, true);

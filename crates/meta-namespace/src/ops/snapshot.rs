@@ -77,20 +77,57 @@ pub(super) async fn roots(unit: &mut Unit<'_>) -> Result<Vec<(InodeId, Snapshots
 /// Snapshot roots do not lie within one another. Whoever asks holds the lock of renames.
 async fn expect_no_root_below(unit: &mut Unit<'_>, dir: InodeId) -> Result<(), OpError> {
     for (root, _) in roots(unit).await? {
-        let mut at = root;
-        while at != InodeId::ROOT && at != dir {
-            match unit.get::<IdRow>(&keys::inode_id(at)).await? {
-                Some(IdRow::At { parent, .. }) => at = parent,
-                // It has gone, or is about to.
-                _ => break,
-            }
-        }
-        if at == dir {
+        if lies_below(unit, root, dir).await? {
             let cause = format_args!("directory {root} below it has snapshots of its own");
             return Err(Error::new(Code::Invalid, format_args!("directory {dir}"), cause).into());
         }
     }
     Ok(())
+}
+
+/// A directory does not go while it has snapshots, or one with `tree` below it has: they are read there.
+pub(super) async fn expect_no_snapshots(unit: &mut Unit<'_>, dir: &Inode, tree: bool) -> Result<(), OpError> {
+    let has_some = |root: InodeId| {
+        let cause = format_args!("directory {root} has snapshots: let go of them first (braid fs snapshot delete)");
+        Error::new(Code::NotEmpty, format_args!("directory {}", dir.id), cause)
+    };
+    if dir.snapshot_root == dir.id && has_snapshots(unit, dir.id).await? {
+        return Err(has_some(dir.id).into());
+    }
+    // Roots do not lie within one another.
+    if !tree || dir.snapshot_root.0 != 0 {
+        return Ok(());
+    }
+    for (root, _) in roots(unit).await?.into_iter().filter(|(_, row)| row.newest() > 0) {
+        if lies_below(unit, root, dir.id).await? {
+            return Err(has_some(root).into());
+        }
+    }
+    Ok(())
+}
+
+/// A snapshot root goes. Whatever it still has, because that came in the same moment, is let go of.
+pub(super) async fn retire_root(unit: &mut Unit<'_>, root: InodeId) -> Result<(), OpError> {
+    let key = keys::snapshots(root);
+    let Some(mut row) = unit.get::<SnapshotsRow>(&key).await? else { return Ok(()) };
+    row.going.extend(row.kept.drain(..).map(|snapshot| snapshot.number));
+    match row.going.is_empty() {
+        true => unit.delete(key),
+        // It goes with the last of them.
+        false => unit.put(key, &row),
+    }
+    Ok(())
+}
+
+async fn lies_below(unit: &mut Unit<'_>, mut at: InodeId, dir: InodeId) -> Result<bool, OpError> {
+    while at != InodeId::ROOT && at != dir {
+        match unit.get::<IdRow>(&keys::inode_id(at)).await? {
+            Some(IdRow::At { parent, .. }) => at = parent,
+            // It has gone, or is about to.
+            _ => break,
+        }
+    }
+    Ok(at == dir)
 }
 
 /// Nothing goes from below a root that has snapshots to elsewhere, nor to below it, by a rename: what it was is known there and not here.
@@ -315,7 +352,11 @@ impl Operation for SweepSnapshot {
             Some((last, _)) if page.more => Ok(Some(last)),
             _ => {
                 snapshots.going.retain(|number| *number != self.number);
-                unit.put(key, &snapshots);
+                let is_last = snapshots.kept.is_empty() && snapshots.going.is_empty();
+                match is_last && !super::check::exists(&mut unit, self.root).await? {
+                    true => unit.delete(key),
+                    false => unit.put(key, &snapshots),
+                }
                 Ok(None)
             }
         }

@@ -498,6 +498,38 @@ async fn names_are_unique_and_numbers_bounded() {
     world.shown.clear();
 }
 
+#[tokio::test]
+async fn a_directory_with_snapshots_is_not_removed_and_without_leaves_nothing() {
+    let mut world = World::new(5, Keeping::default()).await;
+    let remove = |parent: InodeId, text: &str, tree| RemoveDir { parent: parent.into(), name: name(text), tree };
+    let above = world.tree.mkdir(ROOT, "above").await;
+    world.tree.rename((ROOT, "root"), (above, "root"), RenameKind::Replace).await.unwrap();
+    world.tree.run(MakeRoot { dir: world.root }).await.unwrap();
+    world.tree.restamp_all().await;
+    let number = world.snapshot("s").await;
+    for (parent, text, tree) in [(above, "root", false), (above, "root", true), (ROOT, "above", true)] {
+        let refused = world.tree.change(remove(parent, text, tree), MetaAnswer::RemoveDir).await;
+        assert_eq!(code(refused), Code::NotEmpty, "{text}");
+    }
+    world.tree.mkdir(ROOT, "empty").await;
+    let over = world.tree.rename((ROOT, "empty"), (above, "root"), RenameKind::Replace).await;
+    assert_eq!(code(over), Code::NotEmpty);
+    // With what it has let go of not looked through yet.
+    let gone = DropSnapshot { root: world.root, name: name("s") };
+    world.tree.run(gone).await.unwrap();
+    world.tree.change(remove(above, "root", false), MetaAnswer::RemoveDir).await.unwrap();
+    let rows = async |world: &World| world.tree.rows(&[Table::Snapshots]).await.len();
+    assert_eq!(rows(&world).await, 1);
+    world.tree.run(SweepSnapshot { root: world.root, number, after: None, limit: 100 }).await.unwrap();
+    assert_eq!(rows(&world).await, 0);
+    // One that has none any more.
+    let dir = world.tree.mkdir(ROOT, "dir").await;
+    world.tree.run(MakeRoot { dir }).await.unwrap();
+    world.tree.restamp_all().await;
+    world.tree.change(remove(ROOT, "dir", false), MetaAnswer::RemoveDir).await.unwrap();
+    assert_eq!(rows(&world).await, 0);
+}
+
 impl World {
     async fn listed(&self) -> Vec<InodeId> {
         self.tree.listed().await

@@ -145,6 +145,7 @@ impl<E: Engine> Tree<E> {
             fresh: InodeId::new(now, Slot(now % 4096)),
             others: self.others,
             limits: self.limits,
+            snapshots: true,
             ..OpContext::default()
         };
         self.run(Recorded { cx, mutation, message: 0, answer }).await.map(|outcome| outcome.answer)

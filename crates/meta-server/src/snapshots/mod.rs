@@ -57,7 +57,7 @@ impl Snapshots {
         self.roots.read().contains_key(&dir)
     }
 
-    fn has_roots(&self) -> bool {
+    pub fn has_roots(&self) -> bool {
         !self.roots.read().is_empty()
     }
 
