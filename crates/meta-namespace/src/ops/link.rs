@@ -53,6 +53,9 @@ impl Mutation for Link {
             located.inode.quota_roots = parent.inode.quota_roots.clone();
             located.inode.snapshot_root = parent.inode.snapshot_root;
         }
+        if located.inode.snapshot_root.0 == 0 {
+            located.inode.snapshot_root = parent.inode.snapshot_root;
+        }
         located.place = Place::Id;
         located.inode.nlink += 1;
         located.inode.change(cx.now);

@@ -219,7 +219,8 @@ fn place_at(
     above: &Above,
 ) -> Located {
     moved.inode.change(cx.now);
-    come_below(unit, &mut moved.inode, above);
+    let has_names = moved.place == Place::Id;
+    come_below(unit, &mut moved.inode, above, has_names);
     match &moved.place {
         Place::Id => {
             let entry = Entry::Elsewhere { id: moved.inode.id, kind: moved.inode.kind };

@@ -8,7 +8,7 @@
 
 use super::entries::{Entries, locate};
 use crate::rows::{Inode, RestampRow, RowFormat, keys};
-use crate::{OpError, Unit};
+use crate::{OpError, Place, Unit};
 use braid_api::{Code, Error};
 use braid_meta_engine::{Key, Lock, Operation, Table, Tx};
 use braid_types::{InodeId, Name};
@@ -34,10 +34,12 @@ impl Above {
         Above { quota_roots: dir.quota_roots.clone(), snapshot_root: dir.snapshot_root }
     }
 
-    /// Makes `inode` one of what is in the directory; answers for which roots that is something else, if it is.
-    fn stamp(&self, inode: &mut Inode) -> Option<Vec<InodeId>> {
+    /// Makes `inode` one of what is in the directory; answers for which roots that is something else, if it is. A file with several names
+    /// may have one below a snapshot root, whichever of them is seen: it stays that root's.
+    fn stamp(&self, inode: &mut Inode, has_names: bool) -> Option<Vec<InodeId>> {
         let roots = inode.roots_below(&self.quota_roots);
-        let snapshots = if inode.snapshot_root == inode.id { inode.id } else { self.snapshot_root };
+        let keeps = inode.snapshot_root == inode.id || (has_names && inode.snapshot_root.0 != 0);
+        let snapshots = if keeps { inode.snapshot_root } else { self.snapshot_root };
         if roots == inode.quota_roots && snapshots == inode.snapshot_root {
             return None;
         }
@@ -51,8 +53,8 @@ impl Above {
 }
 
 /// `inode` is in another directory now. The caller stores it.
-pub(crate) fn come_below(unit: &mut Unit<'_>, inode: &mut Inode, above: &Above) {
-    if let Some(differ) = above.stamp(inode)
+pub(crate) fn come_below(unit: &mut Unit<'_>, inode: &mut Inode, above: &Above, has_names: bool) {
+    if let Some(differ) = above.stamp(inode, has_names)
         && inode.is_dir()
     {
         unit.list_restamp(inode.id, differ);
@@ -144,7 +146,8 @@ impl Operation for Restamp {
         let next = page.next();
         for (name, entry) in page.list {
             let Some(mut found) = locate(&mut unit, dir.id, &name, entry).await? else { continue };
-            if above.stamp(&mut found.inode).is_none() {
+            let has_names = found.place == Place::Id;
+            if above.stamp(&mut found.inode, has_names).is_none() {
                 continue;
             }
             unit.store(&found);

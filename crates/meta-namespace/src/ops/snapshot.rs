@@ -43,18 +43,19 @@ impl Operation for MakeRoot {
         first.extend([lock.clone(), keys::snapshots(self.dir)]);
         unit.load(&first).await?;
         let mut dir = unit.find_dir(&self.dir.into()).await?;
-        if dir.inode.snapshot_root == self.dir {
+        if unit.get::<SnapshotsRow>(&keys::snapshots(self.dir)).await?.is_some() {
             return Ok(());
         }
         // No directory comes to lie above or below another one meanwhile.
         unit.put_raw(lock, vec![1]);
-        if dir.inode.snapshot_root.0 != 0 {
+        if dir.inode.snapshot_root.0 != 0 && dir.inode.snapshot_root != self.dir {
             let cause = format_args!(
                 "it lies below directory {}, which has snapshots: they have all that is below it",
                 dir.inode.snapshot_root
             );
             return Err(Error::new(Code::Invalid, format_args!("directory {}", self.dir), cause).into());
         }
+        // One that was a root before has no row any more, and what is below it says still whose it is, or says so again.
         expect_no_root_below(&mut unit, self.dir).await?;
         if roots(&mut unit).await?.len() >= ROOTS_MAX {
             let cause = format_args!("{ROOTS_MAX} directories have snapshots already");
@@ -69,7 +70,7 @@ impl Operation for MakeRoot {
 }
 
 /// All snapshot roots with their snapshots.
-pub(super) async fn roots(unit: &mut Unit<'_>) -> Result<Vec<(InodeId, SnapshotsRow)>, OpError> {
+pub(crate) async fn roots(unit: &mut Unit<'_>) -> Result<Vec<(InodeId, SnapshotsRow)>, OpError> {
     let page = unit.scan_table(Table::Snapshots, None, ALL).await?;
     page.rows.iter().map(|(key, row)| Ok((InodeId(key.partition()), SnapshotsRow::decode(key, row)?))).collect()
 }
@@ -130,7 +131,8 @@ async fn lies_below(unit: &mut Unit<'_>, mut at: InodeId, dir: InodeId) -> Resul
     Ok(at == dir)
 }
 
-/// Nothing goes from below a root that has snapshots to elsewhere, nor to below it, by a rename: what it was is known there and not here.
+/// Nothing goes from below a root to elsewhere, nor to below it, by a rename, as long as it has snapshots or is about to have some: what it
+/// was is known there and not here, and who writes it would not be asked to stop.
 pub(super) async fn expect_to_cross(
     unit: &mut Unit<'_>,
     what: &Located,
@@ -142,7 +144,7 @@ pub(super) async fn expect_to_cross(
     if from == to {
         return Ok(());
     }
-    if !is_root && has_snapshots(unit, from).await? || has_snapshots(unit, to).await? || is_root && to.0 != 0 {
+    if !is_root && has_row(unit, from).await? || has_row(unit, to).await? || is_root && to.0 != 0 {
         return Err(Code::CrossDevice.into());
     }
     if to.0 != 0 && what.inode.is_dir() {
@@ -154,11 +156,16 @@ pub(super) async fn expect_to_cross(
 
 /// A second name where other snapshots are than where the first one is.
 pub(super) async fn expect_to_link(unit: &mut Unit<'_>, file: &Inode, to: &Inode) -> Result<(), OpError> {
-    let differ = file.snapshot_root != to.snapshot_root && file.nlink > 0;
-    if differ && (has_snapshots(unit, file.snapshot_root).await? || has_snapshots(unit, to.snapshot_root).await?) {
+    let (own, other) = (file.snapshot_root, to.snapshot_root);
+    if own != other && (has_row(unit, own).await? || has_row(unit, other).await? || (own.0 != 0 && other.0 != 0)) {
         return Err(Code::CrossDevice.into());
     }
     Ok(())
+}
+
+/// It is a root: it has snapshots, or had some a moment ago, or is being prepared.
+async fn has_row(unit: &mut Unit<'_>, root: InodeId) -> Result<bool, OpError> {
+    Ok(root.0 != 0 && unit.get_shared::<SnapshotsRow>(&keys::snapshots(root)).await?.is_some())
 }
 
 async fn has_snapshots(unit: &mut Unit<'_>, root: InodeId) -> Result<bool, OpError> {
@@ -352,8 +359,8 @@ impl Operation for SweepSnapshot {
             Some((last, _)) if page.more => Ok(Some(last)),
             _ => {
                 snapshots.going.retain(|number| *number != self.number);
-                let is_last = snapshots.kept.is_empty() && snapshots.going.is_empty();
-                match is_last && !super::check::exists(&mut unit, self.root).await? {
+                // It is a root no more.
+                match snapshots.kept.is_empty() && snapshots.going.is_empty() {
                     true => unit.delete(key),
                     false => unit.put(key, &snapshots),
                 }

@@ -1,6 +1,7 @@
 use super::{damaged, inode_in, is_kept};
-use crate::rows::{OldRow, RowFormat, keys};
+use crate::rows::{OldRow, RowFormat, SnapshotsRow, keys};
 use crate::{OpError, Query, Unit};
+use braid_api::{Code, Error};
 use braid_meta_engine::{Awaited, Counts, EngineError, Key, Lock, Operation, Page, Row, Table, Tx};
 use braid_types::InodeId;
 use std::collections::BTreeMap;
@@ -25,7 +26,14 @@ impl<Q: Query> Operation for AtSnapshot<Q> {
     type Error = OpError;
 
     async fn run(&self, tx: &mut dyn Tx) -> Result<Q::Answer, OpError> {
-        let mut then = Then { tx, moment: &self.moment };
+        // In the same transaction as the rows: what was kept for a snapshot that came since, and is not known yet, is not missed.
+        let Moment { root, number, .. } = self.moment;
+        let row = Unit::new(tx, Lock::None).get::<SnapshotsRow>(&keys::snapshots(root)).await?.unwrap_or_default();
+        let Some(moment) = crate::ops::snapshot::moment(root, &row, number) else {
+            let of = format_args!("snapshot {number} of directory {root}");
+            return Err(Error::new(Code::Stale, of, "it does not exist any more").into());
+        };
+        let mut then = Then { tx, moment: &moment };
         self.query.ask(&mut Unit::new(&mut then, Lock::None)).await
     }
 }

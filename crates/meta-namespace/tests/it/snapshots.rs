@@ -298,6 +298,9 @@ impl World {
     }
 
     async fn snapshot(&mut self, text: &str) -> u64 {
+        // When the last has gone it is a root no more.
+        self.tree.run(MakeRoot { dir: self.root }).await.unwrap();
+        self.tree.restamp_all().await;
         let create = CreateSnapshot { root: self.root, name: name(text), now: Timestamp(7) };
         let (shown, _) = dump(&self.tree.engine, self.root, None).await;
         let made = self.tree.run(create).await.unwrap();
@@ -441,9 +444,6 @@ async fn a_rename_or_link_does_not_leave_a_tree_with_snapshots_nor_enter_it() {
     let file = world.tree.put(inside, "b", 9).await.unwrap();
     let other = world.tree.put(outside, "c", 9).await.unwrap();
     let link = |inode: InodeId, parent: InodeId| Link { inode: inode.into(), parent: parent.into(), name: name("l") };
-    // As long as there are none it is like any directory.
-    world.tree.rename((inside, "a"), (outside, "a"), RenameKind::Replace).await.unwrap();
-    world.tree.rename((outside, "a"), (inside, "a"), RenameKind::Replace).await.unwrap();
     assert_eq!(world.listed().await, [inside], "it is looked through before the first");
     let early = CreateSnapshot { root: inside, name: name("s"), now: Timestamp(7) };
     assert_eq!(code(world.tree.run(early).await), Code::Busy);
@@ -459,6 +459,32 @@ async fn a_rename_or_link_does_not_leave_a_tree_with_snapshots_nor_enter_it() {
     world.tree.rename((ROOT, "root"), (outside, "root"), RenameKind::Replace).await.unwrap();
     let moment = world.moment(*world.shown.keys().next().unwrap()).await;
     assert_eq!(dump(&world.tree.engine, inside, Some(&moment)).await.0.len(), 3);
+}
+
+#[tokio::test]
+async fn a_file_with_a_name_elsewhere_stays_in_the_snapshots_of_the_one() {
+    let mut world = World::new(6, Keeping::default()).await;
+    let outside = world.tree.mkdir(ROOT, "outside").await;
+    let file = world.tree.put(outside, "f", 900).await.unwrap();
+    let link = |parent: InodeId, text: &str| Link { inode: file.into(), parent: parent.into(), name: name(text) };
+    world.tree.change(link(world.root, "linked"), MetaAnswer::Link).await.unwrap();
+    world.write(file).await.unwrap();
+    world.snapshot("one").await;
+    // Under its other name, which no snapshot has.
+    world.tree.rename((outside, "f"), (outside, "g"), RenameKind::Replace).await.unwrap();
+    world.tree.quota(outside, 100, 1 << 40).await;
+    world.tree.restamp_all().await;
+    world.check().await;
+    world.thaw(file, true).await.unwrap();
+    world.write(file).await.unwrap();
+    world.tree.resize(file, 0).await.unwrap();
+    world.keep_house().await;
+    world.check().await;
+    world.tree.put(outside, "other", 9).await.unwrap();
+    let other =
+        ask(&world.tree.engine, None, Lookup { parent: outside, name: name("other") }).await.unwrap().attr.unwrap();
+    let refused = Link { inode: other.id.into(), parent: world.root.into(), name: name("other") };
+    assert_eq!(code(world.tree.change(refused, MetaAnswer::Link).await), Code::CrossDevice);
 }
 
 #[tokio::test]

@@ -24,6 +24,8 @@ use tokio::sync::oneshot;
 
 /// Before it is looked again whether a tree has been prepared.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// So long nobody anywhere begins to write, for one snapshot at once.
+const HOLD_MAX: Duration = Duration::from_secs(1);
 /// Nobody waits for longer.
 const WAIT_MAX: Duration = Duration::from_secs(24 * 3600);
 
@@ -80,6 +82,8 @@ impl MetaServer {
             return Err(Error::new(Code::Busy, "the metadata server", cause));
         }
         let _alone = self.snapshots.changing.lock().await;
+        // Of one whose outcome was not known it is known now.
+        self.read_snapshots().await?;
         if self.snapshots.kept(dir).iter().any(|snapshot| snapshot.name == name.as_bytes()) {
             let of = format_args!("snapshot {name} of directory {dir}");
             return Err(Error::new(Code::Exists, of, "there is one with this name"));
@@ -88,9 +92,17 @@ impl MetaServer {
         // Who held something before this start has said so.
         self.leases.until_said(SessionId(0), dir).await?;
         let mut still = BTreeMap::new();
-        self.keep_still(dir, &mut still, end).await?;
-        let held = self.leases.hold_writes();
-        self.keep_still(dir, &mut still, end).await?;
+        let held = loop {
+            self.keep_still(dir, &mut still, end).await?;
+            let held = self.leases.hold_writes();
+            let now = self.env.clock.now();
+            match self.keep_still(dir, &mut still, end.min(now + HOLD_MAX)).await {
+                Ok(()) => break held,
+                // Others do not wait for who is slow: it is waited for while they go on.
+                Err(error) if error.code == Code::Busy && self.env.clock.now() < end => drop(held),
+                Err(error) => return Err(error),
+            }
+        };
         let stands = UntilSettled::new(self, "a snapshot that was given up", (held, still));
         let create = CreateSnapshot { root: dir, name: name.clone(), now: self.env.clock.wall() };
         // Who has found that there is none, or has the directory listed, looks again.
@@ -164,8 +176,9 @@ impl MetaServer {
 
     pub(crate) async fn drop_snapshot(&self, dir: InodeId, name: Name) -> Result<AdminAnswer> {
         let _alone = self.snapshots.changing.lock().await;
-        self.engine.transact(dir.0, DropSnapshot { root: dir, name }).await.map_err(Error::from)?;
+        let dropped = self.engine.transact(dir.0, DropSnapshot { root: dir, name }).await.map_err(Error::from);
         self.read_snapshots().await?;
+        dropped?;
         Ok(AdminAnswer::DropSnapshot(()))
     }
 }

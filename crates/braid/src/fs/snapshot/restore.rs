@@ -173,6 +173,10 @@ impl<'s, F: Paths> Restore<'s, F> {
                 return Ok(false);
             }
         }
+        // Another name of it has been made anew: this one goes, and is linked to that.
+        if self.linked.get(&then.id).is_some_and(|of| *of != now.id) {
+            return Ok(false);
+        }
         // Whatever changes a file changes this time. One with several names has been seen to under the first.
         let is_done = self.linked.insert(then.id, now.id).is_some();
         if is_done || is_same && then.ctime == now.ctime {

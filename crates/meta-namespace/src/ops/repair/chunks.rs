@@ -17,6 +17,12 @@ pub async fn drop_row(
     if there || unit.get::<ReclaimRow>(&keys::reclaim_inode(inode)).await?.is_some() {
         return Ok(None);
     }
+    // Nor what snapshots have of a file that has gone.
+    for (root, _) in crate::ops::snapshot::roots(unit).await? {
+        if unit.get_raw(&keys::kept_inode(root, inode)).await?.is_some() {
+            return Ok(None);
+        }
+    }
     let key = keys::chunk(inode, index);
     let Some(row) = unit.get::<ChunkRow>(&key).await? else { return Ok(None) };
     unit.delete(key);

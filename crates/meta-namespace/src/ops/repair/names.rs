@@ -144,7 +144,7 @@ pub async fn move_entry(
     unit.delete(key);
     uncount(unit, now, parent, is_dir).await?;
     if let Entry::Here(inode) = &mut entry {
-        crate::ops::restamp::come_below(unit, inode, &Above::NOTHING);
+        crate::ops::restamp::come_below(unit, inode, &Above::NOTHING, false);
     }
     unit.put(keys::entry(InodeId::ROOT, &new), &entry);
     if matches!(entry, Entry::Here(_)) {
