@@ -93,8 +93,9 @@ impl Shown {
 impl MetaServer {
     fn shown_at(&self, id: InodeId) -> Result<Shown> {
         match id.of_snapshot() {
-            Some((BRAID, root)) if self.snapshots.is_root(root) => Ok(Shown::Braid(root)),
-            Some((SNAPSHOTS, root)) if self.snapshots.is_root(root) => Ok(Shown::Snapshots(root)),
+            // Also of one that is no root any more: whoever has found them a moment ago finds nothing in them.
+            Some((BRAID, root)) => Ok(Shown::Braid(root)),
+            Some((SNAPSHOTS, root)) => Ok(Shown::Snapshots(root)),
             Some((handle, inode)) => {
                 let moment = self.snapshots.moment(handle).ok_or_else(|| gone(id))?;
                 Ok(Shown::Then { moment, handle, inode })
