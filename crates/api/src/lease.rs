@@ -6,7 +6,7 @@
 
 use crate::fs::LockRequest;
 use crate::meta::{FileLease, LeaseState, WriteHandles};
-use braid_types::{InodeId, LeaseGen, MembershipEpoch, Name};
+use braid_types::{InodeId, LeaseGen, MembershipEpoch, Name, Slot};
 use serde::{Deserialize, Serialize};
 
 /// What a lease of the namespace is on.
@@ -52,6 +52,8 @@ pub enum Order {
     Recall { inode: InodeId, generation: LeaseGen, token: LeaseGen, to: LeaseState, locks: bool },
     /// A sealed file is to be unsealed: say [`crate::meta::LeaveSealed`] as soon as no handle here reads it without asking.
     Leave { inode: InodeId },
+    /// Somebody else wants this slot: answer with [`crate::slots::LeaveSlots`] as soon as nothing of this session is on its way there.
+    LeaveSlot { slot: Slot },
 }
 
 /// File leases are given up down to a state, each under the generation it was recalled with (or granted, if nobody asked): what was

@@ -919,6 +919,9 @@ pub struct HeartbeatAnswer {
 /// What mounts cache, and how they are told to drop it.
 pub use crate::lease::{Acknowledge, Listen, Orders, Reassert, Reasserted, Term, YieldFiles};
 
+/// Slots in which one session works alone.
+pub use crate::slots::{LeaveSlots, TakeSlot};
+
 /// Locks that several mounts want.
 pub use crate::lease::{FoundLock, LeaveLock, LockReply, SetLock, TestLock};
 
@@ -992,6 +995,8 @@ messages! {
     TakeBeside -> Spares;
     FindKept -> Option<KeptChunk>;
     MoveKept -> bool;
+    TakeSlot -> Option<MembershipEpoch>;
+    LeaveSlots -> ();
 }
 
 impl MetaRequest {

@@ -5,6 +5,7 @@
 //! while this client changed the same inode or directory, or while it was revoked, is not kept: whoever asks says so
 //! first ([`Cache::ask`]), and a change in between makes it void.
 
+mod behind;
 mod files;
 mod kept;
 mod learnt;
@@ -148,6 +149,8 @@ struct Maps {
     entries_max: usize,
     /// Changes of this client on their way: others may see them before it hears that they are done, so it asks as well.
     under_way: BTreeMap<Key, u32>,
+    /// Directories whose times are as this client expects them, because the server has not answered yet.
+    guessed: BTreeSet<InodeId>,
     /// Files of whose attributes nothing was changed or revoked since they were closed.
     kept: Kept,
     places: Lru<InodeId, (InodeId, Name)>,
@@ -256,6 +259,7 @@ impl Cache {
             whole: Whole::default(),
             entries_max,
             under_way: BTreeMap::new(),
+            guessed: BTreeSet::new(),
             attrs: Lru::new(entries_max),
             names: Lru::new(entries_max),
             kept: Kept::default(),
@@ -384,6 +388,7 @@ impl Cache {
                         maps.whole.has_lost(dir, name);
                     }
                 }
+                Learnt::Removed(dir, name, after) => maps.removed(dir, name, after),
                 Learnt::Dir(dir, after) => {
                     let keep = held && self.valid(dir, ticket) && !maps.is_changing(|| Key::Attr(dir));
                     self.change_under(&mut maps, dir);
@@ -411,7 +416,9 @@ impl Cache {
             return None;
         }
         let attr = *maps.attrs.get(&id)?;
-        maps.leases.may_serve(moment(now), &Key::Attr(id)).then(|| (attr, maps.leases.left(moment(now))))
+        // A cache above is not told when a guess is replaced.
+        let left = if maps.guessed.contains(&id) { Duration::ZERO } else { maps.leases.left(moment(now)) };
+        maps.leases.may_serve(moment(now), &Key::Attr(id)).then_some((attr, left))
     }
 
     pub fn is_dir(&self, id: InodeId) -> Option<bool> {

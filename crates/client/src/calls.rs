@@ -31,11 +31,44 @@ impl Core {
         M: Carries<MetaRequest, MetaAnswer>,
     {
         let request = message.wrap();
+        self.behind.until_done(&self.env, &request, when, op.deadline).await?;
+        Box::pin(self.send_while::<M>(request, (when, false), op, still)).await
+    }
+
+    /// As [`Core::call`] for a change that its program has been told of: it waits for no other such, and is not made under another session,
+    /// when somebody else may have the name.
+    pub async fn call_behind<M>(&self, message: M, op: Op) -> Result<M::Answer>
+    where
+        M: Carries<MetaRequest, MetaAnswer>,
+    {
+        let session = self.session.id();
+        let still = || match self.session.id() == session {
+            true => Ok(()),
+            false => {
+                Err(Error::new(Code::SessionUnknown, "a change of names", "its session ended before it was answered"))
+            }
+        };
+        self.send_while::<M>(message.wrap(), (When::Early, true), op, still).await
+    }
+
+    async fn send_while<M>(
+        &self,
+        request: MetaRequest,
+        (when, is_told): (When, bool),
+        op: Op,
+        still: impl Fn() -> Result<()> + Send,
+    ) -> Result<M::Answer>
+    where
+        M: Carries<MetaRequest, MetaAnswer>,
+    {
         let (name, about) = (request.name(), request.about());
         let is_change = request.is_mutation();
         let when = if is_change && !self.may_keep(&request) { When::Marked } else { when };
         let numbered = is_change.then(|| self.requests.begin(when == When::Early));
         let id = numbered.as_ref().map(|numbered| numbered.id).unwrap_or_default();
+        if is_told {
+            self.requests.begin_behind(id, self.session.id(), self.env.clock.wall(), request.clone());
+        }
         let mut attempts = Attempts::until(op.deadline);
         let mut waiting = None;
         loop {

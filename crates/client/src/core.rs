@@ -1,5 +1,6 @@
 //! The parts of a client, and its background tasks' reins.
 
+use crate::behind::Behind;
 use crate::beneath::Beneath;
 use crate::cache::Cache;
 use crate::config::ClientConfig;
@@ -39,6 +40,7 @@ pub struct Core {
     pub control: Box<dyn Meta>,
     pub session: Session,
     pub requests: Requests,
+    pub behind: Behind,
     /// Async: one sends what is kept.
     pub replaying: tokio::sync::Mutex<()>,
     pub servers: Directory,
@@ -120,6 +122,7 @@ impl Core {
             bytes_buffered: self.memory.buffered.used(),
             bytes_retained: self.memory.retained.used(),
             bytes_prefetched: self.memory.prefetched.used(),
+            removals_unanswered: self.behind.unanswered() as u64,
             changes_kept: self.requests.kept().0 as u64,
             open_inodes: self.inodes.len() as u64,
             open_handles: self.handles.len() as u64,

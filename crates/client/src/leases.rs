@@ -50,6 +50,10 @@ impl Leases {
         *self.watcher.lock() = Some(watcher);
     }
 
+    pub fn epoch(&self) -> MembershipEpoch {
+        *self.epoch.lock()
+    }
+
     /// The session should be renewed at once: others, and changes of this client's own, wait until it has said what it holds.
     pub fn say_soon(&self) {
         self.renew.notify_one();
@@ -81,6 +85,9 @@ impl Core {
         let seen = Seen::Renewed { asked: Moment(asked.0), term: lease, prolonged, epoch, reassert };
         {
             let mut known = self.leases.epoch.lock();
+            if *known != epoch {
+                self.behind.forget();
+            }
             *known = (*known).max(epoch);
         }
         self.hear(seen);
@@ -148,6 +155,11 @@ impl Core {
                 Order::Recall { inode, generation, token, to, locks } => {
                     let (generation, token) = (Generation(generation.0), Generation(token.0));
                     self.hear(Seen::Recall { inode, generation, token, to: mode_of(to), locks });
+                }
+                Order::LeaveSlot { slot } => {
+                    if let Some(core) = self.this.upgrade() {
+                        core.asked_to_leave_slot(slot);
+                    }
                 }
                 Order::Leave { inode } => {
                     if let Some(core) = self.this.upgrade() {

@@ -25,6 +25,8 @@ impl Core {
     /// Sends the server what is kept of its predecessors' answers, if it was not sent that yet. It answers nothing else
     /// before it has that of all clients.
     pub async fn replay(&self, op: Op) -> Result<()> {
+        // Nothing more is told before it is answered by a server that knows nothing of it.
+        self.behind.forget();
         let left = op.deadline.left(&self.env);
         let one = self.env.timeout(left, self.replaying.lock()).await;
         let _one = one.map_err(|_| Error::new(Code::DeadlineExceeded, "sending what is kept", ""))?;
@@ -110,6 +112,7 @@ impl Core {
 
     /// Returns when every change that has been answered is durable.
     pub async fn settle_changes(&self, op: Op) -> Result<()> {
+        self.behind.until_all_done(&self.env, op.deadline).await?;
         if let Some(last) = self.requests.last_kept() {
             while self.requests.is_kept_up_to(last) {
                 self.call(Settle {}, op).await?;

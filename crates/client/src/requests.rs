@@ -8,7 +8,7 @@
 use crate::wait::{Deadline, wait_until};
 use braid_api::meta::{EarlyMark, Kept, Mark, MetaRequest};
 use braid_env::Env;
-use braid_types::{RequestId, SessionId};
+use braid_types::{RequestId, SessionId, Timestamp};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -45,6 +45,8 @@ struct State {
     past: Vec<u64>,
     /// The start that was sent what is kept of earlier ones.
     replayed: u64,
+    /// Changes that somebody has been told of and that are not answered, with what they were told at.
+    behind: BTreeMap<u64, (SessionId, Timestamp, MetaRequest)>,
     /// Changes that are lost with server and session, and that no fsync has told yet.
     lost: u64,
 }
@@ -270,7 +272,25 @@ impl Requests {
         let old = state.kept.iter().filter(|(_, e)| e.session == session && e.incarnation != state.incarnation);
         let mut kept: Vec<Kept> = old.map(|(id, entry)| entry.kept(*id)).collect();
         kept.sort_by_key(|kept| kept.mark.number);
+        // Whether an earlier server has carried them out is not known; if not, then none after what it had answered.
+        let unanswered = state.behind.iter().filter(|(_, (of, ..))| *of == session);
+        kept.extend(unanswered.map(|(id, (_, now, message))| Kept {
+            request: RequestId(*id),
+            mark: EarlyMark { number: u64::MAX, now: *now, ..EarlyMark::default() },
+            told: true,
+            message: message.clone(),
+        }));
         kept
+    }
+
+    /// Somebody is told of the change although it is not answered, until it is.
+    pub fn begin_behind(&self, request: RequestId, session: SessionId, now: Timestamp, message: MetaRequest) {
+        self.state.lock().behind.insert(request.0, (session, now, message));
+    }
+
+    /// A change that somebody was told of has not happened.
+    pub fn lost_one(&self) {
+        self.state.lock().lost += 1;
     }
 
     pub fn replayed(&self, incarnation: u64) {
@@ -336,6 +356,7 @@ impl Drop for Numbered<'_> {
     fn drop(&mut self) {
         let mut state = self.requests.state.lock();
         state.open.remove(&self.id.0);
+        state.behind.remove(&self.id.0);
         if state.under_way.remove(&self.id.0) {
             state.adrift = Some(state.last);
         }

@@ -37,6 +37,10 @@ pub struct Stats {
     pub changes_lost: u64,
     /// Changes that are answered and not known to be durable, now.
     pub changes_kept: u64,
+    /// Names removed of which their programs were told before the metadata server had answered.
+    pub removed_behind: u64,
+    /// Of them, those that it has not answered yet.
+    pub removals_unanswered: u64,
     /// Bytes given up after their error was reported.
     pub bytes_lost: u64,
     /// Files of which bytes went with a session that ended while this client lived.
@@ -71,6 +75,7 @@ pub(crate) struct Counters {
     pub sessions_lost: AtomicU64,
     pub changes_replayed: AtomicU64,
     pub changes_lost: AtomicU64,
+    pub removed_behind: AtomicU64,
     pub bytes_lost: AtomicU64,
     pub files_lost: AtomicU64,
 }
@@ -96,6 +101,7 @@ impl Counters {
             sessions_lost: self.sessions_lost.load(Relaxed),
             changes_replayed: self.changes_replayed.load(Relaxed),
             changes_lost: self.changes_lost.load(Relaxed),
+            removed_behind: self.removed_behind.load(Relaxed),
             bytes_lost: self.bytes_lost.load(Relaxed),
             files_lost: self.files_lost.load(Relaxed),
             ..Stats::default()

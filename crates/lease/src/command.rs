@@ -19,6 +19,8 @@ pub enum Refusal {
     Busy,
     /// Another session has the file's size and times: read the row after a [`crate::Event::Refresh`].
     Elsewhere,
+    /// Another session works alone in the slot.
+    Alone,
     /// The slot has just come here; what others hold is not known yet.
     Settling,
     /// The slot is not held here.

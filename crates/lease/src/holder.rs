@@ -1,5 +1,6 @@
 //! The slot holder: sessions' terms, leases of the namespace, file leases and locks behind one call.
 
+use crate::alone::Alone;
 use crate::command::{Command, EndReason};
 use crate::event::Event;
 use crate::files::{Around, Files, Generation, Grown, HeldLock, Mode};
@@ -10,7 +11,7 @@ use crate::names::{Names, View};
 use crate::slots::Slots;
 use crate::terms::Terms;
 use crate::time::Moment;
-use braid_types::{InodeId, MembershipEpoch, ServerId, SessionId, SlotSet};
+use braid_types::{InodeId, MembershipEpoch, ServerId, SessionId, Slot, SlotSet};
 use std::collections::BTreeSet;
 
 /// Something that waits, for `braid admin why`.
@@ -44,13 +45,14 @@ pub struct Holder {
     names: Names,
     files: Files,
     locks: Locks,
+    alone: Alone,
     /// Nothing happens by itself before this.
     wakeup: Option<Moment>,
 }
 
 macro_rules! view {
     ($self:ident, $now:expr) => {
-        View { now: $now, limits: &$self.limits, terms: &$self.terms, slots: &$self.slots }
+        View { now: $now, limits: &$self.limits, terms: &$self.terms, slots: &$self.slots, alone: &$self.alone }
     };
 }
 
@@ -71,6 +73,7 @@ impl Holder {
             names: Names::new(leases_max),
             files: Files::new(leases_max),
             locks: Locks::new(),
+            alone: Alone::default(),
             wakeup: None,
         }
     }
@@ -225,6 +228,7 @@ impl Holder {
 
     fn ended(&mut self, now: Moment, session: SessionId, out: &mut Vec<Command>, end: &mut BTreeSet<SessionId>) {
         self.terms.remove(session);
+        self.alone.session_over(now, session);
         let bars = self.names.session_over(&view!(self, now), session, out);
         self.locks.session_over(session, out);
         self.files.ended(session, &mut around!(self, now, out, end));
@@ -269,6 +273,7 @@ impl Holder {
         self.files.begin_epoch(epoch);
         if !lost.is_empty() {
             self.slots.lose(&lost);
+            self.alone.forget(|slot| lost.has(slot));
             self.names.slots_lost(|slot| lost.has(slot), out);
             self.locks.forget(|inode| lost.has(inode.slot()), out);
             self.files.slots_lost(|inode| lost.has(inode.slot()), out);
@@ -284,6 +289,27 @@ impl Holder {
     fn settled(&mut self, now: Moment, out: &mut Vec<Command>, end: &mut BTreeSet<SessionId>) {
         _ = self.names.pass(&view!(self, now), out);
         self.files.step_all(&mut around!(self, now, out, end));
+    }
+
+    // --- sessions that work alone ---
+
+    /// The session wants the slot to itself. Given is what others may show of it, which is to be revoked before the session is told: from
+    /// now on they are granted nothing there. `None`: it cannot have it now.
+    pub fn take_slot(&mut self, now: Moment, session: SessionId, slot: Slot, number: u64) -> Option<Vec<Key>> {
+        // Who has not said what it holds may show something of before.
+        let is_settled = self.slots.unknown().is_empty() && self.slots.holds(slot);
+        if !is_settled || !self.terms.is_live(session, now) || self.names.is_changed_by_others(session, slot) {
+            return None;
+        }
+        self.alone.take(now, session, slot, number).then(|| self.names.shown_by_others(session, slot))
+    }
+
+    pub fn alone(&self) -> &Alone {
+        &self.alone
+    }
+
+    pub fn alone_mut(&mut self) -> &mut Alone {
+        &mut self.alone
     }
 
     // --- looking ---

@@ -13,6 +13,7 @@
 //! without an end: who does not answer loses its term, and with it what it held. `docs/design/0005-leases.md` has states,
 //! messages, invariants and the arithmetic; `tests/` explores small systems of these machines exhaustively.
 
+mod alone;
 mod announcer;
 mod client;
 mod command;
@@ -29,6 +30,7 @@ mod slots;
 mod terms;
 mod time;
 
+pub use alone::Alone;
 pub use announcer::{Announcer, Happened, Step, Why};
 pub use client::{Holdings, ManyHoldings, ManyTodo, Renewal, Seen, Ticket, Todo};
 pub use command::{Command, EndReason, Refusal};

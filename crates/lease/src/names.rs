@@ -9,6 +9,7 @@
 
 mod changes;
 
+use crate::alone::Alone;
 use crate::command::{Command, Refusal};
 use crate::few::Few;
 use crate::holder::Waits;
@@ -27,6 +28,7 @@ pub struct View<'a> {
     pub limits: &'a Limits,
     pub terms: &'a Terms,
     pub slots: &'a Slots,
+    pub alone: &'a Alone,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -100,6 +102,8 @@ pub struct Names {
     held: BTreeMap<Arc<Key>, Few<u64>>,
     by_age: BTreeMap<u64, (SessionId, Arc<Key>)>,
     by_session: BTreeMap<SessionId, BTreeSet<Arc<Key>>>,
+    /// How many leases a session has in a slot, if it has any there.
+    in_slots: BTreeMap<(Slot, SessionId), u32>,
     asks: BTreeMap<AskId, Ask>,
     /// When a change of the key was last released; kept while asks or announcements are under way.
     released: BTreeMap<Key, u64>,
@@ -138,6 +142,7 @@ impl Names {
             held: BTreeMap::new(),
             by_age: BTreeMap::new(),
             by_session: BTreeMap::new(),
+            in_slots: BTreeMap::new(),
             asks: BTreeMap::new(),
             released: BTreeMap::new(),
             void_before: 0,
@@ -216,6 +221,9 @@ impl Names {
         if !view.terms.is_live(session, view.now) {
             return Some(Refusal::NoTerm);
         }
+        if view.alone.other(session, key.slot()).is_some() {
+            return Some(Refusal::Alone);
+        }
         let others = |ids: &BTreeSet<AnnouncementId>| ids.iter().any(|id| Some(*id) != own);
         if self.announced.get(key).is_some_and(others)
             || since < self.void_before
@@ -243,6 +251,8 @@ impl Names {
         let shared = self.held.get_key_value(key).map_or_else(|| Arc::new(key.clone()), |(shared, _)| shared.clone());
         if let Some(old) = self.held.entry(shared.clone()).or_default().insert(session, seq) {
             self.by_age.remove(&old);
+        } else {
+            *self.in_slots.entry((key.slot(), session)).or_default() += 1;
         }
         self.by_session.entry(session).or_default().insert(shared.clone());
         self.by_age.insert(seq, (session, shared));
@@ -252,6 +262,13 @@ impl Names {
         let Some(holders) = self.held.get_mut(key) else { return };
         if let Some(seq) = holders.remove(&session) {
             self.by_age.remove(&seq);
+            let at = (key.slot(), session);
+            if let Some(count) = self.in_slots.get_mut(&at) {
+                *count -= 1;
+                if *count == 0 {
+                    self.in_slots.remove(&at);
+                }
+            }
         }
         if holders.is_empty() {
             self.held.remove(key);
@@ -300,6 +317,25 @@ impl Names {
             changed.busy_until = now + quiet;
         }
         (changed.by, changed.at) = (by, now);
+    }
+
+    /// Another session changes something in the slot.
+    pub fn is_changed_by_others(&self, session: SessionId, slot: Slot) -> bool {
+        let touches = |a: &Announcement| {
+            a.keys.iter().map(Key::slot).chain(a.unlinks.map(|inode| inode.slot())).any(|touched| touched == slot)
+        };
+        self.announcements.values().any(|a| a.session != session && touches(a))
+    }
+
+    /// What others may show of the slot. Looks through all leases of those who have one there.
+    pub fn shown_by_others(&self, session: SessionId, slot: Slot) -> Vec<Key> {
+        let mut found = BTreeSet::new();
+        let others = self.in_slots.range((slot, SessionId(0))..=(slot, SessionId(u64::MAX)));
+        for (_, other) in others.map(|(at, _)| *at).filter(|(_, other)| *other != session) {
+            let keys = self.by_session.get(&other).into_iter().flatten();
+            found.extend(keys.filter(|key| key.slot() == slot).map(|key| (**key).clone()));
+        }
+        found.into_iter().collect()
     }
 
     // --- endings ---
@@ -433,6 +469,9 @@ impl Names {
         }
         if self.by_age.len() != self.held.values().map(Few::len).sum::<usize>() {
             return Err("a lease is in one table alone".into());
+        }
+        if self.by_age.len() != self.in_slots.values().map(|count| *count as usize).sum::<usize>() {
+            return Err("leases are counted wrongly by slot".into());
         }
         for (id, revocation) in &self.revocations {
             if view.terms.end(revocation.session).is_none_or(|end| end <= view.now) {

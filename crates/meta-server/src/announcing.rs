@@ -1,6 +1,7 @@
 //! Changes of this server: announced at the holders of what they make old, transacted, released (`braid-lease`, `Announcer`). There is
 //! one holder, here, so that no announcement is a message.
 
+use crate::alone;
 use crate::leases::{Leases, State};
 use braid_api::{Code, Error, Result, trace};
 use braid_lease::{Announcer, Command, Event, Happened, Holder, Key, Limits, Moment, Roster, Step, Waits, Why};
@@ -105,8 +106,13 @@ impl Leases {
         keys: Vec<Key>,
         all_named: bool,
     ) -> Result<Option<Announced>> {
-        let (mut announced, verdict) = {
+        let touched = alone::touched(&keys);
+        let (mut announced, verdict) = loop {
+            self.until_left(session, &touched).await?;
             let mut state = self.state.lock();
+            if keys.iter().any(|key| state.holder.alone().other(session, key.slot()).is_some()) {
+                continue;
+            }
             if !all_named && state.others_cache(session) {
                 return Ok(None);
             }
@@ -127,7 +133,7 @@ impl Leases {
                     Err(told)
                 }
             };
-            (announced, verdict)
+            break (announced, verdict);
         };
         let verdict = match verdict {
             Ok(verdict) => Some(verdict),

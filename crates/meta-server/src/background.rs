@@ -71,7 +71,7 @@ impl MetaServer {
     async fn settle_idle(&self) -> Result<()> {
         let now = self.env.clock.now();
         let before = Monotonic(now.0.saturating_sub(KEEPS_FOR));
-        self.keep_nothing(self.sessions.keeping(Some(before))).await
+        self.keep_nothing(self.sessions.keeping(Some(before), |id| self.leases.works_alone(id))).await
     }
 
     /// A client that has not come back asks for nothing any more: its calls have ended by their deadlines.

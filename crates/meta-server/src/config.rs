@@ -61,6 +61,10 @@ pub enum PlantedBug {
     NotStill,
     /// What changes is not kept for snapshots.
     NotKept,
+    /// Nobody waits for who works alone in a slot.
+    AloneNotWaitedFor,
+    /// Who is to work alone in a slot is told so while others still show what is in it.
+    AloneTooEarly,
 }
 
 impl Default for MetaConfig {

@@ -1,8 +1,10 @@
 //! From messages to operations and back: fills hints in, runs the transaction, adds grants and chains.
 
+use crate::alone::Touched;
 use crate::background::Leaves;
 use crate::changes::makes_file_in;
 use crate::complete::claim;
+use crate::config::PlantedBug;
 use crate::files::NewFile;
 use crate::server::MetaServer;
 use crate::snapshots::{asks_of, expect_reading};
@@ -13,6 +15,10 @@ use braid_meta_namespace::ops::rename::RenameAlong;
 use braid_meta_namespace::ops::{mark_stable, move_chunk, policy};
 use braid_meta_namespace::{Mutation, OpContext, OpError, Query, ReadOnly, Recorded};
 use braid_types::{InodeId, Name, SessionId, Timestamp};
+
+/// How often what a question leads to is read again because another session was alone there. Whoever is asked to leave a slot does not
+/// have it again for a second.
+const LOOKS: u32 = 16;
 
 /// One message's dealings with the engine.
 pub(crate) struct Call {
@@ -85,6 +91,33 @@ impl Namespace for MetaServer {
 
 impl MetaServer {
     pub(crate) async fn dispatch(&self, call: &mut Call, cx: Context, request: MetaRequest) -> Result<MetaAnswer> {
+        let waits = self.config.planted != Some(PlantedBug::AloneNotWaitedFor);
+        match waits && self.leases.others_work_alone(cx.token.session) {
+            // Rare, and large.
+            true => Box::pin(self.serve_beside(call, cx, request)).await,
+            false => self.serve(call, cx, request).await,
+        }
+    }
+
+    /// What others work on alone is seen when they have left it.
+    async fn serve_beside(&self, call: &mut Call, cx: Context, request: MetaRequest) -> Result<MetaAnswer> {
+        let session = cx.token.session;
+        self.leases.until_left(session, &Touched::by(&request)).await?;
+        if request.is_mutation() {
+            return self.serve(call, cx, request).await;
+        }
+        for _ in 0..LOOKS {
+            let answer = self.serve(call, cx, request.clone()).await?;
+            let touched = Touched::told_in(&answer);
+            if !self.leases.is_in_the_way(session, &touched) {
+                return Ok(answer);
+            }
+            self.leases.until_left(session, &touched).await?;
+        }
+        Err(Error::new(Code::Busy, request.name(), "others work alone on what it leads to all the time"))
+    }
+
+    async fn serve(&self, call: &mut Call, cx: Context, request: MetaRequest) -> Result<MetaAnswer> {
         let number = request.number();
         let session = cx.token.session;
         self.recovery.admit(&request)?;
@@ -208,6 +241,11 @@ impl MetaServer {
             MetaRequest::MovesOn(m) => MetaAnswer::MovesOn(self.moves_on(m).await?),
             MetaRequest::SealFile(m) => self.seal_file(call, cx, number, m).await?,
             MetaRequest::HoldSealed(m) => MetaAnswer::HoldSealed(self.hold_sealed(session, m).await?),
+            MetaRequest::TakeSlot(m) => MetaAnswer::TakeSlot(self.take_slot(session, m).await?),
+            MetaRequest::LeaveSlots(m) => {
+                self.leases.leaves_slots(session, &m);
+                MetaAnswer::LeaveSlots(())
+            }
             MetaRequest::LeaveSealed(m) => {
                 self.leases.leave_sealed(session, &m);
                 MetaAnswer::LeaveSealed(())

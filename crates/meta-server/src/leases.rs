@@ -5,6 +5,7 @@
 //! nobody else shows it, is transacted, and is released. Orders to a session wait in its mailbox until the session's
 //! standing `Listen` takes them; they are sent again until they are acknowledged or the session's term is over.
 
+use crate::alone;
 use crate::announcing::Announcing;
 use crate::files::{FileAnswer, held_of, order_of, regranted};
 use crate::locks::{LockOps, held_by};
@@ -15,7 +16,7 @@ use braid_env::Env;
 use braid_lease::{
     AskId, Command, Event, Handles, Happened, Holder, Key, Limits, Mode, Moment, Reasserted, RevocationId, Step,
 };
-use braid_types::{InodeId, LeaseGen, MembershipEpoch, SessionId, SlotSet, TraceId};
+use braid_types::{InodeId, LeaseGen, MembershipEpoch, SessionId, Slot, SlotSet, TraceId};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -39,6 +40,8 @@ pub struct Leases {
     pub(crate) said: Notify,
     /// A file is not being sealed any more, or somebody does not hold one any more.
     pub(crate) seals: Notify,
+    /// A session has left a slot that it had to itself, or all is over.
+    pub(crate) left: Notify,
 }
 
 pub(crate) struct State {
@@ -74,6 +77,8 @@ pub(crate) struct Mailbox {
     files: BTreeMap<InodeId, Order>,
     /// Sealed files that others want unsealed; told again until they are left.
     leave: BTreeSet<InodeId>,
+    /// What it has to itself and others want; told again until it has left.
+    pub slots: BTreeSet<Slot>,
     bell: Arc<Notify>,
     /// Announcements from before this session cached: until they are released it is granted nothing.
     pub not_before: BTreeSet<u64>,
@@ -103,6 +108,9 @@ impl Mailbox {
             } else if let Some(inode) = self.leave.pop_first() {
                 bytes += 16;
                 orders.push(Order::Leave { inode });
+            } else if let Some(slot) = self.slots.pop_first() {
+                bytes += 16;
+                orders.push(alone::order(slot));
             } else {
                 break;
             }
@@ -192,11 +200,16 @@ impl State {
         self.holder.wakeup().into_iter().chain(self.announcing.announcer.wakeup()).min()
     }
 
-    pub fn tell_to_leave(&mut self, session: SessionId, inode: InodeId) {
+    /// Puts something into a session's mailbox.
+    pub fn tell(&mut self, session: SessionId, put: impl FnOnce(&mut Mailbox)) {
         if let Some(mailbox) = self.caching.get_mut(&session) {
-            mailbox.leave.insert(inode);
+            put(mailbox);
             mailbox.bell.notify_waiters();
         }
+    }
+
+    pub fn tell_to_leave(&mut self, session: SessionId, inode: InodeId) {
+        self.tell(session, |mailbox| _ = mailbox.leave.insert(inode));
     }
 
     pub fn others_cache(&self, session: SessionId) -> bool {
@@ -222,8 +235,8 @@ impl Leases {
             sync_floor: LeaseGen::default(),
             stopped: false,
         };
-        let [woken, to_end, said, seals] = std::array::from_fn(|_| Notify::new());
-        Leases { env, epoch, limits, state: Mutex::new(state), woken, to_end, said, seals }
+        let [woken, to_end, said, seals, left] = std::array::from_fn(|_| Notify::new());
+        Leases { env, epoch, limits, state: Mutex::new(state), woken, to_end, said, seals, left }
     }
 
     pub(crate) fn now(&self) -> Moment {
@@ -322,6 +335,7 @@ impl Leases {
             mailbox.bell.notify_waiters();
             self.on(&mut state, Event::Ended { session });
         }
+        self.left.notify_waiters();
     }
 
     /// Takes what there is for the session, or waits for it.
@@ -463,6 +477,7 @@ impl Leases {
         self.woken.notify_one();
         self.to_end.notify_one();
         self.said.notify_waiters();
+        self.left.notify_waiters();
     }
 
     /// Leases that are out: of the namespace, of files.

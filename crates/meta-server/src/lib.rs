@@ -9,6 +9,7 @@
 //! servers suit a chunk (`placement`).
 
 mod admin;
+mod alone;
 mod announcing;
 mod arrivals;
 mod at_path;

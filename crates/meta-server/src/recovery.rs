@@ -275,7 +275,7 @@ impl MetaServer {
         self.stop();
         self.engine.settle().await.map_err(braid_meta_namespace::OpError::from)?;
         if self.recovery.is_open() {
-            self.keep_nothing(self.sessions.keeping(None)).await?;
+            self.keep_nothing(self.sessions.keeping(None, |id| self.leases.works_alone(id))).await?;
         }
         Ok(())
     }

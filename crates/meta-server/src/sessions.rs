@@ -130,11 +130,12 @@ impl Sessions {
     }
 
     /// Sessions that are on record as keeping something and have had no early answer since `before`, which are taken
-    /// off the list; all of them without it.
-    pub fn keeping(&self, before: Option<Monotonic>) -> Vec<SessionId> {
+    /// off the list; all of them without it. But for those of which `stays` says otherwise.
+    pub fn keeping(&self, before: Option<Monotonic>, stays: impl Fn(SessionId) -> bool) -> Vec<SessionId> {
         let mut all = self.all.lock();
         let due = |s: &SessionState| s.keeps_since.is_some_and(|at| before.is_none_or(|before| at < before));
-        all.iter_mut().filter(|(_, s)| due(s)).map(|(id, s)| (*id, s.keeps_since = None).0).collect()
+        let due = |id: SessionId, s: &SessionState| due(s) && !stays(id);
+        all.iter_mut().filter(|(id, s)| due(**id, s)).map(|(id, s)| (*id, s.keeps_since = None).0).collect()
     }
 
     pub fn snapshot(&self) -> Vec<(SessionId, SessionState)> {

@@ -36,6 +36,8 @@ bugs! {
     RequestAppliedTwice = "request-applied-twice";
     /// Clients forget what the metadata server answered before it was durable, and send nothing after its crash.
     LostReplayOfMetadata = "lost-replay-of-metadata";
+    /// Clients send nothing after its crash of what their programs were told and it had not answered.
+    LostReplayOfUnanswered = "lost-replay-of-unanswered";
     /// What is revoked is acknowledged, and no mount hears of it.
     AcknowledgedBeforeDropped = "acknowledged-before-dropped";
     /// A file is given up to another mount before its holder hears of the recall.
@@ -74,6 +76,10 @@ bugs! {
     NotStill = "not-still";
     /// What changes is not kept for snapshots.
     NotKept = "not-kept";
+    /// Nobody waits for who works alone in a slot.
+    AloneNotWaitedFor = "alone-not-waited-for";
+    /// Who is to work alone in a slot is told so while others still show what is in it.
+    AloneTooEarly = "alone-too-early";
     /// With each block report a chunk is removed that rows may not know yet: the one that was written last.
     RemovesWhatIsNotKnownYet = "removes-what-is-not-known-yet";
 }

@@ -107,6 +107,15 @@ pub const MUST_BE_REACHED_BY_LITMUS: &[&str] = &[
     "write repeated to a server that had lost it",
 ];
 
+/// The same where names are removed before that is answered.
+pub const MUST_BE_REACHED_BY_REMOVALS: &[&str] = &[
+    "early answers lost by a crash of the metadata server",
+    "kept changes sent again to the metadata server",
+    "living client went on in a new session",
+    "name removed before that was answered",
+    "removal sent again unanswered",
+];
+
 /// The same where snapshots are made of what is being written.
 pub const MUST_BE_REACHED_BY_SNAPSHOTS: &[&str] = &[
     "chunk of a snapshot made way for another",

@@ -77,6 +77,9 @@ pub fn pick(weights: Weights, random: &mut Stream) -> Option<Kind> {
 
 const NETWORK: [(Kind, u32); 4] = [(Kind::Hold, 4), (Kind::Cut, 3), (Kind::Break, 6), (Kind::Slow, 3)];
 
+/// Mostly what delays.
+pub const DELAYS: Weights = &[NETWORK[0], NETWORK[2], (Kind::Slow, 6), (Kind::PauseMeta, 2)];
+
 /// Of the metadata server and the network.
 pub const META: Weights = &[
     (Kind::KillMeta, 4),

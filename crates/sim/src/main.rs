@@ -46,6 +46,7 @@ fn scenario(arguments: &Arguments, seed: u64) -> Result<Scenario, String> {
                 scenario::growing(),
                 scenario::growing_plain(),
                 scenario::litmus(),
+                scenario::removals(),
                 scenario::snapshots(),
             ]
             .concat();

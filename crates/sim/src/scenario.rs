@@ -4,8 +4,8 @@ use crate::bug::Bug;
 use crate::fault::{self, Weights};
 use crate::settings::Settings;
 use crate::work::{
-    Bytes, Durable, Evicted, Handover, Listings, Locks, Mapped, Modelled, Names, OpenFiles, Rights, Shared, Sizes,
-    Snapshots, Sure, Work,
+    Bytes, Durable, Evicted, Handover, Listings, Locks, Mapped, Modelled, Names, OpenFiles, Removals, Rights, Shared,
+    Sizes, Snapshots, Sure, Work,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -293,6 +293,41 @@ pub fn litmus() -> Vec<Scenario> {
     ]
 }
 
+/// Names are removed before that is answered; seed n of theirs runs the (n mod their number)th.
+pub fn removals() -> Vec<Scenario> {
+    let base = Scenario {
+        name: "removals",
+        settings: Settings::with_long_sessions(),
+        make: |_| Removals::work(true),
+        ..all().swap_remove(0)
+    };
+    vec![
+        base.clone(),
+        Scenario {
+            name: "removals-late",
+            faults: fault::DELAYS,
+            fault_every: Duration::from_millis(250),
+            make: |_| Removals::work(true),
+            ..base.clone()
+        },
+        Scenario {
+            name: "removals-clients-die",
+            faults: fault::META_AND_CLIENTS,
+            settings: Settings::default(),
+            make: |_| Removals::work(false),
+            ..base.clone()
+        },
+        Scenario {
+            name: "removals-evicted",
+            faults: fault::FREEZES,
+            stormy: Duration::from_secs(20),
+            settings: Settings::with_short_sessions(),
+            make: |_| Removals::work(false),
+            ..base
+        },
+    ]
+}
+
 /// Snapshots are made of what is being written; seed n of theirs runs the (n mod their number)th.
 pub fn snapshots() -> Vec<Scenario> {
     let base = Scenario {
@@ -391,6 +426,7 @@ impl Scenario {
             .chain(growing())
             .chain(growing_plain())
             .chain(litmus())
+            .chain(removals())
             .chain(snapshots())
             .chain([model(), model_quiet(), snapshots_quiet()])
             .find(|scenario| scenario.name == name)
@@ -404,6 +440,12 @@ impl Scenario {
 
     pub fn litmus_of_seed(seed: u64) -> Scenario {
         let mut all = litmus();
+        let n = seed as usize % all.len();
+        all.swap_remove(n)
+    }
+
+    pub fn removals_of_seed(seed: u64) -> Scenario {
+        let mut all = removals();
         let n = seed as usize % all.len();
         all.swap_remove(n)
     }

@@ -7,6 +7,7 @@ mod handover;
 mod litmus;
 mod modelled;
 mod names;
+mod removals;
 mod shared;
 mod snapshots;
 
@@ -17,6 +18,7 @@ pub use handover::Handover;
 pub use litmus::{Listings, Locks, Mapped, OpenFiles, Rights, Sizes};
 pub use modelled::Modelled;
 pub use names::{NameOp, Names};
+pub use removals::Removals;
 pub use shared::Shared;
 pub use snapshots::Snapshots;
 

@@ -16,6 +16,8 @@ pub enum Learnt<'a> {
     Name(InodeId, &'a Name, Option<InodeId>, bool),
     /// This client took the name away.
     Gone(InodeId, &'a Name),
+    /// The same of a name of which nothing has been shown since [`super::Cache::removing_behind`], and what the directory was then.
+    Removed(InodeId, &'a Name, &'a DirAfter),
     /// A directory is new, so that nothing is in it.
     Empty(InodeId, bool),
     /// This client changed what is in a directory: what that is now, if it was told.
@@ -37,6 +39,7 @@ impl Learnt<'_> {
             | Learnt::Name(_, _, _, false)
             | Learnt::Listing(_, false, ..)
             | Learnt::Gone(..)
+            | Learnt::Removed(..)
             | Learnt::Empty(_, false)
             | Learnt::Dir(..) => None,
         }

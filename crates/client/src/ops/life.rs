@@ -51,6 +51,7 @@ impl Core {
             this: this.clone(),
             session: Session::new(client, Registration::from_reply(&reply, sent)),
             requests: Default::default(),
+            behind: Default::default(),
             replaying: Default::default(),
             servers: Directory::new(peers, memory.clone(), config.server_writes_max),
             spares: Default::default(),

@@ -158,12 +158,17 @@ impl Core {
     }
 
     pub async fn unlink(&self, cx: &Caller, parent: InodeId, name: &Name) -> Result<()> {
+        self.behind.until_room(&self.env, parent.slot(), self.op(cx.trace).deadline).await?;
+        if self.remove_behind(cx.trace, parent, name) {
+            return Ok(());
+        }
         let open_here = self.may_be_open(parent, name);
         let asking = self.removing(parent, name);
         let message = Unlink { parent: self.cache.existing(parent)?, name: name.clone(), open_here };
         let answer = self.call(message, self.op(cx.trace)).await;
         self.unnamed(parent, name, &answer, asking);
         self.lost_name(parent, name, &answer?.attr);
+        self.removed_one(parent);
         Ok(())
     }
 
@@ -179,7 +184,7 @@ impl Core {
     }
 
     /// An inode lost a name here. When it was the last and nobody has it open, nothing of it is sent any more.
-    fn lost_name(&self, parent: InodeId, name: &Name, attr: &Attr) {
+    pub fn lost_name(&self, parent: InodeId, name: &Name, attr: &Attr) {
         self.cache.changed(attr.id);
         self.cache.drop_place(attr.id, parent, name);
         match self.inodes.get(attr.id) {

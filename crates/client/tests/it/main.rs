@@ -1,5 +1,6 @@
 //! One binary for all of them: each would build the code under test anew.
 
+mod behind;
 mod common;
 mod copies;
 mod durability;

@@ -114,6 +114,12 @@ impl Namespace for MetaDoor {
             if self.cluster.settings.bug == Some(Bug::LostReplayOfMetadata) {
                 replay.kept.clear();
             }
+            let is_unanswered = |kept: &braid_api::meta::Kept| kept.mark.number == u64::MAX;
+            if self.cluster.settings.bug == Some(Bug::LostReplayOfUnanswered) {
+                replay.kept.retain(|kept| !is_unanswered(kept));
+            }
+            let unanswered = replay.kept.iter().filter(|kept| is_unanswered(kept)).count();
+            self.cluster.coverage.add("removal sent again unanswered", unanswered as u64);
             self.cluster.coverage.add("kept changes sent again to the metadata server", replay.kept.len() as u64);
         }
         let (session, number) = (cx.token.session, cx.request);
@@ -160,7 +166,7 @@ impl Namespace for MetaDoor {
             let revoked = heard.orders.extract_if(.., |order| matches!(order, Order::Revoke { .. }));
             let numbers = revoked.filter_map(|order| match order {
                 Order::Revoke { revocation, .. } => Some(revocation),
-                Order::Recall { .. } | Order::Leave { .. } => None,
+                Order::Recall { .. } | Order::Leave { .. } | Order::LeaveSlot { .. } => None,
             });
             let acknowledge = Acknowledge { epoch: heard.epoch, revocations: numbers.collect() };
             self.server.execute(cx, MetaRequest::Acknowledge(acknowledge)).await?;
@@ -171,7 +177,7 @@ impl Namespace for MetaDoor {
             let recalled = heard.orders.extract_if(.., |order| matches!(order, Order::Recall { .. }));
             let files = recalled.filter_map(|order| match order {
                 Order::Recall { inode, generation, to, .. } => Some((inode, generation, to)),
-                Order::Revoke { .. } | Order::Leave { .. } => None,
+                Order::Revoke { .. } | Order::Leave { .. } | Order::LeaveSlot { .. } => None,
             });
             let given_up = YieldFiles {
                 epoch: heard.epoch,

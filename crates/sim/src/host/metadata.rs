@@ -22,6 +22,8 @@ pub async fn run(process: Process) {
     let planted = match settings.bug {
         Some(Bug::NotStill) => Some(PlantedBug::NotStill),
         Some(Bug::NotKept) => Some(PlantedBug::NotKept),
+        Some(Bug::AloneNotWaitedFor) => Some(PlantedBug::AloneNotWaitedFor),
+        Some(Bug::AloneTooEarly) => Some(PlantedBug::AloneTooEarly),
         _ => None,
     };
     let config = MetaConfig { planted, ..settings.meta.clone() };

@@ -6,6 +6,7 @@ mod hunt;
 mod litmus;
 mod many;
 mod planted;
+mod removals;
 mod replay;
 mod reports;
 mod seeds;

@@ -1,0 +1,370 @@
+//! Removals that a program is told of before the metadata server has answered (docs/design/0029-removals-behind.md).
+//!
+//! Promises: so only where this session works alone in the slot and the removal can only succeed, so that nobody else can see, and no answer
+//! say, that it has not happened yet. What this client asks afterwards of names in the slot waits for it, as do fsync and the end of the session;
+//! when somebody else wants the slot it is left, and that is when nothing is on its way any more.
+
+use crate::cache::Learnt;
+use crate::core::{Core, Op};
+use crate::wait::{Deadline, timed_out, wait_until};
+use braid_api::meta::{LeaveSlots, MetaRequest, TakeSlot, Unlink};
+use braid_api::{Carries, Code, Result, When};
+use braid_env::{Env, Monotonic};
+use braid_types::{InodeId, MembershipEpoch, Name, Slot, TraceId};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::task::{Context, Waker};
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// After so many removals in a row in one directory its slot is asked for: the message is worth it from about three more on.
+const IN_A_ROW: u32 = 4;
+/// Longer between two and it is no row.
+const ROW_PAUSE: Duration = Duration::from_secs(1);
+/// A slot in which nothing was removed for so long is left: others need not ask then, and a restart need not wait for this client.
+const IDLE: Duration = Duration::from_secs(1);
+/// Before a slot that was refused is asked for again.
+const REFUSED: Duration = Duration::from_secs(1);
+/// Removals on their way. Whoever waits for all of them waits for 64 of some 50 µs.
+const UNANSWERED_MAX: usize = 64;
+const SLOTS_MAX: usize = 64;
+/// Nothing of what was told is given up for being late: it ends with the session.
+const PATIENCE: Duration = Duration::from_secs(24 * 3600);
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Asked,
+    Alone,
+    Leaving,
+}
+
+struct Mine {
+    number: u64,
+    epoch: MembershipEpoch,
+    stage: Stage,
+    used: Monotonic,
+}
+
+#[derive(Default)]
+struct State {
+    slots: BTreeMap<Slot, Mine>,
+    unanswered: BTreeMap<Slot, usize>,
+    refused: BTreeMap<Slot, Monotonic>,
+    last: u64,
+    /// Where names were removed last, how many in a row, and when.
+    row: Option<(InodeId, u32, Monotonic)>,
+}
+
+#[derive(Default)]
+pub struct Behind {
+    state: Mutex<State>,
+    /// All of `unanswered`: looked at before each message.
+    count: AtomicUsize,
+    changed: Notify,
+}
+
+/// A removal that its program has been told of, until it is answered.
+struct UnderWay {
+    core: Arc<Core>,
+    slot: Slot,
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        let behind = &self.core.behind;
+        let mut state = behind.state.lock();
+        let last = match state.unanswered.get_mut(&self.slot) {
+            Some(count) if *count > 1 => {
+                *count -= 1;
+                false
+            }
+            _ => state.unanswered.remove(&self.slot).is_some(),
+        };
+        if last {
+            self.core.cache.no_more_guesses(self.slot);
+        }
+        behind.count.fetch_sub(1, SeqCst);
+        drop(state);
+        behind.changed.notify_waiters();
+    }
+}
+
+/// What a message has to come after.
+enum After {
+    Nothing,
+    /// Removals in the slots of what it is about.
+    These([Slot; 2]),
+    All,
+}
+
+impl After {
+    fn of(request: &MetaRequest, when: When) -> After {
+        match request {
+            MetaRequest::RemoveDir(_)
+            | MetaRequest::Rename(_)
+            | MetaRequest::Resolve(_)
+            | MetaRequest::AtPath(_)
+            | MetaRequest::ChangeEntries(_)
+            | MetaRequest::SetPolicy(_)
+            | MetaRequest::SealFile(_)
+            | MetaRequest::AdminQuery(_)
+            | MetaRequest::GetStatFs(_)
+            | MetaRequest::Settle(_)
+            | MetaRequest::CloseSession(_) => After::All,
+            // It is durable with all before it.
+            request if request.is_mutation() && when != When::Early => After::All,
+            // About bytes, of files that nobody removes while they are written here.
+            MetaRequest::CommitFile(_) | MetaRequest::DropChunks(_) => After::Nothing,
+            MetaRequest::Link(m) => After::These([m.inode.id.slot(), m.parent.id.slot()]),
+            MetaRequest::GetPlace(m) => After::These([m.id.slot(); 2]),
+            MetaRequest::GetPolicy(m) => After::These([m.inode.id.slot(); 2]),
+            other => match other.about().inode {
+                InodeId(0) => After::Nothing,
+                inode => After::These([inode.slot(); 2]),
+            },
+        }
+    }
+}
+
+impl Behind {
+    /// Returns when what the request has to come after has been answered.
+    pub async fn until_done(&self, env: &Env, request: &MetaRequest, when: When, deadline: Deadline) -> Result<()> {
+        if self.count.load(SeqCst) == 0 {
+            return Ok(());
+        }
+        let after = After::of(request, when);
+        self.until(env, deadline, |state| match &after {
+            After::Nothing => true,
+            After::These(slots) => slots.iter().all(|slot| !state.unanswered.contains_key(slot)),
+            After::All => state.unanswered.is_empty(),
+        })
+        .await
+    }
+
+    pub async fn until_all_done(&self, env: &Env, deadline: Deadline) -> Result<()> {
+        self.until(env, deadline, |state| state.unanswered.is_empty()).await
+    }
+
+    async fn until(&self, env: &Env, deadline: Deadline, done: impl Fn(&State) -> bool) -> Result<()> {
+        let done = || done(&self.state.lock()).then_some(());
+        let waited = wait_until(env, &self.changed, deadline, done).await;
+        waited.ok_or_else(|| timed_out("a change of names", "removals before it to be answered"))
+    }
+
+    /// What was agreed is over: another start of the server, or another session.
+    pub fn forget(&self) {
+        self.state.lock().slots.clear();
+    }
+
+    /// Removals that programs have been told of and that are not answered.
+    pub fn unanswered(&self) -> usize {
+        self.count.load(SeqCst)
+    }
+
+    /// Returns when one more may go behind, at once where none may because the slot is not this one's alone.
+    pub async fn until_room(&self, env: &Env, slot: Slot, deadline: Deadline) -> Result<()> {
+        if self.count.load(SeqCst) < UNANSWERED_MAX {
+            return Ok(());
+        }
+        let is_alone = |state: &State| state.slots.get(&slot).is_some_and(|mine| mine.stage == Stage::Alone);
+        self.until(env, deadline, |state| self.count.load(SeqCst) < UNANSWERED_MAX || !is_alone(state)).await
+    }
+
+    /// A removal may go behind in the slot, as far as that is for the slot to say.
+    fn begin(&self, core: &Arc<Core>, slot: Slot, epoch: MembershipEpoch) -> Option<UnderWay> {
+        let now = core.now();
+        let mut state = self.state.lock();
+        let mine = state.slots.get_mut(&slot).filter(|mine| mine.stage == Stage::Alone && mine.epoch == epoch)?;
+        if self.count.load(SeqCst) >= UNANSWERED_MAX {
+            return None;
+        }
+        mine.used = now;
+        *state.unanswered.entry(slot).or_default() += 1;
+        self.count.fetch_add(1, SeqCst);
+        Some(UnderWay { core: core.clone(), slot })
+    }
+
+    /// A name was removed in the directory. Gives the number under which its slot is to be asked for, if it is.
+    fn removed_one(&self, dir: InodeId, epoch: MembershipEpoch, now: Monotonic) -> Option<u64> {
+        let slot = dir.slot();
+        let mut state = self.state.lock();
+        let before = match state.row {
+            Some((of, count, at)) if of == dir && now.since(at) < ROW_PAUSE => count,
+            _ => 0,
+        };
+        state.row = Some((dir, before + 1, now));
+        let quiet = state.refused.get(&slot).is_none_or(|at| now.since(*at) >= REFUSED);
+        let room = state.slots.len() < SLOTS_MAX;
+        if before + 1 < IN_A_ROW || !quiet || !room || state.slots.contains_key(&slot) {
+            return None;
+        }
+        state.last += 1;
+        let number = state.last;
+        state.slots.insert(slot, Mine { number, epoch, stage: Stage::Asked, used: now });
+        Some(number)
+    }
+
+    /// False if it is not wanted any more.
+    fn given(&self, slot: Slot, number: u64, epoch: MembershipEpoch, now: Monotonic) -> bool {
+        let mut state = self.state.lock();
+        match state.slots.get_mut(&slot) {
+            Some(mine) if mine.number == number && mine.stage == Stage::Asked && mine.epoch == epoch => {
+                (mine.stage, mine.used) = (Stage::Alone, now);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn refused(&self, slot: Slot, number: u64, now: Monotonic) {
+        let mut state = self.state.lock();
+        if state.slots.get(&slot).is_some_and(|mine| mine.number == number) {
+            state.slots.remove(&slot);
+        }
+        state.refused.retain(|_, at| now.since(*at) < REFUSED);
+        state.refused.insert(slot, now);
+    }
+
+    /// When the slot will have been idle for long enough to be left. `None`: it is not this one's any more.
+    fn idle_at(&self, slot: Slot, number: u64) -> Option<Monotonic> {
+        let state = self.state.lock();
+        let mine = state.slots.get(&slot).filter(|mine| mine.number == number && mine.stage == Stage::Alone)?;
+        Some(mine.used + IDLE)
+    }
+
+    /// Nothing new goes behind in the slot. Gives what is to be said when nothing is on its way; `None` if that is going to be said.
+    fn leaves(&self, slot: Slot, epoch: MembershipEpoch) -> Option<(u64, MembershipEpoch)> {
+        let mut state = self.state.lock();
+        let last = state.last;
+        match state.slots.get_mut(&slot) {
+            Some(mine) if mine.stage == Stage::Leaving => None,
+            Some(mine) => {
+                mine.stage = Stage::Leaving;
+                Some((mine.number, mine.epoch))
+            }
+            // It has not heard so, or gave a slot that was given up here.
+            None => Some((last, epoch)),
+        }
+    }
+
+    fn has_left(&self, slot: Slot, number: u64) {
+        let mut state = self.state.lock();
+        if state.slots.get(&slot).is_some_and(|mine| mine.number == number) {
+            state.slots.remove(&slot);
+        }
+    }
+}
+
+impl Core {
+    /// The name is as good as removed, and the program may be told so. False if it has to be asked.
+    pub fn remove_behind(&self, trace: TraceId, parent: InodeId, name: &Name) -> bool {
+        let Some(core) = self.this.upgrade() else { return false };
+        let Some(under_way) = self.behind.begin(&core, parent.slot(), self.leases.epoch()) else { return false };
+        let Some(id) = self.cache.removable(parent, name, self.now()) else { return false };
+        let Ok(dir) = self.cache.existing(parent) else { return false };
+        let message = Unlink { parent: dir, name: name.clone(), open_here: false };
+        if self.inodes.get(id).is_some() || !self.may_keep(&message.clone().wrap()) {
+            return false;
+        }
+        self.counters.removed_behind.fetch_add(1, Relaxed);
+        let op = Op { deadline: Deadline::after(&self.env, PATIENCE), trace };
+        let name = name.clone();
+        let mut removal = Box::pin(async move { core.removed(parent, name, id, message, op).await });
+        // On its way before the program hears of it: who is killed then has sent it.
+        if removal.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready() {
+            return true;
+        }
+        self.spawn_for("removal", trace, async move {
+            removal.await;
+            drop(under_way);
+        });
+        true
+    }
+
+    async fn removed(self: Arc<Self>, parent: InodeId, name: Name, id: InodeId, message: Unlink, op: Op) {
+        let asking = self.cache.removing_behind(parent, &name, id);
+        match self.call_behind(message, op).await {
+            Ok(answer) => {
+                let ticket = asking.ticket;
+                self.cache.learn(asking, ticket, self.now(), &[Learnt::Removed(parent, &name, &answer.dir)]);
+                self.lost_name(parent, &name, &answer.attr);
+            }
+            Err(error) => {
+                drop(asking);
+                self.cache.name_changed(parent, &name);
+                // Its directory went as a whole, or it was answered before and that is not known any more.
+                if !matches!(error.code, Code::NotFound | Code::Stale) {
+                    tracing::error!(%error, inode = id.0, "a file that was removed here is still there");
+                    self.requests.lost_one();
+                    self.counters.changes_lost.fetch_add(1, Relaxed);
+                }
+            }
+        }
+    }
+
+    /// A name was removed in the directory, and that was waited for.
+    pub fn removed_one(&self, dir: InodeId) {
+        let (epoch, now) = (self.leases.epoch(), self.now());
+        if self.config.kept_bytes == 0 {
+            return;
+        }
+        let Some(number) = self.behind.removed_one(dir, epoch, now) else { return };
+        let Some(core) = self.this.upgrade() else { return };
+        self.env.spawn("working alone", async move { core.work_alone(dir.slot(), number, epoch).await });
+    }
+
+    async fn work_alone(self: Arc<Self>, slot: Slot, number: u64, epoch: MembershipEpoch) {
+        let taken = self.call(TakeSlot { slot, number }, self.own_op()).await;
+        match taken {
+            Ok(Some(of)) if of == epoch && self.behind.given(slot, number, of, self.now()) => {}
+            Ok(None) => return self.behind.refused(slot, number, self.now()),
+            // It may be given, or was for a start of the server that is over.
+            other => {
+                tracing::debug!(?other, "a slot was not given");
+                self.behind.refused(slot, number, self.now());
+                return self.say_left_slot(slot, number, epoch).await;
+            }
+        }
+        let stop = self.stop.listen();
+        while let Some(at) = self.behind.idle_at(slot, number) {
+            let left = at.since(self.now());
+            if left.is_zero() {
+                return self.leave_slot(slot).await;
+            }
+            tokio::select! {
+                biased;
+                () = self.env.sleep(left) => {}
+                () = stop.wait() => return,
+            }
+        }
+    }
+
+    /// Somebody else wants it.
+    pub fn asked_to_leave_slot(self: &Arc<Self>, slot: Slot) {
+        let core = self.clone();
+        self.env.spawn("leaving a slot", async move { core.leave_slot(slot).await });
+    }
+
+    async fn leave_slot(&self, slot: Slot) {
+        let Some((number, epoch)) = self.behind.leaves(slot, self.leases.epoch()) else { return };
+        let done = |state: &State| !state.unanswered.contains_key(&slot);
+        while self.behind.until(&self.env, self.own_op().deadline, done).await.is_err() {
+            if self.stop.is_over() {
+                return;
+            }
+        }
+        self.behind.has_left(slot, number);
+        self.say_left_slot(slot, number, epoch).await;
+    }
+
+    /// What is not heard is asked for again when somebody wants it.
+    async fn say_left_slot(&self, slot: Slot, number: u64, epoch: MembershipEpoch) {
+        let message = LeaveSlots { epoch, slots: vec![(slot, number)] };
+        if let Err(error) = self.call(message, self.own_op()).await {
+            tracing::debug!(%error, "it was not heard that a slot was left");
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Sessions that work alone in a slot (docs/design/0029-removals-behind.md; the rules are `braid-lease`'s `Alone`).
+//!
+//! Promises: while a session has a slot to itself nobody else's request reads or changes anything there; it waits until the session has
+//! left, and then sees all that the session has told its programs. It waits for no longer than for a file. After a crash of this server
+//! the session is waited for before anybody is answered, since it is on record as keeping something all the while.
+
+use crate::config::PlantedBug;
+use crate::leases::Leases;
+use crate::server::MetaServer;
+use braid_api::lease::Order;
+use braid_api::meta::{LeaveSlots, MetaAnswer, MetaRequest, TakeSlot};
+use braid_api::{Code, Error, Result};
+use braid_lease::{Alone, Key};
+use braid_types::{InodeId, MembershipEpoch, SessionId, Slot};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// What a request reads or changes.
+pub(crate) enum Touched {
+    Slots(BTreeSet<Slot>),
+    /// It goes along a path, of which only the beginning is known.
+    Anywhere,
+}
+
+impl Touched {
+    fn of(inodes: impl IntoIterator<Item = InodeId>) -> Touched {
+        Touched::Slots(inodes.into_iter().filter(|inode| inode.0 != 0).map(InodeId::slot).collect())
+    }
+
+    fn has(&self, slot: Slot) -> bool {
+        match self {
+            Touched::Slots(slots) => slots.contains(&slot),
+            Touched::Anywhere => true,
+        }
+    }
+
+    pub fn by(request: &MetaRequest) -> Touched {
+        match request {
+            MetaRequest::Resolve(_) | MetaRequest::AtPath(_) => Touched::Anywhere,
+            MetaRequest::Rename(m) => Touched::of([m.from.id, m.to.id]),
+            MetaRequest::Link(m) => Touched::of([m.inode.id, m.parent.id]),
+            MetaRequest::GetPlace(m) => Touched::of([m.id]),
+            MetaRequest::GetMap(m) => Touched::of([m.inode.id]),
+            MetaRequest::GetPolicy(m) => Touched::of([m.inode.id]),
+            MetaRequest::SetPolicy(m) => Touched::of([m.inode.id]),
+            other => Touched::of([other.about().inode]),
+        }
+    }
+
+    /// What an answer tells of, beyond what was asked for: a name may lead into any slot.
+    pub fn told_in(answer: &MetaAnswer) -> Touched {
+        match answer {
+            MetaAnswer::Lookup(a) => Touched::of(a.attr.map(|attr| attr.id)),
+            MetaAnswer::StatNames(a) => Touched::of(a.iter().flatten().map(|attr| attr.id)),
+            MetaAnswer::ReadDir(a) => Touched::of(a.entries.iter().filter_map(|(.., attr)| Some(attr.as_ref()?.id))),
+            _ => Touched::of([]),
+        }
+    }
+}
+
+/// A slot that a session is about to have. Dropped before it is given, it is nobody's again.
+struct Taking {
+    leases: Arc<Leases>,
+    session: SessionId,
+    slot: Slot,
+    number: u64,
+    given: bool,
+}
+
+impl Drop for Taking {
+    fn drop(&mut self) {
+        if !self.given {
+            self.leases.leave_slots(self.session, &[(self.slot, self.number)]);
+        }
+    }
+}
+
+/// Nobody works alone anywhere, until dropped.
+pub(crate) struct Together(Arc<Leases>);
+
+impl Drop for Together {
+    fn drop(&mut self) {
+        self.0.state.lock().holder.alone_mut().open();
+    }
+}
+
+impl Leases {
+    /// Somebody other than the session has a slot to itself.
+    pub(crate) fn others_work_alone(&self, session: SessionId) -> bool {
+        self.state.lock().holder.alone().others(session).next().is_some()
+    }
+
+    pub(crate) fn works_alone(&self, session: SessionId) -> bool {
+        self.state.lock().holder.alone().has_any(session)
+    }
+
+    fn leave_slots(&self, session: SessionId, slots: &[(Slot, u64)]) {
+        let (mut state, now) = (self.state.lock(), self.now());
+        slots.iter().for_each(|(slot, number)| state.holder.alone_mut().leave(now, session, *slot, *number));
+        drop(state);
+        self.left.notify_waiters();
+    }
+
+    pub(crate) fn leaves_slots(&self, session: SessionId, left: &LeaveSlots) {
+        // What was agreed with another start is over.
+        if left.epoch == self.epoch {
+            self.leave_slots(session, &left.slots);
+        }
+    }
+
+    /// Somebody other than the session works alone in what is touched.
+    pub(crate) fn is_in_the_way(&self, session: SessionId, touched: &Touched) -> bool {
+        let state = self.state.lock();
+        state.holder.alone().others(session).any(|(slot, _)| touched.has(slot))
+    }
+
+    /// Of what is touched, what somebody other than the session has to itself. They are told that it is wanted.
+    fn in_the_way(&self, session: SessionId, touched: &Touched) -> BTreeSet<SessionId> {
+        let (mut state, now) = (self.state.lock(), self.now());
+        let others: Vec<_> = state.holder.alone().others(session).filter(|(slot, _)| touched.has(*slot)).collect();
+        for (slot, holder) in &others {
+            // What it has told its programs may still be on its way when its term is over, but not when it has ended.
+            if !state.holder.is_live(*holder, now) {
+                state.to_end.insert(*holder);
+                self.to_end.notify_one();
+            }
+            if state.holder.alone_mut().want(now, *slot) {
+                state.tell(*holder, |mailbox| _ = mailbox.slots.insert(*slot));
+            }
+        }
+        others.into_iter().map(|(_, holder)| holder).collect()
+    }
+
+    /// Returns when nobody but the session works alone in what is touched.
+    pub(crate) async fn until_left(&self, session: SessionId, touched: &Touched) -> Result<()> {
+        let end = self.env.clock.now() + self.limits.longest_wait_for_a_file() + self.limits.session_lease;
+        loop {
+            let left = self.left.notified();
+            let mut left = std::pin::pin!(left);
+            // Registered before the look, so that nothing between the two is missed.
+            left.as_mut().enable();
+            let others = self.in_the_way(session, touched);
+            let Some(other) = others.first() else { return Ok(()) };
+            let rest = end.since(self.env.clock.now());
+            if rest.is_zero() || self.state.lock().stopped {
+                let cause = format!("waits until session {other} has sent what it has changed");
+                return Err(Error::new(Code::Busy, "what another session works on alone", cause));
+            }
+            let _ = self.env.timeout(rest.min(Alone::LOOK_AGAIN), left).await;
+        }
+    }
+
+    /// Nobody begins to work alone, and who does has left.
+    pub(crate) async fn together(self: &Arc<Self>) -> Result<Together> {
+        self.state.lock().holder.alone_mut().close();
+        let together = Together(self.clone());
+        self.until_left(SessionId(0), &Touched::Anywhere).await?;
+        Ok(together)
+    }
+}
+
+impl MetaServer {
+    /// Others have dropped what they show of the slot when it is given.
+    pub(crate) async fn take_slot(&self, session: SessionId, m: TakeSlot) -> Result<Option<MembershipEpoch>> {
+        let TakeSlot { slot, number } = m;
+        let shown = {
+            let (mut state, now) = (self.leases.state.lock(), self.leases.now());
+            let caches = state.caching.get(&session).is_some_and(|mailbox| mailbox.not_before.is_empty());
+            if caches { state.holder.take_slot(now, session, slot, number) } else { None }
+        };
+        let Some(shown) = shown else { return Ok(None) };
+        let leases = self.leases.clone();
+        let mut taking = Taking { leases, session, slot, number, given: false };
+        if !shown.is_empty() && self.config.planted != Some(PlantedBug::AloneTooEarly) {
+            let Some(mut announced) = self.leases.announce(session, shown, true).await? else { return Ok(None) };
+            announced.release(Vec::new());
+        }
+        // It is on record, and stays so while it has a slot (`settle_idle`): a restart waits for what it has told its programs.
+        let keeps = self.sessions.with(session, |s| s.keeps_since.is_some()).unwrap_or_default();
+        if !keeps {
+            return Ok(None);
+        }
+        taking.given = true;
+        Ok(Some(self.leases.epoch))
+    }
+}
+
+/// For the keys of a change.
+pub(crate) fn touched(keys: &[Key]) -> Touched {
+    Touched::Slots(keys.iter().map(Key::slot).collect())
+}
+
+pub(crate) fn order(slot: Slot) -> Order {
+    Order::LeaveSlot { slot }
+}
