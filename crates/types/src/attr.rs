@@ -66,7 +66,7 @@ pub struct Attr {
     pub uid: u32,
     pub gid: u32,
     pub rdev: DeviceId,
-    /// Bytes of a file or of a symlink's target; entries of a directory.
+    /// Bytes of a file or of a symlink's target; of a directory always 4,096.
     pub size: u64,
     /// Bytes occupied, in units of 512, as `st_blocks`.
     pub blocks: u64,

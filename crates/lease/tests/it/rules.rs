@@ -144,6 +144,50 @@ fn a_change_does_not_wait_for_what_its_own_session_may_hold() {
 }
 
 #[test]
+fn a_slot_is_given_when_nobody_else_changes_it_and_then_nobody_else_is_granted_anything_there() {
+    let mut s = Server::new(&[A, B]);
+    let slot = DIR.slot();
+    let (name, file) = (Key::Name(DIR, "x".parse::<Name>().unwrap()), Key::Attr(FILE));
+    let elsewhere = Key::Attr(InodeId(DIR.0 + 1));
+    assert!(FILE.slot() == slot && elsewhere.slot() != slot);
+    for key in [&name, &file, &elsewhere] {
+        assert_eq!(s.get(B, key), Ok(()));
+    }
+    let take = |s: &mut Server, session, number| s.holder.take_slot(Moment(s.now), session, slot, number);
+    let (announcement, _) = s.announce(B, &[Key::Dir(DIR)], None);
+    assert_eq!(take(&mut s, A, 1), None, "a change of B's is under way");
+    s.on(Event::Release { announcement, keep: vec![] });
+    assert_eq!(take(&mut s, A, 2), Some(vec![name.clone(), file.clone()]), "what B shows is to be revoked");
+    assert_eq!(take(&mut s, B, 1), None);
+    assert_eq!((s.get(B, &Key::Attr(DIR)), s.get(A, &Key::Attr(DIR))), (Err(Refusal::Alone), Ok(())));
+    // Nor by a change elsewhere, whose answer tells of it.
+    let (announcement, _) = s.announce(B, &[Key::Attr(InodeId(DIR.0 + 2))], None);
+    let kept = s.on(Event::Release { announcement, keep: vec![Key::Attr(DIR)] });
+    assert!(!kept.iter().any(|c| matches!(c, Command::Kept { granted, .. } if !granted.is_empty())), "{kept:?}");
+    // Its term is over, and what it has told its programs may still come.
+    s.pass(ms(11_000), &[B]);
+    assert_eq!(s.get(B, &Key::Attr(DIR)), Err(Refusal::Alone));
+    s.on(Event::Ended { session: A });
+    assert_eq!(s.get(B, &Key::Attr(DIR)), Ok(()));
+}
+
+#[test]
+fn no_slot_is_given_before_everybody_has_said_what_it_holds() {
+    let mut s = Server::new(&[]);
+    s.on(Event::Gained { epoch: MembershipEpoch(2), slots: SlotSet::all(), sessions: vec![A, B] });
+    s.on(Event::Renew { session: A });
+    let take = |s: &mut Server| s.holder.take_slot(Moment(s.now), A, DIR.slot(), 1);
+    assert_eq!(take(&mut s), None, "B may show something of before");
+    s.on(Event::Ended { session: B });
+    let commands = s.on(Event::Renew { session: A });
+    let round = commands.iter().find_map(|c| if let Command::Renewed { reassert, .. } = c { *reassert } else { None });
+    s.on(Event::Reassert { session: A, round: round.unwrap(), files: vec![] });
+    assert_eq!(take(&mut s), Some(vec![]));
+    s.pass(ms(11_000), &[]);
+    assert_eq!(take(&mut s), None, "its term is over");
+}
+
+#[test]
 fn a_process_that_has_gone_holds_up_no_names_before_its_end_is_known() {
     let mut s = Server::new(&[A, B]);
     let key = Key::Dir(DIR);
