@@ -30,7 +30,10 @@ const IDLE: Duration = Duration::from_secs(1);
 const REFUSED: Duration = Duration::from_secs(1);
 /// Removals on their way. Whoever waits for all of them waits for 64 of some 50 µs.
 const UNANSWERED_MAX: usize = 64;
-const SLOTS_MAX: usize = 64;
+/// `rm -rf` goes through some hundred directories a second, and each slot is kept for as long.
+const SLOTS_MAX: usize = 512;
+/// A slot in which so many went behind was worth it, and those of the next directories are asked for with their first removal.
+const WORTH: u32 = 3;
 /// Nothing of what was told is given up for being late: it ends with the session.
 const PATIENCE: Duration = Duration::from_secs(24 * 3600);
 
@@ -46,6 +49,8 @@ struct Mine {
     epoch: MembershipEpoch,
     stage: Stage,
     used: Monotonic,
+    /// Removals that went behind.
+    count: u32,
 }
 
 #[derive(Default)]
@@ -56,6 +61,10 @@ struct State {
     last: u64,
     /// Where names were removed last, how many in a row, and when.
     row: Option<(InodeId, u32, Monotonic)>,
+    /// When a slot was worth it last.
+    worth_it: Option<Monotonic>,
+    /// Somebody looks for idle ones.
+    is_swept: bool,
 }
 
 #[derive(Default)]
@@ -181,7 +190,10 @@ impl Behind {
         if self.count.load(SeqCst) >= UNANSWERED_MAX {
             return None;
         }
-        mine.used = now;
+        (mine.used, mine.count) = (now, mine.count + 1);
+        if mine.count >= WORTH {
+            state.worth_it = Some(now);
+        }
         *state.unanswered.entry(slot).or_default() += 1;
         self.count.fetch_add(1, SeqCst);
         Some(UnderWay { core: core.clone(), slot })
@@ -198,12 +210,14 @@ impl Behind {
         state.row = Some((dir, before + 1, now));
         let quiet = state.refused.get(&slot).is_none_or(|at| now.since(*at) >= REFUSED);
         let room = state.slots.len() < SLOTS_MAX;
-        if before + 1 < IN_A_ROW || !quiet || !room || state.slots.contains_key(&slot) {
+        let goes_on = state.worth_it.is_some_and(|at| now.since(at) < ROW_PAUSE);
+        let enough = if goes_on { 1 } else { IN_A_ROW };
+        if before + 1 < enough || !quiet || !room || state.slots.contains_key(&slot) {
             return None;
         }
         state.last += 1;
         let number = state.last;
-        state.slots.insert(slot, Mine { number, epoch, stage: Stage::Asked, used: now });
+        state.slots.insert(slot, Mine { number, epoch, stage: Stage::Asked, used: now, count: 0 });
         Some(number)
     }
 
@@ -228,11 +242,28 @@ impl Behind {
         state.refused.insert(slot, now);
     }
 
-    /// When the slot will have been idle for long enough to be left. `None`: it is not this one's any more.
-    fn idle_at(&self, slot: Slot, number: u64) -> Option<Monotonic> {
-        let state = self.state.lock();
-        let mine = state.slots.get(&slot).filter(|mine| mine.number == number && mine.stage == Stage::Alone)?;
-        Some(mine.used + IDLE)
+    /// True for who is to look for idle slots from now on.
+    fn is_to_be_swept(&self) -> bool {
+        !std::mem::replace(&mut self.state.lock().is_swept, true)
+    }
+
+    /// Slots in which nothing was removed for a while, and nothing is on its way: they are this one's no more. `None`: there is none left
+    /// to look at.
+    fn idle(&self, now: Monotonic) -> Option<BTreeMap<MembershipEpoch, Vec<(Slot, u64)>>> {
+        let mut state = self.state.lock();
+        let State { slots, unanswered, is_swept, .. } = &mut *state;
+        if slots.is_empty() {
+            *is_swept = false;
+            return None;
+        }
+        let mut idle: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        let is_idle = |slot: &Slot, mine: &mut Mine| {
+            mine.stage == Stage::Alone && now.since(mine.used) >= IDLE && !unanswered.contains_key(slot)
+        };
+        for (slot, mine) in slots.extract_if(.., is_idle) {
+            idle.entry(mine.epoch).or_default().push((slot, mine.number));
+        }
+        Some(idle)
     }
 
     /// Nothing new goes behind in the slot. Gives what is to be said when nothing is on its way; `None` if that is going to be said.
@@ -325,18 +356,20 @@ impl Core {
             other => {
                 tracing::debug!(?other, "a slot was not given");
                 self.behind.refused(slot, number, self.now());
-                return self.say_left_slot(slot, number, epoch).await;
+                return self.say_left_slots(epoch, vec![(slot, number)]).await;
             }
         }
+        if !self.behind.is_to_be_swept() {
+            return;
+        }
         let stop = self.stop.listen();
-        while let Some(at) = self.behind.idle_at(slot, number) {
-            let left = at.since(self.now());
-            if left.is_zero() {
-                return self.leave_slot(slot).await;
+        while let Some(idle) = self.behind.idle(self.now()) {
+            for (epoch, slots) in idle {
+                self.say_left_slots(epoch, slots).await;
             }
             tokio::select! {
                 biased;
-                () = self.env.sleep(left) => {}
+                () = self.env.sleep(IDLE / 2) => {}
                 () = stop.wait() => return,
             }
         }
@@ -357,14 +390,13 @@ impl Core {
             }
         }
         self.behind.has_left(slot, number);
-        self.say_left_slot(slot, number, epoch).await;
+        self.say_left_slots(epoch, vec![(slot, number)]).await;
     }
 
     /// What is not heard is asked for again when somebody wants it.
-    async fn say_left_slot(&self, slot: Slot, number: u64, epoch: MembershipEpoch) {
-        let message = LeaveSlots { epoch, slots: vec![(slot, number)] };
-        if let Err(error) = self.call(message, self.own_op()).await {
-            tracing::debug!(%error, "it was not heard that a slot was left");
+    async fn say_left_slots(&self, epoch: MembershipEpoch, slots: Vec<(Slot, u64)>) {
+        if let Err(error) = self.call(LeaveSlots { epoch, slots }, self.own_op()).await {
+            tracing::debug!(%error, "it was not heard that slots were left");
         }
     }
 }

@@ -15,11 +15,11 @@ impl Maps {
     pub(super) fn removed(&mut self, dir: InodeId, name: &Name, after: &DirAfter) {
         self.forget_absence(dir, name);
         self.whole.has_lost(dir, name);
-        if let (Some(attr), Some(known)) = (&after.attr, self.attrs.get(&dir)) {
-            if attr.ctime > known.ctime {
-                *known = *attr;
-                self.guessed.remove(&dir);
-            }
+        if let (Some(attr), Some(known)) = (&after.attr, self.attrs.get(&dir))
+            && attr.ctime > known.ctime
+        {
+            *known = *attr;
+            self.guessed.remove(&dir);
         }
     }
 }

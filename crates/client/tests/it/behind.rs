@@ -259,7 +259,7 @@ async fn a_long_row_keeps_its_bound_and_an_idle_slot_is_left() {
     a.remove_dir(&cx(), ROOT, &name("dir")).await.unwrap();
     let mut sent = world.take_messages().0;
     let begun = Instant::now();
-    while sent.get("LeaveSlots").is_none() {
+    while !sent.contains_key("LeaveSlots") {
         assert!(begun.elapsed() < Duration::from_secs(5), "{sent:?}");
         tokio::time::sleep(Duration::from_millis(50)).await;
         sent = world.take_messages().0;
@@ -279,4 +279,55 @@ async fn without_room_for_what_is_kept_nothing_goes_behind() {
         remove(&a, dir, &file(n)).await;
     }
     assert_eq!((a.stats().removed_behind, a.stats().sent("TakeSlot")), (0, 0));
+}
+
+/// `rm -rf` of many small directories: after one that was worth it, the others' slots are asked for with the first name, and are given back
+/// together.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_small_directories_after_another_most_names_go_behind() {
+    let world = World::new(Storage::Memory, SMALL).await;
+    let a = world.client().await;
+    let first = mkdir(&a, "first").await;
+    let next = row(&a, first).await;
+    let mut dirs = Vec::new();
+    for d in 0..8 {
+        let dir = mkdir(&a, &format!("d{d}")).await;
+        for n in 0..6 {
+            make(&a, dir, &file(n)).await;
+        }
+        dirs.push(dir);
+    }
+    for n in next..FILES {
+        remove(&a, first, &file(n)).await;
+    }
+    let before = a.stats();
+    for (d, dir) in dirs.iter().enumerate() {
+        for n in 0..6 {
+            remove(&a, *dir, &file(n)).await;
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        a.remove_dir(&cx(), ROOT, &name(&format!("d{d}"))).await.unwrap();
+    }
+    let after = a.stats();
+    assert!(
+        after.removed_behind - before.removed_behind >= 8 * 3,
+        "{} of 48",
+        after.removed_behind - before.removed_behind
+    );
+    assert_eq!(after.sent("TakeSlot") - before.sent("TakeSlot"), 8);
+    let begun = Instant::now();
+    while a.stats().sent("LeaveSlots") == 0 {
+        assert!(begun.elapsed() < Duration::from_secs(5));
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    assert!(a.stats().sent("LeaveSlots") <= 4, "{}", a.stats().sent("LeaveSlots"));
+    // It is over: a name here and a name there are no row.
+    let before = a.stats().sent("TakeSlot");
+    for dir in ["x", "y", "z"] {
+        let dir = mkdir(&a, dir).await;
+        make(&a, dir, "one").await;
+        remove(&a, dir, "one").await;
+    }
+    assert_eq!(a.stats().sent("TakeSlot"), before);
 }
