@@ -297,7 +297,8 @@ impl Core {
         let Some(id) = self.cache.removable(parent, name, self.now()) else { return false };
         let Ok(dir) = self.cache.existing(parent) else { return false };
         let message = Unlink { parent: dir, name: name.clone(), open_here: false };
-        if self.inodes.get(id).is_some() || !self.may_keep(&message.clone().wrap()) {
+        let is_in_use = self.inodes.get(id).is_some() || !self.inodes.held(&[id]).is_empty();
+        if is_in_use || !self.may_keep(&message.clone().wrap()) {
             return false;
         }
         self.counters.removed_behind.fetch_add(1, Relaxed);

@@ -9,9 +9,9 @@ use crate::leases::Leases;
 use crate::server::MetaServer;
 use braid_api::lease::Order;
 use braid_api::meta::{LeaveSlots, MetaAnswer, MetaRequest, TakeSlot};
-use braid_api::{Code, Error, Result};
-use braid_lease::{Alone, Key};
-use braid_types::{InodeId, MembershipEpoch, SessionId, Slot};
+use braid_api::{Code, Error, Result, trace};
+use braid_lease::{Alone, Key, Moment};
+use braid_types::{InodeId, MembershipEpoch, SessionId, Slot, TraceId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -75,6 +75,23 @@ impl Drop for Taking {
     }
 }
 
+/// A request that waits for who works alone.
+pub(crate) struct Outside {
+    pub session: SessionId,
+    pub others: BTreeSet<SessionId>,
+    pub since: Moment,
+    pub trace: TraceId,
+}
+
+/// Its place among those that wait, until dropped.
+struct Waits<'a>(&'a Leases, u64);
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().outside.remove(&self.1);
+    }
+}
+
 /// Nobody works alone anywhere, until dropped.
 pub(crate) struct Together(Arc<Leases>);
 
@@ -134,6 +151,7 @@ impl Leases {
     /// Returns when nobody but the session works alone in what is touched.
     pub(crate) async fn until_left(&self, session: SessionId, touched: &Touched) -> Result<()> {
         let end = self.env.clock.now() + self.limits.longest_wait_for_a_file() + self.limits.session_lease;
+        let mut waits = None;
         loop {
             let left = self.left.notified();
             let mut left = std::pin::pin!(left);
@@ -141,6 +159,9 @@ impl Leases {
             left.as_mut().enable();
             let others = self.in_the_way(session, touched);
             let Some(other) = others.first() else { return Ok(()) };
+            if waits.is_none() {
+                waits = Some(self.waits_outside(session, &others));
+            }
             let rest = end.since(self.env.clock.now());
             if rest.is_zero() || self.state.lock().stopped {
                 let cause = format!("waits until session {other} has sent what it has changed");
@@ -148,6 +169,15 @@ impl Leases {
             }
             let _ = self.env.timeout(rest.min(Alone::LOOK_AGAIN), left).await;
         }
+    }
+
+    fn waits_outside(&self, session: SessionId, others: &BTreeSet<SessionId>) -> Waits<'_> {
+        let (mut state, now) = (self.state.lock(), self.now());
+        state.last += 1;
+        let number = state.last;
+        let outside = Outside { session, others: others.clone(), since: now, trace: trace::current() };
+        state.outside.insert(number, outside);
+        Waits(self, number)
     }
 
     /// Nobody begins to work alone, and who does has left.

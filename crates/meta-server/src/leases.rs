@@ -5,7 +5,7 @@
 //! nobody else shows it, is transacted, and is released. Orders to a session wait in its mailbox until the session's
 //! standing `Listen` takes them; they are sent again until they are acknowledged or the session's term is over.
 
-use crate::alone;
+use crate::alone::{self, Outside};
 use crate::announcing::Announcing;
 use crate::files::{FileAnswer, held_of, order_of, regranted};
 use crate::locks::{LockOps, held_by};
@@ -53,6 +53,8 @@ pub(crate) struct State {
     pub traces: BTreeMap<u64, TraceId>,
     pub locks: LockOps,
     pub seals: Seals,
+    /// Requests that wait for who works alone: whose, for whom, and since when.
+    pub outside: BTreeMap<u64, Outside>,
     /// Requests for files that wait for other sessions.
     pub asking: BTreeMap<u64, oneshot::Sender<FileAnswer>>,
     /// Sessions that cache.
@@ -226,6 +228,7 @@ impl Leases {
             traces: BTreeMap::new(),
             locks: LockOps::default(),
             seals: Seals::default(),
+            outside: BTreeMap::new(),
             asking: BTreeMap::new(),
             caching: BTreeMap::new(),
             unnamed: BTreeMap::new(),

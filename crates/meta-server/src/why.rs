@@ -76,7 +76,7 @@ fn of_chain(waits: &LeaderWaits, now: Monotonic) -> Waiting {
 }
 
 impl Leases {
-    /// What waits for sessions to drop what they cache, or to give up a file or a lock.
+    /// What waits for sessions to drop what they cache, to give up a file or a lock, or to leave what they work on alone.
     pub(crate) fn why(&self) -> Vec<Waiting> {
         let (state, now) = (self.state.lock(), self.now());
         let (epoch, lease) = (self.epoch, self.limits.session_lease);
@@ -89,6 +89,16 @@ impl Leases {
             };
             let trace = state.traces.get(&number).copied().unwrap_or_default();
             all.extend(waiting_of(&wait).into_iter().map(|waiting| common(waiting, since, trace, epoch)));
+        }
+        for outside in state.outside.values() {
+            let (since, by) = (now.since(outside.since), outside.session);
+            for other in &outside.others {
+                let who =
+                    if by.0 == 0 { "a change of names or attributes".to_owned() } else { format!("session {by}") };
+                let session = (by.0 != 0).then_some(by);
+                let waiting = Waiting { who, session, ..from(*other, "to send what it has removed".to_owned()) };
+                all.push(common(waiting, since, outside.trace, epoch));
+            }
         }
         all
     }

@@ -35,7 +35,12 @@ impl Cache {
         let is_simple = !attr.is_dir() && !attr.sealed && attr.nlink == 1 && id.slot() == parent.slot();
         let is_sure =
             keys.iter().all(|key| !maps.is_changing(|| key.clone()) && maps.leases.may_serve(moment(now), key));
-        (is_simple && is_sure).then_some(id)
+        if !(is_simple && is_sure) {
+            return None;
+        }
+        // Nobody opens it without a message from here on; who has done so is known to be opening it.
+        maps.kept.forget(id);
+        Some(id)
     }
 
     /// From now on the name is not shown, and what is known of the file is asked for.

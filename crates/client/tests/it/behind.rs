@@ -2,7 +2,8 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::common::*;
-use braid_api::{Code, FileSystem, NewNode, NodeKind};
+use braid_api::admin::{AdminAnswer, AdminQuery, Waiting};
+use braid_api::{Code, Context, FileSystem, Namespace, NewNode, NodeKind};
 use braid_client::{Client, ClientConfig};
 use braid_types::{Attr, InodeId, Mode};
 use std::collections::BTreeSet;
@@ -96,8 +97,17 @@ async fn others_see_what_a_program_was_told_and_wait_for_it() {
         assert!(remove(&a, dir, &file(n)).await < SOON, "it waits for the answer");
     }
     let removed = file(next);
-    let (by_name, listed, by_number) =
-        tokio::join!(attr(&b, dir, &removed), names(&b, dir), async { b.get_attr(&cx(), inode, None).await });
+    let by_number = async { b.get_attr(&cx(), inode, None).await };
+    let asked_why = async {
+        tokio::time::sleep(SOON / 2).await;
+        match world.meta.call(Context::default(), AdminQuery::Why).await.unwrap() {
+            AdminAnswer::Why(why) => why,
+            other => panic!("{other:?}"),
+        }
+    };
+    let (by_name, listed, by_number, why) = tokio::join!(attr(&b, dir, &removed), names(&b, dir), by_number, asked_why);
+    let waits = |waiting: &&Waiting| (waiting.session, waiting.holder) == (Some(b.session()), Some(a.session()));
+    assert_eq!(why.iter().filter(waits).count(), 3, "{why:?}");
     assert_eq!(by_name, None);
     assert_eq!(listed, (next + 2..FILES - 1).map(file).collect());
     assert_eq!(by_number.unwrap().attr.nlink, 0, "its inode stays for who may have it open");
