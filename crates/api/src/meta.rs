@@ -257,6 +257,11 @@ pub struct EarlyMark {
     pub now: Timestamp,
 }
 
+impl EarlyMark {
+    /// The number of a change that its program was told of and that was not answered: none of an answer is above it.
+    pub const UNANSWERED: u64 = u64::MAX;
+}
+
 /// A change that was answered early, as its client keeps it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Kept {

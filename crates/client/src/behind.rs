@@ -10,13 +10,13 @@ use crate::wait::{Deadline, timed_out, wait_until};
 use braid_api::meta::{LeaveSlots, MetaRequest, TakeSlot, Unlink};
 use braid_api::{Carries, Code, Result, When};
 use braid_env::{Env, Monotonic};
-use braid_types::{InodeId, MembershipEpoch, Name, Slot, TraceId};
+use braid_types::{InodeId, MembershipEpoch, Name, SessionId, Slot, TraceId};
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::sync::Notify;
 
@@ -46,6 +46,7 @@ enum Stage {
 
 struct Mine {
     number: u64,
+    session: SessionId,
     epoch: MembershipEpoch,
     stage: Stage,
     used: Monotonic,
@@ -56,7 +57,9 @@ struct Mine {
 #[derive(Default)]
 struct State {
     slots: BTreeMap<Slot, Mine>,
-    unanswered: BTreeMap<Slot, usize>,
+    /// By slot, in the order in which they were told.
+    unanswered: BTreeMap<Slot, BTreeSet<u64>>,
+    last_removal: u64,
     refused: BTreeMap<Slot, Monotonic>,
     last: u64,
     /// Where names were removed last, how many in a row, and when.
@@ -79,20 +82,21 @@ pub struct Behind {
 struct UnderWay {
     core: Arc<Core>,
     slot: Slot,
+    removal: u64,
+    /// Of the slot, as it was when it began.
+    number: u64,
 }
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
         let behind = &self.core.behind;
         let mut state = behind.state.lock();
-        let last = match state.unanswered.get_mut(&self.slot) {
-            Some(count) if *count > 1 => {
-                *count -= 1;
-                false
-            }
-            _ => state.unanswered.remove(&self.slot).is_some(),
-        };
-        if last {
+        let is_last = state.unanswered.get_mut(&self.slot).is_some_and(|removals| {
+            removals.remove(&self.removal);
+            removals.is_empty()
+        });
+        if is_last {
+            state.unanswered.remove(&self.slot);
             self.core.cache.no_more_guesses(self.slot);
         }
         behind.count.fetch_sub(1, SeqCst);
@@ -138,6 +142,21 @@ impl After {
     }
 }
 
+impl State {
+    fn alone(&self, slot: Slot) -> Option<&Mine> {
+        self.slots.get(&slot).filter(|mine| mine.stage == Stage::Alone)
+    }
+
+    /// All removals in the slot up to this one have been answered.
+    fn has_answered(&self, slot: Slot, last: u64) -> bool {
+        self.unanswered.get(&slot).and_then(BTreeSet::first).is_none_or(|first| *first > last)
+    }
+
+    fn has_answered_all(&self, last: u64) -> bool {
+        self.unanswered.keys().all(|slot| self.has_answered(*slot, last))
+    }
+}
+
 impl Behind {
     /// Returns when what the request has to come after has been answered.
     pub async fn until_done(&self, env: &Env, request: &MetaRequest, when: When, deadline: Deadline) -> Result<()> {
@@ -145,16 +164,20 @@ impl Behind {
             return Ok(());
         }
         let after = After::of(request, when);
+        // Those that are told from now on are none of its business: there may always be some.
+        let last = self.state.lock().last_removal;
         self.until(env, deadline, |state| match &after {
             After::Nothing => true,
-            After::These(slots) => slots.iter().all(|slot| !state.unanswered.contains_key(slot)),
-            After::All => state.unanswered.is_empty(),
+            After::These(slots) => slots.iter().all(|slot| state.has_answered(*slot, last)),
+            After::All => state.has_answered_all(last),
         })
         .await
     }
 
+    /// Returns when all that programs have been told of until now has been answered.
     pub async fn until_all_done(&self, env: &Env, deadline: Deadline) -> Result<()> {
-        self.until(env, deadline, |state| state.unanswered.is_empty()).await
+        let last = self.state.lock().last_removal;
+        self.until(env, deadline, |state| state.has_answered_all(last)).await
     }
 
     async fn until(&self, env: &Env, deadline: Deadline, done: impl Fn(&State) -> bool) -> Result<()> {
@@ -178,29 +201,37 @@ impl Behind {
         if self.count.load(SeqCst) < UNANSWERED_MAX {
             return Ok(());
         }
-        let is_alone = |state: &State| state.slots.get(&slot).is_some_and(|mine| mine.stage == Stage::Alone);
-        self.until(env, deadline, |state| self.count.load(SeqCst) < UNANSWERED_MAX || !is_alone(state)).await
+        self.until(env, deadline, |state| self.count.load(SeqCst) < UNANSWERED_MAX || state.alone(slot).is_none()).await
     }
 
     /// A removal may go behind in the slot, as far as that is for the slot to say.
-    fn begin(&self, core: &Arc<Core>, slot: Slot, epoch: MembershipEpoch) -> Option<UnderWay> {
-        let now = core.now();
+    fn begin(&self, core: &Arc<Core>, slot: Slot, of: (SessionId, MembershipEpoch)) -> Option<UnderWay> {
         let mut state = self.state.lock();
-        let mine = state.slots.get_mut(&slot).filter(|mine| mine.stage == Stage::Alone && mine.epoch == epoch)?;
+        let number = state.alone(slot).filter(|mine| (mine.session, mine.epoch) == of)?.number;
         if self.count.load(SeqCst) >= UNANSWERED_MAX {
             return None;
         }
+        state.last_removal += 1;
+        let removal = state.last_removal;
+        state.unanswered.entry(slot).or_default().insert(removal);
+        self.count.fetch_add(1, SeqCst);
+        Some(UnderWay { core: core.clone(), slot, removal, number })
+    }
+
+    /// It has been sent. False if the slot was left or lost meanwhile: then its program is to wait for the answer.
+    fn may_tell(&self, under_way: &UnderWay, now: Monotonic) -> bool {
+        let mut state = self.state.lock();
+        let is_same = |mine: &&mut Mine| mine.stage == Stage::Alone && mine.number == under_way.number;
+        let Some(mine) = state.slots.get_mut(&under_way.slot).filter(is_same) else { return false };
         (mine.used, mine.count) = (now, mine.count + 1);
         if mine.count >= WORTH {
             state.worth_it = Some(now);
         }
-        *state.unanswered.entry(slot).or_default() += 1;
-        self.count.fetch_add(1, SeqCst);
-        Some(UnderWay { core: core.clone(), slot })
+        true
     }
 
     /// A name was removed in the directory. Gives the number under which its slot is to be asked for, if it is.
-    fn removed_one(&self, dir: InodeId, epoch: MembershipEpoch, now: Monotonic) -> Option<u64> {
+    fn removed_one(&self, dir: InodeId, (session, epoch): (SessionId, MembershipEpoch), now: Monotonic) -> Option<u64> {
         let slot = dir.slot();
         let mut state = self.state.lock();
         let before = match state.row {
@@ -217,20 +248,18 @@ impl Behind {
         }
         state.last += 1;
         let number = state.last;
-        state.slots.insert(slot, Mine { number, epoch, stage: Stage::Asked, used: now, count: 0 });
+        state.slots.insert(slot, Mine { number, session, epoch, stage: Stage::Asked, used: now, count: 0 });
         Some(number)
     }
 
     /// False if it is not wanted any more.
-    fn given(&self, slot: Slot, number: u64, epoch: MembershipEpoch, now: Monotonic) -> bool {
+    fn given(&self, slot: Slot, number: u64, of: (SessionId, MembershipEpoch), now: Monotonic) -> bool {
         let mut state = self.state.lock();
-        match state.slots.get_mut(&slot) {
-            Some(mine) if mine.number == number && mine.stage == Stage::Asked && mine.epoch == epoch => {
-                (mine.stage, mine.used) = (Stage::Alone, now);
-                true
-            }
-            _ => false,
-        }
+        let is_asked =
+            |mine: &&mut Mine| mine.number == number && mine.stage == Stage::Asked && (mine.session, mine.epoch) == of;
+        let Some(mine) = state.slots.get_mut(&slot).filter(is_asked) else { return false };
+        (mine.stage, mine.used) = (Stage::Alone, now);
+        true
     }
 
     fn refused(&self, slot: Slot, number: u64, now: Monotonic) {
@@ -290,74 +319,84 @@ impl Behind {
 }
 
 impl Core {
-    /// The name is as good as removed, and the program may be told so. False if it has to be asked.
-    pub fn remove_behind(&self, trace: TraceId, parent: InodeId, name: &Name) -> bool {
-        let Some(core) = self.this.upgrade() else { return false };
-        let Some(under_way) = self.behind.begin(&core, parent.slot(), self.leases.epoch()) else { return false };
-        let Some(id) = self.cache.removable(parent, name, self.now()) else { return false };
-        let Ok(dir) = self.cache.existing(parent) else { return false };
-        let message = Unlink { parent: dir, name: name.clone(), open_here: false };
+    /// Removes the name behind its program, if it is as good as removed. `None` if it has to be asked.
+    pub async fn remove_behind(&self, trace: TraceId, parent: InodeId, name: &Name) -> Option<Result<()>> {
+        let core = self.this.upgrade()?;
+        let session = self.session.id();
+        let under_way = self.behind.begin(&core, parent.slot(), (session, self.leases.epoch()))?;
+        let id = self.cache.removable(parent, name, self.now())?;
+        let message = Unlink { parent: self.cache.existing(parent).ok()?, name: name.clone(), open_here: false };
         let is_in_use = self.inodes.get(id).is_some() || !self.inodes.held(&[id]).is_empty();
         if is_in_use || !self.may_keep(&message.clone().wrap()) {
-            return false;
+            return None;
+        }
+        let (op, name) = (Op { deadline: Deadline::after(&self.env, PATIENCE), trace }, name.clone());
+        let mut removal = Box::pin(async move { core.removed((parent, name, id), message, session, op).await });
+        // On its way before the program hears of it: who is killed then has sent it.
+        if let Poll::Ready(done) = removal.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            return Some(done);
+        }
+        // A server that begins anew is sent what is on its way when nothing more is told here (`replay`): this is, or it is not told.
+        if !self.behind.may_tell(&under_way, self.now()) {
+            return Some(removal.await);
         }
         self.counters.removed_behind.fetch_add(1, Relaxed);
-        let op = Op { deadline: Deadline::after(&self.env, PATIENCE), trace };
-        let name = name.clone();
-        let mut removal = Box::pin(async move { core.removed(parent, name, id, message, op).await });
-        // On its way before the program hears of it: who is killed then has sent it.
-        if removal.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready() {
-            return true;
-        }
         self.spawn_for("removal", trace, async move {
-            removal.await;
+            if let Err(error) = removal.await {
+                tracing::error!(%error, inode = id.0, "a file that was removed here is still there");
+                under_way.core.requests.lost_one();
+                under_way.core.counters.changes_lost.fetch_add(1, Relaxed);
+            }
             drop(under_way);
         });
-        true
+        Some(Ok(()))
     }
 
-    async fn removed(self: Arc<Self>, parent: InodeId, name: Name, id: InodeId, message: Unlink, op: Op) {
+    async fn removed(
+        self: Arc<Self>,
+        (parent, name, id): (InodeId, Name, InodeId),
+        message: Unlink,
+        session: SessionId,
+        op: Op,
+    ) -> Result<()> {
         let asking = self.cache.removing_behind(parent, &name, id);
-        match self.call_behind(message, op).await {
+        match self.call_behind(message, session, op).await {
             Ok(answer) => {
                 let ticket = asking.ticket;
                 self.cache.learn(asking, ticket, self.now(), &[Learnt::Removed(parent, &name, &answer.dir)]);
                 self.lost_name(parent, &name, &answer.attr);
+                Ok(())
             }
             Err(error) => {
                 drop(asking);
                 self.cache.name_changed(parent, &name);
                 // Its directory went as a whole, or it was answered before and that is not known any more.
-                if !matches!(error.code, Code::NotFound | Code::Stale) {
-                    tracing::error!(%error, inode = id.0, "a file that was removed here is still there");
-                    self.requests.lost_one();
-                    self.counters.changes_lost.fetch_add(1, Relaxed);
-                }
+                if matches!(error.code, Code::NotFound | Code::Stale) { Ok(()) } else { Err(error) }
             }
         }
     }
 
     /// A name was removed in the directory, and that was waited for.
     pub fn removed_one(&self, dir: InodeId) {
-        let (epoch, now) = (self.leases.epoch(), self.now());
+        let (of, now) = ((self.session.id(), self.leases.epoch()), self.now());
         if self.config.kept_bytes == 0 {
             return;
         }
-        let Some(number) = self.behind.removed_one(dir, epoch, now) else { return };
+        let Some(number) = self.behind.removed_one(dir, of, now) else { return };
         let Some(core) = self.this.upgrade() else { return };
-        self.env.spawn("working alone", async move { core.work_alone(dir.slot(), number, epoch).await });
+        self.env.spawn("working alone", async move { core.work_alone(dir.slot(), number, of).await });
     }
 
-    async fn work_alone(self: Arc<Self>, slot: Slot, number: u64, epoch: MembershipEpoch) {
+    async fn work_alone(self: Arc<Self>, slot: Slot, number: u64, of: (SessionId, MembershipEpoch)) {
         let taken = self.call(TakeSlot { slot, number }, self.own_op()).await;
         match taken {
-            Ok(Some(of)) if of == epoch && self.behind.given(slot, number, of, self.now()) => {}
+            Ok(Some(epoch)) if (self.session.id(), epoch) == of && self.behind.given(slot, number, of, self.now()) => {}
             Ok(None) => return self.behind.refused(slot, number, self.now()),
             // It may be given, or was for a start of the server that is over.
             other => {
                 tracing::debug!(?other, "a slot was not given");
                 self.behind.refused(slot, number, self.now());
-                return self.say_left_slots(epoch, vec![(slot, number)]).await;
+                return self.say_left_slots(of.1, vec![(slot, number)]).await;
             }
         }
         if !self.behind.is_to_be_swept() {

@@ -18,6 +18,7 @@ pub use learnt::Learnt;
 pub use listings::{KnownPage, ListingId};
 
 use crate::lru::Lru;
+use behind::Guess;
 use braid_api::meta::InodeRef;
 use braid_api::{Code, Error, Result, Shown};
 use braid_env::Monotonic;
@@ -149,8 +150,8 @@ struct Maps {
     entries_max: usize,
     /// Changes of this client on their way: others may see them before it hears that they are done, so it asks as well.
     under_way: BTreeMap<Key, u32>,
-    /// Directories whose times are as this client expects them, because the server has not answered yet.
-    guessed: BTreeSet<InodeId>,
+    /// Directories in which names are being removed, of which the server has not answered yet.
+    guessed: BTreeMap<InodeId, Guess>,
     /// Files of whose attributes nothing was changed or revoked since they were closed.
     kept: Kept,
     places: Lru<InodeId, (InodeId, Name)>,
@@ -259,7 +260,7 @@ impl Cache {
             whole: Whole::default(),
             entries_max,
             under_way: BTreeMap::new(),
-            guessed: BTreeSet::new(),
+            guessed: BTreeMap::new(),
             attrs: Lru::new(entries_max),
             names: Lru::new(entries_max),
             kept: Kept::default(),
@@ -355,7 +356,7 @@ impl Cache {
                         // Shown now, and not to be kept: what is older must not be shown after it.
                         maps.attrs.remove(&attr.id);
                     }
-                    all &= keep;
+                    all &= keep && !maps.guessed.contains_key(&attr.id);
                 }
                 Learnt::Name(parent, name, id, _) => {
                     let valid = self.valid(parent, ticket) && !maps.is_changing(|| Key::Name(parent, name.clone()));
@@ -416,8 +417,8 @@ impl Cache {
             return None;
         }
         let attr = *maps.attrs.get(&id)?;
-        // A cache above is not told when a guess is replaced.
-        let left = if maps.guessed.contains(&id) { Duration::ZERO } else { maps.leases.left(moment(now)) };
+        // A cache above is not told when that is replaced.
+        let left = if maps.guessed.contains_key(&id) { Duration::ZERO } else { maps.leases.left(moment(now)) };
         maps.leases.may_serve(moment(now), &Key::Attr(id)).then_some((attr, left))
     }
 

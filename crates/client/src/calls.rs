@@ -5,6 +5,7 @@ use crate::requests::Asked;
 use crate::wait::Attempts;
 use braid_api::meta::{MetaAnswer, MetaRequest};
 use braid_api::{Carries, Code, Context, Error, Result, Retry, When};
+use braid_types::SessionId;
 
 impl Core {
     /// Sends one message and gives its answer. A mutation gets a request id, which stays the same however often
@@ -32,29 +33,29 @@ impl Core {
     {
         let request = message.wrap();
         self.behind.until_done(&self.env, &request, when, op.deadline).await?;
-        Box::pin(self.send_while::<M>(request, (when, false), op, still)).await
+        Box::pin(self.send_while::<M>(request, (when, None), op, still)).await
     }
 
     /// As [`Core::call`] for a change that its program has been told of: it waits for no other such, and is not made under another session,
     /// when somebody else may have the name.
-    pub async fn call_behind<M>(&self, message: M, op: Op) -> Result<M::Answer>
+    pub async fn call_behind<M>(&self, message: M, session: SessionId, op: Op) -> Result<M::Answer>
     where
         M: Carries<MetaRequest, MetaAnswer>,
     {
-        let session = self.session.id();
-        let still = || match self.session.id() == session {
+        let still = || match self.session.id() == session && !self.stop.is_over() {
             true => Ok(()),
             false => {
-                Err(Error::new(Code::SessionUnknown, "a change of names", "its session ended before it was answered"))
+                let cause = "its session ended before it was answered";
+                Err(Error::new(Code::SessionUnknown, "a change of names", cause))
             }
         };
-        self.send_while::<M>(message.wrap(), (When::Early, true), op, still).await
+        self.send_while::<M>(message.wrap(), (When::Early, Some(session)), op, still).await
     }
 
     async fn send_while<M>(
         &self,
         request: MetaRequest,
-        (when, is_told): (When, bool),
+        (when, told): (When, Option<SessionId>),
         op: Op,
         still: impl Fn() -> Result<()> + Send,
     ) -> Result<M::Answer>
@@ -66,8 +67,8 @@ impl Core {
         let when = if is_change && !self.may_keep(&request) { When::Marked } else { when };
         let numbered = is_change.then(|| self.requests.begin(when == When::Early));
         let id = numbered.as_ref().map(|numbered| numbered.id).unwrap_or_default();
-        if is_told {
-            self.requests.begin_behind(id, self.session.id(), self.env.clock.wall(), request.clone());
+        if let Some(session) = told {
+            self.requests.begin_behind(id, session, request.clone());
         }
         let mut attempts = Attempts::until(op.deadline);
         let mut waiting = None;

@@ -94,6 +94,7 @@ pub fn over(who: impl std::fmt::Display) -> Error {
 impl Core {
     /// The session has ended, and with it all it was granted. To be called before another is anybody's.
     pub fn lose_session(&self) {
+        self.behind.forget();
         let mut tasks = self.cache.on(self.now(), Seen::SessionLost);
         // Of all files at once, below.
         tasks.retain(|task| !matches!(task, Task::Fail(_)));

@@ -8,7 +8,7 @@
 use crate::wait::{Deadline, wait_until};
 use braid_api::meta::{EarlyMark, Kept, Mark, MetaRequest};
 use braid_env::Env;
-use braid_types::{RequestId, SessionId, Timestamp};
+use braid_types::{RequestId, SessionId};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -45,8 +45,8 @@ struct State {
     past: Vec<u64>,
     /// The start that was sent what is kept of earlier ones.
     replayed: u64,
-    /// Changes that somebody has been told of and that are not answered, with what they were told at.
-    behind: BTreeMap<u64, (SessionId, Timestamp, MetaRequest)>,
+    /// Changes that somebody has been told of and that are not answered.
+    behind: BTreeMap<u64, (SessionId, MetaRequest)>,
     /// Changes that are lost with server and session, and that no fsync has told yet.
     lost: u64,
 }
@@ -274,9 +274,9 @@ impl Requests {
         kept.sort_by_key(|kept| kept.mark.number);
         // Whether an earlier server has carried them out is not known; if not, then none after what it had answered.
         let unanswered = state.behind.iter().filter(|(_, (of, ..))| *of == session);
-        kept.extend(unanswered.map(|(id, (_, now, message))| Kept {
+        kept.extend(unanswered.map(|(id, (_, message))| Kept {
             request: RequestId(*id),
-            mark: EarlyMark { number: u64::MAX, now: *now, ..EarlyMark::default() },
+            mark: EarlyMark { number: EarlyMark::UNANSWERED, ..EarlyMark::default() },
             told: true,
             message: message.clone(),
         }));
@@ -284,8 +284,8 @@ impl Requests {
     }
 
     /// Somebody is told of the change although it is not answered, until it is.
-    pub fn begin_behind(&self, request: RequestId, session: SessionId, now: Timestamp, message: MetaRequest) {
-        self.state.lock().behind.insert(request.0, (session, now, message));
+    pub fn begin_behind(&self, request: RequestId, session: SessionId, message: MetaRequest) {
+        self.state.lock().behind.insert(request.0, (session, message));
     }
 
     /// A change that somebody was told of has not happened.

@@ -25,6 +25,8 @@ const REMEMBERED_MAX: usize = 4096;
 struct Taken {
     session: SessionId,
     number: u64,
+    /// Of this giving, to tell it from others of the same number.
+    serial: u64,
     /// Somebody wants it, and the session was told so then.
     asked: Option<Moment>,
 }
@@ -33,6 +35,7 @@ struct Taken {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Alone {
     taken: BTreeMap<Slot, Taken>,
+    last_serial: u64,
     /// Until when a slot is given to nobody.
     contended: BTreeMap<Slot, Moment>,
     /// So many want that nobody works alone anywhere.
@@ -40,18 +43,33 @@ pub struct Alone {
 }
 
 impl Alone {
-    /// The session may have the slot. One that has it already has it under the new number.
-    pub fn take(&mut self, now: Moment, session: SessionId, slot: Slot, number: u64) -> bool {
+    /// The session may have the slot. One that has it already has it under the new number, if it is none that comes late. Gives the
+    /// number of this giving.
+    pub fn take(&mut self, now: Moment, session: SessionId, slot: Slot, number: u64) -> Option<u64> {
         let free = match self.taken.get(&slot) {
-            Some(taken) => taken.session == session && taken.asked.is_none(),
+            Some(taken) => taken.session == session && taken.asked.is_none() && taken.number <= number,
             None => true,
         };
         let quiet = self.contended.get(&slot).is_none_or(|until| *until <= now);
-        let given = self.closed == 0 && free && quiet;
-        if given {
-            self.taken.insert(slot, Taken { session, number, asked: None });
+        if self.closed > 0 || !free || !quiet {
+            return None;
         }
-        given
+        self.last_serial += 1;
+        let serial = self.last_serial;
+        self.taken.insert(slot, Taken { session, number, serial, asked: None });
+        Some(serial)
+    }
+
+    /// It is still that giving, and nobody wants the slot.
+    pub fn is_quiet(&self, slot: Slot, serial: u64) -> bool {
+        self.taken.get(&slot).is_some_and(|taken| taken.serial == serial && taken.asked.is_none())
+    }
+
+    /// The session was not told of this giving, and will not be.
+    pub fn give_up(&mut self, now: Moment, slot: Slot, serial: u64) {
+        if self.taken.get(&slot).is_some_and(|taken| taken.serial == serial) {
+            self.free(now, slot);
+        }
     }
 
     /// The session has nothing on its way in the slot any more. What is said under an older number ends no newer hold.
@@ -100,10 +118,6 @@ impl Alone {
         self.taken.iter().filter(move |(_, taken)| taken.session != session).map(|(slot, taken)| (*slot, taken.session))
     }
 
-    pub fn is_nobody(&self) -> bool {
-        self.taken.is_empty()
-    }
-
     pub fn has_any(&self, session: SessionId) -> bool {
         self.taken.values().any(|taken| taken.session == session)
     }
@@ -137,37 +151,50 @@ mod tests {
     #[test]
     fn a_slot_is_one_sessions_until_it_leaves() {
         let mut alone = Alone::default();
-        assert!(alone.take(at(0), A, SLOT, 1) && !alone.take(at(0), B, SLOT, 1));
+        assert!(alone.take(at(0), A, SLOT, 1).is_some() && alone.take(at(0), B, SLOT, 1).is_none());
         assert_eq!((alone.other(A, SLOT), alone.other(B, SLOT)), (None, Some(A)));
-        assert!(alone.take(at(0), A, SLOT, 2), "its own again");
+        assert!(alone.take(at(0), A, SLOT, 2).is_some(), "its own again");
+        assert!(alone.take(at(0), A, SLOT, 1).is_none(), "and not by what comes late");
         alone.leave(at(1), A, SLOT, 1);
         alone.leave(at(1), B, SLOT, 9);
         assert!(alone.has_any(A), "neither an old word nor another's ends it");
         alone.leave(at(1), A, SLOT, 2);
-        assert!(alone.is_nobody() && alone.take(at(1), B, SLOT, 1), "nobody had wanted it");
+        assert!(!alone.has_any(A) && alone.take(at(1), B, SLOT, 1).is_some(), "nobody had wanted it");
     }
 
     #[test]
     fn what_was_wanted_is_nobodys_for_a_while() {
         let mut alone = Alone::default();
-        assert!(alone.take(at(0), A, SLOT, 1));
+        assert!(alone.take(at(0), A, SLOT, 1).is_some());
         assert!(alone.want(at(10), SLOT), "told at once");
         assert!(!alone.want(at(20), SLOT) && alone.want(at(510), SLOT), "and again, in case that was lost");
-        assert!(!alone.take(at(600), A, SLOT, 2), "it is to leave, and not to take it anew");
+        assert!(alone.take(at(600), A, SLOT, 2).is_none(), "it is to leave, and not to take it anew");
         alone.leave(at(700), A, SLOT, 1);
-        assert!(!alone.take(at(1_699), A, SLOT, 3) && alone.take(at(1_700), A, SLOT, 3));
+        assert!(alone.take(at(1_699), A, SLOT, 3).is_none() && alone.take(at(1_700), A, SLOT, 3).is_some());
+    }
+
+    /// A message that was repeated: the first attempt ends after the second was given what it asks for.
+    #[test]
+    fn a_giving_that_is_given_up_ends_no_other() {
+        let mut alone = Alone::default();
+        let (first, second) = (alone.take(at(0), A, SLOT, 1).unwrap_or(0), alone.take(at(1), A, SLOT, 1).unwrap_or(0));
+        alone.give_up(at(2), SLOT, first);
+        assert!(alone.is_quiet(SLOT, second) && !alone.is_quiet(SLOT, first));
+        assert!(alone.want(at(3), SLOT) && !alone.is_quiet(SLOT, second), "wanted meanwhile, it is not given any more");
+        alone.give_up(at(4), SLOT, second);
+        assert!(!alone.has_any(A));
     }
 
     #[test]
     fn who_has_ended_has_left_and_while_it_is_closed_nobody_enters() {
         let mut alone = Alone::default();
-        assert!(alone.take(at(0), A, SLOT, 1) && alone.take(at(0), B, Slot(8), 1));
+        assert!(alone.take(at(0), A, SLOT, 1).is_some() && alone.take(at(0), B, Slot(8), 1).is_some());
         alone.session_over(at(1), A);
         assert_eq!(alone.others(SessionId(0)).collect::<Vec<_>>(), [(Slot(8), B)]);
         alone.close();
-        assert!(!alone.take(at(1), A, SLOT, 2));
+        assert!(alone.take(at(1), A, SLOT, 2).is_none());
         alone.open();
-        assert!(alone.take(at(1), A, SLOT, 2));
+        assert!(alone.take(at(1), A, SLOT, 2).is_some());
         alone.forget(|slot| slot == SLOT);
         assert!(!alone.has_any(A) && alone.has_any(B));
     }

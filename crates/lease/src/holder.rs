@@ -294,14 +294,22 @@ impl Holder {
     // --- sessions that work alone ---
 
     /// The session wants the slot to itself. Given is what others may show of it, which is to be revoked before the session is told: from
-    /// now on they are granted nothing there. `None`: it cannot have it now.
-    pub fn take_slot(&mut self, now: Moment, session: SessionId, slot: Slot, number: u64) -> Option<Vec<Key>> {
+    /// now on they are granted nothing there; and the number of this giving. `None`: it cannot have it now.
+    pub fn take_slot(&mut self, now: Moment, session: SessionId, slot: Slot, number: u64) -> Option<(u64, Vec<Key>)> {
         // Who has not said what it holds may show something of before.
         let is_settled = self.slots.unknown().is_empty() && self.slots.holds(slot);
         if !is_settled || !self.terms.is_live(session, now) || self.names.is_changed_by_others(session, slot) {
             return None;
         }
-        self.alone.take(now, session, slot, number).then(|| self.names.shown_by_others(session, slot))
+        let serial = self.alone.take(now, session, slot, number)?;
+        Some((serial, self.names.shown_by_others(session, slot)))
+    }
+
+    /// Who, other than `session`, has the slot and is to be waited for. Of two that are being ended, and show nothing any more, neither waits
+    /// for the other: each would for the other's end.
+    pub fn alone_in(&self, session: SessionId, slot: Slot, now: Moment) -> Option<SessionId> {
+        let is_over = |of: SessionId| self.terms.is_ending(of) && !self.terms.is_live(of, now);
+        self.alone.other(session, slot).filter(|other| !(is_over(session) && is_over(*other)))
     }
 
     pub fn alone(&self) -> &Alone {

@@ -61,17 +61,23 @@ impl Touched {
 /// A slot that a session is about to have. Dropped before it is given, it is nobody's again.
 struct Taking {
     leases: Arc<Leases>,
-    session: SessionId,
     slot: Slot,
-    number: u64,
-    given: bool,
+    /// `None` when it is given.
+    serial: Option<u64>,
+}
+
+impl Taking {
+    fn is_given(mut self) {
+        self.serial = None;
+    }
 }
 
 impl Drop for Taking {
     fn drop(&mut self) {
-        if !self.given {
-            self.leases.leave_slots(self.session, &[(self.slot, self.number)]);
-        }
+        let Some(serial) = self.serial else { return };
+        let now = self.leases.now();
+        self.leases.state.lock().holder.alone_mut().give_up(now, self.slot, serial);
+        self.leases.left.notify_waiters();
     }
 }
 
@@ -127,14 +133,17 @@ impl Leases {
 
     /// Somebody other than the session works alone in what is touched.
     pub(crate) fn is_in_the_way(&self, session: SessionId, touched: &Touched) -> bool {
-        let state = self.state.lock();
-        state.holder.alone().others(session).any(|(slot, _)| touched.has(slot))
+        let (state, now) = (self.state.lock(), self.now());
+        let others = state.holder.alone().others(session).filter(|(slot, _)| touched.has(*slot));
+        others.into_iter().any(|(slot, _)| state.holder.alone_in(session, slot, now).is_some())
     }
 
     /// Of what is touched, what somebody other than the session has to itself. They are told that it is wanted.
     fn in_the_way(&self, session: SessionId, touched: &Touched) -> BTreeSet<SessionId> {
         let (mut state, now) = (self.state.lock(), self.now());
-        let others: Vec<_> = state.holder.alone().others(session).filter(|(slot, _)| touched.has(*slot)).collect();
+        let holder = &state.holder;
+        let others = holder.alone().others(session).filter(|(slot, _)| touched.has(*slot));
+        let others: Vec<_> = others.filter(|(slot, _)| holder.alone_in(session, *slot, now).is_some()).collect();
         for (slot, holder) in &others {
             // What it has told its programs may still be on its way when its term is over, but not when it has ended.
             if !state.holder.is_live(*holder, now) {
@@ -198,19 +207,19 @@ impl MetaServer {
             let caches = state.caching.get(&session).is_some_and(|mailbox| mailbox.not_before.is_empty());
             if caches { state.holder.take_slot(now, session, slot, number) } else { None }
         };
-        let Some(shown) = shown else { return Ok(None) };
-        let leases = self.leases.clone();
-        let mut taking = Taking { leases, session, slot, number, given: false };
+        let Some((serial, shown)) = shown else { return Ok(None) };
+        let taking = Taking { leases: self.leases.clone(), slot, serial: Some(serial) };
         if !shown.is_empty() && self.config.planted != Some(PlantedBug::AloneTooEarly) {
             let Some(mut announced) = self.leases.announce(session, shown, true).await? else { return Ok(None) };
             announced.release(Vec::new());
         }
         // It is on record, and stays so while it has a slot (`settle_idle`): a restart waits for what it has told its programs.
         let keeps = self.sessions.with(session, |s| s.keeps_since.is_some()).unwrap_or_default();
-        if !keeps {
+        // And nobody has wanted it meanwhile.
+        if !keeps || !self.leases.state.lock().holder.alone().is_quiet(slot, serial) {
             return Ok(None);
         }
-        taking.given = true;
+        taking.is_given();
         Ok(Some(self.leases.epoch))
     }
 }

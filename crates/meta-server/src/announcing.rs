@@ -110,7 +110,8 @@ impl Leases {
         let (mut announced, verdict) = loop {
             self.until_left(session, &touched).await?;
             let mut state = self.state.lock();
-            if keys.iter().any(|key| state.holder.alone().other(session, key.slot()).is_some()) {
+            let now = self.now();
+            if keys.iter().any(|key| state.holder.alone_in(session, key.slot(), now).is_some()) {
                 continue;
             }
             if !all_named && state.others_cache(session) {

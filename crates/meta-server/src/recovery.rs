@@ -8,7 +8,7 @@
 
 use crate::server::MetaServer;
 use braid_api::admin::Waiting;
-use braid_api::meta::{AdminQuery, Kept, MetaRequest, Replay, ReplayAnswer};
+use braid_api::meta::{AdminQuery, EarlyMark, Kept, MetaRequest, Replay, ReplayAnswer};
 use braid_api::{Code, Context, Error, Result};
 use braid_env::Monotonic;
 use braid_meta_engine::{Early, Engine};
@@ -223,7 +223,11 @@ impl MetaServer {
         Ok(())
     }
 
-    async fn repeat(&self, session: SessionId, kept: Kept) -> Result<()> {
+    async fn repeat(&self, session: SessionId, mut kept: Kept) -> Result<()> {
+        if kept.mark.number == EarlyMark::UNANSWERED {
+            // It happens now, and its client's clock says nothing here.
+            kept.mark.now = self.env.clock.wall();
+        }
         let unknown = || Error::new(Code::SessionUnknown, format_args!("session {session}"), "it has ended");
         let session_epoch = self.sessions.with(session, |s| s.epoch).ok_or_else(unknown)?;
         if !kept.message.may_be_early() {

@@ -1,25 +1,38 @@
 //! Names that are removed before that is answered: what is shown meanwhile.
 //!
-//! Promises: the name is not shown any more, and nothing is shown of the file. The directory has times that are above all
-//! it had, and below what the server will say: what is shown of them never goes back.
+//! Promises: the name is not shown any more, and nothing is shown of the file. The directory's times are a nanosecond above those that it had,
+//! and what the server says is above that, as clocks go on: what is shown of them does not go back. A cache above keeps none of it until the last
+//! removal is answered.
 
 use super::{Asking, Cache, Maps, Ticket, moment};
 use braid_api::meta::DirAfter;
 use braid_env::Monotonic;
 use braid_lease::Key;
-use braid_types::{InodeId, Name, Slot, Timestamp};
+use braid_types::{Attr, InodeId, Name, Slot, Timestamp};
 use std::sync::atomic::Ordering::SeqCst;
+
+/// What is known of a directory of which not all removals are answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Guess {
+    /// Its times are this client's.
+    Own,
+    /// They are the server's, after some of the removals: the last of them, when all are answered.
+    Told,
+}
 
 impl Maps {
     /// What the server says of a removal that was expected. Answers come in any order.
     pub(super) fn removed(&mut self, dir: InodeId, name: &Name, after: &DirAfter) {
         self.forget_absence(dir, name);
-        self.whole.has_lost(dir, name);
+        // A new file of that name may be on its way.
+        if !self.is_changing(|| Key::Name(dir, name.clone())) {
+            self.whole.has_lost(dir, name);
+        }
         if let (Some(attr), Some(known)) = (&after.attr, self.attrs.get(&dir))
             && attr.ctime > known.ctime
         {
             *known = *attr;
-            self.guessed.remove(&dir);
+            self.guessed.entry(dir).and_modify(|guess| *guess = Guess::Told);
         }
     }
 }
@@ -53,22 +66,33 @@ impl Cache {
         let now = self.moment.fetch_add(1, SeqCst) + 1;
         self.stripe(parent).fetch_max(now, SeqCst);
         if let Some(dir) = maps.attrs.get(&parent) {
-            let next = Timestamp(dir.ctime.max(dir.mtime).0 + 1);
-            (dir.mtime, dir.ctime) = (next, next);
-            maps.guessed.insert(parent);
+            dir.ctime = Timestamp(dir.ctime.0 + 1);
+            dir.mtime = dir.mtime.max(dir.ctime);
+            maps.guessed.insert(parent, Guess::Own);
         }
         drop(maps);
         asking.ticket = Ticket(now);
         asking
     }
 
-    /// All removals in the slot are answered: what is still expected there is asked for.
+    /// All removals in the slot are answered: what nobody has told is asked for.
     pub fn no_more_guesses(&self, slot: Slot) {
         let mut maps = self.maps.lock();
-        let guessed: Vec<InodeId> = maps.guessed.iter().filter(|dir| dir.slot() == slot).copied().collect();
-        for dir in guessed {
-            maps.guessed.remove(&dir);
-            self.change_under(&mut maps, dir);
+        let over: Vec<(InodeId, Guess)> = maps.guessed.extract_if(.., |dir, _| dir.slot() == slot).collect();
+        for (dir, guess) in over {
+            if guess == Guess::Own {
+                self.change_under(&mut maps, dir);
+            }
         }
+    }
+
+    /// What an answer tells of a directory, but for what this client has changed there since.
+    pub fn not_before_guess(&self, attr: &Attr) -> Attr {
+        let mut maps = self.maps.lock();
+        if !maps.guessed.contains_key(&attr.id) {
+            return *attr;
+        }
+        let known = maps.attrs.get(&attr.id).copied();
+        known.filter(|known| known.ctime > attr.ctime).unwrap_or(*attr)
     }
 }

@@ -20,6 +20,8 @@ impl Core {
     pub fn shown(&self, attr: &Attr) -> Attr {
         match self.inodes.get(attr.id) {
             Some(inode) => inode.state.lock().shown(attr),
+            // Not as it was before removals here that it may not know of.
+            None if attr.is_dir() && self.behind.unanswered() > 0 => self.cache.not_before_guess(attr),
             None => *attr,
         }
     }

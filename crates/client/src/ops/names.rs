@@ -159,8 +159,8 @@ impl Core {
 
     pub async fn unlink(&self, cx: &Caller, parent: InodeId, name: &Name) -> Result<()> {
         self.behind.until_room(&self.env, parent.slot(), self.op(cx.trace).deadline).await?;
-        if self.remove_behind(cx.trace, parent, name) {
-            return Ok(());
+        if let Some(done) = self.remove_behind(cx.trace, parent, name).await {
+            return done;
         }
         let open_here = self.may_be_open(parent, name);
         let asking = self.removing(parent, name);

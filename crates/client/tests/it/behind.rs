@@ -55,19 +55,27 @@ async fn names(client: &Client, dir: InodeId) -> BTreeSet<String> {
     found.into_iter().filter(|text| !text.starts_with('.')).collect()
 }
 
-/// A directory with files, of which so many have been removed that the next goes behind. Gives what is next.
-async fn row(client: &Client, dir: InodeId) -> usize {
-    for n in 0..FILES {
-        make(client, dir, &file(n)).await;
-    }
+/// Removes files until one goes behind. Gives what is next.
+async fn until_behind(world: &World, client: &Client, dir: InodeId) -> usize {
+    // As on a wire, no answer is there at once.
+    late(world, Duration::from_millis(2));
     for n in 0..FILES / 2 {
         remove(client, dir, &file(n)).await;
         if client.stats().removed_behind > 0 {
+            world.late.lock().clear();
+            client.sync_fs().await.unwrap();
             return n + 1;
         }
-        tokio::time::sleep(Duration::from_millis(5)).await;
     }
     panic!("the slot was not given");
+}
+
+/// A directory with files, of which so many have been removed that the next goes behind. Gives what is next.
+async fn row(world: &World, client: &Client, dir: InodeId) -> usize {
+    for n in 0..FILES {
+        make(client, dir, &file(n)).await;
+    }
+    until_behind(world, client, dir).await
 }
 
 fn late(world: &World, time: Duration) {
@@ -85,12 +93,7 @@ async fn others_see_what_a_program_was_told_and_wait_for_it() {
     // It has all of it in its cache before.
     assert_eq!(names(&b, dir).await.len(), FILES);
     let inode = attr(&b, dir, &file(FILES - 1)).await.unwrap().id;
-    let mut next = 0;
-    while a.stats().removed_behind == 0 {
-        remove(&a, dir, &file(next)).await;
-        next += 1;
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let next = until_behind(&world, &a, dir).await;
     late(&world, LATE);
     let gone = [next, next + 1, FILES - 1];
     for n in gone {
@@ -122,7 +125,7 @@ async fn the_mount_itself_sees_its_removals_at_once_and_times_that_never_go_back
     let world = World::new(Storage::Memory, SMALL).await;
     let a = world.client().await;
     let dir = mkdir(&a, "dir").await;
-    let next = row(&a, dir).await;
+    let next = row(&world, &a, dir).await;
     late(&world, LATE);
     let mut last = a.get_attr(&cx(), dir, None).await.unwrap().attr;
     let begun = Instant::now();
@@ -134,16 +137,25 @@ async fn the_mount_itself_sees_its_removals_at_once_and_times_that_never_go_back
         last = reply.attr;
     }
     assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
+    // One is answered before the others: not the last word either.
+    late(&world, Duration::from_millis(2));
+    remove(&a, dir, &file(next + 5)).await;
+    tokio::time::sleep(SOON / 5).await;
+    assert!(a.stats().removals_unanswered >= 5);
+    let told = a.get_attr(&cx(), dir, None).await.unwrap();
+    assert!(told.attr.ctime > last.ctime && told.valid.is_zero(), "{:?}", told.valid);
+    last = told.attr;
+    late(&world, LATE);
     assert_eq!(attr(&a, dir, &file(next)).await, None);
     assert!(begun.elapsed() >= LATE, "nothing is said of the name before it is known");
-    assert_eq!(names(&a, dir).await, (next + 5..FILES).map(file).collect());
+    assert_eq!(names(&a, dir).await, (next + 6..FILES).map(file).collect());
     let after = a.get_attr(&cx(), dir, None).await.unwrap();
     assert!(after.attr.ctime > last.ctime && !after.valid.is_zero());
     // Made anew under a name that is on its way out.
-    remove(&a, dir, &file(next + 5)).await;
-    let again = make(&a, dir, &file(next + 5)).await;
-    assert_eq!(attr(&a, dir, &file(next + 5)).await.map(|attr| attr.id), Some(again));
-    for n in next + 5..FILES {
+    remove(&a, dir, &file(next + 6)).await;
+    let again = make(&a, dir, &file(next + 6)).await;
+    assert_eq!(attr(&a, dir, &file(next + 6)).await.map(|attr| attr.id), Some(again));
+    for n in next + 6..FILES {
         remove(&a, dir, &file(n)).await;
     }
     a.remove_dir(&cx(), ROOT, &name("dir")).await.unwrap();
@@ -156,7 +168,7 @@ async fn after_a_crash_of_the_metadata_server_nobody_sees_what_was_removed() {
         let mut world = World::new(Storage::Memory, SMALL).await;
         let (a, b) = (world.client().await, world.client().await);
         let dir = mkdir(&a, "dir").await;
-        let next = row(&a, dir).await;
+        let next = row(&world, &a, dir).await;
         late(&world, LATE);
         for n in next..next + 3 {
             assert!(remove(&a, dir, &file(n)).await < SOON);
@@ -179,7 +191,7 @@ async fn what_may_fail_or_is_in_use_is_asked_for() {
     let world = World::new(Storage::Memory, SMALL).await;
     let a = world.client().await;
     let dir = mkdir(&a, "dir").await;
-    let next = row(&a, dir).await;
+    let next = row(&world, &a, dir).await;
     let linked = make(&a, dir, "linked").await;
     a.link(&cx(), linked, dir, &name("second")).await.unwrap();
     let sealed = make(&a, dir, "sealed").await;
@@ -200,6 +212,7 @@ async fn what_may_fail_or_is_in_use_is_asked_for() {
     a.write(held.handle, 0, bytes::Bytes::from_static(b"still there")).await.unwrap();
     assert_eq!(a.get_attr(&cx(), entry.attr.id, Some(held.handle)).await.unwrap().attr.nlink, 0);
     close(&a, held.handle).await.unwrap();
+    late(&world, Duration::from_millis(2));
     remove(&a, dir, &file(next)).await;
     assert_eq!(a.stats().removed_behind, before + 1, "the others still go behind");
 }
@@ -209,7 +222,7 @@ async fn fsync_and_the_end_of_the_session_wait_for_removals() {
     let mut world = World::new(Storage::Memory, SMALL).await;
     let a = world.client().await;
     let dir = mkdir(&a, "dir").await;
-    let next = row(&a, dir).await;
+    let next = row(&world, &a, dir).await;
     let handle = a.open_dir(&cx(), dir).await.unwrap().handle;
     late(&world, LATE);
     remove(&a, dir, &file(next)).await;
@@ -232,7 +245,7 @@ async fn what_did_not_arrive_before_the_session_ended_is_told_by_the_next_fsync(
     let world = World::new(Storage::Memory, SMALL).await;
     let (a, b) = (world.client().await, world.client().await);
     let dir = mkdir(&a, "dir").await;
-    let next = row(&a, dir).await;
+    let next = row(&world, &a, dir).await;
     late(&world, LATE);
     remove(&a, dir, &file(next)).await;
     world.end_session(a.session()).await;
@@ -245,6 +258,74 @@ async fn what_did_not_arrive_before_the_session_ended_is_told_by_the_next_fsync(
     assert_eq!(attr(&b, dir, &file(next)).await.map(|attr| attr.id), still.map(|attr| attr.id));
     assert_eq!(attr(&a, dir, &file(next)).await.map(|attr| attr.id), still.map(|attr| attr.id));
     a.sync_fs().await.unwrap();
+    // The slot was the other session's.
+    late(&world, LATE);
+    assert!(attr(&a, dir, &file(next + 1)).await.is_some());
+    assert!(remove(&a, dir, &file(next + 1)).await >= LATE, "told under a session that has no slot");
+}
+
+/// A file that is just being opened is open, whoever is answered first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_is_being_opened_outlives_its_name() {
+    let world = World::new(Storage::Memory, SMALL).await;
+    let a = world.client().await;
+    let dir = mkdir(&a, "dir").await;
+    let next = row(&world, &a, dir).await;
+    let b = world.client().await;
+    let id = attr(&b, dir, &file(next)).await.unwrap().id;
+    b.shutdown().await.unwrap();
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    late(&world, Duration::from_millis(2));
+    for n in next + 1..next + 12 {
+        remove(&a, dir, &file(n)).await;
+    }
+    assert!(a.stats().removed_behind > 3);
+    assert_eq!(attr(&a, dir, &file(next)).await.map(|attr| attr.id), Some(id));
+    world.answered_late.lock().insert("OpenFile", LATE);
+    let opening = tokio::spawn({
+        let a = a.clone();
+        async move { open(&a, id, READ_WRITE).await }
+    });
+    tokio::time::sleep(SOON).await;
+    remove(&a, dir, &file(next)).await;
+    let handle = opening.await.unwrap();
+    a.write(handle, 0, bytes::Bytes::from_static(b"still")).await.unwrap();
+    a.fsync(handle, false).await.unwrap();
+    assert_eq!(read(&a, handle, 0, 5).await, b"still");
+    assert_eq!(a.get_attr(&cx(), id, Some(handle)).await.unwrap().attr.nlink, 0);
+    close(&a, handle).await.unwrap();
+}
+
+/// Who waits for what was told before it came does not wait for what is told after.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_starves_behind_a_program_that_removes_and_removes() {
+    const MANY: usize = 1500;
+    let world = World::new(Storage::Memory, SMALL).await;
+    let a = world.client().await;
+    let dir = mkdir(&a, "dir").await;
+    for n in 0..MANY {
+        make(&a, dir, &format!("g{n}")).await;
+    }
+    late(&world, Duration::from_millis(40));
+    let removing = tokio::spawn({
+        let a = a.clone();
+        async move {
+            for n in 0..MANY {
+                remove(&a, dir, &format!("g{n}")).await;
+            }
+        }
+    });
+    while a.stats().removed_behind < 100 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let begun = Instant::now();
+    a.sync_fs().await.unwrap();
+    mkdir(&a, "beside").await;
+    a.rename(&cx(), (ROOT, &name("beside")), (ROOT, &name("moved")), Default::default()).await.unwrap();
+    assert!(!removing.is_finished(), "it was too quick to say anything");
+    assert!(begun.elapsed() < Duration::from_millis(600), "{:?}", begun.elapsed());
+    removing.await.unwrap();
+    assert!(names(&a, dir).await.is_empty());
 }
 
 /// Many on their way, of which no more than is good for who waits for them; and a slot in which nothing happens is left.
@@ -257,6 +338,7 @@ async fn a_long_row_keeps_its_bound_and_an_idle_slot_is_left() {
         make(&a, dir, &file(n)).await;
     }
     let mut most = 0;
+    late(&world, Duration::from_millis(1));
     for n in 0..400 {
         remove(&a, dir, &file(n)).await;
         most = most.max(a.stats().removals_unanswered);
@@ -298,7 +380,7 @@ async fn of_small_directories_after_another_most_names_go_behind() {
     let world = World::new(Storage::Memory, SMALL).await;
     let a = world.client().await;
     let first = mkdir(&a, "first").await;
-    let next = row(&a, first).await;
+    let next = row(&world, &a, first).await;
     let mut dirs = Vec::new();
     for d in 0..8 {
         let dir = mkdir(&a, &format!("d{d}")).await;
@@ -311,10 +393,11 @@ async fn of_small_directories_after_another_most_names_go_behind() {
         remove(&a, first, &file(n)).await;
     }
     let before = a.stats();
+    late(&world, Duration::from_millis(1));
     for (d, dir) in dirs.iter().enumerate() {
         for n in 0..6 {
             remove(&a, *dir, &file(n)).await;
-            tokio::time::sleep(Duration::from_millis(2)).await;
+            tokio::time::sleep(Duration::from_millis(10)).await;
         }
         a.remove_dir(&cx(), ROOT, &name(&format!("d{d}"))).await.unwrap();
     }

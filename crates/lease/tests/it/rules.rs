@@ -153,7 +153,9 @@ fn a_slot_is_given_when_nobody_else_changes_it_and_then_nobody_else_is_granted_a
     for key in [&name, &file, &elsewhere] {
         assert_eq!(s.get(B, key), Ok(()));
     }
-    let take = |s: &mut Server, session, number| s.holder.take_slot(Moment(s.now), session, slot, number);
+    let take = |s: &mut Server, session, number| {
+        s.holder.take_slot(Moment(s.now), session, slot, number).map(|(_, shown)| shown)
+    };
     let (announcement, _) = s.announce(B, &[Key::Dir(DIR)], None);
     assert_eq!(take(&mut s, A, 1), None, "a change of B's is under way");
     s.on(Event::Release { announcement, keep: vec![] });
@@ -171,12 +173,29 @@ fn a_slot_is_given_when_nobody_else_changes_it_and_then_nobody_else_is_granted_a
     assert_eq!(s.get(B, &Key::Attr(DIR)), Ok(()));
 }
 
+/// Each has something of the other's to put right before it can end.
+#[test]
+fn of_two_that_are_being_ended_neither_waits_for_the_other() {
+    let mut s = Server::new(&[A, B]);
+    let other = InodeId(DIR.0 + 1).slot();
+    for (session, slot) in [(A, DIR.slot()), (B, other)] {
+        assert!(s.holder.take_slot(Moment(s.now), session, slot, 1).is_some());
+        s.on(Event::Ending { session });
+    }
+    let waits =
+        |s: &Server| (s.holder.alone_in(A, other, Moment(s.now)), s.holder.alone_in(B, DIR.slot(), Moment(s.now)));
+    assert_eq!(waits(&s), (Some(B), Some(A)), "they may still show something");
+    s.pass(ms(11_000), &[]);
+    assert_eq!(waits(&s), (None, None));
+    assert_eq!(s.holder.alone_in(C, other, Moment(s.now)), Some(B), "everybody else waits");
+}
+
 #[test]
 fn no_slot_is_given_before_everybody_has_said_what_it_holds() {
     let mut s = Server::new(&[]);
     s.on(Event::Gained { epoch: MembershipEpoch(2), slots: SlotSet::all(), sessions: vec![A, B] });
     s.on(Event::Renew { session: A });
-    let take = |s: &mut Server| s.holder.take_slot(Moment(s.now), A, DIR.slot(), 1);
+    let take = |s: &mut Server| s.holder.take_slot(Moment(s.now), A, DIR.slot(), 1).map(|(_, shown)| shown);
     assert_eq!(take(&mut s), None, "B may show something of before");
     s.on(Event::Ended { session: B });
     let commands = s.on(Event::Renew { session: A });

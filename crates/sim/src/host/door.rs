@@ -12,8 +12,8 @@ use braid_api::admin::AdminQuery;
 use braid_api::data::{DataAnswer, DataNode, DataRequest, DeleteChunks, ScrubAnswer, UnlockRegion};
 use braid_api::lease::{LockReply, Order};
 use braid_api::meta::{
-    Acknowledge, ChunkRef, CommitContent, CommitFile, Content, Grant, MapAnswer, Mark, MetaAnswer, MetaRequest,
-    Namespace, OpenAnswer, YieldFiles,
+    Acknowledge, ChunkRef, CommitContent, CommitFile, Content, EarlyMark, Grant, Kept, MapAnswer, Mark, MetaAnswer,
+    MetaRequest, Namespace, OpenAnswer, YieldFiles,
 };
 use braid_api::{Code, Context, LockKind, Result, When};
 use braid_data_server::DataServer;
@@ -114,7 +114,7 @@ impl Namespace for MetaDoor {
             if self.cluster.settings.bug == Some(Bug::LostReplayOfMetadata) {
                 replay.kept.clear();
             }
-            let is_unanswered = |kept: &braid_api::meta::Kept| kept.mark.number == u64::MAX;
+            let is_unanswered = |kept: &Kept| kept.mark.number == EarlyMark::UNANSWERED;
             if self.cluster.settings.bug == Some(Bug::LostReplayOfUnanswered) {
                 replay.kept.retain(|kept| !is_unanswered(kept));
             }

@@ -41,6 +41,9 @@ struct File {
     by: Option<(Machine, u64)>,
 }
 
+/// What is wrong if its remover has not lost what it was told: known when that syncs.
+type Suspects = BTreeMap<Place, String>;
+
 #[derive(Default)]
 struct State {
     moment: u64,
@@ -48,6 +51,7 @@ struct State {
     files: BTreeMap<Place, File>,
     /// That its remover was told of last.
     last_told: Option<Place>,
+    suspects: Suspects,
     left: BTreeSet<Machine>,
 }
 
@@ -147,6 +151,10 @@ impl Removals {
                 // Of all that it did not sync before, this client knows nothing any more.
                 Err(_) => file.by = file.by.filter(|_| file.synced),
             });
+            let suspect = if told { self.state.lock().suspects.remove(&place) } else { None };
+            if let (Some(text), Ok(())) = (suspect, &synced) {
+                process.cluster.around.failures.add(Invariant::NamesAreLinearizable, text);
+            }
         }
         synced
     }
@@ -217,6 +225,9 @@ impl Removals {
             let who = process.machine.name();
             let text = format_args!("{place:?} {what}, by {who}: {file:?}, looked at {when:?}");
             process.cluster.around.failures.add(Invariant::NamesAreLinearizable, text);
+        } else if let Some(what) = wrong(&file, found, when, true).filter(|_| found && file.by.is_some()) {
+            let text = format!("{place:?} {what}, by {}, and was not lost: {file:?}, {when:?}", process.machine.name());
+            self.state.lock().suspects.insert(place.clone(), text);
         }
     }
 
