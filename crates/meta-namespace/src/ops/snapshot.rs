@@ -95,8 +95,9 @@ pub(super) async fn expect_no_snapshots(unit: &mut Unit<'_>, dir: &Inode, tree: 
     if dir.snapshot_root == dir.id && has_snapshots(unit, dir.id).await? {
         return Err(has_some(dir.id).into());
     }
-    // Roots do not lie within one another.
-    if !tree || dir.snapshot_root.0 != 0 {
+    // Roots do not lie within one another. As long as nobody looks at what is changed there are none: that is decided here, since the first
+    // may have come while this was on its way.
+    if !tree || dir.snapshot_root.0 != 0 || !unit.is_watched() {
         return Ok(());
     }
     for (root, _) in roots(unit).await?.into_iter().filter(|(_, row)| row.newest() > 0) {

@@ -106,8 +106,8 @@ async fn dump(engine: &AnyEngine, top: InodeId, then: Option<&Moment>) -> (Shown
 impl World {
     async fn new(seed: u64, keeping: Keeping) -> World {
         let keeping = Arc::new(keeping);
-        keeping.begin();
-        let engine = AnyEngine::new(Arc::new(MemEngine::new(MemStore::new()))).watched(keeping);
+        let engine = AnyEngine::new(Arc::new(MemEngine::new(MemStore::new()))).watched(keeping.clone());
+        keeping.begin(&engine).await.unwrap();
         World::over(seed, engine).await
     }
 

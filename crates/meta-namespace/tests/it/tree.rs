@@ -88,6 +88,10 @@ impl Tx for SpreadTx<'_> {
         self.0.add(key, by);
     }
 
+    fn is_watched(&self) -> bool {
+        self.0.is_watched()
+    }
+
     fn spread(&self) -> u8 {
         self.1
     }
@@ -145,7 +149,6 @@ impl<E: Engine> Tree<E> {
             fresh: InodeId::new(now, Slot(now % 4096)),
             others: self.others,
             limits: self.limits,
-            snapshots: true,
             ..OpContext::default()
         };
         self.run(Recorded { cx, mutation, message: 0, answer }).await.map(|outcome| outcome.answer)

@@ -15,6 +15,7 @@ use braid_api::{Code, Error, Result};
 use braid_env::Monotonic;
 use braid_lease::{AskId, Event, Key};
 use braid_meta_engine::Engine;
+use braid_meta_namespace::OpError;
 use braid_meta_namespace::ops::snapshot::{CreateSnapshot, DropSnapshot, FindBelow, MakeRoot};
 use braid_types::{InodeId, Name, SessionId};
 use std::collections::BTreeMap;
@@ -124,7 +125,13 @@ impl MetaServer {
     /// The directory becomes a snapshot root, and everything below it says so.
     async fn prepare_root(&self, dir: InodeId, end: Monotonic) -> Result<()> {
         if !self.snapshots.is_root(dir) {
-            self.snapshots.keeping.begin();
+            // What changes something may have been on its way since before anything was kept: it is waited for.
+            let begun = self.env.timeout(end.since(self.env.clock.now()), self.snapshots.keeping.begin(&self.engine));
+            let begun = begun.await.map_err(|_| {
+                let cause = "changes are under way that were begun before there were snapshots: ask again";
+                Error::new(Code::Busy, format_args!("directory {dir}"), cause)
+            })?;
+            begun.map_err(OpError::from)?;
             self.engine.transact(dir.0, MakeRoot { dir }).await.map_err(Error::from)?;
             self.read_snapshots().await?;
         }

@@ -15,6 +15,7 @@ use crate::server::MetaServer;
 use braid_api::admin::SnapshotStatus;
 use braid_api::{Code, Error, Result};
 use braid_meta_engine::{AnyEngine, Engine};
+use braid_meta_namespace::OpError;
 use braid_meta_namespace::ops::snapshot::{ListSnapshots, handle_of, moment};
 use braid_meta_namespace::rows::{SnapshotEntry, SnapshotsRow};
 use braid_meta_namespace::snapshots::{Keeping, Moment};
@@ -83,7 +84,7 @@ impl MetaServer {
     pub(crate) async fn read_snapshots(&self) -> Result<()> {
         let rows = self.engine.read(0, ListSnapshots).await.map_err(Error::from)?;
         if !rows.is_empty() {
-            self.snapshots.keeping.begin();
+            self.snapshots.keeping.begin(&self.engine).await.map_err(OpError::from)?;
         }
         *self.snapshots.roots.write() = rows.into_iter().collect();
         if !self.snapshots.going().is_empty() {
