@@ -180,6 +180,8 @@ pub struct OpenSession {
     /// The same client under the number it had before, if the session of that is being ended and its end is not waited for. From
     /// now on nothing runs under that one, and what ran is answered under the new one.
     pub former: Option<u64>,
+    /// The first session that it had since its start, 0 if it had none: so old may be what it has kept, and what it has open.
+    pub since: SessionId,
     /// For `status`: `fuse /mnt on host 3, process 4711`.
     pub description: String,
     pub host: String,

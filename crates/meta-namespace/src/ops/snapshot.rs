@@ -3,16 +3,17 @@
 //! Promises: a snapshot is made in one transaction, and every other is in it or comes after it; what only a snapshot that is gone had is
 //! freed a page at a time, and whoever serves the rows next goes on.
 
-use super::ids::{Counter, take};
+use super::ids::{Counter, next, take};
 use crate::rows::{
-    ChunkRow, IdRow, Inode, KeptInode, OldRow, ReclaimRow, RestampRow, RowFormat, SnapshotEntry, SnapshotsRow, keys,
+    ChunkRow, HandleRow, IdRow, Inode, KeptInode, OldRow, ReclaimRow, RestampRow, RowFormat, SessionRow, SnapshotEntry,
+    SnapshotsRow, keys,
 };
-use crate::snapshots::{Moment, inode_in};
+use crate::snapshots::inode_in;
 use crate::{Located, OpError, Query, Unit};
 use braid_api::admin::{self, KeptPage, KeptRow};
 use braid_api::{Code, Error};
 use braid_meta_engine::{Key, Lock, Operation, Table, Tx};
-use braid_types::{ChunkId, ContainerId, InodeId, Name, SnapshotHandle, Timestamp};
+use braid_types::{ChunkId, ContainerId, InodeId, Name, SessionId, SnapshotHandle, Timestamp};
 use std::collections::BTreeSet;
 
 /// Of one root at once.
@@ -24,8 +25,10 @@ const ALL: usize = usize::MAX >> 1;
 
 /// What names a snapshot in ids of inodes while it exists. The ends stand for the directories in which snapshots are shown.
 pub fn handle_of(number: u64) -> SnapshotHandle {
-    SnapshotHandle(1 + (number % u64::from(SnapshotHandle::MAX - 1)) as u16)
+    SnapshotHandle(1 + (number % HANDLES) as u16)
 }
+
+const HANDLES: u64 = SnapshotHandle::MAX as u64 - 1;
 
 /// Makes a directory a snapshot root, if it is none. What is below it says so when it has been looked through.
 pub struct MakeRoot {
@@ -112,7 +115,11 @@ pub(super) async fn expect_no_snapshots(unit: &mut Unit<'_>, dir: &Inode, tree: 
 pub(super) async fn retire_root(unit: &mut Unit<'_>, root: InodeId) -> Result<(), OpError> {
     let key = keys::snapshots(root);
     let Some(mut row) = unit.get::<SnapshotsRow>(&key).await? else { return Ok(()) };
-    row.going.extend(row.kept.drain(..).map(|snapshot| snapshot.number));
+    let numbers: Vec<u64> = row.kept.drain(..).map(|snapshot| snapshot.number).collect();
+    for number in &numbers {
+        let_go_of_handle(unit, *number).await?;
+    }
+    row.going.extend(numbers);
     match row.going.is_empty() {
         true => unit.delete(key),
         // It goes with the last of them.
@@ -204,25 +211,61 @@ impl Operation for CreateSnapshot {
             return Err(Error::new(Code::NoSpace, of(), cause).into());
         }
         expect_looked_through(&mut unit, self.root).await?;
-        let all = roots(&mut unit).await?;
-        let used: BTreeSet<SnapshotHandle> =
-            all.iter().flat_map(|(_, row)| &row.kept).map(|snapshot| handle_of(snapshot.number)).collect();
-        if used.len() >= usize::from(SnapshotHandle::MAX) - 2 {
-            let cause = format_args!("there are {} snapshots, as many as there can be", used.len());
-            return Err(Error::new(Code::NoSpace, of(), cause).into());
-        }
-        let mut number = take(&mut unit, Counter::Snapshots, 1).await?;
-        while used.contains(&handle_of(number)) {
-            number = take(&mut unit, Counter::Snapshots, 1).await?;
-        }
-        if number >= keys::SNAPSHOT_MAX {
-            return Err(Error::new(Code::NoSpace, of(), "all numbers of snapshots are given").into());
-        }
+        let number = take_number(&mut unit, &of).await?;
         let snapshot = SnapshotEntry { number, name: self.name.as_bytes().to_vec(), made: self.now };
         row.kept.push(snapshot.clone());
         unit.put(key, &row);
         Ok(snapshot)
     }
+}
+
+/// The next number whose handle nobody takes for another snapshot's.
+async fn take_number(unit: &mut Unit<'_>, of: &impl Fn() -> String) -> Result<u64, OpError> {
+    let next = next(unit, Counter::Snapshots).await?;
+    let all = roots(unit).await?;
+    let used: BTreeSet<SnapshotHandle> =
+        all.iter().flat_map(|(_, row)| &row.kept).map(|snapshot| handle_of(snapshot.number)).collect();
+    // None is given a second time before.
+    let known = if next < HANDLES { BTreeSet::new() } else { known_handles(unit).await? };
+    let is_free = |number: &u64| !used.contains(&handle_of(*number)) && !known.contains(&handle_of(*number));
+    let Some(number) = (next..next.saturating_add(HANDLES)).find(is_free) else {
+        let cause = format!(
+            "all {HANDLES} numbers by which mounts know snapshots are taken: by {} snapshots that there are, and by some that were looked at \
+             before they were deleted, by mounts that have not ended since (braid admin status lists the mounts)",
+            used.len()
+        );
+        return Err(Error::new(Code::NoSpace, of(), cause).into());
+    };
+    if number >= keys::SNAPSHOT_MAX {
+        return Err(Error::new(Code::NoSpace, of(), "all numbers of snapshots are given").into());
+    }
+    take(unit, Counter::Snapshots, number + 1 - next).await?;
+    Ok(number)
+}
+
+/// Handles of snapshots that are gone, under which somebody may have kept something or has a file open.
+async fn known_handles(unit: &mut Unit<'_>) -> Result<BTreeSet<SnapshotHandle>, OpError> {
+    let mut oldest = SessionId(u64::MAX);
+    let sessions = unit.scan_table(Table::Sessions, None, ALL).await?;
+    for (key, row) in &sessions.rows {
+        // Also of a session that has ended: its client may come back.
+        oldest = oldest.min(SessionRow::decode(key, row)?.first);
+    }
+    let page = unit.scan(&keys::handles(), None, ALL).await?;
+    let mut known = BTreeSet::new();
+    for (key, row) in &page.rows {
+        if HandleRow::decode(key, row)?.next_session > oldest {
+            known.extend(keys::of_handle(key));
+        }
+    }
+    Ok(known)
+}
+
+/// A snapshot is not to be shown any more to anybody, though some may have been told of it.
+async fn let_go_of_handle(unit: &mut Unit<'_>, number: u64) -> Result<(), OpError> {
+    let next_session = SessionId(next(unit, Counter::Sessions).await?);
+    unit.put(keys::handle(handle_of(number)), &HandleRow { next_session });
+    Ok(())
 }
 
 /// Every inode below the root says whose snapshots have it.
@@ -280,6 +323,8 @@ impl Operation for FindBelow {
 pub struct DropSnapshot {
     pub root: InodeId,
     pub name: Name,
+    /// It may have been shown to somebody.
+    pub seen: bool,
 }
 
 impl Operation for DropSnapshot {
@@ -297,6 +342,9 @@ impl Operation for DropSnapshot {
         let number = row.kept.remove(at).number;
         row.going.push(number);
         unit.put(key, &row);
+        if self.seen {
+            let_go_of_handle(&mut unit, number).await?;
+        }
         Ok(number)
     }
 }
@@ -422,12 +470,6 @@ impl SweepSnapshot {
         unit.put(keys::reclaim_chunk(gone.chunk), &ReclaimRow { container: gone.container });
         Ok(())
     }
-}
-
-/// What was there under this name of a snapshot; `None` if there is no such snapshot.
-pub fn moment(root: InodeId, row: &SnapshotsRow, number: u64) -> Option<Moment> {
-    let exists = row.kept.iter().any(|snapshot| snapshot.number == number);
-    exists.then(|| Moment { root, number, numbers: row.numbers_from(number) })
 }
 
 /// What snapshots alone have, page by page: [`braid_api::admin::AdminQuery::KeptRows`].

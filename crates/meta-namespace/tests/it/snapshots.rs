@@ -4,11 +4,13 @@ use crate::tree::{Tree, code, name};
 use braid_api::meta::*;
 use braid_api::{Code, Error};
 use braid_meta_engine::{AnyEngine, Engine, MemEngine, MemStore, Table};
+use braid_meta_namespace::ops::ids::{Counter, TakeIds};
 use braid_meta_namespace::ops::move_chunk::PutInPlace;
 use braid_meta_namespace::ops::reclaim::{ForgetChunks, ListReclaim, ReclaimInodes};
 use braid_meta_namespace::ops::remove_tree::EmptyTree;
+use braid_meta_namespace::ops::session::{BeginSession, EndSession, ForgetSession};
 use braid_meta_namespace::ops::snapshot::{
-    CreateSnapshot, DropSnapshot, ListSnapshots, MakeRoot, SNAPSHOTS_MAX, SweepSnapshot, moment,
+    CreateSnapshot, DropSnapshot, MakeRoot, SNAPSHOTS_MAX, SweepSnapshot, handle_of,
 };
 use braid_meta_namespace::ops::spares::{GiveSpares, Source};
 use braid_meta_namespace::snapshots::{AtSnapshot, Keeping, Moment};
@@ -38,7 +40,7 @@ type Shown = BTreeMap<String, String>;
 
 async fn ask<Q: Query>(engine: &AnyEngine, then: Option<&Moment>, query: Q) -> Result<Q::Answer, Error> {
     match then {
-        Some(moment) => engine.read(1, AtSnapshot { moment: moment.clone(), query }).await.map_err(Error::from),
+        Some(moment) => engine.read(1, AtSnapshot { moment: *moment, query }).await.map_err(Error::from),
         None => engine.read(1, ReadOnly(query)).await.map_err(Error::from),
     }
 }
@@ -308,17 +310,21 @@ impl World {
         made.number
     }
 
-    async fn moment(&self, number: u64) -> Moment {
-        let all = self.tree.engine.read(1, ListSnapshots).await.map_err(Error::from).unwrap();
-        let (root, row) = all.iter().find(|(root, _)| *root == self.root).unwrap();
-        moment(*root, row, number).unwrap()
+    fn moment(&self, number: u64) -> Moment {
+        Moment { root: self.root, number }
+    }
+
+    async fn let_go(&mut self, number: u64, seen: bool) {
+        let (name, _) = self.shown.remove(&number).unwrap();
+        self.tree.run(DropSnapshot { root: self.root, name, seen }).await.unwrap();
+        self.tree.run(SweepSnapshot { root: self.root, number, after: None, limit: 1000 }).await.unwrap();
     }
 
     /// In this order, and all are gone before the first is looked through.
     async fn drop_snapshots(&mut self, numbers: &[u64]) {
         for number in numbers {
             let (name, _) = self.shown.remove(number).unwrap();
-            assert_eq!(self.tree.run(DropSnapshot { root: self.root, name }).await.unwrap(), *number);
+            assert_eq!(self.tree.run(DropSnapshot { root: self.root, name, seen: true }).await.unwrap(), *number);
             self.step().await;
         }
         for number in numbers {
@@ -340,7 +346,7 @@ impl World {
     async fn check(&self) {
         let mut named = dump(&self.tree.engine, self.root, None).await.1;
         for (number, (_, had)) in &self.shown {
-            let (shown, chunks) = dump(&self.tree.engine, self.root, Some(&self.moment(*number).await)).await;
+            let (shown, chunks) = dump(&self.tree.engine, self.root, Some(&self.moment(*number))).await;
             for (path, what) in had {
                 assert_eq!(shown.get(path), Some(what), "{path} in snapshot {number}");
             }
@@ -457,7 +463,7 @@ async fn a_rename_or_link_does_not_leave_a_tree_with_snapshots_nor_enter_it() {
     assert_eq!(code(world.tree.change(link(other, inside), MetaAnswer::Link).await), Code::CrossDevice);
     // The root itself is renamed like any directory, and keeps what it has.
     world.tree.rename((ROOT, "root"), (outside, "root"), RenameKind::Replace).await.unwrap();
-    let moment = world.moment(*world.shown.keys().next().unwrap()).await;
+    let moment = world.moment(*world.shown.keys().next().unwrap());
     assert_eq!(dump(&world.tree.engine, inside, Some(&moment)).await.0.len(), 3);
 }
 
@@ -519,9 +525,77 @@ async fn names_are_unique_and_numbers_bounded() {
         world.tree.run(create(&format!("s{i}"))).await.unwrap();
     }
     assert_eq!(code(world.tree.run(create("one more")).await), Code::NoSpace);
-    let gone = DropSnapshot { root: world.root, name: name("none") };
+    let gone = DropSnapshot { root: world.root, name: name("none"), seen: true };
     assert_eq!(code(world.tree.run(gone).await), Code::NotFound);
     world.shown.clear();
+}
+
+#[tokio::test]
+async fn a_handle_is_not_given_again_while_somebody_may_know_it() {
+    let mut world = World::new(6, Keeping::default()).await;
+    world.tree.run(MakeRoot { dir: world.root }).await.unwrap();
+    world.tree.restamp_all().await;
+    let all = u64::from(SnapshotHandle::MAX) - 1;
+    let begin = |client: u64, since: u64| BeginSession {
+        client,
+        former: None,
+        since: SessionId(since),
+        description: "a mount".into(),
+        host: "h".into(),
+        now: Timestamp(1),
+        caches: true,
+    };
+    let (mount, _) = world.tree.run(begin(1, 0)).await.unwrap();
+    let (one, two) = (world.snapshot("one").await, world.snapshot("two").await);
+    world.let_go(one, true).await;
+    world.let_go(two, false).await;
+    // As if so many had been made and were gone that the handle of the first is the next one.
+    let skip = |made: u64| TakeIds { counter: Counter::Snapshots, count: all - (made + 1 - one) % all };
+    world.tree.run(skip(two)).await.unwrap();
+    // Of the first the mount may have kept something, of the second nobody has.
+    let made = world.snapshot("three").await;
+    assert_eq!(handle_of(made), handle_of(two));
+    // It has lost its session, and is the same mount.
+    let (later, _) = world.tree.run(begin(2, mount.0)).await.unwrap();
+    world.tree.run(EndSession { session: mount, remember: false }).await.unwrap();
+    world.tree.run(skip(made)).await.unwrap();
+    let made = world.snapshot("four").await;
+    assert_ne!(handle_of(made), handle_of(one));
+    // One that came after it had gone does not know it; the other may come back.
+    world.tree.run(begin(3, 0)).await.unwrap();
+    world.tree.run(EndSession { session: later, remember: true }).await.unwrap();
+    world.tree.run(skip(made)).await.unwrap();
+    let made = world.snapshot("five").await;
+    assert_ne!(handle_of(made), handle_of(one));
+    world.tree.run(ForgetSession { session: later }).await.unwrap();
+    world.tree.run(skip(made)).await.unwrap();
+    assert_eq!(handle_of(world.snapshot("six").await), handle_of(one));
+    world.shown.clear();
+}
+
+#[tokio::test]
+async fn when_no_handle_is_free_that_is_said() {
+    let mut world = World::new(7, Keeping::default()).await;
+    let begin = BeginSession {
+        client: 1,
+        former: None,
+        since: SessionId(0),
+        description: "a mount".into(),
+        host: "h".into(),
+        now: Timestamp(1),
+        caches: true,
+    };
+    let (mount, _) = world.tree.run(begin).await.unwrap();
+    for _ in 0..u64::from(SnapshotHandle::MAX) - 1 {
+        let number = world.snapshot("s").await;
+        world.let_go(number, true).await;
+    }
+    let create = || CreateSnapshot { root: world.root, name: name("s"), now: Timestamp(7) };
+    world.tree.run(MakeRoot { dir: world.root }).await.unwrap();
+    world.tree.restamp_all().await;
+    assert_eq!(code(world.tree.run(create()).await), Code::NoSpace);
+    world.tree.run(EndSession { session: mount, remember: false }).await.unwrap();
+    world.tree.run(create()).await.unwrap();
 }
 
 #[tokio::test]
@@ -541,7 +615,7 @@ async fn a_directory_with_snapshots_is_not_removed_and_without_leaves_nothing() 
     let over = world.tree.rename((ROOT, "empty"), (above, "root"), RenameKind::Replace).await;
     assert_eq!(code(over), Code::NotEmpty);
     // With what it has let go of not looked through yet.
-    let gone = DropSnapshot { root: world.root, name: name("s") };
+    let gone = DropSnapshot { root: world.root, name: name("s"), seen: true };
     world.tree.run(gone).await.unwrap();
     world.tree.change(remove(above, "root", false), MetaAnswer::RemoveDir).await.unwrap();
     let rows = async |world: &World| world.tree.rows(&[Table::Snapshots]).await.len();

@@ -118,6 +118,7 @@ impl MetaServer {
             drop(stands.end());
         }
         let made = made?;
+        self.snapshots.unseen.lock().insert(made.number);
         self.read_snapshots().await?;
         status_of(dir, &made).ok_or_else(|| gone(dir))
     }
@@ -185,7 +186,9 @@ impl MetaServer {
 
     pub(crate) async fn drop_snapshot(&self, dir: InodeId, name: Name) -> Result<AdminAnswer> {
         let _alone = self.snapshots.changing.lock().await;
-        let dropped = self.engine.transact(dir.0, DropSnapshot { root: dir, name }).await.map_err(Error::from);
+        // Of one that is not dropped it is not known any more that nobody has seen it.
+        let seen = self.snapshots.hide(dir, &name);
+        let dropped = self.engine.transact(dir.0, DropSnapshot { root: dir, name, seen }).await.map_err(Error::from);
         self.read_snapshots().await?;
         dropped?;
         Ok(AdminAnswer::DropSnapshot(()))
