@@ -51,18 +51,22 @@ impl Operation for MakeRoot {
         }
         // No directory comes to lie above or below another one meanwhile.
         unit.put_raw(lock, vec![1]);
-        if dir.inode.snapshot_root.0 != 0 && dir.inode.snapshot_root != self.dir {
-            let cause = format_args!(
-                "it lies below directory {}, which has snapshots: they have all that is below it",
-                dir.inode.snapshot_root
-            );
-            return Err(Error::new(Code::Invalid, format_args!("directory {}", self.dir), cause).into());
+        let all = roots(&mut unit).await?;
+        let refused = |cause: String| Error::new(Code::Invalid, format_args!("directory {}", self.dir), cause);
+        // By their places, and not by what rows say: one that was a root before may say so still, and what is below one that is being
+        // prepared does not say so yet.
+        for (root, _) in &all {
+            if lies_below(&mut unit, self.dir, *root).await? {
+                let cause =
+                    format!("it lies below directory {root}, which has snapshots: they have all that is below it");
+                return Err(refused(cause).into());
+            }
+            if lies_below(&mut unit, *root, self.dir).await? {
+                return Err(refused(format!("directory {root} below it has snapshots of its own")).into());
+            }
         }
-        // One that was a root before has no row any more, and what is below it says still whose it is, or says so again.
-        expect_no_root_below(&mut unit, self.dir).await?;
-        if roots(&mut unit).await?.len() >= ROOTS_MAX {
-            let cause = format_args!("{ROOTS_MAX} directories have snapshots already");
-            return Err(Error::new(Code::Invalid, format_args!("directory {}", self.dir), cause).into());
+        if all.len() >= ROOTS_MAX {
+            return Err(refused(format!("{ROOTS_MAX} directories have snapshots already")).into());
         }
         dir.inode.snapshot_root = self.dir;
         unit.put(keys::snapshots(self.dir), &SnapshotsRow::default());
@@ -78,17 +82,6 @@ pub(crate) async fn roots(unit: &mut Unit<'_>) -> Result<Vec<(InodeId, Snapshots
     page.rows.iter().map(|(key, row)| Ok((InodeId(key.partition()), SnapshotsRow::decode(key, row)?))).collect()
 }
 
-/// Snapshot roots do not lie within one another. Whoever asks holds the lock of renames.
-async fn expect_no_root_below(unit: &mut Unit<'_>, dir: InodeId) -> Result<(), OpError> {
-    for (root, _) in roots(unit).await? {
-        if lies_below(unit, root, dir).await? {
-            let cause = format_args!("directory {root} below it has snapshots of its own");
-            return Err(Error::new(Code::Invalid, format_args!("directory {dir}"), cause).into());
-        }
-    }
-    Ok(())
-}
-
 /// A directory does not go while it has snapshots, or one with `tree` below it has: they are read there.
 pub(super) async fn expect_no_snapshots(unit: &mut Unit<'_>, dir: &Inode, tree: bool) -> Result<(), OpError> {
     let has_some = |root: InodeId| {
@@ -100,7 +93,7 @@ pub(super) async fn expect_no_snapshots(unit: &mut Unit<'_>, dir: &Inode, tree: 
     }
     // Roots do not lie within one another. As long as nobody looks at what is changed there are none: that is decided here, since the first
     // may have come while this was on its way.
-    if !tree || dir.snapshot_root.0 != 0 || !unit.is_watched() {
+    if !tree || !unit.is_watched() || is_root(unit, dir.snapshot_root).await? {
         return Ok(());
     }
     for (root, _) in roots(unit).await?.into_iter().filter(|(_, row)| row.newest() > 0) {
@@ -128,6 +121,7 @@ pub(super) async fn retire_root(unit: &mut Unit<'_>, root: InodeId) -> Result<()
     Ok(())
 }
 
+/// Is it, or does it lie below, this directory?
 async fn lies_below(unit: &mut Unit<'_>, mut at: InodeId, dir: InodeId) -> Result<bool, OpError> {
     while at != InodeId::ROOT && at != dir {
         match unit.get::<IdRow>(&keys::inode_id(at)).await? {
@@ -148,16 +142,13 @@ pub(super) async fn expect_to_cross(
     to: &Located,
 ) -> Result<(), OpError> {
     let (from, to) = (from.inode.snapshot_root, to.inode.snapshot_root);
-    let is_root = what.inode.snapshot_root == what.inode.id;
     if from == to {
         return Ok(());
     }
-    if !is_root && has_row(unit, from).await? || has_row(unit, to).await? || is_root && to.0 != 0 {
+    // Where one is a root, the other is none: a root may go where there is none above it.
+    let goes_along = what.inode.snapshot_root == what.inode.id && is_root(unit, what.inode.id).await?;
+    if is_root(unit, to).await? || !goes_along && is_root(unit, from).await? {
         return Err(Code::CrossDevice.into());
-    }
-    if to.0 != 0 && what.inode.is_dir() {
-        // The lock of renames is taken: it goes to another directory.
-        expect_no_root_below(unit, what.inode.id).await.map_err(|_| Code::CrossDevice)?;
     }
     Ok(())
 }
@@ -165,22 +156,20 @@ pub(super) async fn expect_to_cross(
 /// A second name where other snapshots are than where the first one is.
 pub(super) async fn expect_to_link(unit: &mut Unit<'_>, file: &Inode, to: &Inode) -> Result<(), OpError> {
     let (own, other) = (file.snapshot_root, to.snapshot_root);
-    if own != other && (has_row(unit, own).await? || has_row(unit, other).await? || (own.0 != 0 && other.0 != 0)) {
+    if own != other && (is_root(unit, own).await? || is_root(unit, other).await?) {
         return Err(Code::CrossDevice.into());
     }
     Ok(())
 }
 
 /// It is a root: it has snapshots, or had some a moment ago, or is being prepared.
-async fn has_row(unit: &mut Unit<'_>, root: InodeId) -> Result<bool, OpError> {
+pub(super) async fn is_root(unit: &mut Unit<'_>, root: InodeId) -> Result<bool, OpError> {
     Ok(root.0 != 0 && unit.get_shared::<SnapshotsRow>(&keys::snapshots(root)).await?.is_some())
 }
 
 async fn has_snapshots(unit: &mut Unit<'_>, root: InodeId) -> Result<bool, OpError> {
-    if root.0 == 0 {
-        return Ok(false);
-    }
-    Ok(unit.get_shared::<SnapshotsRow>(&keys::snapshots(root)).await?.is_some_and(|row| row.newest() > 0))
+    Ok(is_root(unit, root).await?
+        && unit.get::<SnapshotsRow>(&keys::snapshots(root)).await?.is_some_and(|row| row.newest() > 0))
 }
 
 /// Makes a snapshot of a root. All that is written to its files has been stored, and nobody writes them now.

@@ -1,20 +1,23 @@
 //! What a snapshot shows, whatever happened since; and that what nothing names any more is freed, once.
 
 use crate::tree::{Tree, code, name};
+use braid_api::admin::Repair;
 use braid_api::meta::*;
 use braid_api::{Code, Error};
-use braid_meta_engine::{AnyEngine, Engine, MemEngine, MemStore, Table};
+use braid_meta_engine::{AnyEngine, Engine, Key, Lock, MemEngine, MemStore, Operation, Table, Tx};
 use braid_meta_namespace::ops::ids::{Counter, TakeIds};
 use braid_meta_namespace::ops::move_chunk::PutInPlace;
 use braid_meta_namespace::ops::reclaim::{ForgetChunks, ListReclaim, ReclaimInodes};
-use braid_meta_namespace::ops::remove_tree::EmptyTree;
+use braid_meta_namespace::ops::remove_tree::{EmptyTree, Rescue};
+use braid_meta_namespace::ops::repair::RepairRow;
 use braid_meta_namespace::ops::session::{BeginSession, EndSession, ForgetSession};
 use braid_meta_namespace::ops::snapshot::{
     CreateSnapshot, DropSnapshot, MakeRoot, SNAPSHOTS_MAX, SweepSnapshot, handle_of,
 };
 use braid_meta_namespace::ops::spares::{GiveSpares, Source};
+use braid_meta_namespace::rows::keys;
 use braid_meta_namespace::snapshots::{AtSnapshot, Keeping, Moment};
-use braid_meta_namespace::{Query, ReadOnly};
+use braid_meta_namespace::{OpError, Query, ReadOnly};
 use braid_types::*;
 use bytes::Bytes;
 use rand::rngs::StdRng;
@@ -511,6 +514,102 @@ async fn roots_do_not_lie_within_each_other() {
         let moved = tree.rename(from, (other, "x"), RenameKind::Replace).await;
         assert_eq!(code(moved), Code::CrossDevice, "{from:?}");
     }
+}
+
+#[tokio::test]
+async fn a_directory_that_was_a_root_is_in_the_snapshots_of_the_one_above() {
+    let mut world = World::new(8, Keeping::default()).await;
+    let inner = world.tree.mkdir(world.root, "inner").await;
+    let deep = world.tree.mkdir(inner, "deep").await;
+    let file = world.tree.put(deep, "f", 900).await.unwrap();
+    world
+        .tree
+        .change(Link { inode: file.into(), parent: deep.into(), name: name("g") }, MetaAnswer::Link)
+        .await
+        .unwrap();
+    // One after the other, from below: each of them has a snapshot, and has none any more.
+    for dir in [deep, inner] {
+        world.tree.run(MakeRoot { dir }).await.unwrap();
+        // What is below it does not say so yet.
+        for (within, kind) in [(deep, "below"), (world.root, "above")] {
+            if within != dir {
+                assert_eq!(code(world.tree.run(MakeRoot { dir: within }).await), Code::Invalid, "{kind}");
+            }
+        }
+        world.tree.restamp_all().await;
+        let create = CreateSnapshot { root: dir, name: name("s"), now: Timestamp(7) };
+        let number = world.tree.run(create).await.unwrap().number;
+        world.tree.run(DropSnapshot { root: dir, name: name("s"), seen: true }).await.unwrap();
+        world.tree.run(SweepSnapshot { root: dir, number, after: None, limit: 1000 }).await.unwrap();
+    }
+    world.snapshot("one").await;
+    world.write(file).await.unwrap();
+    world.tree.put(deep, "other", 9).await.unwrap();
+    world.tree.rename((deep, "f"), (inner, "moved"), RenameKind::Replace).await.unwrap();
+    world.check().await;
+    let refused = world.tree.rename((inner, "deep"), (ROOT, "deep"), RenameKind::Replace).await;
+    assert_eq!(code(refused), Code::CrossDevice);
+    // In one that was a root there may be another, and it does not go with what is around it.
+    let number = *world.shown.keys().next().unwrap();
+    world.let_go(number, true).await;
+    world.tree.run(MakeRoot { dir: deep }).await.unwrap();
+    world.tree.restamp_all().await;
+    world.tree.run(CreateSnapshot { root: deep, name: name("s"), now: Timestamp(8) }).await.unwrap();
+    let remove = RemoveDir { parent: world.root.into(), name: name("inner"), tree: true };
+    assert_eq!(code(world.tree.change(remove, MetaAnswer::RemoveDir).await), Code::NotEmpty);
+}
+
+/// Rows that are gone.
+struct Lose(Vec<Key>);
+
+impl Operation for Lose {
+    type Output = ();
+    type Error = OpError;
+
+    async fn run(&self, tx: &mut dyn Tx) -> Result<(), OpError> {
+        tx.get(&self.0, Lock::Exclusive).await?;
+        self.0.iter().for_each(|key| tx.delete(key.clone()));
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn what_is_moved_out_of_a_root_by_a_repair_stays_in_its_snapshots() {
+    let mut world = World::new(9, Keeping::default()).await;
+    let tree_dir = world.tree.mkdir(world.root, "tree").await;
+    let other = world.tree.mkdir(world.root, "other").await;
+    let sub = world.tree.mkdir(other, "sub").await;
+    let [sealed, lost] =
+        [world.tree.put(tree_dir, "sealed", 900).await.unwrap(), world.tree.put(sub, "f", 900).await.unwrap()];
+    for file in [sealed, lost] {
+        world.write(file).await.unwrap();
+    }
+    world.snapshot("one").await;
+    // A tree is removed, and one of its files is sealed meanwhile: it gets another name. The rows of a directory are lost, and a repair finds
+    // what was in it.
+    let remove = RemoveDir { parent: world.root.into(), name: name("tree"), tree: true };
+    world.tree.change(remove, MetaAnswer::RemoveDir).await.unwrap();
+    let rescue = |text: &str| Rescue { dir: tree_dir, name: name(text), now: Timestamp(1) };
+    let rescued = world.tree.run(rescue("sealed")).await.unwrap().unwrap();
+    world.tree.run(Lose(vec![keys::entry(world.root, &name("other")), keys::inode_id(other)])).await.unwrap();
+    let repair = Repair::MoveEntry { parent: other, name: b"sub".to_vec() };
+    world.tree.run(RepairRow { repair, now: Timestamp(1) }).await.unwrap().unwrap();
+    world.check().await;
+    // They are renamed, counted for a quota, and written.
+    let outside = world.tree.mkdir(ROOT, "outside").await;
+    let text = |name: &Name| String::from_utf8(name.as_bytes().to_vec()).unwrap();
+    world.tree.rename((ROOT, &text(&rescued)), (outside, "sealed"), RenameKind::Replace).await.unwrap();
+    world.tree.rename((ROOT, &format!("#{sub}")), (outside, "sub"), RenameKind::Replace).await.unwrap();
+    world.tree.quota(outside, 100, 1 << 40).await;
+    world.tree.restamp_all().await;
+    for file in [sealed, lost] {
+        world.thaw(file, true).await.unwrap();
+        world.write(file).await.unwrap();
+        world.check().await;
+        world.tree.resize(file, 0).await.unwrap();
+    }
+    world.keep_house().await;
+    world.check().await;
 }
 
 #[tokio::test]
