@@ -124,7 +124,8 @@ pub(super) async fn retire_root(unit: &mut Unit<'_>, root: InodeId) -> Result<()
 /// Is it, or does it lie below, this directory?
 async fn lies_below(unit: &mut Unit<'_>, mut at: InodeId, dir: InodeId) -> Result<bool, OpError> {
     while at != InodeId::ROOT && at != dir {
-        match unit.get::<IdRow>(&keys::inode_id(at)).await? {
+        // Who renames directories holds a lock: these stay as they are, and whoever else only reads them does not wait.
+        match unit.get_shared::<IdRow>(&keys::inode_id(at)).await? {
             Some(IdRow::At { parent, .. }) => at = parent,
             // It has gone, or is about to.
             _ => break,
@@ -151,6 +152,20 @@ pub(super) async fn expect_to_cross(
         return Err(Code::CrossDevice.into());
     }
     Ok(())
+}
+
+/// A directory in which there is a snapshot root does not come to lie below another one, of which the rows there may not say so yet.
+/// Whoever asks holds the lock of renames, and so has who makes a root.
+pub(super) async fn expect_no_nesting(unit: &mut Unit<'_>, moved: InodeId, to: InodeId) -> Result<(), OpError> {
+    if !unit.is_watched() {
+        return Ok(());
+    }
+    let (mut above, mut within) = (false, false);
+    for (root, _) in roots(unit).await? {
+        above = above || lies_below(unit, to, root).await?;
+        within = within || lies_below(unit, root, moved).await?;
+    }
+    if above && within { Err(Code::CrossDevice.into()) } else { Ok(()) }
 }
 
 /// A second name where other snapshots are than where the first one is.
@@ -351,14 +366,19 @@ impl Operation for SweepSnapshot {
     type Error = OpError;
 
     async fn run(&self, tx: &mut dyn Tx) -> Result<Option<Key>, OpError> {
-        let mut unit = Unit::new(tx, Lock::Exclusive);
         let key = keys::snapshots(self.root);
+        let of_it = |key: &Key| keys::of_old_row(key).filter(|(_, number)| *number == self.number).map(|(of, _)| of);
+        let all = keys::all_old_rows(self.root);
+        // Whoever changes something has first the rows themselves, then the root's, then what was kept: so has this. What is kept meanwhile
+        // is locked late.
+        let page = Unit::new(tx, Lock::None).scan(&all, self.after.as_ref(), self.limit).await?;
+        let mut unit = Unit::new(tx, Lock::Exclusive);
+        unit.load(&page.rows.iter().filter_map(|(key, _)| of_it(key)).collect::<Vec<_>>()).await?;
         let Some(mut snapshots) = unit.get::<SnapshotsRow>(&key).await? else { return Ok(None) };
         if !snapshots.going.contains(&self.number) {
             return Ok(None);
         }
-        let page = unit.scan(&keys::all_old_rows(self.root), self.after.as_ref(), self.limit).await?;
-        let of_it = |key: &Key| keys::of_old_row(key).filter(|(_, number)| *number == self.number).map(|(of, _)| of);
+        let page = unit.scan(&all, self.after.as_ref(), self.limit).await?;
         let before = snapshots.before(self.number);
         let wanted = page.rows.iter().filter_map(|(key, _)| of_it(key)).flat_map(|of| {
             let older = before.map(|number| keys::old_row(self.root, &of, number));

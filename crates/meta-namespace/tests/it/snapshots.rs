@@ -176,7 +176,14 @@ impl World {
         let wanted: Vec<ChunkRef> = chunks.into_iter().filter(|chunk| chunk.frozen == thaws).collect();
         let Some(ChunkRef { index, chunk: from, container, .. }) = self.pick(&wanted) else { return Ok("no chunk") };
         let (to, _) = self.spare(thaws.then_some(container), true).await;
-        let message = MoveChunk { inode: file.into(), index, from, to, trunc_gen: attr.trunc_gen, thaws };
+        let message = MoveChunk {
+            inode: file.into(),
+            index,
+            from,
+            to,
+            trunc_gen: attr.trunc_gen,
+            why: if thaws { MoveKind::Thawed } else { MoveKind::Moved },
+        };
         self.tree.change(PutInPlace { message, alone: true }, MetaAnswer::MoveChunk).await?;
         Ok(if thaws { "thaw" } else { "move" })
     }
@@ -610,6 +617,48 @@ async fn what_is_moved_out_of_a_root_by_a_repair_stays_in_its_snapshots() {
     }
     world.keep_house().await;
     world.check().await;
+}
+
+#[tokio::test]
+async fn a_root_does_not_come_below_one_that_is_being_prepared() {
+    let world = World::new(10, Keeping::default()).await;
+    let (tree, root) = (&world.tree, world.root);
+    let deep = tree.mkdir(root, "deep").await;
+    let other = tree.mkdir(ROOT, "other").await;
+    let inner = tree.mkdir(other, "inner").await;
+    for dir in [inner, root] {
+        tree.run(MakeRoot { dir }).await.unwrap();
+    }
+    // No row of `deep` says yet that it is below a root.
+    for (to, mode) in [("other", RenameKind::Replace), ("exchanged", RenameKind::Exchange)] {
+        if mode == RenameKind::Exchange {
+            tree.mkdir(deep, "exchanged").await;
+        }
+        assert_eq!(code(tree.rename((ROOT, "other"), (deep, to), mode).await), Code::CrossDevice, "{mode:?}");
+    }
+    assert_eq!(code(tree.rename((deep, "exchanged"), (ROOT, "other"), RenameKind::Exchange).await), Code::CrossDevice);
+    let free = tree.mkdir(ROOT, "free").await;
+    tree.rename((ROOT, "other"), (free, "other"), RenameKind::Replace).await.unwrap();
+    tree.rename((ROOT, "free"), (root, "free"), RenameKind::Replace).await.unwrap_err();
+}
+
+/// As whoever changes something: two that wait for each other would have to be begun again.
+#[tokio::test]
+async fn what_was_kept_is_looked_through_in_the_order_of_changes() {
+    let mut world = World::new(11, Keeping::default()).await;
+    let file = world.tree.put(world.root, "f", 900).await.unwrap();
+    world.write(file).await.unwrap();
+    let number = world.snapshot("one").await;
+    world.thaw(file, true).await.unwrap();
+    let (name, _) = world.shown.remove(&number).unwrap();
+    world.tree.run(DropSnapshot { root: world.root, name, seen: false }).await.unwrap();
+    world.tree.run(SweepSnapshot { root: world.root, number, after: None, limit: 100 }).await.unwrap();
+    let tables = world.tree.tables_locked();
+    let at =
+        |table: Table| tables.iter().position(|one| *one == table).unwrap_or_else(|| panic!("{table:?}: {tables:?}"));
+    assert!(at(Table::Inodes) < at(Table::Snapshots), "{tables:?}");
+    assert!(at(Table::Chunks) < at(Table::Snapshots), "{tables:?}");
+    assert!(at(Table::Snapshots) < at(Table::OldRows), "{tables:?}");
 }
 
 #[tokio::test]
