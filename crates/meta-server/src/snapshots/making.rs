@@ -78,10 +78,7 @@ impl Leases {
 impl MetaServer {
     pub(crate) async fn create_snapshot(&self, dir: InodeId, name: Name, wait_ms: u64) -> Result<SnapshotStatus> {
         let end = self.env.clock.now() + Duration::from_millis(wait_ms).min(WAIT_MAX);
-        if !self.recovery.is_open() {
-            let cause = "it waits for clients of before its start: ask again later";
-            return Err(Error::new(Code::Busy, "the metadata server", cause));
-        }
+        self.recovery_is_over()?;
         let _alone = self.snapshots.changing.lock().await;
         // Of one whose outcome was not known it is known now.
         self.read_snapshots().await?;
