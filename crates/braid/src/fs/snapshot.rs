@@ -12,7 +12,7 @@ use crate::quota::strange;
 use anyhow::{Result, anyhow, bail};
 use braid_api::Code;
 use braid_api::admin::{AdminAnswer, AdminQuery, SnapshotStatus};
-use braid_types::Name;
+use braid_types::{InodeId, Name};
 use clap::Subcommand;
 use restore::Restore;
 use serde::Serialize;
