@@ -171,7 +171,8 @@ pub(super) async fn expect_no_nesting(unit: &mut Unit<'_>, moved: InodeId, to: I
 /// A second name where other snapshots are than where the first one is.
 pub(super) async fn expect_to_link(unit: &mut Unit<'_>, file: &Inode, to: &Inode) -> Result<(), OpError> {
     let (own, other) = (file.snapshot_root, to.snapshot_root);
-    if own != other && (is_root(unit, own).await? || is_root(unit, other).await?) {
+    // One that has no name yet was where no snapshot shows it, and nobody has looked through it for what it says of that.
+    if file.nlink > 0 && own != other && (is_root(unit, own).await? || is_root(unit, other).await?) {
         return Err(Code::CrossDevice.into());
     }
     Ok(())

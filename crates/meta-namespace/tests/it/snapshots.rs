@@ -478,6 +478,40 @@ async fn a_rename_or_link_does_not_leave_a_tree_with_snapshots_nor_enter_it() {
 }
 
 #[tokio::test]
+async fn a_file_without_a_name_gets_its_first_wherever_snapshots_are() {
+    let mut world = World::new(12, Keeping::default()).await;
+    let outside = world.tree.mkdir(ROOT, "outside").await;
+    let mut files = Vec::new();
+    for (n, dir) in [world.root, outside].into_iter().cycle().enumerate().take(4) {
+        // Two before there is a snapshot, and two then.
+        if n == 2 {
+            world.snapshot("one").await;
+        }
+        let spec = Tree::<AnyEngine>::spec(FileKind::File, 0);
+        let made = CreateTemporary { parent: dir.into(), spec };
+        match world.tree.change(made, MetaAnswer::CreateTemporary).await.unwrap() {
+            MetaAnswer::CreateTemporary(made) => files.push(made.attr.id),
+            other => panic!("{other:?}"),
+        }
+    }
+    world.write(files[0]).await.unwrap();
+    world.snapshot("two").await;
+    for (n, file) in files.into_iter().enumerate() {
+        let parent = if n < 2 { world.root } else { outside };
+        let link = Link { inode: file.into(), parent: parent.into(), name: name(&format!("f{n}")) };
+        world.tree.change(link, MetaAnswer::Link).await.unwrap();
+        world.write(file).await.unwrap();
+        world.check().await;
+        world.snapshot(&format!("with {n}")).await;
+        world.thaw(file, true).await.unwrap();
+        world.tree.resize(file, 100).await.unwrap();
+        world.check().await;
+    }
+    world.keep_house().await;
+    world.check().await;
+}
+
+#[tokio::test]
 async fn a_file_with_a_name_elsewhere_stays_in_the_snapshots_of_the_one() {
     let mut world = World::new(6, Keeping::default()).await;
     let outside = world.tree.mkdir(ROOT, "outside").await;
