@@ -23,6 +23,7 @@ pub mod meta;
 pub mod meta_copies;
 mod moving;
 pub mod quota;
+mod session;
 pub mod slots;
 pub mod snapshots;
 mod sql;
@@ -42,4 +43,4 @@ pub use message::{About, Carries, Context, Manner, When};
 pub use meta::Namespace;
 
 /// Version of the protocol; raised when an old peer could misunderstand. See `wire` for the hello.
-pub const PROTOCOL_VERSION: u16 = 20;
+pub const PROTOCOL_VERSION: u16 = 21;

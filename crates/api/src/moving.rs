@@ -16,8 +16,19 @@ pub struct MoveChunk {
     /// A spare of the session that was taken for moving.
     pub to: ChunkId,
     pub trunc_gen: TruncGen,
-    /// The other one is frozen ([`ChunkRef::frozen`]): snapshots keep it, and this one is written from now on.
-    pub thaws: bool,
+    pub why: MoveKind,
+}
+
+/// Why a chunk takes another one's place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MoveKind {
+    /// It has the same bytes, elsewhere. Snapshots that have the other one have this one from now on.
+    Moved,
+    /// It has the same bytes and is going to be written: the other one stays as it is, for snapshots.
+    Thawed,
+    /// As `Thawed`, but there is nothing in it, for its server has nothing of the other one, which nobody had synced: refused if the row
+    /// says that somebody had.
+    Lost,
 }
 
 /// A spare of the session in a container that has a chunk which is frozen ([`ChunkRef::frozen`]): to begin as that one is. Answered like

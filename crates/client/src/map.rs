@@ -114,10 +114,16 @@ impl Core {
         let is_void = |slot: &ChunkSlot| slot.fresh.is_some_and(|of| of != session);
         let there = |state: &FileState| {
             let slot = state.body.slot(index).filter(|slot| !is_void(slot));
-            (slot.map(|slot| key(inode.id, index, slot, &state.policy)), state.policy)
+            let frozen = slot.is_some_and(|slot| slot.frozen);
+            (slot.map(|slot| key(inode.id, index, slot, &state.policy)), state.policy, frozen)
         };
-        self.thaw(inode, index, op).await?;
-        let (slot, policy) = self.with_chunk(inode, index, op, there).await?;
+        let (slot, policy) = loop {
+            let (slot, policy, frozen) = self.with_chunk(inode, index, op, there).await?;
+            if !frozen {
+                break (slot, policy);
+            }
+            self.thaw(inode, index, op).await?;
+        };
         if let Some(slot) = slot {
             return Ok((slot, policy));
         }

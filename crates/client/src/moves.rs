@@ -16,7 +16,7 @@ use crate::wait::Deadline;
 use braid_api::data::{
     ChunkStatus, DataAnswer, DataRequest, Make, ReadChunk, ReserveChunk, ScrubChunk, StatChunk, SyncChunks, WriteChunk,
 };
-use braid_api::meta::{Content, Cuts, FindKept, GetMap, MoveChunk, MoveKept, ReturnSpares, TakeSpares};
+use braid_api::meta::{Content, Cuts, FindKept, GetMap, MoveChunk, MoveKept, MoveKind, ReturnSpares, TakeSpares};
 use braid_api::{Carries, Code, Context, Error, Result, When};
 use braid_env::{Env, Monotonic};
 use braid_lease::Want;
@@ -222,7 +222,7 @@ impl Core {
         }
         let inode_ref = self.cache.inode(place.inode);
         let (index, from, to) = (place.index, place.chunk, copied.spare);
-        let message = MoveChunk { inode: inode_ref, index, from, to, trunc_gen: place.trunc_gen, thaws: false };
+        let message = MoveChunk { inode: inode_ref, index, from, to, trunc_gen: place.trunc_gen, why: MoveKind::Moved };
         let put = self.call_while(message, When::Marked, self.own_op(), still(inode, pass.lapses)).await;
         if put.is_err() {
             // It may still be carried out, and must not be when others have the file: whichever of the two comes first is the one that holds.

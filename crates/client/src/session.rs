@@ -55,6 +55,8 @@ struct Identity {
 }
 
 pub struct Session {
+    /// What it has kept, and what is open, may be as old as this one.
+    first: SessionId,
     identity: Mutex<Identity>,
     now: Mutex<Registration>,
     orphans: Mutex<Orphans>,
@@ -66,6 +68,7 @@ pub struct Session {
 impl Session {
     pub fn new(client: u64, registration: Registration) -> Self {
         Session {
+            first: registration.session,
             identity: Mutex::new(Identity { client, former: None }),
             now: Mutex::new(registration),
             orphans: Mutex::default(),
@@ -117,6 +120,7 @@ impl Core {
         let message = OpenSession {
             client,
             former,
+            since: self.session.first,
             description: self.config.description.clone(),
             host: self.config.host.clone(),
             caches: true,

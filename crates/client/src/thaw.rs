@@ -1,7 +1,8 @@
 //! A chunk that a snapshot has is not written: another one takes its place in the file first, which begins as it is
 //! (docs/design/0028-snapshots.md).
 //!
-//! Promises: what is in the file is the same before and after, to everybody; the chunk of the snapshot is never changed; a disk that has no
+//! Promises: what is in the file is the same before and after, to everybody; the chunk of the snapshot is never changed; one that is lost is
+//! written anew if nobody had made it stable, and else is an error, as without a snapshot; a disk that has no
 //! room for what is going to differ says so here, to who writes, and not later. The other chunk is made by the servers of the first, so that no
 //! byte comes here for it.
 
@@ -11,7 +12,7 @@ use crate::inode::{FileState, Inode};
 use crate::map::file_name;
 use crate::wait::{Attempts, timed_out};
 use braid_api::data::CloneChunk;
-use braid_api::meta::{MoveChunk, ReturnSpares, TakeBeside};
+use braid_api::meta::{MarkStable, MoveChunk, MoveKind, ReturnSpares, TakeBeside};
 use braid_api::{Code, Error, Result};
 use braid_types::{ByteRange, ChunkId, ChunkIndex};
 use bytes::Bytes;
@@ -112,15 +113,25 @@ impl Core {
             };
             (self.change_token(&state, &route)?, state.attr.trunc_gen, clone)
         };
-        self.ask(&route.lane, token, clone, Bytes::new(), op).await?;
+        let why = match self.ask(&route.lane, token, clone, Bytes::new(), op).await {
+            // What the snapshot has is said to be stable while that is known: its row is not looked at again.
+            Ok(_) if !from.stable => {
+                self.call(MarkStable { chunks: vec![(inode.id, index, from.chunk)] }, op).await?;
+                MoveKind::Thawed
+            }
+            Ok(_) => MoveKind::Thawed,
+            // Whoever wrote it was made to store it before there was a snapshot, or had gone by then: nobody repeats it.
+            Err(error) if error.code == Code::ChunkUnknown => MoveKind::Lost,
+            Err(error) => return Err(error),
+        };
         let inode_ref = self.cache.inode(inode.id);
-        let message = MoveChunk { inode: inode_ref, index, from: from.chunk, to: spare, trunc_gen, thaws: true };
+        let message = MoveChunk { inode: inode_ref, index, from: from.chunk, to: spare, trunc_gen, why };
         if !self.call(message, op).await? {
             return Ok(false);
         }
         self.update(inode, |state: &mut FileState| match state.body.slot_mut(index) {
             Some(slot) if slot.chunk == from.chunk => {
-                (slot.chunk, slot.frozen, slot.stable) = (spare, false, true);
+                (slot.chunk, slot.frozen, slot.stable) = (spare, false, why == MoveKind::Thawed);
                 // What was fetched meanwhile knows of it already.
                 if state.layout_gen.0 == frozen.layout_gen {
                     state.layout_gen.0 = state.layout_gen.0.wrapping_add(1);

@@ -105,7 +105,7 @@ pub enum Event {
         inode: InodeId,
     },
     /// Nobody is to write the file: whoever could gives that up, and what it knows is in the row when [`crate::Command::Fresh`] answers.
-    /// So it stays until the ask is abandoned; requests that come wait behind it.
+    /// So it stays until the ask is abandoned; who wants to write waits for that, and nobody else.
     Still {
         ask: AskId,
         inode: InodeId,

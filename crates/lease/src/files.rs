@@ -48,7 +48,7 @@ struct Held {
 enum Purpose {
     Take(Want),
     Refresh,
-    /// Nobody writes as long as this is first.
+    /// Nobody writes as long as this is told.
     Still {
         told: bool,
     },

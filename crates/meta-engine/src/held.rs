@@ -1,5 +1,6 @@
 use crate::any::{BoxFuture, Erased, Ran, Way, Whole};
-use crate::{AnyEngine, EngineError, EngineStats, Snapshot, Table};
+use crate::over::{Changes, Over};
+use crate::{AnyEngine, EngineError};
 use std::sync::Arc;
 use tokio::sync::{RwLock, RwLockWriteGuard};
 
@@ -19,7 +20,7 @@ impl HeldEngine {
 
     /// The engine whose changes are held.
     pub fn engine(self: &Arc<Self>) -> AnyEngine {
-        AnyEngine(self.clone())
+        AnyEngine(Arc::new(Over(self.clone())))
     }
 
     /// When this returns, what was answered before is durable, and nothing changes as long as the answer is kept: also not what nobody waits for
@@ -54,11 +55,12 @@ impl Quiet<'_> {
     }
 }
 
-impl Erased for HeldEngine {
-    fn run(&self, way: Way, partition: u64, op: Whole) -> BoxFuture<'_, Ran> {
-        if matches!(way, Way::Read | Way::ReadEarly(_)) {
-            return self.engine.run(way, partition, op);
-        }
+impl Changes for Arc<HeldEngine> {
+    fn engine(&self) -> &dyn Erased {
+        &*self.engine
+    }
+
+    fn change(&self, way: Way, partition: u64, op: Whole) -> BoxFuture<'_, Ran> {
         Box::pin(async move {
             let held = self.held.read().await;
             match *held {
@@ -67,42 +69,6 @@ impl Erased for HeldEngine {
             }
         })
     }
-
-    fn durable(&self) -> u64 {
-        self.engine.durable()
-    }
-
-    fn settle(&self) -> BoxFuture<'_, Result<(), EngineError>> {
-        self.engine.settle()
-    }
-
-    fn snapshot<'a>(&'a self, tables: &'a [Table]) -> BoxFuture<'a, Result<Box<dyn Snapshot>, EngineError>> {
-        self.engine.snapshot(tables)
-    }
-
-    fn join(&self) -> BoxFuture<'_, Result<(), EngineError>> {
-        self.engine.join()
-    }
-
-    fn fence_others(&self) -> BoxFuture<'_, Result<(), EngineError>> {
-        self.engine.fence_others()
-    }
-
-    fn stats(&self) -> &EngineStats {
-        self.engine.stats()
-    }
-
-    fn rows(&self, table: Table) -> Option<u64> {
-        self.engine.rows(table)
-    }
-
-    fn bytes(&self) -> Option<u64> {
-        self.engine.bytes()
-    }
-
-    fn name(&self) -> &'static str {
-        self.engine.name()
-    }
 }
 
 #[cfg(test)]
@@ -110,7 +76,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::conformance;
-    use crate::{Early, Engine, Key, Lock, MemEngine, MemStore, Operation, Tx};
+    use crate::{Early, Engine, Key, Lock, MemEngine, MemStore, Operation, Table, Tx};
     use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
     use std::time::Duration;
 

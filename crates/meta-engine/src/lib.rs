@@ -28,6 +28,7 @@ mod held;
 mod key;
 mod mem;
 mod outlet;
+mod over;
 mod overlay;
 mod ready;
 mod snapshot;
@@ -36,7 +37,7 @@ mod tx;
 
 pub use any::AnyEngine;
 pub use awaited::Awaited;
-pub use between::{Between, Passing};
+pub use between::{Between, Passing, Unseen, Watch};
 pub use counts::Counts;
 pub use early::{Dirty, Early, Order, Touched, may_answer};
 pub use error::{EngineError, TxError};

@@ -66,6 +66,11 @@ pub trait Tx: Send {
     /// until that is durable.
     fn add(&mut self, key: Key, by: Counts);
 
+    /// Somebody looks at what this transaction changes ([`crate::Between`]).
+    fn is_watched(&self) -> bool {
+        false
+    }
+
     /// Over how many rows numbers are best spread to which everybody adds, so that they do not wait for one another.
     fn spread(&self) -> u8 {
         1

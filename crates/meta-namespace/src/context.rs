@@ -27,8 +27,6 @@ pub struct OpContext {
     /// Whose policy held in the request's directory when something was last made there, if that is known: its row is read with the first
     /// ones, and is of no use if another's holds by now.
     pub policy_root: Option<InodeId>,
-    /// Some directory may have snapshots.
-    pub snapshots: bool,
 }
 
 impl OpContext {

@@ -45,6 +45,11 @@ impl<'t> Unit<'t> {
         Unit { tx, cache: HashMap::new(), lock, changed: BTreeMap::new(), charges: Charges::default(), policy_of: None }
     }
 
+    /// Somebody looks at what is changed, since there are snapshots.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.tx.is_watched()
+    }
+
     /// Reads, in one round trip, those of `keys` that are not cached.
     pub async fn load(&mut self, keys: &[Key]) -> Result<(), OpError> {
         self.load_sharing(keys, |_| false).await

@@ -15,6 +15,7 @@ impl MetaServer {
         let begin = session::BeginSession {
             client: m.client,
             former: m.former,
+            since: m.since,
             description: m.description.clone(),
             host: m.host.clone(),
             now: self.env.clock.wall(),

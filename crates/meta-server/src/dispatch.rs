@@ -328,7 +328,6 @@ impl MetaServer {
             others: self.sessions.others(session),
             early: call.early.is_some() && request.may_be_early(),
             announced,
-            snapshots: self.snapshots.has_roots(),
             policy_root: makes_file_in(&request).and_then(|dir| self.hints.policy_root(dir)),
             // What is repeated was answered when there was enough; refused, it would be lost.
             ..self.may_refuse(before.is_none())

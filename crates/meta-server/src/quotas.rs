@@ -168,7 +168,7 @@ impl MetaServer {
         }
     }
 
-    fn recovery_is_over(&self) -> Result<()> {
+    pub(crate) fn recovery_is_over(&self) -> Result<()> {
         if self.recovery.is_open() {
             return Ok(());
         }

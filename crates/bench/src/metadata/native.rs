@@ -85,6 +85,7 @@ impl Native {
                 let open = OpenSession {
                     client: 1,
                     former: None,
+                    since: SessionId(0),
                     description: "benchmark".into(),
                     host: "here".into(),
                     caches: false,

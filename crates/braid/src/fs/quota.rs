@@ -4,6 +4,7 @@ use super::attributes::print_json;
 use super::path::ClusterPath;
 use super::session::{Paths, Session, brief};
 use crate::config::ByteSize;
+use crate::output;
 use crate::quota::{self, Asked};
 use anyhow::{Result, anyhow, bail};
 use braid_api::admin::{AdminAnswer, AdminQuery, PathEnd};
@@ -48,7 +49,7 @@ pub enum QuotaCommand {
 }
 
 /// The administrator's questions, asked by a session.
-struct ByClient<'s, F>(&'s Session<F>);
+pub struct ByClient<'s, F>(pub &'s Session<F>);
 
 impl<F: Paths> Asked for ByClient<'_, F> {
     async fn ask(&self, query: AdminQuery) -> Result<AdminAnswer> {
@@ -105,9 +106,9 @@ async fn get<F: Paths>(s: &Session<F>, dir: &ClusterPath) -> Result<Account> {
 }
 
 /// As people read it.
-async fn path_of(asked: &impl Asked, id: InodeId) -> Result<String> {
+pub async fn path_of(asked: &impl Asked, id: InodeId) -> Result<String> {
     let AdminAnswer::PathOf(found) = asked.ask(AdminQuery::PathOf { id }).await? else { return quota::strange() };
-    let names: Vec<String> = found.names.iter().map(|name| name.escape_ascii().to_string()).collect();
+    let names: Vec<String> = found.names.iter().map(|name| output::shown(name)).collect();
     Ok(match found.end {
         PathEnd::Root => format!("/{}", names.join("/")),
         _ => format!("(inode {id}, which is being removed)"),

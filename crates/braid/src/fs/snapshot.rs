@@ -4,13 +4,14 @@ mod restore;
 
 use super::attributes::print_json;
 use super::path::ClusterPath;
+use super::quota::{ByClient, path_of};
 use super::session::{Paths, Session, brief};
 use crate::config::Span;
 use crate::output::{self, Table};
 use crate::quota::strange;
 use anyhow::{Result, anyhow, bail};
 use braid_api::Code;
-use braid_api::admin::{AdminAnswer, AdminQuery, PathEnd, SnapshotStatus};
+use braid_api::admin::{AdminAnswer, AdminQuery, SnapshotStatus};
 use braid_types::{InodeId, Name};
 use clap::Subcommand;
 use restore::Restore;
@@ -138,7 +139,7 @@ async fn list<F: Paths>(s: &Session<F>, dir: Option<ClusterPath>, json: bool) ->
     let mut paths: Vec<(InodeId, String)> = Vec::new();
     for SnapshotStatus { dir, name, number, made } in snapshots(s, of).await? {
         if paths.last().is_none_or(|(last, _)| *last != dir) {
-            paths.push((dir, path_of(s, dir).await?));
+            paths.push((dir, path_of(&ByClient(s), dir).await?));
         }
         let path = paths.last().map_or("", |(_, path)| path.as_str());
         let shown = output::shown(name.as_bytes());
@@ -152,14 +153,4 @@ async fn list<F: Paths>(s: &Session<F>, dir: Option<ClusterPath>, json: bool) ->
         table.print();
     }
     Ok(())
-}
-
-async fn path_of<F: Paths>(s: &Session<F>, id: InodeId) -> Result<String> {
-    let answer = s.fs.admin(AdminQuery::PathOf { id }).await.map_err(|e| anyhow!("{}", brief(&e)))?;
-    let AdminAnswer::PathOf(found) = answer else { return strange() };
-    let names: Vec<String> = found.names.iter().map(|name| output::shown(name)).collect();
-    Ok(match found.end {
-        PathEnd::Root => format!("/{}", names.join("/")),
-        _ => format!("(inode {id}, which is being removed)"),
-    })
 }

@@ -24,7 +24,7 @@ impl Drop for Machine {
 
 impl Machine {
     /// A MariaDB of its own, and a configuration for two metadata servers over it.
-    fn new() -> Machine {
+    pub fn new() -> Machine {
         let machine = Machine::with_database();
         machine.configure(&format!(
             "[cluster]\nmetadata = [\"unix:{}\", \"unix:{}\"]\n[metadata]\ndatabase = \"{}\"\n",

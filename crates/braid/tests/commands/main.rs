@@ -4,6 +4,7 @@
 mod admin;
 mod bad_input;
 mod database;
+mod database_snapshots;
 mod defaults;
 mod disks;
 mod evening;

@@ -13,7 +13,7 @@ use std::time::{Duration, UNIX_EPOCH};
 const LARGE: usize = 300_001;
 
 /// What a program sees of a tree: by path, kind, mode, owner, time of change and content.
-fn seen(top: &Path) -> BTreeMap<String, String> {
+pub fn seen(top: &Path) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let mut dirs = vec![top.to_path_buf()];
     while let Some(dir) = dirs.pop() {
@@ -46,7 +46,7 @@ fn sum(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
 }
 
-fn make_tree(at: &Path) {
+pub fn make_tree(at: &Path) {
     fs::create_dir_all(at.join("sub/deep")).unwrap();
     fs::write(at.join("small"), "small").unwrap();
     fs::write(at.join("large"), pattern(LARGE)).unwrap();
@@ -57,7 +57,7 @@ fn make_tree(at: &Path) {
     fs::set_permissions(at.join("sub"), fs::Permissions::from_mode(0o750)).unwrap();
 }
 
-fn change_tree(at: &Path) {
+pub fn change_tree(at: &Path) {
     fs::write(at.join("small"), "smaller still").unwrap();
     fs::File::options().write(true).open(at.join("large")).unwrap().write_all_at(b"changed", 100_000).unwrap();
     fs::File::options().write(true).open(at.join("sub/other")).unwrap().set_len(1000).unwrap();

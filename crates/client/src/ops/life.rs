@@ -18,7 +18,7 @@ use braid_api::erased::{Meta, Peers};
 use braid_api::meta::OpenSession;
 use braid_api::{Carries, Code, Context, Error, Result, When};
 use braid_env::Env;
-use braid_types::TraceId;
+use braid_types::{SessionId, TraceId};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,6 +36,7 @@ impl Core {
         let open = OpenSession {
             client,
             former: None,
+            since: SessionId(0),
             description: config.description.clone(),
             host: config.host.clone(),
             caches: true,

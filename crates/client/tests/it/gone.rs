@@ -3,7 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::common::*;
-use braid_api::{Code, FileSystem, OpenFlags, SeekWhence, SetAttr};
+use braid_api::meta::AdminQuery;
+use braid_api::{Code, Context, FileSystem, Namespace, OpenFlags, SeekWhence, SetAttr};
 use braid_client::{Client, ClientConfig};
 use braid_types::*;
 use bytes::Bytes;
@@ -74,6 +75,18 @@ async fn what_became_stable_without_being_asked_and_is_gone_is_an_error_too() {
     let (_world, reader, id) = with_lost_file(false).await;
     let handle = open(&reader, id, READ).await;
     let error = reader.read(handle, 0, 100).await.unwrap_err();
+    assert_eq!(error.code, Code::ChunkLost, "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_gone_and_in_a_snapshot_is_an_error_and_is_not_made_anew() {
+    let (world, client, id) = with_lost_file(true).await;
+    let create = AdminQuery::CreateSnapshot { dir: InodeId::ROOT, name: name("one"), wait_ms: 20_000 };
+    world.meta.call(Context::default(), create).await.unwrap();
+    let handle = open(&client, id, READ_WRITE).await;
+    let error = client.write(handle, 10, Bytes::from_static(b"some bytes")).await.unwrap_err();
+    assert_eq!(error.code, Code::ChunkLost, "{error}");
+    let error = client.read(handle, 5000, 100).await.unwrap_err();
     assert_eq!(error.code, Code::ChunkLost, "{error}");
 }
 

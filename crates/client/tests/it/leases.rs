@@ -145,7 +145,14 @@ struct Raw {
 
 impl Raw {
     async fn open(world: &World) -> Raw {
-        let open = OpenSession { client: 99, former: None, description: "raw".into(), host: "h".into(), caches: true };
+        let open = OpenSession {
+            client: 99,
+            former: None,
+            since: SessionId(0),
+            description: "raw".into(),
+            host: "h".into(),
+            caches: true,
+        };
         Raw { session: world.meta.call(Context::default(), open).await.unwrap() }
     }
 

@@ -227,7 +227,14 @@ struct Holder(SessionReply);
 
 impl Holder {
     async fn open(world: &World, client: u64) -> Holder {
-        let open = OpenSession { client, former: None, description: "a holder".into(), host: "h".into(), caches: true };
+        let open = OpenSession {
+            client,
+            former: None,
+            since: SessionId(0),
+            description: "a holder".into(),
+            host: "h".into(),
+            caches: true,
+        };
         Holder(world.meta.call(Context::default(), open).await.unwrap())
     }
 

@@ -4,7 +4,7 @@
 use crate::common::*;
 use braid_api::meta::AdminQuery;
 use braid_api::{Code, Context, FallocateMode, FileSystem, HandleId, Namespace, NewNode, NodeKind, OpenFlags, SetAttr};
-use braid_client::Client;
+use braid_client::{Client, ClientConfig};
 use braid_types::*;
 use bytes::Bytes;
 use rand::rngs::StdRng;
@@ -227,6 +227,42 @@ async fn whatever_is_written_snapshots_stay_as_they_are() {
 }
 
 /// In a file that goes on, and in one that has gone.
+/// As without a snapshot: a chunk that nobody had synced, and that went with its writer and its server, reads as a hole and is written anew.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_chunk_that_was_lost_before_the_snapshot_can_be_written() {
+    for seed in 0..4 {
+        let world = World::new(Storage::Disk, SMALL).await;
+        let soon = ClientConfig { lost_after: Duration::from_millis(200), ..ClientConfig::default() };
+        let other = world.client_with(soon).await;
+        let dir = mkdir(&other, ROOT, "dir").await;
+        let never = ClientConfig { stabilise_after: Duration::from_secs(600), ..ClientConfig::default() };
+        let writer = world.client_with(never).await;
+        let (id, handle) = make(&writer, dir, "file", READ_WRITE).await;
+        put(&writer, handle, 0, &pattern(seed, 100_000)).await;
+        close(&writer, handle).await.unwrap();
+        drop(writer);
+        world.nodes.iter().for_each(|node| node.lose_power(seed));
+        let before = content(&other, id).await;
+        let is_lost = world.chunks().await.is_empty();
+        snapshot(&world, dir, "one").await;
+        assert_same(&content(&other, id).await, &before, "the file");
+        assert_same(&in_snapshot(&other, dir, "one", "file").await.unwrap(), &before, "the snapshot");
+        let handle = open(&other, id, READ_WRITE).await;
+        put(&other, handle, 5000, &pattern(9, 6000)).await;
+        other.fsync(handle, false).await.unwrap();
+        let mut now = before.clone();
+        now[5000..11_000].copy_from_slice(&pattern(9, 6000));
+        let third = world.client().await;
+        assert_same(&content(&third, id).await, &now, "the file, written again");
+        assert_same(&in_snapshot(&other, dir, "one", "file").await.unwrap(), &before, "the snapshot, later");
+        if is_lost {
+            assert!(before.iter().all(|byte| *byte == 0), "never written reads as zero");
+            return;
+        }
+    }
+    panic!("the power cuts lost nothing, so this has shown nothing");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn chunks_that_only_snapshots_have_are_moved_off_a_drained_server() {
     let world = World::new(Storage::Disk, SMALL).await;

@@ -65,11 +65,26 @@ impl File {
 }
 
 impl Files {
-    /// Serves the file's queue as far as it goes.
+    /// Serves the file's queue as far as it goes. Who wants to write while nobody is to is passed over, and who keeps the file still: nobody
+    /// who reads, or asks for a lock, waits for them.
     pub fn step(&mut self, inode: InodeId, around: &mut Around<'_>) {
         self.due.remove(&inode);
         if !around.view.slots.is_settling(inode) {
-            while let Some(waiter) = self.files.get(&inode).and_then(|file| file.queue.front().copied()) {
+            // Whoever was told stands behind some that came before, where another has let go.
+            let told = |waiter: &Waiter| waiter.purpose == Purpose::Still { told: true };
+            let mut is_still = self.files.get(&inode).is_some_and(|file| file.queue.iter().any(told));
+            let mut passed = 0;
+            while let Some(waiter) = self.files.get(&inode).and_then(|file| file.queue.get(passed).copied()) {
+                if let Purpose::Still { .. } = waiter.purpose
+                    && self.is_still(inode, &waiter, around)
+                {
+                    (passed, is_still) = (passed + 1, true);
+                    continue;
+                }
+                if (is_still || self.writes_held > 0) && self.begins_to_write(inode, &waiter) {
+                    passed += 1;
+                    continue;
+                }
                 if !self.serve(inode, waiter, around) {
                     return;
                 }
@@ -81,6 +96,9 @@ impl Files {
                         file.queue.shrink_to_fit();
                     }
                 }
+            }
+            if passed > 0 {
+                return;
             }
         }
         self.rest(inode, around);
@@ -98,10 +116,8 @@ impl Files {
         }
         match waiter.purpose {
             Purpose::Take(want) => self.serve_take(inode, &waiter, want, around),
-            Purpose::Still { told } => {
-                self.serve_still(inode, &waiter, told, around);
-                false
-            }
+            // What was written is being stored.
+            Purpose::Still { .. } => false,
             Purpose::Refresh => {
                 let grown = self.files.get(&inode).and_then(|file| file.grown);
                 around.out.push(Command::Fresh { ask: waiter.ask, grown });
@@ -129,15 +145,32 @@ impl Files {
         }
     }
 
-    /// It is told once, and stays first.
-    fn serve_still(&mut self, inode: InodeId, waiter: &Waiter, told: bool, around: &mut Around<'_>) {
-        let Some(file) = self.files.get_mut(&inode) else { return };
+    /// Nobody writes, and nothing is to be stored: that is told once, and stays so.
+    fn is_still(&mut self, inode: InodeId, waiter: &Waiter, around: &mut Around<'_>) -> bool {
+        if waiter.purpose.refusal(&around.view, waiter.session, inode).is_some()
+            || !self.others_agree(inode, waiter, around)
+        {
+            return false;
+        }
+        let Some(file) = self.files.get_mut(&inode) else { return false };
         if file.grown.is_some() {
             file.store(inode, around);
-        } else if !told && let Some(first) = file.queue.front_mut().filter(|first| first.ask == waiter.ask) {
-            first.purpose = Purpose::Still { told: true };
+            return false;
+        }
+        if let Some(own) = file.queue.iter_mut().find(|other| other.ask == waiter.ask)
+            && own.purpose != (Purpose::Still { told: true })
+        {
+            own.purpose = Purpose::Still { told: true };
             around.out.push(Command::Fresh { ask: waiter.ask, grown: None });
         }
+        true
+    }
+
+    /// It wants to write, and does not have that yet.
+    fn begins_to_write(&self, inode: InodeId, waiter: &Waiter) -> bool {
+        let (Purpose::Take(want), Some(file)) = (waiter.purpose, self.files.get(&inode)) else { return false };
+        let own = file.held.get(&waiter.session).map_or(Mode::None, |held| held.mode);
+        file.target(waiter.session, want).writes() && !own.writes()
     }
 
     fn serve_take(&mut self, inode: InodeId, waiter: &Waiter, want: Want, around: &mut Around<'_>) -> bool {
@@ -150,9 +183,6 @@ impl Files {
         let own_mode = own.map_or(Mode::None, |own| own.mode);
         // What it has serves: said again, because the answer may have been lost.
         let mode = if target.is_within(own_mode) { own_mode } else { target };
-        if self.writes_held > 0 && mode.writes() && !own_mode.writes() {
-            return false;
-        }
         // What others wrote under `sync` belongs in the row before somebody keeps a size of his own.
         if mode != Mode::Sync && file.grown.is_some() {
             file.store(inode, around);

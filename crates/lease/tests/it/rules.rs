@@ -510,7 +510,7 @@ fn a_file_is_kept_still_until_that_is_abandoned() {
     let [recall] = &recalls(&out)[..] else { panic!("{out:?}") };
     assert!(is_fresh(&s.answer(recall, vec![]), ask));
     assert!(s.holder.written().is_empty());
-    // Whoever asks now waits, also to read: it is not for long.
+    // Whoever wants to write waits: it is not for long.
     let out = [s.take(B, Want::Write), s.take(A, Want::Write), s.pass(ms(2000), &[A, B, C])].concat();
     assert!(grants(&out).is_empty() && !is_fresh(&out, ask), "said once: {out:?}");
     assert_eq!(grants(&s.on(Event::Abandon { ask })), [(B, Mode::Exclusive)]);
@@ -523,6 +523,43 @@ fn who_only_reads_keeps_its_pages_while_a_file_is_kept_still() {
     s.take(B, Want::Read);
     let (ask, out) = still(&mut s);
     assert!(is_fresh(&out, ask) && recalls(&out).is_empty());
+}
+
+#[test]
+fn who_reads_and_who_locks_does_not_wait_while_a_file_is_kept_still() {
+    let mut s = Server::new(&[A, B, C]);
+    s.open(A, true, false);
+    s.open(B, true, false);
+    s.take(A, Want::Write);
+    s.pass(ms(10), &[A, B, C]);
+    let (ask, out) = still(&mut s);
+    let [recall] = &recalls(&out)[..] else { panic!("{out:?}") };
+    s.answer(recall, vec![]);
+    // Also not behind who waits.
+    assert!(grants(&s.take(B, Want::Write)).is_empty());
+    assert_eq!(grants(&s.take(C, Want::Read)), [(C, Mode::Shared)]);
+    let fresh = s.ask_id();
+    let out = s.on(Event::Refresh { ask: fresh, session: A, inode: FILE });
+    assert!(is_fresh(&out, fresh), "{out:?}");
+    assert_eq!(answers(&s.lock(C, 1, (0, 10), None)), [LockAnswer::Granted]);
+    // Two who want it still are told at once, and who writes waits for both.
+    let (second, out) = still(&mut s);
+    assert!(is_fresh(&out, second));
+    assert!(recalls(&s.on(Event::Abandon { ask })).is_empty());
+    let out = s.on(Event::Abandon { ask: second });
+    let [recall] = &recalls(&out)[..] else { panic!("{out:?}") };
+    assert_eq!(grants(&s.answer(recall, vec![])), [(B, Mode::Exclusive)]);
+}
+
+#[test]
+fn while_writes_are_held_who_reads_does_not_wait_behind_who_writes() {
+    let mut s = Server::new(&[A, B, C]);
+    s.take(A, Want::Read);
+    s.on(Event::HoldWrites { on: true });
+    let out = s.take(B, Want::Write);
+    assert!(grants(&out).is_empty() && recalls(&out).is_empty(), "{out:?}");
+    assert_eq!(grants(&s.take(C, Want::Read)), [(C, Mode::Shared)]);
+    assert_eq!(recalls(&s.on(Event::HoldWrites { on: false })).len(), 2);
 }
 
 #[test]

@@ -7,7 +7,7 @@
 use super::open::expect_file;
 use crate::rows::{ChunkRow, ContainerRow, OldRow, ReclaimRow, RowFormat, SpareRow, flags, keys};
 use crate::{Mutation, OpContext, OpError, Query, Unit};
-use braid_api::meta::{FindKept, KeptChunk, ListPlaced, MoveChunk, MoveKept, Placed, ReturnSpares};
+use braid_api::meta::{FindKept, KeptChunk, ListPlaced, MoveChunk, MoveKept, MoveKind, Placed, ReturnSpares};
 use braid_api::{Code, Error};
 use braid_meta_engine::{Key, Table};
 use braid_types::{ChunkId, ContainerId, InodeId, LayoutGen};
@@ -33,7 +33,7 @@ impl Mutation for PutInPlace {
     }
 
     async fn apply(&self, unit: &mut Unit<'_>, cx: &OpContext) -> Result<bool, OpError> {
-        let MoveChunk { inode, index, from, to, trunc_gen, thaws } = &self.message;
+        let MoveChunk { inode, index, from, to, trunc_gen, why } = &self.message;
         let mut located = unit.find(inode).await?;
         let inode = &mut located.inode;
         expect_file(inode)?;
@@ -47,6 +47,10 @@ impl Mutation for PutInPlace {
         if inode.trunc_gen != *trunc_gen {
             return Ok(false);
         }
+        if *why == MoveKind::Lost && row.stable {
+            let cause = "it was on stable storage, and its data server does not have it any more";
+            return Err(Error::new(Code::ChunkLost, format_args!("chunk {from} of inode {}", inode.id), cause).into());
+        }
         let Some(spare) = unit.get::<SpareRow>(&spare_key).await?.filter(|spare| spare.for_moves) else {
             let cause = "it is not a spare of this session for moves (any more)";
             return Err(Error::new(Code::StaleLease, format_args!("chunk {to} of inode {}", inode.id), cause).into());
@@ -54,11 +58,11 @@ impl Mutation for PutInPlace {
         unit.delete(spare_key);
         unit.put(keys::reclaim_chunk(*from), &ReclaimRow { container: row.container });
         // One that thaws is new: snapshots keep the other. One that is moved takes the other's place wherever it was.
-        let born = if *thaws { None } else { Some(row.born.unwrap_or(0)) };
-        if !*thaws && inode.snapshot_root.0 != 0 {
+        let born = if *why == MoveKind::Moved { Some(row.born.unwrap_or(0)) } else { None };
+        if *why == MoveKind::Moved && inode.snapshot_root.0 != 0 {
             move_old(unit, inode.snapshot_root, &key, (*from, *to), spare.container).await?;
         }
-        unit.put(key, &ChunkRow { chunk: *to, container: spare.container, stable: true, born });
+        unit.put(key, &ChunkRow { chunk: *to, container: spare.container, stable: *why != MoveKind::Lost, born });
         // Whoever has a map of before knows by it that there is another; the times are those of the bytes, which are the same.
         inode.layout_gen = LayoutGen(inode.layout_gen.0 + 1);
         unit.store(&located);

@@ -25,7 +25,7 @@ impl Mutation for RemoveDir {
             return Err(Code::NotDirectory.into());
         }
         cx.expect(0, found.inode.id)?;
-        expect_no_snapshots(unit, &found.inode, cx.snapshots && self.tree && found.inode.size > 0).await?;
+        expect_no_snapshots(unit, &found.inode, self.tree && found.inode.size > 0).await?;
         unit.delete(keys::entry(parent.inode.id, &self.name));
         let mut attr = found.inode.attr();
         attr.nlink = 0;

@@ -167,6 +167,7 @@ impl Operation for Rescue {
         let name = free_name(&mut unit, entry.id()).await?;
         unit.delete(old);
         if let Entry::Here(inode) = &mut entry {
+            // Snapshots may have it where it was: it stays their root's.
             inode.quota_roots.clear();
         }
         unit.put(keys::entry(InodeId::ROOT, &name), &entry);

@@ -8,7 +8,7 @@ use super::make_node::count_entry;
 use super::remove_dir::drop_dir;
 use super::restamp::{Above, come_below, expect_depth, gained};
 use super::seal::expect_unsealed;
-use super::snapshot::{expect_no_snapshots, expect_to_cross};
+use super::snapshot::{expect_no_nesting, expect_no_snapshots, expect_to_cross};
 use super::unlink::drop_link;
 use crate::rows::{Entry, IdRow, keys};
 use crate::{Located, Mutation, OpContext, OpError, Place, Unit};
@@ -74,11 +74,13 @@ impl Mutation for RenameAlong {
         if !same_dir {
             if source.inode.is_dir() {
                 expect_not_below(unit, source.inode.id, m.to.id, &self.above_to).await?;
+                expect_no_nesting(unit, source.inode.id, m.to.id).await?;
             }
             if let (RenameKind::Exchange, Some(t)) = (m.mode, &target)
                 && t.inode.is_dir()
             {
                 expect_not_below(unit, t.inode.id, m.from.id, &self.above_from).await?;
+                expect_no_nesting(unit, t.inode.id, m.from.id).await?;
             }
         }
         if from.inode.quota_roots != to.inode.quota_roots {
@@ -96,10 +98,7 @@ impl Mutation for RenameAlong {
         }
         let mut dirs = Parents { from, to: if same_dir { None } else { Some(to) } };
         let other = match (m.mode, target) {
-            (RenameKind::Exchange, Some(target)) => {
-                let attr = m.exchange(unit, cx, &mut dirs, &source, target);
-                Some(attr)
-            }
+            (RenameKind::Exchange, Some(target)) => Some(m.exchange(unit, cx, &mut dirs, &source, target).await?),
             (_, Some(target)) => Some(m.replace(unit, cx, &mut dirs, &source, target).await?),
             (_, None) => None,
         };
@@ -110,7 +109,7 @@ impl Mutation for RenameAlong {
             count_entry(&mut dirs.to_mut().inode, cx.now, 1, is_dir);
         }
         let above = Above::of(&dirs.to_mut().inode);
-        let moved = place_at(unit, cx, source, (m.to.id, &m.to_name), &above);
+        let moved = place_at(unit, cx, source, (m.to.id, &m.to_name), &above).await?;
         dirs.store(unit);
         let to = dirs.to.map(|to| to.inode.attr().into());
         let dirs = [dirs.from.inode.attr().into(), to.unwrap_or_default()];
@@ -138,14 +137,14 @@ impl Parents {
 }
 
 trait Steps {
-    fn exchange(
+    async fn exchange(
         &self,
         unit: &mut Unit<'_>,
         cx: &OpContext,
         dirs: &mut Parents,
         source: &Located,
         target: Located,
-    ) -> braid_types::Attr;
+    ) -> Result<braid_types::Attr, OpError>;
 
     async fn replace(
         &self,
@@ -159,14 +158,14 @@ trait Steps {
 
 impl Steps for Rename {
     /// Puts the target where the source was; the caller puts the source where the target was.
-    fn exchange(
+    async fn exchange(
         &self,
         unit: &mut Unit<'_>,
         cx: &OpContext,
         dirs: &mut Parents,
         source: &Located,
         target: Located,
-    ) -> braid_types::Attr {
+    ) -> Result<braid_types::Attr, OpError> {
         let (source_dir, target_dir) = (source.inode.is_dir(), target.inode.is_dir());
         dirs.from.inode.touch(cx.now);
         dirs.to_mut().inode.touch(cx.now);
@@ -177,7 +176,9 @@ impl Steps for Rename {
             let to = &mut dirs.to_mut().inode;
             to.nlink = to.nlink.saturating_add_signed(by);
         }
-        place_at(unit, cx, target, (self.from.id, &self.from_name), &Above::of(&dirs.from.inode)).inode.attr()
+        let above = Above::of(&dirs.from.inode);
+        let moved = place_at(unit, cx, target, (self.from.id, &self.from_name), &above).await?;
+        Ok(moved.inode.attr())
     }
 
     /// Lets go of what had the new name.
@@ -211,16 +212,15 @@ impl Steps for Rename {
 
 /// Writes the inode's row, or the entry that leads to it, under a new place, in a directory that gives it what is `above`. Also where both
 /// places have the same: a directory that is being looked through may have been passed where the inode goes, and not where it was.
-fn place_at(
+async fn place_at(
     unit: &mut Unit<'_>,
     cx: &OpContext,
     mut moved: Located,
     (parent, name): (InodeId, &Name),
     above: &Above,
-) -> Located {
+) -> Result<Located, OpError> {
     moved.inode.change(cx.now);
-    let has_names = moved.place == Place::Id;
-    come_below(unit, &mut moved.inode, above, has_names);
+    come_below(unit, &mut moved.inode, above).await?;
     match &moved.place {
         Place::Id => {
             let entry = Entry::Elsewhere { id: moved.inode.id, kind: moved.inode.kind };
@@ -233,7 +233,7 @@ fn place_at(
         }
     }
     unit.store(&moved);
-    moved
+    Ok(moved)
 }
 
 /// Fails if `dir` is `top` or lies below it.

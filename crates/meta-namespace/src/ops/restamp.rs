@@ -7,8 +7,9 @@
 //! goes on, as the list says how far each directory was looked through.
 
 use super::entries::{Entries, locate};
+use super::snapshot::is_root;
 use crate::rows::{Inode, RestampRow, RowFormat, keys};
-use crate::{OpError, Place, Unit};
+use crate::{OpError, Unit};
 use braid_api::{Code, Error};
 use braid_meta_engine::{Key, Lock, Operation, Table, Tx};
 use braid_types::{InodeId, Name};
@@ -34,31 +35,34 @@ impl Above {
         Above { quota_roots: dir.quota_roots.clone(), snapshot_root: dir.snapshot_root }
     }
 
-    /// Makes `inode` one of what is in the directory; answers for which roots that is something else, if it is. A file with several names
-    /// may have one below a snapshot root, whichever of them is seen: it stays that root's.
-    fn stamp(&self, inode: &mut Inode, has_names: bool) -> Option<Vec<InodeId>> {
+    /// Makes `inode` one of what is in the directory; answers for which roots that is something else, if it is. What is a snapshot root's
+    /// stays that one's as long as it is one, wherever it is seen: it may have another name below it, or its snapshots have it at a place
+    /// where it is no more.
+    async fn stamp(&self, unit: &mut Unit<'_>, inode: &mut Inode) -> Result<Option<Vec<InodeId>>, OpError> {
         let roots = inode.roots_below(&self.quota_roots);
-        let keeps = inode.snapshot_root == inode.id || (has_names && inode.snapshot_root.0 != 0);
-        let snapshots = if keeps { inode.snapshot_root } else { self.snapshot_root };
+        let own = inode.snapshot_root;
+        let keeps = own != self.snapshot_root && is_root(unit, own).await?;
+        let snapshots = if keeps { own } else { self.snapshot_root };
         if roots == inode.quota_roots && snapshots == inode.snapshot_root {
-            return None;
+            return Ok(None);
         }
         let mut differ = differing(&inode.quota_roots, &roots);
         if snapshots != inode.snapshot_root {
             differ.extend([inode.snapshot_root, snapshots].into_iter().filter(|root| root.0 != 0));
         }
         (inode.quota_roots, inode.snapshot_root) = (roots, snapshots);
-        Some(differ)
+        Ok(Some(differ))
     }
 }
 
 /// `inode` is in another directory now. The caller stores it.
-pub(crate) fn come_below(unit: &mut Unit<'_>, inode: &mut Inode, above: &Above, has_names: bool) {
-    if let Some(differ) = above.stamp(inode, has_names)
+pub(crate) async fn come_below(unit: &mut Unit<'_>, inode: &mut Inode, above: &Above) -> Result<(), OpError> {
+    if let Some(differ) = above.stamp(unit, inode).await?
         && inode.is_dir()
     {
         unit.list_restamp(inode.id, differ);
     }
+    Ok(())
 }
 
 pub(super) fn differing(a: &[InodeId], b: &[InodeId]) -> Vec<InodeId> {
@@ -146,8 +150,7 @@ impl Operation for Restamp {
         let next = page.next();
         for (name, entry) in page.list {
             let Some(mut found) = locate(&mut unit, dir.id, &name, entry).await? else { continue };
-            let has_names = found.place == Place::Id;
-            if above.stamp(&mut found.inode, has_names).is_none() {
+            if above.stamp(&mut unit, &mut found.inode).await?.is_none() {
                 continue;
             }
             unit.store(&found);

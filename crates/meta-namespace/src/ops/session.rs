@@ -14,6 +14,8 @@ use braid_types::{ChunkId, ContainerId, RequestId, SessionEpoch, SessionId, Time
 pub struct BeginSession {
     pub client: u64,
     pub former: Option<u64>,
+    /// Its first session since its start, 0 if this is it.
+    pub since: SessionId,
     pub description: String,
     pub host: String,
     pub now: Timestamp,
@@ -60,6 +62,7 @@ impl Operation for BeginSession {
             since: self.now,
             keeps: false,
             caches: self.caches,
+            first: if self.since.0 == 0 { id } else { self.since },
         };
         unit.insert(keys::session(id), &row);
         for old in olds {

@@ -3,16 +3,17 @@
 //! Promises: a snapshot is made in one transaction, and every other is in it or comes after it; what only a snapshot that is gone had is
 //! freed a page at a time, and whoever serves the rows next goes on.
 
-use super::ids::{Counter, take};
+use super::ids::{Counter, next, take};
 use crate::rows::{
-    ChunkRow, IdRow, Inode, KeptInode, OldRow, ReclaimRow, RestampRow, RowFormat, SnapshotEntry, SnapshotsRow, keys,
+    ChunkRow, HandleRow, IdRow, Inode, KeptInode, OldRow, ReclaimRow, RestampRow, RowFormat, SessionRow, SnapshotEntry,
+    SnapshotsRow, keys,
 };
-use crate::snapshots::{Moment, inode_in};
+use crate::snapshots::inode_in;
 use crate::{Located, OpError, Query, Unit};
 use braid_api::admin::{self, KeptPage, KeptRow};
 use braid_api::{Code, Error};
 use braid_meta_engine::{Key, Lock, Operation, Table, Tx};
-use braid_types::{ChunkId, ContainerId, InodeId, Name, SnapshotHandle, Timestamp};
+use braid_types::{ChunkId, ContainerId, InodeId, Name, SessionId, SnapshotHandle, Timestamp};
 use std::collections::BTreeSet;
 
 /// Of one root at once.
@@ -24,8 +25,10 @@ const ALL: usize = usize::MAX >> 1;
 
 /// What names a snapshot in ids of inodes while it exists. The ends stand for the directories in which snapshots are shown.
 pub fn handle_of(number: u64) -> SnapshotHandle {
-    SnapshotHandle(1 + (number % u64::from(SnapshotHandle::MAX - 1)) as u16)
+    SnapshotHandle(1 + (number % HANDLES) as u16)
 }
+
+const HANDLES: u64 = SnapshotHandle::MAX as u64 - 1;
 
 /// Makes a directory a snapshot root, if it is none. What is below it says so when it has been looked through.
 pub struct MakeRoot {
@@ -48,18 +51,22 @@ impl Operation for MakeRoot {
         }
         // No directory comes to lie above or below another one meanwhile.
         unit.put_raw(lock, vec![1]);
-        if dir.inode.snapshot_root.0 != 0 && dir.inode.snapshot_root != self.dir {
-            let cause = format_args!(
-                "it lies below directory {}, which has snapshots: they have all that is below it",
-                dir.inode.snapshot_root
-            );
-            return Err(Error::new(Code::Invalid, format_args!("directory {}", self.dir), cause).into());
+        let all = roots(&mut unit).await?;
+        let refused = |cause: String| Error::new(Code::Invalid, format_args!("directory {}", self.dir), cause);
+        // By their places, and not by what rows say: one that was a root before may say so still, and what is below one that is being
+        // prepared does not say so yet.
+        for (root, _) in &all {
+            if lies_below(&mut unit, self.dir, *root).await? {
+                let cause =
+                    format!("it lies below directory {root}, which has snapshots: they have all that is below it");
+                return Err(refused(cause).into());
+            }
+            if lies_below(&mut unit, *root, self.dir).await? {
+                return Err(refused(format!("directory {root} below it has snapshots of its own")).into());
+            }
         }
-        // One that was a root before has no row any more, and what is below it says still whose it is, or says so again.
-        expect_no_root_below(&mut unit, self.dir).await?;
-        if roots(&mut unit).await?.len() >= ROOTS_MAX {
-            let cause = format_args!("{ROOTS_MAX} directories have snapshots already");
-            return Err(Error::new(Code::Invalid, format_args!("directory {}", self.dir), cause).into());
+        if all.len() >= ROOTS_MAX {
+            return Err(refused(format!("{ROOTS_MAX} directories have snapshots already")).into());
         }
         dir.inode.snapshot_root = self.dir;
         unit.put(keys::snapshots(self.dir), &SnapshotsRow::default());
@@ -75,17 +82,6 @@ pub(crate) async fn roots(unit: &mut Unit<'_>) -> Result<Vec<(InodeId, Snapshots
     page.rows.iter().map(|(key, row)| Ok((InodeId(key.partition()), SnapshotsRow::decode(key, row)?))).collect()
 }
 
-/// Snapshot roots do not lie within one another. Whoever asks holds the lock of renames.
-async fn expect_no_root_below(unit: &mut Unit<'_>, dir: InodeId) -> Result<(), OpError> {
-    for (root, _) in roots(unit).await? {
-        if lies_below(unit, root, dir).await? {
-            let cause = format_args!("directory {root} below it has snapshots of its own");
-            return Err(Error::new(Code::Invalid, format_args!("directory {dir}"), cause).into());
-        }
-    }
-    Ok(())
-}
-
 /// A directory does not go while it has snapshots, or one with `tree` below it has: they are read there.
 pub(super) async fn expect_no_snapshots(unit: &mut Unit<'_>, dir: &Inode, tree: bool) -> Result<(), OpError> {
     let has_some = |root: InodeId| {
@@ -95,8 +91,9 @@ pub(super) async fn expect_no_snapshots(unit: &mut Unit<'_>, dir: &Inode, tree: 
     if dir.snapshot_root == dir.id && has_snapshots(unit, dir.id).await? {
         return Err(has_some(dir.id).into());
     }
-    // Roots do not lie within one another.
-    if !tree || dir.snapshot_root.0 != 0 {
+    // Roots do not lie within one another. As long as nobody looks at what is changed there are none: that is decided here, since the first
+    // may have come while this was on its way.
+    if !tree || !unit.is_watched() || is_root(unit, dir.snapshot_root).await? {
         return Ok(());
     }
     for (root, _) in roots(unit).await?.into_iter().filter(|(_, row)| row.newest() > 0) {
@@ -111,7 +108,11 @@ pub(super) async fn expect_no_snapshots(unit: &mut Unit<'_>, dir: &Inode, tree: 
 pub(super) async fn retire_root(unit: &mut Unit<'_>, root: InodeId) -> Result<(), OpError> {
     let key = keys::snapshots(root);
     let Some(mut row) = unit.get::<SnapshotsRow>(&key).await? else { return Ok(()) };
-    row.going.extend(row.kept.drain(..).map(|snapshot| snapshot.number));
+    let numbers: Vec<u64> = row.kept.drain(..).map(|snapshot| snapshot.number).collect();
+    for number in &numbers {
+        let_go_of_handle(unit, *number).await?;
+    }
+    row.going.extend(numbers);
     match row.going.is_empty() {
         true => unit.delete(key),
         // It goes with the last of them.
@@ -120,9 +121,11 @@ pub(super) async fn retire_root(unit: &mut Unit<'_>, root: InodeId) -> Result<()
     Ok(())
 }
 
+/// Is it, or does it lie below, this directory?
 async fn lies_below(unit: &mut Unit<'_>, mut at: InodeId, dir: InodeId) -> Result<bool, OpError> {
     while at != InodeId::ROOT && at != dir {
-        match unit.get::<IdRow>(&keys::inode_id(at)).await? {
+        // Who renames directories holds a lock: these stay as they are, and whoever else only reads them does not wait.
+        match unit.get_shared::<IdRow>(&keys::inode_id(at)).await? {
             Some(IdRow::At { parent, .. }) => at = parent,
             // It has gone, or is about to.
             _ => break,
@@ -140,39 +143,49 @@ pub(super) async fn expect_to_cross(
     to: &Located,
 ) -> Result<(), OpError> {
     let (from, to) = (from.inode.snapshot_root, to.inode.snapshot_root);
-    let is_root = what.inode.snapshot_root == what.inode.id;
     if from == to {
         return Ok(());
     }
-    if !is_root && has_row(unit, from).await? || has_row(unit, to).await? || is_root && to.0 != 0 {
+    // Where one is a root, the other is none: a root may go where there is none above it.
+    let goes_along = what.inode.snapshot_root == what.inode.id && is_root(unit, what.inode.id).await?;
+    if is_root(unit, to).await? || !goes_along && is_root(unit, from).await? {
         return Err(Code::CrossDevice.into());
     }
-    if to.0 != 0 && what.inode.is_dir() {
-        // The lock of renames is taken: it goes to another directory.
-        expect_no_root_below(unit, what.inode.id).await.map_err(|_| Code::CrossDevice)?;
-    }
     Ok(())
+}
+
+/// A directory in which there is a snapshot root does not come to lie below another one, of which the rows there may not say so yet.
+/// Whoever asks holds the lock of renames, and so has who makes a root.
+pub(super) async fn expect_no_nesting(unit: &mut Unit<'_>, moved: InodeId, to: InodeId) -> Result<(), OpError> {
+    if !unit.is_watched() {
+        return Ok(());
+    }
+    let (mut above, mut within) = (false, false);
+    for (root, _) in roots(unit).await? {
+        above = above || lies_below(unit, to, root).await?;
+        within = within || lies_below(unit, root, moved).await?;
+    }
+    if above && within { Err(Code::CrossDevice.into()) } else { Ok(()) }
 }
 
 /// A second name where other snapshots are than where the first one is.
 pub(super) async fn expect_to_link(unit: &mut Unit<'_>, file: &Inode, to: &Inode) -> Result<(), OpError> {
     let (own, other) = (file.snapshot_root, to.snapshot_root);
-    if own != other && (has_row(unit, own).await? || has_row(unit, other).await? || (own.0 != 0 && other.0 != 0)) {
+    // One that has no name yet was where no snapshot shows it, and nobody has looked through it for what it says of that.
+    if file.nlink > 0 && own != other && (is_root(unit, own).await? || is_root(unit, other).await?) {
         return Err(Code::CrossDevice.into());
     }
     Ok(())
 }
 
 /// It is a root: it has snapshots, or had some a moment ago, or is being prepared.
-async fn has_row(unit: &mut Unit<'_>, root: InodeId) -> Result<bool, OpError> {
+pub(super) async fn is_root(unit: &mut Unit<'_>, root: InodeId) -> Result<bool, OpError> {
     Ok(root.0 != 0 && unit.get_shared::<SnapshotsRow>(&keys::snapshots(root)).await?.is_some())
 }
 
 async fn has_snapshots(unit: &mut Unit<'_>, root: InodeId) -> Result<bool, OpError> {
-    if root.0 == 0 {
-        return Ok(false);
-    }
-    Ok(unit.get_shared::<SnapshotsRow>(&keys::snapshots(root)).await?.is_some_and(|row| row.newest() > 0))
+    Ok(is_root(unit, root).await?
+        && unit.get::<SnapshotsRow>(&keys::snapshots(root)).await?.is_some_and(|row| row.newest() > 0))
 }
 
 /// Makes a snapshot of a root. All that is written to its files has been stored, and nobody writes them now.
@@ -203,25 +216,61 @@ impl Operation for CreateSnapshot {
             return Err(Error::new(Code::NoSpace, of(), cause).into());
         }
         expect_looked_through(&mut unit, self.root).await?;
-        let all = roots(&mut unit).await?;
-        let used: BTreeSet<SnapshotHandle> =
-            all.iter().flat_map(|(_, row)| &row.kept).map(|snapshot| handle_of(snapshot.number)).collect();
-        if used.len() >= usize::from(SnapshotHandle::MAX) - 2 {
-            let cause = format_args!("there are {} snapshots, as many as there can be", used.len());
-            return Err(Error::new(Code::NoSpace, of(), cause).into());
-        }
-        let mut number = take(&mut unit, Counter::Snapshots, 1).await?;
-        while used.contains(&handle_of(number)) {
-            number = take(&mut unit, Counter::Snapshots, 1).await?;
-        }
-        if number >= keys::SNAPSHOT_MAX {
-            return Err(Error::new(Code::NoSpace, of(), "all numbers of snapshots are given").into());
-        }
+        let number = take_number(&mut unit, &of).await?;
         let snapshot = SnapshotEntry { number, name: self.name.as_bytes().to_vec(), made: self.now };
         row.kept.push(snapshot.clone());
         unit.put(key, &row);
         Ok(snapshot)
     }
+}
+
+/// The next number whose handle nobody takes for another snapshot's.
+async fn take_number(unit: &mut Unit<'_>, of: &impl Fn() -> String) -> Result<u64, OpError> {
+    let next = next(unit, Counter::Snapshots).await?;
+    let all = roots(unit).await?;
+    let used: BTreeSet<SnapshotHandle> =
+        all.iter().flat_map(|(_, row)| &row.kept).map(|snapshot| handle_of(snapshot.number)).collect();
+    // None is given a second time before.
+    let known = if next < HANDLES { BTreeSet::new() } else { known_handles(unit).await? };
+    let is_free = |number: &u64| !used.contains(&handle_of(*number)) && !known.contains(&handle_of(*number));
+    let Some(number) = (next..next.saturating_add(HANDLES)).find(is_free) else {
+        let cause = format!(
+            "all {HANDLES} numbers by which mounts know snapshots are taken: by {} snapshots that there are, and by some that were looked at \
+             before they were deleted, by mounts that have not ended since (braid admin status lists the mounts)",
+            used.len()
+        );
+        return Err(Error::new(Code::NoSpace, of(), cause).into());
+    };
+    if number >= keys::SNAPSHOT_MAX {
+        return Err(Error::new(Code::NoSpace, of(), "all numbers of snapshots are given").into());
+    }
+    take(unit, Counter::Snapshots, number + 1 - next).await?;
+    Ok(number)
+}
+
+/// Handles of snapshots that are gone, under which somebody may have kept something or has a file open.
+async fn known_handles(unit: &mut Unit<'_>) -> Result<BTreeSet<SnapshotHandle>, OpError> {
+    let mut oldest = SessionId(u64::MAX);
+    let sessions = unit.scan_table(Table::Sessions, None, ALL).await?;
+    for (key, row) in &sessions.rows {
+        // Also of a session that has ended: its client may come back.
+        oldest = oldest.min(SessionRow::decode(key, row)?.first);
+    }
+    let page = unit.scan(&keys::handles(), None, ALL).await?;
+    let mut known = BTreeSet::new();
+    for (key, row) in &page.rows {
+        if HandleRow::decode(key, row)?.next_session > oldest {
+            known.extend(keys::of_handle(key));
+        }
+    }
+    Ok(known)
+}
+
+/// A snapshot is not to be shown any more to anybody, though some may have been told of it.
+async fn let_go_of_handle(unit: &mut Unit<'_>, number: u64) -> Result<(), OpError> {
+    let next_session = SessionId(next(unit, Counter::Sessions).await?);
+    unit.put(keys::handle(handle_of(number)), &HandleRow { next_session });
+    Ok(())
 }
 
 /// Every inode below the root says whose snapshots have it.
@@ -279,6 +328,8 @@ impl Operation for FindBelow {
 pub struct DropSnapshot {
     pub root: InodeId,
     pub name: Name,
+    /// It may have been shown to somebody.
+    pub seen: bool,
 }
 
 impl Operation for DropSnapshot {
@@ -296,6 +347,9 @@ impl Operation for DropSnapshot {
         let number = row.kept.remove(at).number;
         row.going.push(number);
         unit.put(key, &row);
+        if self.seen {
+            let_go_of_handle(&mut unit, number).await?;
+        }
         Ok(number)
     }
 }
@@ -313,14 +367,19 @@ impl Operation for SweepSnapshot {
     type Error = OpError;
 
     async fn run(&self, tx: &mut dyn Tx) -> Result<Option<Key>, OpError> {
-        let mut unit = Unit::new(tx, Lock::Exclusive);
         let key = keys::snapshots(self.root);
+        let of_it = |key: &Key| keys::of_old_row(key).filter(|(_, number)| *number == self.number).map(|(of, _)| of);
+        let all = keys::all_old_rows(self.root);
+        // Whoever changes something has first the rows themselves, then the root's, then what was kept: so has this. What is kept meanwhile
+        // is locked late.
+        let page = Unit::new(tx, Lock::None).scan(&all, self.after.as_ref(), self.limit).await?;
+        let mut unit = Unit::new(tx, Lock::Exclusive);
+        unit.load(&page.rows.iter().filter_map(|(key, _)| of_it(key)).collect::<Vec<_>>()).await?;
         let Some(mut snapshots) = unit.get::<SnapshotsRow>(&key).await? else { return Ok(None) };
         if !snapshots.going.contains(&self.number) {
             return Ok(None);
         }
-        let page = unit.scan(&keys::all_old_rows(self.root), self.after.as_ref(), self.limit).await?;
-        let of_it = |key: &Key| keys::of_old_row(key).filter(|(_, number)| *number == self.number).map(|(of, _)| of);
+        let page = unit.scan(&all, self.after.as_ref(), self.limit).await?;
         let before = snapshots.before(self.number);
         let wanted = page.rows.iter().filter_map(|(key, _)| of_it(key)).flat_map(|of| {
             let older = before.map(|number| keys::old_row(self.root, &of, number));
@@ -421,12 +480,6 @@ impl SweepSnapshot {
         unit.put(keys::reclaim_chunk(gone.chunk), &ReclaimRow { container: gone.container });
         Ok(())
     }
-}
-
-/// What was there under this name of a snapshot; `None` if there is no such snapshot.
-pub fn moment(root: InodeId, row: &SnapshotsRow, number: u64) -> Option<Moment> {
-    let exists = row.kept.iter().any(|snapshot| snapshot.number == number);
-    exists.then(|| Moment { root, number, numbers: row.numbers_from(number) })
 }
 
 /// What snapshots alone have, page by page: [`braid_api::admin::AdminQuery::KeptRows`].

@@ -174,8 +174,7 @@ impl ChunkRow {
     /// In a file whose root has this snapshot as its newest (0: none).
     pub fn at(&self, index: ChunkIndex, newest: u64) -> ChunkRef {
         let frozen = self.is_older_than(newest);
-        // Before a snapshot is made everything below is stored.
-        ChunkRef { index, chunk: self.chunk, container: self.container, stable: self.stable || frozen, frozen }
+        ChunkRef { index, chunk: self.chunk, container: self.container, stable: self.stable, frozen }
     }
 
     pub fn is_older_than(&self, snapshot: u64) -> bool {

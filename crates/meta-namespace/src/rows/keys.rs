@@ -2,7 +2,7 @@
 
 use braid_api::quota::Payer;
 use braid_meta_engine::{Key, Table};
-use braid_types::{ChunkId, ChunkIndex, ContainerId, InodeId, Name, RequestId, ServerId, SessionId};
+use braid_types::{ChunkId, ChunkIndex, ContainerId, InodeId, Name, RequestId, ServerId, SessionId, SnapshotHandle};
 
 /// The parent under which the root's own row lies, with an empty name.
 pub const NO_PARENT: InodeId = InodeId(0);
@@ -292,6 +292,23 @@ pub fn handover() -> Key {
 /// That these rows come from a backup; most stores have no such row.
 pub fn restored() -> Key {
     global("restored")
+}
+
+/// Before a handle of snapshots that was let go of.
+const HANDLE: &[u8] = b"snapshot_handle_";
+
+pub fn handles() -> Key {
+    Key::new(Table::Globals, 0, HANDLE)
+}
+
+/// See [`super::HandleRow`].
+pub fn handle(handle: SnapshotHandle) -> Key {
+    Key::new(Table::Globals, 0, &[HANDLE, &handle.0.to_be_bytes()].concat())
+}
+
+pub fn of_handle(key: &Key) -> Option<SnapshotHandle> {
+    let bytes = key.rest().strip_prefix(HANDLE)?;
+    Some(SnapshotHandle(u16::from_be_bytes(bytes.try_into().ok()?)))
 }
 
 pub fn global(name: &str) -> Key {

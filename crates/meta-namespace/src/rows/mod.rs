@@ -20,7 +20,7 @@ pub use lead::LeadRow;
 pub use quota::{Charge, LimitRow, RestampRow};
 pub use rebalance::{MoveRow, RebalanceRow};
 pub use session::{RequestRow, SessionRow};
-pub use snapshot::{KeptInode, OldRow, SnapshotEntry, SnapshotsRow};
+pub use snapshot::{HandleRow, KeptInode, OldRow, SnapshotEntry, SnapshotsRow};
 
 use crate::OpError;
 use braid_api::{Code, Error};

@@ -1,5 +1,5 @@
 use super::RowFormat;
-use braid_types::{SessionEpoch, Timestamp};
+use braid_types::{SessionEpoch, SessionId, Timestamp};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +17,8 @@ pub struct SessionRow {
     pub keeps: bool,
     /// It may hold leases: after a change of holder changes wait until it has dropped them.
     pub caches: bool,
+    /// The first session of its client since that was started: it may know what it was told then. 0: nobody knows.
+    pub first: SessionId,
 }
 
 impl SessionRow {
@@ -53,19 +55,35 @@ struct SessionRow2 {
     keeps: bool,
 }
 
+/// As version 3 wrote it.
+#[derive(Serialize, Deserialize)]
+struct SessionRow3 {
+    epoch: SessionEpoch,
+    client: u64,
+    description: String,
+    host: String,
+    since: Timestamp,
+    keeps: bool,
+    caches: bool,
+}
+
 impl RowFormat for SessionRow {
-    const VERSION: u8 = 3;
+    const VERSION: u8 = 4;
 
     fn decode_older(version: u8, body: &[u8]) -> Option<Result<Self, postcard::Error>> {
         // Sessions of before leases had grants too, when they were alone.
         match version {
             1 => Some(postcard::from_bytes(body).map(|old: SessionRow1| {
                 let SessionRow1 { epoch, client, description, host, since } = old;
-                SessionRow { epoch, client, description, host, since, keeps: false, caches: true }
+                SessionRow { epoch, client, description, host, since, keeps: false, caches: true, first: SessionId(0) }
             })),
             2 => Some(postcard::from_bytes(body).map(|old: SessionRow2| {
                 let SessionRow2 { epoch, client, description, host, since, keeps } = old;
-                SessionRow { epoch, client, description, host, since, keeps, caches: true }
+                SessionRow { epoch, client, description, host, since, keeps, caches: true, first: SessionId(0) }
+            })),
+            3 => Some(postcard::from_bytes(body).map(|old: SessionRow3| {
+                let SessionRow3 { epoch, client, description, host, since, keeps, caches } = old;
+                SessionRow { epoch, client, description, host, since, keeps, caches, first: SessionId(0) }
             })),
             _ => None,
         }
@@ -87,7 +105,6 @@ impl RowFormat for RequestRow {}
 mod tests {
     use super::*;
     use crate::rows::keys;
-    use braid_types::SessionId;
 
     #[test]
     fn a_session_of_an_older_version_is_read() {
@@ -106,6 +123,10 @@ mod tests {
         let second = SessionRow2 { epoch, client, description, host, since, keeps: true };
         let row = postcard::to_extend(&second, vec![2]).expect("plain fields");
         let now = SessionRow { keeps: true, ..read };
+        let SessionRow { epoch, client, description, host, since, keeps, caches, .. } = now.clone();
+        let third = SessionRow3 { epoch, client, description, host, since, keeps, caches };
+        let row3 = postcard::to_extend(&third, vec![3]).expect("plain fields");
+        assert_eq!(SessionRow::decode(&key, &row3).expect("the older format is known"), now);
         assert!(now.caches, "it may have been granted something");
         assert_eq!(SessionRow::decode(&key, &row).expect("the older format is known"), now);
         assert_eq!(SessionRow::decode(&key, &now.encode()).expect("it reads back"), now);

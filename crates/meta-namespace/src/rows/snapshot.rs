@@ -1,7 +1,7 @@
 //! Rows of snapshots: docs/design/0028-snapshots.md.
 
 use super::RowFormat;
-use braid_types::Timestamp;
+use braid_types::{SessionId, Timestamp};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -44,6 +44,14 @@ impl SnapshotsRow {
         self.numbers_from(0).into_iter().take_while(|older| *older < number).last()
     }
 }
+
+/// When a handle was let go of. Whoever had a session before this one, or has had one since then, may know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HandleRow {
+    pub next_session: SessionId,
+}
+
+impl RowFormat for HandleRow {}
 
 /// A row as it was until it was changed for the first time after a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,19 +1,19 @@
 use super::{damaged, inode_in, is_kept};
 use crate::rows::{ChunkRow, Entry, IdRow, Inode, KeptInode, OldRow, ReclaimRow, RowFormat, SnapshotsRow, keys};
 use braid_meta_engine::{
-    Awaited, Between, Counts, EngineError, Key, Lock, Overlay, Page, Passing, Pending, Row, ScanRange, Table, Tx,
+    AnyEngine, Awaited, Between, Counts, EngineError, Key, Lock, Overlay, Page, Passing, Pending, Row, ScanRange,
+    Table, Tx, Unseen, Watch,
 };
 use braid_types::{ChunkId, ContainerId, InodeId};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::atomic::{AtomicBool, Ordering};
 
 type Result<T> = std::result::Result<T, EngineError>;
 
 /// Keeps, for snapshots, the rows that are changed. Idle until somebody makes a snapshot root.
 #[derive(Debug, Default)]
 pub struct Keeping {
-    any: AtomicBool,
+    watch: Watch,
     /// Planted bug, for tests of the tests: what changes is not kept.
     forgetful: bool,
 }
@@ -24,15 +24,18 @@ impl Keeping {
         Keeping { forgetful: true, ..Keeping::default() }
     }
 
-    /// There is a snapshot root, or is about to be.
-    pub fn begin(&self) {
-        self.any.store(true, Ordering::SeqCst);
+    /// There is a snapshot root, or is about to be: then all that is changed passes here, and nothing else is under way.
+    pub async fn begin(&self, engine: &AnyEngine) -> Result<()> {
+        match self.forgetful {
+            true => Ok(()),
+            false => self.watch.begin(engine).await,
+        }
     }
 }
 
 impl Between for Keeping {
-    fn is_idle(&self) -> bool {
-        !self.any.load(Ordering::SeqCst) || self.forgetful
+    fn unseen(&self) -> Option<Unseen<'_>> {
+        self.watch.unseen()
     }
 
     fn over<'t>(&'t self, tx: &'t mut dyn Tx) -> Box<dyn Passing + 't> {
@@ -476,6 +479,10 @@ impl Tx for Change<'_> {
 
     fn add(&mut self, key: Key, by: Counts) {
         self.tx.add(key, by);
+    }
+
+    fn is_watched(&self) -> bool {
+        true
     }
 
     fn spread(&self) -> u8 {

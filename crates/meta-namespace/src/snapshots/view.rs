@@ -6,13 +6,11 @@ use braid_meta_engine::{Awaited, Counts, EngineError, Key, Lock, Operation, Page
 use braid_types::InodeId;
 use std::collections::BTreeMap;
 
-/// A moment of a tree: a snapshot, and under which numbers from its own on rows may have been kept.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A moment of a tree: a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
     pub root: InodeId,
     pub number: u64,
-    /// Rising; the first is the snapshot's own.
-    pub numbers: Vec<u64>,
 }
 
 /// A query as it would have been answered when the snapshot was made.
@@ -27,13 +25,13 @@ impl<Q: Query> Operation for AtSnapshot<Q> {
 
     async fn run(&self, tx: &mut dyn Tx) -> Result<Q::Answer, OpError> {
         // In the same transaction as the rows: what was kept for a snapshot that came since, and is not known yet, is not missed.
-        let Moment { root, number, .. } = self.moment;
+        let Moment { root, number } = self.moment;
         let row = Unit::new(tx, Lock::None).get::<SnapshotsRow>(&keys::snapshots(root)).await?.unwrap_or_default();
-        let Some(moment) = crate::ops::snapshot::moment(root, &row, number) else {
+        if !row.kept.iter().any(|snapshot| snapshot.number == number) {
             let of = format_args!("snapshot {number} of directory {root}");
             return Err(Error::new(Code::Stale, of, "it does not exist any more").into());
-        };
-        let mut then = Then { tx, moment: &moment };
+        }
+        let mut then = Then { tx, moment: self.moment, numbers: row.numbers_from(number) };
         self.query.ask(&mut Unit::new(&mut then, Lock::None)).await
     }
 }
@@ -41,7 +39,9 @@ impl<Q: Query> Operation for AtSnapshot<Q> {
 /// A transaction that reads what was.
 struct Then<'t> {
     tx: &'t mut dyn Tx,
-    moment: &'t Moment,
+    moment: Moment,
+    /// Under which rows may have been kept that it has. Rising; the first is its own.
+    numbers: Vec<u64>,
 }
 
 impl Moment {
@@ -65,11 +65,11 @@ const ROWS_AT_LEAST: usize = 2 * crate::ops::snapshot::SNAPSHOTS_MAX;
 
 impl Then<'_> {
     async fn read(&mut self, wanted: &[Key]) -> Result<Vec<Option<Row>>, EngineError> {
-        let Moment { root, numbers, .. } = self.moment;
+        let (root, numbers) = (self.moment.root, &self.numbers);
         let mut all = wanted.to_vec();
         let is_then = |key: &&Key| is_kept(key.table());
         for key in wanted.iter().filter(is_then) {
-            all.extend(numbers.iter().map(|number| keys::old_row(*root, key, *number)));
+            all.extend(numbers.iter().map(|number| keys::old_row(root, key, *number)));
         }
         let mut rows = self.tx.get(&all, Lock::None).await?.into_iter();
         let now: Vec<Option<Row>> = rows.by_ref().take(wanted.len()).collect();
@@ -88,7 +88,7 @@ impl Then<'_> {
 
     /// Of the rows that are there now and those that were kept, a page each, as far as both reach.
     async fn read_page(&mut self, prefix: &Key, after: Option<&Key>, limit: usize) -> Result<Page, EngineError> {
-        let Moment { root, number, .. } = *self.moment;
+        let Moment { root, number } = self.moment;
         let mut page = Page::default();
         let mut after = after.cloned();
         let below = keys::old_rows_below(root, prefix);

@@ -14,6 +14,7 @@ async fn changes_of_a_session_and_files_of_a_policy_do_not_wait_for_each_other()
     let open = BeginSession {
         client: 1,
         former: None,
+        since: SessionId(0),
         description: String::new(),
         host: String::new(),
         caches: false,

@@ -1,18 +1,23 @@
 //! What a snapshot shows, whatever happened since; and that what nothing names any more is freed, once.
 
 use crate::tree::{Tree, code, name};
+use braid_api::admin::Repair;
 use braid_api::meta::*;
 use braid_api::{Code, Error};
-use braid_meta_engine::{AnyEngine, Engine, MemEngine, MemStore, Table};
+use braid_meta_engine::{AnyEngine, Engine, Key, Lock, MemEngine, MemStore, Operation, Table, Tx};
+use braid_meta_namespace::ops::ids::{Counter, TakeIds};
 use braid_meta_namespace::ops::move_chunk::PutInPlace;
 use braid_meta_namespace::ops::reclaim::{ForgetChunks, ListReclaim, ReclaimInodes};
-use braid_meta_namespace::ops::remove_tree::EmptyTree;
+use braid_meta_namespace::ops::remove_tree::{EmptyTree, Rescue};
+use braid_meta_namespace::ops::repair::RepairRow;
+use braid_meta_namespace::ops::session::{BeginSession, EndSession, ForgetSession};
 use braid_meta_namespace::ops::snapshot::{
-    CreateSnapshot, DropSnapshot, ListSnapshots, MakeRoot, SNAPSHOTS_MAX, SweepSnapshot, moment,
+    CreateSnapshot, DropSnapshot, MakeRoot, SNAPSHOTS_MAX, SweepSnapshot, handle_of,
 };
 use braid_meta_namespace::ops::spares::{GiveSpares, Source};
+use braid_meta_namespace::rows::keys;
 use braid_meta_namespace::snapshots::{AtSnapshot, Keeping, Moment};
-use braid_meta_namespace::{Query, ReadOnly};
+use braid_meta_namespace::{OpError, Query, ReadOnly};
 use braid_types::*;
 use bytes::Bytes;
 use rand::rngs::StdRng;
@@ -38,7 +43,7 @@ type Shown = BTreeMap<String, String>;
 
 async fn ask<Q: Query>(engine: &AnyEngine, then: Option<&Moment>, query: Q) -> Result<Q::Answer, Error> {
     match then {
-        Some(moment) => engine.read(1, AtSnapshot { moment: moment.clone(), query }).await.map_err(Error::from),
+        Some(moment) => engine.read(1, AtSnapshot { moment: *moment, query }).await.map_err(Error::from),
         None => engine.read(1, ReadOnly(query)).await.map_err(Error::from),
     }
 }
@@ -106,8 +111,8 @@ async fn dump(engine: &AnyEngine, top: InodeId, then: Option<&Moment>) -> (Shown
 impl World {
     async fn new(seed: u64, keeping: Keeping) -> World {
         let keeping = Arc::new(keeping);
-        keeping.begin();
-        let engine = AnyEngine::new(Arc::new(MemEngine::new(MemStore::new()))).watched(keeping);
+        let engine = AnyEngine::new(Arc::new(MemEngine::new(MemStore::new()))).watched(keeping.clone());
+        keeping.begin(&engine).await.unwrap();
         World::over(seed, engine).await
     }
 
@@ -171,7 +176,14 @@ impl World {
         let wanted: Vec<ChunkRef> = chunks.into_iter().filter(|chunk| chunk.frozen == thaws).collect();
         let Some(ChunkRef { index, chunk: from, container, .. }) = self.pick(&wanted) else { return Ok("no chunk") };
         let (to, _) = self.spare(thaws.then_some(container), true).await;
-        let message = MoveChunk { inode: file.into(), index, from, to, trunc_gen: attr.trunc_gen, thaws };
+        let message = MoveChunk {
+            inode: file.into(),
+            index,
+            from,
+            to,
+            trunc_gen: attr.trunc_gen,
+            why: if thaws { MoveKind::Thawed } else { MoveKind::Moved },
+        };
         self.tree.change(PutInPlace { message, alone: true }, MetaAnswer::MoveChunk).await?;
         Ok(if thaws { "thaw" } else { "move" })
     }
@@ -308,17 +320,21 @@ impl World {
         made.number
     }
 
-    async fn moment(&self, number: u64) -> Moment {
-        let all = self.tree.engine.read(1, ListSnapshots).await.map_err(Error::from).unwrap();
-        let (root, row) = all.iter().find(|(root, _)| *root == self.root).unwrap();
-        moment(*root, row, number).unwrap()
+    fn moment(&self, number: u64) -> Moment {
+        Moment { root: self.root, number }
+    }
+
+    async fn let_go(&mut self, number: u64, seen: bool) {
+        let (name, _) = self.shown.remove(&number).unwrap();
+        self.tree.run(DropSnapshot { root: self.root, name, seen }).await.unwrap();
+        self.tree.run(SweepSnapshot { root: self.root, number, after: None, limit: 1000 }).await.unwrap();
     }
 
     /// In this order, and all are gone before the first is looked through.
     async fn drop_snapshots(&mut self, numbers: &[u64]) {
         for number in numbers {
             let (name, _) = self.shown.remove(number).unwrap();
-            assert_eq!(self.tree.run(DropSnapshot { root: self.root, name }).await.unwrap(), *number);
+            assert_eq!(self.tree.run(DropSnapshot { root: self.root, name, seen: true }).await.unwrap(), *number);
             self.step().await;
         }
         for number in numbers {
@@ -340,7 +356,7 @@ impl World {
     async fn check(&self) {
         let mut named = dump(&self.tree.engine, self.root, None).await.1;
         for (number, (_, had)) in &self.shown {
-            let (shown, chunks) = dump(&self.tree.engine, self.root, Some(&self.moment(*number).await)).await;
+            let (shown, chunks) = dump(&self.tree.engine, self.root, Some(&self.moment(*number))).await;
             for (path, what) in had {
                 assert_eq!(shown.get(path), Some(what), "{path} in snapshot {number}");
             }
@@ -457,8 +473,42 @@ async fn a_rename_or_link_does_not_leave_a_tree_with_snapshots_nor_enter_it() {
     assert_eq!(code(world.tree.change(link(other, inside), MetaAnswer::Link).await), Code::CrossDevice);
     // The root itself is renamed like any directory, and keeps what it has.
     world.tree.rename((ROOT, "root"), (outside, "root"), RenameKind::Replace).await.unwrap();
-    let moment = world.moment(*world.shown.keys().next().unwrap()).await;
+    let moment = world.moment(*world.shown.keys().next().unwrap());
     assert_eq!(dump(&world.tree.engine, inside, Some(&moment)).await.0.len(), 3);
+}
+
+#[tokio::test]
+async fn a_file_without_a_name_gets_its_first_wherever_snapshots_are() {
+    let mut world = World::new(12, Keeping::default()).await;
+    let outside = world.tree.mkdir(ROOT, "outside").await;
+    let mut files = Vec::new();
+    for (n, dir) in [world.root, outside].into_iter().cycle().enumerate().take(4) {
+        // Two before there is a snapshot, and two then.
+        if n == 2 {
+            world.snapshot("one").await;
+        }
+        let spec = Tree::<AnyEngine>::spec(FileKind::File, 0);
+        let made = CreateTemporary { parent: dir.into(), spec };
+        match world.tree.change(made, MetaAnswer::CreateTemporary).await.unwrap() {
+            MetaAnswer::CreateTemporary(made) => files.push(made.attr.id),
+            other => panic!("{other:?}"),
+        }
+    }
+    world.write(files[0]).await.unwrap();
+    world.snapshot("two").await;
+    for (n, file) in files.into_iter().enumerate() {
+        let parent = if n < 2 { world.root } else { outside };
+        let link = Link { inode: file.into(), parent: parent.into(), name: name(&format!("f{n}")) };
+        world.tree.change(link, MetaAnswer::Link).await.unwrap();
+        world.write(file).await.unwrap();
+        world.check().await;
+        world.snapshot(&format!("with {n}")).await;
+        world.thaw(file, true).await.unwrap();
+        world.tree.resize(file, 100).await.unwrap();
+        world.check().await;
+    }
+    world.keep_house().await;
+    world.check().await;
 }
 
 #[tokio::test]
@@ -508,6 +558,144 @@ async fn roots_do_not_lie_within_each_other() {
 }
 
 #[tokio::test]
+async fn a_directory_that_was_a_root_is_in_the_snapshots_of_the_one_above() {
+    let mut world = World::new(8, Keeping::default()).await;
+    let inner = world.tree.mkdir(world.root, "inner").await;
+    let deep = world.tree.mkdir(inner, "deep").await;
+    let file = world.tree.put(deep, "f", 900).await.unwrap();
+    world
+        .tree
+        .change(Link { inode: file.into(), parent: deep.into(), name: name("g") }, MetaAnswer::Link)
+        .await
+        .unwrap();
+    // One after the other, from below: each of them has a snapshot, and has none any more.
+    for dir in [deep, inner] {
+        world.tree.run(MakeRoot { dir }).await.unwrap();
+        // What is below it does not say so yet.
+        for (within, kind) in [(deep, "below"), (world.root, "above")] {
+            if within != dir {
+                assert_eq!(code(world.tree.run(MakeRoot { dir: within }).await), Code::Invalid, "{kind}");
+            }
+        }
+        world.tree.restamp_all().await;
+        let create = CreateSnapshot { root: dir, name: name("s"), now: Timestamp(7) };
+        let number = world.tree.run(create).await.unwrap().number;
+        world.tree.run(DropSnapshot { root: dir, name: name("s"), seen: true }).await.unwrap();
+        world.tree.run(SweepSnapshot { root: dir, number, after: None, limit: 1000 }).await.unwrap();
+    }
+    world.snapshot("one").await;
+    world.write(file).await.unwrap();
+    world.tree.put(deep, "other", 9).await.unwrap();
+    world.tree.rename((deep, "f"), (inner, "moved"), RenameKind::Replace).await.unwrap();
+    world.check().await;
+    let refused = world.tree.rename((inner, "deep"), (ROOT, "deep"), RenameKind::Replace).await;
+    assert_eq!(code(refused), Code::CrossDevice);
+    // In one that was a root there may be another, and it does not go with what is around it.
+    let number = *world.shown.keys().next().unwrap();
+    world.let_go(number, true).await;
+    world.tree.run(MakeRoot { dir: deep }).await.unwrap();
+    world.tree.restamp_all().await;
+    world.tree.run(CreateSnapshot { root: deep, name: name("s"), now: Timestamp(8) }).await.unwrap();
+    let remove = RemoveDir { parent: world.root.into(), name: name("inner"), tree: true };
+    assert_eq!(code(world.tree.change(remove, MetaAnswer::RemoveDir).await), Code::NotEmpty);
+}
+
+/// Rows that are gone.
+struct Lose(Vec<Key>);
+
+impl Operation for Lose {
+    type Output = ();
+    type Error = OpError;
+
+    async fn run(&self, tx: &mut dyn Tx) -> Result<(), OpError> {
+        tx.get(&self.0, Lock::Exclusive).await?;
+        self.0.iter().for_each(|key| tx.delete(key.clone()));
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn what_is_moved_out_of_a_root_by_a_repair_stays_in_its_snapshots() {
+    let mut world = World::new(9, Keeping::default()).await;
+    let tree_dir = world.tree.mkdir(world.root, "tree").await;
+    let other = world.tree.mkdir(world.root, "other").await;
+    let sub = world.tree.mkdir(other, "sub").await;
+    let [sealed, lost] =
+        [world.tree.put(tree_dir, "sealed", 900).await.unwrap(), world.tree.put(sub, "f", 900).await.unwrap()];
+    for file in [sealed, lost] {
+        world.write(file).await.unwrap();
+    }
+    world.snapshot("one").await;
+    // A tree is removed, and one of its files is sealed meanwhile: it gets another name. The rows of a directory are lost, and a repair finds
+    // what was in it.
+    let remove = RemoveDir { parent: world.root.into(), name: name("tree"), tree: true };
+    world.tree.change(remove, MetaAnswer::RemoveDir).await.unwrap();
+    let rescue = |text: &str| Rescue { dir: tree_dir, name: name(text), now: Timestamp(1) };
+    let rescued = world.tree.run(rescue("sealed")).await.unwrap().unwrap();
+    world.tree.run(Lose(vec![keys::entry(world.root, &name("other")), keys::inode_id(other)])).await.unwrap();
+    let repair = Repair::MoveEntry { parent: other, name: b"sub".to_vec() };
+    world.tree.run(RepairRow { repair, now: Timestamp(1) }).await.unwrap().unwrap();
+    world.check().await;
+    // They are renamed, counted for a quota, and written.
+    let outside = world.tree.mkdir(ROOT, "outside").await;
+    let text = |name: &Name| String::from_utf8(name.as_bytes().to_vec()).unwrap();
+    world.tree.rename((ROOT, &text(&rescued)), (outside, "sealed"), RenameKind::Replace).await.unwrap();
+    world.tree.rename((ROOT, &format!("#{sub}")), (outside, "sub"), RenameKind::Replace).await.unwrap();
+    world.tree.quota(outside, 100, 1 << 40).await;
+    world.tree.restamp_all().await;
+    for file in [sealed, lost] {
+        world.thaw(file, true).await.unwrap();
+        world.write(file).await.unwrap();
+        world.check().await;
+        world.tree.resize(file, 0).await.unwrap();
+    }
+    world.keep_house().await;
+    world.check().await;
+}
+
+#[tokio::test]
+async fn a_root_does_not_come_below_one_that_is_being_prepared() {
+    let world = World::new(10, Keeping::default()).await;
+    let (tree, root) = (&world.tree, world.root);
+    let deep = tree.mkdir(root, "deep").await;
+    let other = tree.mkdir(ROOT, "other").await;
+    let inner = tree.mkdir(other, "inner").await;
+    for dir in [inner, root] {
+        tree.run(MakeRoot { dir }).await.unwrap();
+    }
+    // No row of `deep` says yet that it is below a root.
+    for (to, mode) in [("other", RenameKind::Replace), ("exchanged", RenameKind::Exchange)] {
+        if mode == RenameKind::Exchange {
+            tree.mkdir(deep, "exchanged").await;
+        }
+        assert_eq!(code(tree.rename((ROOT, "other"), (deep, to), mode).await), Code::CrossDevice, "{mode:?}");
+    }
+    assert_eq!(code(tree.rename((deep, "exchanged"), (ROOT, "other"), RenameKind::Exchange).await), Code::CrossDevice);
+    let free = tree.mkdir(ROOT, "free").await;
+    tree.rename((ROOT, "other"), (free, "other"), RenameKind::Replace).await.unwrap();
+    tree.rename((ROOT, "free"), (root, "free"), RenameKind::Replace).await.unwrap_err();
+}
+
+/// As whoever changes something: two that wait for each other would have to be begun again.
+#[tokio::test]
+async fn what_was_kept_is_looked_through_in_the_order_of_changes() {
+    let mut world = World::new(11, Keeping::default()).await;
+    let file = world.tree.put(world.root, "f", 900).await.unwrap();
+    world.write(file).await.unwrap();
+    let number = world.snapshot("one").await;
+    world.thaw(file, true).await.unwrap();
+    let (name, _) = world.shown.remove(&number).unwrap();
+    world.tree.run(DropSnapshot { root: world.root, name, seen: false }).await.unwrap();
+    world.tree.run(SweepSnapshot { root: world.root, number, after: None, limit: 100 }).await.unwrap();
+    let tables = world.tree.tables_locked();
+    let at =
+        |table: Table| tables.iter().position(|one| *one == table).unwrap_or_else(|| panic!("{table:?}: {tables:?}"));
+    assert!(at(Table::Inodes) < at(Table::Snapshots), "{tables:?}");
+    assert!(at(Table::Chunks) < at(Table::Snapshots), "{tables:?}");
+    assert!(at(Table::Snapshots) < at(Table::OldRows), "{tables:?}");
+}
+
+#[tokio::test]
 async fn names_are_unique_and_numbers_bounded() {
     let mut world = World::new(4, Keeping::default()).await;
     world.tree.run(MakeRoot { dir: world.root }).await.unwrap();
@@ -519,9 +707,77 @@ async fn names_are_unique_and_numbers_bounded() {
         world.tree.run(create(&format!("s{i}"))).await.unwrap();
     }
     assert_eq!(code(world.tree.run(create("one more")).await), Code::NoSpace);
-    let gone = DropSnapshot { root: world.root, name: name("none") };
+    let gone = DropSnapshot { root: world.root, name: name("none"), seen: true };
     assert_eq!(code(world.tree.run(gone).await), Code::NotFound);
     world.shown.clear();
+}
+
+#[tokio::test]
+async fn a_handle_is_not_given_again_while_somebody_may_know_it() {
+    let mut world = World::new(6, Keeping::default()).await;
+    world.tree.run(MakeRoot { dir: world.root }).await.unwrap();
+    world.tree.restamp_all().await;
+    let all = u64::from(SnapshotHandle::MAX) - 1;
+    let begin = |client: u64, since: u64| BeginSession {
+        client,
+        former: None,
+        since: SessionId(since),
+        description: "a mount".into(),
+        host: "h".into(),
+        now: Timestamp(1),
+        caches: true,
+    };
+    let (mount, _) = world.tree.run(begin(1, 0)).await.unwrap();
+    let (one, two) = (world.snapshot("one").await, world.snapshot("two").await);
+    world.let_go(one, true).await;
+    world.let_go(two, false).await;
+    // As if so many had been made and were gone that the handle of the first is the next one.
+    let skip = |made: u64| TakeIds { counter: Counter::Snapshots, count: all - (made + 1 - one) % all };
+    world.tree.run(skip(two)).await.unwrap();
+    // Of the first the mount may have kept something, of the second nobody has.
+    let made = world.snapshot("three").await;
+    assert_eq!(handle_of(made), handle_of(two));
+    // It has lost its session, and is the same mount.
+    let (later, _) = world.tree.run(begin(2, mount.0)).await.unwrap();
+    world.tree.run(EndSession { session: mount, remember: false }).await.unwrap();
+    world.tree.run(skip(made)).await.unwrap();
+    let made = world.snapshot("four").await;
+    assert_ne!(handle_of(made), handle_of(one));
+    // One that came after it had gone does not know it; the other may come back.
+    world.tree.run(begin(3, 0)).await.unwrap();
+    world.tree.run(EndSession { session: later, remember: true }).await.unwrap();
+    world.tree.run(skip(made)).await.unwrap();
+    let made = world.snapshot("five").await;
+    assert_ne!(handle_of(made), handle_of(one));
+    world.tree.run(ForgetSession { session: later }).await.unwrap();
+    world.tree.run(skip(made)).await.unwrap();
+    assert_eq!(handle_of(world.snapshot("six").await), handle_of(one));
+    world.shown.clear();
+}
+
+#[tokio::test]
+async fn when_no_handle_is_free_that_is_said() {
+    let mut world = World::new(7, Keeping::default()).await;
+    let begin = BeginSession {
+        client: 1,
+        former: None,
+        since: SessionId(0),
+        description: "a mount".into(),
+        host: "h".into(),
+        now: Timestamp(1),
+        caches: true,
+    };
+    let (mount, _) = world.tree.run(begin).await.unwrap();
+    for _ in 0..u64::from(SnapshotHandle::MAX) - 1 {
+        let number = world.snapshot("s").await;
+        world.let_go(number, true).await;
+    }
+    let create = || CreateSnapshot { root: world.root, name: name("s"), now: Timestamp(7) };
+    world.tree.run(MakeRoot { dir: world.root }).await.unwrap();
+    world.tree.restamp_all().await;
+    assert_eq!(code(world.tree.run(create()).await), Code::NoSpace);
+    world.tree.run(EndSession { session: mount, remember: false }).await.unwrap();
+    world.tree.run(create()).await.unwrap();
 }
 
 #[tokio::test]
@@ -541,7 +797,7 @@ async fn a_directory_with_snapshots_is_not_removed_and_without_leaves_nothing() 
     let over = world.tree.rename((ROOT, "empty"), (above, "root"), RenameKind::Replace).await;
     assert_eq!(code(over), Code::NotEmpty);
     // With what it has let go of not looked through yet.
-    let gone = DropSnapshot { root: world.root, name: name("s") };
+    let gone = DropSnapshot { root: world.root, name: name("s"), seen: true };
     world.tree.run(gone).await.unwrap();
     world.tree.change(remove(above, "root", false), MetaAnswer::RemoveDir).await.unwrap();
     let rows = async |world: &World| world.tree.rows(&[Table::Snapshots]).await.len();

@@ -65,6 +65,7 @@ impl Tx for SpreadTx<'_> {
     }
 
     fn scan<'a>(&'a mut self, prefix: &'a Key, after: Option<&'a Key>, limit: usize, lock: Lock) -> Awaited<'a, Page> {
+        self.2.lock().unwrap().push((vec![prefix.clone()], lock));
         self.0.scan(prefix, after, limit, lock)
     }
 
@@ -86,6 +87,10 @@ impl Tx for SpreadTx<'_> {
 
     fn add(&mut self, key: Key, by: Counts) {
         self.0.add(key, by);
+    }
+
+    fn is_watched(&self) -> bool {
+        self.0.is_watched()
     }
 
     fn spread(&self) -> u8 {
@@ -145,7 +150,6 @@ impl<E: Engine> Tree<E> {
             fresh: InodeId::new(now, Slot(now % 4096)),
             others: self.others,
             limits: self.limits,
-            snapshots: true,
             ..OpContext::default()
         };
         self.run(Recorded { cx, mutation, message: 0, answer }).await.map(|outcome| outcome.answer)
@@ -203,6 +207,15 @@ impl<E: Engine> Tree<E> {
         let along =
             braid_meta_namespace::ops::rename::RenameAlong { rename, above_from: Vec::new(), above_to: Vec::new() };
         self.change(along, MetaAnswer::Rename).await.map(drop)
+    }
+
+    /// Of the last transaction: the tables whose rows it locked exclusively, as it came to them.
+    pub fn tables_locked(&self) -> Vec<Table> {
+        let reads = self.reads.lock().unwrap();
+        let exclusive = reads.iter().filter(|(_, lock)| *lock == Lock::Exclusive);
+        let mut tables: Vec<Table> = exclusive.flat_map(|(keys, _)| keys.iter().map(|key| key.table())).collect();
+        tables.dedup();
+        tables
     }
 
     /// Of the last transaction: how often it read rows of accounts, and those that it locked.

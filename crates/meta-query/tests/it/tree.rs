@@ -183,6 +183,7 @@ fn steps() -> Vec<Step> {
             since,
             keeps: false,
             caches: true,
+            first: SessionId(1),
         },
     );
     tree.steps

@@ -15,6 +15,7 @@ use braid_api::{Code, Error, Result};
 use braid_env::Monotonic;
 use braid_lease::{AskId, Event, Key};
 use braid_meta_engine::Engine;
+use braid_meta_namespace::OpError;
 use braid_meta_namespace::ops::snapshot::{CreateSnapshot, DropSnapshot, FindBelow, MakeRoot};
 use braid_types::{InodeId, Name, SessionId};
 use std::collections::BTreeMap;
@@ -77,10 +78,7 @@ impl Leases {
 impl MetaServer {
     pub(crate) async fn create_snapshot(&self, dir: InodeId, name: Name, wait_ms: u64) -> Result<SnapshotStatus> {
         let end = self.env.clock.now() + Duration::from_millis(wait_ms).min(WAIT_MAX);
-        if !self.recovery.is_open() {
-            let cause = "it waits for clients of before its start: ask again later";
-            return Err(Error::new(Code::Busy, "the metadata server", cause));
-        }
+        self.recovery_is_over()?;
         let _alone = self.snapshots.changing.lock().await;
         // Of one whose outcome was not known it is known now.
         self.read_snapshots().await?;
@@ -117,6 +115,7 @@ impl MetaServer {
             drop(stands.end());
         }
         let made = made?;
+        self.snapshots.unseen.lock().insert(made.number);
         self.read_snapshots().await?;
         status_of(dir, &made).ok_or_else(|| gone(dir))
     }
@@ -124,7 +123,13 @@ impl MetaServer {
     /// The directory becomes a snapshot root, and everything below it says so.
     async fn prepare_root(&self, dir: InodeId, end: Monotonic) -> Result<()> {
         if !self.snapshots.is_root(dir) {
-            self.snapshots.keeping.begin();
+            // What changes something may have been on its way since before anything was kept: it is waited for.
+            let begun = self.env.timeout(end.since(self.env.clock.now()), self.snapshots.keeping.begin(&self.engine));
+            let begun = begun.await.map_err(|_| {
+                let cause = "changes are under way that were begun before there were snapshots: ask again";
+                Error::new(Code::Busy, format_args!("directory {dir}"), cause)
+            })?;
+            begun.map_err(OpError::from)?;
             self.engine.transact(dir.0, MakeRoot { dir }).await.map_err(Error::from)?;
             self.read_snapshots().await?;
         }
@@ -178,7 +183,9 @@ impl MetaServer {
 
     pub(crate) async fn drop_snapshot(&self, dir: InodeId, name: Name) -> Result<AdminAnswer> {
         let _alone = self.snapshots.changing.lock().await;
-        let dropped = self.engine.transact(dir.0, DropSnapshot { root: dir, name }).await.map_err(Error::from);
+        // Of one that is not dropped it is not known any more that nobody has seen it.
+        let seen = self.snapshots.hide(dir, &name);
+        let dropped = self.engine.transact(dir.0, DropSnapshot { root: dir, name, seen }).await.map_err(Error::from);
         self.read_snapshots().await?;
         dropped?;
         Ok(AdminAnswer::DropSnapshot(()))

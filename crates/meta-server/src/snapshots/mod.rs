@@ -15,12 +15,13 @@ use crate::server::MetaServer;
 use braid_api::admin::SnapshotStatus;
 use braid_api::{Code, Error, Result};
 use braid_meta_engine::{AnyEngine, Engine};
-use braid_meta_namespace::ops::snapshot::{ListSnapshots, handle_of, moment};
+use braid_meta_namespace::OpError;
+use braid_meta_namespace::ops::snapshot::{ListSnapshots, handle_of};
 use braid_meta_namespace::rows::{SnapshotEntry, SnapshotsRow};
 use braid_meta_namespace::snapshots::{Keeping, Moment};
 use braid_types::{InodeId, Name, SnapshotHandle};
-use parking_lot::RwLock;
-use std::collections::BTreeMap;
+use parking_lot::{Mutex, RwLock};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio::sync::Notify;
 
@@ -31,6 +32,8 @@ pub(crate) struct Snapshots {
     roots: RwLock<BTreeMap<InodeId, SnapshotsRow>>,
     /// Held by who makes one or lets go of one, until `roots` says so.
     changing: tokio::sync::Mutex<()>,
+    /// Numbers of those that were made here, and that nobody has been shown anything of.
+    unseen: Mutex<BTreeSet<u64>>,
     /// One is to be looked through, or all is over.
     bell: Notify,
 }
@@ -61,11 +64,22 @@ impl Snapshots {
         !self.roots.read().is_empty()
     }
 
+    /// To be asked before anything is shown of it.
     fn moment(&self, handle: SnapshotHandle) -> Option<Moment> {
         let roots = self.roots.read();
-        let all = roots.iter().flat_map(|(root, row)| row.kept.iter().map(move |kept| (*root, row, kept.number)));
-        let (root, row, number) = all.into_iter().find(|(_, _, number)| handle_of(*number) == handle)?;
-        moment(root, row, number)
+        let all = roots.iter().flat_map(|(root, row)| row.kept.iter().map(|kept| (*root, kept.number)));
+        let (root, number) = all.into_iter().find(|(_, number)| handle_of(*number) == handle)?;
+        self.unseen.lock().remove(&number);
+        Some(Moment { root, number })
+    }
+
+    /// From now on nothing is shown of it; whether anything may have been.
+    fn hide(&self, root: InodeId, name: &Name) -> bool {
+        let mut roots = self.roots.write();
+        let Some(row) = roots.get_mut(&root) else { return true };
+        let Some(at) = row.kept.iter().position(|snapshot| snapshot.name == name.as_bytes()) else { return true };
+        let number = row.kept.remove(at).number;
+        !self.unseen.lock().remove(&number)
     }
 
     fn kept(&self, root: InodeId) -> Vec<SnapshotEntry> {
@@ -83,7 +97,7 @@ impl MetaServer {
     pub(crate) async fn read_snapshots(&self) -> Result<()> {
         let rows = self.engine.read(0, ListSnapshots).await.map_err(Error::from)?;
         if !rows.is_empty() {
-            self.snapshots.keeping.begin();
+            self.snapshots.keeping.begin(&self.engine).await.map_err(OpError::from)?;
         }
         *self.snapshots.roots.write() = rows.into_iter().collect();
         if !self.snapshots.going().is_empty() {

@@ -105,7 +105,7 @@ impl MetaServer {
     }
 
     async fn ask_then<Q: Query>(&self, moment: &Moment, query: Q) -> Result<Q::Answer> {
-        let then = AtSnapshot { moment: moment.clone(), query };
+        let then = AtSnapshot { moment: *moment, query };
         self.engine.read(moment.root.0, then).await.map_err(Error::from)
     }
 

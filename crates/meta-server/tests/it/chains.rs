@@ -189,7 +189,7 @@ pub fn read_of(info: &ContainerInfo, chunk: ChunkId, len: u32) -> ReadCopy {
 /// Of a client that caches nothing.
 pub fn open_of(client: u64, description: &str) -> OpenSession {
     let (description, host) = (description.to_owned(), "here".to_owned());
-    OpenSession { client, former: None, description, host, caches: false }
+    OpenSession { client, former: None, since: SessionId(0), description, host, caches: false }
 }
 
 impl World {

@@ -123,7 +123,14 @@ impl Leads {
         let backing = Backing { copies: some, ..Backing::default() };
         let start = MetaServer::start_with(Env::os(), engine, peers, fast_config(), cluster, Policy::PLAIN, backing);
         let server = start.await.unwrap();
-        let open = OpenSession { client: 1, former: None, description: "c".into(), host: "h".into(), caches: false };
+        let open = OpenSession {
+            client: 1,
+            former: None,
+            since: SessionId(0),
+            description: "c".into(),
+            host: "h".into(),
+            caches: false,
+        };
         let session = server.call(Context::default(), open).await.unwrap();
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let next = AtomicU64::new(NEXT.fetch_add(1 << 32, Relaxed));

@@ -16,7 +16,14 @@ struct Mount(SessionReply);
 
 impl Mount {
     async fn open(w: &World, client: u64) -> Mount {
-        let open = OpenSession { client, former: None, description: "mount".into(), host: "h".into(), caches: true };
+        let open = OpenSession {
+            client,
+            former: None,
+            since: SessionId(0),
+            description: "mount".into(),
+            host: "h".into(),
+            caches: true,
+        };
         Mount(w.server.call(Context::default(), open).await.unwrap())
     }
 

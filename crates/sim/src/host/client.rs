@@ -7,7 +7,7 @@ use braid_api::meta::{
 use braid_api::{Carries, Code, Context, Error, Result, Retry, When};
 use braid_client::{Asked, Deadline, Requests};
 use braid_env::Address;
-use braid_types::{ClusterId, ServerId, Token};
+use braid_types::{ClusterId, ServerId, SessionId, Token};
 use braid_wire::{Endpoint, Identity, Limits, Remote, RemoteNamespace, Role};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -59,6 +59,7 @@ impl Native {
         let open = OpenSession {
             client,
             former: None,
+            since: SessionId(0),
             description: format!("native on {name}"),
             host: name.to_owned(),
             caches: false,

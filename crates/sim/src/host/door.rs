@@ -70,10 +70,12 @@ impl MetaDoor {
                     MetaAnswer::SetLock(LockReply::Granted) => self.count("lock granted by the metadata server"),
                     MetaAnswer::SetLock(LockReply::Waiting) => self.count("lock waited for at the metadata server"),
                     MetaAnswer::MoveChunk(is_there) => match request {
-                        MetaRequest::MoveChunk(moved) if moved.thaws => self.count(match is_there {
-                            true => "chunk of a snapshot made way for another",
-                            false => "chunk of a snapshot had made way for another before",
-                        }),
+                        MetaRequest::MoveChunk(moved) if moved.why != braid_api::meta::MoveKind::Moved => {
+                            self.count(match is_there {
+                                true => "chunk of a snapshot made way for another",
+                                false => "chunk of a snapshot had made way for another before",
+                            })
+                        }
                         MetaRequest::MoveChunk(moved) if *is_there => unlinked::check_moved(&self.cluster, moved.to),
                         _ => {}
                     },

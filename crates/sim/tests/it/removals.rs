@@ -7,8 +7,8 @@ use crate::hunt::hunt;
 use braid_sim::coverage::MUST_BE_REACHED_BY_REMOVALS;
 use braid_sim::{Bug, Invariant, Scenario, run, scenario};
 
-/// Of all scenarios together; about 15 s on two free cores in the dev profile.
-const SEEDS: u64 = 40;
+/// Of all scenarios together; about 20 s on two free cores in the dev profile.
+const SEEDS: u64 = 56;
 
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|text| text.parse().unwrap())

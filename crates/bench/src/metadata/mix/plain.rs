@@ -36,6 +36,7 @@ impl Connection {
         let open = OpenSession {
             client: number + 1,
             former: None,
+            since: SessionId(0),
             description: "benchmark".into(),
             host: "here".into(),
             caches: false,

@@ -144,7 +144,8 @@ pub async fn move_entry(
     unit.delete(key);
     uncount(unit, now, parent, is_dir).await?;
     if let Entry::Here(inode) = &mut entry {
-        crate::ops::restamp::come_below(unit, inode, &Above::NOTHING, false);
+        // Snapshots that have it where it was go on having it: it stays their root's.
+        crate::ops::restamp::come_below(unit, inode, &Above::NOTHING).await?;
     }
     unit.put(keys::entry(InodeId::ROOT, &new), &entry);
     if matches!(entry, Entry::Here(_)) {

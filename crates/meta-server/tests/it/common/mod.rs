@@ -266,7 +266,14 @@ pub async fn open_session(server: &MetaServer, client: u64) -> SessionReply {
 
 /// As a client that had another number before.
 pub async fn open_session_after(server: &MetaServer, client: u64, former: Option<u64>) -> SessionReply {
-    let open = OpenSession { client, former, description: format!("client {client}"), host: "h".into(), caches: false };
+    let open = OpenSession {
+        client,
+        former,
+        since: SessionId(0),
+        description: format!("client {client}"),
+        host: "h".into(),
+        caches: false,
+    };
     server.call(Context::default(), open).await.unwrap()
 }
 

@@ -154,7 +154,14 @@ impl World {
         let (cluster, policy) = (ClusterId([7; 16]), Policy::PLAIN);
         let server =
             MetaServer::start(env.clone(), engine.clone(), peers.clone(), config, cluster, policy).await.unwrap();
-        let open = OpenSession { client: 1, former: None, description: "test".into(), host: "h".into(), caches: false };
+        let open = OpenSession {
+            client: 1,
+            former: None,
+            since: SessionId(0),
+            description: "test".into(),
+            host: "h".into(),
+            caches: false,
+        };
         let session = server.call(Context::default(), open).await.unwrap();
         let w = World { env, engine, peers, server, session, next_request: AtomicU64::new(1) };
         for _ in 0..2 {
