@@ -278,12 +278,12 @@ impl Leases {
             return Ok(());
         }
         // Also for a session that has no term yet, which is told so by the holder and goes ahead.
-        self.until_said(session, inode).await?;
+        self.until_said(Some(session), inode).await?;
         self.ask_for_file(inode, |ask| Event::Refresh { ask, session, inode }).await.map(drop)
     }
 
-    /// Returns when every other session of before this start has said whether it owns the file, or has ended.
-    pub(crate) async fn until_said(&self, session: SessionId, inode: InodeId) -> Result<()> {
+    /// Returns when every session of before this start, but this one, has said whether it owns the file, or has ended.
+    pub(crate) async fn until_said(&self, besides: Option<SessionId>, inode: InodeId) -> Result<()> {
         let end = self.env.clock.now() + self.limits.longest_wait_for_a_file() + self.limits.session_lease;
         loop {
             let said = self.said.notified();
@@ -299,7 +299,7 @@ impl Leases {
                         "this server is about to stop",
                     ));
                 }
-                state.holder.may_own(inode).find(|other| *other != session)
+                state.holder.may_own(inode).find(|other| Some(*other) != besides)
             };
             let Some(other) = unsaid else { return Ok(()) };
             let left = end.since(self.env.clock.now());

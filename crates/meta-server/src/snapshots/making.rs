@@ -90,7 +90,7 @@ impl MetaServer {
         }
         self.prepare_root(dir, end).await?;
         // Who held something before this start has said so.
-        self.leases.until_said(SessionId(0), dir).await?;
+        self.leases.until_said(None, dir).await?;
         let mut still = BTreeMap::new();
         let held = loop {
             self.keep_still(dir, &mut still, end).await?;
