@@ -74,6 +74,10 @@ bugs! {
     NotStill = "not-still";
     /// What changes is not kept for snapshots.
     NotKept = "not-kept";
+    /// Who unseals a file waits for nobody who reads it without asking.
+    UnsealedUnderReaders = "unsealed-under-readers";
+    /// A metadata server that starts does not hear which sealed files are read without asking.
+    HoldsForgotten = "holds-forgotten";
     /// With each block report a chunk is removed that rows may not know yet: the one that was written last.
     RemovesWhatIsNotKnownYet = "removes-what-is-not-known-yet";
 }

@@ -47,6 +47,7 @@ fn scenario(arguments: &Arguments, seed: u64) -> Result<Scenario, String> {
                 scenario::growing_plain(),
                 scenario::litmus(),
                 scenario::snapshots(),
+                scenario::sealed(),
             ]
             .concat();
             let names: Vec<_> = all.iter().map(|scenario| scenario.name).collect();

@@ -8,5 +8,6 @@ mod many;
 mod planted;
 mod replay;
 mod reports;
+mod sealed;
 mod seeds;
 mod snapshots;
