@@ -62,6 +62,10 @@ impl ReturnSpares {
     pub const MAX: usize = 1024;
 }
 
+/// As the session of who moves chunks with one copy is listed. By it a start of the metadata server knows that it is a dead one's, and a
+/// session that is silent does not end because this one waits for a file.
+pub const MOVER: &str = "moves chunks with one copy from data server to data server";
+
 /// What stands in the way of moving a chunk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StuckChunk {

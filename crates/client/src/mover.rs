@@ -11,8 +11,8 @@ use crate::moves::{Moved, Pace};
 use crate::wait::join_all;
 use braid_api::admin::{AdminAnswer, AdminQuery};
 use braid_api::data::{ChunkList, ChunkStatus, ListChunks};
-use braid_api::meta::{ChunkRef, EndSession, ListPlaced, MovesOn, StuckChunk};
-use braid_api::{Context, DataPeers, Namespace, Result};
+use braid_api::meta::{ChunkRef, EndSession, ListPlaced, MOVER, MovesOn, StuckChunk};
+use braid_api::{Code, Context, DataPeers, Namespace, Result};
 use braid_env::{Env, Monotonic};
 use braid_types::{ChunkId, ContainerId, InodeId, ServerId, Token};
 use bytes::Bytes;
@@ -28,11 +28,11 @@ const AT_ONCE: usize = 4;
 const PAGE: u32 = 1024;
 /// Between two looks through the rows of all chunks, which is for what a server does not have.
 const ROWS_EVERY: Duration = Duration::from_secs(5);
+/// Before a chunk is tried again whose file is a silent mount's. It is copied anew each time.
+const COME_BACK: Duration = Duration::from_secs(5);
 /// Written all the while so often in a row: that is told, and tried again all the same.
 const LATER_MAX: u32 = 10;
 
-/// As its session is listed: by it the next start of the metadata server knows that the session is a dead one's.
-const DESCRIPTION: &str = "moves chunks with one copy off drained data servers";
 /// What it keeps is freed with its session: nobody waits for it long.
 const STOP: Duration = Duration::from_secs(5);
 /// For one question.
@@ -46,7 +46,7 @@ pub async fn keep_moving<N: Namespace + Clone, P: DataPeers>(
     config: ClientConfig,
 ) {
     let mut is_alone = false;
-    let config = ClientConfig { description: DESCRIPTION.to_owned(), ..config };
+    let config = ClientConfig { description: MOVER.to_owned(), ..config };
     let cx = || Context { deadline: ASK, ..Context::default() };
     loop {
         env.sleep(EVERY).await;
@@ -86,7 +86,7 @@ pub async fn keep_moving<N: Namespace + Clone, P: DataPeers>(
 async fn end_former(door: &impl Namespace) -> Result<()> {
     let cx = Context { deadline: ASK, ..Context::default() };
     let AdminAnswer::Sessions(sessions) = door.call(cx, AdminQuery::Sessions).await? else { return Ok(()) };
-    for session in sessions.into_iter().filter(|session| session.description == DESCRIPTION) {
+    for session in sessions.into_iter().filter(|session| session.description == MOVER) {
         let token = Token { session: session.session, ..Token::default() };
         door.call(Context { token, ..cx }, EndSession {}).await?;
     }
@@ -106,6 +106,8 @@ struct State {
     stuck: BTreeMap<ChunkId, StuckChunk>,
     /// How often each was written while it was copied.
     later: BTreeMap<ChunkId, u32>,
+    /// Not to be tried before then.
+    not_before: BTreeMap<ChunkId, Monotonic>,
     moved: u64,
     /// Before then rows are not looked through again.
     rows_at: Option<Monotonic>,
@@ -142,8 +144,9 @@ impl Mover {
         self.pace.set(to_move.bytes_per_s);
         let mut state = self.state.lock();
         state.containers = to_move.containers.into_iter().collect();
-        let State { containers, stuck, .. } = &mut *state;
+        let State { containers, stuck, not_before, .. } = &mut *state;
         stuck.retain(|_, stuck| containers.contains_key(&stuck.container));
+        not_before.retain(|chunk, _| stuck.contains_key(chunk));
         Ok(!containers.is_empty())
     }
 
@@ -223,8 +226,13 @@ impl Mover {
     async fn take_turns(&self, queue: &Mutex<VecDeque<ChunkStatus>>) {
         loop {
             let Some(found) = queue.lock().pop_front() else { return };
-            // Not any more, since the drain was paused or cancelled.
-            if !self.state.lock().containers.contains_key(&found.container) {
+            let is_due = {
+                let (state, now) = (self.state.lock(), self.core.now());
+                // Not any more, since the drain was paused or cancelled.
+                state.containers.contains_key(&found.container)
+                    && state.not_before.get(&found.chunk).is_none_or(|at| *at <= now)
+            };
+            if !is_due {
                 continue;
             }
             let moved = self.core.move_chunk(&found, &self.pace).await;
@@ -244,6 +252,7 @@ impl Mover {
                 state.moved += u64::from(done == Moved::Done);
                 state.later.remove(&chunk);
                 state.stuck.remove(&chunk);
+                state.not_before.remove(&chunk);
             }
             Ok(Moved::Later) => {
                 let later = state.later.entry(chunk).or_default();
@@ -255,6 +264,9 @@ impl Mover {
             }
             Err(error) => {
                 tracing::debug!(%error, chunk = chunk.0, "not moved");
+                if error.code == Code::TextBusy {
+                    state.not_before.insert(chunk, self.core.now() + COME_BACK);
+                }
                 is_stuck(&mut state, error.to_string());
             }
         }

@@ -262,6 +262,10 @@ impl Leases {
         Ok(())
     }
 
+    pub(crate) fn holders(&self, inode: InodeId) -> Vec<SessionId> {
+        self.state.lock().holder.holders(inode).collect()
+    }
+
     pub(crate) fn owner(&self, inode: InodeId) -> Option<SessionId> {
         self.state.lock().holder.owner(inode)
     }
@@ -373,7 +377,10 @@ impl MetaServer {
                 if matches!(want, Want::Once | Want::Write) {
                     self.leases.until_not_being_sealed(m.inode.id).await?;
                 }
-                let lease = self.leases.take_file(session, m.inode.id, want).await?;
+                let lease = match self.is_mover(session) {
+                    true => self.take_if_given(session, m.inode.id, want).await?,
+                    false => self.leases.take_file(session, m.inode.id, want).await?,
+                };
                 if lease.state == LeaseState::None {
                     self.leases.refresh_file(session, m.inode.id).await?;
                 }

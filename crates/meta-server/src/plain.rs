@@ -2,15 +2,18 @@
 //! (docs/design/0016-growing-and-shrinking.md, *Chunks with one copy*). Moved they are by a client, under the leases of their files.
 
 use crate::server::MetaServer;
-use braid_api::meta::{Duty, MovesOn, StuckChunk, ToMove};
+use braid_api::meta::{Duty, FileLease, MOVER, MovesOn, StuckChunk, ToMove};
 use braid_api::{Code, Error, Result};
 use braid_env::Monotonic;
-use braid_types::{ContainerId, ServerId};
+use braid_lease::Want;
+use braid_types::{ContainerId, InodeId, ServerId, SessionId};
 use parking_lot::Mutex;
 use std::time::Duration;
 
 /// Who moves chunks asks each second; after so long without a word nobody does.
 const SILENT: Duration = Duration::from_secs(5);
+/// Between two looks at who does not give a file up.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// What was heard last of who moves them.
 #[derive(Default)]
@@ -36,6 +39,42 @@ impl Movers {
 }
 
 impl MetaServer {
+    pub(crate) fn is_mover(&self, session: SessionId) -> bool {
+        self.sessions.with(session, |s| s.description == MOVER).unwrap_or_default()
+    }
+
+    /// The file's lease for who moves its chunks, who has time: a mount that is silent has the file for as long as its session lasts. Whoever
+    /// else asks for it does not wait so long.
+    pub(crate) async fn take_if_given(&self, session: SessionId, inode: InodeId, want: Want) -> Result<FileLease> {
+        self.expect_answering(session, inode)?;
+        let taking = self.leases.take_file(session, inode, want);
+        let mut taking = std::pin::pin!(taking);
+        loop {
+            if let Ok(taken) = self.env.timeout(LOOK_AGAIN, taking.as_mut()).await {
+                return taken;
+            }
+            // Given up long before the other's term is over: who waits then ends it.
+            self.expect_answering(session, inode)?;
+        }
+    }
+
+    /// Whoever else has the file has been heard of lately.
+    fn expect_answering(&self, besides: SessionId, inode: InodeId) -> Result<()> {
+        let now = self.env.clock.now();
+        for id in self.leases.holders(inode).into_iter().filter(|id| *id != besides) {
+            let silent = self.sessions.with(id, |s| (now.since(s.seen), format!("{}, host {}", s.description, s.host)));
+            let Some((silent, who)) = silent.filter(|(silent, _)| *silent > self.config.session_lease / 2) else {
+                continue;
+            };
+            let cause = format!(
+                "session {id} ({who}) has it and has been silent for {} s; it is asked again",
+                silent.as_secs()
+            );
+            return Err(Error::new(Code::TextBusy, format_args!("inode {inode}"), cause));
+        }
+        Ok(())
+    }
+
     pub(crate) async fn moves_on(&self, m: MovesOn) -> Result<ToMove> {
         if let Some(stuck) = m.stuck {
             if stuck.len() > MovesOn::MAX {

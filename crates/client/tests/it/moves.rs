@@ -3,9 +3,10 @@
 
 use crate::common::*;
 use braid_api::admin::Drain;
-use braid_api::meta::Duty;
-use braid_api::{FallocateMode, FileSystem, SeekWhence, SetAttr};
+use braid_api::meta::{Duty, FileWant, LeaseState, Namespace, OpenFile, OpenSession};
+use braid_api::{Context, FallocateMode, FileSystem, SeekWhence, SetAttr};
 use braid_client::Client;
+use braid_meta_server::MetaConfig;
 use braid_types::*;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -204,6 +205,55 @@ async fn what_cannot_be_moved_is_named_and_stays() {
     world.set_duty(others[0], Duty::Serves).await;
     world.until_drained(server).await;
     assert_same(&read(&client, file, 0, 1 << 20).await, &pattern(1, 900_000), "after");
+}
+
+/// A drain has time. A mount that is silent for its lease keeps its session as long as without one, and its file stays; the others go.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_drain_ends_no_session_of_a_silent_mount_and_goes_on_with_others() {
+    let config = MetaConfig {
+        session_lease: Duration::from_secs(1),
+        session_renew: Duration::from_millis(300),
+        server_lease: Duration::from_secs(1),
+        heartbeat: Duration::from_millis(300),
+        acknowledge: Duration::from_millis(700),
+        ..MetaConfig::default()
+    };
+    let world = World::with(Storage::Disk, SMALL, config).await;
+    let client = world.client().await;
+    let (id, file) = create(&client, "f").await;
+    write(&client, file, 0, &pattern(1, 900_000)).await;
+    client.fsync(file, false).await.unwrap();
+    let server = world.server_of(0).await;
+    for n in 0..8 {
+        let (_, other) = create(&client, &format!("g{n}")).await;
+        write(&client, other, 0, &pattern(n, 900_000)).await;
+        close(&client, other).await.unwrap();
+    }
+    close(&client, file).await.unwrap();
+    // Has the file to itself, and is not heard of any more.
+    let open = OpenSession { client: 99, former: None, description: "silent".into(), host: "h".into(), caches: true };
+    let silent = world.meta.call(Context::default(), open).await.unwrap();
+    let token = Token { session: silent.session, session_epoch: silent.epoch, ..Token::default() };
+    let opens = OpenFile { inode: id.into(), want: FileWant::Alone, truncate: false };
+    let opened = world.meta.call(Context { token, ..Context::default() }, opens).await.unwrap();
+    assert_eq!(opened.lease.state, LeaseState::Exclusive);
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+
+    let _mover = world.mover();
+    world.set_duty(server, Duty::Drains).await;
+    let (_, reason) = named(&world, server, id).await;
+    let says = format!("session {} (silent, host h) has it and has been silent for", silent.session);
+    assert!(reason.contains(&says), "{reason}");
+    let begun = std::time::Instant::now();
+    while world.drain_of(server).await.left.chunks > 1 || begun.elapsed() < Duration::from_secs(3) {
+        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", world.drain_of(server).await);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(world.sessions().await.contains(&silent.session), "its session has ended for the drain");
+    world.end_session(silent.session).await;
+    world.until_drained(server).await;
+    let read_by = crate::common::open(&client, id, READ).await;
+    assert_same(&read(&client, read_by, 0, 1 << 20).await, &pattern(1, 900_000), "after");
 }
 
 /// A chunk that was on stable storage and is not there any more: its row alone says where it was. (One that was not reads as a hole, and
