@@ -6,8 +6,8 @@
 
 pub use crate::at_path::{AtPath, Reached, Then, ThenAnswer};
 pub use crate::moving::{
-    FindKept, KeptChunk, ListPlaced, MOVER, MoveChunk, MoveKept, MovesOn, Placed, ReturnSpares, StuckChunk, TakeBeside,
-    ToMove,
+    FindKept, KeptChunk, ListPlaced, MOVER, MoveChunk, MoveKept, MovesOn, Placed, ReturnSpares, ShiftChunks, Shifted,
+    StuckChunk, TakeBeside, ToMove,
 };
 pub use crate::quota::{ReturnRoom, TakeRoom};
 use crate::{Code, Context, Error, Result, When, messages};

@@ -2,10 +2,11 @@
 //! (docs/design/0016-growing-and-shrinking.md, *Chunks with one copy*). Moved they are by a client, under the leases of their files.
 
 use crate::server::MetaServer;
-use braid_api::meta::{Duty, FileLease, MOVER, MovesOn, StuckChunk, ToMove};
+use braid_api::meta::{Duty, FileLease, MOVER, MovesOn, ShiftChunks, StuckChunk, ToMove};
 use braid_api::{Code, Error, Result};
 use braid_env::Monotonic;
 use braid_lease::Want;
+use braid_placement::Shift;
 use braid_types::{ContainerId, InodeId, ServerId, SessionId};
 use parking_lot::Mutex;
 use std::time::Duration;
@@ -28,6 +29,12 @@ struct Heard {
 impl Movers {
     pub fn are_at_work(&self, now: Monotonic) -> bool {
         self.0.lock().at.is_some_and(|at| now.since(at) < SILENT)
+    }
+
+    /// Why something stays where it is.
+    pub fn why_any_is_stuck(&self) -> Option<String> {
+        let heard = self.0.lock();
+        heard.stuck.first().map(|stuck| format!("chunk {} of inode {}: {}", stuck.chunk, stuck.inode, stuck.cause))
     }
 
     /// Why something of the container stays where it is.
@@ -82,7 +89,22 @@ impl MetaServer {
             }
             *self.growing.movers.0.lock() = Heard { at: Some(self.env.clock.now()), stuck };
         }
-        Ok(ToMove { containers: self.to_move().await?, bytes_per_s: self.move_share().max(1) })
+        if !m.shifted.is_empty() {
+            self.chunks_shifted(&m.shifted).await?;
+        }
+        let (containers, shifts) = (self.to_move().await?, self.shifts().await?);
+        Ok(ToMove { containers, shifts, bytes_per_s: self.move_share().max(1) })
+    }
+
+    /// What evens servers out beside the moves of copies, and after them.
+    async fn shifts(&self) -> Result<Vec<ShiftChunks>> {
+        let mut shifts = Vec::new();
+        for Shift { from, to, bytes } in self.rebalancing.shifts() {
+            let rows = self.rows_of(from).await?;
+            let containers = rows.into_iter().filter(|(_, row)| row.is_plain).map(|(id, _)| id).collect();
+            shifts.push(ShiftChunks { from, to, bytes, containers });
+        }
+        Ok(shifts)
     }
 
     async fn to_move(&self) -> Result<Vec<(ContainerId, ServerId)>> {
