@@ -127,6 +127,19 @@ struct State {
     rows_at: Option<Monotonic>,
 }
 
+impl State {
+    /// Without what was done of them and has not been said.
+    fn shifts_left(&self) -> Vec<ShiftChunks> {
+        let left = |shift: &ShiftChunks| {
+            let done = self.shifted.get(&(shift.from, shift.to));
+            let bytes = shift.bytes.saturating_sub(done.map_or(0, |done| done.bytes));
+            let goes_on = bytes > 0 && done.is_none_or(|done| !done.is_over);
+            goes_on.then(|| ShiftChunks { bytes, ..shift.clone() })
+        };
+        self.shifts.iter().filter_map(left).collect()
+    }
+}
+
 impl Core {
     /// Returns when there is nothing to be moved, or the metadata server does not answer.
     pub async fn move_off(self: &Arc<Self>) -> Result<()> {
@@ -156,6 +169,7 @@ impl Mover {
         let says = {
             let mut state = self.state.lock();
             let stuck = state.stuck.values().take(MovesOn::MAX).cloned().collect();
+            state.shifts = state.shifts_left();
             MovesOn { stuck: Some(stuck), shifted: std::mem::take(&mut state.shifted).into_values().collect() }
         };
         let to_move = self.core.call(says, self.core.own_op()).await?;
@@ -181,7 +195,7 @@ impl Mover {
                     tracing::warn!(%error, server = server.0, "chunks with one copy are moved later");
                 }
             }
-            let shifts = self.state.lock().shifts.clone();
+            let shifts = self.state.lock().shifts_left();
             for shift in shifts {
                 if let Err(error) = self.shift(&shift).await {
                     tracing::warn!(%error, from = shift.from.0, to = shift.to.0, "servers are evened out later");

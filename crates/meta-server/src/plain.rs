@@ -83,6 +83,7 @@ impl MetaServer {
     }
 
     pub(crate) async fn moves_on(&self, m: MovesOn) -> Result<ToMove> {
+        let is_at_work = m.stuck.is_some();
         if let Some(stuck) = m.stuck {
             if stuck.len() > MovesOn::MAX {
                 return Err(Error::new(Code::Invalid, "MovesOn", format_args!("{} chunks", stuck.len())));
@@ -92,14 +93,14 @@ impl MetaServer {
         if !m.shifted.is_empty() {
             self.chunks_shifted(&m.shifted).await?;
         }
-        let (containers, shifts) = (self.to_move().await?, self.shifts().await?);
+        let (containers, shifts) = (self.to_move().await?, self.shifts(is_at_work).await?);
         Ok(ToMove { containers, shifts, bytes_per_s: self.move_share().max(1) })
     }
 
     /// What evens servers out beside the moves of copies, and after them.
-    async fn shifts(&self) -> Result<Vec<ShiftChunks>> {
+    async fn shifts(&self, is_at_work: bool) -> Result<Vec<ShiftChunks>> {
         let mut shifts = Vec::new();
-        for Shift { from, to, bytes } in self.rebalancing.shifts() {
+        for Shift { from, to, bytes } in self.rebalancing.shifts(is_at_work) {
             let rows = self.rows_of(from).await?;
             let containers = rows.into_iter().filter(|(_, row)| row.is_plain).map(|(id, _)| id).collect();
             shifts.push(ShiftChunks { from, to, bytes, containers });

@@ -56,6 +56,8 @@ struct Planned {
     left: VecDeque<Move>,
     /// What is left of them; begun when all of `left` is through.
     shifts: Vec<Shift>,
+    /// Somebody carries them out.
+    is_given: bool,
     /// A shift has come to its end.
     shifted: Option<Shifting>,
     plan: Plan,
@@ -112,12 +114,19 @@ impl Rebalancing {
         self.state.lock().row.state == RebalanceState::Paused
     }
 
-    /// Chunks with one copy that are to go, when no copy of a container moves any more.
-    pub fn shifts(&self) -> Vec<Shift> {
-        let state = self.state.lock();
+    /// Chunks with one copy that are to go, when no copy of a container moves any more. `is_at_work`: to who moves them, and not only looks.
+    pub fn shifts(&self, is_at_work: bool) -> Vec<Shift> {
+        let mut state = self.state.lock();
         let is_on = state.row.state == RebalanceState::Runs && state.row.moves.is_empty();
-        let planned = state.planned.as_ref().filter(|planned| is_on && planned.left.is_empty());
-        planned.map(|planned| planned.shifts.clone()).unwrap_or_default()
+        // Who carried them out has gone, and may have moved what it has not said.
+        if !is_at_work && state.planned.as_ref().is_some_and(|planned| planned.is_given && !planned.shifts.is_empty()) {
+            state.planned = None;
+        }
+        let Some(planned) = state.planned.as_mut().filter(|planned| is_on && planned.left.is_empty()) else {
+            return Vec::new();
+        };
+        planned.is_given |= is_at_work;
+        planned.shifts.clone()
     }
 
     /// Takes out what was done. Gives what that is.
@@ -440,7 +449,7 @@ impl MetaServer {
         let loose: Vec<Loose> = loose.into_values().collect();
         let plan = rebalance(&self.servers.places(), &holdings, &loose, goal);
         let (left, shifts) = (plan.moves.iter().copied().collect(), plan.shifts.clone());
-        Ok(Planned { left, shifts, shifted: None, plan, of, at, has_begun: false })
+        Ok(Planned { left, shifts, is_given: false, shifted: None, plan, of, at, has_begun: false })
     }
 
     /// How it stands. What is asked for with another `within_permille`, or while none runs, is planned now.
