@@ -258,7 +258,10 @@ async fn chunks_with_one_copy_are_evened_out_while_their_files_are_in_use() {
         assert!(fill.bytes_now.abs_diff(fill.bytes_fair) <= others * MIB, "{:?}", done.fills);
     }
     let lacked: u64 = plan.fills.iter().map(|fill| fill.bytes_now.saturating_sub(fill.bytes_fair)).sum();
-    assert!(done.moved.bytes > 4 * MIB && done.moved.bytes <= lacked + MIB, "{done:?} of {lacked}");
+    // The mover that was ended had moved some that it had not said: these are where they are to be, and in no sum.
+    assert!(done.moved.bytes > 0 && done.moved.bytes <= lacked, "{done:?} of {lacked}");
+    let of_last = done.fills.iter().find(|fill| fill.server == last).map(|fill| fill.bytes_now);
+    assert_eq!(of_last, Some(3 * others * MIB), "all that fits, and nothing twice");
     client.fsync(file, false).await.unwrap();
     let other = world.client().await;
     let read_by = open(&other, id, READ).await;
