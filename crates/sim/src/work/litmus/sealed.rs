@@ -14,14 +14,14 @@ use crate::machine::Machine;
 use crate::seed::Stream;
 use crate::work::Work;
 use braid_api::{Caller, Code, Error, FileSystem, HandleId, OpenFlags, RenameMode, Result, SetAttr};
+use braid_env::DiskFile;
+use braid_env::os::OsFile;
 use braid_model::objects::{self, SealedAnswer, SealedOp, TASKS_OF_A_MOUNT};
 use braid_types::{InodeId, Mode, Name};
 use parking_lot::Mutex;
 use rand::RngExt;
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
@@ -293,7 +293,7 @@ impl Program for Sealed {
             }
             (SealedOp::ReadBeneath(_), Some(Open { id, beneath: Some(file), .. })) => {
                 let mut bytes = vec![0; self.len_of(*id).min(WRITTEN_MAX) as usize];
-                let file = File::from(file.try_clone().expect("there are descriptors"));
+                let file = OsFile::of(file.try_clone().expect("there are descriptors"));
                 let read = file.read_at(&mut bytes, 0).expect("memory can be read");
                 match self.value_of(*id, &bytes[..read]) {
                     Ok(value) => SealedAnswer::Value(value),
