@@ -1,6 +1,8 @@
 //! What administrators ask a metadata server: status, rows page by page for fsck, repairs.
 
-pub use crate::growing::{CopyMove, Drain, Load, Moves, Rebalance, RebalanceChange, RebalanceState, ServerFill, Taker};
+pub use crate::growing::{
+    CopyMove, Drain, Load, Moves, Rebalance, RebalanceChange, RebalanceState, ServerFill, ShiftLeft, Taker,
+};
 use crate::meta::Duty;
 use crate::quota::{Account, Limits, Miscount, Payer, Summary, ToSum};
 pub use crate::sql::{SqlBegun, SqlPage, SqlValue};

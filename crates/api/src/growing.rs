@@ -127,6 +127,14 @@ pub struct Moves {
     pub bytes: u64,
 }
 
+/// So many bytes of chunks with one copy, from a server to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShiftLeft {
+    pub from: ServerId,
+    pub to: ServerId,
+    pub bytes: u64,
+}
+
 /// How evening out stands, or what it would do.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rebalance {
@@ -140,6 +148,8 @@ pub struct Rebalance {
     pub planned: Vec<CopyMove>,
     /// All of it.
     pub left: Moves,
+    /// Bytes of chunks with one copy that are to go, behind all of these.
+    pub shifts: Vec<ShiftLeft>,
     pub moving: Vec<CopyMove>,
     /// Since it began.
     pub moved: Moves,

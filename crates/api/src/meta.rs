@@ -6,8 +6,8 @@
 
 pub use crate::at_path::{AtPath, Reached, Then, ThenAnswer};
 pub use crate::moving::{
-    FindKept, KeptChunk, ListPlaced, MoveChunk, MoveKept, MoveKind, MovesOn, Placed, ReturnSpares, StuckChunk,
-    TakeBeside, ToMove,
+    FindKept, KeptChunk, ListPlaced, MOVER, MoveChunk, MoveKept, MoveKind, MovesOn, Placed, ReturnSpares, ShiftChunks,
+    Shifted, StuckChunk, TakeBeside, ToMove,
 };
 pub use crate::quota::{ReturnRoom, TakeRoom};
 pub use crate::session::{CloseSession, EndSession, OpenSession, RenewReply, RenewSession, SessionReply};

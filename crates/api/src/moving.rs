@@ -73,6 +73,10 @@ impl ReturnSpares {
     pub const MAX: usize = 1024;
 }
 
+/// As the session of who moves chunks with one copy is listed. By it a start of the metadata server knows that it is a dead one's, and a
+/// session that is silent does not end because this one waits for a file.
+pub const MOVER: &str = "moves chunks with one copy from data server to data server";
+
 /// What stands in the way of moving a chunk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StuckChunk {
@@ -88,6 +92,30 @@ pub struct StuckChunk {
 pub struct MovesOn {
     /// What does not move, at most [`MovesOn::MAX`]; `None` from who only looks whether there is anything.
     pub stuck: Option<Vec<StuckChunk>>,
+    /// What was moved to even servers out, since that was said last.
+    pub shifted: Vec<Shifted>,
+}
+
+/// So many bytes of chunks with one copy are to go from a server to another. Which of them is all one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShiftChunks {
+    pub from: ServerId,
+    pub to: ServerId,
+    /// No more than this.
+    pub bytes: u64,
+    /// Those of `from` with one copy.
+    pub containers: Vec<ContainerId>,
+}
+
+/// What was done of a [`ShiftChunks`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shifted {
+    pub from: ServerId,
+    pub to: ServerId,
+    pub chunks: u64,
+    pub bytes: u64,
+    /// Of what is still there nothing is small enough, or can be moved.
+    pub is_over: bool,
 }
 
 impl MovesOn {
@@ -98,6 +126,8 @@ impl MovesOn {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToMove {
     pub containers: Vec<(ContainerId, ServerId)>,
+    /// To even servers out; none while a server is drained.
+    pub shifts: Vec<ShiftChunks>,
     /// To be copied a second, all together.
     pub bytes_per_s: u64,
 }

@@ -272,7 +272,7 @@ impl DataServer {
                     Some(replica) => replica.wait(cx, op, until),
                     // Nothing of it was changed, so there is nothing to wait for; and nothing begins to be here because it
                     // is asked for, or a chunk deleted before a restart would be back with nobody to delete it again.
-                    None => Replica::fresh(chunk, cx).wait(cx, op, until),
+                    None => Replica::fresh(chunk, cx).answer_of_nothing(cx, op),
                 });
             }
             Event::Want { container, chunk } => {

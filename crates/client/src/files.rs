@@ -18,7 +18,7 @@ use crate::map::file_name;
 use crate::shared::asked;
 use crate::wait::timed_out;
 use braid_api::meta::{FileLease, LeaseState, OpenFile};
-use braid_api::{Error, Result, Retry, trace};
+use braid_api::{Code, Error, Result, Retry, trace};
 use braid_lease::{Generation, Mode, Moment, Seen, Ticket, Want};
 use braid_types::{ByteRange, InodeId};
 use parking_lot::Mutex;
@@ -261,9 +261,17 @@ impl Core {
 
     /// Waits for the right to read what others may write.
     pub async fn enter_read(self: &Arc<Self>, file: &FileHandle, range: ByteRange, op: Op) -> Result<Pass<'_>> {
-        let want = file.inode.state.lock().want_to_read(file.flags.direct);
-        let locks = keeps_pages(file.flags).then_some(Locks::AllPages);
-        self.enter_with(&file.inode, want, range, locks, op).await
+        loop {
+            let want = file.inode.state.lock().want_to_read(file.flags.direct);
+            let locks = keeps_pages(file.flags).then_some(Locks::AllPages);
+            match self.enter_with(&file.inode, want, range, locks, op).await {
+                // Sealed since this was known last: then the right to write is not asked for, see `want_to_read`.
+                Err(error) if error.code == Code::Sealed && !op.deadline.left(&self.env).is_zero() => {
+                    self.refresh_map(&file.inode, op).await?;
+                }
+                entered => return entered,
+            }
+        }
     }
 
     /// Waits for the right to write, alone.

@@ -1,4 +1,4 @@
-//! Moves chunks with one copy off data servers that are drained, for as long as there are any.
+//! Moves chunks with one copy off data servers that are drained, and from those that have too many to those that have few, for as long as there are any.
 //!
 //! It lives in the metadata server's process, and has a session only while there are any. It asks the metadata server each second what is to be moved, and says with that what cannot be: so a pause, another rate or a cancel is
 //! heard within a second, and whoever looks at the drain is told why something stays. Keeps nothing but what it has under way: another one
@@ -11,8 +11,8 @@ use crate::moves::{Moved, Pace};
 use crate::wait::join_all;
 use braid_api::admin::{AdminAnswer, AdminQuery};
 use braid_api::data::{ChunkList, ChunkStatus, ListChunks};
-use braid_api::meta::{ChunkRef, EndSession, ListPlaced, MovesOn, StuckChunk};
-use braid_api::{Context, DataPeers, Namespace, Result};
+use braid_api::meta::{ChunkRef, EndSession, ListPlaced, MOVER, MovesOn, ShiftChunks, Shifted, StuckChunk};
+use braid_api::{Code, Context, DataPeers, Namespace, Result};
 use braid_env::{Env, Monotonic};
 use braid_types::{ChunkId, ContainerId, InodeId, ServerId, Token};
 use bytes::Bytes;
@@ -28,11 +28,11 @@ const AT_ONCE: usize = 4;
 const PAGE: u32 = 1024;
 /// Between two looks through the rows of all chunks, which is for what a server does not have.
 const ROWS_EVERY: Duration = Duration::from_secs(5);
+/// Before a chunk is tried again whose file is a silent mount's. It is copied anew each time.
+const COME_BACK: Duration = Duration::from_secs(5);
 /// Written all the while so often in a row: that is told, and tried again all the same.
 const LATER_MAX: u32 = 10;
 
-/// As its session is listed: by it the next start of the metadata server knows that the session is a dead one's.
-const DESCRIPTION: &str = "moves chunks with one copy off drained data servers";
 /// What it keeps is freed with its session: nobody waits for it long.
 const STOP: Duration = Duration::from_secs(5);
 /// For one question.
@@ -46,7 +46,7 @@ pub async fn keep_moving<N: Namespace + Clone, P: DataPeers>(
     config: ClientConfig,
 ) {
     let mut is_alone = false;
-    let config = ClientConfig { description: DESCRIPTION.to_owned(), ..config };
+    let config = ClientConfig { description: MOVER.to_owned(), ..config };
     let cx = || Context { deadline: ASK, ..Context::default() };
     loop {
         env.sleep(EVERY).await;
@@ -60,8 +60,8 @@ pub async fn keep_moving<N: Namespace + Clone, P: DataPeers>(
                 }
             }
         }
-        match door.call(cx(), MovesOn { stuck: None }).await {
-            Ok(to_move) if to_move.containers.is_empty() => continue,
+        match door.call(cx(), MovesOn::default()).await {
+            Ok(to_move) if to_move.containers.is_empty() && to_move.shifts.is_empty() => continue,
             Ok(_) => {}
             Err(error) => {
                 tracing::debug!(%error, "whether chunks are to be moved is not known");
@@ -86,11 +86,21 @@ pub async fn keep_moving<N: Namespace + Clone, P: DataPeers>(
 async fn end_former(door: &impl Namespace) -> Result<()> {
     let cx = Context { deadline: ASK, ..Context::default() };
     let AdminAnswer::Sessions(sessions) = door.call(cx, AdminQuery::Sessions).await? else { return Ok(()) };
-    for session in sessions.into_iter().filter(|session| session.description == DESCRIPTION) {
+    for session in sessions.into_iter().filter(|session| session.description == MOVER) {
         let token = Token { session: session.session, ..Token::default() };
         door.call(Context { token, ..cx }, EndSession {}).await?;
     }
     Ok(())
+}
+
+/// Of what may still be moved.
+fn take(left: &Mutex<u64>, bytes: u64) -> bool {
+    let mut left = left.lock();
+    let fits = bytes <= *left;
+    if fits {
+        *left -= bytes;
+    }
+    fits
 }
 
 struct Mover {
@@ -106,9 +116,28 @@ struct State {
     stuck: BTreeMap<ChunkId, StuckChunk>,
     /// How often each was written while it was copied.
     later: BTreeMap<ChunkId, u32>,
+    /// Not to be tried before then.
+    not_before: BTreeMap<ChunkId, Monotonic>,
     moved: u64,
+    /// To even servers out.
+    shifts: Vec<ShiftChunks>,
+    /// What was done of them and has not been said.
+    shifted: BTreeMap<(ServerId, ServerId), Shifted>,
     /// Before then rows are not looked through again.
     rows_at: Option<Monotonic>,
+}
+
+impl State {
+    /// Without what was done of them and has not been said.
+    fn shifts_left(&self) -> Vec<ShiftChunks> {
+        let left = |shift: &ShiftChunks| {
+            let done = self.shifted.get(&(shift.from, shift.to));
+            let bytes = shift.bytes.saturating_sub(done.map_or(0, |done| done.bytes));
+            let goes_on = bytes > 0 && done.is_none_or(|done| !done.is_over);
+            goes_on.then(|| ShiftChunks { bytes, ..shift.clone() })
+        };
+        self.shifts.iter().filter_map(left).collect()
+    }
 }
 
 impl Core {
@@ -137,14 +166,23 @@ impl Mover {
 
     /// Says what does not move, and hears what is to. False: nothing.
     async fn hear(&self) -> Result<bool> {
-        let stuck = self.state.lock().stuck.values().take(MovesOn::MAX).cloned().collect();
-        let to_move = self.core.call(MovesOn { stuck: Some(stuck) }, self.core.own_op()).await?;
+        let says = {
+            let mut state = self.state.lock();
+            let stuck = state.stuck.values().take(MovesOn::MAX).cloned().collect();
+            state.shifts = state.shifts_left();
+            MovesOn { stuck: Some(stuck), shifted: std::mem::take(&mut state.shifted).into_values().collect() }
+        };
+        let to_move = self.core.call(says, self.core.own_op()).await?;
         self.pace.set(to_move.bytes_per_s);
         let mut state = self.state.lock();
         state.containers = to_move.containers.into_iter().collect();
-        let State { containers, stuck, .. } = &mut *state;
-        stuck.retain(|_, stuck| containers.contains_key(&stuck.container));
-        Ok(!containers.is_empty())
+        state.shifts = to_move.shifts;
+        let State { containers, shifts, stuck, not_before, .. } = &mut *state;
+        let is_meant =
+            |id: &ContainerId| containers.contains_key(id) || shifts.iter().any(|it| it.containers.contains(id));
+        stuck.retain(|_, stuck| is_meant(&stuck.container));
+        not_before.retain(|chunk, _| stuck.contains_key(chunk));
+        Ok(!containers.is_empty() || !shifts.is_empty())
     }
 
     async fn work(&self) {
@@ -157,8 +195,61 @@ impl Mover {
                     tracing::warn!(%error, server = server.0, "chunks with one copy are moved later");
                 }
             }
+            let shifts = self.state.lock().shifts_left();
+            for shift in shifts {
+                if let Err(error) = self.shift(&shift).await {
+                    tracing::warn!(%error, from = shift.from.0, to = shift.to.0, "servers are evened out later");
+                }
+            }
             self.core.env.sleep(EVERY).await;
         }
+    }
+
+    /// One look through what the server has, for what is small enough.
+    async fn shift(&self, shift: &ShiftChunks) -> Result<()> {
+        let (mut after, left) = (ChunkId(0), Mutex::new(shift.bytes));
+        loop {
+            let page = self.list(shift.from, after).await?;
+            let Some(last) = page.last() else { break };
+            after = last;
+            let is_meant = |found: &ChunkStatus| found.occupied > 0 && shift.containers.contains(&found.container);
+            let queue: Mutex<VecDeque<ChunkStatus>> = Mutex::new(page.chunks.into_iter().filter(is_meant).collect());
+            join_all((0..AT_ONCE).map(|_| self.shift_in_turns(&queue, shift, &left)).collect()).await;
+            if !page.more {
+                break;
+            }
+        }
+        self.was_shifted(shift, |done| done.is_over = true);
+        Ok(())
+    }
+
+    async fn shift_in_turns(&self, queue: &Mutex<VecDeque<ChunkStatus>>, shift: &ShiftChunks, left: &Mutex<u64>) {
+        loop {
+            let Some(found) = queue.lock().pop_front() else { return };
+            let is_due = {
+                let (state, now) = (self.state.lock(), self.core.now());
+                // Not any more, since it was paused or cancelled, or a server is drained.
+                state.shifts.iter().any(|it| (it.from, it.to) == (shift.from, shift.to))
+                    && state.not_before.get(&found.chunk).is_none_or(|at| *at <= now)
+            };
+            if !is_due || !take(left, found.occupied) {
+                continue;
+            }
+            let moved = self.core.move_chunk(&found, Some(shift.to), &self.pace).await;
+            match &moved {
+                Ok(Moved::Done) => self.was_shifted(shift, |done| {
+                    (done.chunks, done.bytes) = (done.chunks + 1, done.bytes + found.occupied);
+                }),
+                _ => *left.lock() += found.occupied,
+            }
+            self.became(&found, moved);
+        }
+    }
+
+    fn was_shifted(&self, shift: &ShiftChunks, change: impl FnOnce(&mut Shifted)) {
+        let (from, to) = (shift.from, shift.to);
+        let nothing = Shifted { from, to, chunks: 0, bytes: 0, is_over: false };
+        change(self.state.lock().shifted.entry((from, to)).or_insert(nothing));
     }
 
     /// One look through everything that the server has.
@@ -223,11 +314,16 @@ impl Mover {
     async fn take_turns(&self, queue: &Mutex<VecDeque<ChunkStatus>>) {
         loop {
             let Some(found) = queue.lock().pop_front() else { return };
-            // Not any more, since the drain was paused or cancelled.
-            if !self.state.lock().containers.contains_key(&found.container) {
+            let is_due = {
+                let (state, now) = (self.state.lock(), self.core.now());
+                // Not any more, since the drain was paused or cancelled.
+                state.containers.contains_key(&found.container)
+                    && state.not_before.get(&found.chunk).is_none_or(|at| *at <= now)
+            };
+            if !is_due {
                 continue;
             }
-            let moved = self.core.move_chunk(&found, &self.pace).await;
+            let moved = self.core.move_chunk(&found, None, &self.pace).await;
             self.became(&found, moved);
         }
     }
@@ -244,6 +340,7 @@ impl Mover {
                 state.moved += u64::from(done == Moved::Done);
                 state.later.remove(&chunk);
                 state.stuck.remove(&chunk);
+                state.not_before.remove(&chunk);
             }
             Ok(Moved::Later) => {
                 let later = state.later.entry(chunk).or_default();
@@ -255,6 +352,9 @@ impl Mover {
             }
             Err(error) => {
                 tracing::debug!(%error, chunk = chunk.0, "not moved");
+                if error.code == Code::TextBusy {
+                    state.not_before.insert(chunk, self.core.now() + COME_BACK);
+                }
                 is_stuck(&mut state, error.to_string());
             }
         }

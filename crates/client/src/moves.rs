@@ -21,8 +21,8 @@ use braid_api::{Carries, Code, Context, Error, Result, When};
 use braid_env::{Env, Monotonic};
 use braid_lease::Want;
 use braid_types::{
-    BLOCK_BYTES, ByteRange, ChainEpoch, ChunkId, ChunkIndex, ContainerId, InodeId, OwnerTerm, Policy, Token, TruncGen,
-    Version,
+    BLOCK_BYTES, ByteRange, ChainEpoch, ChunkId, ChunkIndex, ContainerId, InodeId, OwnerTerm, Policy, ServerId, Token,
+    TruncGen, Version,
 };
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -98,6 +98,8 @@ struct Place {
     route: Route,
     /// Only snapshots have it: it may have seen any generation.
     of_snapshot: bool,
+    /// Where it is to go; anywhere else otherwise.
+    to: Option<ServerId>,
 }
 
 /// What says whether anything was written to a chunk.
@@ -135,9 +137,9 @@ impl Drop for Opened<'_> {
 
 impl Core {
     /// Moves a chunk of which its data server says this. An error: it stays where it is.
-    pub async fn move_chunk(self: &Arc<Self>, found: &ChunkStatus, pace: &Pace) -> Result<Moved> {
+    pub async fn move_chunk(self: &Arc<Self>, found: &ChunkStatus, to: Option<ServerId>, pace: &Pace) -> Result<Moved> {
         let op = Op { deadline: Deadline::after(&self.env, CHUNK_DEADLINE), ..self.own_op() };
-        let Some(place) = self.place_of(found).await? else { return self.move_kept(found, pace, op).await };
+        let Some(place) = self.place_of(found, to).await? else { return self.move_kept(found, to, pace, op).await };
         let copied = self.copy_out(&place, Some(pace), op).await?;
         let mut left = vec![copied.spare];
         let moved = self.move_alone(found, &place, copied, &mut left, op).await;
@@ -150,7 +152,13 @@ impl Core {
     }
 
     /// One that only snapshots have: nothing of it changes, so nobody is asked for anything.
-    async fn move_kept(self: &Arc<Self>, found: &ChunkStatus, pace: &Pace, op: Op) -> Result<Moved> {
+    async fn move_kept(
+        self: &Arc<Self>,
+        found: &ChunkStatus,
+        to: Option<ServerId>,
+        pace: &Pace,
+        op: Op,
+    ) -> Result<Moved> {
         let ChunkStatus { inode, index, chunk, .. } = *found;
         let Some(kept) = self.call(FindKept { inode, index, chunk }, self.own_op()).await? else {
             return Ok(Moved::InNoFile);
@@ -172,6 +180,7 @@ impl Core {
             stable: true,
             route,
             of_snapshot: true,
+            to,
         };
         // Whoever reads it afterwards cuts no more than before.
         place.trunc_gen = self.look(&place, op).await?.trunc_gen;
@@ -209,7 +218,7 @@ impl Core {
         let pass = self.enter(inode, want, ByteRange::new(0, u64::MAX), soon).await?;
         // What this client itself may have of it.
         self.commit(inode, Reach::Stable, soon).await?;
-        let Some(place) = self.place_of(found).await? else { return Ok(Moved::InNoFile) };
+        let Some(place) = self.place_of(found, before.to).await? else { return Ok(Moved::InNoFile) };
         let is_same = place.trunc_gen == before.trunc_gen && self.look(&place, op).await? == copied.of;
         if !is_same {
             let until = Deadline(op.deadline.0.min(self.now() + COPY_ALONE));
@@ -238,7 +247,7 @@ impl Core {
     }
 
     /// Where the chunk is in its file; none if it is not there.
-    async fn place_of(&self, found: &ChunkStatus) -> Result<Option<Place>> {
+    async fn place_of(&self, found: &ChunkStatus, to: Option<ServerId>) -> Result<Option<Place>> {
         let op = self.own_op();
         let (id, index) = (found.inode, found.index);
         let answer = match self.call(GetMap { inode: self.cache.inode(id), first: index }, op).await {
@@ -268,6 +277,7 @@ impl Core {
             stable: row.stable,
             route,
             of_snapshot: false,
+            to,
         }))
     }
 
@@ -320,7 +330,7 @@ impl Core {
 
     async fn spare_for_move(&self, place: &Place) -> Result<(ChunkId, Route)> {
         let op = Op { deadline: Deadline::after(&self.env, ASK_FOR_ROOM), ..self.own_op() };
-        let message = TakeSpares { policy: place.policy, count: 1, beside: None, for_moves: true };
+        let message = TakeSpares { policy: place.policy, count: 1, beside: place.to, for_moves: true };
         let answer = self.call(message, op).await?;
         self.servers.learn(&answer.containers);
         let none = || Error::new(Code::NoSpace, "a chunk to move to", "the metadata server gave none");

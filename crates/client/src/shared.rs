@@ -202,11 +202,13 @@ impl Core {
         let inode = &file.inode;
         // Its handle keeps no pages, and where the end is nobody else may change meanwhile.
         let Some(range) = range else {
-            return Ok((self.enter(inode, Want::Once, ByteRange::default(), op).await?, false));
+            let pass = self.enter(inode, Want::Once, ByteRange::default(), op).await?;
+            self.expect_unsealed(inode, op).await?;
+            return Ok((pass, false));
         };
         let want = inode.state.lock().want_to_write(file.flags.direct);
         let pass = self.enter_with(inode, want, range, keeps_pages(file.flags).then_some(Locks::LastPage), op).await?;
-        self.fresh(inode, op).await?;
+        self.expect_unsealed(inode, op).await?;
         if !pass.shared {
             return Ok((pass, false));
         }
@@ -219,7 +221,7 @@ impl Core {
         }
         drop(pass);
         let pass = self.enter(inode, Want::Once, range, op).await?;
-        self.fresh(inode, op).await?;
+        self.expect_unsealed(inode, op).await?;
         Ok((pass, true))
     }
 

@@ -12,7 +12,7 @@ mod random;
 mod transport;
 
 pub use clock::OsClock;
-pub use disk::OsDisk;
+pub use disk::{OsDisk, OsFile};
 pub use pool::{IO_THREADS_DEFAULT, OsSpawn};
 pub use random::OsRandom;
 pub use transport::OsTransport;

@@ -11,6 +11,7 @@ mod faults;
 mod file;
 mod image;
 mod memory;
+mod mirror;
 mod names;
 #[cfg(test)]
 mod tests;
@@ -29,7 +30,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// What is torn: a disk writes this much or nothing.
 pub const SECTOR_BYTES: usize = 512;
@@ -259,7 +260,8 @@ impl Disk for SimDisk {
                 node
             }
         };
-        let file = SimFile { disk: self.clone(), generation: world.generation, node };
+        let (disk, generation) = (self.clone(), world.generation);
+        let file = SimFile { disk, generation, node, mirror: OnceLock::new() };
         Ok(if mode == OpenMode::ReadOnly { Arc::new(ReadOnlyFile(file)) } else { Arc::new(file) })
     }
 

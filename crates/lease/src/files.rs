@@ -160,6 +160,12 @@ impl Files {
         held.map(|(session, _)| *session)
     }
 
+    /// Who has a lease of it.
+    pub fn holders(&self, inode: InodeId) -> impl Iterator<Item = SessionId> + '_ {
+        let held = self.files.get(&inode).into_iter().flat_map(|file| file.held.iter());
+        held.filter(|(_, held)| held.mode != Mode::None).map(|(session, _)| *session)
+    }
+
     /// Who is known to have it open for writing: told with answers to recalls, and when that changes.
     pub fn writers(&self, inode: InodeId) -> impl Iterator<Item = SessionId> + '_ {
         let held = self.files.get(&inode).into_iter().flat_map(|file| file.held.iter());

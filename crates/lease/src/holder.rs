@@ -365,6 +365,11 @@ impl Holder {
         self.files.owner(inode)
     }
 
+    /// Sessions that have a lease of the file.
+    pub fn holders(&self, inode: InodeId) -> impl Iterator<Item = SessionId> + '_ {
+        self.files.holders(inode)
+    }
+
     /// Sessions that are known to have it open for writing. Of one that was never in anybody's way nothing is known.
     pub fn writers(&self, inode: InodeId) -> impl Iterator<Item = SessionId> + '_ {
         self.files.writers(inode)

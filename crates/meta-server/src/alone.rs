@@ -67,7 +67,7 @@ struct Taking {
 }
 
 impl Taking {
-    fn is_given(mut self) {
+    fn given(mut self) {
         self.serial = None;
     }
 }
@@ -219,7 +219,7 @@ impl MetaServer {
         if !keeps || !self.leases.state.lock().holder.alone().is_quiet(slot, serial) {
             return Ok(None);
         }
-        taking.is_given();
+        taking.given();
         Ok(Some(self.leases.epoch))
     }
 }

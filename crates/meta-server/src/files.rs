@@ -262,6 +262,10 @@ impl Leases {
         Ok(())
     }
 
+    pub(crate) fn holders(&self, inode: InodeId) -> Vec<SessionId> {
+        self.state.lock().holder.holders(inode).collect()
+    }
+
     pub(crate) fn owner(&self, inode: InodeId) -> Option<SessionId> {
         self.state.lock().holder.owner(inode)
     }
@@ -278,12 +282,12 @@ impl Leases {
             return Ok(());
         }
         // Also for a session that has no term yet, which is told so by the holder and goes ahead.
-        self.until_said(session, inode).await?;
+        self.until_said(Some(session), inode).await?;
         self.ask_for_file(inode, |ask| Event::Refresh { ask, session, inode }).await.map(drop)
     }
 
-    /// Returns when every other session of before this start has said whether it owns the file, or has ended.
-    pub(crate) async fn until_said(&self, session: SessionId, inode: InodeId) -> Result<()> {
+    /// Returns when every session of before this start, but this one, has said whether it owns the file, or has ended.
+    pub(crate) async fn until_said(&self, besides: Option<SessionId>, inode: InodeId) -> Result<()> {
         let end = self.env.clock.now() + self.limits.longest_wait_for_a_file() + self.limits.session_lease;
         loop {
             let said = self.said.notified();
@@ -299,7 +303,7 @@ impl Leases {
                         "this server is about to stop",
                     ));
                 }
-                state.holder.may_own(inode).find(|other| *other != session)
+                state.holder.may_own(inode).find(|other| Some(*other) != besides)
             };
             let Some(other) = unsaid else { return Ok(()) };
             let left = end.since(self.env.clock.now());
@@ -373,7 +377,10 @@ impl MetaServer {
                 if matches!(want, Want::Once | Want::Write) {
                     self.leases.until_not_being_sealed(m.inode.id).await?;
                 }
-                let lease = self.leases.take_file(session, m.inode.id, want).await?;
+                let lease = match self.is_mover(session) {
+                    true => self.take_if_given(session, m.inode.id, want).await?,
+                    false => self.leases.take_file(session, m.inode.id, want).await?,
+                };
                 if lease.state == LeaseState::None {
                     self.leases.refresh_file(session, m.inode.id).await?;
                 }

@@ -41,6 +41,14 @@ pub(crate) struct Growing {
     pub movers: Movers,
 }
 
+/// What a data server has of a container.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Held {
+    pub load: Load,
+    /// What the smallest chunk occupies that occupies anything.
+    pub least: u64,
+}
+
 /// What the row of a container says of it.
 #[derive(Clone, Copy)]
 pub(crate) struct Counted {
@@ -375,16 +383,32 @@ impl MetaServer {
 
     /// What a data server has of each container.
     pub(crate) async fn chunks_at(&self, server: ServerId) -> Result<BTreeMap<ContainerId, Load>> {
+        let found = self.held_at(server, &BTreeSet::new()).await?;
+        Ok(found.into_iter().map(|(container, held)| (container, held.load)).collect())
+    }
+
+    /// `besides`: chunks that do not count.
+    pub(crate) async fn held_at(
+        &self,
+        server: ServerId,
+        besides: &BTreeSet<ChunkId>,
+    ) -> Result<BTreeMap<ContainerId, Held>> {
         let (mut found, mut after) = (BTreeMap::new(), ChunkId(0));
         loop {
             let page = self.on_server(server, ListChunks { after, limit: PAGE }).await?;
             let Some(last) = page.last() else { return Ok(found) };
             after = last;
-            for ChunkStatus { container, occupied, .. } in page.chunks {
-                let load: &mut Load = found.entry(container).or_default();
-                load.containers = 1;
-                load.chunks += 1;
-                load.bytes += occupied;
+            for ChunkStatus { chunk, container, occupied, .. } in page.chunks {
+                if besides.contains(&chunk) {
+                    continue;
+                }
+                let held: &mut Held = found.entry(container).or_default();
+                held.load.containers = 1;
+                held.load.chunks += 1;
+                held.load.bytes += occupied;
+                if occupied > 0 && (held.least == 0 || occupied < held.least) {
+                    held.least = occupied;
+                }
             }
             if !page.more {
                 return Ok(found);

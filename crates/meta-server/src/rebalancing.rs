@@ -7,16 +7,16 @@
 //! begun comes to its end.
 
 use crate::server::MetaServer;
-use braid_api::admin::{CopyMove, Load, Moves, Rebalance, RebalanceChange, RebalanceState, ServerFill};
-use braid_api::meta::Duty;
+use braid_api::admin::{CopyMove, Load, Moves, Rebalance, RebalanceChange, RebalanceState, ServerFill, ShiftLeft};
+use braid_api::meta::{Duty, Shifted};
 use braid_api::{Code, Error, Result};
 use braid_env::Monotonic;
 use braid_meta_engine::Engine;
 use braid_meta_namespace::ops::rebalance::{ChangeRebalance, ReadRebalance, StepRebalance};
-use braid_meta_namespace::ops::spares;
+use braid_meta_namespace::ops::{reclaim, spares};
 use braid_meta_namespace::rows::{MoveRow, RebalanceRow};
-use braid_placement::{Candidate, Goal, Holding, Move, Plan, apart, rebalance};
-use braid_types::{ContainerId, ServerId};
+use braid_placement::{Candidate, Goal, Holding, Loose, Move, Plan, Shift, apart, rebalance};
+use braid_types::{ChunkId, ContainerId, ServerId};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -31,6 +31,8 @@ const PLAN_AGAIN: Duration = Duration::from_secs(10);
 const PLAN_LIMIT: Duration = Duration::from_secs(300);
 /// Moves named in one answer.
 const NAMED: usize = 64;
+/// Chunks that are freed and still there: in memory while a plan is made, 16 bytes each.
+const FREED_MAX: usize = 1 << 18;
 /// Containers read at once.
 const PAGE: usize = 1024;
 
@@ -52,12 +54,26 @@ struct State {
 
 struct Planned {
     left: VecDeque<Move>,
+    /// What is left of them; begun when all of `left` is through.
+    shifts: Vec<Shift>,
+    /// Somebody carries them out.
+    is_given: bool,
+    /// A shift has come to its end.
+    shifted: Option<Shifting>,
     plan: Plan,
     /// The servers it was made for.
     of: BTreeSet<ServerId>,
     at: Monotonic,
     /// Of it something has begun.
     has_begun: bool,
+}
+
+/// What came of shifts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shifting {
+    Moved,
+    /// Not one chunk could go.
+    Fruitless,
 }
 
 /// How a move stands that is in the row.
@@ -98,9 +114,46 @@ impl Rebalancing {
         self.state.lock().row.state == RebalanceState::Paused
     }
 
+    /// Chunks with one copy that are to go, when no copy of a container moves any more. `is_at_work`: to who moves them, and not only looks.
+    pub fn shifts(&self, is_at_work: bool) -> Vec<Shift> {
+        let mut state = self.state.lock();
+        let is_on = state.row.state == RebalanceState::Runs && state.row.moves.is_empty();
+        // Who carried them out has gone, and may have moved what it has not said.
+        if !is_at_work && state.planned.as_ref().is_some_and(|planned| planned.is_given && !planned.shifts.is_empty()) {
+            state.planned = None;
+        }
+        let Some(planned) = state.planned.as_mut().filter(|planned| is_on && planned.left.is_empty()) else {
+            return Vec::new();
+        };
+        planned.is_given |= is_at_work;
+        planned.shifts.clone()
+    }
+
+    /// Takes out what was done. Gives what that is.
+    fn shifted(&self, done: &[Shifted]) -> Moves {
+        let (mut state, mut moved) = (self.state.lock(), Moves::default());
+        for Shifted { from, to, chunks, bytes, is_over } in done {
+            moved = Moves { copies: moved.copies + chunks, bytes: moved.bytes + bytes };
+            // It may be of a plan of before.
+            let Some(planned) = state.planned.as_mut() else { continue };
+            for shift in planned.shifts.iter_mut().filter(|shift| (shift.from, shift.to) == (*from, *to)) {
+                shift.bytes = if *is_over { 0 } else { shift.bytes.saturating_sub(*bytes) };
+            }
+            let before = planned.shifts.len();
+            planned.shifts.retain(|shift| shift.bytes > 0);
+            if *chunks > 0 {
+                planned.shifted = Some(Shifting::Moved);
+            } else if planned.shifts.len() < before {
+                planned.shifted.get_or_insert(Shifting::Fruitless);
+            }
+        }
+        moved
+    }
+
     pub fn is_moving(&self) -> bool {
         let state = self.state.lock();
-        state.row.state == RebalanceState::Runs && !state.row.moves.is_empty()
+        state.row.state == RebalanceState::Runs
+            && (!state.row.moves.is_empty() || state.planned.as_ref().is_some_and(|it| !it.shifts.is_empty()))
     }
 
     fn waits_for(&self, what: String) {
@@ -151,6 +204,20 @@ impl MetaServer {
         self.rebalancing.learn(row, self.env.clock.now());
         drop(turn);
         self.tell_who_leaves();
+        Ok(())
+    }
+
+    /// Who moves chunks with one copy says what it has moved to even servers out.
+    pub(crate) async fn chunks_shifted(&self, done: &[Shifted]) -> Result<()> {
+        let moved = self.rebalancing.shifted(done);
+        if moved == Moves::default() {
+            return Ok(());
+        }
+        let step = StepRebalance { begun: Vec::new(), ended: Vec::new(), moved, is_done: false };
+        let turn = self.rebalancing.turn.lock().await;
+        let row = self.engine.transact(0, step).await.map_err(Error::from)?;
+        self.rebalancing.learn(row, self.env.clock.now());
+        drop(turn);
         Ok(())
     }
 
@@ -219,11 +286,18 @@ impl MetaServer {
             let mut planned = self.plan(row.within_permille).await.inspect_err(|error| {
                 self.rebalancing.waits_for(error.to_string());
             })?;
-            let is_done = planned.left.is_empty() && active.is_empty();
+            let last = self.rebalancing.state.lock().planned.as_ref().and_then(|planned| planned.shifted);
+            // What the last plan could not move no other one can, unless that is for a while.
+            let why_stuck = self.growing.movers.why_any_is_stuck().filter(|_| !planned.shifts.is_empty());
+            if last == Some(Shifting::Fruitless) && why_stuck.is_none() {
+                planned.shifts.clear();
+            }
+            let is_done = planned.left.is_empty() && planned.shifts.is_empty() && active.is_empty();
             planned.has_begun = !active.is_empty();
             let left = if is_done { self.what_is_left() } else { None };
             // Of an empty plan: it is over at once, and made again when nothing is left.
             planned.has_begun |= left.is_some();
+            let left = left.or(why_stuck);
             let mut state = self.rebalancing.state.lock();
             let is_done = is_done && left.is_none();
             (state.planned, state.waits_for) = (Some(planned), left.unwrap_or_default());
@@ -270,8 +344,11 @@ impl MetaServer {
         let state = self.rebalancing.state.lock();
         let Some(planned) = &state.planned else { return false };
         let age = now.since(planned.at);
-        let is_over = planned.left.is_empty() && is_quiet && (planned.has_begun || age > PLAN_AGAIN);
-        planned.of == of && age < PLAN_LIMIT && !is_over
+        let is_through = planned.left.is_empty() && planned.shifts.is_empty();
+        let has_moved = planned.has_begun || planned.shifted == Some(Shifting::Moved);
+        let is_over = is_through && is_quiet && (has_moved || age > PLAN_AGAIN);
+        // What is on its way by a shift is counted at both servers: not before that is through.
+        planned.of == of && (age < PLAN_LIMIT || !planned.shifts.is_empty()) && !is_over
     }
 
     fn takers(&self) -> BTreeSet<ServerId> {
@@ -304,16 +381,40 @@ impl MetaServer {
             && row.members().iter().all(|member| self.may_take(*member))
     }
 
+    /// Chunks that no row names any more.
+    async fn being_freed(&self) -> Result<BTreeSet<ChunkId>> {
+        let (mut freed, mut after) = (BTreeSet::new(), None);
+        loop {
+            let page = reclaim::ListReclaim { after, limit: PAGE };
+            let waiting = self.engine.read(0, page).await.map_err(Error::from)?;
+            freed.extend(waiting.chunks.into_iter().map(|(chunk, _)| chunk));
+            if freed.len() > FREED_MAX {
+                let cause =
+                    format!("more than {FREED_MAX} chunks are being freed: who holds what is known when they are");
+                return Err(Error::new(Code::Busy, "rebalance", cause));
+            }
+            after = waiting.next;
+            if after.is_none() {
+                return Ok(freed);
+            }
+        }
+    }
+
     async fn plan(&self, within_permille: u32) -> Result<Planned> {
         let (at, of) = (self.env.clock.now(), self.takers());
         let mut held: BTreeMap<ContainerId, Load> = BTreeMap::new();
+        // What has moved is still at its old place until it is deleted there.
+        let freed = self.being_freed().await?;
+        let mut least: BTreeMap<(ServerId, ContainerId), u64> = BTreeMap::new();
         for server in &of {
-            for (container, load) in self.chunks_at(*server).await? {
+            for (container, at) in self.held_at(*server, &freed).await? {
                 // A copy that is on its way, or has holes that others have not, is smaller.
                 let most = held.entry(container).or_default();
-                most.bytes = most.bytes.max(load.bytes);
+                most.bytes = most.bytes.max(at.load.bytes);
+                least.insert((*server, container), at.least);
             }
         }
+        let mut loose: BTreeMap<ServerId, Loose> = BTreeMap::new();
         let under_way: BTreeMap<ContainerId, MoveRow> =
             self.rebalancing.row().moves.into_iter().map(|it| (it.container, it)).collect();
         let (mut holdings, mut after) = (Vec::new(), None);
@@ -324,6 +425,12 @@ impl MetaServer {
             after = Some(*last);
             for (container, row) in rows {
                 let bytes = held.get(&container).map_or(0, |load| load.bytes);
+                if let (None, [server]) = (&row.copies, row.chain.as_slice())
+                    && let Some(least) = least.get(&(*server, container)).copied().filter(|least| *least > 0)
+                {
+                    let known = loose.entry(*server).or_insert(Loose { server: *server, bytes: 0, least });
+                    (known.bytes, known.least) = (known.bytes + bytes, known.least.min(least));
+                }
                 let mut chain = row.chain;
                 let may_move = match under_way.get(&container) {
                     // As it will be.
@@ -339,8 +446,10 @@ impl MetaServer {
         }
         let (bytes_least, bytes_reserved) = (self.config.rebalance_least_bytes, self.config.chunk_reserve_bytes);
         let goal = Goal { within_permille, bytes_least, bytes_reserved };
-        let plan = rebalance(&self.servers.places(), &holdings, goal);
-        Ok(Planned { left: plan.moves.iter().copied().collect(), plan, of, at, has_begun: false })
+        let loose: Vec<Loose> = loose.into_values().collect();
+        let plan = rebalance(&self.servers.places(), &holdings, &loose, goal);
+        let (left, shifts) = (plan.moves.iter().copied().collect(), plan.shifts.clone());
+        Ok(Planned { left, shifts, is_given: false, shifted: None, plan, of, at, has_begun: false })
     }
 
     /// How it stands. What is asked for with another `within_permille`, or while none runs, is planned now.
@@ -349,12 +458,14 @@ impl MetaServer {
         let is_on = matches!(row.state, RebalanceState::Runs | RebalanceState::Paused);
         let within =
             within_permille.unwrap_or(if row.within_permille > 0 { row.within_permille } else { WITHIN_PERMILLE });
-        let seen = |planned: &Planned| (planned.left.iter().copied().collect::<Vec<_>>(), planned.plan.fills.clone());
+        let seen = |planned: &Planned| {
+            (planned.left.iter().copied().collect::<Vec<_>>(), planned.shifts.clone(), planned.plan.fills.clone())
+        };
         let known = {
             let state = self.rebalancing.state.lock();
             state.planned.as_ref().filter(|_| row.state == RebalanceState::Runs && within_permille.is_none()).map(seen)
         };
-        let (left, fills) = match known {
+        let (left, shifts, fills) = match known {
             Some(known) => known,
             None => seen(&self.plan(within).await?),
         };
@@ -391,6 +502,7 @@ impl MetaServer {
             fills: fills.iter().map(fill).collect(),
             planned: left.iter().take(NAMED).map(planned).collect(),
             left: Moves { copies: left.len() as u64, bytes: left.iter().map(|it| it.bytes).sum() },
+            shifts: shifts.iter().map(|it| ShiftLeft { from: it.from, to: it.to, bytes: it.bytes }).collect(),
             moving,
             moved: row.moved,
             move_rate: self.move_rate(),

@@ -142,7 +142,7 @@ impl MetaServer {
         let under_way = self.leases.begin_seal(inode);
         match seal.sealed {
             true => self.until_nobody_writes(session, inode, wait.min(CLOSING)).await?,
-            false => self.until_nobody_holds(session, inode, wait).await?,
+            false => self.until_nobody_holds(inode, wait).await?,
         }
         // Else a hold could be granted that the row does not allow any more.
         let under_way = UntilSettled::new(self, "a seal that was given up", under_way);
@@ -169,9 +169,9 @@ impl MetaServer {
         }
     }
 
-    async fn until_nobody_holds(&self, session: SessionId, inode: InodeId, wait: Duration) -> Result<()> {
-        // Who held it before this start has said so since.
-        self.leases.until_said(session, inode).await?;
+    async fn until_nobody_holds(&self, inode: InodeId, wait: Duration) -> Result<()> {
+        // Who held it before this start has said so since, the mount that asks among them: it may hold it for another program.
+        self.leases.until_said(None, inode).await?;
         let end = self.env.clock.now() + wait;
         loop {
             let changed = self.leases.seals.notified();

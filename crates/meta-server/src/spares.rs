@@ -30,7 +30,11 @@ impl MetaServer {
             // there, because the owner's is the one that is written (design.md §5, *Who owns*).
             beside: m.beside.filter(|_| m.policy.chain_len() > 1),
         };
-        let candidates = self.servers.places();
+        let mut candidates = self.servers.places();
+        if let Some(to) = m.beside.filter(|_| m.for_moves && m.policy.chain_len() == 1) {
+            // Of a chunk that is moved it is said where it is to go.
+            candidates.retain(|candidate| candidate.id == to);
+        }
         let chains = self.placement.lock().choose(want, &candidates).map_err(|short| {
             // Whoever asks waits for servers that are down. Full disks stay full until somebody removes something.
             let waits = come_back(&candidates, short.wanted);

@@ -4,6 +4,7 @@ mod bytes;
 mod locks;
 mod names;
 mod open;
+mod sealed;
 mod shared;
 
 use crate::linear::{End, Linear};
@@ -12,10 +13,11 @@ pub use bytes::{SlotOp, Slots};
 pub use locks::{Lock, LockAnswer, LockOp};
 pub use names::{ModeOp, Modes, NAMES};
 pub use open::{Open, OpenOp};
+pub use sealed::{Sealed, SealedAnswer, SealedOp, TASKS_OF_A_MOUNT};
 pub use shared::{Named, Place, Shared, SharedAnswer, SharedOp};
 
 /// What searches the orders of each of these is generated in this crate, because it computes for minutes and this crate is optimized where
 /// those that test are not.
 #[allow(clippy::type_complexity)]
-pub static SEARCHES: (End<Slots>, End<Lock>, End<Modes>, End<Open>, End<Shared>) =
-    (Linear::try_end, Linear::try_end, Linear::try_end, Linear::try_end, Linear::try_end);
+pub static SEARCHES: (End<Slots>, End<Lock>, End<Modes>, End<Open>, End<Sealed>, End<Shared>) =
+    (Linear::try_end, Linear::try_end, Linear::try_end, Linear::try_end, Linear::try_end, Linear::try_end);

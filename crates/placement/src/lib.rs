@@ -11,7 +11,7 @@ mod spread;
 mod successor;
 
 pub use apart::{Apart, Domain, apart, apart_at_best};
-pub use rebalance::{Fill, Goal, Holding, Move, Plan, rebalance};
+pub use rebalance::{Fill, Goal, Holding, Loose, Move, Plan, Shift, rebalance};
 pub use rendezvous::{rendezvous, rendezvous_score};
 pub use spread::Spread;
 pub use successor::successor;

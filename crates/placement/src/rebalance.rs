@@ -16,6 +16,10 @@
 //!   its share by all of b, and W still falls, by the smaller. To forbid these would leave a new server empty if each of many others had
 //!   less than one container too many. Containers are small beside W in a cluster that is worth it, and then the sum is W.
 //!
+//! Chunks with one copy come last. Each of them may go anywhere by itself, so that the plan says how many bytes of them go from where to where, and not
+//! which ([`Shift`]): no more than the giver has too much and the taker too little, so that both come nearer to their share by all of it, W falls by it, and
+//! nothing goes back. None is planned that is smaller than the smallest chunk that could be it, so this ends too.
+//!
 //! Chains on servers that are down or leave are not touched, and such servers neither give nor take: that is repair's and drain's.
 
 use crate::{Apart, Candidate};
@@ -54,6 +58,23 @@ pub struct Move {
     pub spreads: bool,
 }
 
+/// Chunks with one copy at a server. Their bytes are counted by their containers' [`Holding`]s, which do not move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Loose {
+    pub server: ServerId,
+    pub bytes: u64,
+    /// What the smallest of them occupies.
+    pub least: u64,
+}
+
+/// So many bytes of chunks with one copy go from a server to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shift {
+    pub from: ServerId,
+    pub to: ServerId,
+    pub bytes: u64,
+}
+
 /// How full a server is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fill {
@@ -73,6 +94,8 @@ pub struct Fill {
 pub struct Plan {
     /// In this order: a later move of a container is one of the chain that the earlier one leaves.
     pub moves: Vec<Move>,
+    /// Behind all of these.
+    pub shifts: Vec<Shift>,
     /// Servers that take part.
     pub fills: Vec<Fill>,
 }
@@ -122,10 +145,11 @@ struct Cluster<'a> {
 }
 
 /// The moves that even out `holdings`, and how full servers are before and after.
-pub fn rebalance(candidates: &[Candidate], holdings: &[Holding], goal: Goal) -> Plan {
+pub fn rebalance(candidates: &[Candidate], holdings: &[Holding], loose: &[Loose], goal: Goal) -> Plan {
     let mut cluster = Cluster::new(candidates, holdings, goal);
     // Room that one phase makes may let the other go on; both only improve what they are for, so this ends.
     while cluster.spread() | cluster.even_out() {}
+    let shifts = cluster.shift(loose);
     let fill = |server: &Server| Fill {
         server: server.id,
         capacity: server.capacity,
@@ -134,7 +158,7 @@ pub fn rebalance(candidates: &[Candidate], holdings: &[Holding], goal: Goal) -> 
         bytes_fair: server.fair,
         is_even: server.is_even(&goal),
     };
-    Plan { fills: cluster.servers.iter().map(fill).collect(), moves: direct(&cluster.moves) }
+    Plan { fills: cluster.servers.iter().map(fill).collect(), moves: direct(&cluster.moves), shifts }
 }
 
 /// A copy that comes to its place by way of another server goes there at once: in between nothing else of its chain changed, so that
@@ -239,6 +263,12 @@ impl<'a> Cluster<'a> {
         let rank = |held: &usize| (std::cmp::Reverse(self.holdings[*held].bytes), self.holdings[*held].container);
         let place = self.servers[to].holds.partition_point(|kept| rank(kept) < rank(&held));
         self.servers[to].holds.insert(place, held);
+        self.transfer(from, to, bytes);
+        let (from, to) = (self.servers[from].id, self.servers[to].id);
+        self.moves.push(Move { container, from, to, bytes, spreads });
+    }
+
+    fn transfer(&mut self, from: usize, to: usize, bytes: u64) {
         self.servers[from].used -= bytes;
         self.servers[to].used += bytes;
         // Each server of a disk sees what is free there.
@@ -250,8 +280,6 @@ impl<'a> Cluster<'a> {
                 _ => {}
             }
         }
-        let (from, to) = (self.servers[from].id, self.servers[to].id);
-        self.moves.push(Move { container, from, to, bytes, spreads });
     }
 
     /// Each chain as far apart as one exchange after the other makes it: from its fullest to the least full server that do.
@@ -287,6 +315,38 @@ impl<'a> Cluster<'a> {
             }
         }
         self.moves.len() > begun
+    }
+
+    /// What chunks with one copy still even out: from the fullest that has some to the least full that has room.
+    fn shift(&mut self, loose: &[Loose]) -> Vec<Shift> {
+        let mut left: Vec<(u64, u64)> = vec![(0, 0); self.servers.len()];
+        for (server, left) in self.servers.iter().zip(&mut left) {
+            *left = loose.iter().find(|it| it.server == server.id).map_or((0, 0), |it| (it.bytes, it.least));
+        }
+        let mut shifts = Vec::new();
+        loop {
+            let mut order: Vec<usize> = (0..self.servers.len()).collect();
+            let fuller = |a: &usize, b: &usize| {
+                let (a, b) = (&self.servers[*a], &self.servers[*b]);
+                let order =
+                    (u128::from(b.used) * u128::from(a.capacity)).cmp(&(u128::from(a.used) * u128::from(b.capacity)));
+                order.then(a.id.cmp(&b.id))
+            };
+            order.sort_by(fuller);
+            let pairs = order.iter().flat_map(|from| order.iter().rev().map(|to| (*from, *to)));
+            let found = pairs.into_iter().find_map(|(from, to)| {
+                let (gives, takes, (bytes, least)) = (&self.servers[from], &self.servers[to], left[from]);
+                let room = takes.free.saturating_sub(self.goal.bytes_reserved);
+                let bytes = bytes.min(gives.over()).min(takes.under()).min(room);
+                let is_worth_it = !gives.is_even(&self.goal) || !takes.is_even(&self.goal);
+                (is_worth_it && bytes >= least.max(1)).then_some((from, to, bytes))
+            });
+            // Each takes all of what one of the two has too much or too little of, has at all, or has room for.
+            let Some((from, to, bytes)) = found else { return shifts };
+            left[from].0 -= bytes;
+            self.transfer(from, to, bytes);
+            shifts.push(Shift { from: self.servers[from].id, to: self.servers[to].id, bytes });
+        }
     }
 
     /// From the fullest to the least full, for as long as one of the two is not even.

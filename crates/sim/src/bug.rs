@@ -80,6 +80,10 @@ bugs! {
     AloneNotWaitedFor = "alone-not-waited-for";
     /// Who is to work alone in a slot is told so while others still show what is in it.
     AloneTooEarly = "alone-too-early";
+    /// Who unseals a file waits for nobody who reads it without asking.
+    UnsealedUnderReaders = "unsealed-under-readers";
+    /// A metadata server that starts does not hear which sealed files are read without asking.
+    HoldsForgotten = "holds-forgotten";
     /// With each block report a chunk is removed that rows may not know yet: the one that was written last.
     RemovesWhatIsNotKnownYet = "removes-what-is-not-known-yet";
 }

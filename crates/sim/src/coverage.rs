@@ -135,6 +135,23 @@ pub const MUST_BE_REACHED_BY_SNAPSHOTS: &[&str] = &[
     "write repeated to a server that had lost it",
 ];
 
+/// The same of files that are sealed and unsealed.
+pub const MUST_BE_REACHED_BY_SEALS: &[&str] = &[
+    "change of a sealed file refused",
+    "chunk with one copy moved",
+    "data server drained",
+    "file given up for another mount",
+    "file not sealed for who has it open",
+    "file not unsealed for who reads it without asking",
+    "file sealed",
+    "file unsealed",
+    "sealed file held through a start of the metadata server",
+    "sealed file left for who unseals it",
+    "sealed file opened to be read without asking",
+    "sealed file read without asking",
+    "spare adopted from a lost client",
+];
+
 /// Counts by name. The names are those of [`MUST_BE_REACHED`], and of the faults.
 #[derive(Default)]
 pub struct Coverage(Mutex<Counts>);

@@ -18,6 +18,8 @@ pub enum Invariant {
     SnapshotsAreOfOneMoment,
     /// And it is that whenever it is looked at, until it is let go of.
     SnapshotsStay,
+    /// Nothing of a sealed file changes, and it is not unsealed while somebody reads it without asking.
+    SealedFilesStay,
     /// An operation gives what the model gives.
     SameAsModel,
     /// No operation fails because of a fault that ended before its deadline.

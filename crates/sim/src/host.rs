@@ -1,5 +1,6 @@
 //! What runs on each machine: the real servers and clients on the simulated environment.
 
+mod beneath;
 mod client;
 mod data;
 mod door;
@@ -9,6 +10,7 @@ mod pages;
 mod snapshots;
 mod words;
 
+pub use beneath::Beneath;
 pub use client::{Native, endpoint, namespace};
 pub use mount::{Mount, mount};
 pub use pages::{Mapping, PAGE_BYTES};

@@ -48,6 +48,7 @@ fn scenario(arguments: &Arguments, seed: u64) -> Result<Scenario, String> {
                 scenario::litmus(),
                 scenario::removals(),
                 scenario::snapshots(),
+                scenario::sealed(),
             ]
             .concat();
             let names: Vec<_> = all.iter().map(|scenario| scenario.name).collect();

@@ -4,8 +4,8 @@ use crate::bug::Bug;
 use crate::fault::{self, Weights};
 use crate::settings::Settings;
 use crate::work::{
-    Bytes, Durable, Evicted, Handover, Listings, Locks, Mapped, Modelled, Names, OpenFiles, Removals, Rights, Shared,
-    Sizes, Snapshots, Sure, Work,
+    Bytes, Durable, Evicted, Handover, Listings, Locks, Mapped, Modelled, Names, OpenFiles, Removals, Rights, Sealed,
+    Shared, Sizes, Snapshots, Sure, Work,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -241,8 +241,7 @@ pub fn growing_plain() -> Vec<Scenario> {
             name: "plain-grow-fsync",
             faults: fault::EVERYTHING,
             lossy: true,
-            // Whose files are moved is asked for them, and one that is silent for its lease is not waited for longer.
-            settings: Settings { sessions_end: true, ..Settings::with_operator_and_one_copy() },
+            settings: Settings::with_operator_and_one_copy(),
             make: |_| Durable::new(Sure::AtFsync),
             ..base
         },
@@ -323,6 +322,42 @@ pub fn removals() -> Vec<Scenario> {
             stormy: Duration::from_secs(20),
             settings: Settings::with_short_sessions(),
             make: |_| Removals::work(false),
+            ..base
+        },
+    ]
+}
+
+/// Files are sealed, unsealed and read without asking; seed n of theirs runs the (n mod their number)th.
+pub fn sealed() -> Vec<Scenario> {
+    let base = Scenario {
+        name: "sealed",
+        faults: fault::SERVERS,
+        settings: Settings { late_copies: true, local_reads: true, ..Settings::with_long_sessions() },
+        make: |_| Sealed::work(false),
+        ..all().swap_remove(0)
+    };
+    vec![
+        base.clone(),
+        Scenario {
+            name: "sealed-copies",
+            faults: fault::COPIES_IN_TURN,
+            fault_every: Duration::from_millis(900),
+            settings: Settings { local_reads: true, ..in_turn(Settings::with_copies_and_long_sessions(3)) },
+            ..base.clone()
+        },
+        Scenario {
+            name: "sealed-clients-die",
+            faults: fault::EVERYTHING,
+            lossy: true,
+            settings: Settings { local_reads: true, ..Settings::with_long_sessions() },
+            make: |_| Sealed::work(true),
+            ..base.clone()
+        },
+        // Who reads a file without asking reads on while its chunk is moved.
+        Scenario {
+            name: "sealed-grow",
+            settings: Settings { local_reads: true, ..Settings::with_operator_and_one_copy() }.and_long_sessions(),
+            stormy: Duration::from_secs(12),
             ..base
         },
     ]
@@ -428,6 +463,7 @@ impl Scenario {
             .chain(litmus())
             .chain(removals())
             .chain(snapshots())
+            .chain(sealed())
             .chain([model(), model_quiet(), snapshots_quiet()])
             .find(|scenario| scenario.name == name)
     }
@@ -464,6 +500,12 @@ impl Scenario {
 
     pub fn reporting_of_seed(seed: u64) -> Scenario {
         let mut all = reporting();
+        let n = seed as usize % all.len();
+        all.swap_remove(n)
+    }
+
+    pub fn sealed_of_seed(seed: u64) -> Scenario {
+        let mut all = sealed();
         let n = seed as usize % all.len();
         all.swap_remove(n)
     }

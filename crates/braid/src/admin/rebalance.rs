@@ -5,7 +5,9 @@ use crate::config::ByteSize;
 use crate::fs::progress::Stage;
 use crate::output::{Table, bytes};
 use anyhow::{Result, bail};
-use braid_api::admin::{AdminAnswer, AdminQuery, CopyMove, Rebalance, RebalanceChange, RebalanceState, ServerFill};
+use braid_api::admin::{
+    AdminAnswer, AdminQuery, CopyMove, Rebalance, RebalanceChange, RebalanceState, ServerFill, ShiftLeft,
+};
 use clap::Args;
 use std::collections::VecDeque;
 use std::process::ExitCode;
@@ -15,8 +17,8 @@ use std::time::{Duration, Instant};
 #[command(after_help = "\
 Each server is to have its share: of all bytes of chunks as large a part as its disk is of all disks. Copies of containers move from those
 that have more to those that have less, never nearer to other copies than they were (rack, host, disk), and farther apart where racks or
-hosts came later. A copy is deleted only when the new one was read back and matches its checksums. It goes on without this command, and
-over restarts, and ends by itself. While a server is drained it waits.
+hosts came later; then chunks with one copy, each by itself. A copy is deleted only when the new one was read back and matches its checksums.
+It goes on without this command, and over restarts, and ends by itself. While a server is drained it waits.
 Exit code: 0 done (or as asked), 1 some server is not within its share and nothing more can be done.
 Examples:
   braid admin rebalance --plan
@@ -141,6 +143,11 @@ fn done_bytes(seen: &Rebalance) -> u64 {
     seen.moved.bytes + there(seen)
 }
 
+/// Of chunks with one copy that are still to go.
+fn shift_bytes(seen: &Rebalance) -> u64 {
+    seen.shifts.iter().map(|it| it.bytes).sum()
+}
+
 /// Bytes a second between the first and the last look.
 fn rate(looks: &VecDeque<(Instant, u64)>) -> u64 {
     let (Some((from, first)), Some((to, last))) = (looks.front(), looks.back()) else { return 0 };
@@ -153,7 +160,7 @@ fn progress(seen: &Rebalance, rate: u64) -> String {
         return format!("rebalance: waits for {}", seen.waits_for);
     }
     let moving: u64 = seen.moving.iter().map(|it| it.bytes).sum();
-    let all = seen.moved.bytes + moving + seen.left.bytes;
+    let all = seen.moved.bytes + moving + seen.left.bytes + shift_bytes(seen);
     format!(
         "rebalance: {} of {} moved, {} copies left, {} are moving, {}/s",
         bytes(done_bytes(seen)),
@@ -204,11 +211,24 @@ fn print(seen: &Rebalance, is_plan: bool) {
             println!("and {more} more");
         }
     }
+    if !seen.shifts.is_empty() {
+        println!();
+        let mut table = Table::new(&["chunks with one copy", "to", "bytes"]);
+        for it in &seen.shifts {
+            table.row([format!("from {}", it.from), it.to.to_string(), bytes(it.bytes)]);
+        }
+        table.print();
+    }
     println!();
     if seen.state != RebalanceState::Off {
-        println!("moved: {} copies of containers, {}", seen.moved.copies, bytes(seen.moved.bytes));
+        println!("moved: {} copies of containers and chunks, {}", seen.moved.copies, bytes(seen.moved.bytes));
     }
-    println!("to move: {} copies of containers, {}", seen.left.copies, bytes(seen.left.bytes));
+    println!(
+        "to move: {} copies of containers, {}, and {} of chunks with one copy",
+        seen.left.copies,
+        bytes(seen.left.bytes),
+        bytes(shift_bytes(seen))
+    );
     let percent = f64::from(seen.within_permille) / 10.0;
     let uneven: Vec<String> =
         seen.fills.iter().filter(|fill| !fill.is_even).map(|fill| fill.server.to_string()).collect();
@@ -243,6 +263,7 @@ fn json(seen: &Rebalance) -> serde_json::Value {
             "even": fill.is_even,
         })
     };
+    let shift = |it: &ShiftLeft| serde_json::json!({ "from": it.from.0, "to": it.to.0, "bytes": it.bytes });
     let moves = |it: &braid_api::admin::Moves| serde_json::json!({ "copies": it.copies, "bytes": it.bytes });
     serde_json::json!({
         "state": state_word(seen.state),
@@ -252,6 +273,7 @@ fn json(seen: &Rebalance) -> serde_json::Value {
         "planned": seen.planned.iter().map(copy).collect::<Vec<_>>(),
         "moving": seen.moving.iter().map(copy).collect::<Vec<_>>(),
         "left": moves(&seen.left),
+        "chunks": seen.shifts.iter().map(shift).collect::<Vec<_>>(),
         "moved": moves(&seen.moved),
         "move_bytes_per_s": seen.move_rate,
     })

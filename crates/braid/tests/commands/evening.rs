@@ -120,6 +120,45 @@ fn evening_out_goes_on_after_the_loss_of_the_metadata_server_and_stands_still_wh
 }
 
 /// On a disk of its own and in a rack: both are remembered, and a disk that is not mounted is no new server.
+/// Chunks with one copy are moved by a client in the metadata server's process, under the leases of their files.
+#[test]
+fn chunks_with_one_copy_get_a_new_server_too_and_the_metadata_server_is_killed() {
+    let c = Cluster::unmade();
+    let up = c.up_mounted(PLAIN);
+    assert_eq!(up.code, 0, "{}{}", up.out, up.err);
+    let at = c.mount_point();
+    (0..16).for_each(|n| std::fs::write(at.join(format!("f{n}")), pattern(3_000_000 + n)).unwrap());
+    assert_eq!(lines(&c, "admin add --json")[0]["server"], 3);
+    all_are_up(&c, 3);
+    let plan = json(&c, "admin rebalance --plan --json");
+    let chunks = plan["chunks"].as_array().unwrap();
+    assert!(!chunks.is_empty() && chunks.iter().all(|it| it["to"] == 3), "{plan}");
+    assert!(plan["left"]["copies"] == 0 && held(&plan, 3) == 0, "{plan}");
+    let shown = c.says("admin rebalance --plan");
+    assert!(shown.contains("chunks with one copy") && shown.contains("from 1"), "{shown}");
+    c.says("admin rebalance --rate 4MiB --no-wait");
+    eventually("some have moved", Duration::from_secs(30), || {
+        json(&c, "admin rebalance --no-wait --json")["moved"]["bytes"].as_u64().unwrap() > 0
+    });
+    c.kill("metadata");
+    std::thread::sleep(Duration::from_millis(300));
+    let up = c.up();
+    assert_eq!(up.code, 0, "{}{}", up.out, up.err);
+    eventually("the operator is heard", Duration::from_secs(20), || {
+        c.run("admin rebalance --rate 500MiB --no-wait").code == 0
+    });
+    let ran = c.run("admin rebalance --json");
+    let seen: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    assert!(seen["state"] == "done" && seen["chunks"].as_array().unwrap().is_empty(), "{}{}", ran.out, ran.err);
+    // Of 48 MB a third, but for what each of the two givers still has too much, of which a chunk would be more.
+    assert!((11_500_000..20_000_000).contains(&held(&seen, 3)), "{seen}");
+    for n in 0..16 {
+        assert!(std::fs::read(at.join(format!("f{n}"))).unwrap() == pattern(3_000_000 + n), "f{n}");
+        assert!(c.bytes(&format!("fs cat /f{n}")) == pattern(3_000_000 + n), "f{n}");
+    }
+    nothing_stays_behind(&c);
+}
+
 #[test]
 fn a_server_that_is_added_in_a_directory_elsewhere_comes_up_there_again() {
     let c = Cluster::start_with(PLAIN);

@@ -147,6 +147,16 @@ impl Replica {
         self.settle(cx);
     }
 
+    /// A wait for a chunk of which nothing is here: nothing was ordered before it, and nothing is done for it.
+    pub(crate) fn answer_of_nothing(&self, cx: &mut Cx, op: u64) {
+        let owner = self.owner;
+        let result = match &self.owning {
+            Some(owning) => Ok(Answer { version: owning.assigned, kept: self.kept(cx) }),
+            None => Err(Refusal::NotOwner { owner }),
+        };
+        cx.out.push(Command::Answer { op, result });
+    }
+
     /// All have been told what changed; those whose stable storage is behind are told that somebody waits for it, or they
     /// would sync in their own time.
     fn hurry(&mut self, cx: &mut Cx, version: Version) {

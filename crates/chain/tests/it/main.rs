@@ -5,6 +5,7 @@ mod explore;
 mod full;
 mod lost;
 mod moves;
+mod nothing;
 mod pauses;
 mod placed;
 mod planted;

@@ -8,7 +8,7 @@ use crate::handles::Handle;
 use crate::inode::Inode;
 use crate::shared::asked;
 use braid_api::meta::{AttrAnswer, ChangeAttr, Content, CreateFile, CreateTemporary, OpenAnswer, OpenFile};
-use braid_api::{Caller, Code, EntryReply, HandleId, OpenFlags, Opened, Result};
+use braid_api::{Caller, Code, EntryReply, Error, HandleId, OpenFlags, Opened, Result};
 use braid_lease::{Key, Want};
 use braid_types::{Durability, FileKind, InodeId, Mode, Name};
 use std::sync::Arc;
@@ -100,9 +100,26 @@ impl Core {
         let changing = flags.truncate.then_some(Key::Attr(id));
         let asking = self.cache.change(changing.into_iter().collect());
         // What is buffered here must be dropped by the truncate, so it goes through the inode's own order.
-        let in_use = self.inodes.get(id).is_some();
+        let known = self.inodes.get(id);
+        let (in_use, is_open) = (known.is_some(), known.is_some_and(|inode| inode.state.lock().handles > 0));
         let want = self.want_to_open(id, flags);
-        let (inode, answer) = self.open_inode(id, want, flags.truncate && !in_use, op).await?;
+        let opened = self.open_inode(id, want, flags.truncate && !in_use, op).await;
+        let (inode, answer) = match opened {
+            // A handle of this mount writes, or did when this was asked; who only reads is refused nothing for that.
+            Err(error) if error.code == Code::Sealed && !flags.write && !flags.truncate => {
+                self.open_inode(id, if flags.direct { Want::Direct } else { Want::Read }, false, op).await?
+            }
+            opened => opened?,
+        };
+        // Who took its last name away, and had it open nowhere, need not see to it any more that its bytes outlive their server's power.
+        if answer.attr.nlink == 0 && !is_open {
+            self.close_inode(&inode);
+            return Err(Error::new(
+                Code::Stale,
+                format_args!("inode {id}"),
+                "its last name was removed before it was open",
+            ));
+        }
         self.heard_mark(id, answer.shared, &mut flags);
         if flags.truncate {
             if in_use {

@@ -62,6 +62,21 @@ impl Core {
         self.get_attr(cx, id).await
     }
 
+    /// Under a lease for writing. The metadata server grants that before it reads the row, and who was refused then, as the file is sealed, may
+    /// be told with its next lease for reading that it has it. What comes with a lease says whether the file is sealed.
+    pub async fn expect_unsealed(&self, inode: &Inode, op: Op) -> Result<()> {
+        self.fresh(inode, op).await?;
+        if !inode.state.lock().attr.sealed {
+            return Ok(());
+        }
+        // Unsealing takes nobody's lease, so it may not be known here yet.
+        self.refresh_map(inode, op).await?;
+        if inode.state.lock().attr.sealed {
+            return Err(Error::new(Code::Sealed, file_name(inode), "nothing of it changes until it is unsealed"));
+        }
+        Ok(())
+    }
+
     /// What was written here is stable and in the row, and nobody here opens it for writing.
     async fn begin_to_seal(self: &Arc<Self>, id: InodeId, wait: Duration, op: Op) -> Result<Sealing> {
         let (inode, _) = self.open_inode(id, Want::Read, false, op).await?;

@@ -28,7 +28,7 @@ impl Core {
         file.check()?;
         let (inode, op) = (&file.inode, self.own_op());
         let pass = self.enter_write(inode, range, op).await?;
-        self.fresh(inode, op).await?;
+        self.expect_unsealed(inode, op).await?;
         let grow = matches!(mode, FallocateMode::Allocate | FallocateMode::ZeroRange { keep_size: false });
         if grow {
             self.pay(inode, range.end, op).await?;

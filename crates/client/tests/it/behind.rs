@@ -389,11 +389,11 @@ async fn of_small_directories_after_another_most_names_go_behind() {
         }
         dirs.push(dir);
     }
+    late(&world, Duration::from_millis(1));
     for n in next..FILES {
         remove(&a, first, &file(n)).await;
     }
     let before = a.stats();
-    late(&world, Duration::from_millis(1));
     for (d, dir) in dirs.iter().enumerate() {
         for n in 0..6 {
             remove(&a, *dir, &file(n)).await;

@@ -2,10 +2,11 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::common::*;
-use braid_api::admin::Drain;
-use braid_api::meta::Duty;
-use braid_api::{FallocateMode, FileSystem, SeekWhence, SetAttr};
+use braid_api::admin::{AdminQuery, Drain, Rebalance, RebalanceChange, RebalanceState};
+use braid_api::meta::{Duty, FileWant, LeaseState, Namespace, OpenFile, OpenSession};
+use braid_api::{Context, FallocateMode, FileSystem, SeekWhence, SetAttr};
 use braid_client::Client;
+use braid_meta_server::MetaConfig;
 use braid_types::*;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -204,6 +205,125 @@ async fn what_cannot_be_moved_is_named_and_stays() {
     world.set_duty(others[0], Duty::Serves).await;
     world.until_drained(server).await;
     assert_same(&read(&client, file, 0, 1 << 20).await, &pattern(1, 900_000), "after");
+}
+
+/// Chunks with one copy go from servers that have too many to one that is empty, and no more of them than it lacks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn chunks_with_one_copy_are_evened_out_while_their_files_are_in_use() {
+    const MIB: u64 = 1 << 20;
+    let config = MetaConfig { rebalance_least_bytes: MIB / 2, ..MetaConfig::default() };
+    let mut world = World::with(Storage::Disk, SMALL, config).await;
+    let client = world.client().await;
+    let (id, file) = create(&client, "f").await;
+    let (last, others) = (world.nodes.last().unwrap().id, world.nodes.len() as u64 - 1);
+    // Nothing comes there yet.
+    world.set_duty(last, Duty::Drains).await;
+    world.until_drained(last).await;
+    let mut expected = pattern(1, (12 * others * MIB) as usize);
+    for (n, part) in expected.chunks(MIB as usize).enumerate() {
+        write(&client, file, n as u64 * MIB, part).await;
+    }
+    client.fsync(file, false).await.unwrap();
+    world.set_duty(last, Duty::Serves).await;
+
+    let mut mover = world.mover();
+    let plan = world.rebalance(AdminQuery::Rebalance { within_permille: None }).await;
+    let to_last = |seen: &Rebalance| seen.shifts.iter().filter(|it| it.to == last).map(|it| it.bytes).sum::<u64>();
+    assert!(plan.left.copies == 0 && to_last(&plan) > 4 * MIB, "{plan:?}");
+    let run =
+        AdminQuery::SetRebalance { change: RebalanceChange::Run, within_permille: None, move_rate: Some(8 * MIB) };
+    world.rebalance(run).await;
+    let (begun, mut round) = (std::time::Instant::now(), 0u64);
+    let done = loop {
+        let seen = world.rebalance(AdminQuery::Rebalance { within_permille: None }).await;
+        if seen.state == RebalanceState::Done {
+            break seen;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "{seen:?}");
+        round += 1;
+        let (at, data) = ((round * 7919 * 4096) % (expected.len() as u64 - 5000), pattern(round, 5000));
+        write(&client, file, at, &data).await;
+        expected[at as usize..][..5000].copy_from_slice(&data);
+        if round == 20 {
+            // What is to be done follows from what is where.
+            mover.abort();
+            world.restart_meta(0).await;
+            mover = world.mover();
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    };
+    mover.abort();
+    // A chunk is the grain: each giver keeps less than one too many.
+    for fill in &done.fills {
+        assert!(fill.bytes_now.abs_diff(fill.bytes_fair) <= others * MIB, "{:?}", done.fills);
+    }
+    let lacked: u64 = plan.fills.iter().map(|fill| fill.bytes_now.saturating_sub(fill.bytes_fair)).sum();
+    // The mover that was ended had moved some that it had not said: these are where they are to be, and in no sum.
+    assert!(done.moved.bytes > 0 && done.moved.bytes <= lacked, "{done:?} of {lacked}");
+    let of_last = done.fills.iter().find(|fill| fill.server == last).map(|fill| fill.bytes_now);
+    assert_eq!(of_last, Some(3 * others * MIB), "all that fits, and nothing twice");
+    client.fsync(file, false).await.unwrap();
+    let other = world.client().await;
+    let read_by = open(&other, id, READ).await;
+    for (n, part) in expected.chunks(MIB as usize).enumerate() {
+        assert_same(&read(&other, read_by, n as u64 * MIB, MIB as u32).await, part, format!("chunk {n}"));
+    }
+}
+
+/// A drain has time. A mount that is silent for its lease keeps its session as long as without one, and its file stays; the others go.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_drain_ends_no_session_of_a_silent_mount_and_goes_on_with_others() {
+    let config = MetaConfig {
+        session_lease: Duration::from_secs(1),
+        session_renew: Duration::from_millis(300),
+        server_lease: Duration::from_secs(1),
+        heartbeat: Duration::from_millis(300),
+        acknowledge: Duration::from_millis(700),
+        ..MetaConfig::default()
+    };
+    let world = World::with(Storage::Disk, SMALL, config).await;
+    let client = world.client().await;
+    let (id, file) = create(&client, "f").await;
+    write(&client, file, 0, &pattern(1, 900_000)).await;
+    client.fsync(file, false).await.unwrap();
+    let server = world.server_of(0).await;
+    for n in 0..8 {
+        let (_, other) = create(&client, &format!("g{n}")).await;
+        write(&client, other, 0, &pattern(n, 900_000)).await;
+        close(&client, other).await.unwrap();
+    }
+    close(&client, file).await.unwrap();
+    // Has the file to itself, and is not heard of any more.
+    let open = OpenSession {
+        client: 99,
+        former: None,
+        description: "silent".into(),
+        host: "h".into(),
+        caches: true,
+        since: Default::default(),
+    };
+    let silent = world.meta.call(Context::default(), open).await.unwrap();
+    let token = Token { session: silent.session, session_epoch: silent.epoch, ..Token::default() };
+    let opens = OpenFile { inode: id.into(), want: FileWant::Alone, truncate: false };
+    let opened = world.meta.call(Context { token, ..Context::default() }, opens).await.unwrap();
+    assert_eq!(opened.lease.state, LeaseState::Exclusive);
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+
+    let _mover = world.mover();
+    world.set_duty(server, Duty::Drains).await;
+    let (_, reason) = named(&world, server, id).await;
+    let says = format!("session {} (silent, host h) has it and has been silent for", silent.session);
+    assert!(reason.contains(&says), "{reason}");
+    let begun = std::time::Instant::now();
+    while world.drain_of(server).await.left.chunks > 1 || begun.elapsed() < Duration::from_secs(3) {
+        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", world.drain_of(server).await);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(world.sessions().await.contains(&silent.session), "its session has ended for the drain");
+    world.end_session(silent.session).await;
+    world.until_drained(server).await;
+    let read_by = crate::common::open(&client, id, READ).await;
+    assert_same(&read(&client, read_by, 0, 1 << 20).await, &pattern(1, 900_000), "after");
 }
 
 /// A chunk that was on stable storage and is not there any more: its row alone says where it was. (One that was not reads as a hole, and

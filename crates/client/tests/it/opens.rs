@@ -179,3 +179,21 @@ async fn a_file_replaced_by_a_native_put_is_read_anew() {
     assert_eq!(a.open(&cx(), id, READ).await.unwrap_err().code, Code::Stale);
     assert_eq!(cat(&a, put.id).await, b"after that");
 }
+
+/// Between a lookup and the open another mount may remove the last name: nobody has to keep anything of the file then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_whose_last_name_has_gone_is_opened_only_where_it_is_open() {
+    let world = World::new(Storage::Memory, SMALL).await;
+    let (a, b) = (world.client().await, world.client().await);
+    let (id, handle) = create(&a, "f").await;
+    let found = b.lookup(&cx(), ROOT, &name("f")).await.unwrap().attr.unwrap().id;
+    assert_eq!(found, id);
+    a.unlink(&cx(), ROOT, &name("f")).await.unwrap();
+    assert_eq!(b.open(&cx(), id, READ).await.unwrap_err().code, Code::Stale);
+    // As through /proc/self/fd.
+    let again = open(&a, id, READ_WRITE).await;
+    a.write(again, 0, Bytes::from_static(b"kept")).await.unwrap();
+    close(&a, handle).await.unwrap();
+    assert_eq!(read(&a, again, 0, 4).await, b"kept");
+    close(&a, again).await.unwrap();
+}

@@ -5,7 +5,7 @@
 
 use crate::common::*;
 use braid_api::lease::{Listen, Order, Reassert, Term};
-use braid_api::meta::{HoldSealed, LeaveSealed, Namespace, OpenSession, RenewSession, SessionReply};
+use braid_api::meta::{HoldSealed, LeaveSealed, Namespace, OpenSession, RenewSession, SealFile, SessionReply};
 use braid_api::{Code, Context, FallocateMode, FileSystem, OpenFlags, RenameMode, Result, SetAttr, TimeOrNow};
 use braid_client::Client;
 use braid_meta_server::MetaConfig;
@@ -324,6 +324,61 @@ async fn after_a_restart_nothing_is_unsealed_before_all_have_said_what_they_hold
     assert_eq!(code(unsealed), Code::TextBusy);
     holder.leave(&world, id, 7).await;
     assert!(!seal(&a, id, false).await.sealed);
+}
+
+/// The mount that unseals may hold the file itself, for another program.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_restart_who_unseals_has_said_what_it_holds_too() {
+    let mut world = World::new(Storage::Memory, SMALL).await;
+    let a = world.client().await;
+    let id = written(&a, "f", b"bytes").await;
+    seal(&a, id, true).await;
+    let holder = Holder::open(&world, 99).await;
+    assert!(holder.hold(&world, id, 7).await.is_some());
+    world.restart_meta(0).await;
+    let unseal = SealFile { inode: id.into(), sealed: false, wait_ms: 0 };
+    let unsealing = async {
+        loop {
+            let cx = Context { request: RequestId(1), ..holder.cx() };
+            match world.meta.call(cx, unseal.clone()).await {
+                // It has begun to collect what clients keep.
+                Err(error) if error.code == Code::Recovering => tokio::time::sleep(Duration::from_millis(20)).await,
+                answer => break answer,
+            }
+        }
+    };
+    let saying = async {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        holder.reassert(&world, vec![(id, 7)]).await;
+    };
+    let (unsealed, ()) = tokio::join!(unsealing, saying);
+    assert_eq!(code(unsealed), Code::TextBusy);
+}
+
+/// After a restart of the metadata server nobody knows that a file is open for writing. Who has it so is told when it writes next;
+/// programs that read are told nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sealed_file_is_opened_and_read_beside_a_handle_that_may_not_write_any_more() {
+    let mut world = World::new(Storage::Memory, SMALL).await;
+    let (a, b) = (world.client().await, world.client().await);
+    for direct in [false, true] {
+        let text = format!("f{direct}");
+        let id = written(&a, &text, b"bytes").await;
+        let writing = open(&a, id, READ_WRITE).await;
+        a.write(writing, 0, Bytes::from_static(b"BYTES")).await.unwrap();
+        // So that the file is not asked for where it is open.
+        let reading = open(&b, id, READ).await;
+        assert_eq!(read(&b, reading, 0, 5).await, b"BYTES");
+        world.restart_meta(0).await;
+        assert!(seal(&b, id, true).await.sealed);
+        let beside = open(&a, id, OpenFlags { direct, ..READ }).await;
+        assert_eq!(read(&a, beside, 0, 5).await, b"BYTES", "direct: {direct}");
+        assert_eq!(read(&a, writing, 0, 5).await, b"BYTES", "direct: {direct}");
+        assert_eq!(code(a.write(writing, 0, Bytes::from_static(b"never")).await), Code::Sealed);
+        for (client, handle) in [(&a, beside), (&a, writing), (&b, reading)] {
+            close(client, handle).await.unwrap();
+        }
+    }
 }
 
 /// Its process has gone, and the kernel with it has closed everything: nobody says so.

@@ -13,7 +13,8 @@ use std::sync::{Arc, LazyLock};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OsDisk;
 
-pub(super) struct OsFile(File);
+/// A file that is open.
+pub struct OsFile(File);
 
 impl OsFile {
     pub fn of(descriptor: OwnedFd) -> Self {

@@ -1,5 +1,6 @@
 use super::faults::{SyncFault, dead, eio, full};
 use super::image::{Image, PAGE_BYTES, pieces};
+use super::mirror::Mirror;
 use super::{NodeId, SECTOR_BYTES, SimDisk, World};
 use crate::DiskFile;
 use rand::rngs::Xoshiro256PlusPlus;
@@ -7,6 +8,8 @@ use rand::{RngExt, SeedableRng};
 use std::collections::BTreeSet;
 use std::io;
 use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, OnceLock};
 
 /// A change of content that no sync has covered.
 enum Change {
@@ -25,6 +28,8 @@ pub(super) struct Inode {
     allocated: BTreeSet<u64>,
     pub cached: BTreeSet<u64>,
     pub bad: Vec<Range<u64>>,
+    /// What a descriptor shows, once somebody has asked for one.
+    mirror: Option<Arc<Mirror>>,
 }
 
 impl Inode {
@@ -41,6 +46,30 @@ impl Inode {
             }
         }
         self.cached.remove(&(offset / PAGE_BYTES as u64));
+        self.show_all();
+    }
+
+    /// One that is there all the while: it shows what is in the file now and whatever comes.
+    fn mirror(&mut self) -> io::Result<Arc<Mirror>> {
+        if let Some(mirror) = &self.mirror {
+            return Ok(mirror.clone());
+        }
+        let mirror = Arc::new(Mirror::new()?);
+        mirror.show_all(&self.now);
+        self.mirror = Some(mirror.clone());
+        Ok(mirror)
+    }
+
+    fn show_all(&self) {
+        if let Some(mirror) = &self.mirror {
+            mirror.show_all(&self.now);
+        }
+    }
+
+    fn show(&self, offset: u64, len: u64) {
+        if let Some(mirror) = &self.mirror {
+            mirror.show(&self.now, offset, len);
+        }
     }
 
     /// Replays what is pending rather than copying what is now: the pages of an earlier failed sync stay lost.
@@ -68,6 +97,7 @@ impl Inode {
         self.now = self.stable.clone();
         self.cached.clear();
         self.allocated.clear();
+        self.show_all();
     }
 
     /// Applies any subset of the pending changes, in order, to what is stable: so each sector holds one of the
@@ -118,6 +148,7 @@ pub(super) struct SimFile {
     pub disk: SimDisk,
     pub generation: u64,
     pub node: NodeId,
+    pub mirror: OnceLock<Option<Arc<Mirror>>>,
 }
 
 impl SimFile {
@@ -167,6 +198,7 @@ fn write(world: &mut World, node: NodeId, offset: u64, buf: &[u8]) -> io::Result
         inode.pending.push(Change::Write { offset, bytes: bytes.to_vec() });
         inode.cached.extend(pieces(offset, fits).map(|(page, ..)| page));
         inode.bad.retain(|bad| !(offset <= bad.start && bad.end <= end));
+        inode.show(offset, fits as u64);
         world.counters.bytes_written += fits as u64;
     }
     if fits == buf.len() { Ok(()) } else { Err(full()) }
@@ -266,6 +298,7 @@ impl DiskFile for SimFile {
             let inode = inode(world, node)?;
             inode.now.set_len(len);
             inode.pending.push(Change::SetLen(len));
+            inode.show_all();
             inode.allocated.retain(|page| page * (PAGE_BYTES as u64) < len);
             Ok(())
         })
@@ -292,6 +325,7 @@ impl DiskFile for SimFile {
             world.change()?;
             let inode = inode(world, node)?;
             inode.now.zero(offset, len);
+            inode.show(offset, len);
             inode.pending.push(Change::Punch { offset, len });
             let whole = offset.div_ceil(PAGE_BYTES as u64)..offset.saturating_add(len) / PAGE_BYTES as u64;
             inode.allocated.retain(|page| !whole.contains(page));
@@ -317,5 +351,11 @@ impl DiskFile for SimFile {
 
     fn occupied(&self) -> io::Result<u64> {
         self.with(|world, node| Ok(inode(world, node)?.occupied()))
+    }
+
+    /// Shows the file to who reads it beside this disk, also when the process that opened it has gone: such a reader is another.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        let mirror = self.mirror.get_or_init(|| self.with(|world, node| inode(world, node)?.mirror()).ok());
+        Some(mirror.as_ref()?.as_fd())
     }
 }

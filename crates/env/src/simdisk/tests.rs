@@ -241,3 +241,29 @@ fn a_shrunk_file_grows_zeros() {
     let bytes = content(&disk, "/f");
     assert!(bytes[..5_000].iter().all(|&b| b == 1) && bytes[5_000..].iter().all(|&b| b == 0));
 }
+
+#[test]
+fn a_descriptor_shows_what_is_in_the_file_and_outlives_its_process() {
+    let disk = SimDisk::new();
+    let opened = synced(&disk, "/f", b"before");
+    let shown = std::fs::File::from(opened.descriptor().unwrap().try_clone_to_owned().unwrap());
+    let all = || {
+        let mut bytes = vec![0; shown.metadata().unwrap().len() as usize];
+        std::os::unix::fs::FileExt::read_exact_at(&shown, &mut bytes, 0).unwrap();
+        bytes
+    };
+    assert_eq!(all(), b"before");
+    opened.write_at(b"after, and longer", 0).unwrap();
+    assert_eq!(all(), b"after, and longer");
+    opened.set_len(5).unwrap();
+    opened.write_at(b"x", 9).unwrap();
+    assert_eq!(all(), b"after\0\0\0\0x");
+    opened.punch_hole(0, 2).unwrap();
+    assert_eq!(all(), b"\0\0ter\0\0\0\0x");
+    disk.kill_process();
+    assert!(opened.write_at(b"late", 0).is_err());
+    file(&disk, "/f").write_at(b"of the next", 0).unwrap();
+    assert_eq!(all(), b"of the next");
+    drop(opened);
+    assert_eq!(all(), b"of the next");
+}

@@ -88,7 +88,7 @@ impl MetaServer {
         }
         self.prepare_root(dir, end).await?;
         // Who held something before this start has said so.
-        self.leases.until_said(SessionId(0), dir).await?;
+        self.leases.until_said(None, dir).await?;
         // What was told to a program is in it.
         let _together = self.leases.together().await?;
         let mut still = BTreeMap::new();

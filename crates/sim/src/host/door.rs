@@ -12,16 +12,17 @@ use braid_api::admin::AdminQuery;
 use braid_api::data::{DataAnswer, DataNode, DataRequest, DeleteChunks, ScrubAnswer, UnlockRegion};
 use braid_api::lease::{LockReply, Order};
 use braid_api::meta::{
-    Acknowledge, ChunkRef, CommitContent, CommitFile, Content, EarlyMark, Grant, Kept, MapAnswer, Mark, MetaAnswer,
-    MetaRequest, Namespace, OpenAnswer, YieldFiles,
+    Acknowledge, ChunkRef, CommitContent, CommitFile, Content, EarlyMark, Grant, Kept, LeaveSealed, MapAnswer, Mark,
+    MetaAnswer, MetaRequest, Namespace, OpenAnswer, YieldFiles,
 };
 use braid_api::{Code, Context, LockKind, Result, When};
 use braid_data_server::DataServer;
 use braid_env::Env;
 use braid_meta_server::MetaServer;
-use braid_types::{ChunkId, ReportAsk, SessionId, TruncGen, Version};
+use braid_types::{ChunkId, InodeId, ReportAsk, SessionId, Token, TruncGen, Version};
 use bytes::Bytes;
 use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -31,11 +32,13 @@ pub struct MetaDoor {
     cluster: Arc<Cluster>,
     /// Changes under way.
     changes: Arc<()>,
+    /// Who reads which sealed file without asking: as whom it would say that it has left it.
+    holds: Mutex<BTreeMap<(SessionId, InodeId), (Token, u64)>>,
 }
 
 impl MetaDoor {
     pub fn new(server: Arc<MetaServer>, cluster: Arc<Cluster>) -> Self {
-        MetaDoor { server, cluster, changes: Arc::default() }
+        MetaDoor { server, cluster, changes: Arc::default(), holds: Mutex::default() }
     }
 
     fn count(&self, what: &'static str) {
@@ -50,6 +53,38 @@ impl MetaDoor {
             _ => return,
         };
         self.cluster.coverage.add(what, locks.iter().map(|(_, held)| held.len() as u64).sum());
+    }
+
+    /// Who reads sealed files without asking.
+    fn saw_holds(&self, token: Token, request: &MetaRequest, answer: &MetaAnswer) {
+        let (session, mut holds) = (token.session, self.holds.lock());
+        match (request, answer) {
+            (MetaRequest::HoldSealed(hold), MetaAnswer::HoldSealed(Some(_))) => {
+                holds.insert((session, hold.inode.id), (token, hold.number));
+            }
+            (MetaRequest::Reassert(said), _) => {
+                self.cluster
+                    .coverage
+                    .add("sealed file held through a start of the metadata server", said.sealed.len() as u64);
+                holds.extend(said.sealed.iter().map(|(inode, number)| ((session, *inode), (token, *number))));
+            }
+            (MetaRequest::LeaveSealed(left), _) => {
+                left.holds.iter().for_each(|(inode, _)| _ = holds.remove(&(session, *inode)));
+            }
+            _ => {}
+        }
+    }
+
+    /// Says for those who read the file without asking that they have left it.
+    async fn leave_for_all(&self, cx: &Context, inode: InodeId) {
+        let held: Vec<(Token, u64)> = {
+            let holds = self.holds.lock();
+            holds.iter().filter(|((_, of), _)| *of == inode).map(|(_, held)| *held).collect()
+        };
+        for (token, number) in held {
+            let leave = LeaveSealed { holds: vec![(inode, number)] };
+            let _ = self.server.execute(Context { token, ..*cx }, MetaRequest::LeaveSealed(leave)).await;
+        }
     }
 
     fn saw(&self, session: SessionId, request: &MetaRequest, result: &Result<MetaAnswer>) {
@@ -140,6 +175,14 @@ impl Namespace for MetaDoor {
         {
             given_up.locks.clear();
         }
+        if let (MetaRequest::Reassert(said), Some(Bug::HoldsForgotten)) = (&mut request, self.cluster.settings.bug) {
+            said.sealed.clear();
+        }
+        if let (MetaRequest::SealFile(seal), Some(Bug::UnsealedUnderReaders)) = (&request, self.cluster.settings.bug)
+            && !seal.sealed
+        {
+            self.leave_for_all(&cx, seal.inode.id).await;
+        }
         if let MetaRequest::MarkStable(mark) = &request {
             self.cluster.coverage.add("chunk marked as stable after its commit", mark.chunks.len() as u64);
         }
@@ -210,6 +253,9 @@ impl Namespace for MetaDoor {
             witness.done(session, number);
         }
         self.saw(session, &request, &result);
+        if let Ok(answer) = &result {
+            self.saw_holds(cx.token, &request, answer);
+        }
         let shown = !matches!(
             request,
             MetaRequest::Heartbeat(_)

@@ -7,6 +7,7 @@ mod locks;
 mod mapped;
 mod open;
 mod rights;
+mod sealed;
 mod sizes;
 
 pub use listings::Listings;
@@ -14,6 +15,7 @@ pub use locks::Locks;
 pub use mapped::Mapped;
 pub use open::OpenFiles;
 pub use rights::Rights;
+pub use sealed::Sealed;
 pub use sizes::Sizes;
 
 use self::history::History;
@@ -29,7 +31,7 @@ use braid_model::linear::Sequential;
 use braid_types::Name;
 use parking_lot::Mutex;
 use rand::RngExt;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::future::Future;
 use std::sync::Arc;
@@ -42,6 +44,9 @@ pub(super) const PAUSE_MS_MAX: u64 = 60;
 
 /// What a call gave: an answer, or what no order of calls could give.
 pub(super) type Given<T> = Result<std::result::Result<T, String>>;
+
+/// A call of an object, and what it gave.
+pub(super) type Called<O> = (<O as Sequential>::Op, <O as Sequential>::Answer);
 
 /// Calls of one object.
 pub(super) trait Program: 'static {
@@ -70,19 +75,35 @@ pub(super) trait Program: 'static {
         life: &mut Self::Life,
         op: &<Self::Object as Sequential>::Op,
     ) -> impl Future<Output = Given<<Self::Object as Sequential>::Answer>>;
+
+    /// What it is to the object that a mount dies, and what that gives, where mounts do.
+    fn death(&self, _mount: usize) -> Option<Called<Self::Object>> {
+        None
+    }
 }
 
 /// Runs a program on both mounts.
 pub(super) struct Litmus<P: Program> {
     program: P,
     history: History<P::Object>,
+    /// Of mounts that live. It may come at any time, and is known of when the next life begins.
+    deaths: Mutex<BTreeMap<Machine, u64>>,
     left: Mutex<BTreeSet<Machine>>,
 }
 
 impl<P: Program> Litmus<P> {
     pub fn of(program: P) -> Arc<Self> {
         let history = History::new(program.object(), P::BREAKS);
-        Arc::new(Litmus { program, history, left: Mutex::default() })
+        Arc::new(Litmus { program, history, deaths: Mutex::default(), left: Mutex::default() })
+    }
+
+    fn begins_to_live(&self, process: &Process) {
+        let Some((op, answer)) = self.program.death(mount_of(process)) else { return };
+        let mut deaths = self.deaths.lock();
+        if let Some(last) = deaths.get(&process.machine) {
+            self.history.end(process, *last, &op, &answer);
+        }
+        deaths.insert(process.machine, self.history.begin(process, &op));
     }
 
     async fn task(self: Arc<Self>, process: Process, fs: Arc<Mount>, number: usize) {
@@ -117,8 +138,11 @@ impl<P: Program> Litmus<P> {
 
 /// Of a task, among those of all mounts.
 pub(super) fn number_of(process: &Process, number: usize) -> usize {
-    let mount = Machine::CLIENTS.iter().position(|client| *client == process.machine);
-    mount.unwrap_or(0) * TASKS + number
+    mount_of(process) * TASKS + number
+}
+
+fn mount_of(process: &Process) -> usize {
+    Machine::CLIENTS.iter().position(|client| *client == process.machine).unwrap_or(0)
 }
 
 pub(super) fn name(text: &str) -> Name {
@@ -150,6 +174,7 @@ where
 impl<P: Program> Work for Litmus<P> {
     fn run(self: Arc<Self>, process: Process) -> Task {
         Box::pin(async move {
+            self.begins_to_live(&process);
             on_mount(&process, P::TASKS, |fs, number| self.clone().task(process.clone(), fs, number)).await;
             self.left.lock().insert(process.machine);
         })

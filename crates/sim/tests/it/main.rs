@@ -9,5 +9,6 @@ mod planted;
 mod removals;
 mod replay;
 mod reports;
+mod sealed;
 mod seeds;
 mod snapshots;

@@ -361,6 +361,18 @@ impl World {
     }
 
     /// Nothing of it is needed any more, and nothing is there.
+    /// Asked until it is heard.
+    pub async fn rebalance(&self, query: AdminQuery) -> braid_api::admin::Rebalance {
+        use braid_api::admin::AdminAnswer;
+        loop {
+            match self.meta.call(Context::default(), query.clone()).await {
+                Ok(AdminAnswer::Rebalance(seen) | AdminAnswer::SetRebalance(seen)) => return *seen,
+                Ok(other) => panic!("{other:?}"),
+                Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+            }
+        }
+    }
+
     pub async fn until_drained(&self, server: ServerId) {
         let begun = std::time::Instant::now();
         while self.drain_of(server).await.duty != Duty::Drained {

@@ -43,7 +43,7 @@ pub(super) async fn open_name(fs: &Mount, at: &Name, flags: OpenFlags) -> Result
     }
 }
 
-async fn close(fs: &Mount, handle: HandleId) -> Result<()> {
+pub(super) async fn close(fs: &Mount, handle: HandleId) -> Result<()> {
     let flushed = fs.flush(handle).await;
     fs.release(handle).await;
     flushed
