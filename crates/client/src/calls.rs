@@ -26,14 +26,23 @@ impl Core {
         message: M,
         when: When,
         op: Op,
-        still: impl Fn() -> Result<()> + Send,
+        still: impl Fn() -> Result<()> + Send + Sync,
     ) -> Result<M::Answer>
     where
         M: Carries<MetaRequest, MetaAnswer>,
     {
         let request = message.wrap();
         self.behind.until_done(&self.env, &request, when, op.deadline).await?;
-        Box::pin(self.send_while::<M>(request, (when, None), op, still)).await
+        // What has been removed here takes no room, whether that is known there yet or not.
+        let again = (self.behind.unanswered() > 0 && request.is_mutation()).then(|| request.clone());
+        let done = Box::pin(self.send_while::<M>(request, (when, None), op, &still)).await;
+        match (done, again) {
+            (Err(error), Some(request)) if error.code == Code::QuotaExceeded => {
+                self.behind.until_all_done(&self.env, op.deadline).await?;
+                Box::pin(self.send_while::<M>(request, (when, None), op, &still)).await
+            }
+            (done, _) => done,
+        }
     }
 
     /// As [`Core::call`] for a change that its program has been told of: it waits for no other such, and is not made under another session,

@@ -3,6 +3,7 @@
 
 use crate::common::*;
 use braid_api::admin::{AdminAnswer, AdminQuery, Waiting};
+use braid_api::quota::{Limits, Payer};
 use braid_api::{Code, Context, FileSystem, Namespace, NewNode, NodeKind};
 use braid_client::{Client, ClientConfig};
 use braid_types::{Attr, InodeId, Mode};
@@ -326,6 +327,47 @@ async fn nobody_starves_behind_a_program_that_removes_and_removes() {
     assert!(begun.elapsed() < Duration::from_millis(600), "{:?}", begun.elapsed());
     removing.await.unwrap();
     assert!(names(&a, dir).await.is_empty());
+}
+
+/// Nobody is told that there is no room for what was removed before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_removed_takes_no_room_of_a_quota() {
+    let world = World::new(Storage::Memory, SMALL).await;
+    let a = world.client().await;
+    let dir = mkdir(&a, "dir").await;
+    let node = NewNode { kind: NodeKind::Directory, mode: Mode(0o755) };
+    let beside = a.make_node(&cx(), dir, &name("beside"), node).await.unwrap().attr.id;
+    let next = row(&world, &a, dir).await;
+    let left = (FILES - next) as u64 + 2;
+    let payer = Payer::Dir(dir);
+    let set = AdminQuery::SetQuota { payer, limits: Some(Limits { inodes: Some(left), bytes: None }) };
+    a.admin(set).await.unwrap();
+    loop {
+        match a.admin(AdminQuery::Account { payer }).await.unwrap() {
+            AdminAnswer::Account(account) if account.counting.is_none() => break,
+            AdminAnswer::Account(_) => tokio::time::sleep(SOON / 10).await,
+            other => panic!("{other:?}"),
+        }
+    }
+    let full = a.create(&cx(), beside, &name("one too many"), Mode(0o644), READ_WRITE).await;
+    assert_eq!(full.map(drop).unwrap_err().code, Code::QuotaExceeded);
+    late(&world, Duration::from_millis(2));
+    let before = a.stats().removed_behind;
+    for n in next..next + 8 {
+        remove(&a, dir, &file(n)).await;
+        make(&a, dir, &format!("again {n}")).await;
+    }
+    for n in next + 8..next + 16 {
+        late(&world, LATE);
+        let is_told = remove(&a, dir, &file(n)).await < SOON;
+        let begun = Instant::now();
+        make(&a, beside, &format!("{n}")).await;
+        if is_told {
+            assert!(a.stats().removed_behind > before && begun.elapsed() >= SOON, "{:?}", begun.elapsed());
+            return;
+        }
+    }
+    panic!("none went behind");
 }
 
 /// Many on their way, of which no more than is good for who waits for them; and a slot in which nothing happens is left.
