@@ -80,6 +80,9 @@ const NETWORK: [(Kind, u32); 4] = [(Kind::Hold, 4), (Kind::Cut, 3), (Kind::Break
 /// Mostly what delays.
 pub const DELAYS: Weights = &[NETWORK[0], NETWORK[2], (Kind::Slow, 6), (Kind::PauseMeta, 2)];
 
+/// The metadata server goes while messages are on their way to it.
+pub const META_BEHIND_DELAYS: Weights = &[(Kind::KillMeta, 6), (Kind::PowerMeta, 4), (Kind::Hold, 8), (Kind::Slow, 4)];
+
 /// Of the metadata server and the network.
 pub const META: Weights = &[
     (Kind::KillMeta, 4),

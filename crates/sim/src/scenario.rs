@@ -310,6 +310,13 @@ pub fn removals() -> Vec<Scenario> {
             ..base.clone()
         },
         Scenario {
+            name: "removals-crashes",
+            faults: fault::META_BEHIND_DELAYS,
+            fault_every: Duration::from_millis(300),
+            make: |_| Removals::work(true),
+            ..base.clone()
+        },
+        Scenario {
             name: "removals-clients-die",
             faults: fault::META_AND_CLIENTS,
             settings: Settings::default(),

@@ -99,7 +99,6 @@ mod tests {
     use super::super::{OsDisk, OsTransport};
     use crate::{Board, BoardView, Disk, DiskFile, Monotonic, OpenMode, Tickets, Transport};
     use std::io;
-    use std::path::Path;
     use std::sync::Arc;
     use std::time::Duration;
 
@@ -111,16 +110,51 @@ mod tests {
             match ticket {
                 7 => self.0.clone(),
                 8 => vec![self.0[0].clone(); 5],
-                9 => vec![self.0[0].clone(), simulated()],
+                9 => vec![self.0[0].clone(), Arc::new(Elsewhere)],
                 _ => Vec::new(),
             }
         }
     }
 
-    fn simulated() -> Arc<dyn DiskFile> {
-        let disk = crate::simdisk::SimDisk::new();
-        disk.create_dir_all(Path::new("/d")).unwrap();
-        disk.open(Path::new("/d/f"), OpenMode::CreateNew).unwrap()
+    /// It has no descriptor.
+    struct Elsewhere;
+
+    impl DiskFile for Elsewhere {
+        fn read_at(&self, _: &mut [u8], _: u64) -> io::Result<usize> {
+            Ok(0)
+        }
+
+        fn read_cached_at(&self, _: &mut [u8], _: u64) -> io::Result<Option<usize>> {
+            Ok(None)
+        }
+
+        fn write_at(&self, _: &[u8], _: u64) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn sync_data(&self) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn len(&self) -> io::Result<u64> {
+            Ok(0)
+        }
+
+        fn set_len(&self, _: u64) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn allocate(&self, _: u64, _: u64) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn punch_hole(&self, _: u64, _: u64) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn occupied(&self) -> io::Result<u64> {
+            Ok(0)
+        }
     }
 
     #[tokio::test]

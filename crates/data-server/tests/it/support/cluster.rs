@@ -304,6 +304,8 @@ pub struct Client {
     pub cuts: Cuts,
     /// What is kept: chunk, its version, offset, bytes.
     kept: Vec<(u64, Version, u64, Bytes)>,
+    /// Chunks of which a write has been answered.
+    written: BTreeSet<u64>,
     epochs: BTreeMap<u64, ChainEpoch>,
     pub repeated: u64,
 }
@@ -313,7 +315,7 @@ type Cuts = Vec<(TruncGen, u64)>;
 impl Client {
     pub fn new(cluster: &Arc<Cluster>) -> Client {
         let (cuts, kept, epochs) = (Vec::new(), Vec::new(), BTreeMap::new());
-        Client { cluster: cluster.clone(), trunc_gen: 0, cuts, kept, epochs, repeated: 0 }
+        Client { cluster: cluster.clone(), trunc_gen: 0, cuts, kept, written: BTreeSet::new(), epochs, repeated: 0 }
     }
 
     /// Asks the members in turn until one answers.
@@ -384,6 +386,7 @@ impl Client {
 
     pub async fn write(&mut self, chunk: u64, offset: u64, bytes: Bytes) -> CopiesAnswer {
         let answer = self.ask(self.message(chunk, offset), bytes.clone()).await.unwrap().0;
+        self.written.insert(chunk);
         self.kept.push((chunk, answer.version, offset, bytes));
         if self.answered(chunk, &answer) {
             self.repeat(chunk).await;
@@ -408,7 +411,11 @@ impl Client {
         self.trunc_gen += 1;
         self.cuts.push((TruncGen(self.trunc_gen), len));
         let cut = CutCopies { chunk: ChunkId(chunk), container: C, cuts: self.cuts.clone() };
-        self.ask(cut, Bytes::new()).await.unwrap();
+        match self.ask(cut, Bytes::new()).await {
+            // Nothing was ever written to it, and nothing makes it but a write.
+            Err(error) if error.code == Code::ChunkUnknown && !self.written.contains(&chunk) => {}
+            cut => drop(cut.unwrap()),
+        }
     }
 
     pub async fn read(&self, chunk: u64, offset: u64, len: u32) -> Result<Bytes> {
