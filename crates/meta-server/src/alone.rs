@@ -7,7 +7,6 @@
 use crate::config::PlantedBug;
 use crate::leases::Leases;
 use crate::server::MetaServer;
-use braid_api::lease::Order;
 use braid_api::meta::{LeaveSlots, MetaAnswer, MetaRequest, TakeSlot};
 use braid_api::{Code, Error, Result, trace};
 use braid_lease::{Alone, Key, Moment};
@@ -227,8 +226,4 @@ impl MetaServer {
 /// For the keys of a change.
 pub(crate) fn touched(keys: &[Key]) -> Touched {
     Touched::Slots(keys.iter().map(Key::slot).collect())
-}
-
-pub(crate) fn order(slot: Slot) -> Order {
-    Order::LeaveSlot { slot }
 }

@@ -106,35 +106,34 @@ impl Leases {
         keys: Vec<Key>,
         all_named: bool,
     ) -> Result<Option<Announced>> {
-        let touched = alone::touched(&keys);
         let (mut announced, verdict) = loop {
-            self.until_left(session, &touched).await?;
-            let mut state = self.state.lock();
-            let now = self.now();
-            if keys.iter().any(|key| state.holder.alone_in(session, key.slot(), now).is_some()) {
-                continue;
-            }
-            if !all_named && state.others_cache(session) {
-                return Ok(None);
-            }
-            state.last += 1;
-            let change = state.last;
-            if !all_named {
-                state.unnamed.insert(change, session);
-            }
-            let announced = Announced { leases: self.clone(), id: change, released: false };
-            let begin = Happened::Begin { change, session, keys, unlinks: None };
-            self.watch(&mut state, |state, now| state.announce(now, begin));
-            let verdict = match state.announcing.at_once.take().filter(|(of, _)| *of == change) {
-                Some((_, verdict)) => Ok(verdict),
-                None => {
-                    let (tell, told) = oneshot::channel();
-                    state.announcing.waiting.insert(change, tell);
-                    state.traces.insert(change, trace::current());
-                    Err(told)
+            {
+                let (mut state, now) = (self.state.lock(), self.now());
+                if keys.iter().all(|key| state.holder.alone_in(session, key.slot(), now).is_none()) {
+                    if !all_named && state.others_cache(session) {
+                        return Ok(None);
+                    }
+                    state.last += 1;
+                    let change = state.last;
+                    if !all_named {
+                        state.unnamed.insert(change, session);
+                    }
+                    let announced = Announced { leases: self.clone(), id: change, released: false };
+                    let begin = Happened::Begin { change, session, keys, unlinks: None };
+                    self.watch(&mut state, |state, now| state.announce(now, begin));
+                    let verdict = match state.announcing.at_once.take().filter(|(of, _)| *of == change) {
+                        Some((_, verdict)) => Ok(verdict),
+                        None => {
+                            let (tell, told) = oneshot::channel();
+                            state.announcing.waiting.insert(change, tell);
+                            state.traces.insert(change, trace::current());
+                            Err(told)
+                        }
+                    };
+                    break (announced, verdict);
                 }
-            };
-            break (announced, verdict);
+            }
+            self.until_left(session, &alone::touched(&keys)).await?;
         };
         let verdict = match verdict {
             Ok(verdict) => Some(verdict),

@@ -5,7 +5,7 @@
 //! nobody else shows it, is transacted, and is released. Orders to a session wait in its mailbox until the session's
 //! standing `Listen` takes them; they are sent again until they are acknowledged or the session's term is over.
 
-use crate::alone::{self, Outside};
+use crate::alone::Outside;
 use crate::announcing::Announcing;
 use crate::files::{FileAnswer, held_of, order_of, regranted};
 use crate::locks::{LockOps, held_by};
@@ -112,7 +112,7 @@ impl Mailbox {
                 orders.push(Order::Leave { inode });
             } else if let Some(slot) = self.slots.pop_first() {
                 bytes += 16;
-                orders.push(alone::order(slot));
+                orders.push(Order::LeaveSlot { slot });
             } else {
                 break;
             }
