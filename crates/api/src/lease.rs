@@ -6,7 +6,7 @@
 
 use crate::fs::LockRequest;
 use crate::meta::{FileLease, LeaseState, WriteHandles};
-use braid_types::{InodeId, LeaseGen, MembershipEpoch, Name, Slot};
+use braid_types::{InodeId, LeaseGen, MemberId, MembershipEpoch, Name, Slot};
 use serde::{Deserialize, Serialize};
 
 /// What a lease of the namespace is on.
@@ -21,23 +21,31 @@ pub enum LeaseKey {
 /// For how long a session may keep what it is granted: a session's lease, counted by the client from when it asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Term {
-    /// Of another epoch nothing is granted any more: drop it.
+    /// At this start of a server.
+    pub member: MemberId,
+    /// Who holds what is another under another epoch.
     pub epoch: MembershipEpoch,
+    /// It holds every slot. Else [`crate::members::GetRoster`] says who holds what under the epoch.
+    pub alone: bool,
     /// False: this renewal gave nothing.
     pub prolonged: bool,
-    /// Drop everything, then send [`Reassert`] with this number.
+    /// Say what is held there, in a [`Reassert`] with this number.
     pub reassert: Option<u64>,
+    /// Of all of it, and names are held no more; else of what came to this server with the epoch.
+    pub anew: bool,
 }
 
-/// Answered when there are orders, when the server's epoch is not the one named here, or after `wait_ms`.
+/// Answered when there are orders, when the server or its epoch is not the one named here, or after `wait_ms`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Listen {
+    pub member: MemberId,
     pub epoch: MembershipEpoch,
     pub wait_ms: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Orders {
+    pub member: MemberId,
     pub epoch: MembershipEpoch,
     pub orders: Vec<Order>,
 }
@@ -61,7 +69,8 @@ pub enum Order {
 /// that may not be kept.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct YieldFiles {
-    pub epoch: MembershipEpoch,
+    /// To whom it is said; another start of that server takes nothing of it.
+    pub member: MemberId,
     pub files: Vec<(InodeId, LeaseGen, LeaseState)>,
     /// All locks that this session holds on files of the list, where it granted them itself until now.
     pub locks: Vec<(InodeId, Vec<LockRequest>)>,
@@ -74,14 +83,16 @@ pub struct YieldFiles {
 /// Nobody at this client, the kernel included, shows what these named.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Acknowledge {
-    pub epoch: MembershipEpoch,
+    /// As [`YieldFiles::member`].
+    pub member: MemberId,
     pub revocations: Vec<u64>,
 }
 
 /// Nothing granted before [`Term::reassert`] was heard is held any more, but these files.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Reassert {
-    pub epoch: MembershipEpoch,
+    /// As [`YieldFiles::member`].
+    pub member: MemberId,
     pub round: u64,
     pub files: Vec<(InodeId, LeaseState)>,
     /// All locks that this session holds, wherever they were granted.

@@ -18,6 +18,7 @@ mod error;
 mod fs;
 mod growing;
 pub mod lease;
+pub mod members;
 mod message;
 pub mod meta;
 pub mod meta_copies;
@@ -43,4 +44,4 @@ pub use message::{About, Carries, Context, Manner, When};
 pub use meta::Namespace;
 
 /// Version of the protocol; raised when an old peer could misunderstand. See `wire` for the hello.
-pub const PROTOCOL_VERSION: u16 = 22;
+pub const PROTOCOL_VERSION: u16 = 23;

@@ -5,6 +5,11 @@
 //! mark passes it, so that a repeated request takes effect once.
 
 pub use crate::at_path::{AtPath, Reached, Then, ThenAnswer};
+use crate::lease::LeaseKey;
+pub use crate::members::{
+    AnnounceAt, Announced, AskToServe, EndSyncAt, EndsAt, GetRoster, HasOrphan, IsSilent, KnownRoster, ReleaseAt,
+    RenewTerm, ServeReply, SettleFileAt, TermReply,
+};
 pub use crate::moving::{
     FindKept, KeptChunk, ListPlaced, MOVER, MoveChunk, MoveKept, MoveKind, MovesOn, Placed, ReturnSpares, ShiftChunks,
     Shifted, StuckChunk, TakeBeside, ToMove,
@@ -944,6 +949,16 @@ messages! {
     MoveKept -> bool;
     TakeSlot -> Option<MembershipEpoch>;
     LeaveSlots -> ();
+    GetRoster -> KnownRoster;
+    RenewTerm -> TermReply;
+    AskToServe -> ServeReply;
+    AnnounceAt -> Announced;
+    ReleaseAt -> Vec<LeaseKey>;
+    SettleFileAt -> ();
+    EndsAt -> u64;
+    IsSilent -> ();
+    EndSyncAt -> LeaseGen;
+    HasOrphan -> ();
 }
 
 impl MetaRequest {

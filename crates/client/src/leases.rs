@@ -9,7 +9,7 @@ use braid_api::meta::{LeaseState, MetaAnswer, MetaRequest};
 use braid_api::{Carries, Code, Context, Error, Manner, Result, Shown, Watcher, When};
 use braid_env::Monotonic;
 use braid_lease::{Generation, Key, Moment, RevocationId, Seen};
-use braid_types::{InodeId, LeaseGen, MembershipEpoch};
+use braid_types::{InodeId, LeaseGen, MemberId, MembershipEpoch};
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Weak};
@@ -29,6 +29,8 @@ const FORGET: Duration = Duration::from_secs(5);
 pub struct Leases {
     /// The slot holder's epoch, as heard last.
     epoch: Mutex<MembershipEpoch>,
+    /// Which start of it that is.
+    member: Mutex<MemberId>,
     watcher: Mutex<Option<Arc<dyn Watcher>>>,
     /// With the epoch they are of.
     tasks: Mutex<VecDeque<(MembershipEpoch, Task)>>,
@@ -81,12 +83,15 @@ impl Leases {
 impl Core {
     /// The answer to a renewal that was asked for at `asked`.
     pub fn heard_term(&self, asked: Monotonic, lease: Duration, term: Option<Term>) {
-        let Some(Term { epoch, prolonged, reassert }) = term else { return };
+        let Some(Term { member, epoch, prolonged, reassert, .. }) = term else { return };
         let seen = Seen::Renewed { asked: Moment(asked.0), term: lease, prolonged, epoch, reassert };
         {
             let mut known = self.leases.epoch.lock();
             if *known != epoch {
                 self.behind.forget();
+            }
+            if *known <= epoch {
+                *self.leases.member.lock() = member;
             }
             *known = (*known).max(epoch);
         }
@@ -139,9 +144,10 @@ impl Core {
 
     async fn listen(&self) -> Result<()> {
         let known = *self.leases.epoch.lock();
-        let listen = Listen { epoch: known, wait_ms: LISTEN.as_millis() as u32 };
-        let Orders { epoch, orders } = self.say(listen, LISTEN + LATE, Manner::Standing).await?;
-        if epoch != known {
+        let member = *self.leases.member.lock();
+        let listen = Listen { member, epoch: known, wait_ms: LISTEN.as_millis() as u32 };
+        let Orders { member: from, epoch, orders } = self.say(listen, LISTEN + LATE, Manner::Standing).await?;
+        if (from, epoch) != (member, known) {
             self.leases.say_soon();
             self.env.sleep(PAUSE).await;
             return Ok(());
@@ -184,7 +190,8 @@ impl Core {
         };
         let locks: Vec<_> = files.iter().filter_map(handed).collect();
         let handed: BTreeSet<InodeId> = locks.iter().map(|(inode, _)| *inode).collect();
-        let message = YieldFiles { epoch, files: files.clone(), locks, locks_done: self.locks.done(), handles };
+        let member = *self.leases.member.lock();
+        let message = YieldFiles { member, files: files.clone(), locks, locks_done: self.locks.done(), handles };
         let told = files.into_iter().filter(|(inode, ..)| handed.contains(inode));
         let told = told.map(|(inode, recall, state)| (inode, Generation(recall.0), mode_of(state)));
         match self.say(message, LATE, Manner::Persistent).await {
@@ -255,12 +262,12 @@ impl Core {
                 tracing::warn!("the kernel has not forgotten what is revoked yet");
             }
         }
-        let epoch = *self.leases.epoch.lock();
+        let (epoch, member) = (*self.leases.epoch.lock(), *self.leases.member.lock());
         let revocations: Vec<u64> =
             dropped.into_iter().filter(|(of, r)| self.has_dropped(*r) && *of == epoch).map(|(_, r)| r.0).collect();
         // What is not heard is revoked again, and asked for again with the next renewal.
         if !revocations.is_empty()
-            && let Err(error) = self.say(Acknowledge { epoch, revocations }, LATE, Manner::Persistent).await
+            && let Err(error) = self.say(Acknowledge { member, revocations }, LATE, Manner::Persistent).await
         {
             tracing::debug!(%error, "an acknowledgement was not heard");
         }
@@ -274,7 +281,7 @@ impl Core {
             let files: Vec<_> = held.into_iter().map(|(inode, mode)| (inode, state_of(mode))).collect();
             let (locks, locks_done) = (self.locks.say_all(), self.locks.done());
             let reassert =
-                Reassert { epoch, round, files: files.clone(), locks, locks_done, sealed: self.beneath.all() };
+                Reassert { member, round, files: files.clone(), locks, locks_done, sealed: self.beneath.all() };
             match self.say(reassert, LATE, Manner::Persistent).await {
                 Ok(answer) => {
                     for inode in answer.locks_lost {

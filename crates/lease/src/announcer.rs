@@ -16,7 +16,7 @@ use crate::key::{AnnouncementId, Key};
 use crate::limits::Limits;
 use crate::roster::Roster;
 use crate::time::Moment;
-use braid_types::{InodeId, MembershipEpoch, ServerId, SessionId};
+use braid_types::{InodeId, MemberId, MembershipEpoch, SessionId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -30,11 +30,11 @@ pub enum Happened {
     /// A change of what `keys` cover is to be made for the session. `unlinks` may lose its last name with it.
     Begin { change: u64, session: SessionId, keys: Vec<Key>, unlinks: Option<InodeId> },
     /// [`crate::Command::Ready`] of a holder.
-    Ready { from: ServerId, change: u64, epoch: MembershipEpoch, open: Vec<SessionId>, unsure: bool },
+    Ready { from: MemberId, change: u64, epoch: MembershipEpoch, open: Vec<SessionId>, unsure: bool },
     /// [`crate::Command::Void`] of a holder, which had this epoch then.
-    Refused { from: ServerId, change: u64, epoch: MembershipEpoch },
+    Refused { from: MemberId, change: u64, epoch: MembershipEpoch },
     /// A holder has released the change, or knew nothing of it.
-    Released { from: ServerId, change: u64, granted: Vec<Key> },
+    Released { from: MemberId, change: u64, granted: Vec<Key> },
     /// The change is committed. `keep` covers what its answer tells the session.
     Answered { change: u64, keep: Vec<Key> },
     /// It has changed nothing and never will: its transaction failed for certain, or was not begun and is not wanted any more.
@@ -49,9 +49,9 @@ pub enum Why {
     /// It was announced under an epoch that is over.
     EpochChanged,
     /// This holder does not hold what it changes, or takes the announcement for an old one.
-    Refused(ServerId),
+    Refused(MemberId),
     /// This holder has not said for long that it is ready.
-    Silent(ServerId),
+    Silent(MemberId),
 }
 
 /// What is to be done.
@@ -59,7 +59,7 @@ pub enum Why {
 pub enum Step {
     /// [`crate::Event::Announce`] at this holder, which may be the one here, if it is in this epoch; else it has refused.
     Announce {
-        to: ServerId,
+        to: MemberId,
         announcement: AnnouncementId,
         session: SessionId,
         keys: Vec<Key>,
@@ -75,7 +75,7 @@ pub enum Step {
     },
     /// [`crate::Event::Release`] at this holder; what it grants goes into [`Happened::Released`].
     Release {
-        to: ServerId,
+        to: MemberId,
         announcement: AnnouncementId,
         keep: Vec<Key>,
     },
@@ -93,7 +93,7 @@ pub enum Step {
 /// A change at one holder.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Part {
-    to: ServerId,
+    to: MemberId,
     /// To be told again; nothing is lost on the way to the holder here.
     keys: Vec<Key>,
     unlinks: Option<InodeId>,
@@ -133,7 +133,7 @@ struct Change {
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Announcer {
-    here: ServerId,
+    here: MemberId,
     roster: Roster,
     resend: Duration,
     patience: Duration,
@@ -145,7 +145,7 @@ pub struct Announcer {
 }
 
 impl Part {
-    fn new(to: ServerId) -> Self {
+    fn new(to: MemberId) -> Self {
         Part { to, keys: Vec::new(), unlinks: None, ready: false, keep: Vec::new(), released: false }
     }
 }
@@ -159,11 +159,11 @@ impl Change {
         std::iter::once(&mut self.first).chain(&mut self.others)
     }
 
-    fn part(&mut self, at: ServerId) -> Option<&mut Part> {
+    fn part(&mut self, at: MemberId) -> Option<&mut Part> {
         self.parts_mut().find(|part| part.to == at)
     }
 
-    fn part_or_new(&mut self, at: ServerId) -> &mut Part {
+    fn part_or_new(&mut self, at: MemberId) -> &mut Part {
         let found = self.others.iter().position(|part| part.to == at);
         match found {
             _ if self.first.to == at => &mut self.first,
@@ -188,7 +188,7 @@ impl Change {
 
 impl Announcer {
     /// `here` is this start of the server.
-    pub fn new(limits: &Limits, here: ServerId, roster: Roster) -> Self {
+    pub fn new(limits: &Limits, here: MemberId, roster: Roster) -> Self {
         let patience = limits.longest_wait_for_a_session() + limits.session_lease;
         Announcer {
             here,
@@ -316,7 +316,7 @@ impl Announcer {
     fn ready(
         &mut self,
         id: u64,
-        (from, epoch): (ServerId, MembershipEpoch),
+        (from, epoch): (MemberId, MembershipEpoch),
         (open, unsure): (Vec<SessionId>, bool),
         steps: &mut Vec<Step>,
     ) {
@@ -403,7 +403,7 @@ impl Announcer {
     fn tick(&mut self, now: Moment, steps: &mut Vec<Step>) {
         let waiting = self.waiting.iter().filter_map(|id| Some((*id, self.changes.get(id)?)));
         let late = waiting.filter(|(_, change)| now >= change.since + self.patience);
-        let late: Vec<(u64, ServerId)> =
+        let late: Vec<(u64, MemberId)> =
             late.filter_map(|(id, c)| Some((id, c.parts().find(|p| !p.ready)?.to))).collect();
         for (id, silent) in late {
             self.give_up(now, id, Why::Silent(silent), steps);
@@ -426,7 +426,7 @@ impl Change {
         matches!(self.stage, Stage::Waiting | Stage::Releasing { .. })
     }
 
-    fn repeat(&self, here: ServerId, id: u64, steps: &mut Vec<Step>) {
+    fn repeat(&self, here: MemberId, id: u64, steps: &mut Vec<Step>) {
         let announcement = AnnouncementId { server: here, number: id };
         let (session, epoch) = (self.session, self.epoch);
         for part in self.parts().filter(|part| part.to != here) {

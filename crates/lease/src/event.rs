@@ -4,7 +4,7 @@ use crate::files::{Generation, Handles, HeldLock, Mode, Reasserted, Want};
 use crate::key::{AnnouncementId, AskId, Key, RevocationId};
 use crate::locks::{LockOwner, LockSpec, Space};
 use crate::time::Moment;
-use braid_types::{ByteRange, InodeId, MembershipEpoch, ServerId, SessionId, SlotSet, Timestamp};
+use braid_types::{ByteRange, InodeId, MemberId, MembershipEpoch, SessionId, SlotSet, Timestamp};
 use std::collections::BTreeSet;
 
 /// What happened. Messages of clients come in as they are, in whatever order and as often as the network likes.
@@ -26,7 +26,7 @@ pub enum Event {
     /// stay, with leases and announcements; all others are lost, and all are for who missed an epoch in between.
     Epoch {
         epoch: MembershipEpoch,
-        members: BTreeSet<ServerId>,
+        members: BTreeSet<MemberId>,
         keeps: SlotSet,
     },
     /// A session was opened or renewed.

@@ -11,7 +11,7 @@ use crate::names::{Names, View};
 use crate::slots::Slots;
 use crate::terms::Terms;
 use crate::time::Moment;
-use braid_types::{InodeId, MembershipEpoch, ServerId, SessionId, Slot, SlotSet};
+use braid_types::{InodeId, MemberId, MembershipEpoch, SessionId, Slot, SlotSet};
 use std::collections::BTreeSet;
 
 /// Something that waits, for `braid admin why`.
@@ -260,7 +260,7 @@ impl Holder {
         &mut self,
         now: Moment,
         epoch: MembershipEpoch,
-        members: BTreeSet<ServerId>,
+        members: BTreeSet<MemberId>,
         keeps: SlotSet,
         out: &mut Vec<Command>,
     ) {

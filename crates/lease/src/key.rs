@@ -30,7 +30,7 @@ pub struct AskId(pub u64);
 /// server, and its numbers rise: at a holder one that is not above all of its server's before it was overtaken, or is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AnnouncementId {
-    pub server: braid_types::ServerId,
+    pub server: braid_types::MemberId,
     pub number: u64,
 }
 

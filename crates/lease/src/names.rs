@@ -18,7 +18,7 @@ use crate::limits::Limits;
 use crate::slots::Slots;
 use crate::terms::Terms;
 use crate::time::Moment;
-use braid_types::{InodeId, ServerId, SessionId, Slot};
+use braid_types::{InodeId, MemberId, SessionId, Slot};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -112,9 +112,9 @@ pub struct Names {
     announced: BTreeMap<Key, BTreeSet<AnnouncementId>>,
     announcements: BTreeMap<AnnouncementId, Announcement>,
     /// Who may announce. Not known where there is one server.
-    members: Option<BTreeSet<ServerId>>,
+    members: Option<BTreeSet<MemberId>>,
     /// The highest number that each server has announced or released.
-    heard: BTreeMap<ServerId, u64>,
+    heard: BTreeMap<MemberId, u64>,
     bars: BTreeMap<InodeId, Bar>,
     revocations: BTreeMap<RevocationId, Revocation>,
     /// Keys on their way to be dropped, by session.
@@ -384,7 +384,7 @@ impl Names {
     }
 
     /// Another epoch: what others had announced is over, by an end that has come before it.
-    pub fn members_are(&mut self, view: &View<'_>, members: BTreeSet<ServerId>, out: &mut Vec<Command>) {
+    pub fn members_are(&mut self, view: &View<'_>, members: BTreeSet<MemberId>, out: &mut Vec<Command>) {
         let is_gone = |id: &&AnnouncementId| !members.contains(&id.server);
         let gone: Vec<AnnouncementId> = self.announcements.keys().filter(is_gone).copied().collect();
         gone.into_iter().for_each(|id| self.release(view, id, Vec::new(), out));

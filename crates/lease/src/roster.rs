@@ -5,7 +5,7 @@
 //! announced, and joins under another id.
 
 use crate::key::Key;
-use braid_types::{MembershipEpoch, SLOT_COUNT, ServerId, Slot, SlotSet};
+use braid_types::{MemberId, MembershipEpoch, SLOT_COUNT, Slot, SlotSet};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct Roster {
     epoch: MembershipEpoch,
-    members: Arc<BTreeSet<ServerId>>,
+    members: Arc<BTreeSet<MemberId>>,
     /// By slot.
-    holders: Arc<[ServerId]>,
-    slots: Arc<BTreeMap<ServerId, SlotSet>>,
+    holders: Arc<[MemberId]>,
+    slots: Arc<BTreeMap<MemberId, SlotSet>>,
 }
 
 impl PartialEq for Roster {
@@ -36,9 +36,9 @@ impl Hash for Roster {
 
 impl Roster {
     /// `holder` gives members only.
-    pub fn new(epoch: MembershipEpoch, members: BTreeSet<ServerId>, holder: impl Fn(Slot) -> ServerId) -> Self {
-        let holders: Arc<[ServerId]> = (0..SLOT_COUNT).map(|slot| holder(Slot(slot))).collect();
-        let mut slots: BTreeMap<ServerId, SlotSet> = BTreeMap::new();
+    pub fn new(epoch: MembershipEpoch, members: BTreeSet<MemberId>, holder: impl Fn(Slot) -> MemberId) -> Self {
+        let holders: Arc<[MemberId]> = (0..SLOT_COUNT).map(|slot| holder(Slot(slot))).collect();
+        let mut slots: BTreeMap<MemberId, SlotSet> = BTreeMap::new();
         for (server, slot) in holders.iter().zip(0..) {
             slots.entry(*server).or_insert_with(SlotSet::none).insert(Slot(slot));
         }
@@ -46,7 +46,7 @@ impl Roster {
     }
 
     /// One server holds everything.
-    pub fn alone(epoch: MembershipEpoch, server: ServerId) -> Self {
+    pub fn alone(epoch: MembershipEpoch, server: MemberId) -> Self {
         Roster::new(epoch, BTreeSet::from([server]), |_| server)
     }
 
@@ -54,20 +54,20 @@ impl Roster {
         self.epoch
     }
 
-    pub fn members(&self) -> &BTreeSet<ServerId> {
+    pub fn members(&self) -> &BTreeSet<MemberId> {
         &self.members
     }
 
-    pub fn holder(&self, slot: Slot) -> ServerId {
+    pub fn holder(&self, slot: Slot) -> MemberId {
         self.holders[(slot.0 % SLOT_COUNT) as usize]
     }
 
-    pub fn holder_of(&self, key: &Key) -> ServerId {
+    pub fn holder_of(&self, key: &Key) -> MemberId {
         self.holder(key.slot())
     }
 
     /// What the server holds.
-    pub fn slots_of(&self, server: ServerId) -> SlotSet {
+    pub fn slots_of(&self, server: MemberId) -> SlotSet {
         self.slots.get(&server).cloned().unwrap_or_else(SlotSet::none)
     }
 
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn a_slot_stays_from_one_epoch_to_the_next_and_from_no_earlier_one() {
-        let (one, two) = (ServerId(1), ServerId(2));
+        let (one, two) = (MemberId(1), MemberId(2));
         let roster = |epoch, moved: bool| {
             let holder = move |slot: Slot| if slot.0 == 0 || (slot.0 == 1 && !moved) { one } else { two };
             Roster::new(MembershipEpoch(epoch), BTreeSet::from([one, two]), holder)

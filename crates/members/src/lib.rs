@@ -18,11 +18,12 @@ mod member;
 mod messages;
 mod roster;
 
+pub use braid_types::MemberId;
 pub use leader::{Leader, Step, Written};
 pub use limits::Limits;
 pub use member::{Change, Member, Next};
 pub use messages::{Answer, Heard, Question, Reply};
-pub use roster::{MemberId, Moved, Roster, Seat};
+pub use roster::{Moved, Roster, Seat};
 
 /// A process's own time: since anything, and it never goes back.
 pub type Moment = std::time::Duration;

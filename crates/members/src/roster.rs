@@ -4,22 +4,10 @@
 //! slots move, when one comes only to it.
 
 use braid_placement::rendezvous_score;
-use braid_types::{LeaderEpoch, MembershipEpoch, SLOT_COUNT, ServerId, Slot, SlotSet};
+use braid_types::{LeaderEpoch, MemberId, MembershipEpoch, SLOT_COUNT, ServerId, Slot, SlotSet};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fmt;
 use std::time::Duration;
-
-/// Drawn at each start of a process: nobody is taken for its predecessor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct MemberId(pub u64);
-
-impl fmt::Display for MemberId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:016x}", self.0)
-    }
-}
 
 /// A member, and where it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -84,6 +72,13 @@ impl Roster {
             }
         }
         shares
+    }
+
+    /// What all that route by slot look at.
+    pub fn holders(&self) -> braid_lease::Roster {
+        let ids = self.members.iter().map(|seat| seat.id).collect();
+        // A roster that was written has members.
+        braid_lease::Roster::new(self.epoch, ids, |slot| self.holder_of(slot).unwrap_or(self.leader))
     }
 
     pub fn slots_that_move(old: &Roster, new: &Roster) -> Vec<Moved> {

@@ -5,13 +5,10 @@ use crate::alone;
 use crate::leases::{Leases, State};
 use braid_api::{Code, Error, Result, trace};
 use braid_lease::{Announcer, Command, Event, Happened, Holder, Key, Limits, Moment, Roster, Step, Waits, Why};
-use braid_types::{MembershipEpoch, ServerId, SessionId};
+use braid_types::{MemberId, MembershipEpoch, SessionId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::oneshot;
-
-/// Who announces: there is one metadata server.
-const HERE: ServerId = ServerId(0);
 
 /// Becomes of a change before it is transacted.
 enum Verdict {
@@ -20,6 +17,7 @@ enum Verdict {
 }
 
 pub(crate) struct Announcing {
+    here: MemberId,
     pub announcer: Announcer,
     /// Changes of which it is not known yet.
     waiting: BTreeMap<u64, oneshot::Sender<Verdict>>,
@@ -37,9 +35,9 @@ pub struct Announced {
 }
 
 impl Announcing {
-    pub fn new(limits: &Limits, epoch: MembershipEpoch) -> Self {
-        let announcer = Announcer::new(limits, HERE, Roster::alone(epoch, HERE));
-        Announcing { announcer, waiting: BTreeMap::new(), at_once: None, kept: Vec::new() }
+    pub fn new(limits: &Limits, here: MemberId, epoch: MembershipEpoch) -> Self {
+        let announcer = Announcer::new(limits, here, Roster::alone(epoch, here));
+        Announcing { here, announcer, waiting: BTreeMap::new(), at_once: None, kept: Vec::new() }
     }
 
     /// Who waits is answered with an error that may be repeated, at the next start.
@@ -52,9 +50,9 @@ impl Announcing {
         let epoch = holder.epoch();
         let happened = match command {
             Command::Ready { announcement, epoch, open, unsure } => {
-                Happened::Ready { from: HERE, change: announcement.number, epoch, open, unsure }
+                Happened::Ready { from: self.here, change: announcement.number, epoch, open, unsure }
             }
-            Command::Void { announcement } => Happened::Refused { from: HERE, change: announcement.number, epoch },
+            Command::Void { announcement } => Happened::Refused { from: self.here, change: announcement.number, epoch },
             _ => return,
         };
         self.announcer.on(now, happened, steps);

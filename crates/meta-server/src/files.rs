@@ -315,7 +315,7 @@ impl Leases {
     }
 
     pub fn yielded(&self, session: SessionId, yielded: &YieldFiles) {
-        if yielded.epoch != self.epoch {
+        if yielded.member != self.member {
             return;
         }
         // Before what they make room for is granted.

@@ -16,7 +16,7 @@ use braid_env::Env;
 use braid_lease::{
     AskId, Command, Event, Handles, Happened, Holder, Key, Limits, Mode, Moment, Reasserted, RevocationId, Step,
 };
-use braid_types::{InodeId, LeaseGen, MembershipEpoch, SessionId, Slot, SlotSet, TraceId};
+use braid_types::{InodeId, LeaseGen, MemberId, MembershipEpoch, SessionId, Slot, SlotSet, TraceId};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,6 +30,8 @@ pub struct Leases {
     pub(crate) env: Env,
     /// The announcements of this start belong to it; rises with each start.
     pub(crate) epoch: MembershipEpoch,
+    /// This start, among those that serve at once.
+    pub(crate) member: MemberId,
     pub(crate) limits: Limits,
     pub(crate) state: Mutex<State>,
     /// The holder's next moment has come nearer, or all is over.
@@ -221,10 +223,11 @@ impl State {
 
 impl Leases {
     pub fn new(env: Env, epoch: MembershipEpoch, limits: Limits, leases_max: usize) -> Self {
+        let member = MemberId(env.random.u64().max(1));
         let state = State {
             holder: Holder::new(limits.clone(), leases_max),
             last: 0,
-            announcing: Announcing::new(&limits, epoch),
+            announcing: Announcing::new(&limits, member, epoch),
             traces: BTreeMap::new(),
             locks: LockOps::default(),
             seals: Seals::default(),
@@ -239,7 +242,7 @@ impl Leases {
             stopped: false,
         };
         let [woken, to_end, said, seals, left] = std::array::from_fn(|_| Notify::new());
-        Leases { env, epoch, limits, state: Mutex::new(state), woken, to_end, said, seals, left }
+        Leases { env, epoch, member, limits, state: Mutex::new(state), woken, to_end, said, seals, left }
     }
 
     pub(crate) fn now(&self) -> Moment {
@@ -293,11 +296,11 @@ impl Leases {
     fn term(&self, state: &mut State, session: SessionId) -> Term {
         let commands = self.on(state, Event::Renew { session });
         let given = commands.into_iter().find_map(|command| match command {
-            Command::Renewed { prolonged, reassert, .. } => Some((prolonged, reassert)),
+            Command::Renewed { prolonged, reassert, anew, .. } => Some((prolonged, reassert, anew)),
             _ => None,
         });
-        let (prolonged, reassert) = given.unwrap_or_default();
-        Term { epoch: self.epoch, prolonged, reassert }
+        let (prolonged, reassert, anew) = given.unwrap_or_default();
+        Term { member: self.member, epoch: self.epoch, alone: true, prolonged, reassert, anew }
     }
 
     /// Its process has gone, and with it what it and its kernel cached: no change waits for that, also those that its end
@@ -344,6 +347,7 @@ impl Leases {
     /// Takes what there is for the session, or waits for it.
     pub async fn listen(&self, session: SessionId, listen: &Listen) -> Result<Orders> {
         let end = self.env.clock.now() + Duration::from_millis(listen.wait_ms.into()).min(LISTEN_MAX);
+        let is_other = (listen.member, listen.epoch) != (self.member, self.epoch);
         loop {
             let bell = self.state.lock().caching.get(&session).map(|mailbox| mailbox.bell.clone());
             let bell = bell.ok_or_else(|| {
@@ -358,10 +362,10 @@ impl Leases {
                 let mut state = self.state.lock();
                 let stopped = state.stopped;
                 // Who has not heard of this start takes nothing along: it would not know what it is of.
-                let mailbox = state.caching.get_mut(&session).filter(|_| listen.epoch == self.epoch);
+                let mailbox = state.caching.get_mut(&session).filter(|_| !is_other);
                 let orders = mailbox.map(Mailbox::take).unwrap_or_default();
-                if !orders.is_empty() || stopped || left.is_zero() || listen.epoch != self.epoch {
-                    return Ok(Orders { epoch: self.epoch, orders });
+                if !orders.is_empty() || stopped || left.is_zero() || is_other {
+                    return Ok(Orders { member: self.member, epoch: self.epoch, orders });
                 }
             }
             let _ = self.env.timeout(left, rung).await;
@@ -369,7 +373,7 @@ impl Leases {
     }
 
     pub fn acknowledged(&self, session: SessionId, acknowledge: &Acknowledge) {
-        if acknowledge.epoch != self.epoch {
+        if acknowledge.member != self.member {
             return;
         }
         let mut state = self.state.lock();
@@ -383,7 +387,7 @@ impl Leases {
     }
 
     pub fn reasserted(&self, session: SessionId, reassert: &Reassert) -> Result<lease::Reasserted> {
-        if reassert.epoch != self.epoch {
+        if reassert.member != self.member {
             return Err(Error::new(
                 Code::NotServing,
                 format_args!("session {session}"),

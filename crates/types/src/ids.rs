@@ -53,6 +53,18 @@ id!(
     TraceId
 );
 
+/// One start of a metadata server, among those that serve at once. Drawn at each start: nobody is taken for its predecessor, which granted
+/// and announced what this one knows nothing of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct MemberId(pub u64);
+
+impl fmt::Display for MemberId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
 impl InodeId {
     /// The root directory: counter 1, slot 0. FUSE calls it node 1, which only the front knows.
     pub const ROOT: InodeId = InodeId(1 << SLOT_BITS);

@@ -22,8 +22,8 @@ mod version;
 pub use acl_change::{AclChange, AclEdit, AclPermissions, AclWho};
 pub use attr::{Attr, DeviceId, FileKind, MODE_MASK, Mode};
 pub use ids::{
-    ChunkId, ChunkIndex, ClusterId, ContainerId, InodeId, RequestId, SLOT_BITS, SLOT_COUNT, ServerId, SessionId, Slot,
-    SnapshotHandle, TraceId,
+    ChunkId, ChunkIndex, ClusterId, ContainerId, InodeId, MemberId, RequestId, SLOT_BITS, SLOT_COUNT, ServerId,
+    SessionId, Slot, SnapshotHandle, TraceId,
 };
 pub use meta_copies::{
     CopySet, CopyStanding, KeeperReport, MetaPosition, MetaTerm, NoChanges, RowChange, RowChanges, Voter,

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::common::*;
-use braid_api::lease::{Acknowledge, LeaseKey, Listen, Order};
+use braid_api::lease::{Acknowledge, LeaseKey, Listen, Order, Term};
 use braid_api::meta::{GetAttr, OpenSession, RenewSession, SessionReply, TreeChange};
 use braid_api::{
     Code, Context, FileSystem, Namespace, NewNode, NodeKind, OpenFlags, RenameMode, SetAttr, Shown, Watcher,
@@ -223,9 +223,9 @@ async fn an_order_is_repeated_until_it_is_acknowledged() {
     close(&a, handle).await.unwrap();
     let raw = Raw::open(&world).await;
     assert!(raw.holds_attr(&world, id).await);
-    let epoch = raw.session.term.unwrap().epoch;
+    let Term { member, epoch, .. } = raw.session.term.unwrap();
     let listen = || async {
-        let orders = world.meta.call(raw.cx(), Listen { epoch, wait_ms: 5000 }).await.unwrap();
+        let orders = world.meta.call(raw.cx(), Listen { member, epoch, wait_ms: 5000 }).await.unwrap();
         let [Order::Revoke { revocation, keys }] = &orders.orders[..] else { panic!("{orders:?}") };
         assert_eq!(*keys, [LeaseKey::Attr(id)]);
         *revocation
@@ -242,13 +242,13 @@ async fn an_order_is_repeated_until_it_is_acknowledged() {
         assert_eq!(listen().await, first);
         assert!(!done.load(SeqCst), "nothing is changed before it is acknowledged");
         // What is said of another number, or by another start of the server, changes nothing.
-        let other = Acknowledge { epoch, revocations: vec![first + 1] };
+        let other = Acknowledge { member, revocations: vec![first + 1] };
         world.meta.call(raw.cx(), other).await.unwrap();
-        let old = Acknowledge { epoch: MembershipEpoch(epoch.0 - 1), revocations: vec![first] };
+        let old = Acknowledge { member: MemberId(member.0 + 1), revocations: vec![first] };
         world.meta.call(raw.cx(), old).await.unwrap();
         tokio::time::sleep(Duration::from_millis(50)).await;
         assert!(!done.load(SeqCst));
-        world.meta.call(raw.cx(), Acknowledge { epoch, revocations: vec![first] }).await.unwrap();
+        world.meta.call(raw.cx(), Acknowledge { member, revocations: vec![first] }).await.unwrap();
     };
     tokio::time::timeout(Duration::from_secs(5), async { tokio::join!(change, answer) }).await.unwrap();
     assert!(raw.holds_attr(&world, id).await, "it may cache again");

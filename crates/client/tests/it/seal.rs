@@ -258,9 +258,9 @@ impl Holder {
     }
 
     async fn reassert(&self, world: &World, sealed: Vec<(InodeId, u64)>) {
-        let Term { epoch, reassert, .. } = self.renew(world).await;
+        let Term { member, reassert, .. } = self.renew(world).await;
         let (files, locks) = (Vec::new(), Vec::new());
-        let said = Reassert { epoch, round: reassert.unwrap(), files, locks, locks_done: 0, sealed };
+        let said = Reassert { member, round: reassert.unwrap(), files, locks, locks_done: 0, sealed };
         world.meta.call(self.cx(), said).await.unwrap();
     }
 }
@@ -278,8 +278,8 @@ async fn unsealing_waits_until_who_holds_the_file_has_left_it() {
     assert_eq!(refused.code, Code::TextBusy);
     assert!(refused.to_string().contains("a holder, host h"), "{refused}");
     // It is asked to leave; what it says of an earlier hold ends none.
-    let epoch = holder.0.term.unwrap().epoch;
-    let orders = world.meta.call(holder.cx(), Listen { epoch, wait_ms: 5_000 }).await.unwrap().orders;
+    let Term { member, epoch, .. } = holder.0.term.unwrap();
+    let orders = world.meta.call(holder.cx(), Listen { member, epoch, wait_ms: 5_000 }).await.unwrap().orders;
     assert!(orders.contains(&Order::Leave { inode: id }), "{orders:?}");
     holder.leave(&world, id, 1).await;
     assert_eq!(code(a.set_sealed(&cx(), id, false, NOW).await), Code::TextBusy);

@@ -12,7 +12,7 @@ use crate::key::Key;
 use crate::limits::Limits;
 use crate::roster::Roster;
 use crate::time::Moment;
-use braid_types::{InodeId, MembershipEpoch, Name, SLOT_COUNT, ServerId, Slot, SlotSet};
+use braid_types::{InodeId, MemberId, MembershipEpoch, Name, SLOT_COUNT, Slot, SlotSet};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -20,14 +20,14 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ManyTodo {
     /// What [`Todo`] says, at this holder. Never [`Todo::DropAll`].
-    Of(ServerId, Todo),
+    Of(MemberId, Todo),
     /// Drop every name, attribute and page of these slots, have the kernel do so, then say [`ManyHoldings::dropped`]. Unsent writes
     /// stay.
     DropSlots { number: u64, slots: SlotSet },
     /// Find the roster of this epoch, or a newer one, and say [`ManyHoldings::roster_is`].
     Learn { epoch: MembershipEpoch },
     /// Renew at this holder, now too: slots that came to it wait for what this client has.
-    Renew(ServerId),
+    Renew(MemberId),
 }
 
 /// The answer of a holder to a renewal, see [`crate::Command::Renewed`].
@@ -67,7 +67,7 @@ struct Place {
 pub struct ManyHoldings {
     limits: Limits,
     roster: Roster,
-    places: BTreeMap<ServerId, Place>,
+    places: BTreeMap<MemberId, Place>,
     /// Tickets rise over all holders, so that one serves for a change at several.
     seq: u64,
     /// What is being dropped for good.
@@ -100,12 +100,12 @@ impl ManyHoldings {
     }
 
     /// What is held of this holder.
-    pub fn at(&self, server: ServerId) -> Option<&Holdings> {
+    pub fn at(&self, server: MemberId) -> Option<&Holdings> {
         self.places.get(&server).map(|place| &place.held)
     }
 
     /// Does something with one of them, whose tickets go on from the last of any.
-    fn with<T>(&mut self, server: ServerId, does: impl FnOnce(&mut Holdings) -> T) -> Option<T> {
+    fn with<T>(&mut self, server: MemberId, does: impl FnOnce(&mut Holdings) -> T) -> Option<T> {
         let place = self.places.get_mut(&server)?;
         place.held.seq = self.seq;
         let done = does(&mut place.held);
@@ -123,7 +123,7 @@ impl ManyHoldings {
 
     /// See [`Holdings::answered`]. A key of a slot that is not the asked holder's is not kept.
     pub fn answered(&mut self, now: Moment, ticket: Ticket, keys: Vec<Key>) -> Vec<Key> {
-        let asked: Vec<ServerId> =
+        let asked: Vec<MemberId> =
             self.places.iter().filter(|(_, place)| place.held.asks.contains(&ticket)).map(|(id, _)| *id).collect();
         let mut kept = Vec::new();
         for server in asked {
@@ -181,7 +181,7 @@ impl ManyHoldings {
     }
 
     /// Members that are to be renewed at: those that something is held of, and those that wait for a word.
-    pub fn renews_at(&self) -> impl Iterator<Item = ServerId> + '_ {
+    pub fn renews_at(&self) -> impl Iterator<Item = MemberId> + '_ {
         let holds = |place: &Place| !place.held.keys.is_empty() || !place.held.files.is_empty();
         self.places.iter().filter(move |(_, p)| holds(p) || p.owed != Owed::Nothing).map(|(server, _)| *server)
     }
@@ -191,12 +191,12 @@ impl ManyHoldings {
     }
 
     fn at_all(&mut self, now: Moment, seen: &Seen) -> Vec<ManyTodo> {
-        let servers: Vec<ServerId> = self.places.keys().copied().collect();
+        let servers: Vec<MemberId> = self.places.keys().copied().collect();
         servers.into_iter().flat_map(|server| self.pass(now, server, seen.clone())).collect()
     }
 
     /// Takes what happened. `from` says which holder it came from; what this client does itself goes to the holder of the inode.
-    pub fn on(&mut self, now: Moment, from: ServerId, seen: Seen) -> Vec<ManyTodo> {
+    pub fn on(&mut self, now: Moment, from: MemberId, seen: Seen) -> Vec<ManyTodo> {
         let own = |inode: &InodeId| self.roster.holder(inode.slot());
         match seen {
             Seen::Tick | Seen::SessionLost => self.at_all(now, &seen),
@@ -235,12 +235,12 @@ impl ManyHoldings {
         }
     }
 
-    fn pass(&mut self, now: Moment, server: ServerId, seen: Seen) -> Vec<ManyTodo> {
+    fn pass(&mut self, now: Moment, server: MemberId, seen: Seen) -> Vec<ManyTodo> {
         let todo = self.with(server, |held| held.on(now, seen)).unwrap_or_default();
         todo.into_iter().filter_map(|todo| self.told(server, todo)).collect()
     }
 
-    fn told(&mut self, server: ServerId, todo: Todo) -> Option<ManyTodo> {
+    fn told(&mut self, server: MemberId, todo: Todo) -> Option<ManyTodo> {
         match todo {
             Todo::DropAll => {
                 let slots = self.roster.slots_of(server);
@@ -270,7 +270,7 @@ impl ManyHoldings {
         owing.map(|(server, round)| ManyTodo::Of(server, Todo::Reassert { round })).collect()
     }
 
-    pub fn renewed(&mut self, now: Moment, from: ServerId, renewal: Renewal) -> Vec<ManyTodo> {
+    pub fn renewed(&mut self, now: Moment, from: MemberId, renewal: Renewal) -> Vec<ManyTodo> {
         let Renewal { asked, term, prolonged, epoch, reassert, anew } = renewal;
         if epoch > self.roster.epoch() {
             return vec![ManyTodo::Learn { epoch }];
@@ -301,7 +301,7 @@ impl ManyHoldings {
     }
 
     /// What this holder is to be told of files; the caller adds what else it has open or locked in slots that came to it.
-    pub fn reassertion(&self, server: ServerId) -> Vec<(InodeId, Mode)> {
+    pub fn reassertion(&self, server: MemberId) -> Vec<(InodeId, Mode)> {
         self.at(server).map(Holdings::to_be_said).unwrap_or_default()
     }
 
@@ -314,7 +314,7 @@ impl ManyHoldings {
         let before = std::mem::replace(&mut self.roster, roster.clone());
         let moves = |slot: Slot| !roster.keeps(&before, slot);
         let goes = |slot: Slot| roster.holder(slot) != before.holder(slot);
-        let servers: Vec<ServerId> = self.places.keys().copied().collect();
+        let servers: Vec<MemberId> = self.places.keys().copied().collect();
         let mut files = Vec::new();
         for server in servers {
             files.extend(self.with(server, |held| held.leave(moves, goes)).unwrap_or_default());
@@ -330,7 +330,7 @@ impl ManyHoldings {
         }
         let moved: BTreeSet<Slot> = (0..SLOT_COUNT).map(Slot).filter(|slot| moves(*slot)).collect();
         let missed = roster.epoch().0 > before.epoch().0 + 1;
-        let gaining: BTreeSet<ServerId> = moved.iter().map(|slot| roster.holder(*slot)).collect();
+        let gaining: BTreeSet<MemberId> = moved.iter().map(|slot| roster.holder(*slot)).collect();
         if !moved.is_empty() {
             todo.push(self.drop_slots(moved.into_iter().collect()));
         }

@@ -3,17 +3,17 @@
 
 use crate::server::*;
 use braid_lease::*;
-use braid_types::{InodeId, MembershipEpoch, ServerId, SessionId, Slot, SlotSet};
+use braid_types::{InodeId, MemberId, MembershipEpoch, SessionId, Slot, SlotSet};
 
-const ONE: ServerId = ServerId(1);
-const TWO: ServerId = ServerId(2);
+const ONE: MemberId = MemberId(1);
+const TWO: MemberId = MemberId(2);
 
 /// An inode in slot 0, which the first holds, and one in slot 1.
 const NEAR: InodeId = InodeId(4096);
 const FAR: InodeId = InodeId(4097);
 
 /// Slot 0 is the first's; slot 1 the second's, or with `moved` the first's; all others are the first's.
-fn roster(epoch: u64, moved: bool, members: &[ServerId]) -> Roster {
+fn roster(epoch: u64, moved: bool, members: &[MemberId]) -> Roster {
     let members = members.iter().copied().collect();
     Roster::new(MembershipEpoch(epoch), members, |slot| if slot.0 == 1 && !moved { TWO } else { ONE })
 }
@@ -32,12 +32,12 @@ fn begin(announcer: &mut Announcer, change: u64, keys: &[Key]) -> Vec<Step> {
     on(announcer, 0, Happened::Begin { change, session: A, keys: keys.to_vec(), unlinks: None })
 }
 
-fn ready(announcer: &mut Announcer, change: u64, from: ServerId, epoch: u64) -> Vec<Step> {
+fn ready(announcer: &mut Announcer, change: u64, from: MemberId, epoch: u64) -> Vec<Step> {
     let (epoch, open) = (MembershipEpoch(epoch), vec![]);
     on(announcer, 0, Happened::Ready { from, change, epoch, open, unsure: false })
 }
 
-fn released(steps: &[Step]) -> Vec<(ServerId, Vec<Key>)> {
+fn released(steps: &[Step]) -> Vec<(MemberId, Vec<Key>)> {
     let release = |step: &Step| match step {
         Step::Release { to, keep, .. } => Some((*to, keep.clone())),
         _ => None,
@@ -169,7 +169,7 @@ fn who_has_the_file_open_is_asked_by_the_holder_of_the_file() {
 
 // --- the holder ---
 
-fn epoch(epoch: u64, members: &[ServerId], keeps: SlotSet) -> Event {
+fn epoch(epoch: u64, members: &[MemberId], keeps: SlotSet) -> Event {
     Event::Epoch { epoch: MembershipEpoch(epoch), members: members.iter().copied().collect(), keeps }
 }
 
@@ -186,7 +186,7 @@ fn holder(sessions: &[SessionId]) -> Server {
     s
 }
 
-fn announce(s: &mut Server, server: ServerId, number: u64, keys: &[Key]) -> Vec<Command> {
+fn announce(s: &mut Server, server: MemberId, number: u64, keys: &[Key]) -> Vec<Command> {
     let announcement = AnnouncementId { server, number };
     s.on(Event::Announce { announcement, session: A, keys: keys.to_vec(), unlinks: None })
 }

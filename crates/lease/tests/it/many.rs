@@ -3,10 +3,10 @@
 
 use crate::server::ms;
 use braid_lease::*;
-use braid_types::{InodeId, MembershipEpoch, ServerId, SlotSet};
+use braid_types::{InodeId, MemberId, MembershipEpoch, SlotSet};
 
-const ONE: ServerId = ServerId(1);
-const TWO: ServerId = ServerId(2);
+const ONE: MemberId = MemberId(1);
+const TWO: MemberId = MemberId(2);
 
 /// In slot 0, of the first; in slot 1, of the second or, `moved`, of the first. All other slots are the first's.
 const NEAR: InodeId = InodeId(4096);
@@ -60,7 +60,7 @@ fn drops(todo: &[ManyTodo]) -> Vec<(u64, SlotSet)> {
     todo.iter().filter_map(drop).collect()
 }
 
-fn says(todo: &[ManyTodo]) -> Vec<(ServerId, u64)> {
+fn says(todo: &[ManyTodo]) -> Vec<(MemberId, u64)> {
     let said = |todo: &ManyTodo| match todo {
         ManyTodo::Of(server, Todo::Reassert { round }) => Some((*server, *round)),
         _ => None,

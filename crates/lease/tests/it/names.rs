@@ -7,7 +7,7 @@
 
 use crate::explore::{Bounds, Model, explore};
 use braid_lease::*;
-use braid_types::{InodeId, MembershipEpoch, ServerId, SessionId, SlotSet};
+use braid_types::{InodeId, MemberId, MembershipEpoch, SessionId, SlotSet};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -246,7 +246,7 @@ impl World {
                 self.work.insert(Work::Read { ask, c, ticket, key });
             }
             Message::Change { c, ticket, key: k } => {
-                let id = AnnouncementId { server: ServerId(1), number: self.next() };
+                let id = AnnouncementId { server: MemberId(1), number: self.next() };
                 self.work.insert(Work::Announced { id, c, ticket, key: k });
                 let keys = vec![key(k)];
                 self.server(Event::Announce { announcement: id, session: session(c), keys, unlinks: None });

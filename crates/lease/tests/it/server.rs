@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use braid_lease::*;
-use braid_types::{ByteRange, InodeId, MembershipEpoch, ServerId, SessionId, SlotSet};
+use braid_types::{ByteRange, InodeId, MemberId, MembershipEpoch, SessionId, SlotSet};
 use std::time::Duration;
 
 pub const A: SessionId = SessionId(1);
@@ -77,7 +77,7 @@ impl Server {
         unlinks: Option<InodeId>,
     ) -> (AnnouncementId, Vec<Command>) {
         self.last += 1;
-        let announcement = AnnouncementId { server: ServerId(1), number: self.last };
+        let announcement = AnnouncementId { server: MemberId(1), number: self.last };
         let out = self.on(Event::Announce { announcement, session, keys: keys.to_vec(), unlinks });
         (announcement, out)
     }

@@ -34,13 +34,13 @@ impl Mount {
 
     /// Acknowledges whatever is revoked; gives the keys.
     async fn obey(&self, w: &World) -> Vec<LeaseKey> {
-        let epoch = self.0.term.unwrap().epoch;
-        let orders = w.server.call(w.cx_of(&self.0), Listen { epoch, wait_ms: 5000 }).await.unwrap().orders;
+        let Term { member, epoch, .. } = self.0.term.unwrap();
+        let orders = w.server.call(w.cx_of(&self.0), Listen { member, epoch, wait_ms: 5000 }).await.unwrap().orders;
         let mut all = Vec::new();
         for order in orders {
             let Order::Revoke { revocation, keys } = order else { continue };
             all.extend(keys);
-            let done = Acknowledge { epoch, revocations: vec![revocation] };
+            let done = Acknowledge { member, revocations: vec![revocation] };
             w.server.call(w.cx_of(&self.0), done).await.unwrap();
         }
         all
@@ -234,9 +234,9 @@ async fn who_has_no_term_changes_no_size_of_what_another_writes() {
     w.server.call(w.cx_of(&writer.0), CloseSession {}).await.unwrap();
     let renew = RenewSession { low_water: RequestId(0), orphans_seen: 0, orphans_held: Vec::new() };
     let term = w.server.call(w.cx_of(&other.0), renew).await.unwrap().term.unwrap();
-    let (epoch, round) = (term.epoch, term.reassert.unwrap());
+    let (member, round) = (term.member, term.reassert.unwrap());
     let holds_nothing =
-        Reassert { epoch, round, files: Vec::new(), locks: Vec::new(), locks_done: 0, sealed: Vec::new() };
+        Reassert { member, round, files: Vec::new(), locks: Vec::new(), locks_done: 0, sealed: Vec::new() };
     w.server.call(w.cx_of(&other.0), holds_nothing).await.unwrap();
     let cut = w.server.call(w.cx_of(&other.0), truncate(file.id, 0));
     tokio::time::timeout(Duration::from_secs(5), cut).await.unwrap().unwrap();

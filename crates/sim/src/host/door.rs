@@ -213,7 +213,7 @@ impl Namespace for MetaDoor {
                 Order::Revoke { revocation, .. } => Some(revocation),
                 Order::Recall { .. } | Order::Leave { .. } | Order::LeaveSlot { .. } => None,
             });
-            let acknowledge = Acknowledge { epoch: heard.epoch, revocations: numbers.collect() };
+            let acknowledge = Acknowledge { member: heard.member, revocations: numbers.collect() };
             self.server.execute(cx, MetaRequest::Acknowledge(acknowledge)).await?;
         }
         if self.cluster.settings.bug == Some(Bug::GivenUpUnflushed)
@@ -225,7 +225,7 @@ impl Namespace for MetaDoor {
                 Order::Revoke { .. } | Order::Leave { .. } | Order::LeaveSlot { .. } => None,
             });
             let given_up = YieldFiles {
-                epoch: heard.epoch,
+                member: heard.member,
                 files: files.collect(),
                 locks: Vec::new(),
                 locks_done: 0,

@@ -2,7 +2,7 @@
 
 use super::world::{Message, Plant, Work, World, key, keys, number_of, server, session};
 use braid_lease::*;
-use braid_types::{ServerId, Slot};
+use braid_types::{MemberId, Slot};
 use std::collections::{BTreeSet, VecDeque};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -284,7 +284,7 @@ impl World {
 
     pub fn hear(&mut self, s: usize) {
         let (roster, own) = (self.roster(), server(s));
-        let slots_of = |roster: &Roster, server: ServerId| -> BTreeSet<Slot> {
+        let slots_of = |roster: &Roster, server: MemberId| -> BTreeSet<Slot> {
             [Slot(0), Slot(1)].into_iter().filter(|slot| roster.holder(*slot) == server).collect()
         };
         let new = slots_of(&roster, own);

@@ -4,7 +4,7 @@ use super::clients::Client;
 use super::servers::{Job, Server};
 use crate::explore::Model;
 use braid_lease::*;
-use braid_types::{InodeId, MembershipEpoch, ServerId, SessionId, Slot};
+use braid_types::{InodeId, MemberId, MembershipEpoch, SessionId, Slot};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -238,11 +238,11 @@ pub fn session(c: usize) -> SessionId {
     SessionId(c as u64 + 1)
 }
 
-pub fn server(s: usize) -> ServerId {
-    ServerId(s as u64 + 1)
+pub fn server(s: usize) -> MemberId {
+    MemberId(s as u64 + 1)
 }
 
-pub fn number_of(server: ServerId) -> usize {
+pub fn number_of(server: MemberId) -> usize {
     server.0 as usize - 1
 }
 
