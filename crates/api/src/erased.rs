@@ -23,6 +23,12 @@ impl<N: Namespace> Meta for N {
     }
 }
 
+/// The way to metadata servers that serve at once.
+pub trait MetaPeers: Send + Sync + 'static {
+    /// Calls are repeated until their deadline where errors allow that.
+    fn meta(&self, addresses: &[String]) -> Arc<dyn Meta>;
+}
+
 /// A data server.
 pub trait Node: Send + Sync + 'static {
     fn execute(&self, cx: Context, request: DataRequest, payload: Bytes) -> BoxFuture<'_, Result<(DataAnswer, Bytes)>>;

@@ -105,6 +105,8 @@ codes! {
     WriteLost = 210, No, "written bytes were lost with the session";
     /// A change that its sender has given up, or repeated, since. Whoever still waits for it sends it anew.
     Overtaken = 211, Yes, "its sender does not wait for it any more";
+    /// Of several metadata servers another is the one to ask: [`GetRoster`](crate::meta::GetRoster) says which.
+    HeldElsewhere = 212, AfterRefresh, "another metadata server answers for it";
 
     Unreachable = 300, Yes, "the server cannot be reached";
     DeadlineExceeded = 301, IfIdempotent, "the deadline passed";

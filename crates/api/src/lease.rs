@@ -168,11 +168,13 @@ mod tests {
     fn the_bytes_of_an_order_stay() {
         let name: Name = "n".parse().expect("a name");
         let keys = vec![LeaseKey::Dir(InodeId(1)), LeaseKey::Name(InodeId(1), name), LeaseKey::Attr(InodeId(300))];
-        let orders = Orders { epoch: MembershipEpoch(7), orders: vec![Order::Revoke { revocation: 9, keys }] };
+        let member = MemberId(5);
+        let orders = Orders { member, epoch: MembershipEpoch(7), orders: vec![Order::Revoke { revocation: 9, keys }] };
         let bytes = postcard::to_stdvec(&orders).expect("plain fields");
         assert_eq!(bytes, [7, 1, 0, 9, 3, 0, 1, 1, 1, 1, b'n', 2, 0xac, 2]);
         assert_eq!(postcard::from_bytes::<Orders>(&bytes).expect("it reads back"), orders);
-        let term = Term { epoch: MembershipEpoch(7), prolonged: true, reassert: Some(3) };
+        let epoch = MembershipEpoch(7);
+        let term = Term { member, epoch, alone: true, prolonged: true, reassert: Some(3), anew: true };
         assert_eq!(postcard::to_stdvec(&term).expect("plain fields"), [7, 1, 1, 3]);
     }
 }

@@ -204,6 +204,7 @@ fn words(key: &LeaseKey) -> String {
 mod tests {
     use super::*;
     use braid_lease::{AnnouncementId, AskId, Moment};
+    use braid_types::MemberId;
     use std::collections::BTreeSet;
 
     const A: SessionId = SessionId(3);
@@ -233,7 +234,7 @@ mod tests {
 
     #[test]
     fn a_change_names_what_is_cached_and_on_which_inodes() {
-        let announcement = AnnouncementId { server: ServerId(0), number: 1 };
+        let announcement = AnnouncementId { server: MemberId(0), number: 1 };
         let keys = vec![Key::Name(InodeId(2), "x".parse().unwrap()), Key::Attr(FILE)];
         let since = Moment::default();
         let all = waiting_of(&Waits::Change { announcement, by: B, since, session: Some(A), keys });
