@@ -42,6 +42,7 @@ pub fn errno_of(code: Code) -> i32 {
         | Code::StaleLease
         | Code::NotOwner
         | Code::NotServing
+        | Code::HeldElsewhere
         | Code::Recovering
         | Code::WriteLost
         | Code::Overtaken
