@@ -186,6 +186,10 @@ impl braid_meta_engine::Operation for Fenced {
         self.0.may_use_reserve()
     }
 
+    fn outlives_its_epoch(&self) -> bool {
+        self.0.outlives_its_epoch()
+    }
+
     async fn run(&self, tx: &mut dyn braid_meta_engine::Tx) -> std::result::Result<Self::Output, Failure> {
         self.0.run(tx).await.map_err(|OpError(error)| Failure::Other(error))
     }
