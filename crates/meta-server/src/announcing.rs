@@ -141,7 +141,7 @@ impl Leases {
         let (mut announced, verdict) = loop {
             {
                 let (mut state, now) = (self.state.lock(), self.now());
-                if state.stopped {
+                if state.stopped && self.others.is_some() {
                     // Nothing would be told to others any more, and nothing heard.
                     return Err(Error::new(Code::NotServing, "a change of names", "this server is about to stop"));
                 }
