@@ -15,6 +15,7 @@ mod arrivals;
 mod at_path;
 mod awake;
 mod background;
+mod beside;
 mod chains;
 mod changes;
 mod complete;
@@ -53,6 +54,7 @@ mod trash;
 mod trees;
 mod why;
 
+pub use beside::Others;
 pub use braid_copyset::Limits as CopyLimits;
 pub use braid_election::Limits as LeadLimits;
 pub use braid_members::Limits as MemberLimits;

@@ -1,6 +1,7 @@
 //! One binary for all of them: each would build the code under test anew.
 
 mod at_path;
+mod beside;
 mod budget;
 mod chains;
 mod common;
