@@ -12,11 +12,12 @@ mod ends;
 mod files;
 mod telling;
 
+use crate::membership::Holding;
 use crate::server::MetaServer;
 use braid_api::erased::Meta;
 use braid_api::meta::{MetaAnswer, MetaRequest, ServeReply};
 use braid_api::{Carries, Code, Context, Error, GoesTo, Result};
-use braid_env::Monotonic;
+use braid_env::{BoxFuture, Monotonic};
 use braid_lease::{Event, Happened};
 use braid_members::{Question, Reply, Roster};
 use braid_meta_engine::Engine;
@@ -158,6 +159,15 @@ impl MetaServer {
         }
     }
 
+    /// What a request failed with: in an epoch that is over nothing is changed, and the leader knows the next.
+    pub(crate) fn may_be_outdated(&self, error: &Error) {
+        if error.code == Code::NotServing
+            && let Some(beside) = &self.beside
+        {
+            beside.others.is_outdated();
+        }
+    }
+
     pub(crate) fn leads(&self) -> bool {
         self.beside.as_ref().is_none_or(|beside| beside.leads)
     }
@@ -178,13 +188,13 @@ impl MetaServer {
         Ok(())
     }
 
-    /// Who holds what is another from now on; to be told in the order of the epochs. What was announced under the one before and is not
-    /// committed never will be: members commit under `fence`.
-    pub async fn follow(&self, roster: &Roster, _fence: u64) -> Result<()> {
+    /// Who holds what is another from now on; to be told in the order of the epochs. Slots among `stays` go on. What was announced under the one
+    /// before and is not committed never will be: members commit under `fence`.
+    pub async fn follow(&self, roster: &Roster, fence: u64, stays: &SlotSet) -> Result<()> {
         let Some(beside) = &self.beside else { return Ok(()) };
         let _shut = beside.gate.write().await;
-        self.engine.join().await.map_err(OpError::from)?;
-        self.leases.follows(roster);
+        self.engine.join_at(fence).await.map_err(OpError::from)?;
+        self.leases.follows(roster, stays.clone());
         Ok(())
     }
 
@@ -239,6 +249,16 @@ impl MetaServer {
     }
 }
 
+impl Holding for MetaServer {
+    fn follows<'a>(&'a self, roster: &'a Roster, fence: u64, stays: &'a SlotSet) -> BoxFuture<'a, Result<()>> {
+        Box::pin(self.follow(roster, fence, stays))
+    }
+
+    fn gains(&self, epoch: MembershipEpoch, slots: SlotSet) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.gain(epoch, slots))
+    }
+}
+
 impl crate::leases::Leases {
     /// Under which it holds what it holds.
     pub(crate) fn epoch(&self) -> MembershipEpoch {
@@ -259,9 +279,9 @@ impl crate::leases::Leases {
         true
     }
 
-    fn follows(&self, roster: &Roster) {
+    fn follows(&self, roster: &Roster, keeps: SlotSet) {
         let holders = roster.holders();
-        let (members, keeps) = (holders.members().clone(), holders.slots_of(self.member));
+        let members = holders.members().clone();
         let mut state = self.state.lock();
         self.on(&mut state, Event::Epoch { epoch: roster.epoch, members, keeps });
         self.watch(&mut state, |state, now| state.announce(now, Happened::EpochChanged(holders)));
