@@ -5,6 +5,8 @@ use rustix::process::Signal;
 
 /// A process that serves beside others at an address of its own.
 fn serve(m: &mut Machine, number: u32) {
+    // What one before it said is not its own.
+    let _ = std::fs::remove_file(m.path(&format!("metadata-{number}.log")));
     let at = m.path(&format!("together-{number}.sock"));
     m.serve_with("metadata", number, &[format!("metadata.together_listen=[\"unix:{}\"]", at.display())]);
 }
