@@ -12,6 +12,7 @@ mod growing;
 mod ids;
 mod lead;
 mod leases;
+mod membership;
 mod namespace;
 mod next_session;
 mod quotas;
