@@ -380,6 +380,9 @@ impl Leases {
         let mut state = self.state.lock();
         // Also of one that caches nothing: what is on the list is tried again and again.
         state.to_end.remove(&session);
+        if self.others.is_some() {
+            state.ending.insert(session, true);
+        }
         state.locks.session_over(session);
         state.seals.session_over(session);
         self.seals.notify_waiters();

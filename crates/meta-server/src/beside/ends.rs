@@ -22,7 +22,6 @@ impl MetaServer {
             Ends::Begins => return self.leases.ending(m.session).as_millis() as u64 + 1,
             Ends::Over => {
                 self.leases.ending(m.session);
-                self.leases.state.lock().ending.insert(m.session, true);
                 self.sessions.remove(m.session);
                 self.leases.ended(m.session);
             }

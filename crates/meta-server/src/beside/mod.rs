@@ -214,6 +214,9 @@ impl MetaServer {
             if row.caches {
                 caching.push(id);
             }
+            if self.leads() || self.leases.is_over(id) {
+                continue;
+            }
             self.sessions.insert(id, crate::sessions::SessionState::new(row.epoch, row.description, row.host, now));
         }
         self.leases.gains(epoch, slots, caching);
@@ -295,8 +298,15 @@ impl crate::leases::Leases {
         self.seals.notify_waiters();
     }
 
-    fn gains(&self, epoch: MembershipEpoch, slots: SlotSet, sessions: Vec<SessionId>) {
+    /// It has ended while others served.
+    fn is_over(&self, session: SessionId) -> bool {
+        self.state.lock().ending.get(&session).copied().unwrap_or_default()
+    }
+
+    fn gains(&self, epoch: MembershipEpoch, slots: SlotSet, mut sessions: Vec<SessionId>) {
         let mut state = self.state.lock();
+        // Those of which the end was not in the rows yet.
+        sessions.retain(|session| !state.ending.get(session).copied().unwrap_or_default());
         for session in &sessions {
             state.caching.entry(*session).or_default();
         }
