@@ -24,6 +24,7 @@ pub mod meta;
 pub mod meta_copies;
 mod moving;
 pub mod quota;
+mod route;
 mod session;
 pub mod slots;
 pub mod snapshots;
@@ -42,6 +43,7 @@ pub use fs::{
 };
 pub use message::{About, Carries, Context, Manner, When};
 pub use meta::Namespace;
+pub use route::GoesTo;
 
 /// Version of the protocol; raised when an old peer could misunderstand. See `wire` for the hello.
 pub const PROTOCOL_VERSION: u16 = 23;

@@ -7,7 +7,7 @@
 pub use crate::at_path::{AtPath, Reached, Then, ThenAnswer};
 use crate::lease::LeaseKey;
 pub use crate::members::{
-    AnnounceAt, Announced, AskToServe, EndSyncAt, EndsAt, GetRoster, HasOrphan, IsSilent, KnownRoster, ReleaseAt,
+    AnnounceAt, Announced, AskToServe, EndSyncAt, Ends, EndsAt, GetRoster, HasOrphan, IsSilent, KnownRoster, ReleaseAt,
     RenewTerm, ServeReply, SettleFileAt, TermReply,
 };
 pub use crate::moving::{

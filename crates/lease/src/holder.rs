@@ -350,6 +350,10 @@ impl Holder {
         self.terms.end(session)
     }
 
+    pub fn holds(&self, slot: Slot) -> bool {
+        self.slots.holds(slot)
+    }
+
     /// Under which announcements are ready here.
     pub fn epoch(&self) -> MembershipEpoch {
         self.slots.epoch

@@ -222,9 +222,13 @@ impl Leader {
 
     /// A member's sign of life, or one that wants to be a member. Its own questions too.
     pub fn asks(&mut self, question: Question, now: Moment) -> Reply {
-        let Question { member, addresses, knows, heard } = question;
+        let Question { member, addresses, knows, heard, leaves } = question;
         if now >= self.until {
             return Reply::NotLeading;
+        }
+        if leaves {
+            self.leaves(member);
+            return Reply::Wait;
         }
         let (row, is_own, tried) = match &self.state {
             State::Has { row, is_own, tried } => (row.as_ref(), *is_own, tried.as_ref()),

@@ -118,7 +118,13 @@ impl Member {
             addresses: self.addresses.clone(),
             knows: self.epoch(),
             heard: self.heard,
+            leaves: false,
         })
+    }
+
+    /// What one that has stopped says to the leader, so that nobody waits for the end of its lease.
+    pub fn last_word(&self) -> Question {
+        Question { member: self.me, addresses: Vec::new(), knows: self.epoch(), heard: self.heard, leaves: true }
     }
 
     /// A transaction failed under this one's epoch, or a client knows a newer one: there is something to be asked at once.
@@ -213,7 +219,7 @@ impl Member {
         }
     }
 
-    /// Stops in order: it answers nothing from now on, and may tell the leader so.
+    /// Stops in order: it answers nothing from now on, and may tell the leader so ([`Member::last_word`]).
     pub fn leaves(&mut self) -> Change {
         self.ends()
     }

@@ -14,6 +14,8 @@ pub struct Question {
     pub knows: Option<MembershipEpoch>,
     /// The newest answer it has heard.
     pub heard: Option<Heard>,
+    /// It stops, and answers nothing any more: a last word, with no answer that it would need.
+    pub leaves: bool,
 }
 
 /// Names an answer: whose, and when on that leader's clock, which nobody else reads.

@@ -49,6 +49,10 @@ pub(crate) struct Commit<'a> {
     pub absent: &'a BTreeSet<Key>,
     pub partitions: BTreeSet<u64>,
     pub fence: &'a Fence,
+    /// In which the transaction was begun: who was asked before it who else changes these rows was asked then.
+    pub epoch: u64,
+    /// It may be made again in one that this engine has begun since.
+    pub outlives_its_epoch: bool,
     pub message_bytes_max: usize,
     /// The database's word that it committed is not enough; what stands before the SELECT that looks.
     pub check: Option<&'static str>,
@@ -57,7 +61,7 @@ pub(crate) struct Commit<'a> {
 impl Commit<'_> {
     pub async fn run(&self, lease: &mut Lease, stats: &EngineStats) -> Ended {
         let mark = lease.mark().next();
-        let epoch = self.fence.epoch();
+        let epoch = self.epoch;
         let messages = self.messages(mark, epoch);
         let last = messages.len() - 1;
         for (number, (message, roles)) in messages.iter().enumerate() {
@@ -118,7 +122,7 @@ impl Commit<'_> {
         match (roles.get(done), cause) {
             (_, cause) if cause.is_lost() && commit_sent => Ended::Unknown(mark),
             (Some(Role::Write(number)), Cause::Duplicate) => self.duplicate(lease, &self.writes[*number]).await,
-            (Some(Role::Fence), Cause::SaidNo) => match self.fence.is_own_doing(epoch) {
+            (Some(Role::Fence), Cause::SaidNo) => match self.outlives_its_epoch && self.fence.is_own_doing(epoch) {
                 true => Ended::Not(Cause::SaidNo.verdict()),
                 false => Ended::Not(Verdict::Final(EngineError::Fenced(format!("its epoch {epoch} is over")))),
             },
@@ -209,6 +213,8 @@ mod tests {
                 absent: &BTreeSet::new(),
                 partitions: (0..1000).collect(),
                 fence: &fence,
+                epoch: 1,
+                outlives_its_epoch: false,
                 message_bytes_max,
                 check: Some("SET STATEMENT wsrep_sync_wait=0 FOR "),
             };

@@ -62,16 +62,11 @@ impl SqlEngine {
         &self.pool
     }
 
-    /// The epoch that this engine's changes carry.
-    pub fn epoch(&self) -> u64 {
-        self.fence.epoch()
-    }
-
     /// Begins the next epoch, and is in it. What other engines change from now on is [`EngineError::Fenced`], as is this call
     /// where another engine was first.
     pub async fn raise_epoch(&self) -> Result<u64, EngineError> {
         let _raising = self.fence.raising();
-        let from = self.epoch();
+        let from = self.fence.epoch();
         let message = Message::of([
             "START TRANSACTION".to_owned(),
             fence::raise(from),
@@ -107,7 +102,24 @@ impl SqlEngine {
         Ok(epoch)
     }
 
-    async fn attempt<O: Operation>(&self, op: &O) -> Attempt<O> {
+    /// Joins this epoch, if it holds now.
+    async fn join_epoch(&self, epoch: u64) -> Result<(), EngineError> {
+        if !self.fence.is_used {
+            return Ok(());
+        }
+        let over = |found| EngineError::Fenced(format!("the epoch is {found} and not {epoch}"));
+        let address = self.pool.address();
+        let mut session = Session::connect(&self.options, address, true).await.map_err(Cause::into_error)?;
+        let found = probe::read_epoch(&mut session).await?;
+        match found == epoch && self.epoch() <= epoch {
+            true => self.fence.set_epoch(epoch),
+            false => return Err(over(found.max(self.epoch()))),
+        }
+        Ok(())
+    }
+
+    /// `epoch`: in which it was begun.
+    async fn attempt<O: Operation>(&self, op: &O, epoch: u64) -> Attempt<O> {
         let mut lease = self.pool.lease().await.map_err(Cause::verdict)?;
         let most = if self.planted.is(Plant::NoLocks) { Lock::None } else { Lock::Exclusive };
         let mut tx = SqlTx::new(&mut lease, &self.stats, Lock::None, most);
@@ -134,6 +146,8 @@ impl SqlEngine {
             absent: &known,
             partitions,
             fence: &self.fence,
+            epoch,
+            outlives_its_epoch: op.outlives_its_epoch(),
             message_bytes_max: self.capabilities.message_bytes_max,
             check: self.capabilities.check(),
         };
@@ -213,10 +227,14 @@ impl Engine for SqlEngine {
     async fn transact<O: Operation>(&self, _partition: u64, op: O) -> Result<O::Output, O::Error> {
         self.stats.transactions.fetch_add(1, Relaxed);
         let mut attempts = Attempts::new(&self.options);
+        let mut epoch = self.fence.epoch();
         loop {
-            match self.attempt(&op).await {
+            match self.attempt(&op, epoch).await {
                 Ok(answer) => return answer,
                 Err(verdict) => attempts.again(verdict).await?,
+            }
+            if op.outlives_its_epoch() {
+                epoch = self.fence.epoch();
             }
             self.stats.retries.fetch_add(1, Relaxed);
         }
@@ -257,6 +275,14 @@ impl Engine for SqlEngine {
 
     async fn fence_others(&self) -> Result<(), EngineError> {
         self.raise_epoch().await.map(drop)
+    }
+
+    fn epoch(&self) -> u64 {
+        if self.fence.is_used { self.fence.epoch() } else { 0 }
+    }
+
+    async fn join_at(&self, epoch: u64) -> Result<(), EngineError> {
+        self.join_epoch(epoch).await
     }
 
     fn stats(&self) -> &EngineStats {

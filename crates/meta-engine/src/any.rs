@@ -63,6 +63,7 @@ trait AnyOperation: Send + Sync {
     fn run<'a>(&'a self, tx: &'a mut dyn Tx) -> BoxFuture<'a, Result<Box<dyn Any + Send>, Failure>>;
     fn may_be_early(&self, output: &(dyn Any + Send)) -> bool;
     fn may_use_reserve(&self) -> bool;
+    fn outlives_its_epoch(&self) -> bool;
 }
 
 impl<O: Operation> AnyOperation for O {
@@ -81,6 +82,10 @@ impl<O: Operation> AnyOperation for O {
 
     fn may_use_reserve(&self) -> bool {
         Operation::may_use_reserve(self)
+    }
+
+    fn outlives_its_epoch(&self) -> bool {
+        Operation::outlives_its_epoch(self)
     }
 }
 
@@ -103,6 +108,10 @@ impl AnyOperation for Passed {
     fn may_use_reserve(&self) -> bool {
         self.op().0.may_use_reserve()
     }
+
+    fn outlives_its_epoch(&self) -> bool {
+        self.op().0.outlives_its_epoch()
+    }
 }
 
 impl Operation for Whole {
@@ -120,6 +129,10 @@ impl Operation for Whole {
     fn may_use_reserve(&self) -> bool {
         self.0.may_use_reserve()
     }
+
+    fn outlives_its_epoch(&self) -> bool {
+        self.0.outlives_its_epoch()
+    }
 }
 
 /// [`Engine`] without types.
@@ -130,6 +143,8 @@ pub trait Erased: Send + Sync + 'static {
     fn snapshot<'a>(&'a self, tables: &'a [Table]) -> BoxFuture<'a, Result<Box<dyn Snapshot>, EngineError>>;
     fn join(&self) -> BoxFuture<'_, Result<(), EngineError>>;
     fn fence_others(&self) -> BoxFuture<'_, Result<(), EngineError>>;
+    fn epoch(&self) -> u64;
+    fn join_at(&self, epoch: u64) -> BoxFuture<'_, Result<(), EngineError>>;
     fn stats(&self) -> &EngineStats;
     fn rows(&self, table: Table) -> Option<u64>;
     fn bytes(&self) -> Option<u64>;
@@ -166,6 +181,14 @@ impl<E: Engine> Erased for E {
 
     fn fence_others(&self) -> BoxFuture<'_, Result<(), EngineError>> {
         Box::pin(Engine::fence_others(self))
+    }
+
+    fn epoch(&self) -> u64 {
+        Engine::epoch(self)
+    }
+
+    fn join_at(&self, epoch: u64) -> BoxFuture<'_, Result<(), EngineError>> {
+        Box::pin(Engine::join_at(self, epoch))
     }
 
     fn stats(&self) -> &EngineStats {
@@ -232,6 +255,14 @@ impl Engine for AnyEngine {
         self.0.fence_others().await
     }
 
+    fn epoch(&self) -> u64 {
+        self.0.epoch()
+    }
+
+    async fn join_at(&self, epoch: u64) -> Result<(), EngineError> {
+        self.0.join_at(epoch).await
+    }
+
     fn stats(&self) -> &EngineStats {
         self.0.stats()
     }
@@ -273,6 +304,10 @@ mod tests {
         fn may_use_reserve(&self) -> bool {
             self.0
         }
+
+        fn outlives_its_epoch(&self) -> bool {
+            self.0
+        }
     }
 
     #[derive(Debug, PartialEq)]
@@ -305,5 +340,6 @@ mod tests {
         assert!(!Operation::may_be_early(&whole(true), &output(7)));
         assert!(Operation::may_be_early(&whole(true), &output(6)));
         assert!(Operation::may_use_reserve(&whole(true)) && !Operation::may_use_reserve(&whole(false)));
+        assert!(Operation::outlives_its_epoch(&whole(true)) && !Operation::outlives_its_epoch(&whole(false)));
     }
 }

@@ -40,6 +40,14 @@ impl<C: Changes> Erased for Over<C> {
         self.0.engine().fence_others()
     }
 
+    fn epoch(&self) -> u64 {
+        self.0.engine().epoch()
+    }
+
+    fn join_at(&self, epoch: u64) -> BoxFuture<'_, Result<(), EngineError>> {
+        self.0.engine().join_at(epoch)
+    }
+
     fn stats(&self) -> &EngineStats {
         self.0.engine().stats()
     }

@@ -97,6 +97,12 @@ pub trait Operation: Send + Sync + 'static {
     fn may_use_reserve(&self) -> bool {
         false
     }
+
+    /// Whether it may commit although this engine has ended the epoch in which it was begun ([`Engine::fence_others`]). What is so had no
+    /// need to know who else changes these rows: signs of life. All else is [`EngineError::Fenced`] then, as if another had ended it.
+    fn outlives_its_epoch(&self) -> bool {
+        false
+    }
 }
 
 /// A store of rows.
@@ -155,8 +161,21 @@ pub trait Engine: Send + Sync + 'static {
         std::future::ready(Ok(()))
     }
 
-    /// From now on whatever another process changes is [`EngineError::Fenced`], until it joins.
+    /// From now on whatever another process changes is [`EngineError::Fenced`], until it joins; and what was begun here before, but for
+    /// [`Operation::outlives_its_epoch`].
     fn fence_others(&self) -> impl Future<Output = Result<(), EngineError>> + Send {
+        std::future::ready(Ok(()))
+    }
+
+    /// The epoch in which what is begun here from now on may commit. 0 where nobody is fenced.
+    fn epoch(&self) -> u64 {
+        0
+    }
+
+    /// As [`Engine::join`], if the present epoch is this one; else [`EngineError::Fenced`], and all stays as it was. What was begun here in an
+    /// older one does not commit in this one either.
+    fn join_at(&self, epoch: u64) -> impl Future<Output = Result<(), EngineError>> + Send {
+        let _ = epoch;
         std::future::ready(Ok(()))
     }
 

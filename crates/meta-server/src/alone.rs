@@ -38,10 +38,6 @@ impl Touched {
             MetaRequest::Resolve(_) | MetaRequest::AtPath(_) => Touched::Anywhere,
             MetaRequest::Rename(m) => Touched::of([m.from.id, m.to.id]),
             MetaRequest::Link(m) => Touched::of([m.inode.id, m.parent.id]),
-            MetaRequest::GetPlace(m) => Touched::of([m.id]),
-            MetaRequest::GetMap(m) => Touched::of([m.inode.id]),
-            MetaRequest::GetPolicy(m) => Touched::of([m.inode.id]),
-            MetaRequest::SetPolicy(m) => Touched::of([m.inode.id]),
             other => Touched::of([other.about().inode]),
         }
     }
@@ -125,7 +121,8 @@ impl Leases {
 
     pub(crate) fn leaves_slots(&self, session: SessionId, left: &LeaveSlots) {
         // What was agreed with another start is over.
-        if left.epoch == self.epoch {
+        let is_of_this = left.epoch == self.state.lock().holder.epoch();
+        if is_of_this {
             self.leave_slots(session, &left.slots);
         }
     }
@@ -201,6 +198,10 @@ impl MetaServer {
     /// Others have dropped what they show of the slot when it is given.
     pub(crate) async fn take_slot(&self, session: SessionId, m: TakeSlot) -> Result<Option<MembershipEpoch>> {
         let TakeSlot { slot, number } = m;
+        if self.leases.others.is_some() {
+            // Whoever changes something there would have to be told by those that others serve.
+            return Ok(None);
+        }
         let shown = {
             let (mut state, now) = (self.leases.state.lock(), self.leases.now());
             let caches = state.caching.get(&session).is_some_and(|mailbox| mailbox.not_before.is_empty());
@@ -219,7 +220,7 @@ impl MetaServer {
             return Ok(None);
         }
         taking.given();
-        Ok(Some(self.leases.epoch))
+        Ok(Some(self.leases.state.lock().holder.epoch()))
     }
 }
 

@@ -1,18 +1,26 @@
-//! Changes of this server: announced at the holders of what they make old, transacted, released (`braid-lease`, `Announcer`). There is
-//! one holder, here, so that no announcement is a message.
+//! Changes of this server: announced at the holders of what they make old, transacted, released (`braid-lease`, `Announcer`). Where this
+//! server holds every slot no announcement is a message; else what is for others is left to `beside/telling.rs`.
 
 use crate::alone;
 use crate::leases::{Leases, State};
+use braid_api::meta::Announced;
 use braid_api::{Code, Error, Result, trace};
-use braid_lease::{Announcer, Command, Event, Happened, Holder, Key, Limits, Moment, Roster, Step, Waits, Why};
+use braid_lease::{
+    AnnouncementId, Announcer, Command, Event, Happened, Holder, Key, Limits, Moment, Roster, Step, Waits, Why,
+};
 use braid_types::{MemberId, MembershipEpoch, SessionId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::oneshot;
+
+/// Before a change that another holder has refused is announced anew: both may be about to hear who holds what.
+const REFUSED: Duration = Duration::from_millis(5);
 
 /// Becomes of a change before it is transacted.
 enum Verdict {
-    Transact,
+    /// Under this epoch.
+    Transact(MembershipEpoch),
     GivenUp(Why),
 }
 
@@ -25,29 +33,54 @@ pub(crate) struct Announcing {
     at_once: Option<(u64, Verdict)>,
     /// What the change that is being released leaves with its session.
     kept: Vec<Key>,
+    /// What is to be told to other holders, in this order.
+    pub out: Vec<Step>,
+    /// Announcements of others that wait here.
+    pub of_others: BTreeMap<AnnouncementId, Vec<oneshot::Sender<Announced>>>,
 }
 
 /// Until it is released nobody is granted what it covers.
-pub struct Announced {
+pub struct UnderWay {
     leases: Arc<Leases>,
     id: u64,
+    /// Under which it is to be transacted.
+    epoch: MembershipEpoch,
     released: bool,
 }
 
 impl Announcing {
     pub fn new(limits: &Limits, here: MemberId, epoch: MembershipEpoch) -> Self {
         let announcer = Announcer::new(limits, here, Roster::alone(epoch, here));
-        Announcing { here, announcer, waiting: BTreeMap::new(), at_once: None, kept: Vec::new() }
+        Announcing {
+            here,
+            announcer,
+            waiting: BTreeMap::new(),
+            at_once: None,
+            kept: Vec::new(),
+            out: Vec::new(),
+            of_others: BTreeMap::new(),
+        }
     }
 
     /// Who waits is answered with an error that may be repeated, at the next start.
     pub fn stop(&mut self) {
         self.waiting.clear();
+        self.of_others.clear();
     }
 
     /// What a holder said of an announcement.
     pub fn heard(&mut self, now: Moment, holder: &Holder, command: Command, steps: &mut Vec<Step>) {
         let epoch = holder.epoch();
+        let (of, said) = match &command {
+            Command::Ready { announcement, epoch, .. } => (*announcement, Announced::Ready { epoch: *epoch }),
+            Command::Void { announcement } => (*announcement, Announced::Refused { epoch }),
+            _ => return,
+        };
+        if of.server != self.here {
+            // Who has gone meanwhile asks again.
+            self.of_others.remove(&of).into_iter().flatten().for_each(|waiter| _ = waiter.send(said));
+            return;
+        }
         let happened = match command {
             Command::Ready { announcement, epoch, open, unsure } => {
                 Happened::Ready { from: self.here, change: announcement.number, epoch, open, unsure }
@@ -61,6 +94,7 @@ impl Announcing {
     /// Does a step; given is what the holder wants done for it.
     pub fn take(&mut self, now: Moment, holder: &mut Holder, step: Step) -> Vec<Command> {
         match step {
+            Step::Announce { to, .. } | Step::Release { to, .. } if to != self.here => self.out.push(step),
             Step::Announce { announcement, session, keys, unlinks, .. } => {
                 return holder.on(now, Event::Announce { announcement, session, keys, unlinks });
             }
@@ -80,7 +114,7 @@ impl Announcing {
                 more.into_iter().for_each(|step| commands.extend(self.take(now, holder, step)));
                 return commands;
             }
-            Step::Transact { change, .. } => self.tell(change, Verdict::Transact),
+            Step::Transact { change, epoch, .. } => self.tell(change, Verdict::Transact(epoch)),
             Step::GiveUp { change, why } => self.tell(change, Verdict::GivenUp(why)),
             Step::Kept { granted, .. } => self.kept = granted,
         }
@@ -103,10 +137,14 @@ impl Leases {
         session: SessionId,
         keys: Vec<Key>,
         all_named: bool,
-    ) -> Result<Option<Announced>> {
+    ) -> Result<Option<UnderWay>> {
         let (mut announced, verdict) = loop {
             {
                 let (mut state, now) = (self.state.lock(), self.now());
+                if state.stopped && self.others.is_some() {
+                    // Nothing would be told to others any more, and nothing heard.
+                    return Err(Error::new(Code::NotServing, "a change of names", "this server is about to stop"));
+                }
                 if keys.iter().all(|key| state.holder.alone_in(session, key.slot(), now).is_none()) {
                     if !all_named && state.others_cache(session) {
                         return Ok(None);
@@ -116,7 +154,8 @@ impl Leases {
                     if !all_named {
                         state.unnamed.insert(change, session);
                     }
-                    let announced = Announced { leases: self.clone(), id: change, released: false };
+                    let epoch = state.holder.epoch();
+                    let announced = UnderWay { leases: self.clone(), id: change, epoch, released: false };
                     let begin = Happened::Begin { change, session, keys, unlinks: None };
                     self.watch(&mut state, |state, now| state.announce(now, begin));
                     let verdict = match state.announcing.at_once.take().filter(|(of, _)| *of == change) {
@@ -143,8 +182,17 @@ impl Leases {
             }
         };
         match verdict {
-            Some(Verdict::Transact) => Ok(Some(announced)),
+            Some(Verdict::Transact(epoch)) => {
+                announced.epoch = epoch;
+                Ok(Some(announced))
+            }
             Some(Verdict::GivenUp(Why::EpochChanged)) => Ok(None),
+            // Who holds it is another than was known, or announcements have overtaken each other on their way.
+            Some(Verdict::GivenUp(Why::Refused(_))) if self.others.is_some() => {
+                self.others.iter().for_each(|others| others.is_outdated());
+                self.env.sleep(REFUSED).await;
+                Ok(None)
+            }
             Some(Verdict::GivenUp(Why::Refused(_) | Why::Silent(_))) | None => {
                 let cause = self.waits_of(announced.id);
                 announced.end(None);
@@ -169,11 +217,17 @@ impl Leases {
     }
 }
 
-impl Announced {
+impl UnderWay {
     /// The change is committed, or ordered with an early answer. `keep` covers what its answer says; given is what the session may keep
     /// of it.
     pub fn release(&mut self, keep: Vec<Key>) -> Vec<Key> {
         self.end(Some(keep))
+    }
+
+    /// Nothing has changed since every holder was ready: it may be transacted. To be asked where the engine cannot join another epoch
+    /// until the change is over.
+    pub fn is_current(&self) -> bool {
+        self.leases.state.lock().holder.epoch() == self.epoch
     }
 
     /// Without `keep` the change has failed for certain.
@@ -190,7 +244,11 @@ impl Announced {
         unnamed.remove(&change);
         caching.values_mut().for_each(|mailbox| _ = mailbox.not_before.remove(&change));
         let happened = match keep {
-            Some(keep) => Happened::Answered { change, keep },
+            Some(mut keep) => {
+                // What others hold is not waited for: the session asks them.
+                keep.retain(|key| state.holder.holds(key.slot()));
+                Happened::Answered { change, keep }
+            }
             None => Happened::Failed { change },
         };
         self.leases.watch(&mut state, |state, now| state.announce(now, happened));
@@ -198,7 +256,7 @@ impl Announced {
     }
 }
 
-impl Drop for Announced {
+impl Drop for UnderWay {
     fn drop(&mut self) {
         self.end(None);
     }

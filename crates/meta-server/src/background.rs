@@ -3,7 +3,7 @@
 use crate::freeing::Goes;
 use crate::server::MetaServer;
 use braid_api::data::{ChunkStatus, FenceSession, Held, StatChunk, StatCopy, SyncChunks, WaitCopies, WaitFor};
-use braid_api::meta::LiveSessions;
+use braid_api::meta::{Ends, LiveSessions};
 use braid_api::{Code, Context, DataNode, DataPeers, Error, Result};
 use braid_env::Monotonic;
 use braid_lease::Key;
@@ -138,8 +138,10 @@ impl MetaServer {
     /// server has acknowledged, and what a silent one may have of it can be seen no more; so an error leaves it for the next round.
     pub(crate) async fn end_session(&self, id: SessionId, leaves: Leaves) -> Result<()> {
         let Some(ending) = self.sessions.begin_end(id).await else { return Ok(()) };
+        self.ends_elsewhere(id, Ends::Begins).await?;
         self.end_session_steps(id, ending.epoch, leaves).await?;
-        self.leases.until_over(id).await;
+        self.until_over_everywhere(id).await?;
+        self.ends_elsewhere(id, Ends::Over).await?;
         ending.done();
         self.leases.ended(id);
         Ok(())

@@ -1,6 +1,6 @@
 //! What a change makes old: announced before it is transacted, released after (docs/design/0005-leases.md *Names*).
 
-use crate::announcing::Announced;
+use crate::announcing::UnderWay;
 use crate::dispatch::Call;
 use crate::server::MetaServer;
 use crate::settling::{UntilSettled, is_open};
@@ -108,8 +108,8 @@ fn told_by(answer: &mut MetaAnswer) -> Option<(InodeId, &mut Grant)> {
     }
 }
 
-/// The announced change has ended; see [`Announced::release`].
-fn release(under_way: UntilSettled<Announced>, keep: Vec<Key>) -> Vec<Key> {
+/// The announced change has ended; see [`UnderWay::release`].
+fn release(under_way: UntilSettled<UnderWay>, keep: Vec<Key>) -> Vec<Key> {
     under_way.end().map(|mut announced| announced.release(keep)).unwrap_or_default()
 }
 
@@ -156,6 +156,10 @@ impl MetaServer {
             keys.sort();
             keys.dedup();
             let Some(announced) = self.leases.announce(session, keys, all_named).await? else { continue };
+            let open = self.gate().await;
+            if open.is_some() && !announced.is_current() {
+                continue;
+            }
             let under_way = UntilSettled::new(self, GIVEN_UP, announced);
             let (after, answer) = change(children).await;
             *call = after;
@@ -210,6 +214,10 @@ impl MetaServer {
     ) -> Result<T> {
         for _ in 0..ATTEMPTS {
             let Some(announced) = self.leases.announce(of, keys.clone(), true).await? else { continue };
+            let open = self.gate().await;
+            if open.is_some() && !announced.is_current() {
+                continue;
+            }
             let under_way = UntilSettled::new(self, GIVEN_UP, announced);
             let done = change.await;
             match &done {

@@ -66,25 +66,32 @@ impl Namespace for MetaServer {
     async fn execute(&self, cx: Context, request: MetaRequest) -> Result<MetaAnswer> {
         // What it asks for is that nothing else be answered any more.
         let leaves = matches!(request, MetaRequest::AdminQuery(AdminQuery::MoveAway { .. }));
+        let (name, begun) = (request.name(), self.expect_own(&request)?);
         let answer = trace::under(cx.trace, self.dispatch(&mut Call::new(None), cx, request)).await;
         if !leaves {
             self.may_answer().await?;
         }
+        self.still_own(name, begun)?;
         answer
     }
 
     async fn execute_early(&self, cx: Context, request: MetaRequest) -> Result<(MetaAnswer, Mark)> {
         let session = cx.token.session;
-        let early = (cx.when == When::Early && self.config.early_reply && session != SessionId(0))
-            .then(|| Early::of(session.0));
+        let early =
+            (cx.when == When::Early && self.config.early_reply && self.beside.is_none() && session != SessionId(0))
+                .then(|| Early::of(session.0));
         let mut call = Call::new(early);
+        let (name, begun) = (request.name(), self.expect_own(&request)?);
         // What it waits for is found by the operation it is for.
         let answer = trace::under(cx.trace, self.dispatch(&mut call, cx, request)).await;
         self.may_answer().await?;
+        self.still_own(name, begun)?;
         let answer = answer?;
         // Whether it is open is asked first: what is said of durability is at least as new.
         let open = self.recovery.is_open();
         let (incarnation, durable) = (self.incarnation, self.engine.durable());
+        // Of several each answers for itself, and nothing before it is durable.
+        let incarnation = if self.beside.is_some() { 0 } else { incarnation };
         Ok((answer, Mark { incarnation, durable, open, early: call.mark() }))
     }
 }
@@ -121,6 +128,7 @@ impl MetaServer {
         let number = request.number();
         let session = cx.token.session;
         self.recovery.admit(&request)?;
+        self.meet(session).await?;
         if self.sessions.is_abandoned(session)
             && !matches!(request, MetaRequest::CloseSession(_) | MetaRequest::EndSession(_))
         {
@@ -129,7 +137,11 @@ impl MetaServer {
         // Any message is a sign of life.
         self.sessions.with(session, |s| s.seen = self.env.clock.now());
         // It caches nothing any more, however long a data server that is away delays its end.
-        matches!(request, MetaRequest::CloseSession(_) | MetaRequest::EndSession(_)).then(|| self.leases.gone(session));
+        if matches!(request, MetaRequest::CloseSession(_) | MetaRequest::EndSession(_)) {
+            self.leases.gone(session);
+            // Whoever does not hear it hears that the session ends.
+            let _ = self.ends_elsewhere(session, Ends::Gone).await;
+        }
         let of_snapshot = asks_of(&request);
         of_snapshot.map_or(Ok(()), |id| expect_reading(&request, id))?;
         let lease = self.settle_file(session, &request).await?;
@@ -250,6 +262,16 @@ impl MetaServer {
                 self.leases.leave_sealed(session, &m);
                 MetaAnswer::LeaveSealed(())
             }
+            m @ (MetaRequest::GetRoster(_)
+            | MetaRequest::RenewTerm(_)
+            | MetaRequest::AskToServe(_)
+            | MetaRequest::AnnounceAt(_)
+            | MetaRequest::ReleaseAt(_)
+            | MetaRequest::SettleFileAt(_)
+            | MetaRequest::EndsAt(_)
+            | MetaRequest::IsSilent(_)
+            | MetaRequest::EndSyncAt(_)
+            | MetaRequest::HasOrphan(_)) => Box::pin(self.beside(session, m)).await?,
             mutation => {
                 let mut answer = self.mutate(call, cx, number, mutation, None).await?;
                 if let MetaAnswer::OpenFile(opened) = &mut answer {
@@ -325,7 +347,7 @@ impl MetaServer {
             request: cx.request,
             now: before.map_or_else(|| self.env.clock.wall(), |before| before.now),
             fresh: before.map_or(InodeId(0), |before| before.fresh),
-            others: self.sessions.others(session),
+            others: self.beside.is_some() || self.sessions.others(session),
             early: call.early.is_some() && request.may_be_early(),
             announced,
             policy_root: makes_file_in(&request).and_then(|dir| self.hints.policy_root(dir)),
@@ -525,12 +547,19 @@ impl MetaServer {
         if attr.nlink > 0 || !attr.is_file() || !(open_here || op.others) {
             return;
         }
-        if open_here { self.hold_orphan(op.session, attr.id) } else { self.orphans.add(attr.id) }
+        match open_here {
+            true => self.hold_orphan(op.session, attr.id),
+            false if self.leads() => self.orphans.add(attr.id),
+            false => self.tell_of_orphan(attr.id, None),
+        }
     }
 
     /// An orphan that `session` is known to have open. It is held for the session before it is listed, so that
     /// no moment lets it go.
-    fn hold_orphan(&self, session: SessionId, inode: InodeId) {
+    pub(crate) fn hold_orphan(&self, session: SessionId, inode: InodeId) {
+        if !self.leads() {
+            return self.tell_of_orphan(inode, Some(session));
+        }
         self.sessions.with(session, |s| s.orphans_held.insert(inode));
         self.orphans.add_held(inode);
     }

@@ -173,7 +173,8 @@ impl Leases {
         match self.ask_for_file(inode, |ask| Event::Take { ask, session, inode, want }).await? {
             FileAnswer::Granted(lease) => Ok(lease),
             FileAnswer::Refused(Refusal::NotHere) => {
-                Err(Error::new(Code::NotServing, format_args!("inode {inode}"), "its slot is held elsewhere"))
+                let cause = "another metadata server holds its slot";
+                Err(Error::new(Code::HeldElsewhere, format_args!("inode {inode}"), cause))
             }
             FileAnswer::Fresh | FileAnswer::Lock(_) | FileAnswer::Refused(_) => Ok(FileLease::default()),
         }
@@ -201,7 +202,9 @@ impl Leases {
         }
         state.last += 1;
         let ask = AskId(state.last);
-        let handles = Handles { seq, open: cached || direct, cached_write: cached, sync_write: direct };
+        // `sync` ends with a bound that all data servers know, of one server's numbers (0027, *Left*).
+        let sync_write = direct && self.others.is_none();
+        let handles = Handles { seq, open: cached || direct, cached_write: cached, sync_write };
         self.on(&mut state, Event::Opened { ask, session, inode, handles });
     }
 
@@ -382,30 +385,32 @@ impl MetaServer {
                     false => self.leases.take_file(session, m.inode.id, want).await?,
                 };
                 if lease.state == LeaseState::None {
-                    self.leases.refresh_file(session, m.inode.id).await?;
+                    self.refresh_file(session, m.inode.id).await?;
                 }
                 return Ok(lease);
             }
             MetaRequest::ChangeAttr(m) if m.size.is_some() => {
-                self.leases.take_to_change(session, m.inode.id).await?;
+                self.take_to_change(session, m.inode.id).await?;
             }
             // The new times are to be the last word.
-            MetaRequest::ChangeAttr(m) if m.mtime.is_some() => self.leases.refresh_file(session, m.inode.id).await?,
+            MetaRequest::ChangeAttr(m) if m.mtime.is_some() => self.refresh_file(session, m.inode.id).await?,
             MetaRequest::PutFile(m) if m.replace => {
                 let lookup = Lookup { parent: m.parent.id, name: m.name.clone() };
                 let found = self.ask(&mut Call::new(None), m.parent.id, lookup).await;
                 // Whatever is wrong with the place is said by the request itself.
                 if let Some(attr) = found.ok().and_then(|found| found.attr) {
-                    self.leases.take_to_change(session, attr.id).await?;
+                    self.take_to_change(session, attr.id).await?;
                 }
             }
-            MetaRequest::GetAttr(m) if self.leases.is_owned_elsewhere(session, m.inode.id) => {
+            MetaRequest::GetAttr(m)
+                if self.foreign(m.inode.id).is_some() || self.leases.is_owned_elsewhere(session, m.inode.id) =>
+            {
                 // Whether it is a file has to be read only after a start of this server, and what is wrong is said by the request itself.
                 let is_owned = self.leases.owner(m.inode.id).is_some();
                 let found =
                     if is_owned { None } else { self.ask(&mut Call::new(None), m.inode.id, m.clone()).await.ok() };
                 if is_owned || found.is_some_and(|found| found.attr.kind == FileKind::File) {
-                    self.leases.refresh_file(session, m.inode.id).await?;
+                    self.refresh_file(session, m.inode.id).await?;
                 }
             }
             _ => {}
@@ -454,6 +459,14 @@ impl MetaServer {
     }
 
     async fn end_silent(&self, session: SessionId) -> bool {
+        if !self.leads() {
+            let ended = self.end_at_leader(session).await;
+            match &ended {
+                Ok(()) => self.leases.ended(session),
+                Err(error) => tracing::debug!(session = session.0, %error, "the leader cannot end it yet"),
+            }
+            return ended.is_ok();
+        }
         tracing::warn!(
             session = session.0,
             "session is silent or has gone, and others wait for what it holds: it ends"

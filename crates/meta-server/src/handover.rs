@@ -33,10 +33,14 @@ impl MetaServer {
     }
 
     pub(crate) async fn hold(&self, hold: u64, ms: u64) -> Result<AdminAnswer> {
+        // For as long as it is held nothing changes; who joined could change something.
+        let _apart = self.apart("holding the metadata still")?;
+        self.stay_apart(Duration::from_millis(ms));
         Ok(AdminAnswer::Hold(self.handovers()?.hold(hold, Duration::from_millis(ms)).await?))
     }
 
     pub(crate) async fn move_away(&self, hold: u64, to: String) -> Result<AdminAnswer> {
+        let _apart = self.apart("moving the metadata")?;
         Ok(AdminAnswer::MoveAway(self.handovers()?.move_away(hold, to).await?))
     }
 

@@ -7,14 +7,15 @@
 use braid_api::{Code, Error, Result};
 use braid_election::{Candidate, Limits, Record, Role, Step, Written};
 use braid_env::Env;
-use braid_meta_engine::{AnyEngine, Engine, EngineError};
+use braid_meta_engine::{AnyEngine, Engine, EngineError, Operation, Tx};
 use braid_meta_namespace::OpError;
 use braid_meta_namespace::ops::lead::{ReadLead, WriteLead};
 use braid_meta_namespace::rows::LeadRow;
+use braid_types::LeaderEpoch;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 /// After a failure of the database, before it is asked again.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -24,7 +25,7 @@ const LOOK: Duration = Duration::from_secs(2);
 const LAST_WORD: Duration = Duration::from_secs(2);
 
 /// How the rows' transactions fail.
-enum Failure {
+pub(crate) enum Failure {
     /// Another process has fenced this one.
     Fenced,
     Other(Error),
@@ -43,6 +44,8 @@ pub struct Lead {
     env: Env,
     candidate: Mutex<Candidate>,
     over: Notify,
+    /// Counts what has been heard of the row.
+    heard: watch::Sender<u64>,
 }
 
 fn row(record: Record) -> LeadRow {
@@ -59,7 +62,8 @@ impl Lead {
     /// Waits until this process leads. An error: it can never, the log says why; to be started anew.
     pub async fn win(env: Env, engine: AnyEngine, limits: Limits) -> Result<Arc<Lead>> {
         let me = env.random.u64();
-        let lead = Arc::new(Lead { env, candidate: Mutex::new(Candidate::new(me, limits)), over: Notify::new() });
+        let (candidate, heard) = (Mutex::new(Candidate::new(me, limits)), watch::Sender::new(0));
+        let lead = Arc::new(Lead { env, candidate, over: Notify::new(), heard });
         let mut is_told = false;
         while lead.role() == Role::Stands {
             lead.step(&engine).await;
@@ -73,6 +77,7 @@ impl Lead {
         lead.env.spawn("leadership", async move {
             while matches!(keeping.role(), Role::Leads(_)) {
                 keeping.step(&rows).await;
+                keeping.heard.send_modify(|count| *count += 1);
             }
             keeping.over.notify_one();
         });
@@ -108,6 +113,20 @@ impl Lead {
         }
     }
 
+    /// Under which epoch it was elected, and until when it may answer if nothing more is heard; `None` when another leads, or may.
+    pub(crate) fn term(&self) -> Option<(LeaderEpoch, Duration)> {
+        let candidate = self.candidate.lock();
+        match (candidate.role(), candidate.answers_until()) {
+            (Role::Leads(epoch), Some(until)) => Some((LeaderEpoch(epoch), until)),
+            _ => None,
+        }
+    }
+
+    /// Changes when [`Lead::term`] may have changed.
+    pub(crate) fn heard(&self) -> watch::Receiver<u64> {
+        self.heard.subscribe()
+    }
+
     /// Returns when another leads, or may.
     pub async fn ended(&self) {
         if self.role() != Role::Over {
@@ -118,6 +137,7 @@ impl Lead {
     /// The next to lead need not wait for the end of this one's lease.
     pub async fn release(&self, engine: &AnyEngine) {
         let step = self.candidate.lock().release();
+        self.heard.send_modify(|count| *count += 1);
         let Some(Step::Write { mut expects, record: last }) = step else { return };
         // A sign of life that was on its way may come first.
         for _ in 0..2 {
@@ -176,17 +196,21 @@ impl Lead {
 }
 
 /// The same operation, of which it is told apart whether another process has fenced this one.
-struct Fenced(WriteLead);
+pub(crate) struct Fenced<O>(pub O);
 
-impl braid_meta_engine::Operation for Fenced {
-    type Output = std::result::Result<(), Option<LeadRow>>;
+impl<O: Operation<Error = OpError>> Operation for Fenced<O> {
+    type Output = O::Output;
     type Error = Failure;
 
     fn may_use_reserve(&self) -> bool {
         self.0.may_use_reserve()
     }
 
-    async fn run(&self, tx: &mut dyn braid_meta_engine::Tx) -> std::result::Result<Self::Output, Failure> {
+    fn outlives_its_epoch(&self) -> bool {
+        self.0.outlives_its_epoch()
+    }
+
+    async fn run(&self, tx: &mut dyn Tx) -> std::result::Result<Self::Output, Failure> {
         self.0.run(tx).await.map_err(|OpError(error)| Failure::Other(error))
     }
 }

@@ -7,6 +7,7 @@
 
 use crate::alone::Outside;
 use crate::announcing::Announcing;
+use crate::beside::Others;
 use crate::files::{FileAnswer, held_of, order_of, regranted};
 use crate::locks::{LockOps, held_by};
 use crate::seals::Seals;
@@ -28,8 +29,10 @@ const LISTEN_MAX: Duration = Duration::from_secs(10);
 
 pub struct Leases {
     pub(crate) env: Env,
-    /// The announcements of this start belong to it; rises with each start.
-    pub(crate) epoch: MembershipEpoch,
+    /// Of this start, where nobody serves beside it.
+    begun: MembershipEpoch,
+    /// Who serves beside this server, if anybody can.
+    pub(crate) others: Option<Arc<dyn Others>>,
     /// This start, among those that serve at once.
     pub(crate) member: MemberId,
     pub(crate) limits: Limits,
@@ -44,6 +47,8 @@ pub struct Leases {
     pub(crate) seals: Notify,
     /// A session has left a slot that it had to itself, or all is over.
     pub(crate) left: Notify,
+    /// There is something to be told to other holders, or all is over.
+    pub(crate) outgoing: Notify,
 }
 
 pub(crate) struct State {
@@ -70,6 +75,8 @@ pub(crate) struct State {
     run_out: u64,
     /// The last number when `sync` was ended for all.
     pub sync_floor: LeaseGen,
+    /// Sessions that end, or have ended, while others serve beside this server: they are not let in again.
+    pub ending: BTreeSet<SessionId>,
     pub stopped: bool,
 }
 
@@ -212,6 +219,11 @@ impl State {
         }
     }
 
+    /// Who listens looks again.
+    pub fn ring_all(&self) {
+        self.caching.values().for_each(|mailbox| mailbox.bell.notify_waiters());
+    }
+
     pub fn tell_to_leave(&mut self, session: SessionId, inode: InodeId) {
         self.tell(session, |mailbox| _ = mailbox.leave.insert(inode));
     }
@@ -222,12 +234,22 @@ impl State {
 }
 
 impl Leases {
-    pub fn new(env: Env, epoch: MembershipEpoch, limits: Limits, leases_max: usize) -> Self {
-        let member = MemberId(env.random.u64().max(1));
+    /// Without `others` it holds every slot under the epoch.
+    pub fn new(
+        env: Env,
+        epoch: MembershipEpoch,
+        limits: Limits,
+        leases_max: usize,
+        others: Option<Arc<dyn Others>>,
+    ) -> Self {
+        let (member, begun) = match &others {
+            Some(others) => (others.me(), MembershipEpoch(0)),
+            None => (MemberId(env.random.u64().max(1)), epoch),
+        };
         let state = State {
             holder: Holder::new(limits.clone(), leases_max),
             last: 0,
-            announcing: Announcing::new(&limits, member, epoch),
+            announcing: Announcing::new(&limits, member, begun),
             traces: BTreeMap::new(),
             locks: LockOps::default(),
             seals: Seals::default(),
@@ -239,10 +261,24 @@ impl Leases {
             end_some: false,
             run_out: 0,
             sync_floor: LeaseGen::default(),
+            ending: BTreeSet::new(),
             stopped: false,
         };
-        let [woken, to_end, said, seals, left] = std::array::from_fn(|_| Notify::new());
-        Leases { env, epoch, member, limits, state: Mutex::new(state), woken, to_end, said, seals, left }
+        let [woken, to_end, said, seals, left, outgoing] = std::array::from_fn(|_| Notify::new());
+        Leases {
+            env,
+            begun,
+            others,
+            member,
+            limits,
+            state: Mutex::new(state),
+            woken,
+            to_end,
+            said,
+            seals,
+            left,
+            outgoing,
+        }
     }
 
     pub(crate) fn now(&self) -> Moment {
@@ -260,6 +296,9 @@ impl Leases {
         if state.holder.unsaid() < unsaid {
             self.said.notify_waiters();
         }
+        if !state.announcing.out.is_empty() {
+            self.outgoing.notify_one();
+        }
         if std::mem::take(&mut state.end_some) {
             self.to_end.notify_one();
         }
@@ -276,7 +315,7 @@ impl Leases {
     pub fn begin(&self, caching: Vec<SessionId>) {
         let mut state = self.state.lock();
         state.caching = caching.iter().map(|id| (*id, Mailbox::default())).collect();
-        self.on(&mut state, Event::Gained { epoch: self.epoch, slots: SlotSet::all(), sessions: caching });
+        self.on(&mut state, Event::Gained { epoch: self.begun, slots: SlotSet::all(), sessions: caching });
     }
 
     /// The session may cache from now on.
@@ -300,7 +339,8 @@ impl Leases {
             _ => None,
         });
         let (prolonged, reassert, anew) = given.unwrap_or_default();
-        Term { member: self.member, epoch: self.epoch, alone: true, prolonged, reassert, anew }
+        let (member, epoch, alone) = (self.member, state.holder.epoch(), self.others.is_none());
+        Term { member, epoch, alone, prolonged, reassert, anew }
     }
 
     /// Its process has gone, and with it what it and its kernel cached: no change waits for that, also those that its end
@@ -312,16 +352,22 @@ impl Leases {
         }
     }
 
-    /// It is being ended, so that nothing prolongs its term. Returns when that is over: until then it may show what it was granted. That is
-    /// so for one that was renewed all the while and never said what it holds; of one that has gone, or was silent, it is over.
+    /// It is being ended, so that nothing prolongs its term. Gives for how long it may still show what it was granted here.
+    pub fn ending(&self, session: SessionId) -> Duration {
+        let mut state = self.state.lock();
+        if self.others.is_some() {
+            state.ending.insert(session);
+        }
+        self.on(&mut state, Event::Ending { session });
+        let until = state.holder.live_until(session).filter(|_| !state.stopped);
+        until.map_or(Duration::ZERO, |until| until.since(self.now()))
+    }
+
+    /// The same, and returns when that is over: until then it may show what it was granted. That is so for one that was renewed all the while
+    /// and never said what it holds; of one that has gone, or was silent, it is over.
     pub async fn until_over(&self, session: SessionId) {
         loop {
-            let left = {
-                let mut state = self.state.lock();
-                self.on(&mut state, Event::Ending { session });
-                let until = state.holder.live_until(session).filter(|_| !state.stopped);
-                until.map_or(Duration::ZERO, |until| until.since(self.now()))
-            };
+            let left = self.ending(session);
             if left.is_zero() {
                 return;
             }
@@ -347,7 +393,6 @@ impl Leases {
     /// Takes what there is for the session, or waits for it.
     pub async fn listen(&self, session: SessionId, listen: &Listen) -> Result<Orders> {
         let end = self.env.clock.now() + Duration::from_millis(listen.wait_ms.into()).min(LISTEN_MAX);
-        let is_other = (listen.member, listen.epoch) != (self.member, self.epoch);
         loop {
             let bell = self.state.lock().caching.get(&session).map(|mailbox| mailbox.bell.clone());
             let bell = bell.ok_or_else(|| {
@@ -360,12 +405,13 @@ impl Leases {
             let left = end.since(self.env.clock.now());
             {
                 let mut state = self.state.lock();
-                let stopped = state.stopped;
+                let (stopped, epoch) = (state.stopped, state.holder.epoch());
+                let is_other = (listen.member, listen.epoch) != (self.member, epoch);
                 // Who has not heard of this start takes nothing along: it would not know what it is of.
                 let mailbox = state.caching.get_mut(&session).filter(|_| !is_other);
                 let orders = mailbox.map(Mailbox::take).unwrap_or_default();
                 if !orders.is_empty() || stopped || left.is_zero() || is_other {
-                    return Ok(Orders { member: self.member, epoch: self.epoch, orders });
+                    return Ok(Orders { member: self.member, epoch, orders });
                 }
             }
             let _ = self.env.timeout(left, rung).await;
@@ -444,7 +490,7 @@ impl Leases {
 
     /// Others may cache what a change of this session makes old.
     pub fn others_cache(&self, session: SessionId) -> bool {
-        self.state.lock().others_cache(session)
+        self.others.is_some() || self.state.lock().others_cache(session)
     }
 
     // --- time ---
@@ -475,7 +521,7 @@ impl Leases {
     pub fn stop(&self) {
         let mut state = self.state.lock();
         state.stopped = true;
-        state.caching.values().for_each(|mailbox| mailbox.bell.notify_waiters());
+        state.ring_all();
         // Who waits is answered with an error that may be repeated, at the next start.
         state.announcing.stop();
         state.asking.clear();
@@ -485,6 +531,7 @@ impl Leases {
         self.to_end.notify_one();
         self.said.notify_waiters();
         self.left.notify_waiters();
+        self.outgoing.notify_one();
     }
 
     /// Leases that are out: of the namespace, of files.

@@ -120,7 +120,7 @@ fn of_inode(inode: InodeId, code: Code, cause: &str) -> Error {
 
 fn refused(inode: InodeId, why: Refusal) -> Error {
     match why {
-        Refusal::NotHere => of_inode(inode, Code::NotServing, "its slot is held elsewhere"),
+        Refusal::NotHere => of_inode(inode, Code::HeldElsewhere, "another metadata server holds its slot"),
         _ => of_inode(inode, Code::Busy, "the session is out of touch"),
     }
 }
@@ -217,7 +217,8 @@ impl Leases {
                 }
                 let of = state.locks.sessions.get_mut(&session);
                 let Some(op) = of.and_then(|of| of.ops.get_mut(&m.op)) else {
-                    return Err(refused(m.inode, Refusal::NoTerm));
+                    let is_here = state.holder.holds(m.inode.slot());
+                    return Err(refused(m.inode, if is_here { Refusal::NoTerm } else { Refusal::NotHere }));
                 };
                 match op.answer {
                     Some(LockAnswer::Granted) => return Ok(LockReply::Granted),

@@ -15,7 +15,7 @@ impl MetaServer {
         let mut ask = self.leases.ask(session);
         let mut answer = self.ask(call, parent, m.clone()).await?;
         if let Some(attr) = answer.attr.filter(|attr| self.may_be_old(session, attr)) {
-            self.leases.refresh_file(session, attr.id).await?;
+            self.refresh_file(session, attr.id).await?;
             ask = self.leases.ask(session);
             answer = self.ask(call, parent, m).await?;
         }
@@ -91,14 +91,15 @@ impl MetaServer {
 
     /// Only files are owned; after a start of this server others are not waited for.
     fn may_be_old(&self, session: SessionId, attr: &Attr) -> bool {
-        attr.kind == FileKind::File && self.leases.is_owned_elsewhere(session, attr.id)
+        let owned = || self.foreign(attr.id).is_some() || self.leases.is_owned_elsewhere(session, attr.id);
+        attr.kind == FileKind::File && owned()
     }
 
     /// True if one of these was owned elsewhere: what was read of it is of before.
     async fn refresh_files(&self, session: SessionId, found: impl Iterator<Item = &Attr>) -> Result<bool> {
         let owned: Vec<InodeId> = found.filter(|attr| self.may_be_old(session, attr)).map(|attr| attr.id).collect();
         for id in &owned {
-            self.leases.refresh_file(session, *id).await?;
+            self.refresh_file(session, *id).await?;
         }
         Ok(!owned.is_empty())
     }

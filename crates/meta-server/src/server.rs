@@ -1,4 +1,5 @@
 use crate::awake::AwakeClock;
+use crate::beside::{Beside, Others};
 use crate::chains::Chains;
 use crate::config::MetaConfig;
 use crate::containers::Containers;
@@ -25,20 +26,24 @@ use braid_api::meta::Duty;
 use braid_api::{AnyPeers, Code, DataPeers, Error};
 use braid_env::{Env, Monotonic};
 use braid_meta_engine::{AnyEngine, Engine};
-use braid_meta_namespace::FormatCluster;
 use braid_meta_namespace::ops::policy::check_served;
 use braid_meta_namespace::ops::{ids, reclaim, restored, servers, session, spares};
 use braid_meta_namespace::rows::ServerRow;
+use braid_meta_namespace::{FormatCluster, ReadFormat};
 use braid_placement::{Placement, Spread};
 use braid_types::{ClusterId, LeaderEpoch, MembershipEpoch, Policy, ServerId, Timestamp, Voter};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Weak};
 
 /// A metadata server over any engine and any way to data servers.
 pub struct MetaServer {
+    /// For what goes on in the background.
+    pub(crate) this: Weak<MetaServer>,
+    /// Where others serve as well.
+    pub(crate) beside: Option<Beside>,
     pub(crate) env: Env,
     pub(crate) engine: AnyEngine,
     pub(crate) peers: AnyPeers,
@@ -93,11 +98,13 @@ pub struct Backing {
     pub queries: Option<Arc<dyn Queries>>,
     /// Holds changes of the same rows back.
     pub handovers: Option<Arc<dyn Handovers>>,
+    /// Others serve the same rows at the same time.
+    pub others: Option<Arc<dyn Others>>,
 }
 
 impl Default for Backing {
     fn default() -> Self {
-        Backing { copies: None, lead: None, row_copies_below: 1, queries: None, handovers: None }
+        Backing { copies: None, lead: None, row_copies_below: 1, queries: None, handovers: None, others: None }
     }
 }
 
@@ -139,28 +146,77 @@ impl MetaServer {
         config: MetaConfig,
         cluster: ClusterId,
         policy: Policy,
-        Backing { copies, lead, row_copies_below, queries, handovers }: Backing,
+        backing: Backing,
     ) -> Result<Arc<Self>, StartError> {
         config.check().map_err(StartError::Config)?;
-        let clock = AwakeClock::over(env.clock.clone());
-        clock.keep_looking(&env);
-        let env = Env { clock, ..env };
         check_served(&policy).map_err(Error::from)?;
         let format = FormatCluster { cluster, policy, now: env.clock.wall() };
         let cluster = engine.transact(0, format).await.map_err(Error::from)?;
         // Before any row is read: what an older leader still writes is refused from now on.
         let next = ids::TakeIds { counter: ids::Counter::Leaders, count: 1 };
         let leader = LeaderEpoch(engine.transact(0, next).await.map_err(Error::from)?);
-        // With one metadata server each start is a new membership.
+        let server = MetaServer::new(env, engine, peers, config, (cluster, leader), backing, true);
+        server.rebuild().await?;
+        if !server.recovery.is_open() {
+            server.clone().recover();
+        }
+        server.keep_leases();
+        server.clone().keep_house();
+        server.clone().empty_trees();
+        server.clone().charge_trees();
+        server.clone().keep_trash();
+        server.clone().sweep_snapshots();
+        server.clone().lead_chains();
+        server.clone().keep_moving();
+        server.clone().keep_comparing();
+        Ok(server)
+    }
+
+    /// One that does not lead, beside others that serve the same rows: it answers for the slots that it is told to hold
+    /// ([`MetaServer::follow`], [`MetaServer::gain`]). The rows have a namespace already.
+    pub async fn start_beside(
+        env: Env,
+        engine: AnyEngine,
+        peers: AnyPeers,
+        config: MetaConfig,
+        backing: Backing,
+    ) -> Result<Arc<Self>, StartError> {
+        config.check().map_err(StartError::Config)?;
+        let cluster = engine.read(0, ReadFormat).await.map_err(Error::from)?;
+        let cluster = cluster.ok_or_else(|| Error::new(Code::NotServing, "the namespace", "nobody has made it yet"))?;
+        let server = MetaServer::new(env, engine, peers, config, (cluster, LeaderEpoch(0)), backing, false);
+        // Of snapshots that are made later it is not told: none is made while several serve.
+        server.read_snapshots().await?;
+        server.recovery.begin(BTreeMap::new(), server.started);
+        server.keep_leases();
+        Ok(server)
+    }
+
+    fn new(
+        env: Env,
+        engine: AnyEngine,
+        peers: AnyPeers,
+        config: MetaConfig,
+        (cluster, leader): (ClusterId, LeaderEpoch),
+        Backing { copies, lead, row_copies_below, queries, handovers, others }: Backing,
+        leads: bool,
+    ) -> Arc<Self> {
+        let clock = AwakeClock::over(env.clock.clone());
+        clock.keep_looking(&env);
+        let env = Env { clock, ..env };
+        // Where one metadata server serves each start is a new membership.
         let epoch = MembershipEpoch(leader.0);
         let now = env.clock.now();
         let snapshots = Snapshots::new(config.planted);
         let engine = snapshots.watch(engine);
-        let server = Arc::new(MetaServer {
+        let leases = Leases::new(env.clone(), epoch, config.limits(), config.leases_max, others.clone());
+        Arc::new_cyclic(|this| MetaServer {
+            this: this.clone(),
+            beside: others.map(|others| Beside::new(others, leads)),
             ids: InodeIds::new(),
             hints: HintCache::new(config.hints_max),
             sessions: Sessions::default(),
-            leases: Arc::new(Leases::new(env.clone(), epoch, config.limits(), config.leases_max)),
+            leases: Arc::new(leases),
             servers: DataServers::default(),
             containers: Containers::default(),
             placement: Mutex::new(Box::new(Spread::new())),
@@ -190,22 +246,13 @@ impl MetaServer {
             peers,
             config,
             cluster,
-        });
-        server.rebuild().await?;
-        if !server.recovery.is_open() {
-            server.clone().recover();
-        }
-        server.leases.clone().keep_time();
-        server.end_silent_sessions();
-        server.clone().keep_house();
-        server.clone().empty_trees();
-        server.clone().charge_trees();
-        server.clone().keep_trash();
-        server.clone().sweep_snapshots();
-        server.clone().lead_chains();
-        server.clone().keep_moving();
-        server.clone().keep_comparing();
-        Ok(server)
+        })
+    }
+
+    fn keep_leases(self: &Arc<Self>) {
+        self.leases.clone().keep_time();
+        self.leases.clone().tell_others();
+        self.end_silent_sessions();
     }
 
     /// Soft state from rows. Sessions count as just seen: they get a whole expiry to come back.
@@ -225,7 +272,9 @@ impl MetaServer {
             }
             self.sessions.insert(id, SessionState::new(row.epoch, row.description, row.host, now));
         }
-        self.leases.begin(caching);
+        if self.beside.is_none() {
+            self.leases.begin(caching);
+        }
         for (id, row) in self.engine.read(0, servers::ListServers).await.map_err(Error::from)? {
             // Its row stays, so that it is refused when it comes back.
             if row.duty == Duty::Decommissioned {
@@ -291,8 +340,13 @@ impl MetaServer {
 
     /// Waits until what was found may be told: no other metadata server has made it outdated.
     pub(crate) async fn may_answer(&self) -> Result<(), Error> {
-        if let Some(lead) = &self.lead {
-            lead.may_answer()?;
+        match (&self.lead, &self.beside) {
+            (Some(lead), _) => lead.may_answer()?,
+            (None, Some(beside)) if !beside.others.is_member() => {
+                let cause = "it is no member of those that serve, at the moment";
+                return Err(Error::new(Code::NotServing, "the metadata server", cause));
+            }
+            _ => {}
         }
         if self.handovers.as_ref().is_some_and(|handovers| handovers.may_have_gone()) {
             return Err(Error::new(Code::NotServing, "the metadata server", "its rows have gone to another store"));

@@ -67,6 +67,15 @@ impl Sessions {
         self.all.lock().entry(id).or_insert(state);
     }
 
+    pub fn is_known(&self, id: SessionId) -> bool {
+        self.all.lock().contains_key(&id)
+    }
+
+    /// It has ended, at another server.
+    pub fn remove(&self, id: SessionId) {
+        self.all.lock().remove(&id);
+    }
+
     pub fn remember(&self, id: SessionId, now: Monotonic) {
         self.remembered.lock().insert(id, now);
     }

@@ -79,7 +79,7 @@ impl Leases {
     /// What waits for sessions to drop what they cache, to give up a file or a lock, or to leave what they work on alone.
     pub(crate) fn why(&self) -> Vec<Waiting> {
         let (state, now) = (self.state.lock(), self.now());
-        let (epoch, lease) = (self.epoch, self.limits.session_lease);
+        let (epoch, lease) = (state.holder.epoch(), self.limits.session_lease);
         let mut all = Vec::new();
         for wait in state.holder.waits() {
             let (since, number) = match &wait {

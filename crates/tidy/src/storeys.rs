@@ -20,7 +20,7 @@ const fn alone(name: &'static str, knows: &'static [&'static str], rule: &'stati
 }
 
 const GROUND: &str = "the ground storey lies below everything";
-const CONTRACT: &str = "contracts know the ground storey, not those who keep them";
+const CONTRACT: &str = "contracts know the ground storey and words of reasoning, not those who keep them";
 const REASONING: &str = "reasoning is pure: it knows types and other reasoning, no I/O and no contract";
 const ENGINE: &str = "an engine knows rows, not files: there is no file-system meaning in it";
 const NAMESPACE: &str = "the namespace decides over rows and reaches no server, store or client";
@@ -40,7 +40,7 @@ pub const PLACES: &[Place] = &[
     alone("types", &[], GROUND),
     place("env", &["types"], GROUND),
     // contracts
-    place("api", &["types"], CONTRACT),
+    place("api", &["types", "members"], CONTRACT),
     place("wire", &["types", "env", "api"], CONTRACT),
     // reasoning
     alone("placement", &["types"], REASONING),
@@ -52,12 +52,12 @@ pub const PLACES: &[Place] = &[
     alone("erasure", &["types"], REASONING),
     alone("ownership", &["types"], REASONING),
     alone("election", &["types"], REASONING),
-    alone("members", &["types", "placement", "election"], REASONING),
+    alone("members", &["types", "placement", "election", "lease"], REASONING),
     // servers
     place("meta-engine", &["types"], ENGINE),
     place("meta-engine-embedded", &["types", "meta-engine"], ENGINE),
     place("meta-engine-sql", &["types", "env", "meta-engine"], ENGINE),
-    place("meta-namespace", &["types", "api", "meta-engine", "placement", "posix"], NAMESPACE),
+    place("meta-namespace", &["types", "api", "meta-engine", "members", "placement", "posix"], NAMESPACE),
     place("meta-query", &["types", "api", "meta-engine", "meta-namespace"], QUERY),
     place("meta-transfer", &["types", "api", "meta-engine", "meta-namespace"], TRANSFER),
     place(
@@ -73,6 +73,7 @@ pub const PLACES: &[Place] = &[
             "copyset",
             "report",
             "election",
+            "members",
             "meta-engine",
             "meta-namespace",
         ],

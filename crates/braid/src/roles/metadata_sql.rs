@@ -53,6 +53,7 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
         row_copies_below: settings.database_copies,
         queries: Some(queries.clone()),
         handovers: Some(keeper.clone()),
+        others: None,
     };
     let start = MetaServer::start_with(
         env.clone(),

@@ -22,7 +22,7 @@ fn elected() -> Leader {
 
 fn question(id: u64, knows: Option<u64>) -> Question {
     let Seat { id, addresses } = seat(id);
-    Question { member: id, addresses, knows: knows.map(MembershipEpoch), heard: None }
+    Question { member: id, addresses, knows: knows.map(MembershipEpoch), heard: None, leaves: false }
 }
 
 fn ids(roster: &Roster) -> Vec<u64> {

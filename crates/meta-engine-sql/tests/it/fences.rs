@@ -1,6 +1,6 @@
 //! Epochs: who is of an old one changes nothing any more.
 
-use crate::ops::{Count, key, number, row};
+use crate::ops::{Count, Sign, key, number, row};
 use crate::server::{database, open, shared};
 use braid_meta_engine::{Engine, EngineError};
 use braid_meta_engine_sql::{Fencing, SqlOptions};
@@ -58,7 +58,27 @@ async fn an_epoch_ends_at_one_moment() {
     }
 }
 
-/// Who ends its own epoch stands still for nobody but what it has forgotten: what it still wants is made again in the new one.
+/// A member goes on under the epoch that it was told of, and not under one of which it was told nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_epoch_is_joined_by_its_number() {
+    let options = SqlOptions { fencing: Fencing::Always, ..shared().options(&database()) };
+    let (member, leader) = (open(options.clone()).await, open(options).await);
+    let count = Count(key(1, "n"));
+    assert_eq!(leader.raise_epoch().await.expect("it is raised"), 2);
+    member.join_at(2).await.expect("it is the present one");
+    assert_eq!(member.transact(1, count.clone()).await.expect("it has joined"), 1);
+    assert_eq!(leader.raise_epoch().await.expect("it is raised"), 3);
+    assert_eq!(leader.raise_epoch().await.expect("it is raised"), 4);
+    let late = member.join_at(3).await;
+    assert!(matches!(late, Err(EngineError::Fenced(_))), "{late:?}");
+    assert_eq!(member.epoch(), 2);
+    let fenced = member.transact(1, count.clone()).await;
+    assert!(matches!(fenced, Err(EngineError::Fenced(_))), "{fenced:?}");
+    member.join_at(4).await.expect("it is the present one");
+    assert_eq!(member.transact(1, count).await.expect("it has joined"), 2);
+}
+
+/// Signs of life stand still for nobody: what is still wanted is made again in the new epoch.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_ends_its_own_epoch_goes_on() {
     let options = SqlOptions { fencing: Fencing::Always, ..shared().options(&database()) };
@@ -70,7 +90,8 @@ async fn who_ends_its_own_epoch_goes_on() {
             tokio::spawn(async move {
                 let mut times = 0;
                 while !done.load(SeqCst) {
-                    engine.transact(part, Count(key(part, "n"))).await.expect("nobody else has ended its epoch");
+                    let sign = Sign(Count(key(part, "n")));
+                    engine.transact(part, sign).await.expect("nobody else has ended its epoch");
                     times += 1;
                 }
                 times

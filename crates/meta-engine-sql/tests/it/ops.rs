@@ -23,6 +23,22 @@ impl Operation for Count {
     }
 }
 
+/// As of a leader that fences others.
+pub struct Sign(pub Count);
+
+impl Operation for Sign {
+    type Output = u64;
+    type Error = EngineError;
+
+    async fn run(&self, tx: &mut dyn Tx) -> Result<u64, EngineError> {
+        self.0.run(tx).await
+    }
+
+    fn outlives_its_epoch(&self) -> bool {
+        true
+    }
+}
+
 pub fn number(row: &Option<Row>) -> u64 {
     row.as_ref().and_then(|row| row.as_slice().try_into().ok()).map_or(0, u64::from_be_bytes)
 }

@@ -8,6 +8,7 @@
 mod adds;
 mod counts;
 mod early;
+mod epochs;
 mod isolation;
 mod ledger;
 mod limits;
@@ -62,6 +63,9 @@ where
     early::what_is_apart_waits_for_nothing(&make().await).await;
     early::failures_leave_no_trace_early_either(&make().await).await;
     early::reads_see_what_was_answered_before(make().await).await;
+    epochs::who_is_in_the_present_epoch_goes_on(&make().await).await;
+    epochs::only_the_present_epoch_is_joined(&make().await).await;
+    epochs::what_was_begun_in_an_older_epoch_does_not_commit(make().await).await;
     snapshots::a_snapshot_is_of_one_moment(make().await).await;
     snapshots::a_snapshot_shows_what_was_answered_before(&make().await).await;
     snapshots::a_snapshot_has_the_tables_it_was_asked_for(&make().await).await;

@@ -30,6 +30,11 @@ impl Operation for WriteLead {
         true
     }
 
+    /// Whom the row names is all that it goes by.
+    fn outlives_its_epoch(&self) -> bool {
+        true
+    }
+
     async fn run(&self, tx: &mut dyn Tx) -> Result<Self::Output, OpError> {
         let mut unit = Unit::new(tx, Lock::Exclusive);
         let found: Option<LeadRow> = unit.get(&keys::lead()).await?;

@@ -36,6 +36,7 @@ pub mod repair;
 pub mod restamp;
 pub mod restored;
 pub mod room;
+pub mod roster;
 mod seal;
 pub mod servers;
 pub mod session;

@@ -148,6 +148,21 @@ impl Operation for ListSessions {
     }
 }
 
+/// A session's row, also of one that has ended and is remembered.
+pub struct FindSession {
+    pub session: SessionId,
+}
+
+impl Operation for FindSession {
+    type Output = Option<SessionRow>;
+    type Error = OpError;
+
+    async fn run(&self, tx: &mut dyn Tx) -> Result<Self::Output, OpError> {
+        let mut unit = Unit::new(tx, Lock::None);
+        unit.get(&keys::session(self.session)).await
+    }
+}
+
 /// Which sessions have not ended.
 pub struct Live;
 

@@ -279,6 +279,11 @@ pub fn lead() -> Key {
     Key::new(Table::Elections, 0, b"")
 }
 
+/// Which of them serve at once.
+pub fn roster() -> Key {
+    Key::new(Table::Elections, 0, b"roster")
+}
+
 /// How many files are sealed: a store of before it was counted has none.
 pub fn sealed_count() -> Key {
     global("sealed")

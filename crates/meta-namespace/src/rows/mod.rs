@@ -10,6 +10,7 @@ pub mod keys;
 mod lead;
 mod quota;
 mod rebalance;
+mod roster;
 mod session;
 mod snapshot;
 
@@ -19,6 +20,7 @@ pub use inode::{Entry, IdRow, InlineState, Inode, OrphanRow, SealedCount, flags}
 pub use lead::LeadRow;
 pub use quota::{Charge, LimitRow, RestampRow};
 pub use rebalance::{MoveRow, RebalanceRow};
+pub use roster::RosterRow;
 pub use session::{RequestRow, SessionRow};
 pub use snapshot::{HandleRow, KeptInode, OldRow, SnapshotEntry, SnapshotsRow};
 

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod quotas;
+mod roster;
 mod shared;
 mod snapshots;
 mod tree;

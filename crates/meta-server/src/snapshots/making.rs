@@ -79,6 +79,7 @@ impl MetaServer {
     pub(crate) async fn create_snapshot(&self, dir: InodeId, name: Name, wait_ms: u64) -> Result<SnapshotStatus> {
         let end = self.env.clock.now() + Duration::from_millis(wait_ms).min(WAIT_MAX);
         self.recovery_is_over()?;
+        let _apart = self.apart("a snapshot")?;
         let _alone = self.snapshots.changing.lock().await;
         // Of one whose outcome was not known it is known now.
         self.read_snapshots().await?;
@@ -182,6 +183,7 @@ impl MetaServer {
     }
 
     pub(crate) async fn drop_snapshot(&self, dir: InodeId, name: Name) -> Result<AdminAnswer> {
+        let _apart = self.apart("a snapshot")?;
         let _alone = self.snapshots.changing.lock().await;
         // Of one that is not dropped it is not known any more that nobody has seen it.
         let seen = self.snapshots.hide(dir, &name);

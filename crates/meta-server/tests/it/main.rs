@@ -1,6 +1,7 @@
 //! One binary for all of them: each would build the code under test anew.
 
 mod at_path;
+mod beside;
 mod budget;
 mod chains;
 mod common;
@@ -11,6 +12,7 @@ mod growing;
 mod ids;
 mod lead;
 mod leases;
+mod membership;
 mod namespace;
 mod next_session;
 mod quotas;

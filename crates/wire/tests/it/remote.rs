@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic, and so may what helps it")]
 
 use crate::support::*;
+use braid_api::erased::MetaPeers;
 use braid_api::{Code, Context, Manner};
 use braid_types::{ClusterId, RequestId, ServerId};
 use braid_wire::*;
@@ -226,5 +227,21 @@ fn a_client_stays_with_the_cluster_that_it_reached_first() {
         let back = Server::start(&env, &at("a:1"), Arc::default(), Limits::default()).await;
         there.call(within(0), &Raw(&[ECHO]), Bytes::new()).await.unwrap();
         drop(back);
+    });
+}
+
+#[test]
+fn calls_to_one_metadata_server_share_a_stub_and_those_that_went_are_forgotten() {
+    run(async {
+        let (env, _) = world();
+        let peers = WireMetaPeers::new(&endpoint(&env, Role::Metadata, 0, Limits::default()));
+        let list = |n: u32| vec![format!("tcp:a:{n}"), format!("tcp:b:{n}")];
+        let (first, other) = (peers.meta(&list(1)), peers.meta(&list(2)));
+        assert!(Arc::ptr_eq(&first, &peers.meta(&list(1))) && !Arc::ptr_eq(&first, &other));
+        let gone = Arc::downgrade(&other);
+        drop(other);
+        (3..1000).for_each(|n| drop(peers.meta(&list(n))));
+        assert!(gone.upgrade().is_none(), "nobody asks it any more");
+        assert!(Arc::ptr_eq(&first, &peers.meta(&list(1))), "somebody does");
     });
 }

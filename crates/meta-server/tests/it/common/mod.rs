@@ -1,6 +1,8 @@
 //! A metadata server over the in-memory engine, with a data node that only remembers, and one session.
 #![allow(dead_code, clippy::unwrap_used)]
 
+pub mod ring;
+
 use braid_api::admin::{AdminAnswer, AdminQuery, Pending};
 use braid_api::data::*;
 use braid_api::meta::*;

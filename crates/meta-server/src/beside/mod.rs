@@ -1,0 +1,282 @@
+//! A metadata server that serves beside others, each for its part of the slots (docs/design/0027-several-that-serve.md).
+//!
+//! Promises: what only the holder of a slot knows is answered by that one alone; whoever else is asked says [`Code::HeldElsewhere`] and has
+//! changed nothing. A change that touches slots of others is transacted when each of them has said that nobody shows what it makes old,
+//! under the epoch under which it commits. No answer is given under another epoch than the one its request began under. A session has ended
+//! when it has at every server.
+//!
+//! Leaves to others: who holds what, and until when ([`Others`]).
+
+mod asked;
+mod ends;
+mod files;
+mod telling;
+
+use crate::server::MetaServer;
+use braid_api::erased::Meta;
+use braid_api::meta::{MetaAnswer, MetaRequest, ServeReply};
+use braid_api::{Carries, Code, Context, Error, GoesTo, Result};
+use braid_env::Monotonic;
+use braid_lease::{Event, Happened};
+use braid_members::{Question, Reply, Roster};
+use braid_meta_engine::Engine;
+use braid_meta_namespace::OpError;
+use braid_meta_namespace::ops::session;
+use braid_types::{InodeId, MemberId, MembershipEpoch, SessionId, Slot, SlotSet};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+/// For a word to another server, which is said again if it is not heard.
+pub(crate) const WORD: Duration = Duration::from_secs(2);
+
+/// Who serves beside this server, and which part is its own.
+pub trait Others: Send + Sync + 'static {
+    fn me(&self) -> MemberId;
+    /// It may answer at all. To be asked when all that an answer tells of has been read.
+    fn is_member(&self) -> bool;
+    /// And for this slot.
+    fn may_answer(&self, slot: Slot) -> bool;
+    /// As it is known here.
+    fn roster(&self) -> Option<Roster>;
+    /// To the one that leads.
+    fn asks(&self, question: Question) -> ServeReply;
+    /// There is a newer roster, or may be.
+    fn is_outdated(&self);
+    /// To a member of the roster.
+    fn way(&self, to: MemberId) -> Option<Arc<dyn Meta>>;
+}
+
+/// What such a server has more than one that serves alone.
+pub(crate) struct Beside {
+    pub others: Arc<dyn Others>,
+    pub leads: bool,
+    /// So many do what one server can do only alone.
+    apart: AtomicUsize,
+    /// And until then.
+    apart_until: Mutex<Monotonic>,
+    /// Shut while the engine joins another epoch: what is transacted meanwhile was announced under the one before.
+    gate: tokio::sync::RwLock<()>,
+}
+
+impl Beside {
+    pub fn new(others: Arc<dyn Others>, leads: bool) -> Beside {
+        Beside {
+            others,
+            leads,
+            apart: AtomicUsize::new(0),
+            apart_until: Mutex::default(),
+            gate: tokio::sync::RwLock::new(()),
+        }
+    }
+}
+
+impl Beside {
+    /// At the leader.
+    fn asked(&self, question: Question, now: Monotonic) -> ServeReply {
+        let is_new = self.others.roster().is_none_or(|roster| !roster.has(question.member));
+        match is_new && (self.apart.load(SeqCst) > 0 || now < *self.apart_until.lock()) {
+            true => ServeReply { reply: Reply::Wait, fence: 0 },
+            false => self.others.asks(question),
+        }
+    }
+}
+
+/// Nobody joins, until dropped.
+pub(crate) struct Apart<'a>(Option<&'a Beside>);
+
+impl Drop for Apart<'_> {
+    fn drop(&mut self) {
+        if let Some(beside) = self.0 {
+            beside.apart.fetch_sub(1, SeqCst);
+        }
+    }
+}
+
+/// Under which epoch a request began, and for which slot.
+#[derive(Clone, Copy)]
+pub(crate) struct Begun(Option<(MembershipEpoch, Option<Slot>)>);
+
+fn elsewhere(what: &str, cause: &str) -> Error {
+    Error::new(Code::HeldElsewhere, what, cause)
+}
+
+impl MetaServer {
+    /// This server is the one to ask.
+    pub(crate) fn expect_own(&self, request: &MetaRequest) -> Result<Begun> {
+        let Some(beside) = &self.beside else { return Ok(Begun(None)) };
+        let slot = match request.goes_to() {
+            GoesTo::Leader if !beside.leads => {
+                return Err(elsewhere(request.name(), "this metadata server does not lead"));
+            }
+            GoesTo::Leader | GoesTo::Here => return Ok(Begun(None)),
+            GoesTo::Holder(slot) if !self.leases.holds(slot) => {
+                beside.others.is_outdated();
+                return Err(elsewhere(request.name(), "another metadata server holds its slot"));
+            }
+            // It waits for long, and is asked again when the slot goes.
+            GoesTo::Holder(_) if matches!(request, MetaRequest::SetLock(_)) => return Ok(Begun(None)),
+            GoesTo::Holder(slot) => Some(slot),
+            GoesTo::BestAt(inode) => Some(inode.slot()).filter(|slot| self.leases.holds(*slot)),
+        };
+        Ok(Begun(Some((self.leases.epoch(), slot))))
+    }
+
+    /// What was found may be told: who holds what is as it was when the request came.
+    pub(crate) fn still_own(&self, name: &'static str, begun: Begun) -> Result<()> {
+        let (Some(beside), Begun(Some((epoch, slot)))) = (&self.beside, begun) else { return Ok(()) };
+        let is_own = slot.is_none_or(|slot| beside.others.may_answer(slot));
+        match is_own && self.leases.epoch() == epoch {
+            true => Ok(()),
+            false => Err(elsewhere(name, "who holds what has changed meanwhile")),
+        }
+    }
+
+    /// For what this server does without asking others: they must not be there, and do not come before it is done.
+    pub(crate) fn apart(&self, what: &str) -> Result<Apart<'_>> {
+        let Some(beside) = &self.beside else { return Ok(Apart(None)) };
+        beside.apart.fetch_add(1, SeqCst);
+        let apart = Apart(Some(beside));
+        let others = beside.others.roster().map_or(0, |roster| roster.members.len().saturating_sub(1));
+        match others {
+            0 => Ok(apart),
+            _ => {
+                let cause = format!(
+                    "{others} metadata servers serve beside the one that leads; stop them, and start them again after it"
+                );
+                Err(Error::new(Code::NotSupported, what, cause))
+            }
+        }
+    }
+
+    /// Nobody joins for so long.
+    pub(crate) fn stay_apart(&self, span: Duration) {
+        if let Some(beside) = &self.beside {
+            let mut until = beside.apart_until.lock();
+            *until = (*until).max(self.env.clock.now() + span);
+        }
+    }
+
+    pub(crate) fn leads(&self) -> bool {
+        self.beside.as_ref().is_none_or(|beside| beside.leads)
+    }
+
+    /// A session that comes to a server which does not lead is looked for in its row.
+    pub(crate) async fn meet(&self, session: SessionId) -> Result<()> {
+        if self.leads() || session == SessionId(0) || self.sessions.is_known(session) {
+            return Ok(());
+        }
+        let found = self.engine.read(0, session::FindSession { session }).await.map_err(Error::from)?;
+        let unknown = |cause: &str| Error::new(Code::SessionUnknown, format_args!("session {session}"), cause);
+        let row = found.filter(|row| !row.has_ended()).ok_or_else(|| unknown("it was ended or never began"))?;
+        let now = self.env.clock.now();
+        self.sessions.insert(session, crate::sessions::SessionState::new(row.epoch, row.description, row.host, now));
+        if row.caches && !self.leases.admits(session) {
+            return Err(unknown("it is being ended"));
+        }
+        Ok(())
+    }
+
+    /// Who holds what is another from now on; to be told in the order of the epochs. What was announced under the one before and is not
+    /// committed never will be: members commit under `fence`.
+    pub async fn follow(&self, roster: &Roster, _fence: u64) -> Result<()> {
+        let Some(beside) = &self.beside else { return Ok(()) };
+        let _shut = beside.gate.write().await;
+        self.engine.join().await.map_err(OpError::from)?;
+        self.leases.follows(roster);
+        Ok(())
+    }
+
+    /// These slots are held here from now on, because their former holders answer for them no more.
+    pub async fn gain(&self, epoch: MembershipEpoch, slots: SlotSet) -> Result<()> {
+        if !self.leads() {
+            // What was made while this one was no member.
+            self.read_snapshots().await?;
+        }
+        let rows = self.engine.read(0, session::ListSessions).await.map_err(Error::from)?;
+        let (mut caching, now) = (Vec::new(), self.env.clock.now());
+        for (id, row) in rows.into_iter().filter(|(_, row)| !row.has_ended()) {
+            if row.caches {
+                caching.push(id);
+            }
+            self.sessions.insert(id, crate::sessions::SessionState::new(row.epoch, row.description, row.host, now));
+        }
+        self.leases.gains(epoch, slots, caching);
+        Ok(())
+    }
+
+    /// Held until a change is over that was announced.
+    pub(crate) async fn gate(&self) -> Option<tokio::sync::RwLockReadGuard<'_, ()>> {
+        match &self.beside {
+            Some(beside) => Some(beside.gate.read().await),
+            None => None,
+        }
+    }
+
+    /// Says something to another server, once.
+    pub(crate) async fn say_to<M>(&self, to: MemberId, message: M, deadline: Duration) -> Result<M::Answer>
+    where
+        M: Carries<MetaRequest, MetaAnswer>,
+    {
+        let way = self.beside.as_ref().and_then(|beside| beside.others.way(to));
+        let way = way.ok_or_else(|| elsewhere("a metadata server", "it is no member any more"))?;
+        let request = message.wrap();
+        let name = request.name();
+        let cx = Context { deadline, trace: braid_api::trace::current(), ..Context::default() };
+        let answer = self.env.timeout(deadline, way.execute(cx, request)).await;
+        let (answer, _) = answer.map_err(|_| Error::new(Code::DeadlineExceeded, name, "no answer in time"))??;
+        M::unwrap(answer).ok_or(Error::bare(Code::BadMessage))
+    }
+
+    /// Who holds the inode's slot, if that is not this server.
+    pub(crate) fn foreign(&self, inode: InodeId) -> Option<MemberId> {
+        let beside = self.beside.as_ref()?;
+        if self.leases.holds(inode.slot()) {
+            return None;
+        }
+        Some(beside.others.roster().and_then(|roster| roster.holder_of(inode.slot())).unwrap_or_default())
+    }
+}
+
+impl crate::leases::Leases {
+    /// Under which it holds what it holds.
+    pub(crate) fn epoch(&self) -> MembershipEpoch {
+        self.state.lock().holder.epoch()
+    }
+
+    pub(crate) fn holds(&self, slot: Slot) -> bool {
+        self.state.lock().holder.holds(slot)
+    }
+
+    /// The session may be granted something from its first renewal on. False: it is being ended.
+    fn admits(&self, session: SessionId) -> bool {
+        let mut state = self.state.lock();
+        if state.ending.contains(&session) {
+            return false;
+        }
+        state.caching.entry(session).or_default();
+        true
+    }
+
+    fn follows(&self, roster: &Roster) {
+        let holders = roster.holders();
+        let (members, keeps) = (holders.members().clone(), holders.slots_of(self.member));
+        let mut state = self.state.lock();
+        self.on(&mut state, Event::Epoch { epoch: roster.epoch, members, keeps });
+        self.watch(&mut state, |state, now| state.announce(now, Happened::EpochChanged(holders)));
+        // Who listens hears of the epoch.
+        state.ring_all();
+        drop(state);
+        self.said.notify_waiters();
+        self.seals.notify_waiters();
+    }
+
+    fn gains(&self, epoch: MembershipEpoch, slots: SlotSet, sessions: Vec<SessionId>) {
+        let mut state = self.state.lock();
+        for session in &sessions {
+            state.caching.entry(*session).or_default();
+        }
+        self.on(&mut state, Event::Gained { epoch, slots, sessions });
+    }
+}
