@@ -6,7 +6,7 @@
 use crate::cache::Task;
 use crate::core::Core;
 use crate::wait::Deadline;
-use braid_api::meta::GetRoster;
+use braid_api::meta::{GetRoster, KnownRoster};
 use braid_api::{Carries, Code, Context, Error, Result, When};
 use braid_types::{MemberId, MembershipEpoch};
 use std::collections::BTreeMap;
@@ -28,7 +28,9 @@ impl Core {
         }
     }
 
-    fn adopt_row(&self, row: &braid_members::Roster) {
+    fn adopt_row(&self, row: KnownRoster) {
+        // Whoever holds everything says so with a term.
+        let Some(row) = row else { return self.leases.say_soon() };
         if row.epoch <= self.route.epoch() || row.members.is_empty() {
             return;
         }
@@ -80,14 +82,12 @@ impl Core {
         }
         *asked = Some(self.now());
         match self.ask_roster(deadline).await {
-            Ok(Some(row)) => self.adopt_row(&row),
-            // Whoever holds everything says so with a term.
-            Ok(None) => self.leases.say_soon(),
+            Ok(row) => self.adopt_row(row),
             Err(error) => tracing::debug!(%error, "it is not known who serves"),
         }
     }
 
-    async fn ask_roster(&self, deadline: Deadline) -> Result<Option<braid_members::Roster>> {
+    async fn ask_roster(&self, deadline: Deadline) -> Result<KnownRoster> {
         let request = GetRoster {}.wrap();
         self.counters.message(request.name());
         let left = deadline.left(&self.env).min(PATIENCE);
