@@ -85,13 +85,19 @@ impl Core {
         });
         core.servers.adopt(&reply.servers);
         core.requests.observe(&mark);
-        core.heard_term(sent, Duration::from_millis(reply.lease_ms.into()), reply.term);
+        let lease = Duration::from_millis(reply.lease_ms.into());
+        core.heard_term(sent, lease, reply.term);
         core.keep_session();
         core.keep_time();
         core.keep_dropping();
         core.keep_settling();
         core.keep_writing_back();
         core.keep_marking();
+        if reply.term.is_some_and(|term| !term.alone) {
+            // Whose it is, is known then. Else it is soon, and until then nothing is kept.
+            core.learn_roster(Deadline::after(&core.env, core.config.attempt)).await;
+            core.heard_term(sent, lease, reply.term);
+        }
         Ok(core)
     }
 

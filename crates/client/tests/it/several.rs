@@ -107,18 +107,21 @@ async fn what_is_granted_costs_nothing_whoever_granted_it() {
     let client = ring.client(ClientConfig::default()).await;
     for id in [LEADER, MemberId(2)] {
         let dir = dir_of(&ring, &client, id, &format!("d{id}-")).await;
-        ring.take_messages();
-        let file = make(&client, dir, "f", b"bytes").await;
-        assert_eq!(ring.take_messages(), BTreeMap::from([("CommitFile", 1), ("CreateFile", 1)]), "at {id}");
-        // A term there has come by now, if it was not there when the file was made.
+        let first = make(&client, dir, "first", b"bytes").await;
+        // A term there comes soon, if it was not there when the file was made.
         eventually("what is asked again and again is kept", async || {
             ring.take_messages();
-            let found = find(&client, dir, "f").await == Some(file) && find(&client, dir, "g").await.is_none();
-            client.get_attr(&cx(), file, None).await.unwrap();
-            assert!(found && content(&client, file).await == b"bytes");
+            let found =
+                find(&client, dir, "first").await == Some(first) && find(&client, dir, "absent").await.is_none();
+            client.get_attr(&cx(), first, None).await.unwrap();
+            assert!(found && content(&client, first).await == b"bytes");
             ring.take_messages().is_empty()
         })
         .await;
+        let file = make(&client, dir, "second", b"more").await;
+        assert_eq!(ring.take_messages(), BTreeMap::from([("CommitFile", 1), ("CreateFile", 1)]), "at {id}");
+        assert!(find(&client, dir, "second").await == Some(file) && content(&client, file).await == b"more");
+        assert_eq!(ring.take_messages(), BTreeMap::new(), "at {id}");
     }
     client.shutdown().await.unwrap();
 }
