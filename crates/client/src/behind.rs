@@ -323,7 +323,7 @@ impl Core {
     pub async fn remove_behind(&self, trace: TraceId, parent: InodeId, name: &Name) -> Option<Result<()>> {
         let core = self.this.upgrade()?;
         let session = self.session.id();
-        let under_way = self.behind.begin(&core, parent.slot(), (session, self.leases.epoch()))?;
+        let under_way = self.behind.begin(&core, parent.slot(), (session, self.route.epoch()))?;
         let id = self.cache.removable(parent, name, self.now())?;
         let message = Unlink { parent: self.cache.existing(parent).ok()?, name: name.clone(), open_here: false };
         let is_in_use = self.inodes.get(id).is_some() || !self.inodes.held(&[id]).is_empty();
@@ -378,8 +378,9 @@ impl Core {
 
     /// A name was removed in the directory, and that was waited for.
     pub fn removed_one(&self, dir: InodeId) {
-        let (of, now) = ((self.session.id(), self.leases.epoch()), self.now());
-        if self.config.kept_bytes == 0 {
+        let (of, now) = ((self.session.id(), self.route.epoch()), self.now());
+        // Where several serve nobody works alone.
+        if self.config.kept_bytes == 0 || self.route.is_several() {
             return;
         }
         let Some(number) = self.behind.removed_one(dir, of, now) else { return };
@@ -422,7 +423,7 @@ impl Core {
     }
 
     async fn leave_slot(&self, slot: Slot) {
-        let Some((number, epoch)) = self.behind.leaves(slot, self.leases.epoch()) else { return };
+        let Some((number, epoch)) = self.behind.leaves(slot, self.route.epoch()) else { return };
         let done = |state: &State| !state.unanswered.contains_key(&slot);
         while self.behind.until(&self.env, self.own_op().deadline, done).await.is_err() {
             if self.stop.is_over() {

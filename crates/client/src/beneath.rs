@@ -14,7 +14,7 @@ use crate::map::key;
 use braid_api::data::OpenLocal;
 use braid_api::meta::{Cuts, HoldSealed, LeaveSealed};
 use braid_api::{Error, HandleId, Result};
-use braid_types::{Attr, ChunkIndex, InodeId, Timestamp};
+use braid_types::{Attr, ChunkIndex, InodeId, SlotSet, Timestamp};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -101,9 +101,11 @@ impl Beneath {
         self.changed.notify_waiters();
     }
 
-    /// For the metadata server, after a start of it.
-    pub fn all(&self) -> Vec<(InodeId, u64)> {
-        self.state.lock().held.iter().map(|(id, held)| (*id, held.number)).collect()
+    /// For a metadata server that holds these slots, after a start of it.
+    pub fn all(&self, slots: &SlotSet) -> Vec<(InodeId, u64)> {
+        let state = self.state.lock();
+        let held = state.held.iter().filter(|(id, _)| slots.has(id.slot()));
+        held.map(|(id, held)| (*id, held.number)).collect()
     }
 
     pub fn len(&self) -> usize {

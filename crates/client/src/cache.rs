@@ -6,10 +6,13 @@
 //! first ([`Cache::ask`]), and a change in between makes it void.
 
 mod behind;
+mod events;
 mod files;
 mod kept;
 mod learnt;
 mod listings;
+#[cfg(test)]
+mod several;
 #[cfg(test)]
 pub mod tests;
 mod whole;
@@ -22,8 +25,8 @@ use behind::Guess;
 use braid_api::meta::InodeRef;
 use braid_api::{Code, Error, Result, Shown};
 use braid_env::Monotonic;
-use braid_lease::{Generation, Holdings, Key, Limits, Mode, Moment, RevocationId, Seen, Todo, Want};
-use braid_types::{Attr, InodeId, Name, Timestamp, TruncGen};
+use braid_lease::{Generation, Key, Limits, ManyHoldings, Mode, Moment, RevocationId, Roster, Want};
+use braid_types::{Attr, InodeId, MemberId, MembershipEpoch, Name, SlotSet, Timestamp, TruncGen};
 use kept::Kept;
 use listings::Listings;
 use parking_lot::Mutex;
@@ -64,6 +67,8 @@ pub struct Ticket(u64);
 pub struct Asking<'a> {
     cache: &'a Cache,
     pub ticket: Ticket,
+    /// Its holder is asked, and nothing that another grants is kept: under which epoch that was granted the answer does not say.
+    about: InodeId,
     lease: Option<braid_lease::Ticket>,
     /// What it changes.
     changing: Vec<Key>,
@@ -96,22 +101,21 @@ pub fn entry_keys(parent: InodeId, name: &Name) -> Vec<Key> {
     vec![Key::Name(parent, name.clone()), Key::Attr(parent)]
 }
 
-/// What the slot holder wants of this client.
+/// What slot holders want of this client.
 #[derive(Debug)]
 pub enum Task {
     /// A cache above must let go of it.
     Forget(Vec<Shown>),
-    /// To be said when all that was to be forgotten before is.
-    Dropped(RevocationId),
+    /// To be said to this holder when all that was to be forgotten before is.
+    Dropped(MemberId, RevocationId),
+    /// The same of slots, said to nobody else than [`Cache::dropped`].
+    DroppedSlots(u64),
     /// All has been forgotten, and that is to be said.
     Acknowledge,
-    Reassert(u64),
+    /// To be said to this holder: what is held.
+    Reassert(MemberId, u64),
     /// A file lease is to be asked for.
-    Take {
-        ticket: braid_lease::Ticket,
-        inode: InodeId,
-        want: Want,
-    },
+    Take { ticket: braid_lease::Ticket, inode: InodeId, want: Want },
     /// Or given up, down to this.
     Flush {
         inode: InodeId,
@@ -120,23 +124,23 @@ pub enum Task {
         /// Locks may go on being granted here.
         locks: bool,
     },
-    /// To be said.
-    Yield {
-        inode: InodeId,
-        generation: Generation,
-        mode: Mode,
-    },
+    /// To be said to this holder.
+    Yield { to: MemberId, inode: InodeId, generation: Generation, mode: Mode },
     /// To be said: what is open for writing has become less.
     SayHandles(InodeId),
     /// The pages of these files may not be shown any more.
     ForgetPages(Vec<InodeId>),
     /// What was written to it under a lease that is lost may never be saved.
     Fail(InodeId),
+    /// There is a newer roster, of this epoch at least.
+    Learn(MembershipEpoch),
+    /// To be renewed at now.
+    Renew(MemberId),
 }
 
 struct Maps {
     /// What may be shown. The values below are there only while their lease was kept.
-    leases: Holdings,
+    leases: ManyHoldings,
     attrs: Lru<InodeId, Attr>,
     names: Lru<(InodeId, Name), InodeId>,
     /// Names that stand for nothing, by directory: a directory's lease covers them all.
@@ -172,6 +176,11 @@ pub struct Cache {
 
 fn moment(now: Monotonic) -> Moment {
     Moment(now.0)
+}
+
+/// As what the file is held, whether or not it may be used now.
+fn mode_of_file(maps: &Maps, inode: InodeId) -> Mode {
+    maps.leases.of(inode).map_or(Mode::None, |held| held.file(inode).0)
 }
 
 impl Maps {
@@ -247,12 +256,24 @@ impl Maps {
         self.whole.clear();
         (self.absences, self.absent_elsewhere) = (0, false);
     }
+
+    /// Forgets what is in these slots. Of absences that a cache above alone knows it is not known where they are.
+    fn forget_slots(&mut self, slots: &SlotSet) {
+        let stays = |id: &InodeId| !slots.has(id.slot());
+        self.attrs.retain(|id, _| stays(id));
+        self.kept.retain(stays);
+        self.names.retain(|(dir, _), _| stays(dir));
+        self.absent.retain(|dir, _| stays(dir));
+        self.absences = self.absent.values().map(BTreeSet::len).sum();
+        self.whole.retain(stays);
+    }
 }
 
 impl Cache {
     pub fn new(entries_max: usize) -> Self {
         let maps = Maps {
-            leases: Holdings::new(&Limits::default()),
+            // Until it is heard who serves. Nothing is granted under this epoch.
+            leases: ManyHoldings::new(&Limits::default(), Roster::alone(MembershipEpoch(0), MemberId(0))),
             absent: BTreeMap::new(),
             absences: 0,
             absent_elsewhere: false,
@@ -313,13 +334,13 @@ impl Cache {
         maps.kept.forget(id);
     }
 
-    /// To be said before asking for what may be kept.
-    pub fn ask(&self) -> Asking<'_> {
-        self.change(Vec::new())
+    /// To be said before the inode, or a name in it, is asked for.
+    pub fn ask(&self, about: InodeId) -> Asking<'_> {
+        self.change(about, Vec::new())
     }
 
-    /// The same of a change: until it is answered nothing that is known of these keys is shown.
-    pub fn change(&self, changing: Vec<Key>) -> Asking<'_> {
+    /// The same of a change that is asked of the inode's holder: until it is answered nothing that is known of these keys is shown.
+    pub fn change(&self, about: InodeId, changing: Vec<Key>) -> Asking<'_> {
         let mut maps = self.maps.lock();
         for key in &changing {
             *maps.under_way.entry(key.clone()).or_default() += 1;
@@ -327,8 +348,8 @@ impl Cache {
                 maps.whole.may_have(*dir, name);
             }
         }
-        let lease = Some(maps.leases.ask());
-        Asking { cache: self, ticket: Ticket(self.moment.load(SeqCst)), lease, changing }
+        let lease = Some(maps.leases.ask(about));
+        Asking { cache: self, ticket: Ticket(self.moment.load(SeqCst)), about, lease, changing }
     }
 
     /// Keeps of an answer what was granted, if nothing came in between: since `ticket` in what was changed here, since it was
@@ -401,13 +422,13 @@ impl Cache {
                     if held && self.valid(dir, ticket) && !maps.is_changing(|| Key::Attr(dir)) {
                         // Of who began before nothing changes but that the cache above has it from two.
                         let known = maps.listings.since(dir).is_some_and(|since| self.valid(dir, since));
-                        let until = moment(now) + maps.leases.left(moment(now));
+                        let until = moment(now) + maps.leases.left(moment(now), dir);
                         id.store(maps.listings.insert(dir, known, ticket, until, pages.clone()), SeqCst);
                     }
                 }
             }
         }
-        if all { maps.leases.left(moment(now)) } else { Duration::ZERO }
+        if all { maps.leases.left(moment(now), asking.about) } else { Duration::ZERO }
     }
 
     /// Attributes, and for how long a cache above may keep them.
@@ -418,7 +439,7 @@ impl Cache {
         }
         let attr = *maps.attrs.get(&id)?;
         // A cache above is not told when that is replaced.
-        let left = if maps.guessed.contains_key(&id) { Duration::ZERO } else { maps.leases.left(moment(now)) };
+        let left = if maps.guessed.contains_key(&id) { Duration::ZERO } else { maps.leases.left(moment(now), id) };
         maps.leases.may_serve(moment(now), &Key::Attr(id)).then_some((attr, left))
     }
 
@@ -433,7 +454,7 @@ impl Cache {
         if maps.is_changing(|| Key::Name(parent, name.clone())) {
             return None;
         }
-        let left = maps.leases.left(moment(now));
+        let left = maps.leases.left(moment(now), parent);
         if let Some(id) = maps.names.get(&at).copied() {
             return maps.leases.may_serve(moment(now), &Key::Name(at.0, at.1)).then_some((Some(id), left));
         }
@@ -506,7 +527,7 @@ impl Cache {
     pub fn saw(&self, attr: &Attr) {
         let maps = &mut *self.maps.lock();
         // Where others write as well, an attribute says nothing of what is cached.
-        if maps.leases.file(attr.id).0 != Mode::Sync {
+        if mode_of_file(maps, attr.id) != Mode::Sync {
             maps.stamps.insert(attr.id, Stamp::from(attr));
         }
     }
@@ -527,50 +548,5 @@ impl Cache {
 
     pub fn seen(&self, id: InodeId) -> Option<Stamp> {
         self.maps.lock().stamps.get(&id).copied()
-    }
-
-    /// Takes what the slot holder said. What it revokes is not shown from now on; the tasks are the rest.
-    pub fn on(&self, now: Monotonic, seen: Seen) -> Vec<Task> {
-        let mut maps = self.maps.lock();
-        // Leases that end by their time need no word to a cache above: nothing was given to it for longer.
-        let early = match &seen {
-            Seen::Renewed { .. } | Seen::SessionLost if !maps.leases.left(moment(now)).is_zero() => {
-                maps.leases.held().cloned().collect()
-            }
-            _ => Vec::new(),
-        };
-        // Pages stay as long as their lease, however long that is prolonged: the end has to be told.
-        let ends = matches!(seen, Seen::Renewed { .. } | Seen::SessionLost) || maps.leases.left(moment(now)).is_zero();
-        let files = if ends { maps.leases.reassertion() } else { Vec::new() };
-        let mut tasks = Vec::new();
-        for todo in maps.leases.on(moment(now), seen) {
-            match todo {
-                Todo::Drop { revocation, keys } => {
-                    let mut shown = Vec::new();
-                    keys.iter().for_each(|key| maps.forget(key, &mut shown));
-                    tasks.extend([Task::Forget(shown), Task::Dropped(revocation)]);
-                }
-                Todo::DropAll => {
-                    let mut shown: Vec<Shown> = maps.listings.revoke_all().map(Shown::Listing).collect();
-                    early.iter().for_each(|key| maps.forget(key, &mut shown));
-                    tasks.push(Task::Forget(shown));
-                    maps.forget_all();
-                    if !files.is_empty() {
-                        tasks.push(Task::ForgetPages(files.iter().map(|(inode, _)| *inode).collect()));
-                    }
-                    let moment = self.moment.fetch_add(1, SeqCst) + 1;
-                    self.changes.iter().for_each(|stripe| stripe.store(moment, SeqCst));
-                }
-                Todo::Reassert { round } => tasks.push(Task::Reassert(round)),
-                Todo::Take { ticket, inode, want } => tasks.push(Task::Take { ticket, inode, want }),
-                Todo::Flush { inode, generation, to, locks } => {
-                    tasks.push(Task::Flush { inode, generation, to, locks });
-                }
-                Todo::Yield { inode, generation, mode, .. } => tasks.push(Task::Yield { inode, generation, mode }),
-                Todo::Fail { inode } => tasks.push(Task::Fail(inode)),
-                Todo::Acknowledge { .. } => tasks.push(Task::Acknowledge),
-            }
-        }
-        tasks
     }
 }

@@ -2,10 +2,11 @@
 
 use crate::core::{Core, Op};
 use crate::requests::Asked;
+use crate::route::Destination;
 use crate::wait::Attempts;
 use braid_api::meta::{MetaAnswer, MetaRequest};
 use braid_api::{Carries, Code, Context, Error, Result, Retry, When};
-use braid_types::SessionId;
+use braid_types::{InodeId, SessionId};
 
 impl Core {
     /// Sends one message and gives its answer. A mutation gets a request id, which stays the same however often
@@ -35,11 +36,12 @@ impl Core {
         self.behind.until_done(&self.env, &request, when, op.deadline).await?;
         // What has been removed here takes no room, whether that is known there yet or not.
         let again = (self.behind.unanswered() > 0 && request.is_mutation()).then(|| request.clone());
-        let done = Box::pin(self.send_while::<M>(request, (when, None), op, &still)).await;
+        let to = Destination::of(&request);
+        let done = Box::pin(self.send_while::<M>(request, to, (when, None), op, &still)).await;
         match (done, again) {
             (Err(error), Some(request)) if error.code == Code::QuotaExceeded => {
                 self.behind.until_all_done(&self.env, op.deadline).await?;
-                Box::pin(self.send_while::<M>(request, (when, None), op, &still)).await
+                Box::pin(self.send_while::<M>(request, to, (when, None), op, &still)).await
             }
             (done, _) => done,
         }
@@ -58,12 +60,23 @@ impl Core {
                 Err(Error::new(Code::SessionUnknown, "a change of names", cause))
             }
         };
-        self.send_while::<M>(message.wrap(), (When::Early, Some(session)), op, still).await
+        let request = message.wrap();
+        let to = Destination::of(&request);
+        self.send_while::<M>(request, to, (When::Early, Some(session)), op, still).await
+    }
+
+    /// As [`Core::call`] for what names no inode and is for the holder of one.
+    pub async fn call_at<M>(&self, inode: InodeId, message: M, op: Op) -> Result<M::Answer>
+    where
+        M: Carries<MetaRequest, MetaAnswer>,
+    {
+        self.send_while::<M>(message.wrap(), Destination::at(inode), (When::Early, None), op, || Ok(())).await
     }
 
     async fn send_while<M>(
         &self,
         request: MetaRequest,
+        to: Destination,
         (when, told): (When, Option<SessionId>),
         op: Op,
         still: impl Fn() -> Result<()> + Send,
@@ -81,15 +94,20 @@ impl Core {
         }
         let mut attempts = Attempts::until(op.deadline);
         let mut waiting = None;
+        let mut guess = self.route.guess(&request, to);
         loop {
             let token = self.session.token();
             still()?;
             // A server that lost its power after it took the request answers nothing, and nothing says so.
             let left = op.deadline.left(&self.env).min(self.config.attempt);
             let trace = op.trace;
-            let cx = Context { token, request: id, trace, when, deadline: left, about, ..Context::default() };
+            let is_guess = guess.is_some();
+            let way = guess.take().unwrap_or_else(|| self.route.way(to));
+            let manner = way.manner();
+            let cx = Context { token, request: id, trace, when, deadline: left, about, manner, ..Context::default() };
             self.counters.message(name);
-            let error = match self.env.timeout(left, self.meta.execute(cx, request.clone())).await {
+            let sent = self.route.execute(&way, to, cx, request.clone());
+            let error = match self.env.timeout(left, sent).await {
                 Ok(Ok((answer, mark))) => {
                     let asked = Asked { id, session: token.session, message: &request };
                     if self.requests.accept(&self.env, op.deadline, is_change.then_some(asked), &mark).await {
@@ -106,7 +124,13 @@ impl Core {
                 Ok(Err(error)) => error,
                 Err(_) => Error::new(Code::DeadlineExceeded, name, "the metadata server did not answer in time"),
             };
+            let is_elsewhere = error.code == Code::HeldElsewhere;
+            if is_guess && (is_elsewhere || error.retry() != Retry::No) {
+                // Then its holder.
+                continue;
+            }
             let says = matches!(error.retry(), Retry::No | Retry::AfterRefresh) && error.code != Code::Recovering;
+            let says = says && !is_elsewhere;
             if says && !self.requests.accept_failure(&self.env, op.deadline, is_change.then_some(id)).await {
                 if op.deadline.left(&self.env).is_zero() {
                     return Err(error);
@@ -120,6 +144,13 @@ impl Core {
                     if let Err(error) = self.replay(op).await {
                         tracing::debug!(%error, "what is kept was not sent yet");
                     }
+                }
+                Code::HeldElsewhere => self.learn_roster(op.deadline).await,
+                // It may be one that is a member no more. A change goes to the next under the same id: if it was made, that finds it.
+                Code::Unreachable | Code::Disconnected | Code::DeadlineExceeded | Code::NotServing
+                    if self.route.is_several() =>
+                {
+                    self.learn_roster(op.deadline).await;
                 }
                 // Whoever asked knows what else is stale.
                 code if code.retry() == Retry::AfterRefresh => return Err(error),

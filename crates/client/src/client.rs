@@ -6,6 +6,7 @@ use crate::handles::Handle;
 use crate::stats::Stats;
 use braid_api::admin::{AdminAnswer, AdminQuery, Waiting};
 use braid_api::data::DataPeers;
+use braid_api::erased::MetaPeers;
 use braid_api::meta::{EntriesChanged, Namespace, NodeSpec, Resolved, TreeChange};
 use braid_api::*;
 use braid_env::Env;
@@ -27,7 +28,22 @@ impl Client {
         peers: P,
         config: ClientConfig,
     ) -> Result<Arc<Client>> {
-        Ok(Arc::new(Client(Core::start(env, Box::new(namespace), Box::new(control), Box::new(peers), config).await?)))
+        let lead = (Box::new(namespace) as _, Box::new(control) as _);
+        Ok(Arc::new(Client(Core::start(env, lead, None, Box::new(peers), config).await?)))
+    }
+
+    /// The same where several metadata servers may serve at once: `namespace` and `control` lead to the one that leads, `others` to each of
+    /// them.
+    pub async fn start_among<N: Namespace, M: MetaPeers, P: DataPeers>(
+        env: Env,
+        namespace: N,
+        control: N,
+        others: M,
+        peers: P,
+        config: ClientConfig,
+    ) -> Result<Arc<Client>> {
+        let lead = (Box::new(namespace) as _, Box::new(control) as _);
+        Ok(Arc::new(Client(Core::start(env, lead, Some(Box::new(others)), Box::new(peers), config).await?)))
     }
 
     /// Saves everything, makes it stable and ends the session. The client answers nothing afterwards.

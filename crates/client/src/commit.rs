@@ -101,7 +101,7 @@ impl Core {
                 draft
             };
             // Whoever asks meanwhile may see it done; what is known here is of before.
-            let asking = self.cache.change(vec![Key::Attr(inode.id)]);
+            let asking = self.cache.change(inode.id, vec![Key::Attr(inode.id)]);
             let when = if reach == Reach::Stable { When::Marked } else { When::Early };
             let saved = self.call_while(draft.message.clone(), when, op, still(inode, draft.lapses)).await;
             match saved {

@@ -1,5 +1,19 @@
 use std::time::Duration;
 
+/// Whom a question is asked first, where several metadata servers serve. Changes, and all that is leased, go to the holder of the slot
+/// whatever this says, and so does a question that another cannot answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Routing {
+    /// The holder of the slot, which leases what it answers.
+    #[default]
+    BySlot,
+    /// The others are there to be compared with. Always the same one.
+    Sticky,
+    /// Each in turn.
+    InTurn,
+    AtRandom,
+}
+
 /// Bounds and times of a client. The defaults suit one mount on a desktop machine: at most 128 MiB of writes
 /// on their way, 128 MiB kept for repetition, 64 MiB read ahead.
 #[derive(Clone, Debug)]
@@ -36,6 +50,7 @@ pub struct ClientConfig {
     /// A chunk of a file that its server does not know, and of which nothing is retained here, reads as a hole after so
     /// long. Until then whoever wrote it may be about to repeat it: that takes `stabilise_after` and two messages.
     pub lost_after: Duration,
+    pub routing: Routing,
     /// Ends every wait of an operation.
     pub deadline: Duration,
     /// After so long an unanswered data request is asked again, of where the chunk is by then.
@@ -70,6 +85,7 @@ impl Default for ClientConfig {
             write_back_after: Duration::from_secs(1),
             stabilise_after: Duration::from_secs(1),
             lost_after: Duration::from_secs(3),
+            routing: Routing::BySlot,
             deadline: Duration::from_secs(60),
             attempt: Duration::from_secs(10),
             spares_ahead: 8,

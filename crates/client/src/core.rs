@@ -15,6 +15,7 @@ use crate::memory::Memory;
 use crate::quota::Returns;
 use crate::requests::Requests;
 use crate::room::Room;
+use crate::route::Route;
 use crate::servers::Directory;
 use crate::session::Session;
 use crate::shared::Told;
@@ -23,7 +24,6 @@ use crate::stats::{Counters, Stats};
 use crate::stop::Stop;
 use crate::wait::{Deadline, Waits};
 use braid_api::StatFs;
-use braid_api::erased::Meta;
 use braid_env::{Env, Monotonic};
 use braid_types::{ChunkId, InodeId, Timestamp, TraceId};
 use parking_lot::Mutex;
@@ -36,8 +36,7 @@ pub struct Core {
     pub this: Weak<Core>,
     pub env: Env,
     pub config: ClientConfig,
-    pub meta: Box<dyn Meta>,
-    pub control: Box<dyn Meta>,
+    pub route: Route,
     pub session: Session,
     pub requests: Requests,
     pub behind: Behind,

@@ -20,7 +20,7 @@ use crate::wait::timed_out;
 use braid_api::meta::{FileLease, LeaseState, OpenFile};
 use braid_api::{Code, Error, Result, Retry, trace};
 use braid_lease::{Generation, Mode, Moment, Seen, Ticket, Want};
-use braid_types::{ByteRange, InodeId};
+use braid_types::{ByteRange, InodeId, MemberId};
 use parking_lot::Mutex;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -354,7 +354,7 @@ impl Core {
 
     /// An open is about to be asked for: with its answer comes the lease, if this says so.
     pub fn begin_take(&self, inode: InodeId, want: Want) -> Option<Ticket> {
-        let mut tasks = self.cache.on(self.now(), Seen::Need { inode, want });
+        let mut tasks = self.cache.on(self.now(), None, Seen::Need { inode, want });
         let own = tasks.extract_if(.., |task| matches!(task, Task::Take { .. })).last();
         self.carry_out(tasks);
         match own {
@@ -393,10 +393,15 @@ impl Core {
 
     // --- what the slot holder says ---
 
-    /// Takes what happened and carries out what it asks for.
+    /// Takes what happened here, or was answered by whoever holds the file, and carries out what it asks for.
     pub fn hear(&self, seen: Seen) {
-        // A renewal or a recall may bring the next moment nearer.
-        let is_timed = matches!(seen, Seen::Renewed { .. } | Seen::Recall { .. });
+        self.hear_from(None, seen);
+    }
+
+    /// The same of what a slot holder said of itself.
+    pub fn hear_from(&self, holder: Option<MemberId>, seen: Seen) {
+        // A recall may bring the next moment nearer.
+        let is_timed = matches!(seen, Seen::Recall { .. });
         if let Seen::Recall { inode, generation, .. } = &seen {
             let mut making = self.files.making.lock();
             if making.under_way > 0 {
@@ -408,7 +413,7 @@ impl Core {
             Seen::Granted { inode, mode: Mode::Sync, .. } => Some(*inode),
             _ => None,
         };
-        let tasks = self.cache.on(self.now(), seen);
+        let tasks = self.cache.on(self.now(), holder, seen);
         began_sync.into_iter().for_each(|inode| self.begin_sync(inode));
         self.carry_out(tasks);
         if is_timed {
@@ -450,6 +455,8 @@ impl Core {
                     core.lose_lease(inode);
                     self.locks_lost(self.locks.lose(inode));
                 }
+                Task::Learn(epoch) => self.seek_roster(epoch),
+                Task::Renew(member) => self.renew_at(member),
                 other => told.push(other),
             }
         }
@@ -457,8 +464,8 @@ impl Core {
     }
 
     /// An answer to what the slot holder asks this client again after a change.
-    pub fn heard_again(&self, inode: InodeId, lease: FileLease) {
-        self.hear(granted(inode, None, lease));
+    pub fn heard_again(&self, holder: MemberId, inode: InodeId, lease: FileLease) {
+        self.hear_from(Some(holder), granted(inode, None, lease));
         self.files.tell();
     }
 

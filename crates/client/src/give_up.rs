@@ -135,7 +135,7 @@ impl Core {
         if to != Mode::Exclusive || gives_more || !locks {
             self.locks.hand_back(id, generation, self.cache.grants_locks(id));
         }
-        let tasks = self.cache.on(self.now(), Seen::Flushed { inode: id, generation, held: Vec::new() });
+        let tasks = self.cache.on(self.now(), None, Seen::Flushed { inode: id, generation, held: Vec::new() });
         let answers = |task: &Task| matches!(task, Task::Yield { inode, generation: of, .. } if (*inode, *of) == (id, generation));
         if !tasks.iter().any(answers) {
             // The session has ended meanwhile, or another recall has come after this one: nobody is told what is held, and who wants a

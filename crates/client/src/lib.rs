@@ -36,6 +36,7 @@ mod lost;
 mod lru;
 mod map;
 mod marks;
+mod members;
 mod memory;
 mod mover;
 mod moves;
@@ -49,6 +50,8 @@ mod replay;
 mod requests;
 mod retain;
 mod room;
+mod roster;
+mod route;
 mod send;
 mod servers;
 mod session;
@@ -64,7 +67,7 @@ mod wait;
 mod writeback;
 
 pub use client::Client;
-pub use config::ClientConfig;
+pub use config::{ClientConfig, Routing};
 pub use mover::keep_moving;
 #[doc(hidden)]
 pub use requests::{Asked, Requests};

@@ -60,7 +60,7 @@ impl LocalReads {
     /// Gives back files that are not to be read any more, of chunks that nobody asks for: what was deleted occupies its disk as long as
     /// somebody has it open.
     pub fn let_go(&self, now: Monotonic) {
-        self.chunks.lock().retain(|held| match held {
+        self.chunks.lock().retain(|_, held| match held {
             Held::Open(hand_out, _) => hand_out.holds(|| now),
             Held::Asked | Held::Refused(_) => true,
         });

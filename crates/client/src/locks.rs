@@ -1,7 +1,7 @@
 //! Advisory locks: which this session holds, and who grants them now (docs/design/0012-locks.md).
 //!
 //! Promises: what is listed here is what the session holds, wherever it was granted; under an `exclusive` lease it is granted
-//! here, without a message. While the slot holder is being told what is held nothing is granted or freed, here or there, so that
+//! here, without a message. While a slot holder is being told what is held nothing of it is granted or freed, here or there, so that
 //! what it is told stays true until it has heard it.
 
 use crate::cache::Cache;
@@ -9,7 +9,7 @@ use braid_api::{Code, Error, HandleId, LockKind, LockRequest, LockSpace, Result}
 use braid_env::Monotonic;
 use braid_lease::Generation;
 use braid_posix::locks::{Flavour, Lock, LockTable, Outcome, Ticket};
-use braid_types::InodeId;
+use braid_types::{InodeId, MemberId, SlotSet};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use tokio::sync::{Notify, oneshot};
@@ -44,9 +44,9 @@ struct State {
     asked: BTreeMap<InodeId, u32>,
     /// What the slot holder is being told of files that it grants locks on from now on, and with the answer to which recall.
     handing: BTreeMap<InodeId, (Generation, Vec<LockRequest>)>,
-    /// It is being told everything.
-    saying: bool,
-    /// How often it has been.
+    /// Holders that are being told everything, each of these slots.
+    saying: BTreeMap<MemberId, SlotSet>,
+    /// How often one has been.
     said: u64,
     /// Through which handles each owner took its locks.
     handles: HashMap<(InodeId, LockSpace, u64), BTreeSet<HandleId>>,
@@ -67,7 +67,7 @@ impl Default for Locks {
             flock: Table::new(Flavour::Flock),
             asked: BTreeMap::new(),
             handing: BTreeMap::new(),
-            saying: false,
+            saying: BTreeMap::new(),
             said: 0,
             handles: HashMap::new(),
             last: 0,
@@ -163,6 +163,10 @@ impl State {
         posix.chain(self.flock.table.held(file).iter().map(|held| as_request(LockSpace::Flock, held))).collect()
     }
 
+    fn is_saying(&self, file: InodeId) -> bool {
+        self.saying.values().any(|slots| slots.has(file.slot()))
+    }
+
     fn files(&self) -> BTreeSet<InodeId> {
         self.posix.table.files().chain(self.flock.table.files()).collect()
     }
@@ -224,7 +228,7 @@ impl Locks {
     ) -> Step<'_> {
         let mut state = self.state.lock();
         let is_asked = state.asked.contains_key(&file);
-        let is_told = state.saying || state.handing.contains_key(&file);
+        let is_told = state.is_saying(file) || state.handing.contains_key(&file);
         if request.kind == LockKind::Unlock {
             let mine = |held: &Lock<u64>| held.owner == request.owner && held.range.overlaps(request.range);
             if !is_asked && !state.space(request.space).table.held(file).iter().any(mine) {
@@ -286,7 +290,7 @@ impl Locks {
     /// The slot holder has granted the lock.
     pub fn taken(&self, (file, handle): (InodeId, HandleId), request: &LockRequest, asked: Asked) -> Answered {
         let mut state = self.state.lock();
-        let is_sure = state.said == asked.said && !state.saying;
+        let is_sure = state.said == asked.said && !state.is_saying(file);
         if is_sure && request.kind != LockKind::Unlock {
             // Of two answers the later may come first: another process here may still seem to hold what it has given up.
             state.space(request.space).table.note(file, as_lock(request));
@@ -299,10 +303,10 @@ impl Locks {
         Answered::Taken
     }
 
-    /// What the slot holder has been told, if it is not just being told.
-    pub fn said(&self) -> Option<u64> {
+    /// What slot holders have been told, if the file's is not just being told.
+    pub fn said(&self, file: InodeId) -> Option<u64> {
         let state = self.state.lock();
-        (!state.saying).then_some(state.said)
+        (!state.is_saying(file)).then_some(state.said)
     }
 
     /// The request has ended without a lock.
@@ -319,7 +323,7 @@ impl Locks {
         request: &LockRequest,
     ) -> (Option<LockRequest>, bool) {
         let mut state = self.state.lock();
-        let is_told = state.saying || state.handing.contains_key(&file);
+        let is_told = state.is_saying(file) || state.handing.contains_key(&file);
         let all = !is_told && !state.asked.contains_key(&file) && cache.may_lock(file, now);
         let held = state.space(request.space).table.test(file, &as_lock(request));
         (held.map(|held| as_request(request.space, &held)), all)
@@ -355,19 +359,27 @@ impl Locks {
         self.changed.notify_waiters();
     }
 
-    /// Everything that is held; until [`Locks::heard_all`] nothing of it changes.
-    pub fn say_all(&self) -> Vec<(InodeId, Vec<LockRequest>)> {
+    /// Everything that is held in a holder's slots; until [`Locks::heard_all`] nothing of it changes.
+    pub fn say_all(&self, holder: MemberId, slots: &SlotSet) -> Vec<(InodeId, Vec<LockRequest>)> {
         let mut state = self.state.lock();
-        state.saying = true;
+        state.saying.insert(holder, slots.clone());
         state.said += 1;
-        state.files().into_iter().map(|file| (file, state.of_file(file))).collect()
+        let files = state.files().into_iter().filter(|file| slots.has(file.slot()));
+        files.map(|file| (file, state.of_file(file))).collect()
     }
 
-    pub fn heard_all(&self) {
+    pub fn heard_all(&self, holder: MemberId) {
         let mut state = self.state.lock();
-        state.saying = false;
-        state.handing.clear();
+        if let Some(slots) = state.saying.remove(&holder) {
+            state.handing.retain(|file, _| !slots.has(file.slot()));
+        }
         drop(state);
+        self.changed.notify_waiters();
+    }
+
+    /// What was being said to others than these is not heard any more: whoever holds the slots now asks for it.
+    pub fn holders_are(&self, members: &BTreeSet<MemberId>) {
+        self.state.lock().saying.retain(|holder, _| members.contains(holder));
         self.changed.notify_waiters();
     }
 
@@ -379,7 +391,7 @@ impl Locks {
     /// All are gone with the session. Gives the handles that relied on them.
     pub fn lose_all(&self) -> BTreeSet<HandleId> {
         let mut state = self.state.lock();
-        (state.saying, state.said) = (false, state.said + 1);
+        (state.saying, state.said) = (BTreeMap::new(), state.said + 1);
         state.handing.clear();
         let files = state.files();
         let lost = files.into_iter().flat_map(|file| state.lose(file)).collect();

@@ -8,6 +8,12 @@ const FILE: InodeId = InodeId(1);
 const NOW: Monotonic = Monotonic(std::time::Duration::ZERO);
 const AT: (InodeId, HandleId) = (FILE, HandleId(7));
 
+const HOLDER: MemberId = MemberId(1);
+
+fn say_all(locks: &Locks) -> Vec<(InodeId, Vec<LockRequest>)> {
+    locks.say_all(HOLDER, &SlotSet::all())
+}
+
 fn request(owner: u64, kind: LockKind) -> LockRequest {
     LockRequest { space: LockSpace::Posix, owner, pid: 1, kind, range: ByteRange::new(0, 10) }
 }
@@ -25,13 +31,13 @@ fn a_lock_that_came_while_everything_was_told_is_asked_for_again() {
     let (locks, cache) = (Locks::default(), Cache::new(10));
     let write = request(1, LockKind::Write);
     let asked = ask(&locks, &cache, &write);
-    assert!(locks.say_all().is_empty());
+    assert!(say_all(&locks).is_empty());
     assert_eq!(locks.taken(AT, &write, asked), Answered::Unsure);
-    locks.heard_all();
+    locks.heard_all(HOLDER);
     assert_eq!(locks.taken(AT, &write, asked), Answered::Unsure, "what was told did not have it");
-    let again = Asked { said: locks.said().unwrap(), ..asked };
+    let again = Asked { said: locks.said(FILE).unwrap(), ..asked };
     assert_eq!(locks.taken(AT, &write, again), Answered::Taken);
-    assert_eq!(locks.say_all(), [(FILE, vec![write])]);
+    assert_eq!(say_all(&locks), [(FILE, vec![write])]);
 }
 
 #[test]
@@ -50,8 +56,8 @@ fn nothing_is_taken_or_freed_while_the_slot_holder_is_told_what_is_held() {
     assert!(matches!(locks.begin(&cache, NOW, AT, &request(2, LockKind::Read), true), Step::Later));
     locks.handed(FILE, recall);
     let asked = ask(&locks, &cache, &request(1, LockKind::Unlock));
-    assert!(locks.say_all().is_empty(), "what is being freed is not said to be held");
-    locks.heard_all();
+    assert!(say_all(&locks).is_empty(), "what is being freed is not said to be held");
+    locks.heard_all(HOLDER);
     locks.not_taken(FILE, asked);
     let nothing = locks.begin(&cache, NOW, AT, &request(1, LockKind::Unlock), false);
     assert!(matches!(nothing, Step::Done(Ok(()))), "freeing what is not held asks nobody");
@@ -93,7 +99,25 @@ fn answers_that_overtake_one_another_leave_what_the_slot_holder_has() {
     let (first, second) = (ask(&locks, &cache, &one), ask(&locks, &cache, &two));
     assert_eq!(locks.taken(AT, &two, second), Answered::Taken);
     assert_eq!(locks.taken(AT, &one, first), Answered::Taken);
-    let mut held = locks.say_all().remove(0).1;
+    let mut held = say_all(&locks).remove(0).1;
     held.sort();
     assert_eq!(held, [one, two]);
+}
+
+#[test]
+fn one_holder_is_told_of_its_own_slots_and_the_rest_goes_on() {
+    let (locks, cache) = (Locks::default(), Cache::new(10));
+    let other = InodeId(2);
+    let write = request(1, LockKind::Write);
+    let asked = ask(&locks, &cache, &write);
+    assert_eq!(locks.taken(AT, &write, asked), Answered::Taken);
+    let (own, others): (SlotSet, SlotSet) = ([FILE.slot()].into_iter().collect(), [other.slot()].into_iter().collect());
+    assert_eq!(locks.say_all(HOLDER, &own), [(FILE, vec![write])]);
+    assert_eq!(locks.say_all(MemberId(2), &others), []);
+    assert!(locks.said(FILE).is_none() && locks.said(other).is_none());
+    locks.heard_all(MemberId(2));
+    assert!(locks.said(FILE).is_none() && locks.said(other).is_some());
+    assert!(matches!(locks.begin(&cache, NOW, AT, &request(1, LockKind::Unlock), false), Step::Later));
+    locks.holders_are(&BTreeSet::from([MemberId(2)]));
+    assert!(locks.said(FILE).is_some(), "whoever holds it now asks");
 }

@@ -95,7 +95,7 @@ impl Core {
     /// The session has ended, and with it all it was granted. To be called before another is anybody's.
     pub fn lose_session(&self) {
         self.behind.forget();
-        let mut tasks = self.cache.on(self.now(), Seen::SessionLost);
+        let mut tasks = self.cache.on(self.now(), None, Seen::SessionLost);
         // Of all files at once, below.
         tasks.retain(|task| !matches!(task, Task::Fail(_)));
         self.carry_out(tasks);

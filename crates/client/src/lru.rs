@@ -48,9 +48,9 @@ impl<K: Hash + Eq + Clone, V> Lru<K, V> {
         self.young.remove(key).or(old)
     }
 
-    pub fn retain(&mut self, keeps: impl Fn(&V) -> bool) {
-        self.young.retain(|_, value| keeps(value));
-        self.old.retain(|_, value| keeps(value));
+    pub fn retain(&mut self, keeps: impl Fn(&K, &V) -> bool) {
+        self.young.retain(|key, value| keeps(key, value));
+        self.old.retain(|key, value| keeps(key, value));
     }
 
     pub fn clear(&mut self) {
@@ -77,7 +77,7 @@ mod tests {
             assert!(lru.get(&0).is_some() && lru.len() <= 10);
         }
         assert!(lru.get(&5).is_none());
-        lru.retain(|value| *value == "kept");
+        lru.retain(|_, value| *value == "kept");
         assert_eq!(lru.len(), 1);
         assert_eq!(lru.remove(&0), Some("kept"));
         assert!(lru.get(&0).is_none());

@@ -1,5 +1,5 @@
 //! The client's registration: opened at start, renewed on its own connection, opened again when the server has
-//! forgotten it.
+//! forgotten it. All that with the one that leads, where several serve.
 
 use crate::core::{Core, Op};
 use crate::wait::{Attempts, Deadline};
@@ -81,6 +81,11 @@ impl Session {
         self.now.lock().session
     }
 
+    /// Between two renewals.
+    pub fn renew(&self) -> Duration {
+        self.now.lock().renew
+    }
+
     pub fn token(&self) -> Token {
         let now = self.now.lock();
         Token { session: now.session, session_epoch: now.epoch, ..Token::default() }
@@ -146,6 +151,9 @@ impl Core {
             }
         }
         self.heard_term(sent, registration.lease, reply.term);
+        if old.session != registration.session {
+            self.renew_everywhere();
+        }
         if let Some(core) = self.this.upgrade() {
             core.look_for_adrift();
             if old.session != registration.session {
@@ -162,7 +170,7 @@ impl Core {
             let deadline = op.deadline.left(&self.env).min(self.config.attempt);
             let cx = Context { token, deadline, when: When::Marked, ..Context::default() };
             self.counters.message(message.name());
-            let answer = self.env.timeout(deadline, self.meta.execute(cx, message.clone())).await;
+            let answer = self.env.timeout(deadline, self.route.lead().execute(cx, message.clone())).await;
             match answer.unwrap_or_else(|_| Err(Error::new(Code::DeadlineExceeded, message.name(), ""))) {
                 Ok(answer) => return Ok(answer),
                 Err(error) => attempts.again(&self.env, error).await?,
@@ -184,7 +192,7 @@ impl Core {
         let cx = Context { token, deadline: now.renew, when: When::Marked, ..Context::default() };
         self.counters.message("RenewSession");
         let sent = self.now();
-        let answer = self.env.timeout(now.renew, self.control.execute(cx, message.wrap())).await;
+        let answer = self.env.timeout(now.renew, self.route.control().execute(cx, message.wrap())).await;
         let (answer, mark) = answer.map_err(|_| Error::new(Code::DeadlineExceeded, "renewing the session", ""))??;
         self.requests.observe(&mark);
         let recovering = mark.incarnation != 0 && !mark.open;

@@ -292,6 +292,11 @@ impl Holdings {
         self.end.since(now)
     }
 
+    /// The lease is over by its time, and that is noticed with whatever happens next.
+    pub fn is_running_out(&self, now: Moment) -> bool {
+        !self.over && now >= self.end
+    }
+
     /// When [`Seen::Tick`] is due.
     pub fn wakeup(&self) -> Option<Moment> {
         let end = (!self.over).then_some(self.end);

@@ -58,7 +58,7 @@ impl Cache {
 
     /// From now on the name is not shown, and what is known of the file is asked for.
     pub fn removing_behind(&self, parent: InodeId, name: &Name, id: InodeId) -> Asking<'_> {
-        let mut asking = self.change(vec![Key::Name(parent, name.clone()), Key::Attr(id)]);
+        let mut asking = self.change(parent, vec![Key::Name(parent, name.clone()), Key::Attr(id)]);
         let mut maps = self.maps.lock();
         maps.names.remove(&(parent, name.clone()));
         maps.forget_absence(parent, name);

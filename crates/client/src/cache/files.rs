@@ -1,10 +1,10 @@
 //! What is held of files, under the lock of the rest.
 
-use super::{Cache, Ticket, moment};
+use super::{Cache, Ticket, mode_of_file, moment};
 use crate::inode::Inode;
 use braid_env::Monotonic;
 use braid_lease::{Generation, Key, Mode, Moment, Want};
-use braid_types::{Attr, InodeId};
+use braid_types::{Attr, InodeId, MemberId};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -22,7 +22,7 @@ pub struct Known {
 impl Cache {
     /// An operation on the file's bytes may begin.
     pub fn may_use(&self, inode: InodeId, want: Want, now: Monotonic) -> bool {
-        self.maps.lock().leases.may_use(moment(now), inode, want).is_some()
+        self.maps.lock().leases.of(inode).is_some_and(|held| held.may_use(moment(now), inode, want).is_some())
     }
 
     /// All that an open would be told of the file, if a handle that wants this may be given out now. What was kept is in nobody's table from
@@ -37,7 +37,7 @@ impl Cache {
         if place.is_some_and(|(dir, name)| maps.is_changing(|| Key::Name(dir, name))) {
             return None;
         }
-        let number = maps.leases.held_as(moment(now), inode, want)?;
+        let number = maps.leases.of(inode)?.held_as(moment(now), inode, want)?;
         let attr = *maps.attrs.get(&inode)?;
         if !maps.leases.may_serve(moment(now), &Key::Attr(inode)) {
             return None;
@@ -49,7 +49,8 @@ impl Cache {
     /// Nobody has changed the file since, here or elsewhere, and this client is not about to.
     pub fn is_still_known(&self, inode: InodeId, known: &Known, want: Want, now: Monotonic) -> bool {
         let maps = self.maps.lock();
-        let is_same = maps.leases.held_as(moment(now), inode, want) == Some(known.number);
+        let held_as = maps.leases.of(inode).and_then(|held| held.held_as(moment(now), inode, want));
+        let is_same = held_as == Some(known.number);
         is_same && self.valid(inode, known.ticket) && !maps.is_changing(|| Key::Attr(inode))
     }
 
@@ -58,7 +59,8 @@ impl Cache {
     pub fn keep_file(&self, inode: Arc<Inode>, (number, bytes): (Generation, usize), ticket: Ticket, now: Monotonic) {
         let mut maps = self.maps.lock();
         let id = inode.id;
-        let is_same = maps.leases.held_as(moment(now), id, Want::Read) == Some(number);
+        let held_as = maps.leases.of(id).and_then(|held| held.held_as(moment(now), id, Want::Read));
+        let is_same = held_as == Some(number);
         let untouched = self.valid(id, ticket) && !maps.is_changing(|| Key::Attr(id));
         if is_same && untouched && maps.gone.get(&id).is_none() {
             maps.kept.insert(inode, number, bytes);
@@ -72,32 +74,32 @@ impl Cache {
 
     /// Others write it at the same time.
     pub fn is_shared(&self, inode: InodeId) -> bool {
-        self.maps.lock().leases.file(inode).0 == Mode::Sync
+        mode_of_file(&self.maps.lock(), inode) == Mode::Sync
     }
 
     /// Some lease on the file is held, or was when its time ended.
     pub fn holds_file(&self, inode: InodeId) -> bool {
-        self.maps.lock().leases.file(inode).0 != Mode::None
+        mode_of_file(&self.maps.lock(), inode) != Mode::None
     }
 
     /// The token that a change of its bytes carries, if one may be sent now.
     pub fn may_send(&self, inode: InodeId, now: Monotonic) -> Option<Generation> {
-        self.maps.lock().leases.may_send(moment(now), inode)
+        self.maps.lock().leases.of(inode)?.may_send(moment(now), inode)
     }
 
     /// The lease is held, though it may be on its way out.
     pub fn has_file(&self, inode: InodeId, want: Want, now: Monotonic) -> bool {
-        self.maps.lock().leases.has(moment(now), inode, want)
+        self.maps.lock().leases.of(inode).is_some_and(|held| held.has(moment(now), inode, want))
     }
 
     /// Locks on the file may be granted here now.
     pub fn may_lock(&self, inode: InodeId, now: Monotonic) -> bool {
-        self.maps.lock().leases.may_lock(moment(now), inode)
+        self.maps.lock().leases.of(inode).is_some_and(|held| held.may_lock(moment(now), inode))
     }
 
     /// The slot holder leaves the file's locks to this client, or did until what it is about to be told.
     pub fn grants_locks(&self, inode: InodeId) -> bool {
-        self.maps.lock().leases.grants_locks(inode)
+        self.maps.lock().leases.of(inode).is_some_and(|held| held.grants_locks(inode))
     }
 
     /// The answer to a recall gives up more than it asks for.
@@ -112,14 +114,14 @@ impl Cache {
 
     /// A recall of the file is being carried out.
     pub fn is_flushing(&self, inode: InodeId) -> bool {
-        self.maps.lock().leases.is_flushing(inode)
+        self.maps.lock().leases.of(inode).is_some_and(|held| held.is_flushing(inode))
     }
 
-    /// Files that are held, to be told to a new slot holder. Those that are not `needed` are given up with that.
-    pub fn reassertion(&self, needed: impl Fn(InodeId) -> bool) -> Vec<(InodeId, Mode)> {
+    /// Files that are held and that the holder is to be told of. Those that are not `needed` are given up with that.
+    pub fn reassertion(&self, holder: MemberId, needed: impl Fn(InodeId) -> bool) -> Vec<(InodeId, Mode)> {
         let mut maps = self.maps.lock();
         let (kept, gone): (Vec<_>, Vec<_>) =
-            maps.leases.reassertion().into_iter().partition(|(inode, _)| needed(*inode));
+            maps.leases.reassertion(holder).into_iter().partition(|(inode, _)| needed(*inode));
         gone.into_iter().for_each(|(inode, _)| maps.leases.forget_file(inode));
         kept
     }

@@ -68,6 +68,14 @@ impl Kept {
         self.old.remove(id);
     }
 
+    pub fn retain(&mut self, stays: impl Fn(&InodeId) -> bool) {
+        for files in [&mut self.young, &mut self.old] {
+            for (_, file) in files.map.extract_if(|id, _| !stays(id)) {
+                files.bytes -= file.bytes;
+            }
+        }
+    }
+
     pub fn clear(&mut self) {
         *self = Kept::default();
     }
@@ -109,6 +117,8 @@ mod tests {
             assert!(kept.young.bytes + kept.old.bytes <= BYTES_MAX);
         }
         assert!(kept.take(InodeId(9_999), one).is_some());
+        kept.retain(|id| *id == InodeId(9_998));
+        assert_eq!((all(&kept), kept.young.bytes + kept.old.bytes), (1, 64 << 10));
         kept.clear();
         assert_eq!((all(&kept), kept.young.bytes + kept.old.bytes), (0, 0));
     }

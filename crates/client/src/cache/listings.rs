@@ -5,7 +5,7 @@ use crate::dirpages::{PAGE_ENTRIES, Pages};
 use braid_api::meta::DirPage;
 use braid_env::Monotonic;
 use braid_lease::{Key, Moment};
-use braid_types::{InodeId, Name};
+use braid_types::{InodeId, Name, SlotSet};
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -102,10 +102,11 @@ impl Listings {
         self.above.remove(&dir)
     }
 
-    /// The same of all; gives those of which it is to be told.
-    pub fn revoke_all(&mut self) -> impl Iterator<Item = InodeId> + use<> {
-        self.forget_all();
-        std::mem::take(&mut self.above).into_iter()
+    /// The same of all in these slots; gives those of which it is to be told.
+    pub fn revoke_slots(&mut self, slots: &SlotSet) -> Vec<InodeId> {
+        self.dirs.retain(|dir, _| !slots.has(dir.slot()));
+        self.names = self.dirs.values().map(|listing| listing.names).sum();
+        self.above.extract_if(|dir| slots.has(dir.slot())).collect()
     }
 }
 
@@ -163,7 +164,7 @@ impl Cache {
         let ticket = Ticket(self.moment.load(SeqCst));
         let listing = begins.map(|pages| {
             let known = maps.listings.since(dir).is_some_and(|since| self.valid(dir, since));
-            let until = now + maps.leases.left(now);
+            let until = now + maps.leases.left(now, dir);
             ListingId(maps.listings.insert(dir, known, ticket, until, pages.clone()))
         });
         let entries = DirPage { entries, more, grants: Vec::new(), listing: listing.is_some() };

@@ -61,6 +61,11 @@ impl Whole {
         self.names -= self.dirs.remove(&dir).map_or(0, |names| names.len());
     }
 
+    pub fn retain(&mut self, stays: impl Fn(&InodeId) -> bool) {
+        self.dirs.retain(|dir, _| stays(dir));
+        self.names = self.dirs.values().map(BTreeSet::len).sum();
+    }
+
     pub fn clear(&mut self) {
         *self = Whole::default();
     }

@@ -49,7 +49,7 @@ impl Core {
                 return Ok(AttrReply { attr, valid });
             }
             self.counters.cache_misses.fetch_add(1, Relaxed);
-            let asking = self.cache.ask();
+            let asking = self.cache.ask(id);
             let ticket = asking.ticket;
             let answer = self.call(GetAttr { inode }, op).await?;
             let reply = self.attr_reply(answer, asking, ticket);
@@ -101,7 +101,7 @@ impl Core {
             self.commit(inode, Reach::Answered, op).await?;
         }
         // Not before: what that commit changed is in the answer.
-        let asking = self.cache.change(vec![Key::Attr(id)]);
+        let asking = self.cache.change(id, vec![Key::Attr(id)]);
         let before = asking.ticket;
         let answer = match (change.size, open) {
             (Some(size), Some(inode)) => self.truncate_leased(&inode, message, size, op).await?,

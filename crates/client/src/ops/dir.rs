@@ -100,7 +100,7 @@ impl Core {
             return Ok(());
         }
         state.asked = true;
-        let asking = self.cache.ask();
+        let asking = self.cache.ask(dir);
         let ticket = asking.ticket;
         let message = ReadDir { inode: dir, after: cursor.after.clone(), limit, plus };
         let mut page = self.call(message, op).await?;

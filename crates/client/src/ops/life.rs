@@ -3,18 +3,19 @@
 use crate::beneath::Beneath;
 use crate::cache::Cache;
 use crate::commit::Reach;
-use crate::config::ClientConfig;
+use crate::config::{ClientConfig, Routing};
 use crate::core::Core;
 use crate::local::LocalReads;
 use crate::lru::Lru;
 use crate::memory::Memory;
+use crate::route::Route;
 use crate::servers::Directory;
 use crate::session::{Registration, Session};
 use crate::shared::MARKED_MAX;
 use crate::stop::Stop;
 use crate::unknown::LOST_MAX;
 use crate::wait::{Deadline, Waits};
-use braid_api::erased::{Meta, Peers};
+use braid_api::erased::{Meta, MetaPeers, Peers};
 use braid_api::meta::OpenSession;
 use braid_api::{Carries, Code, Context, Error, Result, When};
 use braid_env::Env;
@@ -27,8 +28,8 @@ use tokio::sync::Notify;
 impl Core {
     pub async fn start(
         env: Env,
-        meta: Box<dyn Meta>,
-        control: Box<dyn Meta>,
+        (lead, control): (Box<dyn Meta>, Box<dyn Meta>),
+        others: Option<Box<dyn MetaPeers>>,
         peers: Box<dyn Peers>,
         config: ClientConfig,
     ) -> Result<Arc<Core>> {
@@ -43,11 +44,12 @@ impl Core {
         };
         let cx = Context { deadline: config.deadline, when: When::Marked, ..Context::default() };
         let sent = env.clock.now();
-        let answer = env.timeout(config.deadline, meta.execute(cx, open.wrap())).await;
+        let answer = env.timeout(config.deadline, lead.execute(cx, open.wrap())).await;
         let late = |_| Error::new(Code::DeadlineExceeded, "opening a session", "the metadata server did not answer");
         let (answer, mark) = answer.map_err(late)??;
         let reply = OpenSession::unwrap(answer).ok_or(Error::bare(Code::BadMessage))?;
         let memory = Arc::new(Memory::default());
+        let turn = if config.routing == Routing::BySlot { 0 } else { env.random.u64() };
         let core = Arc::new_cyclic(|this| Core {
             this: this.clone(),
             session: Session::new(client, Registration::from_reply(&reply, sent)),
@@ -78,20 +80,24 @@ impl Core {
             marks: Arc::default(),
             stop: Stop::default(),
             env,
+            route: Route::new(lead, control, others, config.routing, turn),
             config,
-            meta,
-            control,
         });
         core.servers.adopt(&reply.servers);
         core.requests.observe(&mark);
-        core.heard_term(sent, Duration::from_millis(reply.lease_ms.into()), reply.term);
+        let lease = Duration::from_millis(reply.lease_ms.into());
+        core.heard_term(sent, lease, reply.term);
         core.keep_session();
-        core.keep_listening();
         core.keep_time();
         core.keep_dropping();
         core.keep_settling();
         core.keep_writing_back();
         core.keep_marking();
+        if reply.term.is_some_and(|term| !term.alone) {
+            // Whose it is, is known then. Else it is soon, and until then nothing is kept.
+            core.learn_roster(Deadline::after(&core.env, core.config.attempt)).await;
+            core.heard_term(sent, lease, reply.term);
+        }
         Ok(core)
     }
 

@@ -113,10 +113,10 @@ impl Core {
                         }
                         return;
                     }
-                    while self.locks.said().is_none() && !self.stop.is_over() {
+                    while self.locks.said(file).is_none() && !self.stop.is_over() {
                         self.env.sleep(AGAIN).await;
                     }
-                    asked.said = self.locks.said().unwrap_or_default();
+                    asked.said = self.locks.said(file).unwrap_or_default();
                 }
                 // Whoever waits for a lock does so until it is interrupted.
                 Err(error) if wait && error.code != Code::Interrupted && !tell.is_closed() => {
@@ -147,7 +147,7 @@ impl Core {
             let message = LeaveLock { op: asked.op, done: self.locks.done() };
             let answer = tokio::select! {
                 biased;
-                answer = self.call(message, self.own_op()) => answer,
+                answer = self.call_at(file, message, self.own_op()) => answer,
                 () = stop.wait() => break,
             };
             match answer {

@@ -56,7 +56,7 @@ impl Core {
             None => {}
         }
         self.counters.cache_misses.fetch_add(1, Relaxed);
-        let asking = self.cache.ask();
+        let asking = self.cache.ask(parent);
         let ticket = asking.ticket;
         let answer = self.call(Lookup { parent, name: name.clone() }, op).await?;
         if answer.attr.is_none() {
@@ -104,7 +104,7 @@ impl Core {
             NodeKind::Special(_, rdev) => spec.rdev = rdev,
             _ => {}
         }
-        let asking = self.cache.change(entry_keys(parent, name));
+        let asking = self.cache.change(parent, entry_keys(parent, name));
         let message = MakeNode { parent: self.cache.existing(parent)?, name: name.clone(), spec };
         let answer = self.call(message, self.op(cx.trace)).await?;
         Ok(self.new_entry(parent, name, &answer, asking))
@@ -174,7 +174,7 @@ impl Core {
 
     /// The name goes, and what it stands for changes.
     fn removing(&self, parent: InodeId, name: &Name) -> Asking<'_> {
-        self.cache.change(self.keys_removed(parent, name))
+        self.cache.change(parent, self.keys_removed(parent, name))
     }
 
     fn keys_removed(&self, parent: InodeId, name: &Name) -> Vec<Key> {
@@ -248,7 +248,8 @@ impl Core {
         };
         let open_here = self.may_be_open(to.0, to.1);
         let known = self.cache.name(from.0, from.1, self.now()).and_then(|(id, _)| id);
-        let asking = self.cache.change([self.keys_removed(from.0, from.1), self.keys_removed(to.0, to.1)].concat());
+        let keys = [self.keys_removed(from.0, from.1), self.keys_removed(to.0, to.1)].concat();
+        let asking = self.cache.change(from.0, keys);
         let message = Rename {
             from: self.cache.existing(from.0)?,
             from_name: from.1.clone(),
@@ -316,7 +317,7 @@ impl Core {
     }
 
     pub async fn link(&self, cx: &Caller, id: InodeId, parent: InodeId, name: &Name) -> Result<EntryReply> {
-        let asking = self.cache.change([entry_keys(parent, name), vec![Key::Attr(id)]].concat());
+        let asking = self.cache.change(parent, [entry_keys(parent, name), vec![Key::Attr(id)]].concat());
         let ticket = asking.ticket;
         self.cache.existing(parent)?;
         if self.cache.is_dir(parent) == Some(false) {
@@ -363,7 +364,7 @@ impl Core {
         }
         let known = self.cache.name(parent, name, self.now());
         let keys = if replace { self.keys_removed(parent, name) } else { entry_keys(parent, name) };
-        let asking = self.cache.change(keys);
+        let asking = self.cache.change(parent, keys);
         let message = PutFile { parent: self.cache.inode(parent), name: name.clone(), spec, data, replace };
         let answer = self.call(message, self.op(TraceId(0))).await;
         if replace {

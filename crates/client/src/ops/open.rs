@@ -98,7 +98,7 @@ impl Core {
         }
         // Given up or failed, it may have taken effect.
         let changing = flags.truncate.then_some(Key::Attr(id));
-        let asking = self.cache.change(changing.into_iter().collect());
+        let asking = self.cache.change(id, changing.into_iter().collect());
         // What is buffered here must be dropped by the truncate, so it goes through the inode's own order.
         let known = self.inodes.get(id);
         let (in_use, is_open) = (known.is_some(), known.is_some_and(|inode| inode.state.lock().handles > 0));
@@ -202,7 +202,7 @@ impl Core {
         mut flags: OpenFlags,
     ) -> Result<(EntryReply, Opened)> {
         let op = self.op(cx.trace);
-        let asking = self.cache.change(entry_keys(parent, name));
+        let asking = self.cache.change(parent, entry_keys(parent, name));
         let ticket = asking.ticket;
         let message = CreateFile {
             parent: self.cache.existing(parent)?,
@@ -254,7 +254,7 @@ impl Core {
         mode: Mode,
         mut flags: OpenFlags,
     ) -> Result<(EntryReply, Opened)> {
-        let asking = self.cache.ask();
+        let asking = self.cache.ask(parent);
         let spec = self.spec(cx, parent, FileKind::File, mode).await?;
         let _making = self.inodes.making();
         let message = CreateTemporary { parent: self.cache.existing(parent)?, spec };

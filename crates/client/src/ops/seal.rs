@@ -45,7 +45,7 @@ impl Core {
         let wait_ms = wait.as_millis().try_into().unwrap_or(u32::MAX);
         let message = SealFile { inode: self.cache.existing(id)?, sealed, wait_ms };
         // Not before: what was written until now is in the answer.
-        let asking = self.cache.change(vec![Key::Attr(id)]);
+        let asking = self.cache.change(id, vec![Key::Attr(id)]);
         let before = asking.ticket;
         let answer = self.call(message, op).await?;
         if let Some(inode) = self.inodes.get(id) {

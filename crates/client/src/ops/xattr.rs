@@ -65,7 +65,7 @@ impl Core {
         }
         let (op, inode) = (self.op(cx.trace), self.cache.existing(id)?);
         // Others may see it before the answer comes.
-        let changing = self.cache.change(vec![Key::Attr(id)]);
+        let changing = self.cache.change(id, vec![Key::Attr(id)]);
         let done = if name == POLICY {
             let text = std::str::from_utf8(&value).map_err(|_| Error::bare(Code::Invalid))?;
             let policy: Policy = text.parse().map_err(|e| Error::new(Code::Invalid, "user.braid.policy", e))?;
@@ -96,7 +96,7 @@ impl Core {
         check_name(name)?;
         let (op, inode) = (self.op(cx.trace), self.cache.existing(id)?);
         // Others may see it before the answer comes.
-        let changing = self.cache.change(vec![Key::Attr(id)]);
+        let changing = self.cache.change(id, vec![Key::Attr(id)]);
         let done = if name == POLICY {
             self.call(SetPolicy { inode, policy: None }, op).await.map_err(only_directories)
         } else {

@@ -18,6 +18,7 @@ mod opens;
 mod promises;
 mod regions;
 mod seal;
+mod several;
 mod shared;
 mod snapshots;
 mod streams;

@@ -7,7 +7,7 @@
 //! that holder's keys alone. A revocation takes a key wherever it is counted.
 
 use super::{Holdings, Seen, Ticket, Todo};
-use crate::files::Mode;
+use crate::files::{Generation, Mode};
 use crate::key::Key;
 use crate::limits::Limits;
 use crate::roster::Roster;
@@ -82,6 +82,10 @@ impl Place {
     fn new(limits: &Limits) -> Self {
         Place { held: Holdings::new(limits), round: 0, owed: Owed::Nothing, unsure: false, held_back: None }
     }
+
+    fn is_renewed_at(&self) -> bool {
+        !self.held.keys.is_empty() || !self.held.files.is_empty() || self.owed != Owed::Nothing
+    }
 }
 
 impl ManyHoldings {
@@ -102,6 +106,11 @@ impl ManyHoldings {
     /// What is held of this holder.
     pub fn at(&self, server: MemberId) -> Option<&Holdings> {
         self.places.get(&server).map(|place| &place.held)
+    }
+
+    /// What is held of each.
+    pub fn all(&self) -> impl Iterator<Item = (MemberId, &Holdings)> {
+        self.places.iter().map(|(server, place)| (*server, &place.held))
     }
 
     /// Does something with one of them, whose tickets go on from the last of any.
@@ -174,6 +183,20 @@ impl ManyHoldings {
         self.of(inode).map(|held| held.left(now)).unwrap_or_default()
     }
 
+    // --- files, see [`Holdings`] ---
+
+    pub fn keep_at_most(&mut self, inode: InodeId, number: Generation, to: Mode) {
+        self.with(self.roster.holder(inode.slot()), |held| held.keep_at_most(inode, number, to));
+    }
+
+    pub fn said_again(&mut self, inode: InodeId, mode: Mode, generation: Generation, token: Generation) {
+        self.with(self.roster.holder(inode.slot()), |held| held.said_again(inode, mode, generation, token));
+    }
+
+    pub fn forget_file(&mut self, inode: InodeId) {
+        self.with(self.roster.holder(inode.slot()), |held| held.forget_file(inode));
+    }
+
     // --- events ---
 
     pub fn wakeup(&self) -> Option<Moment> {
@@ -182,8 +205,7 @@ impl ManyHoldings {
 
     /// Members that are to be renewed at: those that something is held of, and those that wait for a word.
     pub fn renews_at(&self) -> impl Iterator<Item = MemberId> + '_ {
-        let holds = |place: &Place| !place.held.keys.is_empty() || !place.held.files.is_empty();
-        self.places.iter().filter(move |(_, p)| holds(p) || p.owed != Owed::Nothing).map(|(server, _)| *server)
+        self.places.iter().filter(|(_, place)| place.is_renewed_at()).map(|(server, _)| *server)
     }
 
     pub fn tick(&mut self, now: Moment) -> Vec<ManyTodo> {

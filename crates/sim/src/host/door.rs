@@ -95,7 +95,7 @@ impl MetaDoor {
                 if let (MetaRequest::SetLock(asked), MetaAnswer::SetLock(LockReply::Granted)) = (request, answer)
                     && asked.lock.kind != LockKind::Unlock
                 {
-                    let by = (self.cluster.starts(Machine::Meta), session);
+                    let by = (self.cluster.meta_starts(), session);
                     self.cluster.witness.lock_granted(by, &asked.lock);
                 }
                 match answer {

@@ -2,6 +2,8 @@
 //! reach them directly. Servers can be taken down, brought back, slowed, and lose their power.
 #![allow(dead_code, clippy::unwrap_used, reason = "each test uses a part")]
 
+pub mod ring;
+
 use braid_api::data::{DataAnswer, DataRequest, ListChunks};
 use braid_api::meta::*;
 use braid_api::{

@@ -1,0 +1,262 @@
+//! The ways to the metadata servers: to the one that leads, which the client was started with, and where several serve to each of them
+//! (docs/design/0027-several-that-serve.md).
+//!
+//! Promises: while one serves alone nothing is looked up and nothing is asked; what is sent to a member that does not hold the slot any
+//! more is given up, since nobody may answer it.
+//!
+//! A new roster is known here before it is known to the cache ([`crate::roster`]). So who draws a ticket at a holder sends to that one or to
+//! a later one, and of a later one's answer nothing is kept.
+
+mod destination;
+mod seat;
+
+pub use destination::Destination;
+pub use seat::Seat;
+
+use crate::config::Routing;
+use braid_api::erased::{Meta, MetaPeers};
+use braid_api::meta::{Mark, MetaAnswer, MetaRequest};
+use braid_api::{Code, Context, Error, Manner, Result};
+use braid_env::Monotonic;
+use braid_lease::Roster;
+use braid_types::{MemberId, MembershipEpoch};
+use parking_lot::{Mutex, RwLock};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use tokio::sync::Notify;
+
+/// Who serves.
+struct Known {
+    roster: Roster,
+    leader: MemberId,
+    seats: BTreeMap<MemberId, Arc<Seat>>,
+}
+
+impl Known {
+    fn member(&self, to: Destination) -> MemberId {
+        match to {
+            Destination::Leader => self.leader,
+            Destination::Holder(slot) => self.roster.holder(slot),
+        }
+    }
+}
+
+pub struct Route {
+    /// Whoever leads, for operations; and for what may wait for none of them.
+    lead: Box<dyn Meta>,
+    control: Box<dyn Meta>,
+    /// None: then there is no way to another.
+    peers: Option<Box<dyn MetaPeers>>,
+    choice: Routing,
+    /// Of what goes to any.
+    turn: AtomicU64,
+    known: RwLock<Known>,
+    /// Of what is known, for who looks often.
+    is_several: AtomicBool,
+    epoch: AtomicU64,
+    changed: Notify,
+    /// Held while the roster is asked for; when it was asked for last.
+    pub learning: tokio::sync::Mutex<Option<Monotonic>>,
+    /// Somebody asks until it has this epoch.
+    pub seeking: Mutex<Option<MembershipEpoch>>,
+    /// Held while it is being taken in.
+    pub adopting: Mutex<()>,
+}
+
+/// Where a request goes.
+#[derive(Clone)]
+pub enum Way {
+    /// The one that leads, whichever that is.
+    Leader,
+    Member(Arc<Seat>),
+}
+
+impl Way {
+    /// How a call goes about it. A member that cannot be reached may be one no more: then there is another to be asked.
+    pub fn manner(&self) -> Manner {
+        match self {
+            Way::Leader => Manner::Persistent,
+            Way::Member(_) => Manner::Once,
+        }
+    }
+}
+
+impl Route {
+    pub fn new(
+        lead: Box<dyn Meta>,
+        control: Box<dyn Meta>,
+        peers: Option<Box<dyn MetaPeers>>,
+        choice: Routing,
+        turn: u64,
+    ) -> Route {
+        let nobody = MemberId(0);
+        let roster = Roster::alone(MembershipEpoch(0), nobody);
+        Route {
+            lead,
+            control,
+            peers,
+            choice,
+            turn: AtomicU64::new(turn),
+            known: RwLock::new(Known { roster, leader: nobody, seats: BTreeMap::new() }),
+            is_several: AtomicBool::new(false),
+            epoch: AtomicU64::new(0),
+            changed: Notify::new(),
+            learning: Default::default(),
+            seeking: Default::default(),
+            adopting: Default::default(),
+        }
+    }
+
+    pub fn lead(&self) -> &dyn Meta {
+        &*self.lead
+    }
+
+    pub fn control(&self) -> &dyn Meta {
+        &*self.control
+    }
+
+    /// More than one serves.
+    pub fn is_several(&self) -> bool {
+        self.is_several.load(SeqCst)
+    }
+
+    pub fn has_ways(&self) -> bool {
+        self.peers.is_some()
+    }
+
+    pub fn epoch(&self) -> MembershipEpoch {
+        MembershipEpoch(self.epoch.load(SeqCst))
+    }
+
+    pub fn roster(&self) -> Roster {
+        self.known.read().roster.clone()
+    }
+
+    pub fn seat(&self, member: MemberId) -> Option<Arc<Seat>> {
+        self.known.read().seats.get(&member).cloned()
+    }
+
+    pub fn is_leader(&self, member: MemberId) -> bool {
+        self.known.read().leader == member
+    }
+
+    /// A newer roster. Gives the members that are new; those that are none any more are told so.
+    pub fn adopt(
+        &self,
+        roster: Roster,
+        leader: MemberId,
+        addresses: &BTreeMap<MemberId, Vec<String>>,
+    ) -> Vec<Arc<Seat>> {
+        let mut known = self.known.write();
+        let mut new = Vec::new();
+        let mut former = std::mem::take(&mut known.seats);
+        for member in roster.members() {
+            let seat = former.remove(member).unwrap_or_else(|| {
+                let seat = Arc::new(Seat::new(*member, addresses.get(member).cloned().unwrap_or_default()));
+                new.push(seat.clone());
+                seat
+            });
+            known.seats.insert(*member, seat);
+        }
+        former.into_values().for_each(|seat| seat.gone.stop());
+        self.is_several.store(known.seats.len() > 1 && self.has_ways(), SeqCst);
+        self.epoch.store(roster.epoch().0, SeqCst);
+        (known.roster, known.leader) = (roster, leader);
+        drop(known);
+        self.changed.notify_waiters();
+        new
+    }
+
+    // --- where to ---
+
+    /// The way to who answers it now.
+    pub fn way(&self, to: Destination) -> Way {
+        if !self.is_several() {
+            return Way::Leader;
+        }
+        let known = self.known.read();
+        let member = known.member(to);
+        match known.seats.get(&member) {
+            Some(seat) if member != known.leader => Way::Member(seat.clone()),
+            _ => Way::Leader,
+        }
+    }
+
+    /// Whom else than its holder a question is asked first, if it is to be asked another. Who is not the holder says so where it matters,
+    /// and grants nothing.
+    pub fn guess(&self, request: &MetaRequest, to: Destination) -> Option<Way> {
+        if self.choice == Routing::BySlot || !self.is_several() || to == Destination::Leader {
+            return None;
+        }
+        if !MetaRequest::QUESTIONS.contains(&request.name()) {
+            return None;
+        }
+        let known = self.known.read();
+        let turn = match self.choice {
+            Routing::Sticky => self.turn.load(SeqCst),
+            Routing::InTurn => self.turn.fetch_add(1, SeqCst),
+            // Weyl's sequence, mixed: no need to be better, and every client's begins elsewhere.
+            _ => mix(self.turn.fetch_add(0x9e37_79b9_7f4a_7c15, SeqCst)),
+        };
+        let seat = known.seats.values().nth((turn % known.seats.len().max(1) as u64) as usize)?;
+        Some(if seat.id == known.leader { Way::Leader } else { Way::Member(seat.clone()) })
+    }
+
+    // --- calls ---
+
+    /// One attempt. Ends with [`Code::HeldElsewhere`] when the member it goes to is none any more, or another has to answer it.
+    pub async fn execute(
+        &self,
+        way: &Way,
+        to: Destination,
+        cx: Context,
+        request: MetaRequest,
+    ) -> Result<(MetaAnswer, Mark)> {
+        let Way::Member(seat) = way else { return self.lead.execute(cx, request).await };
+        let Some(peers) = &self.peers else { return self.lead.execute(cx, request).await };
+        seat.is_used();
+        tokio::select! {
+            biased;
+            answer = seat.calls(&**peers).execute(cx, request) => answer,
+            () = self.until_moved(seat.id, to) => {
+                Err(Error::new(Code::HeldElsewhere, format_args!("metadata server {}", seat.id.0), "it has gone, or what was asked of it"))
+            }
+        }
+    }
+
+    /// What is said to one member, beside operations.
+    pub async fn say(&self, seat: &Seat, cx: Context, request: MetaRequest) -> Result<(MetaAnswer, Mark)> {
+        match &self.peers {
+            Some(peers) if self.is_several() && !self.is_leader(seat.id) => {
+                seat.control(&**peers).execute(cx, request).await
+            }
+            _ => self.control.execute(cx, request).await,
+        }
+    }
+
+    /// Returns when the member is none any more, or was the one to go to and another is.
+    async fn until_moved(&self, member: MemberId, to: Destination) {
+        let held = self.known.read().member(to) == member;
+        loop {
+            let changed = self.changed.notified();
+            let mut changed = std::pin::pin!(changed);
+            // Registered before the look, so that nothing between the two is missed.
+            changed.as_mut().enable();
+            {
+                let known = self.known.read();
+                let is_gone = !known.seats.contains_key(&member);
+                if is_gone || (held && known.member(to) != member) {
+                    return;
+                }
+            }
+            changed.await;
+        }
+    }
+}
+
+fn mix(mut number: u64) -> u64 {
+    number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    number ^ (number >> 31)
+}

@@ -1,0 +1,301 @@
+//! Clients of several metadata servers that serve at once, each for its part (docs/design/0027-several-that-serve.md).
+
+#![allow(clippy::unwrap_used)]
+
+use crate::common::ring::*;
+use crate::common::*;
+use braid_api::{Code, FileSystem, LockKind, LockRequest, LockSpace, NewNode, NodeKind, RenameMode};
+use braid_client::{Client, ClientConfig, Routing};
+use braid_types::*;
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const ROOT: InodeId = InodeId::ROOT;
+
+fn directory() -> NewNode {
+    NewNode { kind: NodeKind::Directory, mode: Mode(0o755) }
+}
+
+/// A directory below the root whose slot this server holds.
+async fn dir_of(ring: &Ring, client: &Client, id: MemberId, text: &str) -> InodeId {
+    for attempt in 0..200 {
+        let made = client.make_node(&cx(), ROOT, &name(&format!("{text}{attempt}")), directory()).await.unwrap();
+        if ring.holder(made.attr.id) == id {
+            return made.attr.id;
+        }
+    }
+    panic!("of 200 directories none is of {id}")
+}
+
+async fn make(client: &Client, dir: InodeId, text: &str, data: &[u8]) -> InodeId {
+    let (entry, opened) = client.create(&cx(), dir, &name(text), Mode(0o644), READ_WRITE).await.unwrap();
+    client.write(opened.handle, 0, Bytes::copy_from_slice(data)).await.unwrap();
+    close(client, opened.handle).await.unwrap();
+    entry.attr.id
+}
+
+async fn find(client: &Client, dir: InodeId, text: &str) -> Option<InodeId> {
+    client.lookup(&cx(), dir, &name(text)).await.unwrap().attr.map(|attr| attr.id)
+}
+
+async fn content(client: &Client, id: InodeId) -> Vec<u8> {
+    let handle = open(client, id, READ).await;
+    let data = read(client, handle, 0, 8 << 20).await;
+    close(client, handle).await.unwrap();
+    data
+}
+
+async fn rename(client: &Client, from: (InodeId, &str), to: (InodeId, &str)) {
+    let (from, to) = ((from.0, name(from.1)), (to.0, name(to.1)));
+    client.rename(&cx(), (from.0, &from.1), (to.0, &to.1), RenameMode::Replace).await.unwrap();
+}
+
+async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds().await {
+        assert!(begun.elapsed() < Duration::from_secs(20), "{what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// What one does the other sees at once, whatever it had cached, in directories of each of them.
+async fn both_see(routing: Routing) {
+    let ring = Ring::of(3, SMALL).await;
+    let config = || ClientConfig { routing, ..ClientConfig::default() };
+    let (one, two) = (ring.client(config()).await, ring.client(config()).await);
+    for id in 1..=3 {
+        let dir = dir_of(&ring, &one, MemberId(id), &format!("d{id}-")).await;
+        assert_eq!(find(&two, dir, "small").await, None);
+        let small = make(&one, dir, "small", b"first").await;
+        let large = make(&one, dir, "large", &pattern(id, 3 << 20)).await;
+        assert_eq!((find(&two, dir, "small").await, find(&two, dir, "large").await), (Some(small), Some(large)));
+        assert_eq!(content(&two, small).await, b"first");
+        assert_same(&content(&two, large).await, &pattern(id, 3 << 20), "large");
+        let handle = open(&two, small, READ_WRITE).await;
+        two.write(handle, 0, Bytes::from_static(b"second")).await.unwrap();
+        assert_eq!(content(&one, small).await, b"second", "buffered at the other");
+        close(&two, handle).await.unwrap();
+        one.unlink(&cx(), dir, &name("small")).await.unwrap();
+        assert_eq!(find(&two, dir, "small").await, None);
+        let below = two.make_node(&cx(), dir, &name("below"), directory()).await.unwrap().attr.id;
+        assert_eq!(find(&one, dir, "below").await, Some(below));
+        one.remove_dir(&cx(), dir, &name("below")).await.unwrap();
+        assert_eq!(find(&two, dir, "below").await, None);
+    }
+    for client in [one, two] {
+        client.shutdown().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_one_does_the_other_sees_at_once() {
+    both_see(Routing::BySlot).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whom_questions_are_asked_first_changes_nothing_of_what_is_seen() {
+    for routing in [Routing::Sticky, Routing::InTurn, Routing::AtRandom] {
+        both_see(routing).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_granted_costs_nothing_whoever_granted_it() {
+    let ring = Ring::of(2, SMALL).await;
+    let client = ring.client(ClientConfig::default()).await;
+    for id in [LEADER, MemberId(2)] {
+        let dir = dir_of(&ring, &client, id, &format!("d{id}-")).await;
+        let first = make(&client, dir, "first", b"bytes").await;
+        // A term there comes soon, if it was not there when the file was made.
+        eventually("what is asked again and again is kept", async || {
+            ring.take_messages();
+            let found =
+                find(&client, dir, "first").await == Some(first) && find(&client, dir, "absent").await.is_none();
+            client.get_attr(&cx(), first, None).await.unwrap();
+            assert!(found && content(&client, first).await == b"bytes");
+            ring.take_messages().is_empty()
+        })
+        .await;
+        let file = make(&client, dir, "second", b"more").await;
+        assert_eq!(ring.take_messages(), BTreeMap::from([("CommitFile", 1), ("CreateFile", 1)]), "at {id}");
+        assert!(find(&client, dir, "second").await == Some(file) && content(&client, file).await == b"more");
+        assert_eq!(ring.take_messages(), BTreeMap::new(), "at {id}");
+    }
+    client.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_name_moves_between_directories_of_two() {
+    let ring = Ring::of(2, SMALL).await;
+    let (one, two) = (ring.client(ClientConfig::default()).await, ring.client(ClientConfig::default()).await);
+    let here = dir_of(&ring, &one, LEADER, "here").await;
+    let there = dir_of(&ring, &one, MemberId(2), "there").await;
+    let file = make(&one, here, "f", b"moves").await;
+    let dir = one.make_node(&cx(), here, &name("d"), directory()).await.unwrap().attr.id;
+    for (from, to) in [(here, there), (there, here), (here, there)] {
+        for (text, id) in [("f", file), ("d", dir)] {
+            assert_eq!((find(&two, from, text).await, find(&two, to, text).await), (Some(id), None));
+            rename(&one, (from, text), (to, text)).await;
+            assert_eq!((find(&two, from, text).await, find(&two, to, text).await), (None, Some(id)), "{text}");
+            assert_eq!((find(&one, from, text).await, find(&one, to, text).await), (None, Some(id)), "{text}");
+        }
+        assert_eq!(two.parent(&cx(), dir).await.unwrap(), to);
+        assert_eq!(content(&two, file).await, b"moves");
+    }
+    // A second name in the other's slot, and what takes the place of the first.
+    let linked = two.link(&cx(), file, here, &name("g")).await.unwrap();
+    assert_eq!((linked.attr.id, linked.attr.nlink), (file, 2));
+    let other = make(&one, there, "other", b"replaces").await;
+    rename(&one, (there, "other"), (here, "g")).await;
+    assert_eq!(find(&two, here, "g").await, Some(other));
+    assert_eq!(two.get_attr(&cx(), file, None).await.unwrap().attr.nlink, 1);
+    for client in [one, two] {
+        client.shutdown().await.unwrap();
+    }
+}
+
+fn write_lock(owner: u64) -> LockRequest {
+    let range = ByteRange::new(0, 10);
+    LockRequest { space: LockSpace::Posix, owner, pid: owner as u32, kind: LockKind::Write, range }
+}
+
+/// What was written and not saved, and what was locked, goes to whoever holds the slots then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_goes_takes_nothing_with_it() {
+    let ring = Ring::of(3, SMALL).await;
+    let (one, two) = (ring.client(ClientConfig::default()).await, ring.client(ClientConfig::default()).await);
+    let dir = dir_of(&ring, &one, MemberId(3), "d").await;
+    let stays = dir_of(&ring, &one, MemberId(2), "s").await;
+    let (file, kept) = (make(&one, dir, "f", b"saved").await, make(&one, stays, "k", b"kept").await);
+    let handle = open(&one, file, READ_WRITE).await;
+    one.write(handle, 0, Bytes::from_static(b"unsaved")).await.unwrap();
+    one.set_lock(handle, write_lock(1), false).await.unwrap();
+    let before = ring.roster().epoch;
+    ring.kill(MemberId(3));
+    // Until it is counted out nobody answers for it.
+    let making = tokio::spawn({
+        let one = one.clone();
+        async move { make(&one, dir, "late", b"late").await }
+    });
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert!(!making.is_finished());
+    assert_eq!(content(&two, kept).await, b"kept", "the others go on");
+    ring.turn(vec![LEADER, MemberId(2)]).await;
+    assert!(ring.roster().epoch > before);
+    let late = making.await.unwrap();
+    assert_eq!(find(&two, dir, "late").await, Some(late));
+    assert_eq!(content(&two, file).await, b"unsaved");
+    let other = open(&two, file, READ_WRITE).await;
+    assert_eq!(two.set_lock(other, write_lock(2), false).await.unwrap_err().code, Code::WouldBlock);
+    one.write(handle, 0, Bytes::from_static(b"go on, ")).await.unwrap();
+    assert_eq!(content(&two, file).await, b"go on, ");
+    one.set_lock(handle, LockRequest { kind: LockKind::Unlock, ..write_lock(1) }, false).await.unwrap();
+    two.set_lock(other, write_lock(2), false).await.unwrap();
+    close(&two, other).await.unwrap();
+    close(&one, handle).await.unwrap();
+    for client in [one, two] {
+        client.shutdown().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_comes_takes_its_part() {
+    let ring = Ring::of(2, SMALL).await;
+    let (one, two) = (ring.client(ClientConfig::default()).await, ring.client(ClientConfig::default()).await);
+    let mut files = Vec::new();
+    for i in 0..40 {
+        let dir = one.make_node(&cx(), ROOT, &name(&format!("d{i}")), directory()).await.unwrap().attr.id;
+        let (entry, opened) = one.create(&cx(), dir, &name("f"), Mode(0o644), READ_WRITE).await.unwrap();
+        one.write(opened.handle, 0, Bytes::from(format!("buffered {i}"))).await.unwrap();
+        assert_eq!(find(&two, dir, "absent").await, None);
+        files.push((dir, entry.attr.id, opened.handle));
+    }
+    ring.start(MemberId(3)).await;
+    ring.turn([1, 2, 3].map(MemberId).to_vec()).await;
+    let moved = files.iter().filter(|(dir, ..)| ring.holder(*dir) == MemberId(3)).count();
+    assert!(moved > 0);
+    for (i, (dir, file, handle)) in files.iter().enumerate() {
+        assert_eq!(content(&two, *file).await, format!("buffered {i}").as_bytes());
+        let made = make(&one, *dir, "absent", b"").await;
+        assert_eq!(find(&two, *dir, "absent").await, Some(made), "in directory {i} of {}", ring.holder(*dir));
+        close(&one, *handle).await.unwrap();
+    }
+    for client in [one, two] {
+        client.shutdown().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_whose_server_went_before_its_answer_takes_effect_once() {
+    let ring = Ring::of(2, SMALL).await;
+    let client = ring.client(ClientConfig::default()).await;
+    let dir = dir_of(&ring, &client, MemberId(2), "d").await;
+    ring.silence(MemberId(2), "MakeNode");
+    let making = tokio::spawn({
+        let client = client.clone();
+        async move { client.make_node(&cx(), dir, &name("x"), directory()).await }
+    });
+    eventually("it is carried out", async || ring.unsaid() > 0).await;
+    ring.kill(MemberId(2));
+    ring.turn(vec![LEADER]).await;
+    let made = making.await.unwrap().unwrap().attr.id;
+    assert_eq!(find(&client, dir, "x").await, Some(made));
+    client.shutdown().await.unwrap();
+}
+
+/// As it goes, and nothing that was acknowledged is lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_work_while_servers_come_and_go() {
+    let ring = Ring::of(3, SMALL).await;
+    let clients: Vec<Arc<Client>> = {
+        let mut clients = Vec::new();
+        for _ in 0..2 {
+            clients.push(ring.client(ClientConfig::default()).await);
+        }
+        clients
+    };
+    let dirs = [1, 2, 3].map(MemberId);
+    let dirs = [
+        dir_of(&ring, &clients[0], dirs[0], "a").await,
+        dir_of(&ring, &clients[0], dirs[1], "b").await,
+        dir_of(&ring, &clients[0], dirs[2], "c").await,
+    ];
+    let mut working = Vec::new();
+    for (number, client) in clients.iter().cloned().enumerate() {
+        working.push(tokio::spawn(async move {
+            for i in 0..60 {
+                let (text, at, to) = (format!("n{number}-{i}"), dirs[i % 3], dirs[(i + 1) % 3]);
+                let file = make(&client, at, &text, text.as_bytes()).await;
+                rename(&client, (at, &text), (to, &text)).await;
+                assert_eq!((find(&client, at, &text).await, find(&client, to, &text).await), (None, Some(file)));
+                assert_eq!(content(&client, file).await, text.as_bytes());
+            }
+        }));
+    }
+    let mut number = 3;
+    while working.iter().any(|work| !work.is_finished()) {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        ring.kill(MemberId(number));
+        ring.turn(vec![LEADER, MemberId(2)]).await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        // One that comes again is another.
+        number += 1;
+        ring.start(MemberId(number)).await;
+        ring.turn(vec![LEADER, MemberId(2), MemberId(number)]).await;
+    }
+    for work in working {
+        work.await.unwrap();
+    }
+    for number in 0..2 {
+        for i in 0..60 {
+            let (text, to) = (format!("n{number}-{i}"), dirs[(i + 1) % 3]);
+            let file = find(&clients[1 - number], to, &text).await.unwrap_or_else(|| panic!("{text} is lost"));
+            assert_eq!(content(&clients[1 - number], file).await, text.as_bytes());
+        }
+    }
+    for client in clients {
+        client.shutdown().await.unwrap();
+    }
+}
