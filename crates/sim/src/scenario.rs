@@ -318,12 +318,7 @@ pub fn several() -> Vec<Scenario> {
             make: |_| Bytes::new(true),
             ..base.clone()
         },
-        Scenario {
-            name: "several-handover",
-            faults: fault::SERVERS,
-            make: |seed| Handover::new(seed),
-            ..base.clone()
-        },
+        Scenario { name: "several-handover", faults: fault::SERVERS, make: |seed| Handover::new(seed), ..base.clone() },
         Scenario { name: "several-rights", make: |_| Rights::work(), ..base.clone() },
         Scenario { name: "several-listings", make: |_| Listings::work(), ..base.clone() },
         Scenario {

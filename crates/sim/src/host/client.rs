@@ -1,7 +1,7 @@
 use super::PORT;
 use crate::cluster::Process;
-use crate::machine::Machine;
 use crate::failures::Invariant;
+use crate::machine::Machine;
 use braid_api::meta::{
     CloseSession, MetaAnswer, MetaRequest, Namespace, OpenSession, RenewSession, Replay, SessionReply,
 };

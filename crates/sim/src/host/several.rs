@@ -8,7 +8,7 @@ use braid_api::meta::{Mark, MetaAnswer, MetaRequest, Namespace};
 use braid_api::{AnyPeers, Code, Context, Error, Result};
 use braid_env::Address;
 use braid_meta_engine::{AnyEngine, MemEngine};
-use braid_meta_server::{Backing, Lead, MetaConfig, PlantedBug, LeadLimits, MemberLimits, Membership, MetaServer};
+use braid_meta_server::{Backing, Lead, LeadLimits, MemberLimits, Membership, MetaConfig, MetaServer, PlantedBug};
 use braid_types::{ClusterId, MemberId};
 use braid_wire::{Endpoint, Identity, NamespaceService, Role, WireMetaPeers, WirePeers, WireStats, serve};
 use parking_lot::Mutex;
