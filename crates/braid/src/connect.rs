@@ -8,7 +8,7 @@ use braid_api::meta::MetaRequest;
 use braid_client::{Client, ClientConfig};
 use braid_env::Env;
 use braid_types::{ClusterId, ServerId};
-use braid_wire::{Endpoint, Identity, Limits, Remote, RemoteNamespace, Role, WirePeers};
+use braid_wire::{Endpoint, Identity, Limits, Remote, RemoteNamespace, Role, WireMetaWays, WirePeers};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -63,7 +63,8 @@ pub async fn client(
     let endpoint = endpoint(&env, Role::Client);
     let (calls, control) = (namespace(&endpoint, config), namespace(&endpoint, config));
     let settings = ClientConfig { pages_above, ..config.client.client(description, config.host()) };
-    let client = Client::start(env, calls, control, WirePeers::new(&endpoint), settings)
+    let (others, peers) = (WireMetaWays::new(&endpoint), WirePeers::new(&endpoint));
+    let client = Client::start_among(env, calls, control, others, peers, settings)
         .await
         .map_err(|error| unanswered(config, &error, dir))?;
     Ok((endpoint, client))

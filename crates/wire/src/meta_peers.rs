@@ -27,6 +27,28 @@ impl WireMetaPeers {
     }
 }
 
+fn stub(endpoint: &Endpoint, addresses: &[String]) -> Arc<RemoteNamespace> {
+    // An address that a newer version wrote and this one cannot read is left out.
+    let at: Vec<Address> = addresses.iter().filter_map(|a| a.parse().ok()).collect();
+    let remote = Remote::new(endpoint, Role::Metadata, ServerId(0), MetaRequest::NAMES, at);
+    Arc::new(RemoteNamespace(remote))
+}
+
+/// The same for whoever keeps what it is given, and wants connections apart: each call gives a stub of its own.
+pub struct WireMetaWays(Endpoint);
+
+impl WireMetaWays {
+    pub fn new(endpoint: &Endpoint) -> Self {
+        WireMetaWays(endpoint.clone())
+    }
+}
+
+impl MetaPeers for WireMetaWays {
+    fn meta(&self, addresses: &[String]) -> Arc<dyn Meta> {
+        stub(&self.0, addresses)
+    }
+}
+
 impl MetaPeers for WireMetaPeers {
     fn meta(&self, addresses: &[String]) -> Arc<dyn Meta> {
         let mut known = self.known.lock();
@@ -36,10 +58,7 @@ impl MetaPeers for WireMetaPeers {
         if known.len() >= IDLE_MAX {
             known.retain(|_, stub| Arc::strong_count(stub) > 1);
         }
-        // An address that a newer version wrote and this one cannot read is left out.
-        let at: Vec<Address> = addresses.iter().filter_map(|a| a.parse().ok()).collect();
-        let remote = Remote::new(&self.endpoint, Role::Metadata, ServerId(0), MetaRequest::NAMES, at);
-        let stub = Arc::new(RemoteNamespace(remote));
+        let stub = stub(&self.endpoint, addresses);
         known.insert(addresses.to_vec(), stub.clone());
         stub
     }

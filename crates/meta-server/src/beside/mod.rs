@@ -202,10 +202,10 @@ impl MetaServer {
     /// under the epoch before and is not committed never will be: members of the roster commit under `fence`.
     pub async fn follow(&self, roster: &Roster, fence: u64, stays: &SlotSet) -> Result<()> {
         let Some(beside) = &self.beside else { return Ok(()) };
-        let leader = beside.leader.lock().replace(roster.leader);
         let _shut = beside.gate.write().await;
         self.engine.join_at(fence).await.map_err(OpError::from)?;
         self.leases.follows(roster, stays.clone());
+        let leader = beside.leader.lock().replace(roster.leader);
         if leader.is_some_and(|before| before != roster.leader) {
             // The one before may not have come to their ends.
             self.leases.end_again();

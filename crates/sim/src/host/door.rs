@@ -7,7 +7,6 @@ use crate::bug::Bug;
 use crate::check::unlinked;
 use crate::cluster::Cluster;
 use crate::failures::Invariant;
-use crate::machine::Machine;
 use braid_api::admin::AdminQuery;
 use braid_api::data::{DataAnswer, DataNode, DataRequest, DeleteChunks, ScrubAnswer, UnlockRegion};
 use braid_api::lease::{LockReply, Order};

@@ -22,7 +22,7 @@ pub async fn mount(process: &Process) -> Arc<Mount> {
             host: process.cluster.host(process.machine).to_owned(),
             ..process.cluster.settings.client.clone()
         };
-        let each = Arc::new(WireMetaPeers::new(&endpoint));
+        let each = WireMetaPeers::new(&endpoint);
         let peers = WirePeers::new(&endpoint);
         let started = match process.cluster.settings.several {
             true => Client::start_among(env.clone(), calls, control, each, peers, config).await,
