@@ -28,22 +28,21 @@ impl Client {
         peers: P,
         config: ClientConfig,
     ) -> Result<Arc<Client>> {
-        let lead = (Box::new(namespace) as _, Box::new(control) as _);
-        Ok(Arc::new(Client(Core::start(env, lead, None, Box::new(peers), config).await?)))
+        let any = (Box::new(namespace) as _, Box::new(control) as _);
+        Ok(Arc::new(Client(Core::start(env, any, None, Box::new(peers), config).await?)))
     }
 
-    /// The same where several metadata servers may serve at once: `namespace` and `control` lead to the one that leads, `others` to each of
-    /// them.
-    pub async fn start_among<N: Namespace, M: MetaPeers, P: DataPeers>(
+    /// The same where several metadata servers may serve at once: `namespace` and `control` lead to any of them that answers, `each` to each.
+    pub async fn start_among<N: Namespace, P: DataPeers>(
         env: Env,
         namespace: N,
         control: N,
-        others: M,
+        each: Arc<dyn MetaPeers>,
         peers: P,
         config: ClientConfig,
     ) -> Result<Arc<Client>> {
-        let lead = (Box::new(namespace) as _, Box::new(control) as _);
-        Ok(Arc::new(Client(Core::start(env, lead, Some(Box::new(others)), Box::new(peers), config).await?)))
+        let any = (Box::new(namespace) as _, Box::new(control) as _);
+        Ok(Arc::new(Client(Core::start(env, any, Some(each), Box::new(peers), config).await?)))
     }
 
     /// Saves everything, makes it stable and ends the session. The client answers nothing afterwards.
