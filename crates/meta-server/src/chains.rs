@@ -211,7 +211,7 @@ impl MetaServer {
     /// A data server has registered. What one that has begun anew had under way beside others is decided before anything new is.
     pub(crate) fn met(&self, server: ServerId, incarnation: u64) {
         if self.chains.registered(server, incarnation) {
-            self.leases.end_sync();
+            self.end_sync();
         }
     }
 
@@ -319,9 +319,8 @@ impl MetaServer {
         if let FromLeader::Install { container, install } = &message
             && self.chains.begins(*container, install.epoch)
         {
-            self.leases.end_sync();
+            self.end_sync();
         }
-        let sync_floor = self.leases.sync_floor();
         let incarnation = {
             let state = self.chains.state.lock();
             state.starts.get(&to).filter(|start| start.number == number).map(|start| start.incarnation)
@@ -332,7 +331,8 @@ impl MetaServer {
         env.spawn("a word to a data server", async move {
             let cx = Context { deadline: SAY_DEADLINE, ..Context::default() };
             let payload = Bytes::from(message.encode());
-            // What is lost is said again.
+            // What is lost is said again, as is what cannot be said yet.
+            let Ok(sync_floor) = self.sync_floor().await else { return };
             let _ = self.peers.node(&info).call(cx, LeaderSays { incarnation, sync_floor }, payload).await;
         });
     }

@@ -189,6 +189,13 @@ impl Leases {
         state.sync_floor
     }
 
+    /// Numbers given out from here on are above this one, which every data server is about to be told.
+    pub(crate) fn raise_sync_floor(&self, floor: LeaseGen) {
+        let mut state = self.state.lock();
+        self.on(&mut state, Event::Above { floor: Generation(floor.0) });
+        state.sync_floor = state.sync_floor.max(floor);
+    }
+
     pub fn sync_floor(&self) -> LeaseGen {
         self.state.lock().sync_floor
     }
@@ -202,9 +209,7 @@ impl Leases {
         }
         state.last += 1;
         let ask = AskId(state.last);
-        // `sync` ends with a bound that all data servers know, of one server's numbers (0027, *Left*).
-        let sync_write = direct && self.others.is_none();
-        let handles = Handles { seq, open: cached || direct, cached_write: cached, sync_write };
+        let handles = Handles { seq, open: cached || direct, cached_write: cached, sync_write: direct };
         self.on(&mut state, Event::Opened { ask, session, inode, handles });
     }
 

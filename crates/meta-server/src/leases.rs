@@ -75,8 +75,8 @@ pub(crate) struct State {
     run_out: u64,
     /// The last number when `sync` was ended for all.
     pub sync_floor: LeaseGen,
-    /// Sessions that end, or have ended, while others serve beside this server: they are not let in again.
-    pub ending: BTreeSet<SessionId>,
+    /// Sessions that end while others serve beside this server, and whether they have: they are not let in again.
+    pub ending: BTreeMap<SessionId, bool>,
     pub stopped: bool,
 }
 
@@ -261,7 +261,7 @@ impl Leases {
             end_some: false,
             run_out: 0,
             sync_floor: LeaseGen::default(),
-            ending: BTreeSet::new(),
+            ending: BTreeMap::new(),
             stopped: false,
         };
         let [woken, to_end, said, seals, left, outgoing] = std::array::from_fn(|_| Notify::new());
@@ -356,7 +356,7 @@ impl Leases {
     pub fn ending(&self, session: SessionId) -> Duration {
         let mut state = self.state.lock();
         if self.others.is_some() {
-            state.ending.insert(session);
+            state.ending.entry(session).or_default();
         }
         self.on(&mut state, Event::Ending { session });
         let until = state.holder.live_until(session).filter(|_| !state.stopped);
@@ -380,6 +380,9 @@ impl Leases {
         let mut state = self.state.lock();
         // Also of one that caches nothing: what is on the list is tried again and again.
         state.to_end.remove(&session);
+        if self.others.is_some() {
+            state.ending.insert(session, true);
+        }
         state.locks.session_over(session);
         state.seals.session_over(session);
         self.seals.notify_waiters();

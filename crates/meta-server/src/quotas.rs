@@ -66,6 +66,11 @@ impl Quotas {
         self.bell.notify_one();
     }
 
+    /// There may be something listed.
+    pub(crate) fn look(&self) {
+        self.bell.notify_one();
+    }
+
     fn counts(&self, roots: &[InodeId], by: u64) {
         let mut counting = self.counting.lock();
         roots.iter().for_each(|root| *counting.entry(*root).or_default() += by);

@@ -8,13 +8,16 @@ use crate::{
 };
 use braid_types::{MetaPosition, RowChange, RowChanges};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 /// The process that has a [`MemStore`] open, until the store crashes.
 pub struct MemEngine {
     store: MemStore,
     stats: Arc<EngineStats>,
     life: u64,
+    /// Of one of several processes over the store: the epoch in which it changes something.
+    epoch: Option<AtomicU64>,
 }
 
 /// A transaction that has its place in the order.
@@ -29,7 +32,20 @@ struct Placed<T, E> {
 impl MemEngine {
     pub fn new(store: MemStore) -> Self {
         let life = store.lock().life;
-        MemEngine { store, stats: Arc::default(), life }
+        MemEngine { store, stats: Arc::default(), life, epoch: None }
+    }
+
+    /// One of several processes that have the store open at once, as a database is: each is in an epoch, and changes nothing when that is over.
+    pub fn of_several(store: MemStore) -> Self {
+        let epoch = Some(AtomicU64::new(store.lock().epoch()));
+        MemEngine { epoch, ..MemEngine::new(store) }
+    }
+
+    fn expect_epoch(&self, state: &State, epoch: u64) -> Result<(), EngineError> {
+        match state.epoch() == epoch {
+            true => Ok(()),
+            false => Err(EngineError::Fenced(format!("its epoch {epoch} is over"))),
+        }
     }
 
     /// Runs the operation on all that is ordered and orders its writes, which `writes` says whether it may have.
@@ -74,6 +90,9 @@ impl MemEngine {
     fn commit(&self, state: &mut State, overlay: &Overlay, early: Option<u64>) -> Result<(), EngineError> {
         if overlay.is_empty() {
             return Ok(());
+        }
+        if let Some(epoch) = &self.epoch {
+            self.expect_epoch(state, epoch.load(SeqCst))?;
         }
         self.stats.round_trips.fetch_add(1, Relaxed);
         let fault = state.next_fault();
@@ -231,6 +250,35 @@ impl Engine for MemEngine {
         // Copies elsewhere may not have all of it yet.
         self.settle().await?;
         Ok(Box::new(snapshot))
+    }
+
+    async fn join(&self) -> Result<(), EngineError> {
+        if let Some(epoch) = &self.epoch {
+            epoch.store(self.store.lock().epoch(), SeqCst);
+        }
+        Ok(())
+    }
+
+    async fn fence_others(&self) -> Result<(), EngineError> {
+        if let Some(epoch) = &self.epoch {
+            let mut state = self.store.lock();
+            self.expect_epoch(&state, epoch.load(SeqCst))?;
+            state.epochs_begun += 1;
+            epoch.store(state.epoch(), SeqCst);
+        }
+        Ok(())
+    }
+
+    fn epoch(&self) -> u64 {
+        self.epoch.as_ref().map_or(0, |epoch| epoch.load(SeqCst))
+    }
+
+    async fn join_at(&self, wanted: u64) -> Result<(), EngineError> {
+        if let Some(epoch) = &self.epoch {
+            self.expect_epoch(&self.store.lock(), wanted)?;
+            epoch.store(wanted, SeqCst);
+        }
+        Ok(())
     }
 
     fn stats(&self) -> &EngineStats {

@@ -118,6 +118,8 @@ pub(super) struct State {
     last: u64,
     /// How often the store has crashed.
     pub life: u64,
+    /// How often an epoch was begun after the first, by those whom that concerns ([`super::MemEngine::of_several`]).
+    pub epochs_begun: u64,
     early_lost: usize,
     pub bug: Option<PlantedBug>,
     faults: VecDeque<CommitFault>,
@@ -163,6 +165,11 @@ impl Ordered {
 }
 
 impl State {
+    /// 0 is none.
+    pub fn epoch(&self) -> u64 {
+        self.epochs_begun + 1
+    }
+
     pub fn next_fault(&mut self) -> Option<CommitFault> {
         self.faults.pop_front()
     }

@@ -257,3 +257,18 @@ async fn a_hook_makes_durable_what_nobody_waits_for() {
     early(&engine, 1, put("c")).await;
     assert_eq!(held.lock().len(), 1, "and again");
 }
+
+#[tokio::test]
+async fn of_several_only_those_in_the_epoch_change_anything() {
+    let store = MemStore::new();
+    let [one, two] = [(); 2].map(|()| MemEngine::of_several(store.clone()));
+    one.transact(0, put("a")).await.expect("all are in the first epoch");
+    two.fence_others().await.expect("nobody was first");
+    let refused = one.transact(0, put("b")).await.expect_err("its epoch is over");
+    assert!(matches!(refused, ScriptError::Engine(EngineError::Fenced(_))), "{refused:?}");
+    two.transact(0, put("b")).await.expect("it began this one");
+    assert!(matches!(one.fence_others().await, Err(EngineError::Fenced(_))));
+    assert!(matches!(one.join_at(two.epoch() + 1).await, Err(EngineError::Fenced(_))));
+    one.join_at(two.epoch()).await.expect("it is this one");
+    one.transact(0, put("c")).await.expect("it has joined");
+}

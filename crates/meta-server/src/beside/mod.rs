@@ -10,6 +10,7 @@
 mod asked;
 mod ends;
 mod files;
+mod syncing;
 mod telling;
 
 use crate::server::MetaServer;
@@ -25,7 +26,7 @@ use braid_meta_namespace::ops::session;
 use braid_types::{InodeId, MemberId, MembershipEpoch, SessionId, Slot, SlotSet};
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 /// For a word to another server, which is said again if it is not heard.
@@ -56,6 +57,11 @@ pub(crate) struct Beside {
     apart: AtomicUsize,
     /// And until then.
     apart_until: Mutex<Monotonic>,
+    /// Others have not been told of the last end of `sync` here, and are told by one at a time.
+    sync_due: AtomicBool,
+    sync_round: tokio::sync::Mutex<()>,
+    /// Of the last roster that was followed.
+    leader: Mutex<Option<MemberId>>,
     /// Shut while the engine joins another epoch: what is transacted meanwhile was announced under the one before.
     gate: tokio::sync::RwLock<()>,
 }
@@ -67,6 +73,9 @@ impl Beside {
             leads,
             apart: AtomicUsize::new(0),
             apart_until: Mutex::default(),
+            leader: Mutex::default(),
+            sync_due: AtomicBool::new(false),
+            sync_round: tokio::sync::Mutex::default(),
             gate: tokio::sync::RwLock::new(()),
         }
     }
@@ -178,13 +187,18 @@ impl MetaServer {
         Ok(())
     }
 
-    /// Who holds what is another from now on; to be told in the order of the epochs. What was announced under the one before and is not
-    /// committed never will be: members commit under `fence`.
-    pub async fn follow(&self, roster: &Roster, _fence: u64) -> Result<()> {
+    /// Who holds what is another from now on; to be told in the order of the epochs. Of what is held here `stays` goes on. What was announced
+    /// under the epoch before and is not committed never will be: members of the roster commit under `fence`.
+    pub async fn follow(&self, roster: &Roster, fence: u64, stays: &SlotSet) -> Result<()> {
         let Some(beside) = &self.beside else { return Ok(()) };
+        let leader = beside.leader.lock().replace(roster.leader);
         let _shut = beside.gate.write().await;
-        self.engine.join().await.map_err(OpError::from)?;
-        self.leases.follows(roster);
+        self.engine.join_at(fence).await.map_err(OpError::from)?;
+        self.leases.follows(roster, stays.clone());
+        if leader.is_some_and(|before| before != roster.leader) {
+            // The one before may not have come to their ends.
+            self.leases.end_again();
+        }
         Ok(())
     }
 
@@ -199,6 +213,9 @@ impl MetaServer {
         for (id, row) in rows.into_iter().filter(|(_, row)| !row.has_ended()) {
             if row.caches {
                 caching.push(id);
+            }
+            if self.leads() || self.leases.is_over(id) {
+                continue;
             }
             self.sessions.insert(id, crate::sessions::SessionState::new(row.epoch, row.description, row.host, now));
         }
@@ -252,16 +269,25 @@ impl crate::leases::Leases {
     /// The session may be granted something from its first renewal on. False: it is being ended.
     fn admits(&self, session: SessionId) -> bool {
         let mut state = self.state.lock();
-        if state.ending.contains(&session) {
+        if state.ending.contains_key(&session) {
             return false;
         }
         state.caching.entry(session).or_default();
         true
     }
 
-    fn follows(&self, roster: &Roster) {
+    /// Sessions that were to end, and are not known to have, are ended by who leads now.
+    fn end_again(&self) {
+        let mut state = self.state.lock();
+        let unfinished: Vec<SessionId> = state.ending.iter().filter(|(_, over)| !**over).map(|(id, _)| *id).collect();
+        state.to_end.extend(unfinished);
+        drop(state);
+        self.to_end.notify_one();
+    }
+
+    fn follows(&self, roster: &Roster, keeps: SlotSet) {
         let holders = roster.holders();
-        let (members, keeps) = (holders.members().clone(), holders.slots_of(self.member));
+        let members = holders.members().clone();
         let mut state = self.state.lock();
         self.on(&mut state, Event::Epoch { epoch: roster.epoch, members, keeps });
         self.watch(&mut state, |state, now| state.announce(now, Happened::EpochChanged(holders)));
@@ -272,8 +298,15 @@ impl crate::leases::Leases {
         self.seals.notify_waiters();
     }
 
-    fn gains(&self, epoch: MembershipEpoch, slots: SlotSet, sessions: Vec<SessionId>) {
+    /// It has ended while others served.
+    fn is_over(&self, session: SessionId) -> bool {
+        self.state.lock().ending.get(&session).copied().unwrap_or_default()
+    }
+
+    fn gains(&self, epoch: MembershipEpoch, slots: SlotSet, mut sessions: Vec<SessionId>) {
         let mut state = self.state.lock();
+        // Those of which the end was not in the rows yet.
+        sessions.retain(|session| !state.ending.get(session).copied().unwrap_or_default());
         for session in &sessions {
             state.caching.entry(*session).or_default();
         }

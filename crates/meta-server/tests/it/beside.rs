@@ -367,3 +367,58 @@ async fn changes_go_on_while_servers_come_and_go() {
         assert_eq!(found, expected);
     }
 }
+
+/// What was under way beside others before a data server began anew is decided before anything new is, whichever server gave it out.
+#[tokio::test]
+async fn a_data_server_that_begins_anew_hears_of_the_numbers_of_all() {
+    let ring = Ring::of(2).await;
+    let mount = Mount::open(&ring, 1).await;
+    let dir = dir_of(&mount, MemberId(2), "d").await;
+    let mut last = LeaseGen(0);
+    for i in 0..5 {
+        last = mount.of(dir.id, create(dir.id, &format!("f{i}"))).await.unwrap().lease.generation;
+    }
+    let register = |id, incarnation| RegisterServer {
+        id,
+        incarnation,
+        addresses: vec!["tcp:nowhere:1".into()],
+        host: "h".into(),
+        clean_stop: false,
+        rack: String::new(),
+    };
+    let id = mount.at(&ring.leader(), register(ServerId(0), 1)).await.unwrap().id;
+    let again = mount.at(&ring.leader(), register(id, 2)).await.unwrap();
+    assert!(again.sync_floor >= last, "{:?} is below {last:?}", again.sync_floor);
+    let next = mount.of(dir.id, create(dir.id, "next")).await.unwrap().lease.generation;
+    assert!(next > again.sync_floor);
+    // With one that does not answer nothing is said until it is no member any more.
+    ring.kill(MemberId(2));
+    let early = mount.at(&ring.leader(), register(id, 3)).await;
+    assert!(early.is_err(), "{early:?}");
+    ring.turn(vec![LEADER]).await;
+    assert!(mount.at(&ring.leader(), register(id, 3)).await.is_ok());
+}
+
+/// A session that was to end when the leader went is ended by the next.
+#[tokio::test]
+async fn an_end_that_was_begun_is_gone_on_with_by_the_next_leader() {
+    let ring = Ring::of(2).await;
+    let mount = Mount::open(&ring, 1).await;
+    for ends in [Ends::Gone, Ends::Begins] {
+        let ends = EndsAt { session: mount.session.session, ends };
+        mount.at(&ring.server(MemberId(2)), ends).await.unwrap();
+    }
+    assert_eq!(
+        mount.at(&ring.server(MemberId(2)), RenewTerm {}).await.unwrap().term.map(|term| term.prolonged),
+        Some(false)
+    );
+    // The former leader says no more, and another leads.
+    ring.lead_anew(MemberId(9)).await;
+    let other = Mount::open(&ring, 2).await;
+    eventually("the session has ended", async || {
+        use braid_api::admin::{AdminAnswer, AdminQuery};
+        let sessions = other.at(&ring.leader(), AdminQuery::Sessions).await.unwrap();
+        matches!(sessions, AdminAnswer::Sessions(all) if all.iter().all(|s| s.session != mount.session.session))
+    })
+    .await;
+}

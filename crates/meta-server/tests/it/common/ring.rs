@@ -107,7 +107,8 @@ impl Ring {
         let others: Arc<dyn Others> = Arc::new(Place { ring: Arc::downgrade(self), me });
         let backing = Backing { others: Some(others), ..Backing::default() };
         let (env, config) = (Env::os(), self.config.clone());
-        let server = match me == LEADER {
+        let leads = me == self.roster().leader;
+        let server = match leads {
             true => {
                 let (cluster, policy) = (ClusterId([7; 16]), Policy::PLAIN);
                 MetaServer::start_with(env, engine, peers, config, cluster, policy, backing).await
@@ -115,6 +116,16 @@ impl Ring {
             false => MetaServer::start_beside(env, engine, peers, config, backing).await,
         };
         self.state.lock().servers.insert(me, server.unwrap());
+    }
+
+    /// The one that leads dies, and another start leads from now on.
+    pub async fn lead_anew(self: &Arc<Ring>, me: MemberId) {
+        let former = self.roster().leader;
+        self.kill(former);
+        self.state.lock().roster.leader = me;
+        self.start(me).await;
+        let others = self.roster().members.into_iter().map(|seat| seat.id).filter(|id| *id != former);
+        self.turn(others.chain([me]).collect()).await;
     }
 
     /// It answers nobody any more, without a word.
@@ -134,8 +145,9 @@ impl Ring {
             (before, state.roster.clone(), state.servers.clone())
         };
         let servers: Vec<_> = servers.into_iter().filter(|(id, _)| roster.has(*id)).collect();
-        for (_, server) in &servers {
-            server.follow(&roster, 0).await.unwrap();
+        for (id, server) in &servers {
+            let stays = before.slots_of(*id).both(&roster.slots_of(*id));
+            server.follow(&roster, 0, &stays).await.unwrap();
         }
         for (id, server) in &servers {
             let (had, has) = (before.slots_of(*id), roster.slots_of(*id));
@@ -160,7 +172,7 @@ impl Ring {
     }
 
     pub fn leader(&self) -> Arc<MetaServer> {
-        self.server(LEADER)
+        self.server(self.roster().leader)
     }
 
     pub fn holder(&self, inode: InodeId) -> Arc<MetaServer> {
