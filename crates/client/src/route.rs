@@ -16,7 +16,7 @@ pub use seat::Seat;
 use crate::config::Routing;
 use braid_api::erased::{Meta, MetaPeers};
 use braid_api::meta::{KnownRoster, Mark, MetaAnswer, MetaRequest};
-use braid_api::{Code, Context, Error, Manner, Result};
+use braid_api::{Code, Context, Error, Manner, Namespace, Result};
 use braid_env::Monotonic;
 use braid_lease::Roster;
 use braid_types::{MemberId, MembershipEpoch};
@@ -25,6 +25,27 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use tokio::sync::Notify;
+
+/// The way to metadata servers.
+#[derive(Clone)]
+pub struct Ways<N> {
+    /// To any of them that answers.
+    pub any: N,
+    /// To each, where several may serve at once. Without it a client works as long as one serves alone.
+    pub each: Option<Arc<dyn MetaPeers>>,
+}
+
+/// The same of any kind.
+pub struct Doors {
+    any: Box<dyn Meta>,
+    each: Option<Arc<dyn MetaPeers>>,
+}
+
+impl<N: Namespace> From<Ways<N>> for Doors {
+    fn from(ways: Ways<N>) -> Doors {
+        Doors { any: Box::new(ways.any), each: ways.each }
+    }
+}
 
 /// Who serves, as it is heard.
 pub struct Members {
@@ -67,11 +88,9 @@ impl Known {
 }
 
 pub struct Route {
-    /// Whoever answers first, for operations; and for what may wait for none of them.
-    any: Box<dyn Meta>,
-    control: Box<dyn Meta>,
-    /// None: then there is no way to each of several.
-    peers: Option<Arc<dyn MetaPeers>>,
+    /// For operations; and for what may wait for none of them.
+    calls: Doors,
+    control: Doors,
     choice: Routing,
     /// Of what goes to any.
     turn: AtomicU64,
@@ -107,19 +126,12 @@ impl Way {
 }
 
 impl Route {
-    pub fn new(
-        any: Box<dyn Meta>,
-        control: Box<dyn Meta>,
-        peers: Option<Arc<dyn MetaPeers>>,
-        choice: Routing,
-        turn: u64,
-    ) -> Route {
+    pub fn new(calls: Doors, control: Doors, choice: Routing, turn: u64) -> Route {
         let nobody = MemberId(0);
         let roster = Roster::alone(MembershipEpoch(0), nobody);
         Route {
-            any,
+            calls,
             control,
-            peers,
             choice,
             turn: AtomicU64::new(turn),
             known: RwLock::new(Known { roster, leader: nobody, seats: BTreeMap::new() }),
@@ -138,7 +150,7 @@ impl Route {
     }
 
     pub fn has_ways(&self) -> bool {
-        self.peers.is_some()
+        self.calls.each.is_some() && self.control.each.is_some()
     }
 
     pub fn epoch(&self) -> MembershipEpoch {
@@ -221,11 +233,13 @@ impl Route {
         cx: Context,
         request: MetaRequest,
     ) -> Result<(MetaAnswer, Mark)> {
-        let (Way::Member(seat), Some(peers)) = (way, &self.peers) else { return self.any.execute(cx, request).await };
+        let (Way::Member(seat), Some(each)) = (way, &self.calls.each) else {
+            return self.calls.any.execute(cx, request).await;
+        };
         seat.is_used();
         tokio::select! {
             biased;
-            answer = seat.calls(&**peers).execute(cx, request) => answer,
+            answer = seat.calls(&**each).execute(cx, request) => answer,
             () = self.until_moved(seat.id, to) => {
                 Err(Error::new(Code::HeldElsewhere, format_args!("metadata server {}", seat.id.0), "it has gone, or what was asked of it"))
             }
@@ -242,7 +256,7 @@ impl Route {
     pub async fn say_to_leader(&self, cx: Context, request: MetaRequest) -> Result<(MetaAnswer, Mark)> {
         match self.way(Destination::Leader) {
             Way::Member(seat) => self.say(&*seat, Context { manner: Manner::Once, ..cx }, request).await,
-            Way::Any => self.control.execute(cx, request).await,
+            Way::Any => self.control.any.execute(cx, request).await,
         }
     }
 
@@ -253,9 +267,9 @@ impl Route {
         cx: Context,
         request: MetaRequest,
     ) -> Result<(MetaAnswer, Mark)> {
-        match (&self.peers, seat.into()) {
-            (Some(peers), Some(seat)) if self.is_several() => seat.control(&**peers).execute(cx, request).await,
-            _ => self.control.execute(cx, request).await,
+        match (&self.control.each, seat.into()) {
+            (Some(each), Some(seat)) if self.is_several() => seat.control(&**each).execute(cx, request).await,
+            _ => self.control.any.execute(cx, request).await,
         }
     }
 

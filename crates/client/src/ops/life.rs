@@ -8,14 +8,14 @@ use crate::core::Core;
 use crate::local::LocalReads;
 use crate::lru::Lru;
 use crate::memory::Memory;
-use crate::route::{Members, Route};
+use crate::route::{Doors, Members, Route};
 use crate::servers::Directory;
 use crate::session::{Registration, Session};
 use crate::shared::MARKED_MAX;
 use crate::stop::Stop;
 use crate::unknown::LOST_MAX;
 use crate::wait::{Deadline, Waits};
-use braid_api::erased::{Meta, MetaPeers, Peers};
+use braid_api::erased::Peers;
 use braid_api::meta::{GetRoster, Mark, OpenSession, SessionReply};
 use braid_api::{Carries, Code, Context, Error, Result, Retry, When};
 use braid_env::Env;
@@ -60,8 +60,8 @@ async fn open_session(
 impl Core {
     pub async fn start(
         env: Env,
-        (any, control): (Box<dyn Meta>, Box<dyn Meta>),
-        each: Option<Arc<dyn MetaPeers>>,
+        calls: Doors,
+        control: Doors,
         peers: Box<dyn Peers>,
         config: ClientConfig,
     ) -> Result<Arc<Core>> {
@@ -75,7 +75,7 @@ impl Core {
             caches: true,
         };
         let turn = if config.routing == Routing::BySlot { 0 } else { env.random.u64() };
-        let route = Route::new(any, control, each, config.routing, turn);
+        let route = Route::new(calls, control, config.routing, turn);
         let sent = env.clock.now();
         let opened = env.timeout(config.deadline, open_session(&env, &route, &open, config.deadline)).await;
         let late = |_| Error::new(Code::DeadlineExceeded, "opening a session", "the metadata server did not answer");

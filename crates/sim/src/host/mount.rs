@@ -1,7 +1,7 @@
 use super::client::{endpoint, namespace};
 use crate::cluster::Process;
-use braid_client::{Client, ClientConfig};
-use braid_wire::{Role, WirePeers};
+use braid_client::{Client, ClientConfig, Ways};
+use braid_wire::{Role, WireMetaPeers, WirePeers};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,13 +16,13 @@ pub async fn mount(process: &Process) -> Arc<Mount> {
     let (env, name) = (&process.env, process.machine.name());
     let endpoint = endpoint(process, Role::Client);
     loop {
-        let (calls, control) = (namespace(&endpoint), namespace(&endpoint));
+        let ways = || Ways { any: namespace(&endpoint), each: Some(Arc::new(WireMetaPeers::new(&endpoint))) };
         let config = ClientConfig {
             description: format!("life {} of {name}", process.life),
             host: process.cluster.host(process.machine).to_owned(),
             ..process.cluster.settings.client.clone()
         };
-        match Client::start(env.clone(), calls, control, WirePeers::new(&endpoint), config).await {
+        match Client::start_among(env.clone(), ways(), ways(), WirePeers::new(&endpoint), config).await {
             Ok(client) => {
                 process.cluster.client_started(&client);
                 return client;

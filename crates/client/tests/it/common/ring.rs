@@ -4,7 +4,7 @@ use super::{CLUSTER, Messages, Peers, Storage, beat, count};
 use braid_api::erased::{Meta, MetaPeers};
 use braid_api::meta::*;
 use braid_api::{Code, Context, Error, Namespace, Result};
-use braid_client::{Client, ClientConfig};
+use braid_client::{Client, ClientConfig, Ways};
 use braid_env::Env;
 use braid_members::{Question, Reply, Roster, Seat};
 use braid_meta_engine::{AnyEngine, MemEngine, MemStore};
@@ -255,8 +255,10 @@ impl Ring {
     /// One that knows of this server to begin with.
     pub async fn client_at(self: &Arc<Ring>, to: MemberId, config: ClientConfig) -> Arc<Client> {
         let door = |messages: &Messages| Door { ring: self.clone(), to, messages: messages.clone() };
+        let each: Arc<dyn MetaPeers> = Arc::new(Doors(self.clone()));
+        let ways = |any| Ways { any, each: Some(each.clone()) };
         let (any, control) = (door(&self.messages), door(&Messages::default()));
         let peers = Peers { messages: Messages::default(), ..self.peers.clone() };
-        Client::start_among(Env::os(), any, control, Arc::new(Doors(self.clone())), peers, config).await.unwrap()
+        Client::start_among(Env::os(), ways(any), ways(control), peers, config).await.unwrap()
     }
 }
