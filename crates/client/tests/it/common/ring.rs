@@ -210,8 +210,9 @@ impl Ring {
             (before, state.roster.clone(), state.servers.clone())
         };
         let servers: Vec<_> = servers.into_iter().filter(|(id, _)| roster.has(*id)).collect();
-        for (_, server) in &servers {
-            server.follow(&roster, 0).await.unwrap();
+        for (id, server) in &servers {
+            let stays = before.slots_of(*id).both(&roster.slots_of(*id));
+            server.follow(&roster, 0, &stays).await.unwrap();
         }
         for (id, server) in &servers {
             let (had, has) = (before.slots_of(*id), roster.slots_of(*id));
