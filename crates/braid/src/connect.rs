@@ -5,10 +5,10 @@ use crate::local::{Layout, metadata};
 use crate::output::brief;
 use anyhow::{Context, Result, anyhow};
 use braid_api::meta::MetaRequest;
-use braid_client::{Client, ClientConfig};
+use braid_client::{Client, ClientConfig, Ways};
 use braid_env::Env;
 use braid_types::{ClusterId, ServerId};
-use braid_wire::{Endpoint, Identity, Limits, Remote, RemoteNamespace, Role, WireMetaWays, WirePeers};
+use braid_wire::{Endpoint, Identity, Limits, Remote, RemoteNamespace, Role, WireMetaPeers, WirePeers};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -61,10 +61,9 @@ pub async fn client(
     dir: Option<&Path>,
 ) -> Result<(Endpoint, Arc<Client>)> {
     let endpoint = endpoint(&env, Role::Client);
-    let (calls, control) = (namespace(&endpoint, config), namespace(&endpoint, config));
+    let ways = || Ways { any: namespace(&endpoint, config), each: Some(Arc::new(WireMetaPeers::new(&endpoint))) };
     let settings = ClientConfig { pages_above, ..config.client.client(description, config.host()) };
-    let (others, peers) = (WireMetaWays::new(&endpoint), WirePeers::new(&endpoint));
-    let client = Client::start_among(env, calls, control, others, peers, settings)
+    let client = Client::start_among(env, ways(), ways(), WirePeers::new(&endpoint), settings)
         .await
         .map_err(|error| unanswered(config, &error, dir))?;
     Ok((endpoint, client))

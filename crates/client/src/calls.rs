@@ -145,18 +145,14 @@ impl Core {
                         tracing::debug!(%error, "what is kept was not sent yet");
                     }
                 }
-                Code::HeldElsewhere => self.learn_roster(op.deadline).await,
-                // It may be one that is a member no more. A change goes to the next under the same id: if it was made, that finds it.
-                Code::Unreachable | Code::Disconnected | Code::DeadlineExceeded | Code::NotServing
-                    if self.route.is_several() =>
-                {
-                    self.learn_roster(op.deadline).await;
-                }
+                // Another is to be asked: then it is known which.
+                Code::HeldElsewhere => {}
                 // Whoever asked knows what else is stale.
                 code if code.retry() == Retry::AfterRefresh => return Err(error),
                 _ => {}
             }
             waiting.get_or_insert_with(|| self.waits.enter(&self.env, name, &error).of(about.inode));
+            self.learn_from(&error, op.deadline).await;
             attempts.again(&self.env, error).await?;
         }
     }

@@ -3,10 +3,10 @@
 use crate::config::ClientConfig;
 use crate::core::Core;
 use crate::handles::Handle;
+use crate::route::Ways;
 use crate::stats::Stats;
 use braid_api::admin::{AdminAnswer, AdminQuery, Waiting};
 use braid_api::data::DataPeers;
-use braid_api::erased::MetaPeers;
 use braid_api::meta::{EntriesChanged, Namespace, NodeSpec, Resolved, TreeChange};
 use braid_api::*;
 use braid_env::Env;
@@ -28,22 +28,20 @@ impl Client {
         peers: P,
         config: ClientConfig,
     ) -> Result<Arc<Client>> {
-        let lead = (Box::new(namespace) as _, Box::new(control) as _);
-        Ok(Arc::new(Client(Core::start(env, lead, None, Box::new(peers), config).await?)))
+        let alone = |any| Ways { any, each: None };
+        Client::start_among(env, alone(namespace), alone(control), peers, config).await
     }
 
-    /// The same where several metadata servers may serve at once: `namespace` and `control` lead to the one that leads, `others` to each of
-    /// them.
-    pub async fn start_among<N: Namespace, M: MetaPeers, P: DataPeers>(
+    /// The same where several metadata servers may serve at once.
+    pub async fn start_among<N: Namespace, P: DataPeers>(
         env: Env,
-        namespace: N,
-        control: N,
-        others: M,
+        calls: Ways<N>,
+        control: Ways<N>,
         peers: P,
         config: ClientConfig,
     ) -> Result<Arc<Client>> {
-        let lead = (Box::new(namespace) as _, Box::new(control) as _);
-        Ok(Arc::new(Client(Core::start(env, lead, Some(Box::new(others)), Box::new(peers), config).await?)))
+        let (calls, control) = (calls.into(), control.into());
+        Ok(Arc::new(Client(Core::start(env, calls, control, Box::new(peers), config).await?)))
     }
 
     /// Saves everything, makes it stable and ends the session. The client answers nothing afterwards.

@@ -68,9 +68,10 @@ mod writeback;
 
 pub use client::Client;
 pub use config::{ClientConfig, Routing};
-pub use mover::keep_moving;
+pub use mover::{keep_moving, keep_moving_among};
 #[doc(hidden)]
 pub use requests::{Asked, Requests};
+pub use route::Ways;
 pub use stats::Stats;
 #[doc(hidden)]
 pub use wait::Deadline;

@@ -35,8 +35,7 @@ impl Core {
         if !self.route.is_several() {
             return;
         }
-        for member in self.route.roster().members() {
-            let Some(seat) = self.route.seat(*member) else { continue };
+        for seat in self.route.seats() {
             if !seat.is_renewed.swap(true, SeqCst) {
                 core.keep_renewing_at(seat);
             }
@@ -53,13 +52,9 @@ impl Core {
 
     /// Another session has begun, which has no term anywhere.
     pub fn renew_everywhere(&self) {
-        if self.route.is_several() {
-            for member in self.route.roster().members() {
-                if let Some(seat) = self.route.seat(*member) {
-                    seat.is_used();
-                    seat.due.notify_one();
-                }
-            }
+        for seat in self.route.seats() {
+            seat.is_used();
+            seat.due.notify_one();
         }
     }
 

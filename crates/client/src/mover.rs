@@ -8,6 +8,7 @@ use crate::client::Client;
 use crate::config::ClientConfig;
 use crate::core::Core;
 use crate::moves::{Moved, Pace};
+use crate::route::Ways;
 use crate::wait::join_all;
 use braid_api::admin::{AdminAnswer, AdminQuery};
 use braid_api::data::{ChunkList, ChunkStatus, ListChunks};
@@ -45,6 +46,17 @@ pub async fn keep_moving<N: Namespace + Clone, P: DataPeers>(
     peers: impl Fn() -> P,
     config: ClientConfig,
 ) {
+    keep_moving_among(env, Ways { any: door, each: None }, peers, config).await;
+}
+
+/// The same where several metadata servers may serve at once.
+pub async fn keep_moving_among<N: Namespace + Clone, P: DataPeers>(
+    env: Env,
+    ways: Ways<N>,
+    peers: impl Fn() -> P,
+    config: ClientConfig,
+) {
+    let door = &ways.any;
     let mut is_alone = false;
     let config = ClientConfig { description: MOVER.to_owned(), ..config };
     let cx = || Context { deadline: ASK, ..Context::default() };
@@ -52,7 +64,7 @@ pub async fn keep_moving<N: Namespace + Clone, P: DataPeers>(
         env.sleep(EVERY).await;
         // What the one before has, in this process or another, is waited for by whoever wants it.
         if !is_alone {
-            match end_former(&door).await {
+            match end_former(door).await {
                 Ok(()) => is_alone = true,
                 Err(error) => {
                     tracing::debug!(%error, "the session of a former mover has not ended yet");
@@ -68,7 +80,7 @@ pub async fn keep_moving<N: Namespace + Clone, P: DataPeers>(
                 continue;
             }
         }
-        let client = match Client::start(env.clone(), door.clone(), door.clone(), peers(), config.clone()).await {
+        let client = match Client::start_among(env.clone(), ways.clone(), ways.clone(), peers(), config.clone()).await {
             Ok(client) => client,
             Err(error) => {
                 tracing::warn!(%error, "chunks with one copy are moved later");

@@ -81,7 +81,7 @@ impl Core {
         let deadline = op.deadline.left(&self.env).min(self.config.attempt);
         let cx = Context { token, when: When::Marked, trace: op.trace, deadline, ..Context::default() };
         self.counters.message("Replay");
-        let sent = self.env.timeout(deadline, self.route.lead().execute(cx, Replay { kept, last }.wrap())).await;
+        let sent = self.env.timeout(deadline, self.route.ask_leader(cx, Replay { kept, last }.wrap())).await;
         let timed_out = |_| Error::new(Code::DeadlineExceeded, "sending what is kept", "");
         let (answer, mark) = sent.map_err(timed_out)??;
         Ok((Replay::unwrap(answer).ok_or(Error::bare(Code::BadMessage))?, mark))

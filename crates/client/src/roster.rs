@@ -5,16 +5,17 @@
 
 use crate::cache::Task;
 use crate::core::Core;
-use crate::wait::Deadline;
+use crate::route::{Members, Seat};
+use crate::wait::{Deadline, join_all};
 use braid_api::meta::{GetRoster, KnownRoster};
-use braid_api::{Carries, Code, Context, Error, Result, When};
+use braid_api::{Carries, Code, Context, Error, Manner, Result, When};
 use braid_types::{MemberId, MembershipEpoch};
-use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Between two questions while it stays the same.
 const AGAIN: Duration = Duration::from_millis(20);
-/// Whoever leads has answered by then, or it is asked again.
+/// Whoever is there has answered by then, or it is asked again.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Between two questions for a roster of which it is known that it is there.
 const SEEK_AGAIN: Duration = Duration::from_millis(100);
@@ -23,39 +24,35 @@ impl Core {
     /// This one holds everything under the epoch, as it says with the answer to a renewal.
     pub fn serves_alone(&self, member: MemberId, epoch: MembershipEpoch) {
         if epoch > self.route.epoch() {
-            let roster = braid_lease::Roster::alone(epoch, member);
-            self.adopt(roster, member, &BTreeMap::new(), Some(member));
+            self.adopt(Members::alone(epoch, member), Some(member));
         }
     }
 
     fn adopt_row(&self, row: KnownRoster) {
-        // Whoever holds everything says so with a term.
-        let Some(row) = row else { return self.leases.say_soon() };
-        if row.epoch <= self.route.epoch() || row.members.is_empty() {
-            return;
+        match Members::of(row) {
+            // Whoever holds everything says so with a term.
+            None => self.leases.say_soon(),
+            Some(members) if members.is_several() && !self.route.has_ways() => {
+                tracing::warn!("several metadata servers serve, and this client was given no way to each");
+            }
+            Some(members) => self.adopt(members, None),
         }
-        if row.members.len() > 1 && !self.route.has_ways() {
-            tracing::warn!("several metadata servers serve, and this client was given the way to one");
-            return;
-        }
-        let addresses = row.members.iter().map(|seat| (seat.id, seat.addresses.clone())).collect();
-        self.adopt(row.holders(), row.leader, &addresses, None);
     }
 
     /// `renewed`: this one is just being renewed at.
-    fn adopt(
-        &self,
-        roster: braid_lease::Roster,
-        leader: MemberId,
-        addresses: &BTreeMap<MemberId, Vec<String>>,
-        renewed: Option<MemberId>,
-    ) {
+    fn adopt(&self, members: Members, renewed: Option<MemberId>) {
         let _one = self.route.adopting.lock();
+        let roster = members.roster.clone();
         if roster.epoch() <= self.route.epoch() {
             return;
         }
         tracing::debug!(epoch = roster.epoch().0, members = roster.members().len(), "a newer roster");
-        let new = self.route.adopt(roster.clone(), leader, addresses);
+        let new = self.route.adopt(members);
+        self.members_are(roster, new, renewed);
+    }
+
+    /// The same, where the routes know it already.
+    pub fn members_are(&self, roster: braid_lease::Roster, new: Vec<Arc<Seat>>, renewed: Option<MemberId>) {
         self.behind.forget();
         self.locks.holders_are(roster.members());
         let mut tasks = self.cache.roster_is(self.now(), roster);
@@ -64,6 +61,17 @@ impl Core {
         self.carry_out(tasks);
         self.files.timer.notify_one();
         self.files.tell();
+    }
+
+    /// After a failure that may mean that another is to be asked. A change goes to that one under the same id: if it was made, it finds that.
+    pub async fn learn_from(&self, error: &Error, deadline: Deadline) {
+        let is_away = || {
+            let codes = [Code::Unreachable, Code::Disconnected, Code::DeadlineExceeded, Code::NotServing];
+            self.route.is_several() && codes.contains(&error.code)
+        };
+        if error.code == Code::HeldElsewhere || is_away() {
+            self.learn_roster(deadline).await;
+        }
     }
 
     /// Asks who serves, or waits for the answer to whoever asks just now. What comes of it is for the caller to look at.
@@ -81,19 +89,31 @@ impl Core {
             self.env.sleep(pause.min(deadline.left(&self.env))).await;
         }
         *asked = Some(self.now());
-        match self.ask_roster(deadline).await {
-            Ok(row) => self.adopt_row(row),
-            Err(error) => tracing::debug!(%error, "it is not known who serves"),
+        // One of them may have gone, or know no better.
+        let (known, seats) = (self.route.epoch(), self.route.seats());
+        let targets = seats.iter().map(|seat| Some(&**seat)).chain([None]);
+        let asks = targets.map(|target| async move {
+            match self.ask_roster(target, deadline).await {
+                Ok(row) => self.adopt_row(row),
+                Err(error) => tracing::debug!(%error, "who serves is not known to all that were asked"),
+            }
+        });
+        tokio::select! {
+            biased;
+            _ = join_all(asks.collect()) => {}
+            () = self.route.until_newer(known) => {}
         }
     }
 
-    async fn ask_roster(&self, deadline: Deadline) -> Result<KnownRoster> {
+    async fn ask_roster(&self, at: Option<&Seat>, deadline: Deadline) -> Result<KnownRoster> {
         let request = GetRoster {}.wrap();
         self.counters.message(request.name());
         let left = deadline.left(&self.env).min(PATIENCE);
-        let cx = Context { token: self.session.token(), deadline: left, when: When::Marked, ..Context::default() };
-        let answer = self.env.timeout(left, self.route.control().execute(cx, request)).await;
-        let late = |_| Error::new(Code::DeadlineExceeded, "who serves", "whoever leads did not answer");
+        let manner = if at.is_some() { Manner::Once } else { Manner::Persistent };
+        let token = self.session.token();
+        let cx = Context { token, deadline: left, when: When::Marked, manner, ..Context::default() };
+        let answer = self.env.timeout(left, self.route.say(at, cx, request)).await;
+        let late = |_| Error::new(Code::DeadlineExceeded, "who serves", "no answer in time");
         let (answer, _) = answer.map_err(late)??;
         GetRoster::unwrap(answer).ok_or(Error::bare(Code::BadMessage))
     }

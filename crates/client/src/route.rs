@@ -1,5 +1,5 @@
-//! The ways to the metadata servers: to the one that leads, which the client was started with, and where several serve to each of them
-//! (docs/design/0027-several-that-serve.md).
+//! The ways to the metadata servers: to any that answers, with which the client was started, and where several serve to each of them
+//! (docs/design/0027-several-that-serve.md). While one serves alone, any is that one.
 //!
 //! Promises: while one serves alone nothing is looked up and nothing is asked; what is sent to a member that does not hold the slot any
 //! more is given up, since nobody may answer it.
@@ -15,8 +15,8 @@ pub use seat::Seat;
 
 use crate::config::Routing;
 use braid_api::erased::{Meta, MetaPeers};
-use braid_api::meta::{Mark, MetaAnswer, MetaRequest};
-use braid_api::{Code, Context, Error, Manner, Result};
+use braid_api::meta::{KnownRoster, Mark, MetaAnswer, MetaRequest};
+use braid_api::{Code, Context, Error, Manner, Namespace, Result};
 use braid_env::Monotonic;
 use braid_lease::Roster;
 use braid_types::{MemberId, MembershipEpoch};
@@ -25,6 +25,51 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use tokio::sync::Notify;
+
+/// The way to metadata servers.
+#[derive(Clone)]
+pub struct Ways<N> {
+    /// To any of them that answers.
+    pub any: N,
+    /// To each, where several may serve at once. Without it a client works as long as one serves alone.
+    pub each: Option<Arc<dyn MetaPeers>>,
+}
+
+/// The same of any kind.
+pub struct Doors {
+    any: Box<dyn Meta>,
+    each: Option<Arc<dyn MetaPeers>>,
+}
+
+impl<N: Namespace> From<Ways<N>> for Doors {
+    fn from(ways: Ways<N>) -> Doors {
+        Doors { any: Box::new(ways.any), each: ways.each }
+    }
+}
+
+/// Who serves, as it is heard.
+pub struct Members {
+    pub roster: Roster,
+    leader: MemberId,
+    addresses: BTreeMap<MemberId, Vec<String>>,
+}
+
+impl Members {
+    pub fn alone(epoch: MembershipEpoch, member: MemberId) -> Members {
+        Members { roster: Roster::alone(epoch, member), leader: member, addresses: BTreeMap::new() }
+    }
+
+    /// `None`: who answers holds everything, or says nothing of use.
+    pub fn of(row: KnownRoster) -> Option<Members> {
+        let row = row.filter(|row| !row.members.is_empty())?;
+        let addresses = row.members.iter().map(|seat| (seat.id, seat.addresses.clone())).collect();
+        Some(Members { roster: row.holders(), leader: row.leader, addresses })
+    }
+
+    pub fn is_several(&self) -> bool {
+        self.roster.members().len() > 1
+    }
+}
 
 /// Who serves.
 struct Known {
@@ -43,11 +88,9 @@ impl Known {
 }
 
 pub struct Route {
-    /// Whoever leads, for operations; and for what may wait for none of them.
-    lead: Box<dyn Meta>,
-    control: Box<dyn Meta>,
-    /// None: then there is no way to another.
-    peers: Option<Box<dyn MetaPeers>>,
+    /// For operations; and for what may wait for none of them.
+    calls: Doors,
+    control: Doors,
     choice: Routing,
     /// Of what goes to any.
     turn: AtomicU64,
@@ -67,8 +110,8 @@ pub struct Route {
 /// Where a request goes.
 #[derive(Clone)]
 pub enum Way {
-    /// The one that leads, whichever that is.
-    Leader,
+    /// The one that answers: there is no other.
+    Any,
     Member(Arc<Seat>),
 }
 
@@ -76,26 +119,19 @@ impl Way {
     /// How a call goes about it. A member that cannot be reached may be one no more: then there is another to be asked.
     pub fn manner(&self) -> Manner {
         match self {
-            Way::Leader => Manner::Persistent,
+            Way::Any => Manner::Persistent,
             Way::Member(_) => Manner::Once,
         }
     }
 }
 
 impl Route {
-    pub fn new(
-        lead: Box<dyn Meta>,
-        control: Box<dyn Meta>,
-        peers: Option<Box<dyn MetaPeers>>,
-        choice: Routing,
-        turn: u64,
-    ) -> Route {
+    pub fn new(calls: Doors, control: Doors, choice: Routing, turn: u64) -> Route {
         let nobody = MemberId(0);
         let roster = Roster::alone(MembershipEpoch(0), nobody);
         Route {
-            lead,
+            calls,
             control,
-            peers,
             choice,
             turn: AtomicU64::new(turn),
             known: RwLock::new(Known { roster, leader: nobody, seats: BTreeMap::new() }),
@@ -108,21 +144,13 @@ impl Route {
         }
     }
 
-    pub fn lead(&self) -> &dyn Meta {
-        &*self.lead
-    }
-
-    pub fn control(&self) -> &dyn Meta {
-        &*self.control
-    }
-
     /// More than one serves.
     pub fn is_several(&self) -> bool {
         self.is_several.load(SeqCst)
     }
 
     pub fn has_ways(&self) -> bool {
-        self.peers.is_some()
+        self.calls.each.is_some() && self.control.each.is_some()
     }
 
     pub fn epoch(&self) -> MembershipEpoch {
@@ -142,18 +170,14 @@ impl Route {
     }
 
     /// A newer roster. Gives the members that are new; those that are none any more are told so.
-    pub fn adopt(
-        &self,
-        roster: Roster,
-        leader: MemberId,
-        addresses: &BTreeMap<MemberId, Vec<String>>,
-    ) -> Vec<Arc<Seat>> {
+    pub fn adopt(&self, members: Members) -> Vec<Arc<Seat>> {
+        let Members { roster, leader, mut addresses } = members;
         let mut known = self.known.write();
         let mut new = Vec::new();
         let mut former = std::mem::take(&mut known.seats);
         for member in roster.members() {
             let seat = former.remove(member).unwrap_or_else(|| {
-                let seat = Arc::new(Seat::new(*member, addresses.get(member).cloned().unwrap_or_default()));
+                let seat = Arc::new(Seat::new(*member, addresses.remove(member).unwrap_or_default()));
                 new.push(seat.clone());
                 seat
             });
@@ -173,14 +197,10 @@ impl Route {
     /// The way to who answers it now.
     pub fn way(&self, to: Destination) -> Way {
         if !self.is_several() {
-            return Way::Leader;
+            return Way::Any;
         }
         let known = self.known.read();
-        let member = known.member(to);
-        match known.seats.get(&member) {
-            Some(seat) if member != known.leader => Way::Member(seat.clone()),
-            _ => Way::Leader,
-        }
+        known.seats.get(&known.member(to)).cloned().map_or(Way::Any, Way::Member)
     }
 
     /// Whom else than its holder a question is asked first, if it is to be asked another. Who is not the holder says so where it matters,
@@ -200,7 +220,7 @@ impl Route {
             _ => mix(self.turn.fetch_add(0x9e37_79b9_7f4a_7c15, SeqCst)),
         };
         let seat = known.seats.values().nth((turn % known.seats.len().max(1) as u64) as usize)?;
-        Some(if seat.id == known.leader { Way::Leader } else { Way::Member(seat.clone()) })
+        Some(Way::Member(seat.clone()))
     }
 
     // --- calls ---
@@ -213,25 +233,65 @@ impl Route {
         cx: Context,
         request: MetaRequest,
     ) -> Result<(MetaAnswer, Mark)> {
-        let Way::Member(seat) = way else { return self.lead.execute(cx, request).await };
-        let Some(peers) = &self.peers else { return self.lead.execute(cx, request).await };
+        let (Way::Member(seat), Some(each)) = (way, &self.calls.each) else {
+            return self.calls.any.execute(cx, request).await;
+        };
         seat.is_used();
         tokio::select! {
             biased;
-            answer = seat.calls(&**peers).execute(cx, request) => answer,
+            answer = seat.calls(&**each).execute(cx, request) => answer,
             () = self.until_moved(seat.id, to) => {
                 Err(Error::new(Code::HeldElsewhere, format_args!("metadata server {}", seat.id.0), "it has gone, or what was asked of it"))
             }
         }
     }
 
-    /// What is said to one member, beside operations.
-    pub async fn say(&self, seat: &Seat, cx: Context, request: MetaRequest) -> Result<(MetaAnswer, Mark)> {
-        match &self.peers {
-            Some(peers) if self.is_several() && !self.is_leader(seat.id) => {
-                seat.control(&**peers).execute(cx, request).await
+    /// The same to whoever leads.
+    pub async fn ask_leader(&self, cx: Context, request: MetaRequest) -> Result<(MetaAnswer, Mark)> {
+        let way = self.way(Destination::Leader);
+        self.execute(&way, Destination::Leader, Context { manner: way.manner(), ..cx }, request).await
+    }
+
+    /// What is said beside operations, to whoever leads.
+    pub async fn say_to_leader(&self, cx: Context, request: MetaRequest) -> Result<(MetaAnswer, Mark)> {
+        match self.way(Destination::Leader) {
+            Way::Member(seat) => self.say(&*seat, Context { manner: Manner::Once, ..cx }, request).await,
+            Way::Any => self.control.any.execute(cx, request).await,
+        }
+    }
+
+    /// To one member; without one to any.
+    pub async fn say(
+        &self,
+        seat: impl Into<Option<&Seat>>,
+        cx: Context,
+        request: MetaRequest,
+    ) -> Result<(MetaAnswer, Mark)> {
+        match (&self.control.each, seat.into()) {
+            (Some(each), Some(seat)) if self.is_several() => seat.control(&**each).execute(cx, request).await,
+            _ => self.control.any.execute(cx, request).await,
+        }
+    }
+
+    /// All members, where they are several.
+    pub fn seats(&self) -> Vec<Arc<Seat>> {
+        match self.is_several() {
+            true => self.known.read().seats.values().cloned().collect(),
+            false => Vec::new(),
+        }
+    }
+
+    /// Returns when a newer roster is known.
+    pub async fn until_newer(&self, than: MembershipEpoch) {
+        loop {
+            let changed = self.changed.notified();
+            let mut changed = std::pin::pin!(changed);
+            // Registered before the look, so that nothing between the two is missed.
+            changed.as_mut().enable();
+            if self.epoch() > than {
+                return;
             }
-            _ => self.control.execute(cx, request).await,
+            changed.await;
         }
     }
 

@@ -170,10 +170,13 @@ impl Core {
             let deadline = op.deadline.left(&self.env).min(self.config.attempt);
             let cx = Context { token, deadline, when: When::Marked, ..Context::default() };
             self.counters.message(message.name());
-            let answer = self.env.timeout(deadline, self.route.lead().execute(cx, message.clone())).await;
+            let answer = self.env.timeout(deadline, self.route.ask_leader(cx, message.clone())).await;
             match answer.unwrap_or_else(|_| Err(Error::new(Code::DeadlineExceeded, message.name(), ""))) {
                 Ok(answer) => return Ok(answer),
-                Err(error) => attempts.again(&self.env, error).await?,
+                Err(error) => {
+                    self.learn_from(&error, op.deadline).await;
+                    attempts.again(&self.env, error).await?;
+                }
             }
         }
     }
@@ -192,7 +195,7 @@ impl Core {
         let cx = Context { token, deadline: now.renew, when: When::Marked, ..Context::default() };
         self.counters.message("RenewSession");
         let sent = self.now();
-        let answer = self.env.timeout(now.renew, self.route.control().execute(cx, message.wrap())).await;
+        let answer = self.env.timeout(now.renew, self.route.say_to_leader(cx, message.wrap())).await;
         let (answer, mark) = answer.map_err(|_| Error::new(Code::DeadlineExceeded, "renewing the session", ""))??;
         self.requests.observe(&mark);
         let recovering = mark.incarnation != 0 && !mark.open;
@@ -268,6 +271,7 @@ impl Core {
         };
         tracing::warn!(%error, "the session was not renewed");
         self.pass_time();
+        self.learn_from(&error, Deadline::after(&self.env, renew / 3)).await;
         if error.code == Code::SessionUnknown {
             let op = self.own_op();
             if let Err(error) = self.register_again(token, error.code, op).await {

@@ -513,6 +513,7 @@ impl Scenario {
             .chain(growing_plain())
             .chain(litmus())
             .chain(removals())
+            .chain(several())
             .chain(snapshots())
             .chain(sealed())
             .chain([model(), model_quiet(), snapshots_quiet()])

@@ -45,7 +45,7 @@ pub use frame::FrameError;
 pub use header::{HEADER_BYTES, Header, Kind, PREFIX_BYTES};
 pub use hello::{Hello, PROTOCOL_VERSION_MIN, PeerInfo, Role};
 pub use limits::{CALL_DEADLINE_DEFAULT, Limits};
-pub use meta_peers::{WireMetaPeers, WireMetaWays};
+pub use meta_peers::WireMetaPeers;
 pub use peers::WirePeers;
 pub use pool::{Buffer, BufferPool};
 pub use reader::{Frame, FrameReader};

@@ -34,21 +34,6 @@ fn stub(endpoint: &Endpoint, addresses: &[String]) -> Arc<RemoteNamespace> {
     Arc::new(RemoteNamespace(remote))
 }
 
-/// The same for whoever keeps what it is given, and wants connections apart: each call gives a stub of its own.
-pub struct WireMetaWays(Endpoint);
-
-impl WireMetaWays {
-    pub fn new(endpoint: &Endpoint) -> Self {
-        WireMetaWays(endpoint.clone())
-    }
-}
-
-impl MetaPeers for WireMetaWays {
-    fn meta(&self, addresses: &[String]) -> Arc<dyn Meta> {
-        stub(&self.0, addresses)
-    }
-}
-
 impl MetaPeers for WireMetaPeers {
     fn meta(&self, addresses: &[String]) -> Arc<dyn Meta> {
         let mut known = self.known.lock();

@@ -8,16 +8,16 @@ use crate::core::Core;
 use crate::local::LocalReads;
 use crate::lru::Lru;
 use crate::memory::Memory;
-use crate::route::Route;
+use crate::route::{Doors, Members, Route};
 use crate::servers::Directory;
 use crate::session::{Registration, Session};
 use crate::shared::MARKED_MAX;
 use crate::stop::Stop;
 use crate::unknown::LOST_MAX;
 use crate::wait::{Deadline, Waits};
-use braid_api::erased::{Meta, MetaPeers, Peers};
-use braid_api::meta::OpenSession;
-use braid_api::{Carries, Code, Context, Error, Result, When};
+use braid_api::erased::Peers;
+use braid_api::meta::{GetRoster, Mark, OpenSession, SessionReply};
+use braid_api::{Carries, Code, Context, Error, Result, Retry, When};
 use braid_env::Env;
 use braid_types::{SessionId, TraceId};
 use parking_lot::Mutex;
@@ -25,11 +25,43 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 
+/// Before it is asked again who leads.
+const AGAIN: Duration = Duration::from_millis(100);
+
+fn may_be_another(route: &Route, error: &Error) -> bool {
+    error.code == Code::HeldElsewhere || (route.is_several() && error.retry() != Retry::No)
+}
+
+/// Whoever answers first may not lead, but knows who does.
+async fn open_session(
+    env: &Env,
+    route: &Route,
+    open: &OpenSession,
+    deadline: Duration,
+) -> Result<(SessionReply, Mark)> {
+    loop {
+        let cx = Context { deadline, when: When::Marked, ..Context::default() };
+        let answered = match route.ask_leader(cx, open.clone().wrap()).await {
+            Err(error) if route.has_ways() && may_be_another(route, &error) => error,
+            answered => {
+                let (answer, mark) = answered?;
+                return Ok((OpenSession::unwrap(answer).ok_or(Error::bare(Code::BadMessage))?, mark));
+            }
+        };
+        tracing::debug!(error = %answered, "it is asked who leads");
+        let (answer, _) = route.say(None, cx, GetRoster {}.wrap()).await?;
+        match GetRoster::unwrap(answer).and_then(Members::of) {
+            Some(members) if members.roster.epoch() > route.epoch() => drop(route.adopt(members)),
+            _ => env.sleep(AGAIN).await,
+        }
+    }
+}
+
 impl Core {
     pub async fn start(
         env: Env,
-        (lead, control): (Box<dyn Meta>, Box<dyn Meta>),
-        others: Option<Box<dyn MetaPeers>>,
+        calls: Doors,
+        control: Doors,
         peers: Box<dyn Peers>,
         config: ClientConfig,
     ) -> Result<Arc<Core>> {
@@ -42,14 +74,13 @@ impl Core {
             host: config.host.clone(),
             caches: true,
         };
-        let cx = Context { deadline: config.deadline, when: When::Marked, ..Context::default() };
-        let sent = env.clock.now();
-        let answer = env.timeout(config.deadline, lead.execute(cx, open.wrap())).await;
-        let late = |_| Error::new(Code::DeadlineExceeded, "opening a session", "the metadata server did not answer");
-        let (answer, mark) = answer.map_err(late)??;
-        let reply = OpenSession::unwrap(answer).ok_or(Error::bare(Code::BadMessage))?;
-        let memory = Arc::new(Memory::default());
         let turn = if config.routing == Routing::BySlot { 0 } else { env.random.u64() };
+        let route = Route::new(calls, control, config.routing, turn);
+        let sent = env.clock.now();
+        let opened = env.timeout(config.deadline, open_session(&env, &route, &open, config.deadline)).await;
+        let late = |_| Error::new(Code::DeadlineExceeded, "opening a session", "the metadata server did not answer");
+        let (reply, mark) = opened.map_err(late)??;
+        let memory = Arc::new(Memory::default());
         let core = Arc::new_cyclic(|this| Core {
             this: this.clone(),
             session: Session::new(client, Registration::from_reply(&reply, sent)),
@@ -80,12 +111,15 @@ impl Core {
             marks: Arc::default(),
             stop: Stop::default(),
             env,
-            route: Route::new(lead, control, others, config.routing, turn),
+            route,
             config,
         });
         core.servers.adopt(&reply.servers);
         core.requests.observe(&mark);
         let lease = Duration::from_millis(reply.lease_ms.into());
+        if core.route.is_several() {
+            core.members_are(core.route.roster(), core.route.seats(), None);
+        }
         core.heard_term(sent, lease, reply.term);
         core.keep_session();
         core.keep_time();
@@ -93,7 +127,7 @@ impl Core {
         core.keep_settling();
         core.keep_writing_back();
         core.keep_marking();
-        if reply.term.is_some_and(|term| !term.alone) {
+        if reply.term.is_some_and(|term| !term.alone && term.epoch > core.route.epoch()) {
             // Whose it is, is known then. Else it is soon, and until then nothing is kept.
             core.learn_roster(Deadline::after(&core.env, core.config.attempt)).await;
             core.heard_term(sent, lease, reply.term);

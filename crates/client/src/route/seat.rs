@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 pub struct Seat {
     pub id: MemberId,
     addresses: Vec<String>,
-    /// Made when they are needed: of who leads they never are.
+    /// Made when they are needed.
     calls: OnceLock<Arc<dyn Meta>>,
     control: OnceLock<Arc<dyn Meta>>,
     /// It is no member any more.

@@ -245,6 +245,25 @@ async fn a_change_whose_server_went_before_its_answer_takes_effect_once() {
     client.shutdown().await.unwrap();
 }
 
+/// The one that a client was told of need not lead, nor be there for long.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn any_of_them_leads_a_client_to_all() {
+    let ring = Ring::of(3, SMALL).await;
+    let (one, two) =
+        (ring.client_at(MemberId(3), ClientConfig::default()).await, ring.client(ClientConfig::default()).await);
+    let dir = dir_of(&ring, &one, MemberId(3), "d").await;
+    let file = make(&one, dir, "f", &pattern(1, 2 << 20)).await;
+    assert_eq!(find(&two, dir, "f").await, Some(file));
+    ring.kill(MemberId(3));
+    ring.turn(vec![LEADER, MemberId(2)]).await;
+    let other = make(&one, dir, "g", b"g").await;
+    assert_eq!(find(&two, dir, "g").await, Some(other));
+    assert_same(&content(&two, file).await, &pattern(1, 2 << 20), "of the one that has gone");
+    for client in [one, two] {
+        client.shutdown().await.unwrap();
+    }
+}
+
 /// As it goes, and nothing that was acknowledged is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_work_while_servers_come_and_go() {

@@ -1,6 +1,6 @@
 use super::client::{endpoint, namespace};
 use crate::cluster::Process;
-use braid_client::{Client, ClientConfig};
+use braid_client::{Client, ClientConfig, Ways};
 use braid_wire::{Role, WireMetaPeers, WirePeers};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,19 +16,13 @@ pub async fn mount(process: &Process) -> Arc<Mount> {
     let (env, name) = (&process.env, process.machine.name());
     let endpoint = endpoint(process, Role::Client);
     loop {
-        let (calls, control) = (namespace(process, &endpoint), namespace(process, &endpoint));
+        let ways = || Ways { any: namespace(process, &endpoint), each: Some(Arc::new(WireMetaPeers::new(&endpoint))) };
         let config = ClientConfig {
             description: format!("life {} of {name}", process.life),
             host: process.cluster.host(process.machine).to_owned(),
             ..process.cluster.settings.client.clone()
         };
-        let each = WireMetaPeers::new(&endpoint);
-        let peers = WirePeers::new(&endpoint);
-        let started = match process.cluster.settings.several {
-            true => Client::start_among(env.clone(), calls, control, each, peers, config).await,
-            false => Client::start(env.clone(), calls, control, peers, config).await,
-        };
-        match started {
+        match Client::start_among(env.clone(), ways(), ways(), WirePeers::new(&endpoint), config).await {
             Ok(client) => {
                 process.cluster.client_started(&client);
                 return client;

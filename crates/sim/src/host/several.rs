@@ -129,6 +129,7 @@ impl Host {
             }
         };
         let lead = tokio::select! {
+            biased;
             lead = Lead::win(self.process.env.clone(), self.rows.clone(), limits().0) => lead,
             () = beside => return None,
         };
@@ -154,6 +155,7 @@ impl Host {
         cluster.coverage.count("metadata server led several");
         // Only who leads listens there: whoever looks for that one goes on to the next address.
         tokio::select! {
+            biased;
             () = membership.clone().run(server.clone()) => {}
             () = lead.ended() => {}
             () = listens(&self.process, &self.endpoint, PORT, door) => {}

@@ -238,8 +238,6 @@ fn calls_to_one_metadata_server_share_a_stub_and_those_that_went_are_forgotten()
         let list = |n: u32| vec![format!("tcp:a:{n}"), format!("tcp:b:{n}")];
         let (first, other) = (peers.meta(&list(1)), peers.meta(&list(2)));
         assert!(Arc::ptr_eq(&first, &peers.meta(&list(1))) && !Arc::ptr_eq(&first, &other));
-        let apart = WireMetaWays::new(&endpoint(&env, Role::Client, 0, Limits::default()));
-        assert!(!Arc::ptr_eq(&apart.meta(&list(1)), &apart.meta(&list(1))), "renewals do not queue behind calls");
         let gone = Arc::downgrade(&other);
         drop(other);
         (3..1000).for_each(|n| drop(peers.meta(&list(n))));

@@ -4,7 +4,7 @@ use super::{CLUSTER, Messages, Peers, Storage, beat, count};
 use braid_api::erased::{Meta, MetaPeers};
 use braid_api::meta::*;
 use braid_api::{Code, Context, Error, Namespace, Result};
-use braid_client::{Client, ClientConfig};
+use braid_client::{Client, ClientConfig, Ways};
 use braid_env::Env;
 use braid_members::{Question, Reply, Roster, Seat};
 use braid_meta_engine::{AnyEngine, MemEngine, MemStore};
@@ -243,16 +243,23 @@ impl Ring {
 
     /// Messages of operations, to whichever of them, since the last call. Those beside operations are not all of them counted.
     pub fn take_messages(&self) -> BTreeMap<&'static str, u64> {
-        let beside = ["Listen", "RenewTerm", "Acknowledge", "Reassert", "YieldFiles", "GetRoster"];
+        let beside = ["Listen", "RenewTerm", "Acknowledge", "Reassert", "YieldFiles", "GetRoster", "RenewSession"];
         let mut messages = std::mem::take(&mut *self.messages.lock());
         messages.retain(|name, _| !beside.contains(name));
         messages
     }
 
     pub async fn client(self: &Arc<Ring>, config: ClientConfig) -> Arc<Client> {
-        let door = |messages: &Messages| Door { ring: self.clone(), to: LEADER, messages: messages.clone() };
-        let (lead, control) = (door(&self.messages), door(&Messages::default()));
+        self.client_at(LEADER, config).await
+    }
+
+    /// One that knows of this server to begin with.
+    pub async fn client_at(self: &Arc<Ring>, to: MemberId, config: ClientConfig) -> Arc<Client> {
+        let door = |messages: &Messages| Door { ring: self.clone(), to, messages: messages.clone() };
+        let each: Arc<dyn MetaPeers> = Arc::new(Doors(self.clone()));
+        let ways = |any| Ways { any, each: Some(each.clone()) };
+        let (any, control) = (door(&self.messages), door(&Messages::default()));
         let peers = Peers { messages: Messages::default(), ..self.peers.clone() };
-        Client::start_among(Env::os(), lead, control, Doors(self.clone()), peers, config).await.unwrap()
+        Client::start_among(Env::os(), ways(any), ways(control), peers, config).await.unwrap()
     }
 }
