@@ -17,6 +17,8 @@ pub struct Follower {
     pub proven: Moment,
     /// This leader has granted it something.
     was_answered: bool,
+    /// It has said that it follows the row as it stands.
+    pub follows: bool,
     /// It said that it answers nothing any more.
     pub has_left: bool,
 }
@@ -25,7 +27,15 @@ impl Follower {
     /// New in the row: it has been granted nothing, and never will be before it asks.
     pub fn new(over_at: Moment, now: Moment) -> Follower {
         let none = SlotSet::none;
-        Follower { over_at, share: none(), may_hold: none(), proven: now, was_answered: true, has_left: false }
+        Follower {
+            over_at,
+            share: none(),
+            may_hold: none(),
+            proven: now,
+            was_answered: true,
+            follows: false,
+            has_left: false,
+        }
     }
 
     /// Was a member under somebody else, who may have granted it anything.
@@ -35,6 +45,11 @@ impl Follower {
 
     fn is_over(&self, now: Moment) -> bool {
         self.has_left || now >= self.over_at
+    }
+
+    /// It is still to hear of the row, and may go on by the one before.
+    pub fn is_behind(&self, now: Moment) -> bool {
+        !self.follows && !self.is_over(now)
     }
 
     /// It does not answer for what is another's.
@@ -55,6 +70,7 @@ impl Follower {
     /// One that follows the row already, or had no lease any more, holds at most its share from now on: what was granted before is either
     /// under an older row, which it does not listen to any more, or over. Of any other what it held before is still to be feared.
     pub fn is_answered(&mut self, follows: bool, lease: Duration, believed: Duration, now: Moment) {
+        self.follows |= follows;
         if follows || self.is_over(now) {
             self.may_hold = self.share.clone();
         }

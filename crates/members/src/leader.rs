@@ -57,6 +57,8 @@ pub struct Leader {
     before: Option<Roster>,
     /// Nobody answers any more for what is another's under the row.
     is_settled: bool,
+    /// When the row was known to be written.
+    written_at: Moment,
 }
 
 #[derive(Clone, Debug)]
@@ -106,6 +108,7 @@ impl Leader {
             joins: BTreeMap::new(),
             before: None,
             is_settled: false,
+            written_at: Moment::ZERO,
         }
     }
 
@@ -224,10 +227,11 @@ impl Leader {
                 true => Moment::MAX,
                 false => now + self.limits.believed(self.limits.lease),
             };
-            self.followers.entry(id).or_insert_with(|| Follower::new(over_at, now)).share = share;
+            let follower = self.followers.entry(id).or_insert_with(|| Follower::new(over_at, now));
+            (follower.share, follower.follows) = (share, false);
             self.joins.remove(&id);
         }
-        self.is_settled = false;
+        (self.is_settled, self.written_at) = (false, now);
         (*row, *is_own) = (Some(roster), true);
     }
 
@@ -320,6 +324,9 @@ impl Leader {
         let members = row.map_or(&[][..], |row| &row.members);
         let mut seats: BTreeMap<MemberId, Vec<String>> =
             members.iter().filter(|seat| !is_out(seat.id)).map(|seat| (seat.id, seat.addresses.clone())).collect();
+        if is_own && self.waits_for_followers(now).is_some() {
+            return None;
+        }
         let goes = seats.len() < members.len();
         let comes = self.joins.values().any(|join| now >= join.first + self.limits.gather);
         if is_own && !goes && !comes {
@@ -349,6 +356,13 @@ impl Leader {
         })
     }
 
+    /// Until then there is no next row while somebody has not said that he follows this one: who misses one takes all that he has for moved,
+    /// which is a pause of what stays. So long takes a question, its answer, and the next question.
+    fn waits_for_followers(&self, now: Moment) -> Option<Moment> {
+        let until = self.written_at + self.limits.round() * 2;
+        (now < until && self.followers.values().any(|follower| follower.is_behind(now))).then_some(until)
+    }
+
     /// Its lease is over, and there was time to ask: a leader that was none for a while has heard of nobody, and need not count out everybody.
     fn is_silent(&self, follower: &Follower, now: Moment) -> bool {
         now >= follower.over_at && now >= self.since + self.limits.lease
@@ -356,6 +370,9 @@ impl Leader {
 
     /// When something may be to be done if nothing is heard.
     fn due(&self, now: Moment) -> Moment {
+        if let Some(until) = self.waits_for_followers(now) {
+            return until.min(now + self.limits.round());
+        }
         let silent = self.followers.values().map(|follower| follower.over_at.max(self.since + self.limits.lease));
         let joins = self.joins.values().map(|join| join.first + self.limits.gather).filter(|at| *at > now);
         silent.chain(joins).fold(now + self.limits.round(), Moment::min).max(now)

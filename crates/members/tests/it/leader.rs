@@ -139,6 +139,7 @@ fn who_is_silent_is_written_out_when_its_lease_is_surely_over() {
 #[test]
 fn a_write_of_which_nothing_was_heard_is_believed_when_it_is_seen() {
     let (mut leader, _) = leader(None);
+    leader.asks(question(ME, Some(1)), ms(1_000));
     leader.asks(question(2, None), ms(2_000));
     let row = writes(&mut leader, ms(2_300));
     leader.wrote(Written::Unknown, ms(5_300));
@@ -211,7 +212,7 @@ fn a_new_member_takes_what_others_have_let_go() {
 #[test]
 fn who_leaves_in_order_is_written_out_at_once() {
     let (mut leader, _) = leader(Some(roster(7, &[ME, 2, 3])));
-    leader.asks(question(2, Some(8)), ms(2_000));
+    [ME, 2, 3].into_iter().for_each(|id| _ = leader.asks(question(id, Some(8)), ms(2_000)));
     leader.leaves(MemberId(2));
     assert_eq!(leader.asks(question(2, Some(8)), ms(2_001)), Reply::Wait, "what it asked before comes late");
     leader.leaves(MemberId(ME));
@@ -219,7 +220,27 @@ fn who_leaves_in_order_is_written_out_at_once() {
     leader.wrote(Written::Done, ms(2_003));
     let last_word = Question { leaves: true, ..question(3, Some(9)) };
     assert_eq!(leader.asks(last_word, ms(2_004)), Reply::Wait);
+    leader.asks(question(ME, Some(9)), ms(2_004));
     assert_eq!(ids(&writes(&mut leader, ms(2_005))), [ME]);
+}
+
+/// One that misses a roster takes all that it has for moved, also what was its all the while.
+#[test]
+fn the_next_roster_waits_until_everybody_follows_this_one_or_two_rounds() {
+    let (mut leader, _) = leader(Some(roster(7, &[ME, 2, 3])));
+    let follows = |leader: &mut Leader, id, now| _ = leader.asks(question(id, Some(8)), ms(now));
+    leader.asks(question(4, None), ms(1_010));
+    follows(&mut leader, ME, 1_400);
+    follows(&mut leader, 2, 1_500);
+    assert_eq!(leader.next(ms(1_500)), Step::Wait(ms(2_500)));
+    leader.asks(question(3, Some(7)), ms(1_600));
+    assert_eq!(leader.next(ms(2_900)), Step::Wait(ms(3_000)), "it heard of it with that answer");
+    assert_eq!(ids(&writes(&mut leader, ms(3_000))), [ME, 2, 3, 4], "it says nothing");
+
+    let (mut leader, _) = self::leader(Some(roster(7, &[ME, 2, 3])));
+    leader.asks(question(4, None), ms(1_010));
+    [ME, 2, 3].into_iter().for_each(|id| follows(&mut leader, id, 1_400));
+    assert_eq!(ids(&writes(&mut leader, ms(1_400))), [ME, 2, 3, 4]);
 }
 
 #[test]
@@ -266,6 +287,7 @@ fn rows_of_others_end_it_or_are_taken_over() {
     let next = Roster { elected: LeaderEpoch(3), ..predecessors() };
     for found in [Some(next.clone()), None] {
         let (mut one, _) = leader(None);
+        one.asks(question(ME, Some(1)), ms(1_000));
         one.asks(question(2, None), ms(2_000));
         writes(&mut one, ms(2_300));
         one.wrote(Written::Not(found), ms(2_310));
@@ -285,6 +307,7 @@ fn a_roster_has_room_for_so_many() {
     leader.read(None, ms(0));
     writes(&mut leader, ms(0));
     leader.wrote(Written::Done, ms(0));
+    leader.asks(question(ME, Some(1)), ms(50));
     (2..100).for_each(|id| assert_eq!(leader.asks(question(id, None), ms(100)), Reply::Wait));
     assert_eq!(ids(&writes(&mut leader, ms(500))), [1, 2, 3]);
     leader.wrote(Written::Done, ms(510));
