@@ -27,6 +27,13 @@ impl WireMetaPeers {
     }
 }
 
+fn stub(endpoint: &Endpoint, addresses: &[String]) -> Arc<RemoteNamespace> {
+    // An address that a newer version wrote and this one cannot read is left out.
+    let at: Vec<Address> = addresses.iter().filter_map(|a| a.parse().ok()).collect();
+    let remote = Remote::new(endpoint, Role::Metadata, ServerId(0), MetaRequest::NAMES, at);
+    Arc::new(RemoteNamespace(remote))
+}
+
 impl MetaPeers for WireMetaPeers {
     fn meta(&self, addresses: &[String]) -> Arc<dyn Meta> {
         let mut known = self.known.lock();
@@ -36,10 +43,7 @@ impl MetaPeers for WireMetaPeers {
         if known.len() >= IDLE_MAX {
             known.retain(|_, stub| Arc::strong_count(stub) > 1);
         }
-        // An address that a newer version wrote and this one cannot read is left out.
-        let at: Vec<Address> = addresses.iter().filter_map(|a| a.parse().ok()).collect();
-        let remote = Remote::new(&self.endpoint, Role::Metadata, ServerId(0), MetaRequest::NAMES, at);
-        let stub = Arc::new(RemoteNamespace(remote));
+        let stub = stub(&self.endpoint, addresses);
         known.insert(addresses.to_vec(), stub.clone());
         stub
     }

@@ -1,10 +1,12 @@
 //! Metadata servers over one database that serve at once, as processes: who is one of them when one comes, stops or is killed.
 
-use crate::database::Machine;
+use crate::database::{Machine, writer};
 use rustix::process::Signal;
 
 /// A process that serves beside others at an address of its own.
 fn serve(m: &mut Machine, number: u32) {
+    // What one before it said is not its own.
+    let _ = std::fs::remove_file(m.path(&format!("metadata-{number}.log")));
     let at = m.path(&format!("together-{number}.sock"));
     m.serve_with("metadata", number, &[format!("metadata.together_listen=[\"unix:{}\"]", at.display())]);
 }
@@ -63,4 +65,45 @@ fn metadata_servers_come_stop_and_die_and_the_others_know() {
     assert_eq!(m.ended("metadata-2"), 0);
     m.until("the first leads", || m.is_ready("metadata-1"));
     until_members(&m, 1, &[1]);
+}
+
+#[test]
+fn a_mount_goes_on_while_metadata_servers_come_stop_and_die() {
+    let mut m = Machine::new();
+    serve(&mut m, 1);
+    m.until("the first serves", || m.is_ready("metadata-1"));
+    serve(&mut m, 2);
+    m.serve("data", 1);
+    m.serve("data", 2);
+    m.until("data servers serve", || m.is_ready("data-1") && m.is_ready("data-2"));
+    until_members(&m, 1, &[1, 2]);
+    m.put("before", 3_000_000);
+    let at = m.mount_point();
+    m.says(&format!("mount {} --log {}", at.display(), m.path("mount.log").display()));
+    let stop = m.path("stop");
+    let writer = writer(&at, &stop);
+    // Directories of either, so that some are in slots of each.
+    (0..20).for_each(|n| std::fs::create_dir(at.join(format!("dir-{n}"))).unwrap());
+
+    serve(&mut m, 3);
+    until_members(&m, 1, &[1, 2, 3]);
+    (0..20).for_each(|n| std::fs::write(at.join(format!("dir-{n}/came")), "came").unwrap());
+    m.signal("metadata-3", Signal::KILL);
+    m.ended("metadata-3");
+    until_members(&m, 1, &[1, 2]);
+    (0..20).for_each(|n| std::fs::write(at.join(format!("dir-{n}/died")), "died").unwrap());
+    m.put("after", 2_000_000);
+
+    m.signal("metadata-1", Signal::KILL);
+    m.ended("metadata-1");
+    m.until("the second leads", || m.is_ready("metadata-2"));
+    (0..20).for_each(|n| std::fs::rename(at.join(format!("dir-{n}/came")), at.join(format!("moved-{n}"))).unwrap());
+    for n in 0..20 {
+        assert_eq!(std::fs::read_to_string(at.join(format!("moved-{n}"))).unwrap(), "came");
+        assert_eq!(m.says(&format!("fs cat /dir-{n}/died")), b"died");
+    }
+    m.all_there(&[("before", 3_000_000), ("after", 2_000_000)]);
+    m.has_all_of(writer, &stop);
+    m.says(&format!("umount {}", at.display()));
+    m.is_clean();
 }

@@ -1,6 +1,5 @@
 //! Several that serve at once, with real clocks and a third of the real times: who answers for what when one comes, stops or dies.
 
-mod rows;
 mod world;
 
 use braid_members::Seat;

@@ -1,12 +1,11 @@
 //! Processes that serve at once, each with a runtime of its own, so that one can be killed.
 
-use super::rows::Rows;
 use braid_api::erased::{Meta, MetaPeers};
 use braid_api::meta::{Mark, MetaAnswer, MetaRequest};
 use braid_api::{Code, Context, Error, Result};
 use braid_env::{BoxFuture, Env};
 use braid_members::Roster;
-use braid_meta_engine::{AnyEngine, Engine, Key, MemStore, Operation, Table, Tx};
+use braid_meta_engine::{AnyEngine, Engine, Key, MemEngine, MemStore, Operation, Table, Tx};
 use braid_meta_namespace::OpError;
 use braid_meta_server::{Holding, Lead, LeadLimits, MemberLimits, Membership};
 use braid_types::{MemberId, MembershipEpoch, SLOT_COUNT, Slot, SlotSet};
@@ -136,7 +135,7 @@ impl World {
         let runtime = workers.expect("a runtime");
         let (store, way, at) = (self.store.clone(), Arc::new(self.net.clone()), vec![address.clone()]);
         let begun = runtime.block_on(runtime.spawn(async move {
-            let rows = AnyEngine::new(Arc::new(Rows::open(&store).await));
+            let rows = AnyEngine::new(Arc::new(MemEngine::of_several(store.clone())));
             let env = Env::os();
             let lead = match leads {
                 true => Some(Lead::win(env.clone(), rows.clone(), lead_limits()).await.expect("it leads")),
@@ -146,7 +145,7 @@ impl World {
             if let Some(lead) = lead {
                 membership.leads(lead);
             }
-            let engine = AnyEngine::new(Arc::new(Rows::open(&store).await));
+            let engine = AnyEngine::new(Arc::new(MemEngine::of_several(store.clone())));
             let (is_busy, held, follows) = (AtomicBool::new(false), Mutex::new(SlotSet::none()), Mutex::default());
             let server = Arc::new(Server { engine: engine.clone(), is_busy, held, follows });
             env.spawn("member", membership.clone().run(server.clone()));
