@@ -57,9 +57,9 @@ impl From<EngineError> for Failure {
 }
 
 /// An operation of any type.
-pub struct Whole(Box<dyn AnyOperation>);
+pub struct Whole(pub(crate) Box<dyn AnyOperation>);
 
-trait AnyOperation: Send + Sync {
+pub(crate) trait AnyOperation: Send + Sync {
     fn run<'a>(&'a self, tx: &'a mut dyn Tx) -> BoxFuture<'a, Result<Box<dyn Any + Send>, Failure>>;
     fn may_be_early(&self, output: &(dyn Any + Send)) -> bool;
     fn may_use_reserve(&self) -> bool;

@@ -26,6 +26,7 @@ mod early;
 mod error;
 mod held;
 mod key;
+mod led;
 mod mem;
 mod outlet;
 mod over;

@@ -63,6 +63,10 @@ pub enum PlantedBug {
     NotKept,
     /// Nobody waits for who works alone in a slot.
     AloneNotWaitedFor,
+    /// A change of slots of several holders is made without asking the others.
+    OthersNotAsked,
+    /// Who comes to hold a slot takes it that nobody holds anything there.
+    GainedAtOnce,
     /// Who is to work alone in a slot is told so while others still show what is in it.
     AloneTooEarly,
 }

@@ -72,7 +72,7 @@ impl Namespace for MetaServer {
             self.may_answer().await?;
         }
         self.still_own(name, begun)?;
-        answer
+        answer.inspect_err(|error| self.may_be_outdated(error))
     }
 
     async fn execute_early(&self, cx: Context, request: MetaRequest) -> Result<(MetaAnswer, Mark)> {
@@ -86,7 +86,7 @@ impl Namespace for MetaServer {
         let answer = trace::under(cx.trace, self.dispatch(&mut call, cx, request)).await;
         self.may_answer().await?;
         self.still_own(name, begun)?;
-        let answer = answer?;
+        let answer = answer.inspect_err(|error| self.may_be_outdated(error))?;
         // Whether it is open is asked first: what is said of durability is at least as new.
         let open = self.recovery.is_open();
         let (incarnation, durable) = (self.incarnation, self.engine.durable());

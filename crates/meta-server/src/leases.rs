@@ -49,6 +49,8 @@ pub struct Leases {
     pub(crate) left: Notify,
     /// There is something to be told to other holders, or all is over.
     pub(crate) outgoing: Notify,
+    /// [`crate::PlantedBug::OthersNotAsked`].
+    pub(crate) asks_nobody: bool,
 }
 
 pub(crate) struct State {
@@ -278,6 +280,7 @@ impl Leases {
             seals,
             left,
             outgoing,
+            asks_nobody: false,
         }
     }
 

@@ -6,16 +6,18 @@
 //! gained by it; the leader hears that a roster is followed only when [`Holding`] follows it, so that nobody takes a slot over of which something
 //! may still be under way here.
 //!
-//! The election and who stands for it have an engine of their own: a candidate joins whatever epoch holds ([`Lead::win`]), and what a member
-//! changes is to fail in an epoch of which it knows no roster.
+//! The election, and whoever writes the row, has an engine of its own beside that of [`Holding`]: a candidate joins whatever epoch holds
+//! ([`Lead::win`]), a leader begins the next before there is a roster for it; what a member changes, and what the leader itself does as one, is to
+//! fail in an epoch of which it follows no roster.
 
 mod asking;
 mod leading;
 mod telling;
 
+use crate::beside::Others;
 use crate::lead::Lead;
 use braid_api::Result;
-use braid_api::erased::MetaPeers;
+use braid_api::erased::{Meta, MetaPeers};
 use braid_api::meta::ServeReply;
 use braid_env::{BoxFuture, Env};
 use braid_members::{Change, Leader, Limits, Member, MemberId, Moment, Question, Reply, Roster, Seat};
@@ -41,11 +43,11 @@ const LEFT_MAX: usize = 256;
 
 /// What is told of who holds what.
 ///
-/// Whoever implements this may find that nobody waits for an answer any more: when the membership ends.
+/// When the membership ends nobody waits any more for what is being told.
 pub trait Holding: Send + Sync + 'static {
-    /// A newer roster. Of the slots here those in `stays` go on as they are; of all others nothing is answered any more, and none is to be changed
-    /// when this has returned. In between the engine is to join the epoch `fence`, under which all of this roster change rows, and to which this
-    /// process belongs otherwise no more.
+    /// A newer roster. Of the slots here those in `stays` go on as they are; all others are not answered for any more, and nothing of them is
+    /// under way when this has returned. In between the engine is to join the epoch `fence`, under which all of this roster change rows. `stays` is
+    /// empty where a roster in between was missed: others who were told of it took all for moved.
     ///
     /// An error: it does not follow yet, and is told again, of this roster or a newer one.
     fn follows<'a>(&'a self, roster: &'a Roster, fence: u64, stays: &'a SlotSet) -> BoxFuture<'a, Result<()>>;
@@ -57,7 +59,7 @@ pub trait Holding: Send + Sync + 'static {
 /// This start of a metadata server as a member.
 pub struct Membership {
     env: Env,
-    /// For the row of the roster; it is [`Holding`] that joins epochs.
+    /// For the row of the roster.
     engine: AnyEngine,
     seat: Seat,
     limits: Limits,
@@ -147,8 +149,8 @@ impl State {
 }
 
 impl Membership {
-    /// `me`: drawn at this start. `addresses`: where it is reached by others and by clients. `engine`: what its transactions go through, and
-    /// nobody else's.
+    /// `me`: drawn at this start. `addresses`: where it is reached by others and by clients. `engine`: for the row of the roster; the one of the
+    /// election, if it is to lead, and never what [`Holding`] changes rows through.
     pub fn new(
         env: Env,
         engine: AnyEngine,
@@ -260,7 +262,8 @@ impl Membership {
         self.ends();
     }
 
-    async fn ended(&self) {
+    /// Returns when it is no member any more.
+    pub async fn ended(&self) {
         let mut over = self.over.subscribe();
         // Who says so lives as long as this.
         let _ = over.wait_for(|is_over| *is_over).await;
@@ -270,8 +273,8 @@ impl Membership {
         *self.over.borrow()
     }
 
-    /// It answers nothing any more.
-    fn ends(&self) {
+    /// It answers nothing any more, and says so to nobody.
+    pub fn ends(&self) {
         let mut state = self.state.lock();
         let change = state.member.leaves();
         state.changes(&change);
@@ -292,5 +295,37 @@ impl Membership {
         if is_known {
             let _ = self.env.timeout(LAST_WORD, self.say_last_word()).await;
         }
+    }
+}
+
+impl Others for Membership {
+    fn me(&self) -> MemberId {
+        Membership::me(self)
+    }
+
+    fn is_member(&self) -> bool {
+        Membership::is_member(self)
+    }
+
+    fn may_answer(&self, slot: Slot) -> bool {
+        Membership::may_answer(self, slot)
+    }
+
+    fn roster(&self) -> Option<Roster> {
+        Membership::roster(self)
+    }
+
+    fn asks(&self, question: Question) -> ServeReply {
+        Membership::asks(self, question)
+    }
+
+    fn is_outdated(&self) {
+        Membership::is_outdated(self);
+    }
+
+    fn way(&self, to: MemberId) -> Option<Arc<dyn Meta>> {
+        let state = self.state.lock();
+        let seat = state.member.roster()?.members.iter().find(|seat| seat.id == to)?;
+        Some(self.way.meta(&seat.addresses))
     }
 }

@@ -1,7 +1,7 @@
 use crate::awake::AwakeClock;
 use crate::beside::{Beside, Others};
 use crate::chains::Chains;
-use crate::config::MetaConfig;
+use crate::config::{MetaConfig, PlantedBug};
 use crate::containers::Containers;
 use crate::copies::CopySet;
 use crate::data_servers::DataServers;
@@ -209,7 +209,8 @@ impl MetaServer {
         let now = env.clock.now();
         let snapshots = Snapshots::new(config.planted);
         let engine = snapshots.watch(engine);
-        let leases = Leases::new(env.clone(), epoch, config.limits(), config.leases_max, others.clone());
+        let mut leases = Leases::new(env.clone(), epoch, config.limits(), config.leases_max, others.clone());
+        leases.asks_nobody = config.planted == Some(PlantedBug::OthersNotAsked);
         Arc::new_cyclic(|this| MetaServer {
             this: this.clone(),
             beside: others.map(|others| Beside::new(others, leads)),

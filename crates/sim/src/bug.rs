@@ -80,6 +80,10 @@ bugs! {
     AloneNotWaitedFor = "alone-not-waited-for";
     /// Who is to work alone in a slot is told so while others still show what is in it.
     AloneTooEarly = "alone-too-early";
+    /// A change of slots of several holders is made without asking the others.
+    OthersNotAsked = "others-not-asked";
+    /// Who comes to hold a slot takes it that nobody holds anything there.
+    GainedAtOnce = "gained-at-once";
     /// Who unseals a file waits for nobody who reads it without asking.
     UnsealedUnderReaders = "unsealed-under-readers";
     /// A metadata server that starts does not hear which sealed files are read without asking.

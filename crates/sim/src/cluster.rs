@@ -181,6 +181,11 @@ impl Cluster {
         self.servers().into_iter().filter(|(_, server)| owns(server)).map(|(machine, _)| machine).collect()
     }
 
+    /// How often any metadata server has started.
+    pub fn meta_starts(&self) -> u64 {
+        Machine::METAS.iter().map(|machine| self.starts(*machine)).sum()
+    }
+
     /// How often it has started.
     pub fn starts(&self, machine: Machine) -> u64 {
         self.lives.lock().get(&machine).copied().unwrap_or(0)

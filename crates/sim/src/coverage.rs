@@ -107,6 +107,16 @@ pub const MUST_BE_REACHED_BY_LITMUS: &[&str] = &[
     "write repeated to a server that had lost it",
 ];
 
+/// The same where several metadata servers serve at once.
+pub const MUST_BE_REACHED_BY_SEVERAL: &[&str] = &[
+    "file given up for another mount",
+    "leases dropped for another mount's change",
+    "metadata server led several",
+    "metadata server served beside the one that leads",
+    "fault: kill of the metadata server",
+    "fault: pause of the metadata server",
+];
+
 /// The same where names are removed before that is answered.
 pub const MUST_BE_REACHED_BY_REMOVALS: &[&str] = &[
     "early answers lost by a crash of the metadata server",

@@ -7,6 +7,7 @@ mod door;
 mod metadata;
 mod mount;
 mod pages;
+mod several;
 mod snapshots;
 mod words;
 
@@ -27,6 +28,7 @@ pub const PORT: u16 = 7000;
 /// Runs a process until it is killed.
 pub async fn run(process: Process, work: Arc<dyn Work>) {
     match process.machine.role() {
+        Role::Meta if process.cluster.settings.several => several::run(process).await,
         Role::Meta => metadata::run(process).await,
         Role::Data => data::run(process).await,
         Role::Client => work.run(process).await,

@@ -107,9 +107,13 @@ impl Injector {
     }
 
     fn any_of(&mut self, role: Role) -> Machine {
-        let all = self.cluster.settings.machines().iter();
-        let of: Vec<Machine> = all.copied().filter(|machine| machine.role() == role).collect();
+        let all = self.cluster.settings.machines().into_iter();
+        let of: Vec<Machine> = all.filter(|machine| machine.role() == role).collect();
         of[self.random.random_range(0..of.len())]
+    }
+
+    fn a_meta(&mut self) -> Machine {
+        if self.cluster.settings.several { self.any_of(Role::Meta) } else { Machine::Meta }
     }
 
     /// Two machines that speak with each other.
@@ -118,7 +122,12 @@ impl Injector {
             let all = self.cluster.settings.machines();
             let a = all[self.random.random_range(0..all.len())];
             let b = all[self.random.random_range(0..all.len())];
-            let speak = a.role() != b.role() || (a.role() == Role::Data && self.cluster.settings.has_copies());
+            let among = match a.role() {
+                Role::Data => self.cluster.settings.has_copies(),
+                Role::Meta => self.cluster.settings.several,
+                Role::Client => false,
+            };
+            let speak = a.role() != b.role() || among;
             if a < b && speak {
                 return (a, b);
             }
@@ -142,8 +151,10 @@ impl Injector {
 
     fn inject(&mut self, sim: &mut Sim<'static>, kind: Kind, now: Duration, until: Duration) -> bool {
         match kind {
-            Kind::KillMeta => self.stop(sim, &[Machine::Meta], false, until),
-            Kind::PowerMeta => self.stop(sim, &[Machine::Meta], true, until),
+            Kind::KillMeta | Kind::PowerMeta => {
+                let machine = self.a_meta();
+                self.stop(sim, &[machine], kind == Kind::PowerMeta, until)
+            }
             Kind::KillData | Kind::PowerData | Kind::PauseData => {
                 let machine = self.any_of(Role::Data);
                 self.one(sim, machine, kind, until)
@@ -168,8 +179,11 @@ impl Injector {
                 self.stop(sim, &[machine], kind == Kind::PowerClient, until)
             }
             Kind::PowerAllData => self.stop(sim, &self.cluster.settings.data(), true, until),
-            Kind::PowerEverything => self.stop(sim, self.cluster.settings.machines(), true, until),
-            Kind::PauseMeta => self.pause(Machine::Meta, until),
+            Kind::PowerEverything => self.stop(sim, &self.cluster.settings.machines(), true, until),
+            Kind::PauseMeta => {
+                let machine = self.a_meta();
+                self.pause(machine, until)
+            }
             Kind::PauseClient | Kind::FreezeClient => {
                 let machine = self.any_of(Role::Client);
                 self.pause(machine, until)
@@ -219,7 +233,7 @@ impl Injector {
             } else {
                 sim.crash(machine.name());
                 self.cluster.hardware(machine).disk.kill_process();
-                if machine == Machine::Meta {
+                if machine == Machine::Meta && !self.cluster.settings.several {
                     self.crash_metadata();
                 }
             }
@@ -230,8 +244,8 @@ impl Injector {
 
     fn power_off(&mut self, sim: &mut Sim<'static>, machine: Machine) {
         // Without a network the dying process tells nobody, as a machine without power does not.
-        let all = self.cluster.settings.machines().iter();
-        let others: Vec<Machine> = all.copied().filter(|other| *other != machine).collect();
+        let all = self.cluster.settings.machines().into_iter();
+        let others: Vec<Machine> = all.filter(|other| *other != machine).collect();
         others.iter().for_each(|other| sim.partition(machine.name(), other.name()));
         sim.crash(machine.name());
         for other in others {
@@ -244,7 +258,7 @@ impl Injector {
         }
         let seed = self.random.random_range(0..u64::MAX);
         self.cluster.hardware(machine).disk.crash(seed);
-        if machine == Machine::Meta {
+        if machine == Machine::Meta && !self.cluster.settings.several {
             self.crash_metadata();
         }
     }

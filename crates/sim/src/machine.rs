@@ -9,6 +9,9 @@ pub enum Machine {
     Client2,
     /// Only where chunks have several copies.
     Data4,
+    /// Only where several metadata servers serve at once.
+    Meta2,
+    Meta3,
 }
 
 /// What runs on a machine.
@@ -20,8 +23,8 @@ pub enum Role {
 }
 
 impl Machine {
-    /// All there are; a world has the first so many, see [`crate::Settings::machines`].
-    pub const ALL: [Machine; 7] = [
+    /// All there are, see [`crate::Settings::machines`].
+    pub const ALL: [Machine; 9] = [
         Machine::Meta,
         Machine::Data1,
         Machine::Data2,
@@ -29,7 +32,10 @@ impl Machine {
         Machine::Client1,
         Machine::Client2,
         Machine::Data4,
+        Machine::Meta2,
+        Machine::Meta3,
     ];
+    pub const METAS: [Machine; 3] = [Machine::Meta, Machine::Meta2, Machine::Meta3];
     pub const CLIENTS: [Machine; 2] = [Machine::Client1, Machine::Client2];
 
     /// The data server that a client is on one host with, where [`crate::Settings::is_beside`] says so.
@@ -48,6 +54,8 @@ impl Machine {
             Machine::Data2 => "data2",
             Machine::Data3 => "data3",
             Machine::Data4 => "data4",
+            Machine::Meta2 => "meta2",
+            Machine::Meta3 => "meta3",
             Machine::Client1 => "client1",
             Machine::Client2 => "client2",
         }
@@ -55,7 +63,7 @@ impl Machine {
 
     pub fn role(self) -> Role {
         match self {
-            Machine::Meta => Role::Meta,
+            Machine::Meta | Machine::Meta2 | Machine::Meta3 => Role::Meta,
             Machine::Data1 | Machine::Data2 | Machine::Data3 | Machine::Data4 => Role::Data,
             Machine::Client1 | Machine::Client2 => Role::Client,
         }

@@ -47,6 +47,7 @@ fn scenario(arguments: &Arguments, seed: u64) -> Result<Scenario, String> {
                 scenario::growing_plain(),
                 scenario::litmus(),
                 scenario::removals(),
+                scenario::several(),
                 scenario::snapshots(),
                 scenario::sealed(),
             ]

@@ -292,6 +292,45 @@ pub fn litmus() -> Vec<Scenario> {
     ]
 }
 
+/// Three metadata servers serve at once, each for its part, and come and go; seed n of theirs runs the (n mod their number)th.
+pub fn several() -> Vec<Scenario> {
+    let base = Scenario {
+        name: "several-names",
+        settings: Settings::with_long_sessions().with_several(),
+        make: |_| Names::new(true),
+        ..all().swap_remove(0)
+    };
+    vec![
+        base.clone(),
+        Scenario { name: "several-calm", faults: fault::DELAYS, ..base.clone() },
+        Scenario { name: "several-shared", make: |_| Shared::new(), ..base.clone() },
+        Scenario {
+            name: "several-bytes",
+            faults: fault::SERVERS,
+            settings: Settings { late_copies: true, ..base.settings.clone() },
+            make: |_| Bytes::new(false),
+            ..base.clone()
+        },
+        Scenario {
+            name: "several-bytes-sync",
+            faults: fault::SERVERS,
+            settings: Settings { late_copies: true, ..base.settings.clone() },
+            make: |_| Bytes::new(true),
+            ..base.clone()
+        },
+        Scenario { name: "several-handover", faults: fault::SERVERS, make: |seed| Handover::new(seed), ..base.clone() },
+        Scenario { name: "several-rights", make: |_| Rights::work(), ..base.clone() },
+        Scenario { name: "several-listings", make: |_| Listings::work(), ..base.clone() },
+        Scenario {
+            name: "several-client-loss",
+            faults: fault::CLIENTS,
+            settings: Settings::default().with_several(),
+            make: |_| Durable::new(Sure::AtCloseAndSync),
+            ..base
+        },
+    ]
+}
+
 /// Names are removed before that is answered; seed n of theirs runs the (n mod their number)th.
 pub fn removals() -> Vec<Scenario> {
     let base = Scenario {
@@ -488,6 +527,12 @@ impl Scenario {
 
     pub fn litmus_of_seed(seed: u64) -> Scenario {
         let mut all = litmus();
+        let n = seed as usize % all.len();
+        all.swap_remove(n)
+    }
+
+    pub fn several_of_seed(seed: u64) -> Scenario {
+        let mut all = several();
         let n = seed as usize % all.len();
         all.swap_remove(n)
     }

@@ -23,6 +23,8 @@ pub struct Settings {
     pub sessions_last: bool,
     /// Of [`Machine::ALL`], the first so many are there.
     pub machines: usize,
+    /// And three metadata servers serve at once, over a database that does not go.
+    pub several: bool,
     /// Native clients keep what they ask and are answered early. Not where clients die: a client and the server that die
     /// in one moment lose changes, which no order of operations explains.
     pub native_early: bool,
@@ -84,6 +86,7 @@ impl Default for Settings {
             sessions_end: false,
             sessions_last: false,
             machines: 6,
+            several: false,
             native_early: true,
             late_copies: false,
             late_words: false,
@@ -188,12 +191,20 @@ impl Settings {
         self.policy.chain_len() > 1
     }
 
-    pub fn machines(&self) -> &'static [Machine] {
-        &Machine::ALL[..self.machines]
+    pub fn machines(&self) -> Vec<Machine> {
+        let more = if self.several { &Machine::METAS[1..] } else { &[] };
+        Machine::ALL[..self.machines].iter().chain(more).copied().collect()
+    }
+
+    /// Three metadata servers; nothing is answered early.
+    pub fn with_several(mut self) -> Settings {
+        self.several = true;
+        self.native_early = false;
+        self
     }
 
     /// The data servers among them.
     pub fn data(&self) -> Vec<Machine> {
-        self.machines().iter().copied().filter(|machine| machine.role() == Role::Data).collect()
+        self.machines().into_iter().filter(|machine| machine.role() == Role::Data).collect()
     }
 }

@@ -122,7 +122,7 @@ impl World {
             .enable_random_order()
             .build();
         let work = scenario.work(seed);
-        for &machine in cluster.settings.machines() {
+        for machine in cluster.settings.machines() {
             let (cluster, work) = (cluster.clone(), work.clone());
             sim.host(machine.name(), move || {
                 let process = cluster.boot(machine);

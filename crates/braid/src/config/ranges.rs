@@ -87,6 +87,7 @@ impl Config {
         for (setting, list, may_be_empty) in [
             ("cluster.metadata", &cluster.metadata, false),
             ("metadata.listen", &metadata.listen, false),
+            ("metadata.together_listen", &metadata.together_listen, true),
             ("data.listen", &data.listen, false),
             ("data.advertise", &data.advertise, true),
         ] {
@@ -96,6 +97,12 @@ impl Config {
             if list.is_empty() && !may_be_empty {
                 return bad(setting, "it needs an address, e.g. [\"tcp:10.0.0.1:7400\"]");
             }
+        }
+        if !metadata.together_listen.is_empty() && metadata.database.is_empty() {
+            return bad(
+                "metadata.together_listen",
+                "several metadata servers can serve only over a database (metadata.database)",
+            );
         }
         for (setting, at) in
             [("metadata.http", &metadata.http), ("data.http", &data.http), ("mount.control", &mount.control)]

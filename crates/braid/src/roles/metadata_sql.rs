@@ -5,6 +5,7 @@ use super::handover::Keeper;
 use super::listen;
 use super::metadata::{LAST_ANSWERS, move_chunks};
 use super::metadata_pages::MetadataPages;
+use super::metadata_together::Together;
 use super::queries::QueryRunner;
 use super::ready::ReadyFile;
 use super::serving::Serving;
@@ -18,9 +19,10 @@ use braid_env::Env;
 use braid_meta_engine::{AnyEngine, Engine, HeldEngine};
 use braid_meta_engine_sql::{Fencing, SqlEngine, SqlOptions};
 use braid_meta_namespace::ops::handover::CheckServed;
-use braid_meta_server::{Backing, Lead, LeadLimits, MetaServer};
+use braid_meta_server::{Backing, Lead, LeadLimits, Membership, MetaServer, Others};
 use braid_types::ClusterId;
 use braid_wire::{Identity, NamespaceService, Role, WirePeers, WireStats};
+use std::convert::Infallible;
 use std::sync::Arc;
 
 pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
@@ -29,7 +31,7 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
     let policy = settings.policy().map_err(anyhow::Error::msg)?;
     // Whoever has lost the lead without knowing it must not change anything, on any database.
     let options = SqlOptions { fencing: Fencing::Always, ..SqlOptions::from_url(&settings.database)? };
-    let engine = SqlEngine::open(options).await.context("cannot open the metadata in the database")?;
+    let engine = SqlEngine::open(options.clone()).await.context("cannot open the metadata in the database")?;
     let engine = Arc::new(engine);
     let rows = AnyEngine::new(engine.clone());
     // Before it stands for the lead: one that starts again and again over such rows must not disturb who moves them.
@@ -37,23 +39,37 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
     let endpoint = connect::endpoint(&env, Role::Metadata);
     let peers = WirePeers::new(&endpoint);
     let mut asked = Asked::listen()?;
+    let together = Together::begin(&env, &endpoint, &config, &options, &rows).await?;
     ready.write_stands_by()?;
     let lead = tokio::select! {
         lead = Lead::win(env.clone(), rows.clone(), LeadLimits::default()) => lead?,
-        () = asked.wait() => return Ok(()),
+        never = serve_beside(together.as_ref()) => match never {},
+        () = asked.wait() => {
+            if let Some(together) = &together {
+                together.stop_beside().await;
+            }
+            return Ok(());
+        }
+    };
+    let (membership, own) = match &together {
+        Some(together) => {
+            let (membership, own) = together.leads(&lead).await?;
+            (Some(membership), own)
+        }
+        None => (None, rows.clone()),
     };
     let mut fresh = ClusterId::default();
     env.random.fill(&mut fresh.0);
     let queries = Arc::new(QueryRunner::new(&env, &rows));
-    let held = HeldEngine::over(rows.clone());
-    let keeper = Keeper::new(&env, held.clone(), rows.clone());
+    let held = HeldEngine::over(own.clone());
+    let keeper = Keeper::new(&env, held.clone(), own);
     let backing = Backing {
         copies: None,
         lead: Some(lead.clone()),
         row_copies_below: settings.database_copies,
         queries: Some(queries.clone()),
         handovers: Some(keeper.clone()),
-        others: None,
+        others: membership.clone().map(|membership| membership as Arc<dyn Others>),
     };
     let start = MetaServer::start_with(
         env.clone(),
@@ -73,7 +89,10 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
         }
     };
     endpoint.set_identity(Identity { cluster: server.cluster(), ..endpoint.identity() });
-    // Only who leads listens: whoever looks for the metadata server goes on to the next address.
+    if let (Some(together), Some(membership)) = (&together, &membership) {
+        together.open(membership, &server);
+    }
+    // Only who leads listens here: whoever looks for the metadata server goes on to the next address.
     let addresses = roles::addresses(&settings.listen)?;
     let listeners = listen(&env, &addresses).await?;
     let local: Vec<String> = listeners.iter().map(|l| l.local().to_string()).collect();
@@ -87,7 +106,8 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
     tokio::select! {
         () = asked.wait() => {}
         // It knows nothing any more that holds: a new start stands by.
-        () = lead.ended() => bail!("another metadata server has taken the lead over: start this one again, and it stands by"),
+        () = lead.ended() => bail!("{LOST}"),
+        () = ended(membership.as_ref()) => bail!("{LOST}"),
         to = keeper.gone() => {
             // Whoever moved them gets its answer; others wait for more than this.
             queries.stop().await;
@@ -100,7 +120,30 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
     moves.abort();
     queries.stop().await;
     serving.end().await;
+    if let (Some(together), Some(membership)) = (&together, &membership) {
+        together.stop_listening().await;
+        // Whoever leads next knows from the row that this one does not any more.
+        membership.ends();
+    }
     server.close().await?;
     lead.release(&rows).await;
     Ok(())
+}
+
+const LOST: &str = "another metadata server has taken the lead over: start this one again, and it stands by";
+
+/// Never returns.
+async fn serve_beside(together: Option<&Together>) -> Infallible {
+    match together {
+        Some(together) => together.serve_beside().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Returns when it is no member any more; never, where it serves alone.
+async fn ended(membership: Option<&Arc<Membership>>) {
+    match membership {
+        Some(membership) => membership.ended().await,
+        None => std::future::pending().await,
+    }
 }

@@ -5,6 +5,7 @@ mod handover;
 mod metadata;
 mod metadata_pages;
 mod metadata_sql;
+mod metadata_together;
 mod mount;
 mod mount_pages;
 mod mount_waits;

@@ -96,6 +96,10 @@ impl Machine {
     }
 
     pub fn serve(&mut self, role: &str, number: u32) {
+        self.serve_with(role, number, &[]);
+    }
+
+    pub fn serve_with(&mut self, role: &str, number: u32, more: &[String]) {
         let name = format!("{role}-{number}");
         let settings = match role {
             "metadata" => vec![
@@ -106,7 +110,7 @@ impl Machine {
             _ => vec![format!("data.dir=\"{}\"", self.path(&name).display())],
         };
         let mut command = self.braid(&["serve", role]);
-        settings.iter().for_each(|setting| _ = command.args(["--set", setting]));
+        settings.iter().chain(more).for_each(|setting| _ = command.args(["--set", setting]));
         command.arg("--ready-file").arg(self.path(&format!("{name}.ready")));
         self.spawn(&name, command);
     }

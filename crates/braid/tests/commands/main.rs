@@ -28,6 +28,7 @@ mod reports;
 mod sealed;
 mod snapshots;
 mod sql;
+mod together;
 mod transfer;
 mod trash;
 mod two_mounts;

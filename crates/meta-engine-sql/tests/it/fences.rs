@@ -2,7 +2,7 @@
 
 use crate::ops::{Count, Sign, key, number, row};
 use crate::server::{database, open, shared};
-use braid_meta_engine::{Engine, EngineError};
+use braid_meta_engine::{AnyEngine, Engine, EngineError};
 use braid_meta_engine_sql::{Fencing, SqlOptions};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -76,6 +76,28 @@ async fn an_epoch_is_joined_by_its_number() {
     assert!(matches!(fenced, Err(EngineError::Fenced(_))), "{fenced:?}");
     member.join_at(4).await.expect("it is the present one");
     assert_eq!(member.transact(1, count).await.expect("it has joined"), 2);
+}
+
+/// Who leads others changes rows as they do: in an epoch of which it has been told who is in it. Until it is told of the first it is alone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_begins_an_epoch_changes_nothing_in_it_before_it_has_joined() {
+    let options = SqlOptions { fencing: Fencing::Always, ..shared().options(&database()) };
+    let rows = AnyEngine::new(Arc::new(open(options.clone()).await));
+    let led = AnyEngine::new(Arc::new(open(options).await)).led_by(rows.clone());
+    let count = Count(key(1, "n"));
+    rows.fence_others().await.expect("nobody else is there");
+    assert_eq!(led.transact(1, count.clone()).await.expect("it has been told of none"), 1);
+    led.join_at(2).await.expect("it is the present one");
+    assert_eq!(led.transact(1, count.clone()).await.expect("it has joined"), 2);
+    rows.fence_others().await.expect("nobody else is there");
+    let early = led.transact(1, count.clone()).await;
+    assert!(matches!(early, Err(EngineError::Fenced(_))), "{early:?}");
+    led.join_at(3).await.expect("it is the present one");
+    assert_eq!(led.transact(1, count.clone()).await.expect("it has joined"), 3);
+    led.fence_others().await.expect("nobody else is there");
+    assert_eq!((led.epoch(), rows.epoch()), (4, 4));
+    assert_eq!(led.transact(1, count.clone()).await.expect("it has joined"), 4);
+    assert_eq!(rows.transact(1, count).await.expect("it has begun it"), 5);
 }
 
 /// Signs of life stand still for nobody: what is still wanted is made again in the new epoch.

@@ -13,11 +13,13 @@ mod files;
 mod syncing;
 mod telling;
 
+use crate::config::PlantedBug;
+use crate::membership::Holding;
 use crate::server::MetaServer;
 use braid_api::erased::Meta;
 use braid_api::meta::{MetaAnswer, MetaRequest, ServeReply};
 use braid_api::{Carries, Code, Context, Error, GoesTo, Result};
-use braid_env::Monotonic;
+use braid_env::{BoxFuture, Monotonic};
 use braid_lease::{Event, Happened};
 use braid_members::{Question, Reply, Roster};
 use braid_meta_engine::Engine;
@@ -167,6 +169,15 @@ impl MetaServer {
         }
     }
 
+    /// What a request failed with: in an epoch that is over nothing is changed, and the leader knows the next.
+    pub(crate) fn may_be_outdated(&self, error: &Error) {
+        if error.code == Code::NotServing
+            && let Some(beside) = &self.beside
+        {
+            beside.others.is_outdated();
+        }
+    }
+
     pub(crate) fn leads(&self) -> bool {
         self.beside.as_ref().is_none_or(|beside| beside.leads)
     }
@@ -191,10 +202,10 @@ impl MetaServer {
     /// under the epoch before and is not committed never will be: members of the roster commit under `fence`.
     pub async fn follow(&self, roster: &Roster, fence: u64, stays: &SlotSet) -> Result<()> {
         let Some(beside) = &self.beside else { return Ok(()) };
-        let leader = beside.leader.lock().replace(roster.leader);
         let _shut = beside.gate.write().await;
         self.engine.join_at(fence).await.map_err(OpError::from)?;
         self.leases.follows(roster, stays.clone());
+        let leader = beside.leader.lock().replace(roster.leader);
         if leader.is_some_and(|before| before != roster.leader) {
             // The one before may not have come to their ends.
             self.leases.end_again();
@@ -218,6 +229,9 @@ impl MetaServer {
                 continue;
             }
             self.sessions.insert(id, crate::sessions::SessionState::new(row.epoch, row.description, row.host, now));
+        }
+        if self.config.planted == Some(PlantedBug::GainedAtOnce) {
+            caching.clear();
         }
         self.leases.gains(epoch, slots, caching);
         Ok(())
@@ -253,6 +267,16 @@ impl MetaServer {
             return None;
         }
         Some(beside.others.roster().and_then(|roster| roster.holder_of(inode.slot())).unwrap_or_default())
+    }
+}
+
+impl Holding for MetaServer {
+    fn follows<'a>(&'a self, roster: &'a Roster, fence: u64, stays: &'a SlotSet) -> BoxFuture<'a, Result<()>> {
+        Box::pin(self.follow(roster, fence, stays))
+    }
+
+    fn gains(&self, epoch: MembershipEpoch, slots: SlotSet) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.gain(epoch, slots))
     }
 }
 

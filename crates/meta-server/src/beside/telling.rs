@@ -51,6 +51,11 @@ impl Leases {
                     continue;
                 }
                 for (to, change, request) in steps.into_iter().filter_map(|step| message_of(self.member, step)) {
+                    if let (true, MetaRequest::AnnounceAt(m)) = (self.asks_nobody, &request) {
+                        let ready = Announced::Ready { epoch: m.epoch };
+                        self.heard_of(to, change, MetaAnswer::AnnounceAt(ready));
+                        continue;
+                    }
                     let Some(way) = others.way(to) else { continue };
                     let leases = self.clone();
                     self.env.spawn("a word to another holder", async move {

@@ -51,7 +51,12 @@ impl Membership {
         let roster = state.member.roster()?;
         let epoch = roster.epoch;
         if state.followed != Some(epoch) {
-            return Some(News::Follows { roster: roster.clone(), fence: state.fence, stays: state.taken.clone() });
+            let roster = roster.clone();
+            // Whoever did follow the one in between, a server or a client, takes for moved what stayed there.
+            if state.followed.is_some_and(|followed| followed.next() != epoch) {
+                state.taken = SlotSet::none();
+            }
+            return Some(News::Follows { roster, fence: state.fence, stays: state.taken.clone() });
         }
         let slots = state.member.held().without(&state.taken);
         state.lost = SlotSet::none();

@@ -1,6 +1,7 @@
 use super::PORT;
 use crate::cluster::Process;
 use crate::failures::Invariant;
+use crate::machine::Machine;
 use braid_api::meta::{
     CloseSession, MetaAnswer, MetaRequest, Namespace, OpenSession, RenewSession, Replay, SessionReply,
 };
@@ -23,9 +24,12 @@ pub fn endpoint(process: &Process, role: Role) -> Endpoint {
 }
 
 /// The metadata server, on a connection of its own.
-pub fn namespace(endpoint: &Endpoint) -> RemoteNamespace {
-    let address = Address::Tcp(format!("meta:{PORT}"));
-    RemoteNamespace(Remote::new(endpoint, Role::Metadata, ServerId(0), MetaRequest::NAMES, vec![address]))
+pub fn namespace(process: &Process, endpoint: &Endpoint) -> RemoteNamespace {
+    let several = process.cluster.settings.several;
+    // Of several it is the one that leads who listens there.
+    let at = |machine: &Machine| Address::Tcp(format!("{}:{PORT}", machine.name()));
+    let addresses = if several { Machine::METAS.iter().map(at).collect() } else { vec![at(&Machine::Meta)] };
+    RemoteNamespace(Remote::new(endpoint, Role::Metadata, ServerId(0), MetaRequest::NAMES, addresses))
 }
 
 /// The smallest client there can be: a session and native calls. What it finds is the metadata server's doing alone.
@@ -53,7 +57,7 @@ impl Native {
     /// Registers, for as long as it takes.
     pub async fn start(process: &Process) -> Arc<Native> {
         let endpoint = endpoint(process, Role::Client);
-        let (calls, control) = (namespace(&endpoint), namespace(&endpoint));
+        let (calls, control) = (namespace(process, &endpoint), namespace(process, &endpoint));
         let client = process.env.random.u64();
         let name = process.machine.name();
         let open = OpenSession {

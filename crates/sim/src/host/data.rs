@@ -15,7 +15,7 @@ const DIR: &str = "/data";
 pub async fn run(process: Process) {
     let Process { cluster, machine, env, .. } = &process;
     let endpoint = endpoint(&process, Role::Data);
-    let namespace = Arc::new(namespace(&endpoint));
+    let namespace = Arc::new(namespace(&process, &endpoint));
     let name = machine.name().to_owned();
     let at = Address::Tcp(format!("{name}:{PORT}"));
     let announcement =
@@ -50,7 +50,7 @@ pub async fn run(process: Process) {
     let _heartbeats = server.report_to(namespace, announcement);
     let _chains = cluster.settings.has_copies().then(|| {
         // Each on connections of its own, as the program has them.
-        let leader = Arc::new(super::namespace(&endpoint));
+        let leader = Arc::new(super::namespace(&process, &endpoint));
         let (words, content) = (WirePeers::new(&endpoint), WirePeers::new(&endpoint));
         let links = WireLinks::new(env.clone(), identity.server, words, content, leader);
         server.join_chains(Arc::new(SharedLinks(links)))

@@ -7,7 +7,6 @@ use crate::bug::Bug;
 use crate::check::unlinked;
 use crate::cluster::Cluster;
 use crate::failures::Invariant;
-use crate::machine::Machine;
 use braid_api::admin::AdminQuery;
 use braid_api::data::{DataAnswer, DataNode, DataRequest, DeleteChunks, ScrubAnswer, UnlockRegion};
 use braid_api::lease::{LockReply, Order};
@@ -95,7 +94,7 @@ impl MetaDoor {
                 if let (MetaRequest::SetLock(asked), MetaAnswer::SetLock(LockReply::Granted)) = (request, answer)
                     && asked.lock.kind != LockKind::Unlock
                 {
-                    let by = (self.cluster.starts(Machine::Meta), session);
+                    let by = (self.cluster.meta_starts(), session);
                     self.cluster.witness.lock_granted(by, &asked.lock);
                 }
                 match answer {

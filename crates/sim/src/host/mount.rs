@@ -1,5 +1,6 @@
 use super::client::{endpoint, namespace};
 use crate::cluster::Process;
+use braid_api::erased::MetaPeers;
 use braid_client::{Client, ClientConfig, Ways};
 use braid_wire::{Role, WireMetaPeers, WirePeers};
 use std::sync::Arc;
@@ -16,7 +17,9 @@ pub async fn mount(process: &Process) -> Arc<Mount> {
     let (env, name) = (&process.env, process.machine.name());
     let endpoint = endpoint(process, Role::Client);
     loop {
-        let ways = || Ways { any: namespace(&endpoint), each: Some(Arc::new(WireMetaPeers::new(&endpoint))) };
+        let each = || Arc::new(WireMetaPeers::new(&endpoint)) as Arc<dyn MetaPeers>;
+        let is_several = process.cluster.settings.several;
+        let ways = || Ways { any: namespace(process, &endpoint), each: is_several.then(each) };
         let config = ClientConfig {
             description: format!("life {} of {name}", process.life),
             host: process.cluster.host(process.machine).to_owned(),

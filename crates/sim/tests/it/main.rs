@@ -11,4 +11,5 @@ mod replay;
 mod reports;
 mod sealed;
 mod seeds;
+mod several;
 mod snapshots;

@@ -81,6 +81,8 @@ impl Holding for Server {
             let (mut held, mut follows) = (self.held.lock(), self.follows.lock());
             assert!(stays.is_within(&held), "what stays has been here before");
             assert!(follows.is_none_or(|epoch| epoch < roster.epoch), "a roster is followed once");
+            let is_next = follows.is_none_or(|epoch| epoch.next() == roster.epoch);
+            assert!(is_next || stays.is_empty(), "somebody may have held it in between");
             (*held, *follows) = (stays.clone(), Some(roster.epoch));
             Ok(())
         })
@@ -134,16 +136,17 @@ impl World {
         let runtime = workers.expect("a runtime");
         let (store, way, at) = (self.store.clone(), Arc::new(self.net.clone()), vec![address.clone()]);
         let begun = runtime.block_on(runtime.spawn(async move {
-            let engine = AnyEngine::new(Arc::new(Rows::open(&store).await));
+            let rows = AnyEngine::new(Arc::new(Rows::open(&store).await));
             let env = Env::os();
             let lead = match leads {
-                true => Some(Lead::win(env.clone(), engine.clone(), lead_limits()).await.expect("it leads")),
+                true => Some(Lead::win(env.clone(), rows.clone(), lead_limits()).await.expect("it leads")),
                 false => None,
             };
-            let membership = Membership::new(env.clone(), engine.clone(), me, at, way, limits());
+            let membership = Membership::new(env.clone(), rows, me, at, way, limits());
             if let Some(lead) = lead {
                 membership.leads(lead);
             }
+            let engine = AnyEngine::new(Arc::new(Rows::open(&store).await));
             let (is_busy, held, follows) = (AtomicBool::new(false), Mutex::new(SlotSet::none()), Mutex::default());
             let server = Arc::new(Server { engine: engine.clone(), is_busy, held, follows });
             env.spawn("member", membership.clone().run(server.clone()));

@@ -142,7 +142,7 @@ impl Locks {
             // Granted while no message is there that it could be said to.
             self.may_be_granted(Granter::default(), (at, life.owner));
         }
-        let around = |life: &Life| (life.fs.stats().sessions_lost, process.cluster.starts(Machine::Meta));
+        let around = |life: &Life| (life.fs.stats().sessions_lost, process.cluster.meta_starts());
         let since = around(life);
         let kind = if write { LockKind::Write } else { LockKind::Read };
         let answer = match life.set(at, kind, wait).await {

@@ -1,0 +1,41 @@
+//! Several metadata servers that serve at once, under fire: no seed may fail, together they must get everywhere, and planted bugs must be found.
+//!
+//! `SIM_SEVERAL_SEEDS` and `SIM_SEVERAL_FIRST_SEED` run others than the default ones.
+#![allow(clippy::unwrap_used)]
+
+use crate::hunt::hunt;
+use braid_sim::coverage::MUST_BE_REACHED_BY_SEVERAL;
+use braid_sim::{Bug, Invariant, Scenario, run, scenario};
+
+/// Of all scenarios together.
+const SEEDS: u64 = 36;
+
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok().map(|text| text.parse().unwrap())
+}
+
+#[test]
+fn no_seed_with_several_fails_and_every_state_is_reached() {
+    let seeds = (number("SIM_SEVERAL_FIRST_SEED").unwrap_or(0), number("SIM_SEVERAL_SEEDS").unwrap_or(SEEDS));
+    let all = scenario::several();
+    crate::many::none_fails_and_all_is_reached(seeds, Scenario::several_of_seed, &all, MUST_BE_REACHED_BY_SEVERAL);
+}
+
+#[test]
+fn the_same_seed_with_several_gives_the_same_history() {
+    for scenario in scenario::several().into_iter().take(2) {
+        let (first, second) = (run(1, &scenario, false), run(1, &scenario, false));
+        assert_eq!((first.hash, first.events), (second.hash, second.events), "{}", scenario.name);
+        assert_eq!(first.failures, second.failures);
+    }
+}
+
+#[test]
+fn holders_that_are_not_asked_are_found() {
+    hunt(Bug::OthersNotAsked, "several-calm", 40, Invariant::NamesAreLinearizable, &[]);
+}
+
+#[test]
+fn a_holder_that_waits_for_nobody_is_found() {
+    hunt(Bug::GainedAtOnce, "several-names", 40, Invariant::NamesAreLinearizable, &[]);
+}
