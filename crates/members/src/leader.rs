@@ -14,7 +14,7 @@
 use crate::follower::Follower;
 use crate::{Answer, Heard, Limits, MemberId, Moment, Question, Reply, Roster, Seat};
 use braid_types::{LeaderEpoch, MembershipEpoch};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// What is to be done next.
@@ -123,6 +123,17 @@ impl Leader {
             State::Has { row: Some(row), is_own: true, .. } => Some(row),
             _ => None,
         }
+    }
+
+    /// How many others are members, or will be whatever is heard from now on: that they are to be may be written already.
+    pub fn others(&self) -> usize {
+        let (row, tried) = match &self.state {
+            State::Has { row, tried, .. } => (row.as_ref(), tried.as_ref().map(|tried| &tried.roster)),
+            State::Reads | State::Over => (None, None),
+        };
+        let seats = row.into_iter().chain(tried).flat_map(|roster| &roster.members);
+        let ids: BTreeSet<_> = seats.map(|seat| seat.id).chain(self.joins.keys().copied()).collect();
+        ids.into_iter().filter(|id| *id != self.me.id).count()
     }
 
     /// Another leads: whatever this one knows is worthless.

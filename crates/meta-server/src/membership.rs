@@ -316,6 +316,13 @@ impl Others for Membership {
         Membership::roster(self)
     }
 
+    fn count(&self) -> usize {
+        let state = self.state.lock();
+        // What it knows as a member comes later than what it does as the leader.
+        let as_leader = state.leading.as_ref().map_or(0, |leading| leading.leader.others());
+        as_leader.max(state.member.roster().map_or(0, |roster| roster.members.len().saturating_sub(1)))
+    }
+
     fn asks(&self, question: Question) -> ServeReply {
         Membership::asks(self, question)
     }

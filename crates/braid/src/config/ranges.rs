@@ -104,6 +104,12 @@ impl Config {
                 "several metadata servers can serve only over a database (metadata.database)",
             );
         }
+        if let Some(twice) = metadata.together_listen.iter().find(|at| metadata.listen.contains(at)) {
+            return bad(
+                "metadata.together_listen",
+                format!("{twice:?} is in metadata.listen, where only the one that leads listens"),
+            );
+        }
         for (setting, at) in
             [("metadata.http", &metadata.http), ("data.http", &data.http), ("mount.control", &mount.control)]
         {

@@ -1,5 +1,5 @@
 //! A metadata server over a database that others may serve as well: one of them leads, the others stand by
-//! (docs/design/0020-several-metadata-servers.md).
+//! (docs/design/0020-several-metadata-servers.md), or serve beside it meanwhile (`metadata_together.rs`).
 
 use super::handover::Keeper;
 use super::listen;

@@ -77,12 +77,14 @@ fn where_nothing_is_it_is_the_only_member() {
 fn who_comes_together_is_one_epoch_and_has_nothing_before_it_is_written() {
     let (mut leader, _) = leader(None);
     leader.asks(question(ME, Some(1)), ms(2_000));
+    assert_eq!(leader.others(), 0);
     for (id, at) in [(2, 5_000), (3, 5_100), (4, 5_290)] {
         assert_eq!(leader.asks(question(id, None), ms(at)), Reply::Wait);
     }
     assert_eq!(leader.next(ms(5_299)), Step::Wait(ms(5_300)));
     let row = writes(&mut leader, ms(5_300));
     assert_eq!((row.epoch, ids(&row)), (MembershipEpoch(2), vec![1, 2, 3, 4]));
+    assert_eq!(leader.others(), 3, "that they come is on its way");
     assert_eq!(leader.asks(question(2, None), ms(5_310)), Reply::Wait);
     assert_eq!(told(leader.asks(question(ME, Some(1)), ms(5_310))).roster.epoch, MembershipEpoch(1));
     leader.wrote(Written::Done, ms(5_320));
@@ -214,6 +216,10 @@ fn who_leaves_in_order_is_written_out_at_once() {
     assert_eq!(leader.asks(question(2, Some(8)), ms(2_001)), Reply::Wait, "what it asked before comes late");
     leader.leaves(MemberId(ME));
     assert_eq!(ids(&writes(&mut leader, ms(2_002))), [ME, 3], "the leader has to be succeeded first");
+    leader.wrote(Written::Done, ms(2_003));
+    let last_word = Question { leaves: true, ..question(3, Some(9)) };
+    assert_eq!(leader.asks(last_word, ms(2_004)), Reply::Wait);
+    assert_eq!(ids(&writes(&mut leader, ms(2_005))), [ME]);
 }
 
 #[test]

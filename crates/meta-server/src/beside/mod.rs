@@ -43,6 +43,10 @@ pub trait Others: Send + Sync + 'static {
     fn may_answer(&self, slot: Slot) -> bool;
     /// As it is known here.
     fn roster(&self) -> Option<Roster>;
+    /// As the one that leads: how many others serve, or will, if from now on nobody else asks to.
+    fn count(&self) -> usize {
+        self.roster().map_or(0, |roster| roster.members.len().saturating_sub(1))
+    }
     /// To the one that leads.
     fn asks(&self, question: Question) -> ServeReply;
     /// There is a newer roster, or may be.
@@ -149,7 +153,7 @@ impl MetaServer {
         let Some(beside) = &self.beside else { return Ok(Apart(None)) };
         beside.apart.fetch_add(1, SeqCst);
         let apart = Apart(Some(beside));
-        let others = beside.others.roster().map_or(0, |roster| roster.members.len().saturating_sub(1));
+        let others = beside.others.count();
         match others {
             0 => Ok(apart),
             _ => {
