@@ -103,10 +103,13 @@ pub struct Reassert {
     pub sealed: Vec<(InodeId, u64)>,
 }
 
-/// What of it is held from now on, and under which numbers; the rest is not this session's any more.
+/// What of it is held from now on, and under which numbers. What is neither held nor lost is of slots that are about to come to this holder, and
+/// is asked for once more.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Reasserted {
     pub held: Vec<(InodeId, FileLease)>,
+    /// Not this session's any more.
+    pub lost: Vec<InodeId>,
     /// Files some lock of which is another's by now.
     pub locks_lost: Vec<InodeId>,
 }

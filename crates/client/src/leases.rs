@@ -11,7 +11,7 @@ use crate::route::Seat;
 use crate::wait::Deadline;
 use braid_api::lease::{Acknowledge, LeaseKey, Listen, Order, Orders, Reassert, Term, YieldFiles};
 use braid_api::meta::LeaseState;
-use braid_api::{Manner, Result, Shown, Watcher};
+use braid_api::{Code, Manner, Result, Shown, Watcher};
 use braid_env::Monotonic;
 use braid_lease::{Generation, Key, Moment, Renewal, RevocationId, Seen};
 use braid_types::{InodeId, LeaseGen, MemberId, MembershipEpoch};
@@ -340,20 +340,22 @@ impl Core {
         let files: Vec<_> = held.into_iter().map(|(inode, mode)| (inode, state_of(mode))).collect();
         let (locks, locks_done) = (self.locks.say_all(member, &slots), self.locks.done());
         let sealed = self.beneath.all(&slots);
-        let reassert = Reassert { member, round, files: files.clone(), locks, locks_done, sealed };
+        let reassert = Reassert { member, round, files, locks, locks_done, sealed };
         match self.say(seat, reassert, LATE, Manner::Persistent).await {
             Ok(answer) => {
                 for inode in answer.locks_lost {
                     self.locks_lost(self.locks.lose(inode));
                 }
                 self.locks.heard_all(member);
-                let lost = files.iter().map(|(inode, _)| *inode);
-                let lost = lost.filter(|inode| answer.held.iter().all(|(held, _)| held != inode));
-                lost.for_each(|inode| self.hear_from(Some(member), Seen::Lost { inode }));
+                answer.lost.into_iter().for_each(|inode| self.hear_from(Some(member), Seen::Lost { inode }));
                 answer.held.into_iter().for_each(|(inode, lease)| self.heard_again(member, inode, lease));
             }
             Err(error) => {
                 tracing::debug!(%error, "it was not heard what is held");
+                if error.code == Code::StaleLease {
+                    // It is asked under another number, which comes with a renewal.
+                    return self.renew_at(member);
+                }
                 self.env.sleep(PAUSE).await;
                 if !seat.gone.is_over() {
                     self.leases.add(vec![Task::Reassert(member, round)]);

@@ -19,7 +19,7 @@ use braid_api::meta::{KnownRoster, Mark, MetaAnswer, MetaRequest};
 use braid_api::{Code, Context, Error, Manner, Namespace, Result};
 use braid_env::Monotonic;
 use braid_lease::Roster;
-use braid_types::{MemberId, MembershipEpoch};
+use braid_types::{InodeId, MemberId, MembershipEpoch};
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -190,6 +190,14 @@ impl Route {
         drop(known);
         self.changed.notify_waiters();
         new
+    }
+
+    /// Whoever holds the directory does not hold what is in it.
+    pub fn is_of_another(&self, dir: InodeId, inode: InodeId) -> bool {
+        self.is_several() && {
+            let known = self.known.read();
+            known.roster.holder(dir.slot()) != known.roster.holder(inode.slot())
+        }
     }
 
     // --- where to ---

@@ -389,6 +389,11 @@ impl Holder {
         self.locks.lets_in(inode, asks, now)
     }
 
+    /// The session was asked under this number, and under no other since.
+    pub fn has_asked(&self, session: SessionId, round: u64) -> bool {
+        self.terms.says(session, round).is_some()
+    }
+
     /// Sessions that have not said what they hold.
     pub fn unsaid(&self) -> usize {
         self.slots.unknown().len()

@@ -462,17 +462,28 @@ impl Leases {
         }
         let files = files.into_values().collect();
         let mut state = self.state.lock();
+        if !state.holder.has_asked(session, reassert.round) {
+            let cause = "it is asked again, under another number";
+            return Err(Error::new(Code::StaleLease, format_args!("what session {session} holds"), cause));
+        }
         self.locks_done(&mut state, session, reassert.locks_done);
         // Before it counts as having said what it holds.
         reassert.sealed.iter().for_each(|(inode, number)| state.seals.hold(session, *inode, *number));
         let commands = self.on(&mut state, Event::Reassert { session, round: reassert.round, files });
         self.locks_said(&mut state, session);
-        let lost = |command: &Command| match command {
+        let locks_lost = |command: &Command| match command {
             Command::LocksLost { session: of, inode } if *of == session => Some(*inode),
             _ => None,
         };
-        let locks_lost = commands.iter().filter_map(lost).collect();
-        Ok(lease::Reasserted { held: commands.iter().filter_map(regranted).collect(), locks_lost })
+        let lost = |command: &Command| match command {
+            Command::Lost { session: of, inode } if *of == session => Some(*inode),
+            _ => None,
+        };
+        Ok(lease::Reasserted {
+            held: commands.iter().filter_map(regranted).collect(),
+            lost: commands.iter().filter_map(lost).collect(),
+            locks_lost: commands.iter().filter_map(locks_lost).collect(),
+        })
     }
 
     // --- readers ---

@@ -255,10 +255,11 @@ impl Membership {
     /// Runs until this process is no member any more and never will be under this id, so that it is to start anew; or until [`Membership::stop`].
     pub async fn run(self: Arc<Self>, holding: Arc<dyn Holding>) {
         tokio::select! {
-            () = self.ended() => {}
-            () = self.keep_asking() => {}
-            () = self.keep_telling(&*holding) => {}
-        }
+        biased;
+                   () = self.ended() => {}
+                   () = self.keep_asking() => {}
+                   () = self.keep_telling(&*holding) => {}
+               }
         self.ends();
     }
 

@@ -52,6 +52,11 @@ impl Core {
                     self.counters.cache_hits.fetch_add(1, Relaxed);
                     return Ok(Some(LookupReply { attr: Some(attr), valid: name_valid.min(attr_valid) }));
                 }
+                if self.route.is_of_another(parent, id)
+                    && let Some(found) = self.lookup_leased(cx, parent, name, id).await?
+                {
+                    return Ok(Some(found));
+                }
             }
             None => {}
         }
@@ -79,6 +84,22 @@ impl Core {
             }
             attr => Ok(Some(LookupReply { attr, valid })),
         }
+    }
+
+    /// What a known name leads to, from its own holder, which grants what that of the name cannot. `None` if that is not so any more.
+    async fn lookup_leased(
+        &self,
+        cx: &Caller,
+        parent: InodeId,
+        name: &Name,
+        id: InodeId,
+    ) -> Result<Option<LookupReply>> {
+        let found = match self.get_attr(cx, id).await {
+            Err(error) if matches!(error.code, Code::Stale | Code::NotFound) => return Ok(None),
+            found => found?,
+        };
+        let known = self.cache.name(parent, name, self.now()).filter(|(known, _)| *known == Some(id));
+        Ok(known.map(|(_, valid)| LookupReply { attr: Some(found.attr), valid: valid.min(found.valid) }))
     }
 
     /// The metadata server knows only that no such name is there; in what is no directory that is another error.
@@ -130,10 +151,16 @@ impl Core {
         let mut learnt = vec![Learnt::Name(parent, name, Some(attr.id), grant.entry), Learnt::Attr(attr, grant.attr)];
         learnt.extend_from_slice(more);
         let valid = self.cache.learn(asking, ticket, self.now(), &learnt);
-        if valid.is_zero() {
+        if valid.is_zero() && !self.is_named(parent, name, attr.id) {
             self.cache.name_gone(parent, name);
         }
         valid
+    }
+
+    /// The name is leased, if not what it stands for, which another holder would have to grant.
+    fn is_named(&self, parent: InodeId, name: &Name, id: InodeId) -> bool {
+        let known = || self.cache.name(parent, name, self.now()).and_then(|(known, _)| known);
+        self.route.is_of_another(parent, id) && known() == Some(id)
     }
 
     /// This client took a name away.

@@ -4,7 +4,7 @@
 
 use crate::common::ring::*;
 use crate::common::*;
-use braid_api::{Code, FileSystem, LockKind, LockRequest, LockSpace, NewNode, NodeKind, RenameMode};
+use braid_api::{Code, FileSystem, LockKind, LockRequest, LockSpace, NewNode, NodeKind, RenameMode, SetAttr};
 use braid_client::{Client, ClientConfig, Routing};
 use braid_types::*;
 use bytes::Bytes;
@@ -124,6 +124,47 @@ async fn what_is_granted_costs_nothing_whoever_granted_it() {
         assert_eq!(ring.take_messages(), BTreeMap::new(), "at {id}");
     }
     client.shutdown().await.unwrap();
+}
+
+/// A lookup that leads to a slot of another tells what it finds without a lease; who looks again asks that one, and then nobody.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_path_through_both_costs_nothing_in_the_end() {
+    let ring = Ring::of(2, SMALL).await;
+    let (one, two) = (ring.client(ClientConfig::default()).await, ring.client(ClientConfig::default()).await);
+    let root_is_at = ring.holder(ROOT);
+    let other = if root_is_at == LEADER { MemberId(2) } else { LEADER };
+    let dir = dir_of(&ring, &one, other, "d").await;
+    let names = (0..200).map(|i| format!("d{i}"));
+    let mut found = None;
+    for text in names {
+        if find(&one, ROOT, &text).await == Some(dir) {
+            found = Some(text);
+            break;
+        }
+    }
+    let text = found.unwrap();
+    for client in [&one, &two] {
+        eventually("it is kept", async || {
+            ring.take_messages();
+            let reply = client.lookup(&cx(), ROOT, &name(&text)).await.unwrap();
+            assert_eq!(reply.attr.map(|attr| attr.id), Some(dir));
+            let messages = ring.take_messages();
+            let may_be = ["Lookup", "GetAttr"].map(|name| BTreeMap::from([(name, 1)]));
+            assert!(messages.is_empty() || may_be.contains(&messages), "{messages:?}");
+            messages.is_empty() && !reply.valid.is_zero()
+        })
+        .await;
+    }
+    // What is kept of it is revoked by the one that granted it.
+    let change = SetAttr { mode: Some(Mode(0o700)), ..SetAttr::default() };
+    one.set_attr(&cx(), dir, None, change).await.unwrap();
+    let reply = two.lookup(&cx(), ROOT, &name(&text)).await.unwrap();
+    assert_eq!(reply.attr.map(|attr| attr.mode), Some(Mode(0o700)));
+    one.remove_dir(&cx(), ROOT, &name(&text)).await.unwrap();
+    assert_eq!(find(&two, ROOT, &text).await, None);
+    for client in [one, two] {
+        client.shutdown().await.unwrap();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
