@@ -90,8 +90,8 @@ impl Namespace for MetaServer {
         // Whether it is open is asked first: what is said of durability is at least as new.
         let open = self.recovery.is_open();
         let (incarnation, durable) = (self.incarnation, self.engine.durable());
-        // Of several each answers for itself, and nothing before it is durable.
-        let incarnation = if self.beside.is_some() { 0 } else { incarnation };
+        // Where several serve nothing is answered before it is durable. What a client keeps of a server before that it sends to who leads.
+        let incarnation = if self.leads() { incarnation } else { 0 };
         Ok((answer, Mark { incarnation, durable, open, early: call.mark() }))
     }
 }

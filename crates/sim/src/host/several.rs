@@ -30,13 +30,22 @@ fn limits() -> (LeadLimits, MemberLimits) {
     (lead, members)
 }
 
-/// Who answers at an address at the moment.
+/// Who answers at an address at the moment; and who leads and is about to.
+#[derive(Clone, Default)]
+struct Behind {
+    door: Option<Arc<MetaDoor>>,
+    leading: Option<Arc<Membership>>,
+}
+
 #[derive(Default)]
-struct Door(Mutex<(Option<Arc<MetaDoor>>, Option<Arc<Membership>>)>);
+struct Door(Mutex<Behind>);
+
+/// One that does not lead.
+type Member = Mutex<Option<(Arc<Membership>, Arc<MetaServer>)>>;
 
 impl Namespace for Door {
     async fn execute(&self, cx: Context, request: MetaRequest) -> Result<MetaAnswer> {
-        let (door, leading) = self.0.lock().clone();
+        let Behind { door, leading } = self.0.lock().clone();
         match (door, leading, request) {
             (Some(door), _, request) => door.execute(cx, request).await,
             (None, Some(leading), MetaRequest::AskToServe(m)) => Ok(MetaAnswer::AskToServe(leading.asks(m.question))),
@@ -45,7 +54,7 @@ impl Namespace for Door {
     }
 
     async fn execute_early(&self, cx: Context, request: MetaRequest) -> Result<(MetaAnswer, Mark)> {
-        let (door, leading) = self.0.lock().clone();
+        let Behind { door, leading } = self.0.lock().clone();
         match (door, leading, request) {
             (Some(door), _, request) => door.execute_early(cx, request).await,
             (None, Some(leading), MetaRequest::AskToServe(m)) => {
@@ -97,20 +106,20 @@ impl Host {
     }
 
     /// Until it is a member no more.
-    async fn beside(&self, former: &Mutex<Option<(Arc<Membership>, Arc<MetaServer>)>>) {
+    async fn beside(&self, former: &Member) {
         let membership = self.membership();
         let backing = Backing { others: Some(membership.clone()), ..Backing::default() };
         let (env, config) = (self.process.env.clone(), self.config());
         let Ok(server) = MetaServer::start_beside(env, self.engine(), self.peers(), config, backing).await else {
             return;
         };
-        *self.members.0.lock() = (Some(self.has_begun(&server)), None);
+        *self.members.0.lock() = Behind { door: Some(self.has_begun(&server)), leading: None };
         *former.lock() = Some((membership.clone(), server.clone()));
         self.process.cluster.coverage.count("metadata server served beside the one that leads");
         membership.run(server).await;
     }
 
-    fn end(&self, former: &Mutex<Option<(Arc<Membership>, Arc<MetaServer>)>>) -> Option<MemberId> {
+    fn end(&self, former: &Member) -> Option<MemberId> {
         *self.members.0.lock() = Default::default();
         let (membership, server) = former.lock().take()?;
         membership.ends();
@@ -120,7 +129,7 @@ impl Host {
 
     /// As a member, until it leads.
     async fn stands_by(&self) -> Option<(Arc<Lead>, Option<MemberId>)> {
-        let former = Mutex::default();
+        let former = Member::default();
         let beside = async {
             loop {
                 self.beside(&former).await;
@@ -141,7 +150,7 @@ impl Host {
         let membership = self.membership();
         membership.leads(lead.clone());
         former.into_iter().for_each(|former| membership.has_left(former));
-        *self.members.0.lock() = (None, Some(membership.clone()));
+        *self.members.0.lock() = Behind { door: None, leading: Some(membership.clone()) };
         let Process { env, cluster, .. } = &self.process;
         let mut fresh = ClusterId::default();
         env.random.fill(&mut fresh.0);
@@ -151,7 +160,7 @@ impl Host {
         let started = MetaServer::start_with(env.clone(), engine, self.peers(), config, fresh, policy, backing).await;
         let Ok(server) = started else { return };
         let door = self.has_begun(&server);
-        *self.members.0.lock() = (Some(door.clone()), None);
+        *self.members.0.lock() = Behind { door: Some(door.clone()), leading: None };
         cluster.coverage.count("metadata server led several");
         // Only who leads listens there: whoever looks for that one goes on to the next address.
         tokio::select! {
