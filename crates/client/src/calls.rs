@@ -2,7 +2,7 @@
 
 use crate::core::{Core, Op};
 use crate::requests::Asked;
-use crate::route::Destination;
+use crate::route::{Destination, Way};
 use crate::wait::Attempts;
 use braid_api::meta::{MetaAnswer, MetaRequest};
 use braid_api::{Carries, Code, Context, Error, Result, Retry, When};
@@ -95,6 +95,8 @@ impl Core {
         let mut attempts = Attempts::until(op.deadline);
         let mut waiting = None;
         let mut guess = self.route.guess(&request, to);
+        // Where a change may be under way.
+        let mut begun: Option<Way> = None;
         loop {
             let token = self.session.token();
             still()?;
@@ -102,7 +104,8 @@ impl Core {
             let left = op.deadline.left(&self.env).min(self.config.attempt);
             let trace = op.trace;
             let is_guess = guess.is_some();
-            let way = guess.take().unwrap_or_else(|| self.route.way(to));
+            let begun_there = begun.take().filter(|way| self.route.is_there(way));
+            let way = begun_there.clone().or(guess.take()).unwrap_or_else(|| self.route.way(to));
             let manner = way.manner();
             let cx = Context { token, request: id, trace, when, deadline: left, about, manner, ..Context::default() };
             self.counters.message(name);
@@ -125,6 +128,14 @@ impl Core {
                 Err(_) => Error::new(Code::DeadlineExceeded, name, "the metadata server did not answer in time"),
             };
             let is_elsewhere = error.code == Code::HeldElsewhere;
+            if is_change {
+                begun = match error.code {
+                    Code::Disconnected | Code::DeadlineExceeded | Code::MaybeCommitted | Code::Overtaken => Some(way),
+                    // This attempt has not got there, but one before it may have.
+                    Code::Unreachable => begun_there,
+                    _ => None,
+                };
+            }
             if is_guess && (is_elsewhere || error.retry() != Retry::No) {
                 // Then its holder.
                 continue;

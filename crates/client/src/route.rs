@@ -1,8 +1,9 @@
 //! The ways to the metadata servers: to any that answers, with which the client was started, and where several serve to each of them
 //! (docs/design/0027-several-that-serve.md). While one serves alone, any is that one.
 //!
-//! Promises: while one serves alone nothing is looked up and nothing is asked; what is sent to a member that does not hold the slot any
-//! more is given up, since nobody may answer it.
+//! Promises: while one serves alone nothing is looked up and nothing is asked; a question to a member that does not hold the slot any
+//! more is given up, since nobody may answer it; a change stays with the member that may be making it, until that has answered or is none
+//! any more.
 //!
 //! A new roster is known here before it is known to the cache ([`crate::roster`]). So who draws a ticket at a holder sends to that one or to
 //! a later one, and of a later one's answer nothing is kept.
@@ -245,10 +246,11 @@ impl Route {
             return self.calls.any.execute(cx, request).await;
         };
         seat.is_used();
+        let is_change = request.is_mutation();
         tokio::select! {
             biased;
             answer = seat.calls(&**each).execute(cx, request) => answer,
-            () = self.until_moved(seat.id, to) => {
+            () = self.until_moved(seat.id, to, is_change) => {
                 Err(Error::new(Code::HeldElsewhere, format_args!("metadata server {}", seat.id.0), "it has gone, or what was asked of it"))
             }
         }
@@ -303,9 +305,18 @@ impl Route {
         }
     }
 
-    /// Returns when the member is none any more, or was the one to go to and another is.
-    async fn until_moved(&self, member: MemberId, to: Destination) {
-        let held = self.known.read().member(to) == member;
+    /// Whether the way leads to a member still. As long as it does, a change that was sent there may be made there, and is to be made nowhere
+    /// else: a failure elsewhere is on no record, so that it would be answered, and made afterwards.
+    pub fn is_there(&self, way: &Way) -> bool {
+        match way {
+            Way::Any => !self.is_several(),
+            Way::Member(seat) => self.is_several() && self.known.read().seats.contains_key(&seat.id),
+        }
+    }
+
+    /// Returns when the member is none any more, so that nothing of it comes late; or, of a question, when another is to be asked.
+    async fn until_moved(&self, member: MemberId, to: Destination, is_change: bool) {
+        let held = !is_change && self.known.read().member(to) == member;
         loop {
             let changed = self.changed.notified();
             let mut changed = std::pin::pin!(changed);
