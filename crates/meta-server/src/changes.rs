@@ -126,7 +126,13 @@ impl MetaServer {
         F: FnMut(Option<[InodeId; 2]>) -> R,
         R: Future<Output = (Call, Result<MetaAnswer>)>,
     {
+        let epoch = self.leases.epoch();
         for _ in 0..ATTEMPTS {
+            if self.beside.is_some() && self.leases.epoch() != epoch {
+                // Whoever asked may have asked another meanwhile, and been told that it fails.
+                let cause = "who holds what has changed before it was made";
+                return Err(Error::new(Code::HeldElsewhere, request.name(), cause));
+            }
             let Scope { mut keys, names, page, nothing } = Scope::of(request);
             if nothing {
                 let (after, answer) = change(None).await;

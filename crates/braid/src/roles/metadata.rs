@@ -13,14 +13,14 @@ use crate::{connect, roles};
 use anyhow::{Context, Result, bail};
 use braid_api::meta::{Mark, MetaAnswer, MetaRequest};
 use braid_api::{AnyPeers, Code, Context as CallContext, Error, Namespace};
-use braid_client::ClientConfig;
+use braid_client::{ClientConfig, Ways};
 use braid_env::Env;
 use braid_meta_engine::{AnyEngine, Copied, Engine, HeldEngine};
 use braid_meta_engine_embedded::EmbeddedEngine;
 use braid_meta_namespace::FormatCluster;
 use braid_meta_server::{Backing, CopyConfig, CopyLimits, CopySet, Handovers, MetaServer, Queries, Registrations};
 use braid_types::ClusterId;
-use braid_wire::{Endpoint, Identity, NamespaceService, Role, WirePeers, WireStats};
+use braid_wire::{Endpoint, Identity, NamespaceService, Role, WireMetaPeers, WirePeers, WireStats};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -164,8 +164,10 @@ async fn lead(
 pub(super) fn move_chunks<N: Namespace>(env: &Env, endpoint: &Endpoint, door: &Arc<N>) -> JoinHandle<()> {
     let config = ClientConfig { local_reads: false, atime: false, ..ClientConfig::default() };
     let endpoint = endpoint.clone();
+    // Others may serve beside this one.
+    let ways = Ways { any: door.clone(), each: Some(Arc::new(WireMetaPeers::new(&endpoint))) };
     let peers = move || WirePeers::new(&endpoint);
-    tokio::spawn(braid_client::keep_moving(env.clone(), door.clone(), peers, config))
+    tokio::spawn(braid_client::keep_moving_among(env.clone(), ways, peers, config))
 }
 
 /// For making everything durable at a stop, where that needs data servers.
