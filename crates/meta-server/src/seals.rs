@@ -46,6 +46,11 @@ impl Seals {
         }
     }
 
+    /// Of files that another server answers for from now on nothing is known here.
+    pub fn keep(&mut self, is_here: impl Fn(InodeId) -> bool) {
+        self.held.retain(|inode, _| is_here(*inode));
+    }
+
     pub fn session_over(&mut self, session: SessionId) {
         self.held.retain(|_, held| {
             held.remove(&session);

@@ -1,4 +1,5 @@
-//! The metadata servers of a local cluster: `metadata`, and where the metadata is in a database `metadata-2`, … which stand by.
+//! The metadata servers of a local cluster: `metadata`, and where the metadata is in a database `metadata-2`, … which stand by, or serve at
+//! once.
 
 use super::layout::Layout;
 use super::process;
@@ -33,6 +34,11 @@ pub fn address(layout: &Layout, name: &str) -> String {
     format!("unix:{}", layout.socket(name).display())
 }
 
+/// Where one of several that serve at once answers for its part.
+pub fn own_address(layout: &Layout, name: &str) -> String {
+    address(layout, &format!("{name}-together"))
+}
+
 /// Those that the configuration names and that are processes of this directory. One at the least: `metadata`.
 pub fn names(layout: &Layout, config: &Config) -> Vec<String> {
     // Over a store of its own directory there is one.
@@ -61,7 +67,9 @@ pub fn start(layout: &Layout, config: &Config, name: &str) -> Result<bool> {
         // A fixed port is that of the first.
         let is_fixed = port(&config.metadata.http).is_some_and(|port| port != 0);
         let no_pages = is_fixed.then(|| "metadata.http=\"\"".to_owned());
-        for setting in std::iter::once(listen).chain(no_pages) {
+        let together = !config.metadata.together_listen.is_empty();
+        let together = together.then(|| format!("metadata.together_listen=[\"{}\"]", own_address(layout, name)));
+        for setting in std::iter::once(listen).chain(no_pages).chain(together) {
             arguments.extend(["--set".into(), setting.into()]);
         }
     }

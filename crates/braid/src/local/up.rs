@@ -25,7 +25,8 @@ Examples:
   braid up ./var --mount ./mnt
   braid up ./one --data-servers 1 --no-mount
   braid up ./fast --set metadata.policy=plain --set metadata.copies=0
-  braid up ./many --database mysql://braid:secret@db-host/braid")]
+  braid up ./many --database mysql://braid:secret@db-host/braid
+  braid up ./wide --database mysql://braid:secret@db-host/braid --metadata-servers 4 --together")]
 pub struct UpArgs {
     /// Where the cluster lies; made if it does not exist.
     pub dir: PathBuf,
@@ -42,6 +43,10 @@ pub struct UpArgs {
     /// Metadata servers of a new cluster over a database, of which one serves and the others stand by; default: 2.
     #[arg(long, value_name = "N", requires = "database")]
     pub metadata_servers: Option<u32>,
+    /// All of them serve at once, each for a part of the directories and files. Then there are no snapshots, and the metadata stays in its
+    /// database (docs/sql.md).
+    #[arg(long, requires = "database")]
+    pub together: bool,
     /// Do not mount.
     #[arg(long, conflicts_with = "mount")]
     pub no_mount: bool,
@@ -170,7 +175,10 @@ impl UpArgs {
         // Quoted, since a URL may hold anything.
         let database =
             self.database.as_ref().map(|url| format!("metadata.database={}", toml::Value::String(url.clone())));
-        let overrides: Vec<String> = base.into_iter().chain(database).chain(self.set.iter().cloned()).collect();
+        let own = format!("metadata.together_listen=[\"{}\"]", metadata::own_address(layout, &first));
+        let together = self.together.then_some(own);
+        let overrides: Vec<String> =
+            base.into_iter().chain(database).chain(together).chain(self.set.iter().cloned()).collect();
         Config::load(None, &overrides)
     }
 

@@ -1,16 +1,16 @@
 //! Names in two directories that several clients work in at once, over a database, while metadata servers are killed: there is one order
-//! of it all that explains every answer.
+//! of it all that explains every answer. Of the servers one serves and the other stands by, or both serve at once.
 
 use super::Cluster;
 use super::database::Machine;
 use braid_api::meta::MetaRequest;
 use braid_api::{Caller, Code, FileSystem, NewNode, NodeKind, OpenFlags, RenameMode, Result};
-use braid_client::{Client, ClientConfig};
+use braid_client::{Client, ClientConfig, Ways};
 use braid_env::Env;
 use braid_model::linear::Linear;
 use braid_model::objects::{Place, Shared, SharedAnswer, SharedOp};
 use braid_types::{ClusterId, FileKind, InodeId, Mode, Name, ServerId};
-use braid_wire::{Endpoint, Identity, Limits, Remote, RemoteNamespace, Role, WirePeers};
+use braid_wire::{Endpoint, Identity, Limits, Remote, RemoteNamespace, Role, WireMetaPeers, WirePeers};
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::{HashMap, VecDeque};
 use std::path::Path;
@@ -180,11 +180,11 @@ async fn client(sockets: &[String]) -> Arc<Client> {
     let identity = Identity { role: Role::Client, cluster, server: ServerId(0), incarnation: env.random.u64() };
     let endpoint = Endpoint::new(env.clone(), identity, Limits::default());
     let addresses: Vec<_> = sockets.iter().map(|socket| socket.parse().unwrap()).collect();
-    let namespace = || {
+    let ways = || {
         let remote = Remote::new(&endpoint, Role::Metadata, ServerId(0), MetaRequest::NAMES, addresses.clone());
-        RemoteNamespace(remote)
+        Ways { any: RemoteNamespace(remote), each: Some(Arc::new(WireMetaPeers::new(&endpoint))) }
     };
-    Client::start(env, namespace(), namespace(), WirePeers::new(&endpoint), ClientConfig::default()).await.unwrap()
+    Client::start_among(env, ways(), ways(), WirePeers::new(&endpoint), ClientConfig::default()).await.unwrap()
 }
 
 /// The metadata server that serves, by its files.
@@ -198,10 +198,21 @@ fn leader(root: &Path) -> Option<(String, Pid)> {
 
 #[test]
 fn names_of_several_clients_have_one_order_over_a_database_whose_metadata_servers_are_killed() {
+    have_one_order(&[]);
+}
+
+#[test]
+fn names_of_several_clients_have_one_order_where_metadata_servers_serve_at_once_and_are_killed() {
+    have_one_order(&["--together"]);
+}
+
+fn have_one_order(how: &[&str]) {
     let m = Machine::with_database();
     let c = Cluster::unmade();
     // Sessions outlive the change of the leader.
-    let more = ["--database", &m.database(), "--data-servers=1"];
+    let database = m.database();
+    let more: Vec<&str> =
+        ["--database", &database, "--data-servers=1"].into_iter().chain(how.iter().copied()).collect();
     let up = c.up_with(&more);
     assert_eq!(up.code, 0, "{}{}", up.out, up.err);
     let sockets =

@@ -14,6 +14,7 @@ mod syncing;
 mod telling;
 
 use crate::config::PlantedBug;
+use crate::leases::State;
 use crate::membership::Holding;
 use crate::server::MetaServer;
 use braid_api::erased::Meta;
@@ -319,6 +320,8 @@ impl crate::leases::Leases {
         let mut state = self.state.lock();
         self.on(&mut state, Event::Epoch { epoch: roster.epoch, members, keeps });
         self.watch(&mut state, |state, now| state.announce(now, Happened::EpochChanged(holders)));
+        let State { seals, holder, .. } = &mut *state;
+        seals.keep(|inode| holder.holds(inode.slot()));
         // Who listens hears of the epoch.
         state.ring_all();
         drop(state);
