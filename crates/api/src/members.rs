@@ -38,6 +38,8 @@ pub struct ServeReply {
 /// than [`Announced::NotYet`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct AnnounceAt {
+    /// Another start at its address takes it for nothing.
+    pub to: MemberId,
     pub from: MemberId,
     /// Rises with each change of that member's.
     pub number: u64,
@@ -60,6 +62,8 @@ pub enum Announced {
 /// it is answered.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ReleaseAt {
+    /// As [`AnnounceAt::to`].
+    pub to: MemberId,
     pub from: MemberId,
     pub number: u64,
     pub keep: Vec<LeaseKey>,
@@ -69,6 +73,8 @@ pub struct ReleaseAt {
 /// bytes are to be changed, so that nobody else may write it, or show its pages, any more.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct SettleFileAt {
+    /// As [`AnnounceAt::to`].
+    pub to: MemberId,
     pub session: SessionId,
     pub inode: InodeId,
     pub takes: bool,
@@ -88,6 +94,10 @@ pub enum Ends {
 /// The leader tells a member that a session ends. The answer: milliseconds for which it may still show what it was granted there.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct EndsAt {
+    /// As [`AnnounceAt::to`].
+    pub to: MemberId,
+    /// Who leads; of another one nothing is taken.
+    pub from: MemberId,
     pub session: SessionId,
     pub ends: Ends,
 }
@@ -102,6 +112,8 @@ pub struct IsSilent {
 /// file lease that was given out there. `above`: numbers from now on are above this one.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct EndSyncAt {
+    /// As [`AnnounceAt::to`].
+    pub to: MemberId,
     pub above: Option<LeaseGen>,
 }
 

@@ -77,7 +77,7 @@ impl Roster {
     /// What all that route by slot look at.
     pub fn holders(&self) -> braid_lease::Roster {
         let ids = self.members.iter().map(|seat| seat.id).collect();
-        // A roster that was written has members.
+        // One that anybody follows has members.
         braid_lease::Roster::new(self.epoch, ids, |slot| self.holder_of(slot).unwrap_or(self.leader))
     }
 

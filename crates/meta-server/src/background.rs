@@ -40,7 +40,12 @@ impl MetaServer {
                 }
                 for id in self.sessions.silent_longer_than(self.config.session_expiry, now) {
                     tracing::warn!(session = id.0, "session is silent and ends");
-                    if let Err(e) = self.end_session(id, Leaves::Silently).await {
+                    // Where others serve it is renewed by none of them from its first attempt on.
+                    let ended = match self.beside.is_some() {
+                        true => self.end_or_try_again(id, Leaves::Silently).await,
+                        false => self.end_session(id, Leaves::Silently).await,
+                    };
+                    if let Err(e) = ended {
                         tracing::warn!(session = id.0, "cannot end it yet: {e}");
                     }
                 }
@@ -142,10 +147,18 @@ impl MetaServer {
     /// server has acknowledged, and what a silent one may have of it can be seen no more; so an error leaves it for the next round.
     pub(crate) async fn end_session(&self, id: SessionId, leaves: Leaves) -> Result<()> {
         let Some(ending) = self.sessions.begin_end(id).await else { return Ok(()) };
-        self.ends_elsewhere(id, Ends::Begins).await?;
-        self.end_session_steps(id, ending.epoch, leaves).await?;
-        self.until_over_everywhere(id).await?;
-        self.ends_elsewhere(id, Ends::Over).await?;
+        match self.beside.is_some() {
+            true => {
+                self.expect_end(leaves).await?;
+                self.until_over_everywhere(id).await?;
+                self.end_session_steps(id, ending.epoch, leaves).await?;
+                self.ends_elsewhere(id, Ends::Over).await?;
+            }
+            false => {
+                self.end_session_steps(id, ending.epoch, leaves).await?;
+                self.leases.until_over(id).await;
+            }
+        }
         ending.done();
         self.leases.ended(id);
         Ok(())
@@ -162,11 +175,7 @@ impl MetaServer {
     }
 
     async fn end_session_steps(&self, id: SessionId, epoch: braid_types::SessionEpoch, leaves: Leaves) -> Result<()> {
-        // Who has lost the lead knows nothing of which sessions live, and data servers cannot tell.
-        self.may_answer().await?;
-        if leaves == Leaves::Silently {
-            self.go_on_without_silent()?;
-        }
+        self.expect_end(leaves).await?;
         let mut grown = Vec::new();
         for server in self.servers.candidates().into_iter().filter(|c| c.up) {
             let fenced = self.on_server(server.id, FenceSession { session: id, epoch }).await?;
@@ -206,6 +215,13 @@ impl MetaServer {
             self.sessions.remember(id, self.env.clock.now());
         }
         Ok(())
+    }
+
+    /// A session can be ended now.
+    async fn expect_end(&self, leaves: Leaves) -> Result<()> {
+        // Who has lost the lead knows nothing of which sessions live, and data servers cannot tell.
+        self.may_answer().await?;
+        if leaves == Leaves::Silently { self.go_on_without_silent() } else { Ok(()) }
     }
 
     /// What a server has that can be told of no session's end must not come to be seen after it: docs/design/0006-replica-chains.md, *A

@@ -321,6 +321,7 @@ impl MetaServer {
         {
             self.end_sync();
         }
+        let is_new = matches!(message, FromLeader::Install { .. });
         let incarnation = {
             let state = self.chains.state.lock();
             state.starts.get(&to).filter(|start| start.number == number).map(|start| start.incarnation)
@@ -332,7 +333,11 @@ impl MetaServer {
             let cx = Context { deadline: SAY_DEADLINE, ..Context::default() };
             let payload = Bytes::from(message.encode());
             // What is lost is said again, as is what cannot be said yet.
-            let Ok(sync_floor) = self.sync_floor().await else { return };
+            let sync_floor = match is_new {
+                true => self.new_sync_floor().await,
+                false => Ok(self.sync_floor()),
+            };
+            let Ok(sync_floor) = sync_floor else { return };
             let _ = self.peers.node(&info).call(cx, LeaderSays { incarnation, sync_floor }, payload).await;
         });
     }

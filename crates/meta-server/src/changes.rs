@@ -126,9 +126,9 @@ impl MetaServer {
         F: FnMut(Option<[InodeId; 2]>) -> R,
         R: Future<Output = (Call, Result<MetaAnswer>)>,
     {
-        let epoch = self.leases.epoch();
+        let begun = self.beside.as_ref().map(|_| self.leases.epoch());
         for _ in 0..ATTEMPTS {
-            if self.beside.is_some() && self.leases.epoch() != epoch {
+            if begun.is_some_and(|epoch| self.leases.epoch() != epoch) {
                 // Whoever asked may have asked another meanwhile, and been told that it fails.
                 let cause = "who holds what has changed before it was made";
                 return Err(Error::new(Code::HeldElsewhere, request.name(), cause));

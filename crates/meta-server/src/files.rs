@@ -466,9 +466,8 @@ impl MetaServer {
     async fn end_silent(&self, session: SessionId) -> bool {
         if !self.leads() {
             let ended = self.end_at_leader(session).await;
-            match &ended {
-                Ok(()) => self.leases.ended(session),
-                Err(error) => tracing::debug!(session = session.0, %error, "the leader cannot end it yet"),
+            if let Err(error) = &ended {
+                tracing::debug!(session = session.0, %error, "the leader cannot end it yet");
             }
             return ended.is_ok();
         }

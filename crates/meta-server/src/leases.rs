@@ -1,5 +1,6 @@
 //! The loop around the slot holder's reasoning (`braid-lease`): what mounts may cache of the namespace, and that they drop it
-//! before somebody else's change takes place. One metadata server holds all slots. File leases are in `files.rs`.
+//! before somebody else's change takes place. Where others serve as well (`beside/`) it is of the slots that are held here. File leases are in
+//! `files.rs`.
 //!
 //! Readers ask before they read and claim what they found; a change announces what it is going to make old, waits until
 //! nobody else shows it, is transacted, and is released. Orders to a session wait in its mailbox until the session's
@@ -77,8 +78,8 @@ pub(crate) struct State {
     run_out: u64,
     /// The last number when `sync` was ended for all.
     pub sync_floor: LeaseGen,
-    /// Sessions that end while others serve beside this server, and whether they have: they are not let in again.
-    pub ending: BTreeMap<SessionId, bool>,
+    /// Sessions that end while others serve beside this server, and when they had: they are not let in again.
+    pub ending: BTreeMap<SessionId, Option<Moment>>,
     pub stopped: bool,
 }
 
@@ -384,7 +385,11 @@ impl Leases {
         // Also of one that caches nothing: what is on the list is tried again and again.
         state.to_end.remove(&session);
         if self.others.is_some() {
-            state.ending.insert(session, true);
+            let now = self.now();
+            state.ending.insert(session, Some(now));
+            // Their rows have been forgotten by now, or say so.
+            let kept = self.limits.session_expiry * 4;
+            state.ending.retain(|_, over| over.is_none_or(|over| now.since(over) < kept));
         }
         state.locks.session_over(session);
         state.seals.session_over(session);

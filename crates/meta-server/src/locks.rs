@@ -27,6 +27,8 @@ const WAITING_MAX: usize = 64 << 10;
 /// What a session has asked for and may ask for again.
 struct LockOp {
     ask: AskId,
+    /// 0 of one that is only known to be over.
+    inode: InodeId,
     answer: Option<LockAnswer>,
     /// The session does not want it any more.
     left: bool,
@@ -78,6 +80,18 @@ impl LockOps {
         self.asks.remove(&gone.ask);
         gone.bell.notify_waiters();
         Some(gone)
+    }
+
+    /// Of files that another server answers for from now on nothing is answered here, also not again.
+    pub fn keep(&mut self, is_here: impl Fn(InodeId) -> bool) {
+        for (session, of) in &mut self.sessions {
+            let gone = of.ops.extract_if(.., |_, op| op.inode != InodeId(0) && !is_here(op.inode));
+            for (_, op) in gone {
+                self.asks.remove(&op.ask);
+                op.bell.notify_waiters();
+                tracing::trace!(%session, inode = op.inode.0, "a lock is another server's to answer for");
+            }
+        }
     }
 
     pub fn session_over(&mut self, session: SessionId) {
@@ -179,7 +193,7 @@ impl Leases {
         }
         state.last += 1;
         let (ask, bell) = (AskId(state.last), Arc::new(Notify::new()));
-        of.ops.insert(m.op, LockOp { ask, answer: None, left: false, bell: bell.clone() });
+        of.ops.insert(m.op, LockOp { ask, inode: m.inode, answer: None, left: false, bell: bell.clone() });
         state.locks.asks.insert(ask, (session, m.op));
         self.on(state, Event::Lock { ask, inode: m.inode, space, lock, until });
         Ok(bell)
@@ -272,7 +286,7 @@ impl Leases {
         // It may still come, or come again: it is to find that it is over.
         state.last += 1;
         let (ask, answer, bell) = (AskId(state.last), Some(LockAnswer::WouldBlock), Arc::default());
-        let left = LockOp { ask, answer, left: true, bell };
+        let left = LockOp { ask, inode: InodeId(0), answer, left: true, bell };
         state.locks.sessions.entry(session).or_default().ops.insert(m.op, left);
         Ok(LockReply::WouldBlock)
     }

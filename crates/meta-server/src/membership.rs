@@ -316,11 +316,13 @@ impl Others for Membership {
         Membership::roster(self)
     }
 
-    fn count(&self) -> usize {
+    fn count(&self) -> Option<usize> {
         let state = self.state.lock();
         // What it knows as a member comes later than what it does as the leader.
-        let as_leader = state.leading.as_ref().map_or(0, |leading| leading.leader.others());
-        as_leader.max(state.member.roster().map_or(0, |roster| roster.members.len().saturating_sub(1)))
+        let leading = state.leading.as_ref()?;
+        leading.leader.roster()?;
+        let as_member = state.member.roster().map_or(0, |roster| roster.members.len().saturating_sub(1));
+        Some(as_member.max(leading.leader.others()))
     }
 
     fn asks(&self, question: Question) -> ServeReply {

@@ -25,13 +25,16 @@ use crate::trees::Trees;
 use braid_api::meta::Duty;
 use braid_api::{AnyPeers, Code, DataPeers, Error};
 use braid_env::{Env, Monotonic};
+use braid_members::{Limits as MemberLimits, Roster};
 use braid_meta_engine::{AnyEngine, Engine};
 use braid_meta_namespace::ops::policy::check_served;
+use braid_meta_namespace::ops::roster::{ReadRoster, WriteRoster};
 use braid_meta_namespace::ops::{ids, reclaim, restored, servers, session, spares};
+use braid_meta_namespace::rows::RosterRow;
 use braid_meta_namespace::rows::ServerRow;
 use braid_meta_namespace::{FormatCluster, ReadFormat};
 use braid_placement::{Placement, Spread};
-use braid_types::{ClusterId, LeaderEpoch, MembershipEpoch, Policy, ServerId, Timestamp, Voter};
+use braid_types::{ClusterId, LeaderEpoch, MemberId, MembershipEpoch, Policy, ServerId, Timestamp, Voter};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -117,6 +120,26 @@ pub enum StartError {
     Namespace(#[from] Error),
 }
 
+/// The epoch of a server that serves alone from now on: each start is a new membership. Where several served before, on the same rows, it is above
+/// theirs, and whoever of them does not know yet that it serves no more has had the time for that.
+async fn after_others(env: &Env, engine: &AnyEngine, leader: LeaderEpoch) -> Result<MembershipEpoch, Error> {
+    let own = MembershipEpoch(leader.0);
+    let Some(found) = engine.read(0, ReadRoster).await.map_err(Error::from)? else { return Ok(own) };
+    if !found.roster.members.is_empty() {
+        let members = found.roster.members.len();
+        tracing::info!(members, "metadata servers served beside each other here: waiting until none of them does");
+        env.sleep(MemberLimits::default().believed(found.roster.lease())).await;
+    }
+    let epoch = own.max(found.roster.epoch.next());
+    let (elected, lease_ms) = (LeaderEpoch(0), found.roster.lease_ms);
+    let roster = Roster { epoch, elected, leader: MemberId(0), lease_ms, members: Vec::new() };
+    let write = WriteRoster { expects: Some(found.roster), row: RosterRow { roster, fence: found.fence } };
+    match engine.transact(0, write).await.map_err(Error::from)? {
+        Ok(()) => Ok(epoch),
+        Err(_) => Err(Error::new(Code::NotServing, "the metadata server", "others serve beside each other by now")),
+    }
+}
+
 /// All rows of a table that is read whole at start.
 const ALL: usize = usize::MAX >> 1;
 
@@ -155,7 +178,11 @@ impl MetaServer {
         // Before any row is read: what an older leader still writes is refused from now on.
         let next = ids::TakeIds { counter: ids::Counter::Leaders, count: 1 };
         let leader = LeaderEpoch(engine.transact(0, next).await.map_err(Error::from)?);
-        let server = MetaServer::new(env, engine, peers, config, (cluster, leader), backing, true);
+        let epoch = match backing.others {
+            None => after_others(&env, &engine, leader).await?,
+            Some(_) => MembershipEpoch(leader.0),
+        };
+        let server = MetaServer::new(env, engine, peers, config, (cluster, leader, epoch), backing, true);
         server.rebuild().await?;
         if !server.recovery.is_open() {
             server.clone().recover();
@@ -184,7 +211,8 @@ impl MetaServer {
         config.check().map_err(StartError::Config)?;
         let cluster = engine.read(0, ReadFormat).await.map_err(Error::from)?;
         let cluster = cluster.ok_or_else(|| Error::new(Code::NotServing, "the namespace", "nobody has made it yet"))?;
-        let server = MetaServer::new(env, engine, peers, config, (cluster, LeaderEpoch(0)), backing, false);
+        let server =
+            MetaServer::new(env, engine, peers, config, (cluster, LeaderEpoch(0), MembershipEpoch(0)), backing, false);
         // Of snapshots that are made later it is not told: none is made while several serve.
         server.read_snapshots().await?;
         server.recovery.begin(BTreeMap::new(), server.started);
@@ -197,15 +225,13 @@ impl MetaServer {
         engine: AnyEngine,
         peers: AnyPeers,
         config: MetaConfig,
-        (cluster, leader): (ClusterId, LeaderEpoch),
+        (cluster, leader, epoch): (ClusterId, LeaderEpoch, MembershipEpoch),
         Backing { copies, lead, row_copies_below, queries, handovers, others }: Backing,
         leads: bool,
     ) -> Arc<Self> {
         let clock = AwakeClock::over(env.clock.clone());
         clock.keep_looking(&env);
         let env = Env { clock, ..env };
-        // Where one metadata server serves each start is a new membership.
-        let epoch = MembershipEpoch(leader.0);
         let now = env.clock.now();
         let snapshots = Snapshots::new(config.planted);
         let engine = snapshots.watch(engine);
@@ -213,7 +239,7 @@ impl MetaServer {
         leases.asks_nobody = config.planted == Some(PlantedBug::OthersNotAsked);
         Arc::new_cyclic(|this| MetaServer {
             this: this.clone(),
-            beside: others.map(|others| Beside::new(others, leads)),
+            beside: others.map(|others| Beside::new(others, leads, now)),
             ids: InodeIds::new(),
             hints: HintCache::new(config.hints_max),
             sessions: Sessions::default(),

@@ -98,6 +98,14 @@ impl Config {
                 return bad(setting, "it needs an address, e.g. [\"tcp:10.0.0.1:7400\"]");
             }
         }
+        let is_anywhere =
+            |at: &&String| ["tcp:0.0.0.0:", "tcp:[::]:", "tcp:[::0]:"].iter().any(|all| at.starts_with(all));
+        if let Some(at) = metadata.together_listen.iter().find(is_anywhere) {
+            return bad(
+                "metadata.together_listen",
+                format!("{at:?} is no address at which others reach this one alone"),
+            );
+        }
         if !metadata.together_listen.is_empty() && metadata.database.is_empty() {
             return bad(
                 "metadata.together_listen",

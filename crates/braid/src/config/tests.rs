@@ -113,6 +113,7 @@ fn what_would_break_a_command_is_refused_and_what_works_is_taken() {
         ("metadata.map=1KiB", "4MiB to 64TiB"),
         ("metadata.listen=[]", "needs an address"),
         ("metadata.together_listen=[\"tcp:h:7500\"]", "only over a database"),
+        ("metadata.together_listen=[\"tcp:0.0.0.0:7500\"]", "others reach this one"),
         ("cluster.metadata=[]", "needs an address"),
         ("cluster.host=a b", "no name of a machine"),
         ("data.http=17402", "string"),

@@ -73,10 +73,19 @@ impl MetaServer {
                     beside.ok_or_else(|| super::elsewhere("AskToServe", "one metadata server serves alone here"))?;
                 MetaAnswer::AskToServe(beside.asked(m.question, self.env.clock.now()))
             }
+            MetaRequest::AnnounceAt(AnnounceAt { to, .. })
+            | MetaRequest::ReleaseAt(ReleaseAt { to, .. })
+            | MetaRequest::SettleFileAt(SettleFileAt { to, .. })
+            | MetaRequest::EndsAt(EndsAt { to, .. })
+            | MetaRequest::EndSyncAt(EndSyncAt { to, .. })
+                if to != self.leases.member =>
+            {
+                return Err(super::elsewhere("a word between metadata servers", "it is for another"));
+            }
             MetaRequest::AnnounceAt(m) => MetaAnswer::AnnounceAt(self.leases.announced_by(m).await),
             MetaRequest::ReleaseAt(m) => MetaAnswer::ReleaseAt(self.leases.released_by(m)),
             MetaRequest::SettleFileAt(m) => MetaAnswer::SettleFileAt(self.settle_here(m).await?),
-            MetaRequest::EndsAt(m) => MetaAnswer::EndsAt(self.ends_here(m)),
+            MetaRequest::EndsAt(m) => MetaAnswer::EndsAt(self.ends_here(m)?),
             MetaRequest::IsSilent(m) => MetaAnswer::IsSilent(self.is_said_to_be_silent(m.session).await?),
             MetaRequest::EndSyncAt(m) => MetaAnswer::EndSyncAt(self.leases.sync_ends(m)),
             MetaRequest::HasOrphan(m) => {
@@ -97,6 +106,9 @@ impl MetaServer {
                 format_args!("session {session}"),
                 "it was ended or never began",
             ));
+        }
+        if self.leases.is_ending(session) {
+            return Err(Error::new(Code::SessionUnknown, format_args!("session {session}"), "it is being ended"));
         }
         let lease_ms = self.config.session_lease.as_millis() as u32;
         Ok(TermReply { lease_ms, term: self.leases.renewed(session) })

@@ -16,48 +16,73 @@ const TELL_AGAIN: Duration = Duration::from_millis(500);
 
 impl MetaServer {
     /// At a member: the leader says how far the session's end is.
-    pub(super) fn ends_here(&self, m: EndsAt) -> u64 {
+    pub(super) fn ends_here(&self, m: EndsAt) -> Result<u64> {
+        if self.leader() != Some(m.from) {
+            return Err(super::elsewhere("the end of a session", "another leads by now"));
+        }
         match m.ends {
             Ends::Gone => self.leases.gone(m.session),
-            Ends::Begins => return self.leases.ending(m.session).as_millis() as u64 + 1,
-            Ends::Over => {
-                self.leases.ending(m.session);
-                self.sessions.remove(m.session);
-                self.leases.ended(m.session);
-            }
+            Ends::Begins => return Ok(self.leases.ending(m.session).as_millis() as u64 + 1),
+            Ends::Over => self.is_over_here(m.session),
         }
-        0
+        Ok(0)
+    }
+
+    fn is_over_here(&self, session: SessionId) {
+        self.leases.ending(session);
+        self.sessions.remove(session);
+        self.leases.ended(session);
     }
 
     /// All others are told, and have heard it. Gives for how long the session may show something there.
     pub(crate) async fn ends_elsewhere(&self, session: SessionId, ends: Ends) -> Result<Duration> {
         let Some(beside) = self.beside.as_ref().filter(|beside| beside.leads) else { return Ok(Duration::ZERO) };
+        let from = beside.others.me();
+        let roster = beside.others.roster().ok_or_else(|| {
+            Error::new(
+                Code::Busy,
+                format_args!("session {session}"),
+                "it is not known yet who serves and has to hear of its end",
+            )
+        })?;
         let mut longest = Duration::ZERO;
-        for to in beside.others.roster().into_iter().flat_map(|roster| roster.members) {
-            if to.id == beside.others.me() {
-                continue;
-            }
-            match self.say_to(to.id, EndsAt { session, ends }, WORD).await {
+        for seat in roster.members.into_iter().filter(|seat| seat.id != from) {
+            let to = seat.id;
+            match self.say_to(to, EndsAt { to, from, session, ends }, WORD).await {
                 Ok(ms) => longest = longest.max(Duration::from_millis(ms)),
-                // Who is no member any more answers nobody, and what it granted is over before its slots are another's.
-                Err(_) if beside.others.roster().is_some_and(|roster| !roster.has(to.id)) => {}
+                // What it granted is waited for by who asks: see `until_over_everywhere`.
+                Err(_) if beside.others.roster().is_some_and(|roster| !roster.has(to)) => {}
                 Err(error) => {
                     let cause = format!("it is not told that session {session} ends: {error}");
-                    return Err(Error::new(Code::Unreachable, format_args!("metadata server {}", to.id), cause));
+                    return Err(Error::new(Code::Unreachable, format_args!("metadata server {to}"), cause));
                 }
             }
         }
         Ok(longest)
     }
 
-    /// Who was a member when the session began to end, and who has come since, renew it no more. Returns when it shows nothing anywhere.
+    /// The session is renewed nowhere from now on, and shows nothing anywhere when this returns: those who serve say for how long it may there, and
+    /// of one that has gone it is a session's lease from when that was no member any more. To be done before its row says that it has ended, which
+    /// whoever takes slots over looks at.
     pub(crate) async fn until_over_everywhere(&self, session: SessionId) -> Result<()> {
-        self.leases.until_over(session).await;
+        let Some(beside) = &self.beside else {
+            self.leases.until_over(session).await;
+            return Ok(());
+        };
+        let begun = self.env.clock.now();
+        let mut end = begun;
         loop {
             let epoch = self.leases.epoch();
-            let left = self.ends_elsewhere(session, Ends::Begins).await?;
-            self.env.sleep(left).await;
-            if self.leases.epoch() == epoch {
+            end = end.max(self.env.clock.now() + self.ends_elsewhere(session, Ends::Begins).await?);
+            let went = *beside.last_went.lock() + self.config.session_lease;
+            let left = end.max(went).since(self.env.clock.now());
+            if !left.is_zero() {
+                self.env.sleep(left).await;
+            }
+            self.leases.until_over(session).await;
+            // Who has come meanwhile was not told, and one that has gone is waited for.
+            let went = *beside.last_went.lock() + self.config.session_lease;
+            if self.leases.epoch() == epoch && went <= self.env.clock.now() {
                 return Ok(());
             }
         }
@@ -75,7 +100,12 @@ impl MetaServer {
     /// A session that is silent is ended by who leads.
     pub(crate) async fn end_at_leader(&self, session: SessionId) -> Result<()> {
         let leader = self.leader().ok_or(Error::bare(Code::NotServing))?;
-        self.say_to(leader, IsSilent { session }, END_MAX).await
+        let leads = || self.leader() == Some(leader);
+        self.say_while(leader, IsSilent { session }, END_MAX, leads).await?;
+        // One that the leader knows nothing of may still show what it was granted here.
+        self.leases.until_over(session).await;
+        self.is_over_here(session);
+        Ok(())
     }
 
     /// A file has lost its last name here. Who leads finds its row at its next start, and is told now.

@@ -13,7 +13,7 @@ impl MetaServer {
     /// Returns when the row says what others know of size and times.
     pub(crate) async fn refresh_file(&self, session: SessionId, inode: InodeId) -> Result<()> {
         match self.foreign(inode) {
-            Some(holder) => self.settle_at(holder, SettleFileAt { session, inode, takes: false }).await,
+            Some(holder) => self.settle_at(holder, SettleFileAt { to: holder, session, inode, takes: false }).await,
             None => self.leases.refresh_file(session, inode).await,
         }
     }
@@ -21,24 +21,25 @@ impl MetaServer {
     /// The file's bytes are to be changed for the session, see [`crate::leases::Leases::take_to_change`].
     pub(crate) async fn take_to_change(&self, session: SessionId, inode: InodeId) -> Result<()> {
         match self.foreign(inode) {
-            Some(holder) => self.settle_at(holder, SettleFileAt { session, inode, takes: true }).await,
+            Some(holder) => self.settle_at(holder, SettleFileAt { to: holder, session, inode, takes: true }).await,
             None => self.leases.take_to_change(session, inode).await,
         }
     }
 
-    async fn settle_at(&self, mut holder: MemberId, m: SettleFileAt) -> Result<()> {
+    async fn settle_at(&self, mut holder: MemberId, mut m: SettleFileAt) -> Result<()> {
         let patience = self.leases.limits.longest_wait_for_a_file() + self.leases.limits.session_lease;
         let end = self.env.clock.now() + patience;
         loop {
             let left = end.since(self.env.clock.now());
-            match self.say_to(holder, m, left).await {
+            let still = || self.foreign(m.inode) == Some(holder);
+            match self.say_while(holder, m, left, still).await {
                 Err(error) if error.code == Code::HeldElsewhere && !left.is_zero() => {
                     if let Some(beside) = &self.beside {
                         beside.others.is_outdated();
                     }
                     self.env.sleep(ASK_AGAIN).await;
                     match self.foreign(m.inode) {
-                        Some(other) => holder = other,
+                        Some(other) => (holder, m.to) = (other, other),
                         None => return Box::pin(self.settle_here(m)).await,
                     }
                 }

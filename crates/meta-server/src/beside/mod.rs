@@ -26,14 +26,17 @@ use braid_members::{Question, Reply, Roster};
 use braid_meta_engine::Engine;
 use braid_meta_namespace::OpError;
 use braid_meta_namespace::ops::session;
-use braid_types::{InodeId, MemberId, MembershipEpoch, SessionId, Slot, SlotSet};
+use braid_types::{InodeId, LeaseGen, MemberId, MembershipEpoch, SessionId, Slot, SlotSet};
 use parking_lot::Mutex;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 /// For a word to another server, which is said again if it is not heard.
 pub(crate) const WORD: Duration = Duration::from_secs(2);
+/// Between two looks whether whoever is waited for is still the one.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// Who serves beside this server, and which part is its own.
 pub trait Others: Send + Sync + 'static {
@@ -45,8 +48,9 @@ pub trait Others: Send + Sync + 'static {
     /// As it is known here.
     fn roster(&self) -> Option<Roster>;
     /// As the one that leads: how many others serve, or will, if from now on nobody else asks to.
-    fn count(&self) -> usize {
-        self.roster().map_or(0, |roster| roster.members.len().saturating_sub(1))
+    /// `None`: it is not known yet.
+    fn count(&self) -> Option<usize> {
+        self.roster().map(|roster| roster.members.len().saturating_sub(1))
     }
     /// To the one that leads.
     fn asks(&self, question: Question) -> ServeReply;
@@ -67,14 +71,21 @@ pub(crate) struct Beside {
     /// Others have not been told of the last end of `sync` here, and are told by one at a time.
     sync_due: AtomicBool,
     sync_round: tokio::sync::Mutex<()>,
+    /// Of the last round that all have heard of.
+    sync_floor: Mutex<LeaseGen>,
+    /// When a member went for the last time, or this server began to lead: what that one granted may be in force for a session's lease from then.
+    last_went: Mutex<Monotonic>,
     /// Of the last roster that was followed.
     leader: Mutex<Option<MemberId>>,
+    members: Mutex<BTreeSet<MemberId>>,
+    /// Held while it is looked whether anybody may join, until that one is counted.
+    joining: Mutex<()>,
     /// Shut while the engine joins another epoch: what is transacted meanwhile was announced under the one before.
     gate: tokio::sync::RwLock<()>,
 }
 
 impl Beside {
-    pub fn new(others: Arc<dyn Others>, leads: bool) -> Beside {
+    pub fn new(others: Arc<dyn Others>, leads: bool, now: Monotonic) -> Beside {
         Beside {
             others,
             leads,
@@ -83,6 +94,10 @@ impl Beside {
             leader: Mutex::default(),
             sync_due: AtomicBool::new(false),
             sync_round: tokio::sync::Mutex::default(),
+            sync_floor: Mutex::default(),
+            last_went: Mutex::new(now),
+            members: Mutex::default(),
+            joining: Mutex::new(()),
             gate: tokio::sync::RwLock::new(()),
         }
     }
@@ -91,6 +106,7 @@ impl Beside {
 impl Beside {
     /// At the leader.
     fn asked(&self, question: Question, now: Monotonic) -> ServeReply {
+        let _one = self.joining.lock();
         let is_new = self.others.roster().is_none_or(|roster| !roster.has(question.member));
         match is_new && (self.apart.load(SeqCst) > 0 || now < *self.apart_until.lock()) {
             true => ServeReply { reply: Reply::Wait, fence: 0 },
@@ -152,12 +168,15 @@ impl MetaServer {
     /// For what this server does without asking others: they must not be there, and do not come before it is done.
     pub(crate) fn apart(&self, what: &str) -> Result<Apart<'_>> {
         let Some(beside) = &self.beside else { return Ok(Apart(None)) };
-        beside.apart.fetch_add(1, SeqCst);
-        let apart = Apart(Some(beside));
-        let others = beside.others.count();
+        let (apart, others) = {
+            let _one = beside.joining.lock();
+            beside.apart.fetch_add(1, SeqCst);
+            (Apart(Some(beside)), beside.others.count())
+        };
         match others {
-            0 => Ok(apart),
-            _ => {
+            Some(0) => Ok(apart),
+            None => Err(Error::new(Code::Busy, what, "it is not known yet which metadata servers serve")),
+            Some(others) => {
                 let cause = format!(
                     "{others} metadata servers serve beside the one that leads; stop them, and start them again after it"
                 );
@@ -196,10 +215,10 @@ impl MetaServer {
         let unknown = |cause: &str| Error::new(Code::SessionUnknown, format_args!("session {session}"), cause);
         let row = found.filter(|row| !row.has_ended()).ok_or_else(|| unknown("it was ended or never began"))?;
         let now = self.env.clock.now();
-        self.sessions.insert(session, crate::sessions::SessionState::new(row.epoch, row.description, row.host, now));
-        if row.caches && !self.leases.admits(session) {
+        if !self.leases.admits(session, row.caches) {
             return Err(unknown("it is being ended"));
         }
+        self.sessions.insert(session, crate::sessions::SessionState::new(row.epoch, row.description, row.host, now));
         Ok(())
     }
 
@@ -211,6 +230,11 @@ impl MetaServer {
         self.engine.join_at(fence).await.map_err(OpError::from)?;
         self.leases.follows(roster, stays.clone());
         let leader = beside.leader.lock().replace(roster.leader);
+        let members: BTreeSet<MemberId> = roster.members.iter().map(|seat| seat.id).collect();
+        let before = std::mem::replace(&mut *beside.members.lock(), members.clone());
+        if !before.is_subset(&members) {
+            *beside.last_went.lock() = self.env.clock.now();
+        }
         if leader.is_some_and(|before| before != roster.leader) {
             // The one before may not have come to their ends.
             self.leases.end_again();
@@ -265,6 +289,29 @@ impl MetaServer {
         M::unwrap(answer).ok_or(Error::bare(Code::BadMessage))
     }
 
+    /// The same of what takes its time, as long as `still` says that it is the one to be told.
+    pub(crate) async fn say_while<M>(
+        &self,
+        to: MemberId,
+        message: M,
+        deadline: Duration,
+        still: impl Fn() -> bool,
+    ) -> Result<M::Answer>
+    where
+        M: Carries<MetaRequest, MetaAnswer>,
+    {
+        let saying = self.say_to(to, message, deadline);
+        let mut saying = std::pin::pin!(saying);
+        loop {
+            if let Ok(answer) = self.env.timeout(LOOK, saying.as_mut()).await {
+                return answer;
+            }
+            if !still() {
+                return Err(elsewhere("a word to a metadata server", "it is not the one to be told any more"));
+            }
+        }
+    }
+
     /// Who holds the inode's slot, if that is not this server.
     pub(crate) fn foreign(&self, inode: InodeId) -> Option<MemberId> {
         let beside = self.beside.as_ref()?;
@@ -296,19 +343,26 @@ impl crate::leases::Leases {
     }
 
     /// The session may be granted something from its first renewal on. False: it is being ended.
-    fn admits(&self, session: SessionId) -> bool {
+    fn admits(&self, session: SessionId, caches: bool) -> bool {
         let mut state = self.state.lock();
         if state.ending.contains_key(&session) {
             return false;
         }
-        state.caching.entry(session).or_default();
+        if caches {
+            state.caching.entry(session).or_default();
+        }
         true
+    }
+
+    pub(crate) fn is_ending(&self, session: SessionId) -> bool {
+        self.state.lock().ending.contains_key(&session)
     }
 
     /// Sessions that were to end, and are not known to have, are ended by who leads now.
     fn end_again(&self) {
         let mut state = self.state.lock();
-        let unfinished: Vec<SessionId> = state.ending.iter().filter(|(_, over)| !**over).map(|(id, _)| *id).collect();
+        let unfinished: Vec<SessionId> =
+            state.ending.iter().filter(|(_, over)| over.is_none()).map(|(id, _)| *id).collect();
         state.to_end.extend(unfinished);
         drop(state);
         self.to_end.notify_one();
@@ -320,8 +374,10 @@ impl crate::leases::Leases {
         let mut state = self.state.lock();
         self.on(&mut state, Event::Epoch { epoch: roster.epoch, members, keeps });
         self.watch(&mut state, |state, now| state.announce(now, Happened::EpochChanged(holders)));
-        let State { seals, holder, .. } = &mut *state;
+        let State { seals, locks, announcing, holder, .. } = &mut *state;
         seals.keep(|inode| holder.holds(inode.slot()));
+        locks.keep(|inode| holder.holds(inode.slot()));
+        announcing.of_others.retain(|announcement, _| roster.has(announcement.server));
         // Who listens hears of the epoch.
         state.ring_all();
         drop(state);
@@ -331,13 +387,13 @@ impl crate::leases::Leases {
 
     /// It has ended while others served.
     fn is_over(&self, session: SessionId) -> bool {
-        self.state.lock().ending.get(&session).copied().unwrap_or_default()
+        matches!(self.state.lock().ending.get(&session), Some(Some(_)))
     }
 
     fn gains(&self, epoch: MembershipEpoch, slots: SlotSet, mut sessions: Vec<SessionId>) {
         let mut state = self.state.lock();
         // Those of which the end was not in the rows yet.
-        sessions.retain(|session| !state.ending.get(session).copied().unwrap_or_default());
+        sessions.retain(|session| !matches!(state.ending.get(session), Some(Some(_))));
         for session in &sessions {
             state.caching.entry(*session).or_default();
         }

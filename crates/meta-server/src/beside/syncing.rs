@@ -1,7 +1,8 @@
 //! The end of `sync` where several servers hold slots: each numbers its grants for itself, and data servers know one bound for all.
 //!
-//! Promises: what [`MetaServer::sync_floor`] gives is above every number that any holder had given out when [`MetaServer::end_sync`] was called
-//! last, and every holder has ended `sync` since; it gives nothing before.
+//! Promises: what [`MetaServer::new_sync_floor`] gives is above every number that any holder had given out when [`MetaServer::end_sync`] was
+//! called last, and every holder has ended `sync` since; it gives nothing before. Whoever begins something new at a data server waits for it, and
+//! nobody else does: what keeps a data server going is said with the last one.
 
 use super::WORD;
 use crate::server::MetaServer;
@@ -19,37 +20,57 @@ impl MetaServer {
         }
     }
 
-    /// Tells which leases are of before the last of these.
-    pub(crate) async fn sync_floor(&self) -> Result<LeaseGen> {
-        let Some(beside) = &self.beside else { return Ok(self.leases.sync_floor()) };
-        let _one = beside.sync_round.lock().await;
-        while beside.sync_due.swap(false, SeqCst) {
-            if let Err(error) = self.end_sync_everywhere().await {
-                beside.sync_due.store(true, SeqCst);
-                return Err(error);
-            }
+    /// Tells which leases are of before the last of these that all have heard of.
+    pub(crate) fn sync_floor(&self) -> LeaseGen {
+        match &self.beside {
+            Some(beside) => *beside.sync_floor.lock(),
+            None => self.leases.sync_floor(),
         }
-        Ok(self.leases.sync_floor())
     }
 
-    async fn end_sync_everywhere(&self) -> Result<()> {
-        let Some(beside) = &self.beside else { return Ok(()) };
+    /// Before the last of these, whoever has to hear of it.
+    pub(crate) async fn new_sync_floor(&self) -> Result<LeaseGen> {
+        let Some(beside) = &self.beside else { return Ok(self.leases.sync_floor()) };
+        let one = self.env.timeout(WORD, beside.sync_round.lock()).await;
+        let _one = one.map_err(|_| busy("others are being told"))?;
+        while beside.sync_due.swap(false, SeqCst) {
+            match self.end_sync_everywhere().await {
+                Ok(floor) => {
+                    let mut known = beside.sync_floor.lock();
+                    *known = floor.max(*known);
+                }
+                Err(error) => {
+                    beside.sync_due.store(true, SeqCst);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(self.sync_floor())
+    }
+
+    async fn end_sync_everywhere(&self) -> Result<LeaseGen> {
+        let Some(beside) = &self.beside else { return Ok(self.leases.sync_floor()) };
         let epoch = self.leases.epoch();
-        let seats = beside.others.roster().map(|roster| roster.members).unwrap_or_default();
-        let others: Vec<_> = seats.into_iter().map(|seat| seat.id).filter(|id| *id != beside.others.me()).collect();
+        let roster = beside.others.roster().ok_or_else(|| busy("it is not known yet who serves"))?;
+        let others = roster.members.into_iter().map(|seat| seat.id).filter(|id| *id != beside.others.me());
+        let others: Vec<_> = others.collect();
         let mut floor = self.leases.end_sync();
         for to in &others {
-            floor = floor.max(self.say_to(*to, EndSyncAt { above: None }, WORD).await?);
+            floor = floor.max(self.say_to(*to, EndSyncAt { to: *to, above: None }, WORD).await?);
         }
         // Each ends once more what it has given out meanwhile.
         for to in &others {
-            self.say_to(*to, EndSyncAt { above: Some(floor) }, WORD).await?;
+            self.say_to(*to, EndSyncAt { to: *to, above: Some(floor) }, WORD).await?;
         }
         self.leases.raise_sync_floor(floor);
         match self.leases.epoch() == epoch {
-            true => Ok(()),
+            true => Ok(floor),
             // Who has come since was not asked.
-            false => Err(Error::new(Code::Busy, "the end of writes side by side", "who serves has changed meanwhile")),
+            false => Err(busy("who serves has changed meanwhile")),
         }
     }
+}
+
+fn busy(cause: &str) -> Error {
+    Error::new(Code::Busy, "the end of writes side by side", cause)
 }

@@ -22,11 +22,11 @@ fn message_of(from: MemberId, step: Step) -> Option<(MemberId, u64, MetaRequest)
         Step::Announce { to, announcement, session, keys, epoch, .. } => {
             let keys = keys.iter().map(told).collect();
             let number = announcement.number;
-            Some((to, number, MetaRequest::AnnounceAt(AnnounceAt { from, number, epoch, session, keys })))
+            Some((to, number, MetaRequest::AnnounceAt(AnnounceAt { to, from, number, epoch, session, keys })))
         }
         Step::Release { to, announcement, keep } => {
             let (keep, number) = (keep.iter().map(told).collect(), announcement.number);
-            Some((to, number, MetaRequest::ReleaseAt(ReleaseAt { from, number, keep })))
+            Some((to, number, MetaRequest::ReleaseAt(ReleaseAt { to, from, number, keep })))
         }
         Step::Transact { .. } | Step::GiveUp { .. } | Step::Kept { .. } => None,
     }

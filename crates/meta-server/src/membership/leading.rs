@@ -6,7 +6,7 @@ use braid_api::{Code, Error};
 use braid_members::{Leader, Roster, Step, Written};
 use braid_meta_engine::{Engine, EngineError};
 use braid_meta_namespace::OpError;
-use braid_meta_namespace::ops::roster::{ReadRoster, WriteRoster};
+use braid_meta_namespace::ops::roster::{FirstRoster, ReadRoster, WriteRoster};
 use braid_meta_namespace::rows::RosterRow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -62,8 +62,18 @@ impl Membership {
         self.limits.lease / 3
     }
 
+    /// Nobody has served beside others yet. It is read next.
+    async fn begin_row(&self) {
+        match self.env.timeout(self.patience(), self.engine.transact(0, FirstRoster)).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(OpError(error))) => self.failed("begun", &error).await,
+            Err(_) => self.failed("begun", &Error::bare(Code::DeadlineExceeded)).await,
+        }
+    }
+
     async fn read(&self) {
         match self.env.timeout(self.patience(), self.engine.read(0, ReadRoster)).await {
+            Ok(Ok(None)) => self.begin_row().await,
             Ok(Ok(found)) => {
                 let now = self.now();
                 if let Some(leading) = &mut self.state().leading {

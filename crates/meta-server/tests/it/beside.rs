@@ -402,19 +402,26 @@ async fn a_data_server_that_begins_anew_hears_of_the_numbers_of_all() {
 /// A session that was to end when the leader went is ended by the next.
 #[tokio::test]
 async fn an_end_that_was_begun_is_gone_on_with_by_the_next_leader() {
-    let ring = Ring::of(2).await;
+    let ms = Duration::from_millis;
+    let config = braid_meta_server::MetaConfig {
+        session_lease: ms(1000),
+        session_renew: ms(300),
+        server_lease: ms(900),
+        heartbeat: ms(250),
+        ..fast_config()
+    };
+    let ring = Ring::with(2, config).await;
     let mount = Mount::open(&ring, 1).await;
     for ends in [Ends::Gone, Ends::Begins] {
-        let ends = EndsAt { session: mount.session.session, ends };
+        let (to, from) = (MemberId(2), LEADER);
+        let ends = EndsAt { to, from, session: mount.session.session, ends };
         mount.at(&ring.server(MemberId(2)), ends).await.unwrap();
     }
-    assert_eq!(
-        mount.at(&ring.server(MemberId(2)), RenewTerm {}).await.unwrap().term.map(|term| term.prolonged),
-        Some(false)
-    );
+    assert_eq!(code(mount.at(&ring.server(MemberId(2)), RenewTerm {}).await), Code::SessionUnknown);
     // The former leader says no more, and another leads.
     ring.lead_anew(MemberId(9)).await;
     let other = Mount::open(&ring, 2).await;
+    // Of what went with the former leader it is not known whether it was granted there: a session's lease passes first.
     eventually("the session has ended", async || {
         use braid_api::admin::{AdminAnswer, AdminQuery};
         let sessions = other.at(&ring.leader(), AdminQuery::Sessions).await.unwrap();
