@@ -139,6 +139,7 @@ impl MetaServer {
         // It caches nothing any more, however long a data server that is away delays its end.
         if matches!(request, MetaRequest::CloseSession(_) | MetaRequest::EndSession(_)) {
             self.leases.gone(session);
+            self.sessions.with(session, |s| s.gone = true);
             // Whoever does not hear it hears that the session ends.
             let _ = self.ends_elsewhere(session, Ends::Gone).await;
         }

@@ -23,6 +23,8 @@ pub struct SessionState {
     pub ending: bool,
     /// It is to end: nothing is answered under it any more.
     pub abandoned: bool,
+    /// Its process is known to have gone, and shows nothing.
+    pub gone: bool,
     /// When something was last answered early; `None` if its row says that it keeps nothing.
     pub keeps_since: Option<Monotonic>,
 }
@@ -40,6 +42,7 @@ impl SessionState {
             orphans_held: BTreeSet::new(),
             ending: false,
             abandoned: false,
+            gone: false,
             keeps_since: None,
         }
     }
@@ -132,6 +135,10 @@ impl Sessions {
         if let Some(s) = self.all.lock().get_mut(&id) {
             s.abandoned = true;
         }
+    }
+
+    pub fn is_gone(&self, id: SessionId) -> bool {
+        self.all.lock().get(&id).is_some_and(|s| s.gone)
     }
 
     pub fn is_abandoned(&self, id: SessionId) -> bool {

@@ -5,6 +5,7 @@ use crate::background::Leaves;
 use crate::server::MetaServer;
 use braid_api::meta::{Ends, EndsAt, HasOrphan, IsSilent};
 use braid_api::{Code, Error, Result};
+use braid_env::Monotonic;
 use braid_types::{InodeId, MemberId, SessionId};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -69,20 +70,22 @@ impl MetaServer {
             self.leases.until_over(session).await;
             return Ok(());
         };
-        let begun = self.env.clock.now();
-        let mut end = begun;
+        // Of a process that has gone there is nobody who shows anything.
+        let granted = || match self.sessions.is_gone(session) {
+            true => Monotonic::default(),
+            false => *beside.last_went.lock() + self.config.session_lease,
+        };
+        let mut end = Monotonic::default();
         loop {
             let epoch = self.leases.epoch();
             end = end.max(self.env.clock.now() + self.ends_elsewhere(session, Ends::Begins).await?);
-            let went = *beside.last_went.lock() + self.config.session_lease;
-            let left = end.max(went).since(self.env.clock.now());
+            let left = end.max(granted()).since(self.env.clock.now());
             if !left.is_zero() {
                 self.env.sleep(left).await;
             }
             self.leases.until_over(session).await;
             // Who has come meanwhile was not told, and one that has gone is waited for.
-            let went = *beside.last_went.lock() + self.config.session_lease;
-            if self.leases.epoch() == epoch && went <= self.env.clock.now() {
+            if self.leases.epoch() == epoch && granted() <= self.env.clock.now() {
                 return Ok(());
             }
         }
