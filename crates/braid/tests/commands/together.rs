@@ -107,3 +107,54 @@ fn a_mount_goes_on_while_metadata_servers_come_stop_and_die() {
     m.says(&format!("umount {}", at.display()));
     m.is_clean();
 }
+
+/// Epochs of servers alone and of several rise together: what a mount and data servers know of the one setting is outdated under the next.
+#[test]
+fn a_mount_goes_on_while_one_alone_becomes_several_and_one_alone_again() {
+    let mut m = Machine::new();
+    m.serve("metadata", 1);
+    m.until("it serves", || m.is_ready("metadata-1"));
+    m.serve("data", 1);
+    m.until("the data server serves", || m.is_ready("data-1"));
+    for _ in 0..2 {
+        m.signal("metadata-1", Signal::TERM);
+        assert_eq!(m.ended("metadata-1"), 0);
+        m.serve("metadata", 1);
+        m.until("it serves again", || m.is_ready("metadata-1"));
+    }
+    let at = m.mount_point();
+    m.says(&format!("mount {} --log {}", at.display(), m.path("mount.log").display()));
+    (0..10).for_each(|n| std::fs::create_dir(at.join(format!("dir-{n}"))).unwrap());
+    let large = |round: u8| vec![round; 300_000];
+    let change = |round: u8| {
+        for n in 0..10 {
+            let file = at.join(format!("dir-{n}/file"));
+            std::fs::write(&file, large(round)).unwrap();
+            std::fs::File::open(&file).unwrap().sync_all().unwrap();
+            std::fs::write(at.join(format!("dir-{n}/of-{round}")), "x").unwrap();
+        }
+    };
+    change(1);
+
+    m.signal("metadata-1", Signal::TERM);
+    assert_eq!(m.ended("metadata-1"), 0);
+    serve(&mut m, 1);
+    m.until("the first of several serves", || m.is_ready("metadata-1"));
+    serve(&mut m, 2);
+    until_members(&m, 1, &[1, 2]);
+    change(2);
+
+    m.signal("metadata-2", Signal::TERM);
+    assert_eq!(m.ended("metadata-2"), 0);
+    m.signal("metadata-1", Signal::TERM);
+    assert_eq!(m.ended("metadata-1"), 0);
+    m.serve("metadata", 1);
+    m.until("it serves alone again", || m.is_ready("metadata-1"));
+    change(3);
+    for n in 0..10 {
+        assert!(std::fs::read(at.join(format!("dir-{n}/file"))).unwrap() == large(3), "dir-{n}");
+        assert_eq!(std::fs::read_dir(at.join(format!("dir-{n}"))).unwrap().count(), 4);
+    }
+    m.says(&format!("umount {}", at.display()));
+    m.is_clean();
+}
