@@ -325,6 +325,13 @@ impl MetaServer {
         self.begin_quotas().await?;
         self.read_snapshots().await?;
         self.tell_who_leaves();
+        self.read_orphans().await?;
+        self.recovery.begin(keeping, now);
+        Ok(())
+    }
+
+    /// Those that are listed already are asked for once more.
+    pub(crate) async fn read_orphans(&self) -> Result<(), Error> {
         let mut after = None;
         loop {
             let page = reclaim::ListOrphans { after, limit: ORPHANS_A_PAGE };
@@ -332,11 +339,9 @@ impl MetaServer {
             page.iter().for_each(|id| self.orphans.add(*id));
             match page.last() {
                 Some(last) => after = Some(*last),
-                None => break,
+                None => return Ok(()),
             }
         }
-        self.recovery.begin(keeping, now);
-        Ok(())
     }
 
     /// Leases on names and attributes that are out.

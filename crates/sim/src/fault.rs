@@ -83,6 +83,9 @@ pub const DELAYS: Weights = &[NETWORK[0], NETWORK[2], (Kind::Slow, 6), (Kind::Pa
 /// The metadata server goes while messages are on their way to it.
 pub const META_BEHIND_DELAYS: Weights = &[(Kind::KillMeta, 6), (Kind::PowerMeta, 4), (Kind::Hold, 8), (Kind::Slow, 4)];
 
+/// Metadata servers go while a client is out of touch.
+pub const META_BEHIND_CUTS: Weights = &[(Kind::KillMeta, 6), (Kind::Hold, 6), (Kind::Cut, 6), (Kind::PauseClient, 6)];
+
 /// Of the metadata server and the network.
 pub const META: Weights = &[
     (Kind::KillMeta, 4),

@@ -303,6 +303,7 @@ pub fn several() -> Vec<Scenario> {
     vec![
         base.clone(),
         Scenario { name: "several-calm", faults: fault::DELAYS, ..base.clone() },
+        Scenario { name: "several-cut", faults: fault::META_BEHIND_CUTS, make: |_| Rights::work(), ..base.clone() },
         Scenario { name: "several-shared", make: |_| Shared::new(), ..base.clone() },
         Scenario {
             name: "several-bytes",

@@ -111,6 +111,20 @@ impl MetaServer {
         Ok(())
     }
 
+    /// At the leader: a member has gone, perhaps before it had told of those that it had made.
+    pub(super) fn look_for_orphans(&self) {
+        let Some(server) = self.this.upgrade().filter(|server| server.leads()) else { return };
+        self.env.spawn("orphans of a member that went", async move {
+            while !server.stopping.load(Relaxed) {
+                match server.read_orphans().await {
+                    Ok(()) => return,
+                    Err(error) => tracing::debug!(%error, "the orphans of a member that went are not known yet"),
+                }
+                server.env.sleep(TELL_AGAIN).await;
+            }
+        });
+    }
+
     /// A file has lost its last name here. Who leads finds its row at its next start, and is told now.
     pub(crate) fn tell_of_orphan(&self, inode: InodeId, held: Option<SessionId>) {
         let Some(server) = self.this.upgrade() else { return };

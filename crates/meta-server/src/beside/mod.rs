@@ -234,6 +234,7 @@ impl MetaServer {
         let before = std::mem::replace(&mut *beside.members.lock(), members.clone());
         if !before.is_subset(&members) {
             *beside.last_went.lock() = self.env.clock.now();
+            self.look_for_orphans();
         }
         if leader.is_some_and(|before| before != roster.leader) {
             // The one before may not have come to their ends.

@@ -64,7 +64,7 @@ fn a_stale_epoch_that_is_accepted_is_found() {
 
 #[test]
 fn a_word_that_does_not_change_with_an_announced_change_is_found() {
-    hunt(Bug::WordsKept, "copies-bytes-local", 10, Invariant::BytesAreLinearizable, &[]);
+    hunt(Bug::WordsKept, "copies-bytes-local", 40, Invariant::BytesAreLinearizable, &[]);
 }
 
 #[test]
