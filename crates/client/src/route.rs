@@ -293,12 +293,17 @@ impl Route {
 
     /// Returns when a newer roster is known.
     pub async fn until_newer(&self, than: MembershipEpoch) {
+        self.until(|| self.epoch() > than).await;
+    }
+
+    /// Returns when that holds, which may change with the roster.
+    async fn until(&self, holds: impl Fn() -> bool) {
         loop {
             let changed = self.changed.notified();
             let mut changed = std::pin::pin!(changed);
             // Registered before the look, so that nothing between the two is missed.
             changed.as_mut().enable();
-            if self.epoch() > than {
+            if holds() {
                 return;
             }
             changed.await;
@@ -317,20 +322,12 @@ impl Route {
     /// Returns when the member is none any more, so that nothing of it comes late; or, of a question, when another is to be asked.
     async fn until_moved(&self, member: MemberId, to: Destination, is_change: bool) {
         let held = !is_change && self.known.read().member(to) == member;
-        loop {
-            let changed = self.changed.notified();
-            let mut changed = std::pin::pin!(changed);
-            // Registered before the look, so that nothing between the two is missed.
-            changed.as_mut().enable();
-            {
-                let known = self.known.read();
-                let is_gone = !known.seats.contains_key(&member);
-                if is_gone || (held && known.member(to) != member) {
-                    return;
-                }
-            }
-            changed.await;
-        }
+        self.until(|| {
+            let known = self.known.read();
+            let is_gone = !known.seats.contains_key(&member);
+            is_gone || (held && known.member(to) != member)
+        })
+        .await;
     }
 }
 

@@ -222,6 +222,11 @@ impl State {
         }
     }
 
+    /// The session has ended while others served beside this server.
+    pub fn is_over(&self, session: SessionId) -> bool {
+        matches!(self.ending.get(&session), Some(Some(_)))
+    }
+
     /// Who listens looks again.
     pub fn ring_all(&self) {
         self.caching.values().for_each(|mailbox| mailbox.bell.notify_waiters());

@@ -39,7 +39,7 @@ impl MetaServer {
     pub(crate) async fn ends_elsewhere(&self, session: SessionId, ends: Ends) -> Result<Duration> {
         let Some(beside) = self.beside.as_ref().filter(|beside| beside.leads) else { return Ok(Duration::ZERO) };
         let from = beside.others.me();
-        let roster = beside.others.roster().ok_or_else(|| {
+        let others = beside.all_others().ok_or_else(|| {
             Error::new(
                 Code::Busy,
                 format_args!("session {session}"),
@@ -47,8 +47,7 @@ impl MetaServer {
             )
         })?;
         let mut longest = Duration::ZERO;
-        for seat in roster.members.into_iter().filter(|seat| seat.id != from) {
-            let to = seat.id;
+        for to in others {
             match self.say_to(to, EndsAt { to, from, session, ends }, WORD).await {
                 Ok(ms) => longest = longest.max(Duration::from_millis(ms)),
                 // What it granted is waited for by who asks: see `until_over_everywhere`.

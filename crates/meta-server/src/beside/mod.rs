@@ -101,9 +101,14 @@ impl Beside {
             gate: tokio::sync::RwLock::new(()),
         }
     }
-}
 
-impl Beside {
+    /// All that serve but this one. `None`: it is not known yet who does.
+    fn all_others(&self) -> Option<Vec<MemberId>> {
+        let me = self.others.me();
+        let roster = self.others.roster()?;
+        Some(roster.members.into_iter().map(|seat| seat.id).filter(|id| *id != me).collect())
+    }
+
     /// At the leader.
     fn asked(&self, question: Question, now: Monotonic) -> ServeReply {
         let _one = self.joining.lock();
@@ -388,13 +393,13 @@ impl crate::leases::Leases {
 
     /// It has ended while others served.
     fn is_over(&self, session: SessionId) -> bool {
-        matches!(self.state.lock().ending.get(&session), Some(Some(_)))
+        self.state.lock().is_over(session)
     }
 
     fn gains(&self, epoch: MembershipEpoch, slots: SlotSet, mut sessions: Vec<SessionId>) {
         let mut state = self.state.lock();
         // Those of which the end was not in the rows yet.
-        sessions.retain(|session| !matches!(state.ending.get(session), Some(Some(_))));
+        sessions.retain(|session| !state.is_over(*session));
         for session in &sessions {
             state.caching.entry(*session).or_default();
         }

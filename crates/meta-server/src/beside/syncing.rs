@@ -4,7 +4,7 @@
 //! called last, and every holder has ended `sync` since; it gives nothing before. Whoever begins something new at a data server waits for it, and
 //! nobody else does: what keeps a data server going is said with the last one.
 
-use super::WORD;
+use super::{Beside, WORD};
 use crate::server::MetaServer;
 use braid_api::meta::EndSyncAt;
 use braid_api::{Code, Error, Result};
@@ -34,7 +34,7 @@ impl MetaServer {
         let one = self.env.timeout(WORD, beside.sync_round.lock()).await;
         let _one = one.map_err(|_| busy("others are being told"))?;
         while beside.sync_due.swap(false, SeqCst) {
-            match self.end_sync_everywhere().await {
+            match self.end_sync_everywhere(beside).await {
                 Ok(floor) => {
                     let mut known = beside.sync_floor.lock();
                     *known = floor.max(*known);
@@ -48,12 +48,9 @@ impl MetaServer {
         Ok(self.sync_floor())
     }
 
-    async fn end_sync_everywhere(&self) -> Result<LeaseGen> {
-        let Some(beside) = &self.beside else { return Ok(self.leases.sync_floor()) };
+    async fn end_sync_everywhere(&self, beside: &Beside) -> Result<LeaseGen> {
         let epoch = self.leases.epoch();
-        let roster = beside.others.roster().ok_or_else(|| busy("it is not known yet who serves"))?;
-        let others = roster.members.into_iter().map(|seat| seat.id).filter(|id| *id != beside.others.me());
-        let others: Vec<_> = others.collect();
+        let others = beside.all_others().ok_or_else(|| busy("it is not known yet who serves"))?;
         let mut floor = self.leases.end_sync();
         for to in &others {
             floor = floor.max(self.say_to(*to, EndSyncAt { to: *to, above: None }, WORD).await?);

@@ -34,11 +34,11 @@ impl Membership {
                 Next::Ask(question) => asked.push(Box::pin(self.ask(question, now))),
                 Next::Wait(until) => {
                     tokio::select! {
-                    biased;
-                                           () = self.env.sleep(until.saturating_sub(now).min(LOOK)) => {}
-                                           () = self.to_ask.notified() => {}
-                                           () = any_of(&mut asked) => {}
-                                       }
+                        biased;
+                        () = self.env.sleep(until.saturating_sub(now).min(LOOK)) => {}
+                        () = self.to_ask.notified() => {}
+                        () = any_of(&mut asked) => {}
+                    }
                 }
             }
         }

@@ -37,11 +37,11 @@ impl Membership {
             match step {
                 Step::Wait(until) => {
                     tokio::select! {
-                    biased;
-                                           () = self.env.sleep(until.saturating_sub(now).min(LOOK)) => {}
-                                           _ = heard.changed() => {}
-                                           () = self.to_lead.notified() => {}
-                                       }
+                        biased;
+                        () = self.env.sleep(until.saturating_sub(now).min(LOOK)) => {}
+                        _ = heard.changed() => {}
+                        () = self.to_lead.notified() => {}
+                    }
                 }
                 Step::Read => self.read().await,
                 Step::Write { expects, roster } => self.write(expects, roster).await,
