@@ -47,14 +47,14 @@ fn sent(two: &Two) -> BTreeMap<String, u64> {
     lines.map(|(name, count)| (name.to_owned(), count.parse().unwrap())).collect()
 }
 
-/// What it has sent since, but for what a mount sends that nobody uses; also when a data server is seldom heard on a busy machine, which a
-/// renewal tells.
+/// What it has sent since, but for what a mount sends that nobody uses: also when a data server is seldom heard on a busy machine, which
+/// a renewal tells, and to learn that the last change is durable when no answer after it said so.
 fn more(two: &Two, before: &BTreeMap<String, u64>) -> BTreeMap<String, u64> {
     let mut more = sent(two);
     for (name, count) in &mut more {
         *count -= before.get(name).copied().unwrap_or_default();
     }
-    let by_itself = ["Renew", "RenewSession", "Listen", "Mark", "GetServers", "LeaveSlots"];
+    let by_itself = ["Renew", "RenewSession", "Listen", "Mark", "GetServers", "LeaveSlots", "Settle"];
     more.retain(|name, count| *count > 0 && !by_itself.contains(&name.as_str()));
     more
 }
