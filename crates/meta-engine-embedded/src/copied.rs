@@ -59,7 +59,7 @@ impl Store {
         Ok(page)
     }
 
-    fn load_changes(&self, txn: &mut RwTxn<'_>, changes: &[u8]) -> Result<(), EngineError> {
+    pub fn load_changes(&self, txn: &mut RwTxn<'_>, changes: &[u8]) -> Result<(), EngineError> {
         for change in RowChanges::read(changes) {
             let spoilt = || EngineError::Storage("these are no changes of rows".into());
             let change = change.map_err(|_| spoilt())?;
@@ -91,7 +91,9 @@ impl Copied for EmbeddedEngine {
         let failed = |error| store_error("storing the copy set", error);
         let mut txn = self.store().env.write_txn().map_err(failed)?;
         self.store().format.put(&mut txn, SET, set).map_err(failed)?;
-        txn.commit().map_err(failed)
+        txn.commit().map_err(failed)?;
+        // The log has groups alone.
+        self.store().journal.checkpoint(&self.store().env)
     }
 
     fn copy_to(&self, outlet: Arc<Outlet>) {
@@ -108,6 +110,7 @@ impl Copied for EmbeddedEngine {
         let mut txn = self.store().env.write_txn().map_err(failed)?;
         self.store().load_changes(&mut txn, changes)?;
         self.store().put_position(&mut txn, at)?;
-        txn.commit().map_err(failed)
+        txn.commit().map_err(failed)?;
+        self.store().journal.checkpoint(&self.store().env)
     }
 }

@@ -21,7 +21,8 @@ pub struct EmbeddedEngine {
     queue: Arc<Queue>,
     /// Where copies are kept elsewhere.
     outlet: OnceLock<Arc<Outlet>>,
-    writer: Option<JoinHandle<()>>,
+    /// That which writes, and that which makes checkpoints.
+    threads: Option<(JoinHandle<()>, JoinHandle<()>)>,
 }
 
 impl EmbeddedEngine {
@@ -32,7 +33,13 @@ impl EmbeddedEngine {
         let writer = Writer::new(store.clone(), queue.clone())?;
         let thread = std::thread::Builder::new().name("meta-writer".into()).spawn(|| writer.run());
         let thread = thread.map_err(|error| EngineError::Storage(format!("starting the write thread: {error}")))?;
-        Ok(EmbeddedEngine { store, queue, outlet: OnceLock::new(), writer: Some(thread) })
+        let checkpoints = {
+            let (store, queue) = (store.clone(), queue.clone());
+            move || keep_checkpoints(&store, &queue)
+        };
+        let checkpoints = std::thread::Builder::new().name("meta-checkpoint".into()).spawn(checkpoints);
+        let checkpoints = checkpoints.map_err(|error| EngineError::Storage(format!("starting a thread: {error}")))?;
+        Ok(EmbeddedEngine { store, queue, outlet: OnceLock::new(), threads: Some((thread, checkpoints)) })
     }
 
     /// Writes a copy of one moment, without its unused pages, into an empty directory `dir`, which can be
@@ -181,13 +188,31 @@ impl Engine for EmbeddedEngine {
     }
 }
 
+fn keep_checkpoints(store: &Store, queue: &Queue) {
+    if let Err(error) = store.journal.keep(&store.env) {
+        tracing::error!(%error, "the metadata store has to be opened again");
+        store.ordered.fail();
+        queue.close();
+    }
+}
+
 impl Drop for EmbeddedEngine {
     fn drop(&mut self) {
         self.close();
-        let Some(writer) = self.writer.take() else { return };
-        // An operation may hold the last reference to the engine it runs in: that thread ends by itself.
-        if writer.thread().id() != std::thread::current().id() && writer.join().is_err() {
-            tracing::error!("the write thread of the metadata store had panicked");
+        self.store.journal.end();
+        let Some((writer, checkpoints)) = self.threads.take() else { return };
+        // An operation may hold the last reference to the engine it runs in: that thread ends by itself, and the next start finds the log.
+        if writer.thread().id() == std::thread::current().id() {
+            return;
+        }
+        if writer.join().is_err() || checkpoints.join().is_err() {
+            tracing::error!("a thread of the metadata store had panicked");
+            return;
+        }
+        if !self.store.journal.has_failed()
+            && let Err(error) = self.store.journal.close(&self.store.env)
+        {
+            tracing::warn!(%error, "the metadata store was not closed in order: the next start applies its log");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The embedded engine: metadata rows on this machine's disk, in LMDB (design.md §4 *Embedded engine*).
 //!
-//! One thread executes transactions one after the other inside one LMDB transaction, syncs once for all that
-//! are queued, then answers each: no row locks, no conflicts, no deadlocks. Each operation writes to a buffer
+//! One thread executes transactions one after the other inside one LMDB transaction, writes what all that are queued have changed to a log
+//! and syncs that once (`journal.rs`), then answers each: no row locks, no conflicts, no deadlocks. Each operation writes to a buffer
 //! of its own that reaches LMDB only when the operation succeeded, so one that fails leaves no trace while the
 //! others of its group commit. Reads run on the caller's thread on a lock-free snapshot and never wait, but where they
 //! touch what was answered early and is not durable (`ordered.rs`): then they run on the write thread.
@@ -11,13 +11,16 @@
 //! through. It leaves to others: where copies on other machines are (it
 //! gives groups to an outlet and answers when they are kept), and leases on the right to answer.
 
+mod checkpoint;
 mod copied;
 mod engine;
 mod error;
 mod format;
 mod frozen;
 mod job;
+mod journal;
 mod lock;
+mod log;
 mod options;
 mod ordered;
 mod queue;

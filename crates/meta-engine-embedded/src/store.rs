@@ -1,11 +1,13 @@
 use crate::error::{disk_error, store_error};
 use crate::format;
 use crate::frozen;
+use crate::journal::{Journal, put_back};
 use crate::lock::DirLock;
 use crate::options::EmbeddedOptions;
 use crate::ordered::Ordered;
 use crate::rows::{Rows, Tables};
 use braid_meta_engine::{EngineError, EngineStats, Table};
+use braid_types::MetaPosition;
 use heed::{CommitOrAbort, CompactionOption, Env, EnvOpenOptions, RoTxn, WithoutTls};
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -13,6 +15,8 @@ use std::path::{Path, PathBuf};
 
 /// An open directory. The order of the fields is the order they are closed in: the lock last.
 pub struct Store {
+    /// What makes commits durable. It holds a transaction of `env`.
+    pub journal: Journal,
     pub tables: Tables,
     /// The version, and how far copies elsewhere are.
     pub format: Rows<'static>,
@@ -33,7 +37,10 @@ impl Store {
         std::fs::create_dir_all(dir).map_err(making)?;
         let lock = DirLock::take(dir)?;
         remove_frozen(dir)?;
+        let last = put_back(dir, DATA_FILE)?;
         let env = open_env(dir, &options).map_err(|error| store_error(&format!("opening {}", dir.display()), error))?;
+        let file = env.try_clone_inner_file().map_err(|error| store_error("opening the metadata file", error))?;
+        let journal = Journal::open(dir, file, &env, last, &options)?;
         let (tables, format) = open_tables(&env)?;
         env.clear_stale_readers().map_err(|error| store_error("clearing stale readers", error))?;
         // The names of what was just made must be as durable as the first commit.
@@ -43,7 +50,35 @@ impl Store {
         }
         let stats = EngineStats::default();
         let ordered = Ordered::default();
-        Ok(Store { tables, format, env, options, stats, ordered, dir: dir.to_owned(), _lock: lock })
+        let store = Store { journal, tables, format, env, options, stats, ordered, dir: dir.to_owned(), _lock: lock };
+        store.redo()?;
+        store.journal.checkpoint(&store.env)?;
+        Ok(store)
+    }
+
+    /// What was in the log and not in the file when a crash came.
+    fn redo(&self) -> Result<(), EngineError> {
+        let failed = |error| store_error("doing again what the log has", error);
+        let begin = || self.env.write_txn().map_err(failed);
+        let (mut txn, mut bytes) = (begin()?, 0);
+        let groups = self.journal.replay(|position, changes| {
+            self.load_changes(&mut txn, changes)?;
+            if position != MetaPosition::default() {
+                self.put_position(&mut txn, position)?;
+            }
+            bytes += changes.len();
+            if bytes >= self.options.group_bytes_max {
+                // A transaction holds in memory what it changes.
+                std::mem::replace(&mut txn, begin()?).commit().map_err(failed)?;
+                bytes = 0;
+            }
+            Ok(())
+        })?;
+        txn.commit().map_err(failed)?;
+        if groups > 0 {
+            tracing::info!(groups, dir = %self.dir.display(), "the metadata was not closed in order: its log was applied");
+        }
+        Ok(())
     }
 
     /// What is committed now. Beginning one costs a lock and an allocation; keeping them for the next read,
@@ -59,7 +94,7 @@ impl Store {
 
     pub fn disk_bytes(&self) -> Result<u64, EngineError> {
         let failed = |error| disk_error("measuring the metadata file", error);
-        Ok(self.file()?.metadata().map_err(failed)?.blocks() * 512)
+        Ok(self.file()?.metadata().map_err(failed)?.blocks() * 512 + self.journal.disk_bytes())
     }
 
     pub fn snapshot_copy(&self, dir: &Path) -> Result<(), EngineError> {
@@ -85,12 +120,10 @@ fn open_env(dir: &Path, options: &EmbeddedOptions) -> heed::Result<Env<WithoutTl
     let map_bytes = usize::try_from(options.map_bytes.next_multiple_of(page)).unwrap_or(usize::MAX - page as usize + 1);
     let mut open = EnvOpenOptions::new().read_txn_without_tls();
     open.map_size(map_bytes).max_dbs(Table::ALL.len() as u32 + 1).max_readers(options.readers_max);
-    // No flags: every commit is synced. Whether NO_READ_AHEAD helps stores larger than memory is not measured.
-    #[cfg(feature = "planted")]
-    if options.plant_no_syncs {
-        // SAFETY: what a power cut leaves of the store may be corrupt, which is what the fault is planted for.
-        unsafe { open.flags(heed::EnvFlags::NO_SYNC) };
-    }
+    // Whether NO_READ_AHEAD helps stores larger than memory is not measured.
+    // SAFETY: what a crash leaves of the file may be corrupt, but for the pages of the last checkpoint, which are put back; all that came
+    // later is in the log (`journal.rs`).
+    unsafe { open.flags(heed::EnvFlags::NO_SYNC) };
     // SAFETY: nobody else changes or truncates the mapped file: `DirLock` keeps this directory to one process,
     // and heed keeps it to one environment in it.
     unsafe { open.open(dir) }

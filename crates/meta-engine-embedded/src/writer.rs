@@ -1,4 +1,4 @@
-//! The write thread: groups of transactions, one LMDB commit and one wait for the disk each.
+//! The write thread: groups of transactions, one LMDB commit and one wait for the disk, that of the log, each.
 //!
 //! A group ends when nobody has anything to add and somebody waits for it, when it is full, or, if all it did was
 //! answered early, when it has been held long enough. After a transaction that changed something and waits for the
@@ -65,7 +65,10 @@ impl Writer {
             }
             let mut group = vec![first];
             let tried = match self.attempt(&mut group, true) {
-                Err(Failure::Undone(error)) if group.len() > 1 || promised(&group) => {
+                // A full log is emptied before it is tried again.
+                Err(Failure::Undone(error))
+                    if group.len() > 1 || promised(&group) || matches!(error, EngineError::Full(_)) =>
+                {
                     tracing::warn!(%error, transactions = group.len(), "a group failed, each is tried alone");
                     self.store.stats.retries.fetch_add(group.len() as u64, Relaxed);
                     self.each_alone(group)
@@ -104,6 +107,10 @@ impl Writer {
             if let Some(error) = broken {
                 // Whoever asked keeps what it was answered for and asks again, but only of a server that starts.
                 tracing::error!(%error, "changes that were answered are not durable: start the metadata server again");
+                return;
+            }
+            if self.store.journal.has_failed() {
+                self.store.ordered.fail();
                 return;
             }
         }
@@ -195,9 +202,7 @@ impl Writer {
             match self.admit(&tx, job.may_use_reserve()) {
                 Ok(()) => {
                     written.bytes += tx.apply()?;
-                    if self.settler.is_some() {
-                        tx.record(&mut written.changes);
-                    }
+                    tx.record(&mut written.changes);
                     written.any = true;
                     self.number += 1;
                 }
@@ -250,34 +255,70 @@ impl Writer {
         Ok(())
     }
 
-    /// With copies the group is on its way to them while the disk syncs.
+    /// Into the log, whose sync makes it durable, and only then where readers see it. With copies the group is on its way to them while
+    /// the disk syncs.
     fn commit(&self, mut txn: RwTxn<'_>, changes: RowChanges, sync: bool) -> Result<(), Failure> {
-        let outlet = self.settler.as_ref().map(|settler| &settler.outlet);
+        let (store, outlet) = (&self.store, self.settler.as_ref().map(|settler| &settler.outlet));
+        let position = outlet.map(|outlet| outlet.next()).unwrap_or_default();
+        let changes = Arc::new(changes.into_bytes());
         let mut sent = None;
         if let Some(outlet) = outlet {
-            self.store.put_position(&mut txn, outlet.next()).map_err(Failure::Undone)?;
-            let number = outlet.push(changes).number;
+            store.put_position(&mut txn, position).map_err(Failure::Undone)?;
+            let number = outlet.push(changes.clone()).number;
             if sync {
                 outlet.want_sync(number);
             }
-            sent = Some(number);
+            sent = Some((outlet, number));
         }
-        let committed = txn.commit();
-        self.store.stats.syncs.fetch_add(1, Relaxed);
-        let Err(error) = committed else { return Ok(()) };
-        if let (Some(outlet), Some(number)) = (outlet, sent) {
-            outlet.retract(number);
+        let take_back = || {
+            if let Some((outlet, number)) = sent {
+                outlet.retract(number);
+            }
+        };
+        let logged = store.journal.append(position, &changes);
+        store.stats.syncs.fetch_add(1, Relaxed);
+        if let Err(error) = logged {
+            txn.abort();
+            take_back();
+            return Err(match error {
+                EngineError::MaybeCommitted(_) => Failure::Unknown(error),
+                EngineError::Full(_) => match store.journal.checkpoint(&store.env) {
+                    Ok(()) => Failure::Undone(error),
+                    Err(later) => Failure::Undone(later),
+                },
+                _ => Failure::Undone(error),
+            });
         }
+        let Err(error) = txn.commit() else {
+            return self.look_at_log().map_err(Failure::Unknown);
+        };
+        take_back();
         // When LMDB failed while it wrote the page that makes the commit valid, it refuses every later write
         // transaction; in any other case that page is as it was.
-        match self.store.env.write_txn() {
+        let undone = match store.env.write_txn() {
             Ok(txn) => {
+                let retracted = store.journal.retract();
                 txn.abort();
-                Err(Failure::Undone(store_error("committing a group", error)))
+                retracted
             }
+            Err(later) => Err(store_error("beginning a group", later)),
+        };
+        match undone {
+            Ok(()) => Err(Failure::Undone(store_error("committing a group", error))),
             Err(later) => {
                 tracing::error!(%error, %later, "the metadata store must be opened again");
                 Err(Failure::Unknown(EngineError::MaybeCommitted(format!("committing a group: {error}"))))
+            }
+        }
+    }
+
+    /// What a checkpoint holds cannot be written again: where that may be missed, one is made after each group.
+    fn look_at_log(&self) -> Result<(), EngineError> {
+        match self.room.is_near() {
+            true => self.store.journal.checkpoint(&self.store.env),
+            false => {
+                self.store.journal.committed(&self.store.env);
+                Ok(())
             }
         }
     }

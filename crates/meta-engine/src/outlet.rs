@@ -2,7 +2,7 @@
 //! [`Outlet`] and waits there until the group is kept; who empties it is none of its business.
 
 use crate::EngineError;
-use braid_types::{MetaPosition, MetaTerm, RowChanges};
+use braid_types::{MetaPosition, MetaTerm};
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,11 +53,11 @@ impl Outlet {
     }
 
     /// Gives a group its number. Waits for nothing.
-    pub fn push(&self, changes: RowChanges) -> MetaPosition {
+    pub fn push(&self, changes: Arc<Vec<u8>>) -> MetaPosition {
         let mut state = self.state.lock();
         state.last += 1;
         let number = state.last;
-        state.outgoing.push(Outgoing::Group { number, changes: Arc::new(changes.into_bytes()) });
+        state.outgoing.push(Outgoing::Group { number, changes });
         drop(state);
         self.filled.notify_one();
         MetaPosition { term: self.term, number }
@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn a_wait_ends_when_it_is_kept_or_never_will_be() {
         let outlet = Outlet::new(MetaTerm { counter: 3, nonce: 0 }, 7);
-        assert_eq!(outlet.next(), outlet.push(RowChanges::default()));
+        assert_eq!(outlet.next(), outlet.push(Arc::default()));
         assert_eq!(outlet.take().0.len(), 1);
         outlet.keep(Kept { received: 8, synced: 7 });
         assert!(outlet.wait(8, false).is_ok() && outlet.wait(7, true).is_ok());

@@ -26,29 +26,37 @@ pub struct SizeReport {
     pub resident_file_bytes: u64,
 }
 
-/// Operations a second, the median of turns; one before them warms up.
-async fn stats_a_second(native: &Native, span: Duration) -> Result<f64> {
-    let (mut workload, mut rates) = (native.workload(Kind::Stat), Vec::new());
-    for turn in 0..6 {
-        let outcome = workload.turn(span).await?;
-        if turn > 0 {
-            rates.push(outcome.operations as f64 / outcome.took.as_secs_f64());
+/// Operations a second of each, medians of turns that alternate: what else the machine does meanwhile slows down both. One turn before them
+/// warms up.
+async fn stats_a_second(natives: [&Native; 2], span: Duration) -> Result<[f64; 2]> {
+    let mut workloads = natives.map(|native| native.workload(Kind::Stat));
+    let mut rates = [Vec::new(), Vec::new()];
+    for turn in 0..10 {
+        for which in [turn % 2, 1 - turn % 2] {
+            let outcome = workloads[which].turn(span).await?;
+            if turn > 0 {
+                rates[which].push(outcome.operations as f64 / outcome.took.as_secs_f64());
+            }
         }
     }
-    rates.sort_by(f64::total_cmp);
-    Ok(rates[rates.len() / 2])
+    Ok(rates.map(|mut rates| {
+        rates.sort_by(f64::total_cmp);
+        rates[rates.len() / 2]
+    }))
 }
 
-/// Creates `few` and then `files` empty files in one directory and looks at what they take, and whether names are found more slowly among
-/// all than among few; in turns of `span`.
+/// Creates `files` empty files in one directory, and `few` in another store, looks at what they take, and whether names are found more
+/// slowly among all than among few; in turns of `span`.
 pub async fn measure_size(dir: &Path, few: u64, files: u64, span: Duration) -> Result<SizeReport> {
     let few_files = files.min(few);
-    let mut native = Native::start(dir, Settings { files: few_files, ..Settings::default() }).await?;
-    let stats_a_second_few = stats_a_second(&native, span).await?;
+    let [few_dir, all_dir] = [dir.join("few"), dir.join("all")];
+    let settings = Settings { files: few_files, ..Settings::default() };
+    let mut native = Native::start(&all_dir, settings).await?;
     let begun = std::time::Instant::now();
     native.grow_to(files).await?;
     let seconds = begun.elapsed().as_secs_f64();
-    let rate = stats_a_second(&native, span).await?;
+    let beside = Native::start(&few_dir, settings).await?;
+    let [stats_a_second_few, rate] = stats_a_second([&beside, &native], span).await?;
     let store_bytes = native.store_bytes();
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let kib = |field: &str| -> u64 {

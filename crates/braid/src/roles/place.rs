@@ -19,7 +19,16 @@ const METADATA: Kind = Kind {
     role: "metadata server",
     setting: "metadata.dir",
     proof: "data.mdb",
-    own: &["data.mdb", "lock.mdb", "open.lock", "lost+found"],
+    own: &[
+        "data.mdb",
+        "data.checkpoint",
+        "data.checkpoint.part",
+        "data.log.0",
+        "data.log.1",
+        "lock.mdb",
+        "open.lock",
+        "lost+found",
+    ],
 };
 const DATA: Kind = Kind {
     role: "data server",

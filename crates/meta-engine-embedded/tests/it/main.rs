@@ -2,6 +2,7 @@
 
 mod conformance;
 mod copies;
+mod crash;
 mod early;
 mod full;
 mod groups;

@@ -226,7 +226,7 @@ impl State {
             for (key, row) in group.iter().flat_map(Ordered::all) {
                 changes.push(RowChange { table: key.table() as u8, key: key.bytes(), row: row.as_deref() });
             }
-            self.position = outlet.push(changes);
+            self.position = outlet.push(Arc::new(changes.into_bytes()));
             let rows = |ordered: &Ordered| {
                 let owner = ordered.early;
                 ordered.writes.iter().map(move |(key, _)| (key.clone(), owner)).collect::<Vec<_>>()
