@@ -84,7 +84,27 @@ impl Journal {
         last: Option<Checkpoint>,
         options: &EmbeddedOptions,
     ) -> Result<Journal, EngineError> {
+        let opened = Journal::begin(dir, &data, env, last.clone(), options);
+        match opened {
+            // What is kept for removing files is room for the log too, without which nothing is removed.
+            Err(EngineError::Full(_)) => {
+                let failed = |error| disk_error("making room for the log of the metadata", error);
+                data.set_len(data.metadata().map_err(failed)?.len()).map_err(failed)?;
+                Journal::begin(dir, &data, env, last, options)
+            }
+            opened => opened,
+        }
+    }
+
+    fn begin(
+        dir: &Path,
+        data: &File,
+        env: &Env<WithoutTls>,
+        last: Option<Checkpoint>,
+        options: &EmbeddedOptions,
+    ) -> Result<Journal, EngineError> {
         let failed = |error| disk_error(&format!("opening the log of the metadata in {}", dir.display()), error);
+        let data = data.try_clone().map_err(failed)?;
         let pin = pin(env)?;
         let page_bytes = u64::from(env.unnamed_database_stat().page_size);
         let metas_bytes = 2 * page_bytes as usize;

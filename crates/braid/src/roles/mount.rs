@@ -7,7 +7,7 @@ use super::signals::Asked;
 use super::{predecessor, why};
 use crate::cli::ClusterArgs;
 use crate::local::{Layout, process};
-use crate::{arenas, connect, http, output};
+use crate::{connect, http, output};
 use anyhow::{Context, Result, bail};
 use braid_api::Code;
 use braid_env::Env;
@@ -92,7 +92,6 @@ impl MountArgs {
     }
 
     fn serve(self, mount_point: &Path) -> Result<ExitCode> {
-        arenas::one_for_each_processor();
         let config = self.cluster.load()?;
         output::start_log(&config.log.level);
         let runtime = connect::runtime()?;
