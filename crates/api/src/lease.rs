@@ -62,6 +62,8 @@ pub enum Order {
     Leave { inode: InodeId },
     /// Somebody else wants this slot: answer with [`crate::slots::LeaveSlots`] as soon as nothing of this session is on its way there.
     LeaveSlot { slot: Slot },
+    /// Slots came to this server, and it waits for everybody's word of what he holds there: renew at it, also if that is nothing.
+    Renew,
 }
 
 /// File leases are given up down to a state, each under the generation it was recalled with (or granted, if nobody asked): what was

@@ -117,6 +117,32 @@ pub struct EndSyncAt {
     pub above: Option<LeaseGen>,
 }
 
+/// How far the making of a snapshot is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StillStep {
+    /// Whoever may write a file below the directory stores what it has and gives that up. Others may begin to.
+    Files,
+    /// And nobody begins to write anywhere.
+    Writes,
+    /// It is over.
+    LetGo,
+}
+
+/// The leader makes a snapshot of a directory: what is below it and written at the asked server is to stand still until
+/// [`StillStep::LetGo`], or another epoch. Repeated until the answer is true.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct StillAt {
+    /// As [`AnnounceAt::to`].
+    pub to: MemberId,
+    pub epoch: MembershipEpoch,
+    /// Rises with each attempt to make one.
+    pub number: u64,
+    /// Rises with each question of an attempt: one that comes after a later one changes nothing.
+    pub turn: u64,
+    pub root: InodeId,
+    pub step: StillStep,
+}
+
 /// A file has lost its last name. `held`: by this session it is open.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct HasOrphan {

@@ -8,7 +8,7 @@ pub use crate::at_path::{AtPath, Reached, Then, ThenAnswer};
 use crate::lease::LeaseKey;
 pub use crate::members::{
     AnnounceAt, Announced, AskToServe, EndSyncAt, Ends, EndsAt, GetRoster, HasOrphan, IsSilent, KnownRoster, ReleaseAt,
-    RenewTerm, ServeReply, SettleFileAt, TermReply,
+    RenewTerm, ServeReply, SettleFileAt, StillAt, StillStep, TermReply,
 };
 pub use crate::moving::{
     FindKept, KeptChunk, ListPlaced, MOVER, MoveChunk, MoveKept, MoveKind, MovesOn, Placed, ReturnSpares, ShiftChunks,
@@ -959,6 +959,7 @@ messages! {
     IsSilent -> ();
     EndSyncAt -> LeaseGen;
     HasOrphan -> ();
+    StillAt -> bool;
 }
 
 impl MetaRequest {

@@ -6,7 +6,7 @@ use braid_types::{InodeId, Slot};
 /// Who is to be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GoesTo {
-    /// Whoever leads: it alone knows of sessions, data servers, chains, snapshots and what is to be tidied up.
+    /// Whoever leads: it alone knows of sessions, data servers and chains, makes snapshots, and tidies up.
     Leader,
     /// Whoever holds the slot: it alone knows who may write the files there, and who has locks.
     Holder(Slot),
@@ -33,8 +33,8 @@ impl MetaRequest {
             | MetaRequest::ReleaseAt(_)
             | MetaRequest::SettleFileAt(_)
             | MetaRequest::EndsAt(_)
-            | MetaRequest::EndSyncAt(_) => GoesTo::Here,
-            _ if about.is_in_snapshot() => GoesTo::Leader,
+            | MetaRequest::EndSyncAt(_)
+            | MetaRequest::StillAt(_) => GoesTo::Here,
             MetaRequest::TakeSlot(m) => GoesTo::Holder(m.slot),
             MetaRequest::OpenFile(_)
             | MetaRequest::CreateFile(_)

@@ -185,6 +185,11 @@ impl Core {
                 let (generation, token) = (Generation(generation.0), Generation(token.0));
                 self.hear_from(Some(from), Seen::Recall { inode, generation, token, to: mode_of(to), locks });
             }
+            Order::Renew => {
+                if let Some(core) = self.this.upgrade() {
+                    core.asked_to_renew(from);
+                }
+            }
             Order::LeaveSlot { slot } => {
                 if let Some(core) = self.this.upgrade() {
                     core.asked_to_leave_slot(slot);

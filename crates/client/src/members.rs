@@ -50,6 +50,14 @@ impl Core {
         }
     }
 
+    /// It waits for a word of this client, which may have nothing there.
+    pub fn asked_to_renew(&self, member: MemberId) {
+        if let Some(seat) = self.route.seat(member) {
+            seat.is_used();
+        }
+        self.renew_at(member);
+    }
+
     /// Another session has begun, which has no term anywhere.
     pub fn renew_everywhere(&self) {
         for seat in self.route.seats() {

@@ -56,18 +56,48 @@ pub struct Lane {
 struct Changes {
     last: u64,
     open: BTreeSet<u64>,
+    /// Changes before this one are waited for no more. One that was given up may still be on its way, and is sent again under another number:
+    /// what is older and has not arrived yet is refused with it, and sent again too.
+    from: u64,
+}
+
+impl Changes {
+    fn ended(&mut self, number: u64, answered: bool) {
+        self.open.remove(&number);
+        if !answered {
+            self.from = self.from.max(number + 1);
+        }
+    }
+
+    /// Of a request that stands at `place` among them, the first change that is waited for.
+    fn first_before(&self, place: u64) -> u64 {
+        self.open.first().copied().unwrap_or(place).max(self.from).min(place)
+    }
 }
 
 /// A change that is waited for, until dropped.
 struct Numbered<'a> {
     lane: &'a Lane,
     number: u64,
+    answered: bool,
+}
+
+impl Numbered<'_> {
+    /// The server has said what became of it: nothing of it is on its way any more.
+    fn answered(mut self) {
+        self.answered = true;
+    }
 }
 
 impl Drop for Numbered<'_> {
     fn drop(&mut self) {
-        self.lane.changes.lock().open.remove(&self.number);
+        self.lane.changes.lock().ended(self.number, self.answered);
     }
+}
+
+/// Not what a client says to itself about a message that it waits for no more.
+fn is_said_by_a_server(error: &Error) -> bool {
+    !matches!(error.code, Code::Unreachable | Code::Disconnected | Code::DeadlineExceeded | Code::StaleEpoch)
 }
 
 impl Lane {
@@ -76,7 +106,7 @@ impl Lane {
         changes.last += 1;
         let number = changes.last;
         changes.open.insert(number);
-        Numbered { lane: self, number }
+        Numbered { lane: self, number, answered: false }
     }
 
     /// Where a request stands among the changes, and how far back the first one is that is waited for. Of one that is further
@@ -84,7 +114,7 @@ impl Lane {
     fn place(&self, numbered: Option<&Numbered<'_>>) -> (RequestId, u16) {
         let changes = self.changes.lock();
         let place = numbered.map_or(changes.last + 1, |numbered| numbered.number);
-        let first = changes.open.first().copied().unwrap_or(place).min(place);
+        let first = changes.first_before(place);
         (RequestId(place), (place - first).try_into().unwrap_or(u16::MAX))
     }
 
@@ -394,7 +424,9 @@ impl Core {
         let (place, behind) = lane.place(numbered.as_ref());
         // Whether it was carried out must be known: it is not sent again without a word.
         let is_once = matches!(&request, DataRequest::WriteChunk(write) if write.once.is_some());
-        let manner = if is_once { Manner::Once } else { Manner::default() };
+        // A change is sent again under another number: a copy of it that is still on its way would else be as good as what has been answered,
+        // for as long as something older is waited for.
+        let manner = if is_change { Manner::Once } else { Manner::default() };
         let trace = op.trace;
         let mut about = request.about();
         if let Some(container) = lane.container() {
@@ -413,6 +445,10 @@ impl Core {
             }
             None => self.env.timeout(left, call).await,
         };
+        let is_answer = answer.as_ref().is_ok_and(|answer| answer.as_ref().err().is_none_or(is_said_by_a_server));
+        if let Some(numbered) = numbered.filter(|_| is_answer) {
+            numbered.answered();
+        }
         let named = |error: Error| Error::new(error.code, format!("{name} at {}", lane.name()), error.cause());
         let (answer, payload) = match answer {
             Ok(Ok(answer)) => answer,
@@ -473,5 +509,24 @@ impl Core {
             tracing::debug!(%error, %cause, "what the request was based on could not be learnt again");
         }
         attempts.again(&self.env, error).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_given_up_is_not_waited_for_though_something_older_is() {
+        let mut changes = Changes { last: 5, open: BTreeSet::from([2, 3, 4, 5]), from: 0 };
+        assert_eq!((changes.first_before(5), changes.first_before(6)), (2, 2));
+        changes.ended(3, true);
+        assert_eq!(changes.first_before(5), 2, "an answer leaves nothing on its way");
+        changes.ended(4, false);
+        assert_eq!(changes.first_before(6), 5, "the second comes again too, if it has not arrived");
+        assert_eq!(changes.first_before(2), 2, "what is sent says nothing of itself");
+        changes.ended(5, true);
+        changes.ended(2, true);
+        assert_eq!(changes.first_before(6), 6);
     }
 }

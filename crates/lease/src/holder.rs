@@ -399,6 +399,16 @@ impl Holder {
         self.slots.unknown().len()
     }
 
+    /// It is one of them.
+    pub fn awaits(&self, session: SessionId) -> bool {
+        self.slots.unknown().contains(&session)
+    }
+
+    /// One of them.
+    pub fn has_not_said(&self) -> Option<SessionId> {
+        self.slots.unknown().first().copied()
+    }
+
     /// Everything that waits, and for whom.
     pub fn waits(&self) -> Vec<Waits> {
         let changes = self.names.waits();

@@ -272,6 +272,7 @@ impl MetaServer {
             | MetaRequest::EndsAt(_)
             | MetaRequest::IsSilent(_)
             | MetaRequest::EndSyncAt(_)
+            | MetaRequest::StillAt(_)
             | MetaRequest::HasOrphan(_)) => Box::pin(self.beside(session, m)).await?,
             mutation => {
                 let mut answer = self.mutate(call, cx, number, mutation, None).await?;

@@ -7,13 +7,13 @@
 
 use crate::background::Leaves;
 use crate::dispatch::Call;
-use crate::leases::Leases;
+use crate::leases::{Leases, State};
 use crate::locks::held_by;
 use crate::server::MetaServer;
 use braid_api::lease::{Order, YieldFiles};
 use braid_api::meta::{FileLease, FileWant, LeaseState, Lookup, MetaAnswer, MetaRequest, WriteHandles};
 use braid_api::{Code, Error, Result, trace};
-use braid_env::Env;
+use braid_env::{Env, Monotonic};
 use braid_lease::{AskId, Command, Event, Generation, Handles, LockAnswer, Mode, Refusal, Waits, Want};
 use braid_types::{FileKind, InodeId, LeaseGen, SessionId};
 use std::sync::Arc;
@@ -297,6 +297,16 @@ impl Leases {
     /// Returns when every session of before this start, but this one, has said whether it owns the file, or has ended.
     pub(crate) async fn until_said(&self, besides: Option<SessionId>, inode: InodeId) -> Result<()> {
         let end = self.env.clock.now() + self.limits.longest_wait_for_a_file() + self.limits.session_lease;
+        let unsaid = |state: &State| state.holder.may_own(inode).find(|other| Some(*other) != besides);
+        self.until_none(&format!("inode {inode}"), end, unsaid).await
+    }
+
+    /// The same of every session, and all that it may hold here.
+    pub(crate) async fn until_all_said(&self, end: Monotonic) -> Result<()> {
+        self.until_none("what is held here", end, |state| state.holder.has_not_said()).await
+    }
+
+    async fn until_none(&self, of: &str, end: Monotonic, unsaid: impl Fn(&State) -> Option<SessionId>) -> Result<()> {
         loop {
             let said = self.said.notified();
             let mut said = std::pin::pin!(said);
@@ -305,19 +315,15 @@ impl Leases {
             let unsaid = {
                 let state = self.state.lock();
                 if state.stopped {
-                    return Err(Error::new(
-                        Code::NotServing,
-                        format_args!("inode {inode}"),
-                        "this server is about to stop",
-                    ));
+                    return Err(Error::new(Code::NotServing, of, "this server is about to stop"));
                 }
-                state.holder.may_own(inode).find(|other| Some(*other) != besides)
+                unsaid(&state)
             };
             let Some(other) = unsaid else { return Ok(()) };
             let left = end.since(self.env.clock.now());
             if left.is_zero() || self.env.timeout(left, said).await.is_err() {
                 let cause = format!("waits until session {other} says what it holds since this server began");
-                return Err(Error::new(Code::Busy, format_args!("inode {inode}"), cause));
+                return Err(Error::new(Code::Busy, of, cause));
             }
         }
     }

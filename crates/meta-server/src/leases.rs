@@ -14,7 +14,7 @@ use crate::locks::{LockOps, held_by};
 use crate::seals::Seals;
 use braid_api::lease::{self, Acknowledge, LeaseKey, Listen, Order, Orders, Reassert, Term};
 use braid_api::{Code, Error, Result};
-use braid_env::Env;
+use braid_env::{Env, Monotonic};
 use braid_lease::{
     AskId, Command, Event, Handles, Happened, Holder, Key, Limits, Mode, Moment, Reasserted, RevocationId, Step,
 };
@@ -93,6 +93,8 @@ pub(crate) struct Mailbox {
     leave: BTreeSet<InodeId>,
     /// What it has to itself and others want; told again until it has left.
     pub slots: BTreeSet<Slot>,
+    /// When it was told last to renew, as its word is waited for.
+    renew_told: Option<Monotonic>,
     bell: Arc<Notify>,
     /// Announcements from before this session cached: until they are released it is granted nothing.
     pub not_before: BTreeSet<u64>,
@@ -107,10 +109,19 @@ pub struct Ask<'a> {
 /// Of the 1 MiB that a message may have; what one order has more than that leaves room for the longest.
 const ORDERS_BYTES: usize = 512 << 10;
 
+/// Before a session whose word is waited for is told so again: it may not have heard it.
+const RENEW_AGAIN: Duration = Duration::from_secs(1);
+
 impl Mailbox {
-    /// What fits into a message; the rest is taken with the next.
-    fn take(&mut self) -> Vec<Order> {
+    /// What fits into a message; the rest is taken with the next. `awaited`: the session's word is waited for, now.
+    fn take(&mut self, awaited: Option<Monotonic>) -> Vec<Order> {
         let (mut orders, mut bytes) = (Vec::new(), 0);
+        if let Some(now) = awaited
+            && self.renew_told.is_none_or(|told| now.since(told) >= RENEW_AGAIN)
+        {
+            self.renew_told = Some(now);
+            orders.push(Order::Renew);
+        }
         while bytes < ORDERS_BYTES {
             if let Some((revocation, keys)) = self.orders.pop_first() {
                 let long = |key: &Key| 24 + if let Key::Name(_, name) = key { name.as_bytes().len() } else { 0 };
@@ -419,18 +430,21 @@ impl Leases {
             // Registered before the look, so that nothing between the two is missed.
             rung.as_mut().enable();
             let left = end.since(self.env.clock.now());
-            {
+            let pause = {
                 let mut state = self.state.lock();
                 let (stopped, epoch) = (state.stopped, state.holder.epoch());
                 let is_other = (listen.member, listen.epoch) != (self.member, epoch);
                 // Who has not heard of this start takes nothing along: it would not know what it is of.
+                let is_unknown = self.others.is_some() && state.holder.awaits(session);
                 let mailbox = state.caching.get_mut(&session).filter(|_| !is_other);
-                let orders = mailbox.map(Mailbox::take).unwrap_or_default();
+                let now = self.env.clock.now();
+                let orders = mailbox.map(|mailbox| mailbox.take(is_unknown.then_some(now))).unwrap_or_default();
                 if !orders.is_empty() || stopped || left.is_zero() || is_other {
                     return Ok(Orders { member: self.member, epoch, orders });
                 }
-            }
-            let _ = self.env.timeout(left, rung).await;
+                if is_unknown { left.min(RENEW_AGAIN) } else { left }
+            };
+            let _ = self.env.timeout(pause, rung).await;
         }
     }
 

@@ -213,8 +213,7 @@ impl MetaServer {
         let cluster = cluster.ok_or_else(|| Error::new(Code::NotServing, "the namespace", "nobody has made it yet"))?;
         let server =
             MetaServer::new(env, engine, peers, config, (cluster, LeaderEpoch(0), MembershipEpoch(0)), backing, false);
-        // Of snapshots that are made later it is not told: none is made while several serve.
-        server.read_snapshots().await?;
+        server.keep_for_snapshots().await?;
         server.recovery.begin(BTreeMap::new(), server.started);
         server.keep_leases();
         Ok(server)

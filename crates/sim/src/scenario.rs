@@ -327,6 +327,14 @@ pub fn several() -> Vec<Scenario> {
             faults: fault::CLIENTS,
             settings: Settings::default().with_several(),
             make: |_| Durable::new(Sure::AtCloseAndSync),
+            ..base.clone()
+        },
+        Scenario {
+            name: "several-snapshots",
+            faults: fault::SERVERS,
+            stormy: Duration::from_secs(10),
+            settings: Settings { late_copies: true, ..base.settings.clone() },
+            make: |seed| Snapshots::new(false, seed),
             ..base
         },
     ]

@@ -108,6 +108,66 @@ fn a_mount_goes_on_while_metadata_servers_come_stop_and_die() {
     m.is_clean();
 }
 
+/// Each directory is another server's part; all of them are in it, of one moment, and show it.
+#[test]
+fn a_snapshot_of_what_several_hold_is_of_one_moment() {
+    const DIRS: usize = 24;
+    let mut m = Machine::new();
+    serve(&mut m, 1);
+    m.until("the first serves", || m.is_ready("metadata-1"));
+    serve(&mut m, 2);
+    serve(&mut m, 3);
+    m.serve("data", 1);
+    m.until("the data server serves", || m.is_ready("data-1"));
+    until_members(&m, 1, &[1, 2, 3]);
+    let at = m.mount_point();
+    m.says(&format!("mount {} --log {}", at.display(), m.path("mount.log").display()));
+    let top = at.join("top");
+    std::fs::create_dir(&top).unwrap();
+    let file = |n: usize| top.join(format!("dir-{n}/file"));
+    // Never closed: what it has to be asked for each of them.
+    let files: Vec<_> = (0..DIRS)
+        .map(|n| {
+            std::fs::create_dir(top.join(format!("dir-{n}"))).unwrap();
+            std::fs::File::create(file(n)).unwrap()
+        })
+        .collect();
+    let over = std::sync::atomic::AtomicBool::new(false);
+    let shown = |name: &str, n: usize| -> u64 {
+        let path = top.join(format!(".braid/snapshots/{name}/dir-{n}/file"));
+        let bytes = std::fs::read(path).unwrap();
+        if bytes.is_empty() { 0 } else { u64::from_le_bytes(bytes.try_into().unwrap()) }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // One number after the other goes into all files, in their order.
+            for number in 1_u64.. {
+                for file in &files {
+                    std::os::unix::fs::FileExt::write_all_at(file, &number.to_le_bytes(), 0).unwrap();
+                }
+                if over.load(std::sync::atomic::Ordering::SeqCst) {
+                    return;
+                }
+            }
+        });
+        for name in ["one", "two"] {
+            m.says(&format!("fs snapshot create /top {name}"));
+        }
+        over.store(true, std::sync::atomic::Ordering::SeqCst);
+    });
+    for name in ["one", "two"] {
+        let numbers: Vec<u64> = (0..DIRS).map(|n| shown(name, n)).collect();
+        assert!(numbers.windows(2).all(|two| two[0] >= two[1]), "{name}: {numbers:?}");
+        assert!(numbers[0] - numbers[DIRS - 1] <= 1, "{name}: {numbers:?}");
+    }
+    m.says("fs snapshot delete /top one");
+    let left = std::fs::read_dir(top.join(".braid/snapshots")).unwrap().map(|entry| entry.unwrap().file_name());
+    assert_eq!(left.collect::<Vec<_>>(), ["two"]);
+    drop(files);
+    m.says(&format!("umount {}", at.display()));
+    m.is_clean();
+}
+
 /// Epochs of servers alone and of several rise together: what a mount and data servers know of the one setting is outdated under the next.
 #[test]
 fn a_mount_goes_on_while_one_alone_becomes_several_and_one_alone_again() {

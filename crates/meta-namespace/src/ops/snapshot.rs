@@ -189,6 +189,7 @@ async fn has_snapshots(unit: &mut Unit<'_>, root: InodeId) -> Result<bool, OpErr
 }
 
 /// Makes a snapshot of a root. All that is written to its files has been stored, and nobody writes them now.
+#[derive(Clone)]
 pub struct CreateSnapshot {
     pub root: InodeId,
     pub name: Name,

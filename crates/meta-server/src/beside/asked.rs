@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 /// An announcement waits here for so long, less than whoever asked waits ([`super::WORD`]); then it is asked again.
-const NOT_YET: Duration = Duration::from_millis(1500);
+pub(super) const NOT_YET: Duration = Duration::from_millis(1500);
 
 impl Leases {
     /// Returns when nobody but the session shows what the keys cover, or is to be asked again.
@@ -78,6 +78,7 @@ impl MetaServer {
             | MetaRequest::SettleFileAt(SettleFileAt { to, .. })
             | MetaRequest::EndsAt(EndsAt { to, .. })
             | MetaRequest::EndSyncAt(EndSyncAt { to, .. })
+            | MetaRequest::StillAt(StillAt { to, .. })
                 if to != self.leases.member =>
             {
                 return Err(super::elsewhere("a word between metadata servers", "it is for another"));
@@ -88,6 +89,7 @@ impl MetaServer {
             MetaRequest::EndsAt(m) => MetaAnswer::EndsAt(self.ends_here(m)?),
             MetaRequest::IsSilent(m) => MetaAnswer::IsSilent(self.is_said_to_be_silent(m.session).await?),
             MetaRequest::EndSyncAt(m) => MetaAnswer::EndSyncAt(self.leases.sync_ends(m)),
+            MetaRequest::StillAt(m) => MetaAnswer::StillAt(self.still_here(m).await?),
             MetaRequest::HasOrphan(m) => {
                 match m.held {
                     Some(session) => self.hold_orphan(session, m.inode),

@@ -10,8 +10,11 @@
 mod asked;
 mod ends;
 mod files;
+mod still;
 mod syncing;
 mod telling;
+
+pub(crate) use still::Elsewhere;
 
 use crate::config::PlantedBug;
 use crate::leases::State;
@@ -30,8 +33,9 @@ use braid_types::{InodeId, LeaseGen, MemberId, MembershipEpoch, SessionId, Slot,
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
+use still::Stands;
 
 /// For a word to another server, which is said again if it is not heard.
 pub(crate) const WORD: Duration = Duration::from_secs(2);
@@ -80,6 +84,10 @@ pub(crate) struct Beside {
     members: Mutex<BTreeSet<MemberId>>,
     /// Held while it is looked whether anybody may join, until that one is counted.
     joining: Mutex<()>,
+    /// What the leader has stand still here, by the number of its attempt; of this epoch.
+    stands: Mutex<Stands>,
+    /// Attempts of this server to make a snapshot.
+    attempts: AtomicU64,
     /// Shut while the engine joins another epoch: what is transacted meanwhile was announced under the one before.
     gate: tokio::sync::RwLock<()>,
 }
@@ -98,6 +106,8 @@ impl Beside {
             last_went: Mutex::new(now),
             members: Mutex::default(),
             joining: Mutex::new(()),
+            stands: Mutex::default(),
+            attempts: AtomicU64::new(0),
             gate: tokio::sync::RwLock::new(()),
         }
     }
@@ -135,7 +145,7 @@ impl Drop for Apart<'_> {
 #[derive(Clone, Copy)]
 pub(crate) struct Begun(Option<(MembershipEpoch, Option<Slot>)>);
 
-fn elsewhere(what: &str, cause: &str) -> Error {
+pub(crate) fn elsewhere(what: &str, cause: &str) -> Error {
     Error::new(Code::HeldElsewhere, what, cause)
 }
 
@@ -234,6 +244,8 @@ impl MetaServer {
         let _shut = beside.gate.write().await;
         self.engine.join_at(fence).await.map_err(OpError::from)?;
         self.leases.follows(roster, stays.clone());
+        // Who had it stand still commits nothing under the epoch before.
+        beside.stands.lock().clear();
         let leader = beside.leader.lock().replace(roster.leader);
         let members: BTreeSet<MemberId> = roster.members.iter().map(|seat| seat.id).collect();
         let before = std::mem::replace(&mut *beside.members.lock(), members.clone());
@@ -344,6 +356,12 @@ impl crate::leases::Leases {
         self.state.lock().holder.epoch()
     }
 
+    /// Under this epoch, all of these.
+    fn has_all(&self, epoch: MembershipEpoch, slots: &SlotSet) -> bool {
+        let state = self.state.lock();
+        state.holder.epoch() == epoch && slots.iter().all(|slot| state.holder.holds(slot))
+    }
+
     pub(crate) fn holds(&self, slot: Slot) -> bool {
         self.state.lock().holder.holds(slot)
     }
@@ -404,5 +422,7 @@ impl crate::leases::Leases {
             state.caching.entry(*session).or_default();
         }
         self.on(&mut state, Event::Gained { epoch, slots, sessions });
+        // Who has nothing here would not come by himself.
+        state.ring_all();
     }
 }

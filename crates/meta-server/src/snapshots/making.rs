@@ -5,19 +5,22 @@
 //! recalled. So writers elsewhere wait for a few messages at the most, and the length of the pause does not depend on how much is unwritten.
 
 use super::{gone, status_of};
+use crate::beside::{Elsewhere, elsewhere};
 use crate::config::PlantedBug;
 use crate::files::FileAnswer;
 use crate::leases::Leases;
 use crate::server::MetaServer;
 use crate::settling::{UntilSettled, is_open};
 use braid_api::admin::{AdminAnswer, SnapshotStatus};
+use braid_api::meta::StillStep;
 use braid_api::{Code, Error, Result};
 use braid_env::Monotonic;
 use braid_lease::{AskId, Event, Key};
 use braid_meta_engine::Engine;
 use braid_meta_namespace::OpError;
 use braid_meta_namespace::ops::snapshot::{CreateSnapshot, DropSnapshot, FindBelow, MakeRoot};
-use braid_types::{InodeId, Name, SessionId};
+use braid_meta_namespace::rows::SnapshotEntry;
+use braid_types::{InodeId, MembershipEpoch, Name, SessionId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,6 +47,9 @@ impl Drop for Still {
     }
 }
 
+/// Nothing below the directory is written anywhere, until dropped.
+type AllStill = (Held, BTreeMap<InodeId, Still>, Elsewhere);
+
 /// Nobody is granted the right to write, until dropped.
 pub(crate) struct Held(Arc<Leases>);
 
@@ -58,7 +64,7 @@ impl Leases {
         self.state.lock().holder.written()
     }
 
-    fn hold_writes(self: &Arc<Self>) -> Held {
+    pub(crate) fn hold_writes(self: &Arc<Self>) -> Held {
         self.on(&mut self.state.lock(), Event::HoldWrites { on: true });
         Held(self.clone())
     }
@@ -79,7 +85,6 @@ impl MetaServer {
     pub(crate) async fn create_snapshot(&self, dir: InodeId, name: Name, wait_ms: u64) -> Result<SnapshotStatus> {
         let end = self.env.clock.now() + Duration::from_millis(wait_ms).min(WAIT_MAX);
         self.recovery_is_over()?;
-        let _apart = self.apart("a snapshot")?;
         let _alone = self.snapshots.changing.lock().await;
         // Of one whose outcome was not known it is known now.
         self.read_snapshots().await?;
@@ -88,37 +93,72 @@ impl MetaServer {
             return Err(Error::new(Code::Exists, of, "there is one with this name"));
         }
         self.prepare_root(dir, end).await?;
-        // Who held something before this start has said so.
-        self.leases.until_said(None, dir).await?;
         // What was told to a program is in it.
         let _together = self.leases.together().await?;
-        let mut still = BTreeMap::new();
-        let held = loop {
-            self.keep_still(dir, &mut still, end).await?;
-            let held = self.leases.hold_writes();
-            let now = self.env.clock.now();
-            match self.keep_still(dir, &mut still, end.min(now + HOLD_MAX)).await {
-                Ok(()) => break held,
-                // Others do not wait for who is slow: it is waited for while they go on.
-                Err(error) if error.code == Code::Busy && self.env.clock.now() < end => drop(held),
-                Err(error) => return Err(error),
+        let create = CreateSnapshot { root: dir, name: name.clone(), now: Default::default() };
+        let made = loop {
+            match self.make_still(create.clone(), end).await {
+                // Who holds what is another: of what came to a server since, nothing stands still.
+                Err(error) if error.code == Code::HeldElsewhere && self.env.clock.now() < end => {
+                    self.env.sleep(LOOK_AGAIN).await;
+                }
+                Err(error) if error.code == Code::HeldElsewhere => {
+                    return Err(Error::new(Code::Busy, format_args!("directory {dir}"), error.cause()));
+                }
+                made => break made?,
             }
         };
-        let stands = UntilSettled::new(self, "a snapshot that was given up", (held, still));
-        let create = CreateSnapshot { root: dir, name: name.clone(), now: self.env.clock.wall() };
+        if self.beside.is_none() {
+            // Others show it without telling.
+            self.snapshots.unseen.lock().insert(made.number);
+        }
+        self.read_snapshots().await?;
+        status_of(dir, &made).ok_or_else(|| gone(dir))
+    }
+
+    /// Under one epoch: all that is written below stands still at every server, and then the snapshot is there.
+    async fn make_still(&self, create: CreateSnapshot, end: Monotonic) -> Result<SnapshotEntry> {
+        let (dir, epoch) = (create.root, self.leases.epoch());
+        let stands = self.all_still(dir, epoch, end).await?;
+        let stands = UntilSettled::new(self, "a snapshot that was given up", stands);
+        let create = CreateSnapshot { now: self.env.clock.wall(), ..create };
         // Who has found that there is none, or has the directory listed, looks again.
         let keys = vec![Key::Dir(dir), Key::Attr(dir)];
         let made = self.announced_keys(SessionId(0), keys, async {
-            self.engine.transact(dir.0, create).await.map_err(Error::from)
+            // While this is on its way nothing of another epoch begins here.
+            match self.leases.epoch() == epoch {
+                true => self.engine.transact(dir.0, create).await.map_err(Error::from),
+                false => Err(elsewhere("a snapshot", "who serves has changed meanwhile")),
+            }
         });
         let made = made.await;
         if !made.as_ref().is_err_and(is_open) {
             drop(stands.end());
         }
-        let made = made?;
-        self.snapshots.unseen.lock().insert(made.number);
-        self.read_snapshots().await?;
-        status_of(dir, &made).ok_or_else(|| gone(dir))
+        made
+    }
+
+    async fn all_still(&self, dir: InodeId, epoch: MembershipEpoch, end: Monotonic) -> Result<AllStill> {
+        // Who held something before this start, or before slots came here, has said so.
+        self.until_all_is_known(end).await?;
+        let elsewhere = self.elsewhere(dir, epoch)?;
+        let mut still = BTreeMap::new();
+        loop {
+            self.keep_still(dir, &mut still, end).await?;
+            elsewhere.ask(StillStep::Files, end).await?;
+            let held = self.leases.hold_writes();
+            let brief = end.min(self.env.clock.now() + HOLD_MAX);
+            let all = async {
+                self.keep_still(dir, &mut still, brief).await?;
+                elsewhere.ask(StillStep::Writes, brief).await
+            };
+            match all.await {
+                Ok(()) => return Ok((held, still, elsewhere)),
+                // Others do not wait for who is slow: it is waited for while they go on.
+                Err(error) if error.code == Code::Busy && self.env.clock.now() < end => drop(held),
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// The directory becomes a snapshot root, and everything below it says so.
@@ -146,7 +186,12 @@ impl MetaServer {
     }
 
     /// Files below the root that somebody may write, all that there are by now.
-    async fn keep_still(&self, root: InodeId, still: &mut BTreeMap<InodeId, Still>, end: Monotonic) -> Result<()> {
+    pub(crate) async fn keep_still(
+        &self,
+        root: InodeId,
+        still: &mut BTreeMap<InodeId, Still>,
+        end: Monotonic,
+    ) -> Result<()> {
         if self.config.planted == Some(PlantedBug::NotStill) {
             return Ok(());
         }
@@ -170,8 +215,8 @@ impl MetaServer {
                 match self.env.timeout(left, told).await {
                     Ok(Ok(FileAnswer::Fresh)) => _ = still.insert(inode, guard),
                     Ok(_) => {
-                        let cause = "this server is about to stop";
-                        return Err(Error::new(Code::NotServing, format_args!("inode {inode}"), cause));
+                        let cause = "this server is about to stop, or holds its slot no more";
+                        return Err(Error::new(Code::HeldElsewhere, format_args!("inode {inode}"), cause));
                     }
                     Err(_) => {
                         let cause = "who writes it has not stored what it wrote";
@@ -183,7 +228,6 @@ impl MetaServer {
     }
 
     pub(crate) async fn drop_snapshot(&self, dir: InodeId, name: Name) -> Result<AdminAnswer> {
-        let _apart = self.apart("a snapshot")?;
         let _alone = self.snapshots.changing.lock().await;
         // Of one that is not dropped it is not known any more that nobody has seen it.
         let seen = self.snapshots.hide(dir, &name);

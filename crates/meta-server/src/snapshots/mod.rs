@@ -8,6 +8,7 @@ mod making;
 mod shown;
 mod sweeping;
 
+pub(crate) use making::{Held, Still};
 pub(crate) use shown::{asks_of, expect_reading};
 
 use crate::config::PlantedBug;
@@ -93,6 +94,20 @@ impl Snapshots {
 }
 
 impl MetaServer {
+    /// Others make snapshots and delete them, and do not tell: what is shown of them here is looked up before.
+    async fn look_at_snapshots(&self) -> Result<()> {
+        match self.leads() {
+            true => Ok(()),
+            false => self.read_snapshots().await,
+        }
+    }
+
+    /// From the start of one that serves beside others: the leader may make a snapshot root at any time.
+    pub(crate) async fn keep_for_snapshots(&self) -> Result<()> {
+        self.snapshots.keeping.begin(&self.engine).await.map_err(OpError::from)?;
+        self.read_snapshots().await
+    }
+
     /// At a start, before anything is served, and after each change.
     pub(crate) async fn read_snapshots(&self) -> Result<()> {
         let rows = self.engine.read(0, ListSnapshots).await.map_err(Error::from)?;

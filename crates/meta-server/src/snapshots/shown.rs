@@ -9,7 +9,7 @@ use crate::complete::{claim, claim_page};
 use crate::dispatch::Call;
 use crate::server::MetaServer;
 use braid_api::meta::*;
-use braid_api::snapshots::PLACE;
+use braid_api::snapshots::{PLACE, is_unlisted};
 use braid_api::{Code, Error, Result};
 use braid_lease::Key;
 use braid_meta_engine::Engine;
@@ -150,6 +150,10 @@ impl MetaServer {
 
     /// What is under a name in a directory of now where nothing is.
     pub(crate) async fn shown_in(&self, dir: InodeId, name: &Name) -> Result<Option<Attr>> {
+        if !is_unlisted(name) {
+            return Ok(None);
+        }
+        self.look_at_snapshots().await?;
         if !self.snapshots.has_roots() {
             return Ok(None);
         }
@@ -170,6 +174,9 @@ impl MetaServer {
 
     /// Goes on with a path where it leads into snapshots.
     pub(crate) async fn walk_then(&self, m: &Resolve, mut found: Resolved) -> Result<Resolved> {
+        if m.from.is_in_snapshot() {
+            self.look_at_snapshots().await?;
+        }
         while let Some(name) = m.path.len().checked_sub(found.rest as usize).and_then(|at| m.path.get(at)) {
             let (dir, is_dir) = match found.attrs.last() {
                 Some(attr) => (attr.id, attr.kind == FileKind::Directory),
@@ -197,6 +204,7 @@ impl MetaServer {
         lease: FileLease,
         request: MetaRequest,
     ) -> Result<MetaAnswer> {
+        self.look_at_snapshots().await?;
         let shown = self.shown_at(id)?;
         let ask = self.leases.ask(session);
         let lasts = matches!(shown, Shown::Then { .. });

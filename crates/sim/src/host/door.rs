@@ -210,7 +210,7 @@ impl Namespace for MetaDoor {
             let revoked = heard.orders.extract_if(.., |order| matches!(order, Order::Revoke { .. }));
             let numbers = revoked.filter_map(|order| match order {
                 Order::Revoke { revocation, .. } => Some(revocation),
-                Order::Recall { .. } | Order::Leave { .. } | Order::LeaveSlot { .. } => None,
+                Order::Recall { .. } | Order::Leave { .. } | Order::LeaveSlot { .. } | Order::Renew => None,
             });
             let acknowledge = Acknowledge { member: heard.member, revocations: numbers.collect() };
             self.server.execute(cx, MetaRequest::Acknowledge(acknowledge)).await?;
@@ -221,7 +221,7 @@ impl Namespace for MetaDoor {
             let recalled = heard.orders.extract_if(.., |order| matches!(order, Order::Recall { .. }));
             let files = recalled.filter_map(|order| match order {
                 Order::Recall { inode, generation, to, .. } => Some((inode, generation, to)),
-                Order::Revoke { .. } | Order::Leave { .. } | Order::LeaveSlot { .. } => None,
+                Order::Revoke { .. } | Order::Leave { .. } | Order::LeaveSlot { .. } | Order::Renew => None,
             });
             let given_up = YieldFiles {
                 member: heard.member,

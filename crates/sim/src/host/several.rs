@@ -82,6 +82,7 @@ impl Host {
     fn config(&self) -> MetaConfig {
         let settings = &self.process.cluster.settings;
         let planted = match settings.bug {
+            Some(Bug::NotStill) => Some(PlantedBug::NotStill),
             Some(Bug::OthersNotAsked) => Some(PlantedBug::OthersNotAsked),
             Some(Bug::GainedAtOnce) => Some(PlantedBug::GainedAtOnce),
             _ => None,

@@ -40,3 +40,10 @@ fn a_holder_that_waits_for_nobody_is_found() {
     // A mount has to miss that a slot moves, while another changes something there.
     hunt(Bug::GainedAtOnce, "several-cut", 60, Invariant::NamesAreLinearizable, &[]);
 }
+
+#[test]
+fn a_snapshot_for_which_others_do_not_stand_still_is_found() {
+    for bug in [Bug::OthersNotAsked, Bug::NotStill] {
+        hunt(bug, "several-snapshots", 20, Invariant::SnapshotsAreOfOneMoment, &[Invariant::SnapshotsStay]);
+    }
+}
