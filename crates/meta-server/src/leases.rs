@@ -11,14 +11,15 @@ use crate::announcing::Announcing;
 use crate::beside::Others;
 use crate::files::{FileAnswer, held_of, order_of, regranted};
 use crate::locks::{LockOps, held_by};
+use crate::mailbox::{Mailbox, RENEW_AGAIN};
 use crate::seals::Seals;
-use braid_api::lease::{self, Acknowledge, LeaseKey, Listen, Order, Orders, Reassert, Term};
+use braid_api::lease::{self, Acknowledge, Listen, Orders, Reassert, Term};
 use braid_api::{Code, Error, Result};
-use braid_env::{Env, Monotonic};
+use braid_env::Env;
 use braid_lease::{
     AskId, Command, Event, Handles, Happened, Holder, Key, Limits, Mode, Moment, Reasserted, RevocationId, Step,
 };
-use braid_types::{InodeId, LeaseGen, MemberId, MembershipEpoch, SessionId, Slot, SlotSet, TraceId};
+use braid_types::{InodeId, LeaseGen, MemberId, MembershipEpoch, SessionId, SlotSet, TraceId};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -83,73 +84,10 @@ pub(crate) struct State {
     pub stopped: bool,
 }
 
-#[derive(Default)]
-pub(crate) struct Mailbox {
-    /// By revocation.
-    orders: BTreeMap<u64, Vec<Key>>,
-    /// The last word on each file.
-    files: BTreeMap<InodeId, Order>,
-    /// Sealed files that others want unsealed; told again until they are left.
-    leave: BTreeSet<InodeId>,
-    /// What it has to itself and others want; told again until it has left.
-    pub slots: BTreeSet<Slot>,
-    /// When it was told last to renew, as its word is waited for.
-    renew_told: Option<Monotonic>,
-    bell: Arc<Notify>,
-    /// Announcements from before this session cached: until they are released it is granted nothing.
-    pub not_before: BTreeSet<u64>,
-}
-
 /// Something is about to be read for a session that may keep it.
 pub struct Ask<'a> {
     leases: &'a Leases,
     id: Option<AskId>,
-}
-
-/// Of the 1 MiB that a message may have; what one order has more than that leaves room for the longest.
-const ORDERS_BYTES: usize = 512 << 10;
-
-/// Before a session whose word is waited for is told so again: it may not have heard it.
-const RENEW_AGAIN: Duration = Duration::from_secs(1);
-
-impl Mailbox {
-    /// What fits into a message; the rest is taken with the next. `awaited`: the session's word is waited for, now.
-    fn take(&mut self, awaited: Option<Monotonic>) -> Vec<Order> {
-        let (mut orders, mut bytes) = (Vec::new(), 0);
-        if let Some(now) = awaited
-            && self.renew_told.is_none_or(|told| now.since(told) >= RENEW_AGAIN)
-        {
-            self.renew_told = Some(now);
-            orders.push(Order::Renew);
-        }
-        while bytes < ORDERS_BYTES {
-            if let Some((revocation, keys)) = self.orders.pop_first() {
-                let long = |key: &Key| 24 + if let Key::Name(_, name) = key { name.as_bytes().len() } else { 0 };
-                bytes += 24 + keys.iter().map(long).sum::<usize>();
-                orders.push(Order::Revoke { revocation, keys: keys.iter().map(told).collect() });
-            } else if let Some((_, order)) = self.files.pop_first() {
-                bytes += 40;
-                orders.push(order);
-            } else if let Some(inode) = self.leave.pop_first() {
-                bytes += 16;
-                orders.push(Order::Leave { inode });
-            } else if let Some(slot) = self.slots.pop_first() {
-                bytes += 16;
-                orders.push(Order::LeaveSlot { slot });
-            } else {
-                break;
-            }
-        }
-        orders
-    }
-}
-
-pub fn told(key: &Key) -> LeaseKey {
-    match key {
-        Key::Dir(id) => LeaseKey::Dir(*id),
-        Key::Name(id, name) => LeaseKey::Name(*id, name.clone()),
-        Key::Attr(id) => LeaseKey::Attr(*id),
-    }
 }
 
 impl State {

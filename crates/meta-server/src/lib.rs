@@ -34,6 +34,7 @@ mod lead;
 mod leases;
 mod locks;
 mod looks;
+mod mailbox;
 mod membership;
 mod orphans;
 mod plain;

@@ -1,6 +1,7 @@
 //! What waits at this server, for `braid admin why`.
 
-use crate::leases::{Leases, told};
+use crate::leases::Leases;
+use crate::mailbox::told;
 use crate::server::MetaServer;
 use braid_api::admin::{HeldAs, Waiting};
 use braid_api::lease::LeaseKey;

@@ -1,7 +1,8 @@
 //! What other servers ask of this one, and clients of one that does not lead.
 
 use super::telling::key_of;
-use crate::leases::{Leases, told};
+use crate::leases::Leases;
+use crate::mailbox::told;
 use crate::server::MetaServer;
 use braid_api::lease::LeaseKey;
 use braid_api::meta::*;

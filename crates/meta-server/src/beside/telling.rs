@@ -1,7 +1,8 @@
 //! Announcements on their way to other holders, and what those say to them.
 
 use super::WORD;
-use crate::leases::{Leases, told};
+use crate::leases::Leases;
+use crate::mailbox::told;
 use braid_api::Context;
 use braid_api::lease::LeaseKey;
 use braid_api::meta::{AnnounceAt, Announced, MetaAnswer, MetaRequest, ReleaseAt};

@@ -38,7 +38,7 @@ fn holders_that_are_not_asked_are_found() {
 #[test]
 fn a_holder_that_waits_for_nobody_is_found() {
     // A mount has to miss that a slot moves, while another changes something there.
-    hunt(Bug::GainedAtOnce, "several-cut", 60, Invariant::NamesAreLinearizable, &[]);
+    hunt(Bug::GainedAtOnce, "several-cut", 240, Invariant::NamesAreLinearizable, &[]);
 }
 
 #[test]
