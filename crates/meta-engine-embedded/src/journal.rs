@@ -49,6 +49,19 @@ struct Log {
     active: usize,
     /// Of the last group.
     number: u64,
+    /// The active one was begun by this process: what is in it from before counts no more.
+    begun: bool,
+}
+
+impl Log {
+    /// Later groups go to the other file, in which nothing counts any more since the last checkpoint.
+    fn switch(&mut self) -> io::Result<u64> {
+        let series = self.segments[self.active].series() + 1;
+        self.active = 1 - self.active;
+        self.segments[self.active].begin(series)?;
+        self.begun = true;
+        Ok(self.number)
+    }
 }
 
 struct Made {
@@ -114,6 +127,7 @@ impl Journal {
             remove_logs(dir).map_err(failed)?;
         }
         let mut segments = [open_segment(dir, 0)?, open_segment(dir, 1)?];
+        let begun = last.is_none();
         let last = match last {
             Some(last) if last.transaction != pin.id() as u64 || last.metas.len() != metas_bytes => {
                 let (found, wanted) = (pin.id(), last.transaction);
@@ -142,7 +156,7 @@ impl Journal {
             data,
             metas_bytes,
             page_bytes,
-            log: Mutex::new(Log { segments, active, number }),
+            log: Mutex::new(Log { segments, active, number, begun }),
             made: Mutex::new(Made { slots, last, pin }),
             wanted: Mutex::default(),
             bell: Condvar::new(),
@@ -203,6 +217,9 @@ impl Journal {
     pub fn append(&self, position: MetaPosition, changes: &[u8]) -> Result<(), EngineError> {
         self.expect_whole()?;
         let mut log = self.log.lock();
+        if !log.begun {
+            return Err(EngineError::Storage("no checkpoint was made since the log was read".into()));
+        }
         let number = log.number + 1;
         let active = log.active;
         let segment = &mut log.segments[active];
@@ -258,12 +275,12 @@ impl Journal {
         // Between two groups.
         let txn = env.write_txn().map_err(|error| store_error("beginning a checkpoint", error))?;
         let pin = pin(env)?;
-        if pin.id() == made.pin.id() {
+        if pin.id() == made.pin.id() && self.log.lock().begun {
             return Ok(());
         }
         let failed = |error| self.fail("making a checkpoint of the metadata", error);
         let metas = read_metas(&self.data, self.metas_bytes).map_err(failed)?;
-        let number = self.switch().map_err(failed)?;
+        let number = self.log.lock().switch().map_err(failed)?;
         txn.abort();
         if self.sync {
             self.data.sync_data().map_err(failed)?;
@@ -273,16 +290,6 @@ impl Journal {
         self.end_page.store(env.info().last_page_number as u64, SeqCst);
         (made.last, made.pin) = (next, pin);
         Ok(())
-    }
-
-    /// Later groups go to the other file, in which nothing counts any more since the last checkpoint.
-    fn switch(&self) -> io::Result<u64> {
-        let mut log = self.log.lock();
-        let series = log.segments[log.active].series() + 1;
-        log.active = 1 - log.active;
-        let active = log.active;
-        log.segments[active].begin(series)?;
-        Ok(log.number)
     }
 
     /// Makes checkpoints until [`Journal::end`], or one fails.
@@ -383,6 +390,11 @@ mod tests {
             Ok(())
         });
         assert_eq!(replayed.expect("it is read"), found.len() as u64);
+        if journal.log.lock().begun {
+            return (env, journal, found);
+        }
+        let early = journal.append(MetaPosition::default(), b"too early");
+        assert!(matches!(early, Err(EngineError::Storage(_))), "{early:?}");
         (env, journal, found)
     }
 

@@ -161,3 +161,34 @@ async fn opener() {
         .for_each(|(key, row)| text.push_str(&format!("{key:?} {} {:?}\n", row.len(), row.first())));
     assert_eq!(text, std::fs::read_to_string(Path::new(&dir).join("expected")).expect("it reads"));
 }
+
+/// As a kill leaves it: the files at a moment at which nobody writes.
+fn killed(dir: &Path) -> TempDir {
+    let left = TempDir::new().expect("a directory");
+    for name in ["data.mdb", "data.checkpoint", "data.log.0", "data.log.1"] {
+        std::fs::copy(dir.join(name), left.path().join(name)).expect("it is copied");
+    }
+    left
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_again_and_again_also_before_anything_was_changed_it_has_all() {
+    for seed in 0..6 {
+        let mut draw = Draw(1000 + seed);
+        let (mut dir, mut model) = (TempDir::new().expect("a directory"), Model::new());
+        for life in 0..12 {
+            let engine = open(dir.path()).unwrap_or_else(|error| panic!("seed {seed}, life {life}: {error}"));
+            assert_eq!(rows(&engine).await, model, "seed {seed}, life {life}");
+            let transactions = [0, 1, 2, 20][draw.below(4) as usize];
+            work(&engine, &mut model, &mut draw, transactions).await;
+            if draw.below(4) == 0 {
+                // Closed in order now and then.
+                drop(engine);
+            } else {
+                let left = killed(dir.path());
+                drop(engine);
+                dir = left;
+            }
+        }
+    }
+}
