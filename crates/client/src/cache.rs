@@ -25,8 +25,9 @@ use behind::Guess;
 use braid_api::meta::InodeRef;
 use braid_api::{Code, Error, Result, Shown};
 use braid_env::Monotonic;
-use braid_lease::{Generation, Key, Limits, ManyHoldings, Mode, Moment, RevocationId, Roster, Want};
+use braid_lease::{Generation, Key, KeyRef, Limits, ManyHoldings, Mode, Moment, RevocationId, Roster, Want};
 use braid_types::{Attr, InodeId, MemberId, MembershipEpoch, Name, SlotSet, Timestamp, TruncGen};
+use hashbrown::{Equivalent, HashMap};
 use kept::Kept;
 use listings::Listings;
 use parking_lot::Mutex;
@@ -84,7 +85,7 @@ impl Drop for Asking<'_> {
             match key {
                 Key::Attr(id) => self.cache.change_under(&mut maps, id),
                 Key::Name(dir, name) => {
-                    maps.names.remove(&(dir, name.clone()));
+                    maps.names.remove(&At(dir, &name));
                     maps.forget_absence(dir, &name);
                 }
                 Key::Dir(_) => {}
@@ -138,6 +139,16 @@ pub enum Task {
     Renew(MemberId),
 }
 
+/// A place of a name to look for.
+#[derive(Hash)]
+struct At<'a>(InodeId, &'a Name);
+
+impl Equivalent<(InodeId, Name)> for At<'_> {
+    fn equivalent(&self, (dir, name): &(InodeId, Name)) -> bool {
+        self.0 == *dir && self.1 == name
+    }
+}
+
 struct Maps {
     /// What may be shown. The values below are there only while their lease was kept.
     leases: ManyHoldings,
@@ -153,7 +164,7 @@ struct Maps {
     whole: Whole,
     entries_max: usize,
     /// Changes of this client on their way: others may see them before it hears that they are done, so it asks as well.
-    under_way: BTreeMap<Key, u32>,
+    under_way: HashMap<Key, u32>,
     /// Directories in which names are being removed, of which the server has not answered yet.
     guessed: BTreeMap<InodeId, Guess>,
     /// Files of whose attributes nothing was changed or revoked since they were closed.
@@ -195,8 +206,8 @@ impl Maps {
         }
     }
 
-    fn is_changing(&self, key: impl FnOnce() -> Key) -> bool {
-        !self.under_way.is_empty() && self.under_way.contains_key(&key())
+    fn is_changing(&self, key: KeyRef<'_>) -> bool {
+        !self.under_way.is_empty() && self.under_way.contains_key(&key)
     }
 
     fn forget_absence(&mut self, parent: InodeId, name: &Name) {
@@ -236,9 +247,8 @@ impl Maps {
                 }
             }
             Key::Name(dir, name) => {
-                let at = (*dir, name.clone());
-                self.names.remove(&at);
-                shown.push(Shown::Entry(at.0, at.1));
+                self.names.remove(&At(*dir, name));
+                shown.push(Shown::Entry(*dir, name.clone()));
             }
             Key::Attr(id) => {
                 self.attrs.remove(id);
@@ -280,7 +290,7 @@ impl Cache {
             listings: Listings::default(),
             whole: Whole::default(),
             entries_max,
-            under_way: BTreeMap::new(),
+            under_way: HashMap::new(),
             guessed: BTreeMap::new(),
             attrs: Lru::new(entries_max),
             names: Lru::new(entries_max),
@@ -358,21 +368,26 @@ impl Cache {
         let mut maps = self.maps.lock();
         maps.no_longer(&std::mem::take(&mut asking.changing));
         let keys = learnt.iter().filter_map(Learnt::key).collect();
-        let kept = asking.lease.take().map(|lease| maps.leases.answered(moment(now), lease, keys));
+        let kept = asking.lease.take().map(|lease| maps.leases.answers(moment(now), lease, keys));
         // In the order of the keys.
-        let mut kept = kept.unwrap_or_default().into_iter().peekable();
+        let mut kept = kept.unwrap_or_default().into_iter();
         let mut all = !learnt.is_empty();
         for item in learnt {
-            let held = item.key().is_some_and(|key| kept.next_if_eq(&key).is_some());
+            let held = item.is_granted() && kept.next().unwrap_or_default();
             match *item {
                 Learnt::Attr(attr, _) => {
-                    maps.dirs.insert(attr.id, attr.is_dir());
+                    if maps.dirs.get(&attr.id).is_none() {
+                        maps.dirs.insert(attr.id, attr.is_dir());
+                    }
                     // Two answers on their way may overtake each other; the metadata server never sets a ctime back.
                     let known = maps.attrs.get(&attr.id).map(|known| known.ctime);
-                    let valid = self.valid(attr.id, ticket) && !maps.is_changing(|| Key::Attr(attr.id));
+                    let valid = self.valid(attr.id, ticket) && !maps.is_changing(KeyRef::Attr(attr.id));
                     let keep = held && valid && known.is_none_or(|known| known <= attr.ctime);
                     if keep {
-                        maps.attrs.insert(attr.id, *attr);
+                        match maps.attrs.get(&attr.id) {
+                            Some(known) => *known = *attr,
+                            None => maps.attrs.insert(attr.id, *attr),
+                        }
                     } else if known.is_some_and(|known| known < attr.ctime) {
                         // Shown now, and not to be kept: what is older must not be shown after it.
                         maps.attrs.remove(&attr.id);
@@ -380,18 +395,23 @@ impl Cache {
                     all &= keep && !maps.guessed.contains_key(&attr.id);
                 }
                 Learnt::Name(parent, name, id, _) => {
-                    let valid = self.valid(parent, ticket) && !maps.is_changing(|| Key::Name(parent, name.clone()));
+                    let valid = self.valid(parent, ticket) && !maps.is_changing(KeyRef::Name(parent, name));
                     if id.is_some() {
                         maps.whole.may_have(parent, name);
                     }
                     if let (Some(id), true) = (id, valid) {
-                        maps.places.insert(id, (parent, name.clone()));
+                        if maps.places.get(&id).is_none_or(|(dir, known)| *dir != parent || known != name) {
+                            maps.places.insert(id, (parent, name.clone()));
+                        }
                         maps.forget_absence(parent, name);
                     }
                     match id {
-                        Some(id) if held && valid => maps.names.insert((parent, name.clone()), id),
+                        Some(id) if held && valid => match maps.names.get(&At(parent, name)) {
+                            Some(known) => *known = id,
+                            None => maps.names.insert((parent, name.clone()), id),
+                        },
                         None if held && valid => {
-                            maps.names.remove(&(parent, name.clone()));
+                            maps.names.remove(&At(parent, name));
                             maps.keep_absence(parent, name);
                         }
                         _ => {}
@@ -399,27 +419,27 @@ impl Cache {
                     all &= held && valid;
                 }
                 Learnt::Empty(dir, _) => {
-                    if held && self.valid(dir, ticket) && !maps.is_changing(|| Key::Attr(dir)) {
+                    if held && self.valid(dir, ticket) && !maps.is_changing(KeyRef::Attr(dir)) {
                         maps.whole.insert(dir, []);
                     }
                 }
                 Learnt::Gone(dir, name) => {
-                    maps.names.remove(&(dir, name.clone()));
+                    maps.names.remove(&At(dir, name));
                     maps.forget_absence(dir, name);
-                    if self.valid(dir, ticket) && !maps.is_changing(|| Key::Name(dir, name.clone())) {
+                    if self.valid(dir, ticket) && !maps.is_changing(KeyRef::Name(dir, name)) {
                         maps.whole.has_lost(dir, name);
                     }
                 }
                 Learnt::Removed(dir, name, after) => maps.removed(dir, name, after),
                 Learnt::Dir(dir, after) => {
-                    let keep = held && self.valid(dir, ticket) && !maps.is_changing(|| Key::Attr(dir));
+                    let keep = held && self.valid(dir, ticket) && !maps.is_changing(KeyRef::Attr(dir));
                     self.change_under(&mut maps, dir);
                     if let (true, Some(attr)) = (keep, &after.attr) {
                         maps.attrs.insert(dir, *attr);
                     }
                 }
                 Learnt::Listing(dir, _, pages, id) => {
-                    if held && self.valid(dir, ticket) && !maps.is_changing(|| Key::Attr(dir)) {
+                    if held && self.valid(dir, ticket) && !maps.is_changing(KeyRef::Attr(dir)) {
                         // Of who began before nothing changes but that the cache above has it from two.
                         let known = maps.listings.since(dir).is_some_and(|since| self.valid(dir, since));
                         let until = moment(now) + maps.leases.left(moment(now), dir);
@@ -434,13 +454,13 @@ impl Cache {
     /// Attributes, and for how long a cache above may keep them.
     pub fn attr(&self, id: InodeId, now: Monotonic) -> Option<(Attr, Duration)> {
         let mut maps = self.maps.lock();
-        if maps.is_changing(|| Key::Attr(id)) {
+        if maps.is_changing(KeyRef::Attr(id)) {
             return None;
         }
         let attr = *maps.attrs.get(&id)?;
         // A cache above is not told when that is replaced.
         let left = if maps.guessed.contains_key(&id) { Duration::ZERO } else { maps.leases.left(moment(now), id) };
-        maps.leases.may_serve(moment(now), &Key::Attr(id)).then_some((attr, left))
+        maps.leases.may_serve(moment(now), KeyRef::Attr(id)).then_some((attr, left))
     }
 
     pub fn is_dir(&self, id: InodeId) -> Option<bool> {
@@ -449,19 +469,18 @@ impl Cache {
 
     /// The inode behind a name, its absence, or that it is not known.
     pub fn name(&self, parent: InodeId, name: &Name, now: Monotonic) -> Option<(Option<InodeId>, Duration)> {
-        let at = (parent, name.clone());
         let mut maps = self.maps.lock();
-        if maps.is_changing(|| Key::Name(parent, name.clone())) {
+        if maps.is_changing(KeyRef::Name(parent, name)) {
             return None;
         }
         let left = maps.leases.left(moment(now), parent);
-        if let Some(id) = maps.names.get(&at).copied() {
-            return maps.leases.may_serve(moment(now), &Key::Name(at.0, at.1)).then_some((Some(id), left));
+        if let Some(id) = maps.names.get(&At(parent, name)).copied() {
+            return maps.leases.may_serve(moment(now), KeyRef::Name(parent, name)).then_some((Some(id), left));
         }
         let absent = maps.absent.get(&parent).is_some_and(|names| names.contains(name));
         // What is shown of snapshots is in no listing.
         let lacks = !absent && !braid_api::snapshots::is_unlisted(name) && maps.whole.lacks(parent, name);
-        if !(absent || lacks) || !maps.leases.may_serve(moment(now), &Key::Dir(parent)) {
+        if !(absent || lacks) || !maps.leases.may_serve(moment(now), KeyRef::Dir(parent)) {
             return None;
         }
         if lacks {
@@ -480,7 +499,7 @@ impl Cache {
     /// The same, and what became of the directory is about to be learnt.
     pub fn name_gone(&self, parent: InodeId, name: &Name) {
         let mut maps = self.maps.lock();
-        maps.names.remove(&(parent, name.clone()));
+        maps.names.remove(&At(parent, name));
         maps.forget_absence(parent, name);
     }
 
@@ -513,10 +532,15 @@ impl Cache {
 
     /// The inode for a request, unless it has gone.
     pub fn existing(&self, id: InodeId) -> Result<InodeRef> {
-        if self.maps.lock().gone.get(&id).is_some() {
-            return Err(Error::new(Code::Stale, format_args!("inode {id}"), "its last name was removed"));
-        }
+        self.exists(id)?;
         Ok(self.inode(id))
+    }
+
+    pub fn exists(&self, id: InodeId) -> Result<()> {
+        match self.maps.lock().gone.get(&id) {
+            Some(()) => Err(Error::new(Code::Stale, format_args!("inode {id}"), "its last name was removed")),
+            None => Ok(()),
+        }
     }
 
     pub fn inode(&self, id: InodeId) -> InodeRef {

@@ -4,8 +4,7 @@
 //! brings an entry back to the young. That keeps between half of the bound and the bound, in constant time and
 //! without a list.
 
-use std::borrow::Borrow;
-use std::collections::HashMap;
+use hashbrown::{Equivalent, HashMap};
 use std::hash::Hash;
 
 pub struct Lru<K, V> {
@@ -21,10 +20,9 @@ impl<K: Hash + Eq + Clone, V> Lru<K, V> {
 
     pub fn get<Q>(&mut self, key: &Q) -> Option<&mut V>
     where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
+        Q: Hash + Equivalent<K> + ?Sized,
     {
-        if !self.young.contains_key(key) {
+        if !self.old.is_empty() && !self.young.contains_key(key) {
             let (key, value) = self.old.remove_entry(key)?;
             self.insert(key, value);
         }
@@ -35,14 +33,15 @@ impl<K: Hash + Eq + Clone, V> Lru<K, V> {
         if self.young.len() >= self.half && !self.young.contains_key(&key) {
             self.old = std::mem::take(&mut self.young);
         }
-        self.old.remove(&key);
+        if !self.old.is_empty() {
+            self.old.remove(&key);
+        }
         self.young.insert(key, value);
     }
 
     pub fn remove<Q>(&mut self, key: &Q) -> Option<V>
     where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
+        Q: Hash + Equivalent<K> + ?Sized,
     {
         let old = self.old.remove(key);
         self.young.remove(key).or(old)

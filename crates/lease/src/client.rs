@@ -15,8 +15,9 @@ mod many;
 pub use many::{ManyHoldings, ManyTodo, Renewal};
 
 use crate::files::{Generation, HeldLock, Mode, Want};
-use crate::key::{Key, RevocationId};
+use crate::key::{Key, KeyRef, RevocationId};
 use crate::limits::Limits;
+use crate::table::Table;
 use crate::time::{Moment, usable};
 use braid_types::{InodeId, MembershipEpoch, Name, Slot};
 use files::{FileHeld, Granted, Recalled};
@@ -160,10 +161,10 @@ pub struct Holdings {
     round: u64,
     seq: u64,
     /// What is held, and the ticket it was got with.
-    keys: BTreeMap<Key, Ticket>,
+    keys: Table<Key, Ticket>,
     asks: BTreeSet<Ticket>,
     /// Answers to asks before these moments are not kept.
-    voided: BTreeMap<Key, Ticket>,
+    voided: Table<Key, Ticket>,
     void_before: Ticket,
     /// Revocations that are being carried out, and their answer.
     dropping: BTreeMap<RevocationId, bool>,
@@ -185,9 +186,9 @@ impl Holdings {
             over: true,
             round: 0,
             seq: 0,
-            keys: BTreeMap::new(),
+            keys: Table::default(),
             asks: BTreeSet::new(),
-            voided: BTreeMap::new(),
+            voided: Table::default(),
             void_before: Ticket(0),
             dropping: BTreeMap::new(),
             files: BTreeMap::new(),
@@ -212,15 +213,23 @@ impl Holdings {
     /// The answer came with leases on `keys`. Gives those that hold: what they cover may be kept. Every ticket ends here,
     /// an answer without leases or none at all with no keys.
     pub fn answered(&mut self, now: Moment, ticket: Ticket, keys: Vec<Key>) -> Vec<Key> {
-        if !self.asks.remove(&ticket) || now >= self.end || ticket < self.void_before {
-            self.forget_voided();
-            return Vec::new();
-        }
-        let holds = |key: &Key| self.voided.get(key).is_none_or(|at| *at < ticket);
-        let kept: Vec<Key> = keys.into_iter().filter(holds).collect();
-        self.keys.extend(kept.iter().map(|key| (key.clone(), ticket)));
+        let which = self.answers(now, ticket, keys.clone());
+        keys.into_iter().zip(which).filter_map(|(key, holds)| holds.then_some(key)).collect()
+    }
+
+    /// The same; says of each key whether it holds.
+    pub fn answers(&mut self, now: Moment, ticket: Ticket, keys: Vec<Key>) -> Vec<bool> {
+        let is_awaited = self.asks.remove(&ticket) && now < self.end && ticket >= self.void_before;
+        let keep = |key: Key| {
+            let holds = is_awaited && self.voided.get(&key).is_none_or(|at| *at < ticket);
+            if holds {
+                self.keys.insert(key, ticket);
+            }
+            holds
+        };
+        let which = keys.into_iter().map(keep).collect();
         self.forget_voided();
-        kept
+        which
     }
 
     /// An answer to this ticket may be of before what has been revoked, changed or given up here since. Attributes of a
@@ -274,17 +283,17 @@ impl Holdings {
 
     /// What is held, to be told to a cache above that has it.
     pub fn held(&self) -> impl Iterator<Item = &Key> {
-        self.keys.keys()
+        self.keys.keys_in_order()
     }
 
     /// What the key covers may be shown.
-    pub fn may_serve(&self, now: Moment, key: &Key) -> bool {
-        now < self.end && self.keys.contains_key(key)
+    pub fn may_serve<'a>(&self, now: Moment, key: impl Into<KeyRef<'a>>) -> bool {
+        now < self.end && self.keys.has(&key.into())
     }
 
     /// What is known of a name may be shown: the entry, or with the listing its absence too.
     pub fn may_serve_name(&self, now: Moment, dir: InodeId, name: &Name) -> bool {
-        self.may_serve(now, &Key::Dir(dir)) || self.may_serve(now, &Key::Name(dir, name.clone()))
+        self.may_serve(now, KeyRef::Dir(dir)) || self.may_serve(now, KeyRef::Name(dir, name))
     }
 
     /// For how long the kernel may be told to keep what is held.

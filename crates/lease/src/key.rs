@@ -1,6 +1,8 @@
 //! What a lease is on, and the numbers of what is under way.
 
 use braid_types::{InodeId, Name, Slot};
+use hashbrown::Equivalent;
+use std::sync::Arc;
 
 /// What a lease of the namespace is on.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -11,6 +13,52 @@ pub enum Key {
     Name(InodeId, Name),
     /// An inode's attributes.
     Attr(InodeId),
+}
+
+/// A key to look for: a name in it is not copied. It has the hash of the key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum KeyRef<'a> {
+    Dir(InodeId),
+    Name(InodeId, &'a Name),
+    Attr(InodeId),
+}
+
+impl<'a> From<&'a Key> for KeyRef<'a> {
+    fn from(key: &'a Key) -> Self {
+        match key {
+            Key::Dir(id) => KeyRef::Dir(*id),
+            Key::Name(dir, name) => KeyRef::Name(*dir, name),
+            Key::Attr(id) => KeyRef::Attr(*id),
+        }
+    }
+}
+
+impl KeyRef<'_> {
+    pub fn slot(&self) -> Slot {
+        match self {
+            KeyRef::Dir(id) | KeyRef::Name(id, _) | KeyRef::Attr(id) => id.slot(),
+        }
+    }
+
+    pub fn to_key(self) -> Key {
+        match self {
+            KeyRef::Dir(id) => Key::Dir(id),
+            KeyRef::Name(dir, name) => Key::Name(dir, name.clone()),
+            KeyRef::Attr(id) => Key::Attr(id),
+        }
+    }
+}
+
+impl Equivalent<Key> for KeyRef<'_> {
+    fn equivalent(&self, key: &Key) -> bool {
+        *self == KeyRef::from(key)
+    }
+}
+
+impl Equivalent<Arc<Key>> for KeyRef<'_> {
+    fn equivalent(&self, key: &Arc<Key>) -> bool {
+        *self == KeyRef::from(&**key)
+    }
 }
 
 impl Key {
@@ -37,3 +85,27 @@ pub struct AnnouncementId {
 /// A revocation of leases of the namespace; the holder's own number, never used twice within a membership epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RevocationId(pub u64);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::Table;
+
+    #[test]
+    fn a_key_is_found_by_what_it_is_made_of() -> Result<(), braid_types::NameError> {
+        let (dir, name): (_, Name) = (InodeId(7), "a name of some length".parse()?);
+        let keys = [Key::Dir(dir), Key::Attr(dir), Key::Name(dir, name.clone())];
+        let (mut table, mut shared) = (Table::default(), Table::default());
+        for (key, at) in keys.iter().zip(0..) {
+            table.insert(key.clone(), at);
+            shared.insert(Arc::new(key.clone()), at);
+        }
+        let refs = [KeyRef::Dir(dir), KeyRef::Attr(dir), KeyRef::Name(dir, &name)];
+        for ((key, key_ref), at) in keys.iter().zip(refs).zip(0..) {
+            assert_eq!((table.get(&key_ref), shared.get(&key_ref)), (Some(&at), Some(&at)));
+            assert_eq!((KeyRef::from(key), &key_ref.to_key(), key_ref.slot()), (key_ref, key, key.slot()));
+        }
+        assert_eq!(table.get(&KeyRef::Attr(InodeId(8))), None);
+        Ok(())
+    }
+}

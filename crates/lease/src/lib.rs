@@ -27,6 +27,7 @@ mod locks;
 mod names;
 mod roster;
 mod slots;
+mod table;
 mod terms;
 mod time;
 
@@ -37,7 +38,7 @@ pub use command::{Command, EndReason, Refusal};
 pub use event::Event;
 pub use files::{Generation, Grown, Handles, HeldLock, Mode, Reasserted, Want};
 pub use holder::{Holder, Waits};
-pub use key::{AnnouncementId, AskId, Key, RevocationId};
+pub use key::{AnnouncementId, AskId, Key, KeyRef, RevocationId};
 pub use limits::Limits;
 pub use locks::{LockAnswer, LockOwner, LockSpec, Space};
 pub use roster::Roster;

@@ -13,9 +13,10 @@ use crate::alone::Alone;
 use crate::command::{Command, Refusal};
 use crate::few::Few;
 use crate::holder::Waits;
-use crate::key::{AnnouncementId, AskId, Key, RevocationId};
+use crate::key::{AnnouncementId, AskId, Key, KeyRef, RevocationId};
 use crate::limits::Limits;
 use crate::slots::Slots;
+use crate::table::Table;
 use crate::terms::Terms;
 use crate::time::Moment;
 use braid_types::{InodeId, MemberId, SessionId, Slot};
@@ -99,17 +100,17 @@ pub struct Names {
     /// Counts asks, announcements, releases and grants.
     seq: u64,
     /// The grant's number, by key and session. Keys are shared: a lease costs about 250 bytes.
-    held: BTreeMap<Arc<Key>, Few<u64>>,
+    held: Table<Arc<Key>, Few<u64>>,
     by_age: BTreeMap<u64, (SessionId, Arc<Key>)>,
-    by_session: BTreeMap<SessionId, BTreeSet<Arc<Key>>>,
+    by_session: BTreeMap<SessionId, Table<Arc<Key>>>,
     /// How many leases a session has in a slot, if it has any there.
     in_slots: BTreeMap<(Slot, SessionId), u32>,
     asks: BTreeMap<AskId, Ask>,
     /// When a change of the key was last released; kept while asks or announcements are under way.
-    released: BTreeMap<Key, u64>,
+    released: Table<Key, u64>,
     /// Asks before this are void: `released` was cut short.
     void_before: u64,
-    announced: BTreeMap<Key, BTreeSet<AnnouncementId>>,
+    announced: Table<Key, BTreeSet<AnnouncementId>>,
     announcements: BTreeMap<AnnouncementId, Announcement>,
     /// Who may announce. Not known where there is one server.
     members: Option<BTreeSet<MemberId>>,
@@ -118,13 +119,15 @@ pub struct Names {
     bars: BTreeMap<InodeId, Bar>,
     revocations: BTreeMap<RevocationId, Revocation>,
     /// Keys on their way to be dropped, by session.
-    revoking: BTreeMap<SessionId, BTreeMap<Arc<Key>, u32>>,
+    revoking: BTreeMap<SessionId, Table<Arc<Key>, u32>>,
     next_revocation: u64,
     changed: BTreeMap<InodeId, Changed>,
 }
 
 /// Released keys remembered for asks under way; more void the asks, which costs them a lease and no more.
 const RELEASED_MAX: usize = 16 << 10;
+/// At each multiple those are forgotten that are older than all that is under way: on a busy server something always is.
+const RELEASED_LOOK: usize = 1 << 10;
 /// Directories whose last change is remembered.
 const CHANGED_MAX: usize = 16 << 10;
 /// Leases revoked together when memory is full, if that is a small part of what there is: a listing of 1,024 names with their
@@ -139,14 +142,14 @@ impl Names {
         Names {
             leases_max: leases_max.max(ROOM_BATCH_MIN),
             seq: 0,
-            held: BTreeMap::new(),
+            held: Table::default(),
             by_age: BTreeMap::new(),
             by_session: BTreeMap::new(),
             in_slots: BTreeMap::new(),
             asks: BTreeMap::new(),
-            released: BTreeMap::new(),
+            released: Table::default(),
             void_before: 0,
-            announced: BTreeMap::new(),
+            announced: Table::default(),
             announcements: BTreeMap::new(),
             members: None,
             heard: BTreeMap::new(),
@@ -168,7 +171,7 @@ impl Names {
     }
 
     pub fn has(&self, session: SessionId, key: &Key) -> bool {
-        self.held.get(key).is_some_and(|holders| holders.contains_key(&session))
+        self.held.get(&KeyRef::from(key)).is_some_and(|holders| holders.contains_key(&session))
     }
 
     // --- granting ---
@@ -231,7 +234,7 @@ impl Names {
         {
             return Some(Refusal::Changing);
         }
-        if self.revoking.get(&session).is_some_and(|keys| keys.contains_key(key)) {
+        if self.revoking.get(&session).is_some_and(|keys| keys.has(&KeyRef::from(key))) {
             return Some(Refusal::Revoking);
         }
         match key {
@@ -248,18 +251,30 @@ impl Names {
 
     fn grant(&mut self, session: SessionId, key: &Key) {
         let seq = self.tick();
-        let shared = self.held.get_key_value(key).map_or_else(|| Arc::new(key.clone()), |(shared, _)| shared.clone());
-        if let Some(old) = self.held.entry(shared.clone()).or_default().insert(session, seq) {
-            self.by_age.remove(&old);
+        let (shared, before) = match self.held.get_key_value_mut(&KeyRef::from(key)) {
+            // Each later grant has a later number, so this one is in the last quarter of the line already. To move it to the very end
+            // would cost more than all else of a grant.
+            Some((_, holders)) if holders.get(&session).is_some_and(|at| seq - at < self.leases_max as u64 / 4) => return,
+            Some((shared, holders)) => (shared.clone(), holders.insert(session, seq)),
+            None => {
+                let (shared, mut holders) = (Arc::new(key.clone()), Few::default());
+                holders.insert(session, seq);
+                self.held.insert(shared.clone(), holders);
+                (shared, None)
+            }
+        };
+        if let Some(before) = before {
+            self.by_age.remove(&before);
         } else {
             *self.in_slots.entry((key.slot(), session)).or_default() += 1;
+            self.by_session.entry(session).or_default().insert(shared.clone(), ());
         }
-        self.by_session.entry(session).or_default().insert(shared.clone());
         self.by_age.insert(seq, (session, shared));
     }
 
     fn drop_lease(&mut self, session: SessionId, key: &Key) {
-        let Some(holders) = self.held.get_mut(key) else { return };
+        let key = KeyRef::from(key);
+        let Some(holders) = self.held.get_mut(&key) else { return };
         if let Some(seq) = holders.remove(&session) {
             self.by_age.remove(&seq);
             let at = (key.slot(), session);
@@ -271,10 +286,10 @@ impl Names {
             }
         }
         if holders.is_empty() {
-            self.held.remove(key);
+            self.held.remove(&key);
         }
         if let Some(keys) = self.by_session.get_mut(&session) {
-            keys.remove(key);
+            keys.remove(&key);
             if keys.is_empty() {
                 self.by_session.remove(&session);
             }
@@ -332,7 +347,7 @@ impl Names {
         let mut found = BTreeSet::new();
         let others = self.in_slots.range((slot, SessionId(0))..=(slot, SessionId(u64::MAX)));
         for (_, other) in others.map(|(at, _)| *at).filter(|(_, other)| *other != session) {
-            let keys = self.by_session.get(&other).into_iter().flatten();
+            let keys = self.by_session.get(&other).into_iter().flat_map(Table::keys);
             found.extend(keys.filter(|key| key.slot() == slot).map(|key| (**key).clone()));
         }
         found.into_iter().collect()
@@ -343,7 +358,7 @@ impl Names {
     /// The session's term is over, or it has ended. Gives the inodes whose bars may be complete.
     pub fn session_over(&mut self, view: &View<'_>, session: SessionId, out: &mut Vec<Command>) -> Vec<InodeId> {
         let keys = self.by_session.remove(&session).unwrap_or_default();
-        keys.iter().for_each(|key| self.drop_lease(session, key));
+        keys.keys().for_each(|key| self.drop_lease(session, key));
         self.asks.retain(|_, ask| ask.session != session);
         self.forget_released();
         let pending: Vec<RevocationId> =
@@ -355,7 +370,7 @@ impl Names {
     pub fn slots_lost(&mut self, lost: impl Fn(Slot) -> bool, out: &mut Vec<Command>) {
         let keys: Vec<Arc<Key>> = self.held.keys().filter(|key| lost(key.slot())).cloned().collect();
         for key in keys {
-            let holders: Vec<SessionId> = self.held.get(&key).into_iter().flat_map(|h| h.keys().copied()).collect();
+            let holders: Vec<SessionId> = self.held.get(&*key).into_iter().flat_map(|h| h.keys().copied()).collect();
             holders.into_iter().for_each(|holder| self.drop_lease(holder, &key));
         }
         let void: Vec<AnnouncementId> = self
@@ -459,9 +474,9 @@ impl Names {
 
     /// What must hold between the tables at every moment.
     pub fn audit(&self, view: &View<'_>) -> Result<(), String> {
-        for (key, holders) in &self.held {
+        for (key, holders) in self.held.in_order() {
             for (session, seq) in holders.iter() {
-                let known = self.by_session.get(session).is_some_and(|keys| keys.contains(key));
+                let known = self.by_session.get(session).is_some_and(|keys| keys.has(key));
                 if !known || self.by_age.get(seq).is_none_or(|(s, k)| s != session || k != key) {
                     return Err(format!("{key:?} of {session}: the tables disagree"));
                 }
@@ -482,7 +497,7 @@ impl Names {
             self.announcements.iter().filter(|(_, announcement)| announcement.stage == Stage::Ready)
         {
             for key in &announcement.keys {
-                let holders = self.held.get(key).into_iter().flat_map(Few::keys);
+                let holders = self.held.get(&KeyRef::from(key)).into_iter().flat_map(Few::keys);
                 if let Some(other) = holders.into_iter().find(|holder| **holder != announcement.session) {
                     return Err(format!("{id:?} is ready, but {other} has a lease on {key:?}"));
                 }

@@ -4,7 +4,7 @@
 //! follows from that alone. A member is one *start* of a server: one that begins anew has forgotten what it granted and
 //! announced, and joins under another id.
 
-use crate::key::Key;
+use crate::key::KeyRef;
 use braid_types::{MemberId, MembershipEpoch, SLOT_COUNT, Slot, SlotSet};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
@@ -62,8 +62,8 @@ impl Roster {
         self.holders[(slot.0 % SLOT_COUNT) as usize]
     }
 
-    pub fn holder_of(&self, key: &Key) -> MemberId {
-        self.holder(key.slot())
+    pub fn holder_of<'a>(&self, key: impl Into<KeyRef<'a>>) -> MemberId {
+        self.holder(key.into().slot())
     }
 
     /// What the server holds.

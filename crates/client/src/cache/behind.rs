@@ -4,10 +4,10 @@
 //! and what the server says is above that, as clocks go on: what is shown of them does not go back. A cache above keeps none of it until the last
 //! removal is answered.
 
-use super::{Asking, Cache, Maps, Ticket, moment};
+use super::{Asking, At, Cache, Maps, Ticket, moment};
 use braid_api::meta::DirAfter;
 use braid_env::Monotonic;
-use braid_lease::Key;
+use braid_lease::{Key, KeyRef};
 use braid_types::{Attr, InodeId, Name, Slot, Timestamp};
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -25,7 +25,7 @@ impl Maps {
     pub(super) fn removed(&mut self, dir: InodeId, name: &Name, after: &DirAfter) {
         self.forget_absence(dir, name);
         // A new file of that name may be on its way.
-        if !self.is_changing(|| Key::Name(dir, name.clone())) {
+        if !self.is_changing(KeyRef::Name(dir, name)) {
             self.whole.has_lost(dir, name);
         }
         if let (Some(attr), Some(known)) = (&after.attr, self.attrs.get(&dir))
@@ -42,12 +42,11 @@ impl Cache {
     /// other name, and is of the directory's slot.
     pub fn removable(&self, parent: InodeId, name: &Name, now: Monotonic) -> Option<InodeId> {
         let mut maps = self.maps.lock();
-        let id = *maps.names.get(&(parent, name.clone()))?;
+        let id = *maps.names.get(&At(parent, name))?;
         let attr = *maps.attrs.get(&id)?;
-        let keys = [Key::Name(parent, name.clone()), Key::Attr(id)];
+        let keys = [KeyRef::Name(parent, name), KeyRef::Attr(id)];
         let is_simple = !attr.is_dir() && !attr.sealed && attr.nlink == 1 && id.slot() == parent.slot();
-        let is_sure =
-            keys.iter().all(|key| !maps.is_changing(|| key.clone()) && maps.leases.may_serve(moment(now), key));
+        let is_sure = keys.iter().all(|key| !maps.is_changing(*key) && maps.leases.may_serve(moment(now), *key));
         if !(is_simple && is_sure) {
             return None;
         }
@@ -60,7 +59,7 @@ impl Cache {
     pub fn removing_behind(&self, parent: InodeId, name: &Name, id: InodeId) -> Asking<'_> {
         let mut asking = self.change(parent, vec![Key::Name(parent, name.clone()), Key::Attr(id)]);
         let mut maps = self.maps.lock();
-        maps.names.remove(&(parent, name.clone()));
+        maps.names.remove(&At(parent, name));
         maps.forget_absence(parent, name);
         // Listings, and answers about the directory that are on their way, are of before.
         let now = self.moment.fetch_add(1, SeqCst) + 1;

@@ -3,7 +3,7 @@
 use super::{Cache, Ticket, mode_of_file, moment};
 use crate::inode::Inode;
 use braid_env::Monotonic;
-use braid_lease::{Generation, Key, Mode, Moment, Want};
+use braid_lease::{Generation, KeyRef, Mode, Moment, Want};
 use braid_types::{Attr, InodeId, MemberId};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -29,17 +29,17 @@ impl Cache {
     /// here on: once it is in one again, [`Cache::is_still_known`] is to be asked.
     pub fn known(&self, inode: InodeId, want: Want, now: Monotonic) -> Option<Known> {
         let mut maps = self.maps.lock();
-        if maps.gone.get(&inode).is_some() || maps.is_changing(|| Key::Attr(inode)) {
+        if maps.gone.get(&inode).is_some() || maps.is_changing(KeyRef::Attr(inode)) {
             return None;
         }
         // Its name may be going.
         let place = maps.places.get(&inode).cloned();
-        if place.is_some_and(|(dir, name)| maps.is_changing(|| Key::Name(dir, name))) {
+        if place.is_some_and(|(dir, name)| maps.is_changing(KeyRef::Name(dir, &name))) {
             return None;
         }
         let number = maps.leases.of(inode)?.held_as(moment(now), inode, want)?;
         let attr = *maps.attrs.get(&inode)?;
-        if !maps.leases.may_serve(moment(now), &Key::Attr(inode)) {
+        if !maps.leases.may_serve(moment(now), KeyRef::Attr(inode)) {
             return None;
         }
         let ticket = Ticket(self.moment.load(SeqCst));
@@ -51,7 +51,7 @@ impl Cache {
         let maps = self.maps.lock();
         let held_as = maps.leases.of(inode).and_then(|held| held.held_as(moment(now), inode, want));
         let is_same = held_as == Some(known.number);
-        is_same && self.valid(inode, known.ticket) && !maps.is_changing(|| Key::Attr(inode))
+        is_same && self.valid(inode, known.ticket) && !maps.is_changing(KeyRef::Attr(inode))
     }
 
     /// The file was closed and all of it is saved. `number`: of the lease that its map came with; `bytes`: of it in the map; `ticket`: drawn
@@ -61,7 +61,7 @@ impl Cache {
         let id = inode.id;
         let held_as = maps.leases.of(id).and_then(|held| held.held_as(moment(now), id, Want::Read));
         let is_same = held_as == Some(number);
-        let untouched = self.valid(id, ticket) && !maps.is_changing(|| Key::Attr(id));
+        let untouched = self.valid(id, ticket) && !maps.is_changing(KeyRef::Attr(id));
         if is_same && untouched && maps.gone.get(&id).is_none() {
             maps.kept.insert(inode, number, bytes);
         }

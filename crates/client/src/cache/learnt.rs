@@ -28,20 +28,28 @@ pub enum Learnt<'a> {
 }
 
 impl Learnt<'_> {
-    pub fn key(&self) -> Option<Key> {
+    /// It came with a lease: [`Learnt::key`] is one.
+    pub fn is_granted(&self) -> bool {
         match *self {
-            Learnt::Attr(attr, true) => Some(Key::Attr(attr.id)),
-            Learnt::Name(parent, _, None, true) => Some(Key::Dir(parent)),
-            Learnt::Name(parent, name, Some(_), true) => Some(Key::Name(parent, name.clone())),
-            Learnt::Listing(dir, true, ..) | Learnt::Empty(dir, true) => Some(Key::Dir(dir)),
-            Learnt::Dir(dir, DirAfter { granted: true, .. }) => Some(Key::Attr(dir)),
-            Learnt::Attr(_, false)
-            | Learnt::Name(_, _, _, false)
-            | Learnt::Listing(_, false, ..)
-            | Learnt::Gone(..)
-            | Learnt::Removed(..)
-            | Learnt::Empty(_, false)
-            | Learnt::Dir(..) => None,
+            Learnt::Attr(_, granted)
+            | Learnt::Name(_, _, _, granted)
+            | Learnt::Listing(_, granted, ..)
+            | Learnt::Empty(_, granted) => granted,
+            Learnt::Dir(_, after) => after.granted,
+            Learnt::Gone(..) | Learnt::Removed(..) => false,
         }
+    }
+
+    pub fn key(&self) -> Option<Key> {
+        let key = match *self {
+            Learnt::Attr(attr, _) => Key::Attr(attr.id),
+            Learnt::Name(parent, _, None, _) | Learnt::Listing(parent, ..) | Learnt::Empty(parent, _) => {
+                Key::Dir(parent)
+            }
+            Learnt::Name(parent, name, Some(_), _) => Key::Name(parent, name.clone()),
+            Learnt::Dir(dir, _) => Key::Attr(dir),
+            Learnt::Gone(..) | Learnt::Removed(..) => return None,
+        };
+        self.is_granted().then_some(key)
     }
 }

@@ -1,13 +1,13 @@
 //! Directories whose listing a cache above may keep. Forgetting one here costs that cache a reading of it, nothing else.
 
-use super::{Cache, Ticket, moment};
+use super::{At, Cache, Ticket, moment};
 use crate::dirpages::{PAGE_ENTRIES, Pages};
 use braid_api::meta::DirPage;
 use braid_env::Monotonic;
-use braid_lease::{Key, Moment};
+use braid_lease::{KeyRef, Moment};
 use braid_types::{InodeId, Name, SlotSet};
 use parking_lot::Mutex;
-use std::collections::{HashMap, HashSet};
+use hashbrown::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -127,7 +127,7 @@ impl Cache {
 
     fn is_listed(&self, maps: &super::Maps, dir: InodeId, now: Monotonic) -> bool {
         let unchanged = maps.listings.since(dir).is_some_and(|since| self.valid(dir, since));
-        unchanged && !maps.is_changing(|| Key::Attr(dir)) && maps.leases.may_serve(moment(now), &Key::Dir(dir))
+        unchanged && !maps.is_changing(KeyRef::Attr(dir)) && maps.leases.may_serve(moment(now), KeyRef::Dir(dir))
     }
 
     /// The page behind `after`, if every name and its attributes are known and leased. With the first one a listing begins, of which
@@ -142,23 +142,21 @@ impl Cache {
     ) -> Option<KnownPage> {
         let maps = &mut *self.maps.lock();
         let now = moment(now);
-        if maps.is_changing(|| Key::Attr(dir)) || !maps.leases.may_serve(now, &Key::Dir(dir)) {
+        if maps.is_changing(KeyRef::Attr(dir)) || !maps.leases.may_serve(now, KeyRef::Dir(dir)) {
             return None;
         }
         let mut names = maps.whole.names_after(dir, after)?;
         let mut entries = Vec::with_capacity(limit.min(PAGE_ENTRIES as usize));
         for name in names.by_ref().take(limit) {
-            let at = (dir, name.clone());
-            let id = *maps.names.get(&at)?;
+            let id = *maps.names.get(&At(dir, name))?;
             let attr = *maps.attrs.get(&id)?;
-            let (name, of) = (Key::Name(dir, at.1), Key::Attr(id));
-            let is_changing =
-                !maps.under_way.is_empty() && [&name, &of].into_iter().any(|key| maps.under_way.contains_key(key));
-            if is_changing || !maps.leases.may_serve(now, &name) || !maps.leases.may_serve(now, &of) {
-                return None;
+            for key in [KeyRef::Name(dir, name), KeyRef::Attr(id)] {
+                let is_changing = !maps.under_way.is_empty() && maps.under_way.contains_key(&key);
+                if is_changing || !maps.leases.may_serve(now, key) {
+                    return None;
+                }
             }
-            let Key::Name(_, name) = name else { return None };
-            entries.push((name, id, attr.kind, Some(attr)));
+            entries.push((name.clone(), id, attr.kind, Some(attr)));
         }
         let more = names.next().is_some();
         let ticket = Ticket(self.moment.load(SeqCst));

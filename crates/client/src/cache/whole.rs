@@ -1,7 +1,8 @@
 //! Directories of which every name is known, under their lease: what is not among them is absent, and nobody needs to be asked.
 
 use braid_types::{InodeId, Name};
-use std::collections::{BTreeSet, HashMap};
+use hashbrown::HashMap;
+use std::collections::BTreeSet;
 use std::ops::Bound::{Excluded, Unbounded};
 
 /// Of all together: 262,144 names of some 60 bytes are 15 MiB.

@@ -43,7 +43,7 @@ impl Core {
     pub async fn get_attr(&self, cx: &Caller, id: InodeId) -> Result<AttrReply> {
         let op = self.op(cx.trace);
         loop {
-            let inode = self.cache.existing(id)?;
+            self.cache.exists(id)?;
             if let Some((attr, valid)) = self.shown_cached(id) {
                 self.counters.cache_hits.fetch_add(1, Relaxed);
                 return Ok(AttrReply { attr, valid });
@@ -51,7 +51,7 @@ impl Core {
             self.counters.cache_misses.fetch_add(1, Relaxed);
             let asking = self.cache.ask(id);
             let ticket = asking.ticket;
-            let answer = self.call(GetAttr { inode }, op).await?;
+            let answer = self.call(GetAttr { inode: self.cache.existing(id)? }, op).await?;
             let reply = self.attr_reply(answer, asking, ticket);
             // As in `shown_since`.
             if self.cache.valid(id, ticket) || op.deadline.left(&self.env).is_zero() {

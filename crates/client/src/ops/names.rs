@@ -41,7 +41,7 @@ impl Core {
     /// `None` if the answer was overtaken: what it found has gone.
     async fn lookup_once(&self, cx: &Caller, parent: InodeId, name: &Name, op: Op) -> Result<Option<LookupReply>> {
         let now = self.now();
-        self.cache.existing(parent)?;
+        self.cache.exists(parent)?;
         match self.cache.name(parent, name, now) {
             Some((None, valid)) => {
                 self.counters.cache_hits.fetch_add(1, Relaxed);
@@ -104,7 +104,7 @@ impl Core {
 
     /// The metadata server knows only that no such name is there; in what is no directory that is another error.
     pub async fn expect_dir(&self, cx: &Caller, id: InodeId) -> Result<()> {
-        self.cache.existing(id)?;
+        self.cache.exists(id)?;
         let is_dir = match self.cache.is_dir(id) {
             Some(is_dir) => is_dir,
             None => self.get_attr(cx, id).await?.attr.is_dir(),
@@ -346,11 +346,11 @@ impl Core {
     pub async fn link(&self, cx: &Caller, id: InodeId, parent: InodeId, name: &Name) -> Result<EntryReply> {
         let asking = self.cache.change(parent, [entry_keys(parent, name), vec![Key::Attr(id)]].concat());
         let ticket = asking.ticket;
-        self.cache.existing(parent)?;
+        self.cache.exists(parent)?;
         if self.cache.is_dir(parent) == Some(false) {
             return Err(Code::NotDirectory.into());
         }
-        self.cache.existing(id)?;
+        self.cache.exists(id)?;
         // As in Linux: what lost its last name never gets another; what never had one may, unless its maker said no.
         let open = self.inodes.get(id);
         if open.is_some_and(|inode| {

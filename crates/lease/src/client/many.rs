@@ -8,7 +8,7 @@
 
 use super::{Holdings, Seen, Ticket, Todo};
 use crate::files::{Generation, Mode};
-use crate::key::Key;
+use crate::key::{Key, KeyRef};
 use crate::limits::Limits;
 use crate::roster::Roster;
 use crate::time::Moment;
@@ -132,14 +132,31 @@ impl ManyHoldings {
 
     /// See [`Holdings::answered`]. A key of a slot that is not the asked holder's is not kept.
     pub fn answered(&mut self, now: Moment, ticket: Ticket, keys: Vec<Key>) -> Vec<Key> {
-        let asked: Vec<MemberId> =
-            self.places.iter().filter(|(_, place)| place.held.asks.contains(&ticket)).map(|(id, _)| *id).collect();
-        let mut kept = Vec::new();
-        for server in asked {
-            let own = keys.iter().filter(|key| self.roster.holder_of(key) == server).cloned().collect();
-            kept.extend(self.with(server, |held| held.answered(now, ticket, own)).unwrap_or_default());
+        let which = self.answers(now, ticket, keys.clone());
+        keys.into_iter().zip(which).filter_map(|(key, holds)| holds.then_some(key)).collect()
+    }
+
+    /// The same; says of each key whether it holds.
+    pub fn answers(&mut self, now: Moment, ticket: Ticket, keys: Vec<Key>) -> Vec<bool> {
+        let mut which = vec![false; keys.len()];
+        let asked = |(_, place): &(&MemberId, &Place)| place.held.asks.contains(&ticket);
+        let asked: Vec<MemberId> = self.places.iter().filter(asked).map(|(id, _)| *id).collect();
+        let holders: Vec<MemberId> = keys.iter().map(|key| self.roster.holder_of(key)).collect();
+        // As a rule all is of one holder.
+        if let [server] = asked[..]
+            && holders.iter().all(|holder| *holder == server)
+        {
+            return self.with(server, |held| held.answers(now, ticket, keys)).unwrap_or(which);
         }
-        kept
+        let mut rest: Vec<(usize, Key)> = keys.into_iter().enumerate().collect();
+        for server in asked {
+            let (own, others): (Vec<_>, Vec<_>) = rest.into_iter().partition(|(at, _)| holders[*at] == server);
+            rest = others;
+            let (at, own): (Vec<usize>, Vec<Key>) = own.into_iter().unzip();
+            let held = self.with(server, |held| held.answers(now, ticket, own)).unwrap_or_default();
+            at.into_iter().zip(held).for_each(|(at, held)| which[at] = held);
+        }
+        which
     }
 
     pub fn is_overtaken(&self, ticket: Ticket, key: &Key) -> bool {
@@ -170,7 +187,8 @@ impl ManyHoldings {
         self.with(self.roster.holder_of(key), |held| held.forget(key));
     }
 
-    pub fn may_serve(&self, now: Moment, key: &Key) -> bool {
+    pub fn may_serve<'a>(&self, now: Moment, key: impl Into<KeyRef<'a>>) -> bool {
+        let key = key.into();
         self.at(self.roster.holder_of(key)).is_some_and(|held| held.may_serve(now, key))
     }
 

@@ -1,8 +1,8 @@
 //! Changes of the namespace: announced, waited for, released. And bars, which a file lease puts on attributes.
 
-use super::{Announcement, Bar, Cause, Names, RELEASED_MAX, Revocation, Stage, View};
+use super::{Announcement, Bar, Cause, Names, RELEASED_LOOK, RELEASED_MAX, Revocation, Stage, View};
 use crate::command::Command;
-use crate::key::{AnnouncementId, Key, RevocationId};
+use crate::key::{AnnouncementId, Key, KeyRef, RevocationId};
 use braid_types::{InodeId, SessionId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -36,11 +36,11 @@ impl Names {
         let seq = self.tick();
         let mut asked: BTreeMap<SessionId, Vec<Arc<Key>>> = BTreeMap::new();
         for key in &keys {
-            self.announced.entry(key.clone()).or_default().insert(id);
+            self.announced.get_or_default(key.clone()).insert(id);
             if let Key::Dir(dir) = key {
                 self.note_change(view, *dir, session);
             }
-            if let Some((shared, holders)) = self.held.get_key_value(key) {
+            if let Some((shared, holders)) = self.held.get_key_value(&KeyRef::from(key)) {
                 for holder in holders.keys().filter(|holder| **holder != session) {
                     asked.entry(*holder).or_default().push(shared.clone());
                 }
@@ -110,7 +110,7 @@ impl Names {
         let id = RevocationId(self.next_revocation);
         let revoking = self.revoking.entry(session).or_default();
         for key in &keys {
-            *revoking.entry(key.clone()).or_default() += 1;
+            *revoking.get_or_default(key.clone()) += 1;
         }
         let revocation = Revocation { session, keys, unlinked, cause, first: view.now, sent: view.now };
         out.push(revocation.told(id));
@@ -225,6 +225,11 @@ impl Names {
         if self.asks.is_empty() && self.announcements.is_empty() {
             return;
         }
+        if self.released.len() >= RELEASED_LOOK && self.released.len().is_multiple_of(RELEASED_LOOK) {
+            let since = self.asks.values().map(|ask| ask.seq).chain(self.announcements.values().map(|a| a.seq));
+            let oldest = since.min().unwrap_or_default();
+            self.released.retain(|_, released| *released > oldest);
+        }
         if self.released.len() >= RELEASED_MAX {
             self.released.clear();
             self.void_before = seq;
@@ -246,7 +251,7 @@ impl Names {
             return bar.waiting.is_empty();
         }
         self.unbar(inode);
-        let holders = self.held.get_key_value(&Key::Attr(inode));
+        let holders = self.held.get_key_value(&KeyRef::Attr(inode));
         let others: Vec<(SessionId, Arc<Key>)> = holders
             .into_iter()
             .flat_map(|(key, holders)| holders.keys().map(|holder| (*holder, key.clone())))

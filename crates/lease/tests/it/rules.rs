@@ -79,6 +79,21 @@ fn memory_is_bounded_by_revoking_the_oldest() {
 }
 
 #[test]
+fn what_is_granted_again_is_not_among_the_oldest() {
+    let mut s = Server::with(&[A, B], 100);
+    let key = |n: u64| Key::Attr(InodeId(n << 12));
+    for n in (0..100).chain([0, 99, 99]) {
+        assert_eq!(s.get(A, &key(n)), Ok(()));
+    }
+    assert_eq!(s.holder.leases().0, 100);
+    let ask = s.ask_id();
+    s.on(Event::Ask { ask, session: B });
+    let out = s.on(Event::Claim { ask, keys: vec![Key::Dir(DIR)] });
+    let Command::Revoke { session: A, keys, .. } = &out[1] else { panic!("{out:?}") };
+    assert_eq!((keys.len(), &keys[0], &keys[63]), (64, &key(1), &key(64)));
+}
+
+#[test]
 fn a_listing_with_attributes_finds_room_when_memory_is_full() {
     let mut s = Server::with(&[A, B], 32 << 10);
     let claim = |s: &mut Server, session, from: u64| {
