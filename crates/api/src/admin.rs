@@ -167,6 +167,8 @@ pub enum AdminQuery {
         after: Option<Vec<u8>>,
         limit: u32,
     },
+    /// Where several metadata servers serve at once: what the one that is asked has to say of itself.
+    Member,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -210,6 +212,24 @@ pub enum AdminAnswer {
     DropSnapshot(()),
     Snapshots(Vec<SnapshotStatus>),
     KeptRows(KeptPage),
+    Member(MemberStatus),
+}
+
+/// A metadata server that serves beside others.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberStatus {
+    pub member: MemberId,
+    pub version: String,
+    pub leads: bool,
+    /// Of the roster that it follows.
+    pub epoch: MembershipEpoch,
+    /// For which it answers now. All members together answer for all, but for a moment after one has come or gone.
+    pub slots: u32,
+    /// That have something there.
+    pub sessions: u32,
+    pub uptime_ms: u64,
+    pub transactions: u64,
+    pub reads: u64,
 }
 
 /// What only snapshots have.

@@ -41,6 +41,8 @@ pub struct Listen {
     pub member: MemberId,
     pub epoch: MembershipEpoch,
     pub wait_ms: u32,
+    /// As [`Acknowledge::revocations`]: what was heard the last time, and is carried out by now.
+    pub revocations: Vec<u64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,5 +1,6 @@
 //! Where several metadata servers serve at once: which of them a request is for.
 
+use crate::admin::AdminQuery;
 use crate::meta::MetaRequest;
 use braid_types::{InodeId, Slot};
 
@@ -34,7 +35,8 @@ impl MetaRequest {
             | MetaRequest::SettleFileAt(_)
             | MetaRequest::EndsAt(_)
             | MetaRequest::EndSyncAt(_)
-            | MetaRequest::StillAt(_) => GoesTo::Here,
+            | MetaRequest::StillAt(_)
+            | MetaRequest::AdminQuery(AdminQuery::Why | AdminQuery::Member) => GoesTo::Here,
             MetaRequest::TakeSlot(m) => GoesTo::Holder(m.slot),
             MetaRequest::OpenFile(_)
             | MetaRequest::CreateFile(_)
@@ -98,6 +100,8 @@ mod tests {
             (MetaRequest::TakeSlot(TakeSlot { slot: Slot(7), number: 1 }), GoesTo::Holder(Slot(7))),
             (MetaRequest::OpenSession(open), GoesTo::Leader),
             (MetaRequest::GetServers(GetServers {}), GoesTo::Leader),
+            (MetaRequest::AdminQuery(AdminQuery::Status), GoesTo::Leader),
+            (MetaRequest::AdminQuery(AdminQuery::Member), GoesTo::Here),
         ];
         for (request, goes) in table {
             assert_eq!(request.goes_to(), goes, "{}", request.name());

@@ -8,6 +8,7 @@
 //! Leaves to others: permissions (the door's kernel), the meaning of names (`meta-namespace`), repeated sending and
 //! reconnecting (`wire`).
 
+mod acks;
 mod behind;
 mod believed;
 mod beneath;

@@ -254,7 +254,9 @@ impl Names {
         let (shared, before) = match self.held.get_key_value_mut(&KeyRef::from(key)) {
             // Each later grant has a later number, so this one is in the last quarter of the line already. To move it to the very end
             // would cost more than all else of a grant.
-            Some((_, holders)) if holders.get(&session).is_some_and(|at| seq - at < self.leases_max as u64 / 4) => return,
+            Some((_, holders)) if holders.get(&session).is_some_and(|at| seq - at < self.leases_max as u64 / 4) => {
+                return;
+            }
             Some((shared, holders)) => (shared.clone(), holders.insert(session, seq)),
             None => {
                 let (shared, mut holders) = (Arc::new(key.clone()), Few::default());

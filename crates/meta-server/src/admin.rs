@@ -1,12 +1,12 @@
 //! Answers for administrators and fsck.
 
 use crate::server::MetaServer;
-use braid_api::admin::{AdminAnswer, AdminQuery, ContainerStatus, Repair, SessionStatus, Status};
-use braid_api::{Error, Result};
+use braid_api::admin::{AdminAnswer, AdminQuery, ContainerStatus, MemberStatus, Repair, SessionStatus, Status};
+use braid_api::{Code, Error, Result};
 use braid_meta_engine::{Engine, Table};
 use braid_meta_namespace::ReadOnly;
 use braid_meta_namespace::ops::{admin, check, repair, side, snapshot, spares};
-use braid_types::SessionId;
+use braid_types::{SLOT_COUNT, SessionId, Slot};
 
 impl MetaServer {
     pub(crate) async fn admin(&self, query: AdminQuery) -> Result<AdminAnswer> {
@@ -50,6 +50,7 @@ impl MetaServer {
                 AdminAnswer::Pending(self.rows(admin::PendingRows { after, limit }).await?)
             }
             AdminQuery::Why => AdminAnswer::Why(self.why()),
+            AdminQuery::Member => AdminAnswer::Member(self.member()?),
             AdminQuery::Repair(what) => {
                 let freed = match &what {
                     Repair::MakeOrphan { inode } => Some(*inode),
@@ -120,6 +121,29 @@ impl MetaServer {
         self.engine.rows(Table::InodeIds).unwrap_or(0) + 1
     }
 
+    fn member(&self) -> Result<MemberStatus> {
+        let Some(beside) = &self.beside else {
+            return Err(Error::new(Code::NotSupported, "Member", "one metadata server serves alone here"));
+        };
+        let stats = self.engine.stats().snapshot();
+        let slots = (0..SLOT_COUNT).filter(|slot| beside.others.may_answer(Slot(*slot))).count();
+        Ok(MemberStatus {
+            member: beside.others.me(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            leads: beside.leads,
+            epoch: self.leases.epoch(),
+            slots: slots as u32,
+            sessions: self.sessions.len() as u32,
+            uptime_ms: self.uptime_ms(),
+            transactions: stats.transactions,
+            reads: stats.reads,
+        })
+    }
+
+    fn uptime_ms(&self) -> u64 {
+        self.env.clock.now().since(self.started).as_millis() as u64
+    }
+
     fn status(&self) -> Status {
         let servers = self.servers.candidates();
         let up = servers.iter().filter(|s| s.up).count() as u32;
@@ -129,7 +153,7 @@ impl MetaServer {
             cluster: self.cluster,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             engine: self.engine.name().to_owned(),
-            uptime_ms: self.env.clock.now().since(self.started).as_millis() as u64,
+            uptime_ms: self.uptime_ms(),
             sessions: self.sessions.len() as u32,
             leases_run_out: self.leases.run_out(),
             servers_up: up,

@@ -230,7 +230,7 @@ impl MetaServer {
             MetaRequest::AdminQuery(m) => MetaAnswer::AdminQuery(self.admin(m).await?),
             MetaRequest::Listen(m) => MetaAnswer::Listen(self.leases.listen(session, &m).await?),
             MetaRequest::Acknowledge(m) => {
-                self.leases.acknowledged(session, &m);
+                self.leases.acknowledged(session, m.member, &m.revocations);
                 MetaAnswer::Acknowledge(())
             }
             MetaRequest::Reassert(m) => MetaAnswer::Reassert(self.leases.reasserted(session, &m)?),

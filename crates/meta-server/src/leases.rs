@@ -13,7 +13,7 @@ use crate::files::{FileAnswer, held_of, order_of, regranted};
 use crate::locks::{LockOps, held_by};
 use crate::mailbox::{Mailbox, RENEW_AGAIN};
 use crate::seals::Seals;
-use braid_api::lease::{self, Acknowledge, Listen, Orders, Reassert, Term};
+use braid_api::lease::{self, Listen, Orders, Reassert, Term};
 use braid_api::{Code, Error, Result};
 use braid_env::Env;
 use braid_lease::{
@@ -357,6 +357,7 @@ impl Leases {
 
     /// Takes what there is for the session, or waits for it.
     pub async fn listen(&self, session: SessionId, listen: &Listen) -> Result<Orders> {
+        self.acknowledged(session, listen.member, &listen.revocations);
         let end = self.env.clock.now() + Duration::from_millis(listen.wait_ms.into()).min(LISTEN_MAX);
         loop {
             let bell = self.state.lock().caching.get(&session).map(|mailbox| mailbox.bell.clone());
@@ -386,12 +387,13 @@ impl Leases {
         }
     }
 
-    pub fn acknowledged(&self, session: SessionId, acknowledge: &Acknowledge) {
-        if acknowledge.member != self.member {
+    /// `said_to`: which start of the server.
+    pub fn acknowledged(&self, session: SessionId, said_to: MemberId, revocations: &[u64]) {
+        if said_to != self.member || revocations.is_empty() {
             return;
         }
         let mut state = self.state.lock();
-        for revocation in &acknowledge.revocations {
+        for revocation in revocations {
             if let Some(mailbox) = state.caching.get_mut(&session) {
                 mailbox.orders.remove(revocation);
             }

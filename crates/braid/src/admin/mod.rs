@@ -9,6 +9,7 @@ mod drain;
 mod fsck;
 mod fsck_command;
 mod lacking;
+mod members;
 mod metadata;
 mod quota;
 mod rebalance;
@@ -30,7 +31,7 @@ use braid_api::admin::{AdminAnswer, AdminQuery};
 use braid_api::meta::{GetServers, MetaAnswer, MetaRequest};
 use braid_api::{Carries, Code, Context, Manner, Namespace};
 use braid_env::Env;
-use braid_wire::{RemoteNamespace, Role, WirePeers};
+use braid_wire::{RemoteNamespace, Role, WireMetaPeers, WirePeers};
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -84,6 +85,8 @@ pub struct Cluster {
     pub env: Env,
     pub namespace: RemoteNamespace,
     pub peers: WirePeers,
+    /// Where several metadata servers serve at once.
+    pub meta_peers: WireMetaPeers,
     pub config: Config,
     /// Where the configuration lies.
     pub dir: Option<PathBuf>,
@@ -163,6 +166,7 @@ impl AdminArgs {
                 env,
                 namespace: connect::namespace(&endpoint, &config),
                 peers: WirePeers::new(&endpoint),
+                meta_peers: WireMetaPeers::new(&endpoint),
                 dir: self.cluster.dir(),
                 config: config.clone(),
             };

@@ -2,6 +2,7 @@
 
 use super::drain::duty_word;
 use super::lacking::{LOOK_AGAIN, Lacking};
+use super::members::{self, Member, MemberJson};
 use super::status_parts::{ReportsJson, copy_json, reports_json};
 use super::{Cluster, PATIENCE, strange};
 use crate::cli::ClusterArgs;
@@ -75,11 +76,15 @@ impl StatusArgs {
             }
             tokio::time::sleep(LOOK_AGAIN).await;
         };
-        let (problems, notes) = (problems(&status, &servers), notes(&status, &servers));
+        let members = members::look(cluster).await?;
+        let mut problems = problems(&status, &servers);
+        problems.extend(members::problems(&members));
+        let notes = notes(&status, &servers);
         if self.json {
-            println!("{}", serde_json::to_string_pretty(&json(&status, &servers, &problems, &notes, pages(args)))?);
+            let json = json(&status, &members, &servers, &problems, &notes, pages(args));
+            println!("{}", serde_json::to_string_pretty(&json)?);
         } else {
-            print(&status, &servers, &problems, &notes, &pages(args));
+            print(&status, &members, &servers, &problems, &notes, &pages(args));
         }
         Ok(u8::from(!problems.is_empty()).into())
     }
@@ -271,7 +276,14 @@ fn pages(args: &ClusterArgs) -> BTreeMap<String, String> {
     names.into_iter().filter_map(|name| process::pages(&layout, &name).map(|at| (name, at))).collect()
 }
 
-fn print(status: &Status, servers: &[Seen], problems: &[String], notes: &[String], pages: &BTreeMap<String, String>) {
+fn print(
+    status: &Status,
+    members: &[Member],
+    servers: &[Seen],
+    problems: &[String],
+    notes: &[String],
+    pages: &BTreeMap<String, String>,
+) {
     println!("cluster   {}", status.cluster);
     println!("version   {}, up for {}, engine {}", status.version, millis(status.uptime_ms), status.engine);
     println!("sessions  {}", status.sessions);
@@ -290,6 +302,10 @@ fn print(status: &Status, servers: &[Seen], problems: &[String], notes: &[String
         false => println!("metadata  {} inodes, {size}, {} {copies}{on}", status.inodes, status.metadata_copies),
     }
     println!();
+    if !members.is_empty() {
+        members::table(members).print();
+        println!();
+    }
     if servers.is_empty() {
         println!("no data servers");
     } else {
@@ -330,6 +346,9 @@ struct StatusJson<'a> {
     metadata_copies: u32,
     metadata_copies_wanted: u32,
     metadata_copy_servers: Vec<serde_json::Value>,
+    /// Where several serve at once.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    metadata_servers: Vec<MemberJson<'a>>,
     /// When the backup was taken that it comes from, until that is confirmed.
     metadata_restored: Option<String>,
     reports: ReportsJson,
@@ -403,6 +422,7 @@ pub fn server_json(seen: &Seen) -> ServerJson<'_> {
 
 fn json<'a>(
     status: &'a Status,
+    members: &'a [Member],
     servers: &'a [Seen],
     problems: &'a [String],
     notes: &'a [String],
@@ -424,6 +444,7 @@ fn json<'a>(
         metadata_copies: status.metadata_copies,
         metadata_copies_wanted: status.copies_wanted,
         metadata_copy_servers: status.copies.iter().map(copy_json).collect(),
+        metadata_servers: members.iter().map(members::json).collect(),
         metadata_restored: status.restored.map(output::time),
         reports: reports_json(&status.reports),
         copies: CopiesJson {
@@ -591,7 +612,7 @@ mod tests {
         let status = status();
         let problems = problems(&status, &servers);
         let value =
-            serde_json::to_value(json(&status, &servers, &problems, &notes(&status, &servers), BTreeMap::new()))
+            serde_json::to_value(json(&status, &[], &servers, &problems, &notes(&status, &servers), BTreeMap::new()))
                 .unwrap();
         assert_eq!((&value["healthy"], &value["servers"][0]["state"]), (&false.into(), &"down".into()));
         assert!(value["servers"][0].get("silent_ms").is_none());

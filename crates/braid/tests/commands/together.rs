@@ -218,3 +218,80 @@ fn a_mount_goes_on_while_one_alone_becomes_several_and_one_alone_again() {
     m.says(&format!("umount {}", at.display()));
     m.is_clean();
 }
+
+/// The process that serves the mount.
+fn process_of(at: &std::path::Path) -> rustix::process::Pid {
+    let is_it = |id: &i32| {
+        let words = std::fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
+        let mut words = words.split(|byte| *byte == 0);
+        words.nth(1) == Some(b"mount") && words.any(|word| word == at.as_os_str().as_encoded_bytes())
+    };
+    let all = std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
+    let id = { all }.find(is_it).expect("it runs");
+    rustix::process::Pid::from_raw(id).unwrap()
+}
+
+/// What each of them is and what waits for it is known to it alone; who asks does not have to know which it is.
+#[test]
+fn status_and_why_ask_each_of_several_metadata_servers() {
+    const DIRS: usize = 12;
+    let mut m = Machine::new();
+    (1..=3).for_each(|n| serve(&mut m, n));
+    m.serve("data", 1);
+    m.until("one of them serves", || (1..=3).any(|n| m.is_ready(&format!("metadata-{n}"))));
+    let leader = (1..=3).find(|n| m.is_ready(&format!("metadata-{n}"))).unwrap();
+    m.until("the data server serves", || m.is_ready("data-1"));
+    until_members(&m, leader, &[1, 2, 3]);
+    let status = |m: &Machine| {
+        let ran = m.braid(&["admin", "status", "--json"]).output().unwrap();
+        let told: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap();
+        (ran.status.code(), told)
+    };
+    let slots = |told: &serde_json::Value| -> Vec<u64> {
+        let all = told["metadata_servers"].as_array().unwrap();
+        all.iter().map(|one| one["slots"].as_u64().unwrap_or_default()).collect()
+    };
+    m.until("all slots are somebody's", || slots(&status(&m).1).iter().sum::<u64>() == 4096);
+    let (code, told) = status(&m);
+    let leads = told["metadata_servers"].as_array().unwrap().iter().filter(|one| one["leads"] == true).count();
+    assert_eq!((code, slots(&told).len(), leads), (Some(0), 3, 1), "{told}");
+    let table = String::from_utf8(m.says("admin status")).unwrap();
+    assert_eq!(
+        table.lines().filter(|line| line.contains(" serves ") || line.contains(" leads ")).count(),
+        3,
+        "{table}"
+    );
+
+    // A mount that has looked into each directory stands still: who makes something there waits at the one that holds its slot.
+    let at = m.mount_point();
+    m.says(&format!("mount {} --log {}", at.display(), m.path("mount.log").display()));
+    let mount = process_of(&at);
+    (0..DIRS).for_each(|n| std::fs::create_dir(at.join(format!("dir-{n}"))).unwrap());
+    (0..DIRS).for_each(|n| assert_eq!(std::fs::read_dir(at.join(format!("dir-{n}"))).unwrap().count(), 0));
+    rustix::process::kill_process(mount, Signal::STOP).unwrap();
+    let makers: Vec<_> =
+        (0..DIRS).map(|n| m.braid(&["fs", "mkdir", &format!("/dir-{n}/made")]).spawn().unwrap()).collect();
+    let waits_at = || {
+        let told = String::from_utf8(m.says("admin why")).unwrap();
+        let names = told.lines().filter_map(|line| {
+            let (_, rest) = line.split_once("metadata server ")?;
+            Some(rest.chars().take_while(char::is_ascii_digit).collect::<String>())
+        });
+        names.collect::<std::collections::BTreeSet<_>>().len()
+    };
+    m.until("something waits at more than one of them", || waits_at() > 1);
+    rustix::process::kill_process(mount, Signal::CONT).unwrap();
+    for mut maker in makers {
+        assert!(maker.wait().unwrap().success());
+    }
+    assert_eq!(String::from_utf8(m.says("admin why")).unwrap(), "nothing waits\n");
+
+    let other = (1..=3).find(|n| *n != leader).unwrap();
+    m.signal(&format!("metadata-{other}"), Signal::STOP);
+    let (code, told) = status(&m);
+    m.signal(&format!("metadata-{other}"), Signal::CONT);
+    assert_eq!(code, Some(1), "{told}");
+    let problems = told["problems"].to_string();
+    assert!(problems.contains("metadata server") && problems.contains("cannot be reached"), "{problems}");
+    m.says(&format!("umount {}", at.display()));
+}

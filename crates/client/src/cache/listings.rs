@@ -6,8 +6,8 @@ use braid_api::meta::DirPage;
 use braid_env::Monotonic;
 use braid_lease::{KeyRef, Moment};
 use braid_types::{InodeId, Name, SlotSet};
-use parking_lot::Mutex;
 use hashbrown::{HashMap, HashSet};
+use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 

@@ -1,5 +1,6 @@
 //! One start of a metadata server that serves, and the ways to it.
 
+use crate::acks::Acks;
 use crate::cache::Task;
 use crate::stop::Stop;
 use braid_api::erased::{Meta, MetaPeers};
@@ -19,6 +20,8 @@ pub struct Seat {
     pub gone: Stop,
     /// What it is to be told, in that order.
     pub to_say: Mutex<Vec<Task>>,
+    /// Revocations that the next listening says to be carried out.
+    pub acks: Acks,
     /// Async: one says it.
     pub saying: tokio::sync::Mutex<()>,
     /// It is to be renewed at now.
@@ -40,6 +43,7 @@ impl Seat {
             control: OnceLock::new(),
             gone: Stop::default(),
             to_say: Mutex::default(),
+            acks: Acks::default(),
             saying: Default::default(),
             due: Notify::new(),
             is_renewed: AtomicBool::new(false),

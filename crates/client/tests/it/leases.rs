@@ -225,7 +225,8 @@ async fn an_order_is_repeated_until_it_is_acknowledged() {
     assert!(raw.holds_attr(&world, id).await);
     let Term { member, epoch, .. } = raw.session.term.unwrap();
     let listen = || async {
-        let orders = world.meta.call(raw.cx(), Listen { member, epoch, wait_ms: 5000 }).await.unwrap();
+        let orders =
+            world.meta.call(raw.cx(), Listen { member, epoch, wait_ms: 5000, revocations: Vec::new() }).await.unwrap();
         let [Order::Revoke { revocation, keys }] = &orders.orders[..] else { panic!("{orders:?}") };
         assert_eq!(*keys, [LeaseKey::Attr(id)]);
         *revocation

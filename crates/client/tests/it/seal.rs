@@ -279,7 +279,12 @@ async fn unsealing_waits_until_who_holds_the_file_has_left_it() {
     assert!(refused.to_string().contains("a holder, host h"), "{refused}");
     // It is asked to leave; what it says of an earlier hold ends none.
     let Term { member, epoch, .. } = holder.0.term.unwrap();
-    let orders = world.meta.call(holder.cx(), Listen { member, epoch, wait_ms: 5_000 }).await.unwrap().orders;
+    let orders = world
+        .meta
+        .call(holder.cx(), Listen { member, epoch, wait_ms: 5_000, revocations: Vec::new() })
+        .await
+        .unwrap()
+        .orders;
     assert!(orders.contains(&Order::Leave { inode: id }), "{orders:?}");
     holder.leave(&world, id, 1).await;
     assert_eq!(code(a.set_sealed(&cx(), id, false, NOW).await), Code::TextBusy);

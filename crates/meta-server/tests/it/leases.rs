@@ -35,7 +35,12 @@ impl Mount {
     /// Acknowledges whatever is revoked; gives the keys.
     async fn obey(&self, w: &World) -> Vec<LeaseKey> {
         let Term { member, epoch, .. } = self.0.term.unwrap();
-        let orders = w.server.call(w.cx_of(&self.0), Listen { member, epoch, wait_ms: 5000 }).await.unwrap().orders;
+        let orders = w
+            .server
+            .call(w.cx_of(&self.0), Listen { member, epoch, wait_ms: 5000, revocations: Vec::new() })
+            .await
+            .unwrap()
+            .orders;
         let mut all = Vec::new();
         for order in orders {
             let Order::Revoke { revocation, keys } = order else { continue };

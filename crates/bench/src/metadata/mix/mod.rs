@@ -131,7 +131,7 @@ fn notes(settings: &Settings) -> Vec<String> {
     notes.push(
         "read: the file is opened and its chunk's servers are told, no bytes. add-block: a chunk is allocated and put into the row of an \
          open file. create: nothing is written. set-replication: an extended attribute, as copies are a matter of directories here. \
-         content-summary: a walk by listings."
+         content-summary: summed up by the server; by caching clients, a walk by listings."
             .to_owned(),
     );
     notes

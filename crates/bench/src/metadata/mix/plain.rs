@@ -4,7 +4,9 @@ use super::cluster::{Cluster, text};
 use super::plan::{Op, SMALL_BYTES, Step, Tree};
 use super::run::{Result, Target, Work};
 use crate::report::Counters;
+use braid_api::admin::{AdminAnswer, AdminQuery};
 use braid_api::meta::*;
+use braid_api::quota::ToSum;
 use braid_api::{Carries, Context, Namespace};
 use braid_types::*;
 use braid_wire::RemoteNamespace;
@@ -142,7 +144,7 @@ impl Connection {
             Op::Stat => self.resolve(path).await.map(drop),
             Op::List => {
                 let page = self.ask_at(path, page_of(InodeId(0), None)).await?;
-                if page.more { self.list(self.resolve(path).await?.id, |_, _, _| ()).await } else { Ok(()) }
+                if page.more { self.list(self.resolve(path).await?.id).await } else { Ok(()) }
             }
             Op::AddBlock => {
                 let inode = self.opened()?.remove(path).ok_or("it is not open")?;
@@ -179,17 +181,15 @@ impl Connection {
                 self.change_at(dir, make).await.map(drop)
             }
             Op::Summary => {
-                let (mut waiting, mut bytes, mut entries) = (vec![self.resolve(path).await?.id], 0, 0u64);
-                while let Some(dir) = waiting.pop() {
-                    self.list(dir, |id, kind, size| {
-                        (bytes, entries) = (bytes + size, entries + 1);
-                        if kind == FileKind::Directory {
-                            waiting.push(id);
-                        }
-                    })
-                    .await?;
+                let dir = self.resolve(path).await?.id;
+                let (mut waiting, mut bytes) = (vec![ToSum { dir, after: None }], 0);
+                while !waiting.is_empty() {
+                    let AdminAnswer::Summary(sum) = self.ask(AdminQuery::Summary { waiting }).await? else {
+                        return Err("it answered something else".to_owned());
+                    };
+                    (waiting, bytes) = (sum.waiting, bytes + sum.bytes);
                 }
-                if bytes == 0 || entries == 0 { Err("no file has bytes".to_owned()) } else { Ok(()) }
+                if bytes == 0 { Err("no file has bytes".to_owned()) } else { Ok(()) }
             }
             Op::PutSmall => {
                 let ((dir, name), parent) = (place(path)?, InodeRef::default());
@@ -204,13 +204,10 @@ impl Connection {
         }
     }
 
-    async fn list(&self, inode: InodeId, mut each: impl FnMut(InodeId, FileKind, u64)) -> Result<()> {
+    async fn list(&self, inode: InodeId) -> Result<()> {
         let mut after = None;
         loop {
             let page = self.ask(page_of(inode, after)).await?;
-            for (_, id, kind, attr) in &page.entries {
-                each(*id, *kind, attr.filter(Attr::is_file).map_or(0, |attr| attr.size));
-            }
             after = page.entries.last().map(|(name, ..)| name.clone());
             if !page.more {
                 return Ok(());

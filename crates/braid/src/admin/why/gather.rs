@@ -3,7 +3,7 @@
 use super::called::{Called, Names, condition, path_name, session_name};
 use super::follow::{File, Mount, Node, Place};
 use crate::admin::status::look_within;
-use crate::admin::{Cluster, strange};
+use crate::admin::{Cluster, members, strange};
 use crate::cli::ClusterArgs;
 use crate::local::process;
 use crate::roles::predecessor;
@@ -11,6 +11,7 @@ use crate::roles::why::{Report, all_dirs, reports};
 use anyhow::{Result, anyhow, bail};
 use braid_api::Manner;
 use braid_api::admin::{AdminAnswer, AdminQuery, SessionStatus, Waiting};
+use braid_members::Roster;
 use braid_types::{ChunkIndex, InodeId, Name};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -53,7 +54,10 @@ impl Gathered {
         let servers = match cluster.call(AdminQuery::Why, Manner::Once).await {
             Ok(AdminAnswer::Why(list)) => {
                 all.answers = true;
-                all.nodes.extend(nodes(&Place::Metadata, "metadata server", list));
+                match members::roster(cluster).await {
+                    Ok(Some(roster)) if roster.members.len() > 1 => all.ask_members(cluster, &roster).await,
+                    _ => all.nodes.extend(nodes(&Place::Metadata, "metadata server", list)),
+                }
                 look_within(cluster, ONE_SERVER).await
             }
             Ok(_) => return strange(),
@@ -82,6 +86,18 @@ impl Gathered {
             all.sessions = sessions;
         }
         Ok(all)
+    }
+
+    /// Each of several metadata servers knows what waits for it.
+    async fn ask_members(&mut self, cluster: &Cluster, roster: &Roster) {
+        for (seat, answer) in members::ask_each(cluster, roster, AdminQuery::Why).await {
+            let at = format!("metadata server {}", seat.id);
+            match answer {
+                Ok(AdminAnswer::Why(list)) => self.nodes.extend(nodes(&Place::Metadata, &at, list)),
+                Ok(_) => eprintln!("braid: {at}: it answered something else"),
+                Err(why) => eprintln!("braid: {at} at {}: {why}", seat.addresses.join(", ")),
+            }
+        }
     }
 
     /// A mount of this machine.

@@ -283,7 +283,7 @@ impl Mount {
             let said = Reassert { member: id, round, files, locks, locks_done: 0, sealed };
             let _ = self.at(&server, said).await;
         }
-        let listen = Listen { member: id, epoch, wait_ms: wait.as_millis() as u32 };
+        let listen = Listen { member: id, epoch, wait_ms: wait.as_millis() as u32, revocations: Vec::new() };
         let Ok(heard) = self.at(&server, listen).await else { return };
         for order in heard.orders {
             if let braid_api::lease::Order::Revoke { revocation, .. } = order {
@@ -295,7 +295,7 @@ impl Mount {
     /// Takes what one of them says within the time, and carries out what is revoked.
     pub async fn listens(&self, id: MemberId, wait: Duration) -> Vec<braid_api::lease::Order> {
         let (server, epoch) = (self.ring.server(id), self.ring.roster().epoch);
-        let listen = Listen { member: id, epoch, wait_ms: wait.as_millis() as u32 };
+        let listen = Listen { member: id, epoch, wait_ms: wait.as_millis() as u32, revocations: Vec::new() };
         let orders = self.at(&server, listen).await.unwrap().orders;
         for order in &orders {
             if let braid_api::lease::Order::Revoke { revocation, .. } = order {
