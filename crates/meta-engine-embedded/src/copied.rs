@@ -4,7 +4,7 @@ use crate::engine::EmbeddedEngine;
 use crate::error::store_error;
 use crate::store::Store;
 use braid_meta_engine::{BasePage, Copied, EngineError, Key, Outlet, Table};
-use braid_types::{MetaPosition, MetaTerm, RowChange, RowChanges};
+use braid_types::{MetaPosition, RowChange, RowChanges};
 use heed::{RoTxn, RwTxn};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -12,26 +12,19 @@ use std::sync::Arc;
 /// In the database `format`, beside the version.
 const POSITION: &[u8] = b"position";
 const SET: &[u8] = b"copies";
-/// Term (counter, nonce) and number, little-endian.
-const POSITION_BYTES: usize = 24;
 
 impl Store {
     pub fn put_position(&self, txn: &mut RwTxn<'_>, at: MetaPosition) -> Result<(), EngineError> {
-        let mut bytes = [0; POSITION_BYTES];
-        bytes[..8].copy_from_slice(&at.term.counter.to_le_bytes());
-        bytes[8..16].copy_from_slice(&at.term.nonce.to_le_bytes());
-        bytes[16..].copy_from_slice(&at.number.to_le_bytes());
-        self.format.put(txn, POSITION, &bytes).map_err(|error| store_error("writing the position", error))
+        self.format.put(txn, POSITION, &at.to_bytes()).map_err(|error| store_error("writing the position", error))
     }
 
     fn get_position(&self, txn: &RoTxn<'_>) -> Result<MetaPosition, EngineError> {
         let stored = self.format.get(txn, POSITION).map_err(|error| store_error("reading the position", error))?;
         let Some(bytes) = stored else { return Ok(MetaPosition::default()) };
-        let bytes: &[u8; POSITION_BYTES] = bytes
+        let bytes = bytes
             .try_into()
             .map_err(|_| EngineError::Storage(format!("the position of the metadata has {} bytes", bytes.len())))?;
-        let word = |at: usize| bytes[at..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
-        Ok(MetaPosition { term: MetaTerm { counter: word(0), nonce: word(8) }, number: word(16) })
+        Ok(MetaPosition::from_bytes(bytes))
     }
 
     fn fill(&self, txn: &RoTxn<'_>, from: Option<(u8, Vec<u8>)>, bytes_max: usize) -> Result<BasePage, EngineError> {

@@ -1,7 +1,7 @@
 //! A file of the log: records of committed groups one after the other. What counts is what was synced; where a record is torn, or of an
 //! earlier use of the file, it ends (docs/formats/metadata-log.md).
 
-use braid_types::{MetaPosition, MetaTerm};
+use braid_types::MetaPosition;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -9,6 +9,7 @@ use std::path::Path;
 
 /// Length (4), checksum (4), series (8), number (8), kind (1), nothing (7), position (24); little-endian.
 const HEAD_BYTES: usize = 56;
+const POSITION_AT: usize = HEAD_BYTES - MetaPosition::BYTES;
 /// The checksum is of all that follows it, and of the length.
 const SUMMED_AT: usize = 8;
 /// A group takes at most 8 MiB and what its last operation writes; a length beyond this is a torn one.
@@ -52,8 +53,9 @@ impl Segment {
         let written_to = file.metadata()?.len();
         let mut segment = Segment { file, series: 0, at: 0, written_to, buffer: Vec::new() };
         // If the first record is torn nothing was made durable in it since it was begun.
-        segment.series = segment.head(0)?.map_or(0, |head| head.series);
-        if segment.record(0)?.is_none() {
+        let file_bytes = segment.file.metadata()?.len();
+        segment.series = segment.head(0, file_bytes)?.map_or(0, |(head, _)| head.series);
+        if segment.record(0, file_bytes)?.is_none() {
             segment.series = 0;
         }
         // Removing works on a full disk, and so needs a place in the log.
@@ -110,9 +112,7 @@ impl Segment {
         record.extend_from_slice(&self.series.to_le_bytes());
         record.extend_from_slice(&number.to_le_bytes());
         record.extend_from_slice(&[kind as u8, 0, 0, 0, 0, 0, 0, 0]);
-        for word in [position.term.counter, position.term.nonce, position.number] {
-            record.extend_from_slice(&word.to_le_bytes());
-        }
+        record.extend_from_slice(&position.to_bytes());
         record.extend_from_slice(changes);
         let sum = sum(&record[SUMMED_AT..], len);
         record[4..SUMMED_AT].copy_from_slice(&sum.to_le_bytes());
@@ -137,12 +137,16 @@ impl Segment {
 
     /// What is in the file, in order, up to where it is torn or older.
     pub fn read(&self) -> impl Iterator<Item = io::Result<Found>> {
-        let (mut at, mut ended) = (0, false);
+        let (mut at, mut ended, mut file_bytes) = (0, false, None);
         std::iter::from_fn(move || {
             if ended {
                 return None;
             }
-            match self.record(at) {
+            let found = match file_bytes {
+                Some(len) => Ok(len),
+                None => self.file.metadata().map(|file| *file_bytes.insert(file.len())),
+            };
+            match found.and_then(|len| self.record(at, len)) {
                 Ok(Some((found, end))) => {
                     at = end;
                     Some(Ok(found))
@@ -155,12 +159,15 @@ impl Segment {
         })
     }
 
-    fn record(&self, at: u64) -> io::Result<Option<(Found, u64)>> {
-        let Some(head) = self.head(at)?.filter(|head| head.series == self.series && head.series > 0) else {
+    /// `None` where no whole record is.
+    fn record(&self, at: u64, file_bytes: u64) -> io::Result<Option<(Found, u64)>> {
+        let Some((head, bytes)) = self.head(at, file_bytes)? else { return Ok(None) };
+        if head.series != self.series || head.series == 0 {
             return Ok(None);
-        };
-        let mut summed = vec![0; HEAD_BYTES - SUMMED_AT + head.len as usize];
-        self.file.read_exact_at(&mut summed, at + SUMMED_AT as u64)?;
+        }
+        let mut summed = bytes[SUMMED_AT..].to_vec();
+        summed.resize(HEAD_BYTES - SUMMED_AT + head.len as usize, 0);
+        self.file.read_exact_at(&mut summed[HEAD_BYTES - SUMMED_AT..], at + HEAD_BYTES as u64)?;
         if sum(&summed, head.len) != head.sum {
             return Ok(None);
         }
@@ -174,16 +181,15 @@ impl Segment {
     }
 
     /// `None` where no whole record can be.
-    fn head(&self, at: u64) -> io::Result<Option<Head>> {
-        let len = self.file.metadata()?.len();
+    fn head(&self, at: u64, file_bytes: u64) -> io::Result<Option<(Head, [u8; HEAD_BYTES])>> {
         let mut bytes = [0; HEAD_BYTES];
-        if at + HEAD_BYTES as u64 > len {
+        if at + HEAD_BYTES as u64 > file_bytes {
             return Ok(None);
         }
         self.file.read_exact_at(&mut bytes, at)?;
         let head = Head::read(&bytes);
-        let fits = head.len <= BODY_BYTES_MAX && at + HEAD_BYTES as u64 + u64::from(head.len) <= len;
-        Ok(fits.then_some(head))
+        let fits = head.len <= BODY_BYTES_MAX && at + HEAD_BYTES as u64 + u64::from(head.len) <= file_bytes;
+        Ok(fits.then_some((head, bytes)))
     }
 }
 
@@ -200,8 +206,7 @@ impl Head {
     fn read(bytes: &[u8; HEAD_BYTES]) -> Head {
         let half = |at: usize| bytes[at..].first_chunk().map_or(0, |word| u32::from_le_bytes(*word));
         let word = |at: usize| bytes[at..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
-        let term = MetaTerm { counter: word(32), nonce: word(40) };
-        let position = MetaPosition { term, number: word(48) };
+        let position = bytes[POSITION_AT..].first_chunk().map(MetaPosition::from_bytes).unwrap_or_default();
         Head { len: half(0), sum: half(4), series: word(8), number: word(16), kind: bytes[24], position }
     }
 }
@@ -214,6 +219,7 @@ fn sum(rest: &[u8], len: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use braid_types::MetaTerm;
     use tempfile::TempDir;
 
     fn position(number: u64) -> MetaPosition {

@@ -20,6 +20,23 @@ pub struct MetaPosition {
     pub number: u64,
 }
 
+impl MetaPosition {
+    pub const BYTES: usize = 24;
+
+    /// As it lies on disks: counter and nonce of the term, number; little-endian.
+    pub fn to_bytes(self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        let words = [self.term.counter, self.term.nonce, self.number];
+        bytes.chunks_exact_mut(8).zip(words).for_each(|(at, word)| at.copy_from_slice(&word.to_le_bytes()));
+        bytes
+    }
+
+    pub fn from_bytes(bytes: &[u8; Self::BYTES]) -> Self {
+        let word = |at: usize| bytes[at..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
+        MetaPosition { term: MetaTerm { counter: word(0), nonce: word(8) }, number: word(16) }
+    }
+}
+
 /// A data server as a voter on who leads and which servers keep copies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Voter {

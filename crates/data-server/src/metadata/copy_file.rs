@@ -66,7 +66,7 @@ impl CopyFile {
         file.write_at(MAGIC, 0)?;
         let (pages, groups) = (Vec::new(), Vec::new());
         let mut copy = CopyFile { file, generation, end: MAGIC.len() as u64, base, upto: None, pages, groups };
-        copy.write(Kind::Begin, &[&record::position_bytes(base)])?;
+        copy.write(Kind::Begin, &[&base.to_bytes()])?;
         Ok(copy)
     }
 
@@ -134,7 +134,7 @@ impl CopyFile {
             Kind::Begin => self.base = record::position(body)?,
             Kind::Page => self.pages.push(place(0)?),
             Kind::End => self.upto = Some(record::number(body)?),
-            Kind::Group => self.groups.push((record::position(body)?, place(record::POSITION_BYTES)?)),
+            Kind::Group => self.groups.push((record::position(body)?, place(MetaPosition::BYTES)?)),
             Kind::Drop => {
                 let number = record::number(body)?;
                 self.groups.retain(|(at, _)| at.number <= number);
@@ -178,7 +178,7 @@ impl CopyFile {
     }
 
     pub fn append(&mut self, groups: &[(MetaPosition, &[u8])]) -> io::Result<()> {
-        groups.iter().try_for_each(|(at, changes)| self.write(Kind::Group, &[&record::position_bytes(*at), changes]))
+        groups.iter().try_for_each(|(at, changes)| self.write(Kind::Group, &[&at.to_bytes(), changes]))
     }
 
     pub fn drop_after(&mut self, number: u64) -> io::Result<()> {

@@ -1,11 +1,10 @@
 //! Records of a copy's file: length (4 bytes), crc32c of what follows (4), kind (1), body; little-endian.
 
 use braid_env::DiskFile;
-use braid_types::{MetaPosition, MetaTerm};
+use braid_types::MetaPosition;
 use std::io;
 
 pub const HEAD_BYTES: usize = 9;
-pub const POSITION_BYTES: usize = 24;
 /// No group and no page is larger: a length beyond it is a torn one.
 const BODY_BYTES_MAX: usize = 256 << 20;
 
@@ -67,17 +66,8 @@ pub fn read(file: &dyn DiskFile, offset: u64) -> io::Result<Option<(Kind, Vec<u8
     Ok(kind.map(|kind| (kind, rest)))
 }
 
-pub fn position_bytes(at: MetaPosition) -> [u8; POSITION_BYTES] {
-    let mut bytes = [0; POSITION_BYTES];
-    bytes[..8].copy_from_slice(&at.term.counter.to_le_bytes());
-    bytes[8..16].copy_from_slice(&at.term.nonce.to_le_bytes());
-    bytes[16..].copy_from_slice(&at.number.to_le_bytes());
-    bytes
-}
-
 pub fn position(body: &[u8]) -> Option<MetaPosition> {
-    let word = |at: usize| body.get(at..at + 8)?.first_chunk().map(|word| u64::from_le_bytes(*word));
-    Some(MetaPosition { term: MetaTerm { counter: word(0)?, nonce: word(8)? }, number: word(16)? })
+    body.first_chunk().map(MetaPosition::from_bytes)
 }
 
 pub fn number(body: &[u8]) -> Option<u64> {
