@@ -13,6 +13,7 @@ use crate::locks::Locks;
 use crate::lru::Lru;
 use crate::memory::Memory;
 use crate::quota::Returns;
+use crate::reopens::Reopens;
 use crate::requests::Requests;
 use crate::room::Room;
 use crate::route::Route;
@@ -49,6 +50,7 @@ pub struct Core {
     pub leases: Leases,
     pub files: Files,
     pub told: Told,
+    pub reopens: Reopens,
     /// Files that are marked for several writers, as far as that is remembered.
     pub marked: Mutex<Lru<InodeId, ()>>,
     pub inodes: Inodes,

@@ -47,6 +47,7 @@ mod quota;
 mod ranges;
 mod readahead;
 mod regions;
+mod reopens;
 mod replay;
 mod requests;
 mod retain;

@@ -52,6 +52,10 @@ impl<K: Hash + Eq + Clone, V> Lru<K, V> {
         self.old.retain(|key, value| keeps(key, value));
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.young.is_empty() && self.old.is_empty()
+    }
+
     pub fn clear(&mut self) {
         self.young.clear();
         self.old.clear();

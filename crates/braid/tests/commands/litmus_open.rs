@@ -98,7 +98,11 @@ impl OpenOp {
             }
             OpenOp::Unlink(n) => std::fs::remove_file(path(n)).ok().map(|()| 1),
             OpenOp::Open(_, n) => {
-                *handle = OpenOptions::new().read(true).write(true).open(path(n)).ok();
+                *handle = match OpenOptions::new().read(true).write(true).open(path(n)) {
+                    Ok(file) => Some(file),
+                    Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+                    Err(error) => panic!("n{n}: {error}"),
+                };
                 handle.as_ref().map(|_| 1)
             }
             OpenOp::Read(_) => handle.as_ref().map(|file| {
@@ -138,4 +142,41 @@ fn files_opened_replaced_removed_read_and_written_by_two_mounts_have_one_order()
     drop(handles);
     assert!(done > LEAST, "{done} operations in a minute");
     assert!(two.c.says("admin fsck").starts_with("clean: "));
+}
+
+/// A file of that name is there at any moment, so nobody who opens it hears anything else, however often it is replaced.
+#[test]
+fn a_name_that_is_replaced_all_the_time_is_always_opened() {
+    let Some(two) = Two::new() else { return };
+    let put = |number: u64| {
+        let new = two.at[0].join("new");
+        std::fs::write(&new, number.to_le_bytes()).unwrap();
+        std::fs::rename(new, two.at[0].join("name")).unwrap();
+    };
+    put(0);
+    let opens = [AtomicU64::new(0), AtomicU64::new(0)];
+    let begun = std::time::Instant::now();
+    let goes_on = || {
+        let done = opens.iter().all(|opens| opens.load(SeqCst) >= 300);
+        !done && begun.elapsed() < std::time::Duration::from_secs(60)
+    };
+    std::thread::scope(|scope| {
+        for (at, opens) in two.at.iter().zip(&opens) {
+            let goes_on = &goes_on;
+            scope.spawn(move || {
+                let mut last = 0;
+                while goes_on() {
+                    let mut bytes = [0; 8];
+                    let file = File::open(at.join("name")).unwrap_or_else(|e| panic!("after {opens:?} opens: {e}"));
+                    file.read_exact_at(&mut bytes, 0).unwrap();
+                    let number = u64::from_le_bytes(bytes);
+                    assert!(number >= last, "{number} after {last}");
+                    last = number;
+                    opens.fetch_add(1, SeqCst);
+                }
+            });
+        }
+        (1..).take_while(|_| goes_on()).for_each(put);
+    });
+    assert!(opens.iter().all(|opens| opens.load(SeqCst) >= 300), "{opens:?} in a minute");
 }

@@ -8,6 +8,7 @@ use crate::core::Core;
 use crate::local::LocalReads;
 use crate::lru::Lru;
 use crate::memory::Memory;
+use crate::reopens::Reopens;
 use crate::route::{Doors, Members, Route};
 use crate::servers::Directory;
 use crate::session::{Registration, Session};
@@ -98,6 +99,7 @@ impl Core {
             handles: Default::default(),
             locks: Default::default(),
             told: Default::default(),
+            reopens: Reopens::default(),
             marked: Mutex::new(Lru::new(MARKED_MAX)),
             lost: Mutex::new(Lru::new(LOST_MAX)),
             local: LocalReads::default(),

@@ -32,8 +32,11 @@ impl Core {
     pub async fn lookup(&self, cx: &Caller, parent: InodeId, name: &Name) -> Result<LookupReply> {
         let op = self.op(cx.trace);
         loop {
-            if let Some(found) = self.lookup_once(cx, parent, name, op).await? {
-                return Ok(found);
+            let Some(found) = self.lookup_once(cx, parent, name, op).await? else { continue };
+            let file = found.attr.as_ref().filter(|attr| attr.is_file()).map(|attr| attr.id);
+            match file {
+                Some(id) if !self.is_there_to_open(parent, name, id, op).await? => {}
+                _ => return Ok(found),
             }
         }
     }
@@ -214,6 +217,9 @@ impl Core {
     pub fn lost_name(&self, parent: InodeId, name: &Name, attr: &Attr) {
         self.cache.changed(attr.id);
         self.cache.drop_place(attr.id, parent, name);
+        if attr.nlink == 0 {
+            self.reopens.has_lost(attr.id, parent, name);
+        }
         match self.inodes.get(attr.id) {
             Some(inode) => {
                 self.update(&inode, |state| {

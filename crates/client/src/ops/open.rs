@@ -85,7 +85,15 @@ impl Core {
         inode
     }
 
-    pub async fn open(self: &Arc<Self>, cx: &Caller, id: InodeId, mut flags: OpenFlags) -> Result<Opened> {
+    pub async fn open(self: &Arc<Self>, cx: &Caller, id: InodeId, flags: OpenFlags) -> Result<Opened> {
+        let opened = self.open_now(cx, id, flags).await;
+        if opened.as_ref().is_err_and(|error| error.code == Code::Stale) {
+            self.opened_too_late(id);
+        }
+        opened
+    }
+
+    async fn open_now(self: &Arc<Self>, cx: &Caller, id: InodeId, mut flags: OpenFlags) -> Result<Opened> {
         let op = self.op(cx.trace);
         let _opening = self.inodes.opening(id, flags.write);
         flags.direct |= self.marked.lock().get(&id).is_some();

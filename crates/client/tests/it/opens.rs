@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::common::*;
-use braid_api::{Code, FileSystem, RenameMode, SetAttr};
+use braid_api::{Caller, Code, FileSystem, HandleId, RenameMode, SetAttr};
 use braid_client::Client;
 use braid_types::*;
 use bytes::Bytes;
@@ -196,4 +196,50 @@ async fn a_file_whose_last_name_has_gone_is_opened_only_where_it_is_open() {
     close(&a, handle).await.unwrap();
     assert_eq!(read(&a, again, 0, 4).await, b"kept");
     close(&a, again).await.unwrap();
+}
+
+/// As a kernel opens a path: the name is looked up, what it stands for is opened, and both once more if it was not there any more.
+async fn open_path(client: &Client, name: &Name, between: impl AsyncFn()) -> braid_api::Result<(InodeId, HandleId)> {
+    let (cx, mut tries) = (Caller::default(), 0);
+    loop {
+        let id = client.lookup(&cx, ROOT, name).await?.attr.expect("there is always one").id;
+        between().await;
+        match client.open(&cx, id, READ).await {
+            Err(error) if error.code == Code::Stale && tries == 0 => tries += 1,
+            opened => return Ok((id, opened?.handle)),
+        }
+    }
+}
+
+/// A file of that name is there at any moment: who opens it never hears that there is none, however often it is replaced, and by whom.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_name_that_is_replaced_all_the_time_is_opened() {
+    let world = World::new(Storage::Memory, SMALL).await;
+    let (a, b) = (world.client().await, world.client().await);
+    let (cx, name, new): (_, Name, Name) = (Caller::default(), "name".parse().unwrap(), "new".parse().unwrap());
+    let replace = async |by: &Client, number: u64| {
+        put(by, "new", &pattern(number, 500)).await;
+        by.rename(&cx, (ROOT, &new), (ROOT, &name), RenameMode::Replace).await.unwrap();
+    };
+    let number = std::sync::atomic::AtomicU64::new(0);
+    let last = || number.load(std::sync::atomic::Ordering::SeqCst);
+    let next = || number.fetch_add(1, std::sync::atomic::Ordering::SeqCst) + 1;
+    replace(&a, 0).await;
+    for by in [&b, &a] {
+        for round in 0..5 {
+            // Replaced between each lookup and its open: what was found by the second lookup is opened.
+            let (_, handle) = open_path(&a, &name, async || replace(by, next()).await).await.unwrap();
+            assert_same(&read(&a, handle, 0, 1000).await, &pattern(last() - 1, 500), format_args!("round {round}"));
+            close(&a, handle).await.unwrap();
+        }
+        // Nothing of them stays open.
+        tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
+        let messages = asked(&world, async {
+            for _ in 0..2 {
+                assert!(a.lookup(&cx, ROOT, &name).await.unwrap().attr.is_some());
+            }
+        })
+        .await;
+        assert_eq!(messages.get("OpenFile"), None, "{messages:?}");
+    }
 }
