@@ -7,10 +7,17 @@ use braid_api::admin::{AdminAnswer, AdminQuery, MemberStatus};
 use braid_api::erased::MetaPeers;
 use braid_api::meta::GetRoster;
 use braid_api::{Carries, Context, Manner};
-use braid_members::{Roster, Seat};
+use braid_types::MemberId;
 use serde::Serialize;
 
-/// A metadata server that serves beside others.
+/// Where a metadata server serves beside others.
+#[derive(Clone)]
+pub struct Seat {
+    pub id: MemberId,
+    pub addresses: Vec<String>,
+}
+
+/// What is known of one.
 pub struct Member {
     pub seat: Seat,
     /// What it says of itself, or why it says nothing.
@@ -24,17 +31,19 @@ impl Member {
 }
 
 /// Who serves; nobody where one metadata server serves alone.
-pub async fn roster(cluster: &Cluster) -> Result<Option<Roster>> {
-    cluster.call(GetRoster {}, Manner::Once).await
+pub async fn seats(cluster: &Cluster) -> Result<Vec<Seat>> {
+    let roster = cluster.call(GetRoster {}, Manner::Once).await?;
+    let members = roster.map(|roster| roster.members).unwrap_or_default();
+    Ok(members.into_iter().map(|seat| Seat { id: seat.id, addresses: seat.addresses }).collect())
 }
 
 /// Asks all at once: one that does not answer costs its patience, and not once for each.
 pub async fn ask_each(
     cluster: &Cluster,
-    roster: &Roster,
+    seats: &[Seat],
     query: AdminQuery,
 ) -> Vec<(Seat, Result<AdminAnswer, String>)> {
-    let asked = roster.members.iter().map(|seat| {
+    let asked = seats.iter().map(|seat| {
         let (way, request) = (cluster.meta_peers.meta(&seat.addresses), query.clone().wrap());
         let cx = Context { deadline: LOOK, manner: Manner::Once, ..Context::default() };
         (seat.clone(), tokio::spawn(async move { way.execute(cx, request).await }))
@@ -52,8 +61,8 @@ pub async fn ask_each(
 }
 
 pub async fn look(cluster: &Cluster) -> Result<Vec<Member>> {
-    let Some(roster) = roster(cluster).await? else { return Ok(Vec::new()) };
-    let all = ask_each(cluster, &roster, AdminQuery::Member).await;
+    let seats = seats(cluster).await?;
+    let all = ask_each(cluster, &seats, AdminQuery::Member).await;
     let status = |answer| match answer {
         Ok(AdminAnswer::Member(status)) => Ok(status),
         Ok(_) => Err("it answered something else".to_owned()),

@@ -20,6 +20,7 @@ mod sessions;
 mod sql;
 mod sql_print;
 mod status;
+mod status_notes;
 mod status_parts;
 mod why;
 

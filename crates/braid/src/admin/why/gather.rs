@@ -11,7 +11,6 @@ use crate::roles::why::{Report, all_dirs, reports};
 use anyhow::{Result, anyhow, bail};
 use braid_api::Manner;
 use braid_api::admin::{AdminAnswer, AdminQuery, SessionStatus, Waiting};
-use braid_members::Roster;
 use braid_types::{ChunkIndex, InodeId, Name};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -54,8 +53,8 @@ impl Gathered {
         let servers = match cluster.call(AdminQuery::Why, Manner::Once).await {
             Ok(AdminAnswer::Why(list)) => {
                 all.answers = true;
-                match members::roster(cluster).await {
-                    Ok(Some(roster)) if roster.members.len() > 1 => all.ask_members(cluster, &roster).await,
+                match members::seats(cluster).await {
+                    Ok(seats) if seats.len() > 1 => all.ask_members(cluster, &seats).await,
                     _ => all.nodes.extend(nodes(&Place::Metadata, "metadata server", list)),
                 }
                 look_within(cluster, ONE_SERVER).await
@@ -89,8 +88,8 @@ impl Gathered {
     }
 
     /// Each of several metadata servers knows what waits for it.
-    async fn ask_members(&mut self, cluster: &Cluster, roster: &Roster) {
-        for (seat, answer) in members::ask_each(cluster, roster, AdminQuery::Why).await {
+    async fn ask_members(&mut self, cluster: &Cluster, seats: &[members::Seat]) {
+        for (seat, answer) in members::ask_each(cluster, seats, AdminQuery::Why).await {
             let at = format!("metadata server {}", seat.id);
             match answer {
                 Ok(AdminAnswer::Why(list)) => self.nodes.extend(nodes(&Place::Metadata, &at, list)),
