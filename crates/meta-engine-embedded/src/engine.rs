@@ -8,6 +8,7 @@ use crate::writer::Writer;
 use braid_meta_engine::{
     Early, Engine, EngineError, EngineStats, Operation, Order, Outlet, Snapshot, Table, Touched, Tx, run_ready,
 };
+use parking_lot::Mutex;
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
@@ -22,7 +23,7 @@ pub struct EmbeddedEngine {
     /// Where copies are kept elsewhere.
     outlet: OnceLock<Arc<Outlet>>,
     /// That which writes, and that which makes checkpoints.
-    threads: Option<(JoinHandle<()>, JoinHandle<()>)>,
+    threads: Mutex<Option<(JoinHandle<()>, JoinHandle<()>)>>,
 }
 
 impl EmbeddedEngine {
@@ -39,7 +40,7 @@ impl EmbeddedEngine {
         };
         let checkpoints = std::thread::Builder::new().name("meta-checkpoint".into()).spawn(checkpoints);
         let checkpoints = checkpoints.map_err(|error| EngineError::Storage(format!("starting a thread: {error}")))?;
-        Ok(EmbeddedEngine { store, queue, outlet: OnceLock::new(), threads: Some((thread, checkpoints)) })
+        Ok(EmbeddedEngine { store, queue, outlet: OnceLock::new(), threads: Mutex::new(Some((thread, checkpoints))) })
     }
 
     /// Writes a copy of one moment, without its unused pages, into an empty directory `dir`, which can be
@@ -64,6 +65,27 @@ impl EmbeddedEngine {
         self.queue.close();
         if let Some(outlet) = self.outlet.get() {
             outlet.close("the engine was closed");
+        }
+    }
+
+    /// What dropping it does, for who is not the only one that has it: then the directory has one file, and the next start no log to go
+    /// through. Blocks until what is under way has ended.
+    pub fn shut(&self) {
+        self.close();
+        self.store.journal.end();
+        let Some((writer, checkpoints)) = self.threads.lock().take() else { return };
+        // An operation may hold the last reference to the engine it runs in: that thread ends by itself, and the next start finds the log.
+        if writer.thread().id() == std::thread::current().id() {
+            return;
+        }
+        if writer.join().is_err() || checkpoints.join().is_err() {
+            tracing::error!("a thread of the metadata store had panicked");
+            return;
+        }
+        if !self.store.journal.has_failed()
+            && let Err(error) = self.store.journal.close(&self.store.env)
+        {
+            tracing::warn!(%error, "the metadata store was not closed in order: the next start applies its log");
         }
     }
 
@@ -198,21 +220,6 @@ fn keep_checkpoints(store: &Store, queue: &Queue) {
 
 impl Drop for EmbeddedEngine {
     fn drop(&mut self) {
-        self.close();
-        self.store.journal.end();
-        let Some((writer, checkpoints)) = self.threads.take() else { return };
-        // An operation may hold the last reference to the engine it runs in: that thread ends by itself, and the next start finds the log.
-        if writer.thread().id() == std::thread::current().id() {
-            return;
-        }
-        if writer.join().is_err() || checkpoints.join().is_err() {
-            tracing::error!("a thread of the metadata store had panicked");
-            return;
-        }
-        if !self.store.journal.has_failed()
-            && let Err(error) = self.store.journal.close(&self.store.env)
-        {
-            tracing::warn!(%error, "the metadata store was not closed in order: the next start applies its log");
-        }
+        self.shut();
     }
 }

@@ -129,6 +129,11 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
             copies.stop();
         }
     }
+    // Whoever still has it can only read.
+    let shut = tokio::task::spawn_blocking(move || engine.shut());
+    if env.timeout(CLOSE, shut).await.is_err() {
+        tracing::warn!("the metadata store is not closed in order: the next start applies its log");
+    }
     Ok(())
 }
 

@@ -108,6 +108,11 @@ fn servers_are_told_in_their_order() {
         assert_eq!(names(&up.out)[..5], started);
         let down = c.braid(&["down".as_ref(), c.root().as_os_str()]);
         assert_eq!(names(&down.out), started, "data servers keep what the metadata server does last: {}", down.err);
+        // Its store is one file then.
+        for name in ["data.checkpoint", "data.log.0", "data.log.1"] {
+            assert!(!c.root().join("metadata").join(name).exists(), "{name} is left");
+        }
+        assert!(c.root().join("metadata/data.mdb").exists());
     }
 }
 

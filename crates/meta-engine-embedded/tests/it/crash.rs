@@ -6,6 +6,7 @@ use braid_meta_engine::{Engine, Key, Row, Table};
 use braid_meta_engine_embedded::{EmbeddedEngine, EmbeddedOptions};
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -191,4 +192,26 @@ async fn killed_again_and_again_also_before_anything_was_changed_it_has_all() {
             }
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_shuts_it_leaves_one_file_also_where_others_still_have_it() {
+    let (dir, mut model, mut draw) = (TempDir::new().expect("a directory"), Model::new(), Draw(1));
+    let engine = Arc::new(open(dir.path()).expect("it opens"));
+    work(&engine, &mut model, &mut draw, 150).await;
+    let other = engine.clone();
+    tokio::task::spawn_blocking(move || engine.shut()).await.expect("it ends");
+    for name in ["data.checkpoint", "data.log.0", "data.log.1"] {
+        assert!(!dir.path().join(name).exists(), "{name}");
+    }
+    assert_eq!(rows(&other).await, model, "what is there is read");
+    let key = model.keys().next().expect("there are rows").clone();
+    let refused = other.transact(0, Script(vec![Step::Put(key, vec![1])])).await;
+    assert!(refused.is_err(), "nothing is written any more");
+    // Only the file is taken along.
+    let moved = TempDir::new().expect("a directory");
+    std::fs::copy(dir.path().join("data.mdb"), moved.path().join("data.mdb")).expect("it is copied");
+    let engine = open(moved.path()).expect("it opens");
+    assert_eq!(rows(&engine).await, model);
+    other.shut();
 }
