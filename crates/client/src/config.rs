@@ -23,7 +23,7 @@ pub struct ClientConfig {
     /// The machine, so that the data server beside the client is known.
     pub host: String,
     /// Whoever is above keeps the pages it has read, as the kernel of a mount does: a server on this machine need not keep them
-    /// in its memory, which is the same.
+    /// in its memory, which is the same. And it opens a path in two steps, and once more if it was too late for the second (`reopens`).
     pub pages_above: bool,
     /// Chunks of a data server on this machine are read from its files, where it hands them out.
     pub local_reads: bool,

@@ -1,7 +1,7 @@
 //! Names that are replaced so often that a kernel opens them too late: it looks a name up, then opens what it stood for, and by then that has
 //! lost its last name.
 //!
-//! Promises: whoever came too late is told so once; what the next lookup of that name finds is opened with it, and stays open for
+//! Promises, where a kernel is above (`pages_above`): whoever came too late is told so once; what the next lookup of that name finds is opened with it, and stays open for
 //! [`HELD`], so that a kernel, which looks the name up again when it hears `ESTALE`, and gives up when it hears it twice, opens it.
 
 use crate::core::{Core, Op};
@@ -55,6 +55,10 @@ impl Reopens {
 impl Core {
     /// A file that was to be opened is not there any more.
     pub(crate) fn opened_too_late(&self, id: InodeId) {
+        // Whoever else looks a name up and opens what it found hears what became of it.
+        if !self.config.pages_above {
+            return;
+        }
         let place = self.cache.inode(id).hint.or_else(|| self.reopens.lost_name(id));
         if let Some(place) = place {
             self.reopens.came_late(place, self.now());

@@ -4,7 +4,7 @@
 
 use crate::common::*;
 use braid_api::{Caller, Code, FileSystem, HandleId, RenameMode, SetAttr};
-use braid_client::Client;
+use braid_client::{Client, ClientConfig};
 use braid_types::*;
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -215,7 +215,8 @@ async fn open_path(client: &Client, name: &Name, between: impl AsyncFn()) -> bra
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_name_that_is_replaced_all_the_time_is_opened() {
     let world = World::new(Storage::Memory, SMALL).await;
-    let (a, b) = (world.client().await, world.client().await);
+    let kernel_above = ClientConfig { pages_above: true, ..ClientConfig::default() };
+    let (a, b) = (world.client_with(kernel_above).await, world.client().await);
     let (cx, name, new): (_, Name, Name) = (Caller::default(), "name".parse().unwrap(), "new".parse().unwrap());
     let replace = async |by: &Client, number: u64| {
         put(by, "new", &pattern(number, 500)).await;
