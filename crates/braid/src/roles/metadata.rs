@@ -91,10 +91,13 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
     if let Some(begin) = begin {
         begun = tokio::select! {
             done = begin(Some(local.join(" "))) => Some(done?),
-            () = asked.wait() => return Ok(()),
+            () = asked.wait() => None,
         };
     }
-    let Some((server, copies)) = begun else { return Ok(()) };
+    let Some((server, copies)) = begun else {
+        shut(&env, &engine).await;
+        return Ok(());
+    };
     let pages = MetadataPages { server: server.clone(), stats: stats.clone(), copies: copies.clone() };
     ready.write_pages(http::serve("metadata.http", &settings.http, Arc::new(pages)).await?)?;
     let moves = move_chunks(&env, &endpoint, &door);
@@ -129,12 +132,17 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
             copies.stop();
         }
     }
-    // Whoever still has it can only read.
+    shut(&env, &engine).await;
+    Ok(())
+}
+
+/// Whoever still has the engine can only read.
+async fn shut(env: &Env, engine: &Arc<EmbeddedEngine>) {
+    let engine = engine.clone();
     let shut = tokio::task::spawn_blocking(move || engine.shut());
     if env.timeout(CLOSE, shut).await.is_err() {
         tracing::warn!("the metadata store is not closed in order: the next start applies its log");
     }
-    Ok(())
 }
 
 /// Begins to lead the copies of the metadata, if there are any or are to be any. That may take until data servers are back: so
