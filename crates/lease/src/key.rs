@@ -39,14 +39,6 @@ impl KeyRef<'_> {
             KeyRef::Dir(id) | KeyRef::Name(id, _) | KeyRef::Attr(id) => id.slot(),
         }
     }
-
-    pub fn to_key(self) -> Key {
-        match self {
-            KeyRef::Dir(id) => Key::Dir(id),
-            KeyRef::Name(dir, name) => Key::Name(dir, name.clone()),
-            KeyRef::Attr(id) => Key::Attr(id),
-        }
-    }
 }
 
 impl Equivalent<Key> for KeyRef<'_> {
@@ -64,9 +56,7 @@ impl Equivalent<Arc<Key>> for KeyRef<'_> {
 impl Key {
     /// The slot whose holder keeps the leases on it.
     pub fn slot(&self) -> Slot {
-        match self {
-            Key::Dir(id) | Key::Name(id, _) | Key::Attr(id) => id.slot(),
-        }
+        KeyRef::from(self).slot()
     }
 }
 
@@ -103,7 +93,7 @@ mod tests {
         let refs = [KeyRef::Dir(dir), KeyRef::Attr(dir), KeyRef::Name(dir, &name)];
         for ((key, key_ref), at) in keys.iter().zip(refs).zip(0..) {
             assert_eq!((table.get(&key_ref), shared.get(&key_ref)), (Some(&at), Some(&at)));
-            assert_eq!((KeyRef::from(key), &key_ref.to_key(), key_ref.slot()), (key_ref, key, key.slot()));
+            assert_eq!((KeyRef::from(key), key_ref.slot()), (key_ref, dir.slot()));
         }
         assert_eq!(table.get(&KeyRef::Attr(InodeId(8))), None);
         Ok(())

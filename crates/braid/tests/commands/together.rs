@@ -31,6 +31,19 @@ fn until_members(m: &Machine, leader: u32, all: &[u32]) {
     });
 }
 
+/// Three, of which the first leads, and a data server.
+fn three() -> Machine {
+    let mut m = Machine::new();
+    serve(&mut m, 1);
+    m.until("the first serves", || m.is_ready("metadata-1"));
+    serve(&mut m, 2);
+    serve(&mut m, 3);
+    m.serve("data", 1);
+    m.until("the data server serves", || m.is_ready("data-1"));
+    until_members(&m, 1, &[1, 2, 3]);
+    m
+}
+
 #[test]
 fn metadata_servers_come_stop_and_die_and_the_others_know() {
     let mut m = Machine::new();
@@ -112,14 +125,7 @@ fn a_mount_goes_on_while_metadata_servers_come_stop_and_die() {
 #[test]
 fn a_snapshot_of_what_several_hold_is_of_one_moment() {
     const DIRS: usize = 24;
-    let mut m = Machine::new();
-    serve(&mut m, 1);
-    m.until("the first serves", || m.is_ready("metadata-1"));
-    serve(&mut m, 2);
-    serve(&mut m, 3);
-    m.serve("data", 1);
-    m.until("the data server serves", || m.is_ready("data-1"));
-    until_members(&m, 1, &[1, 2, 3]);
+    let m = three();
     let at = m.mount_point();
     m.says(&format!("mount {} --log {}", at.display(), m.path("mount.log").display()));
     let top = at.join("top");
@@ -235,14 +241,7 @@ fn process_of(at: &std::path::Path) -> rustix::process::Pid {
 #[test]
 fn status_and_why_ask_each_of_several_metadata_servers() {
     const DIRS: usize = 12;
-    let mut m = Machine::new();
-    serve(&mut m, 1);
-    m.until("the first serves", || m.is_ready("metadata-1"));
-    serve(&mut m, 2);
-    serve(&mut m, 3);
-    m.serve("data", 1);
-    m.until("the data server serves", || m.is_ready("data-1"));
-    until_members(&m, 1, &[1, 2, 3]);
+    let mut m = three();
     let status = |m: &Machine| {
         let ran = m.braid(&["admin", "status", "--json"]).output().unwrap();
         let told: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap();

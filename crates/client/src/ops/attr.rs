@@ -51,7 +51,7 @@ impl Core {
             self.counters.cache_misses.fetch_add(1, Relaxed);
             let asking = self.cache.ask(id);
             let ticket = asking.ticket;
-            let answer = self.call(GetAttr { inode: self.cache.existing(id)? }, op).await?;
+            let answer = self.call(GetAttr { inode: self.cache.inode(id) }, op).await?;
             let reply = self.attr_reply(answer, asking, ticket);
             // As in `shown_since`.
             if self.cache.valid(id, ticket) || op.deadline.left(&self.env).is_zero() {
