@@ -32,6 +32,7 @@ mod sql;
 pub mod trace;
 pub mod trash;
 mod waiting;
+mod walk;
 
 pub use data::{DataNode, DataPeers};
 pub use erased::{AnyNode, AnyPeers};
@@ -46,4 +47,4 @@ pub use meta::Namespace;
 pub use route::GoesTo;
 
 /// Version of the protocol; raised when an old peer could misunderstand. See `wire` for the hello.
-pub const PROTOCOL_VERSION: u16 = 25;
+pub const PROTOCOL_VERSION: u16 = 26;

@@ -16,6 +16,7 @@ pub use crate::moving::{
 };
 pub use crate::quota::{ReturnRoom, TakeRoom};
 pub use crate::session::{CloseSession, EndSession, OpenSession, RenewReply, RenewSession, SessionReply};
+pub use crate::walk::{Walk, Walked};
 use crate::{Code, Context, Error, Result, When, messages};
 use braid_types::*;
 use bytes::Bytes;
@@ -291,7 +292,11 @@ impl Resolved {
 
     /// Why components are left.
     pub fn why_short(&self) -> Error {
-        let at = format_args!("component {} of the path", self.attrs.len() + 1).to_string();
+        self.why_short_at(format!("component {} of the path", self.attrs.len() + 1))
+    }
+
+    /// The same, with another word for the first of them.
+    pub fn why_short_at(&self, at: impl std::fmt::Display) -> Error {
         match self.attrs.last() {
             Some(attr) if attr.kind == FileKind::Symlink => {
                 Error::new(Code::NotDirectory, at, "the one before is a symbolic link, which is not followed here")
@@ -643,6 +648,8 @@ pub struct ReadDir {
     pub limit: u32,
     /// With attributes; else the attributes of files with several links are not looked up.
     pub plus: bool,
+    /// But for those of these inodes: names and attributes of them are known to who asks, under leases. In order.
+    pub knows: Vec<InodeId>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -960,6 +967,7 @@ messages! {
     EndSyncAt -> LeaseGen;
     HasOrphan -> ();
     StillAt -> bool;
+    Walk -> Walked;
 }
 
 impl MetaRequest {

@@ -54,6 +54,7 @@ impl MetaRequest {
             | MetaRequest::MoveKept(_) => GoesTo::Leader,
             MetaRequest::Resolve(m) => GoesTo::BestAt(m.from),
             MetaRequest::AtPath(m) => GoesTo::BestAt(m.from),
+            MetaRequest::Walk(m) => GoesTo::BestAt(m.from),
             _ if about.0 == 0 => GoesTo::Leader,
             _ => GoesTo::BestAt(about),
         }

@@ -120,6 +120,7 @@ impl After {
             | MetaRequest::Rename(_)
             | MetaRequest::Resolve(_)
             | MetaRequest::AtPath(_)
+            | MetaRequest::Walk(_)
             | MetaRequest::ChangeEntries(_)
             | MetaRequest::SetPolicy(_)
             | MetaRequest::SealFile(_)

@@ -15,10 +15,12 @@ mod listings;
 mod several;
 #[cfg(test)]
 pub mod tests;
+mod ways;
 mod whole;
 
 pub use learnt::Learnt;
 pub use listings::{KnownPage, ListingId};
+pub use ways::Way;
 
 use crate::lru::Lru;
 use behind::Guess;
@@ -219,6 +221,17 @@ impl Maps {
                 self.absent.remove(&parent);
             }
         }
+    }
+
+    fn is_kept_absent(&self, parent: InodeId, name: &Name) -> bool {
+        self.absent.get(&parent).is_some_and(|names| names.contains(name))
+    }
+
+    /// Nothing has the name, while the directory's lease is held.
+    fn lacks(&self, parent: InodeId, name: &Name) -> bool {
+        // What is shown of snapshots is in no listing.
+        let is_listed = !braid_api::snapshots::is_unlisted(name);
+        self.is_kept_absent(parent, name) || is_listed && self.whole.lacks(parent, name)
     }
 
     fn keep_absence(&mut self, parent: InodeId, name: &Name) {
@@ -477,14 +490,11 @@ impl Cache {
         if let Some(id) = maps.names.get(&At(parent, name)).copied() {
             return maps.leases.may_serve(moment(now), KeyRef::Name(parent, name)).then_some((Some(id), left));
         }
-        let absent = maps.absent.get(&parent).is_some_and(|names| names.contains(name));
-        // What is shown of snapshots is in no listing.
-        let lacks = !absent && !braid_api::snapshots::is_unlisted(name) && maps.whole.lacks(parent, name);
-        if !(absent || lacks) || !maps.leases.may_serve(moment(now), KeyRef::Dir(parent)) {
+        if !maps.lacks(parent, name) || !maps.leases.may_serve(moment(now), KeyRef::Dir(parent)) {
             return None;
         }
-        if lacks {
-            // A cache above hears of it, and is told when it is over.
+        // A cache above hears of it, and is told when it is over.
+        if !maps.is_kept_absent(parent, name) {
             maps.keep_absence(parent, name);
         }
         Some((None, left))
@@ -522,6 +532,7 @@ impl Cache {
         maps.gone.insert(id, ());
         maps.kept.forget(id);
         maps.listings.remove(id);
+        maps.listings.has_not_seen(id);
         maps.whole.forget(id);
     }
 

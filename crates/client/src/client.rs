@@ -96,7 +96,28 @@ impl Client {
         self.0.call(query, self.0.own_op()).await
     }
 
-    /// The attributes along a path, in one message; links are not followed.
+    /// What a path leads to: as much of it as is known costs no message, and all that is not one. Links are not followed.
+    ///
+    /// # Errors
+    /// `NotFound` and `NotDirectory` with the name that leads nowhere.
+    pub async fn walk(&self, from: InodeId, path: &[Name]) -> Result<InodeId> {
+        self.0.walk(from, path).await
+    }
+
+    /// The attributes of what it leads to, as [`Client::walk`] finds it.
+    pub async fn stat(&self, from: InodeId, path: &[Name]) -> Result<Attr> {
+        self.0.stat(from, path).await
+    }
+
+    /// Opens the file that it leads to, and gives its attributes; for reading that is one message with the walk, if it is any.
+    ///
+    /// # Errors
+    /// As those of [`Client::walk`] and of [`FileSystem::open`].
+    pub async fn open_at(&self, cx: &Caller, from: InodeId, path: &[Name], flags: OpenFlags) -> Result<(Attr, Opened)> {
+        self.0.open_at(cx, from, path, flags).await
+    }
+
+    /// The attributes along a path, in one message; links are not followed, and nothing is kept of it.
     pub async fn resolve(&self, from: InodeId, path: &[Name]) -> Result<Resolved> {
         self.0.resolve(from, path).await
     }

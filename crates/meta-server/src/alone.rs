@@ -35,7 +35,7 @@ impl Touched {
 
     pub fn by(request: &MetaRequest) -> Touched {
         match request {
-            MetaRequest::Resolve(_) | MetaRequest::AtPath(_) => Touched::Anywhere,
+            MetaRequest::Resolve(_) | MetaRequest::AtPath(_) | MetaRequest::Walk(_) => Touched::Anywhere,
             MetaRequest::Rename(m) => Touched::of([m.from.id, m.to.id]),
             MetaRequest::Link(m) => Touched::of([m.inode.id, m.parent.id]),
             other => Touched::of([other.about().inode]),

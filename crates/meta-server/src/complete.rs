@@ -79,19 +79,29 @@ pub(crate) fn claim(ask: Option<Ask<'_>>, entry: Option<Key>, attr: Option<Inode
     Grant { entry: has(&entry), attr: has(&attr) }
 }
 
-/// The same for each entry of a page, with `plus`, and for what is in the directory.
-pub(crate) fn claim_page(ask: Ask<'_>, dir: InodeId, page: &mut DirPage, listing: bool, plus: bool) {
+/// The same for each entry of a page that is `wanted`, and for what is in the directory.
+pub(crate) fn claim_page(
+    ask: Ask<'_>,
+    dir: InodeId,
+    page: &mut DirPage,
+    listing: bool,
+    wanted: impl Fn(InodeId) -> bool,
+) {
     let mut keys = Vec::with_capacity(page.entries.len() * 2 + 1);
     // Before its pages are read: they are of one moment while this is held.
     keys.extend(listing.then_some(Key::Dir(dir)));
-    for (name, _, _, attr) in page.entries.iter().filter(|_| plus) {
+    for (name, _, _, attr) in page.entries.iter().filter(|(_, id, ..)| wanted(*id)) {
         keys.push(Key::Name(dir, name.clone()));
         keys.extend(attr.map(|attr| Key::Attr(attr.id)));
     }
+    let any = keys.len() > usize::from(listing);
     // In the order of the keys.
     let mut granted = ask.claim(keys).into_iter().peekable();
     page.listing = granted.next_if(|key| matches!(key, Key::Dir(_))).is_some();
-    let grants = page.entries.iter().filter(|_| plus).map(|(name, _, _, attr)| {
+    let grants = page.entries.iter().filter(|_| any).map(|(name, id, _, attr)| {
+        if !wanted(*id) {
+            return Grant::default();
+        }
         let entry = granted.next_if(|key| matches!(key, Key::Name(_, of) if of == name)).is_some();
         let attr = attr.is_some_and(|attr| granted.next_if(|key| *key == Key::Attr(attr.id)).is_some());
         Grant { entry, attr }

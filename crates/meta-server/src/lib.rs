@@ -53,6 +53,7 @@ mod spares;
 mod strays;
 mod trash;
 mod trees;
+mod walks;
 mod why;
 
 pub use beside::Others;

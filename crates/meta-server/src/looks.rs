@@ -36,12 +36,13 @@ impl MetaServer {
     pub(crate) async fn read_dir(&self, call: &mut Call, session: SessionId, m: ReadDir) -> Result<DirPage> {
         let (dir, is_first, plus) = (m.inode, m.after.is_none(), m.plus);
         let ask = self.leases.ask(session).filter(|_| plus || is_first);
+        let known = m.knows.clone();
         let mut page = self.ask(call, dir, m).await?;
         for (name, id, _, _) in &page.entries {
             self.hints.set(*id, dir, name);
         }
         if let Some(ask) = ask {
-            claim_page(ask, dir, &mut page, is_first, plus);
+            claim_page(ask, dir, &mut page, is_first, |id| plus && known.binary_search(&id).is_err());
         }
         Ok(page)
     }
@@ -96,7 +97,7 @@ impl MetaServer {
     }
 
     /// True if one of these was owned elsewhere: what was read of it is of before.
-    async fn refresh_files(&self, session: SessionId, found: impl Iterator<Item = &Attr>) -> Result<bool> {
+    pub(crate) async fn refresh_files(&self, session: SessionId, found: impl Iterator<Item = &Attr>) -> Result<bool> {
         let owned: Vec<InodeId> = found.filter(|attr| self.may_be_old(session, attr)).map(|attr| attr.id).collect();
         for id in &owned {
             self.refresh_file(session, *id).await?;

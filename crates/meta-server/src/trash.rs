@@ -87,7 +87,7 @@ impl MetaServer {
     async fn directories(&self, inode: InodeId) -> Result<Vec<(Name, Attr)>> {
         let (mut found, mut after) = (Vec::new(), None);
         loop {
-            let page = ReadDir { inode, after, limit: PAGE, plus: true };
+            let page = ReadDir { inode, after, limit: PAGE, plus: true, knows: Vec::new() };
             let page = self.ask(&mut Call::new(None), inode, page).await?;
             after = page.entries.last().filter(|_| page.more).map(|(name, ..)| name.clone());
             let dirs = page.entries.into_iter().filter_map(|(name, _, _, attr)| Some((name, attr?)));

@@ -256,30 +256,17 @@ pub fn litmus() -> Vec<Scenario> {
         make: |_| Rights::work(),
         ..all().swap_remove(0)
     };
+    let with_servers = Scenario {
+        faults: fault::SERVERS,
+        settings: Settings { late_copies: true, ..base.settings.clone() },
+        ..base.clone()
+    };
     vec![
         base.clone(),
         Scenario { name: "listings", make: |_| Listings::work(), ..base.clone() },
-        Scenario {
-            name: "sizes",
-            faults: fault::SERVERS,
-            settings: Settings { late_copies: true, ..base.settings.clone() },
-            make: Sizes::work,
-            ..base.clone()
-        },
-        Scenario {
-            name: "open-files",
-            faults: fault::SERVERS,
-            settings: Settings { late_copies: true, ..base.settings.clone() },
-            make: |_| OpenFiles::work(),
-            ..base.clone()
-        },
-        Scenario {
-            name: "mapped",
-            faults: fault::SERVERS,
-            settings: Settings { late_copies: true, ..base.settings.clone() },
-            make: Mapped::work,
-            ..base.clone()
-        },
+        Scenario { name: "sizes", make: Sizes::work, ..with_servers.clone() },
+        Scenario { name: "open-files", make: |_| OpenFiles::work(false), ..with_servers.clone() },
+        Scenario { name: "mapped", make: Mapped::work, ..with_servers.clone() },
         Scenario { name: "locks", make: |_| Locks::work(), ..base.clone() },
         Scenario {
             name: "locks-lost",
@@ -289,6 +276,7 @@ pub fn litmus() -> Vec<Scenario> {
             make: |_| Locks::work(),
             ..base
         },
+        Scenario { name: "open-by-path", make: |_| OpenFiles::work(true), ..with_servers },
     ]
 }
 

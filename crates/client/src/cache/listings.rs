@@ -54,6 +54,9 @@ pub struct Listings {
     last: u64,
     /// Directories that were opened or begun anew since they were last told to be forgotten: a cache above may have some of them.
     above: HashSet<InodeId>,
+    /// What was in directories when they were last asked for, whatever has become of it.
+    seen: HashMap<InodeId, Vec<Name>>,
+    seen_names: usize,
 }
 
 impl Listings {
@@ -89,6 +92,21 @@ impl Listings {
 
     pub fn remove(&mut self, dir: InodeId) {
         self.names -= self.dirs.remove(&dir).map_or(0, |listing| listing.names);
+    }
+
+    /// All that was in it.
+    fn saw(&mut self, dir: InodeId, names: Vec<Name>) {
+        self.has_not_seen(dir);
+        if self.seen.len() >= DIRS_MAX || self.seen_names + names.len() > NAMES_MAX {
+            self.seen.clear();
+            self.seen_names = 0;
+        }
+        self.seen_names += names.len();
+        self.seen.insert(dir, names);
+    }
+
+    pub fn has_not_seen(&mut self, dir: InodeId) {
+        self.seen_names -= self.seen.remove(&dir).map_or(0, |names| names.len());
     }
 
     fn forget_all(&mut self) {
@@ -167,6 +185,27 @@ impl Cache {
         });
         let entries = DirPage { entries, more, grants: Vec::new(), listing: listing.is_some() };
         Some(KnownPage { entries, ticket, listing })
+    }
+
+    /// The directory was asked for, and this is all that is in it.
+    pub fn saw_all(&self, dir: InodeId, page: &DirPage) {
+        let names = page.entries.iter().map(|(name, ..)| name.clone()).collect();
+        self.maps.lock().listings.saw(dir, names);
+    }
+
+    /// Of what was in the directory when it was last asked for, the inodes of which names and attributes are known and leased.
+    pub fn known_in(&self, dir: InodeId, now: Monotonic) -> Vec<InodeId> {
+        let maps = &mut *self.maps.lock();
+        let now = moment(now);
+        let Some(names) = maps.listings.seen.get(&dir) else { return Vec::new() };
+        let known = names.iter().filter_map(|name| {
+            let id = *maps.names.get(&At(dir, name))?;
+            maps.attrs.get(&id)?;
+            [KeyRef::Name(dir, name), KeyRef::Attr(id)].iter().all(|key| maps.leases.may_serve(now, *key)).then_some(id)
+        });
+        let mut known: Vec<InodeId> = known.collect();
+        known.sort_unstable();
+        known
     }
 
     /// The listing that has been read of a directory and is still right, and what `..` stands for in it if that is known.

@@ -14,9 +14,11 @@ use std::time::Duration;
 
 impl Core {
     pub async fn open_dir(&self, cx: &Caller, id: InodeId) -> Result<OpenedDir> {
-        let attr = self.get_attr(cx, id).await?.attr;
-        if !attr.is_dir() {
-            return Err(Code::NotDirectory.into());
+        // That a kernel has a name for it says nothing of whether it has been removed since; who asks by path has just been told.
+        match self.config.pages_above {
+            true if !self.get_attr(cx, id).await?.attr.is_dir() => return Err(Code::NotDirectory.into()),
+            true => {}
+            false => self.expect_dir(cx, id).await?,
         }
         let keep_cache = self.cache.opens_listing(id, self.now());
         Ok(OpenedDir { handle: self.handles.open_dir(id), may_cache: true, keep_cache })
@@ -102,7 +104,9 @@ impl Core {
         state.asked = true;
         let asking = self.cache.ask(dir);
         let ticket = asking.ticket;
-        let message = ReadDir { inode: dir, after: cursor.after.clone(), limit, plus };
+        // What is known of it is not asked for again: with each name come two leases, which cost more than the rest of a listing.
+        let knows = if plus && is_first { self.cache.known_in(dir, self.now()) } else { Vec::new() };
+        let message = ReadDir { inode: dir, after: cursor.after.clone(), limit, plus, knows };
         let mut page = self.call(message, op).await?;
         let skip = take_in(handle, cursor, &mut page);
         let grants = page.grants.drain(..).skip(skip).chain(std::iter::repeat(Grant::default()));
@@ -118,6 +122,9 @@ impl Core {
             state.leased = ListingId::from_learnt(listing.into_inner()).map(|id| (cursor.page, id));
         } else {
             self.cache.count_listing(dir);
+        }
+        if plus && is_first && !page.more {
+            self.cache.saw_all(dir, &page);
         }
         state.current = Some(CurrentPage { page: cursor.page, first: cursor.index, entries: page, ticket, plus });
         Ok(())
@@ -145,7 +152,8 @@ impl Core {
                 let attr = self.shown_since(current.ticket, attr).filter(|_| whole)?;
                 Some((attr, Duration::ZERO))
             };
-            let attr = attr.filter(|_| current.plus).and_then(|attr| leased().or_else(|| fresh(&attr)));
+            // What was known was not asked for.
+            let attr = if current.plus { leased().or_else(|| fresh(attr.as_ref()?)) } else { None };
             DirEntry {
                 name: name.clone(),
                 id: *id,

@@ -6,6 +6,7 @@ mod life;
 mod lock;
 mod names;
 mod open;
+mod paths;
 mod read_write;
 mod seal;
 mod space;

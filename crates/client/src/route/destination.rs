@@ -76,7 +76,7 @@ mod tests {
             (rename(DIR, OTHER), own),
             (rename(OTHER, DIR), other),
             (Link { inode: OTHER.into(), parent: DIR.into(), name: name() }.wrap(), own),
-            (ReadDir { inode: DIR, after: None, limit: 1, plus: false }.wrap(), own),
+            (ReadDir { inode: DIR, after: None, limit: 1, plus: false, knows: Vec::new() }.wrap(), own),
             (GetPlace { id: DIR }.wrap(), own),
             (GetPolicy { inode: OTHER.into() }.wrap(), other),
             (GetMap { inode: OTHER.into(), first: Default::default() }.wrap(), other),

@@ -6,7 +6,7 @@ use crate::common::*;
 use braid_api::lease::{Acknowledge, LeaseKey, Listen, Order, Term};
 use braid_api::meta::{GetAttr, OpenSession, RenewSession, SessionReply, TreeChange};
 use braid_api::{
-    Code, Context, FileSystem, Namespace, NewNode, NodeKind, OpenFlags, RenameMode, SetAttr, Shown, Watcher,
+    Code, Context, DirEntry, FileSystem, Namespace, NewNode, NodeKind, OpenFlags, RenameMode, SetAttr, Shown, Watcher,
 };
 use braid_client::Client;
 use braid_meta_server::MetaConfig;
@@ -607,4 +607,87 @@ async fn changes_of_whole_directories_are_seen_by_the_next_call_of_the_other() {
     assert_eq!(read(&b, handle, 0, 100).await, b"kept");
     assert_eq!(b.get_attr(&cx(), below, Some(handle)).await.unwrap().attr.nlink, 0);
     close(&b, handle).await.unwrap();
+}
+
+/// A directory that is listed again and again while others work in it: of names that are known nothing is asked but that they are there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_listing_asks_again_only_for_what_others_changed() {
+    let world = World::new(Storage::Memory, SMALL).await;
+    let (a, b) = (world.client().await, world.client().await);
+    let mut there = BTreeMap::new();
+    for n in 0..20 {
+        let (id, handle) = create(&a, &format!("f{n:02}")).await;
+        close(&a, handle).await.unwrap();
+        there.insert(name(&format!("f{n:02}")), id);
+    }
+    let list = async || {
+        let handle = b.open_dir(&cx(), ROOT).await.unwrap().handle;
+        let mut all: Vec<DirEntry> = Vec::new();
+        loop {
+            let offset = all.last().map_or(0, |entry| entry.offset);
+            let page = b.read_dir(&cx(), handle, offset, 1000, true).await.unwrap();
+            if page.is_empty() {
+                break;
+            }
+            all.extend(page);
+        }
+        b.release(handle).await;
+        all
+    };
+    let agree = |all: &[DirEntry], there: &BTreeMap<Name, InodeId>| {
+        let listed: BTreeMap<Name, InodeId> = all.iter().map(|entry| (entry.name.clone(), entry.id)).collect();
+        assert_eq!(&listed, there);
+        for entry in all {
+            assert_eq!(entry.attr.map(|(attr, _)| attr.id), Some(entry.id), "{}", entry.name);
+        }
+    };
+    agree(&list().await, &there);
+    for round in 0..30u32 {
+        // One is made, one removed, one renamed over another, one of another mode and one longer.
+        let at = |n: u32| name(&format!("f{:02}", (round + n) % 20));
+        let old = there.remove(&at(0)).unwrap();
+        a.unlink(&cx(), ROOT, &at(0)).await.unwrap();
+        let (id, handle) = create(&a, std::str::from_utf8(at(0).as_bytes()).unwrap()).await;
+        assert_ne!(id, old);
+        there.insert(at(0), id);
+        a.write(handle, 0, Bytes::from(vec![1; 10 + round as usize])).await.unwrap();
+        close(&a, handle).await.unwrap();
+        let mode = Mode(0o600 | (round & 0o77));
+        a.set_attr(&cx(), there[&at(5)], None, SetAttr { mode: Some(mode), ..SetAttr::default() }).await.unwrap();
+        let new = format!("new{round}");
+        let (id, handle) = create(&a, &new).await;
+        close(&a, handle).await.unwrap();
+        a.rename(&cx(), (ROOT, &name(&new)), (ROOT, &at(9)), RenameMode::Replace).await.unwrap();
+        there.insert(at(9), id);
+        world.take_messages();
+        let all = list().await;
+        let mut messages = world.take_messages().0;
+        messages.retain(|name, _| ["Lookup", "GetAttr", "ReadDir"].contains(name));
+        agree(&all, &there);
+        let attr = |name: &Name| all.iter().find(|entry| entry.name == *name).unwrap().attr.unwrap().0;
+        assert_eq!((attr(&at(0)).size, attr(&at(5)).mode), (10 + u64::from(round), mode));
+        assert_eq!(messages, BTreeMap::from([("ReadDir", 1)]), "round {round}");
+    }
+    // What is in a directory is leased when it has been at rest for a second, and then nothing is asked.
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    for id in there.values() {
+        // Who made it has it to itself until then.
+        b.get_attr(&cx(), *id, None).await.unwrap();
+    }
+    agree(&list().await, &there);
+    world.take_messages();
+    agree(&list().await, &there);
+    let mut messages = world.take_messages().0;
+    messages.retain(|name, _| ["Lookup", "GetAttr", "ReadDir"].contains(name));
+    assert_eq!(messages, BTreeMap::new());
+    // Most of it is another: all is asked for at once.
+    for (_, id) in there.values().enumerate().filter(|(n, _)| n % 5 > 0) {
+        a.set_attr(&cx(), *id, None, SetAttr { mode: Some(Mode(0o666)), ..SetAttr::default() }).await.unwrap();
+    }
+    let (id, handle) = create(&a, "last").await;
+    close(&a, handle).await.unwrap();
+    there.insert(name("last"), id);
+    let all = list().await;
+    agree(&all, &there);
+    assert_eq!(all.iter().filter(|entry| entry.attr.unwrap().0.mode == Mode(0o666)).count(), 16);
 }

@@ -47,6 +47,13 @@ async fn content(client: &Client, id: InodeId) -> Vec<u8> {
     data
 }
 
+async fn content_at(client: &Client, path: &[Name]) -> Vec<u8> {
+    let (_, opened) = client.open_at(&cx(), ROOT, path, READ).await.unwrap();
+    let data = read(client, opened.handle, 0, 8 << 20).await;
+    close(client, opened.handle).await.unwrap();
+    data
+}
+
 async fn rename(client: &Client, from: (InodeId, &str), to: (InodeId, &str)) {
     let (from, to) = ((from.0, name(from.1)), (to.0, name(to.1)));
     client.rename(&cx(), (from.0, &from.1), (to.0, &to.1), RenameMode::Replace).await.unwrap();
@@ -358,4 +365,32 @@ async fn clients_work_while_servers_come_and_go() {
     for client in clients {
         client.shutdown().await.unwrap();
     }
+}
+
+/// Of what is known nobody is asked, whoever holds it; of the rest each is asked that may grant it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_path_leads_through_what_different_servers_hold() {
+    let ring = Ring::of(3, SMALL).await;
+    let (a, b) = (ring.client(ClientConfig::default()).await, ring.client(ClientConfig::default()).await);
+    let first = dir_of(&ring, &a, MemberId(1), "first").await;
+    let second = dir_of(&ring, &a, MemberId(2), "second").await;
+    let named = a.open_dir(&cx(), ROOT).await.unwrap().handle;
+    let all = a.read_dir(&cx(), named, 0, 1000, false).await.unwrap();
+    a.release(named).await;
+    let name_of = |id| all.iter().find(|entry| entry.id == id).unwrap().name.clone();
+    let mut path = vec![name_of(first), name_of(second)];
+    // The second into the first, so that a path goes from one server's part into another's.
+    a.rename(&cx(), (ROOT, &path[1]), (first, &path[1]), RenameMode::NoReplace).await.unwrap();
+    make(&a, second, "file", b"bytes").await;
+    path.push(name("file"));
+    assert_eq!(content_at(&b, &path).await, b"bytes");
+    let hits = b.stats().cache_hits;
+    assert_eq!((b.walk(ROOT, &path[..2]).await.unwrap(), b.stats().cache_hits > hits), (second, true));
+    assert_eq!(b.stat(ROOT, &path).await.unwrap().size, 5);
+    make(&a, second, "new", b"others").await;
+    rename(&a, (second, "new"), (second, "file")).await;
+    assert_eq!(content_at(&b, &path).await, b"others");
+    rename(&a, (second, "file"), (first, "file")).await;
+    assert_eq!(b.walk(ROOT, &path).await.unwrap_err().code, Code::NotFound);
+    assert_eq!(content_at(&b, &[path[0].clone(), name("file")]).await, b"others");
 }

@@ -58,7 +58,8 @@ async fn dump(engine: &AnyEngine, top: InodeId, then: Option<&Moment>) -> (Shown
         let mut after = None;
         loop {
             let limit = 3;
-            let page = ask(engine, then, ReadDir { inode: dir, after, limit, plus: true }).await.unwrap();
+            let page =
+                ask(engine, then, ReadDir { inode: dir, after, limit, plus: true, knows: Vec::new() }).await.unwrap();
             assert!(page.entries.len() <= limit as usize);
             after = page.entries.last().map(|(name, ..)| name.clone());
             for (name, id, kind, attr) in page.entries {
@@ -131,7 +132,7 @@ impl World {
         while at < dirs.len() {
             let dir = dirs[at];
             at += 1;
-            let read = ReadDir { inode: dir, after: None, limit: 4096, plus: false };
+            let read = ReadDir { inode: dir, after: None, limit: 4096, plus: false, knows: Vec::new() };
             for (name, id, kind, _) in ask(&self.tree.engine, None, read).await.unwrap().entries {
                 if kind == FileKind::Directory {
                     dirs.push(id);
@@ -295,7 +296,7 @@ impl World {
                 return;
             }
             for dir in waiting.trees {
-                let read = ReadDir { inode: dir, after: None, limit: 3, plus: false };
+                let read = ReadDir { inode: dir, after: None, limit: 3, plus: false, knows: Vec::new() };
                 let page = ask(&self.tree.engine, None, read).await.unwrap();
                 let entries = page.entries.into_iter().map(|(name, id, ..)| (name, id)).collect();
                 let empty = EmptyTree { dir, entries, all: !page.more, others: false, now: Timestamp(1) };
@@ -397,7 +398,7 @@ impl World {
         for number in self.shown.keys().copied().collect::<Vec<_>>() {
             self.drop_snapshots(&[number]).await;
         }
-        let read = ReadDir { inode: self.root, after: None, limit: 4096, plus: false };
+        let read = ReadDir { inode: self.root, after: None, limit: 4096, plus: false, knows: Vec::new() };
         for (name, _, kind, _) in ask(&self.tree.engine, None, read).await.unwrap().entries {
             if kind == FileKind::Directory {
                 let remove = RemoveDir { parent: self.root.into(), name, tree: true };

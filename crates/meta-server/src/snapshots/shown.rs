@@ -281,7 +281,7 @@ impl MetaServer {
             }
             Shown::Then { moment, handle, inode } => {
                 let (dir, is_first, plus) = (m.inode, m.after.is_none(), m.plus);
-                let mut page = self.ask_then(moment, ReadDir { inode: *inode, ..m }).await?;
+                let mut page = self.ask_then(moment, ReadDir { inode: *inode, knows: Vec::new(), ..m }).await?;
                 for (_, id, _, attr) in &mut page.entries {
                     *id = shown.id(*id, *handle)?;
                     if let Some(attr) = attr {
@@ -289,7 +289,7 @@ impl MetaServer {
                     }
                 }
                 if let Some(ask) = ask.filter(|_| plus || is_first) {
-                    claim_page(ask, dir, &mut page, is_first, plus);
+                    claim_page(ask, dir, &mut page, is_first, |_| plus);
                 }
                 return Ok(page);
             }

@@ -52,7 +52,10 @@ async fn every_request_is_about_what_its_path_leads_to() {
     w.at("dir/sub/small", ChangeAttr { mode: Some(Mode(0o600)), ..no_change(InodeId(0)) }).await.unwrap();
     let attr = w.at("dir/sub/small", GetAttr { inode: nowhere() }).await.unwrap().attr;
     assert_eq!((attr.id, attr.mode.0 & 0o7777), (opened.attr.id, 0o600));
-    let page = w.at("dir", ReadDir { inode: InodeId(0), after: None, limit: 10, plus: false }).await.unwrap();
+    let page = w
+        .at("dir", ReadDir { inode: InodeId(0), after: None, limit: 10, plus: false, knows: Vec::new() })
+        .await
+        .unwrap();
     assert_eq!(page.entries.iter().map(|e| e.0.clone()).collect::<Vec<_>>(), [name("deep"), name("sub")]);
     let set = SetXattr {
         inode: nowhere(),
@@ -103,7 +106,10 @@ async fn a_path_that_leads_nowhere_changes_nothing_and_says_how_far_it_went() {
     assert_eq!(code(w.call(AtPath::new(path("dir"), message)).await), Code::Invalid, "one path of two");
     // What the request itself refuses is its own error.
     assert_eq!(code(w.at("dir", make("file")).await), Code::Exists);
-    let page = w.at("dir", ReadDir { inode: InodeId(0), after: None, limit: 10, plus: false }).await.unwrap();
+    let page = w
+        .at("dir", ReadDir { inode: InodeId(0), after: None, limit: 10, plus: false, knows: Vec::new() })
+        .await
+        .unwrap();
     assert_eq!(page.entries.len(), 1);
 }
 
@@ -142,11 +148,66 @@ async fn a_read_by_path_is_one_message_and_two_round_trips_whatever_the_depth() 
     let open = || AtPath::new(path(&format!("{at}file")), OpenFile::default());
     let (trips, answer) = w.counted(open()).await;
     assert_eq!((trips, answer.of::<OpenFile>().unwrap().attr.id), (2, file.id));
-    let list = ReadDir { inode: InodeId(0), after: None, limit: 10, plus: true };
+    let list = ReadDir { inode: InodeId(0), after: None, limit: 10, plus: true, knows: Vec::new() };
     assert_eq!(w.counted(AtPath::new(path(at.trim_end_matches('/')), list)).await.0, 2);
     assert_eq!(
         w.counted(AtPath::new(path(at.trim_end_matches('/')), make("new"))).await.0,
         3,
         "a create is two where something was made before"
     );
+}
+
+/// A client that keeps what it learns is granted every name on the way and of attributes those at the end alone: what is made in a directory
+/// on the way is nothing to it.
+#[tokio::test]
+async fn a_walk_grants_the_names_and_what_they_lead_to_and_opens_it_in_two_round_trips() {
+    let config = MetaConfig { housekeeping: Duration::from_secs(3600), ..fast_config() };
+    let w = World::with(MemStore::new(), Peers::default(), config, 1).await;
+    let open = OpenSession {
+        client: 7,
+        former: None,
+        since: SessionId(0),
+        description: "caches".into(),
+        host: "h".into(),
+        caches: true,
+    };
+    let caching = w.server.call(Context::default(), open).await.unwrap();
+    let (mut dir, mut at, mut dirs) = (ROOT, String::new(), vec![ROOT]);
+    for n in 0..20 {
+        dir = w.mkdir(dir, &format!("d{n}")).await.id;
+        at.push_str(&format!("d{n}/"));
+        dirs.push(dir);
+    }
+    let file = w.create(dir, "file").await.attr;
+    let walk = |text: &str, open| Walk { from: ROOT, path: path(&format!("{at}{text}")), open };
+    let walked = |walk| w.server.call(w.cx_of(&caching), walk);
+    let told = walked(walk("file", None)).await.unwrap();
+    assert_eq!((told.found.attrs.last().unwrap().id, told.found.rest), (file.id, 0));
+    assert!(told.names.iter().all(|granted| *granted) && told.names.len() == 21 && told.attr);
+    assert!(told.opened.is_none() && !told.absence);
+    let leases = w.server.leases();
+    assert_eq!(leases, 22, "21 names, and the attributes of the file");
+    // Nobody waits for it who makes something on the way.
+    for dir in &dirs {
+        let made = tokio::time::timeout(Duration::from_secs(5), w.create(*dir, "made")).await;
+        assert!(made.is_ok(), "in {dir}");
+    }
+    assert_eq!(w.server.leases(), leases);
+    // With an open; and without a session that caches nothing is granted.
+    let (trips, opened) = w.counted(walk("file", Some(FileWant::Read))).await;
+    assert_eq!((trips, opened.opened.unwrap().attr.id), (2, file.id));
+    assert!(!opened.names.iter().any(|granted| *granted) && !opened.attr);
+    assert_eq!(w.counted(walk("file", None)).await.0, 1);
+    let opened = walked(walk("file", Some(FileWant::Read))).await.unwrap();
+    assert!(opened.opened.unwrap().grant.attr);
+    // Where it ends early: how far it led is granted, and that nothing has the last name.
+    let short = walked(walk("none", None)).await.unwrap();
+    assert_eq!((short.found.attrs.len(), short.found.rest, short.absence, short.attr), (20, 1, true, false));
+    let shorter = walked(Walk { from: ROOT, path: path("d0/none/deeper"), open: None }).await.unwrap();
+    assert_eq!((shorter.names, shorter.found.rest, shorter.absence), (vec![true], 2, false));
+    let below = walked(walk("file/deeper", Some(FileWant::Read))).await.unwrap();
+    assert_eq!((below.found.rest, below.absence, below.opened.is_none()), (1, false, true));
+    // What is no file is not opened.
+    let directory = walked(Walk { from: ROOT, path: path("d0"), open: Some(FileWant::Read) }).await.unwrap();
+    assert!(directory.opened.is_none() && directory.attr);
 }

@@ -511,7 +511,10 @@ async fn changes_go_on_while_servers_come_and_go() {
     }
     for (dir, mut expected) in dirs.iter().zip(expected) {
         expected.sort();
-        let page = mounts[0].sends(*dir, ReadDir { inode: *dir, after: None, limit: 1000, plus: false }).await.unwrap();
+        let page = mounts[0]
+            .sends(*dir, ReadDir { inode: *dir, after: None, limit: 1000, plus: false, knows: Vec::new() })
+            .await
+            .unwrap();
         let mut found: Vec<String> = page.entries.iter().map(|(name, ..)| name.to_string()).collect();
         found.sort();
         assert_eq!(found, expected);

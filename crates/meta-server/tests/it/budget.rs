@@ -41,7 +41,7 @@ async fn reads_are_one_round_trip() {
     let (trips, answer) = w.counted(open).await;
     assert_eq!(trips, 1, "open and read of an inline file");
     assert_eq!(answer.map.content, Content::Inline(bytes::Bytes::from_static(b"hello")));
-    let page = ReadDir { inode: dir, after: None, limit: 100, plus: true };
+    let page = ReadDir { inode: dir, after: None, limit: 100, plus: true, knows: Vec::new() };
     assert_eq!(w.counted(page).await.0, 1, "a page of a directory");
 }
 
@@ -144,7 +144,7 @@ async fn a_directory_of_several_pages_is_one_round_trip_a_page() {
     }
     let (mut after, mut found, mut pages) = (None, 0, 0);
     loop {
-        let page = ReadDir { inode: dir, after, limit: 10, plus: true };
+        let page = ReadDir { inode: dir, after, limit: 10, plus: true, knows: Vec::new() };
         let (trips, page) = w.counted(page).await;
         assert_eq!(trips, 1, "page {pages}");
         (found, pages) = (found + page.entries.len(), pages + 1);
@@ -160,7 +160,7 @@ async fn a_directory_of_several_pages_is_one_round_trip_a_page() {
         w.call(Link { inode: file.id.into(), parent: ROOT.into(), name: name(&format!("link{n}")) }).await.unwrap();
     }
     for (after, expected) in [(None, 2), (Some(name("f09")), 2), (Some(name("f19")), 1)] {
-        let page = |plus| ReadDir { inode: dir, after: after.clone(), limit: 10, plus };
+        let page = |plus| ReadDir { inode: dir, after: after.clone(), limit: 10, plus, knows: Vec::new() };
         assert_eq!(w.counted(page(true)).await.0, expected, "with attributes after {after:?}");
         assert_eq!(w.counted(page(false)).await.0, 1, "names only");
     }

@@ -276,3 +276,25 @@ async fn who_is_ended_while_its_term_runs_is_waited_for() {
     // It counts 98 % of its term, from when it asked.
     assert!(asked.elapsed() >= lease.mul_f64(0.98), "{:?} after it was renewed", asked.elapsed());
 }
+
+#[tokio::test]
+async fn a_listing_grants_nothing_of_what_is_known_to_who_asks() {
+    let w = World::new().await;
+    let dir = w.mkdir(ROOT, "dir").await.id;
+    let mut ids = Vec::new();
+    for n in 0..10 {
+        ids.push(w.mkdir(dir, &format!("{n}")).await.id);
+    }
+    let mount = Mount::open(&w, 2).await;
+    let mut knows = ids[3..8].to_vec();
+    knows.sort_unstable();
+    let list = ReadDir { inode: dir, after: None, limit: 100, plus: true, knows };
+    let page = w.server.call(w.cx_of(&mount.0), list).await.unwrap();
+    assert_eq!(page.entries.iter().map(|entry| entry.1).collect::<Vec<_>>(), ids);
+    for (n, ((.., attr), grant)) in page.entries.iter().zip(&page.grants).enumerate() {
+        let is_known = (3..8).contains(&n);
+        assert_eq!((attr.is_none(), grant.entry, grant.attr), (is_known, !is_known, !is_known), "{n}");
+    }
+    assert_eq!(page.grants.len(), 10);
+    assert_eq!(w.server.leases(), 10 + usize::from(page.listing), "two for each of five");
+}

@@ -522,7 +522,7 @@ async fn listings_page_in_order_and_carry_attributes() {
     let mut seen = Vec::new();
     let mut after = None;
     loop {
-        let page = w.call(ReadDir { inode: dir, after, limit: 10, plus: true }).await.unwrap();
+        let page = w.call(ReadDir { inode: dir, after, limit: 10, plus: true, knows: Vec::new() }).await.unwrap();
         assert!(page.entries.len() <= 10);
         seen.extend(page.entries.iter().map(|(n, _, _, a)| (n.to_string(), a.is_some())));
         after = page.entries.last().map(|(n, ..)| n.clone());
@@ -587,7 +587,7 @@ async fn a_whole_small_file_goes_in_one_message() {
     assert_ne!(first.attr.id, second.attr.id);
     let open = w.call(OpenFile { inode: second.attr.id.into(), ..OpenFile::default() }).await.unwrap();
     assert_eq!((open.attr.size, open.map.content), (6, Content::Inline(Bytes::from_static(b"second"))));
-    let page = w.call(ReadDir { inode: ROOT, after: None, limit: 9, plus: false }).await.unwrap();
+    let page = w.call(ReadDir { inode: ROOT, after: None, limit: 9, plus: false, knows: Vec::new() }).await.unwrap();
     assert_eq!(page.entries.len(), 2, "one file and the directory");
 }
 

@@ -54,7 +54,7 @@ async fn expect_way_to_root(w: &World, dir: InodeId) {
 async fn all_below(w: &World, top: InodeId) -> Vec<InodeId> {
     let (mut found, mut next) = (Vec::new(), vec![top]);
     while let Some(inode) = next.pop() {
-        let page = w.call(ReadDir { inode, after: None, limit: 100, plus: false }).await.unwrap();
+        let page = w.call(ReadDir { inode, after: None, limit: 100, plus: false, knows: Vec::new() }).await.unwrap();
         let below: Vec<InodeId> = page.entries.iter().map(|(_, id, ..)| *id).collect();
         assert_eq!(w.attr(inode).await.unwrap().nlink as usize, 2 + below.len(), "links of a directory of directories");
         next.extend(&below);

@@ -31,6 +31,8 @@ pub enum NameOp {
     Rename(u8, u8),
     Exchange(u8, u8),
     Lookup(u8),
+    /// The same by its path from the root, of which a mount keeps what it learns.
+    Find(u8),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -75,7 +77,7 @@ impl Sequential for Owners {
                 }
                 _ => NameAnswer::NotFound,
             },
-            NameOp::Lookup(name) => NameAnswer::Found(names.get(&name).copied()),
+            NameOp::Lookup(name) | NameOp::Find(name) => NameAnswer::Found(names.get(&name).copied()),
         }
     }
 }
@@ -132,6 +134,7 @@ impl Names {
             3..5 => NameOp::Unlink(a),
             5..7 => NameOp::Rename(a, b),
             7 => NameOp::Exchange(a, b),
+            8 if self.mounts => NameOp::Find(a),
             _ => NameOp::Lookup(a),
         }
     }
@@ -145,13 +148,14 @@ impl Names {
         }
         for name in 0..NAMES {
             self.once(&process, &client, &dirs, NameOp::Lookup(name)).await;
+            self.once(&process, &client, &dirs, NameOp::Find(name)).await;
         }
     }
 
     async fn once(&self, process: &Process, client: &Client, dirs: &[InodeId; DIRS], op: NameOp) {
         process.note(format_args!("{op:?}"));
         let id = self.linear.lock().begin(op);
-        if matches!(op, NameOp::Lookup(_)) {
+        if matches!(op, NameOp::Lookup(_) | NameOp::Find(_)) {
             self.lookups.lock().insert(id, (process.machine, process.life));
         }
         let answer = match client.perform(dirs, op).await {
@@ -224,7 +228,7 @@ async fn perform(client: &Native, dirs: &[InodeId; DIRS], op: NameOp) -> Result<
             let (from, to) = (from.into(), to.into());
             client.call(Rename { from, from_name, to, to_name, mode, open_here: false }).await.map(drop)
         }
-        NameOp::Lookup(name) => {
+        NameOp::Lookup(name) | NameOp::Find(name) => {
             let (parent, name) = place(dirs, name);
             let found = client.call(Lookup { parent, name }).await?;
             return Ok(NameAnswer::Found(found.attr.map(|attr| attr.uid)));
@@ -290,6 +294,14 @@ async fn perform_mounted(client: &Mount, dirs: &[InodeId; DIRS], op: NameOp) -> 
             let (parent, name) = place(dirs, name);
             let found = client.lookup(&cx, parent, &name).await?;
             return Ok(NameAnswer::Found(found.attr.map(|attr| attr.uid)));
+        }
+        NameOp::Find(name) => {
+            let path = [dir_name(usize::from(name) % DIRS), place(dirs, name).1];
+            return match client.stat(InodeId::ROOT, &path).await {
+                Ok(attr) => Ok(NameAnswer::Found(Some(attr.uid))),
+                Err(error) if error.code == Code::NotFound => Ok(NameAnswer::Found(None)),
+                Err(error) => Err(error),
+            };
         }
     };
     answer_of(done)

@@ -8,8 +8,8 @@ use crate::hunt::hunt;
 use braid_sim::coverage::MUST_BE_REACHED_BY_LITMUS;
 use braid_sim::{Bug, Invariant, Scenario, run, scenario};
 
-/// Of all scenarios together, 15 of each; about 25 s on two free cores in the dev profile.
-const SEEDS: u64 = 105;
+/// Of all scenarios together, 15 of each; about 30 s on two free cores in the dev profile.
+const SEEDS: u64 = 120;
 
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|text| text.parse().unwrap())

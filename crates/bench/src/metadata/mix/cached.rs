@@ -59,12 +59,12 @@ impl Cached {
         let write = OpenFlags { write: true, exclusive: true, ..READ };
         match step.op {
             Op::Read => {
-                let opened = c.open(&cx, find(c, path).await?.id, READ).await.map_err(text)?;
+                let (_, opened) = c.open_at(&cx, InodeId::ROOT, &components(path)?, READ).await.map_err(text)?;
                 c.release(opened.handle).await;
                 Ok(())
             }
-            Op::Stat => find(c, path).await.map(drop),
-            Op::List => list(c, find(c, path).await?.id).await.map(drop),
+            Op::Stat => c.stat(InodeId::ROOT, &components(path)?).await.map(drop).map_err(text),
+            Op::List => list(c, find(c, path).await?).await.map(drop),
             Op::AddBlock => self.plain[client].step(step).await,
             Op::Move => {
                 let (from, from_name) = place(c, path).await?;
@@ -82,16 +82,16 @@ impl Cached {
             }
             Op::SetOwner => {
                 let set = SetAttr { uid: Some(1000), gid: Some(1000), ..SetAttr::default() };
-                let id = find(c, path).await?.id;
+                let id = find(c, path).await?;
                 c.set_attr(&cx, id, None, set).await.map(drop).map_err(text)
             }
             Op::SetPermission => {
                 let set = SetAttr { mode: Some(Mode(0o640)), ..SetAttr::default() };
-                let id = find(c, path).await?.id;
+                let id = find(c, path).await?;
                 c.set_attr(&cx, id, None, set).await.map(drop).map_err(text)
             }
             Op::SetReplication => {
-                let (id, value) = (find(c, path).await?.id, Bytes::from_static(b"2"));
+                let (id, value) = (find(c, path).await?, Bytes::from_static(b"2"));
                 c.set_xattr(&cx, id, b"user.replication", value, XattrMode::Any).await.map_err(text)
             }
             Op::Mkdirs => {
@@ -100,7 +100,7 @@ impl Cached {
                 c.make_node(&cx, parent, &name, node).await.map(drop).map_err(text)
             }
             Op::Summary => {
-                let (mut waiting, mut bytes) = (vec![find(c, path).await?.id], 0);
+                let (mut waiting, mut bytes) = (vec![find(c, path).await?], 0);
                 while let Some(dir) = waiting.pop() {
                     for entry in list(c, dir).await? {
                         match entry.kind {
@@ -118,7 +118,7 @@ impl Cached {
                 close(c, opened.handle).await
             }
             Op::GetSmall => {
-                let opened = c.open(&cx, find(c, path).await?.id, READ).await.map_err(text)?;
+                let (_, opened) = c.open_at(&cx, InodeId::ROOT, &components(path)?, READ).await.map_err(text)?;
                 let pieces = c.read(opened.handle, 0, SMALL_BYTES as u32).await.map_err(text)?;
                 c.release(opened.handle).await;
                 let bytes: usize = pieces.iter().map(Bytes::len).sum();
@@ -135,19 +135,14 @@ async fn close(c: &Client, handle: HandleId) -> Result<()> {
     flushed
 }
 
-/// One name after the other, as a kernel asks; what is cached costs no message.
-async fn find(c: &Client, path: &str) -> Result<Attr> {
-    let (mut at, mut found) = (InodeId::ROOT, None);
-    for name in components(path)? {
-        let attr = c.lookup(&Caller::default(), at, &name).await.map_err(text)?.attr.ok_or("it is not there")?;
-        (at, found) = (attr.id, Some(attr));
-    }
-    found.ok_or_else(|| "a path has names".to_owned())
+/// What is known of a path costs no message.
+async fn find(c: &Client, path: &str) -> Result<InodeId> {
+    c.walk(InodeId::ROOT, &components(path)?).await.map_err(text)
 }
 
 async fn place(c: &Client, path: &str) -> Result<(InodeId, Name)> {
     let (dir, name) = path.rsplit_once('/').ok_or("a path begins with /")?;
-    Ok((find(c, dir).await?.id, name.parse().map_err(text)?))
+    Ok((find(c, dir).await?, name.parse().map_err(text)?))
 }
 
 async fn list(c: &Client, dir: InodeId) -> Result<Vec<DirEntry>> {

@@ -260,7 +260,7 @@ fn new_file(parent: InodeRef, name: Name) -> CreateFile {
 }
 
 fn page_of(inode: InodeId, after: Option<Name>) -> ReadDir {
-    ReadDir { inode, after, limit: PAGE, plus: true }
+    ReadDir { inode, after, limit: PAGE, plus: true, knows: Vec::new() }
 }
 
 /// The directory something is in, and its name there.

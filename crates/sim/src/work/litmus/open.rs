@@ -18,11 +18,21 @@ const NAMES: usize = 2;
 const READ_WRITE: OpenFlags =
     OpenFlags { read: true, write: true, append: false, truncate: false, exclusive: false, sync: false, direct: false };
 
-pub struct OpenFiles(AtomicU64);
+const READ: OpenFlags = OpenFlags { write: false, ..READ_WRITE };
+
+pub struct OpenFiles {
+    last: AtomicU64,
+    by_path: bool,
+}
 
 impl OpenFiles {
-    pub fn work() -> Arc<dyn Work> {
-        Litmus::of(OpenFiles(AtomicU64::new(0)))
+    /// `by_path`: one task of each mount only reads, and opens with the walk to the name, in one message.
+    pub fn work(by_path: bool) -> Arc<dyn Work> {
+        Litmus::of(OpenFiles { last: AtomicU64::new(0), by_path })
+    }
+
+    fn only_reads(&self, who: usize) -> bool {
+        self.by_path && who % 2 == 1
     }
 }
 
@@ -38,6 +48,18 @@ pub(super) async fn open_name(fs: &Mount, at: &Name, flags: OpenFlags) -> Result
         match fs.open(&cx, attr.id, flags).await {
             Ok(opened) => return Ok(Some((attr.id, opened.handle))),
             Err(error) if matches!(error.code, Code::NotFound | Code::Stale) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// The same for reading, walk and open together.
+async fn open_path(fs: &Mount, at: Name) -> Result<Option<(InodeId, HandleId)>> {
+    loop {
+        match fs.open_at(&Caller::default(), InodeId::ROOT, std::slice::from_ref(&at), READ).await {
+            Ok((attr, opened)) => return Ok(Some((attr.id, opened.handle))),
+            Err(error) if error.code == Code::NotFound => return Ok(None),
+            Err(error) if error.code == Code::Stale => {}
             Err(error) => return Err(error),
         }
     }
@@ -73,12 +95,12 @@ impl Program for OpenFiles {
 
     fn draw(&self, who: usize, random: &mut Stream) -> OpenOp {
         let at = random.random_range(0..NAMES);
-        let new = || self.0.fetch_add(1, Relaxed) + 1;
+        let new = || self.last.fetch_add(1, Relaxed) + 1;
         match random.random_range(0..12) {
             0 | 1 => OpenOp::Put(at, new()),
             2 => OpenOp::Unlink(at),
             3 | 4 => OpenOp::Open(who, at),
-            5 | 6 => OpenOp::Write(who, new()),
+            5 | 6 if !self.only_reads(who) => OpenOp::Write(who, new()),
             7 | 8 => OpenOp::Links(who),
             _ => OpenOp::Read(who),
         }
@@ -101,11 +123,14 @@ impl Program for OpenFiles {
                 Err(error) if error.code == Code::NotFound => None,
                 Err(error) => return Err(error),
             },
-            OpenOp::Open(_, at) => {
+            OpenOp::Open(who, at) => {
                 if let Some((_, before)) = life.take() {
                     close(fs, before).await?;
                 }
-                *life = open_name(fs, &path(at), READ_WRITE).await?;
+                *life = match self.only_reads(who) {
+                    true => open_path(fs, path(at)).await?,
+                    false => open_name(fs, &path(at), READ_WRITE).await?,
+                };
                 life.map(|_| 1)
             }
             OpenOp::Read(_) => match life {
