@@ -3,7 +3,7 @@
 //! Promises: each name that is granted stands for what the answer says until it is revoked, as one of a `Lookup` does; attributes are granted of what
 //! the path leads to and of nothing on the way, since a directory's change with everything that is made in it. Symbolic links are not followed.
 
-use crate::meta::{FileWant, OpenAnswer, Resolved};
+use crate::meta::Resolved;
 use braid_types::{InodeId, Name};
 use serde::{Deserialize, Serialize};
 
@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 pub struct Walk {
     pub from: InodeId,
     pub path: Vec<Name>,
-    /// Opens what it leads to, if that is a file, as an `OpenFile` that asks for this lease and truncates nothing.
-    pub open: Option<FileWant>,
+    /// The attributes of what it leads to are to be kept as well.
+    pub attr: bool,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -24,6 +24,4 @@ pub struct Walked {
     pub attr: bool,
     /// Of the one after them, the last of the path: that nothing has its name may be.
     pub absence: bool,
-    /// Its attributes are newer than those in `found`.
-    pub opened: Option<OpenAnswer>,
 }

@@ -109,7 +109,7 @@ impl Client {
         self.0.stat(from, path).await
     }
 
-    /// Opens the file that it leads to, and gives its attributes; for reading that is one message with the walk, if it is any.
+    /// Opens the file that it leads to, and gives its attributes; what is known of both costs no message.
     ///
     /// # Errors
     /// As those of [`Client::walk`] and of [`FileSystem::open`].

@@ -378,10 +378,10 @@ impl Core {
         self.files.tell();
     }
 
-    /// What was granted with a file whose id was not known here when it was asked for, unless that was recalled before the answer came.
-    pub fn heard_lease_of_new(&self, inode: InodeId, want: Want, lease: FileLease, _made: &Made<'_>) {
+    /// What the maker of a file was granted with it, unless that was recalled before the answer came.
+    pub fn heard_lease_of_new(&self, inode: InodeId, lease: FileLease, _made: &Made<'_>) {
         // From here on a recall that overtakes the grant is noticed there.
-        let take = self.begin_take(inode, want);
+        let take = self.begin_take(inode, Want::Once);
         let recalled = self.files.making.lock().recalled.get(&inode).copied();
         let is_over = recalled.is_some_and(|recalled| recalled > Generation(lease.generation.0));
         self.heard_lease(inode, take, if is_over { FileLease::default() } else { lease });

@@ -35,7 +35,8 @@ impl Touched {
 
     pub fn by(request: &MetaRequest) -> Touched {
         match request {
-            MetaRequest::Resolve(_) | MetaRequest::AtPath(_) | MetaRequest::Walk(_) => Touched::Anywhere,
+            MetaRequest::Resolve(_) | MetaRequest::AtPath(_) => Touched::Anywhere,
+            MetaRequest::Walk(m) => Touched::of([m.from]),
             MetaRequest::Rename(m) => Touched::of([m.from.id, m.to.id]),
             MetaRequest::Link(m) => Touched::of([m.inode.id, m.parent.id]),
             other => Touched::of([other.about().inode]),
@@ -46,6 +47,8 @@ impl Touched {
     pub fn told_in(answer: &MetaAnswer) -> Touched {
         match answer {
             MetaAnswer::Lookup(a) => Touched::of(a.attr.map(|attr| attr.id)),
+            // With what it leads to, each directory that it was looked for in.
+            MetaAnswer::Walk(a) => Touched::of(a.found.attrs.iter().map(|attr| attr.id)),
             MetaAnswer::StatNames(a) => Touched::of(a.iter().flatten().map(|attr| attr.id)),
             MetaAnswer::ReadDir(a) => Touched::of(a.entries.iter().filter_map(|(.., attr)| Some(attr.as_ref()?.id))),
             _ => Touched::of([]),

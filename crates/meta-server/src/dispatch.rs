@@ -176,7 +176,7 @@ impl MetaServer {
             MetaRequest::StatNames(m) => MetaAnswer::StatNames(self.stat_names(call, session, m).await?),
             MetaRequest::Resolve(m) => MetaAnswer::Resolve(self.resolve(call, session, m).await?),
             MetaRequest::AtPath(m) => MetaAnswer::AtPath(self.at_path(call, cx, m).await?),
-            MetaRequest::Walk(m) => MetaAnswer::Walk(self.walk_granting(call, cx, m).await?),
+            MetaRequest::Walk(m) => MetaAnswer::Walk(self.walk_granting(call, session, m).await?),
             MetaRequest::GetAttr(mut m) => {
                 self.hint(&mut m.inode);
                 let ask = self.leases.ask(session);

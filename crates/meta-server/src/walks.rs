@@ -3,55 +3,27 @@
 use crate::dispatch::Call;
 use crate::leases::Ask;
 use crate::server::MetaServer;
-use braid_api::meta::{FileWant, MetaAnswer, MetaRequest, OpenAnswer, OpenFile, Resolve, Resolved, Walk, Walked};
-use braid_api::{Code, Context, Error, Result};
+use braid_api::Result;
+use braid_api::meta::{Resolve, Resolved, Walk, Walked};
 use braid_lease::Key;
-use braid_types::FileKind;
-use std::future::Future;
-use std::pin::Pin;
+use braid_types::{FileKind, SessionId};
 
 impl MetaServer {
-    pub(crate) async fn walk_granting(&self, call: &mut Call, cx: Context, m: Walk) -> Result<Walked> {
-        let (session, resolve) = (cx.token.session, Resolve { from: m.from, path: m.path });
+    pub(crate) async fn walk_granting(&self, call: &mut Call, session: SessionId, m: Walk) -> Result<Walked> {
+        let resolve = Resolve { from: m.from, path: m.path };
         let mut ask = self.leases.ask(session);
         let mut found = self.walk(call, &resolve).await?;
-        // Where several serve, a file is opened at who holds its slot.
-        let leads_to_file = found.rest == 0 && found.attrs.last().is_some_and(|attr| attr.kind == FileKind::File);
-        let open = m.open.filter(|_| leads_to_file && self.beside.is_none());
-        // To open one asks who owns it, and says more of it.
-        if open.is_none() && self.refresh_files(session, found.attrs.iter()).await? {
+        if self.refresh_files(session, found.attrs.iter()).await? {
             ask = self.leases.ask(session);
             found = self.walk(call, &resolve).await?;
         }
-        let mut walked = claim_way(ask, &resolve, found, open.is_none());
-        if let Some(want) = open {
-            walked.opened = Some(self.open_found(call, cx, &resolve, &walked.found, want).await?);
-        }
-        Ok(walked)
-    }
-
-    // Boxed because the request is dispatched as any other.
-    fn open_found<'a>(
-        &'a self,
-        call: &'a mut Call,
-        cx: Context,
-        resolve: &Resolve,
-        found: &Resolved,
-        want: FileWant,
-    ) -> Pin<Box<dyn Future<Output = Result<OpenAnswer>> + Send + 'a>> {
-        let request = OpenFile { inode: found.end(resolve.from, &resolve.path), want, truncate: false };
-        Box::pin(async move {
-            match self.dispatch(call, cx, MetaRequest::OpenFile(request)).await? {
-                MetaAnswer::OpenFile(answer) => Ok(answer),
-                _ => Err(Error::bare(Code::Internal)),
-            }
-        })
+        Ok(claim_way(ask, &resolve, found, m.attr))
     }
 }
 
 /// Nothing is granted of what is shown of snapshots: which there are nobody is told when that changes.
 fn claim_way(ask: Option<Ask<'_>>, resolve: &Resolve, found: Resolved, with_attr: bool) -> Walked {
-    let mut walked = Walked { names: vec![false; found.attrs.len()], found, attr: false, absence: false, opened: None };
+    let mut walked = Walked { names: vec![false; found.attrs.len()], found, attr: false, absence: false };
     let Some(ask) = ask else { return walked };
     let attrs = &walked.found.attrs;
     let parents = || std::iter::once(resolve.from).chain(attrs.iter().map(|attr| attr.id));

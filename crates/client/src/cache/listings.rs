@@ -200,7 +200,11 @@ impl Cache {
         let Some(names) = maps.listings.seen.get(&dir) else { return Vec::new() };
         let known = names.iter().filter_map(|name| {
             let id = *maps.names.get(&At(dir, name))?;
-            maps.attrs.get(&id)?;
+            let attr = maps.attrs.get(&id)?;
+            // Of one with several names it would be said which inode is known, and not by which of them.
+            if attr.nlink > 1 && !attr.is_dir() {
+                return None;
+            }
             [KeyRef::Name(dir, name), KeyRef::Attr(id)].iter().all(|key| maps.leases.may_serve(now, *key)).then_some(id)
         });
         let mut known: Vec<InodeId> = known.collect();

@@ -40,6 +40,14 @@ impl Cache {
         way
     }
 
+    /// A name that leads to it is known.
+    pub fn has_name(&self, id: InodeId, now: Monotonic) -> bool {
+        let maps = &mut *self.maps.lock();
+        let Some((dir, name)) = maps.places.get(&id) else { return false };
+        let leads_there = maps.names.get(&At(*dir, name)) == Some(&mut { id });
+        leads_there && maps.leases.may_serve(moment(now), KeyRef::Name(*dir, name))
+    }
+
     /// What these are, which never changes.
     pub fn learn_kinds(&self, attrs: &[Attr]) {
         let mut maps = self.maps.lock();

@@ -14,11 +14,12 @@ use std::time::Duration;
 
 impl Core {
     pub async fn open_dir(&self, cx: &Caller, id: InodeId) -> Result<OpenedDir> {
-        // That a kernel has a name for it says nothing of whether it has been removed since; who asks by path has just been told.
-        match self.config.pages_above {
-            true if !self.get_attr(cx, id).await?.attr.is_dir() => return Err(Code::NotDirectory.into()),
-            true => {}
-            false => self.expect_dir(cx, id).await?,
+        // Where it has a name that is leased it is there, and who came by a path needs no attributes of it.
+        let is_there = !self.config.pages_above && (id == InodeId::ROOT || self.cache.has_name(id, self.now()));
+        match is_there {
+            true => self.expect_dir(cx, id).await?,
+            false if !self.get_attr(cx, id).await?.attr.is_dir() => return Err(Code::NotDirectory.into()),
+            false => {}
         }
         let keep_cache = self.cache.opens_listing(id, self.now());
         Ok(OpenedDir { handle: self.handles.open_dir(id), may_cache: true, keep_cache })
@@ -102,12 +103,24 @@ impl Core {
             return Ok(());
         }
         state.asked = true;
-        let asking = self.cache.ask(dir);
-        let ticket = asking.ticket;
         // What is known of it is not asked for again: with each name come two leases, which cost more than the rest of a listing.
-        let knows = if plus && is_first { self.cache.known_in(dir, self.now()) } else { Vec::new() };
-        let message = ReadDir { inode: dir, after: cursor.after.clone(), limit, plus, knows };
-        let mut page = self.call(message, op).await?;
+        let mut knows = if plus && is_first { self.cache.known_in(dir, self.now()) } else { Vec::new() };
+        let mut again = true;
+        let (asking, mut page) = loop {
+            let asking = self.cache.ask(dir);
+            let completes = !knows.is_empty();
+            let after = cursor.after.clone();
+            let message = ReadDir { inode: dir, after, limit, plus, knows: std::mem::take(&mut knows) };
+            let mut page = self.call(message, op).await?;
+            // Of a file with several links a name may be known and another not; what was known may have been revoked meanwhile; and all that is held is
+            // dropped when the server has started again. Then it would be shown without attributes.
+            let is_complete = !completes || self.completes_page(dir, &mut page);
+            if !again || is_complete && (!plus || self.cache.valid(dir, asking.ticket)) {
+                break (asking, page);
+            }
+            again = false;
+        };
+        let ticket = asking.ticket;
         let skip = take_in(handle, cursor, &mut page);
         let grants = page.grants.drain(..).skip(skip).chain(std::iter::repeat(Grant::default()));
         let mut learnt = Vec::with_capacity(page.entries.len() * 2 + 1);
@@ -128,6 +141,16 @@ impl Core {
         }
         state.current = Some(CurrentPage { page: cursor.page, first: cursor.index, entries: page, ticket, plus });
         Ok(())
+    }
+
+    /// Adds the attributes that were not asked for. False if some are not known any more.
+    fn completes_page(&self, dir: InodeId, page: &mut DirPage) -> bool {
+        let now = self.now();
+        page.entries.iter_mut().filter(|(.., attr)| attr.is_none()).all(|(name, id, _, attr)| {
+            let named = self.cache.name(dir, name, now).is_some_and(|(named, _)| named == Some(*id));
+            *attr = self.cache.attr(*id, now).filter(|_| named).map(|(attr, _)| attr);
+            attr.is_some()
+        })
     }
 
     fn entries(
@@ -152,8 +175,7 @@ impl Core {
                 let attr = self.shown_since(current.ticket, attr).filter(|_| whole)?;
                 Some((attr, Duration::ZERO))
             };
-            // What was known was not asked for.
-            let attr = if current.plus { leased().or_else(|| fresh(attr.as_ref()?)) } else { None };
+            let attr = attr.filter(|_| current.plus).and_then(|attr| leased().or_else(|| fresh(&attr)));
             DirEntry {
                 name: name.clone(),
                 id: *id,

@@ -4,7 +4,6 @@ use crate::believed::keeps_pages;
 use crate::cache::{Learnt, Stamp, Task, Ticket, entry_keys};
 use crate::commit::Reach;
 use crate::core::{Core, Op};
-use crate::files::Made;
 use crate::handles::Handle;
 use crate::inode::Inode;
 use crate::shared::asked;
@@ -123,7 +122,11 @@ impl Core {
         // Who took its last name away, and had it open nowhere, need not see to it any more that its bytes outlive their server's power.
         if answer.attr.nlink == 0 && !is_open {
             self.close_inode(&inode);
-            return Err(too_late(id));
+            return Err(Error::new(
+                Code::Stale,
+                format_args!("inode {id}"),
+                "its last name was removed before it was open",
+            ));
         }
         self.heard_mark(id, answer.shared, &mut flags);
         if flags.truncate {
@@ -141,32 +144,6 @@ impl Core {
             let (ticket, learnt) = (asking.ticket, [Learnt::Attr(&answer.attr, answer.grant.attr)]);
             self.cache.learn(asking, ticket, self.now(), &learnt);
         }
-        self.opened(inode, flags)
-    }
-
-    /// For reading, as the answer says that was found at the end of a path: `made` since before it was asked for.
-    pub async fn opened_unknown(
-        self: &Arc<Self>,
-        answer: &OpenAnswer,
-        want: Want,
-        made: Made<'_>,
-        ticket: Ticket,
-        mut flags: OpenFlags,
-        op: Op,
-    ) -> Result<Opened> {
-        let id = answer.attr.id;
-        let _opening = self.inodes.opening(id, false);
-        let is_open = self.inodes.get(id).is_some_and(|inode| inode.state.lock().handles > 0);
-        // Of what is known here room may have gone back since this was asked.
-        let inode = self.adopt_opened(answer, self.version_of(id), false);
-        self.heard_lease_of_new(id, want, answer.lease, &made);
-        drop(made);
-        self.not_overtaken(&inode, ticket, false, op).await?;
-        if answer.attr.nlink == 0 && !is_open {
-            self.close_inode(&inode);
-            return Err(too_late(id));
-        }
-        self.heard_mark(id, answer.shared, &mut flags);
         self.opened(inode, flags)
     }
 
@@ -251,7 +228,7 @@ impl Core {
         let version = self.version_of(id);
         // Of a file that was there room may have gone back since this was asked.
         let inode = self.adopt_opened(&answer, version, answer.created);
-        self.heard_lease_of_new(id, Want::Once, answer.lease, &made);
+        self.heard_lease_of_new(id, answer.lease, &made);
         drop(made);
         self.heard_mark(id, answer.shared, &mut flags);
         self.not_overtaken(&inode, ticket, answer.created, op).await?;
@@ -292,7 +269,7 @@ impl Core {
         let made = self.files.making();
         let answer = self.call(message, self.op(cx.trace)).await?;
         let inode = self.adopt_opened(&answer, 0, true);
-        self.heard_lease_of_new(inode.id, Want::Once, answer.lease, &made);
+        self.heard_lease_of_new(inode.id, answer.lease, &made);
         drop(made);
         self.heard_mark(inode.id, answer.shared, &mut flags);
         // O_EXCL says that the file shall never get a name.
@@ -350,10 +327,6 @@ impl Core {
         }
         self.close_inode(&file.inode);
     }
-}
-
-fn too_late(id: InodeId) -> Error {
-    Error::new(Code::Stale, format_args!("inode {id}"), "its last name was removed before it was open")
 }
 
 fn attr_of(answer: &OpenAnswer) -> AttrAnswer {

@@ -6,15 +6,13 @@
 
 use crate::cache::{Learnt, Ticket, Way};
 use crate::core::{Core, Op};
-use crate::shared::asked;
-use braid_api::meta::{FileWant, Walk, Walked};
+use braid_api::meta::{Walk, Walked};
 use braid_api::{Caller, Code, Error, OpenFlags, Opened, Result};
-use braid_lease::Want;
 use braid_types::{Attr, InodeId, Name, TraceId};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// So often a name may come to stand for something else between the walk and what is done with what it found.
+/// So often it is looked again what a path leads to, if what it led to has been asked about and it is not known to have led there all the while.
 const LED_ELSEWHERE_MAX: u32 = 3;
 
 /// Where a walk has ended.
@@ -45,14 +43,15 @@ fn is_below_no_directory(name: &Name) -> Error {
 impl Core {
     /// What a path leads to.
     pub async fn walk(&self, from: InodeId, path: &[Name]) -> Result<InodeId> {
-        Ok(self.walk_to_end(from, path, self.op(TraceId(0))).await?.id())
+        Ok(self.walk_to_end(from, path, false, self.op(TraceId(0))).await?.id())
     }
 
     /// Its attributes.
     pub async fn stat(&self, from: InodeId, path: &[Name]) -> Result<Attr> {
+        let op = self.op(TraceId(0));
         let mut again = 0..LED_ELSEWHERE_MAX;
         loop {
-            let id = match self.walk_to_end(from, path, self.op(TraceId(0))).await? {
+            let id = match self.walk_to_end(from, path, true, op).await? {
                 End::Told(attr, ticket) => match self.shown_since(ticket, &attr) {
                     Some(attr) => return Ok(attr),
                     // A save ended meanwhile, and what it saved is not in the answer.
@@ -60,14 +59,19 @@ impl Core {
                 },
                 End::Known(id) => id,
             };
-            match self.get_attr(&Caller::default(), id).await {
-                Err(error) if error.code == Code::Stale && again.next().is_some() => {}
-                found => return Ok(found?.attr),
+            let found = match self.get_attr(&Caller::default(), id).await {
+                Err(error) if error.code == Code::Stale && !op.deadline.left(&self.env).is_zero() => continue,
+                found => found?.attr,
+            };
+            // What it says is of the path only if that has led there all the while.
+            let way = self.cache.way(from, path, self.now());
+            if (way.end, way.names) == (id, path.len()) || again.next().is_none() {
+                return Ok(found);
             }
         }
     }
 
-    /// Opens the file it leads to; gives its attributes too. For reading that is all one message, if it is any.
+    /// Opens the file it leads to; gives its attributes too. What it leads to may be another by then: it is walked again.
     pub async fn open_at(
         self: &Arc<Self>,
         cx: &Caller,
@@ -75,43 +79,17 @@ impl Core {
         path: &[Name],
         flags: OpenFlags,
     ) -> Result<(Attr, Opened)> {
-        let mut again = 0..LED_ELSEWHERE_MAX;
+        let op = self.op(cx.trace);
         let opened = loop {
-            match self.open_at_once(cx, from, path, flags).await {
-                Err(error) if error.code == Code::Stale && again.next().is_some() => {}
+            let id = self.walk_to_end(from, path, false, op).await?.id();
+            match self.open(cx, id, flags).await {
+                Err(error) if error.code == Code::Stale && !op.deadline.left(&self.env).is_zero() => {}
                 opened => break opened?,
             }
         };
         let file = self.handles.file(opened.handle)?;
         let state = file.inode.state.lock();
         Ok((state.shown(&state.attr), opened))
-    }
-
-    async fn open_at_once(
-        self: &Arc<Self>,
-        cx: &Caller,
-        from: InodeId,
-        path: &[Name],
-        flags: OpenFlags,
-    ) -> Result<Opened> {
-        let op = self.op(cx.trace);
-        let way = self.known_way(from, path)?;
-        let rest = &path[way.names..];
-        if rest.is_empty() || flags.write || flags.truncate || self.route.is_several() {
-            let id = self.walk_to_end(from, path, op).await?.id();
-            return self.open(cx, id, flags).await;
-        }
-        let made = self.files.making();
-        let want = if flags.direct { Want::Direct } else { Want::Read };
-        let (walked, ticket) = self.walk_on(way.end, rest, Some(asked(want)), op).await?;
-        match walked.opened {
-            Some(answer) => self.opened_unknown(&answer, want, made, ticket, flags, op).await,
-            None => {
-                drop(made);
-                let end = walked.found.attrs.last().map_or(way.end, |attr| attr.id);
-                self.open(cx, end, flags).await
-            }
-        }
     }
 
     fn known_way(&self, from: InodeId, path: &[Name]) -> Result<Way> {
@@ -124,7 +102,7 @@ impl Core {
         }
     }
 
-    async fn walk_to_end(&self, from: InodeId, path: &[Name], op: Op) -> Result<End> {
+    async fn walk_to_end(&self, from: InodeId, path: &[Name], attr: bool, op: Op) -> Result<End> {
         let way = self.known_way(from, path)?;
         let rest = &path[way.names..];
         let counted = if rest.is_empty() { &self.counters.cache_hits } else { &self.counters.cache_misses };
@@ -140,16 +118,16 @@ impl Core {
         if rest.is_empty() {
             return Ok(End::Known(way.end));
         }
-        let (walked, ticket) = self.walk_on(way.end, rest, None, op).await?;
+        let (walked, ticket) = self.walk_on(way.end, rest, attr, op).await?;
         let last = walked.found.attrs.last();
         Ok(last.map_or(End::Known(way.end), |attr| End::Told(Box::new(*attr), ticket)))
     }
 
     /// Asks where a path leads, all of it, and learns what is granted of that.
-    async fn walk_on(&self, from: InodeId, path: &[Name], open: Option<FileWant>, op: Op) -> Result<(Walked, Ticket)> {
+    async fn walk_on(&self, from: InodeId, path: &[Name], attr: bool, op: Op) -> Result<(Walked, Ticket)> {
         let asking = self.cache.ask(from);
         let ticket = asking.ticket;
-        let walked = self.call(Walk { from, path: path.to_vec(), open }, op).await?;
+        let walked = self.call(Walk { from, path: path.to_vec(), attr }, op).await?;
         let attrs = &walked.found.attrs;
         self.cache.learn_kinds(attrs);
         if attrs.is_empty() {
@@ -163,10 +141,8 @@ impl Core {
         let names = dirs.zip(path).zip(attrs.iter().map(|attr| Some(attr.id)).zip(walked.names.iter().copied()));
         let mut learnt: Vec<Learnt<'_>> =
             names.map(|((dir, name), (id, granted))| Learnt::Name(dir, name, id, granted)).collect();
-        match (&walked.opened, attrs.last()) {
-            (Some(opened), _) => learnt.push(Learnt::Attr(&opened.attr, opened.grant.attr)),
-            (None, Some(attr)) if walked.found.rest == 0 => learnt.push(Learnt::Attr(attr, walked.attr)),
-            _ => {}
+        if let (Some(attr), 0) = (attrs.last(), walked.found.rest) {
+            learnt.push(Learnt::Attr(attr, walked.attr));
         }
         let end = attrs.last().map_or(from, |attr| attr.id);
         if walked.found.rest == 1

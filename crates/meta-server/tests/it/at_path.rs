@@ -160,7 +160,7 @@ async fn a_read_by_path_is_one_message_and_two_round_trips_whatever_the_depth() 
 /// A client that keeps what it learns is granted every name on the way and of attributes those at the end alone: what is made in a directory
 /// on the way is nothing to it.
 #[tokio::test]
-async fn a_walk_grants_the_names_and_what_they_lead_to_and_opens_it_in_two_round_trips() {
+async fn a_walk_grants_the_names_and_what_they_lead_to_in_one_round_trip() {
     let config = MetaConfig { housekeeping: Duration::from_secs(3600), ..fast_config() };
     let w = World::with(MemStore::new(), Peers::default(), config, 1).await;
     let open = OpenSession {
@@ -179,12 +179,12 @@ async fn a_walk_grants_the_names_and_what_they_lead_to_and_opens_it_in_two_round
         dirs.push(dir);
     }
     let file = w.create(dir, "file").await.attr;
-    let walk = |text: &str, open| Walk { from: ROOT, path: path(&format!("{at}{text}")), open };
+    let walk = |text: &str, attr| Walk { from: ROOT, path: path(&format!("{at}{text}")), attr };
     let walked = |walk| w.server.call(w.cx_of(&caching), walk);
-    let told = walked(walk("file", None)).await.unwrap();
+    let told = walked(walk("file", true)).await.unwrap();
     assert_eq!((told.found.attrs.last().unwrap().id, told.found.rest), (file.id, 0));
     assert!(told.names.iter().all(|granted| *granted) && told.names.len() == 21 && told.attr);
-    assert!(told.opened.is_none() && !told.absence);
+    assert!(!told.absence);
     let leases = w.server.leases();
     assert_eq!(leases, 22, "21 names, and the attributes of the file");
     // Nobody waits for it who makes something on the way.
@@ -193,21 +193,17 @@ async fn a_walk_grants_the_names_and_what_they_lead_to_and_opens_it_in_two_round
         assert!(made.is_ok(), "in {dir}");
     }
     assert_eq!(w.server.leases(), leases);
-    // With an open; and without a session that caches nothing is granted.
-    let (trips, opened) = w.counted(walk("file", Some(FileWant::Read))).await;
-    assert_eq!((trips, opened.opened.unwrap().attr.id), (2, file.id));
-    assert!(!opened.names.iter().any(|granted| *granted) && !opened.attr);
-    assert_eq!(w.counted(walk("file", None)).await.0, 1);
-    let opened = walked(walk("file", Some(FileWant::Read))).await.unwrap();
-    assert!(opened.opened.unwrap().grant.attr);
+    // Without a session that caches.
+    let (trips, told) = w.counted(walk("file", true)).await;
+    assert_eq!((trips, told.found.attrs.last().unwrap().id), (1, file.id));
+    assert!(!told.names.iter().any(|granted| *granted) && !told.attr);
     // Where it ends early: how far it led is granted, and that nothing has the last name.
-    let short = walked(walk("none", None)).await.unwrap();
+    let short = walked(walk("none", true)).await.unwrap();
     assert_eq!((short.found.attrs.len(), short.found.rest, short.absence, short.attr), (20, 1, true, false));
-    let shorter = walked(Walk { from: ROOT, path: path("d0/none/deeper"), open: None }).await.unwrap();
+    let shorter = walked(Walk { from: ROOT, path: path("d0/none/deeper"), attr: true }).await.unwrap();
     assert_eq!((shorter.names, shorter.found.rest, shorter.absence), (vec![true], 2, false));
-    let below = walked(walk("file/deeper", Some(FileWant::Read))).await.unwrap();
-    assert_eq!((below.found.rest, below.absence, below.opened.is_none()), (1, false, true));
-    // What is no file is not opened.
-    let directory = walked(Walk { from: ROOT, path: path("d0"), open: Some(FileWant::Read) }).await.unwrap();
-    assert!(directory.opened.is_none() && directory.attr);
+    let below = walked(walk("file/deeper", true)).await.unwrap();
+    assert_eq!((below.found.rest, below.absence, below.attr), (1, false, false));
+    let by_name = walked(Walk { from: ROOT, path: path("d0"), attr: false }).await.unwrap();
+    assert_eq!((by_name.names, by_name.attr), (vec![true], false));
 }

@@ -8,7 +8,7 @@ use braid_sim::coverage::MUST_BE_REACHED_BY_SNAPSHOTS;
 use braid_sim::{Bug, Invariant, Scenario, run, scenario};
 
 /// Of all scenarios together; about 40 s on two free cores in the dev profile.
-const SEEDS: u64 = 48;
+const SEEDS: u64 = 72;
 
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|text| text.parse().unwrap())
