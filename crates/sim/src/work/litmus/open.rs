@@ -26,7 +26,7 @@ pub struct OpenFiles {
 }
 
 impl OpenFiles {
-    /// `by_path`: one task of each mount only reads, and opens with the walk to the name, in one message.
+    /// `by_path`: one task of each mount only reads, and opens what a path leads to.
     pub fn work(by_path: bool) -> Arc<dyn Work> {
         Litmus::of(OpenFiles { last: AtomicU64::new(0), by_path })
     }
@@ -53,7 +53,7 @@ pub(super) async fn open_name(fs: &Mount, at: &Name, flags: OpenFlags) -> Result
     }
 }
 
-/// The same for reading, walk and open together.
+/// The same for reading, by its path.
 async fn open_path(fs: &Mount, at: Name) -> Result<Option<(InodeId, HandleId)>> {
     loop {
         match fs.open_at(&Caller::default(), InodeId::ROOT, std::slice::from_ref(&at), READ).await {
