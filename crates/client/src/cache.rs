@@ -500,6 +500,12 @@ impl Cache {
         Some((None, left))
     }
 
+    /// There is no such name but what this client may be giving it just now.
+    pub fn lacks_but_for_changes(&self, parent: InodeId, name: &Name, now: Monotonic) -> bool {
+        let maps = self.maps.lock();
+        maps.lacks(parent, name) && maps.leases.may_serve(moment(now), KeyRef::Dir(parent))
+    }
+
     /// This client changed what the name stands for: the directory's attributes are void as well.
     pub fn name_changed(&self, parent: InodeId, name: &Name) {
         self.name_gone(parent, name);

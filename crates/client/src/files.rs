@@ -108,21 +108,21 @@ impl Drop for WaitsLocking<'_> {
 /// Files are being made whose ids are not known here yet: a recall of one may come before the answer that grants it.
 #[derive(Default)]
 struct Making {
-    under_way: u32,
-    /// The last recall of each file since the first of them was asked for.
-    recalled: BTreeMap<InodeId, Generation>,
+    last: u64,
+    under_way: BTreeSet<u64>,
+    /// The last recall of each file, and the last of them that had been asked for by then: no later one has its file from before.
+    recalled: BTreeMap<InodeId, (Generation, u64)>,
 }
 
 /// One that is being made, until dropped.
-pub struct Made<'a>(&'a Files);
+pub struct Made<'a>(&'a Files, u64);
 
 impl Drop for Made<'_> {
     fn drop(&mut self) {
         let mut making = self.0.making.lock();
-        making.under_way -= 1;
-        if making.under_way == 0 {
-            making.recalled.clear();
-        }
+        making.under_way.remove(&self.1);
+        let oldest = making.under_way.first().copied().unwrap_or(u64::MAX);
+        making.recalled.retain(|_, (_, last)| *last >= oldest);
     }
 }
 
@@ -167,8 +167,11 @@ impl Files {
 
     /// To be held from before a file is asked for until its lease has been heard of.
     pub fn making(&self) -> Made<'_> {
-        self.making.lock().under_way += 1;
-        Made(self)
+        let mut making = self.making.lock();
+        making.last += 1;
+        let number = making.last;
+        making.under_way.insert(number);
+        Made(self, number)
     }
 
     /// True if the file is not being given up yet: the caller does it. Else whoever does goes on with this one, the last that has come:
@@ -378,12 +381,13 @@ impl Core {
         self.files.tell();
     }
 
-    /// What the maker of a file was granted with it, unless that was recalled before the answer came.
-    pub fn heard_lease_of_new(&self, inode: InodeId, lease: FileLease, _made: &Made<'_>) {
+    /// What the maker of a file was granted with it, unless that was recalled before the answer came, or ended with its term since it `asked`.
+    pub fn heard_lease_of_new(&self, inode: InodeId, lease: FileLease, asked: crate::cache::Ticket, _made: &Made<'_>) {
         // From here on a recall that overtakes the grant is noticed there.
         let take = self.begin_take(inode, Want::Once);
         let recalled = self.files.making.lock().recalled.get(&inode).copied();
-        let is_over = recalled.is_some_and(|recalled| recalled > Generation(lease.generation.0));
+        let is_recalled = recalled.is_some_and(|(recalled, _)| recalled > Generation(lease.generation.0));
+        let is_over = is_recalled || !self.cache.valid(inode, asked);
         self.heard_lease(inode, take, if is_over { FileLease::default() } else { lease });
     }
 
@@ -404,9 +408,10 @@ impl Core {
         let is_timed = matches!(seen, Seen::Recall { .. });
         if let Seen::Recall { inode, generation, .. } = &seen {
             let mut making = self.files.making.lock();
-            if making.under_way > 0 {
-                let last = making.recalled.entry(*inode).or_default();
-                *last = (*last).max(*generation);
+            if !making.under_way.is_empty() {
+                let now = making.last;
+                let (last, since) = making.recalled.entry(*inode).or_default();
+                (*last, *since) = ((*last).max(*generation), now);
             }
         }
         let began_sync = match &seen {

@@ -5,6 +5,7 @@
 
 use crate::body::Body;
 use crate::buffer::Extents;
+use crate::creating::Creating;
 use crate::readahead::Blocks;
 use braid_api::Error;
 use braid_api::meta::{Content, Cuts, FileMap, OpenAnswer};
@@ -406,13 +407,10 @@ impl Inode {
 #[derive(Default)]
 pub struct Inodes {
     map: Mutex<HashMap<InodeId, Arc<Inode>>>,
-    /// Being opened: the server may list them as unlinked before the answer is here.
-    /// Opens on their way, and whether they are for writing.
+    /// Opens on their way, and whether they are for writing: the server may list them as unlinked before the answer is here.
     opening: Mutex<Vec<(InodeId, bool)>>,
+    pub creating: Creating,
 }
-
-/// No inode has this number.
-const UNKNOWN: InodeId = InodeId(0);
 
 /// An open on its way.
 pub struct Opening<'a>(&'a Inodes, (InodeId, bool));
@@ -470,7 +468,7 @@ impl Inodes {
         self.map.lock().len()
     }
 
-    /// Which of these are open here, or not saved yet.
+    /// Which of these are open here, or not saved yet. What a create is about to open is not known: see [`Creating`].
     pub fn held(&self, ids: &[InodeId]) -> Vec<InodeId> {
         if ids.is_empty() {
             return Vec::new();
@@ -483,13 +481,7 @@ impl Inodes {
             })
         };
         let is_opening = |id: InodeId| opening.iter().any(|(of, _)| *of == id);
-        let any = is_opening(UNKNOWN);
-        ids.iter().filter(|id| any || in_use(id) || is_opening(**id)).copied().collect()
-    }
-
-    /// A file without a name is being made: any that the server lists may be it, until the answer is here.
-    pub fn making(&self) -> Opening<'_> {
-        self.opening(UNKNOWN, false)
+        ids.iter().filter(|id| in_use(id) || is_opening(**id)).copied().collect()
     }
 
     /// To be held until its handle counts.
@@ -500,7 +492,7 @@ impl Inodes {
 
     /// Something is being opened.
     pub fn is_any_opening(&self) -> bool {
-        !self.opening.lock().is_empty()
+        !self.opening.lock().is_empty() || self.creating.is_any()
     }
 
     /// Somebody is about to have it open for writing: what has been asked for may have been granted.

@@ -21,6 +21,7 @@ mod commit;
 mod config;
 mod copies;
 mod core;
+mod creating;
 mod cuts;
 mod dirpages;
 mod fetch;

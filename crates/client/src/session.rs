@@ -10,7 +10,7 @@ use braid_api::{Carries, Code, Context, Error, Result, When};
 use braid_env::Monotonic;
 use braid_types::{InodeId, SessionEpoch, SessionId, Token};
 use parking_lot::Mutex;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -40,8 +40,8 @@ impl Registration {
 #[derive(Default)]
 struct Orphans {
     seen: u64,
-    /// Listed by the server and open here at that time.
-    held: BTreeSet<InodeId>,
+    /// Listed by the server and open here at that time, or perhaps what one of the creates was about to open that had begun: the last of them.
+    held: BTreeMap<InodeId, u64>,
 }
 
 /// As whom the client registers.
@@ -185,10 +185,11 @@ impl Core {
         let now = *self.session.now.lock();
         let (orphans_seen, orphans_held) = {
             let mut orphans = self.session.orphans.lock();
-            let listed: Vec<InodeId> = orphans.held.iter().copied().collect();
-            let held = self.inodes.held(&listed);
-            orphans.held = held.iter().copied().collect();
-            (orphans.seen, held)
+            let listed: Vec<InodeId> = orphans.held.keys().copied().collect();
+            let open: BTreeSet<InodeId> = self.inodes.held(&listed).into_iter().collect();
+            let creating = &self.inodes.creating;
+            orphans.held.retain(|id, created| open.contains(id) || creating.is_any_since_before(*created));
+            (orphans.seen, orphans.held.keys().copied().collect())
         };
         let message = RenewSession { low_water: self.requests.low_water(), orphans_seen, orphans_held };
         let token = self.session.token();
@@ -212,7 +213,9 @@ impl Core {
         {
             let mut orphans = self.session.orphans.lock();
             orphans.seen = reply.orphans_seen;
-            orphans.held.extend(self.inodes.held(&reply.orphans));
+            // What is not open shows at the next renewal, when the creates that are on their way now have been answered.
+            let created = self.inodes.creating.last();
+            orphans.held.extend(reply.orphans.iter().map(|id| (*id, created)));
         }
         let version = *self.session.servers_version.lock();
         if version != reply.servers_version {

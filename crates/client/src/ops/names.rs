@@ -180,11 +180,17 @@ impl Core {
 
     /// Whether what a name leads to may be open here. Without knowing the name, anything that is open may be it.
     fn may_be_open(&self, parent: InodeId, name: &Name) -> bool {
-        match self.cache.name(parent, name, self.now()) {
+        self.may_be_created(parent, name) || match self.cache.name(parent, name, self.now()) {
             Some((Some(id), _)) => !self.inodes.held(&[id]).is_empty(),
             Some((None, _)) => false,
             None => self.inodes.len() > 0 || self.inodes.is_any_opening(),
         }
+    }
+
+    /// A create that is on its way may open it.
+    pub fn may_be_created(&self, parent: InodeId, name: &Name) -> bool {
+        let now = self.now();
+        self.inodes.creating.may_open(parent, name, |dir, made| self.cache.lacks_but_for_changes(dir, made, now))
     }
 
     pub async fn unlink(&self, cx: &Caller, parent: InodeId, name: &Name) -> Result<()> {
@@ -280,6 +286,7 @@ impl Core {
             RenameMode::Exchange => RenameKind::Exchange,
         };
         let open_here = self.may_be_open(to.0, to.1);
+        self.inodes.creating.renamed();
         let known = self.cache.name(from.0, from.1, self.now()).and_then(|(id, _)| id);
         let keys = [self.keys_removed(from.0, from.1), self.keys_removed(to.0, to.1)].concat();
         let asking = self.cache.change(from.0, keys);
@@ -352,6 +359,7 @@ impl Core {
     pub async fn link(&self, cx: &Caller, id: InodeId, parent: InodeId, name: &Name) -> Result<EntryReply> {
         let asking = self.cache.change(parent, [entry_keys(parent, name), vec![Key::Attr(id)]].concat());
         let ticket = asking.ticket;
+        self.inodes.creating.renamed();
         self.cache.exists(parent)?;
         if self.cache.is_dir(parent) == Some(false) {
             return Err(Code::NotDirectory.into());

@@ -221,6 +221,7 @@ impl Core {
             truncate: false,
             write: flags.write,
         };
+        let _creating = self.inodes.creating.begin(Some((parent, name.clone())));
         let made = self.files.making();
         let answer = self.call(message, op).await?;
         let id = answer.attr.id;
@@ -228,7 +229,7 @@ impl Core {
         let version = self.version_of(id);
         // Of a file that was there room may have gone back since this was asked.
         let inode = self.adopt_opened(&answer, version, answer.created);
-        self.heard_lease_of_new(id, answer.lease, &made);
+        self.heard_lease_of_new(id, answer.lease, ticket, &made);
         drop(made);
         self.heard_mark(id, answer.shared, &mut flags);
         self.not_overtaken(&inode, ticket, answer.created, op).await?;
@@ -264,12 +265,12 @@ impl Core {
     ) -> Result<(EntryReply, Opened)> {
         let asking = self.cache.ask(parent);
         let spec = self.spec(cx, parent, FileKind::File, mode).await?;
-        let _making = self.inodes.making();
+        let _creating = self.inodes.creating.begin(None);
         let message = CreateTemporary { parent: self.cache.existing(parent)?, spec };
         let made = self.files.making();
         let answer = self.call(message, self.op(cx.trace)).await?;
         let inode = self.adopt_opened(&answer, 0, true);
-        self.heard_lease_of_new(inode.id, answer.lease, &made);
+        self.heard_lease_of_new(inode.id, answer.lease, asking.ticket, &made);
         drop(made);
         self.heard_mark(inode.id, answer.shared, &mut flags);
         // O_EXCL says that the file shall never get a name.

@@ -8,7 +8,9 @@ use braid_client::{Client, ClientConfig};
 use braid_types::*;
 use bytes::Bytes;
 use std::collections::BTreeMap;
+use braid_meta_server::MetaConfig;
 use std::future::Future;
+use std::time::{Duration, Instant};
 
 const ROOT: InodeId = InodeId::ROOT;
 
@@ -242,5 +244,43 @@ async fn a_name_that_is_replaced_all_the_time_is_opened() {
         })
         .await;
         assert_eq!(messages.get("OpenFile"), None, "{messages:?}");
+    }
+}
+
+/// A create that finds a file opens it, which its client knows only with the answer. Until then the file outlives its last name all the same, whoever takes
+/// that away, and under whatever name it is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_a_create_finds_outlives_its_names() {
+    // Longer than it takes until everybody has been asked who has it open.
+    const LATE: Duration = Duration::from_millis(2500);
+    let config = MetaConfig { session_renew: Duration::from_millis(400), ..MetaConfig::default() };
+    let world = World::with(Storage::Memory, SMALL, config).await;
+    let (a, b) = (world.client().await, world.client().await);
+    for (n, renamed, by_itself) in [(0, false, true), (1, true, true), (2, false, false)] {
+        let (found, other) = (format!("found {n}"), format!("other {n}"));
+        let bytes = pattern(n, 300_000);
+        put(&b, &found, &bytes).await;
+        world.answered_late.lock().insert("CreateFile", LATE);
+        let creating = tokio::spawn({
+            let (a, found) = (a.clone(), name(&found));
+            async move { a.create(&cx(), ROOT, &found, Mode(0o644), READ_WRITE).await.unwrap().1.handle }
+        });
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let remover = if by_itself { &a } else { &b };
+        if renamed {
+            remover.rename(&cx(), (ROOT, &name(&found)), (ROOT, &name(&other)), RenameMode::NoReplace).await.unwrap();
+        }
+        remover.unlink(&cx(), ROOT, &name(if renamed { &other } else { &found })).await.unwrap();
+        let handle = creating.await.unwrap();
+        world.answered_late.lock().clear();
+        tokio::time::sleep(LATE).await;
+        assert_same(&read(&a, handle, 0, 1 << 20).await, &bytes, format_args!("{renamed} {by_itself}"));
+        close(&a, handle).await.unwrap();
+        // Nobody has it any more.
+        let begun = Instant::now();
+        while !world.chunks().await.is_empty() {
+            assert!(begun.elapsed() < Duration::from_secs(20), "{renamed} {by_itself}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
     }
 }
