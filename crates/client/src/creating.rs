@@ -85,7 +85,9 @@ mod tests {
         let (lacked, unsure) = (|_: InodeId, _: &Name| true, |_: InodeId, _: &Name| false);
         let made = creating.begin(Some((dir, name("made"))));
         assert!(creating.may_open(dir, &name("made"), lacked));
-        assert!(!creating.may_open(dir, &name("other"), lacked) && !creating.may_open(InodeId(8), &name("made"), lacked));
+        assert!(
+            !creating.may_open(dir, &name("other"), lacked) && !creating.may_open(InodeId(8), &name("made"), lacked)
+        );
         // The file that may be there may be called anything else as well.
         assert!(creating.may_open(dir, &name("other"), unsure));
         creating.renamed();

@@ -48,6 +48,8 @@ pub struct MountConfig {
     /// The kernel reads files that cannot change without asking, where the file system knows the file beneath. It must be allowed to
     /// administer the system, and to Linux the mount lies on another file system then, as an overlay does.
     pub passthrough: bool,
+    /// Requests come by io_uring where root has switched that on in the kernel (docs/design/0001-own-fuse-channel.md).
+    pub io_uring: bool,
     /// What the file system keeps of written bytes at most: memory for more is given back.
     pub kept_bytes: u64,
 }
@@ -66,6 +68,7 @@ impl Default for MountConfig {
             locks: LockMode::default(),
             kill_privileges: KillPrivileges::default(),
             passthrough: true,
+            io_uring: true,
             kept_bytes: 256 << 20,
         }
     }
@@ -103,6 +106,9 @@ impl MountConfig {
         }
         if self.passthrough {
             config = config.with(InitFlags::PASSTHROUGH);
+        }
+        if self.io_uring {
+            config = config.with(InitFlags::OVER_IO_URING);
         }
         if self.kill_privileges == KillPrivileges::Door {
             config = config.with(InitFlags::HANDLE_KILLPRIV_V2);

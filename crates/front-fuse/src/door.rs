@@ -104,11 +104,13 @@ impl<F: FileSystem> Door<F> {
     ) {
         let stats = self.stats.clone();
         let answering = async move {
-            match call.await {
+            let answer = call.await;
+            // Until the kernel has it.
+            let reply = reply.holding(on_its_way);
+            match answer {
                 Ok(value) => tell(reply, value),
                 Err(error) => refuse(&stats, reply, &error),
             }
-            drop(on_its_way);
         };
         let noted = self.waiting.clone().noted(WaitingRequests::asking(), answering);
         let done = run(&self.runtime, self.wait_places, trace::under(trace::current(), noted), then);
@@ -157,7 +159,9 @@ impl<F: FileSystem> Dispatch for Door<F> {
         self.groups_sent.store(sent, Ordering::Relaxed);
         let ours = negotiated.flags.contains(InitFlags::HANDLE_KILLPRIV_V2);
         self.kills_privileges.store(ours, Ordering::Relaxed);
-        tracing::debug!(?negotiated, "the kernel is connected");
+        let io_uring = negotiated.flags.contains(InitFlags::OVER_IO_URING);
+        tracing::info!(io_uring, "the kernel is connected");
+        tracing::debug!(?negotiated);
     }
 
     fn dispatch(&self, request: Request<'_>, reply: Reply) {

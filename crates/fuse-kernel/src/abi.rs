@@ -140,3 +140,16 @@ pub(crate) const EXTENSION_GROUPS: u32 = 32;
 pub(crate) const IOCTL_CLONE: u32 = (2 << 30) | (4 << 16) | (229 << 8);
 pub(crate) const IOCTL_BACKING_OPEN: u32 = (1 << 30) | (16 << 16) | (229 << 8) | 1;
 pub(crate) const IOCTL_BACKING_CLOSE: u32 = (1 << 30) | (4 << 16) | (229 << 8) | 2;
+
+/// Requests over io_uring: the kernel's `fuse_uring_req_header`, and the commands.
+pub(crate) mod ring {
+    /// The header of the request or of the answer has the first 128 bytes, its fixed part the next.
+    pub const FIXED: usize = 128;
+    pub const FIXED_BYTES_MAX: usize = 128;
+    pub const COMMIT_ID: usize = 256 + 8;
+    pub const PAYLOAD_SIZE: usize = 256 + 16;
+    pub const HEADER_BYTES: usize = 256 + 32;
+
+    pub const REGISTER: u32 = 1;
+    pub const COMMIT_AND_FETCH: u32 = 2;
+}

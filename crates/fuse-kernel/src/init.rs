@@ -50,6 +50,8 @@ impl InitFlags {
     pub const DIRECT_IO_ALLOW_MMAP: Self = Self(1 << 36);
     /// Opens may name a file of this machine that the kernel then reads and writes itself. Not with WRITEBACK_CACHE.
     pub const PASSTHROUGH: Self = Self(1 << 37);
+    /// Requests come by io_uring, where root has switched that on (`/sys/module/fuse/parameters/enable_uring`).
+    pub const OVER_IO_URING: Self = Self(1 << 41);
 
     pub const NONE: Self = Self(0);
 

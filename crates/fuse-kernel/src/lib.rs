@@ -23,7 +23,9 @@ mod notify;
 mod passthrough;
 mod reply;
 mod request;
+mod ring;
 mod session;
+mod slot;
 
 pub use abi::{ROOT_ID, open_flags};
 pub use attr::{Attr, AttrOut, EntryOut, StatfsOut, StatxOut, Timestamp};

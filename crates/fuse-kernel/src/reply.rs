@@ -10,6 +10,7 @@ use crate::dir::{DirBuffer, DirPlusBuffer};
 use crate::fields::Record;
 use crate::passthrough::BackingFile;
 use crate::request::Lock;
+use crate::ring::{Asked, Kept};
 use rustix::io::Errno;
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
@@ -48,15 +49,31 @@ impl OpenOut {
 #[must_use = "dropping a reply answers EIO"]
 pub struct Reply {
     /// Taken by the answer.
-    device: Option<Arc<OwnedFd>>,
+    way: Option<Way>,
     unique: u64,
     opcode: u32,
     if_lost: Option<Box<dyn FnOnce() + Send>>,
+    kept: Option<Kept>,
+}
+
+/// How a request came.
+pub(crate) enum Way {
+    Device(Arc<OwnedFd>),
+    Ring(Asked),
 }
 
 impl Reply {
-    pub(crate) fn new(device: Arc<OwnedFd>, unique: u64, opcode: u32) -> Self {
-        Self { device: Some(device), unique, opcode, if_lost: None }
+    pub(crate) fn new(way: Way, unique: u64, opcode: u32) -> Self {
+        Self { way: Some(way), unique, opcode, if_lost: None, kept: None }
+    }
+
+    /// What is dropped when the kernel has the answer, which may be later than the call that gives it.
+    pub fn holding(mut self, kept: impl Send + 'static) -> Self {
+        self.kept = Some(match self.kept.take() {
+            Some(others) => Box::new((others, kept)),
+            None => Box::new(kept),
+        });
+        self
     }
 
     /// To be called if the kernel does not get the answer: what an entry counts has not been counted then.
@@ -85,7 +102,11 @@ impl Reply {
 
     /// For FORGET, BATCH_FORGET and INTERRUPT: nothing is sent.
     pub fn none(mut self) {
-        self.device = None;
+        if let Some(Way::Ring(_)) = self.way {
+            // None of them comes so; its slot has to go back.
+            return self.ok();
+        }
+        self.way = None;
     }
 
     pub fn entry(self, entry: &EntryOut) {
@@ -183,10 +204,33 @@ impl Reply {
     }
 
     fn send(mut self, error: i32, body: &[IoSlice<'_>]) {
-        let Some(device) = self.device.take() else { return };
-        if let Err(failure) = write_message(&device, error, self.unique, body) {
-            self.after_failure(&device, failure);
+        let Some(way) = self.way.take() else { return };
+        if let Err(failure) = self.send_by(way, error, body) {
+            self.after_failure(failure);
             self.lost();
+        }
+    }
+
+    fn send_by(&mut self, way: Way, error: i32, body: &[IoSlice<'_>]) -> Result<(), Errno> {
+        match way {
+            Way::Device(device) => {
+                let sent = write_message(&device, error, self.unique, body);
+                if sent.is_err_and(|failure| !is_over(failure)) {
+                    let _ = write_message(&device, -libc::EIO, self.unique, &[]);
+                }
+                sent
+            }
+            Way::Ring(asked) => {
+                let fits = asked.slot().put_answer(error, self.unique, body);
+                if !fits {
+                    asked.slot().put_answer(-libc::EIO, self.unique, &[]);
+                }
+                match asked.answered(self.kept.take()) {
+                    true if fits => Ok(()),
+                    true => Err(Errno::INVAL),
+                    false => Err(Errno::NOTCONN),
+                }
+            }
         }
     }
 
@@ -196,26 +240,28 @@ impl Reply {
         }
     }
 
-    fn after_failure(&self, device: &OwnedFd, failure: Errno) {
-        match failure {
-            // The request was aborted, or the session is over: nobody waits.
-            Errno::NOENT | Errno::NODEV | Errno::CONNABORTED => {
-                tracing::debug!(opcode = self.opcode, "nobody waits for this FUSE answer");
-            }
-            _ => {
-                tracing::error!(opcode = self.opcode, %failure, "the kernel refused a FUSE answer");
-                let _ = write_message(device, -libc::EIO, self.unique, &[]);
-            }
+    fn after_failure(&self, failure: Errno) {
+        match is_over(failure) {
+            true => tracing::debug!(opcode = self.opcode, "nobody waits for this FUSE answer"),
+            false => tracing::error!(opcode = self.opcode, %failure, "the kernel refused a FUSE answer"),
         }
     }
 }
 
+/// The request was aborted, or the session is over: nobody waits.
+fn is_over(failure: Errno) -> bool {
+    matches!(failure, Errno::NOENT | Errno::NODEV | Errno::CONNABORTED | Errno::NOTCONN)
+}
+
 impl Drop for Reply {
     fn drop(&mut self) {
-        let Some(device) = self.device.take() else { return };
-        if !matches!(self.opcode, opcode::FORGET | opcode::BATCH_FORGET | opcode::INTERRUPT) {
+        let Some(way) = self.way.take() else { return };
+        let expects = !matches!(self.opcode, opcode::FORGET | opcode::BATCH_FORGET | opcode::INTERRUPT);
+        if expects {
             tracing::error!(opcode = self.opcode, "a FUSE request was dropped without an answer");
-            let _ = write_message(&device, -libc::EIO, self.unique, &[]);
+        }
+        if expects || matches!(way, Way::Ring(_)) {
+            let _ = self.send_by(way, -libc::EIO, &[]);
         }
         self.lost();
     }

@@ -7,7 +7,7 @@ fn reply(opcode: u32) -> (Reply, OwnedFd) {
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
-    (Reply::new(Arc::new(ours), 42, opcode), theirs)
+    (Reply::new(Way::Device(Arc::new(ours)), 42, opcode), theirs)
 }
 
 /// The error and the body of the only answer; `None` if there was none.

@@ -13,13 +13,14 @@ use crate::mount::Mount;
 use crate::mountinfo::{DeviceNumber, set_device_read_ahead_kb};
 use crate::notify::Notifier;
 use crate::passthrough::BackingFile;
-use crate::reply::Reply;
+use crate::reply::{Reply, Way};
 use crate::request::Request;
+use crate::ring::{self, Ring};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 
 /// Buffers beside those of the threads that stay when they are not needed: enough for the writes the kernel has under way by itself.
@@ -54,6 +55,12 @@ pub fn serve<D: Dispatch>(
 ) -> io::Result<Session> {
     let kept = (config.kept_bytes / u64::from(config.max_write.max(1))).min(IDLE_BUFFERS_MAX as u64);
     let pool = Pool::new(config.max_write, threads + kept as usize);
+    let wants_rings = config.want.contains(InitFlags::OVER_IO_URING);
+    let config = &if wants_rings && !ring::are_offered() {
+        config.clone().without(InitFlags::OVER_IO_URING)
+    } else {
+        config.clone()
+    };
     let negotiated = channel.handshake(config, &pool)?;
     let Channel { mount, device } = channel;
     if let (Some(kb), Some(number)) = (config.read_ahead_kb, mount.device)
@@ -65,17 +72,55 @@ pub fn serve<D: Dispatch>(
     let dialect = Dialect { setxattr_ext: negotiated.flags.contains(InitFlags::SETXATTR_EXT) };
     let served = Arc::new(Served { file_system });
     let mut session = Session { mount, device, negotiated, threads: Vec::with_capacity(threads) };
-    for number in 0..threads.max(1) {
+    let rings = negotiated.flags.contains(InitFlags::OVER_IO_URING);
+    // By the device come FORGET and INTERRUPT alone then.
+    for number in 0..if rings { 2 } else { threads.max(1) } {
         // The first thread has the descriptor of the mount, the others one of their own.
         let device = if number == 0 { session.device.clone() } else { Arc::new(clone_device(&session.device)?) };
         let (pool, served) = (pool.clone(), served.clone());
         let run = move || Worker { device, pool, dialect, served }.run();
         session.threads.push(thread::Builder::new().name(format!("fuse-{number}")).spawn(run)?);
     }
+    if rings {
+        session.start_rings(&pool, threads, |device, pool| Worker { device, pool, dialect, served: served.clone() })?;
+    }
     Ok(session)
 }
 
 impl Session {
+    /// Threads of which each processor has its own, `threads` in all if there are not more processors.
+    fn start_rings<D: Dispatch>(
+        &mut self,
+        pool: &Arc<Pool>,
+        threads: usize,
+        worker: impl Fn(Arc<OwnedFd>, Arc<Pool>) -> Worker<D>,
+    ) -> io::Result<()> {
+        let queues = ring::queues()?;
+        let (send, started) = mpsc::channel();
+        let each = (threads / usize::from(queues)).max(1);
+        for (queue, number) in (0..queues).flat_map(|queue| (0..each).map(move |number| (queue, number))) {
+            let (worker, send) = (worker(self.device.clone(), pool.clone()), send.clone());
+            let max_write = self.negotiated.max_write;
+            let run = move || {
+                let (ring, is_there) = match Ring::new(worker.device.clone(), queue, max_write) {
+                    Ok(ring) => (Some(ring), Ok(())),
+                    Err(error) => (None, Err(error)),
+                };
+                let _ = send.send(is_there);
+                // Whoever waits for the last of them is not to wait for this thread's end.
+                drop(send);
+                let Some(ring) = ring else { return };
+                if let Err(error) = worker.serve_ring(ring) {
+                    tracing::error!(%error, "a FUSE thread ends");
+                }
+            };
+            self.threads.push(thread::Builder::new().name(format!("fuse-{queue}.{number}")).spawn(run)?);
+        }
+        drop(send);
+        // Until each queue has its first the kernel answers nobody, so that this cannot be left halfway.
+        started.into_iter().collect()
+    }
+
     pub fn negotiated(&self) -> &Negotiated {
         &self.negotiated
     }
@@ -150,28 +195,42 @@ impl<D: Dispatch> Worker<D> {
     fn serve_all(&self) -> io::Result<()> {
         let mut buffer = self.pool.take()?;
         loop {
-            let space = match Arc::get_mut(&mut buffer) {
-                Some(own) => own.space(),
-                None => {
-                    // The last payload was kept.
-                    buffer = self.pool.take()?;
-                    continue;
-                }
-            };
-            match read_request(&self.device, space)? {
-                Some(bytes) => self.serve_one(&buffer, bytes),
-                None => return Ok(()),
-            }
+            let read = read_request(&self.device, self.room(&mut buffer)?)?;
+            let Some(bytes) = read else { return Ok(()) };
+            self.serve_one(&buffer, bytes, Way::Device(self.device.clone()));
         }
     }
 
-    fn serve_one(&self, buffer: &Arc<Buffer>, bytes: usize) {
+    /// The same by a ring.
+    fn serve_ring(&self, ring: Ring) -> io::Result<()> {
+        let mut buffer = self.pool.take()?;
+        ring.run(|asked| {
+            let copied = self.room(&mut buffer).map(|space| asked.slot().copy_request(space));
+            match copied {
+                Ok(Some(bytes)) => self.serve_one(&buffer, bytes, Way::Ring(asked)),
+                broken => {
+                    tracing::error!(?broken, "a FUSE request that cannot be taken");
+                    Reply::new(Way::Ring(asked), 0, 0).error(libc::EIO);
+                }
+            }
+        })
+    }
+
+    /// Where the next request is to be put. Another buffer if the last payload was kept.
+    fn room<'a>(&self, buffer: &'a mut Arc<Buffer>) -> io::Result<&'a mut [u8]> {
+        if Arc::get_mut(buffer).is_none() {
+            *buffer = self.pool.take()?;
+        }
+        Ok(Arc::get_mut(buffer).ok_or(io::ErrorKind::OutOfMemory)?.space())
+    }
+
+    fn serve_one(&self, buffer: &Arc<Buffer>, bytes: usize, way: Way) {
         let request = buffer.request(bytes);
         let Ok(header) = Header::decode(request) else {
             tracing::error!(bytes, "a FUSE request without a header");
             return;
         };
-        let reply = Reply::new(self.device.clone(), header.unique, header.opcode);
+        let reply = Reply::new(way, header.unique, header.opcode);
         match decode(&header, request, Some(buffer), self.dialect) {
             Ok(Some(request)) => {
                 let call = AssertUnwindSafe(|| self.served.file_system.dispatch(request, reply));

@@ -97,6 +97,7 @@ pub struct MountSettings {
     pub allow_other: bool,
     pub locks: String,
     pub passthrough: bool,
+    pub io_uring: bool,
     pub control: String,
 }
 
@@ -187,6 +188,7 @@ impl Default for MountSettings {
             allow_other: mount.allow_other,
             locks: "servers".to_owned(),
             passthrough: mount.passthrough,
+            io_uring: mount.io_uring,
             control: ANY_PORT.to_owned(),
         }
     }
@@ -285,6 +287,7 @@ impl MountSettings {
             locks: if self.locks == "kernel" { LockMode::Kernel } else { LockMode::FileSystem },
             kill_privileges: KillPrivileges::default(),
             passthrough: self.passthrough,
+            io_uring: self.io_uring,
             ..MountConfig::default()
         }
     }

@@ -180,11 +180,12 @@ impl Core {
 
     /// Whether what a name leads to may be open here. Without knowing the name, anything that is open may be it.
     fn may_be_open(&self, parent: InodeId, name: &Name) -> bool {
-        self.may_be_created(parent, name) || match self.cache.name(parent, name, self.now()) {
-            Some((Some(id), _)) => !self.inodes.held(&[id]).is_empty(),
-            Some((None, _)) => false,
-            None => self.inodes.len() > 0 || self.inodes.is_any_opening(),
-        }
+        self.may_be_created(parent, name)
+            || match self.cache.name(parent, name, self.now()) {
+                Some((Some(id), _)) => !self.inodes.held(&[id]).is_empty(),
+                Some((None, _)) => false,
+                None => self.inodes.len() > 0 || self.inodes.is_any_opening(),
+            }
     }
 
     /// A create that is on its way may open it.

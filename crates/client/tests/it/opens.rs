@@ -5,10 +5,10 @@
 use crate::common::*;
 use braid_api::{Caller, Code, FileSystem, HandleId, RenameMode, SetAttr};
 use braid_client::{Client, ClientConfig};
+use braid_meta_server::MetaConfig;
 use braid_types::*;
 use bytes::Bytes;
 use std::collections::BTreeMap;
-use braid_meta_server::MetaConfig;
 use std::future::Future;
 use std::time::{Duration, Instant};
 

@@ -30,10 +30,7 @@ impl<F: FileSystem> Door<F> {
             // Also one that ends with an error is over then.
             found.map(|found| (found, question))
         };
-        self.answer(reply, call, |reply, (found, question)| {
-            tell_attr(reply, found);
-            drop(question);
-        });
+        self.answer(reply, call, |reply, (found, question)| tell_attr(reply.holding(question), found));
     }
 
     pub fn statx(&self, request: &Request<'_>, reply: Reply, id: InodeId, fh: Option<u64>) {

@@ -148,6 +148,32 @@ fn a_signal_ends_a_wait_for_flock() {
     });
 }
 
+/// More than there are threads that serve, and more than a thread has room for at first: who would free the lock has to get in.
+#[test]
+fn many_that_wait_keep_nobody_out() {
+    on_mount(|w| {
+        let held = lock_file(w);
+        flock(&held, libc::LOCK_EX).unwrap();
+        let (send, receive) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            for _ in 0..200 {
+                let (send, waits) = (send.clone(), lock_file(w));
+                scope.spawn(move || {
+                    flock(&waits, libc::LOCK_EX).unwrap();
+                    drop(waits);
+                    send.send(()).unwrap();
+                });
+            }
+            std::thread::sleep(Duration::from_millis(300));
+            assert!(receive.try_recv().is_err(), "nobody has it yet");
+            std::fs::write(w.path("beside"), b"others").unwrap();
+            assert_eq!(std::fs::read(w.path("beside")).unwrap(), b"others");
+            drop(held);
+            (0..200).for_each(|_| receive.recv_timeout(Duration::from_secs(20)).unwrap());
+        });
+    });
+}
+
 #[test]
 fn the_kernel_can_keep_locks_itself() {
     let config = MountConfig { locks: LockMode::Kernel, ..MountConfig::default() };

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::memory::Memory;
-use braid_fuse_kernel::{Channel, Config, MountOptions, Notifier, Session, serve};
+use braid_fuse_kernel::{Channel, Config, InitFlags, MountOptions, Notifier, Session, serve};
 use parking_lot::Mutex;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -31,7 +31,7 @@ pub fn mounted(config: &Config) -> Option<(tempfile::TempDir, Arc<Memory>, Sessi
     let dir = tempfile::tempdir().unwrap();
     let memory = Arc::new(Memory::default());
     let channel = Channel::mount(dir.path(), &MountOptions::default()).unwrap();
-    let session = serve(channel, config, 3, memory.clone()).unwrap();
+    let session = serve(channel, &config.clone().with(InitFlags::OVER_IO_URING), 3, memory.clone()).unwrap();
     Some((dir, memory, session))
 }
 
