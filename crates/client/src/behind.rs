@@ -327,8 +327,10 @@ impl Core {
         let under_way = self.behind.begin(&core, parent.slot(), (session, self.route.epoch()))?;
         let id = self.cache.removable(parent, name, self.now())?;
         let message = Unlink { parent: self.cache.existing(parent).ok()?, name: name.clone(), open_here: false };
+        // In this order: what has been created in between is open.
+        let may_be_created = self.may_be_created(parent, name);
         let is_open = self.inodes.get(id).is_some() || !self.inodes.held(&[id]).is_empty();
-        if is_open || self.may_be_created(parent, name) || !self.may_keep(&message.clone().wrap()) {
+        if may_be_created || is_open || !self.may_keep(&message.clone().wrap()) {
             return None;
         }
         let (op, name) = (Op { deadline: Deadline::after(&self.env, PATIENCE), trace }, name.clone());

@@ -23,6 +23,15 @@ struct Create {
     renamed: bool,
 }
 
+impl Create {
+    fn may_open(&self, parent: InodeId, name: &Name, lacks: impl Fn(InodeId, &Name) -> bool) -> bool {
+        match &self.name {
+            None => false,
+            Some((dir, made)) => self.renamed || (*dir, made) == (parent, name) || !lacks(*dir, made),
+        }
+    }
+}
+
 /// One of them, until its handle counts.
 pub struct Created<'a>(&'a Creating, u64);
 
@@ -44,16 +53,12 @@ impl Creating {
     /// One of them may open what the name leads to, which is not another file that happens to be created. `lacks`: the directory had no such name but
     /// by this client's doing. Without knowing that, a file may have been there that has this name as well, or somebody gave it this one.
     pub fn may_open(&self, parent: InodeId, name: &Name, lacks: impl Fn(InodeId, &Name) -> bool) -> bool {
-        let may_be = |create: &Create| match &create.name {
-            None => false,
-            Some((dir, made)) => create.renamed || (*dir, made) == (parent, name) || !lacks(*dir, made),
-        };
-        self.0.lock().creates.values().any(may_be)
+        self.0.lock().creates.values().any(|create| create.may_open(parent, name, &lacks))
     }
 
-    /// This client gave a file another name: perhaps one that a create is about to open.
-    pub fn renamed(&self) {
-        self.0.lock().creates.values_mut().for_each(|create| create.renamed = true);
+    /// This client gives what a name leads to another name: perhaps what a create is about to open.
+    pub fn renames(&self, parent: InodeId, name: &Name, lacks: impl Fn(InodeId, &Name) -> bool) {
+        self.0.lock().creates.values_mut().for_each(|create| create.renamed |= create.may_open(parent, name, &lacks));
     }
 
     pub fn is_any(&self) -> bool {
@@ -65,9 +70,9 @@ impl Creating {
         self.0.lock().last
     }
 
-    /// One that began by `last` is on its way.
-    pub fn is_any_since_before(&self, last: u64) -> bool {
-        self.0.lock().creates.first_key_value().is_some_and(|(number, _)| *number <= last)
+    /// The first of those that are on their way. To be asked before it is looked at what is open: one that is answered in between is open then.
+    pub fn first(&self) -> Option<u64> {
+        self.0.lock().creates.first_key_value().map(|(number, _)| *number)
     }
 }
 
@@ -90,7 +95,9 @@ mod tests {
         );
         // The file that may be there may be called anything else as well.
         assert!(creating.may_open(dir, &name("other"), unsure));
-        creating.renamed();
+        creating.renames(dir, &name("another"), lacked);
+        assert!(!creating.may_open(dir, &name("other"), lacked));
+        creating.renames(dir, &name("made"), lacked);
         assert!(creating.may_open(dir, &name("other"), lacked));
         drop(made);
         assert!(!creating.may_open(dir, &name("made"), unsure));
@@ -102,9 +109,10 @@ mod tests {
         let first = creating.begin(None);
         let listed = creating.last();
         let second = creating.begin(None);
-        assert!(creating.is_any_since_before(listed));
+        assert!(creating.first().is_some_and(|first| first <= listed));
         drop(first);
-        assert!(!creating.is_any_since_before(listed));
+        assert!(creating.first().is_some_and(|first| first > listed));
         drop(second);
+        assert_eq!(creating.first(), None);
     }
 }

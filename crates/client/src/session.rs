@@ -36,6 +36,9 @@ impl Registration {
     }
 }
 
+/// Some six bytes each in a renewal, of which a message of 1 MiB has room for 170,000. A reply brings up to 65,536.
+const ORPHANS_MAX: usize = 65_536;
+
 /// What is known of inodes without a name.
 #[derive(Default)]
 struct Orphans {
@@ -186,9 +189,9 @@ impl Core {
         let (orphans_seen, orphans_held) = {
             let mut orphans = self.session.orphans.lock();
             let listed: Vec<InodeId> = orphans.held.keys().copied().collect();
+            let first = self.inodes.creating.first();
             let open: BTreeSet<InodeId> = self.inodes.held(&listed).into_iter().collect();
-            let creating = &self.inodes.creating;
-            orphans.held.retain(|id, created| open.contains(id) || creating.is_any_since_before(*created));
+            orphans.held.retain(|id, created| open.contains(id) || first.is_some_and(|first| first <= *created));
             (orphans.seen, orphans.held.keys().copied().collect())
         };
         let message = RenewSession { low_water: self.requests.low_water(), orphans_seen, orphans_held };
@@ -212,10 +215,13 @@ impl Core {
         }
         {
             let mut orphans = self.session.orphans.lock();
-            orphans.seen = reply.orphans_seen;
             // What is not open shows at the next renewal, when the creates that are on their way now have been answered.
             let created = self.inodes.creating.last();
-            orphans.held.extend(reply.orphans.iter().map(|id| (*id, created)));
+            // While a create takes its time they can be many. What is not read now comes again.
+            if orphans.held.len() < ORPHANS_MAX {
+                orphans.seen = reply.orphans_seen;
+                orphans.held.extend(reply.orphans.iter().map(|id| (*id, created)));
+            }
         }
         let version = *self.session.servers_version.lock();
         if version != reply.servers_version {

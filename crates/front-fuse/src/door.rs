@@ -17,15 +17,15 @@ use braid_fuse_kernel::{Dispatch, Forget, InitFlags, Negotiated, Notifier, Opera
 use braid_types::TraceId;
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tokio::runtime::Handle;
 
 /// The file system seen by the kernel: takes requests apart and hands them to `ops`.
 pub struct Door<F> {
     pub fs: Arc<F>,
     pub runtime: Handle,
-    /// So many threads that serve requests may wait for a disk: one is left to serve.
-    wait_places: usize,
+    /// So many threads that serve requests may wait for a disk: one is left to serve each processor.
+    wait_places: AtomicUsize,
     pub stats: Arc<Stats>,
     pub handles: Arc<Handles>,
     pub interrupts: Arc<Interrupts>,
@@ -43,11 +43,11 @@ pub struct Door<F> {
 }
 
 impl<F: FileSystem> Door<F> {
-    pub fn new(fs: Arc<F>, runtime: Handle, threads: usize) -> Self {
+    pub fn new(fs: Arc<F>, runtime: Handle) -> Self {
         Door {
             fs,
             runtime,
-            wait_places: threads.saturating_sub(1),
+            wait_places: AtomicUsize::new(0),
             stats: Arc::default(),
             handles: Arc::default(),
             interrupts: Arc::default(),
@@ -113,7 +113,8 @@ impl<F: FileSystem> Door<F> {
             }
         };
         let noted = self.waiting.clone().noted(WaitingRequests::asking(), answering);
-        let done = run(&self.runtime, self.wait_places, trace::under(trace::current(), noted), then);
+        let done =
+            run(&self.runtime, self.wait_places.load(Ordering::Relaxed), trace::under(trace::current(), noted), then);
         if !done {
             Stats::add(&self.stats.waited, 1);
         }
@@ -159,6 +160,7 @@ impl<F: FileSystem> Dispatch for Door<F> {
         self.groups_sent.store(sent, Ordering::Relaxed);
         let ours = negotiated.flags.contains(InitFlags::HANDLE_KILLPRIV_V2);
         self.kills_privileges.store(ours, Ordering::Relaxed);
+        self.wait_places.store(negotiated.threads - 1, Ordering::Relaxed);
         let io_uring = negotiated.flags.contains(InitFlags::OVER_IO_URING);
         tracing::info!(io_uring, "the kernel is connected");
         tracing::debug!(?negotiated);

@@ -35,11 +35,26 @@ pub fn mount<F: FileSystem>(
     if clear_stale_mount(path)? {
         tracing::info!(path = %path.display(), "a mount without a server was cleared");
     }
-    let door = Arc::new(Door::new(fs, runtime.clone(), config.threads));
+    mount_anew(fs.clone(), &runtime, path, config).or_else(|error| {
+        if !config.io_uring {
+            return Err(error);
+        }
+        let without = MountConfig { io_uring: false, ..config.clone() };
+        // If it is something else it fails once more.
+        let mounted = mount_anew(fs, &runtime, path, &without);
+        if mounted.is_ok() {
+            tracing::warn!(%error, "the kernel's requests cannot come over io_uring: they come by /dev/fuse");
+        }
+        mounted
+    })
+}
+
+fn mount_anew<F: FileSystem>(fs: Arc<F>, runtime: &Handle, path: &Path, config: &MountConfig) -> io::Result<Mount> {
+    let door = Arc::new(Door::new(fs, runtime.clone()));
     let (stats, waiting, passing) = (door.stats.clone(), door.waiting.clone(), door.passing.clone());
     let channel = Channel::mount(path, &config.options())?;
     let session = serve(channel, &config.protocol(), config.threads, door)?;
-    Ok(Mount { session, runtime, stats, waiting, passing })
+    Ok(Mount { session, runtime: runtime.clone(), stats, waiting, passing })
 }
 
 impl Mount {

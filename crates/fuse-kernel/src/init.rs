@@ -152,6 +152,8 @@ pub struct Negotiated {
     pub flags: InitFlags,
     pub max_write: u32,
     pub max_readahead: u32,
+    /// How many threads take the same requests: all that there are, or those of one processor.
+    pub threads: usize,
 }
 
 /// What the kernel's INIT asks for.
@@ -195,6 +197,7 @@ pub(crate) fn negotiate(header: &Header, request: &[u8], config: &Config) -> Res
         flags,
         max_write: config.max_write.max(4096),
         max_readahead: max_readahead.min(config.max_readahead),
+        threads: 1,
     }))
 }
 

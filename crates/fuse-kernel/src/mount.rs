@@ -116,6 +116,27 @@ pub(crate) struct Mount {
     mounted: bool,
 }
 
+/// Ends the connection of a mount, for who does not have it.
+pub(crate) struct Abort {
+    point: PathBuf,
+    /// What was mounted by the helper, and which device that is.
+    helped: Option<Option<DeviceNumber>>,
+}
+
+impl Abort {
+    /// Mounted by root it is gone then, too.
+    pub fn abort(&self) -> io::Result<()> {
+        match self.helped {
+            Some(device) => {
+                let number = device.ok_or(io::ErrorKind::NotFound)?;
+                fs::write(format!("/sys/fs/fuse/connections/{}/abort", number.minor), "1")
+            }
+            // A forced unmount of FUSE aborts the connection before it tries anything else.
+            None => Ok(unmount(&self.point, UnmountFlags::NOFOLLOW | UnmountFlags::FORCE | UnmountFlags::DETACH)?),
+        }
+    }
+}
+
 impl Mount {
     /// Mounts, and gives the device that its requests come from.
     pub fn new(path: &Path, options: &MountOptions) -> io::Result<(Self, OwnedFd)> {
@@ -143,15 +164,16 @@ impl Mount {
 
     /// Ends the connection and removes the mount, whoever uses it. Without root this needs the fuse control file system.
     pub fn abort(&mut self) -> io::Result<()> {
+        self.abort_by_others().abort()?;
         if self.by_helper {
-            let number = self.device.ok_or(io::ErrorKind::NotFound)?;
-            fs::write(format!("/sys/fs/fuse/connections/{}/abort", number.minor), "1")?;
             return self.detach();
         }
-        // A forced unmount of FUSE aborts the connection before it tries anything else.
-        unmount(&self.point, UnmountFlags::NOFOLLOW | UnmountFlags::FORCE | UnmountFlags::DETACH)?;
         self.mounted = false;
         Ok(())
+    }
+
+    pub fn abort_by_others(&self) -> Abort {
+        Abort { point: self.point.clone(), helped: self.by_helper.then_some(self.device) }
     }
 
     fn end(&mut self, lazy: bool) -> io::Result<()> {

@@ -2,8 +2,7 @@
 //! and go to a thread of the processor that asks.
 //!
 //! The kernel has a queue for each processor, and requests of a processor go to slots registered in its queue. Here each thread has a ring and slots of its own
-//! in one queue; at most one of them is free when the thread goes to sleep, or as many as were answered meanwhile. While none is, the thread
-//! registers another: a request that waits (for a lock that another request would free) must not keep others out.
+//! in one queue, and registers more when few of them are free: a request that waits (for a lock that another request would free) must not keep others out.
 //!
 //! Promises: what an answer keeps ([`crate::Reply::holding`]) is dropped when the kernel has the answer, as if it had been written to `/dev/fuse`. A
 //! thread ends when the connection is over and the kernel is done with its slots; memory that the kernel may still write to is never given back.
@@ -15,15 +14,26 @@ use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::thread::{CpuSet, sched_setaffinity};
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::thread;
+use std::time::Duration;
 
 /// Of a submission queue. More is submitted in several steps.
 const SUBMISSIONS: u32 = 64;
+/// Of a completion queue: as many of a thread's slots may come back before it looks.
+const COMPLETIONS: u32 = 1024;
+/// A thread that has fewer free slots registers [`STOCK`] more. What comes while a queue has none waits in the kernel until another answer is given on that processor:
+/// to register a slot brings it nothing. So none must be rare, and a burst of as many requests that all wait is.
+const FREE_MIN: usize = STOCK / 2;
+const STOCK: usize = 64;
 /// Of one thread: that many of its requests may wait at once. Each holds what its largest payload took.
 const SLOTS_MAX: usize = 4096;
+/// Before what the kernel had no memory for is tried again.
+const NO_MEMORY: Duration = Duration::from_millis(10);
 /// Stands for the wake-up and for no slot.
 const WAKE_UP: u64 = u64::MAX;
 
@@ -71,6 +81,16 @@ struct Waiting {
 }
 
 impl Answers {
+    /// Nobody waits for answers any more; what they kept is dropped.
+    fn end(&self) {
+        let answers = {
+            let mut waiting = self.waiting.lock();
+            waiting.is_over = true;
+            std::mem::take(&mut waiting.answers)
+        };
+        drop(answers);
+    }
+
     fn push(&self, answer: Answer) -> bool {
         let mut waiting = self.waiting.lock();
         if waiting.is_over {
@@ -100,13 +120,33 @@ pub(crate) struct Ring {
     kept: Vec<Kept>,
     /// What the wake-up is read into.
     woken: Box<u64>,
+    /// Completions that have been taken: the user data and the result.
+    done: VecDeque<(u64, i32)>,
 }
 
 /// How many queues a connection has: one for each processor that this machine may have.
 pub(crate) fn queues() -> io::Result<u16> {
-    let possible = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
-    let last = possible.trim().rsplit([',', '-']).next().and_then(|last| last.parse::<u16>().ok());
-    last.map(|last| last + 1).ok_or_else(|| io::Error::other(format!("processors {possible:?}")))
+    Ok(processors("possible")?.last().map_or(1, |last| last + 1))
+}
+
+/// The processors that are there.
+pub(crate) fn online() -> io::Result<Vec<u16>> {
+    processors("online")
+}
+
+fn processors(which: &str) -> io::Result<Vec<u16>> {
+    let listed = std::fs::read_to_string(format!("/sys/devices/system/cpu/{which}"))?;
+    numbers(listed.trim()).ok_or_else(|| io::Error::other(format!("{which} processors: {listed:?}")))
+}
+
+/// Of a list as Linux writes it, "0-3,8".
+fn numbers(listed: &str) -> Option<Vec<u16>> {
+    let mut numbers = Vec::new();
+    for range in listed.split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        numbers.extend(first.parse::<u16>().ok()?..=last.parse::<u16>().ok()?);
+    }
+    Some(numbers)
 }
 
 /// False where rings cannot be had: an older kernel, or they are forbidden here.
@@ -129,7 +169,7 @@ fn stay_on(queue: u16) {
 
 fn build() -> io::Result<IoUring<squeue::Entry128, cqueue::Entry>> {
     // Completions are made in the thread that waits for them, and nowhere else.
-    IoUring::builder().setup_single_issuer().setup_defer_taskrun().build(SUBMISSIONS)
+    IoUring::builder().setup_single_issuer().setup_defer_taskrun().setup_cqsize(COMPLETIONS).build(SUBMISSIONS)
 }
 
 impl Ring {
@@ -148,29 +188,30 @@ impl Ring {
             answers: Arc::new(Answers { waiting, sleeps, wake_up }),
             kept: Vec::new(),
             woken: Box::new(0),
+            done: VecDeque::new(),
         };
         stay_on(queue);
         ring.listen()?;
         ring.add_slot()?;
         ring.submit(0)?;
-        Ok(ring)
+        // What the kernel refuses it refuses at once: its pages may be larger than is known here, and its queues fewer.
+        match ring.done.iter().find(|(number, result)| *number != WAKE_UP && *result < 0) {
+            Some((_, result)) => Err(io::Error::from_raw_os_error(-result)),
+            None => Ok(ring),
+        }
     }
 
     /// Serves until the connection is over. `serve` is given each request and what is to be answered; it copies the first out at once.
     pub fn run(mut self, mut serve: impl FnMut(Asked)) -> io::Result<()> {
-        let mut done = Vec::new();
         while self.with_kernel > 0 || !self.is_over() {
             self.take_answers()?;
-            if self.with_kernel == 0 && !self.is_over() {
-                self.add_slot()?;
-            }
+            self.keep_stock();
             self.answers.sleeps.store(true, SeqCst);
             // What was answered before that woke nobody.
             let has_answers = !self.answers.waiting.lock().answers.is_empty();
-            self.submit(if has_answers { 0 } else { 1 })?;
+            self.submit(if has_answers || !self.done.is_empty() { 0 } else { 1 })?;
             self.answers.sleeps.store(false, SeqCst);
-            done.extend(self.uring.completion().map(|entry| (entry.user_data(), entry.result())));
-            for (number, result) in done.drain(..) {
+            while let Some((number, result)) = self.done.pop_front() {
                 if number == WAKE_UP {
                     self.listen()?;
                     continue;
@@ -181,32 +222,45 @@ impl Ring {
                 match result {
                     0.. => {
                         serve(Asked { ring: self.answers.clone(), slot, number });
-                        // Who asked is not to wait for the others that came with it.
-                        self.take_answers()?;
+                        if !self.done.is_empty() {
+                            // Who asked is not to wait for the others that came with it.
+                            self.take_answers()?;
+                            self.submit(0)?;
+                        }
                     }
-                    _ => self.is_lost(-result),
+                    _ => self.is_lost(-result)?,
                 }
             }
         }
         Ok(())
     }
 
+    /// So many free slots that requests which wait keep no others out.
+    fn keep_stock(&mut self) {
+        if self.with_kernel >= FREE_MIN || self.is_over() {
+            return;
+        }
+        while self.with_kernel < STOCK {
+            if let Err(error) = self.add_slot() {
+                // It goes on with those that it has, and with what is answered next.
+                tracing::debug!(%error, queue = self.queue, "a FUSE thread takes no more for now");
+                return;
+            }
+        }
+    }
+
     fn is_over(&self) -> bool {
         self.answers.waiting.lock().is_over
     }
 
-    fn is_lost(&mut self, error: i32) {
+    /// A slot that comes back with an error. The connection is over, or the kernel takes no answers any more.
+    fn is_lost(&mut self, error: i32) -> io::Result<()> {
         if !matches!(error, libc::ENOTCONN | libc::ECONNABORTED | libc::ENODEV | libc::ECANCELED) {
-            // The slot is gone, and another takes its place.
-            tracing::error!(error = %io::Error::from_raw_os_error(error), "the kernel refused a FUSE answer");
-            return;
+            // Whoever waits for that answer waits for ever, unless the connection ends.
+            return Err(io::Error::from_raw_os_error(error));
         }
-        let answers = {
-            let mut waiting = self.answers.waiting.lock();
-            waiting.is_over = true;
-            std::mem::take(&mut waiting.answers)
-        };
-        drop(answers);
+        self.answers.end();
+        Ok(())
     }
 
     /// Hands what has been answered to the kernel with the next submission.
@@ -216,24 +270,22 @@ impl Ring {
             let entry = self.command(ring::COMMIT_AND_FETCH, slot.commit_id(), number, None);
             self.slots[number] = Some(slot);
             self.with_kernel += 1;
-            self.kept.extend(kept);
             self.push(&entry)?;
+            self.kept.extend(kept);
         }
         Ok(())
     }
 
     fn add_slot(&mut self) -> io::Result<()> {
         if self.slots.len() >= SLOTS_MAX {
-            tracing::warn!(
-                "{SLOTS_MAX} FUSE requests wait: no more are taken from this processor until one is answered"
-            );
-            return Ok(());
+            return Err(io::Error::other(format!("{SLOTS_MAX} FUSE requests wait for their answers")));
         }
         let (slot, number) = (Slot::new(self.payload_bytes)?, self.slots.len());
         let entry = self.command(ring::REGISTER, 0, number, Some(&slot));
         self.slots.push(Some(slot));
+        self.push(&entry)?;
         self.with_kernel += 1;
-        self.push(&entry)
+        Ok(())
     }
 
     fn command(&self, command: u32, commit_id: u64, number: usize, register: Option<&Slot>) -> squeue::Entry128 {
@@ -265,18 +317,26 @@ impl Ring {
         }
     }
 
-    /// Hands over what was pushed, and waits for so many completions.
+    /// Hands over what was pushed, waits for so many completions, and takes those that there are.
     fn submit(&mut self, wanted: usize) -> io::Result<()> {
         loop {
             match self.uring.submit_and_wait(wanted) {
                 Ok(_) => break,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // Completions have to be taken first; nothing is lost.
-                Err(error) if error.raw_os_error() == Some(libc::EBUSY) => break,
-                Err(error) => return Err(error),
+                Err(error) => match error.raw_os_error() {
+                    Some(libc::EINTR) => {}
+                    // Completions have to be taken first, which is done below; nothing is lost.
+                    Some(libc::EBUSY) => break,
+                    // The kernel has no memory for it at the moment. Whoever ended here would leave its callers waiting for ever.
+                    Some(libc::EAGAIN) => thread::sleep(NO_MEMORY),
+                    _ => return Err(error),
+                },
             }
         }
-        self.kept.clear();
+        let done = self.uring.completion().map(|entry| (entry.user_data(), entry.result()));
+        self.done.extend(done);
+        if self.uring.submission().is_empty() {
+            self.kept.clear();
+        }
         Ok(())
     }
 }
@@ -285,7 +345,7 @@ impl Drop for Ring {
     fn drop(&mut self) {
         // After a failure the kernel may have slots still, and write to them.
         self.slots.drain(..).flatten().for_each(|slot| _ = Box::leak(slot));
-        self.answers.waiting.lock().is_over = true;
+        self.answers.end();
     }
 }
 
@@ -298,4 +358,16 @@ fn with_len(entry: squeue::Entry128, len: u32) -> squeue::Entry128 {
     bytes[LEN..LEN + 4].copy_from_slice(&len.to_ne_bytes());
     // SAFETY: as above.
     unsafe { std::mem::transmute(bytes) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_processors_are_read() {
+        assert_eq!(numbers("0"), Some(vec![0]));
+        assert_eq!(numbers("0-2,8,10-11"), Some(vec![0, 1, 2, 8, 10, 11]));
+        assert!(numbers("").is_none() && numbers("1-x").is_none());
+    }
 }

@@ -61,7 +61,13 @@ pub fn serve<D: Dispatch>(
     } else {
         config.clone()
     };
-    let negotiated = channel.handshake(config, &pool)?;
+    let mut negotiated = channel.handshake(config, &pool)?;
+    if negotiated.flags.contains(InitFlags::OVER_IO_URING) {
+        // Two at least: one may wait for a disk.
+        negotiated.threads = (threads / ring::online()?.len().max(1)).max(2);
+    } else {
+        negotiated.threads = threads.max(1);
+    }
     let Channel { mount, device } = channel;
     if let (Some(kb), Some(number)) = (config.read_ahead_kb, mount.device)
         && let Err(error) = set_device_read_ahead_kb(number, kb)
@@ -74,7 +80,7 @@ pub fn serve<D: Dispatch>(
     let mut session = Session { mount, device, negotiated, threads: Vec::with_capacity(threads) };
     let rings = negotiated.flags.contains(InitFlags::OVER_IO_URING);
     // By the device come FORGET and INTERRUPT alone then.
-    for number in 0..if rings { 2 } else { threads.max(1) } {
+    for number in 0..if rings { 2 } else { negotiated.threads } {
         // The first thread has the descriptor of the mount, the others one of their own.
         let device = if number == 0 { session.device.clone() } else { Arc::new(clone_device(&session.device)?) };
         let (pool, served) = (pool.clone(), served.clone());
@@ -82,25 +88,30 @@ pub fn serve<D: Dispatch>(
         session.threads.push(thread::Builder::new().name(format!("fuse-{number}")).spawn(run)?);
     }
     if rings {
-        session.start_rings(&pool, threads, |device, pool| Worker { device, pool, dialect, served: served.clone() })?;
+        let worker = |device, pool| Worker { device, pool, dialect, served: served.clone() };
+        if let Err(error) = session.start_rings(&pool, worker) {
+            // Until each queue is there the kernel answers nobody. Who waits for it is told.
+            let _ = session.abort();
+            return Err(error);
+        }
     }
     Ok(session)
 }
 
 impl Session {
-    /// Threads of which each processor has its own, `threads` in all if there are not more processors.
+    /// Threads of which each processor has its own.
     fn start_rings<D: Dispatch>(
         &mut self,
         pool: &Arc<Pool>,
-        threads: usize,
         worker: impl Fn(Arc<OwnedFd>, Arc<Pool>) -> Worker<D>,
     ) -> io::Result<()> {
-        let queues = ring::queues()?;
+        let (queues, online) = (ring::queues()?, ring::online()?);
         let (send, started) = mpsc::channel();
-        let each = (threads / usize::from(queues)).max(1);
-        for (queue, number) in (0..queues).flat_map(|queue| (0..each).map(move |number| (queue, number))) {
+        // Of a processor that is not there nobody asks, but its queue has to be there.
+        let each = |queue| if online.contains(&queue) { self.negotiated.threads } else { 1 };
+        for (queue, number) in (0..queues).flat_map(|queue| (0..each(queue)).map(move |number| (queue, number))) {
             let (worker, send) = (worker(self.device.clone(), pool.clone()), send.clone());
-            let max_write = self.negotiated.max_write;
+            let (max_write, abort) = (self.negotiated.max_write, self.mount.abort_by_others());
             let run = move || {
                 let (ring, is_there) = match Ring::new(worker.device.clone(), queue, max_write) {
                     Ok(ring) => (Some(ring), Ok(())),
@@ -111,13 +122,14 @@ impl Session {
                 drop(send);
                 let Some(ring) = ring else { return };
                 if let Err(error) = worker.serve_ring(ring) {
-                    tracing::error!(%error, "a FUSE thread ends");
+                    tracing::error!(%error, "FUSE over io_uring failed (was it switched off in the kernel?): the mount ends");
+                    // Else what this processor asks would wait for ever.
+                    let _ = abort.abort();
                 }
             };
             self.threads.push(thread::Builder::new().name(format!("fuse-{queue}.{number}")).spawn(run)?);
         }
         drop(send);
-        // Until each queue has its first the kernel answers nobody, so that this cannot be left halfway.
         started.into_iter().collect()
     }
 
@@ -210,7 +222,8 @@ impl<D: Dispatch> Worker<D> {
                 Ok(Some(bytes)) => self.serve_one(&buffer, bytes, Way::Ring(asked)),
                 broken => {
                     tracing::error!(?broken, "a FUSE request that cannot be taken");
-                    Reply::new(Way::Ring(asked), 0, 0).error(libc::EIO);
+                    let unique = asked.slot().commit_id();
+                    Reply::new(Way::Ring(asked), unique, 0).error(libc::EIO);
                 }
             }
         })

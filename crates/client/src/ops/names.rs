@@ -190,8 +190,12 @@ impl Core {
 
     /// A create that is on its way may open it.
     pub fn may_be_created(&self, parent: InodeId, name: &Name) -> bool {
+        self.inodes.creating.may_open(parent, name, self.lacks_but_for_changes())
+    }
+
+    fn lacks_but_for_changes(&self) -> impl Fn(InodeId, &Name) -> bool {
         let now = self.now();
-        self.inodes.creating.may_open(parent, name, |dir, made| self.cache.lacks_but_for_changes(dir, made, now))
+        move |dir, name| self.cache.lacks_but_for_changes(dir, name, now)
     }
 
     pub async fn unlink(&self, cx: &Caller, parent: InodeId, name: &Name) -> Result<()> {
@@ -287,7 +291,10 @@ impl Core {
             RenameMode::Exchange => RenameKind::Exchange,
         };
         let open_here = self.may_be_open(to.0, to.1);
-        self.inodes.creating.renamed();
+        self.inodes.creating.renames(from.0, from.1, self.lacks_but_for_changes());
+        if mode == RenameMode::Exchange {
+            self.inodes.creating.renames(to.0, to.1, self.lacks_but_for_changes());
+        }
         let known = self.cache.name(from.0, from.1, self.now()).and_then(|(id, _)| id);
         let keys = [self.keys_removed(from.0, from.1), self.keys_removed(to.0, to.1)].concat();
         let asking = self.cache.change(from.0, keys);
@@ -360,7 +367,8 @@ impl Core {
     pub async fn link(&self, cx: &Caller, id: InodeId, parent: InodeId, name: &Name) -> Result<EntryReply> {
         let asking = self.cache.change(parent, [entry_keys(parent, name), vec![Key::Attr(id)]].concat());
         let ticket = asking.ticket;
-        self.inodes.creating.renamed();
+        // Whatever the inode is called.
+        self.inodes.creating.renames(parent, name, |_, _| false);
         self.cache.exists(parent)?;
         if self.cache.is_dir(parent) == Some(false) {
             return Err(Code::NotDirectory.into());

@@ -210,6 +210,8 @@ impl Core {
         mut flags: OpenFlags,
     ) -> Result<(EntryReply, Opened)> {
         let op = self.op(cx.trace);
+        // If there is none, that is remembered apart from the listing, which this change makes old: see `may_be_created`.
+        self.cache.name(parent, name, self.now());
         let asking = self.cache.change(parent, entry_keys(parent, name));
         let ticket = asking.ticket;
         let message = CreateFile {

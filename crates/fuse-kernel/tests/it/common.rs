@@ -32,6 +32,10 @@ pub fn mounted(config: &Config) -> Option<(tempfile::TempDir, Arc<Memory>, Sessi
     let memory = Arc::new(Memory::default());
     let channel = Channel::mount(dir.path(), &MountOptions::default()).unwrap();
     let session = serve(channel, &config.clone().with(InitFlags::OVER_IO_URING), 3, memory.clone()).unwrap();
+    // Where root has switched it on, this is what is tested.
+    let switch = std::fs::read_to_string("/sys/module/fuse/parameters/enable_uring").unwrap_or_default();
+    let is_over_uring = session.negotiated().flags.contains(InitFlags::OVER_IO_URING);
+    assert_eq!(is_over_uring, switch.trim() == "Y");
     Some((dir, memory, session))
 }
 
