@@ -17,7 +17,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
-const PAGE_BYTES: usize = 4096;
+pub(crate) const PAGE_BYTES: usize = 4096;
 /// Where the request begins, so that what follows the two fixed parts of a WRITE stands on the second page.
 const REQUEST_START: usize = PAGE_BYTES - IN_HEADER_BYTES - WRITE_IN_BYTES;
 /// A payload below this is copied when it is to be kept: a few microseconds against holding a whole buffer for few bytes.
@@ -27,7 +27,7 @@ const KEEP_BYTES_MIN: usize = 16 * 1024;
 const GIVE_BACK_BYTES_MIN: usize = 16 * 1024;
 
 /// A private anonymous mapping.
-struct Pages {
+pub(crate) struct Pages {
     start: NonNull<u8>,
     len: usize,
     /// What of it may be in memory: nothing was read beyond.
@@ -40,13 +40,18 @@ unsafe impl Send for Pages {}
 unsafe impl Sync for Pages {}
 
 impl Pages {
-    fn map(len: usize) -> io::Result<Self> {
+    pub fn map(len: usize) -> io::Result<Self> {
         // SAFETY: an anonymous mapping at an address of the kernel's choice touches no existing memory.
         let start = unsafe {
             mmap_anonymous(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
         }?;
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Self { start, len, touched: AtomicUsize::new(0) })
+    }
+
+    /// Where they begin, for who sees to it that nobody has a slice of what is written through it.
+    pub fn start(&self) -> *mut u8 {
+        self.start.as_ptr()
     }
 
     /// Gives back what lies beyond `end`, of which nobody may have a slice.

@@ -38,13 +38,18 @@ pub(crate) fn read_request(device: &OwnedFd, space: &mut [u8]) -> io::Result<Opt
     }
 }
 
-/// Writes one message: the answer to `unique`, or with 0 a notification whose code stands in the place of the error.
-pub(crate) fn write_message(device: &OwnedFd, error: i32, unique: u64, body: &[IoSlice<'_>]) -> Result<(), Errno> {
-    let body_bytes: usize = body.iter().map(|slice| slice.len()).sum();
+/// What stands before a message whose body has so many bytes.
+pub(crate) fn out_header(error: i32, unique: u64, body_bytes: usize) -> [u8; OUT_HEADER_BYTES] {
     let mut header = [0; OUT_HEADER_BYTES];
     header[0..4].copy_from_slice(&((OUT_HEADER_BYTES + body_bytes) as u32).to_ne_bytes());
     header[4..8].copy_from_slice(&error.to_ne_bytes());
     header[8..16].copy_from_slice(&unique.to_ne_bytes());
+    header
+}
+
+/// Writes one message: the answer to `unique`, or with 0 a notification whose code stands in the place of the error.
+pub(crate) fn write_message(device: &OwnedFd, error: i32, unique: u64, body: &[IoSlice<'_>]) -> Result<(), Errno> {
+    let header = out_header(error, unique, body.iter().map(|slice| slice.len()).sum());
     if body.len() < FEW {
         let mut few = [IoSlice::new(&[]); FEW];
         few[0] = IoSlice::new(&header);

@@ -9,6 +9,7 @@
 //! FORGET and INTERRUPT come by `/dev/fuse` as ever.
 
 use crate::abi::ring;
+use crate::buffers::PAGE_BYTES;
 use crate::slot::Slot;
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use parking_lot::Mutex;
@@ -182,7 +183,7 @@ impl Ring {
             device,
             queue,
             // As in the pool: what comes with names and extended attributes may be longer than a small WRITE.
-            payload_bytes: (max_write as usize).next_multiple_of(4096) + 4096,
+            payload_bytes: (max_write as usize).next_multiple_of(PAGE_BYTES) + PAGE_BYTES,
             slots: Vec::new(),
             with_kernel: 0,
             answers: Arc::new(Answers { waiting, sleeps, wake_up }),

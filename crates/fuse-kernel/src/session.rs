@@ -55,13 +55,11 @@ pub fn serve<D: Dispatch>(
 ) -> io::Result<Session> {
     let kept = (config.kept_bytes / u64::from(config.max_write.max(1))).min(IDLE_BUFFERS_MAX as u64);
     let pool = Pool::new(config.max_write, threads + kept as usize);
-    let wants_rings = config.want.contains(InitFlags::OVER_IO_URING);
-    let config = &if wants_rings && !ring::are_offered() {
-        config.clone().without(InitFlags::OVER_IO_URING)
-    } else {
-        config.clone()
-    };
-    let mut negotiated = channel.handshake(config, &pool)?;
+    let mut config = config.clone();
+    if config.want.contains(InitFlags::OVER_IO_URING) && !ring::are_offered() {
+        config = config.without(InitFlags::OVER_IO_URING);
+    }
+    let mut negotiated = channel.handshake(&config, &pool)?;
     if negotiated.flags.contains(InitFlags::OVER_IO_URING) {
         // Two at least: one may wait for a disk.
         negotiated.threads = (threads / ring::online()?.len().max(1)).max(2);

@@ -1,18 +1,17 @@
 //! Memory through which one request at a time comes over io_uring, and its answer goes back.
 //!
 //! A slot is with the kernel, or with whoever has its request: the thread of its ring until the request has been copied out, then the one
-//! `Reply` until the answer is in it. Nobody else touches the memory, which is what its raw pointers rely on.
+//! `Reply` until the answer is in it. Nobody else touches the memory, which is what its raw pointers rely on, and it is dropped only when the kernel
+//! is done with it (`ring.rs`).
 
-use crate::abi::{IN_HEADER_BYTES, OUT_HEADER_BYTES, ring};
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use crate::abi::{IN_HEADER_BYTES, ring};
+use crate::buffers::{PAGE_BYTES, Pages};
+use crate::device::out_header;
 use std::io::{self, IoSlice};
-use std::ptr::NonNull;
-
-const PAGE_BYTES: usize = 4096;
 
 pub(crate) struct Slot {
     /// One page of headers, then the payload.
-    start: NonNull<u8>,
+    pages: Pages,
     payload_bytes: usize,
     /// The two parts, as the kernel is told of them. It reads this during the call that registers the slot.
     parts: [libc::iovec; 2],
@@ -27,19 +26,14 @@ impl Slot {
     /// For payloads of up to `payload_bytes`, which take memory when they are first as long.
     pub fn new(payload_bytes: usize) -> io::Result<Box<Slot>> {
         let payload_bytes = payload_bytes.next_multiple_of(PAGE_BYTES);
-        let len = PAGE_BYTES + payload_bytes;
-        // SAFETY: an anonymous mapping at an address of the kernel's choice touches no existing memory.
-        let start = unsafe {
-            mmap_anonymous(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
-        }?;
-        let start = NonNull::new(start.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
+        let pages = Pages::map(PAGE_BYTES + payload_bytes)?;
         // SAFETY: the second page is within the mapping.
-        let payload = unsafe { start.as_ptr().add(PAGE_BYTES) };
+        let payload = unsafe { pages.start().add(PAGE_BYTES) };
         let parts = [
-            libc::iovec { iov_base: start.as_ptr().cast(), iov_len: ring::HEADER_BYTES },
+            libc::iovec { iov_base: pages.start().cast(), iov_len: ring::HEADER_BYTES },
             libc::iovec { iov_base: payload.cast(), iov_len: payload_bytes },
         ];
-        Ok(Box::new(Slot { start, payload_bytes, parts }))
+        Ok(Box::new(Slot { pages, payload_bytes, parts }))
     }
 
     pub fn parts(&self) -> *const libc::iovec {
@@ -47,7 +41,7 @@ impl Slot {
     }
 
     fn headers(&self) -> *mut u8 {
-        self.start.as_ptr()
+        self.pages.start()
     }
 
     fn read_u32(&self, at: usize) -> u32 {
@@ -87,15 +81,11 @@ impl Slot {
         if bytes > self.payload_bytes {
             return false;
         }
-        let mut header = [0; OUT_HEADER_BYTES];
-        header[0..4].copy_from_slice(&((OUT_HEADER_BYTES + bytes) as u32).to_ne_bytes());
-        header[4..8].copy_from_slice(&error.to_ne_bytes());
-        header[8..16].copy_from_slice(&unique.to_ne_bytes());
         let put = |at: usize, from: &[u8]| {
             // SAFETY: `at` and what follows lie in the mapping, as was compared above, and nobody else has a view of it.
             unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.headers().add(at), from.len()) };
         };
-        put(0, &header);
+        put(0, &out_header(error, unique, bytes));
         put(ring::PAYLOAD_SIZE, &(bytes as u32).to_ne_bytes());
         let mut at = PAGE_BYTES;
         for piece in body {
@@ -103,13 +93,6 @@ impl Slot {
             at += piece.len();
         }
         true
-    }
-}
-
-impl Drop for Slot {
-    fn drop(&mut self) {
-        // SAFETY: the mapping was made by `new` with this length, and the kernel is done with it (see `ring.rs`).
-        let _ = unsafe { munmap(self.start.as_ptr().cast(), PAGE_BYTES + self.payload_bytes) };
     }
 }
 
