@@ -1,8 +1,9 @@
 //! `braid down`: the mounts first, which send what they have, also those made by `braid mount` on this machine; then the
 //! metadata server (those that stand by first), whose last changes data servers keep copies of; then these, which sync.
+//! Where a mount was killed, every access to its mount point fails until somebody unmounts it: `down` does.
 
 use super::layout::Layout;
-use super::{metadata, process};
+use super::{metadata, point, process};
 use crate::roles::ready;
 use anyhow::Result;
 use clap::Args;
@@ -38,10 +39,15 @@ impl DownArgs {
         });
         let mut ran = false;
         for name in names {
-            if process::stop(&layout, &name, STOP_LIMIT)? {
+            let has_stopped = process::stop(&layout, &name, STOP_LIMIT)?;
+            if has_stopped {
                 println!("{name:<10} stopped");
-                ran = true;
             }
+            let dead = point::clear_dead(&layout, &name);
+            if let Some(place) = &dead {
+                println!("{name:<10} had been killed: unmounted {}", place.display());
+            }
+            ran |= has_stopped || dead.is_some();
         }
         if !ran {
             println!("nothing runs in {}", layout.root.display());

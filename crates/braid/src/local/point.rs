@@ -93,6 +93,13 @@ fn place_of(layout: &Layout, name: &str) -> Option<PathBuf> {
     }
 }
 
+/// Takes away what the mount `name` has left where it was, if it was killed; answers where. A mount that lives stays,
+/// whose ever it is.
+pub fn clear_dead(layout: &Layout, name: &str) -> Option<PathBuf> {
+    let place = PathBuf::from(ready::read(&layout.ready(name)).filter(|_| name.starts_with(NAME))?);
+    matches!(braid_fuse_kernel::clear_stale_mount(&place), Ok(true)).then_some(place)
+}
+
 /// A mount point on the cluster's own files would hide them.
 fn apart(place: &Path, root: &Path) -> Result<()> {
     let hides = root.starts_with(place);

@@ -1,5 +1,6 @@
 //! A mount on a cluster of real processes: what programs see while servers stop, go and come back.
 
+use super::two_mounts::Two;
 use super::{Cluster, PLAIN, pattern, ran, say_skipped};
 use rustix::process::Signal;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -93,6 +94,31 @@ fn servers_that_are_stopped_and_started_in_turn_lose_and_fail_nothing() {
         assert!(std::fs::read(path).unwrap() == std::fs::read(source).unwrap(), "{} differs", path.display());
     }
     assert!(c.says("admin fsck --data").starts_with("clean: "));
+}
+
+/// Where a mount was killed every access fails until it is unmounted: `down` does, whoever made the mount. It leaves alone what lives.
+#[test]
+fn down_takes_away_what_killed_mounts_have_left() {
+    let Some(two) = Two::with(PLAIN) else { return };
+    let Some((_other, lives)) = mounted(PLAIN) else { return };
+    let run = std::fs::read_dir(two.c.root().join("run")).unwrap();
+    let made = run.flatten().map(|entry| entry.file_name().into_string().unwrap());
+    let made: Vec<String> = made.filter_map(|name| name.strip_suffix(".pid").map(str::to_owned)).collect();
+    let mounts: Vec<&String> = made.iter().filter(|name| name.starts_with("mount")).collect();
+    assert_eq!(mounts.len(), 2, "{made:?}");
+    for name in &mounts {
+        two.c.kill(name);
+        eventually("the end of the mount", Duration::from_secs(20), || !two.c.is_running(name));
+    }
+    for at in &two.at {
+        assert_eq!(std::fs::read_dir(at).unwrap_err().raw_os_error(), Some(rustix::io::Errno::NOTCONN.raw_os_error()));
+    }
+    let said = two.c.says(&format!("down {}", two.c.root().display()));
+    for at in &two.at {
+        assert!(said.contains(&format!("had been killed: unmounted {}\n", at.display())), "{said}");
+        assert_eq!(std::fs::read_dir(at).unwrap().count(), 0, "an empty directory again");
+    }
+    std::fs::write(lives.join("f"), "served").unwrap();
 }
 
 /// Calls wait while the server that they need stands still, and go on when it does.
