@@ -1,5 +1,6 @@
 //! The metadata server on the embedded engine.
 
+use super::anew::End;
 use super::handover::Keeper;
 use super::listen;
 use super::metadata_pages::MetadataPages;
@@ -25,10 +26,14 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
-pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
-    if !config.metadata.database.is_empty() {
-        return super::metadata_sql::serve(config, ready).await;
+pub async fn serve(config: Config, ready: ReadyFile, is_anew: bool) -> Result<End> {
+    match config.metadata.database.is_empty() {
+        true => serve_embedded(config, ready).await.map(|()| End::Asked),
+        false => super::metadata_sql::serve(config, ready, is_anew).await,
     }
+}
+
+async fn serve_embedded(config: Config, ready: ReadyFile) -> Result<()> {
     let env = Env::os();
     let settings = &config.metadata;
     let policy = settings.policy().map_err(anyhow::Error::msg)?;

@@ -1,6 +1,7 @@
 //! A metadata server over a database that others may serve as well: one of them leads, the others stand by
 //! (docs/design/0020-several-metadata-servers.md), or serve beside it meanwhile (`metadata_together.rs`).
 
+use super::anew::End;
 use super::handover::Keeper;
 use super::listen;
 use super::metadata::{LAST_ANSWERS, move_chunks};
@@ -13,7 +14,7 @@ use super::signals::Asked;
 use crate::config::Config;
 use crate::{connect, http, roles};
 use anyhow::{Context, Result, bail};
-use braid_api::AnyPeers;
+use braid_api::{AnyPeers, Code};
 use braid_api::meta::MetaRequest;
 use braid_env::Env;
 use braid_meta_engine::{AnyEngine, Engine, HeldEngine};
@@ -24,37 +25,66 @@ use braid_types::ClusterId;
 use braid_wire::{Identity, NamespaceService, Role, WirePeers, WireStats};
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
-pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
+/// `is_anew`: it has served or stood by before, so that a database which does not answer now is waited for.
+pub async fn serve(config: Config, ready: ReadyFile, is_anew: bool) -> Result<End> {
     let env = Env::os();
     let settings = &config.metadata;
     let policy = settings.policy().map_err(anyhow::Error::msg)?;
     // Whoever has lost the lead without knowing it must not change anything, on any database.
     let options = SqlOptions { fencing: Fencing::Always, ..SqlOptions::from_url(&settings.database)? };
-    let engine = SqlEngine::open(options.clone()).await.context("cannot open the metadata in the database")?;
-    let engine = Arc::new(engine);
+    if is_anew {
+        // Whatever it was that it lost, it is not asked for again and again.
+        env.sleep(PAUSE).await;
+    }
+    let engine = loop {
+        match SqlEngine::open(options.clone()).await {
+            Ok(engine) => break Arc::new(engine),
+            Err(error) if is_anew => tracing::warn!("the metadata in the database cannot be opened yet: {error}"),
+            Err(error) => return Err(error).context("cannot open the metadata in the database"),
+        }
+        env.sleep(PAUSE).await;
+    };
     let rows = AnyEngine::new(engine.clone());
     // Before it stands for the lead: one that starts again and again over such rows must not disturb who moves them.
-    engine.read(0, CheckServed).await.map_err(braid_api::Error::from)?;
+    loop {
+        match engine.read(0, CheckServed).await.map_err(braid_api::Error::from) {
+            Ok(()) => break,
+            Err(error) if is_anew && error.code != Code::NotServing => {
+                tracing::warn!("the metadata in the database cannot be read yet: {error}");
+            }
+            Err(error) => return Err(error.into()),
+        }
+        env.sleep(PAUSE).await;
+    }
     let endpoint = connect::endpoint(&env, Role::Metadata);
     let peers = WirePeers::new(&endpoint);
     let mut asked = Asked::listen()?;
     let together = Together::begin(&env, &endpoint, &config, &options, &rows).await?;
     ready.write_stands_by()?;
     let lead = tokio::select! {
-        lead = Lead::win(env.clone(), rows.clone(), LeadLimits::default()) => lead?,
+        lead = Lead::win(env.clone(), rows.clone(), LeadLimits::default()) => match lead {
+            Ok(lead) => lead,
+            Err(error) => return may_pass(&rows, error.into()).await,
+        },
         never = serve_beside(together.as_ref()) => match never {},
         () = asked.wait() => {
             if let Some(together) = &together {
                 together.stop_beside().await;
             }
-            return Ok(());
+            return Ok(End::Asked);
         }
     };
     let (membership, own) = match &together {
         Some(together) => {
-            let (membership, own) = together.leads(&lead).await?;
-            (Some(membership), own)
+            match together.leads(&lead).await {
+                Ok((membership, own)) => (Some(membership), own),
+                Err(error) => {
+                    lead.release(&rows).await;
+                    return may_pass(&rows, error).await;
+                }
+            }
         }
         None => (None, rows.clone()),
     };
@@ -81,11 +111,17 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
         backing,
     );
     let server = tokio::select! {
-        server = start => server?,
-        () = lead.ended() => bail!("another metadata server has taken the lead over before this one had begun"),
+        server = start => match server {
+            Ok(server) => server,
+            Err(error) => {
+                lead.release(&rows).await;
+                return may_pass(&rows, error.into()).await;
+            }
+        },
+        () = lead.ended() => return Ok(End::Anew(LOST.to_owned())),
         () = asked.wait() => {
             lead.release(&rows).await;
-            return Ok(());
+            return Ok(End::Asked);
         }
     };
     endpoint.set_identity(Identity { cluster: server.cluster(), ..endpoint.identity() });
@@ -105,9 +141,9 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
     ready.write(&local.join(" "))?;
     tokio::select! {
         () = asked.wait() => {}
-        // It knows nothing any more that holds: a new start stands by.
-        () = lead.ended() => bail!("{LOST}"),
-        () = ended(membership.as_ref()) => bail!("{LOST}"),
+        // It knows nothing any more that holds: begun anew, it stands by.
+        () = lead.ended() => return Ok(End::Anew(LOST.to_owned())),
+        () = ended(membership.as_ref()) => return Ok(End::Anew(LOST.to_owned())),
         to = keeper.gone() => {
             // Whoever moved them gets its answer; others wait for more than this.
             queries.stop().await;
@@ -127,10 +163,25 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
     }
     server.close().await?;
     lead.release(&rows).await;
-    Ok(())
+    Ok(End::Asked)
 }
 
-const LOST: &str = "another metadata server has taken the lead over: start this one again, and it stands by";
+const LOST: &str = "this metadata server does not lead any more: the database has not confirmed it in time, or another one has taken over";
+
+/// Before the database is asked again.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// What went wrong between standing by and serving: with a database that does not answer, or for another that was first, it passes.
+/// Anything else is for who runs this server to know.
+async fn may_pass(rows: &AnyEngine, error: anyhow::Error) -> Result<End> {
+    let is_lost = error.downcast_ref::<braid_api::Error>().is_some_and(|error| error.code == Code::NotServing);
+    match rows.read(0, CheckServed).await.map_err(braid_api::Error::from) {
+        // The rows have gone elsewhere.
+        Err(gone) if gone.code == Code::NotServing => Err(gone.into()),
+        Ok(()) if !is_lost => Err(error),
+        _ => Ok(End::Anew(format!("{error:#}"))),
+    }
+}
 
 /// Never returns.
 async fn serve_beside(together: Option<&Together>) -> Infallible {

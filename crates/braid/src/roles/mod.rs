@@ -1,5 +1,6 @@
 //! `braid serve` and `braid mount`: the processes of a cluster.
 
+mod anew;
 mod data;
 mod handover;
 mod metadata;
@@ -20,6 +21,7 @@ pub mod why;
 pub use mount::{MountArgs, UmountArgs, absolute, braid_mounts, check_mount_point, is_braid_mount};
 
 use crate::cli::ClusterArgs;
+use anew::End;
 use crate::{connect, output};
 use anyhow::Result;
 use braid_env::{Address, Env, Listener};
@@ -42,6 +44,9 @@ pub struct ServeArgs {
     /// Written when the server serves; removed when it stops.
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
+    /// It has lost what it knew, and begins anew.
+    #[arg(long = anew::WORD, hide = true)]
+    is_anew: bool,
 }
 
 impl ServeArgs {
@@ -51,12 +56,18 @@ impl ServeArgs {
         let runtime = connect::runtime()?;
         let ready = ready::ReadyFile::new(self.ready_file);
         let result = match self.role {
-            RoleName::Metadata => runtime.block_on(metadata::serve(config, ready)),
-            RoleName::Data => runtime.block_on(data::serve(config, ready)),
+            RoleName::Metadata => runtime.block_on(metadata::serve(config, ready, self.is_anew)),
+            RoleName::Data => runtime.block_on(data::serve(config, ready)).map(|()| End::Asked),
         };
         // What still runs in the background (a blocked disk) must not hold up the end.
         runtime.shutdown_background();
-        result.map(|()| ExitCode::SUCCESS)
+        match result? {
+            End::Asked => Ok(ExitCode::SUCCESS),
+            End::Anew(why) => {
+                tracing::warn!("{why}: this server begins anew");
+                Err(anew::begin())
+            }
+        }
     }
 }
 

@@ -50,7 +50,7 @@ impl Machine {
         let found = Command::new("mariadbd").arg("--version").stdout(Stdio::null()).status();
         assert!(found.is_ok(), "mariadbd is missing: apt-get install -y mariadb-server-core");
         let mut machine = Machine { dir: tempfile::tempdir().unwrap(), children: Vec::new() };
-        let (data, socket) = (machine.path("db"), machine.path("db.sock"));
+        let data = machine.path("db");
         let user = rustix::process::geteuid().is_root().then_some("--user=root");
         let made = Command::new("mariadb-install-db")
             // Each its own: when it starts a server removes what it takes for left behind by one before it.
@@ -61,18 +61,24 @@ impl Machine {
             .output()
             .unwrap();
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        machine.start_database();
+        std::fs::create_dir(machine.mount_point()).unwrap();
+        machine
+    }
+
+    fn start_database(&mut self) {
+        let (data, socket) = (self.path("db"), self.path("db.sock"));
+        let user = rustix::process::geteuid().is_root().then_some("--user=root");
         let mut database = Command::new("mariadbd");
         database
-            .env("TMPDIR", machine.dir.path())
+            .env("TMPDIR", self.dir.path())
             .args(["--no-defaults", "--skip-networking", "--innodb-buffer-pool-size=64M"])
             .args(user)
             .arg(format!("--datadir={}", data.display()))
             .arg(format!("--socket={}", socket.display()))
-            .arg(format!("--pid-file={}", machine.path("db.pid").display()));
-        machine.spawn("database", database);
-        machine.until("the database listens", || std::os::unix::net::UnixStream::connect(&socket).is_ok());
-        std::fs::create_dir(machine.mount_point()).unwrap();
-        machine
+            .arg(format!("--pid-file={}", self.path("db.pid").display()));
+        self.spawn("database", database);
+        self.until("the database listens", || std::os::unix::net::UnixStream::connect(&socket).is_ok());
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -245,18 +251,62 @@ fn of_two_metadata_servers_over_a_database_one_goes_on_when_the_other_is_killed_
     m.until("the first serves again", || m.is_ready("metadata-1"));
     m.put("stopped", 1_000_000);
     m.signal("metadata-2", Signal::CONT);
-    assert_ne!(m.ended("metadata-2"), 0);
-    assert!(m.log("metadata-2").contains("taken the lead over"), "{}", m.log("metadata-2"));
+    m.until("the second begins anew", || m.log("metadata-2").contains("this server begins anew"));
+    m.until("the second stands by", || m.log("metadata-2").matches("this one stands by").count() == 2);
+    assert!(!m.is_ready("metadata-2"));
     m.put("after", 300);
     m.all_there(&[("before", 3_000_000), ("killed", 2_000_000), ("stopped", 1_000_000), ("after", 300)]);
 
     // One that ends in order hands over at once: the next has no lease to wait for.
-    m.serve("metadata", 2);
-    m.until("the second stands by", || m.log("metadata-2").matches("this one stands by").count() == 2);
     m.signal("metadata-1", Signal::TERM);
     assert_eq!(m.ended("metadata-1"), 0, "{}", m.log("metadata-1"));
     m.until("the second serves again", || m.is_ready("metadata-2"));
 
     m.has_all_of(writer, &stop);
     m.is_clean();
+}
+
+/// For longer than a leader leads without it, again and again, and then it is killed: nobody has to start a metadata server again, a mount
+/// waits and loses nothing.
+#[test]
+fn a_database_that_stands_still_or_is_started_again_ends_no_metadata_server() {
+    let mut m = Machine::new();
+    m.serve("metadata", 1);
+    m.until("the first serves", || m.is_ready("metadata-1"));
+    m.serve("metadata", 2);
+    m.serve("data", 1);
+    m.until("the data server serves", || m.is_ready("data-1"));
+    m.until("the second stands by", || m.log("metadata-2").contains("this one stands by"));
+    let at = m.mount_point();
+    m.says(&format!("mount {} --log {}", at.display(), m.path("mount.log").display()));
+    let stop = m.path("stop");
+    let writer = writer(&at, &stop);
+    let anew = |m: &Machine| -> usize {
+        ["metadata-1", "metadata-2"].iter().map(|name| m.log(name).matches("this server begins anew").count()).sum()
+    };
+    for round in 0..3 {
+        let before = anew(&m);
+        m.signal("database", if round < 2 { Signal::STOP } else { Signal::KILL });
+        m.until("the one that leads gives up", || anew(&m) > before);
+        match round < 2 {
+            true => m.signal("database", Signal::CONT),
+            false => {
+                m.ended("database");
+                std::fs::remove_file(m.path("db.sock")).unwrap();
+                m.start_database();
+            }
+        }
+        m.until("one serves", || m.is_ready("metadata-1") || m.is_ready("metadata-2"));
+        m.put(&format!("after-{round}"), 100_000);
+    }
+    m.has_all_of(writer, &stop);
+    m.all_there(&[("after-0", 100_000), ("after-1", 100_000), ("after-2", 100_000)]);
+    // What the mount says when it is told that its session has ended.
+    let mount = std::fs::read_to_string(m.path("mount.log")).unwrap();
+    assert!(mount.contains("the session was not renewed") && !mount.contains("the session was lost"), "{mount}");
+    m.is_clean();
+    for name in ["metadata-1", "metadata-2"] {
+        m.signal(name, Signal::TERM);
+        assert_eq!(m.ended(name), 0, "{}", m.log(name));
+    }
 }
