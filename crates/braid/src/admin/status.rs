@@ -7,7 +7,7 @@ use super::status_notes::notes;
 use super::status_parts::{ReportsJson, copy_json, reports_json};
 use super::{Cluster, PATIENCE, strange};
 use crate::cli::ClusterArgs;
-use crate::local::{Layout, process};
+use crate::local::{self, Layout, process};
 use crate::output::{self, Table, brief, bytes, millis};
 use anyhow::Result;
 use braid_api::admin::{AdminAnswer, AdminQuery, Status};
@@ -80,6 +80,7 @@ impl StatusArgs {
         let members = members::look(cluster).await?;
         let mut problems = problems(&status, &servers);
         problems.extend(members::problems(&members));
+        problems.extend(args.dir().map(|dir| local::died(&dir)).unwrap_or_default());
         let notes = notes(&status, &servers);
         if self.json {
             let json = json(&status, &members, &servers, &problems, &notes, pages(args));

@@ -4,6 +4,7 @@
 //! Each server is a process of its own, so that any of them can be killed, looked at or upgraded alone.
 
 mod copies;
+mod died;
 mod down;
 mod layout;
 pub mod metadata;
@@ -12,6 +13,7 @@ pub mod process;
 pub mod servers;
 mod up;
 
+pub use died::died;
 pub use down::DownArgs;
 pub use layout::{CONFIG_FILE, Layout};
 pub use up::UpArgs;

@@ -14,8 +14,8 @@ use super::signals::Asked;
 use crate::config::Config;
 use crate::{connect, http, roles};
 use anyhow::{Context, Result, bail};
-use braid_api::{AnyPeers, Code};
 use braid_api::meta::MetaRequest;
+use braid_api::{AnyPeers, Code};
 use braid_env::Env;
 use braid_meta_engine::{AnyEngine, Engine, HeldEngine};
 use braid_meta_engine_sql::{Fencing, SqlEngine, SqlOptions};
@@ -77,15 +77,13 @@ pub async fn serve(config: Config, ready: ReadyFile, is_anew: bool) -> Result<En
         }
     };
     let (membership, own) = match &together {
-        Some(together) => {
-            match together.leads(&lead).await {
-                Ok((membership, own)) => (Some(membership), own),
-                Err(error) => {
-                    lead.release(&rows).await;
-                    return may_pass(&rows, error).await;
-                }
+        Some(together) => match together.leads(&lead).await {
+            Ok((membership, own)) => (Some(membership), own),
+            Err(error) => {
+                lead.release(&rows).await;
+                return may_pass(&rows, error).await;
             }
-        }
+        },
         None => (None, rows.clone()),
     };
     let mut fresh = ClusterId::default();

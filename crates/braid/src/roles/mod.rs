@@ -21,8 +21,8 @@ pub mod why;
 pub use mount::{MountArgs, UmountArgs, absolute, braid_mounts, check_mount_point, is_braid_mount};
 
 use crate::cli::ClusterArgs;
-use anew::End;
 use crate::{connect, output};
+use anew::End;
 use anyhow::Result;
 use braid_env::{Address, Env, Listener};
 use clap::{Args, ValueEnum};

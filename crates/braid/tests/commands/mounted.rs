@@ -113,6 +113,12 @@ fn down_takes_away_what_killed_mounts_have_left() {
     for at in &two.at {
         assert_eq!(std::fs::read_dir(at).unwrap_err().raw_os_error(), Some(rustix::io::Errno::NOTCONN.raw_os_error()));
     }
+    let status = two.c.run("admin status");
+    assert_eq!(status.code, 1, "{}", status.out);
+    for (at, again) in two.at.iter().zip(["braid up ", "braid mount "]) {
+        let problem = format!("NOT WELL: the mount at {} has died: {again}", at.display());
+        assert!(status.out.contains(&problem), "{}", status.out);
+    }
     let said = two.c.says(&format!("down {}", two.c.root().display()));
     for at in &two.at {
         assert!(said.contains(&format!("had been killed: unmounted {}\n", at.display())), "{said}");

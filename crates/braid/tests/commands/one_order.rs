@@ -296,6 +296,9 @@ fn up_makes_a_cluster_over_a_database_and_down_stops_it() {
     // Who is killed is started again beside the one that serves by then.
     let (killed, pid) = leader(&c.root()).unwrap();
     kill_process(pid, Signal::KILL).unwrap();
+    let status = c.run("admin status");
+    let problem = format!("NOT WELL: {killed} has ended and nobody has stopped it: braid up ");
+    assert!(status.code == 1 && status.out.contains(&problem), "{}{}", status.out, status.err);
     let up = c.up();
     assert!(
         up.code == 0 && up.out.lines().any(|line| line.starts_with(&killed) && line.contains("started")),
