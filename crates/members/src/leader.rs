@@ -59,6 +59,8 @@ pub struct Leader {
     is_settled: bool,
     /// When the row was known to be written.
     written_at: Moment,
+    /// Until then nobody else is to be a member.
+    alone_until: Moment,
 }
 
 #[derive(Clone, Debug)]
@@ -109,7 +111,15 @@ impl Leader {
             before: None,
             is_settled: false,
             written_at: Moment::ZERO,
+            alone_until: Moment::ZERO,
         }
+    }
+
+    /// This one is to be the only member until then: others are granted nothing more, and are written out when what they have is over; nobody
+    /// comes. It can be ended by a moment that has passed.
+    pub fn stays_alone(&mut self, until: Moment) {
+        self.alone_until = until;
+        self.joins.clear();
     }
 
     /// The election has confirmed that this process leads.
@@ -262,8 +272,9 @@ impl Leader {
                 _ => Reply::Wait,
             };
         };
-        // It said that it answers nothing any more, or is about to be written out.
-        if follower.has_left || tried.is_some_and(|tried| !tried.roster.has(member)) {
+        // It said that it answers nothing any more, or is about to be written out, or is to be.
+        let is_to_go = member != self.me.id && now < self.alone_until;
+        if follower.has_left || is_to_go || tried.is_some_and(|tried| !tried.roster.has(member)) {
             return Reply::Wait;
         }
         if let Some(before) = self.before.as_ref().filter(|before| knows == Some(before.epoch)) {
@@ -292,6 +303,9 @@ impl Leader {
 
     fn wants_to_join(&mut self, member: MemberId, addresses: Vec<String>, now: Moment) {
         self.forget_who_went(now);
+        if now < self.alone_until {
+            return;
+        }
         // As many as one roster has room for: more could not be taken in at once.
         if self.joins.len() >= self.limits.members_max && !self.joins.contains_key(&member) {
             return;

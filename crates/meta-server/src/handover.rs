@@ -33,10 +33,17 @@ impl MetaServer {
     }
 
     pub(crate) async fn hold(&self, hold: u64, ms: u64) -> Result<AdminAnswer> {
-        // For as long as it is held nothing changes; who joined could change something.
+        // For as long as it is held nothing changes; who serves beside this one could change something. Refused until they have stopped.
+        let time = Duration::from_millis(ms);
+        if !time.is_zero() {
+            self.stay_apart(time);
+        }
         let _apart = self.apart("holding the metadata still")?;
-        self.stay_apart(Duration::from_millis(ms));
-        Ok(AdminAnswer::Hold(self.handovers()?.hold(hold, Duration::from_millis(ms)).await?))
+        let held = self.handovers()?.hold(hold, time).await?;
+        if time.is_zero() {
+            self.end_apart();
+        }
+        Ok(AdminAnswer::Hold(held))
     }
 
     pub(crate) async fn move_away(&self, hold: u64, to: String) -> Result<AdminAnswer> {

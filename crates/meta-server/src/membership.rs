@@ -19,7 +19,7 @@ use crate::lead::Lead;
 use braid_api::Result;
 use braid_api::erased::{Meta, MetaPeers};
 use braid_api::meta::ServeReply;
-use braid_env::{BoxFuture, Env};
+use braid_env::{BoxFuture, Env, Monotonic};
 use braid_members::{Change, Leader, Limits, Member, MemberId, Moment, Question, Reply, Roster, Seat};
 use braid_meta_engine::AnyEngine;
 use braid_meta_namespace::rows::RosterRow;
@@ -327,6 +327,13 @@ impl Others for Membership {
 
     fn asks(&self, question: Question) -> ServeReply {
         Membership::asks(self, question)
+    }
+
+    fn stay_alone(&self, until: Monotonic) {
+        if let Some(leading) = &mut self.state.lock().leading {
+            leading.leader.stays_alone(until.0);
+        }
+        self.to_lead.notify_one();
     }
 
     fn is_outdated(&self) {

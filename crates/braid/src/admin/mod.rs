@@ -27,7 +27,7 @@ mod why;
 use crate::cli::ClusterArgs;
 use crate::config::Config;
 use crate::{connect, output};
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, bail};
 use braid_api::admin::{AdminAnswer, AdminQuery};
 use braid_api::meta::{GetServers, MetaAnswer, MetaRequest};
 use braid_api::{Carries, Code, Context, Manner, Namespace};
@@ -115,15 +115,16 @@ impl Cluster {
         let answer = self.namespace.call(cx, message).await;
         answer.map_err(|error| match error.code {
             // It did answer: this cannot be.
-            Code::NotFound | Code::Invalid | Code::Busy | Code::Decommissioned => anyhow!("{error}"),
-            Code::NotPermitted
+            Code::NotFound
+            | Code::Invalid
+            | Code::Busy
+            | Code::Decommissioned
+            | Code::NotPermitted
             | Code::Exists
             | Code::Interrupted
             | Code::TooBig
             | Code::NoSpace
-            | Code::NotSupported => {
-                anyhow!("{error}")
-            }
+            | Code::NotSupported => error.into(),
             _ => connect::unanswered(&self.config, &error, self.dir.as_deref()),
         })
     }

@@ -23,7 +23,7 @@ const LEADS: &str = "metadata servers that serve at once";
 const FOLLOWS: &str = "this metadata server follows a roster";
 const ANSWERS: &str = "this metadata server answers for more";
 
-fn until_members(m: &Machine, leader: u32, all: &[u32]) {
+pub fn until_members(m: &Machine, leader: u32, all: &[u32]) {
     let count = Some(all.len());
     m.until("all are members", || {
         let leads = members(m, &format!("metadata-{leader}"), LEADS) == count;
@@ -32,7 +32,7 @@ fn until_members(m: &Machine, leader: u32, all: &[u32]) {
 }
 
 /// Three, of which the first leads, and a data server.
-fn three() -> Machine {
+pub fn three() -> Machine {
     let mut m = Machine::new();
     serve(&mut m, 1);
     m.until("the first serves", || m.is_ready("metadata-1"));

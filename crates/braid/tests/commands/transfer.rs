@@ -2,6 +2,8 @@
 
 use super::database::{Machine, writer};
 use super::mounted::eventually;
+#[cfg(feature = "planted")]
+use super::together::{three, until_members};
 use super::{Cluster, pattern};
 use std::path::Path;
 use std::time::Duration;
@@ -79,6 +81,42 @@ fn metadata_goes_into_a_database_and_back_while_a_mount_writes() {
     m.all_there(&[("large", 3_000_000), ("small", 300), ("in-database", 2_000_000), ("back", 300)]);
 
     m.has_all_of(writer, &stop);
+    m.is_clean();
+}
+
+/// Of several that serve at once one serves alone while changes wait. Where that comes to nothing the others serve again; when the rows have gone
+/// none of them serves any more.
+#[cfg(feature = "planted")]
+#[test]
+fn metadata_that_several_serve_goes_into_a_directory_while_a_mount_writes() {
+    let mut m = three();
+    m.put("large", 3_000_000);
+    let at = m.mount_point();
+    m.says(&format!("mount {} --log {}", at.display(), m.path("mount.log").display()));
+    let stop = m.path("stop");
+    let writer = writer(&at, &stop);
+    let dir = m.path("metadata");
+    let words = ["admin", "metadata", "migrate", "--to-dir", dir.to_str().unwrap()];
+    let died = m.braid(&words).env("BRAID_PLANTED", "migrate-held").output().unwrap();
+    assert_eq!(died.status.code(), Some(9), "{}", String::from_utf8_lossy(&died.stderr));
+    until_members(&m, 1, &[1]);
+    until_members(&m, 1, &[1, 2, 3]);
+    m.put("between", 1_000_000);
+
+    migrate(&m, &["--to-dir", dir.to_str().unwrap()]).unwrap();
+    for name in ["metadata-1", "metadata-2", "metadata-3"] {
+        assert_ne!(m.ended(name), 0);
+        let log = m.log(name);
+        assert!(log.contains("is served from") || log.contains("its rows have gone to"), "{log}");
+    }
+    let all =
+        ["metadata-1", "metadata-2"].map(|name| format!("\"unix:{}\"", m.path(&format!("{name}.sock")).display()));
+    m.configure(&format!("[cluster]\nmetadata = [{}]\n[metadata]\ndir = \"{}\"\n", all.join(", "), dir.display()));
+    m.serve("metadata", 1);
+    m.until("it serves from the directory", || m.is_ready("metadata-1"));
+    m.put("after", 300);
+    m.has_all_of(writer, &stop);
+    m.all_there(&[("large", 3_000_000), ("between", 1_000_000), ("after", 300)]);
     m.is_clean();
 }
 

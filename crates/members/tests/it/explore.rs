@@ -43,6 +43,18 @@ fn in_no_seed_do_two_answer_for_one_slot_and_all_agree_when_all_is_well() {
     assert!(all.answers > 200 * SECOND * seeds, "{all:?}");
 }
 
+/// The same while who leads is told now and then to serve alone.
+#[test]
+fn who_is_to_serve_alone_answers_for_nothing_that_another_still_does() {
+    let seeds = number("MEMBERS_SEEDS", 24);
+    for seed in 0..seeds {
+        let mut world = World::new(seed, Flaw::None);
+        world.asks_for_one = true;
+        let ran = world.run(true, STORMY).and_then(|()| world.run(false, CALM)).and_then(|()| world.is_well());
+        assert_eq!(ran, Ok(()), "seed {seed}");
+    }
+}
+
 fn is_found(flaw: Flaw) {
     // Two need many seeds: the search begins shortly before one that shows them.
     let first = match flaw {

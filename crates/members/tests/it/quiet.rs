@@ -78,6 +78,36 @@ fn what_stays_is_answered_for_without_a_pause_when_others_come_and_go() {
     assert!(longest.len() == 6 && moved == 12 * SEEDS, "{longest:?}");
 }
 
+/// Others stop when what they were granted is over, 9 s and a twentieth, by as much more on a slow clock, and a round; what the leader has is
+/// answered for all the while. When it is over they come back.
+#[test]
+fn who_is_to_serve_alone_does_after_a_lease_and_others_come_back() {
+    for seed in 0..SEEDS {
+        let mut world = World::new(seed, Flaw::None);
+        let count = world.alive().len();
+        world.until_well(20 * SECOND).unwrap();
+        let leader = world.alive().into_iter().find(|which| world.processes[*which].leader.is_some()).unwrap();
+        let (id, stays) = (world.processes[leader].id, world.processes[leader].member.held().clone());
+        world.alone(40 * SECOND);
+        let began = world.now;
+        while world.roster.as_ref().is_none_or(|row| row.members.len() > 1) {
+            assert!(world.now < began + 11_200_000, "seed {seed}: others still serve");
+            world.run(false, SECOND / 20).unwrap();
+            assert!(stays.is_within(world.processes[leader].member.held()), "seed {seed}");
+        }
+        world.run(false, 2 * SECOND).unwrap();
+        assert!(world.roster.as_ref().is_some_and(|row| row.leader == id && row.members.len() == 1), "seed {seed}");
+        assert_eq!(world.processes[leader].member.held().len(), braid_types::SlotSet::all().len(), "seed {seed}");
+        let until = began + 40 * SECOND;
+        let time = until - world.now;
+        world.run(false, time).unwrap();
+        assert_eq!(world.roster.as_ref().map(|row| row.members.len()), Some(1), "seed {seed}: for all of the time");
+        // They ask once a second, each at its own time: that may be two epochs.
+        world.until_well(8 * SECOND).unwrap();
+        assert_eq!(world.alive().len(), count);
+    }
+}
+
 /// The measure itself: a leader that is cut off is not one, and a slot that stays is then missed.
 #[test]
 fn a_pause_is_seen() {

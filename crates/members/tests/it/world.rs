@@ -71,6 +71,8 @@ pub struct World {
     numbers: u64,
     pub now: Us,
     is_stormy: bool,
+    /// Now and then who leads is told to serve alone.
+    pub asks_for_one: bool,
     pub seen: Seen,
 }
 
@@ -97,6 +99,7 @@ impl World {
             numbers: 0,
             now: 0,
             is_stormy: false,
+            asks_for_one: false,
             seen: Seen::default(),
         };
         for _ in 0..count {
@@ -158,6 +161,17 @@ impl World {
             }
         };
         self.kill(which);
+    }
+
+    /// Who leads is to serve alone for so long.
+    pub fn alone(&mut self, time: Us) {
+        let until = self.now + time;
+        for process in &mut self.processes {
+            let until = process.clock(until);
+            if let Some(leader) = &mut process.leader {
+                leader.stays_alone(until);
+            }
+        }
     }
 
     /// It goes on, and nobody hears it.
@@ -274,6 +288,10 @@ impl World {
         let alive = self.alive();
         if alive.is_empty() {
             return;
+        }
+        if self.asks_for_one && self.random.random_bool(0.1) {
+            let time = self.random.random_range(0..30 * SECOND);
+            self.alone(time);
         }
         // Often it is who leads.
         let leads = alive.iter().copied().find(|which| self.processes[*which].leader.is_some());

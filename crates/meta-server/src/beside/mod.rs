@@ -58,6 +58,8 @@ pub trait Others: Send + Sync + 'static {
     }
     /// To the one that leads.
     fn asks(&self, question: Question) -> ServeReply;
+    /// As the one that leads: until then no other is to serve. Those that do stop as soon as what they were granted is over.
+    fn stay_alone(&self, until: Monotonic);
     /// There is a newer roster, or may be.
     fn is_outdated(&self);
     /// To a member of the roster.
@@ -117,6 +119,14 @@ impl Beside {
         let me = self.others.me();
         let roster = self.others.roster()?;
         Some(roster.members.into_iter().map(|seat| seat.id).filter(|id| *id != me).collect())
+    }
+
+    fn apart_until(&self, then: impl FnOnce(Monotonic) -> Monotonic) {
+        // While nobody joins.
+        let _one = self.joining.lock();
+        let mut until = self.apart_until.lock();
+        *until = then(*until);
+        self.others.stay_alone(*until);
     }
 
     /// At the leader.
@@ -192,19 +202,23 @@ impl MetaServer {
             Some(0) => Ok(apart),
             None => Err(Error::new(Code::Busy, what, "it is not known yet which metadata servers serve")),
             Some(others) => {
-                let cause = format!(
-                    "{others} metadata servers serve beside the one that leads; stop them, and start them again after it"
-                );
-                Err(Error::new(Code::NotSupported, what, cause))
+                let cause = format!("{others} metadata servers serve beside the one that leads");
+                Err(Error::new(Code::Busy, what, cause))
             }
         }
     }
 
-    /// Nobody joins for so long.
+    /// Nobody joins for so long from now, and who serves beside this one stops, which takes as long as a member's lease.
     pub(crate) fn stay_apart(&self, span: Duration) {
         if let Some(beside) = &self.beside {
-            let mut until = beside.apart_until.lock();
-            *until = (*until).max(self.env.clock.now() + span);
+            beside.apart_until(|until| until.max(self.env.clock.now() + span));
+        }
+    }
+
+    /// Others may serve beside this one again.
+    pub(crate) fn end_apart(&self) {
+        if let Some(beside) = &self.beside {
+            beside.apart_until(|_| self.env.clock.now());
         }
     }
 

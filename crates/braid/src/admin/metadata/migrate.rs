@@ -5,13 +5,13 @@
 
 use super::rows::ServedRows;
 use super::target::{self, Arrival, Filled, Place, refused};
-use crate::admin::{Cluster, strange};
+use crate::admin::{Cluster, members, strange};
 use crate::config::Config;
 use crate::fs::progress::Counting;
 use crate::output::bytes;
 use anyhow::{Context, Result, anyhow, bail};
-use braid_api::Manner;
 use braid_api::admin::{AdminAnswer, AdminQuery};
+use braid_api::{Code, Manner};
 use braid_env::Env;
 use braid_meta_engine::Engine;
 use braid_meta_namespace::ops::handover::ReadHandover;
@@ -25,7 +25,8 @@ use std::time::{Duration, Instant};
 #[derive(Args)]
 #[command(after_help = "\
 Run it on the machine where a directory is to be the new place. The cluster is used meanwhile; changes wait for as long as it takes to
-compare all rows at the end. Then the metadata server ends: set the new place in its configuration and start it again.
+compare all rows at the end; of several metadata servers that serve at once one serves alone from shortly before. Then the metadata
+server ends: set the new place in its configuration and start it again.
 Example:
   braid admin metadata migrate --to-database mysql://braid:secret@db/braid
   braid admin metadata migrate --to-dir /srv/braid/metadata")]
@@ -47,6 +48,9 @@ pub struct MigrateArgs {
 /// Is said again five times before it is over.
 const HOLD: Duration = Duration::from_secs(30);
 const HOLD_AGAIN: Duration = Duration::from_secs(6);
+/// For those that serve beside the one that leads to stop: a member's lease is 9 s, and a twentieth longer to who leads.
+const ALONE_MAX: Duration = Duration::from_secs(25);
+const ALONE_AGAIN: Duration = Duration::from_millis(500);
 /// Passes while the cluster is used, as long as each still brings so many rows.
 const PASSES_MAX: usize = 4;
 const FEW_ROWS: u64 = 10_000;
@@ -131,8 +135,7 @@ async fn migrate<E: Filled>(cluster: &Cluster, target: &E, to: &Place) -> Result
     }
     let copied = begun.elapsed();
     let begun = Instant::now();
-    let hold = AdminQuery::Hold { hold: 0, ms: HOLD.as_millis() as u64 };
-    let AdminAnswer::Hold(hold) = cluster.call(hold, Manner::Once).await? else { return strange() };
+    let hold = begin_hold(cluster).await?;
     #[cfg(feature = "planted")]
     crate::planted::may_die_at("migrate-held");
     let last = async {
@@ -169,6 +172,29 @@ async fn migrate<E: Filled>(cluster: &Cluster, target: &E, to: &Place) -> Result
     }
     arrival.end().await?;
     Ok(Done { counts, copied, held, late })
+}
+
+/// Changes are held back from now on, when those that serve beside the one that leads have stopped for it.
+async fn begin_hold(cluster: &Cluster) -> Result<u64> {
+    let alone_max = if members::seats(cluster).await?.len() > 1 { ALONE_MAX } else { Duration::ZERO };
+    let (begun, counting) = (Instant::now(), Counting::start());
+    loop {
+        let hold = AdminQuery::Hold { hold: 0, ms: HOLD.as_millis() as u64 };
+        match cluster.call(hold, Manner::Once).await {
+            Ok(AdminAnswer::Hold(hold)) => return Ok(hold),
+            Ok(_) => return strange(),
+            Err(error) if begun.elapsed() < alone_max && is_busy(&error) => {
+                counting.of("seconds until one metadata server serves alone");
+                counting.at(begun.elapsed().as_secs());
+            }
+            Err(error) => return Err(error),
+        }
+        tokio::time::sleep(ALONE_AGAIN).await;
+    }
+}
+
+fn is_busy(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<braid_api::Error>().is_some_and(|error| error.code == Code::Busy)
 }
 
 async fn pass<E: Engine>(cluster: &Cluster, target: &E, what: &str) -> Result<Counts> {

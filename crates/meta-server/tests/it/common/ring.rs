@@ -62,6 +62,8 @@ impl Others for Place {
         ServeReply { reply: Reply::Wait, fence: 0 }
     }
 
+    fn stay_alone(&self, _: braid_env::Monotonic) {}
+
     fn is_outdated(&self) {}
 
     fn way(&self, to: MemberId) -> Option<Arc<dyn Meta>> {
