@@ -3,6 +3,8 @@
 //! The store that is filled says so from before its first row on, and the other one says where they have gone before the first says
 //! that they are here. So at every moment at most one may be served, and who is interrupted goes on with the same command.
 
+use super::ids::{Counter, go_on_from};
+use super::restored::leap;
 use crate::rows::{HandoverRow, RowFormat, keys};
 use crate::{OpError, Unit};
 use braid_api::{Code, Error};
@@ -91,9 +93,11 @@ impl Operation for BeginArrival {
     }
 }
 
-/// All rows are here. Refused where another command brings others.
+/// All rows are here. Refused where another command brings others. Who serves them from now on does so in an epoch above all of those
+/// before: the row that has the last one, where several served beside each other, stays where it is, and clients take what is older for outdated.
 pub struct EndArrival {
     pub by: u64,
+    pub now: Timestamp,
 }
 
 impl Operation for EndArrival {
@@ -105,7 +109,7 @@ impl Operation for EndArrival {
         match unit.get(&keys::handover()).await? {
             Some(HandoverRow::Arriving { by, .. }) if by == self.by => {
                 unit.delete(keys::handover());
-                Ok(())
+                go_on_from(&mut unit, Counter::Leaders, leap(Counter::Leaders, self.now)).await
             }
             _ => Err(Error::new(Code::Busy, "the metadata store", "another command fills it, or has filled it").into()),
         }

@@ -40,6 +40,14 @@ fn later(was: u32, now: Timestamp) -> Result<u32, OpError> {
     Ok(next.max(epoch(now)))
 }
 
+/// A number that nobody has been given by then.
+pub(super) fn leap(counter: Counter, now: Timestamp) -> u64 {
+    match counter {
+        Counter::Servers => seconds(now).saturating_sub(SECONDS_BEFORE_2020) / 3600 * SERVERS_AN_HOUR,
+        _ => seconds(now) * IDS_A_SECOND,
+    }
+}
+
 /// The first of all that is done: from here on the store says what it is.
 pub struct LeapIds {
     /// When the backup was taken.
@@ -54,11 +62,7 @@ impl Operation for LeapIds {
     async fn run(&self, tx: &mut dyn Tx) -> Result<(), OpError> {
         let mut unit = Unit::new(tx, Lock::Exclusive);
         for counter in Counter::ALL {
-            let least = match counter {
-                Counter::Servers => seconds(self.now).saturating_sub(SECONDS_BEFORE_2020) / 3600 * SERVERS_AN_HOUR,
-                _ => seconds(self.now) * IDS_A_SECOND,
-            };
-            go_on_from(&mut unit, counter, least).await?;
+            go_on_from(&mut unit, counter, leap(counter, self.now)).await?;
         }
         unit.put(keys::restored(), &RestoredRow { taken: self.taken });
         Ok(())

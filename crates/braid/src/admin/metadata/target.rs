@@ -105,6 +105,7 @@ impl Filled for EmbeddedEngine {
 /// Between its begin and its end nobody serves the store.
 pub struct Arrival<'e, E> {
     pub engine: &'e E,
+    env: Env,
     by: u64,
 }
 
@@ -117,12 +118,13 @@ impl<'e, E: Filled> Arrival<'e, E> {
         engine.fence_others().await?;
         engine.transact(0, begin()).await.map_err(refused)?;
         engine.leave_copies(env)?;
-        Ok(Arrival { engine, by })
+        Ok(Arrival { engine, env: env.clone(), by })
     }
 
     /// All of it is there and on the disk.
     pub async fn end(self) -> Result<()> {
-        self.engine.transact(0, EndArrival { by: self.by }).await.map_err(refused)?;
+        let end = EndArrival { by: self.by, now: self.env.clock.wall() };
+        self.engine.transact(0, end).await.map_err(refused)?;
         Ok(self.engine.settle().await?)
     }
 }
