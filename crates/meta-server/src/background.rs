@@ -27,7 +27,7 @@ impl MetaServer {
     pub(crate) fn keep_house(self: Arc<Self>) {
         let env = self.env.clone();
         env.spawn("housekeeping", async move {
-            let mut pause = self.config.housekeeping;
+            let (mut pause, mut told) = (self.config.housekeeping, Vec::<String>::new());
             while !self.stopping.load(Ordering::Relaxed) {
                 self.env.sleep(pause).await;
                 pause = self.config.housekeeping;
@@ -67,11 +67,12 @@ impl MetaServer {
                     self.look_through_sizes().await,
                     self.remove_strays().await,
                 ];
-                for step in steps {
-                    if let Err(e) = step {
-                        tracing::warn!("housekeeping goes on later: {e}");
-                    }
+                let causes: Vec<String> = steps.into_iter().filter_map(Result::err).map(|e| e.to_string()).collect();
+                // Told once while it stays the same: the metadata may be held still for long.
+                for cause in causes.iter().filter(|cause| !told.contains(cause)) {
+                    tracing::warn!("housekeeping goes on later: {cause}");
                 }
+                told = causes;
             }
         });
     }
