@@ -80,7 +80,7 @@ impl StatusArgs {
         let members = members::look(cluster).await?;
         let mut problems = problems(&status, &servers);
         problems.extend(members::problems(&members));
-        problems.extend(args.dir().map(|dir| local::died(&dir)).unwrap_or_default());
+        problems.extend(args.dir().map(|dir| local::died(&dir, &cluster.config)).unwrap_or_default());
         let notes = notes(&status, &servers);
         if self.json {
             let json = json(&status, &members, &servers, &problems, &notes, pages(args));

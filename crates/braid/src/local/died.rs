@@ -1,12 +1,16 @@
 //! What of a cluster on this machine has ended and nobody has stopped it, in words. What data servers are the metadata server knows.
 
 use super::{layout::Layout, metadata, point, process};
+use crate::config::Config;
 use std::path::Path;
 
 /// Of the cluster in `dir`; nothing, if there is none.
-pub fn died(dir: &Path) -> Vec<String> {
+pub fn died(dir: &Path, config: &Config) -> Vec<String> {
     let Ok(layout) = Layout::at(dir, false) else { return Vec::new() };
     let mut names = layout.names().unwrap_or_default();
+    // Those that `up` starts: there were more, perhaps, before the metadata was moved.
+    let servers = metadata::names(&layout, config);
+    names.retain(|name| !metadata::is_one(name) || servers.contains(name));
     names.sort();
     names.iter().filter_map(|name| told(&layout, name)).collect()
 }

@@ -160,9 +160,25 @@ fn wait_gone(layout: &Layout, name: &str, limit: Duration) {
     }
 }
 
+/// Whether it runs, and serves or stands by. One that is beginning or ending is waited for.
+fn serves(layout: &Layout, name: &str, limit: Duration) -> Result<bool> {
+    let (ready, begun) = (layout.ready(name), Instant::now());
+    while running(layout, name).is_some() {
+        if ready.exists() || ready.with_extension(ready::STANDS_BY).exists() {
+            return Ok(true);
+        }
+        if begun.elapsed() > limit {
+            let (last, log) = (last_line(&layout.log(name)), layout.log(name));
+            bail!("{name} runs and does not serve, since {} s: {last} (log: {})", limit.as_secs(), log.display());
+        }
+        std::thread::sleep(LOOK_AGAIN);
+    }
+    Ok(false)
+}
+
 /// Starts `name`, logging to `log`, unless it runs; answers whether it was started.
 pub fn ensure(layout: &Layout, name: &str, arguments: Vec<OsString>, log: &Path, limit: Duration) -> Result<bool> {
-    if running(layout, name).is_some() {
+    if serves(layout, name, limit)? {
         return Ok(false);
     }
     wait_gone(layout, name, limit);

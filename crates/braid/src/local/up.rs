@@ -43,8 +43,7 @@ pub struct UpArgs {
     /// Metadata servers of a new cluster over a database, of which one serves and the others stand by; default: 2.
     #[arg(long, value_name = "N", requires = "database")]
     pub metadata_servers: Option<u32>,
-    /// All of them serve at once, each for a part of the directories and files. Then there are no snapshots, and the metadata stays in its
-    /// database (docs/sql.md).
+    /// All of them serve at once, each for a part of the directories and files (docs/sql.md).
     #[arg(long, requires = "database")]
     pub together: bool,
     /// Do not mount.

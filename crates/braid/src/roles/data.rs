@@ -92,6 +92,7 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
     tracing::info!(server = identity.server.0, "data server serves at {}", local.join(", "));
     ready.write(&local.join(" "))?;
     Asked::listen()?.wait().await;
+    ready.withdraw();
     tracing::info!("data server stops: everything is synced");
     heartbeats.abort();
     chains.abort();

@@ -116,12 +116,14 @@ async fn serve_embedded(config: Config, ready: ReadyFile) -> Result<()> {
             settings.dir.display()
         ),
         to = keeper.gone() => {
+            ready.withdraw();
             // Whoever moved them gets its answer; others wait for more than this.
             queries.stop().await;
             let _ = env.timeout(LAST_ANSWERS, serving.end()).await;
             bail!("the metadata in {} is served from {to} now", settings.dir.display());
         }
     }
+    ready.withdraw();
     tracing::info!("metadata server stops");
     moves.abort();
     queries.stop().await;

@@ -70,6 +70,7 @@ pub async fn serve(config: Config, ready: ReadyFile, is_anew: bool) -> Result<En
         },
         never = serve_beside(together.as_ref()) => match never {},
         () = asked.wait() => {
+            ready.withdraw();
             if let Some(together) = &together {
                 together.stop_beside().await;
             }
@@ -143,6 +144,7 @@ pub async fn serve(config: Config, ready: ReadyFile, is_anew: bool) -> Result<En
         () = lead.ended() => return Ok(End::Anew(LOST.to_owned())),
         () = ended(membership.as_ref()) => return Ok(End::Anew(LOST.to_owned())),
         to = keeper.gone() => {
+            ready.withdraw();
             // Whoever moved them gets its answer; others wait for more than this.
             queries.stop().await;
             let _ = env.timeout(LAST_ANSWERS, serving.end()).await;
@@ -150,6 +152,7 @@ pub async fn serve(config: Config, ready: ReadyFile, is_anew: bool) -> Result<En
             bail!("the metadata in the database is served from {to} now");
         }
     }
+    ready.withdraw();
     tracing::info!("metadata server stops");
     moves.abort();
     queries.stop().await;

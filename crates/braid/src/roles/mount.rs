@@ -132,6 +132,7 @@ impl MountArgs {
             }
             ready.write(&mount_point.display().to_string())?;
             wait_for_end(mount_point, asked).await;
+            ready.withdraw();
             tracing::info!("the mount ends: what was written is sent");
             // The mount goes first, so that nothing new comes while the client sends what it has.
             tokio::task::block_in_place(|| mount.unmount()).ok();

@@ -36,13 +36,20 @@ impl ReadyFile {
     }
 }
 
-impl Drop for ReadyFile {
-    fn drop(&mut self) {
+impl ReadyFile {
+    /// It ends: whoever wants it to run waits until it has, and starts it again.
+    pub fn withdraw(&self) {
         if let Some(path) = &self.0 {
             let _ = std::fs::remove_file(path);
             let _ = std::fs::remove_file(path.with_extension(PAGES));
             let _ = std::fs::remove_file(path.with_extension(STANDS_BY));
         }
+    }
+}
+
+impl Drop for ReadyFile {
+    fn drop(&mut self) {
+        self.withdraw();
     }
 }
 

@@ -81,7 +81,7 @@ impl MigrateArgs {
             Place::Database(url) => self.go(cluster, config, &target::open_database(url).await?, &to).await?,
             Place::Dir(dir) => self.go(cluster, config, &target::make_dir(dir, config)?, &to).await?,
         };
-        self.say(&to, done.as_ref());
+        self.say(&to, config, done.as_ref());
         Ok(ExitCode::SUCCESS)
     }
 
@@ -92,8 +92,8 @@ impl MigrateArgs {
         }
     }
 
-    fn say(&self, to: &Place, done: Option<&Done>) {
-        let setting = to.setting();
+    fn say(&self, to: &Place, was: &Config, done: Option<&Done>) {
+        let setting = to.setting(was);
         if self.json {
             let text = serde_json::json!({
                 "to": to.to_string(),
@@ -133,9 +133,9 @@ async fn migrate<E: Filled>(cluster: &Cluster, target: &E, to: &Place) -> Result
             break;
         }
     }
+    let hold = begin_hold(cluster).await?;
     let copied = begun.elapsed();
     let begun = Instant::now();
-    let hold = begin_hold(cluster).await?;
     #[cfg(feature = "planted")]
     crate::planted::may_die_at("migrate-held");
     let last = async {

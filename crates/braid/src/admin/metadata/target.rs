@@ -28,12 +28,15 @@ impl Place {
         }
     }
 
-    /// The setting that names it, as a line of `braid.toml`.
-    pub fn setting(&self) -> String {
+    /// The settings that name it, as lines of `braid.toml`; `was`: before.
+    pub fn setting(&self, was: &Config) -> String {
         let quoted = |text: &str| toml::Value::String(text.to_owned());
         match self {
             Place::Dir(dir) => {
-                format!("metadata.dir = {} and metadata.database = \"\"", quoted(&dir.display().to_string()))
+                let alone =
+                    if was.metadata.together_listen.is_empty() { "" } else { " and metadata.together_listen = []" };
+                let dir = quoted(&dir.display().to_string());
+                format!("metadata.dir = {dir} and metadata.database = \"\"{alone}")
             }
             Place::Database(url) => format!("metadata.database = {}", quoted(&braid_meta_engine_sql::hidden(url))),
         }
