@@ -202,7 +202,7 @@ impl Engine for EmbeddedEngine {
     }
 
     fn bytes(&self) -> Option<u64> {
-        self.disk_bytes().ok()
+        self.store.held_bytes().ok()
     }
 
     fn name(&self) -> &'static str {

@@ -97,6 +97,12 @@ impl Store {
         Ok(self.file()?.metadata().map_err(failed)?.blocks() * 512 + self.journal.disk_bytes())
     }
 
+    /// The same without the reserve, which lies behind the end of the file.
+    pub fn held_bytes(&self) -> Result<u64, EngineError> {
+        let file = self.file()?.metadata().map_err(|error| disk_error("measuring the metadata file", error))?;
+        Ok((file.blocks() * 512).min(file.len()) + self.journal.disk_bytes())
+    }
+
     pub fn snapshot_copy(&self, dir: &Path) -> Result<(), EngineError> {
         let failed = |error| disk_error(&format!("copying the metadata to {}", dir.display()), error);
         std::fs::create_dir_all(dir).map_err(failed)?;

@@ -188,7 +188,7 @@ pub trait Engine: Send + Sync + 'static {
         None
     }
 
-    /// Bytes the engine occupies, if it knows.
+    /// Bytes of a disk that what it holds takes, if it knows; without what it keeps free for later.
     fn bytes(&self) -> Option<u64> {
         None
     }
