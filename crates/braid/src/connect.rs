@@ -47,6 +47,9 @@ pub fn unanswered(config: &Config, error: &braid_api::Error, dir: Option<&Path>)
     let addresses = config.cluster.metadata.join(", ");
     let hint = match dir.filter(|dir| is_stopped(config, Some(dir))) {
         Some(dir) => format!("; it does not run, start it: braid up {}", dir.display()),
+        None if dir.is_none() => {
+            "; no cluster was named: --cluster DIR is one of braid up, --config FILE any".to_owned()
+        }
         None => String::new(),
     };
     anyhow!("the metadata server at {addresses} does not answer: {}{hint}", brief(error))

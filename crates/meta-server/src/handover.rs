@@ -10,6 +10,9 @@ use braid_meta_namespace::ops::restored;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// However long somebody wants changes held back, nobody needs it for longer without saying so once more.
+pub const HOLD_MAX: Duration = Duration::from_secs(60);
+
 pub trait Handovers: Send + Sync {
     /// Holds all changes back for so long from now, or goes on with `hold`, or ends it where the time is 0. Refused where another one
     /// holds them, and where `hold` is over. Answers its number.
@@ -34,7 +37,7 @@ impl MetaServer {
 
     pub(crate) async fn hold(&self, hold: u64, ms: u64) -> Result<AdminAnswer> {
         // For as long as it is held nothing changes; who serves beside this one could change something. Refused until they have stopped.
-        let time = Duration::from_millis(ms);
+        let time = Duration::from_millis(ms).min(HOLD_MAX);
         if !time.is_zero() {
             self.stay_apart(time);
         }

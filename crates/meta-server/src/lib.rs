@@ -62,7 +62,7 @@ pub use braid_election::Limits as LeadLimits;
 pub use braid_members::Limits as MemberLimits;
 pub use config::{MetaConfig, PlantedBug};
 pub use copies::{CopyConfig, CopyError, CopySet, RecoverError, Recovered, Registrations, recover};
-pub use handover::Handovers;
+pub use handover::{HOLD_MAX, Handovers};
 pub use lead::Lead;
 pub use membership::{Holding, Membership};
 pub use queries::Queries;

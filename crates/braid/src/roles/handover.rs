@@ -5,14 +5,12 @@ use braid_env::{BoxFuture, Env, Monotonic};
 use braid_meta_engine::{AnyEngine, Engine, HeldEngine};
 use braid_meta_namespace::OpError;
 use braid_meta_namespace::ops::handover::{Leave, Stay};
-use braid_meta_server::Handovers;
+use braid_meta_server::{HOLD_MAX, Handovers};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::{Mutex, watch};
 
-/// Nobody needs it for longer without saying so once more: what is held keeps everybody waiting.
-const HOLD_MAX: Duration = Duration::from_secs(60);
 /// For changes under way to come to their end; less than whoever asks waits for an answer.
 const BEGIN_MAX: Duration = Duration::from_secs(7);
 const AGAIN: Duration = Duration::from_secs(1);

@@ -15,12 +15,12 @@ use crate::config::Config;
 use crate::{connect, http, roles};
 use anyhow::{Context, Result, bail};
 use braid_api::meta::MetaRequest;
-use braid_api::{AnyPeers, Code};
+use braid_api::{AnyPeers, Code, Retry};
 use braid_env::Env;
 use braid_meta_engine::{AnyEngine, Engine, HeldEngine};
 use braid_meta_engine_sql::{Fencing, SqlEngine, SqlOptions};
 use braid_meta_namespace::ops::handover::CheckServed;
-use braid_meta_server::{Backing, Lead, LeadLimits, Membership, MetaServer, Others};
+use braid_meta_server::{Backing, Lead, LeadLimits, Membership, MetaServer, Others, StartError};
 use braid_types::ClusterId;
 use braid_wire::{Identity, NamespaceService, Role, WirePeers, WireStats};
 use std::convert::Infallible;
@@ -66,7 +66,7 @@ pub async fn serve(config: Config, ready: ReadyFile, is_anew: bool) -> Result<En
     let lead = tokio::select! {
         lead = Lead::win(env.clone(), rows.clone(), LeadLimits::default()) => match lead {
             Ok(lead) => lead,
-            Err(error) => return may_pass(&rows, error.into()).await,
+            Err(error) => return may_pass(&rows, error.into(), true).await,
         },
         never = serve_beside(together.as_ref()) => match never {},
         () = asked.wait() => {
@@ -114,7 +114,10 @@ pub async fn serve(config: Config, ready: ReadyFile, is_anew: bool) -> Result<En
             Ok(server) => server,
             Err(error) => {
                 lead.release(&rows).await;
-                return may_pass(&rows, error.into()).await;
+                // What a database did not answer in time is internal too.
+                let passes = matches!(&error, StartError::Namespace(error)
+                    if error.code.retry() != Retry::No || error.code == Code::Internal);
+                return may_pass(&rows, error.into(), passes).await;
             }
         },
         () = lead.ended() => return Ok(End::Anew(LOST.to_owned())),
@@ -172,14 +175,13 @@ const LOST: &str = "this metadata server does not lead any more: the database ha
 /// Before the database is asked again.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What went wrong between standing by and serving: with a database that does not answer, or for another that was first, it passes.
+/// What went wrong between standing by and serving: with a database that does not answer at that moment, or another that was first, it passes.
 /// Anything else is for who runs this server to know.
-async fn may_pass(rows: &AnyEngine, error: anyhow::Error) -> Result<End> {
-    let is_lost = error.downcast_ref::<braid_api::Error>().is_some_and(|error| error.code == Code::NotServing);
+async fn may_pass(rows: &AnyEngine, error: anyhow::Error, passes: bool) -> Result<End> {
     match rows.read(0, CheckServed).await.map_err(braid_api::Error::from) {
         // The rows have gone elsewhere.
         Err(gone) if gone.code == Code::NotServing => Err(gone.into()),
-        Ok(()) if !is_lost => Err(error),
+        Ok(()) if !passes => Err(error),
         _ => Ok(End::Anew(format!("{error:#}"))),
     }
 }
