@@ -82,7 +82,7 @@ pub async fn serve(config: Config, ready: ReadyFile, is_anew: bool) -> Result<En
             Ok((membership, own)) => (Some(membership), own),
             Err(error) => {
                 lead.release(&rows).await;
-                return may_pass(&rows, error).await;
+                return may_pass(&rows, error, true).await;
             }
         },
         None => (None, rows.clone()),
