@@ -43,8 +43,10 @@ impl MetaServer {
         }
         let _apart = self.apart("holding the metadata still")?;
         let held = self.handovers()?.hold(hold, time).await?;
-        if time.is_zero() {
-            self.end_apart();
+        match time.is_zero() {
+            true => self.end_apart(),
+            // It is held for so long from now.
+            false => self.stay_apart(time),
         }
         Ok(AdminAnswer::Hold(held))
     }

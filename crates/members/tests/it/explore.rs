@@ -62,7 +62,11 @@ fn is_found(flaw: Flaw) {
         Flaw::KeepsItsLeaseAsLeader => 265,
         _ => 0,
     };
-    let found = (first..first + 3000).find_map(|seed| World::new(seed, flaw).run(true, STORMY).err());
+    let found = (first..first + 3000).find_map(|seed| {
+        let mut world = World::new(seed, flaw);
+        world.asks_for_one = flaw == Flaw::TakesAtOnce;
+        world.run(true, STORMY).err()
+    });
     assert!(found.is_some(), "{flaw:?} does no harm: the search finds nothing");
 }
 
@@ -104,4 +108,9 @@ fn a_member_that_says_what_it_does_not_know_is_found() {
 #[test]
 fn slots_that_are_answered_for_before_others_have_let_go_are_found() {
     is_found(Flaw::NeverWaitsForOthers);
+}
+
+#[test]
+fn others_that_are_taken_for_gone_at_once_are_found() {
+    is_found(Flaw::TakesAtOnce);
 }

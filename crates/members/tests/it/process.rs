@@ -24,6 +24,8 @@ pub enum Flaw {
     SaysWhatItDoesNotKnow,
     /// What is gained is answered for at once.
     NeverWaitsForOthers,
+    /// A leader that is to serve alone takes others for gone at once.
+    TakesAtOnce,
     /// Clocks that differ by more than a twentieth.
     Clocks,
 }

@@ -166,10 +166,13 @@ impl World {
     /// Who leads is to serve alone for so long.
     pub fn alone(&mut self, time: Us) {
         let until = self.now + time;
+        let all: Vec<MemberId> = self.processes.iter().map(|process| process.id).collect();
         for process in &mut self.processes {
             let until = process.clock(until);
-            if let Some(leader) = &mut process.leader {
-                leader.stays_alone(until);
+            let Some(leader) = &mut process.leader else { continue };
+            leader.stays_alone(until);
+            if self.flaw == Flaw::TakesAtOnce {
+                all.iter().for_each(|id| leader.leaves(*id));
             }
         }
     }
