@@ -298,6 +298,9 @@ fn a_database_that_stands_still_or_is_started_again_ends_no_metadata_server() {
         }
         m.until("one serves", || m.is_ready("metadata-1") || m.is_ready("metadata-2"));
         m.put(&format!("after-{round}"), 100_000);
+        let written = || std::fs::metadata(at.join("log")).map_or(0, |log| log.len());
+        let before = written();
+        m.until("the writer goes on", || written() > before + 20_000);
     }
     m.has_all_of(writer, &stop);
     m.all_there(&[("after-0", 100_000), ("after-1", 100_000), ("after-2", 100_000)]);
