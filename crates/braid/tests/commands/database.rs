@@ -185,7 +185,9 @@ impl Machine {
         let log = std::fs::read(at.join("log")).unwrap();
         let lines = log.len() / 1000;
         let expected: Vec<u8> = (0..lines).flat_map(|n| format!("{n:0999}\n").into_bytes()).collect();
-        assert!(lines > 50 && log == expected && self.says("fs cat /log") == log, "{lines} lines");
+        assert!(lines > 50, "the writer did {lines} lines only");
+        assert!(log == expected, "{lines} lines, {} bytes, are not what was written", log.len());
+        assert!(self.says("fs cat /log") == log, "{lines} lines are not seen past the mount");
         for n in (10..=lines).step_by(10) {
             assert_eq!(std::fs::read_to_string(at.join(format!("file-{n}"))).unwrap(), format!("{n}\n"));
         }

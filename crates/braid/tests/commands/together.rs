@@ -271,6 +271,8 @@ fn status_and_why_ask_each_of_several_metadata_servers() {
     rustix::process::kill_process(mount, Signal::STOP).unwrap();
     let makers: Vec<_> =
         (0..DIRS).map(|n| m.braid(&["fs", "mkdir", &format!("/dir-{n}/made")]).spawn().unwrap()).collect();
+    // They have come by then, and wait until the mount's lease is over, 4 s at least. To ask takes seconds while a mount stands still.
+    std::thread::sleep(std::time::Duration::from_millis(1500));
     let waits_at = || {
         let told = String::from_utf8(m.says("admin why")).unwrap();
         let names = told.lines().filter_map(|line| {
