@@ -45,12 +45,12 @@ pub fn is_stopped(config: &Config, dir: Option<&Path>) -> bool {
 /// The complaint about a metadata server that does not answer, with what to do about it.
 pub fn unanswered(config: &Config, error: &braid_api::Error, dir: Option<&Path>) -> anyhow::Error {
     let addresses = config.cluster.metadata.join(", ");
-    let hint = match dir.filter(|dir| is_stopped(config, Some(dir))) {
-        Some(dir) => format!("; it does not run, start it: braid up {}", dir.display()),
-        None if dir.is_none() => {
-            "; no cluster was named: --cluster DIR is one of braid up, --config FILE any".to_owned()
+    let hint = match dir {
+        Some(dir) if is_stopped(config, Some(dir)) => {
+            format!("; it does not run, start it: braid up {}", dir.display())
         }
-        None => String::new(),
+        Some(_) => String::new(),
+        None => "; no cluster was named: --cluster DIR is one of braid up, --config FILE any".to_owned(),
     };
     anyhow!("the metadata server at {addresses} does not answer: {}{hint}", brief(error))
 }

@@ -93,9 +93,14 @@ fn place_of(layout: &Layout, name: &str) -> Option<PathBuf> {
     }
 }
 
+/// Where the mount `name` has said that it is. A killed one cannot take that back.
+fn said_place(layout: &Layout, name: &str) -> Option<PathBuf> {
+    ready::read(&layout.ready(name)).filter(|_| name.starts_with(NAME)).map(PathBuf::from)
+}
+
 /// Where the mount `name` was when it was killed, as long as nobody has mounted anew or unmounted there.
 pub fn dead(layout: &Layout, name: &str) -> Option<PathBuf> {
-    let place = PathBuf::from(ready::read(&layout.ready(name)).filter(|_| name.starts_with(NAME))?);
+    let place = said_place(layout, name)?;
     let is_left = process::running(layout, name).is_none() && matches!(roles::is_braid_mount(&place), Ok(true));
     (is_left && !served(Some(layout), &place)).then_some(place)
 }
@@ -103,7 +108,7 @@ pub fn dead(layout: &Layout, name: &str) -> Option<PathBuf> {
 /// Takes away what the mount `name` has left where it was, if it was killed; answers where. A mount that lives stays,
 /// whose ever it is.
 pub fn clear_dead(layout: &Layout, name: &str) -> Option<PathBuf> {
-    let place = PathBuf::from(ready::read(&layout.ready(name)).filter(|_| name.starts_with(NAME))?);
+    let place = said_place(layout, name)?;
     matches!(braid_fuse_kernel::clear_stale_mount(&place), Ok(true)).then_some(place)
 }
 

@@ -59,10 +59,7 @@ impl Spawned {
     pub fn wait_ready(&mut self, limit: Duration) -> Result<String> {
         let begun = Instant::now();
         loop {
-            if let Some(line) = ready::read(&self.ready_file) {
-                return Ok(line);
-            }
-            if let Some(line) = ready::read(&self.ready_file.with_extension(ready::STANDS_BY)) {
+            if let Some(line) = ready::said(&self.ready_file) {
                 return Ok(line);
             }
             if let Some(status) = self.child.try_wait().context("cannot wait for the process")? {
@@ -164,7 +161,7 @@ fn wait_gone(layout: &Layout, name: &str, limit: Duration) {
 fn serves(layout: &Layout, name: &str, limit: Duration) -> Result<bool> {
     let (ready, begun) = (layout.ready(name), Instant::now());
     while running(layout, name).is_some() {
-        if ready.exists() || ready.with_extension(ready::STANDS_BY).exists() {
+        if ready::said(&ready).is_some() {
             return Ok(true);
         }
         if begun.elapsed() > limit {

@@ -34,9 +34,7 @@ impl ReadyFile {
             _ => Ok(()),
         }
     }
-}
 
-impl ReadyFile {
     /// It ends: whoever wants it to run waits until it has, and starts it again.
     pub fn withdraw(&self) {
         if let Some(path) = &self.0 {
@@ -59,6 +57,11 @@ fn write(path: &Path, line: &str) -> Result<()> {
     std::fs::write(&new, format!("{line}\n"))
         .and_then(|()| std::fs::rename(&new, path))
         .with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// What the process says in its ready file if it serves, or beside it if it stands by.
+pub fn said(path: &Path) -> Option<String> {
+    read(path).or_else(|| read(&path.with_extension(STANDS_BY)))
 }
 
 /// The line of a ready file, if the process serves.
