@@ -39,25 +39,14 @@ pub async fn serve(config: Config, ready: ReadyFile, is_anew: bool) -> Result<En
         env.sleep(PAUSE).await;
     }
     let engine = loop {
-        match SqlEngine::open(options.clone()).await {
+        match open(&options).await {
             Ok(engine) => break Arc::new(engine),
-            Err(error) if is_anew => tracing::warn!("the metadata in the database cannot be opened yet: {error}"),
-            Err(error) => return Err(error).context("cannot open the metadata in the database"),
+            Err(error) if is_anew && !has_gone(&error) => tracing::warn!("not yet: {error:#}"),
+            Err(error) => return Err(error),
         }
         env.sleep(PAUSE).await;
     };
     let rows = AnyEngine::new(engine.clone());
-    // Before it stands for the lead: one that starts again and again over such rows must not disturb who moves them.
-    loop {
-        match engine.read(0, CheckServed).await.map_err(braid_api::Error::from) {
-            Ok(()) => break,
-            Err(error) if is_anew && error.code != Code::NotServing => {
-                tracing::warn!("the metadata in the database cannot be read yet: {error}");
-            }
-            Err(error) => return Err(error.into()),
-        }
-        env.sleep(PAUSE).await;
-    }
     let endpoint = connect::endpoint(&env, Role::Metadata);
     let peers = WirePeers::new(&endpoint);
     let mut asked = Asked::listen()?;
@@ -175,12 +164,24 @@ const LOST: &str = "this metadata server does not lead any more: the database ha
 /// Before the database is asked again.
 const PAUSE: Duration = Duration::from_secs(1);
 
+/// Before it stands for the lead it is looked whether these rows are served here: one that starts again and again over others must not disturb
+/// who moves them.
+async fn open(options: &SqlOptions) -> Result<SqlEngine> {
+    let engine = SqlEngine::open(options.clone()).await.context("cannot open the metadata in the database")?;
+    engine.read(0, CheckServed).await.map_err(braid_api::Error::from)?;
+    Ok(engine)
+}
+
+/// The rows are served elsewhere, or are not whole.
+fn has_gone(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<braid_api::Error>().is_some_and(|error| error.code == Code::NotServing)
+}
+
 /// What went wrong between standing by and serving: with a database that does not answer at that moment, or another that was first, it passes.
 /// Anything else is for who runs this server to know.
 async fn may_pass(rows: &AnyEngine, error: anyhow::Error, passes: bool) -> Result<End> {
-    match rows.read(0, CheckServed).await.map_err(braid_api::Error::from) {
-        // The rows have gone elsewhere.
-        Err(gone) if gone.code == Code::NotServing => Err(gone.into()),
+    match rows.read(0, CheckServed).await.map_err(braid_api::Error::from).map_err(anyhow::Error::from) {
+        Err(gone) if has_gone(&gone) => Err(gone),
         Ok(()) if !passes => Err(error),
         _ => Ok(End::Anew(format!("{error:#}"))),
     }
