@@ -29,6 +29,9 @@ pub struct ClientConfig {
     pub local_reads: bool,
     /// The server on this machine comes to own what is written here, if it has a copy.
     pub local_write: bool,
+    /// A chunk without a copy on this machine is brought here when this much of what that costs has been written to it. Less than 100 moves more
+    /// than it saves.
+    pub bring_after_percent: u64,
     /// Bytes written and not yet answered by a server, of all files. A write waits while they are full.
     pub write_buffer_bytes: u64,
     pub file_buffer_bytes: u64,
@@ -74,6 +77,7 @@ impl Default for ClientConfig {
             pages_above: false,
             local_reads: true,
             local_write: true,
+            bring_after_percent: 100,
             write_buffer_bytes: 128 << 20,
             file_buffer_bytes: 64 << 20,
             retained_bytes: 128 << 20,

@@ -13,7 +13,7 @@ use braid_api::erased::Node;
 use braid_api::meta::ContainerInfo;
 use braid_api::{Code, Context, Error, Manner, Result};
 use braid_env::{BoxFuture, Env, Monotonic};
-use braid_types::{ChunkId, Durability, ServerId, Version};
+use braid_types::{ChunkId, Durability, RequestId, ServerId, Version};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
@@ -278,6 +278,11 @@ impl Copies {
         all.find(|lane| lane.is_beside(&host)).map(|lane| (lane.id, lane.node()))
     }
 
+    /// Nobody waits for the chunk to be stable.
+    pub fn forget(&self, chunk: ChunkId) {
+        self.state.lock().open.retain(|_, (of, _)| *of != chunk);
+    }
+
     /// The chunk is written from here. If its owner is elsewhere, the copy on this host had better own it; that it does is found out by
     /// a later write, and whatever becomes of the message harms nothing.
     pub fn want(&self, cx: Context, chunk: ChunkId) {
@@ -329,7 +334,8 @@ impl Copies {
 
     async fn sync(&self, cx: Context, chunks: Vec<ChunkId>) -> Result<SyncAnswer> {
         if chunks.is_empty() {
-            // How the owner is, for a chunk that it does not know.
+            // How the owner is, for a chunk that it does not know. Of a server and not of a container, among whose changes it has its place.
+            let cx = Context { request: RequestId(0), behind: 0, ..cx };
             return self.at_owner(cx, &[], SyncChunks::of(chunks), Bytes::new()).await;
         }
         let begun = self.env.clock.now();

@@ -12,6 +12,7 @@ use crate::local::LocalReads;
 use crate::locks::Locks;
 use crate::lru::Lru;
 use crate::memory::Memory;
+use crate::nearer::Written;
 use crate::quota::Returns;
 use crate::reopens::Reopens;
 use crate::requests::Requests;
@@ -45,6 +46,7 @@ pub struct Core {
     pub replaying: tokio::sync::Mutex<()>,
     pub servers: Directory,
     pub spares: Spares,
+    pub written: Written,
     pub room: Room,
     pub cache: Cache,
     pub leases: Leases,

@@ -317,11 +317,23 @@ impl Core {
 
     /// Where the file's data is, within the chunk at `index`: bytes of the file.
     pub async fn data_ranges(self: &Arc<Self>, inode: &Arc<Inode>, index: ChunkIndex, op: Op) -> Result<RangeSet> {
+        self.data_ranges_with(inode, index, true, op).await
+    }
+
+    /// The same; `all`: with what no server has answered for so far.
+    pub async fn data_ranges_with(
+        self: &Arc<Self>,
+        inode: &Arc<Inode>,
+        index: ChunkIndex,
+        all: bool,
+        op: Op,
+    ) -> Result<RangeSet> {
         let there = |state: &FileState| {
             let bytes = state.policy.chunk_bytes;
             let range = ByteRange::at(index.0.saturating_mul(bytes), bytes);
             let mut set = RangeSet::default();
-            state.overlay(range).iter().for_each(|(at, data)| set.add(ByteRange::at(*at, data.len() as u64)));
+            let here = if all { state.overlay(range) } else { Vec::new() };
+            here.iter().for_each(|(at, data)| set.add(ByteRange::at(*at, data.len() as u64)));
             let of = |slot| (key(inode.id, index, slot, &state.policy), state.policy, slot.fresh.is_some());
             (range, set, state.body.slot(index).map(of))
         };

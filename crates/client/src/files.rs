@@ -282,7 +282,8 @@ impl Core {
         self.enter(inode, Want::Once, range, op).await
     }
 
-    fn pass(&self, inode: &Inode, want: Want, range: ByteRange) -> Option<Pass<'_>> {
+    /// If that is held, and nobody else waits for it.
+    pub fn pass(&self, inode: &Inode, want: Want, range: ByteRange) -> Option<Pass<'_>> {
         // Before the look at the lease, which is lost before this is raised.
         let lapses = inode.state.lock().lapses;
         let inode = inode.id;

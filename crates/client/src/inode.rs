@@ -6,6 +6,7 @@
 use crate::body::Body;
 use crate::buffer::Extents;
 use crate::creating::Creating;
+use crate::nearer::Copying;
 use crate::readahead::Blocks;
 use braid_api::Error;
 use braid_api::meta::{Content, Cuts, FileMap, OpenAnswer};
@@ -77,6 +78,10 @@ pub struct FileState {
     pub stored_end: u64,
     /// Nothing may be sent now: a truncate or punch is under way.
     pub held: bool,
+    /// A chunk of it is brought to this host; see `nearer`.
+    pub copying: Option<Copying>,
+    /// How often one was: a map that was asked for before does not know of it.
+    pub brought: u64,
     /// How often inline bytes were moved into chunks; a commit must not begin before such a move and end after it.
     pub conversions: u64,
     /// Chunks that were written, but committed never: the bytes are inline now, and the next commit says so.
@@ -150,6 +155,8 @@ impl FileState {
             sent_end: 0,
             stored_end: 0,
             held: false,
+            copying: None,
+            brought: 0,
             conversions: 0,
             unused: Vec::new(),
             rewrite_inline: false,
@@ -298,9 +305,11 @@ impl FileState {
         // What is unsaved was written here, and by nobody else since. Else the attributes may be newer than the bytes, and a map that was
         // fetched meanwhile older than the lease that comes with this answer.
         let is_unsure = self.is_clean() && !self.cutting;
-        if self.is_older(&answer.attr) {
+        // Asked for before a chunk was put elsewhere from here: the times of the file are the same.
+        let is_of_before = answer.map.layout_gen < self.layout_gen;
+        if self.is_older(&answer.attr) || is_of_before {
             // The times of a file are the same when a chunk of it has moved.
-            self.stale |= has_moved || is_unsure;
+            self.stale |= has_moved || is_unsure || is_of_before;
             return;
         }
         if self.version == version && self.is_clean() && self.body.is_clean() && !self.cutting {
@@ -450,12 +459,12 @@ impl Inodes {
         Some(inode)
     }
 
-    /// Forgets the inode if no handle, nothing unsaved and no bad news needs it.
+    /// Forgets the inode if no handle, nothing unsaved, no chunk under way and no bad news needs it.
     pub fn forget_if_unused(&self, id: InodeId) -> Option<Arc<Inode>> {
         let mut map = self.map.lock();
         let unused = map.get(&id).is_some_and(|inode| {
             let state = inode.state.lock();
-            state.handles == 0 && state.is_clean() && state.lost.is_none()
+            state.handles == 0 && state.is_clean() && state.copying.is_none() && state.lost.is_none()
         });
         if unused { map.remove(&id) } else { None }
     }
@@ -535,6 +544,11 @@ pub(crate) mod tests {
         told.adopt_attr(&answer(b"new", 3).attr, None);
         told.adopt_open(&answer(b"new", 2), 0);
         assert!(told.stale);
+        // A chunk was put elsewhere from here meanwhile, which is no change of the file's times.
+        let mut moved = state();
+        moved.layout_gen = LayoutGen(1);
+        moved.adopt_open(&answer(b"old", 1), 0);
+        assert!(moved.stale && moved.layout_gen == LayoutGen(1));
         // What is written here is newer than any answer to what was asked before.
         let mut written = state();
         written.touched(Monotonic::default(), Timestamp(2));

@@ -42,6 +42,7 @@ mod members;
 mod memory;
 mod mover;
 mod moves;
+mod nearer;
 mod ops;
 mod prefetch;
 mod quota;

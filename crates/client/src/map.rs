@@ -26,11 +26,15 @@ impl Core {
     /// what a data server had answered under the old generation comes before and is cut.
     pub async fn refresh_map(&self, inode: &Inode, op: Op) -> Result<()> {
         let (answer, gone) = loop {
+            let brought = inode.state.lock().brought;
             let message = GetMap { inode: self.cache.inode(inode.id), first: ChunkIndex(0) };
             let answer = self.call(message, op).await?;
             let late = op.deadline.left(&self.env).is_zero();
             // Overtaken by a save of this client's own: the next answer has what it saved.
-            let based = |state: &mut FileState| (late || !state.is_older(&answer.attr)).then(|| rebase(state, &answer));
+            let based = |state: &mut FileState| {
+                let is_good = state.brought == brought && (late || !state.is_older(&answer.attr));
+                is_good.then(|| rebase(state, &answer))
+            };
             if let Some(gone) = self.update(inode, based) {
                 break (answer, gone);
             }
@@ -62,11 +66,16 @@ impl Core {
     /// Fetches pages of the map until the chunk at `index` is known or known to be absent.
     pub async fn know_chunk(&self, inode: &Inode, index: ChunkIndex, op: Op) -> Result<()> {
         loop {
-            let Some(first) = inode.state.lock().body.unknown_from(index) else { return Ok(()) };
+            let (unknown, brought) = {
+                let state = inode.state.lock();
+                (state.body.unknown_from(index), state.brought)
+            };
+            let Some(first) = unknown else { return Ok(()) };
             let answer = self.call(GetMap { inode: self.cache.inode(inode.id), first }, op).await?;
             self.update(inode, |state| {
                 let Body::Chunked(table) = &mut state.body else { return };
                 match &answer.map.content {
+                    _ if state.brought != brought => {}
                     _ if answer.attr.trunc_gen > state.attr.trunc_gen => state.stale = true,
                     Content::Chunked(page) if table.known_below == Some(first) => {
                         table.adopt(page);

@@ -412,7 +412,7 @@ impl Core {
     }
 
     /// Reads the whole chunk back where it lies: offsets of blocks that do not match their checksums. Takes as long as it takes.
-    async fn scrub(&self, lane: &Lane, chunk: ChunkId, op: Op) -> Result<Vec<u64>> {
+    pub async fn scrub(&self, lane: &Lane, chunk: ChunkId, op: Op) -> Result<Vec<u64>> {
         let message = ScrubChunk { chunk };
         self.counters.message("ScrubChunk");
         let left = op.deadline.left(&self.env);
@@ -432,7 +432,7 @@ fn same_start(first: &mut Option<u64>, now: u64, route: &Route) -> Result<()> {
 }
 
 /// What has data, in parts of at most [`PIECE`].
-fn pieces(extents: &[ByteRange]) -> impl Iterator<Item = ByteRange> + '_ {
+pub fn pieces(extents: &[ByteRange]) -> impl Iterator<Item = ByteRange> + '_ {
     const { assert!(PIECE.is_multiple_of(BLOCK_BYTES)) };
     extents.iter().flat_map(|extent| {
         extent.split_by(PIECE).map(|(unit, part)| ByteRange::new(unit * PIECE + part.start, unit * PIECE + part.end))

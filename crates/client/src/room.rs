@@ -226,7 +226,7 @@ impl Core {
         }
     }
 
-    async fn ask_room(&self, lane: &Lane, chunks: &[Place], bytes: u64, op: Op) -> Result<Vec<ChunkId>> {
+    pub async fn ask_room(&self, lane: &Lane, chunks: &[Place], bytes: u64, op: Op) -> Result<Vec<ChunkId>> {
         let message = ReserveRoom { chunks: chunks.to_vec(), bytes };
         Ok(self.ask(lane, self.session.token(), message, Bytes::new(), op).await?.0)
     }

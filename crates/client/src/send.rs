@@ -161,6 +161,9 @@ impl Core {
             let result = core.write_piece(&inode, &piece, op).await;
             core.update(&inode, |state| {
                 let Some(write) = state.inflight.remove(&piece.ticket) else { return };
+                if let Some(copying) = &mut state.copying {
+                    copying.wrote(write.range);
+                }
                 state.blocks.invalidate(write.range);
                 let Err(error) = result else {
                     state.stored_end = state.stored_end.max(write.range.end);
@@ -280,6 +283,7 @@ impl Core {
             self.want_next(inode, index, token);
         }
         self.counters.bytes_written.fetch_add(len, Relaxed);
+        self.wrote_chunk(inode, &key, &policy, len);
         let receipt = Receipt { incarnation: answer.incarnation, sequence: answer.sequence, stable: answer.stable };
         let cuts = (token.trunc_gen, cuts);
         let proven = {

@@ -301,6 +301,17 @@ impl Directory {
         lanes.values().filter(|lane| lane.is_beside(host)).map(|lane| lane.id).min()
     }
 
+    /// A copy of this container's chunks is on the host.
+    pub fn is_on(&self, host: &str, id: ContainerId) -> bool {
+        let Some(container) = self.container(id) else { return false };
+        container.chain.iter().filter_map(|id| self.known_lane(*id)).any(|lane| lane.is_beside(host))
+    }
+
+    /// A server on the host takes new chunks.
+    pub fn has_room_on(&self, host: &str) -> bool {
+        self.lanes.lock().values().any(|lane| lane.is_beside(host) && lane.peer.lock().0.duty.takes_new())
+    }
+
     /// Some data server is to be emptied, or has been.
     pub fn any_leaves(&self) -> bool {
         self.lanes.lock().values().any(|lane| !lane.peer.lock().0.duty.takes_new())
@@ -311,6 +322,14 @@ impl Directory {
         let Some(container) = self.container(id) else { return false };
         let [server] = container.chain.as_slice() else { return false };
         self.known_lane(*server).is_some_and(|lane| !lane.peer.lock().0.duty.takes_new())
+    }
+
+    /// What was written to a chunk of several copies, and never synced, is nobody's.
+    pub fn forget_copy(&self, id: ContainerId, chunk: ChunkId) {
+        let copies = self.copies.lock().get(&id).map(|(copies, _)| copies.clone());
+        if let Some(copies) = copies {
+            copies.forget(chunk);
+        }
     }
 
     /// The chunk is no longer part of any file.

@@ -31,6 +31,8 @@ pub struct Stats {
     pub sessions_lost: u64,
     /// Chunks found lost unsynced, which read as holes.
     pub chunks_lost: u64,
+    /// Chunks that were brought to a data server on this host, as they were written here again and again.
+    pub chunks_brought: u64,
     /// Changes sent again to a metadata server that had answered them and started again before they were durable.
     pub changes_replayed: u64,
     /// Such changes that could not be: the session had ended.
@@ -72,6 +74,7 @@ pub(crate) struct Counters {
     pub opens_known: AtomicU64,
     pub writes_repeated: AtomicU64,
     pub chunks_lost: AtomicU64,
+    pub chunks_brought: AtomicU64,
     pub sessions_lost: AtomicU64,
     pub changes_replayed: AtomicU64,
     pub changes_lost: AtomicU64,
@@ -98,6 +101,7 @@ impl Counters {
             opens_known: self.opens_known.load(Relaxed),
             writes_repeated: self.writes_repeated.load(Relaxed),
             chunks_lost: self.chunks_lost.load(Relaxed),
+            chunks_brought: self.chunks_brought.load(Relaxed),
             sessions_lost: self.sessions_lost.load(Relaxed),
             changes_replayed: self.changes_replayed.load(Relaxed),
             changes_lost: self.changes_lost.load(Relaxed),

@@ -270,6 +270,8 @@ impl Core {
             pass.check(state)?;
             state.dirty.remove(range);
             state.blocks.invalidate(range);
+            // It would come back with what was copied before.
+            state.copying = None;
             state.touched(now, wall);
             Ok::<_, Error>(())
         })?;

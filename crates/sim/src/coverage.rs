@@ -49,6 +49,7 @@ pub const MUST_BE_REACHED_WITH_COPIES: &[&str] = &[
     "bad block mended from another copy",
     "block rotted",
     "blocks that nobody had went back",
+    "chunk brought to who writes it",
     "chunk owned beside its writer",
     "chunk reclaimed",
     "chunk taken over by another member",

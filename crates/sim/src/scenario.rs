@@ -193,6 +193,22 @@ pub fn with_copies() -> Vec<Scenario> {
             lossy: true,
             settings: Settings { beside: true, late_words: true, ..Settings::with_copies(3) },
             make: |_| Durable::new(Sure::AtFsync),
+            ..base.clone()
+        },
+        // And where it has no copy beside it one is made there.
+        Scenario {
+            name: "copies-brought",
+            faults: fault::COPIES_IN_TURN,
+            settings: in_turn(Settings::with_copies_beside(2)),
+            make: |seed| Handover::new(seed),
+            ..base.clone()
+        },
+        Scenario {
+            name: "copies-brought-fsync",
+            faults: fault::COPIES_AND_EVERYTHING,
+            lossy: true,
+            settings: Settings { late_words: true, ..Settings::with_copies_beside(2) },
+            make: |_| Durable::new(Sure::AtFsync),
             ..base
         },
     ]
@@ -500,6 +516,11 @@ pub fn reporting() -> Vec<Scenario> {
     scenarios.into_iter().flatten().collect()
 }
 
+fn of_seed(mut all: Vec<Scenario>, seed: u64) -> Scenario {
+    let n = seed as usize % all.len();
+    all.swap_remove(n)
+}
+
 impl Scenario {
     pub fn named(name: &str) -> Option<Scenario> {
         all()
@@ -518,63 +539,43 @@ impl Scenario {
     }
 
     pub fn of_seed(seed: u64) -> Scenario {
-        let mut all = all();
-        let n = seed as usize % all.len();
-        all.swap_remove(n)
+        of_seed(all(), seed)
     }
 
     pub fn litmus_of_seed(seed: u64) -> Scenario {
-        let mut all = litmus();
-        let n = seed as usize % all.len();
-        all.swap_remove(n)
+        of_seed(litmus(), seed)
     }
 
     pub fn several_of_seed(seed: u64) -> Scenario {
-        let mut all = several();
-        let n = seed as usize % all.len();
-        all.swap_remove(n)
+        of_seed(several(), seed)
     }
 
     pub fn removals_of_seed(seed: u64) -> Scenario {
-        let mut all = removals();
-        let n = seed as usize % all.len();
-        all.swap_remove(n)
+        of_seed(removals(), seed)
     }
 
     pub fn growing_of_seed(seed: u64) -> Scenario {
-        let mut all = growing();
-        let n = seed as usize % all.len();
-        all.swap_remove(n)
+        of_seed(growing(), seed)
     }
 
     pub fn growing_plain_of_seed(seed: u64) -> Scenario {
-        let mut all = growing_plain();
-        let n = seed as usize % all.len();
-        all.swap_remove(n)
+        of_seed(growing_plain(), seed)
     }
 
     pub fn reporting_of_seed(seed: u64) -> Scenario {
-        let mut all = reporting();
-        let n = seed as usize % all.len();
-        all.swap_remove(n)
+        of_seed(reporting(), seed)
     }
 
     pub fn sealed_of_seed(seed: u64) -> Scenario {
-        let mut all = sealed();
-        let n = seed as usize % all.len();
-        all.swap_remove(n)
+        of_seed(sealed(), seed)
     }
 
     pub fn snapshots_of_seed(seed: u64) -> Scenario {
-        let mut all = snapshots();
-        let n = seed as usize % all.len();
-        all.swap_remove(n)
+        of_seed(snapshots(), seed)
     }
 
     pub fn with_copies_of_seed(seed: u64) -> Scenario {
-        let mut all = with_copies();
-        let n = seed as usize % all.len();
-        all.swap_remove(n)
+        of_seed(with_copies(), seed)
     }
 
     pub fn with_bug(mut self, bug: Bug) -> Scenario {

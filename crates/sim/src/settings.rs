@@ -165,6 +165,13 @@ impl Settings {
         settings
     }
 
+    /// The same, few enough that some chunk has none beside its writer, to whom it is brought soon.
+    pub fn with_copies_beside(copies: u8) -> Settings {
+        let mut settings = Settings { beside: true, ..Settings::with_copies(copies) };
+        settings.client.bring_after_percent = 2;
+        settings
+    }
+
     /// The same while data servers are drained and evened out: slowly enough for faults to come in between.
     pub fn with_operator(copies: u8) -> Settings {
         let mut settings = Settings { operator: true, ..Settings::with_copies(copies) };

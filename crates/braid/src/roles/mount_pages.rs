@@ -64,6 +64,11 @@ fn add(metrics: &mut Metrics, stats: Stats) {
         ("cache_misses", "Lookups and attributes that were asked for.", stats.cache_misses),
         ("writes_repeated", "Writes sent again to a server that had restarted.", stats.writes_repeated),
         ("sessions_lost", "Sessions that ended while the mount lived.", stats.sessions_lost),
+        (
+            "chunks_brought",
+            "Chunks brought to a data server on this host, as they were written here again and again.",
+            stats.chunks_brought,
+        ),
         ("chunks_lost", "Chunks found lost unsynced, which read as holes.", stats.chunks_lost),
         (
             "changes_replayed",

@@ -90,6 +90,7 @@ impl Core {
             replaying: Default::default(),
             servers: Directory::new(peers, memory.clone(), config.server_writes_max),
             spares: Default::default(),
+            written: Default::default(),
             room: Default::default(),
             cache: Cache::new(config.cache_entries),
             leases: Default::default(),

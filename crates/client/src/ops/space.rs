@@ -64,6 +64,8 @@ impl Core {
         self.update(inode, |state| {
             pass.check(state)?;
             state.convert();
+            // Its place is elsewhere by then, or here.
+            state.copying = None;
             Ok::<_, Error>(())
         })?;
         for (index, part) in range.split_by(chunk_bytes) {
@@ -94,12 +96,14 @@ impl Core {
             let message = ReserveChunk { chunk: key.chunk, container: key.container, chunk_bytes, bytes, make };
             match self.ask(&route.lane, token, message, Bytes::new(), op).await {
                 Ok(_) => {
-                    if let Some(slot) = inode.state.lock().body.slot_mut(index)
-                        && slot.chunk == key.chunk
-                    {
-                        slot.reserved = true;
+                    match inode.state.lock().body.slot_mut(index) {
+                        // Another has taken its place meanwhile.
+                        Some(slot) if slot.chunk != key.chunk => {}
+                        found => {
+                            found.into_iter().for_each(|slot| slot.reserved = true);
+                            return Ok(());
+                        }
                     }
-                    return Ok(());
                 }
                 Err(error) if error.code == Code::StaleTruncGen => {
                     self.refresh_map(inode, op).await?;

@@ -21,6 +21,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+mod nearer;
+
 struct TestClock(tokio::time::Instant);
 
 impl Clock for TestClock {
@@ -59,6 +61,10 @@ struct Net {
     still: Mutex<BTreeSet<ServerId>>,
     /// Calls of data servers: who called which, and what. Clients and the metadata server are 0.
     calls: Mutex<Vec<(ServerId, ServerId, &'static str)>>,
+    /// The next answers to these are lost on their way from the metadata server.
+    lost: Mutex<Vec<&'static str>>,
+    /// So long these take on their way to a data server, and answers to these from the metadata server.
+    slow: Mutex<BTreeMap<&'static str, Duration>>,
 }
 
 #[derive(Clone)]
@@ -76,7 +82,8 @@ impl DataPeers for Peers {
 impl DataNode for Node {
     async fn execute(&self, cx: Context, request: DataRequest, payload: Bytes) -> Result<(DataAnswer, Bytes)> {
         self.0.calls.lock().push((self.2, self.1, request.name()));
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        let takes = self.0.slow.lock().get(request.name()).copied();
+        tokio::time::sleep(takes.unwrap_or(Duration::from_millis(1))).await;
         let server = self.0.servers.lock().get(&self.1).cloned();
         match server.filter(|_| !self.0.away.lock().contains(&self.1)) {
             Some(server) => server.execute(cx, request, payload).await,
@@ -100,7 +107,22 @@ impl Namespace for Front {
         tokio::time::sleep(Duration::from_millis(1)).await;
         let meta = self.0.meta.lock().clone();
         match meta.filter(|_| !self.0.away.lock().contains(&self.1)) {
-            Some(meta) => meta.execute(cx, request).await,
+            Some(meta) => {
+                let name = request.name();
+                let answer = meta.execute(cx, request).await;
+                let slow = self.0.slow.lock().get(name).copied();
+                if let Some(takes) = slow {
+                    tokio::time::sleep(takes).await;
+                }
+                let mut lost = self.0.lost.lock();
+                match lost.iter().position(|other| *other == name) {
+                    Some(at) => {
+                        lost.swap_remove(at);
+                        Err(Error::bare(Code::Disconnected))
+                    }
+                    None => answer,
+                }
+            }
             None => Err(Error::bare(Code::Unreachable)),
         }
     }

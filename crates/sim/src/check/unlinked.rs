@@ -66,7 +66,10 @@ impl Moves {
 
 /// A chunk with one copy has got another place.
 pub fn check_moved(cluster: &Cluster, to: ChunkId) {
-    cluster.coverage.count("chunk with one copy moved");
+    cluster.coverage.count(match cluster.settings.has_copies() {
+        true => "chunk brought to who writes it",
+        false => "chunk with one copy moved",
+    });
     if !cluster.moves.0.lock().read_back.iter().any(|(_, chunk)| *chunk == to) {
         let text = format!("chunk {to} takes the place of another, and no data server has read it back");
         cluster.around.failures.add(Invariant::UnlinkedAfterReplaced, text);
