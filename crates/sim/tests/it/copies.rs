@@ -9,7 +9,7 @@ use braid_sim::coverage::MUST_BE_REACHED_WITH_COPIES;
 use braid_sim::{Bug, Invariant, Scenario, run, scenario};
 
 /// Of all scenarios together; about 35 s on two free cores in the dev profile.
-const SEEDS: u64 = 70;
+const SEEDS: u64 = 84;
 
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|text| text.parse().unwrap())
