@@ -70,24 +70,39 @@ impl Core {
         handle: Option<&FileHandle>,
         op: Op,
     ) -> Result<Vec<Bytes>> {
+        loop {
+            if let Some(pieces) = self.try_read(inode, range, handle, op).await? {
+                return Ok(pieces);
+            }
+        }
+    }
+
+    /// None if a chunk was brought here meanwhile.
+    async fn try_read(
+        self: &Arc<Self>,
+        inode: &Arc<Inode>,
+        range: ByteRange,
+        handle: Option<&FileHandle>,
+        op: Op,
+    ) -> Result<Option<Vec<Bytes>>> {
         self.fresh(inode, op).await?;
-        let (segments, overlay, chunk_bytes) = loop {
+        let (segments, overlay, chunk_bytes, brought) = loop {
             let unknown = {
                 let mut state = inode.state.lock();
                 let range = ByteRange::new(range.start.min(state.size), range.end.min(state.size));
                 if range.is_empty() {
-                    return Ok(Vec::new());
+                    return Ok(Some(Vec::new()));
                 }
                 let chunk_bytes = state.policy.chunk_bytes;
                 if let Body::Inline(bytes) = &state.body {
-                    return Ok(vec![read_inline(bytes, range)]);
+                    return Ok(Some(vec![read_inline(bytes, range)]));
                 }
                 let last = ChunkIndex((range.end - 1) / chunk_bytes);
                 match state.body.unknown_from(last) {
                     Some(_) => last,
                     None => {
                         let overlay = state.overlay(range);
-                        break (segments(&mut state, range, &overlay), overlay, chunk_bytes);
+                        break (segments(&mut state, range, &overlay), overlay, chunk_bytes, state.brought);
                     }
                 }
             };
@@ -97,11 +112,15 @@ impl Core {
             self.read_ahead(inode, handle, range);
         }
         let bytes = join_all(segments.iter().map(|s| self.fetch_segment(inode, s, chunk_bytes, op)).collect()).await;
+        // Bytes that servers had are in the buffer again, and the server that was asked is another by now.
+        if inode.state.lock().brought != brought {
+            return Ok(None);
+        }
         let mut pieces = Vec::with_capacity(segments.len());
         for (segment, bytes) in segments.iter().zip(bytes) {
             pieces.push(painted(bytes?, segment.range, &overlay));
         }
-        Ok(pieces)
+        Ok(Some(pieces))
     }
 
     async fn fetch_segment(
@@ -338,7 +357,7 @@ impl Core {
             (range, set, state.body.slot(index).map(of))
         };
         let (range, mut set, found) = self.with_chunk(inode, index, op, there).await?;
-        let Some((key, policy, is_fresh)) = found else { return Ok(set) };
+        let Some((mut key, policy, mut is_fresh)) = found else { return Ok(set) };
         let mut attempts = Attempts::until(op.deadline);
         loop {
             let route = self.route(&policy, key.container, op).await?;
@@ -358,6 +377,14 @@ impl Core {
                 }
                 Err(error) if error.code == Code::ChunkUnknown && !is_fresh => {
                     self.refresh_map(inode, op).await?;
+                    // It is elsewhere by now.
+                    let (_, now, found) = self.with_chunk(inode, index, op, there).await?;
+                    if let Some((moved, _, fresh)) = found.filter(|(moved, ..)| moved.chunk != key.chunk) {
+                        now.iter().for_each(|range| set.add(range));
+                        (key, is_fresh) = (moved, fresh);
+                        attempts.again(&self.env, error).await?;
+                        continue;
+                    }
                     let is_lost = |state: &FileState| {
                         state.body.slot(index).is_some_and(|slot| slot.chunk == key.chunk && slot.stable)
                     };

@@ -67,8 +67,8 @@ struct Held<'a> {
     pass: Pass<'a>,
     quiet: Quiet<'a>,
     layout_gen: LayoutGen,
-    /// What is reserved for the chunk and for no byte that was written.
-    room: u64,
+    /// What is reserved for the chunk and for no byte that was written, if anything had to be at its new place.
+    room: Option<u64>,
 }
 
 /// Why a chunk stays where it is, without anything being wrong.
@@ -127,8 +127,9 @@ impl Core {
         }
         let (policy, trunc_gen, chunk_bytes) = (state.policy, state.attr.trunc_gen, state.policy.chunk_bytes);
         let range = ByteRange::at(index.0 * chunk_bytes, chunk_bytes);
+        let container = state.body.slot(index).map(|slot| slot.container).unwrap_or_default();
         state.copying = Some(Copying { chunk, range, written: RangeSet::default() });
-        let begun = Begun { inode, index, chunk, policy, trunc_gen, token };
+        let begun = Begun { inode, index, chunk, container, policy, trunc_gen, token };
         let is_same = begun.is_same(&state);
         drop(state);
         // From here on it is not forgotten, and not opened as another.
@@ -264,6 +265,8 @@ impl Core {
         let (now, index) = (self.now(), begun.index);
         let (layout_gen, room, wanted) = self.update(inode, |state| {
             pass.check(state)?;
+            // Who has asked a server for them asks again.
+            state.brought += 1;
             if !rest.is_empty() {
                 state.unsaved = true;
                 state.version += 1;
@@ -279,7 +282,7 @@ impl Core {
             self.ask_room(&route.lane, &[(to.chunk, to.container)], wanted, op).await?;
         }
         self.goes_on(begun)?;
-        Ok(Held { pass, quiet, layout_gen, room })
+        Ok(Held { pass, quiet, layout_gen, room: (wanted > 0).then_some(room) })
     }
 
     /// Under the right to write with which it began.
@@ -312,7 +315,7 @@ impl Core {
     }
 
     /// The row names it.
-    fn is_here(&self, inode: &Inode, begun: &Begun<'_>, to: Place, room: u64, layout_gen: LayoutGen) {
+    fn is_here(&self, inode: &Inode, begun: &Begun<'_>, to: Place, room: Option<u64>, layout_gen: LayoutGen) {
         let (index, from, Place { chunk: spare, container }) = (begun.index, begun.chunk, to);
         let before = self.update(inode, |state| {
             // Whatever was asked for before does not know of it.
@@ -320,6 +323,8 @@ impl Core {
             match state.body.slot_mut(index) {
                 Some(slot) if slot.chunk == from => {
                     let row = ChunkRef { index, chunk: spare, container, stable: true, frozen: false };
+                    // What was used of it since is used there; and some of it is there in any case, to be given back.
+                    let room = if room.is_some() { slot.room.min(room.unwrap_or(0)).max(1) } else { 0 };
                     let before = std::mem::replace(slot, ChunkSlot { room, ..ChunkSlot::committed(&row) });
                     // What was fetched meanwhile knows of it already.
                     if state.layout_gen == layout_gen {
@@ -328,7 +333,10 @@ impl Core {
                     Some(before)
                 }
                 // Its lease is lost, or its map was fetched anew.
-                _ => {
+                found => {
+                    if let Some(slot) = found.filter(|slot| slot.chunk == spare && room.is_some()) {
+                        slot.room = slot.room.max(1);
+                    }
                     state.stale = true;
                     None
                 }
@@ -339,6 +347,7 @@ impl Core {
             self.servers.release_room(from, before.container);
         }
         self.servers.forget_chunk(from);
+        self.servers.forget_copy(begun.container, from);
         self.counters.chunks_brought.fetch_add(1, Relaxed);
         tracing::info!(
             inode = inode.id.0,

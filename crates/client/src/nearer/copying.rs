@@ -5,7 +5,7 @@ use crate::body::ChunkSlot;
 use crate::inode::{FileState, Inode};
 use crate::ranges::RangeSet;
 use braid_lease::Generation;
-use braid_types::{ByteRange, ChunkId, ChunkIndex, Policy, TruncGen};
+use braid_types::{ByteRange, ChunkId, ChunkIndex, ContainerId, Policy, TruncGen};
 use std::time::Duration;
 
 /// What is written to a chunk while it is copied.
@@ -31,6 +31,7 @@ pub(super) struct Begun<'a> {
     pub(super) inode: &'a Inode,
     pub(super) index: ChunkIndex,
     pub(super) chunk: ChunkId,
+    pub(super) container: ContainerId,
     pub(super) policy: Policy,
     pub(super) trunc_gen: TruncGen,
     /// Of the right to write: as long as it is this one nobody else had it.

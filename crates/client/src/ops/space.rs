@@ -5,7 +5,7 @@ use crate::core::{Core, Op};
 use crate::files::Pass;
 use crate::inode::Inode;
 use crate::map::file_name;
-use crate::wait::Attempts;
+use crate::wait::{Attempts, timed_out};
 use braid_api::data::ReserveChunk;
 use braid_api::{Code, Error, FallocateMode, HandleId, Result, SeekWhence};
 use braid_types::{ByteRange, ChunkIndex, FILE_BYTES_MAX};
@@ -68,6 +68,9 @@ impl Core {
             state.copying = None;
             Ok::<_, Error>(())
         })?;
+        // A chunk that goes elsewhere meanwhile would leave behind what is reserved for it.
+        let order = self.env.timeout(op.deadline.left(&self.env), inode.order.lock()).await;
+        let _order = order.map_err(|_| timed_out(file_name(inode), "another commit or truncate of it"))?;
         for (index, part) in range.split_by(chunk_bytes) {
             self.reserve_chunk(inode, ChunkIndex(index), (part.end, chunk_bytes), pass, op).await?;
         }
