@@ -7,8 +7,8 @@ use crate::hunt::hunt;
 use braid_sim::coverage::MUST_BE_REACHED_BY_SNAPSHOTS;
 use braid_sim::{Bug, Invariant, Scenario, run, scenario};
 
-/// Of all scenarios together; about a minute and a half on two free cores in the dev profile. What is rarest, a snapshot that is found to be made, one of fifteen reaches.
-const SEEDS: u64 = 96;
+/// Of all scenarios together; about two minutes on two free cores in the dev profile. What is rarest, a snapshot that is found to be made, one of fifteen to forty reaches.
+const SEEDS: u64 = 160;
 
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|text| text.parse().unwrap())
