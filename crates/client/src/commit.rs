@@ -18,6 +18,7 @@ use braid_lease::Key;
 use braid_types::{ByteRange, ChunkIndex};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use tokio::sync::MutexGuard;
 
 /// How far the bytes must be before the commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,15 +55,19 @@ impl Core {
         if reach == Reach::Stable {
             self.until_known(inode, op).await?;
         }
-        let left = op.deadline.left(&self.env);
-        let order = self.env.timeout(left, inode.order.lock()).await;
-        let _order = order.map_err(|_| timed_out(file_name(inode), "another commit or truncate of it"))?;
+        let _order = self.in_order(inode, op).await?;
         self.commit_ordered(inode, reach, op).await?;
         match reach {
             Reach::Answered => Ok(()),
             // Its name, and whatever else was changed before.
             Reach::Stable => self.settle_changes(op).await,
         }
+    }
+
+    /// The inode's order: until it is dropped nobody else commits, truncates or punches it, or puts a chunk of it elsewhere.
+    pub async fn in_order<'a>(&self, inode: &'a Inode, op: Op) -> Result<MutexGuard<'a, ()>> {
+        let order = self.env.timeout(op.deadline.left(&self.env), inode.order.lock()).await;
+        order.map_err(|_| timed_out(file_name(inode), "another commit or truncate of it"))
     }
 
     /// As [`Core::commit`], by the holder of the inode's order.

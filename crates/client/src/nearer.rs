@@ -4,8 +4,8 @@
 //! Promises: the file is the same before and after, to everybody; the chunk's row names the new place only when that has on stable storage
 //! all that was ever said to be, and what else was answered is kept here until it is there too; nothing is written to the old place from
 //! then on. What was copied is read back where it lies. It is done under the lease under which the file is written. Its writer waits for what
-//! is on its way and a transaction, its fsync for one of what was copied last: [`HELD`] and the transaction at most. What is written while it is copied is copied
-//! again; if that comes to no end, or anything else is in the way, the chunk stays where it is.
+//! is on its way and a transaction, its fsync for one of what was copied last: [`HELD`] and the transaction at most. What is written while it
+//! is copied is copied again; if that comes to no end, or anything else is in the way, the chunk stays where it is.
 //!
 //! Of the owner of a chunk nothing is asked that it would not do for any reader, and where the new place is is chosen as for a chunk of a new
 //! file that is made here.
@@ -29,7 +29,7 @@ use crate::moves::pieces;
 use crate::ranges::RangeSet;
 use crate::retain::ChunkKey;
 use crate::truncate::Quiet;
-use crate::wait::{Deadline, timed_out};
+use crate::wait::Deadline;
 use braid_api::meta::{ChunkRef, MoveChunk, MoveKind, ReturnSpares, TakeSpares};
 use braid_api::{Code, Error, Result, Retry, When};
 use braid_lease::Want;
@@ -58,8 +58,8 @@ const ASK_AGAIN: Duration = Duration::from_millis(200);
 /// Where it is copied to.
 #[derive(Clone, Copy)]
 struct Place {
-    pub chunk: ChunkId,
-    pub container: ContainerId,
+    chunk: ChunkId,
+    container: ContainerId,
 }
 
 /// With what nothing of the file is sent.
@@ -148,9 +148,9 @@ impl Core {
         let brought = self.bring_to(inode, &begun, to, &mut is_placed, op).await;
         if !is_placed {
             self.servers.forget_copy(to.container, to.chunk);
-        }
-        if !is_placed && let Err(error) = self.call(ReturnSpares { chunks: vec![to.chunk] }, self.own_op()).await {
-            tracing::debug!(%error, "a spare is freed with the session");
+            if let Err(error) = self.call(ReturnSpares { chunks: vec![to.chunk] }, self.own_op()).await {
+                tracing::debug!(%error, "a spare is freed with the session");
+            }
         }
         brought
     }
@@ -221,8 +221,7 @@ impl Core {
         op: Op,
     ) -> Result<()> {
         // Somebody may save all that is buffered of it, which takes its time and goes on meanwhile.
-        let order = self.env.timeout(self.config.deadline, inode.order.lock()).await;
-        let _order = order.map_err(|_| timed_out(file_name(inode), "another commit or truncate of it"))?;
+        let _order = self.in_order(inode, self.own_op()).await?;
         // Nobody is told from here on that anything is durable. What was said before is.
         let within = Op { deadline: Deadline::after(&self.env, HELD), ..op };
         let held = self.env.timeout(HELD, self.hold(inode, begun, to, &mut speed, within)).await;

@@ -81,9 +81,7 @@ impl Core {
         pass: &Pass<'_>,
         op: Op,
     ) -> Result<AttrAnswer> {
-        let left = op.deadline.left(&self.env);
-        let order = self.env.timeout(left, inode.order.lock()).await;
-        let _order = order.map_err(|_| timed_out(file_name(inode), "another commit or truncate of it"))?;
+        let _order = self.in_order(inode, op).await?;
         self.fresh(inode, op).await?;
         // Earlier ones first, of whichever client: the metadata server remembers few.
         self.cut_border(inode, op).await;
@@ -246,9 +244,7 @@ impl Core {
 
     /// The range reads as zero afterwards and holds no space. The size stays.
     pub async fn punch(self: &Arc<Self>, inode: &Arc<Inode>, range: ByteRange, pass: &Pass<'_>, op: Op) -> Result<()> {
-        let left = op.deadline.left(&self.env);
-        let order = self.env.timeout(left, inode.order.lock()).await;
-        let _order = order.map_err(|_| timed_out(file_name(inode), "another commit or truncate of it"))?;
+        let _order = self.in_order(inode, op).await?;
         // Everything is known everywhere, so that chunks can be dropped by row.
         self.commit_ordered(inode, Reach::Answered, op).await?;
         let (now, wall) = (self.now(), self.env.clock.wall());

@@ -5,7 +5,7 @@ use crate::core::{Core, Op};
 use crate::files::Pass;
 use crate::inode::Inode;
 use crate::map::file_name;
-use crate::wait::{Attempts, timed_out};
+use crate::wait::Attempts;
 use braid_api::data::ReserveChunk;
 use braid_api::{Code, Error, FallocateMode, HandleId, Result, SeekWhence};
 use braid_types::{ByteRange, ChunkIndex, FILE_BYTES_MAX};
@@ -64,13 +64,10 @@ impl Core {
         self.update(inode, |state| {
             pass.check(state)?;
             state.convert();
-            // Its place is elsewhere by then, or here.
-            state.copying = None;
             Ok::<_, Error>(())
         })?;
         // A chunk that goes elsewhere meanwhile would leave behind what is reserved for it.
-        let order = self.env.timeout(op.deadline.left(&self.env), inode.order.lock()).await;
-        let _order = order.map_err(|_| timed_out(file_name(inode), "another commit or truncate of it"))?;
+        let _order = self.in_order(inode, op).await?;
         for (index, part) in range.split_by(chunk_bytes) {
             self.reserve_chunk(inode, ChunkIndex(index), (part.end, chunk_bytes), pass, op).await?;
         }
@@ -99,14 +96,12 @@ impl Core {
             let message = ReserveChunk { chunk: key.chunk, container: key.container, chunk_bytes, bytes, make };
             match self.ask(&route.lane, token, message, Bytes::new(), op).await {
                 Ok(_) => {
-                    match inode.state.lock().body.slot_mut(index) {
-                        // Another has taken its place meanwhile.
-                        Some(slot) if slot.chunk != key.chunk => {}
-                        found => {
-                            found.into_iter().for_each(|slot| slot.reserved = true);
-                            return Ok(());
-                        }
+                    if let Some(slot) = inode.state.lock().body.slot_mut(index)
+                        && slot.chunk == key.chunk
+                    {
+                        slot.reserved = true;
                     }
+                    return Ok(());
                 }
                 Err(error) if error.code == Code::StaleTruncGen => {
                     self.refresh_map(inode, op).await?;
