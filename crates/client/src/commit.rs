@@ -47,7 +47,8 @@ struct Draft {
 }
 
 impl Core {
-    /// Saves everything of this file.
+    /// Saves everything of this file. As long as bytes of it get there this goes on, however slow the way is: what the operation has left
+    /// afterwards may be nothing.
     pub async fn commit(self: &Arc<Self>, inode: &Arc<Inode>, reach: Reach, op: Op) -> Result<()> {
         if reach == Reach::Answered && inode.state.lock().is_clean() {
             return Ok(());
@@ -55,24 +56,40 @@ impl Core {
         if reach == Reach::Stable {
             self.until_known(inode, op).await?;
         }
-        let _order = self.in_order(inode, op).await?;
+        let (_order, op) = self.in_order(inode, op).await?;
         self.commit_ordered(inode, reach, op).await?;
         match reach {
             Reach::Answered => Ok(()),
             // Its name, and whatever else was changed before.
-            Reach::Stable => self.settle_changes(op).await,
+            Reach::Stable => self.settle_changes(self.op(op.trace)).await,
         }
     }
 
-    /// The inode's order: until it is dropped nobody else commits, truncates or punches it, or puts a chunk of it elsewhere.
-    pub async fn in_order<'a>(&self, inode: &'a Inode, op: Op) -> Result<MutexGuard<'a, ()>> {
-        let order = self.env.timeout(op.deadline.left(&self.env), inode.order.lock()).await;
-        order.map_err(|_| timed_out(file_name(inode), "another commit or truncate of it"))
+    /// The inode's order: until it is dropped nobody else commits, truncates or punches it, or puts a chunk of it elsewhere. And how long
+    /// the operation may wait from then on: who has it before may be saving much over a slow way, and is waited for as long as that goes on.
+    pub async fn in_order<'a>(&self, inode: &'a Inode, mut op: Op) -> Result<(MutexGuard<'a, ()>, Op)> {
+        let mut order = std::pin::pin!(inode.order.lock());
+        let mut seen = inode.state.lock().answered;
+        loop {
+            match self.env.timeout(op.deadline.left(&self.env), order.as_mut()).await {
+                Ok(order) => return Ok((order, op)),
+                Err(_) => match self.more_time(inode, &mut seen, op) {
+                    Some(more) => op = more,
+                    None => return Err(timed_out(file_name(inode), "another commit or truncate of it")),
+                },
+            }
+        }
+    }
+
+    /// Another time for who waits for bytes of this file, if servers have taken some since the last one began.
+    pub fn more_time(&self, inode: &Inode, seen: &mut u64, op: Op) -> Option<Op> {
+        let answered = inode.state.lock().answered;
+        (std::mem::replace(seen, answered) != answered).then(|| self.op(op.trace))
     }
 
     /// As [`Core::commit`], by the holder of the inode's order.
-    pub async fn commit_ordered(self: &Arc<Self>, inode: &Arc<Inode>, reach: Reach, op: Op) -> Result<()> {
-        let mut attempts = Attempts::until(op.deadline);
+    pub async fn commit_ordered(self: &Arc<Self>, inode: &Arc<Inode>, reach: Reach, mut op: Op) -> Result<()> {
+        let mut attempts = None;
         loop {
             if !inode.state.lock().is_clean() {
                 self.fresh(inode, op).await?;
@@ -83,6 +100,8 @@ impl Core {
                 Mark { size: state.size, version: state.version, conversions, failures }
             };
             self.send_all(inode, op).await?;
+            // That may have taken long: what follows has its own time.
+            op = self.op(op.trace);
             // Bytes in a row are durable, and this commit drops them: where they are now they must be as safe.
             let leaves_row = {
                 let state = inode.state.lock();
@@ -90,6 +109,7 @@ impl Core {
             };
             if reach == Reach::Stable || leaves_row {
                 self.sync_inode(inode, op).await?;
+                op = self.op(op.trace);
             }
             self.move_inline(inode, op).await?;
             let draft = {
@@ -115,7 +135,10 @@ impl Core {
                         return Ok(());
                     }
                 }
-                Err(error) => self.commit_failed(inode, &mut attempts, error, op).await?,
+                Err(error) => {
+                    let attempts = attempts.get_or_insert_with(|| Attempts::until(op.deadline));
+                    self.commit_failed(inode, attempts, error, op).await?;
+                }
             }
         }
     }

@@ -54,7 +54,7 @@ pub struct ClientConfig {
     /// long. Until then whoever wrote it may be about to repeat it: that takes `stabilise_after` and two messages.
     pub lost_after: Duration,
     pub routing: Routing,
-    /// Ends every wait of an operation.
+    /// Ends every wait of an operation. Who waits for bytes of a file waits on as long as their servers take some: it counts from the last.
     pub deadline: Duration,
     /// After so long an unanswered data request is asked again, of where the chunk is by then.
     pub attempt: Duration,

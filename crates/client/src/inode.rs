@@ -76,6 +76,8 @@ pub struct FileState {
     pub sent_end: u64,
     /// End of the furthest byte that a server has answered.
     pub stored_end: u64,
+    /// Raised whenever servers have taken some of it, or made it stable. Who waits for all of it waits as long as this goes on.
+    pub answered: u64,
     /// Nothing may be sent now: a truncate or punch is under way.
     pub held: bool,
     /// A chunk of it is brought to this host; see `nearer`.
@@ -154,6 +156,7 @@ impl FileState {
             last_ticket: 0,
             sent_end: 0,
             stored_end: 0,
+            answered: 0,
             held: false,
             copying: None,
             brought: 0,

@@ -221,7 +221,7 @@ impl Core {
         op: Op,
     ) -> Result<()> {
         // Somebody may save all that is buffered of it, which takes its time and goes on meanwhile.
-        let _order = self.in_order(inode, self.own_op()).await?;
+        let (_order, _) = self.in_order(inode, self.own_op()).await?;
         // Nobody is told from here on that anything is durable. What was said before is.
         let within = Op { deadline: Deadline::after(&self.env, HELD), ..op };
         let held = self.env.timeout(HELD, self.hold(inode, begun, to, &mut speed, within)).await;

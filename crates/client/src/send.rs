@@ -2,7 +2,7 @@
 //!
 //! Promises: several writes of a file are on their way at once, but never two that overlap; bytes leave `dirty`
 //! and enter `inflight` in one step, and leave `inflight` only when they are retained, so a reader always finds
-//! them; a write that cannot be sent before its deadline goes back to the buffer.
+//! them; a write goes back to the buffer when its server has answered neither it nor any other until its deadline.
 
 use crate::buffer::RUN_BYTES;
 use crate::core::{Core, Op};
@@ -37,6 +37,29 @@ enum Taken {
     /// Something has to be answered first.
     NotNow,
     Nothing,
+}
+
+/// Whom a write was sent to last, and how much they had answered when its time began.
+#[derive(Default)]
+struct Asked {
+    container: ContainerId,
+    lane: Option<(Arc<Lane>, u64)>,
+}
+
+impl Asked {
+    fn at(&mut self, lane: &Arc<Lane>) {
+        if !self.lane.as_ref().is_some_and(|(known, _)| Arc::ptr_eq(known, lane)) {
+            self.lane = Some((lane.clone(), lane.answered()));
+        }
+    }
+
+    /// They have answered others since then, so they are not gone.
+    fn are_slow(&mut self) -> bool {
+        self.lane.as_mut().is_some_and(|(lane, seen)| {
+            let answered = lane.answered();
+            std::mem::replace(seen, answered) != answered
+        })
+    }
 }
 
 /// Bytes that were inline in a row are being answered.
@@ -87,22 +110,37 @@ fn take_piece(state: &mut FileState, range: ByteRange) -> Taken {
 
 impl Core {
     /// Sends everything that is dirty now and waits until it is answered; ends early where a chunk was found void.
-    pub async fn send_all(self: &Arc<Self>, inode: &Arc<Inode>, op: Op) -> Result<()> {
-        let (failures, ranges) = {
+    ///
+    /// As long as any of it is answered this goes on beyond the operation's deadline: much may be buffered, and the way slow.
+    pub async fn send_all(self: &Arc<Self>, inode: &Arc<Inode>, mut op: Op) -> Result<()> {
+        let (failures, ranges, mut seen) = {
             let state = inode.state.lock();
-            (state.failures, state.dirty.ranges())
+            (state.failures, state.dirty.ranges(), state.answered)
         };
         for range in ranges {
-            let goes_on = |state: &FileState| state.failures == failures;
-            while goes_on(&inode.state.lock()) && self.send_one(inode, range, op).await? {}
+            while inode.state.lock().failures == failures {
+                match self.send_one(inode, range, op).await {
+                    Ok(true) => {}
+                    Ok(false) => break,
+                    Err(error) => op = self.more_time(inode, &mut seen, op).ok_or(error)?,
+                }
+            }
         }
         let last = inode.state.lock().last_ticket;
         let answered = || {
             let state = inode.state.lock();
             state.inflight.first_key_value().is_none_or(|(&first, _)| first > last).then_some(())
         };
-        let until = Deadline(op.deadline.0 + REPORT_SLACK);
-        let done = wait_until(&self.env, &inode.changed, until, answered).await;
+        let done = loop {
+            let until = Deadline(op.deadline.0 + REPORT_SLACK);
+            match wait_until(&self.env, &inode.changed, until, answered).await {
+                None if inode.state.lock().failures == failures => match self.more_time(inode, &mut seen, op) {
+                    Some(more) => op = more,
+                    None => break None,
+                },
+                done => break done,
+            }
+        };
         let state = inode.state.lock();
         match (&state.failed, done) {
             (Some(error), _) if state.failures != failures => Err(error.clone()),
@@ -158,7 +196,8 @@ impl Core {
     fn start_write(self: &Arc<Self>, inode: &Arc<Inode>, piece: Piece, permit: OwnedSemaphorePermit, op: Op) {
         let (core, inode) = (self.clone(), inode.clone());
         self.spawn_for("write", op.trace, async move {
-            let result = core.write_piece(&inode, &piece, op).await;
+            // It has its own time: what sends it may have none left.
+            let result = core.write_piece(&inode, &piece, core.op(op.trace)).await;
             core.update(&inode, |state| {
                 let Some(write) = state.inflight.remove(&piece.ticket) else { return };
                 if let Some(copying) = &mut state.copying {
@@ -167,6 +206,7 @@ impl Core {
                 state.blocks.invalidate(write.range);
                 let Err(error) = result else {
                     state.stored_end = state.stored_end.max(write.range.end);
+                    state.answered += 1;
                     return;
                 };
                 // Bytes that a row still has are never given up: a commit without them would drop them there.
@@ -196,12 +236,12 @@ impl Core {
         });
     }
 
-    async fn write_piece(self: &Arc<Self>, inode: &Arc<Inode>, piece: &Piece, op: Op) -> Result<()> {
+    async fn write_piece(self: &Arc<Self>, inode: &Arc<Inode>, piece: &Piece, mut op: Op) -> Result<()> {
         let mut attempts = Attempts::until(op.deadline);
-        let mut waiting = None;
+        let (mut waiting, mut servers) = (None, Asked::default());
         loop {
-            let mut container = ContainerId(0);
-            let Err(error) = self.try_write(inode, piece, &mut container, op).await else { return Ok(()) };
+            let Err(error) = self.try_write(inode, piece, &mut servers, op).await else { return Ok(()) };
+            let container = std::mem::take(&mut servers.container);
             if !inode.state.lock().inflight.contains_key(&piece.ticket) {
                 // Its lease was lost, and this with it.
                 return Err(error);
@@ -211,26 +251,27 @@ impl Core {
             }
             let who = || format!("write of {}", file_name(inode));
             waiting.get_or_insert_with(|| self.waits.enter(&self.env, who(), &error).of(inode.id).within(container));
-            self.recover(&mut attempts, error, container, op).await?;
+            if let Err(error) = self.recover(&mut attempts, error, container, op).await {
+                if error.retry() == Retry::No || !servers.are_slow() {
+                    return Err(error);
+                }
+                op = self.op(op.trace);
+                attempts = Attempts::until(op.deadline);
+            }
         }
     }
 
-    async fn try_write(
-        self: &Arc<Self>,
-        inode: &Arc<Inode>,
-        piece: &Piece,
-        container: &mut ContainerId,
-        op: Op,
-    ) -> Result<()> {
+    async fn try_write(self: &Arc<Self>, inode: &Arc<Inode>, piece: &Piece, servers: &mut Asked, op: Op) -> Result<()> {
         let chunk_bytes = inode.state.lock().policy.chunk_bytes;
         let index = ChunkIndex(piece.offset / chunk_bytes);
         let (key, policy) = self.slot_for(inode, index, op).await?;
         if self.make_of(&key) == Make::Yes {
             self.confirm_session(op).await?;
         }
-        *container = key.container;
+        servers.container = key.container;
         let route = self.route(&policy, key.container, op).await?;
         let lane = route.lane.clone();
+        servers.at(&lane);
         self.retained_room(piece.data.len() as u64, op).await?;
         let busy = || timed_out(file_name(inode), format!("{} to take a write", lane.name()));
         let left = op.deadline.left(&self.env);
@@ -283,6 +324,7 @@ impl Core {
             self.want_next(inode, index, token);
         }
         self.counters.bytes_written.fetch_add(len, Relaxed);
+        lane.has_answered();
         self.wrote_chunk(inode, &key, &policy, len);
         let receipt = Receipt { incarnation: answer.incarnation, sequence: answer.sequence, stable: answer.stable };
         let cuts = (token.trunc_gen, cuts);

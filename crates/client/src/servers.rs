@@ -21,6 +21,7 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::sync::{Notify, RwLock, Semaphore};
 
@@ -42,6 +43,8 @@ pub struct Lane {
     /// Writes on their way.
     pub window: Semaphore,
     retain: Mutex<Retain>,
+    /// Raised whenever its servers have taken a write or made some stable: who has done so is not gone.
+    answered: AtomicU64,
     memory: Arc<Memory>,
     /// Wakes the stabiliser.
     pub wake: Notify,
@@ -150,6 +153,14 @@ impl Lane {
         self.container
     }
 
+    pub fn answered(&self) -> u64 {
+        self.answered.load(Relaxed)
+    }
+
+    pub fn has_answered(&self) {
+        self.answered.fetch_add(1, Relaxed);
+    }
+
     pub fn take_released(&self) -> Vec<ChunkId> {
         std::mem::take(&mut *self.release.lock())
     }
@@ -208,6 +219,7 @@ impl Directory {
             gate: RwLock::new(()),
             window: Semaphore::new(self.writes_max),
             retain: Mutex::default(),
+            answered: AtomicU64::new(0),
             memory: self.memory.clone(),
             wake: Notify::new(),
             stabiliser: Mutex::new(false),

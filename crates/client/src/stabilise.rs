@@ -72,6 +72,7 @@ impl Core {
                 is_the_same = !had_lost && answer.incarnation == incarnation;
                 retain.stable(answer.incarnation, answer.stable);
                 retain.synced(chunks, order, answer.incarnation);
+                lane.has_answered();
                 if retain.has_proven() {
                     self.marks.notify_one();
                 }
@@ -214,13 +215,17 @@ impl Core {
 
     async fn sync_inode_at(&self, lane: &Lane, id: InodeId, op: Op) -> Result<()> {
         let (order, chunks) = lane.retained(|retain| (retain.order(), retain.chunks_of(id, retain.order())));
+        let (mut op, mut seen) = (op, lane.answered());
         let mut attempts = Attempts::until(op.deadline);
         let (mut chunks, mut waiting) = (chunks, None);
         // A chunk whose old bytes were overwritten meanwhile is synced all the same: until a sync found the server
         // as it was at the last write, nothing says that the old ones were stable.
         while !chunks.is_empty() {
             match self.sync_lane(lane, &chunks, op).await {
-                Ok(true) => chunks = lane.retained(|retain| retain.chunks_of(id, order)),
+                Ok(true) => {
+                    self.came_on(id);
+                    chunks = lane.retained(|retain| retain.chunks_of(id, order));
+                }
                 Ok(false) => lane.retained(|retain| chunks.retain(|chunk| retain.minds(*chunk))),
                 Err(error) => {
                     let enter = || {
@@ -229,11 +234,27 @@ impl Core {
                     };
                     waiting.get_or_insert_with(enter);
                     let _ = self.refresh_servers(op).await;
-                    attempts.again(&self.env, named(error, id)).await?;
+                    if let Err(error) = attempts.again(&self.env, named(error, id)).await {
+                        // Much may be on its way to its copies, over a slow one.
+                        let answered = lane.answered();
+                        if error.retry() == Retry::No || std::mem::replace(&mut seen, answered) == answered {
+                            return Err(error);
+                        }
+                        self.came_on(id);
+                        op = self.op(op.trace);
+                        attempts = Attempts::until(op.deadline);
+                    }
                 }
             }
         }
         Ok(())
+    }
+
+    /// Who waits for the file's turn is to know that what has it comes on.
+    fn came_on(&self, id: InodeId) {
+        if let Some(inode) = self.inodes.get(id) {
+            inode.state.lock().answered += 1;
+        }
     }
 
     /// Everything answered so far, of all files, becomes stable.

@@ -81,7 +81,7 @@ impl Core {
         pass: &Pass<'_>,
         op: Op,
     ) -> Result<AttrAnswer> {
-        let _order = self.in_order(inode, op).await?;
+        let (_order, op) = self.in_order(inode, op).await?;
         self.fresh(inode, op).await?;
         // Earlier ones first, of whichever client: the metadata server remembers few.
         self.cut_border(inode, op).await;
@@ -244,9 +244,10 @@ impl Core {
 
     /// The range reads as zero afterwards and holds no space. The size stays.
     pub async fn punch(self: &Arc<Self>, inode: &Arc<Inode>, range: ByteRange, pass: &Pass<'_>, op: Op) -> Result<()> {
-        let _order = self.in_order(inode, op).await?;
+        let (_order, op) = self.in_order(inode, op).await?;
         // Everything is known everywhere, so that chunks can be dropped by row.
         self.commit_ordered(inode, Reach::Answered, op).await?;
+        let op = self.op(op.trace);
         let (now, wall) = (self.now(), self.env.clock.wall());
         let range = {
             let state = inode.state.lock();

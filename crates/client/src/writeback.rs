@@ -82,6 +82,7 @@ impl Core {
             // What is written from now on is of another.
             inode.state.lock().send_waits = false;
             let Ok(order) = order else { return };
+            let op = core.own_op();
             if matches!(inode.state.lock().body, Body::Inline(_)) {
                 core.save_ordered(&inode, op).await;
             } else if let Err(error) = core.send_ordered(&inode, op).await {

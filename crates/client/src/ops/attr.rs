@@ -68,7 +68,7 @@ impl Core {
     }
 
     pub async fn set_attr(self: &Arc<Self>, cx: &Caller, id: InodeId, change: SetAttr) -> Result<AttrReply> {
-        let op = self.op(cx.trace);
+        let mut op = self.op(cx.trace);
         if change.size.is_some_and(|size| size > FILE_BYTES_MAX) {
             return Err(Error::new(Code::FileTooBig, format!("inode {id}"), "files have at most 2^63 - 1 bytes"));
         }
@@ -99,6 +99,7 @@ impl Core {
         {
             // Times that buffered writes still bring must not overtake the one that is set now.
             self.commit(inode, Reach::Answered, op).await?;
+            op = self.op(op.trace);
         }
         // Not before: what that commit changed is in the answer.
         let asking = self.cache.change(id, vec![Key::Attr(id)]);

@@ -261,8 +261,8 @@ impl Core {
     }
 
     /// Whoever finds the new name must find what was written, so the source is saved first (design.md *File
-    /// lease*).
-    async fn save_source(self: &Arc<Self>, parent: InodeId, name: &Name, op: Op) -> Result<()> {
+    /// lease*). Until when the operation may wait then.
+    async fn save_source(self: &Arc<Self>, parent: InodeId, name: &Name, op: Op) -> Result<Op> {
         let known = self.cache.name(parent, name, self.now()).and_then(|(id, _)| id);
         let source = match known {
             Some(id) => self.inodes.get(id),
@@ -271,8 +271,8 @@ impl Core {
             }),
         };
         match source {
-            Some(inode) => self.commit(&inode, Reach::Answered, op).await,
-            None => Ok(()),
+            Some(inode) => self.commit(&inode, Reach::Answered, op).await.map(|()| self.op(op.trace)),
+            None => Ok(op),
         }
     }
 
@@ -284,7 +284,7 @@ impl Core {
         mode: RenameMode,
     ) -> Result<()> {
         let op = self.op(cx.trace);
-        self.save_source(from.0, from.1, op).await?;
+        let op = self.save_source(from.0, from.1, op).await?;
         let kind = match mode {
             RenameMode::Replace => RenameKind::Replace,
             RenameMode::NoReplace => RenameKind::NoReplace,

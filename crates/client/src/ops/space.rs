@@ -67,7 +67,7 @@ impl Core {
             Ok::<_, Error>(())
         })?;
         // A chunk that goes elsewhere meanwhile would leave behind what is reserved for it.
-        let _order = self.in_order(inode, op).await?;
+        let (_order, op) = self.in_order(inode, op).await?;
         for (index, part) in range.split_by(chunk_bytes) {
             self.reserve_chunk(inode, ChunkIndex(index), (part.end, chunk_bytes), pass, op).await?;
         }

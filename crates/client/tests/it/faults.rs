@@ -5,7 +5,7 @@
 use crate::common::*;
 use braid_api::data::GetDataStatus;
 use braid_api::meta::GetAttr;
-use braid_api::{Code, Context, DataNode, FileSystem, HandleId, Namespace};
+use braid_api::{Code, Context, DataNode, FileSystem, HandleId, Namespace, SetAttr};
 use braid_client::{Client, ClientConfig};
 use braid_meta_server::MetaConfig;
 use braid_types::{InodeId, Policy};
@@ -348,6 +348,43 @@ async fn memory_is_bounded_when_servers_are_slow() {
     }
     client.fsync(handle, false).await.unwrap();
     assert_same(&read(&client, handle, 0, 16 << 20).await, &data, "read back");
+}
+
+/// What is buffered takes longer to be sent than any wait may: as long as it goes on nobody is told of a failure, neither who waits for it
+/// nor who waits behind that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_way_is_no_failure_as_long_as_bytes_get_there() {
+    const PIECES: u64 = 24;
+    let world = World::new(Storage::Memory, SMALL).await;
+    let deadline = Duration::from_secs(1);
+    let config = ClientConfig { deadline, file_writes_max: 12, server_writes_max: 1, ..ClientConfig::default() };
+    let client = world.client_with(config).await;
+    let (id, handle) = create(&client, "file").await;
+    let second = open(&client, id, READ_WRITE).await;
+    world.nodes.iter().for_each(|node| node.slow(Duration::from_millis(250)));
+    // Each is a message of its own.
+    for piece in 0..PIECES {
+        client.write(handle, piece * 30_000, Bytes::from(pattern(piece, 4096))).await.unwrap();
+    }
+    let begun = Instant::now();
+    let last = (PIECES - 1) * 30_000;
+    let cut = async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let size = SetAttr { size: Some(last), ..SetAttr::default() };
+        client.set_attr(&cx(), id, Some(second), size).await
+    };
+    let (synced, cut) = tokio::join!(client.fsync(handle, false), cut);
+    synced.expect("all of it was stored");
+    cut.expect("it came after that");
+    assert!(begun.elapsed() > 2 * deadline, "it was slow: {:?}", begun.elapsed());
+    client.fsync(second, false).await.expect("nothing has failed");
+    world.nodes.iter().for_each(|node| node.slow(Duration::ZERO));
+    let now = read(&client, handle, 0, 1 << 20).await;
+    assert_eq!(now.len() as u64, last);
+    for piece in 0..PIECES - 1 {
+        let at = piece as usize * 30_000;
+        assert_same(&now[at..at + 4096], &pattern(piece, 4096), format_args!("piece {piece}"));
+    }
 }
 
 /// Bytes that make no long runs leave the buffer when there is no room for more, also if what was being saved meanwhile began before

@@ -37,7 +37,7 @@ impl Mutation for Link {
         if located.inode.nlink >= LINKS_MAX {
             return Err(Code::TooManyLinks.into());
         }
-        expect_to_link(unit, &located.inode, &parent.inode).await?;
+        expect_to_link(unit, &located, &parent.inode).await?;
         let pointer = Entry::Elsewhere { id: located.inode.id, kind: located.inode.kind };
         if let Place::Entry(at, Some(name)) = &located.place {
             unit.put(keys::entry(*at, name), &pointer);

@@ -8,7 +8,7 @@ use super::make_node::count_entry;
 use super::remove_dir::drop_dir;
 use super::restamp::{Above, come_below, expect_depth, gained};
 use super::seal::expect_unsealed;
-use super::snapshot::{expect_no_nesting, expect_no_snapshots, expect_to_cross};
+use super::snapshot::{expect_no_snapshots, expect_to_cross, expect_tree_to_cross};
 use super::unlink::drop_link;
 use crate::rows::{Entry, IdRow, keys};
 use crate::{Located, Mutation, OpContext, OpError, Place, Unit};
@@ -74,13 +74,13 @@ impl Mutation for RenameAlong {
         if !same_dir {
             if source.inode.is_dir() {
                 expect_not_below(unit, source.inode.id, m.to.id, &self.above_to).await?;
-                expect_no_nesting(unit, source.inode.id, m.to.id).await?;
+                expect_tree_to_cross(unit, source.inode.id, m.from.id, m.to.id).await?;
             }
             if let (RenameKind::Exchange, Some(t)) = (m.mode, &target)
                 && t.inode.is_dir()
             {
                 expect_not_below(unit, t.inode.id, m.from.id, &self.above_from).await?;
-                expect_no_nesting(unit, t.inode.id, m.from.id).await?;
+                expect_tree_to_cross(unit, t.inode.id, m.to.id, m.from.id).await?;
             }
         }
         if from.inode.quota_roots != to.inode.quota_roots {

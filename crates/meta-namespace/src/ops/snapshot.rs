@@ -9,7 +9,7 @@ use crate::rows::{
     SnapshotsRow, keys,
 };
 use crate::snapshots::inode_in;
-use crate::{Located, OpError, Query, Unit};
+use crate::{Located, OpError, Place, Query, Unit};
 use braid_api::admin::{self, KeptPage, KeptRow};
 use braid_api::{Code, Error};
 use braid_meta_engine::{Key, Lock, Operation, Table, Tx};
@@ -142,40 +142,65 @@ pub(super) async fn expect_to_cross(
     from: &Located,
     to: &Located,
 ) -> Result<(), OpError> {
-    let (from, to) = (from.inode.snapshot_root, to.inode.snapshot_root);
-    if from == to {
-        return Ok(());
-    }
     // Where one is a root, the other is none: a root may go where there is none above it.
     let goes_along = what.inode.snapshot_root == what.inode.id && is_root(unit, what.inode.id).await?;
-    if is_root(unit, to).await? || !goes_along && is_root(unit, from).await? {
-        return Err(Code::CrossDevice.into());
-    }
-    Ok(())
+    let leaves = if goes_along { InodeId(0) } else { from.inode.snapshot_root };
+    expect_one_root(unit, (leaves, Some(from.inode.id)), (to.inode.snapshot_root, Some(to.inode.id))).await
 }
 
-/// A directory in which there is a snapshot root does not come to lie below another one, of which the rows there may not say so yet.
-/// Whoever asks holds the lock of renames, and so has who makes a root.
-pub(super) async fn expect_no_nesting(unit: &mut Unit<'_>, moved: InodeId, to: InodeId) -> Result<(), OpError> {
+/// Two that say whose they are, and the directory where each lies, if that is known: are they of the same root, or of none?
+async fn expect_one_root(
+    unit: &mut Unit<'_>,
+    (own, own_dir): (InodeId, Option<InodeId>),
+    (other, other_dir): (InodeId, Option<InodeId>),
+) -> Result<(), OpError> {
+    if own == other {
+        return Ok(());
+    }
+    // What lies below a root that is being prepared may not say so yet: there its place counts.
+    let (root, dir) = match (is_root(unit, own).await?, is_root(unit, other).await?) {
+        (false, false) => return Ok(()),
+        (true, false) => (own, other_dir),
+        (false, true) => (other, own_dir),
+        (true, true) => return Err(Code::CrossDevice.into()),
+    };
+    match dir {
+        Some(dir) if lies_below(unit, dir, root).await? => Ok(()),
+        _ => Err(Code::CrossDevice.into()),
+    }
+}
+
+/// A directory goes with all that is in it, of which the rows may not say yet below which root it lies: neither out of the tree of one, nor
+/// into it; a root not below another one. Whoever asks holds the lock of renames, and so has who makes a root.
+pub(super) async fn expect_tree_to_cross(
+    unit: &mut Unit<'_>,
+    moved: InodeId,
+    from: InodeId,
+    to: InodeId,
+) -> Result<(), OpError> {
     if !unit.is_watched() {
         return Ok(());
     }
-    let (mut above, mut within) = (false, false);
-    for (root, _) in roots(unit).await? {
-        above = above || lies_below(unit, to, root).await?;
-        within = within || lies_below(unit, root, moved).await?;
+    for (root, _) in roots(unit).await?.into_iter().filter(|(root, _)| *root != moved) {
+        if lies_below(unit, from, root).await? != lies_below(unit, to, root).await? {
+            return Err(Code::CrossDevice.into());
+        }
     }
-    if above && within { Err(Code::CrossDevice.into()) } else { Ok(()) }
+    Ok(())
 }
 
 /// A second name where other snapshots are than where the first one is.
-pub(super) async fn expect_to_link(unit: &mut Unit<'_>, file: &Inode, to: &Inode) -> Result<(), OpError> {
-    let (own, other) = (file.snapshot_root, to.snapshot_root);
+pub(super) async fn expect_to_link(unit: &mut Unit<'_>, file: &Located, to: &Inode) -> Result<(), OpError> {
     // One that has no name yet was where no snapshot shows it, and nobody has looked through it for what it says of that.
-    if file.nlink > 0 && own != other && (is_root(unit, own).await? || is_root(unit, other).await?) {
-        return Err(Code::CrossDevice.into());
+    if file.inode.nlink == 0 {
+        return Ok(());
     }
-    Ok(())
+    let dir = match &file.place {
+        Place::Entry(dir, _) => Some(*dir),
+        // It has more names than one, or had: where they are its row does not say.
+        _ => None,
+    };
+    expect_one_root(unit, (file.inode.snapshot_root, dir), (to.snapshot_root, Some(to.id))).await
 }
 
 /// It is a root: it has snapshots, or had some a moment ago, or is being prepared.

@@ -478,6 +478,55 @@ async fn a_rename_or_link_does_not_leave_a_tree_with_snapshots_nor_enter_it() {
     assert_eq!(dump(&world.tree.engine, inside, Some(&moment)).await.0.len(), 3);
 }
 
+/// Some of what lies below says so already, and some does not.
+#[tokio::test]
+async fn while_a_root_is_being_prepared_names_go_anywhere_within_it_and_not_out() {
+    let mut world = World::new(14, Keeping::default()).await;
+    let (root, outside) = (world.root, world.tree.mkdir(ROOT, "outside").await);
+    let sub = world.tree.mkdir(root, "sub").await;
+    let deep = world.tree.mkdir(sub, "deep").await;
+    let deeper = world.tree.mkdir(deep, "deeper").await;
+    let early = world.tree.put(root, "early", 9).await.unwrap();
+    let late = world.tree.put(deep, "late", 9).await.unwrap();
+    for name in ["up", "exchanged"] {
+        world.tree.put(deep, name, 9).await.unwrap();
+    }
+    world.tree.put(outside, "away", 9).await.unwrap();
+    world.tree.run(MakeRoot { dir: root }).await.unwrap();
+    world.tree.restamp(root).await;
+    assert_eq!(world.listed().await, [sub], "what lies in it says so, and nothing further down");
+    let link = |inode: InodeId, parent: InodeId, text: &str| Link {
+        inode: inode.into(),
+        parent: parent.into(),
+        name: name(text),
+    };
+    world.tree.change(link(early, deep, "linked down"), MetaAnswer::Link).await.unwrap();
+    world.tree.change(link(late, root, "linked up"), MetaAnswer::Link).await.unwrap();
+    world.tree.rename((root, "early"), (deep, "early"), RenameKind::Replace).await.unwrap();
+    world.tree.rename((deep, "up"), (root, "up"), RenameKind::Replace).await.unwrap();
+    world.tree.rename((root, "up"), (deep, "exchanged"), RenameKind::Exchange).await.unwrap();
+    // Neither the directory nor what is in it says whose it is, nor does where it would go.
+    for (from, to) in [((deep, "deeper"), (outside, "x")), ((root, "sub"), (outside, "x"))] {
+        assert_eq!(code(world.tree.rename(from, to, RenameKind::Replace).await), Code::CrossDevice, "{from:?}");
+    }
+    for (from, to) in [((outside, "away"), (root, "x")), ((root, "linked up"), (outside, "x"))] {
+        assert_eq!(code(world.tree.rename(from, to, RenameKind::Replace).await), Code::CrossDevice, "{from:?}");
+    }
+    let free = world.tree.mkdir(ROOT, "free").await;
+    assert_eq!(code(world.tree.rename((ROOT, "free"), (deep, "x"), RenameKind::Replace).await), Code::CrossDevice);
+    world.tree.rename((ROOT, "free"), (outside, "free"), RenameKind::Replace).await.unwrap();
+    world.tree.rename((deep, "deeper"), (root, "deeper"), RenameKind::Replace).await.unwrap();
+    world.tree.restamp_all().await;
+    world.snapshot("s").await;
+    for file in [early, late] {
+        world.write(file).await.unwrap();
+    }
+    world.tree.rename((root, "deeper"), (sub, "deeper"), RenameKind::Replace).await.unwrap();
+    world.tree.put(deeper, "later", 9).await.unwrap();
+    world.tree.put(free, "elsewhere", 9).await.unwrap();
+    world.check().await;
+}
+
 #[tokio::test]
 async fn a_file_without_a_name_gets_its_first_wherever_snapshots_are() {
     let mut world = World::new(12, Keeping::default()).await;
