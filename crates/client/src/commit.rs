@@ -65,14 +65,14 @@ impl Core {
         }
     }
 
-    /// The inode's order: until it is dropped nobody else commits, truncates or punches it, or puts a chunk of it elsewhere. And how long
-    /// the operation may wait from then on: who has it before may be saving much over a slow way, and is waited for as long as that goes on.
+    /// The inode's order: until it is dropped nobody else commits, truncates or punches it, or puts a chunk of it elsewhere. And the time
+    /// that the operation has from then on: who had it before may have saved much over a slow way, and is waited for as long as that goes on.
     pub async fn in_order<'a>(&self, inode: &'a Inode, mut op: Op) -> Result<(MutexGuard<'a, ()>, Op)> {
         let mut order = std::pin::pin!(inode.order.lock());
         let mut seen = inode.state.lock().answered;
         loop {
             match self.env.timeout(op.deadline.left(&self.env), order.as_mut()).await {
-                Ok(order) => return Ok((order, op)),
+                Ok(order) => return Ok((order, self.op(op.trace))),
                 Err(_) => match self.more_time(inode, &mut seen, op) {
                     Some(more) => op = more,
                     None => return Err(timed_out(file_name(inode), "another commit or truncate of it")),
