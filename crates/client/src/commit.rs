@@ -57,22 +57,22 @@ impl Core {
             self.until_known(inode, op).await?;
         }
         let (_order, op) = self.in_order(inode, op).await?;
-        self.commit_ordered(inode, reach, op).await?;
+        let op = self.commit_ordered(inode, reach, op).await?;
         match reach {
             Reach::Answered => Ok(()),
             // Its name, and whatever else was changed before.
-            Reach::Stable => self.settle_changes(self.op(op.trace)).await,
+            Reach::Stable => self.settle_changes(op).await,
         }
     }
 
-    /// The inode's order: until it is dropped nobody else commits, truncates or punches it, or puts a chunk of it elsewhere. And the time
-    /// that the operation has from then on: who had it before may have saved much over a slow way, and is waited for as long as that goes on.
+    /// The inode's order: until it is dropped nobody else commits, truncates or punches it, or puts a chunk of it elsewhere. And how long
+    /// the operation may wait from then on: who had it before may have saved much over a slow way, and is waited for as long as that goes on.
     pub async fn in_order<'a>(&self, inode: &'a Inode, mut op: Op) -> Result<(MutexGuard<'a, ()>, Op)> {
         let mut order = std::pin::pin!(inode.order.lock());
         let mut seen = inode.state.lock().answered;
         loop {
             match self.env.timeout(op.deadline.left(&self.env), order.as_mut()).await {
-                Ok(order) => return Ok((order, self.op(op.trace))),
+                Ok(order) => return Ok((order, self.more_time(inode, &mut seen, op).unwrap_or(op))),
                 Err(_) => match self.more_time(inode, &mut seen, op) {
                     Some(more) => op = more,
                     None => return Err(timed_out(file_name(inode), "another commit or truncate of it")),
@@ -87,9 +87,9 @@ impl Core {
         (std::mem::replace(seen, answered) != answered).then(|| self.op(op.trace))
     }
 
-    /// As [`Core::commit`], by the holder of the inode's order.
-    pub async fn commit_ordered(self: &Arc<Self>, inode: &Arc<Inode>, reach: Reach, mut op: Op) -> Result<()> {
-        let mut attempts = None;
+    /// As [`Core::commit`], by the holder of the inode's order. How long the operation may wait then.
+    pub async fn commit_ordered(self: &Arc<Self>, inode: &Arc<Inode>, reach: Reach, mut op: Op) -> Result<Op> {
+        let (mut attempts, mut seen) = (None, inode.state.lock().answered);
         loop {
             if !inode.state.lock().is_clean() {
                 self.fresh(inode, op).await?;
@@ -101,7 +101,7 @@ impl Core {
             };
             self.send_all(inode, op).await?;
             // That may have taken long: what follows has its own time.
-            op = self.op(op.trace);
+            op = self.more_time(inode, &mut seen, op).unwrap_or(op);
             // Bytes in a row are durable, and this commit drops them: where they are now they must be as safe.
             let leaves_row = {
                 let state = inode.state.lock();
@@ -109,13 +109,13 @@ impl Core {
             };
             if reach == Reach::Stable || leaves_row {
                 self.sync_inode(inode, op).await?;
-                op = self.op(op.trace);
+                op = self.more_time(inode, &mut seen, op).unwrap_or(op);
             }
             self.move_inline(inode, op).await?;
             let draft = {
                 let mut state = inode.state.lock();
                 if !state.unsaved {
-                    return Ok(());
+                    return Ok(op);
                 }
                 if state.conversions != mark.conversions || state.failures != mark.failures || state.stale {
                     continue;
@@ -132,7 +132,7 @@ impl Core {
             match saved {
                 Ok(answer) => {
                     if self.committed(inode, draft, answer, asking, op).await? {
-                        return Ok(());
+                        return Ok(op);
                     }
                 }
                 Err(error) => {

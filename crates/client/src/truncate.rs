@@ -168,7 +168,7 @@ impl Core {
             state.unsaved = true;
             Ok::<_, Error>(std::mem::replace(&mut state.size, sent_end))
         })?;
-        let result = self.commit_ordered(inode, Reach::Answered, op).await;
+        let result = self.commit_ordered(inode, Reach::Answered, op).await.map(drop);
         self.update(inode, |state| {
             if !pass.is_over(state) {
                 state.size = size.max(state.dirty.end());
@@ -246,8 +246,7 @@ impl Core {
     pub async fn punch(self: &Arc<Self>, inode: &Arc<Inode>, range: ByteRange, pass: &Pass<'_>, op: Op) -> Result<()> {
         let (_order, op) = self.in_order(inode, op).await?;
         // Everything is known everywhere, so that chunks can be dropped by row.
-        self.commit_ordered(inode, Reach::Answered, op).await?;
-        let op = self.op(op.trace);
+        let op = self.commit_ordered(inode, Reach::Answered, op).await?;
         let (now, wall) = (self.now(), self.env.clock.wall());
         let range = {
             let state = inode.state.lock();

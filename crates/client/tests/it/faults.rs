@@ -387,6 +387,25 @@ async fn a_slow_way_is_no_failure_as_long_as_bytes_get_there() {
     }
 }
 
+/// What cannot be saved is waited for once, and not for each file.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_ends_in_one_deadline_however_many_files_cannot_be_saved() {
+    let world = World::new(Storage::Memory, SMALL).await;
+    let deadline = Duration::from_secs(2);
+    let write_back_after = Duration::from_secs(3600);
+    let client = world.client_with(ClientConfig { deadline, write_back_after, ..ClientConfig::default() }).await;
+    for n in 0..10 {
+        let (_, handle) = create(&client, &format!("file{n}")).await;
+        client.write(handle, 0, Bytes::from(pattern(n, 100_000))).await.unwrap();
+    }
+    world.nodes.iter().for_each(|node| node.down());
+    let begun = Instant::now();
+    client.sync_fs().await.expect_err("nobody takes it");
+    assert!(begun.elapsed() < 4 * deadline, "{:?}", begun.elapsed());
+    world.nodes.iter().for_each(|node| node.up());
+    client.sync_fs().await.expect("nothing was lost");
+}
+
 /// Bytes that make no long runs leave the buffer when there is no room for more, also if what was being saved meanwhile began before
 /// them: the timer, which is far away here, is not waited for.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

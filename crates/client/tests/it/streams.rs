@@ -184,8 +184,8 @@ impl Stream {
     }
 }
 
-/// Returns how many seeds there was time for.
-async fn streams(storage: Storage, seeds: std::ops::Range<u64>, time: Duration, config: &ClientConfig) -> u64 {
+/// As many seeds as there is time for, and at least so many, however slow the machine is.
+async fn streams(storage: Storage, seeds: std::ops::Range<u64>, at_least: u64, config: &ClientConfig) {
     let started = Instant::now();
     let mut done = 0;
     for seed in seeds {
@@ -212,18 +212,16 @@ async fn streams(storage: Storage, seeds: std::ops::Range<u64>, time: Duration, 
         let last = stream.log.len().saturating_sub(12);
         assert_same(&got, &stream.truth, format_args!("another client, seed {seed}: {:#?}", &stream.log[last..]));
         done += 1;
-        if started.elapsed() > time {
+        if started.elapsed() > Duration::from_secs(8) && done >= at_least {
             break;
         }
     }
     println!("{done} seeds in {:?}", started.elapsed());
-    done
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_file_is_a_vector_of_bytes() {
-    let done = streams(Storage::Memory, 0..400, Duration::from_secs(8), &ClientConfig::default()).await;
-    assert!(done >= 20, "{done} seeds");
+    streams(Storage::Memory, 0..400, 20, &ClientConfig::default()).await;
 }
 
 /// Saving runs beside everything else, and memory is always short.
@@ -240,6 +238,5 @@ async fn a_file_is_a_vector_of_bytes_under_pressure() {
         spares_ahead: 1,
         ..ClientConfig::default()
     };
-    let done = streams(Storage::Disk, 1000..1400, Duration::from_secs(8), &config).await;
-    assert!(done >= 10, "{done} seeds");
+    streams(Storage::Disk, 1000..1400, 10, &config).await;
 }
