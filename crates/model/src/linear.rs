@@ -28,6 +28,10 @@ type Id = u64;
 /// Configurations beyond this number are a sign of too many operations at once, not of a fault: there is no verdict then.
 const CONFIGURATIONS_MAX: usize = 200_000;
 
+/// The same for [`Linear::try_end`]: of histories that may have too much at once a few look at nearly so many with each operation, for a
+/// minute and more.
+const CONFIGURATIONS_TRIED_MAX: usize = 50_000;
+
 /// There are too many orders to try; to go on with some of them would prove nothing, so this history is not judged any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooMany;
@@ -61,15 +65,19 @@ impl<S: Sequential> Linear<S> {
     /// When there are too many orders to try.
     #[must_use]
     pub fn end(&mut self, id: Id, answer: &S::Answer) -> bool {
-        self.try_end(id, answer).expect("few operations at once")
+        self.end_within(id, answer, CONFIGURATIONS_MAX).expect("few operations at once")
     }
 
     /// [`Self::end`], for histories in which too much may happen at once now and then.
     pub fn try_end(&mut self, id: Id, answer: &S::Answer) -> Result<bool, TooMany> {
+        self.end_within(id, answer, CONFIGURATIONS_TRIED_MAX)
+    }
+
+    fn end_within(&mut self, id: Id, answer: &S::Answer, most: usize) -> Result<bool, TooMany> {
         let has_given = |(state, mut effects): Configuration<S>| {
             (effects.remove(&id).as_ref() == Some(answer)).then_some((state, effects))
         };
-        self.possible = self.reached(Some(id))?.into_iter().filter_map(has_given).collect();
+        self.possible = self.reached(Some(id), most)?.into_iter().filter_map(has_given).collect();
         self.running.remove(&id);
         Ok(!self.possible.is_empty())
     }
@@ -79,16 +87,20 @@ impl<S: Sequential> Linear<S> {
     /// # Panics
     /// When there are too many orders to try.
     pub fn perhaps(&mut self, id: Id) {
-        self.try_perhaps(id).expect("few operations at once");
+        self.perhaps_within(id, CONFIGURATIONS_MAX).expect("few operations at once");
     }
 
     /// [`Self::perhaps`], for histories in which too much may happen at once now and then.
     pub fn try_perhaps(&mut self, id: Id) -> Result<(), TooMany> {
+        self.perhaps_within(id, CONFIGURATIONS_TRIED_MAX)
+    }
+
+    fn perhaps_within(&mut self, id: Id, most: usize) -> Result<(), TooMany> {
         let without = |(state, mut effects): Configuration<S>| {
             effects.remove(&id);
             (state, effects)
         };
-        self.possible = self.reached(None)?.into_iter().map(without).collect();
+        self.possible = self.reached(None, most)?.into_iter().map(without).collect();
         self.running.remove(&id);
         Ok(())
     }
@@ -100,7 +112,7 @@ impl<S: Sequential> Linear<S> {
     }
 
     /// What is possible now, where any of the running operations may have taken effect; once `last` has, it goes no further.
-    fn reached(&mut self, last: Option<Id>) -> Result<BTreeSet<Configuration<S>>, TooMany> {
+    fn reached(&mut self, last: Option<Id>, most: usize) -> Result<BTreeSet<Configuration<S>>, TooMany> {
         let mut todo: Vec<_> = std::mem::take(&mut self.possible).into_iter().collect();
         let mut seen: BTreeSet<_> = todo.iter().cloned().collect();
         while let Some((state, effects)) = todo.pop() {
@@ -115,7 +127,7 @@ impl<S: Sequential> Linear<S> {
                     if seen.insert(configuration.clone()) {
                         todo.push(configuration);
                     }
-                    if seen.len() > CONFIGURATIONS_MAX {
+                    if seen.len() > most {
                         return Err(TooMany);
                     }
                 }
