@@ -6,6 +6,7 @@
 //! died never ends: it may take effect at any later time, or never.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// A sequential object.
 pub trait Sequential: Clone + Ord {
@@ -28,34 +29,78 @@ type Id = u64;
 /// Configurations beyond this number are a sign of too many operations at once, not of a fault: there is no verdict then.
 const CONFIGURATIONS_MAX: usize = 200_000;
 
-/// The same for [`Linear::try_end`]: of histories that may have too much at once a few look at nearly so many with each operation, for a
-/// minute and more.
-const CONFIGURATIONS_TRIED_MAX: usize = 50_000;
+/// States that no configuration is in any more are dropped when there are as many as this beside as many as there are configurations.
+const STATES_DEAD_MAX: usize = 4096;
 
 /// There are too many orders to try; to go on with some of them would prove nothing, so this history is not judged any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooMany;
 
-/// A state, and the operations that have taken effect in it and not ended.
-type Configuration<S> = (S, BTreeMap<Id, <S as Sequential>::Answer>);
-
 /// [`Linear::try_end`].
 pub type End<S> = fn(&mut Linear<S>, Id, &<S as Sequential>::Answer) -> Result<bool, TooMany>;
 
+/// Where a value is in [`Numbered`]: equal numbers, equal values.
+type Number = u32;
+
+/// Values, each kept once: a state may be a whole tree of names, and is in thousands of configurations.
+struct Numbered<T: Ord> {
+    numbers: BTreeMap<Arc<T>, Number>,
+    values: Vec<Arc<T>>,
+}
+
+impl<T: Ord> Numbered<T> {
+    fn new() -> Self {
+        Numbered { numbers: BTreeMap::new(), values: Vec::new() }
+    }
+
+    fn number(&mut self, value: impl Into<Arc<T>>) -> Number {
+        let value = value.into();
+        if let Some(number) = self.numbers.get(&value) {
+            return *number;
+        }
+        let number = Number::try_from(self.values.len()).expect("states and answers of one history are fewer than 2^32");
+        self.numbers.insert(value.clone(), number);
+        self.values.push(value);
+        number
+    }
+}
+
+/// A state, and the operations that have taken effect in it and not ended, with their answers, by their ids.
+type Configuration = (Number, Vec<(Id, Number)>);
+
+fn has_taken_effect(effects: &[(Id, Number)], id: Id) -> Result<usize, usize> {
+    effects.binary_search_by_key(&id, |(id, _)| *id)
+}
+
+fn without((state, mut effects): Configuration, id: Id) -> Configuration {
+    effects.retain(|(other, _)| *other != id);
+    (state, effects)
+}
+
+struct Running<S: Sequential> {
+    op: S::Op,
+    /// By state, what becomes of it with which answer, as far as it was asked for.
+    outcomes: BTreeMap<Number, Vec<(Number, Number)>>,
+}
+
 pub struct Linear<S: Sequential> {
-    possible: BTreeSet<Configuration<S>>,
-    running: BTreeMap<Id, S::Op>,
+    states: Numbered<S>,
+    answers: Numbered<S::Answer>,
+    possible: BTreeSet<Configuration>,
+    running: BTreeMap<Id, Running<S>>,
     next: Id,
 }
 
 impl<S: Sequential> Linear<S> {
     pub fn new(initial: S) -> Self {
-        Linear { possible: BTreeSet::from([(initial, BTreeMap::new())]), running: BTreeMap::new(), next: 0 }
+        let (mut states, answers) = (Numbered::new(), Numbered::new());
+        let possible = BTreeSet::from([(states.number(initial), Vec::new())]);
+        Linear { states, answers, possible, running: BTreeMap::new(), next: 0 }
     }
 
     pub fn begin(&mut self, op: S::Op) -> Id {
         self.next += 1;
-        self.running.insert(self.next, op);
+        self.running.insert(self.next, Running { op, outcomes: BTreeMap::new() });
         self.next
     }
 
@@ -65,20 +110,17 @@ impl<S: Sequential> Linear<S> {
     /// When there are too many orders to try.
     #[must_use]
     pub fn end(&mut self, id: Id, answer: &S::Answer) -> bool {
-        self.end_within(id, answer, CONFIGURATIONS_MAX).expect("few operations at once")
+        self.try_end(id, answer).expect("few operations at once")
     }
 
     /// [`Self::end`], for histories in which too much may happen at once now and then.
     pub fn try_end(&mut self, id: Id, answer: &S::Answer) -> Result<bool, TooMany> {
-        self.end_within(id, answer, CONFIGURATIONS_TRIED_MAX)
-    }
-
-    fn end_within(&mut self, id: Id, answer: &S::Answer, most: usize) -> Result<bool, TooMany> {
-        let has_given = |(state, mut effects): Configuration<S>| {
-            (effects.remove(&id).as_ref() == Some(answer)).then_some((state, effects))
-        };
-        self.possible = self.reached(Some(id), most)?.into_iter().filter_map(has_given).collect();
+        let given = self.answers.number(answer.clone());
+        let reached = self.reached(Some((id, given)))?;
+        let has_ended = |(_, effects): &Configuration| has_taken_effect(effects, id).is_ok();
+        self.possible = reached.into_iter().filter(has_ended).map(|at| without(at, id)).collect();
         self.running.remove(&id);
+        self.drop_dead_states();
         Ok(!self.possible.is_empty())
     }
 
@@ -87,47 +129,60 @@ impl<S: Sequential> Linear<S> {
     /// # Panics
     /// When there are too many orders to try.
     pub fn perhaps(&mut self, id: Id) {
-        self.perhaps_within(id, CONFIGURATIONS_MAX).expect("few operations at once");
+        self.try_perhaps(id).expect("few operations at once");
     }
 
     /// [`Self::perhaps`], for histories in which too much may happen at once now and then.
     pub fn try_perhaps(&mut self, id: Id) -> Result<(), TooMany> {
-        self.perhaps_within(id, CONFIGURATIONS_TRIED_MAX)
-    }
-
-    fn perhaps_within(&mut self, id: Id, most: usize) -> Result<(), TooMany> {
-        let without = |(state, mut effects): Configuration<S>| {
-            effects.remove(&id);
-            (state, effects)
-        };
-        self.possible = self.reached(None, most)?.into_iter().map(without).collect();
-        self.running.remove(&id);
+        self.possible = self.reached(None)?;
+        self.forget(id);
+        self.drop_dead_states();
         Ok(())
     }
 
     /// It has not taken effect, and never will.
     pub fn never(&mut self, id: Id) {
-        self.possible.retain(|(_, effects)| !effects.contains_key(&id));
+        self.possible.retain(|(_, effects)| has_taken_effect(effects, id).is_err());
         self.running.remove(&id);
     }
 
-    /// What is possible now, where any of the running operations may have taken effect; once `last` has, it goes no further.
-    fn reached(&mut self, last: Option<Id>, most: usize) -> Result<BTreeSet<Configuration<S>>, TooMany> {
-        let mut todo: Vec<_> = std::mem::take(&mut self.possible).into_iter().collect();
-        let mut seen: BTreeSet<_> = todo.iter().cloned().collect();
+    /// It changes nothing, and nobody learns its answer.
+    pub fn forget(&mut self, id: Id) {
+        self.running.remove(&id);
+        self.possible = std::mem::take(&mut self.possible).into_iter().map(|at| without(at, id)).collect();
+    }
+
+    /// What is possible now, where any of the running operations may have taken effect. `last` is the one that has just answered, and its
+    /// answer: with another it has not taken effect, and once it has, it goes no further.
+    fn reached(&mut self, last: Option<(Id, Number)>) -> Result<BTreeSet<Configuration>, TooMany> {
+        let (states, answers) = (&mut self.states, &mut self.answers);
+        let mut seen = std::mem::take(&mut self.possible);
+        if let Some((last, given)) = last {
+            seen.retain(|(_, effects)| has_taken_effect(effects, last).map_or(true, |at| effects[at].1 == given));
+        }
+        let mut todo: Vec<_> = seen.iter().cloned().collect();
         while let Some((state, effects)) = todo.pop() {
-            if last.is_some_and(|last| effects.contains_key(&last)) {
+            if last.is_some_and(|(last, _)| has_taken_effect(&effects, last).is_ok()) {
                 continue;
             }
-            for (other, op) in self.running.iter().filter(|(other, _)| !effects.contains_key(other)) {
-                for (after, answer) in state.outcomes(op) {
-                    let mut effects = effects.clone();
-                    effects.insert(*other, answer);
-                    let configuration = (after, effects);
-                    if seen.insert(configuration.clone()) {
-                        todo.push(configuration);
+            for (id, running) in &mut self.running {
+                let Err(place) = has_taken_effect(&effects, *id) else { continue };
+                let outcomes = running.outcomes.entry(state).or_insert_with(|| {
+                    let outcomes = states.values[state as usize].outcomes(&running.op);
+                    outcomes.into_iter().map(|(after, answer)| (states.number(after), answers.number(answer))).collect()
+                });
+                for (after, answer) in outcomes {
+                    if last.is_some_and(|(last, given)| last == *id && given != *answer) {
+                        continue;
                     }
-                    if seen.len() > most {
+                    let mut effects = effects.clone();
+                    effects.insert(place, (*id, *answer));
+                    let configuration = (*after, effects);
+                    if !seen.contains(&configuration) {
+                        todo.push(configuration.clone());
+                        seen.insert(configuration);
+                    }
+                    if seen.len() > CONFIGURATIONS_MAX {
                         return Err(TooMany);
                     }
                 }
@@ -136,17 +191,20 @@ impl<S: Sequential> Linear<S> {
         Ok(seen)
     }
 
-    /// It changes nothing, and nobody learns its answer.
-    pub fn forget(&mut self, id: Id) {
-        self.running.remove(&id);
+    /// A history of any length takes the memory of what is possible in it now.
+    fn drop_dead_states(&mut self) {
+        if self.states.values.len() <= STATES_DEAD_MAX + self.possible.len() {
+            return;
+        }
+        let (states, answers) = (std::mem::replace(&mut self.states, Numbered::new()), std::mem::replace(&mut self.answers, Numbered::new()));
         let possible = std::mem::take(&mut self.possible);
-        self.possible = possible
-            .into_iter()
-            .map(|(state, mut effects)| {
-                effects.remove(&id);
-                (state, effects)
-            })
-            .collect();
+        for (state, effects) in possible {
+            let state = self.states.number(states.values[state as usize].clone());
+            let answer = |(id, answer): (Id, Number)| (id, self.answers.number(answers.values[answer as usize].clone()));
+            let effects = effects.into_iter().map(answer).collect();
+            self.possible.insert((state, effects));
+        }
+        self.running.values_mut().for_each(|running| running.outcomes.clear());
     }
 }
 
@@ -164,6 +222,19 @@ mod tests {
         }
     }
 
+    /// A sum, which is another with each operation.
+    #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+    struct Long(u64);
+
+    impl Sequential for Long {
+        type Op = u64;
+        type Answer = u64;
+        fn apply(&mut self, op: &u64) -> u64 {
+            self.0 += op;
+            self.0
+        }
+    }
+
     #[test]
     fn a_read_sees_what_was_written_before_it_began() {
         let mut linear = Linear::new(0u8);
@@ -178,6 +249,16 @@ mod tests {
         let mut linear = Linear::new(0u8);
         let writes: Vec<_> = (1..=20).map(|value| linear.begin(Some(value))).collect();
         assert_eq!(linear.try_end(writes[0], &1), Err(TooMany));
+    }
+
+    #[test]
+    fn a_long_history_takes_the_memory_of_what_is_possible_now() {
+        let mut linear = Linear::new(Long(0));
+        for number in 1..=3 * STATES_DEAD_MAX as u64 {
+            let add = linear.begin(number);
+            assert!(linear.end(add, &(number * (number + 1) / 2)));
+        }
+        assert!(linear.states.values.len() <= STATES_DEAD_MAX + 1);
     }
 
     #[test]
