@@ -5,7 +5,7 @@ use crate::paths::Paths;
 use crate::run::Stop;
 use braid_api::meta::ServerInfo;
 use braid_meta_engine::{EngineError, Key, Page, Snapshot, Table};
-use braid_meta_namespace::ops::policy::PolicyRow;
+use braid_meta_namespace::rows::PolicyRow;
 use braid_meta_namespace::rows::{Entry, IdRow, Inode, RowFormat, keys};
 use braid_types::{InodeId, Name, Policy};
 use parking_lot::Mutex;

@@ -52,7 +52,7 @@ impl MetaServer {
                 self.waiting.lock().begin();
                 if self.beside.is_some() {
                     // What others leave to be done is told by rows alone.
-                    self.quotas.look();
+                    self.subtree_ops.look();
                 }
                 let (orphans, reclaimed) = (self.free_orphans().await, self.reclaim().await);
                 if matches!(orphans, Ok(Goes::On)) || matches!(reclaimed, Ok(Goes::On)) {

@@ -12,7 +12,7 @@ use braid_api::meta::*;
 use braid_api::{Code, Context, Error, Namespace, Result, When, trace};
 use braid_meta_engine::{Early, Engine, Order};
 use braid_meta_namespace::ops::rename::RenameAlong;
-use braid_meta_namespace::ops::{mark_stable, move_chunk, policy};
+use braid_meta_namespace::ops::{mark_stable, move_chunk};
 use braid_meta_namespace::{Mutation, OpContext, OpError, Query, ReadOnly, Recorded};
 use braid_types::{InodeId, Name, SessionId, Timestamp};
 
@@ -565,25 +565,5 @@ impl MetaServer {
         }
         self.sessions.with(session, |s| s.orphans_held.insert(inode));
         self.orphans.add_held(inode);
-    }
-
-    /// The directory first, then all directories below that have no policy of their own.
-    async fn set_policy(&self, call: &mut Call, op: OpContext, number: u8, m: SetPolicy) -> Result<MetaAnswer> {
-        let top = m.inode.id;
-        let answer = self.record(call, top, op, number, m, MetaAnswer::SetPolicy).await?;
-        let mut waiting = vec![top];
-        while let Some(dir) = waiting.pop() {
-            let mut after = None;
-            loop {
-                let page = policy::SpreadPolicy { dir, after };
-                let spread = self.engine.transact(dir.0, page).await.map_err(Error::from)?;
-                waiting.extend(spread.changed);
-                after = spread.next;
-                if after.is_none() {
-                    break;
-                }
-            }
-        }
-        Ok(answer)
     }
 }

@@ -1,11 +1,11 @@
-//! Quotas: set and shown; and trees are charged to others, behind what made that necessary (`meta_namespace::ops::restamp`).
+//! Quotas: set and shown; and a tree is charged to others, a directory at a time (`meta_namespace::ops::restamp`).
 //!
-//! Promises: whether there is a quota at all is known without looking, so that where there is none nothing is looked for; what a start
-//! finds listed is gone on with; memory is bounded by the number of quotas whose trees are being counted.
+//! Promises: whether there is a quota at all is known without looking, so that where there is none nothing is looked for; memory is
+//! bounded by the number of quotas whose trees are being counted.
 
 use crate::dispatch::Call;
 use crate::server::MetaServer;
-use braid_api::admin::{AdminAnswer, Waiting};
+use braid_api::admin::AdminAnswer;
 use braid_api::meta::{FileWant, MetaAnswer, MetaRequest, OpenFile};
 use braid_api::quota::{Account, Limits, Miscount, Payer, ToSum};
 use braid_api::{Code, Error, Result};
@@ -13,24 +13,17 @@ use braid_meta_engine::{Engine, Key, Row, Snapshot, Table};
 use braid_meta_namespace::ops::quota::{
     AnyLimit, FoldAccounts, ForgetAccount, GetAccount, ListAccounts, SetQuota, Tally,
 };
-use braid_meta_namespace::ops::restamp::{ENTRIES_A_PAGE, ListRestamps, Restamp};
+use braid_meta_namespace::ops::restamp::Restamp;
 use braid_meta_namespace::ops::room::OpenLimited;
+use braid_meta_namespace::ops::subtree_ops::{ENTRIES_A_PAGE, Listed};
 use braid_meta_namespace::ops::summary::SumUp;
 use braid_meta_namespace::{OpContext, OpError, Outcome, ReadOnly};
 use braid_types::InodeId;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
-use tokio::sync::Notify;
 
-/// Listed directories that are read at once.
-const LISTED_A_PAGE: usize = 64;
-/// After an error.
-const PAUSE: Duration = Duration::from_secs(1);
-/// Between two pages of a tree: others change things, too.
-const BREATH: Duration = Duration::from_millis(1);
 /// Rows of one look at all of a table.
 const ROWS_A_PAGE: usize = 4096;
 /// For which an answer is waited for.
@@ -41,36 +34,17 @@ pub(crate) struct Quotas {
     limits: AtomicBool,
     /// Of directories with quotas, or that had one: how many inodes of the trees that are being counted are charged right by now.
     counting: Mutex<BTreeMap<InodeId, u64>>,
-    /// There may be something listed, or all is over.
-    bell: Notify,
     /// Held by who sets one, until `limits` says what is so then.
     setting: tokio::sync::Mutex<()>,
 }
 
 impl Default for Quotas {
     fn default() -> Self {
-        let quotas = Quotas {
-            limits: AtomicBool::new(true),
-            counting: Mutex::default(),
-            bell: Notify::new(),
-            setting: tokio::sync::Mutex::default(),
-        };
-        // What an older server has left.
-        quotas.bell.notify_one();
-        quotas
+        Quotas { limits: AtomicBool::new(true), counting: Mutex::default(), setting: tokio::sync::Mutex::default() }
     }
 }
 
 impl Quotas {
-    pub(crate) fn stop(&self) {
-        self.bell.notify_one();
-    }
-
-    /// There may be something listed.
-    pub(crate) fn look(&self) {
-        self.bell.notify_one();
-    }
-
     fn counts(&self, roots: &[InodeId], by: u64) {
         let mut counting = self.counting.lock();
         roots.iter().for_each(|root| *counting.entry(*root).or_default() += by);
@@ -114,7 +88,7 @@ impl MetaServer {
     /// Whether a request was answered before; of a new one sees to what it leaves to do.
     pub(crate) fn noted(&self, done: &Outcome) -> bool {
         if done.restamps {
-            self.quotas.bell.notify_one();
+            self.subtree_ops.look();
         }
         done.repeated
     }
@@ -146,31 +120,15 @@ impl MetaServer {
         let done = self.engine.transact(partition, set).await.map_err(Error::from);
         if let (Ok(true), Payer::Dir(id)) = (&done, payer) {
             self.quotas.counts(&[id], 0);
-            self.quotas.bell.notify_one();
+            self.subtree_ops.look();
         }
         self.look_for_quotas().await?;
         done.map(|_| AdminAnswer::SetQuota(()))
     }
 
-    /// Something has been listed.
-    pub(crate) fn charge_soon(&self) {
-        self.quotas.bell.notify_one();
-    }
-
     /// Is something below this root still to be looked through?
     pub(crate) async fn is_being_charged(&self, root: InodeId) -> Result<bool> {
-        let mut after = None;
-        loop {
-            let page = ListRestamps { after, limit: LISTED_A_PAGE };
-            let page = self.engine.read(0, page).await.map_err(Error::from)?;
-            if page.iter().any(|(_, roots)| roots.contains(&root)) {
-                return Ok(true);
-            }
-            match page.last() {
-                Some((last, _)) => after = Some(*last),
-                None => return Ok(false),
-            }
-        }
+        self.any_listed(|listed| matches!(listed, Listed::Restamp(_, roots) if roots.contains(&root))).await
     }
 
     pub(crate) fn recovery_is_over(&self) -> Result<()> {
@@ -212,67 +170,17 @@ impl MetaServer {
         self.env.blocking(move || count(snapshot, &tables, &is_late)).await
     }
 
-    pub(crate) fn charge_trees(self: Arc<Self>) {
-        let env = self.env.clone();
-        env.spawn("charging of trees", async move {
-            loop {
-                self.quotas.bell.notified().await;
-                while !self.stopping.load(Relaxed) {
-                    if !self.recovery.is_open() {
-                        self.env.sleep(PAUSE).await;
-                        continue;
-                    }
-                    match self.charge_listed().await {
-                        Ok(true) => {}
-                        Ok(false) => break,
-                        Err(e) => {
-                            tracing::warn!("a tree is counted under its quotas later: {e}");
-                            self.freeing_waits(Waiting::new(
-                                "counting of a tree under its quotas".to_owned(),
-                                e.to_string(),
-                            ));
-                            self.env.sleep(PAUSE).await;
-                        }
-                    }
-                }
-                if self.stopping.load(Relaxed) {
-                    return;
-                }
-            }
-        });
-    }
-
-    /// Some of what is listed; false: there was nothing. A directory that cannot be looked through keeps none of the others waiting.
-    async fn charge_listed(&self) -> Result<bool> {
-        let (mut after, mut failed) = (None, None);
-        loop {
-            let list = ListRestamps { after, limit: LISTED_A_PAGE };
-            let listed = self.engine.read(0, list).await.map_err(Error::from)?;
-            let Some((last, _)) = listed.last() else { break };
-            after = Some(*last);
-            for (dir, roots) in listed {
-                if let Err(e) = self.charge_entries(dir, &roots).await {
-                    failed.get_or_insert(e);
-                }
-                if self.stopping.load(Relaxed) {
-                    return Ok(true);
-                }
-            }
-        }
-        match failed {
-            Some(e) => return Err(e),
-            None if after.is_some() => return Ok(true),
-            None => {}
-        }
+    /// Every tree has been looked through: directories that had a quota, and to which nothing is charged any more, lose their account.
+    pub(crate) async fn all_are_charged(&self) -> Result<()> {
         let done: Vec<InodeId> = self.quotas.counting.lock().keys().copied().collect();
         for root in done {
             self.engine.transact(root.0, ForgetAccount { root }).await.map_err(Error::from)?;
             self.quotas.counting.lock().remove(&root);
         }
-        Ok(false)
+        Ok(())
     }
 
-    async fn charge_entries(&self, dir: InodeId, roots: &[InodeId]) -> Result<()> {
+    pub(crate) async fn charge_entries(&self, dir: InodeId, roots: &[InodeId]) -> Result<()> {
         loop {
             let restamp = Restamp { dir, limit: ENTRIES_A_PAGE };
             let page = self.engine.transact(dir.0, restamp).await.map_err(Error::from)?;
@@ -280,7 +188,7 @@ impl MetaServer {
             if !page.more || self.stopping.load(Relaxed) {
                 return Ok(());
             }
-            self.env.sleep(BREATH).await;
+            self.env.sleep(crate::subtree_ops::BREATH).await;
         }
     }
 }

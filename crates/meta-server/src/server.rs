@@ -21,6 +21,7 @@ use crate::reports::Reports;
 use crate::sessions::{SessionState, Sessions};
 use crate::sizes::SizesToCheck;
 use crate::snapshots::Snapshots;
+use crate::subtree_ops::SubtreeOps;
 use crate::trees::Trees;
 use braid_api::meta::Duty;
 use braid_api::{AnyPeers, Code, DataPeers, Error};
@@ -64,6 +65,7 @@ pub struct MetaServer {
     pub(crate) reclaim_from: ReclaimFrom,
     pub(crate) trees: Trees,
     pub(crate) quotas: Quotas,
+    pub(crate) subtree_ops: SubtreeOps,
     pub(crate) sizes: SizesToCheck,
     pub(crate) snapshots: Snapshots,
     pub(crate) recovery: Recovery,
@@ -190,7 +192,7 @@ impl MetaServer {
         server.keep_leases();
         server.clone().keep_house();
         server.clone().empty_trees();
-        server.clone().charge_trees();
+        server.clone().look_through_trees();
         server.clone().keep_trash();
         server.clone().sweep_snapshots();
         server.clone().lead_chains();
@@ -250,6 +252,7 @@ impl MetaServer {
             reclaim_from: ReclaimFrom::default(),
             trees: Trees::default(),
             quotas: Quotas::default(),
+            subtree_ops: SubtreeOps::default(),
             sizes: SizesToCheck::default(),
             snapshots,
             recovery: Recovery::default(),
@@ -392,7 +395,7 @@ impl MetaServer {
     pub fn stop(&self) {
         self.stopping.store(true, std::sync::atomic::Ordering::Relaxed);
         self.trees.stop();
-        self.quotas.stop();
+        self.subtree_ops.look();
         self.snapshots.stop();
         self.leases.stop();
     }

@@ -58,7 +58,8 @@ impl<T: Ord> Numbered<T> {
         if let Some(number) = self.numbers.get(&value) {
             return *number;
         }
-        let number = Number::try_from(self.values.len()).expect("states and answers of one history are fewer than 2^32");
+        let number =
+            Number::try_from(self.values.len()).expect("states and answers of one history are fewer than 2^32");
         self.numbers.insert(value.clone(), number);
         self.values.push(value);
         number
@@ -196,11 +197,15 @@ impl<S: Sequential> Linear<S> {
         if self.states.values.len() <= STATES_DEAD_MAX + self.possible.len() {
             return;
         }
-        let (states, answers) = (std::mem::replace(&mut self.states, Numbered::new()), std::mem::replace(&mut self.answers, Numbered::new()));
+        let (states, answers) = (
+            std::mem::replace(&mut self.states, Numbered::new()),
+            std::mem::replace(&mut self.answers, Numbered::new()),
+        );
         let possible = std::mem::take(&mut self.possible);
         for (state, effects) in possible {
             let state = self.states.number(states.values[state as usize].clone());
-            let answer = |(id, answer): (Id, Number)| (id, self.answers.number(answers.values[answer as usize].clone()));
+            let answer =
+                |(id, answer): (Id, Number)| (id, self.answers.number(answers.values[answer as usize].clone()));
             let effects = effects.into_iter().map(answer).collect();
             self.possible.insert((state, effects));
         }

@@ -1,21 +1,12 @@
 //! Policies: a row for each directory that has one of its own, and in every inode the directory whose policy
 //! holds (`policy_root`). A file keeps the policy it was made under.
 
-use crate::rows::{Entry, IdRow, Inode, RowFormat, keys};
+use crate::rows::{IdRow, Inode, PolicyRow, keys};
 use crate::{Mutation, OpContext, OpError, Query, Unit};
 use braid_api::meta::{GetPolicy, PolicyAnswer, SetPolicy};
 use braid_api::{Code, Error};
-use braid_meta_engine::{Key, Operation, Tx};
-use braid_types::{InodeId, Layout, Medium, Name, Policy};
-use serde::{Deserialize, Serialize};
-
-/// A row of `policies`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PolicyRow {
-    pub policy: Policy,
-}
-
-impl RowFormat for PolicyRow {}
+use braid_meta_engine::Key;
+use braid_types::{InodeId, Layout, Medium, Policy};
 
 /// The policy for what is made in `dir` now.
 pub(super) async fn in_force(unit: &mut Unit<'_>, dir: &Inode) -> Result<Policy, OpError> {
@@ -88,7 +79,7 @@ pub fn as_served(policy: Policy, row_copies: usize) -> Policy {
     if policy.min_copies() > row_copies { Policy { inline_bytes: 0, ..policy } } else { policy }
 }
 
-/// Changes the directory itself; [`SpreadPolicy`] then goes through the directories below.
+/// Changes the directory itself, and lists it: [`super::spread::SpreadPolicy`] then goes through the directories below.
 impl Mutation for SetPolicy {
     type Answer = ();
 
@@ -121,53 +112,7 @@ impl Mutation for SetPolicy {
         }
         dir.inode.change(cx.now);
         unit.store(&dir);
+        unit.list_spread(id, id);
         Ok(())
-    }
-}
-
-/// Gives the new root of a policy to the directories directly in `dir`, a page at a time; those that have a
-/// policy of their own are left alone. The caller goes on with the directories that were changed.
-pub struct SpreadPolicy {
-    pub dir: InodeId,
-    pub after: Option<Name>,
-}
-
-#[derive(Debug, Default)]
-pub struct Spread {
-    pub changed: Vec<InodeId>,
-    /// Go on after this name.
-    pub next: Option<Name>,
-}
-
-const ENTRIES_A_PAGE: usize = 512;
-
-impl Operation for SpreadPolicy {
-    type Output = Spread;
-    type Error = OpError;
-
-    async fn run(&self, tx: &mut dyn Tx) -> Result<Spread, OpError> {
-        let mut unit = Unit::new(tx, braid_meta_engine::Lock::Exclusive);
-        let dir = match unit.find(&self.dir.into()).await {
-            Err(OpError(e)) if e.code == Code::Stale => return Ok(Spread::default()),
-            other => other?.inode,
-        };
-        let after = self.after.as_ref().map(|name| keys::entry(self.dir, name));
-        let page = unit.scan(&keys::entries(self.dir), after.as_ref(), ENTRIES_A_PAGE).await?;
-        let mut spread = Spread::default();
-        for (key, row) in &page.rows {
-            if let Entry::Here(mut inode) = Entry::decode(key, row)?
-                && inode.is_dir()
-                && inode.policy_root != inode.id
-                && inode.policy_root != dir.policy_root
-            {
-                inode.policy_root = dir.policy_root;
-                spread.changed.push(inode.id);
-                unit.put(key.clone(), &Entry::Here(inode));
-            }
-        }
-        if let (true, Some((key, _))) = (page.more, page.rows.last()) {
-            spread.next = Name::new(key.rest()).ok();
-        }
-        Ok(spread)
     }
 }

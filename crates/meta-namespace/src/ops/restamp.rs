@@ -8,17 +8,14 @@
 
 use super::entries::{Entries, locate};
 use super::snapshot::is_root;
-use crate::rows::{Inode, RestampRow, RowFormat, keys};
+use crate::rows::{Inode, RestampRow, keys};
 use crate::{OpError, Unit};
 use braid_api::{Code, Error};
-use braid_meta_engine::{Key, Lock, Operation, Table, Tx};
+use braid_meta_engine::{Lock, Operation, Tx};
 use braid_types::{InodeId, Name};
 
 /// Quotas above one another. What a write changes goes to an account of each.
 pub const NESTED_MAX: usize = 16;
-
-/// Entries of one transaction: about 10 µs each.
-pub const ENTRIES_A_PAGE: usize = 256;
 
 /// What a directory gives to what is in it: who is charged for it, and which snapshots have it.
 #[derive(Clone, Debug)]
@@ -81,28 +78,6 @@ pub(super) fn expect_depth(dir: &Inode, above: &[InodeId]) -> Result<(), OpError
     }
     let cause = format_args!("quotas of {NESTED_MAX} directories lie above one another already");
     Err(Error::new(Code::Invalid, format_args!("directory {}", dir.id), cause).into())
-}
-
-/// Directories that are to be looked through, after this one.
-pub struct ListRestamps {
-    pub after: Option<InodeId>,
-    pub limit: usize,
-}
-
-impl Operation for ListRestamps {
-    type Output = Vec<(InodeId, Vec<InodeId>)>;
-    type Error = OpError;
-
-    async fn run(&self, tx: &mut dyn Tx) -> Result<Self::Output, OpError> {
-        let mut unit = Unit::new(tx, Lock::None);
-        let after = self.after.map(keys::restamp);
-        let page = unit.scan_table(Table::SubtreeOps, after.as_ref(), self.limit).await?;
-        let listed = |(key, row): &(Key, Vec<u8>)| {
-            let dir = InodeId(key.partition());
-            Ok((key == &keys::restamp(dir)).then_some((dir, RestampRow::decode(key, row)?.roots)))
-        };
-        page.rows.iter().filter_map(|row| listed(row).transpose()).collect()
-    }
 }
 
 /// Looks through a page of a listed directory.

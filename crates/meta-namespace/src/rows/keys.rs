@@ -139,6 +139,7 @@ const USER: u8 = 2;
 const GROUP: u8 = 3;
 const ROOM: u8 = 4;
 const RESTAMP: u8 = 1;
+const SPREAD: u8 = 2;
 
 /// Quotas of users and groups lie where no inode's do.
 fn of_payer(payer: Payer, rest: &[u8]) -> Key {
@@ -271,6 +272,11 @@ pub fn all_old_rows(root: InodeId) -> Key {
 /// That the entries of a directory are to be looked through, see [`super::RestampRow`].
 pub fn restamp(dir: InodeId) -> Key {
     Key::new(Table::SubtreeOps, dir.0, &[RESTAMP])
+}
+
+/// That the directories in a directory are to be told whose policy holds for them, see [`super::SpreadRow`].
+pub fn spread(dir: InodeId) -> Key {
+    Key::new(Table::SubtreeOps, dir.0, &[SPREAD])
 }
 
 /// Single rows. Their names are on disk.

@@ -8,6 +8,7 @@ mod handover;
 mod inode;
 pub mod keys;
 mod lead;
+mod policy;
 mod quota;
 mod rebalance;
 mod roster;
@@ -18,6 +19,7 @@ pub use container::{ChunkRow, ContainerRow, CopiesRow, MovesRow, ReclaimRow, Ser
 pub use handover::{HandoverRow, RestoredRow};
 pub use inode::{Entry, IdRow, InlineState, Inode, OrphanRow, SealedCount, flags};
 pub use lead::LeadRow;
+pub use policy::{PolicyRow, SpreadRow};
 pub use quota::{Charge, LimitRow, RestampRow};
 pub use rebalance::{MoveRow, RebalanceRow};
 pub use roster::RosterRow;

@@ -5,7 +5,8 @@ use braid_api::quota::{Account, Limits, Miscount, Payer};
 use braid_api::{Code, Error};
 use braid_meta_engine::{Awaited, Counts, Engine, Key, Lock, Operation, Page, Row, Table, Tx};
 use braid_meta_namespace::ops::quota::{ListAccounts, SetQuota, Tally};
-use braid_meta_namespace::ops::restamp::{ENTRIES_A_PAGE, ListRestamps, Restamp, Restamped};
+use braid_meta_namespace::ops::restamp::{Restamp, Restamped};
+use braid_meta_namespace::ops::subtree_ops::{ENTRIES_A_PAGE, ListSubtreeOps, Listed};
 use braid_meta_namespace::rows::{Entry, IdRow, Inode, RowFormat, keys};
 use braid_meta_namespace::{FormatCluster, Mutation, OpContext, OpError, ReadOnly, Recorded};
 use braid_types::*;
@@ -268,8 +269,9 @@ impl<E: Engine> Tree<E> {
     }
 
     pub async fn listed(&self) -> Vec<InodeId> {
-        let listed = self.run(ListRestamps { after: None, limit: usize::MAX >> 1 }).await.unwrap();
-        listed.into_iter().map(|(dir, _)| dir).collect()
+        let listed = self.run(ListSubtreeOps { after: None, limit: usize::MAX >> 1 }).await.unwrap();
+        let restamp = |(_, listed)| if let Listed::Restamp(dir, _) = listed { Some(dir) } else { None };
+        listed.into_iter().filter_map(restamp).collect()
     }
 
     pub async fn restamp(&self, dir: InodeId) -> Restamped {

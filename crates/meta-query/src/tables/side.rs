@@ -9,7 +9,7 @@ use crate::schema::{Column, integer, text};
 use crate::source::Source;
 use braid_api::admin::SqlValue;
 use braid_meta_engine::{Key, Row, Table};
-use braid_meta_namespace::ops::policy::PolicyRow;
+use braid_meta_namespace::rows::PolicyRow;
 use braid_meta_namespace::rows::RowFormat;
 use braid_types::{InodeId, Policy};
 

@@ -4,7 +4,7 @@ use braid_api::meta::{Duty, ServerInfo, ServerState};
 use braid_api::quota::{Limits, Payer};
 use braid_meta_engine::conformance::{Script, Step};
 use braid_meta_engine::{Counts, Engine, Key};
-use braid_meta_namespace::ops::policy::PolicyRow;
+use braid_meta_namespace::rows::PolicyRow;
 use braid_meta_namespace::rows::*;
 use braid_types::*;
 use bytes::Bytes;

@@ -174,7 +174,7 @@ impl MetaServer {
             self.engine.transact(dir.0, MakeRoot { dir }).await.map_err(Error::from)?;
             self.read_snapshots().await?;
         }
-        self.charge_soon();
+        self.subtree_ops.look();
         while self.is_being_charged(dir).await? {
             if end <= self.env.clock.now() {
                 let cause = "what is below it is still being prepared, which goes on: ask again";

@@ -5,6 +5,7 @@
 use crate::common::*;
 use braid_api::meta::*;
 use braid_api::{Code, Context, Namespace};
+use braid_meta_engine::{Engine, Table};
 use braid_meta_server::MetaConfig;
 use braid_types::*;
 use bytes::Bytes;
@@ -622,4 +623,35 @@ async fn a_file_whose_last_name_has_gone_gets_none_any_more() {
     assert_eq!(w.call(link(made, "named")).await.unwrap().attr.nlink, 1);
     w.unlink(ROOT, "named", true).await.unwrap();
     assert_eq!(code(w.call(link(made, "again")).await), Code::NotFound);
+}
+
+/// The directory's own policy was set by a server that told none of those below it.
+#[tokio::test]
+async fn another_start_tells_directories_below_of_a_policy() {
+    let first = World::new().await;
+    let top = first.mkdir(ROOT, "d").await.id;
+    let mut deep = vec![top];
+    for level in 0..4 {
+        deep.push(first.mkdir(deep[level], "sub").await.id);
+    }
+    // More than a page, and the last of it has something below.
+    let mut last = top;
+    for i in 0..300 {
+        last = first.mkdir(top, &format!("wide{i:03}")).await.id;
+    }
+    let below_last = first.mkdir(last, "sub").await.id;
+    let own = first.mkdir(last, "own").await.id;
+    let set = |dir: InodeId, text: &str| SetPolicy { inode: dir.into(), policy: Some(text.parse().unwrap()) };
+    first.call(set(own, "plain,inline=0")).await.unwrap();
+    let below_own = first.mkdir(own, "sub").await.id;
+    first.server.stop();
+    first.call(set(top, "plain,inline=1KiB")).await.unwrap();
+    let root_of = async |w: &World, dir: InodeId| w.call(GetPolicy { inode: dir.into() }).await.unwrap().root;
+    assert_eq!((root_of(&first, top).await, root_of(&first, deep[1]).await), (top, ROOT), "nobody was told");
+    let second = World::on(first.store.clone(), first.peers.clone()).await;
+    eventually("telling", async || second.engine.rows(Table::SubtreeOps) == Some(0)).await;
+    for dir in deep.into_iter().chain([last, below_last]) {
+        assert_eq!(root_of(&second, dir).await, top, "{dir}");
+    }
+    assert_eq!((root_of(&second, own).await, root_of(&second, below_own).await), (own, own));
 }

@@ -1,0 +1,54 @@
+//! A policy is set or cleared, and told to the directories below (`meta_namespace::ops::spread`).
+//!
+//! Promises: what is set holds in the directory itself when it is answered, whatever dies then it comes to hold in all below that have none
+//! of their own, and the answer waits for that for as long as a call may take.
+
+use crate::dispatch::Call;
+use crate::server::MetaServer;
+use crate::subtree_ops::BREATH;
+use braid_api::meta::{MetaAnswer, SetPolicy};
+use braid_api::{Error, Result};
+use braid_meta_engine::Engine;
+use braid_meta_namespace::OpContext;
+use braid_meta_namespace::ops::spread::SpreadPolicy;
+use braid_meta_namespace::ops::subtree_ops::{ENTRIES_A_PAGE, Listed};
+use braid_types::InodeId;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+/// A client's own wait is longer.
+const WAIT_MAX: Duration = Duration::from_secs(30);
+/// Between two looks whether all have been told; doubled up to this.
+const LOOK_MAX: Duration = Duration::from_millis(64);
+
+impl MetaServer {
+    pub(crate) async fn set_policy(
+        &self,
+        call: &mut Call,
+        op: OpContext,
+        number: u8,
+        request: SetPolicy,
+    ) -> Result<MetaAnswer> {
+        let top = request.inode.id;
+        let answer = self.record(call, top, op, number, request, MetaAnswer::SetPolicy).await?;
+        self.subtree_ops.look();
+        let until = self.env.clock.now().0.saturating_add(WAIT_MAX);
+        let mut pause = BREATH;
+        while self.any_listed(|listed| matches!(listed, Listed::Spread(_, of) if *of == top)).await?
+            && self.env.clock.now().0 < until
+            && !self.stopping.load(Relaxed)
+        {
+            self.env.sleep(pause).await;
+            pause = LOOK_MAX.min(2 * pause);
+        }
+        Ok(answer)
+    }
+
+    pub(crate) async fn spread_policy(&self, dir: InodeId) -> Result<()> {
+        let page = SpreadPolicy { dir, limit: ENTRIES_A_PAGE };
+        while self.engine.transact(dir.0, page.clone()).await.map_err(Error::from)? && !self.stopping.load(Relaxed) {
+            self.env.sleep(BREATH).await;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,121 @@
+//! Trees that are looked through behind what made that necessary: they are charged to others, or another policy holds in them.
+//!
+//! Promises: what is listed is done whoever listed it, and what a start finds listed is gone on with; a directory that cannot be looked
+//! through keeps none of the others waiting, and is named by `braid admin why`; memory is bounded by a page of the list.
+
+use crate::server::MetaServer;
+use braid_api::admin::Waiting;
+use braid_api::{Error, Result};
+use braid_meta_engine::{Engine, Key};
+use braid_meta_namespace::ops::subtree_ops::{ListSubtreeOps, Listed};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// Listed directories that are read at once.
+const LISTED_A_PAGE: usize = 64;
+/// After an error.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Between two pages of a tree: others change things, too.
+pub(crate) const BREATH: Duration = Duration::from_millis(1);
+
+pub(crate) struct SubtreeOps {
+    /// There may be something listed, or all is over.
+    bell: Notify,
+}
+
+impl Default for SubtreeOps {
+    fn default() -> Self {
+        let ops = SubtreeOps { bell: Notify::new() };
+        // What an older server has left.
+        ops.look();
+        ops
+    }
+}
+
+impl SubtreeOps {
+    /// There may be something listed; or all is over.
+    pub(crate) fn look(&self) {
+        self.bell.notify_one();
+    }
+}
+
+impl MetaServer {
+    pub(crate) fn look_through_trees(self: Arc<Self>) {
+        let env = self.env.clone();
+        env.spawn("looking through trees", async move {
+            loop {
+                self.subtree_ops.bell.notified().await;
+                while !self.stopping.load(Relaxed) {
+                    if !self.recovery.is_open() {
+                        self.env.sleep(PAUSE).await;
+                        continue;
+                    }
+                    match self.look_through_listed().await {
+                        Ok(true) => {}
+                        Ok(false) => break,
+                        Err(e) => {
+                            tracing::warn!("a tree is looked through later: {e}");
+                            self.freeing_waits(Waiting::new(
+                                "quotas or policies of a tree to be told to what is in it".to_owned(),
+                                e.to_string(),
+                            ));
+                            self.env.sleep(PAUSE).await;
+                        }
+                    }
+                }
+                if self.stopping.load(Relaxed) {
+                    return;
+                }
+            }
+        });
+    }
+
+    async fn listed_behind(&self, after: Option<Key>) -> Result<Vec<(Key, Listed)>> {
+        self.engine.read(0, ListSubtreeOps { after, limit: LISTED_A_PAGE }).await.map_err(Error::from)
+    }
+
+    /// Some of what is listed; false: there was nothing.
+    async fn look_through_listed(&self) -> Result<bool> {
+        let (mut after, mut failed) = (None, None);
+        loop {
+            let page = self.listed_behind(after.clone()).await?;
+            let Some((last, _)) = page.last() else { break };
+            after = Some(last.clone());
+            for (_, listed) in page {
+                let done = match listed {
+                    Listed::Restamp(dir, roots) => self.charge_entries(dir, &roots).await,
+                    Listed::Spread(dir, _) => self.spread_policy(dir).await,
+                };
+                if let Err(e) = done {
+                    failed.get_or_insert(e);
+                }
+                if self.stopping.load(Relaxed) {
+                    return Ok(true);
+                }
+            }
+        }
+        match failed {
+            Some(e) => return Err(e),
+            None if after.is_some() => return Ok(true),
+            None => {}
+        }
+        self.all_are_charged().await?;
+        Ok(false)
+    }
+
+    pub(crate) async fn any_listed(&self, is_it: impl Fn(&Listed) -> bool) -> Result<bool> {
+        let mut after = None;
+        loop {
+            let page = self.listed_behind(after).await?;
+            if page.iter().any(|(_, listed)| is_it(listed)) {
+                return Ok(true);
+            }
+            match page.into_iter().next_back() {
+                Some((last, _)) => after = Some(last),
+                None => return Ok(false),
+            }
+        }
+    }
+}
