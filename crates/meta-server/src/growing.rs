@@ -7,15 +7,14 @@
 use crate::plain::Movers;
 use crate::server::MetaServer;
 use braid_api::admin::{Drain, Load, Taker};
-use braid_api::data::{ChunkStatus, CopyState, GetCopies, ListChunks, ScrubChunk};
-use braid_api::meta::{Duty, ServerState};
-use braid_api::{Code, Context, DataNode, DataPeers, Error, Result};
+use braid_api::data::{ChunkStatus, CopyState, GetCopies, ListChunks};
+use braid_api::meta::Duty;
+use braid_api::{Code, Error, Result};
 use braid_chain::{LeaderEvent, Leaving, Place};
 use braid_meta_engine::Engine;
 use braid_meta_namespace::ops::{reclaim, servers, spares};
 use braid_placement::{Candidate, successor};
 use braid_types::{ChainEpoch, ChunkId, ContainerId, ServerId};
-use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,9 +27,6 @@ const PAUSE: Duration = Duration::from_millis(500);
 const PAGE: u32 = 1024;
 /// Reasons named in one answer.
 const REASONS: usize = 8;
-/// A chunk may have up to 1 TiB: at 100 MB/s that is three hours.
-const VERIFY_DEADLINE: Duration = Duration::from_secs(4 * 3600);
-
 type Copies = BTreeMap<ContainerId, BTreeMap<ChunkId, CopyState>>;
 
 pub(crate) struct Growing {
@@ -175,6 +171,7 @@ impl MetaServer {
             }
             let of_newest = held.get(&newest).and_then(|copies| copies.get(&container)).map_or(0, BTreeMap::len);
             if is_whole && of_newest == chunks.len() && self.verify(container, epoch, newest, &chunks).await? {
+                self.read_back.all_have(container, epoch, members);
                 self.leader_event(LeaderEvent::Whole { container, epoch });
             }
         }
@@ -215,24 +212,12 @@ impl MetaServer {
             if is_known {
                 continue;
             }
-            let info = self.servers.info(server, self.env.clock.now());
-            let Some(info) = info.filter(|info| info.state == ServerState::Up) else { return Ok(false) };
-            let cx = Context { deadline: VERIFY_DEADLINE, ..Context::default() };
-            match self.peers.node(&info).call(cx, ScrubChunk { chunk: *chunk }, Bytes::new()).await {
-                Ok((answer, _)) if answer.bad.is_empty() => {
-                    let mut verified = self.growing.verified.lock();
-                    if let Some((_, done)) = verified.get_mut(&container).filter(|(of, _)| *of == epoch) {
-                        done.insert(*chunk);
-                    }
-                }
-                Ok((answer, _)) => {
-                    let (bad, chunk) = (answer.bad.len(), chunk.0);
-                    tracing::warn!(server = server.0, chunk, bad, "a new copy does not verify: the old one stays");
-                    return Ok(false);
-                }
-                // Deleted since it was listed.
-                Err(error) if error.code == Code::ChunkUnknown => return Ok(false),
-                Err(error) => return Err(error),
+            if !self.reads_back(server, *chunk).await? {
+                return Ok(false);
+            }
+            let mut verified = self.growing.verified.lock();
+            if let Some((_, done)) = verified.get_mut(&container).filter(|(of, _)| *of == epoch) {
+                done.insert(*chunk);
             }
         }
         Ok(true)

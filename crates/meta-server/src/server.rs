@@ -21,6 +21,7 @@ use crate::reports::Reports;
 use crate::sessions::{SessionState, Sessions};
 use crate::sizes::SizesToCheck;
 use crate::snapshots::Snapshots;
+use crate::strays::ReadBack;
 use crate::subtree_ops::SubtreeOps;
 use crate::trees::Trees;
 use braid_api::meta::Duty;
@@ -66,6 +67,7 @@ pub struct MetaServer {
     pub(crate) trees: Trees,
     pub(crate) quotas: Quotas,
     pub(crate) subtree_ops: SubtreeOps,
+    pub(crate) read_back: ReadBack,
     pub(crate) sizes: SizesToCheck,
     pub(crate) snapshots: Snapshots,
     pub(crate) recovery: Recovery,
@@ -197,6 +199,7 @@ impl MetaServer {
         server.clone().sweep_snapshots();
         server.clone().lead_chains();
         server.clone().keep_moving();
+        server.clone().keep_removing_strays();
         server.clone().keep_comparing();
         Ok(server)
     }
@@ -253,6 +256,7 @@ impl MetaServer {
             trees: Trees::default(),
             quotas: Quotas::default(),
             subtree_ops: SubtreeOps::default(),
+            read_back: ReadBack::default(),
             sizes: SizesToCheck::default(),
             snapshots,
             recovery: Recovery::default(),

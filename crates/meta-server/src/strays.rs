@@ -1,21 +1,49 @@
 //! Copies at servers that are no member of the chunk's chain any more, or of chunks that are gone: deleted by the leader's
-//! word, and not before every member of the chain has all of the chunk on stable storage.
+//! word, and not before every member of the chain has all of the chunk on stable storage, and has read back what it got in its
+//! stead.
 //!
 //! A server is looked through when it was removed from a chain, when it starts, and when the leader does: so a healthy
 //! cluster is not asked for anything. It stays on the list until nothing of it is left to be decided.
+//!
+//! Who of the members came in its stead is known of a chain from which a server was drained, whose newest was read back then. Else a
+//! copy was lost and made again, perhaps more than one, under a leader of before: then every member reads its copy.
 
 use crate::server::MetaServer;
-use braid_api::data::{CopyState, DeleteChunks, GetCopies};
+use braid_api::data::{CopyState, DeleteChunks, GetCopies, ScrubChunk};
 use braid_api::meta::ServerState;
 use braid_api::{Code, Context, DataNode, DataPeers, Error, Result};
 use braid_meta_engine::Engine;
 use braid_meta_namespace::ops::spares;
 use braid_types::{ChainEpoch, ChunkId, ContainerId, ServerId, Token};
 use bytes::Bytes;
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 /// Copies in one answer.
 const PAGE: u32 = 1024;
+
+/// A chunk may have up to 1 TiB: at 100 MB/s that is three hours.
+const READ_BACK_DEADLINE: Duration = Duration::from_secs(4 * 3600);
+
+/// Of chains from which a server is drained: the epoch in which it and all others had everything, the newest read back, and who they were.
+#[derive(Default)]
+pub(crate) struct ReadBack(Mutex<BTreeMap<ContainerId, (ChainEpoch, Vec<ServerId>)>>);
+
+impl ReadBack {
+    pub fn all_have(&self, container: ContainerId, epoch: ChainEpoch, members: Vec<ServerId>) {
+        self.0.lock().insert(container, (epoch, members));
+    }
+
+    /// The server was one of them, and with the next epoch, which this is, nobody came.
+    fn is_of(&self, left: ServerId, container: ContainerId, epoch: ChainEpoch, chain: &[ServerId]) -> bool {
+        self.0.lock().get(&container).is_some_and(|(of, members)| {
+            of.0 + 1 == epoch.0 && members.contains(&left) && chain.iter().all(|one| members.contains(one))
+        })
+    }
+}
 
 /// What is to be done about a server's copies of one container.
 enum Verdict {
@@ -30,7 +58,27 @@ enum Verdict {
 }
 
 impl MetaServer {
-    pub(crate) async fn remove_strays(&self) -> Result<()> {
+    /// Beside the other housekeeping, which does not wait until whole chunks have been read.
+    pub(crate) fn keep_removing_strays(self: Arc<Self>) {
+        let env = self.env.clone();
+        env.spawn("copies outside their chains", async move {
+            let mut told = None;
+            while !self.stopping.load(Relaxed) {
+                self.env.sleep(self.config.housekeeping).await;
+                if !self.recovery.is_open() {
+                    continue;
+                }
+                let failed = self.remove_strays().await.err().map(|error| error.to_string());
+                // Once while it stays the same: a server may be away for long.
+                if let Some(cause) = failed.as_ref().filter(|_| failed != told) {
+                    tracing::warn!("copies outside their chains are removed later: {cause}");
+                }
+                told = failed;
+            }
+        });
+    }
+
+    async fn remove_strays(&self) -> Result<()> {
         // What rows of a backup do not know may be all that there is of it.
         if self.restored.lock().is_some() {
             return Ok(());
@@ -68,9 +116,10 @@ impl MetaServer {
                     // No epoch of it will ever be again.
                     Verdict::Gone => self.delete_strays(server, ChainEpoch(u32::MAX), chunks).await?,
                     Verdict::Outside(epoch, chain) => {
+                        let is_read = self.read_back.is_of(server, container, epoch, &chain);
                         let mut strays = Vec::with_capacity(chunks.len());
                         for chunk in chunks {
-                            match self.is_replaced(chunk, epoch, &chain).await? {
+                            match self.is_replaced(chunk, epoch, &chain, is_read).await? {
                                 true => strays.push(chunk),
                                 false => all_decided = false,
                             }
@@ -102,8 +151,9 @@ impl MetaServer {
         }
     }
 
-    /// Every member has all of the epoch's start of the chunk on stable storage; or none knows it, because it was deleted.
-    async fn is_replaced(&self, chunk: ChunkId, epoch: ChainEpoch, chain: &[ServerId]) -> Result<bool> {
+    /// Every member has all of the epoch's start of the chunk on stable storage, and has read it, now if it has not yet; or none knows
+    /// it, because it was deleted.
+    async fn is_replaced(&self, chunk: ChunkId, epoch: ChainEpoch, chain: &[ServerId], is_read: bool) -> Result<bool> {
         let mut held = Vec::with_capacity(chain.len());
         for member in chain {
             let found =
@@ -112,7 +162,34 @@ impl MetaServer {
         }
         let is_whole = |copy: &CopyState| copy.epoch == epoch && copy.stable.chain_epoch == epoch;
         let whole = held.iter().filter(|copy| copy.as_ref().is_some_and(is_whole)).count();
-        Ok(whole == chain.len() || held.iter().all(Option::is_none))
+        if whole < chain.len() {
+            return Ok(held.iter().all(Option::is_none));
+        }
+        for member in chain.iter().filter(|_| !is_read) {
+            if !self.reads_back(*member, chunk).await? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Has a server read its copy of the chunk. False if a block does not match its checksum: it is mended from another copy, and is to
+    /// be looked at again; or if the chunk is there no more.
+    pub(crate) async fn reads_back(&self, server: ServerId, chunk: ChunkId) -> Result<bool> {
+        let info = self.servers.info(server, self.env.clock.now());
+        let Some(info) = info.filter(|info| info.state == ServerState::Up) else { return Ok(false) };
+        let cx = Context { deadline: READ_BACK_DEADLINE, ..Context::default() };
+        match self.peers.node(&info).call(cx, ScrubChunk { chunk }, Bytes::new()).await {
+            Ok((answer, _)) if answer.bad.is_empty() => Ok(true),
+            Ok((answer, _)) => {
+                let (bad, chunk) = (answer.bad.len(), chunk.0);
+                tracing::warn!(server = server.0, chunk, bad, "a new copy does not verify: the old one stays");
+                Ok(false)
+            }
+            // Deleted since it was listed.
+            Err(error) if error.code == Code::ChunkUnknown => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     async fn delete_strays(&self, server: ServerId, outside: ChainEpoch, chunks: Vec<ChunkId>) -> Result<()> {

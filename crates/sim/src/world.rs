@@ -262,7 +262,7 @@ impl World {
         self.cluster.coverage.add("orphan freed", freed);
         self.cluster.look_at_clients();
         self.cluster.look_at_wounds();
-        if self.cluster.settings.operator {
+        if self.cluster.settings.operator || self.cluster.settings.has_copies() {
             self.cluster.moves.look(&self.cluster, self.sim.elapsed());
         }
     }

@@ -3,6 +3,8 @@
 use super::chains::chains;
 use crate::cluster::Cluster;
 use crate::failures::Invariant;
+use braid_meta_engine::{Key, Table};
+use braid_meta_namespace::rows::keys;
 use braid_types::{ChainEpoch, ChunkId, ContainerId, ServerId};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,8 +24,47 @@ struct Seen {
     is_quiet: bool,
     /// The last grown chain of each container that nothing disturbed, and the chunks that its members knew when it was first seen.
     grown: BTreeMap<ContainerId, (ChainEpoch, Vec<ServerId>, BTreeSet<ChunkId>)>,
+    /// The members of each chain when it was last looked at; those that came to it since it was first seen, with the chunks that the others
+    /// had then; and who was in it with a server when that was last in it.
+    members: BTreeMap<ContainerId, Vec<ServerId>>,
+    came: BTreeMap<(ContainerId, ServerId), BTreeSet<ChunkId>>,
+    beside: BTreeMap<(ContainerId, ServerId), Vec<ServerId>>,
     /// Read whole by their servers since, and found good.
     read_back: BTreeSet<(ServerId, ChunkId)>,
+}
+
+fn chunks_at(cluster: &Cluster, container: ContainerId, members: &[ServerId]) -> BTreeSet<ChunkId> {
+    let of_members = cluster.servers().into_iter().filter(|(_, server)| members.contains(&server.id()));
+    let held = of_members.flat_map(|(_, server)| server.copies(ChunkId(0), usize::MAX));
+    held.filter(|copy| copy.container == container).map(|copy| copy.chunk).collect()
+}
+
+impl Seen {
+    fn follow(&mut self, cluster: &Cluster, container: ContainerId, chain: &[ServerId]) {
+        let before = self.members.insert(container, chain.to_vec());
+        if before.as_deref() == Some(chain) {
+            return;
+        }
+        for member in chain {
+            self.beside.insert((container, *member), chain.to_vec());
+        }
+        let Some(before) = before else { return };
+        for new in chain.iter().filter(|member| !before.contains(member)) {
+            let chunks = chunks_at(cluster, container, &before);
+            self.read_back.retain(|(server, chunk)| server != new || !chunks.contains(chunk));
+            self.came.insert((container, *new), chunks);
+        }
+    }
+
+    /// Members that came to the chain when this server was not in it any more, and have not read what they got of the chunk.
+    fn unread(&self, at: ServerId, container: ContainerId, chunk: ChunkId, chain: &[ServerId]) -> Vec<ServerId> {
+        let Some(beside) = self.beside.get(&(container, at)) else { return Vec::new() };
+        let came = |member: &ServerId| {
+            !beside.contains(member) && self.came.get(&(container, *member)).is_some_and(|had| had.contains(&chunk))
+        };
+        let unread = |member: &ServerId| came(member) && !self.read_back.contains(&(*member, chunk));
+        chain.iter().copied().filter(unread).collect()
+    }
 }
 
 impl Moves {
@@ -35,15 +76,14 @@ impl Moves {
             seen.is_quiet = now >= since + QUIET;
         }
         for (id, row) in chains(cluster) {
+            seen.follow(cluster, id, &row.chain);
             let copies = row.copies.as_ref().map_or(0, |copies| usize::from(copies.copies));
             let is_known = seen.grown.get(&id).is_some_and(|(_, members, _)| *members == row.chain);
             if row.chain.len() <= copies || is_known {
                 continue;
             }
             cluster.coverage.count("chain with one member more");
-            let of_members = cluster.servers().into_iter().filter(|(_, server)| row.chain.contains(&server.id()));
-            let held = of_members.flat_map(|(_, server)| server.copies(ChunkId(0), usize::MAX));
-            let chunks: BTreeSet<ChunkId> = held.filter(|copy| copy.container == id).map(|copy| copy.chunk).collect();
+            let chunks = chunks_at(cluster, id, &row.chain);
             // A member that is lost is succeeded by the one that was to replace another, read back or not: that is repair.
             if !seen.is_quiet {
                 continue;
@@ -86,6 +126,8 @@ pub fn check(cluster: &Cluster, at: ServerId, outside: ChainEpoch, deleted: &[Ch
     let here = copies(at).unwrap_or_default();
     let rows: BTreeMap<ContainerId, _> = chains(cluster).into_iter().collect();
     let fail = |text: String| cluster.around.failures.add(Invariant::UnlinkedAfterReplaced, text);
+    let freed = cluster.meta_store.durable_rows(Table::Reclaim);
+    let freed: BTreeSet<Key> = freed.into_iter().map(|(key, _)| key).collect();
     let seen = cluster.moves.0.lock();
     for copy in here.iter().filter(|copy| deleted.contains(&copy.chunk)) {
         // Where the container is gone, or has another epoch by now, the server refuses or nobody needs it.
@@ -99,13 +141,21 @@ pub fn check(cluster: &Cluster, at: ServerId, outside: ChainEpoch, deleted: &[Ch
             .iter()
             .filter_map(|id| Some((*id, copies(*id)?.into_iter().find(|copy| copy.chunk == chunk))))
             .collect();
-        if held.iter().all(|(_, copy)| copy.is_none()) {
+        // Freed, and deleted at one member after the other, while it was read.
+        let is_freed = freed.contains(&keys::reclaim_chunk(chunk));
+        if is_freed || held.iter().all(|(_, copy)| copy.is_none()) {
             continue;
         }
         for (id, copy) in &held {
             if copy.as_ref().is_none_or(|copy| copy.stable.chain_epoch < outside) {
                 fail(format!("chunk {chunk} is deleted at {at}, and data server {id} of {chain:?} has {copy:?}"));
             }
+        }
+        let unread = seen.unread(at, copy.container, chunk, chain);
+        if !unread.is_empty() {
+            fail(format!(
+                "chunk {chunk} is deleted at {at}, and {unread:?} of {chain:?} came when it had left and have not read it"
+            ));
         }
         let Some((_, grown, known)) = seen.grown.get(&copy.container) else { continue };
         let newest = grown.last().copied().filter(|newest| *newest != at && chain.contains(newest));

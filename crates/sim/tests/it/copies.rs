@@ -58,8 +58,9 @@ fn a_copy_that_is_acknowledged_too_early_is_found() {
 
 #[test]
 fn a_stale_epoch_that_is_accepted_is_found() {
-    // A copy that believes to have heard what it has not never has all there is.
-    hunt(Bug::StaleEpochAccepted, "copies-bytes", 10, Invariant::CopiesAreWhole, &[Invariant::CopiesAreEqual]);
+    // A copy that believes to have heard what it has not never has all there is, and is read for what it lacks.
+    let also = [Invariant::CopiesAreEqual, Invariant::BytesAreLinearizable];
+    hunt(Bug::StaleEpochAccepted, "copies-bytes", 10, Invariant::CopiesAreWhole, &also);
 }
 
 #[test]
@@ -84,4 +85,9 @@ fn a_next_owner_that_tells_nothing_is_found() {
 fn a_prefix_over_a_gap_is_found() {
     // Where such a member becomes the owner, all copies become like its own, and what was synced is in none.
     hunt(Bug::PrefixOverGap, "copies", 20, Invariant::CopiesAreEqual, &[Invariant::FsyncIsKept]);
+}
+
+#[test]
+fn a_copy_that_is_deleted_before_the_one_made_in_its_stead_was_read_back_is_found() {
+    hunt(Bug::NotReadBack, "copies", 10, Invariant::UnlinkedAfterReplaced, &[]);
 }
