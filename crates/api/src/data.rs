@@ -336,6 +336,8 @@ pub struct SetChains {
 pub struct FenceSession {
     pub session: SessionId,
     pub epoch: SessionEpoch,
+    /// Of the metadata server that says so. Refused of one that others have succeeded since: it may have stood still, and the session lives.
+    pub by: MembershipEpoch,
 }
 
 /// Nothing of the session is applied any more.

@@ -1,3 +1,4 @@
+use braid_types::ServerId;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -155,6 +156,8 @@ pub struct Error {
 struct Detail {
     subject: String,
     cause: String,
+    /// Who would not say so.
+    owner: Option<ServerId>,
 }
 
 pub type Result<T> = std::result::Result<T, Error>;
@@ -166,7 +169,21 @@ impl Error {
     }
 
     pub fn new(code: Code, subject: impl fmt::Display, cause: impl fmt::Display) -> Self {
-        Error { code, detail: Some(Box::new(Detail { subject: subject.to_string(), cause: cause.to_string() })) }
+        let (subject, cause) = (subject.to_string(), cause.to_string());
+        Error { code, detail: Some(Box::new(Detail { subject, cause, owner: None })) }
+    }
+
+    /// With the data server to ask instead.
+    pub fn with_owner(mut self, owner: ServerId) -> Self {
+        if let Some(detail) = &mut self.detail {
+            detail.owner = Some(owner);
+        }
+        self
+    }
+
+    /// Which data server to ask instead, as far as the one that says so knows.
+    pub fn owner(&self) -> Option<ServerId> {
+        self.detail.as_ref().and_then(|detail| detail.owner)
     }
 
     pub fn subject(&self) -> &str {

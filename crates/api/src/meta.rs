@@ -413,6 +413,8 @@ pub struct EntryAnswer {
     pub dir: DirAfter,
     /// A directory was made, and that it is empty is leased.
     pub empty: bool,
+    /// Of [`PutFile`]: what had the name before, with its remaining link count.
+    pub replaced: Option<Attr>,
 }
 
 /// A directory after a change of what is in it: a kernel asks for its attributes at the next call that goes through it. Not on record with
@@ -747,6 +749,8 @@ pub struct PutFile {
     pub spec: NodeSpec,
     pub data: Bytes,
     pub replace: bool,
+    /// As in [`Unlink`], of what it replaces.
+    pub open_here: bool,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -836,6 +840,8 @@ pub struct RegisterAnswer {
     pub sync_floor: LeaseGen,
     /// A data server that is silent for longer is taken for down, and sessions end without a word to it.
     pub lease_ms: u32,
+    /// Of the metadata server: [`crate::data::FenceSession::by`] is not older from now on.
+    pub epoch: MembershipEpoch,
 }
 
 /// Which sessions may still send something to data servers.
@@ -873,6 +879,8 @@ pub struct HeartbeatAnswer {
     pub register_again: bool,
     /// So much may be moved to it a second: its part of what the operator allows.
     pub move_bytes_per_s: u64,
+    /// As in [`RegisterAnswer`].
+    pub epoch: MembershipEpoch,
 }
 
 /// What mounts cache, and how they are told to drop it.

@@ -16,7 +16,7 @@ use braid_env::{BoxFuture, Env, Monotonic};
 use braid_types::{ChunkId, Durability, RequestId, ServerId, Version};
 use bytes::Bytes;
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -142,7 +142,7 @@ impl Copies {
     }
 
     /// The members in the order in which they are asked: `first`, then as the chain has them.
-    fn members(&self, first: Option<ServerId>) -> Vec<(ServerId, Arc<dyn Node>)> {
+    fn members(&self, first: Option<ServerId>) -> VecDeque<(ServerId, Arc<dyn Node>)> {
         let mut chain = self.state.lock().info.chain.clone();
         if let Some(at) = first.and_then(|first| chain.iter().position(|server| *server == first)) {
             chain[..=at].rotate_right(1);
@@ -162,22 +162,27 @@ impl Copies {
         ask: impl Fn(Arc<dyn Node>, Context) -> F,
     ) -> Result<(ServerId, T)> {
         let begun = self.env.clock.now();
-        let members = self.members(first);
-        let (mut said, mut unknown, mut unsure) = (Vec::new(), None, false);
-        for (at, (id, node)) in members.iter().enumerate() {
+        let mut members = self.members(first);
+        let (nobody, mut said, mut unknown, mut unsure) = (members.is_empty(), Vec::new(), None, false);
+        while let Some((id, node)) = members.pop_front() {
             let left = cx.deadline.saturating_sub(self.env.clock.now().since(begun));
             // One that does not answer leaves half of the time to the others.
-            let left = if at + 1 < members.len() { (left / 2).min(patience) } else { left };
+            let left = if members.is_empty() { left } else { (left / 2).min(patience) };
             if left.is_zero() {
                 break;
             }
             // One that cannot be reached is not waited for: who goes on is known elsewhere, or soon will be.
-            let asked = ask(node.clone(), Context { deadline: left, manner: Manner::Once, ..cx });
+            let asked = ask(node, Context { deadline: left, manner: Manner::Once, ..cx });
             let answer = self.env.timeout(left + Duration::from_millis(50), asked).await;
             match answer.unwrap_or_else(|_| Err(Error::new(Code::DeadlineExceeded, id, "no answer"))) {
-                Ok(answer) => return Ok((*id, answer)),
+                Ok(answer) => return Ok((id, answer)),
                 Err(error) if error.code == Code::ChunkUnknown && goes_on(&error) => unknown = Some(error),
                 Err(error) if goes_on(&error) => {
+                    // It knows who is to be asked instead.
+                    let owner = error.owner().and_then(|owner| members.iter().position(|(id, _)| *id == owner));
+                    if let Some(next) = owner.and_then(|at| members.remove(at)) {
+                        members.push_front(next);
+                    }
                     unsure |= matches!(error.code, Code::DeadlineExceeded | Code::Disconnected);
                     said.push(match error.subject().is_empty() {
                         true => format!("data server {id}: {error}"),
@@ -198,7 +203,7 @@ impl Copies {
         match unknown {
             // Who did not answer may know it.
             Some(error) if said.is_empty() => Err(error),
-            _ if members.is_empty() => Err(Error::new(Code::Unreachable, subject, "none of its servers is known")),
+            _ if nobody => Err(Error::new(Code::Unreachable, subject, "none of its servers is known")),
             // One of them may have done it.
             _ if unsure && doubt => Err(Error::new(Code::Disconnected, subject, &self.state.lock().said)),
             _ => Err(Error::new(Code::StaleEpoch, subject, &self.state.lock().said)),

@@ -21,7 +21,7 @@ use braid_api::data::FenceSession;
 use braid_api::meta::{ContainerInfo, LiveSessions};
 use braid_api::{Code, Error, Result};
 use braid_env::{Clock, Monotonic};
-use braid_types::{ChainEpoch, ContainerId, LeaseGen, ServerId, SessionEpoch, SessionId, Token};
+use braid_types::{ChainEpoch, ContainerId, LeaseGen, MembershipEpoch, ServerId, SessionEpoch, SessionId, Token};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -52,6 +52,8 @@ struct State {
     heard_until: Option<Monotonic>,
     /// As heard last.
     heard: LiveSessions,
+    /// The newest metadata server heard of.
+    newest: MembershipEpoch,
     /// Leases `sync` up to this one are for repetitions only.
     sync_floor: LeaseGen,
     /// Up to where each session waits for no change any more; of copies for each container.
@@ -207,11 +209,24 @@ impl Gate {
         Ok(Pass { gate: self.clone(), id })
     }
 
+    /// A metadata server of this epoch has answered: what those before it say does not count any more.
+    pub fn hears_of(&self, epoch: MembershipEpoch) {
+        let mut state = self.state.lock();
+        state.newest = state.newest.max(epoch);
+    }
+
     /// Refuses the session from now on; returns when nothing of it is being applied any more. False if the session
     /// has registered anew since, which a fence that comes late does not touch.
-    pub async fn fence(&self, fence: &FenceSession) -> bool {
+    ///
+    /// # Errors
+    /// [`Code::NotServing`] of a metadata server that another has succeeded: nothing is refused then.
+    pub async fn fence(&self, fence: &FenceSession) -> Result<bool> {
         let has_ended = {
             let mut state = self.state.lock();
+            if fence.by < state.newest {
+                let here = format_args!("session {} at data server {}", fence.session, self.server);
+                return Err(Error::new(Code::NotServing, here, "the metadata server that ends it has been succeeded"));
+            }
             state.settled.retain(|(_, session), _| *session != fence.session);
             let known = state.sessions.entry(fence.session).or_default();
             if fence.epoch >= known.epoch {
@@ -220,7 +235,7 @@ impl Gate {
             known.fenced
         };
         self.none(|passing| passing.session == fence.session && passing.session_epoch <= fence.epoch).await;
-        has_ended
+        Ok(has_ended)
     }
 
     /// Learns chains; returns when nothing under an older epoch of them is being applied.
@@ -318,7 +333,7 @@ mod tests {
     }
 
     fn fence(session: u64, epoch: u32) -> FenceSession {
-        FenceSession { session: SessionId(session), epoch: SessionEpoch(epoch) }
+        FenceSession { session: SessionId(session), epoch: SessionEpoch(epoch), by: MembershipEpoch(0) }
     }
 
     fn ready<T>(future: impl Future<Output = T>) -> Option<T> {
@@ -335,18 +350,30 @@ mod tests {
     const NONE: ContainerId = ContainerId(0);
 
     #[test]
+    fn a_metadata_server_that_was_succeeded_ends_no_session() {
+        let gate = Gate::new(ServerId(1), braid_env::Env::os().clock);
+        gate.hears_of(MembershipEpoch(4));
+        gate.hears_of(MembershipEpoch(3));
+        let by = |epoch| FenceSession { by: MembershipEpoch(epoch), ..fence(5, 1) };
+        assert_eq!(ready(gate.fence(&by(3))).unwrap().unwrap_err().code, Code::NotServing);
+        assert!(gate.check(&token(5, 1, 0), NONE).is_ok());
+        assert_eq!(ready(gate.fence(&by(4))).unwrap(), Ok(true));
+        assert_eq!(gate.check(&token(5, 1, 0), NONE).unwrap_err().code, Code::SessionFenced);
+    }
+
+    #[test]
     fn older_epochs_of_a_session_are_refused() {
         let gate = Gate::new(ServerId(1), braid_env::Env::os().clock);
         assert!(gate.check(&token(5, 2, 0), NONE).is_ok());
         assert_eq!(gate.check(&token(5, 1, 0), NONE).unwrap_err().code, Code::SessionFenced);
         assert!(gate.check(&token(5, 0, 0), NONE).is_ok(), "not used");
-        assert_eq!(ready(gate.fence(&fence(5, 2))), Some(true));
+        assert_eq!(ready(gate.fence(&fence(5, 2))), Some(Ok(true)));
         for epoch in [0, 1, 2] {
             assert_eq!(gate.check(&token(5, epoch, 0), NONE).unwrap_err().code, Code::SessionFenced);
         }
         assert!(gate.check(&token(6, 1, 0), NONE).is_ok() && gate.check(&Token::default(), NONE).is_ok());
         assert!(gate.check(&token(5, 3, 0), NONE).is_ok(), "registered anew");
-        assert_eq!(ready(gate.fence(&fence(5, 2))), Some(false), "late");
+        assert_eq!(ready(gate.fence(&fence(5, 2))), Some(Ok(false)), "late");
         assert!(gate.check(&token(5, 3, 0), NONE).is_ok());
     }
 
@@ -414,7 +441,7 @@ mod tests {
         gate.learn_settled(ContainerId(9), [(SessionId(5), 2)].into_iter());
         assert_eq!([of_copies(2), of_copies(3)], [Err(Code::Overtaken), Ok(())]);
         assert_eq!(gate.settled(ContainerId(9)), [(SessionId(5), 3), (SessionId(7), 2)]);
-        assert_eq!(ready(gate.fence(&fence(7, 1))), Some(true));
+        assert_eq!(ready(gate.fence(&fence(7, 1))), Some(Ok(true)));
         gate.learn_settled(ContainerId(9), [(SessionId(7), 9)].into_iter());
         assert_eq!(gate.settled(ContainerId(9)), [(SessionId(5), 3)], "7 has ended");
     }

@@ -16,11 +16,13 @@ use braid_types::InodeId;
 use std::collections::{BTreeMap, HashMap};
 
 /// While at least so much is left where an account is spread over several rows these are read without locks: transactions that run at
-/// once go beyond it together by less. And a hundredth of the quota, if that is more.
+/// once go beyond it together by less. And a hundredth of the quota, if that is more. A mount asks for 64 MiB at a time at most, 256 times
+/// that are 16 GiB.
 const MARGIN_INODES: u64 = 4096;
-const MARGIN_BYTES: u64 = 1 << 30;
-/// Who asks for more than this part of that takes locks however much is left.
-const LARGE_PART: i128 = 16;
+const MARGIN_BYTES: u64 = 16 << 30;
+/// Who asks for more than this part of that takes locks however much is left. So many transactions run at once at the most: eight metadata
+/// servers with 32 connections each.
+const LARGE_PART: i128 = 256;
 
 /// What an operation says of the charges of its transaction.
 #[derive(Debug, Default)]

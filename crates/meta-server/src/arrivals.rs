@@ -68,6 +68,7 @@ impl MetaServer {
         let heartbeat_ms = self.config.heartbeat.as_millis() as u32;
         let lease_ms = self.config.server_lease.as_millis() as u32;
         let sync_floor = self.new_sync_floor().await?;
-        Ok(RegisterAnswer { id, cluster: self.cluster, heartbeat_ms, sessions, sync_floor, lease_ms })
+        let epoch = self.leases.epoch();
+        Ok(RegisterAnswer { id, cluster: self.cluster, heartbeat_ms, sessions, sync_floor, lease_ms, epoch })
     }
 }

@@ -178,7 +178,8 @@ impl MetaServer {
         self.expect_end(leaves).await?;
         let mut grown = Vec::new();
         for server in self.servers.candidates().into_iter().filter(|c| c.up) {
-            let fenced = self.on_server(server.id, FenceSession { session: id, epoch }).await?;
+            let fence = FenceSession { session: id, epoch, by: self.leases.epoch() };
+            let fenced = self.on_server(server.id, fence).await?;
             grown.push((server.id, fenced));
         }
         let held = self.engine.read(0, session::ListSpares { session: id }).await.map_err(Error::from)?;

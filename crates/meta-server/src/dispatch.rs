@@ -227,6 +227,7 @@ impl MetaServer {
             MetaRequest::Heartbeat(m) => MetaAnswer::Heartbeat(HeartbeatAnswer {
                 register_again: !self.servers.heartbeat(&m, self.env.clock.now()),
                 move_bytes_per_s: self.move_share(),
+                epoch: self.leases.epoch(),
             }),
             MetaRequest::AdminQuery(m) => MetaAnswer::AdminQuery(self.admin(m).await?),
             MetaRequest::Listen(m) => MetaAnswer::Listen(self.leases.listen(session, &m).await?),
@@ -459,8 +460,12 @@ impl MetaServer {
             MetaRequest::PutFile(mut m) => {
                 self.hint(&mut m.parent);
                 let (op, place) = (self.fresh(call, op).await?, (m.parent.id, m.name.clone()));
+                let open_here = m.open_here;
                 let answer = self.record(call, place.0, op, number, m, MetaAnswer::PutFile).await?;
                 self.note_entry(&answer, &place);
+                if let MetaAnswer::PutFile(EntryAnswer { replaced: Some(gone), .. }) = &answer {
+                    self.note_gone(&op, gone, open_here);
+                }
                 answer
             }
             MetaRequest::SealFile(m) => self.record(call, m.inode.id, op, number, m, MetaAnswer::SealFile).await?,

@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// A sequential object.
-pub trait Sequential: Clone + Ord {
+pub trait Sequential: Clone + Ord + Send + Sync {
     type Op: Clone;
-    type Answer: Clone + Ord;
+    type Answer: Clone + Ord + Send + Sync;
 
     /// Takes effect.
     fn apply(&mut self, op: &Self::Op) -> Self::Answer;

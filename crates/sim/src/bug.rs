@@ -66,6 +66,10 @@ bugs! {
     WholeTooEarly = "whole-too-early";
     /// Data servers that are to read a copy back say that it is good, and do not look.
     NotReadBack = "not-read-back";
+    /// Data servers take no notice of a fence and say that nothing of the session is applied any more.
+    SkippedFence = "skipped-fence";
+    /// A member that does not own a chunk answers an fsync of it: what is on its own disk is all that it knows of.
+    PastOwnerAnswers = "past-owner-answers";
     /// Data servers say of every chunk with one copy that nothing was written to it.
     VersionHidden = "version-hidden";
     /// Members believe that nothing is between what they were told and what they are told now.

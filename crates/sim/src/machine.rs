@@ -12,6 +12,7 @@ pub enum Machine {
     /// Only where several metadata servers serve at once.
     Meta2,
     Meta3,
+    Client3,
 }
 
 /// What runs on a machine.
@@ -24,7 +25,7 @@ pub enum Role {
 
 impl Machine {
     /// All there are, see [`crate::Settings::machines`].
-    pub const ALL: [Machine; 9] = [
+    pub const ALL: [Machine; 10] = [
         Machine::Meta,
         Machine::Data1,
         Machine::Data2,
@@ -34,8 +35,10 @@ impl Machine {
         Machine::Data4,
         Machine::Meta2,
         Machine::Meta3,
+        Machine::Client3,
     ];
     pub const METAS: [Machine; 3] = [Machine::Meta, Machine::Meta2, Machine::Meta3];
+    /// In most scenarios; see [`crate::Settings::third_client`].
     pub const CLIENTS: [Machine; 2] = [Machine::Client1, Machine::Client2];
 
     /// The data server that a client is on one host with, where [`crate::Settings::is_beside`] says so.
@@ -43,6 +46,7 @@ impl Machine {
         match self {
             Machine::Client1 => Some(Machine::Data1),
             Machine::Client2 => Some(Machine::Data2),
+            Machine::Client3 => Some(Machine::Data3),
             _ => None,
         }
     }
@@ -58,6 +62,7 @@ impl Machine {
             Machine::Meta3 => "meta3",
             Machine::Client1 => "client1",
             Machine::Client2 => "client2",
+            Machine::Client3 => "client3",
         }
     }
 
@@ -65,7 +70,7 @@ impl Machine {
         match self {
             Machine::Meta | Machine::Meta2 | Machine::Meta3 => Role::Meta,
             Machine::Data1 | Machine::Data2 | Machine::Data3 | Machine::Data4 => Role::Data,
-            Machine::Client1 | Machine::Client2 => Role::Client,
+            Machine::Client1 | Machine::Client2 | Machine::Client3 => Role::Client,
         }
     }
 }

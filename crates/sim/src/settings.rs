@@ -30,6 +30,9 @@ pub struct Settings {
     pub native_early: bool,
     /// Now and then a change is held up on its way to a data server until its client has sent it again and gone on.
     pub late_copies: bool,
+    /// What is held up may come when its session has ended, and who sent it hears nothing meanwhile instead of sending it again at once: one
+    /// that stands still then never does.
+    pub very_late: bool,
     /// The same of what data servers tell each other.
     pub late_words: bool,
     /// No data server is stopped before every chain of the one that was stopped last has been taken over: then what was answered
@@ -37,6 +40,8 @@ pub struct Settings {
     pub one_at_a_time: bool,
     /// The first client is on the host of the first data server, the second on that of the second: what they write is to be owned there.
     pub beside: bool,
+    /// There is one client more, on the host of the third data server.
+    pub third_client: bool,
     /// So it is, and each reads its files.
     pub local_reads: bool,
     /// Data servers are drained and evened out meanwhile.
@@ -89,9 +94,11 @@ impl Default for Settings {
             several: false,
             native_early: true,
             late_copies: false,
+            very_late: false,
             late_words: false,
             one_at_a_time: false,
             beside: false,
+            third_client: false,
             local_reads: false,
             operator: false,
             snapshots: false,
@@ -200,7 +207,8 @@ impl Settings {
 
     pub fn machines(&self) -> Vec<Machine> {
         let more = if self.several { &Machine::METAS[1..] } else { &[] };
-        Machine::ALL[..self.machines].iter().chain(more).copied().collect()
+        let third = self.third_client.then_some(Machine::Client3);
+        Machine::ALL[..self.machines].iter().chain(more).copied().chain(third).collect()
     }
 
     /// Three metadata servers; nothing is answered early.
@@ -208,6 +216,11 @@ impl Settings {
         self.several = true;
         self.native_early = false;
         self
+    }
+
+    /// The clients among them.
+    pub fn clients(&self) -> usize {
+        self.machines().into_iter().filter(|machine| machine.role() == Role::Client).count()
     }
 
     /// The data servers among them.

@@ -1,7 +1,7 @@
 //! The settings of each role. `config/default.toml` says what they mean; this file says what they are.
 
 use super::units::{ByteSize, Span};
-use braid_client::ClientConfig;
+use braid_client::{ClientConfig, Routing};
 use braid_data_server::DataServerConfig;
 use braid_env::Address;
 use braid_front_fuse::{KillPrivileges, LockMode, MountConfig};
@@ -87,6 +87,17 @@ pub struct ClientSettings {
     pub atime: bool,
     pub local_reads: bool,
     pub local_write: bool,
+    pub questions: Questions,
+}
+
+/// [`Routing`], as it is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Questions {
+    BySlot,
+    Sticky,
+    InTurn,
+    AtRandom,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -175,6 +186,7 @@ impl Default for ClientSettings {
             atime: client.atime,
             local_reads: client.local_reads,
             local_write: client.local_write,
+            questions: Questions::BySlot,
         }
     }
 }
@@ -271,6 +283,12 @@ impl ClientSettings {
             atime: self.atime,
             local_reads: self.local_reads,
             local_write: self.local_write,
+            routing: match self.questions {
+                Questions::BySlot => Routing::BySlot,
+                Questions::Sticky => Routing::Sticky,
+                Questions::InTurn => Routing::InTurn,
+                Questions::AtRandom => Routing::AtRandom,
+            },
             ..ClientConfig::default()
         }
     }

@@ -267,3 +267,54 @@ fn what_was_backed_up_comes_back_beside_servers_that_went_on() {
         status["metadata_copies"] == 3
     });
 }
+
+/// Backups know no engine: one of a directory comes back in a database, and one of that in a directory.
+#[test]
+fn what_was_backed_up_comes_back_in_a_store_of_another_kind() {
+    let mut m = Machine::with_database();
+    let (dir, url) = (m.path("metadata"), m.database());
+    configure(&m, &format!("dir = \"{}\"", dir.display()));
+    m.serve("metadata", 1);
+    m.until("it serves", || m.is_ready("metadata-1"));
+    m.serve("data", 1);
+    m.until("a data server serves", || m.is_ready("data-1"));
+    m.put("large", 3_000_000);
+    m.put("small", 300);
+    m.says("fs mkdir /dir");
+    m.says("fs policy set /dir plain,inline=0");
+    let saved = |m: &Machine, name: &str| {
+        let file = m.path(name);
+        m.says(&format!("admin metadata backup {}", file.display()));
+        file
+    };
+    let first = saved(&m, "first.meta");
+    m.put("later", 300);
+    let end = |m: &mut Machine| {
+        m.signal("metadata-1", rustix::process::Signal::TERM);
+        assert_eq!(m.ended("metadata-1"), 0);
+    };
+    end(&mut m);
+
+    configure(&m, &format!("database = \"{url}\""));
+    let told = String::from_utf8(m.says(&format!("admin metadata restore {}", first.display()))).unwrap();
+    assert!(told.contains("each row was compared") && told.contains("mysql://"), "{told}");
+    m.serve("metadata", 1);
+    m.until("it serves from the database", || m.is_ready("metadata-1"));
+    m.all_there(&[("large", 3_000_000), ("small", 300)]);
+    let names = String::from_utf8(m.says("fs ls /")).unwrap();
+    assert!(names.contains("dir") && !names.contains("later"), "{names}");
+    assert!(String::from_utf8(m.says("fs policy get /dir")).unwrap().contains("inline=0"));
+    m.says("admin metadata confirm");
+    m.put("in-database", 2_000_000);
+    let second = saved(&m, "second.meta");
+    end(&mut m);
+
+    let elsewhere = m.path("elsewhere");
+    configure(&m, &format!("dir = \"{}\"", elsewhere.display()));
+    m.says(&format!("admin metadata restore {}", second.display()));
+    m.serve("metadata", 1);
+    m.until("it serves from the directory", || m.is_ready("metadata-1"));
+    m.all_there(&[("large", 3_000_000), ("small", 300), ("in-database", 2_000_000)]);
+    m.says("admin metadata confirm");
+    m.is_clean();
+}

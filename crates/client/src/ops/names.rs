@@ -414,8 +414,10 @@ impl Core {
         }
         let known = self.cache.name(parent, name, self.now());
         let keys = if replace { self.keys_removed(parent, name) } else { entry_keys(parent, name) };
+        let open_here = replace && self.may_be_open(parent, name);
         let asking = self.cache.change(parent, keys);
-        let message = PutFile { parent: self.cache.inode(parent), name: name.clone(), spec, data, replace };
+        let parent_ref = self.cache.inode(parent);
+        let message = PutFile { parent: parent_ref, name: name.clone(), spec, data, replace, open_here };
         let answer = self.call(message, self.op(TraceId(0))).await;
         if replace {
             // What had the name has it no more, also if nobody heard of it.
@@ -425,7 +427,11 @@ impl Core {
                 None => self.cache.forget_kept(),
             }
         }
-        Ok(self.new_entry(parent, name, &answer?, asking).attr)
+        let answer = answer?;
+        if let Some(gone) = &answer.replaced {
+            self.lost_name(parent, name, gone);
+        }
+        Ok(self.new_entry(parent, name, &answer, asking).attr)
     }
 
     pub async fn resolve(&self, from: InodeId, path: &[Name]) -> Result<Resolved> {

@@ -504,7 +504,7 @@ async fn a_chunk_is_owned_on_the_host_that_writes_it() {
         tokio::time::sleep(Duration::from_secs(3)).await;
         let (members, owners) = chain_of(&world);
         assert_eq!((members.len(), owners), (3, vec![ServerId(1)]));
-        let there = members[1];
+        let there = members[2];
         let config = ClientConfig { host: format!("host{there}"), local_write, ..ClientConfig::default() };
         let second = world.client_of(0, config).await;
         let handle = second.open(&cx(), id, READ_WRITE).await.unwrap().handle;
@@ -523,8 +523,13 @@ async fn a_chunk_is_owned_on_the_host_that_writes_it() {
         tokio::time::sleep(Duration::from_millis(500)).await;
         let owner = if local_write { there } else { ServerId(1) };
         assert_eq!(chain_of(&world).1, [owner]);
-        // Who owns it is found out once.
-        write(&second, handle, 3).await;
+        // Who owns it is found out once: the one that does not says who does.
+        let found_out: Vec<ServerId> = {
+            let calls = write(&second, handle, 3).await;
+            calls.into_iter().filter(|(_, _, name)| *name == "WriteCopies").map(|(_, at, _)| at).collect()
+        };
+        let asked = [ServerId(1), there];
+        assert_eq!(found_out, if local_write { &asked[..] } else { &asked[..1] });
         assert_eq!(write(&second, handle, 4).await, [(ServerId(0), owner, "WriteCopies")]);
         second.fsync(handle, false).await.unwrap();
         second.release(handle).await;

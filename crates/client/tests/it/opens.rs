@@ -177,6 +177,8 @@ async fn a_file_replaced_by_a_native_put_is_read_anew() {
     };
     let put = a.put_file(ROOT, &name("f"), spec, Bytes::from_static(b"after that"), true).await.unwrap();
     assert_ne!(put.id, id, "another file has the name");
+    a.fsync(handle, false).await.unwrap();
+    assert_eq!(read(&a, handle, 0, 9).await, b"before", "it is open");
     close(&a, handle).await.unwrap();
     assert_eq!(a.open(&cx(), id, READ).await.unwrap_err().code, Code::Stale);
     assert_eq!(cat(&a, put.id).await, b"after that");

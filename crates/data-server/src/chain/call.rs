@@ -32,7 +32,12 @@ impl Failure {
                     Refusal::NotReady | Refusal::Moving => Code::NotServing,
                     Refusal::UnknownChunk => Code::ChunkUnknown,
                 };
-                Error::new(code, subject, refusal)
+                let owner = if let Refusal::NotOwner { owner } = refusal { Some(owner) } else { None };
+                let error = Error::new(code, subject, refusal);
+                match owner {
+                    Some(owner) => error.with_owner(owner),
+                    None => error,
+                }
             }
         }
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 impl Core {
     pub async fn fence(self: &Arc<Self>, call: &Call, m: FenceSession) -> Result<Fenced> {
         let _working = self.working(call, Default::default(), "writes of the fenced session");
-        let has_ended = self.gate.fence(&m).await;
+        let has_ended = self.gate.fence(&m).await?;
         // Whose the readers are is not known here; fences are rare.
         if let Some(local) = self.chains.local.get() {
             local.end_all();

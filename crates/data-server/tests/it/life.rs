@@ -151,13 +151,18 @@ impl Namespace for Registry {
                     sessions: self.sessions.lock().clone(),
                     sync_floor: Default::default(),
                     lease_ms: 4000,
+                    epoch: MembershipEpoch(0),
                 };
                 Ok(MetaAnswer::RegisterServer(answer))
             }
             MetaRequest::Heartbeat(m) => {
                 let register_again = *self.known.lock() != Some(m.incarnation);
                 self.beats.lock().push(m);
-                Ok(MetaAnswer::Heartbeat(HeartbeatAnswer { register_again, move_bytes_per_s: u64::MAX }))
+                Ok(MetaAnswer::Heartbeat(HeartbeatAnswer {
+                    register_again,
+                    move_bytes_per_s: u64::MAX,
+                    epoch: MembershipEpoch(0),
+                }))
             }
             _ => Err(Code::NotSupported.into()),
         }

@@ -131,7 +131,7 @@ async fn requests_given_up_at_any_await_leave_nothing_half_done() {
             Box::pin(async { drop(ask(&*server, SyncChunks::of(vec![chunk, ChunkId(2)])).await) }),
             Box::pin(async { drop(ask(&*server, DeleteChunks { chunks: vec![ChunkId(2), ChunkId(4)] }).await) }),
             Box::pin(async {
-                let fence = FenceSession { session: SessionId(90), epoch: SessionEpoch(1) };
+                let fence = FenceSession { session: SessionId(90), epoch: SessionEpoch(1), by: MembershipEpoch(0) };
                 drop(ask(&*server, fence).await);
             }),
         ];
@@ -156,7 +156,9 @@ async fn requests_given_up_at_any_await_leave_nothing_half_done() {
             again.unwrap_or_else(|_| panic!("chunk {id} is stuck after {polls} polls")).unwrap();
             assert_eq!(read(&*server, id, 100_000, 4).await.unwrap(), [3; 4][..]);
         }
-        ask(&*server, FenceSession { session: SessionId(91), epoch: SessionEpoch(1) }).await.unwrap();
+        ask(&*server, FenceSession { session: SessionId(91), epoch: SessionEpoch(1), by: MembershipEpoch(0) })
+            .await
+            .unwrap();
         let metrics = server.metrics_text();
         for gauge in ["braid_data_requests_in_process 0", "braid_data_request_memory_bytes 0"] {
             assert!(metrics.contains(gauge), "after {polls} polls: {metrics}");

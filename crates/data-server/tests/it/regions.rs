@@ -116,7 +116,7 @@ async fn a_lock_ends_with_its_session_and_with_what_is_done_and_does_not_come_ba
     let also = read(&server, 2, once(2), (500, 100));
     settle().await;
     assert!(!other.is_finished() && !also.is_finished());
-    let fence = FenceSession { session: SessionId(1), epoch: SessionEpoch(1) };
+    let fence = FenceSession { session: SessionId(1), epoch: SessionEpoch(1), by: MembershipEpoch(0) };
     server.call(Context::default(), fence, Bytes::new()).await.unwrap();
     other.await.unwrap().unwrap();
     assert_eq!(write(&server, 1, once(9), (0, 1)).await.unwrap().unwrap_err().code, Code::SessionFenced);

@@ -229,7 +229,7 @@ async fn room_is_kept_for_chunks_and_given_back() {
     assert_eq!(reserved().await, 0, "it was never written");
     one(&[6], 64 << 10).await.unwrap();
     server.call(cx_of(2, 1, 0), room(&[6], 32 << 10), Bytes::new()).await.unwrap();
-    let fence = |session| FenceSession { session: SessionId(session), epoch: SessionEpoch(1) };
+    let fence = |session| FenceSession { session: SessionId(session), epoch: SessionEpoch(1), by: MembershipEpoch(0) };
     server.call(Context::default(), fence(1), Bytes::new()).await.unwrap();
     assert_eq!(reserved().await, 64 << 10, "session 2 counts on it as well");
     server.call(Context::default(), fence(2), Bytes::new()).await.unwrap();
@@ -250,7 +250,7 @@ async fn reservations_return_with_the_session() {
     assert_eq!(reserved().await, 3 * CHUNK);
     server.call(cx_of(2, 1, 0), UnreserveChunks { chunks: vec![ChunkId(2)] }, Bytes::new()).await.unwrap();
     assert_eq!(reserved().await, 2 * CHUNK);
-    let fence = |session| FenceSession { session: SessionId(session), epoch: SessionEpoch(1) };
+    let fence = |session| FenceSession { session: SessionId(session), epoch: SessionEpoch(1), by: MembershipEpoch(0) };
     server.call(Context::default(), fence(1), Bytes::new()).await.unwrap();
     assert_eq!(reserved().await, 2 * CHUNK, "session 3 counts on it as well");
     server.call(Context::default(), fence(3), Bytes::new()).await.unwrap();
@@ -352,7 +352,7 @@ async fn a_fenced_session_changes_nothing_although_its_write_is_queued() {
     let of_server = server.clone();
     let queued = tokio::spawn(async move { of_server.call(cx(), write_of(1, 0), large).await });
     settle().await;
-    let fence = FenceSession { session: SessionId(1), epoch: SessionEpoch(1) };
+    let fence = FenceSession { session: SessionId(1), epoch: SessionEpoch(1), by: MembershipEpoch(0) };
     server.call(Context::default(), fence, Bytes::new()).await.unwrap();
     world.io.release(false);
     assert_eq!(code(queued.await.unwrap()), Code::SessionFenced);

@@ -68,6 +68,7 @@ impl Mutation for Link {
             grant: Grant::default(),
             dir: parent.inode.attr().into(),
             empty: false,
+            replaced: None,
         })
     }
 }

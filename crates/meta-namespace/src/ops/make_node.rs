@@ -109,6 +109,12 @@ impl Mutation for MakeNode {
         }
         let inode = new_inode(unit, cx, &parent.inode, &self.spec).await?;
         add_entry(unit, cx, &mut parent, &self.name, &inode);
-        Ok(EntryAnswer { attr: inode.attr(), grant: Grant::default(), dir: parent.inode.attr().into(), empty: false })
+        Ok(EntryAnswer {
+            attr: inode.attr(),
+            grant: Grant::default(),
+            dir: parent.inode.attr().into(),
+            empty: false,
+            replaced: None,
+        })
     }
 }

@@ -22,13 +22,14 @@ impl Mutation for PutFile {
             return Err(Error::new(Code::Invalid, &self.name, "put_file takes a file of at most 64 KiB").into());
         }
         let mut parent = unit.find_dir(&self.parent).await?;
+        let mut replaced = None;
         if let Some(found) = unit.find_entry(parent.inode.id, &self.name).await? {
             if !self.replace {
                 return Err(Code::Exists.into());
             }
             super::open::expect_file(&found.inode)?;
             cx.expect(0, found.inode.id)?;
-            drop_link(unit, cx, found, false).await?;
+            replaced = Some(drop_link(unit, cx, found, self.open_here).await?.attr());
             parent.inode.size = parent.inode.size.saturating_sub(1);
             unit.delete(keys::entry(parent.inode.id, &self.name));
         }
@@ -44,6 +45,12 @@ impl Mutation for PutFile {
         } else {
             add_entry(unit, cx, &mut parent, &self.name, &inode);
         }
-        Ok(EntryAnswer { attr: inode.attr(), grant: Grant::default(), dir: parent.inode.attr().into(), empty: false })
+        Ok(EntryAnswer {
+            attr: inode.attr(),
+            grant: Grant::default(),
+            dir: parent.inode.attr().into(),
+            empty: false,
+            replaced,
+        })
     }
 }

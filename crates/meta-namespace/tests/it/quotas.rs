@@ -85,7 +85,7 @@ impl<E: Engine> Walk<'_, E> {
             5..=8 => {
                 let data = bytes::Bytes::from(vec![7; size as usize]);
                 let (parent, name, spec) = (dir.into(), name(text), spec(FileKind::File, owner));
-                let put = PutFile { parent, name, spec, data, replace: true };
+                let put = PutFile { parent, name, spec, data, replace: true, open_here: false };
                 (self.tally("put", tree.change(put, MetaAnswer::PutFile).await), false)
             }
             9 => {

@@ -189,7 +189,7 @@ impl<E: Engine> Tree<E> {
     pub async fn put(&self, parent: InodeId, text: &str, bytes: usize) -> Result<InodeId, Error> {
         let data = bytes::Bytes::from(vec![7; bytes]);
         let spec = Self::spec(FileKind::File, 0);
-        let put = PutFile { parent: parent.into(), name: name(text), spec, data, replace: true };
+        let put = PutFile { parent: parent.into(), name: name(text), spec, data, replace: true, open_here: false };
         match self.change(put, MetaAnswer::PutFile).await? {
             MetaAnswer::PutFile(made) => Ok(made.attr.id),
             other => panic!("{other:?}"),

@@ -45,6 +45,7 @@ async fn every_request_is_about_what_its_path_leads_to() {
         spec: spec(FileKind::File),
         data: Bytes::from_static(b"bytes"),
         replace: false,
+        open_here: false,
     };
     w.at("dir/sub", put).await.unwrap();
     let opened = w.at("dir/sub/small", OpenFile::default()).await.unwrap();

@@ -1,27 +1,42 @@
 //! The budget of design.md §4: engine round trips an operation, counted exactly.
 
+#![allow(clippy::unwrap_used)]
+
 use crate::common::*;
 use braid_api::meta::*;
-use braid_meta_engine::MemStore;
 use braid_meta_server::MetaConfig;
 use braid_types::*;
 use std::time::Duration;
 
 const ROOT: InodeId = InodeId::ROOT;
 
-/// Without housekeeping, whose round trips would be counted too.
-async fn quiet() -> World {
-    quiet_on(MemStore::new()).await
+/// Whose round trips would be counted too.
+fn without_housekeeping() -> MetaConfig {
+    MetaConfig { housekeeping: Duration::from_secs(3600), ..fast_config() }
 }
 
-async fn quiet_on(store: MemStore) -> World {
-    let config = MetaConfig { housekeeping: Duration::from_secs(3600), ..fast_config() };
-    World::with(store, Peers::default(), config, 1).await
+async fn quiet(rows: &Rows) -> World {
+    rows.world(without_housekeeping()).await
 }
 
-#[tokio::test]
-async fn reads_are_one_round_trip() {
-    let w = quiet().await;
+// What is counted is the same on each: they read and write in the same steps.
+crate::on_every_engine! {
+    reads_are_one_round_trip
+    a_file_with_several_links_costs_one_more
+    an_outdated_hint_is_mended_with_one_more
+    changes_are_at_most_three_with_commit
+    a_file_is_made_under_the_policy_that_holds_now
+    opening_a_file_of_a_few_chunks_is_one_round_trip
+    a_directory_of_several_pages_is_one_round_trip_a_page
+    a_rename_to_another_parent_is_no_more_than_one_within_it
+    a_path_of_any_depth_is_one_round_trip
+    a_directory_that_goes_to_another_parent_is_three_round_trips
+    unlink_is_at_most_three_whatever_the_file_has
+    an_open_with_o_creat_is_three_round_trips_whether_or_not_the_file_exists
+}
+
+async fn reads_are_one_round_trip(rows: Rows) {
+    let w = quiet(&rows).await;
     let dir = w.mkdir(ROOT, "dir").await.id;
     let file = w.create(dir, "file").await.attr;
     w.commit(&file, 5, CommitContent::Inline(bytes::Bytes::from_static(b"hello"))).await.unwrap();
@@ -45,9 +60,8 @@ async fn reads_are_one_round_trip() {
     assert_eq!(w.counted(page).await.0, 1, "a page of a directory");
 }
 
-#[tokio::test]
-async fn a_file_with_several_links_costs_one_more() {
-    let w = quiet().await;
+async fn a_file_with_several_links_costs_one_more(rows: Rows) {
+    let w = quiet(&rows).await;
     let file = w.create(ROOT, "file").await.attr;
     w.call(Link { inode: file.id.into(), parent: ROOT.into(), name: name("other") }).await.unwrap();
     assert_eq!(w.counted(Lookup { parent: ROOT, name: name("other") }).await.0, 2);
@@ -57,9 +71,8 @@ async fn a_file_with_several_links_costs_one_more() {
     assert!(w.counted(open).await.0 <= 2);
 }
 
-#[tokio::test]
-async fn an_outdated_hint_is_mended_with_one_more() {
-    let w = quiet().await;
+async fn an_outdated_hint_is_mended_with_one_more(rows: Rows) {
+    let w = quiet(&rows).await;
     let file = w.create(ROOT, "file").await.attr;
     let old = InodeRef { id: file.id, hint: Some((ROOT, name("file"))) };
     w.rename((ROOT, "file"), (ROOT, "moved"), RenameKind::Replace).await.unwrap();
@@ -68,9 +81,8 @@ async fn an_outdated_hint_is_mended_with_one_more() {
     assert_eq!(answer.place, Some((ROOT, name("moved"))), "the answer says where it is now");
 }
 
-#[tokio::test]
-async fn changes_are_at_most_three_with_commit() {
-    let w = quiet().await;
+async fn changes_are_at_most_three_with_commit(rows: Rows) {
+    let w = quiet(&rows).await;
     let dir = w.mkdir(ROOT, "dir").await.id;
     w.create(dir, "warm").await;
     assert_eq!(w.counted(create(dir, "a")).await.0, 2, "create, where something was made before");
@@ -94,27 +106,27 @@ async fn changes_are_at_most_three_with_commit() {
 }
 
 /// Whose policy holds in a directory is known from the last time; what is known may be old, and is looked at.
-#[tokio::test]
-async fn a_file_is_made_under_the_policy_that_holds_now() {
-    let w = quiet().await;
+async fn a_file_is_made_under_the_policy_that_holds_now(rows: Rows) {
+    let w = quiet(&rows).await;
     let dir = w.mkdir(ROOT, "dir").await.id;
     let (trips, first) = w.counted(create(dir, "first")).await;
     assert_eq!((trips, first.map.policy), (3, Policy::PLAIN), "nothing is known yet");
     for (n, chunk_bytes) in [1 << 20, 2 << 20].into_iter().enumerate() {
         let policy = Policy { chunk_bytes, ..Policy::PLAIN };
         w.call(SetPolicy { inode: dir.into(), policy: Some(policy) }).await.unwrap();
+        w.until_nothing_is_asked().await;
         let (trips, made) = w.counted(create(dir, &format!("under {n}"))).await;
         // The first of its own: another directory's held before.
         assert_eq!((trips, made.map.policy), (if n == 0 { 3 } else { 2 }, policy));
     }
     w.call(SetPolicy { inode: dir.into(), policy: None }).await.unwrap();
+    w.until_nothing_is_asked().await;
     let (trips, made) = w.counted(create(dir, "as before")).await;
     assert_eq!((trips, made.map.policy), (3, Policy::PLAIN));
 }
 
-#[tokio::test]
-async fn opening_a_file_of_a_few_chunks_is_one_round_trip() {
-    let w = quiet().await;
+async fn opening_a_file_of_a_few_chunks_is_one_round_trip(rows: Rows) {
+    let w = quiet(&rows).await;
     w.add_data_server().await;
     let spares = w.spares(3).await.spares;
     let file = w.create(ROOT, "file").await.attr;
@@ -135,9 +147,8 @@ async fn opening_a_file_of_a_few_chunks_is_one_round_trip() {
     assert!(!page.containers.is_empty(), "chains come with the chunks");
 }
 
-#[tokio::test]
-async fn a_directory_of_several_pages_is_one_round_trip_a_page() {
-    let w = quiet().await;
+async fn a_directory_of_several_pages_is_one_round_trip_a_page(rows: Rows) {
+    let w = quiet(&rows).await;
     let dir = w.mkdir(ROOT, "dir").await.id;
     for n in 0..25 {
         w.create(dir, &format!("f{n:02}")).await;
@@ -166,9 +177,8 @@ async fn a_directory_of_several_pages_is_one_round_trip_a_page() {
     }
 }
 
-#[tokio::test]
-async fn a_rename_to_another_parent_is_no_more_than_one_within_it() {
-    let w = quiet().await;
+async fn a_rename_to_another_parent_is_no_more_than_one_within_it(rows: Rows) {
+    let w = quiet(&rows).await;
     let (from, to) = (w.mkdir(ROOT, "from").await.id, w.mkdir(ROOT, "to").await.id);
     for text in ["a", "b"] {
         w.create(from, text).await;
@@ -182,9 +192,8 @@ async fn a_rename_to_another_parent_is_no_more_than_one_within_it() {
 }
 
 /// A whole path is one round trip where it leads as it did the last time, and what has changed costs what it takes to find it.
-#[tokio::test]
-async fn a_path_of_any_depth_is_one_round_trip() {
-    let w = quiet().await;
+async fn a_path_of_any_depth_is_one_round_trip(rows: Rows) {
+    let w = quiet(&rows).await;
     let path: Vec<Name> = (0..20).map(|n| name(&format!("d{n}"))).collect();
     let mut dirs = vec![ROOT];
     for text in &path {
@@ -198,7 +207,7 @@ async fn a_path_of_any_depth_is_one_round_trip() {
     assert_eq!((trips, ids(&found), found.rest), (1, expected.clone(), 0), "who made it knows it");
 
     // Another server knows nothing; each name is looked for below the one before, and is known from then on.
-    let w = quiet_on(w.store.clone()).await;
+    let w = World::over(w.engine.clone(), w.store.clone(), w.peers.clone(), without_housekeeping(), 1).await;
     let (trips, found) = w.counted(resolve()).await;
     assert_eq!((trips, ids(&found)), (21, expected.clone()));
     let (trips, found) = w.counted(resolve()).await;
@@ -219,9 +228,8 @@ async fn a_path_of_any_depth_is_one_round_trip() {
 }
 
 /// One more for `rename_lock` and the way up from the destination's parent.
-#[tokio::test]
-async fn a_directory_that_goes_to_another_parent_is_three_round_trips() {
-    let w = quiet().await;
+async fn a_directory_that_goes_to_another_parent_is_three_round_trips(rows: Rows) {
+    let w = quiet(&rows).await;
     let (from, to) = (w.mkdir(ROOT, "from").await.id, w.mkdir(ROOT, "to").await.id);
     w.mkdir(from, "dir").await;
     let replace = RenameKind::Replace;
@@ -245,9 +253,8 @@ async fn a_directory_that_goes_to_another_parent_is_three_round_trips() {
     assert_eq!(below.code, braid_api::Code::Invalid, "it would be its own descendant");
 }
 
-#[tokio::test]
-async fn unlink_is_at_most_three_whatever_the_file_has() {
-    let w = quiet().await;
+async fn unlink_is_at_most_three_whatever_the_file_has(rows: Rows) {
+    let w = quiet(&rows).await;
     w.add_data_server().await;
     let spares = w.spares(3).await.spares;
     let file = w.create(ROOT, "chunked").await.attr;
@@ -274,9 +281,8 @@ async fn unlink_is_at_most_three_whatever_the_file_has() {
     assert_eq!(w.counted(unlink("third")).await.0, 3, "the last link");
 }
 
-#[tokio::test]
-async fn an_open_with_o_creat_is_three_round_trips_whether_or_not_the_file_exists() {
-    let w = quiet().await;
+async fn an_open_with_o_creat_is_three_round_trips_whether_or_not_the_file_exists(rows: Rows) {
+    let w = quiet(&rows).await;
     w.create(ROOT, "warm").await;
     let open = |truncate| CreateFile { exclusive: false, truncate, ..create(ROOT, "file") };
     let (trips, answer) = w.counted(open(false)).await;

@@ -31,7 +31,14 @@ async fn what_is_no_directory_takes_the_slot_of_the_directory_it_is_made_in() {
             made.push(w.call(node).await.unwrap().attr.id);
         }
         let (data, file) = (Bytes::from_static(b"abc"), spec(FileKind::File));
-        let put = PutFile { parent: parent.into(), name: name("put"), spec: file.clone(), data, replace: false };
+        let put = PutFile {
+            parent: parent.into(),
+            name: name("put"),
+            spec: file.clone(),
+            data,
+            replace: false,
+            open_here: false,
+        };
         made.push(w.call(put).await.unwrap().attr.id);
         made.push(w.call(CreateTemporary { parent: parent.into(), spec: file }).await.unwrap().attr.id);
         assert!(made.iter().all(|id| id.slot() == parent.slot()), "{made:?} in {parent}");

@@ -579,6 +579,7 @@ async fn a_whole_small_file_goes_in_one_message() {
         spec: spec(FileKind::File),
         data: Bytes::from_static(data),
         replace,
+        open_here: false,
     };
     w.mkdir(ROOT, "takes the first block of ids").await;
     let (trips, first) = w.counted(put(b"one", false)).await;
@@ -590,6 +591,11 @@ async fn a_whole_small_file_goes_in_one_message() {
     assert_eq!((open.attr.size, open.map.content), (6, Content::Inline(Bytes::from_static(b"second"))));
     let page = w.call(ReadDir { inode: ROOT, after: None, limit: 9, plus: false, knows: Vec::new() }).await.unwrap();
     assert_eq!(page.entries.len(), 2, "one file and the directory");
+    assert_eq!(code(w.attr(first.attr.id).await), Code::Stale);
+    assert_eq!(second.replaced.map(|gone| (gone.id, gone.nlink)), Some((first.attr.id, 0)));
+    let third = w.call(PutFile { open_here: true, ..put(b"third", true) }).await.unwrap();
+    assert_eq!(third.replaced.map(|gone| gone.id), Some(second.attr.id));
+    assert_eq!(w.attr(second.attr.id).await.unwrap().nlink, 0, "who replaced it has it open");
 }
 
 #[tokio::test]

@@ -11,6 +11,7 @@ use braid_meta_engine::MemStore;
 use braid_meta_server::MetaConfig;
 use braid_types::*;
 use bytes::Bytes;
+use std::sync::Arc;
 use std::time::Duration;
 
 const ROOT: InodeId = InodeId::ROOT;
@@ -41,7 +42,7 @@ async fn miscounts(w: &World) -> Vec<Miscount> {
 
 fn put(dir: InodeId, text: &str, bytes: usize) -> PutFile {
     let data = Bytes::from(vec![7; bytes]);
-    PutFile { parent: dir.into(), name: name(text), spec: spec(FileKind::File), data, replace: false }
+    PutFile { parent: dir.into(), name: name(text), spec: spec(FileKind::File), data, replace: false, open_here: false }
 }
 
 async fn counted_to_the_end(w: &World, payer: Payer) {
@@ -130,6 +131,48 @@ async fn room_is_taken_before_bytes_are_written() {
     assert_eq!(usage(&w, Payer::Dir(dir)).await, (4, 704_000));
     w.call(CloseSession {}).await.unwrap();
     assert_eq!(usage(&w, Payer::Dir(dir)).await, (4, 504_000));
+    assert_eq!(miscounts(&w).await, []);
+}
+
+crate::on_every_engine! {
+    of_many_that_ask_at_once_no_more_get_in_than_fit
+}
+
+/// Above all where an account is spread over several rows, which are read without locks while much is left.
+async fn of_many_that_ask_at_once_no_more_get_in_than_fit(rows: Rows) {
+    let w = Arc::new(rows.world(fast_config()).await);
+    let top = w.mkdir(ROOT, "top").await.id;
+    let mut dirs = Vec::new();
+    for n in 0..8 {
+        dirs.push(w.mkdir(top, &n.to_string()).await.id);
+    }
+    let mut files = Vec::new();
+    for n in 0..24 {
+        files.push(w.create(dirs[n % 8], &format!("file{n}")).await.attr.id);
+    }
+    let (inodes, bytes) = (33 + 100, 512 << 20);
+    set(&w, Payer::Dir(top), Some(inodes), Some(bytes)).await;
+    counted_to_the_end(&w, Payer::Dir(top)).await;
+    let mut makes = tokio::task::JoinSet::new();
+    for n in 0..160 {
+        let (w, dir) = (w.clone(), dirs[n % 8]);
+        makes.spawn(async move {
+            let node = MakeNode { parent: dir.into(), name: name(&format!("new{n}")), spec: spec(FileKind::Directory) };
+            w.call(node).await.map(drop)
+        });
+    }
+    let mut takes = tokio::task::JoinSet::new();
+    for file in files {
+        let w = w.clone();
+        takes.spawn(async move { w.call(TakeRoom { inode: file.into(), until: 64 << 20, wish: 0 }).await.map(drop) });
+    }
+    for (asked, fit) in [(makes, 100), (takes, 8)] {
+        let answers = asked.join_all().await;
+        let refused: Vec<Code> = answers.iter().filter_map(|answer| answer.as_ref().err().map(|e| e.code)).collect();
+        assert!(refused.iter().all(|code| *code == Code::QuotaExceeded), "{refused:?}");
+        assert_eq!(answers.len() - refused.len(), fit);
+    }
+    assert_eq!(usage(&w, Payer::Dir(top)).await, (inodes as i64, bytes as i64));
     assert_eq!(miscounts(&w).await, []);
 }
 

@@ -8,7 +8,9 @@ use crate::check::unlinked;
 use crate::cluster::Cluster;
 use crate::failures::Invariant;
 use braid_api::admin::AdminQuery;
-use braid_api::data::{DataAnswer, DataNode, DataRequest, DeleteChunks, ScrubAnswer, UnlockRegion};
+use braid_api::data::{
+    CopiesAnswer, DataAnswer, DataNode, DataRequest, DeleteChunks, Fenced, ScrubAnswer, UnlockRegion,
+};
 use braid_api::lease::{LockReply, Order};
 use braid_api::meta::{
     Acknowledge, ChunkRef, CommitContent, CommitFile, Content, EarlyMark, Grant, Kept, LeaveSealed, MapAnswer, Mark,
@@ -18,7 +20,7 @@ use braid_api::{Code, Context, LockKind, Result, When};
 use braid_data_server::DataServer;
 use braid_env::Env;
 use braid_meta_server::MetaServer;
-use braid_types::{ChunkId, InodeId, ReportAsk, SessionId, Token, TruncGen, Version};
+use braid_types::{ChainEpoch, ChunkId, InodeId, OwnerTerm, ReportAsk, SessionId, Token, TruncGen, Version};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -301,6 +303,10 @@ pub struct DataDoor {
 const HELD_UP: u64 = 11;
 /// For at most so long, at least a tenth of it: what comes instead is done by then, or under way.
 const HELD_UP_MS_MAX: u64 = 2000;
+/// Twice the time after which a session that stands still has ended ([`crate::settings::Settings::very_late`]).
+const VERY_LATE_MS_MAX: u64 = 8000;
+/// One of so many then: what matters is one that comes when its session has ended, and before others write there.
+const VERY_LATE: u64 = 3;
 
 /// The chunk of a request that carries cuts, and the cuts.
 fn cuts_of(request: &mut DataRequest) -> Option<(ChunkId, &mut braid_api::meta::Cuts)> {
@@ -355,13 +361,17 @@ impl DataDoor {
             return false;
         }
         let number = self.changes.fetch_add(1, Relaxed);
-        if number % HELD_UP != HELD_UP - 1 {
+        let (most, one_of) = match settings.very_late {
+            true => (VERY_LATE_MS_MAX, VERY_LATE),
+            false => (HELD_UP_MS_MAX, HELD_UP),
+        };
+        if number % one_of != one_of - 1 {
             return false;
         }
         let (server, env, cluster) = (self.server.clone(), self.env.clone(), self.cluster.clone());
         let (cx, request, payload, epochs) = (*cx, request.clone(), payload.clone(), self.epochs.clone());
         // As good as drawn: numbers and times of requests have nothing to do with each other.
-        let after = HELD_UP_MS_MAX / 10 + number * 7919 % (HELD_UP_MS_MAX * 9 / 10);
+        let after = most / 10 + number * 7919 % (most * 9 / 10);
         self.env.spawn("a change that is held up", async move {
             env.sleep(Duration::from_millis(after)).await;
             cluster.note("network", format_args!("what was held up arrives: {}", words::shown(&request, &payload)));
@@ -432,6 +442,17 @@ impl DataDoor {
 }
 
 impl DataDoor {
+    /// Everything that was ever written to these is stable.
+    fn as_if_it_owned(&self, chunks: &[ChunkId]) -> Vec<CopiesAnswer> {
+        let all = |chain_epoch| Version { chain_epoch, owner_term: OwnerTerm(u32::MAX), counter: u64::MAX };
+        let answer = |chunk: &ChunkId| {
+            let copy = self.server.copies(ChunkId(chunk.0.saturating_sub(1)), 1).into_iter().next();
+            let version = all(copy.map_or(ChainEpoch(0), |copy| copy.epoch));
+            CopiesAnswer { chunk: *chunk, version, kept: version }
+        };
+        chunks.iter().map(answer).collect()
+    }
+
     async fn remove_the_last(&self, request: &DataRequest) -> Result<()> {
         let gone = match request {
             DataRequest::WriteChunk(write) => {
@@ -474,6 +495,9 @@ impl DataNode for DataDoor {
             }
         }
         if self.holds_up(&cx, &request, &payload) {
+            if self.cluster.settings.very_late {
+                self.env.sleep(cx.deadline).await;
+            }
             return Err(Code::Disconnected.into());
         }
         let before = cuts_of(&mut request).and_then(|(chunk, _)| Some((chunk, self.generation(chunk)?)));
@@ -502,8 +526,16 @@ impl DataNode for DataDoor {
         if let (DataRequest::ScrubChunk(_), Some(Bug::NotReadBack)) = (&request, bug) {
             return Ok((DataAnswer::ScrubChunk(ScrubAnswer { blocks: 0, bad: Vec::new() }), Bytes::new()));
         }
+        if let (DataRequest::FenceSession(_), Some(Bug::SkippedFence)) = (&request, bug) {
+            return Ok((DataAnswer::FenceSession(Fenced::default()), Bytes::new()));
+        }
         let (brought, session) = (payload.clone(), cx.token.session);
         let mut result = self.server.execute(cx, request.clone(), payload).await;
+        if let (DataRequest::WaitCopies(wait), Some(Bug::PastOwnerAnswers), Err(error)) = (&request, bug, &result)
+            && error.owner().is_some()
+        {
+            result = Ok((DataAnswer::WaitCopies(self.as_if_it_owned(&wait.chunks)), Bytes::new()));
+        }
         if bug == Some(Bug::LockFreedTooEarly) {
             match (&request, &mut result) {
                 (_, Ok((DataAnswer::CheckRegion(holds), _))) => *holds = true,

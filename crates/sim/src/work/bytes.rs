@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use rand::RngExt;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 /// Where the places are: in the first bytes, over the border of two blocks, over that of two chunks.
@@ -55,6 +56,8 @@ pub struct Bytes {
     direct: bool,
     places: Vec<Mutex<Linear<Place>>>,
     last: Mutex<u64>,
+    /// How many there are.
+    clients: AtomicUsize,
     left: Mutex<BTreeSet<Machine>>,
 }
 
@@ -92,7 +95,13 @@ impl Bytes {
     pub fn new(direct: bool) -> Arc<Self> {
         let places = if direct { &DIRECT_PLACES[..] } else { &PLACES };
         let linear = places.iter().map(|_| Mutex::new(Linear::new(Place::default()))).collect();
-        Arc::new(Bytes { direct, places: linear, last: Mutex::new(0), left: Mutex::default() })
+        Arc::new(Bytes {
+            direct,
+            places: linear,
+            last: Mutex::new(0),
+            clients: AtomicUsize::new(usize::MAX),
+            left: Mutex::default(),
+        })
     }
 
     fn offset_of(&self, place: usize) -> u64 {
@@ -185,6 +194,7 @@ pub(super) async fn opened_as(process: &Process, fs: &Mount, name: &str, direct:
 impl Work for Bytes {
     fn run(self: Arc<Self>, process: Process) -> Task {
         Box::pin(async move {
+            self.clients.store(process.cluster.settings.clients(), Relaxed);
             let fs = mount(&process).await;
             let handle = opened(&process, &fs, self.direct).await;
             let tasks: Vec<_> = (0..TASKS)
@@ -205,7 +215,7 @@ impl Work for Bytes {
     }
 
     fn done(&self) -> bool {
-        self.left.lock().len() == Machine::CLIENTS.len()
+        self.left.lock().len() == self.clients.load(Relaxed)
     }
 
     fn waits_for(&self) -> String {

@@ -60,6 +60,11 @@ fn a_change_of_a_lost_session_that_comes_late_is_found() {
 }
 
 #[test]
+fn a_fence_that_is_skipped_is_found() {
+    hunt(Bug::SkippedFence, "evicted", 60, Invariant::BytesAreLinearizable, &[]);
+}
+
+#[test]
 fn a_write_beside_others_that_is_carried_out_again_is_found() {
     // One that is repeated under a lease that is over is no repetition any more, and is refused until its deadline.
     let also = [Invariant::OperationsSurviveFaults];
@@ -80,5 +85,5 @@ fn a_chunk_marked_as_stable_too_early_is_found() {
 
 #[test]
 fn a_request_applied_twice_is_found() {
-    hunt(Bug::RequestAppliedTwice, "names", 40, Invariant::NamesAreLinearizable, &[]);
+    hunt(Bug::RequestAppliedTwice, "names", 100, Invariant::NamesAreLinearizable, &[]);
 }

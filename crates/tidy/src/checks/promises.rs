@@ -55,8 +55,16 @@ fn tests(workspace: &Workspace) -> BTreeMap<String, bool> {
 
 fn tests_of(source: &Source) -> Vec<(String, bool)> {
     let mut found = Vec::new();
-    let (mut is_test, mut is_ignored) = (false, false);
+    let (mut is_test, mut is_ignored, mut is_list) = (false, false, false);
     for line in source.text.lines().map(str::trim) {
+        // `crate::on_every_engine! { a_test another_test }`: the macro makes tests of them.
+        if is_list || line.ends_with("on_every_engine! {") {
+            is_list = line != "}";
+            found.extend(
+                line.split_whitespace().filter(|name| looks_like_a_test(name)).map(|name| (name.to_owned(), true)),
+            );
+            continue;
+        }
         let code = line.trim_start_matches("pub ").trim_start_matches("async ");
         if line.starts_with("#[") {
             is_test |= line.contains("test]") || line.contains("test(");
@@ -109,7 +117,8 @@ mod tests {
 
     fn says(page: &str) -> Vec<String> {
         let text = "#[tokio::test(flavor = \"x\")]\nasync fn it_is_kept_for_ever() {}\n\
-                    #[ignore]\n#[test]\nfn it_is_not_run_at_all() {}\nfn it_is_no_test_either() {}";
+                    #[ignore]\n#[test]\nfn it_is_not_run_at_all() {}\nfn it_is_no_test_either() {}\n\
+                    crate::on_every_engine! {\n    it_is_so_on_each it_is_so_there_too\n}\nfn nor_is_it_one_here() {}";
         let crates = vec![Crate::planted("wire", "", &[("src/a_tests.rs", text)])];
         let scripts = vec!["kill-rounds".to_owned()];
         check(&Workspace { crates, scripts, semantics: Some(page.to_owned()), ..Workspace::default() })
@@ -118,6 +127,8 @@ mod tests {
     #[test]
     fn what_is_named_is_there() {
         assert!(says("## Bytes\n\n- Kept\n  (`it_is_kept_for_ever`).\n- Also (`scripts/kill-rounds`).\n").is_empty());
+        assert!(says("- Kept (`it_is_so_on_each`).\n- Kept (`it_is_so_there_too`).").is_empty());
+        assert!(says("- Kept (`nor_is_it_one_here`).")[0].ends_with("is no test"));
         assert_eq!(
             says("- Kept (`it_is_not_run_at_all`, `scripts/kill-rounds`)."),
             ["docs/semantics.md:1 names it_is_not_run_at_all, which is ignored"]

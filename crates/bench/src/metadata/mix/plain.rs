@@ -194,7 +194,7 @@ impl Connection {
             Op::PutSmall => {
                 let ((dir, name), parent) = (place(path)?, InodeRef::default());
                 let data = Bytes::from(vec![7; SMALL_BYTES]);
-                let put = PutFile { parent, name, spec: spec(FileKind::File), data, replace: false };
+                let put = PutFile { parent, name, spec: spec(FileKind::File), data, replace: false, open_here: false };
                 self.change_at(dir, put).await.map(drop)
             }
             Op::GetSmall => match self.ask_at(path, OpenFile::default()).await?.map.content {

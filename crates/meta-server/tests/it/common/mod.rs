@@ -2,17 +2,19 @@
 #![allow(dead_code, clippy::unwrap_used)]
 
 pub mod ring;
+pub mod rows;
 
 use braid_api::admin::{AdminAnswer, AdminQuery, Pending};
 use braid_api::data::*;
 use braid_api::meta::*;
 use braid_api::{Carries, Code, Context, DataNode, DataPeers, Error, Namespace, Result};
 use braid_env::Env;
-use braid_meta_engine::{Engine, MemEngine, MemStore, StatsSnapshot};
+use braid_meta_engine::{AnyEngine, Engine, MemEngine, MemStore, StatsSnapshot};
 use braid_meta_server::{MetaConfig, MetaServer};
 use braid_types::*;
 use bytes::Bytes;
 use parking_lot::Mutex;
+pub use rows::Rows;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -82,7 +84,7 @@ impl DataPeers for Peers {
 
 pub struct World {
     pub store: MemStore,
-    pub engine: Arc<MemEngine>,
+    pub engine: AnyEngine,
     pub peers: Peers,
     pub server: Arc<MetaServer>,
     pub session: SessionReply,
@@ -104,10 +106,16 @@ impl World {
     }
 
     pub async fn with(store: MemStore, peers: Peers, config: MetaConfig, client: u64) -> World {
-        let engine = Arc::new(MemEngine::new(store.clone()));
+        let engine = AnyEngine::new(Arc::new(MemEngine::new(store.clone())));
+        World::over(engine, store, peers, config, client).await
+    }
+
+    /// Over rows of any kind; those of a `MemStore` are in `store`.
+    pub async fn over(engine: AnyEngine, store: MemStore, peers: Peers, config: MetaConfig, client: u64) -> World {
         let (cluster, policy) = (ClusterId([7; 16]), Policy::PLAIN);
-        let server =
-            MetaServer::start(Env::os(), engine.clone(), peers.clone(), config, cluster, policy).await.unwrap();
+        let server = MetaServer::start(Env::os(), Arc::new(engine.clone()), peers.clone(), config, cluster, policy)
+            .await
+            .unwrap();
         let session = open_session(&server, client).await;
         // A restarted server meets a client that goes on counting where it was.
         static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -131,6 +139,16 @@ impl World {
         M::Answer: Send,
     {
         self.server.call(self.cx(), message).await
+    }
+
+    /// What the server does behind its answers has come to an end.
+    pub async fn until_nothing_is_asked(&self) {
+        let trips = || self.engine.stats().snapshot().round_trips;
+        let mut before = None;
+        while before != Some(trips()) {
+            before = Some(trips());
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
     }
 
     /// Engine round trips of one call, with its answer.

@@ -1,0 +1,115 @@
+//! Chunks with several copies.
+
+use super::Scenario;
+use crate::fault;
+use crate::settings::Settings;
+use crate::work::{Bytes, Durable, Handover, Sure};
+use std::time::Duration;
+
+/// One data server after the other stops, and what is late is late between them too.
+pub(super) fn in_turn(settings: Settings) -> Settings {
+    Settings { late_copies: true, late_words: true, one_at_a_time: true, ..settings }
+}
+
+/// Chunks with several copies; seed n of theirs runs the (n mod their number)th.
+pub fn with_copies() -> Vec<Scenario> {
+    let base = Scenario {
+        name: "copies",
+        faults: fault::COPIES,
+        fault_every: Duration::from_millis(900),
+        stormy: Duration::from_secs(12),
+        settings: Settings::with_copies(3),
+        lossy: false,
+        make: |_| Durable::new(Sure::BytesAtFsync),
+    };
+    vec![
+        base.clone(),
+        Scenario { name: "copies-2", settings: Settings::with_copies(2), ..base.clone() },
+        // In odd numbers it syncs; here nothing depends on it.
+        Scenario {
+            name: "copies-handover",
+            settings: Settings { late_copies: true, ..Settings::with_copies(3) },
+            make: |seed| Handover::new(seed | 1),
+            ..base.clone()
+        },
+        Scenario {
+            name: "copies-sync",
+            settings: Settings { late_copies: true, ..Settings::with_copies_and_long_sessions(3) },
+            make: |_| Bytes::new(true),
+            ..base.clone()
+        },
+        Scenario {
+            name: "copies-fsync",
+            faults: fault::COPIES_AND_EVERYTHING,
+            lossy: true,
+            make: |_| Durable::new(Sure::AtFsync),
+            ..base.clone()
+        },
+        // Nobody syncs: whatever was answered must be there, so no two servers may forget it at once.
+        Scenario {
+            name: "copies-handover-close",
+            faults: fault::COPIES_IN_TURN,
+            settings: in_turn(Settings::with_copies(3)),
+            make: |seed| Handover::new(seed & !1),
+            ..base.clone()
+        },
+        Scenario {
+            name: "copies-bytes",
+            faults: fault::COPIES_IN_TURN,
+            settings: in_turn(Settings::with_copies_and_long_sessions(3)),
+            make: |_| Bytes::new(false),
+            ..base.clone()
+        },
+        Scenario {
+            name: "copies-bytes-local",
+            faults: fault::COPIES_IN_TURN,
+            settings: Settings { local_reads: true, ..in_turn(Settings::with_copies_and_long_sessions(3)) },
+            make: |_| Bytes::new(false),
+            ..base.clone()
+        },
+        // Three that write the same places, each of whom would own them beside it.
+        Scenario {
+            name: "copies-bytes-three",
+            faults: fault::COPIES_IN_TURN,
+            settings: Settings {
+                beside: true,
+                third_client: true,
+                ..in_turn(Settings::with_copies_and_long_sessions(3))
+            },
+            make: |_| Bytes::new(false),
+            ..base.clone()
+        },
+        // Each writer has what it writes owned beside it, and the other reads it.
+        Scenario {
+            name: "copies-moves",
+            faults: fault::COPIES_IN_TURN,
+            settings: Settings { beside: true, ..in_turn(Settings::with_copies(3)) },
+            make: |seed| Handover::new(seed),
+            ..base.clone()
+        },
+        Scenario {
+            name: "copies-moves-fsync",
+            faults: fault::COPIES_AND_EVERYTHING,
+            lossy: true,
+            settings: Settings { beside: true, late_words: true, ..Settings::with_copies(3) },
+            make: |_| Durable::new(Sure::AtFsync),
+            ..base.clone()
+        },
+        // And where it has no copy beside it one is made there.
+        Scenario {
+            name: "copies-brought",
+            faults: fault::COPIES_IN_TURN,
+            settings: in_turn(Settings::with_copies_beside(2)),
+            make: |seed| Handover::new(seed),
+            ..base.clone()
+        },
+        Scenario {
+            name: "copies-brought-fsync",
+            faults: fault::COPIES_AND_EVERYTHING,
+            lossy: true,
+            settings: Settings { late_words: true, ..Settings::with_copies_beside(2) },
+            make: |_| Durable::new(Sure::AtFsync),
+            ..base
+        },
+    ]
+}
