@@ -5,6 +5,7 @@
 
 use super::content::{self, Incoming};
 use super::same::Same;
+use super::window::GIVEN_UP;
 use super::{Arrival, Chains, Failure, State, blocks};
 use crate::budget::Held;
 use crate::error;
@@ -155,6 +156,7 @@ impl Chains {
             // However many were asked for: a message has an end.
             let mut wanted = blocks.first(self.limits.pull_blocks);
             let whom = (to, envelope.epoch, envelope.term);
+            let given_up_after = self.links.read().as_ref().map_or(GIVEN_UP, |links| links.given_up_after(to));
             let copy = state.copies.entry(chunk).or_default();
             // What costs no bytes goes with it, all at once: no later change of it is in this either.
             let free = copy.same.as_ref().map(|same| same.blocks_for(to)).unwrap_or_default();
@@ -162,7 +164,7 @@ impl Chains {
                 wanted.union(&free);
                 same = copy.same.clone();
             }
-            let Some((sent, rest)) = copy.on_way.send(whom, wanted, self.now()) else { return };
+            let Some((sent, rest)) = copy.on_way.send(whom, wanted, self.now(), given_up_after) else { return };
             (*blocks, number) = (rest, Some(sent));
         }
         self.enqueue(state, container, chunk, Job::Send { to, envelope, number, same });

@@ -1,6 +1,7 @@
 //! Ways to the other data servers and to the leader.
 
 use super::on_way::Arrival;
+use super::window::{CONTENT_BYTES, GIVEN_UP, Window};
 use braid_api::copies::ServerSays;
 use braid_api::data::PeerSays;
 use braid_api::meta::{GetServers, Namespace, ServerInfo};
@@ -24,19 +25,21 @@ pub trait ChainLinks: Send + Sync + 'static {
         true
     }
 
+    /// Content on its way there of which nothing has been heard for so long counts as lost.
+    fn given_up_after(&self, _to: ServerId) -> Duration {
+        GIVEN_UP
+    }
+
     /// A `braid_chain::ToLeader`, from this incarnation.
     fn to_leader(&self, incarnation: u64, message: Vec<u8>);
 }
 
 /// Small messages are repeated after 300 ms: what takes longer than this was lost.
 const WORD_DEADLINE: Duration = Duration::from_secs(1);
-/// A megabyte of content over a slow network.
-const CONTENT_DEADLINE: Duration = Duration::from_secs(10);
-/// On their way to one server at once; beyond that they are dropped.
+/// A megabyte of content over 1 Mbit/s, with others in front of it.
+const CONTENT_DEADLINE: Duration = Duration::from_secs(30);
+/// On their way to one server at once; beyond that they are dropped, as is content for which there is no room ([`Window`]).
 const WORDS_MAX: usize = 1024;
-const CONTENT_BYTES_MAX: usize = 16 << 20;
-/// Of one message, at most.
-const CONTENT_BYTES: usize = 1 << 20;
 /// Addresses are asked for anew this often at most.
 const ASK_PAUSE: Duration = Duration::from_secs(1);
 /// Known ones are taken for good so long.
@@ -59,7 +62,7 @@ struct State {
     servers: BTreeMap<ServerId, ServerInfo>,
     asked: Option<Monotonic>,
     words: BTreeMap<ServerId, usize>,
-    content_bytes: BTreeMap<ServerId, usize>,
+    content: BTreeMap<ServerId, Window>,
     /// Of messages to the leader.
     number: u64,
 }
@@ -95,9 +98,9 @@ impl<P: DataPeers, N: Namespace> WireLinks<P, N> {
     fn enter(&self, to: ServerId, bytes: usize) -> bool {
         let mut state = self.state.lock();
         if bytes > 0 {
-            let held = state.content_bytes.entry(to).or_default();
-            let fits = *held == 0 || *held + bytes <= CONTENT_BYTES_MAX;
-            *held += if fits { bytes } else { 0 };
+            let window = state.content.entry(to).or_default();
+            let fits = window.has_room(bytes);
+            window.enter(if fits { bytes } else { 0 });
             return fits;
         }
         let count = state.words.entry(to).or_default();
@@ -107,14 +110,14 @@ impl<P: DataPeers, N: Namespace> WireLinks<P, N> {
     }
 
     fn has_room(&self, to: ServerId) -> bool {
-        let held = self.state.lock().content_bytes.get(&to).copied().unwrap_or_default();
-        held + CONTENT_BYTES <= CONTENT_BYTES_MAX
+        self.state.lock().content.entry(to).or_default().has_room(CONTENT_BYTES)
     }
 
-    fn leave(&self, to: ServerId, bytes: usize) {
+    fn leave(&self, to: ServerId, bytes: usize, sent: Monotonic, is_taken: bool) {
+        let now = self.env.clock.now();
         let mut state = self.state.lock();
         if bytes > 0 {
-            state.content_bytes.entry(to).and_modify(|held| *held = held.saturating_sub(bytes));
+            state.content.entry(to).or_default().leave(bytes, sent, now, is_taken);
         } else {
             state.words.entry(to).and_modify(|count| *count = count.saturating_sub(1));
         }
@@ -137,17 +140,22 @@ impl<P: DataPeers, N: Namespace> ChainLinks for SharedLinks<P, N> {
         env.spawn("a word to a data server", async move {
             let (peers, deadline) =
                 if bytes > 0 { (&links.content, CONTENT_DEADLINE) } else { (&links.words, WORD_DEADLINE) };
+            let sent = links.env.clock.now();
             let said = peers.node(&info).call(Context { deadline, ..Context::default() }, message, payload).await;
-            if let Err(error) = said {
+            if let Err(error) = &said {
                 tracing::debug!("data server {} to {to}: {error}", links.id);
             }
-            links.leave(to, bytes);
+            links.leave(to, bytes, sent, said.is_ok());
             drop(arrival);
         });
     }
 
     fn has_room(&self, to: ServerId) -> bool {
         self.0.has_room(to)
+    }
+
+    fn given_up_after(&self, to: ServerId) -> Duration {
+        self.0.state.lock().content.entry(to).or_default().given_up_after()
     }
 
     fn to_leader(&self, incarnation: u64, message: Vec<u8>) {
@@ -173,7 +181,7 @@ impl<P: DataPeers, N: Namespace> ChainLinks for SharedLinks<P, N> {
                     break;
                 }
             }
-            links.leave(ServerId(0), 0);
+            links.leave(ServerId(0), 0, Monotonic::default(), true);
         });
     }
 }

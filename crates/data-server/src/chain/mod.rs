@@ -18,6 +18,7 @@ mod on_way;
 mod order;
 mod same;
 mod start;
+mod window;
 
 pub(crate) use blocks::{head, of_bytes, with_head};
 pub(crate) use call::{Call as CopyCall, Failure, members, words};

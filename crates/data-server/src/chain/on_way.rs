@@ -4,15 +4,12 @@
 //! waits in a queue, and sending it again makes the queue longer: six hosts on links of 1 Gbit/s sent each byte four times.
 //!
 //! Promises: what is held back is content of the same epoch and term that was read no earlier than the last change of its blocks, for the same
-//! server, and that something has arrived there since less than [`GIVEN_UP`] ago. So it is at worst late.
+//! server, and that something of the chunk has arrived there since less than `given_up_after` ago. So it is at worst late. That is as long as
+//! a member that does not answer is waited for (`Limits::silent`), and longer where content takes long ([`super::window`]).
 
 use braid_chain::{BlockSet, Moment};
 use braid_types::{ChainEpoch, OwnerTerm, ServerId};
 use std::time::Duration;
-
-/// When nothing of the chunk has arrived for so long, all of it counts as lost, though nobody has said so: as long as a member that does
-/// not answer is waited for (`Limits::silent`). A queue that moves may be longer: 16 MiB over 10 Mbit/s are 13 s.
-const GIVEN_UP: Duration = Duration::from_secs(2);
 
 /// Whom it is for, and under whose orders. Content of another epoch or term would not be taken.
 pub(super) type For = (ServerId, ChainEpoch, OwnerTerm);
@@ -22,6 +19,7 @@ struct Message {
     to: For,
     blocks: BlockSet,
     since: Moment,
+    given_up_after: Duration,
 }
 
 #[derive(Default)]
@@ -32,14 +30,20 @@ pub(super) struct OnWay {
 
 impl OnWay {
     /// Of these blocks those that have to be sent, and the number under which they are; `None`: all are on their way.
-    pub fn send(&mut self, to: For, mut blocks: BlockSet, now: Moment) -> Option<(u64, BlockSet)> {
-        self.messages.retain(|message| now < message.since + GIVEN_UP && !message.blocks.is_empty());
+    pub fn send(
+        &mut self,
+        to: For,
+        mut blocks: BlockSet,
+        now: Moment,
+        given_up_after: Duration,
+    ) -> Option<(u64, BlockSet)> {
+        self.messages.retain(|message| now < message.since + message.given_up_after && !message.blocks.is_empty());
         self.messages.iter().filter(|message| message.to == to).for_each(|message| blocks.subtract(&message.blocks));
         if blocks.is_empty() {
             return None;
         }
         self.last += 1;
-        self.messages.push(Message { number: self.last, to, blocks: blocks.clone(), since: now });
+        self.messages.push(Message { number: self.last, to, blocks: blocks.clone(), since: now, given_up_after });
         Some((self.last, blocks))
     }
 
@@ -88,6 +92,7 @@ impl Drop for Arrival {
 
 #[cfg(test)]
 mod tests {
+    use super::super::window::GIVEN_UP;
     use super::*;
 
     const TO: For = (ServerId(2), ChainEpoch(7), OwnerTerm(1));
@@ -99,37 +104,37 @@ mod tests {
     #[test]
     fn what_is_on_its_way_is_not_sent_again() {
         let mut way = OnWay::default();
-        let (first, blocks) = way.send(TO, BlockSet::of(0..10), ms(0)).unwrap();
+        let (first, blocks) = way.send(TO, BlockSet::of(0..10), ms(0), GIVEN_UP).unwrap();
         assert_eq!(blocks, BlockSet::of(0..10));
-        assert_eq!(way.send(TO, BlockSet::of(2..4), ms(300)), None);
-        assert_eq!(way.send(TO, BlockSet::of(8..12), ms(300)).unwrap().1, BlockSet::of(10..12));
+        assert_eq!(way.send(TO, BlockSet::of(2..4), ms(300), GIVEN_UP), None);
+        assert_eq!(way.send(TO, BlockSet::of(8..12), ms(300), GIVEN_UP).unwrap().1, BlockSet::of(10..12));
         way.ends(first, ms(400));
-        assert_eq!(way.send(TO, BlockSet::of(2..12), ms(400)).unwrap().1, BlockSet::of(2..10));
+        assert_eq!(way.send(TO, BlockSet::of(2..12), ms(400), GIVEN_UP).unwrap().1, BlockSet::of(2..10));
     }
 
     #[test]
     fn what_has_changed_is_old_or_unread_or_another_servers_is_sent() {
         let mut way = OnWay::default();
-        let (number, _) = way.send(TO, BlockSet::of(0..10), ms(0)).unwrap();
+        let (number, _) = way.send(TO, BlockSet::of(0..10), ms(0), GIVEN_UP).unwrap();
         for other in [(ServerId(3), TO.1, TO.2), (TO.0, ChainEpoch(8), TO.2), (TO.0, TO.1, OwnerTerm(2))] {
-            assert_eq!(way.send(other, BlockSet::of(0..10), ms(0)).unwrap().1, BlockSet::of(0..10));
+            assert_eq!(way.send(other, BlockSet::of(0..10), ms(0), GIVEN_UP).unwrap().1, BlockSet::of(0..10));
         }
         way.changed(&BlockSet::of(3..5));
-        assert_eq!(way.send(TO, BlockSet::of(0..10), ms(1)).unwrap().1, BlockSet::of(3..5));
+        assert_eq!(way.send(TO, BlockSet::of(0..10), ms(1), GIVEN_UP).unwrap().1, BlockSet::of(3..5));
         way.holds(number, &BlockSet::of(0..9));
-        assert_eq!(way.send(TO, BlockSet::of(0..10), ms(2)).unwrap().1, BlockSet::of(9..10));
-        assert_eq!(way.send(TO, BlockSet::of(0..3), ms(1_999)), None);
-        assert_eq!(way.send(TO, BlockSet::of(0..3), ms(2_000)).unwrap().1, BlockSet::of(0..3));
+        assert_eq!(way.send(TO, BlockSet::of(0..10), ms(2), GIVEN_UP).unwrap().1, BlockSet::of(9..10));
+        assert_eq!(way.send(TO, BlockSet::of(0..3), ms(1_999), GIVEN_UP), None);
+        assert_eq!(way.send(TO, BlockSet::of(0..3), ms(2_000), GIVEN_UP).unwrap().1, BlockSet::of(0..3));
     }
 
     #[test]
     fn what_waits_in_a_queue_that_moves_is_not_lost() {
         let mut way = OnWay::default();
-        let numbers = [0u64, 10, 20].map(|n| way.send(TO, BlockSet::of(n..n + 10), ms(0)).unwrap().0);
+        let numbers = [0u64, 10, 20].map(|n| way.send(TO, BlockSet::of(n..n + 10), ms(0), GIVEN_UP).unwrap().0);
         way.ends(numbers[0], ms(1_500));
-        assert_eq!(way.send(TO, BlockSet::of(10..30), ms(3_000)), None);
+        assert_eq!(way.send(TO, BlockSet::of(10..30), ms(3_000), GIVEN_UP), None);
         way.ends(numbers[1], ms(3_000));
-        assert_eq!(way.send(TO, BlockSet::of(10..30), ms(4_900)).unwrap().1, BlockSet::of(10..20));
-        assert_eq!(way.send(TO, BlockSet::of(20..30), ms(5_000)).unwrap().1, BlockSet::of(20..30));
+        assert_eq!(way.send(TO, BlockSet::of(10..30), ms(4_900), GIVEN_UP).unwrap().1, BlockSet::of(10..20));
+        assert_eq!(way.send(TO, BlockSet::of(20..30), ms(5_000), GIVEN_UP).unwrap().1, BlockSet::of(20..30));
     }
 }
