@@ -4,6 +4,7 @@ mod bytes;
 mod locks;
 mod names;
 mod open;
+mod play;
 mod sealed;
 mod shared;
 
@@ -13,6 +14,7 @@ pub use bytes::{SlotOp, Slots};
 pub use locks::{Lock, LockAnswer, LockOp};
 pub use names::{ModeOp, Modes, NAMES};
 pub use open::{Open, OpenOp};
+pub use play::Play;
 pub use sealed::{Sealed, SealedAnswer, SealedOp, TASKS_OF_A_MOUNT};
 pub use shared::{Named, Place, Shared, SharedAnswer, SharedOp};
 

@@ -48,6 +48,7 @@ fn scenario(arguments: &Arguments, seed: u64) -> Result<Scenario, String> {
                 scenario::litmus(),
                 scenario::removals(),
                 scenario::several(),
+                scenario::trees(),
                 scenario::snapshots(),
                 scenario::sealed(),
             ]

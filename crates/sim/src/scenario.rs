@@ -7,7 +7,7 @@ use crate::fault::{self, Weights};
 use crate::settings::Settings;
 use crate::work::{
     Bytes, Durable, Evicted, Handover, Listings, Locks, Mapped, Modelled, Names, OpenFiles, Removals, Rights, Sealed,
-    Shared, Sizes, Snapshots, Sure, Work,
+    Shared, Sizes, Snapshots, Sure, Tree, Work,
 };
 use copies::in_turn;
 pub use copies::with_copies;
@@ -394,6 +394,14 @@ fn snapshots_quiet() -> Scenario {
     Scenario { name: "snapshots-quiet", faults: &[], ..snapshots().swap_remove(0) }
 }
 
+/// Files and directories of two directories, by every call that changes or shows names.
+pub fn trees() -> Vec<Scenario> {
+    let of = |base: Vec<Scenario>, name| {
+        base.into_iter().take(1).map(move |it| Scenario { name, make: |_| Tree::new(), ..it })
+    };
+    of(all(), "tree").chain(of(several(), "several-tree")).collect()
+}
+
 /// Whatever a program may call, compared with the model.
 pub fn model() -> Scenario {
     let settings = Settings::with_long_sessions();
@@ -434,6 +442,7 @@ impl Scenario {
         all()
             .into_iter()
             .chain(with_copies())
+            .chain(trees())
             .chain(reporting())
             .chain(growing())
             .chain(growing_plain())
@@ -452,6 +461,10 @@ impl Scenario {
 
     pub fn litmus_of_seed(seed: u64) -> Scenario {
         of_seed(litmus(), seed)
+    }
+
+    pub fn trees_of_seed(seed: u64) -> Scenario {
+        of_seed(trees(), seed)
     }
 
     pub fn several_of_seed(seed: u64) -> Scenario {

@@ -10,6 +10,7 @@ mod names;
 mod removals;
 mod shared;
 mod snapshots;
+mod tree;
 
 pub use bytes::{ByteOp, Bytes};
 pub use durable::{Durable, Sure};
@@ -21,6 +22,7 @@ pub use names::{NameOp, Names};
 pub use removals::Removals;
 pub use shared::Shared;
 pub use snapshots::Snapshots;
+pub use tree::Tree;
 
 use crate::cluster::{Cluster, Process};
 use std::future::Future;

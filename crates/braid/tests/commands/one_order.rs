@@ -4,22 +4,21 @@
 use super::Cluster;
 use super::database::Machine;
 use braid_api::meta::MetaRequest;
-use braid_api::{Caller, Code, FileSystem, NewNode, NodeKind, OpenFlags, RenameMode, Result};
+use braid_api::{Caller, FileSystem, NewNode, NodeKind};
 use braid_client::{Client, ClientConfig, Ways};
 use braid_env::Env;
 use braid_model::linear::Linear;
-use braid_model::objects::{Place, Shared, SharedAnswer, SharedOp};
-use braid_types::{ClusterId, FileKind, InodeId, Mode, Name, ServerId};
+use braid_model::objects::{Play, Shared};
+use braid_types::{ClusterId, InodeId, Mode, ServerId};
 use braid_wire::{Endpoint, Identity, Limits, Remote, RemoteNamespace, Role, WireMetaPeers, WirePeers};
 use rustix::process::{Pid, Signal, kill_process};
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-const NAMES: u64 = 3;
 const CLIENTS: usize = 3;
 /// More at once have more orders than can be tried.
 const TASKS: usize = 4;
@@ -32,19 +31,13 @@ impl Dice {
         self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         (self.0 >> 33) % sides
     }
-
-    fn place(&mut self) -> Place {
-        (self.throw(2) as u8, self.throw(NAMES) as u8)
-    }
 }
 
 /// What all tasks share.
 struct Work {
     dirs: [InodeId; 2],
     linear: Mutex<(Linear<Shared>, VecDeque<String>)>,
-    /// Inodes of files by their makers' numbers.
-    files: Mutex<HashMap<u32, InodeId>>,
-    next_file: AtomicU32,
+    play: Play,
     done: AtomicU32,
     /// Calls whose end nobody knows.
     unknown: AtomicU32,
@@ -52,105 +45,16 @@ struct Work {
 }
 
 impl Work {
-    fn thrown(&self, dice: &mut Dice) -> SharedOp {
-        let (one, other) = (dice.place(), dice.place());
-        match dice.throw(12) {
-            0 | 1 => SharedOp::Create(one, self.next_file.fetch_add(1, SeqCst)),
-            2 => SharedOp::Mkdir(one),
-            3 | 4 => SharedOp::Unlink(one),
-            5 => SharedOp::Rmdir(one),
-            6 | 7 => SharedOp::Rename(one, other),
-            8 => {
-                let files = self.files.lock().unwrap();
-                let last = self.next_file.load(SeqCst);
-                let recent = (1..=8).map(|back| last.saturating_sub(back)).filter(|file| files.contains_key(file));
-                match recent.min_by_key(|_| dice.throw(1000)) {
-                    Some(file) => SharedOp::Link(file, other),
-                    None => SharedOp::List(one.0),
-                }
-            }
-            9 | 10 => SharedOp::Lookup(one),
-            _ => SharedOp::List(one.0),
-        }
-    }
-
-    /// With why it was refused, for whoever reads the log.
-    async fn act(&self, client: &Client, op: SharedOp) -> Result<(SharedAnswer, Option<Code>)> {
-        let dir = |place: Place| self.dirs[usize::from(place.0)];
-        let cx = Caller::default();
-        let done = match op {
-            SharedOp::Create(at, file) => {
-                let maker = Caller { uid: file, ..Caller::default() };
-                let flags = OpenFlags { write: true, exclusive: true, ..OpenFlags::default() };
-                match client.create(&maker, dir(at), &name(at.1), Mode(0o644), flags).await {
-                    Ok((made, opened)) => {
-                        self.files.lock().unwrap().insert(file, made.attr.id);
-                        client.release(opened.handle).await;
-                        Ok(())
-                    }
-                    Err(error) => Err(error),
-                }
-            }
-            SharedOp::Mkdir(at) => {
-                let node = NewNode { kind: NodeKind::Directory, mode: Mode(0o755) };
-                client.make_node(&cx, dir(at), &name(at.1), node).await.map(drop)
-            }
-            SharedOp::Unlink(at) => client.unlink(&cx, dir(at), &name(at.1)).await,
-            SharedOp::Rmdir(at) => client.remove_dir(&cx, dir(at), &name(at.1)).await,
-            SharedOp::Rename(from, to) => {
-                let (from_name, to_name) = (name(from.1), name(to.1));
-                client.rename(&cx, (dir(from), &from_name), (dir(to), &to_name), RenameMode::Replace).await
-            }
-            SharedOp::Link(file, at) => {
-                let id = self.files.lock().unwrap()[&file];
-                client.link(&cx, id, dir(at), &name(at.1)).await.map(drop)
-            }
-            SharedOp::Lookup(at) => {
-                let found = client.lookup(&cx, dir(at), &name(at.1)).await?.attr;
-                let seen = match found {
-                    None => SharedAnswer::Nothing,
-                    Some(attr) if attr.is_dir() => SharedAnswer::Dir,
-                    Some(attr) => SharedAnswer::File(attr.uid, attr.nlink),
-                };
-                return Ok((seen, None));
-            }
-            SharedOp::List(of) => {
-                let handle = client.open_dir(&cx, self.dirs[usize::from(of)]).await?.handle;
-                let listed = client.read_dir(&cx, handle, 0, 100, false).await;
-                client.release(handle).await;
-                let number = |name: &Name| name.to_string()[1..].parse::<u8>().unwrap();
-                let is_dir = |kind| kind == FileKind::Directory;
-                let mut names: Vec<_> = listed?.iter().map(|e| (number(&e.name), is_dir(e.kind))).collect();
-                names.sort_unstable();
-                return Ok((SharedAnswer::Listed(names), None));
-            }
-        };
-        let refuses = [
-            Code::NotFound,
-            Code::Stale,
-            Code::Exists,
-            Code::IsDirectory,
-            Code::NotDirectory,
-            Code::NotEmpty,
-            Code::NotPermitted,
-        ];
-        match done {
-            Ok(()) => Ok((SharedAnswer::Done, None)),
-            Err(error) if refuses.contains(&error.code) => Ok((SharedAnswer::Refused, Some(error.code))),
-            Err(error) => Err(error),
-        }
-    }
-
     async fn run(&self, who: usize, client: Arc<Client>) {
         let mut dice = Dice(who as u64 + 1);
         while !self.is_over.load(SeqCst) {
-            let op = self.thrown(&mut dice);
+            let op = self.play.draw(|sides| dice.throw(sides));
             let id = {
                 let mut judged = self.linear.lock().unwrap();
                 judged.1.push_back(format!("{who} {op:?} …"));
                 judged.0.begin(op)
             };
-            let answer = self.act(&client, op).await;
+            let answer = self.play.perform(&*client, self.dirs, op).await;
             let mut judged = self.linear.lock().unwrap();
             let (linear, log) = &mut *judged;
             log.push_back(format!("{who} {op:?} = {answer:?}"));
@@ -168,10 +72,6 @@ impl Work {
             }
         }
     }
-}
-
-fn name(number: u8) -> Name {
-    format!("n{number}").parse().unwrap()
 }
 
 async fn client(sockets: &[String]) -> Arc<Client> {
@@ -235,8 +135,7 @@ fn have_one_order(how: &[&str]) {
     let work = Arc::new(Work {
         dirs,
         linear: Mutex::new((Linear::new(Shared::default()), VecDeque::new())),
-        files: Mutex::default(),
-        next_file: AtomicU32::new(1),
+        play: Play::default(),
         done: AtomicU32::new(0),
         unknown: AtomicU32::new(0),
         is_over: AtomicBool::new(false),

@@ -13,3 +13,4 @@ mod sealed;
 mod seeds;
 mod several;
 mod snapshots;
+mod trees;

@@ -1,0 +1,119 @@
+//! Mounts that make, link, rename, remove, look up and list files and directories in two directories that all of them work in: the answers
+//! must have one order (design.md §8 *Linearizable metadata*), through lost answers and crashes of metadata servers.
+
+use super::{Task, Work};
+use crate::cluster::{Cluster, Process};
+use crate::failures::Invariant;
+use crate::host::{Mount, mount};
+use crate::machine::Machine;
+use braid_api::{Caller, Code, Error, FileSystem, NewNode, NodeKind, Result};
+use braid_model::linear::{Linear, TooMany};
+use braid_model::objects::{Play, SEARCHES, Shared};
+use braid_types::{InodeId, Mode, Name};
+use parking_lot::Mutex;
+use rand::RngExt;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+const TASKS: u64 = 2;
+/// Keeps the history short enough to be explained; calls take a few milliseconds each.
+const PAUSE_MS_MAX: u64 = 80;
+
+pub struct Tree {
+    play: Play,
+    /// Nothing: too much happened at once for a verdict.
+    linear: Mutex<Option<Linear<Shared>>>,
+    left: Mutex<BTreeSet<Machine>>,
+}
+
+impl Tree {
+    pub fn new() -> Arc<Self> {
+        let linear = Mutex::new(Some(Linear::new(Shared::default())));
+        Arc::new(Tree { play: Play::default(), linear, left: Mutex::default() })
+    }
+
+    async fn task(self: Arc<Self>, process: Process, fs: Arc<Mount>, dirs: [InodeId; 2], number: u64) {
+        let mut random = process.stream(&format!("tree {number}"));
+        while !process.cluster.is_calm() {
+            process.env.sleep(Duration::from_millis(random.random_range(0..PAUSE_MS_MAX))).await;
+            let op = self.play.draw(|sides| random.random_range(0..sides));
+            process.note(format_args!("{op:?}"));
+            let id = self.linear.lock().as_mut().map(|linear| linear.begin(op));
+            let failures = &process.cluster.around.failures;
+            let (answer, why) = match self.play.perform(&*fs, dirs, op).await {
+                Ok(answer) => answer,
+                Err(error) => {
+                    return failures.add(Invariant::OperationsSurviveFaults, format_args!("{op:?}: {error}"));
+                }
+            };
+            process.note(format_args!("{op:?}: {answer:?} {why:?}"));
+            let mut judged = self.linear.lock();
+            let (Some(linear), Some(id)) = (&mut *judged, id) else { continue };
+            match (SEARCHES.5)(linear, id, &answer) {
+                Ok(true) => process.cluster.coverage.count("answer about a tree explained"),
+                Ok(false) => {
+                    let who = process.machine.name();
+                    let text = format_args!("nothing explains that {op:?} on {who} gave {answer:?} {why:?}");
+                    failures.add(Invariant::NamesAreLinearizable, text);
+                    return;
+                }
+                Err(TooMany) => {
+                    process.cluster.coverage.count("tree without a verdict");
+                    *judged = None;
+                }
+            }
+        }
+    }
+}
+
+async fn made(fs: &Mount, text: &str) -> Result<InodeId> {
+    let (cx, name) = (Caller::default(), Name::new(text.as_bytes()).map_err(|_| Error::bare(Code::Invalid))?);
+    let node = NewNode { kind: NodeKind::Directory, mode: Mode::new(0o755) };
+    match fs.make_node(&cx, InodeId::ROOT, &name, node).await {
+        Ok(made) => Ok(made.attr.id),
+        Err(error) if error.code == Code::Exists => {
+            let found = fs.lookup(&cx, InodeId::ROOT, &name).await?.attr;
+            found.map(|attr| attr.id).ok_or(Error::bare(Code::NotFound))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+impl Work for Tree {
+    fn run(self: Arc<Self>, process: Process) -> Task {
+        Box::pin(async move {
+            let fs = mount(&process).await;
+            let failures = &process.cluster.around.failures;
+            let dirs = match (made(&fs, "a").await, made(&fs, "b").await) {
+                (Ok(a), Ok(b)) => [a, b],
+                (Err(error), _) | (_, Err(error)) => {
+                    return failures.add(Invariant::OperationsSurviveFaults, format_args!("directories: {error}"));
+                }
+            };
+            let tasks: Vec<_> = (0..TASKS)
+                .map(|number| {
+                    let task = self.clone().task(process.clone(), fs.clone(), dirs, number);
+                    tokio::task::spawn_local(process.spawner.guard("tree", task))
+                })
+                .collect();
+            for task in tasks {
+                let _ = task.await;
+            }
+            if let Err(error) = fs.shutdown().await {
+                failures.add(Invariant::OperationsSurviveFaults, format_args!("leaving: {error}"));
+            }
+            self.left.lock().insert(process.machine);
+        })
+    }
+
+    fn done(&self) -> bool {
+        self.left.lock().len() == Machine::CLIENTS.len()
+    }
+
+    fn waits_for(&self) -> String {
+        format!("clients that have left: {:?}", self.left.lock())
+    }
+
+    fn check(&self, _: &Cluster) {}
+}
