@@ -16,7 +16,7 @@ use braid_types::InodeId;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-/// A client's own wait is longer.
+/// Less than a client waits (`client.deadline` is 60 s, unless set): one that gives up earlier is told so, and the policy holds.
 const WAIT_MAX: Duration = Duration::from_secs(30);
 /// Between two looks whether all have been told; doubled up to this.
 const LOOK_MAX: Duration = Duration::from_millis(64);

@@ -12,6 +12,7 @@ use crate::server::MetaServer;
 use braid_api::data::{CopyState, DeleteChunks, GetCopies, ScrubChunk};
 use braid_api::meta::ServerState;
 use braid_api::{Code, Context, DataNode, DataPeers, Error, Result};
+use braid_env::Monotonic;
 use braid_meta_engine::Engine;
 use braid_meta_namespace::ops::spares;
 use braid_types::{ChainEpoch, ChunkId, ContainerId, ServerId, Token};
@@ -28,18 +29,41 @@ const PAGE: u32 = 1024;
 /// A chunk may have up to 1 TiB: at 100 MB/s that is three hours.
 const READ_BACK_DEADLINE: Duration = Duration::from_secs(4 * 3600);
 
-/// Of chains from which a server is drained: the epoch in which it and all others had everything, the newest read back, and who they were.
+/// Between two reads of a copy that was not found good: it is mended meanwhile.
+const READ_AGAIN: Duration = Duration::from_secs(10);
+
 #[derive(Default)]
-pub(crate) struct ReadBack(Mutex<BTreeMap<ContainerId, (ChainEpoch, Vec<ServerId>)>>);
+pub(crate) struct ReadBack {
+    /// Of chains from which a server is drained: the epoch in which it and all others had everything, the newest read back, and who they
+    /// were.
+    drained: Mutex<BTreeMap<ContainerId, (ChainEpoch, Vec<ServerId>)>>,
+    /// Copies that are being read, or were not found good, and since when.
+    read: Mutex<BTreeMap<(ServerId, ChunkId), Monotonic>>,
+}
 
 impl ReadBack {
     pub fn all_have(&self, container: ContainerId, epoch: ChainEpoch, members: Vec<ServerId>) {
-        self.0.lock().insert(container, (epoch, members));
+        self.drained.lock().insert(container, (epoch, members));
+    }
+
+    fn waits(&self, server: ServerId, chunk: ChunkId, now: Monotonic) -> bool {
+        self.read.lock().get(&(server, chunk)).is_some_and(|since| now.since(*since) < READ_AGAIN)
+    }
+
+    fn begins(&self, server: ServerId, chunk: ChunkId, now: Monotonic) {
+        let mut read = self.read.lock();
+        // Nobody asks for those any more.
+        read.retain(|_, since| now.since(*since) < 2 * READ_BACK_DEADLINE);
+        read.insert((server, chunk), now);
+    }
+
+    fn is_good(&self, server: ServerId, chunk: ChunkId) {
+        self.read.lock().remove(&(server, chunk));
     }
 
     /// The server was one of them, and with the next epoch, which this is, nobody came.
     fn is_of(&self, left: ServerId, container: ContainerId, epoch: ChainEpoch, chain: &[ServerId]) -> bool {
-        self.0.lock().get(&container).is_some_and(|(of, members)| {
+        self.drained.lock().get(&container).is_some_and(|(of, members)| {
             of.0 + 1 == epoch.0 && members.contains(&left) && chain.iter().all(|one| members.contains(one))
         })
     }
@@ -117,23 +141,52 @@ impl MetaServer {
                     Verdict::Gone => self.delete_strays(server, ChainEpoch(u32::MAX), chunks).await?,
                     Verdict::Outside(epoch, chain) => {
                         let is_read = self.read_back.is_of(server, container, epoch, &chain);
-                        let mut strays = Vec::with_capacity(chunks.len());
-                        for chunk in chunks {
-                            match self.is_replaced(chunk, epoch, &chain, is_read).await? {
-                                true => strays.push(chunk),
-                                false => all_decided = false,
-                            }
-                        }
-                        // The chain may have changed while its members were asked: then a server outside it may be in it.
-                        if !strays.is_empty() && self.chains.row(container).map(|row| row.epoch()) == Some(epoch) {
-                            self.delete_strays(server, epoch, strays).await?;
-                        } else {
-                            all_decided &= strays.is_empty();
+                        // Where whole chunks are read first each goes by itself: an hour later the chain is another.
+                        for some in chunks.chunks(if is_read { PAGE as usize } else { 1 }) {
+                            all_decided &=
+                                self.remove_replaced(server, container, some, (epoch, &chain), is_read).await?;
                         }
                     }
                 }
             }
         }
+    }
+
+    /// Of these chunks those that the others have. True if nothing is left to be decided.
+    async fn remove_replaced(
+        &self,
+        server: ServerId,
+        container: ContainerId,
+        chunks: &[ChunkId],
+        (epoch, chain): (ChainEpoch, &[ServerId]),
+        is_read: bool,
+    ) -> Result<bool> {
+        if self.stopping.load(Relaxed) {
+            return Ok(false);
+        }
+        let (mut strays, mut failed) = (Vec::with_capacity(chunks.len()), None);
+        for chunk in chunks {
+            match self.is_replaced(*chunk, epoch, chain, is_read).await {
+                Ok(true) => strays.push(*chunk),
+                Ok(false) => {}
+                // The others are looked at all the same, and this one once more.
+                Err(error) => failed = Some(error),
+            }
+        }
+        if let Some(error) = failed {
+            tracing::debug!(
+                server = server.0,
+                container = container.0,
+                "copies outside their chain stay for now: {error}"
+            );
+        }
+        let all = strays.len() == chunks.len();
+        // The chain may have changed while its members were asked: then a server outside it may be in it.
+        let is_same = self.chains.row(container).map(|row| row.epoch()) == Some(epoch);
+        if is_same && !strays.is_empty() {
+            self.delete_strays(server, epoch, strays).await?;
+        }
+        Ok(all && is_same)
     }
 
     async fn verdict(&self, server: ServerId, container: ContainerId) -> Result<Verdict> {
@@ -176,11 +229,20 @@ impl MetaServer {
     /// Has a server read its copy of the chunk. False if a block does not match its checksum: it is mended from another copy, and is to
     /// be looked at again; or if the chunk is there no more.
     pub(crate) async fn reads_back(&self, server: ServerId, chunk: ChunkId) -> Result<bool> {
-        let info = self.servers.info(server, self.env.clock.now());
+        let now = self.env.clock.now();
+        if self.read_back.waits(server, chunk, now) {
+            return Ok(false);
+        }
+        let info = self.servers.info(server, now);
         let Some(info) = info.filter(|info| info.state == ServerState::Up) else { return Ok(false) };
+        // Until it has been found good.
+        self.read_back.begins(server, chunk, now);
         let cx = Context { deadline: READ_BACK_DEADLINE, ..Context::default() };
         match self.peers.node(&info).call(cx, ScrubChunk { chunk }, Bytes::new()).await {
-            Ok((answer, _)) if answer.bad.is_empty() => Ok(true),
+            Ok((answer, _)) if answer.bad.is_empty() => {
+                self.read_back.is_good(server, chunk);
+                Ok(true)
+            }
             Ok((answer, _)) => {
                 let (bad, chunk) = (answer.bad.len(), chunk.0);
                 tracing::warn!(server = server.0, chunk, bad, "a new copy does not verify: the old one stays");

@@ -36,8 +36,8 @@ pub trait ChainLinks: Send + Sync + 'static {
 
 /// Small messages are repeated after 300 ms: what takes longer than this was lost.
 const WORD_DEADLINE: Duration = Duration::from_secs(1);
-/// A megabyte of content over 1 Mbit/s, with others in front of it.
-const CONTENT_DEADLINE: Duration = Duration::from_secs(30);
+/// A megabyte of content over a slow network, with others in front of it ([`Window`]).
+const CONTENT_DEADLINE: Duration = Duration::from_secs(10);
 /// On their way to one server at once; beyond that they are dropped, as is content for which there is no room ([`Window`]).
 const WORDS_MAX: usize = 1024;
 /// Addresses are asked for anew this often at most.

@@ -50,13 +50,16 @@ impl Window {
     /// What was sent then has been taken, or is lost.
     pub fn leave(&mut self, bytes: usize, sent: Monotonic, now: Monotonic, is_taken: bool) {
         self.held = self.held.saturating_sub(bytes);
-        self.took = now.since(sent);
-        if !is_taken || self.took > LATE {
+        let took = now.since(sent);
+        if is_taken {
+            self.took = took;
+        }
+        if !is_taken || took > LATE {
             if sent >= self.cut {
                 self.most = CONTENT_BYTES.max(self.most / 2);
                 (self.begins, self.cut) = (false, now);
             }
-        } else if self.took < SOON {
+        } else if took < SOON {
             let more = if self.begins { bytes } else { bytes * CONTENT_BYTES / self.most };
             self.most = BYTES_MAX.min(self.most + more);
         }
@@ -130,10 +133,11 @@ mod tests {
             window.leave(CONTENT_BYTES, at(0), at(10_000), false);
         }
         assert_eq!(window.most, BYTES_AT_FIRST / 2);
-        assert_eq!(window.given_up_after(), Duration::from_secs(40));
+        assert_eq!(window.given_up_after(), GIVEN_UP);
         for n in 1..9 {
-            window.leave(0, at(10_000 * n), at(10_000 * n + 9_000), false);
+            window.leave(0, at(10_000 * n), at(10_000 * n + 9_000), true);
         }
+        assert_eq!(window.given_up_after(), Duration::from_secs(36));
         assert!(window.most == CONTENT_BYTES && window.has_room(2 * CONTENT_BYTES));
     }
 }

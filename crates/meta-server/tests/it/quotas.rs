@@ -138,7 +138,7 @@ crate::on_every_engine! {
     of_many_that_ask_at_once_no_more_get_in_than_fit
 }
 
-/// Above all where an account is spread over several rows, which are read without locks while much is left.
+/// Also where an account is spread over several rows: all of them are locked when so little is left.
 async fn of_many_that_ask_at_once_no_more_get_in_than_fit(rows: Rows) {
     let w = Arc::new(rows.world(fast_config()).await);
     let top = w.mkdir(ROOT, "top").await.id;
