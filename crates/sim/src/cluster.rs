@@ -22,7 +22,7 @@ use braid_meta_namespace::rows::ContainerRow;
 use braid_types::{ChainEpoch, ChunkId, ContainerId, ServerId};
 use parking_lot::Mutex;
 use rand::RngExt;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Arguments;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
@@ -54,6 +54,8 @@ pub struct Cluster {
     servers: Mutex<BTreeMap<Machine, Arc<DataServer>>>,
     /// Data servers that stopped, and the chains they were in, until every one of these is whole again.
     unhealed: Mutex<BTreeMap<Machine, Wounds>>,
+    /// Clients that have nothing left to do.
+    pub left: Mutex<BTreeSet<Machine>>,
     /// Clients that may still live, and what of their counters has been told: writes repeated, sessions lost.
     clients: Mutex<Vec<(Weak<Client>, [u64; 3])>>,
     calm: AtomicBool,
@@ -113,6 +115,7 @@ impl Cluster {
             lives: Mutex::default(),
             servers: Mutex::default(),
             unhealed: Mutex::default(),
+            left: Mutex::default(),
             clients: Mutex::default(),
             calm: AtomicBool::new(false),
             data_stops: AtomicU64::new(0),

@@ -31,7 +31,10 @@ pub async fn run(process: Process, work: Arc<dyn Work>) {
         Role::Meta if process.cluster.settings.several => several::run(process).await,
         Role::Meta => metadata::run(process).await,
         Role::Data => data::run(process).await,
-        Role::Client => work.run(process).await,
+        Role::Client => {
+            work.run(process.clone()).await;
+            process.cluster.left.lock().insert(process.machine);
+        }
     }
     // A process that ended would be taken for one whose machine is off.
     std::future::pending().await

@@ -181,11 +181,15 @@ impl World {
         self.cluster.note("world", format_args!("the storm is over"));
         self.cluster.calm_down();
         self.injector.repair_all(&mut self.sim);
-        if !self.step_until(stormy + CALM_MAX, |world| world.work.done()) {
+        if !self.step_until(stormy + CALM_MAX, |world| world.all_have_left()) {
             if !self.failed() {
                 self.fail(
                     Invariant::ItComesBack,
-                    format_args!("after {CALM_MAX:?} of calm: {}", self.work.waits_for()),
+                    format_args!(
+                        "after {CALM_MAX:?} of calm: clients that have left: {:?}; {}",
+                        self.cluster.left.lock(),
+                        self.work.waits_for()
+                    ),
                 );
             }
             return;
@@ -253,6 +257,10 @@ impl World {
     /// All machines run, and housekeeping has nothing left to do.
     fn is_tidy(&self) -> bool {
         self.all_run() && rows::unfinished(&self.cluster).is_empty()
+    }
+
+    fn all_have_left(&self) -> bool {
+        self.cluster.left.lock().len() == self.cluster.settings.clients()
     }
 
     /// Counts what only rows show.

@@ -2,19 +2,16 @@
 //! the answers must have one order (design.md §4 *File lease*), through crashes of all servers and a network that fails.
 
 use super::{Task, Work};
-use crate::cluster::{Cluster, Process};
+use crate::cluster::Process;
 use crate::failures::Invariant;
 use crate::host::{Mount, mount};
-use crate::machine::Machine;
 use crate::seed::Stream;
 use braid_api::{Caller, FileSystem, HandleId, OpenFlags, Result};
 use braid_model::linear::{Linear, Sequential};
 use braid_types::{InodeId, Mode, Name};
 use parking_lot::Mutex;
 use rand::RngExt;
-use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 /// Where the places are: in the first bytes, over the border of two blocks, over that of two chunks.
@@ -56,9 +53,6 @@ pub struct Bytes {
     direct: bool,
     places: Vec<Mutex<Linear<Place>>>,
     last: Mutex<u64>,
-    /// How many there are.
-    clients: AtomicUsize,
-    left: Mutex<BTreeSet<Machine>>,
 }
 
 /// Tells one value from another at each of its bytes' positions.
@@ -95,13 +89,7 @@ impl Bytes {
     pub fn new(direct: bool) -> Arc<Self> {
         let places = if direct { &DIRECT_PLACES[..] } else { &PLACES };
         let linear = places.iter().map(|_| Mutex::new(Linear::new(Place::default()))).collect();
-        Arc::new(Bytes {
-            direct,
-            places: linear,
-            last: Mutex::new(0),
-            clients: AtomicUsize::new(usize::MAX),
-            left: Mutex::default(),
-        })
+        Arc::new(Bytes { direct, places: linear, last: Mutex::new(0) })
     }
 
     fn offset_of(&self, place: usize) -> u64 {
@@ -194,7 +182,6 @@ pub(super) async fn opened_as(process: &Process, fs: &Mount, name: &str, direct:
 impl Work for Bytes {
     fn run(self: Arc<Self>, process: Process) -> Task {
         Box::pin(async move {
-            self.clients.store(process.cluster.settings.clients(), Relaxed);
             let fs = mount(&process).await;
             let handle = opened(&process, &fs, self.direct).await;
             let tasks: Vec<_> = (0..TASKS)
@@ -210,17 +197,6 @@ impl Work for Bytes {
                 let text = format_args!("leaving: {error}");
                 process.cluster.around.failures.add(Invariant::OperationsSurviveFaults, text);
             }
-            self.left.lock().insert(process.machine);
         })
     }
-
-    fn done(&self) -> bool {
-        self.left.lock().len() == self.clients.load(Relaxed)
-    }
-
-    fn waits_for(&self) -> String {
-        format!("clients that have left: {:?}", self.left.lock())
-    }
-
-    fn check(&self, _: &Cluster) {}
 }

@@ -3,7 +3,7 @@
 
 use super::{Task, Work};
 use crate::check::ledger::{Change, FileLedger};
-use crate::cluster::{Cluster, Process};
+use crate::cluster::Process;
 use crate::failures::Invariant;
 use crate::host::{Mount, mount};
 use crate::machine::Machine;
@@ -47,7 +47,6 @@ pub struct Durable {
     lives: Mutex<u64>,
     /// Who has finished which part of the end.
     flushed: Mutex<BTreeSet<Machine>>,
-    left: Mutex<BTreeSet<Machine>>,
 }
 
 #[derive(Default)]
@@ -71,13 +70,7 @@ fn name((machine, number): FileKey) -> Name {
 
 impl Durable {
     pub fn new(sure: Sure) -> Arc<Self> {
-        Arc::new(Durable {
-            sure,
-            files: Mutex::default(),
-            lives: Mutex::default(),
-            flushed: Mutex::default(),
-            left: Mutex::default(),
-        })
+        Arc::new(Durable { sure, files: Mutex::default(), lives: Mutex::default(), flushed: Mutex::default() })
     }
 
     fn with<T>(&self, key: FileKey, change: impl FnOnce(&mut File) -> T) -> T {
@@ -253,7 +246,6 @@ impl Work for Durable {
                 }
                 process.cluster.coverage.count("living client told that bytes went with its session");
             }
-            self.left.lock().insert(process.machine);
         })
     }
 
@@ -261,15 +253,9 @@ impl Work for Durable {
         self.files.lock().values_mut().for_each(|file| file.ledger.doubt());
     }
 
-    fn done(&self) -> bool {
-        self.left.lock().len() == Machine::CLIENTS.len()
-    }
-
     fn waits_for(&self) -> String {
-        format!("have flushed: {:?}; have left: {:?}", self.flushed.lock(), self.left.lock())
+        format!("have flushed: {:?}", self.flushed.lock())
     }
-
-    fn check(&self, _: &Cluster) {}
 }
 
 pub fn fail(process: &Process, error: &Error) {

@@ -5,10 +5,9 @@
 
 use super::bytes::{PLACE_BYTES, bytes_of, opened, value_of};
 use super::{Task, Work};
-use crate::cluster::{Cluster, Process};
+use crate::cluster::Process;
 use crate::failures::Invariant;
 use crate::host::{Mount, mount};
-use crate::machine::Machine;
 use crate::seed::Stream;
 use braid_api::{Code, FileSystem, HandleId, Result};
 use braid_model::linear::{Linear, Sequential};
@@ -112,7 +111,6 @@ impl Sequential for Place {
 pub struct Evicted {
     places: Vec<Mutex<Linear<Place>>>,
     last: Mutex<u64>,
-    left: Mutex<BTreeSet<Machine>>,
 }
 
 /// What the tasks of one life share.
@@ -128,7 +126,7 @@ impl Evicted {
     pub fn new() -> Arc<Self> {
         let nothing = Place { values: vec![0], owner: 0, lost: BTreeSet::new() };
         let places = PLACES.iter().map(|_| Mutex::new(Linear::new(nothing.clone()))).collect();
-        Arc::new(Evicted { places, last: Mutex::new(0), left: Mutex::default() })
+        Arc::new(Evicted { places, last: Mutex::new(0) })
     }
 
     fn draw(&self) -> u64 {
@@ -253,17 +251,6 @@ impl Work for Evicted {
                 let text = format_args!("leaving: {error}");
                 process.cluster.around.failures.add(Invariant::OperationsSurviveFaults, text);
             }
-            self.left.lock().insert(process.machine);
         })
     }
-
-    fn done(&self) -> bool {
-        self.left.lock().len() == Machine::CLIENTS.len()
-    }
-
-    fn waits_for(&self) -> String {
-        format!("clients that have left: {:?}", self.left.lock())
-    }
-
-    fn check(&self, _: &Cluster) {}
 }

@@ -6,7 +6,7 @@
 
 use super::durable::fail;
 use super::{Task, Work};
-use crate::cluster::{Cluster, Process};
+use crate::cluster::Process;
 use crate::failures::Invariant;
 use crate::host::{Mount, mount};
 use crate::machine::Machine;
@@ -15,7 +15,6 @@ use braid_api::{Caller, FileSystem, OpenFlags, RenameMode, Result};
 use braid_types::{InodeId, Mode, Name};
 use parking_lot::Mutex;
 use rand::RngExt;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,7 +28,6 @@ type Content = Option<Vec<u8>>;
 pub struct Handover {
     synced: bool,
     state: Mutex<State>,
-    left: Mutex<BTreeSet<Machine>>,
 }
 
 #[derive(Default)]
@@ -59,7 +57,7 @@ fn spare_name() -> Name {
 
 impl Handover {
     pub fn new(seed: u64) -> Arc<Self> {
-        Arc::new(Handover { synced: seed % 2 == 1, state: Mutex::default(), left: Mutex::default() })
+        Arc::new(Handover { synced: seed % 2 == 1, state: Mutex::default() })
     }
 
     fn turn(&self, me: Machine) -> Turn {
@@ -174,18 +172,11 @@ impl Work for Handover {
             if let Err(error) = fs.shutdown().await {
                 fail(&process, &error);
             }
-            self.left.lock().insert(process.machine);
         })
-    }
-
-    fn done(&self) -> bool {
-        self.left.lock().len() == Machine::CLIENTS.len()
     }
 
     fn waits_for(&self) -> String {
         let state = self.state.lock();
-        format!("round {}, written: {}; have left: {:?}", state.round, state.written, self.left.lock())
+        format!("round {}, written: {}", state.round, state.written)
     }
-
-    fn check(&self, _: &Cluster) {}
 }

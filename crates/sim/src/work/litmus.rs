@@ -21,7 +21,7 @@ pub use sizes::Sizes;
 use self::history::History;
 use super::durable::fail;
 use super::{Task, Work};
-use crate::cluster::{Cluster, Process};
+use crate::cluster::Process;
 use crate::failures::Invariant;
 use crate::host::{Mount, mount};
 use crate::machine::Machine;
@@ -31,7 +31,7 @@ use braid_model::linear::Sequential;
 use braid_types::Name;
 use parking_lot::Mutex;
 use rand::RngExt;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::future::Future;
 use std::sync::Arc;
@@ -88,13 +88,12 @@ pub(super) struct Litmus<P: Program> {
     history: History<P::Object>,
     /// Of mounts that live. It may come at any time, and is known of when the next life begins.
     deaths: Mutex<BTreeMap<Machine, u64>>,
-    left: Mutex<BTreeSet<Machine>>,
 }
 
 impl<P: Program> Litmus<P> {
     pub fn of(program: P) -> Arc<Self> {
         let history = History::new(program.object(), P::BREAKS);
-        Arc::new(Litmus { program, history, deaths: Mutex::default(), left: Mutex::default() })
+        Arc::new(Litmus { program, history, deaths: Mutex::default() })
     }
 
     fn begins_to_live(&self, process: &Process) {
@@ -176,17 +175,6 @@ impl<P: Program> Work for Litmus<P> {
         Box::pin(async move {
             self.begins_to_live(&process);
             on_mount(&process, P::TASKS, |fs, number| self.clone().task(process.clone(), fs, number)).await;
-            self.left.lock().insert(process.machine);
         })
     }
-
-    fn done(&self) -> bool {
-        self.left.lock().len() == Machine::CLIENTS.len()
-    }
-
-    fn waits_for(&self) -> String {
-        format!("clients that have left: {:?}", self.left.lock())
-    }
-
-    fn check(&self, _: &Cluster) {}
 }

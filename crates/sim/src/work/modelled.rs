@@ -4,14 +4,13 @@
 
 use super::durable::fail;
 use super::{Task, Work};
-use crate::cluster::{Cluster, Process};
+use crate::cluster::Process;
 use crate::failures::Invariant;
 use crate::host::mount;
 use crate::machine::Machine;
 use braid_model::stream::Weights;
 use braid_model::{Model, compare_stream};
 use parking_lot::Mutex;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +18,6 @@ pub struct Modelled {
     seed: u64,
     steps: usize,
     compared: Mutex<bool>,
-    left: Mutex<BTreeSet<Machine>>,
 }
 
 /// What faults can touch; that every call means what the model says is the client's own test.
@@ -40,7 +38,7 @@ const POLL: Duration = Duration::from_millis(20);
 
 impl Modelled {
     pub fn new(seed: u64, steps: usize) -> Arc<Self> {
-        Arc::new(Modelled { seed, steps, compared: Mutex::new(false), left: Mutex::default() })
+        Arc::new(Modelled { seed, steps, compared: Mutex::new(false) })
     }
 
     async fn compare(&self, process: &Process) {
@@ -76,17 +74,10 @@ impl Work for Modelled {
                 Machine::Client1 => self.compare(&process).await,
                 _ => self.stand_by(&process).await,
             }
-            self.left.lock().insert(process.machine);
         })
     }
 
-    fn done(&self) -> bool {
-        self.left.lock().len() == Machine::CLIENTS.len()
-    }
-
     fn waits_for(&self) -> String {
-        format!("compared: {}; have left: {:?}", self.compared.lock(), self.left.lock())
+        format!("compared: {}", self.compared.lock())
     }
-
-    fn check(&self, _: &Cluster) {}
 }

@@ -2,7 +2,7 @@
 //! have one order (design.md §8 *Linearizable metadata*), through lost answers and crashes of the metadata server.
 
 use super::{Task, Work};
-use crate::cluster::{Cluster, Process};
+use crate::cluster::Process;
 use crate::failures::Invariant;
 use crate::host::{Mount, Native, mount};
 use crate::machine::Machine;
@@ -13,7 +13,7 @@ use braid_types::{DeviceId, FileKind, InodeId, Mode, Name};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use rand::RngExt;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -94,7 +94,6 @@ enum Client {
 pub struct Names {
     mounts: bool,
     linear: Mutex<Linear<Owners>>,
-    left: Mutex<BTreeSet<&'static str>>,
     next_owner: Mutex<u32>,
     /// Under way, and whose they are.
     lookups: Mutex<BTreeMap<u64, (Machine, u64)>>,
@@ -105,7 +104,6 @@ impl Names {
         Arc::new(Names {
             mounts,
             linear: Mutex::new(Linear::new(Owners::default())),
-            left: Mutex::default(),
             next_owner: Mutex::new(0),
             lookups: Mutex::default(),
         })
@@ -363,17 +361,6 @@ impl Work for Names {
                     process.cluster.around.failures.add(Invariant::OperationsSurviveFaults, text);
                 }
             }
-            self.left.lock().insert(process.machine.name());
         })
     }
-
-    fn done(&self) -> bool {
-        self.left.lock().len() == 2
-    }
-
-    fn waits_for(&self) -> String {
-        format!("clients that have left: {:?}", self.left.lock())
-    }
-
-    fn check(&self, _: &Cluster) {}
 }

@@ -4,7 +4,7 @@
 
 use super::durable::fail;
 use super::{Task, Work};
-use crate::cluster::{Cluster, Process};
+use crate::cluster::Process;
 use crate::failures::Invariant;
 use crate::host::{Mount, mount};
 use crate::machine::Machine;
@@ -52,7 +52,6 @@ struct State {
     /// That its remover was told of last.
     last_told: Option<Place>,
     suspects: Suspects,
-    left: BTreeSet<Machine>,
 }
 
 pub struct Removals {
@@ -280,19 +279,8 @@ impl Work for Removals {
             if let Err(error) = self.work_on(&process, &fs).await {
                 fail(&process, &error);
             }
-            self.state.lock().left.insert(process.machine);
         })
     }
-
-    fn done(&self) -> bool {
-        self.state.lock().left.len() == Machine::CLIENTS.len()
-    }
-
-    fn waits_for(&self) -> String {
-        format!("clients that have left: {:?}", self.state.lock().left)
-    }
-
-    fn check(&self, _: &Cluster) {}
 }
 
 #[cfg(test)]

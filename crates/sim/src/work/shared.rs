@@ -3,7 +3,7 @@
 
 use super::durable::fail;
 use super::{Task, Work};
-use crate::cluster::{Cluster, Process};
+use crate::cluster::Process;
 use crate::failures::Invariant;
 use crate::host::{Mount, mount};
 use crate::machine::Machine;
@@ -28,7 +28,6 @@ pub struct Shared {
     closed: Mutex<BTreeSet<Machine>>,
     /// What the first to look saw.
     seen: Mutex<BTreeMap<u8, Vec<u8>>>,
-    left: Mutex<BTreeSet<Machine>>,
 }
 
 fn name(number: u8) -> Name {
@@ -116,17 +115,10 @@ impl Work for Shared {
             if let Err(error) = fs.shutdown().await {
                 fail(&process, &error);
             }
-            self.left.lock().insert(process.machine);
         })
     }
 
-    fn done(&self) -> bool {
-        self.left.lock().len() == Machine::CLIENTS.len()
-    }
-
     fn waits_for(&self) -> String {
-        format!("have closed: {:?}; have left: {:?}", self.closed.lock(), self.left.lock())
+        format!("have closed: {:?}", self.closed.lock())
     }
-
-    fn check(&self, _: &Cluster) {}
 }

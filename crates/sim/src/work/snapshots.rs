@@ -27,7 +27,7 @@ use braid_model::linear::Linear;
 use braid_types::{InodeId, Mode};
 use parking_lot::Mutex;
 use rand::RngExt;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -95,7 +95,6 @@ pub struct Snapshots {
     last_life: Mutex<BTreeMap<Machine, Number>>,
     /// How far each has come at the end.
     phases: Mutex<BTreeMap<Machine, u8>>,
-    left: Mutex<BTreeSet<Machine>>,
 }
 
 /// What a task of one life of a client has.
@@ -154,7 +153,6 @@ impl Snapshots {
             last_value: Mutex::default(),
             last_life: Mutex::default(),
             phases: Mutex::default(),
-            left: Mutex::default(),
         })
     }
 
@@ -382,18 +380,13 @@ impl Work for Snapshots {
             if let Err(error) = lived.and(ended) {
                 fail(&process, &error);
             }
-            self.left.lock().insert(process.machine);
         })
-    }
-
-    fn done(&self) -> bool {
-        self.left.lock().len() == Machine::CLIENTS.len()
     }
 
     fn waits_for(&self) -> String {
         let shots = self.shots.lock();
         let open: Vec<_> = shots.iter().filter(|(_, shot)| shot.state != State::Kept).map(|(text, _)| text).collect();
-        format!("phases {:?}; have left: {:?}; not settled: {open:?}", self.phases.lock(), self.left.lock())
+        format!("phases {:?}; not settled: {open:?}", self.phases.lock())
     }
 
     fn check(&self, cluster: &Cluster) {

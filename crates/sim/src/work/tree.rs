@@ -1,22 +1,21 @@
 //! Mounts that make, link, rename, remove, look up and list files and directories in two directories that all of them work in: the answers
 //! must have one order (design.md §8 *Linearizable metadata*), through lost answers and crashes of metadata servers.
 
+use super::litmus::on_mount;
 use super::{Task, Work};
-use crate::cluster::{Cluster, Process};
+use crate::cluster::Process;
 use crate::failures::Invariant;
-use crate::host::{Mount, mount};
-use crate::machine::Machine;
+use crate::host::Mount;
 use braid_api::{Caller, Code, Error, FileSystem, NewNode, NodeKind, Result};
 use braid_model::linear::{Linear, TooMany};
 use braid_model::objects::{Play, SEARCHES, Shared};
 use braid_types::{InodeId, Mode, Name};
 use parking_lot::Mutex;
 use rand::RngExt;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-const TASKS: u64 = 2;
+const TASKS: usize = 2;
 /// Keeps the history short enough to be explained; calls take a few milliseconds each.
 const PAUSE_MS_MAX: u64 = 80;
 
@@ -24,23 +23,28 @@ pub struct Tree {
     play: Play,
     /// Nothing: too much happened at once for a verdict.
     linear: Mutex<Option<Linear<Shared>>>,
-    left: Mutex<BTreeSet<Machine>>,
 }
 
 impl Tree {
     pub fn new() -> Arc<Self> {
         let linear = Mutex::new(Some(Linear::new(Shared::default())));
-        Arc::new(Tree { play: Play::default(), linear, left: Mutex::default() })
+        Arc::new(Tree { play: Play::default(), linear })
     }
 
-    async fn task(self: Arc<Self>, process: Process, fs: Arc<Mount>, dirs: [InodeId; 2], number: u64) {
+    async fn task(self: Arc<Self>, process: Process, fs: Arc<Mount>, number: usize) {
+        let failures = &process.cluster.around.failures;
+        let dirs = match (made(&fs, "a").await, made(&fs, "b").await) {
+            (Ok(a), Ok(b)) => [a, b],
+            (Err(error), _) | (_, Err(error)) => {
+                return failures.add(Invariant::OperationsSurviveFaults, format_args!("directories: {error}"));
+            }
+        };
         let mut random = process.stream(&format!("tree {number}"));
         while !process.cluster.is_calm() {
             process.env.sleep(Duration::from_millis(random.random_range(0..PAUSE_MS_MAX))).await;
             let op = self.play.draw(|sides| random.random_range(0..sides));
             process.note(format_args!("{op:?}"));
             let id = self.linear.lock().as_mut().map(|linear| linear.begin(op));
-            let failures = &process.cluster.around.failures;
             let (answer, why) = match self.play.perform(&*fs, dirs, op).await {
                 Ok(answer) => answer,
                 Err(error) => {
@@ -83,37 +87,7 @@ async fn made(fs: &Mount, text: &str) -> Result<InodeId> {
 impl Work for Tree {
     fn run(self: Arc<Self>, process: Process) -> Task {
         Box::pin(async move {
-            let fs = mount(&process).await;
-            let failures = &process.cluster.around.failures;
-            let dirs = match (made(&fs, "a").await, made(&fs, "b").await) {
-                (Ok(a), Ok(b)) => [a, b],
-                (Err(error), _) | (_, Err(error)) => {
-                    return failures.add(Invariant::OperationsSurviveFaults, format_args!("directories: {error}"));
-                }
-            };
-            let tasks: Vec<_> = (0..TASKS)
-                .map(|number| {
-                    let task = self.clone().task(process.clone(), fs.clone(), dirs, number);
-                    tokio::task::spawn_local(process.spawner.guard("tree", task))
-                })
-                .collect();
-            for task in tasks {
-                let _ = task.await;
-            }
-            if let Err(error) = fs.shutdown().await {
-                failures.add(Invariant::OperationsSurviveFaults, format_args!("leaving: {error}"));
-            }
-            self.left.lock().insert(process.machine);
+            on_mount(&process, TASKS, |fs, number| self.clone().task(process.clone(), fs, number)).await;
         })
     }
-
-    fn done(&self) -> bool {
-        self.left.lock().len() == Machine::CLIENTS.len()
-    }
-
-    fn waits_for(&self) -> String {
-        format!("clients that have left: {:?}", self.left.lock())
-    }
-
-    fn check(&self, _: &Cluster) {}
 }

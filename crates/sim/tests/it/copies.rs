@@ -11,13 +11,9 @@ use braid_sim::{Bug, Invariant, Scenario, run, scenario};
 /// Of all scenarios together; about 35 s on two free cores in the dev profile.
 const SEEDS: u64 = 84;
 
-fn number(variable: &str) -> Option<u64> {
-    std::env::var(variable).ok().map(|text| text.parse().unwrap())
-}
-
 #[test]
 fn no_seed_with_copies_fails_and_every_state_is_reached() {
-    let seeds = (number("SIM_COPIES_FIRST_SEED").unwrap_or(0), number("SIM_COPIES_SEEDS").unwrap_or(SEEDS));
+    let seeds = crate::many::seeds("COPIES", SEEDS);
     let all = scenario::with_copies();
     crate::many::none_fails_and_all_is_reached(seeds, Scenario::with_copies_of_seed, &all, MUST_BE_REACHED_WITH_COPIES);
 }

@@ -10,13 +10,9 @@ use braid_sim::{Bug, Invariant, Scenario, scenario};
 
 const SEEDS: u64 = 24;
 
-fn number(variable: &str) -> Option<u64> {
-    std::env::var(variable).ok().map(|text| text.parse().unwrap())
-}
-
 #[test]
 fn no_seed_in_which_servers_are_drained_and_evened_out_fails() {
-    let seeds = (number("SIM_GROWING_FIRST_SEED").unwrap_or(0), number("SIM_GROWING_SEEDS").unwrap_or(SEEDS));
+    let seeds = crate::many::seeds("GROWING", SEEDS);
     let all = scenario::growing();
     crate::many::none_fails_and_all_is_reached(seeds, Scenario::growing_of_seed, &all, MUST_BE_REACHED_GROWING);
 }

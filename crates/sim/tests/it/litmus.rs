@@ -11,13 +11,9 @@ use braid_sim::{Bug, Invariant, Scenario, run, scenario};
 /// Of all scenarios together, 15 of each; about 30 s on two free cores in the dev profile.
 const SEEDS: u64 = 120;
 
-fn number(variable: &str) -> Option<u64> {
-    std::env::var(variable).ok().map(|text| text.parse().unwrap())
-}
-
 #[test]
 fn no_seed_of_two_mounts_fails_and_every_state_is_reached() {
-    let seeds = (number("SIM_LITMUS_FIRST_SEED").unwrap_or(0), number("SIM_LITMUS_SEEDS").unwrap_or(SEEDS));
+    let seeds = crate::many::seeds("LITMUS", SEEDS);
     let all = scenario::litmus();
     crate::many::none_fails_and_all_is_reached(seeds, Scenario::litmus_of_seed, &all, MUST_BE_REACHED_BY_LITMUS);
 }

@@ -10,13 +10,9 @@ use braid_sim::{Bug, Invariant, Scenario, run, scenario};
 /// Of all scenarios together; about 20 s on two free cores in the dev profile.
 const SEEDS: u64 = 56;
 
-fn number(variable: &str) -> Option<u64> {
-    std::env::var(variable).ok().map(|text| text.parse().unwrap())
-}
-
 #[test]
 fn no_seed_with_removals_fails_and_every_state_is_reached() {
-    let seeds = (number("SIM_REMOVAL_FIRST_SEED").unwrap_or(0), number("SIM_REMOVAL_SEEDS").unwrap_or(SEEDS));
+    let seeds = crate::many::seeds("REMOVAL", SEEDS);
     let all = scenario::removals();
     crate::many::none_fails_and_all_is_reached(seeds, Scenario::removals_of_seed, &all, MUST_BE_REACHED_BY_REMOVALS);
 }

@@ -11,13 +11,9 @@ use braid_sim::{Bug, Invariant, Scenario, run, scenario};
 /// Of all scenarios together; about 9 s on two free cores in the dev profile.
 const SEEDS: u64 = 20;
 
-fn number(variable: &str) -> Option<u64> {
-    std::env::var(variable).ok().map(|text| text.parse().unwrap())
-}
-
 #[test]
 fn no_seed_in_which_files_are_sealed_fails_and_every_state_is_reached() {
-    let seeds = (number("SIM_SEALED_FIRST_SEED").unwrap_or(0), number("SIM_SEALED_SEEDS").unwrap_or(SEEDS));
+    let seeds = crate::many::seeds("SEALED", SEEDS);
     // Which faults there are is the matter of others.
     crate::many::none_fails_and_all_is_reached(seeds, Scenario::sealed_of_seed, &[], MUST_BE_REACHED_BY_SEALS);
 }

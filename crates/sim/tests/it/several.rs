@@ -10,13 +10,9 @@ use braid_sim::{Bug, Invariant, Scenario, run, scenario};
 /// Of all scenarios together.
 const SEEDS: u64 = 40;
 
-fn number(variable: &str) -> Option<u64> {
-    std::env::var(variable).ok().map(|text| text.parse().unwrap())
-}
-
 #[test]
 fn no_seed_with_several_fails_and_every_state_is_reached() {
-    let seeds = (number("SIM_SEVERAL_FIRST_SEED").unwrap_or(0), number("SIM_SEVERAL_SEEDS").unwrap_or(SEEDS));
+    let seeds = crate::many::seeds("SEVERAL", SEEDS);
     let all = scenario::several();
     crate::many::none_fails_and_all_is_reached(seeds, Scenario::several_of_seed, &all, MUST_BE_REACHED_BY_SEVERAL);
 }

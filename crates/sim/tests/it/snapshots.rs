@@ -10,13 +10,9 @@ use braid_sim::{Bug, Invariant, Scenario, run, scenario};
 /// Of all scenarios together; about two minutes on two free cores in the dev profile. What is rarest, a snapshot that is found to be made, one of fifteen to forty reaches.
 const SEEDS: u64 = 160;
 
-fn number(variable: &str) -> Option<u64> {
-    std::env::var(variable).ok().map(|text| text.parse().unwrap())
-}
-
 #[test]
 fn no_seed_with_snapshots_fails_and_every_state_is_reached() {
-    let seeds = (number("SIM_SNAPSHOT_FIRST_SEED").unwrap_or(0), number("SIM_SNAPSHOT_SEEDS").unwrap_or(SEEDS));
+    let seeds = crate::many::seeds("SNAPSHOT", SEEDS);
     let all = scenario::snapshots();
     crate::many::none_fails_and_all_is_reached(seeds, Scenario::snapshots_of_seed, &all, MUST_BE_REACHED_BY_SNAPSHOTS);
 }

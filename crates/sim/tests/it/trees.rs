@@ -9,13 +9,9 @@ use braid_sim::{Bug, Invariant, Scenario, scenario};
 
 const SEEDS: u64 = 40;
 
-fn number(variable: &str) -> Option<u64> {
-    std::env::var(variable).ok().map(|text| text.parse().unwrap())
-}
-
 #[test]
 fn what_is_done_to_trees_has_one_order_through_faults() {
-    let seeds = (number("SIM_TREES_FIRST_SEED").unwrap_or(0), number("SIM_TREES_SEEDS").unwrap_or(SEEDS));
+    let seeds = crate::many::seeds("TREES", SEEDS);
     let reached = ["answer about a tree explained"];
     crate::many::none_fails_and_all_is_reached(seeds, Scenario::trees_of_seed, &scenario::trees(), &reached);
 }

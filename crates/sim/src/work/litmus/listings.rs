@@ -2,10 +2,9 @@
 //! listed. What is there from before a listing begins until it has ended is listed once, and what is not there all the time is not.
 
 use super::{PAUSE_MS_MAX, TASKS, name, number_of, on_mount};
-use crate::cluster::{Cluster, Process};
+use crate::cluster::Process;
 use crate::failures::Invariant;
 use crate::host::Mount;
-use crate::machine::Machine;
 use crate::seed::Stream;
 use crate::work::durable::fail;
 use crate::work::{Task, Work};
@@ -13,7 +12,7 @@ use braid_api::{Caller, DirEntry, FileSystem, OpenFlags, Result};
 use braid_types::{InodeId, Mode, Name};
 use parking_lot::Mutex;
 use rand::RngExt;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,7 +34,6 @@ type Names = BTreeMap<Name, State>;
 #[derive(Default)]
 pub struct Listings {
     names: Mutex<Names>,
-    left: Mutex<BTreeSet<Machine>>,
 }
 
 /// What is wrong with a listing, before and after which the names were these.
@@ -138,19 +136,8 @@ impl Work for Listings {
     fn run(self: Arc<Self>, process: Process) -> Task {
         Box::pin(async move {
             on_mount(&process, TASKS, |fs, number| self.clone().task(process.clone(), fs, number)).await;
-            self.left.lock().insert(process.machine);
         })
     }
-
-    fn done(&self) -> bool {
-        self.left.lock().len() == Machine::CLIENTS.len()
-    }
-
-    fn waits_for(&self) -> String {
-        format!("clients that have left: {:?}", self.left.lock())
-    }
-
-    fn check(&self, _: &Cluster) {}
 }
 
 #[cfg(test)]

@@ -2,10 +2,9 @@
 //! what it holds, and is told so when it asks for another through the same handle (docs/design/0012-locks.md).
 
 use super::{History, PAUSE_MS_MAX, TASKS, number_of, on_mount};
-use crate::cluster::{Cluster, Process};
+use crate::cluster::Process;
 use crate::failures::Invariant;
 use crate::host::Mount;
-use crate::machine::Machine;
 use crate::seed::Stream;
 use crate::witness::Granter;
 use crate::work::bytes::opened_as;
@@ -15,7 +14,7 @@ use braid_model::objects::{Lock, LockAnswer, LockOp};
 use braid_types::ByteRange;
 use parking_lot::Mutex;
 use rand::RngExt;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -28,7 +27,6 @@ pub struct Locks {
     histories: BTreeMap<Option<usize>, History<Lock>>,
     owners: AtomicU64,
     asking: Mutex<BTreeMap<(Option<usize>, u64), Asking>>,
-    left: Mutex<BTreeSet<Machine>>,
 }
 
 /// A call under way. What a server grants, and ends before that is heard, or the session does, is asked for again as if it had not been
@@ -111,7 +109,7 @@ impl Locks {
     pub fn work() -> Arc<dyn Work> {
         let history = |at: Option<usize>| (at, History::new(Lock::new(at.is_none()), Invariant::LocksExclude));
         let histories = ALL.map(history).into();
-        Arc::new(Locks { histories, owners: AtomicU64::new(0), asking: Mutex::default(), left: Mutex::default() })
+        Arc::new(Locks { histories, owners: AtomicU64::new(0), asking: Mutex::default() })
     }
 
     fn granted(&self, by: Granter, lock: &LockRequest) {
@@ -262,17 +260,6 @@ impl Work for Locks {
             let this = self.clone();
             process.cluster.witness.watch_locks(move |by, lock| this.granted(by, lock));
             on_mount(&process, TASKS, |fs, number| self.clone().task(process.clone(), fs, number)).await;
-            self.left.lock().insert(process.machine);
         })
     }
-
-    fn done(&self) -> bool {
-        self.left.lock().len() == Machine::CLIENTS.len()
-    }
-
-    fn waits_for(&self) -> String {
-        format!("clients that have left: {:?}", self.left.lock())
-    }
-
-    fn check(&self, _: &Cluster) {}
 }

@@ -8,6 +8,12 @@ use std::io::Write;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+/// The first and how many: those of the variables `SIM_NAME_FIRST_SEED` and `SIM_NAME_SEEDS`, or from 0 on so many.
+pub fn seeds(name: &str, count: u64) -> (u64, u64) {
+    let number = |what: &str| std::env::var(format!("SIM_{name}_{what}")).ok().map(|text| text.parse().unwrap());
+    (number("FIRST_SEED").unwrap_or(0), number("SEEDS").unwrap_or(count))
+}
+
 fn run_all(first: u64, count: u64, of_seed: fn(u64) -> Scenario) -> Vec<Outcome> {
     let (next, outcomes) = (AtomicU64::new(first), Mutex::new(Vec::new()));
     let workers = std::thread::available_parallelism().map_or(2, |n| n.get());
