@@ -156,7 +156,7 @@ pub struct Error {
 struct Detail {
     subject: String,
     cause: String,
-    /// Who would not say so.
+    /// [`Error::owner`].
     owner: Option<ServerId>,
 }
 

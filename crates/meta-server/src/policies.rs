@@ -31,7 +31,6 @@ impl MetaServer {
     ) -> Result<MetaAnswer> {
         let top = request.inode.id;
         let answer = self.record(call, top, op, number, request, MetaAnswer::SetPolicy).await?;
-        self.subtree_ops.look();
         let until = self.env.clock.now().0.saturating_add(WAIT_MAX);
         let mut pause = BREATH;
         while self.any_listed(|listed| matches!(listed, Listed::Spread(_, of) if *of == top)).await?

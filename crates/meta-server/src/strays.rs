@@ -126,10 +126,10 @@ impl MetaServer {
 
     /// True if nothing is left to be decided.
     async fn remove_strays_of(&self, server: ServerId) -> Result<bool> {
-        let (mut after, mut all_decided) = (ChunkId(0), true);
+        let (mut after, mut all_decided, mut failed) = (ChunkId(0), true, None);
         loop {
             let page = self.on_server(server, GetCopies { after, limit: PAGE }).await?;
-            let Some(last) = page.last() else { return Ok(all_decided) };
+            let Some(last) = page.last() else { return failed.map_or(Ok(all_decided), Err) };
             after = last.chunk;
             let mut by_container: BTreeMap<ContainerId, Vec<ChunkId>> = BTreeMap::new();
             page.into_iter().for_each(|copy| by_container.entry(copy.container).or_default().push(copy.chunk));
@@ -143,8 +143,11 @@ impl MetaServer {
                         let is_read = self.read_back.is_of(server, container, epoch, &chain);
                         // Where whole chunks are read first each goes by itself: an hour later the chain is another.
                         for some in chunks.chunks(if is_read { PAGE as usize } else { 1 }) {
-                            all_decided &=
-                                self.remove_replaced(server, container, some, (epoch, &chain), is_read).await?;
+                            // One that cannot be read keeps none of the others.
+                            match self.remove_replaced(server, container, some, (epoch, &chain), is_read).await {
+                                Ok(all) => all_decided &= all,
+                                Err(error) => failed = Some(error),
+                            }
                         }
                     }
                 }
@@ -169,16 +172,8 @@ impl MetaServer {
             match self.is_replaced(*chunk, epoch, chain, is_read).await {
                 Ok(true) => strays.push(*chunk),
                 Ok(false) => {}
-                // The others are looked at all the same, and this one once more.
                 Err(error) => failed = Some(error),
             }
-        }
-        if let Some(error) = failed {
-            tracing::debug!(
-                server = server.0,
-                container = container.0,
-                "copies outside their chain stay for now: {error}"
-            );
         }
         let all = strays.len() == chunks.len();
         // The chain may have changed while its members were asked: then a server outside it may be in it.
@@ -186,7 +181,7 @@ impl MetaServer {
         if is_same && !strays.is_empty() {
             self.delete_strays(server, epoch, strays).await?;
         }
-        Ok(all && is_same)
+        failed.map_or(Ok(all && is_same), Err)
     }
 
     async fn verdict(&self, server: ServerId, container: ContainerId) -> Result<Verdict> {

@@ -69,7 +69,8 @@ impl<T: Ord> Numbered<T> {
 /// A state, and the operations that have taken effect in it and not ended, with their answers, by their ids.
 type Configuration = (Number, Vec<(Id, Number)>);
 
-fn has_taken_effect(effects: &[(Id, Number)], id: Id) -> Result<usize, usize> {
+/// Where it stands among those that have taken effect, or would.
+fn place_of(effects: &[(Id, Number)], id: Id) -> Result<usize, usize> {
     effects.binary_search_by_key(&id, |(id, _)| *id)
 }
 
@@ -118,7 +119,7 @@ impl<S: Sequential> Linear<S> {
     pub fn try_end(&mut self, id: Id, answer: &S::Answer) -> Result<bool, TooMany> {
         let given = self.answers.number(answer.clone());
         let reached = self.reached(Some((id, given)))?;
-        let has_ended = |(_, effects): &Configuration| has_taken_effect(effects, id).is_ok();
+        let has_ended = |(_, effects): &Configuration| place_of(effects, id).is_ok();
         self.possible = reached.into_iter().filter(has_ended).map(|at| without(at, id)).collect();
         self.running.remove(&id);
         self.drop_dead_states();
@@ -143,7 +144,7 @@ impl<S: Sequential> Linear<S> {
 
     /// It has not taken effect, and never will.
     pub fn never(&mut self, id: Id) {
-        self.possible.retain(|(_, effects)| has_taken_effect(effects, id).is_err());
+        self.possible.retain(|(_, effects)| place_of(effects, id).is_err());
         self.running.remove(&id);
     }
 
@@ -159,15 +160,15 @@ impl<S: Sequential> Linear<S> {
         let (states, answers) = (&mut self.states, &mut self.answers);
         let mut seen = std::mem::take(&mut self.possible);
         if let Some((last, given)) = last {
-            seen.retain(|(_, effects)| has_taken_effect(effects, last).map_or(true, |at| effects[at].1 == given));
+            seen.retain(|(_, effects)| place_of(effects, last).map_or(true, |at| effects[at].1 == given));
         }
         let mut todo: Vec<_> = seen.iter().cloned().collect();
         while let Some((state, effects)) = todo.pop() {
-            if last.is_some_and(|(last, _)| has_taken_effect(&effects, last).is_ok()) {
+            if last.is_some_and(|(last, _)| place_of(&effects, last).is_ok()) {
                 continue;
             }
             for (id, running) in &mut self.running {
-                let Err(place) = has_taken_effect(&effects, *id) else { continue };
+                let Err(place) = place_of(&effects, *id) else { continue };
                 let outcomes = running.outcomes.entry(state).or_insert_with(|| {
                     let outcomes = states.values[state as usize].outcomes(&running.op);
                     outcomes.into_iter().map(|(after, answer)| (states.number(after), answers.number(answer))).collect()

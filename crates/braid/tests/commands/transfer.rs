@@ -16,6 +16,17 @@ fn configure(m: &Machine, metadata: &str) {
     m.configure(&format!("[cluster]\nmetadata = [\"unix:{}\"]\n[metadata]\n{metadata}\n", at.display()));
 }
 
+/// A metadata server with its directory, and so many data servers.
+fn started_in_a_directory(data_servers: u32) -> Machine {
+    let mut m = Machine::with_database();
+    configure(&m, &format!("dir = \"{}\"", m.path("metadata").display()));
+    m.serve("metadata", 1);
+    m.until("it serves", || m.is_ready("metadata-1"));
+    (1..=data_servers).for_each(|n| m.serve("data", n));
+    m.until("data servers serve", || (1..=data_servers).all(|n| m.is_ready(&format!("data-{n}"))));
+    m
+}
+
 /// What the command says, and why if it fails.
 fn migrate(m: &Machine, to: &[&str]) -> Result<String, String> {
     let ran = m.braid(&[&["admin", "metadata", "migrate"], to].concat()).output().unwrap();
@@ -28,15 +39,9 @@ fn migrate(m: &Machine, to: &[&str]) -> Result<String, String> {
 
 #[test]
 fn metadata_goes_into_a_database_and_back_while_a_mount_writes() {
-    let mut m = Machine::with_database();
+    let mut m = started_in_a_directory(2);
     let (dir, url) = (m.path("metadata"), m.database());
     let in_dir = format!("dir = \"{}\"", dir.display());
-    configure(&m, &in_dir);
-    m.serve("metadata", 1);
-    m.until("it serves", || m.is_ready("metadata-1"));
-    m.serve("data", 1);
-    m.serve("data", 2);
-    m.until("data servers serve", || m.is_ready("data-1") && m.is_ready("data-2"));
     m.put("large", 3_000_000);
     m.put("small", 300);
     let at = m.mount_point();
@@ -124,13 +129,8 @@ fn metadata_that_several_serve_goes_into_a_directory_while_a_mount_writes() {
 #[cfg(feature = "planted")]
 #[test]
 fn a_move_that_is_interrupted_can_be_gone_on_with() {
-    let mut m = Machine::with_database();
+    let mut m = started_in_a_directory(1);
     let (dir, url) = (m.path("metadata"), m.database());
-    configure(&m, &format!("dir = \"{}\"", dir.display()));
-    m.serve("metadata", 1);
-    m.until("it serves", || m.is_ready("metadata-1"));
-    m.serve("data", 1);
-    m.until("a data server serves", || m.is_ready("data-1"));
     m.put("file", 3_000_000);
     let dies = |at: &str| {
         let words = ["admin", "metadata", "migrate", "--to-database", &url];
@@ -271,13 +271,8 @@ fn what_was_backed_up_comes_back_beside_servers_that_went_on() {
 /// Backups know no engine: one of a directory comes back in a database, and one of that in a directory.
 #[test]
 fn what_was_backed_up_comes_back_in_a_store_of_another_kind() {
-    let mut m = Machine::with_database();
-    let (dir, url) = (m.path("metadata"), m.database());
-    configure(&m, &format!("dir = \"{}\"", dir.display()));
-    m.serve("metadata", 1);
-    m.until("it serves", || m.is_ready("metadata-1"));
-    m.serve("data", 1);
-    m.until("a data server serves", || m.is_ready("data-1"));
+    let mut m = started_in_a_directory(1);
+    let url = m.database();
     m.put("large", 3_000_000);
     m.put("small", 300);
     m.says("fs mkdir /dir");

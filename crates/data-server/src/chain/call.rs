@@ -32,11 +32,10 @@ impl Failure {
                     Refusal::NotReady | Refusal::Moving => Code::NotServing,
                     Refusal::UnknownChunk => Code::ChunkUnknown,
                 };
-                let owner = if let Refusal::NotOwner { owner } = refusal { Some(owner) } else { None };
                 let error = Error::new(code, subject, refusal);
-                match owner {
-                    Some(owner) => error.with_owner(owner),
-                    None => error,
+                match refusal {
+                    Refusal::NotOwner { owner } => error.with_owner(owner),
+                    _ => error,
                 }
             }
         }

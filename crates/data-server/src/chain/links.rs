@@ -100,7 +100,9 @@ impl<P: DataPeers, N: Namespace> WireLinks<P, N> {
         if bytes > 0 {
             let window = state.content.entry(to).or_default();
             let fits = window.has_room(bytes);
-            window.enter(if fits { bytes } else { 0 });
+            if fits {
+                window.enter(bytes);
+            }
             return fits;
         }
         let count = state.words.entry(to).or_default();
@@ -113,14 +115,13 @@ impl<P: DataPeers, N: Namespace> WireLinks<P, N> {
         self.state.lock().content.entry(to).or_default().has_room(CONTENT_BYTES)
     }
 
-    fn leave(&self, to: ServerId, bytes: usize, sent: Monotonic, is_taken: bool) {
+    fn word_leaves(&self, to: ServerId) {
+        self.state.lock().words.entry(to).and_modify(|count| *count = count.saturating_sub(1));
+    }
+
+    fn content_leaves(&self, to: ServerId, bytes: usize, sent: Monotonic, is_taken: bool) {
         let now = self.env.clock.now();
-        let mut state = self.state.lock();
-        if bytes > 0 {
-            state.content.entry(to).or_default().leave(bytes, sent, now, is_taken);
-        } else {
-            state.words.entry(to).and_modify(|count| *count = count.saturating_sub(1));
-        }
+        self.state.lock().content.entry(to).or_default().leave(bytes, sent, now, is_taken);
     }
 }
 
@@ -145,7 +146,10 @@ impl<P: DataPeers, N: Namespace> ChainLinks for SharedLinks<P, N> {
             if let Err(error) = &said {
                 tracing::debug!("data server {} to {to}: {error}", links.id);
             }
-            links.leave(to, bytes, sent, said.is_ok());
+            match bytes {
+                0 => links.word_leaves(to),
+                _ => links.content_leaves(to, bytes, sent, said.is_ok()),
+            }
             drop(arrival);
         });
     }
@@ -181,7 +185,7 @@ impl<P: DataPeers, N: Namespace> ChainLinks for SharedLinks<P, N> {
                     break;
                 }
             }
-            links.leave(ServerId(0), 0, Monotonic::default(), true);
+            links.word_leaves(ServerId(0));
         });
     }
 }

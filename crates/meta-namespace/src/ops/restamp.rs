@@ -8,6 +8,7 @@
 
 use super::entries::{Entries, locate};
 use super::snapshot::is_root;
+use super::subtree_ops::{goes_on, listed};
 use crate::rows::{Inode, RestampRow, keys};
 use crate::{OpError, Unit};
 use braid_api::{Code, Error};
@@ -103,21 +104,8 @@ impl Operation for Restamp {
 
     async fn run(&self, tx: &mut dyn Tx) -> Result<Restamped, OpError> {
         let mut unit = Unit::new(tx, Lock::Exclusive);
-        let listed = keys::restamp(self.dir);
-        let mut first = super::keys_of(&self.dir.into());
-        first.push(listed.clone());
-        unit.load(&first).await?;
-        let mut done = Restamped::default();
-        let Some(mut row) = unit.get::<RestampRow>(&listed).await? else { return Ok(done) };
-        let dir = match unit.find(&self.dir.into()).await {
-            Ok(found) if found.inode.is_dir() => found.inode,
-            Err(OpError(e)) if e.code != Code::Stale => return Err(e.into()),
-            // It has gone. One that is being removed is looked through as well: what is in it is charged until it goes.
-            _ => {
-                unit.delete(listed);
-                return Ok(done);
-            }
-        };
+        let (by, mut done) = (keys::restamp(self.dir), Restamped::default());
+        let Some((row, dir)) = listed::<RestampRow>(&mut unit, self.dir, &by).await? else { return Ok(done) };
         let above = Above::of(&dir);
         let after = Name::new(&row.after).ok();
         let page = Entries::read(&mut unit, dir.id, after.as_ref(), self.limit).await?;
@@ -135,14 +123,7 @@ impl Operation for Restamp {
                 done.dirs.push(found.inode.id);
             }
         }
-        match next {
-            Some(name) => {
-                row.after = name.as_bytes().to_vec();
-                unit.put(listed, &row);
-                done.more = true;
-            }
-            None => unit.delete(listed),
-        }
+        done.more = goes_on(&mut unit, by, next, |after| RestampRow { after, ..row });
         unit.charge_without_limits().await?;
         Ok(done)
     }

@@ -6,9 +6,9 @@
 //! all below them; all others are told, whatever held for them before.
 
 use super::entries::Entries;
+use super::subtree_ops::{goes_on, listed};
 use crate::rows::{Entry, SpreadRow, keys};
 use crate::{OpError, Unit};
-use braid_api::Code;
 use braid_meta_engine::{Lock, Operation, Tx};
 use braid_types::{InodeId, Name};
 
@@ -34,20 +34,8 @@ impl Operation for SpreadPolicy {
 
     async fn run(&self, tx: &mut dyn Tx) -> Result<bool, OpError> {
         let mut unit = Unit::new(tx, Lock::Exclusive);
-        let listed = keys::spread(self.dir);
-        let mut first = super::keys_of(&self.dir.into());
-        first.push(listed.clone());
-        unit.load(&first).await?;
-        let Some(mut row) = unit.get::<SpreadRow>(&listed).await? else { return Ok(false) };
-        let dir = match unit.find(&self.dir.into()).await {
-            Ok(found) if found.inode.is_dir() => found.inode,
-            Err(OpError(e)) if e.code != Code::Stale => return Err(e.into()),
-            // It has gone.
-            _ => {
-                unit.delete(listed);
-                return Ok(false);
-            }
-        };
+        let by = keys::spread(self.dir);
+        let Some((row, dir)) = listed::<SpreadRow>(&mut unit, self.dir, &by).await? else { return Ok(false) };
         let after = Name::new(&row.after).ok();
         let page = Entries::read(&mut unit, dir.id, after.as_ref(), self.limit).await?;
         let next = page.next();
@@ -63,13 +51,6 @@ impl Operation for SpreadPolicy {
                 }
             }
         }
-        match &next {
-            Some(name) => {
-                row.after = name.as_bytes().to_vec();
-                unit.put(listed, &row);
-            }
-            None => unit.delete(listed),
-        }
-        Ok(next.is_some())
+        Ok(goes_on(&mut unit, by, next, |after| SpreadRow { after, ..row }))
     }
 }

@@ -1,9 +1,10 @@
 //! The list of directories whose entries are to be looked through behind what made that necessary.
 
-use crate::rows::{RestampRow, RowFormat, SpreadRow, keys};
+use crate::rows::{Inode, RestampRow, RowFormat, SpreadRow, keys};
 use crate::{OpError, Unit};
+use braid_api::Code;
 use braid_meta_engine::{Key, Lock, Operation, Table, Tx};
-use braid_types::InodeId;
+use braid_types::{InodeId, Name};
 
 /// Entries of one transaction: about 10 µs each.
 pub const ENTRIES_A_PAGE: usize = 256;
@@ -41,4 +42,40 @@ impl Operation for ListSubtreeOps {
         }
         Ok(list)
     }
+}
+
+/// The row by which a directory is listed, and the directory; nothing if it is listed no more. One that has gone is taken off the list; one
+/// that is being removed is looked through as well: what is in it is charged until it goes. One round trip.
+pub(super) async fn listed<R: RowFormat>(
+    unit: &mut Unit<'_>,
+    dir: InodeId,
+    by: &Key,
+) -> Result<Option<(R, Inode)>, OpError> {
+    let mut first = super::keys_of(&dir.into());
+    first.push(by.clone());
+    unit.load(&first).await?;
+    let Some(row) = unit.get::<R>(by).await? else { return Ok(None) };
+    match unit.find(&dir.into()).await {
+        Ok(found) if found.inode.is_dir() => Ok(Some((row, found.inode))),
+        Err(OpError(e)) if e.code != Code::Stale => Err(e.into()),
+        _ => {
+            unit.delete(by.clone());
+            Ok(None)
+        }
+    }
+}
+
+/// A page has been looked through: the next one begins behind this name, with this row, or there is none. Answers whether there is.
+pub(super) fn goes_on<R: RowFormat>(
+    unit: &mut Unit<'_>,
+    by: Key,
+    next: Option<Name>,
+    row: impl FnOnce(Vec<u8>) -> R,
+) -> bool {
+    let is_more = next.is_some();
+    match next {
+        Some(name) => unit.put(by, &row(name.as_bytes().to_vec())),
+        None => unit.delete(by),
+    }
+    is_more
 }

@@ -15,6 +15,7 @@ mod leases;
 mod membership;
 mod namespace;
 mod next_session;
+mod policies;
 mod quotas;
 mod rebalancing;
 mod rename;
