@@ -247,11 +247,24 @@ impl Joiner {
     }
 }
 
-/// How the copies at this server stand, for status and checks.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+/// How the copies at this server stand, for status and checks, and for who waits for them.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct GetCopies {
     pub after: ChunkId,
     pub limit: u32,
+    /// If there are any: these, and no others.
+    pub of: Vec<ChunkId>,
+}
+
+impl GetCopies {
+    /// A page of all.
+    pub fn after(after: ChunkId, limit: u32) -> GetCopies {
+        GetCopies { after, limit, of: Vec::new() }
+    }
+
+    pub fn of(chunks: Vec<ChunkId>) -> GetCopies {
+        GetCopies { of: chunks, ..GetCopies::default() }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -270,6 +283,8 @@ pub struct CopyState {
     pub stable: Version,
     /// Blocks that are not served, the head among them.
     pub invalid_blocks: u64,
+    /// Content of it is on its way from here to others, or has its place in the queue, and they take what comes.
+    pub is_sent: bool,
 }
 
 #[cfg(test)]

@@ -7,6 +7,8 @@
 //!
 //! (With leases of files a client that holds one alone may write to the owner only, and repeat; see `braid-chain`.)
 
+mod come_on;
+
 use crate::servers::Lane;
 use braid_api::data::*;
 use braid_api::erased::Node;
@@ -55,6 +57,8 @@ struct State {
     last: u64,
     /// Those that no fsync has covered yet: of which chunk, and the version they made; none once it was said that it may be lost.
     open: BTreeMap<u64, (ChunkId, Option<Version>)>,
+    /// How the copies stood that were looked at last.
+    looked: BTreeMap<(ServerId, ChunkId), CopyState>,
     /// What the members said when none of them could do what was asked: told also by an attempt that had no time left.
     said: String,
 }
@@ -67,6 +71,7 @@ impl State {
             wanted: BTreeMap::new(),
             last: 0,
             open: BTreeMap::new(),
+            looked: BTreeMap::new(),
             said: String::new(),
         }
     }

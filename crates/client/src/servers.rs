@@ -43,7 +43,7 @@ pub struct Lane {
     /// Writes on their way.
     pub window: Semaphore,
     retain: Mutex<Retain>,
-    /// Raised whenever its servers have taken a write or made some stable: who has done so is not gone.
+    /// Raised whenever its servers have taken a write or made some stable, or copies there have more than before: who has done so is not gone.
     answered: AtomicU64,
     memory: Arc<Memory>,
     /// Wakes the stabiliser.
@@ -472,7 +472,7 @@ impl Core {
                 let known = self.servers.epoch(id);
                 let epoch = if token.chain_epoch.0 == 0 { known } else { token.chain_epoch };
                 let gone = if is_once { Code::Disconnected } else { Code::StaleEpoch };
-                self.env.timeout(left, self.while_its_chain_stays(id, epoch, gone, op, call)).await
+                self.env.timeout(left, self.while_its_chain_stays(lane, id, (epoch, gone), cx, op, call)).await
             }
             None => self.env.timeout(left, call).await,
         };
@@ -498,12 +498,13 @@ impl Core {
     }
 
     /// A call to the copies of a container. A server that stands still answers nothing, so who goes on without it is asked
-    /// for elsewhere when a call takes long.
+    /// for elsewhere when a call takes long; and while its copies come on they are not gone, and no call to them is given up.
     async fn while_its_chain_stays<T>(
         &self,
+        lane: &Lane,
         id: ContainerId,
-        epoch: ChainEpoch,
-        gone: Code,
+        (epoch, gone): (ChainEpoch, Code),
+        cx: Context,
         op: Op,
         call: impl Future<Output = Result<T>>,
     ) -> Result<T> {
@@ -522,6 +523,13 @@ impl Core {
             if self.servers.epoch(id) > epoch {
                 let subject = format_args!("copies of container {id}");
                 return Err(Error::new(gone, subject, "its chain has changed meanwhile"));
+            }
+            let copies = self.servers.copies.lock().get(&id).map(|(copies, _)| copies.clone());
+            let Some(copies) = copies else { continue };
+            tokio::select! {
+                biased;
+                answer = call.as_mut() => return answer,
+                come_on = copies.come_on(cx, cx.about.chunk) => if come_on { lane.has_answered() }
             }
         }
     }

@@ -182,7 +182,7 @@ impl MetaServer {
     async fn copies_at(&self, server: ServerId) -> Result<Copies> {
         let (mut found, mut after) = (Copies::new(), ChunkId(0));
         loop {
-            let page = self.on_server(server, GetCopies { after, limit: PAGE }).await?;
+            let page = self.on_server(server, GetCopies::after(after, PAGE)).await?;
             let Some(last) = page.last() else { return Ok(found) };
             after = last.chunk;
             for copy in page {

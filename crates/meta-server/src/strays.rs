@@ -128,7 +128,7 @@ impl MetaServer {
     async fn remove_strays_of(&self, server: ServerId) -> Result<bool> {
         let (mut after, mut all_decided, mut failed) = (ChunkId(0), true, None);
         loop {
-            let page = self.on_server(server, GetCopies { after, limit: PAGE }).await?;
+            let page = self.on_server(server, GetCopies::after(after, PAGE)).await?;
             let Some(last) = page.last() else { return failed.map_or(Ok(all_decided), Err) };
             after = last.chunk;
             let mut by_container: BTreeMap<ContainerId, Vec<ChunkId>> = BTreeMap::new();
@@ -204,9 +204,7 @@ impl MetaServer {
     async fn is_replaced(&self, chunk: ChunkId, epoch: ChainEpoch, chain: &[ServerId], is_read: bool) -> Result<bool> {
         let mut held = Vec::with_capacity(chain.len());
         for member in chain {
-            let found =
-                self.on_server(*member, GetCopies { after: ChunkId(chunk.0.saturating_sub(1)), limit: 1 }).await?;
-            held.push(found.into_iter().find(|copy| copy.chunk == chunk));
+            held.push(self.on_server(*member, GetCopies::of(vec![chunk])).await?.pop());
         }
         let is_whole = |copy: &CopyState| copy.epoch == epoch && copy.stable.chain_epoch == epoch;
         let whole = held.iter().filter(|copy| copy.as_ref().is_some_and(is_whole)).count();

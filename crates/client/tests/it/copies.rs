@@ -19,9 +19,11 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 mod nearer;
+mod slow_links;
 
 struct TestClock(tokio::time::Instant);
 
@@ -65,6 +67,9 @@ struct Net {
     lost: Mutex<Vec<&'static str>>,
     /// So long these take on their way to a data server, and answers to these from the metadata server.
     slow: Mutex<BTreeMap<&'static str, Duration>>,
+    /// Content goes to each data server from the others over a link of so many bytes a second, one message after the other; 0: at once.
+    link_bytes_per_s: AtomicU64,
+    links: Mutex<BTreeMap<ServerId, Arc<tokio::sync::Mutex<()>>>>,
 }
 
 #[derive(Clone)]
@@ -84,6 +89,12 @@ impl DataNode for Node {
         self.0.calls.lock().push((self.2, self.1, request.name()));
         let takes = self.0.slow.lock().get(request.name()).copied();
         tokio::time::sleep(takes.unwrap_or(Duration::from_millis(1))).await;
+        let rate = self.0.link_bytes_per_s.load(SeqCst);
+        if rate > 0 && self.2.0 != 0 && !payload.is_empty() {
+            let link = self.0.links.lock().entry(self.1).or_default().clone();
+            let _turn = link.lock().await;
+            tokio::time::sleep(Duration::from_secs_f64(payload.len() as f64 / rate as f64)).await;
+        }
         let server = self.0.servers.lock().get(&self.1).cloned();
         match server.filter(|_| !self.0.away.lock().contains(&self.1)) {
             Some(server) => server.execute(cx, request, payload).await,
@@ -193,7 +204,7 @@ impl World {
     async fn any_server_has(&self, len: u64) -> bool {
         let servers: Vec<Server> = self.net.servers.lock().values().cloned().collect();
         for server in servers {
-            let list = GetCopies { after: ChunkId(0), limit: 100 };
+            let list = GetCopies::after(ChunkId(0), 100);
             for copy in server.call(Context::default(), list, Bytes::new()).await.unwrap().0 {
                 if server.store().stat(copy.chunk).is_ok_and(|stat| stat.length == len) {
                     return true;
@@ -368,7 +379,7 @@ async fn at_every_server(world: &World, len: u32) -> Vec<Vec<u8>> {
     let servers: Vec<Server> = world.net.servers.lock().values().cloned().collect();
     let mut all = Vec::new();
     for server in servers {
-        let list = GetCopies { after: ChunkId(0), limit: 100 };
+        let list = GetCopies::after(ChunkId(0), 100);
         for CopyState { chunk, container, .. } in server.call(Context::default(), list, Bytes::new()).await.unwrap().0 {
             let (cuts, at_least) = (Vec::new(), Version::default());
             let read = ReadCopy {

@@ -2,6 +2,7 @@
 
 use super::job::{Job, SyncJob};
 use super::on_way::OnWay;
+use super::parked::Parked;
 use super::same::Same;
 use braid_chain::BlockSet;
 use braid_data_store::{ChunkHead, RecordMark};
@@ -23,6 +24,8 @@ pub(super) struct Copy {
     pub jobs: VecDeque<Job>,
     pub at_work: bool,
     pub on_way: OnWay,
+    /// Content that waits for room beside the queue.
+    pub parked: Parked,
     /// At the owner: what it was made from, and what of it still is as it is there.
     pub same: Option<Same>,
     /// Elsewhere: what it was made from is not here as it should be, and bytes are asked for.

@@ -4,6 +4,7 @@
 //! for the store runs on I/O threads.
 
 use super::content::{self, Incoming};
+use super::room::Room;
 use super::same::Same;
 use super::window::GIVEN_UP;
 use super::{Arrival, Chains, Failure, State, blocks};
@@ -18,11 +19,8 @@ use braid_types::{BLOCK_BYTES, ByteRange, ChunkId, ChunkIndex, ContainerId, Inod
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// A megabyte on its way takes about so long to arrive on one machine.
-const ROOM_PAUSE: Duration = Duration::from_millis(1);
 /// Of a copy whose owner has not said yet how large the chunk may become.
 const CHUNK_BYTES_UNKNOWN: u64 = 1 << 40;
 
@@ -75,6 +73,8 @@ pub(super) enum Job {
         number: Option<u64>,
         /// What need not be sent, as all that was ordered before leaves it.
         same: Option<Same>,
+        /// Once there is some.
+        room: Option<Room>,
     },
     /// Goes on in the other queue, behind all that is in this one.
     Sync {
@@ -87,6 +87,16 @@ pub(super) enum Job {
     Remove {
         done: Option<oneshot::Sender<Result<(), Error>>>,
     },
+}
+
+impl Job {
+    /// Blocks that are others when it has been done.
+    pub fn changes(&self) -> Option<&BlockSet> {
+        match self {
+            Job::Apply { blocks, .. } | Job::Store { blocks, .. } => Some(blocks),
+            _ => None,
+        }
+    }
 }
 
 pub(super) enum SyncJob {
@@ -105,7 +115,7 @@ pub(super) enum SyncJob {
 #[derive(Default)]
 struct Done {
     event: Option<Event>,
-    send: Option<(ServerId, PeerSays, Bytes)>,
+    send: Option<(ServerId, PeerSays, Bytes, Room)>,
     /// What is on its way under this number: these blocks.
     on_way: Option<(u64, BlockSet)>,
     /// Blocks of which older content may be on its way.
@@ -131,6 +141,10 @@ impl Chains {
     pub(super) fn enqueue(self: &Arc<Self>, state: &mut State, container: ContainerId, chunk: ChunkId, job: Job) {
         let copy = state.copies.entry(chunk).or_default();
         copy.container = container;
+        match &job {
+            Job::Remove { .. } => copy.forget_parked(),
+            job => job.changes().into_iter().for_each(|changed| copy.changes_parked(changed)),
+        }
         copy.jobs.push_back(job);
         if !std::mem::replace(&mut copy.at_work, true) {
             let this = self.clone();
@@ -167,7 +181,7 @@ impl Chains {
             let Some((sent, rest)) = copy.on_way.send(whom, wanted, self.now(), given_up_after) else { return };
             (*blocks, number) = (rest, Some(sent));
         }
-        self.enqueue(state, container, chunk, Job::Send { to, envelope, number, same });
+        self.enqueue(state, container, chunk, Job::Send { to, envelope, number, same, room: None });
     }
 
     fn arrival(self: &Arc<Self>, chunk: ChunkId, number: u64) -> Arrival {
@@ -182,18 +196,29 @@ impl Chains {
 
     async fn work(self: Arc<Self>, container: ContainerId, chunk: ChunkId) {
         loop {
-            let (job, exists, torn, same) = {
+            let (mut job, exists, torn, same) = {
                 let mut state = self.state.lock();
                 let Some(copy) = state.copies.get_mut(&chunk) else { return };
-                let Some(job) = copy.jobs.pop_front() else {
+                let Some(mut job) = copy.jobs.pop_front() else {
                     copy.at_work = false;
                     return;
                 };
+                if copy.is_parked(&mut job) {
+                    continue;
+                }
                 (job, copy.exists, copy.torn.clone(), copy.same.clone())
             };
-            match &job {
+            match &mut job {
                 Job::Remove { .. } => self.let_syncs_end(chunk).await,
-                Job::Send { to, .. } => self.until_room(*to).await,
+                Job::Send { to, envelope, room: room @ None, .. } => {
+                    match self.room_soon(*to, self.content_bytes(&envelope.body)).await {
+                        Ok(granted) => *room = Some(granted),
+                        Err(waiting) => {
+                            self.park(container, chunk, job, waiting);
+                            continue;
+                        }
+                    }
+                }
                 _ => {}
             }
             let this = self.clone();
@@ -203,13 +228,13 @@ impl Chains {
         }
     }
 
-    /// Until content can go there without being dropped. What is written to this chunk waits behind it, so that nobody writes
-    /// faster than others can follow; but not longer than it takes until what was dropped is asked for again.
-    async fn until_room(&self, to: ServerId) {
-        let until = self.now() + self.limits.resend;
-        while self.links.read().as_ref().is_some_and(|links| !links.has_room(to)) && self.now() < until {
-            self.env.sleep(ROOM_PAUSE).await;
-        }
+    /// Of a message, at most.
+    fn content_bytes(&self, body: &Body) -> usize {
+        let blocks = match body {
+            Body::Blocks { blocks, .. } | Body::Fetched { blocks } => blocks.len(),
+            _ => 0,
+        };
+        (blocks.min(self.limits.pull_blocks) * BLOCK_BYTES) as usize
     }
 
     async fn let_syncs_end(self: &Arc<Self>, chunk: ChunkId) {
@@ -261,9 +286,9 @@ impl Chains {
                 self.halt(&mut state, container, chunk, &error);
             }
         }
-        if let Some((to, message, payload)) = done.send {
+        if let Some((to, message, payload, room)) = done.send {
             let arrival = done.on_way.map_or_else(Arrival::default, |(number, _)| self.arrival(chunk, number));
-            self.to_peer(to, message, payload, arrival);
+            self.to_peer(to, message, payload, room, arrival);
         }
         if let Some((other, block)) = done.flawed_other {
             self.flawed(other, [block]);
@@ -360,7 +385,7 @@ impl Chains {
                     Err(error) => done.halt = Some(error),
                 }
             }
-            Job::Send { to, mut envelope, number, same } => {
+            Job::Send { to, mut envelope, number, same, room } => {
                 let is_fetch = matches!(envelope.body, Body::Fetched { .. });
                 let (Body::Blocks { blocks, .. } | Body::Fetched { blocks }) = &mut envelope.body else {
                     return (exists, done);
@@ -387,7 +412,7 @@ impl Chains {
                         if !blocks.is_empty() {
                             let (message, content) = (envelope.encode(), Some(outgoing.content));
                             let message = PeerSays { from: self.id, message, content, wants_bytes: false };
-                            done.send = Some((to, message, outgoing.payload));
+                            done.send = Some((to, message, outgoing.payload, room.unwrap_or_default()));
                         }
                     }
                     // It is asked for again.

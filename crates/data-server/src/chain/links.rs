@@ -1,7 +1,8 @@
 //! Ways to the other data servers and to the leader.
 
 use super::on_way::Arrival;
-use super::window::{CONTENT_BYTES, GIVEN_UP, Window};
+use super::room::{Room, Waiting, Way};
+use super::window::GIVEN_UP;
 use braid_api::copies::ServerSays;
 use braid_api::data::PeerSays;
 use braid_api::meta::{GetServers, Namespace, ServerInfo};
@@ -14,14 +15,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Carries messages that may be lost, repeated and late. Never waits: what cannot be sent soon is dropped, for it is sent
-/// again by who needs it.
+/// Carries messages that may be lost, repeated and late. Never waits: a word that cannot be sent soon is dropped, for it is said again by
+/// who needs an answer; content is given to it when there is room.
 pub trait ChainLinks: Send + Sync + 'static {
-    /// `arrival` goes when the message has been taken, or has been dropped or lost.
-    fn to_peer(&self, to: ServerId, message: PeerSays, payload: Bytes, arrival: Arrival);
+    /// `arrival` goes when the message has been taken, or has been dropped or lost, and with it the room for its payload.
+    fn to_peer(&self, to: ServerId, message: PeerSays, payload: Bytes, room: Room, arrival: Arrival);
 
-    /// False while so much content is on its way there that more would be dropped.
-    fn has_room(&self, _to: ServerId) -> bool {
+    /// Room for a payload of at most so many bytes.
+    fn room(&self, _to: ServerId, _bytes: usize) -> Waiting {
+        Room::for_all()
+    }
+
+    /// It has taken content a moment ago.
+    fn takes(&self, _to: ServerId) -> bool {
         true
     }
 
@@ -36,9 +42,9 @@ pub trait ChainLinks: Send + Sync + 'static {
 
 /// Small messages are repeated after 300 ms: what takes longer than this was lost.
 const WORD_DEADLINE: Duration = Duration::from_secs(1);
-/// A megabyte of content over a slow network, with others in front of it ([`Window`]).
+/// A megabyte of content over a slow network, with others in front of it ([`super::window`]).
 const CONTENT_DEADLINE: Duration = Duration::from_secs(10);
-/// On their way to one server at once; beyond that they are dropped, as is content for which there is no room ([`Window`]).
+/// On their way to one server at once; beyond that they are dropped.
 const WORDS_MAX: usize = 1024;
 /// Addresses are asked for anew this often at most.
 const ASK_PAUSE: Duration = Duration::from_secs(1);
@@ -62,7 +68,7 @@ struct State {
     servers: BTreeMap<ServerId, ServerInfo>,
     asked: Option<Monotonic>,
     words: BTreeMap<ServerId, usize>,
-    content: BTreeMap<ServerId, Window>,
+    content: BTreeMap<ServerId, Arc<Way>>,
     /// Of messages to the leader.
     number: u64,
 }
@@ -94,34 +100,21 @@ impl<P: DataPeers, N: Namespace> WireLinks<P, N> {
         found
     }
 
-    /// Counts a message; false if too much is on its way.
-    fn enter(&self, to: ServerId, bytes: usize) -> bool {
+    /// Counts a word; false if too many are on their way.
+    fn word_enters(&self, to: ServerId) -> bool {
         let mut state = self.state.lock();
-        if bytes > 0 {
-            let window = state.content.entry(to).or_default();
-            let fits = window.has_room(bytes);
-            if fits {
-                window.enter(bytes);
-            }
-            return fits;
-        }
         let count = state.words.entry(to).or_default();
         let fits = *count < WORDS_MAX;
         *count += usize::from(fits);
         fits
     }
 
-    fn has_room(&self, to: ServerId) -> bool {
-        self.state.lock().content.entry(to).or_default().has_room(CONTENT_BYTES)
+    fn way(&self, to: ServerId) -> Arc<Way> {
+        self.state.lock().content.entry(to).or_default().clone()
     }
 
     fn word_leaves(&self, to: ServerId) {
         self.state.lock().words.entry(to).and_modify(|count| *count = count.saturating_sub(1));
-    }
-
-    fn content_leaves(&self, to: ServerId, bytes: usize, sent: Monotonic, is_taken: bool) {
-        let now = self.env.clock.now();
-        self.state.lock().content.entry(to).or_default().leave(bytes, sent, now, is_taken);
     }
 }
 
@@ -129,11 +122,11 @@ impl<P: DataPeers, N: Namespace> WireLinks<P, N> {
 pub struct SharedLinks<P, N>(pub Arc<WireLinks<P, N>>);
 
 impl<P: DataPeers, N: Namespace> ChainLinks for SharedLinks<P, N> {
-    fn to_peer(&self, to: ServerId, message: PeerSays, payload: Bytes, arrival: Arrival) {
-        let (links, bytes) = (self.0.clone(), payload.len());
-        let Some(info) = links.find(to).filter(|_| links.enter(to, bytes)) else {
+    fn to_peer(&self, to: ServerId, message: PeerSays, payload: Bytes, room: Room, arrival: Arrival) {
+        let (links, bytes, room) = (self.0.clone(), payload.len(), room.of(payload.len()));
+        let Some(info) = links.find(to).filter(|_| bytes > 0 || links.word_enters(to)) else {
             return tracing::debug!(
-                "data server {}: {bytes} bytes for {to} are dropped: too much is on its way",
+                "data server {}: a word to {to} is dropped: it has no address, or too many",
                 links.id
             );
         };
@@ -148,18 +141,22 @@ impl<P: DataPeers, N: Namespace> ChainLinks for SharedLinks<P, N> {
             }
             match bytes {
                 0 => links.word_leaves(to),
-                _ => links.content_leaves(to, bytes, sent, said.is_ok()),
+                _ => room.ends(sent, links.env.clock.now(), said.is_ok()),
             }
             drop(arrival);
         });
     }
 
-    fn has_room(&self, to: ServerId) -> bool {
-        self.0.has_room(to)
+    fn room(&self, to: ServerId, bytes: usize) -> Waiting {
+        self.0.way(to).ask(bytes)
+    }
+
+    fn takes(&self, to: ServerId) -> bool {
+        self.0.way(to).takes(self.0.env.clock.now(), CONTENT_DEADLINE)
     }
 
     fn given_up_after(&self, to: ServerId) -> Duration {
-        self.0.state.lock().content.entry(to).or_default().given_up_after()
+        self.0.way(to).given_up_after()
     }
 
     fn to_leader(&self, incarnation: u64, message: Vec<u8>) {
@@ -169,7 +166,7 @@ impl<P: DataPeers, N: Namespace> ChainLinks for SharedLinks<P, N> {
             state.number += 1;
             state.number
         };
-        if !links.enter(ServerId(0), 0) {
+        if !links.word_enters(ServerId(0)) {
             return;
         }
         let pieces = ServerSays::split(links.id, incarnation, number, &message);

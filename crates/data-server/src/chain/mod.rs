@@ -16,6 +16,8 @@ mod job;
 mod links;
 mod on_way;
 mod order;
+mod parked;
+mod room;
 mod same;
 mod start;
 mod window;
@@ -25,6 +27,7 @@ pub(crate) use call::{Call as CopyCall, Failure, members, words};
 pub(crate) use job::{Change, ChangeBytes};
 pub use links::{ChainLinks, SharedLinks, WireLinks};
 pub use on_way::Arrival;
+pub use room::{Room, Waiting};
 
 use crate::late::Late;
 use crate::local::Local;
@@ -239,6 +242,7 @@ impl Chains {
         let mut seals = Vec::new();
         for (chunk, copy) in state.copies.iter_mut().filter(|(_, copy)| copy.container == container) {
             copy.forget_head();
+            copy.forget_parked();
             (copy.same, copy.wants_bytes) = (None, false);
             if let Some(status) = state.machine.copy(container, *chunk)
                 && !copy.torn.is_empty()
@@ -288,14 +292,14 @@ impl Chains {
 
     fn send(&self, sends: Sends) {
         for (to, message) in sends {
-            self.to_peer(to, message, Bytes::new(), Arrival::default());
+            self.to_peer(to, message, Bytes::new(), Room::default(), Arrival::default());
         }
     }
 
-    fn to_peer(&self, to: ServerId, message: PeerSays, payload: Bytes, arrival: Arrival) {
+    fn to_peer(&self, to: ServerId, message: PeerSays, payload: Bytes, room: Room, arrival: Arrival) {
         self.copied_bytes.fetch_add(payload.len() as u64, Relaxed);
         if let Some(links) = self.links.read().as_ref() {
-            links.to_peer(to, message, payload, arrival);
+            links.to_peer(to, message, payload, room, arrival);
         }
     }
 
@@ -480,7 +484,7 @@ impl Chains {
     }
 
     pub fn copy(&self, container: ContainerId, chunk: ChunkId) -> Option<CopyState> {
-        copy_state(&self.state.lock(), container, chunk)
+        self.copy_state(&self.state.lock(), container, chunk)
     }
 
     /// Copies after this chunk, by id.
@@ -489,7 +493,14 @@ impl Chains {
         let mut chunks: Vec<(ContainerId, ChunkId)> = state.machine.chunks().filter(|(_, id)| *id > after).collect();
         chunks.sort_by_key(|(_, chunk)| *chunk);
         chunks.truncate(limit);
-        chunks.into_iter().filter_map(|(container, chunk)| copy_state(&state, container, chunk)).collect()
+        chunks.into_iter().filter_map(|(container, chunk)| self.copy_state(&state, container, chunk)).collect()
+    }
+
+    /// Copies of these chunks.
+    pub fn list_of(&self, chunks: impl Iterator<Item = ChunkId>) -> Vec<CopyState> {
+        let state = self.state.lock();
+        let of = |chunk| self.copy_state(&state, state.machine.container_of(chunk)?, chunk);
+        chunks.filter_map(of).collect()
     }
 
     /// The copy's files are gone: with the next epoch, if it begins soon, so is what is known of it here.
@@ -533,20 +544,23 @@ impl Chains {
         self.send(sends);
         Some(removed)
     }
-}
 
-fn copy_state(state: &State, container: ContainerId, chunk: ChunkId) -> Option<CopyState> {
-    let status = state.machine.copy(container, chunk)?;
-    Some(CopyState {
-        chunk,
-        container,
-        epoch: status.epoch.unwrap_or_default(),
-        owner: status.owner,
-        is_owner: status.is_owner,
-        is_open: status.is_open,
-        told: status.told,
-        complete: status.complete,
-        stable: status.stable,
-        invalid_blocks: status.invalid.len(),
-    })
+    fn copy_state(&self, state: &State, container: ContainerId, chunk: ChunkId) -> Option<CopyState> {
+        let status = state.machine.copy(container, chunk)?;
+        let links = self.links.read();
+        let takes = |to| links.as_ref().is_some_and(|links| links.takes(to));
+        Some(CopyState {
+            chunk,
+            container,
+            epoch: status.epoch.unwrap_or_default(),
+            owner: status.owner,
+            is_owner: status.is_owner,
+            is_open: status.is_open,
+            told: status.told,
+            complete: status.complete,
+            stable: status.stable,
+            invalid_blocks: status.invalid.len(),
+            is_sent: state.copies.get(&chunk).is_some_and(|copy| copy.on_way.whom(self.now()).any(takes)),
+        })
+    }
 }

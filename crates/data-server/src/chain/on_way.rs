@@ -5,7 +5,8 @@
 //!
 //! Promises: what is held back is content of the same epoch and term that was read no earlier than the last change of its blocks, for the same
 //! server, and that something of the chunk has arrived there since less than `given_up_after` ago. So it is at worst late. That is as long as
-//! a member that does not answer is waited for (`Limits::silent`), and longer where content takes long ([`super::window`]).
+//! a member that does not answer is waited for (`Limits::silent`), and longer where content takes long ([`super::window`]). What waits for
+//! room is not on its way yet and does not get lost ([`super::parked`]).
 
 use braid_chain::{BlockSet, Moment};
 use braid_types::{ChainEpoch, OwnerTerm, ServerId};
@@ -18,8 +19,15 @@ struct Message {
     number: u64,
     to: For,
     blocks: BlockSet,
-    since: Moment,
+    /// It waits for room as long as there is none.
+    since: Option<Moment>,
     given_up_after: Duration,
+}
+
+impl Message {
+    fn is_given_up(&self, now: Moment) -> bool {
+        self.since.is_some_and(|since| now >= since + self.given_up_after)
+    }
 }
 
 #[derive(Default)]
@@ -37,13 +45,14 @@ impl OnWay {
         now: Moment,
         given_up_after: Duration,
     ) -> Option<(u64, BlockSet)> {
-        self.messages.retain(|message| now < message.since + message.given_up_after && !message.blocks.is_empty());
+        self.messages.retain(|message| !message.is_given_up(now) && !message.blocks.is_empty());
         self.messages.iter().filter(|message| message.to == to).for_each(|message| blocks.subtract(&message.blocks));
         if blocks.is_empty() {
             return None;
         }
         self.last += 1;
-        self.messages.push(Message { number: self.last, to, blocks: blocks.clone(), since: now, given_up_after });
+        let (number, since) = (self.last, Some(now));
+        self.messages.push(Message { number, to, blocks: blocks.clone(), since, given_up_after });
         Some((self.last, blocks))
     }
 
@@ -54,11 +63,31 @@ impl OnWay {
         }
     }
 
+    /// It is not lost before it has gone.
+    pub fn waits(&mut self, number: u64) {
+        self.begins(number, None);
+    }
+
+    pub fn goes(&mut self, number: u64, now: Moment) {
+        self.begins(number, Some(now));
+    }
+
+    fn begins(&mut self, number: u64, at: Option<Moment>) {
+        self.messages.iter_mut().filter(|message| message.number == number).for_each(|message| message.since = at);
+    }
+
     /// It was taken, or dropped. What is behind it in the queue has moved on.
     pub fn ends(&mut self, number: u64, now: Moment) {
         let Some(at) = self.messages.iter().position(|message| message.number == number) else { return };
         let to = self.messages.remove(at).to;
-        self.messages.iter_mut().filter(|message| message.to == to).for_each(|message| message.since = now);
+        let went = self.messages.iter_mut().filter(|message| message.to == to && message.since.is_some());
+        went.for_each(|message| message.since = Some(now));
+    }
+
+    /// To whom something is, or will be when there is room.
+    pub fn whom(&self, now: Moment) -> impl Iterator<Item = ServerId> {
+        let open = move |message: &&Message| !message.is_given_up(now) && !message.blocks.is_empty();
+        self.messages.iter().filter(open).map(|message| message.to.0)
     }
 
     /// What is on its way there will not be taken.
@@ -125,6 +154,17 @@ mod tests {
         assert_eq!(way.send(TO, BlockSet::of(0..10), ms(2), GIVEN_UP).unwrap().1, BlockSet::of(9..10));
         assert_eq!(way.send(TO, BlockSet::of(0..3), ms(1_999), GIVEN_UP), None);
         assert_eq!(way.send(TO, BlockSet::of(0..3), ms(2_000), GIVEN_UP).unwrap().1, BlockSet::of(0..3));
+    }
+
+    #[test]
+    fn what_has_not_gone_yet_is_not_lost() {
+        let mut way = OnWay::default();
+        let (number, _) = way.send(TO, BlockSet::of(0..10), ms(0), GIVEN_UP).unwrap();
+        way.waits(number);
+        assert_eq!(way.send(TO, BlockSet::of(0..10), ms(50_000), GIVEN_UP), None);
+        way.goes(number, ms(50_000));
+        assert_eq!(way.send(TO, BlockSet::of(0..10), ms(51_999), GIVEN_UP), None);
+        assert!(way.send(TO, BlockSet::of(0..10), ms(52_000), GIVEN_UP).is_some());
     }
 
     #[test]

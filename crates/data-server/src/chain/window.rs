@@ -47,9 +47,14 @@ impl Window {
         self.held += bytes;
     }
 
+    /// Nothing was sent of it.
+    pub fn give_back(&mut self, bytes: usize) {
+        self.held = self.held.saturating_sub(bytes);
+    }
+
     /// What was sent then has been taken, or is lost.
     pub fn leave(&mut self, bytes: usize, sent: Monotonic, now: Monotonic, is_taken: bool) {
-        self.held = self.held.saturating_sub(bytes);
+        self.give_back(bytes);
         let took = now.since(sent);
         if is_taken {
             self.took = took;

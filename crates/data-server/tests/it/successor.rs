@@ -6,7 +6,7 @@ use crate::support::{World, code, cx, quiet};
 use braid_api::data::{LeaderSays, Make, PeerSays, WriteChunk, WriteCopies};
 use braid_api::{Code, Context, DataNode};
 use braid_chain::{BlockSet, Decision, FromLeader, Install, Lineage, Message};
-use braid_data_server::{Arrival, ChainLinks};
+use braid_data_server::{Arrival, ChainLinks, Room};
 use braid_types::*;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ const SOME: u64 = 5;
 /// Nobody answers.
 struct Silence;
 impl ChainLinks for Silence {
-    fn to_peer(&self, _: ServerId, _: PeerSays, _: Bytes, _: Arrival) {}
+    fn to_peer(&self, _: ServerId, _: PeerSays, _: Bytes, _: Room, _: Arrival) {}
     fn to_leader(&self, _: u64, _: Vec<u8>) {}
 }
 

@@ -141,9 +141,8 @@ impl MetaServer {
     }
 
     async fn copy_at(&self, server: ServerId, container: ContainerId, chunk: ChunkId) -> Result<Option<CopyState>> {
-        let after = ChunkId(chunk.0.saturating_sub(1));
-        let found = self.on_server(server, GetCopies { after, limit: 1 }).await?;
-        Ok(found.into_iter().find(|copy| (copy.container, copy.chunk) == (container, chunk)))
+        let found = self.on_server(server, GetCopies::of(vec![chunk])).await?;
+        Ok(found.into_iter().find(|copy| copy.container == container))
     }
 
     /// Whole again, or else gone for good. `None`: not yet.

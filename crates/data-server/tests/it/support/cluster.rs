@@ -4,7 +4,7 @@ use super::{Seeded, World, quiet};
 use braid_api::data::*;
 use braid_api::{Carries, Code, Context, DataNode, Error, Result};
 use braid_chain::*;
-use braid_data_server::{Arrival, ChainLinks, DataServer, DataServerConfig};
+use braid_data_server::{Arrival, ChainLinks, DataServer, DataServerConfig, Room};
 use braid_data_store::{DiskStore, StoreIdentity, StoreOptions};
 use braid_env::{Random, TaskHandle};
 use braid_types::*;
@@ -62,7 +62,7 @@ struct Links {
 }
 
 impl ChainLinks for Links {
-    fn to_peer(&self, to: ServerId, message: PeerSays, payload: Bytes, arrival: Arrival) {
+    fn to_peer(&self, to: ServerId, message: PeerSays, payload: Bytes, room: Room, arrival: Arrival) {
         let Some(cluster) = self.cluster.upgrade().filter(|_| self.alive.load(SeqCst)) else { return };
         let from = self.from;
         cluster.content_bytes.fetch_add(payload.len() as u64, SeqCst);
@@ -76,7 +76,7 @@ impl ChainLinks for Links {
             if let Some(server) = cluster.hears(from.0, to.0) {
                 server.call(Context::default(), message, payload).await.unwrap();
             }
-            drop(arrival);
+            drop((arrival, room));
         });
     }
 
@@ -233,9 +233,8 @@ impl Cluster {
     /// How a server's copy of the chunk stands.
     pub async fn copy(&self, id: u64, chunk: u64) -> Option<CopyState> {
         let server = self.server(id)?;
-        let get = GetCopies { after: ChunkId(chunk - 1), limit: 1 };
-        let found = server.call(Context::default(), get, Bytes::new()).await.unwrap().0;
-        found.into_iter().find(|copy| copy.chunk == ChunkId(chunk))
+        let get = GetCopies::of(vec![ChunkId(chunk)]);
+        server.call(Context::default(), get, Bytes::new()).await.unwrap().0.pop()
     }
 
     /// Waits until every member has everything on stable storage and nothing is being changed.
