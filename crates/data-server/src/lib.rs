@@ -36,7 +36,7 @@ mod syncs;
 mod versions;
 mod work;
 
-pub use chain::{Arrival, ChainLinks, Room, SharedLinks, Waiting, WireLinks};
+pub use chain::{Arrival, ChainLinks, Room, SharedLinks, Stands, Waiting, WireLinks};
 pub use config::DataServerConfig;
 pub use metadata::MetadataKeeper;
 pub use registration::{Announcement, enrol};

@@ -1,6 +1,6 @@
 use crate::DataServerConfig;
 use crate::budget::Budget;
-use crate::chain::{ChainLinks, Chains};
+use crate::chain::{ChainLinks, Chains, Stands, of_bytes};
 use crate::core::{Call, Core};
 use crate::gate::Gate;
 use crate::grown::Grown;
@@ -20,7 +20,7 @@ use braid_api::data::{CopyState, DataAnswer, DataRequest};
 use braid_api::{Context, DataNode, Result};
 use braid_data_store::{ChunkStore, StoreIdentity, StoreUsage};
 use braid_env::{Env, OpenMode, TaskHandle};
-use braid_types::{ChunkId, ServerId};
+use braid_types::{ByteRange, ChunkId, ContainerId, ServerId};
 use braid_wire::BufferPool;
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -157,6 +157,11 @@ impl DataServer {
     /// How up to `limit` copies after `after` stand here, by id.
     pub fn copies(&self, after: ChunkId, limit: usize) -> Vec<CopyState> {
         self.0.chains.list(after, limit)
+    }
+
+    /// What it would do with calls for these bytes of a chunk with several copies at this moment: for checks.
+    pub fn stands(&self, container: ContainerId, chunk: ChunkId, bytes: ByteRange) -> Stands {
+        self.0.chains.stands(container, chunk, &of_bytes(bytes))
     }
 
     pub fn counters(&self) -> DataCounters {

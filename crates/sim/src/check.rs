@@ -1,6 +1,7 @@
 //! Checkers that look past the servers: at histories, rows and chunks.
 
 pub mod chains;
+pub mod instant;
 mod kept;
 pub mod ledger;
 pub mod rows;

@@ -68,6 +68,7 @@ pub const MUST_BE_REACHED_WITH_COPIES: &[&str] = &[
     "suspect blocks reported after a restart",
     "torn block reported after a restart",
     "torn block settled",
+    "write answered while all others were looked at",
     "write repeated at another member",
 ];
 

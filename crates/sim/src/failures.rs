@@ -46,6 +46,8 @@ pub enum Invariant {
     CopiesAreWhole,
     /// No copy is deleted before every member of its chain has all of it, and it can be read.
     UnlinkedAfterReplaced,
+    /// At no instant two servers answer writes to one chunk, or one answers a write while another serves what was before it.
+    OneOwnerAtAnInstant,
     /// Copies are the same, byte for byte.
     CopiesAreEqual,
     /// No task panics or stands still, no server fails to start.

@@ -106,6 +106,15 @@ struct Op {
     refused: Option<Error>,
 }
 
+/// What a server would do with calls for a chunk.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Stands {
+    /// Answer writes.
+    pub acknowledges: bool,
+    /// Answer reads of the bytes that were asked about, with all that it has been told of up to this version.
+    pub serves: Option<braid_types::Version>,
+}
+
 /// When it is done.
 pub(crate) type Removal = oneshot::Receiver<Result<(), Error>>;
 
@@ -429,6 +438,20 @@ impl Chains {
             return Err(Failure::Halted(cause.clone()));
         }
         state.machine.may_serve(self.now(), container, chunk, blocks, at_least).map_err(Failure::Refused)
+    }
+
+    /// What this server would do at this moment.
+    pub fn stands(&self, container: ContainerId, chunk: ChunkId, blocks: &BlockSet) -> Stands {
+        let state = self.state.lock();
+        if state.halted.is_some() {
+            return Stands::default();
+        }
+        let (machine, now) = (&state.machine, self.now());
+        let serves = machine.may_serve(now, container, chunk, Some(blocks), Default::default()).is_ok();
+        Stands {
+            acknowledges: machine.may_acknowledge(now, container, chunk),
+            serves: machine.copy(container, chunk).filter(|_| serves).map(|copy| copy.told),
+        }
     }
 
     /// Blocks of the store that were read and do not verify: they are fetched from another copy, if there is one.

@@ -4,7 +4,7 @@
 
 use super::words;
 use crate::bug::Bug;
-use crate::check::unlinked;
+use crate::check::{instant, unlinked};
 use crate::cluster::Cluster;
 use crate::failures::Invariant;
 use braid_api::admin::AdminQuery;
@@ -473,7 +473,12 @@ impl DataDoor {
 }
 
 impl DataNode for DataDoor {
-    async fn execute(&self, mut cx: Context, mut request: DataRequest, payload: Bytes) -> Result<(DataAnswer, Bytes)> {
+    async fn execute(
+        &self,
+        mut cx: Context,
+        mut request: DataRequest,
+        mut payload: Bytes,
+    ) -> Result<(DataAnswer, Bytes)> {
         let bug = self.cluster.settings.bug;
         if bug == Some(Bug::RemovesWhatIsNotKnownYet) {
             self.remove_the_last(&request).await?;
@@ -520,6 +525,7 @@ impl DataNode for DataDoor {
             DataRequest::LeaderSays(_) => {
                 self.cluster.words.of_leader(&self.cluster, &payload);
                 self.epochs.lock().of_leader(&payload);
+                payload = words::spoil_of_leader(bug, payload);
             }
             _ => {}
         }
@@ -547,6 +553,7 @@ impl DataNode for DataDoor {
                 _ => {}
             }
         }
+        instant::check(&self.cluster, self.server.id(), &request, brought.len(), &result);
         self.cluster.words.of_client(&self.cluster, self.server.id(), session, &request, &brought, &result);
         if let (DataRequest::ScrubChunk(scrub), Ok((DataAnswer::ScrubChunk(answer), _))) = (&request, &result)
             && answer.bad.is_empty()

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Duration;
 
 /// What was said so far; survives the servers.
 #[derive(Default)]
@@ -157,6 +158,15 @@ impl Words {
 }
 
 /// Changes what another data server says, if that is the bug.
+pub fn spoil_of_leader(bug: Option<Bug>, payload: Bytes) -> Bytes {
+    match FromLeader::decode(&payload) {
+        Ok(FromLeader::Grant { asked, leader, raised }) if bug == Some(Bug::LeaseTooLong) => {
+            FromLeader::Grant { asked: asked + Duration::from_secs(60), leader, raised }.encode().into()
+        }
+        _ => payload,
+    }
+}
+
 pub fn spoil(bug: Option<Bug>, says: &mut PeerSays) {
     let Ok(mut envelope) = Envelope::decode(&says.message) else { return };
     match (bug, &mut envelope.body) {

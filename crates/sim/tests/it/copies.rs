@@ -92,3 +92,9 @@ fn a_prefix_over_a_gap_is_found() {
 fn a_copy_that_is_deleted_before_the_one_made_in_its_stead_was_read_back_is_found() {
     hunt(Bug::NotReadBack, "copies", 10, Invariant::UnlinkedAfterReplaced, &[]);
 }
+
+#[test]
+fn a_lease_that_is_taken_for_longer_than_it_is_is_found() {
+    // Also by who reads and writes there, if somebody does.
+    hunt(Bug::LeaseTooLong, "copies-bytes", 10, Invariant::OneOwnerAtAnInstant, &[Invariant::BytesAreLinearizable]);
+}
