@@ -12,8 +12,8 @@ use super::two_mounts::Two;
 use pair::{Kept, Pair, Place};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Of each pair. In every second one the whole file is changed, else a part; two are read beyond its end.
-const ROUNDS: usize = 4;
+/// Of each pair: a part of the file is changed, all of it, and a part again, and it is read up to its end, beyond, and up to its end.
+const ROUNDS: usize = 3;
 /// More than the row of a file takes; several pages, blocks and reads ahead.
 const LEN: usize = 300_000;
 /// Lies beside its row.

@@ -105,11 +105,11 @@ impl<'a> Pair<'a> {
         pattern(len).iter().map(|byte| byte.wrapping_add(self.salt)).collect()
     }
 
-    /// The whole file, or a part whose ends are inside of pages.
-    pub fn part(&mut self) -> Range<usize> {
+    /// A part whose ends are inside of pages, or every second time the whole file.
+    pub fn part(&self) -> Range<usize> {
         match self.round % 2 {
-            0 => 0..self.bytes.len(),
-            _ => self.bytes.len() / 3 + 7..self.bytes.len() / 2 + 11,
+            0 => self.bytes.len() / 3 + 7..self.bytes.len() / 2 + 11,
+            _ => 0..self.bytes.len(),
         }
     }
 
@@ -131,9 +131,9 @@ impl<'a> Pair<'a> {
         self.seen.len() <= SMALL * 2
     }
 
-    /// To ask for all of it, every second time beyond its end: a kernel asks for the size only then.
+    /// To ask for all of it, after the second change beyond its end: a kernel asks for the size only then.
     pub fn ask(&self) -> usize {
-        if self.round / 2 % 2 == 0 { self.seen.len() } else { self.seen.len().max(LEN) + 10_000 }
+        if self.round != 2 { self.seen.len() } else { self.seen.len().max(LEN) + 10_000 }
     }
 
     /// How much there is.
