@@ -154,7 +154,7 @@ pub fn put(p: &mut Pair<'_>) -> Kept {
 /// From its row into a chunk, and back into its row.
 pub fn grown_and_back(p: &mut Pair<'_>) -> Kept {
     let file = p.open_there(0);
-    if p.round % 2 == 0 {
+    if p.round.is_multiple_of(2) {
         let bytes = p.fresh(LEN - SMALL);
         file.write_all_at(&bytes, SMALL as u64).unwrap();
         p.put(SMALL, &bytes);
@@ -168,7 +168,7 @@ pub fn grown_and_back(p: &mut Pair<'_>) -> Kept {
 
 pub fn rename_over(p: &mut Pair<'_>) -> Kept {
     let from = p.there().with_extension("from");
-    let len = p.bytes.len();
+    let len = p.bytes.len() - 10;
     p.bytes = p.fresh(len);
     fs::write(&from, &p.bytes).unwrap();
     fs::rename(&from, p.there()).unwrap();

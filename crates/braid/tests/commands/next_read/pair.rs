@@ -1,14 +1,16 @@
 //! A way to change and a way to read, on a file of their own, and what must be in it.
 
+use super::super::mounted::eventually;
 use super::super::pages::get;
 use super::super::{Cluster, pattern};
-use super::{Change, Instead, LEN, Read, SMALL};
-use rustix::fs::XattrFlags;
+use super::{Change, Instead, Kind, LEN, Read, SMALL};
+use rustix::fs::{XattrFlags, setxattr};
 use std::any::Any;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::ops::Range;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// What a change has open, or mapped.
 pub type Kept = Box<dyn Any>;
@@ -18,16 +20,24 @@ pub struct Place<'a> {
     pub title: &'static str,
     pub c: &'a Cluster,
     pub at: &'a [PathBuf; 2],
-    pub is_marked: bool,
+    pub kind: Kind,
+    /// How many chunks the server beside the other mount has come to own.
+    moves: &'a dyn Fn() -> u64,
     /// Of the reader's mount.
     page: String,
 }
 
 impl<'a> Place<'a> {
-    pub fn new(title: &'static str, c: &'a Cluster, at: &'a [PathBuf; 2], is_marked: bool) -> Place<'a> {
+    pub fn new(
+        title: &'static str,
+        c: &'a Cluster,
+        at: &'a [PathBuf; 2],
+        kind: Kind,
+        moves: &'a dyn Fn() -> u64,
+    ) -> Place<'a> {
         let status: serde_json::Value = serde_json::from_str(&c.says("admin status --json")).unwrap();
-        let page = status["pages"]["mount"].as_str().unwrap().to_owned();
-        Place { title, c, at, is_marked, page }
+        let page = status["pages"]["mount"].as_str().unwrap_or_default().to_owned();
+        Place { title, c, at, kind, moves, page }
     }
 
     pub fn metric(&self, name: &str) -> u64 {
@@ -74,11 +84,25 @@ impl<'a> Pair<'a> {
             kept: None,
         };
         pair.bytes = pair.fresh(change.len);
-        fs::write(pair.there(), &pair.bytes).unwrap();
-        if place.is_marked {
-            rustix::fs::setxattr(pair.there(), "user.braid.shared", b"1", XattrFlags::empty()).unwrap();
+        fs::write(if place.kind == Kind::Moved { pair.here() } else { pair.there() }, &pair.bytes).unwrap();
+        match place.kind {
+            Kind::Any => {}
+            Kind::Marked => setxattr(pair.there(), "user.braid.shared", b"1", XattrFlags::empty()).unwrap(),
+            Kind::Moved => pair.moves(),
         }
         pair
+    }
+
+    /// Is written until the server there owns it.
+    fn moves(&mut self) {
+        let (moved, file) = ((self.place.moves)(), self.open_there(0));
+        eventually("a move", Duration::from_secs(30), || {
+            let bytes = self.fresh(self.bytes.len());
+            file.write_all_at(&bytes, 0).unwrap();
+            file.sync_data().unwrap();
+            self.bytes = bytes;
+            (self.place.moves)() > moved
+        });
     }
 
     pub fn here(&self) -> PathBuf {
@@ -180,7 +204,9 @@ impl<'a> Pair<'a> {
     pub fn sees_attributes(&self, is: &Metadata, was: &Metadata) {
         let (place, round) = (self.place.title, self.round);
         assert_eq!(is.len(), self.seen.len() as u64, "{place}, after change {round}: the size");
-        if is.ino() == was.ino() && self.instead != Some(Instead::SizeAlone) && !self.change.replaces {
+        let is_other = self.change.replaces && self.read.by_name;
+        assert_eq!(is.ino() != was.ino(), is_other, "{place}, after change {round}: which file it is");
+        if !self.change.replaces && self.instead != Some(Instead::SizeAlone) {
             assert!(is.modified().unwrap() > was.modified().unwrap(), "{place}, after change {round}: the time");
         }
     }
