@@ -19,6 +19,7 @@ mod local;
 mod metadata;
 mod mounted;
 mod moves;
+mod next_read;
 mod one_order;
 mod pages;
 mod pipes;

@@ -13,15 +13,15 @@ use std::time::{Duration, Instant};
 const LEN: usize = 3 << 20;
 
 /// The host of `up`, with two data servers, and another with a third one. Each file has a copy on each.
-struct Hosts {
-    c: Cluster,
-    at: [PathBuf; 2],
+pub struct Hosts {
+    pub c: Cluster,
+    pub at: [PathBuf; 2],
     third: Option<Child>,
     _dir: tempfile::TempDir,
 }
 
 impl Hosts {
-    fn new() -> Option<Hosts> {
+    pub fn new() -> Option<Hosts> {
         if !Path::new("/dev/fuse").exists() {
             say_skipped("there is no /dev/fuse");
             return None;
@@ -68,7 +68,7 @@ impl Hosts {
     }
 
     /// Of the third server.
-    fn metric(&self, name: &str) -> u64 {
+    pub fn metric(&self, name: &str) -> u64 {
         let at = std::fs::read_to_string(self.ready().with_extension("http")).unwrap();
         let (_, text) = get(at.trim(), "/metrics");
         text.lines().find_map(|line| line.strip_prefix(&format!("{name} "))).unwrap().parse().unwrap()

@@ -180,7 +180,12 @@ impl Map {
         Map::new(file, len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED)
     }
 
-    fn write(&self, at: usize, bytes: &[u8]) {
+    /// A shared one that is not stored to.
+    pub fn reading(file: &File, len: usize) -> Result<Map, Errno> {
+        Map::new(file, len, ProtFlags::READ, MapFlags::SHARED)
+    }
+
+    pub fn write(&self, at: usize, bytes: &[u8]) {
         assert!(at + bytes.len() <= self.len);
         // SAFETY: inside the mapping; nobody has a reference into it.
         unsafe { self.at.add(at).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) }
@@ -194,7 +199,7 @@ impl Map {
         bytes
     }
 
-    fn sync(&self) {
+    pub fn sync(&self) {
         // SAFETY: of the whole mapping.
         unsafe { rustix::mm::msync(self.at.cast(), self.len, MsyncFlags::SYNC).unwrap() }
     }
