@@ -285,6 +285,8 @@ pub struct CopyState {
     pub invalid_blocks: u64,
     /// Content of it is on its way from here to others, or has its place in the queue, and they take what comes.
     pub is_sent: bool,
+    /// Messages with content of it that have been sent from here since this server began, and are not on their way any more.
+    pub sent: u64,
 }
 
 #[cfg(test)]

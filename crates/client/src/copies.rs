@@ -57,8 +57,8 @@ struct State {
     last: u64,
     /// Those that no fsync has covered yet: of which chunk, and the version they made; none once it was said that it may be lost.
     open: BTreeMap<u64, (ChunkId, Option<Version>)>,
-    /// How the copies stood that were looked at last.
-    looked: BTreeMap<(ServerId, ChunkId), CopyState>,
+    /// How the copies stood that were looked at last, and how much had been sent of each when one of them had got more.
+    looked: BTreeMap<(ServerId, ChunkId), (CopyState, u64)>,
     /// What the members said when none of them could do what was asked: told also by an attempt that had no time left.
     said: String,
 }

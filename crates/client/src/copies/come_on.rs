@@ -3,7 +3,8 @@
 //! Over a slow link what one `fsync` waits for can take minutes. Nothing is answered meanwhile, and nobody is gone.
 //!
 //! Promises: what has reached a copy since the look before counts, blocks that it lacked or a version that it has now, or has on stable
-//! storage; and content that has its place in the queue to a server that takes what comes. Who does not answer has not come on.
+//! storage; and content that has its place in the queue to a server that takes what comes, unless it has been sent some times and nothing
+//! came of it. Who does not answer has not come on.
 
 use super::Copies;
 use crate::wait::join_all;
@@ -18,6 +19,9 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Of those that are waited for. A sync asks for those of one file in one container, which are few.
 const CHUNKS_MAX: usize = 16;
+/// What is taken and cannot be stored, because a disk is full, is sent again and again: that is not waited for without end. Twice is for
+/// what was lost on its way or had changed by then.
+const SENT_MAX: u64 = 3;
 
 fn has_more(now: &CopyState, before: &CopyState) -> bool {
     let lacks_less = now.epoch == before.epoch && now.invalid_blocks < before.invalid_blocks;
@@ -38,14 +42,20 @@ impl Copies {
         let looked = self.env.timeout(PATIENCE, join_all(self.members(None).into_iter().map(ask).collect())).await;
         let mut state = self.state.lock();
         state.looked.retain(|(_, chunk), _| chunks.contains(chunk));
-        let mut come_on = false;
+        let mut copies = Vec::new();
         for (id, answer) in looked.into_iter().flatten() {
-            let Ok((DataAnswer::GetCopies(copies), _)) = answer else { continue };
-            for now in copies {
-                let before = state.looked.insert((id, now.chunk), now.clone());
-                come_on |= now.is_sent || before.is_some_and(|before| has_more(&now, &before));
-            }
+            let Ok((DataAnswer::GetCopies(found), _)) = answer else { continue };
+            copies.extend(found.into_iter().map(|now| ((id, now.chunk), now)));
         }
-        come_on
+        let before = |key, now: &CopyState| state.looked.get(key).is_some_and(|(before, _)| has_more(now, before));
+        let has_come = copies.iter().any(|(key, now)| before(key, now));
+        let mut is_sent = false;
+        for (key, now) in copies {
+            let known = state.looked.get(&key).filter(|(before, _)| !has_come && before.sent <= now.sent);
+            let sent = known.map_or(now.sent, |(_, sent)| *sent);
+            is_sent |= now.is_sent && now.sent < sent + SENT_MAX;
+            state.looked.insert(key, (now, sent));
+        }
+        has_come || is_sent
     }
 }

@@ -583,6 +583,7 @@ impl Chains {
             complete: status.complete,
             stable: status.stable,
             invalid_blocks: status.invalid.len(),
+            sent: state.copies.get(&chunk).map_or(0, |copy| copy.on_way.ended()),
             is_sent: state.copies.get(&chunk).is_some_and(|copy| copy.on_way.whom(self.now()).any(takes)),
         })
     }

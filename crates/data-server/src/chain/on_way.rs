@@ -34,6 +34,8 @@ impl Message {
 pub(super) struct OnWay {
     last: u64,
     messages: Vec<Message>,
+    /// Taken, or lost.
+    ended: u64,
 }
 
 impl OnWay {
@@ -80,14 +82,24 @@ impl OnWay {
     pub fn ends(&mut self, number: u64, now: Moment) {
         let Some(at) = self.messages.iter().position(|message| message.number == number) else { return };
         let to = self.messages.remove(at).to;
+        self.ended += 1;
         let went = self.messages.iter_mut().filter(|message| message.to == to && message.since.is_some());
         went.for_each(|message| message.since = Some(now));
+    }
+
+    pub fn ended(&self) -> u64 {
+        self.ended
     }
 
     /// To whom something is, or will be when there is room.
     pub fn whom(&self, now: Moment) -> impl Iterator<Item = ServerId> {
         let open = move |message: &&Message| !message.is_given_up(now) && !message.blocks.is_empty();
         self.messages.iter().filter(open).map(|message| message.to.0)
+    }
+
+    /// It does not go at all.
+    pub fn forget(&mut self, number: u64) {
+        self.messages.retain(|message| message.number != number);
     }
 
     /// What is on its way there will not be taken.

@@ -72,7 +72,11 @@ impl Copy {
 
     /// It is not to be sent to anybody any more. What waits for room finds nothing.
     pub fn forget_parked(&mut self) {
-        self.parked.list.clear();
+        for (_, mut job) in self.parked.list.drain(..) {
+            if let Some((_, _, Some(number))) = content(&mut job) {
+                self.on_way.forget(number);
+            }
+        }
     }
 }
 
@@ -160,6 +164,16 @@ mod tests {
         assert!(copy.is_parked(&mut send(Body::Fetched { blocks: BlockSet::of(2..5) }, None)));
         assert!(!copy.is_parked(&mut send(Body::Fetched { blocks: BlockSet::of(2..11) }, None)));
         copy.forget_parked();
+        // Also of what is pushed nothing is left that would count as on its way.
+        let whom = (ServerId(2), ChainEpoch(7), OwnerTerm(1));
+        let (number, _) = copy.on_way.send(whom, BlockSet::of(0..4), Duration::ZERO, Duration::from_secs(2)).unwrap();
+        copy.park(send(
+            Body::Blocks { at: Default::default(), upto: Default::default(), blocks: BlockSet::of(0..4) },
+            Some(number),
+        ));
+        assert_eq!(copy.on_way.whom(Duration::from_secs(50)).count(), 1);
+        copy.forget_parked();
+        assert_eq!(copy.on_way.whom(Duration::from_secs(50)).count(), 0);
         assert!(!copy.is_parked(&mut send(Body::Fetched { blocks: BlockSet::of(2..5) }, None)));
     }
 }

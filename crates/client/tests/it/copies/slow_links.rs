@@ -37,3 +37,27 @@ async fn an_fsync_whose_bytes_stand_still_ends() {
     let error = client.fsync(handle, false).await.unwrap_err();
     assert!(begun.elapsed() < 4 * DEADLINE, "{error}: {:?}", begun.elapsed());
 }
+
+/// What is sent again and again and finds no room on a disk is on its way all the time.
+#[tokio::test(start_paused = true)]
+async fn an_fsync_that_a_full_disk_holds_up_ends() {
+    let world = World::new(3, "replica:3,min_copies=3").await;
+    world.net.link_bytes_per_s.store(MIB as u64, SeqCst);
+    let config = ClientConfig { host: "host1".to_owned(), deadline: DEADLINE, ..ClientConfig::default() };
+    let client = world.client_of(0, config).await;
+    let (_, handle) = create(&client, "f").await;
+    // Where it is to lie was chosen while there was room.
+    for n in 0..32 {
+        client.write(handle, (n * MIB) as u64, Bytes::from_static(b"x")).await.unwrap();
+    }
+    client.fsync(handle, false).await.unwrap();
+    for full in [2, 3] {
+        world.disks[&ServerId(full)].set_capacity(Some(12 * MIB as u64));
+    }
+    for n in 0..32 {
+        client.write(handle, (n * MIB) as u64, Bytes::from(vec![7; MIB])).await.unwrap();
+    }
+    let begun = tokio::time::Instant::now();
+    let error = client.fsync(handle, false).await.unwrap_err();
+    assert!(begun.elapsed() < 50 * DEADLINE, "{error}: {:?}", begun.elapsed());
+}
