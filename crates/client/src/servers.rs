@@ -472,7 +472,7 @@ impl Core {
                 let known = self.servers.epoch(id);
                 let epoch = if token.chain_epoch.0 == 0 { known } else { token.chain_epoch };
                 let gone = if is_once { Code::Disconnected } else { Code::StaleEpoch };
-                self.env.timeout(left, self.while_its_chain_stays(lane, id, (epoch, gone), cx, op, call)).await
+                self.env.timeout(left, self.while_its_chain_stays(lane, (epoch, gone), cx, op, call)).await
             }
             None => self.env.timeout(left, call).await,
         };
@@ -502,12 +502,12 @@ impl Core {
     async fn while_its_chain_stays<T>(
         &self,
         lane: &Lane,
-        id: ContainerId,
         (epoch, gone): (ChainEpoch, Code),
         cx: Context,
         op: Op,
         call: impl Future<Output = Result<T>>,
     ) -> Result<T> {
+        let id = cx.about.container;
         let mut call = std::pin::pin!(call);
         loop {
             if let Ok(answer) = self.env.timeout(LOOK_AGAIN, call.as_mut()).await {

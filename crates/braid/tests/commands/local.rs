@@ -1,9 +1,8 @@
 //! Reads of a data server's files on its host: no message, and never what another mount has replaced.
 
 use super::mounted::eventually;
-use super::pages::get;
 use super::two_mounts::Two;
-use super::{PLAIN, pattern};
+use super::{PLAIN, pages, pattern};
 use rustix::process::Signal;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -14,9 +13,7 @@ const LEN: usize = 300_000;
 /// Reads that the mount of `up` has answered without a message.
 fn local_reads(two: &Two) -> u64 {
     let status: serde_json::Value = serde_json::from_str(&two.c.says("admin status --json")).unwrap();
-    let (_, text) = get(status["pages"]["mount"].as_str().unwrap(), "/metrics");
-    let value = text.lines().find_map(|line| line.strip_prefix("braid_mount_local_reads_total "));
-    value.unwrap().parse().unwrap()
+    pages::metric(status["pages"]["mount"].as_str().unwrap(), "braid_mount_local_reads_total")
 }
 
 /// Not from this kernel's pages.

@@ -1,7 +1,7 @@
 //! Ownership moves to the host that writes (docs/design/0014-migration.md), on real processes: two hosts by name, a mount on each.
 
 use super::mounted::eventually;
-use super::pages::get;
+use super::pages;
 use super::{Cluster, pattern, say_skipped};
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -70,8 +70,7 @@ impl Hosts {
     /// Of the third server.
     pub fn metric(&self, name: &str) -> u64 {
         let at = std::fs::read_to_string(self.ready().with_extension("http")).unwrap();
-        let (_, text) = get(at.trim(), "/metrics");
-        text.lines().find_map(|line| line.strip_prefix(&format!("{name} "))).unwrap().parse().unwrap()
+        pages::metric(at.trim(), name)
     }
 
     fn open(&self, n: usize) -> File {

@@ -7,6 +7,13 @@ use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::time::Duration;
 
+/// What a process shows of itself under this name, without labels.
+pub fn metric(at: &str, name: &str) -> u64 {
+    let (_, text) = get(at, "/metrics");
+    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    value.unwrap_or_else(|| panic!("{name} is not among the metrics")).parse().unwrap()
+}
+
 /// The answer's first line and its text.
 pub fn get(at: &str, path: &str) -> (String, String) {
     let host = at.strip_prefix("http://").unwrap();

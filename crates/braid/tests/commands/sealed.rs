@@ -1,9 +1,8 @@
 //! Sealed files, by command and by mounts.
 
 use super::mounted::eventually;
-use super::pages::get;
 use super::two_mounts::Two;
-use super::{Cluster, PLAIN, pattern, say_skipped, tree};
+use super::{Cluster, PLAIN, pages, pattern, say_skipped, tree};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::process::Signal;
 use std::fs::{self, File};
@@ -16,9 +15,7 @@ const LEN: usize = 300_001;
 /// A number that the mount of `up` shows.
 fn metric(two: &Two, name: &str) -> u64 {
     let status: serde_json::Value = serde_json::from_str(&two.c.says("admin status --json")).unwrap();
-    let (_, text) = get(status["pages"]["mount"].as_str().unwrap(), "/metrics");
-    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    value.unwrap_or_else(|| panic!("{name} is not among the metrics")).parse().unwrap()
+    pages::metric(status["pages"]["mount"].as_str().unwrap(), name)
 }
 
 fn passed(two: &Two) -> u64 {

@@ -9,10 +9,12 @@
 use super::Copies;
 use crate::wait::join_all;
 use braid_api::data::{CopyState, DataAnswer, DataRequest, GetCopies};
+use braid_api::erased::Node;
 use braid_api::{Context, Manner};
-use braid_types::{ChunkId, RequestId};
+use braid_types::{ChunkId, RequestId, ServerId};
 use bytes::Bytes;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Behind content on the same link.
@@ -35,7 +37,7 @@ impl Copies {
         chunks.extend(self.state.lock().open.values().map(|(chunk, _)| *chunk).take(CHUNKS_MAX));
         let cx = Context { deadline: PATIENCE, manner: Manner::Once, request: RequestId(0), behind: 0, ..cx };
         let all: Vec<ChunkId> = chunks.iter().copied().collect();
-        let ask = |(id, node): (_, std::sync::Arc<dyn braid_api::erased::Node>)| {
+        let ask = |(id, node): (ServerId, Arc<dyn Node>)| {
             let get = DataRequest::GetCopies(GetCopies::of(all.clone()));
             async move { (id, node.execute(cx, get, Bytes::new()).await) }
         };

@@ -158,15 +158,6 @@ impl Words {
 }
 
 /// Changes what another data server says, if that is the bug.
-pub fn spoil_of_leader(bug: Option<Bug>, payload: Bytes) -> Bytes {
-    match FromLeader::decode(&payload) {
-        Ok(FromLeader::Grant { asked, leader, raised }) if bug == Some(Bug::LeaseTooLong) => {
-            FromLeader::Grant { asked: asked + Duration::from_secs(60), leader, raised }.encode().into()
-        }
-        _ => payload,
-    }
-}
-
 pub fn spoil(bug: Option<Bug>, says: &mut PeerSays) {
     let Ok(mut envelope) = Envelope::decode(&says.message) else { return };
     match (bug, &mut envelope.body) {
@@ -193,6 +184,16 @@ pub fn spoil(bug: Option<Bug>, says: &mut PeerSays) {
         _ => return,
     }
     says.message = envelope.encode();
+}
+
+/// The same of what the leader says.
+pub fn spoil_of_leader(bug: Option<Bug>, payload: Bytes) -> Bytes {
+    match FromLeader::decode(&payload) {
+        Ok(FromLeader::Grant { asked, leader, raised }) if bug == Some(Bug::LeaseTooLong) => {
+            FromLeader::Grant { asked: asked + Duration::from_secs(60), leader, raised }.encode().into()
+        }
+        _ => payload,
+    }
 }
 
 /// Does it say that something has changed?

@@ -1,8 +1,7 @@
 //! A way to change and a way to read, on a file of their own, and what must be in it.
 
 use super::super::mounted::eventually;
-use super::super::pages::get;
-use super::super::{Cluster, pattern};
+use super::super::{Cluster, pages, pattern};
 use super::{Change, Instead, Kind, LEN, Read, SMALL};
 use rustix::fs::{XattrFlags, setxattr};
 use std::any::Any;
@@ -41,9 +40,7 @@ impl<'a> Place<'a> {
     }
 
     pub fn metric(&self, name: &str) -> u64 {
-        let (_, text) = get(&self.page, "/metrics");
-        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        value.unwrap_or_else(|| panic!("{name} is not among the metrics")).parse().unwrap()
+        pages::metric(&self.page, name)
     }
 }
 
