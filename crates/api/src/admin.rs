@@ -3,7 +3,7 @@
 pub use crate::growing::{
     CopyMove, Drain, Load, Moves, Rebalance, RebalanceChange, RebalanceState, ServerFill, ShiftLeft, Taker,
 };
-use crate::meta::Duty;
+use crate::meta::{Duty, TreeOp, TreeOpStatus};
 use crate::quota::{Account, Limits, Miscount, Payer, Summary, ToSum};
 pub use crate::sql::{SqlBegun, SqlPage, SqlValue};
 pub use crate::waiting::{HeldAs, Waiting};
@@ -169,6 +169,11 @@ pub enum AdminQuery {
     },
     /// Where several metadata servers serve at once: what the one that is asked has to say of itself.
     Member,
+    /// How far a change of a tree is, and what it left as it is: behind what the answer before said.
+    TreeOp {
+        op: TreeOp,
+        after: Option<Vec<u8>>,
+    },
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -213,6 +218,7 @@ pub enum AdminAnswer {
     Snapshots(Vec<SnapshotStatus>),
     KeptRows(KeptPage),
     Member(MemberStatus),
+    TreeOp(TreeOpStatus),
 }
 
 /// A metadata server that serves beside others.

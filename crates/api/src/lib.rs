@@ -31,6 +31,7 @@ pub mod snapshots;
 mod sql;
 pub mod trace;
 pub mod trash;
+mod tree;
 mod waiting;
 mod walk;
 
@@ -47,4 +48,4 @@ pub use meta::Namespace;
 pub use route::GoesTo;
 
 /// Version of the protocol; raised when an old peer could misunderstand. See `wire` for the hello.
-pub const PROTOCOL_VERSION: u16 = 28;
+pub const PROTOCOL_VERSION: u16 = 29;

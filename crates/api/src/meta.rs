@@ -16,6 +16,7 @@ pub use crate::moving::{
 };
 pub use crate::quota::{ReturnRoom, TakeRoom};
 pub use crate::session::{CloseSession, EndSession, OpenSession, RenewReply, RenewSession, SessionReply};
+pub use crate::tree::{ChangeTree, LeftInDir, TreeChange, TreeOp, TreeOpStatus};
 pub use crate::walk::{Walk, Walked};
 use crate::{Code, Context, Error, Result, When, messages};
 use braid_types::*;
@@ -336,40 +337,6 @@ pub struct ChangeAttr {
     pub kill_privileges: bool,
     /// Cuts up to this generation are known at the owner and need not be remembered.
     pub cuts_applied: TruncGen,
-}
-
-/// What chmod -R and chown -R do.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TreeChange {
-    /// Not of symbolic links.
-    pub mode: Option<ModeChange>,
-    pub uid: Option<u32>,
-    pub gid: Option<u32>,
-    /// Nor this.
-    pub acl: Option<AclChange>,
-}
-
-/// The same change for everything in a directory, in one transaction as long as that is no more than a page.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct ChangeEntries {
-    pub dir: InodeRef,
-    /// Entries behind this one: the last of the page before.
-    pub after: Option<Name>,
-    pub change: TreeChange,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EntriesChanged {
-    /// Those that were not as they are to be.
-    pub changed: Vec<InodeId>,
-    /// What is sealed stays as it is.
-    pub sealed: Vec<Name>,
-    /// So does what an access list cannot be made of: it would have names and no mask, or is damaged.
-    pub refused: Vec<Name>,
-    /// To go on with.
-    pub dirs: Vec<(Name, InodeId)>,
-    /// Where the next page begins, if there is one.
-    pub next: Option<Name>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -955,7 +922,7 @@ messages! {
     ReturnSpares -> ();
     MovesOn -> ToMove;
     ListPlaced -> Placed;
-    ChangeEntries -> EntriesChanged;
+    ChangeTree -> TreeOp;
     AtPath -> Reached;
     TakeRoom -> u64;
     ReturnRoom -> ();
@@ -1028,7 +995,7 @@ impl MetaRequest {
             | MetaRequest::SealFile(_)
             | MetaRequest::MoveChunk(_)
             | MetaRequest::ReturnSpares(_)
-            | MetaRequest::ChangeEntries(_)
+            | MetaRequest::ChangeTree(_)
             | MetaRequest::TakeRoom(_)
             | MetaRequest::ReturnRoom(_)
             | MetaRequest::TakeBeside(_)

@@ -83,7 +83,7 @@ impl MetaRequest {
             MetaRequest::StatNames(m) => m.parent,
             MetaRequest::GetAttr(m) => m.inode.id,
             MetaRequest::ChangeAttr(m) => m.inode.id,
-            MetaRequest::ChangeEntries(m) => m.dir.id,
+            MetaRequest::ChangeTree(m) => m.dir.id,
             MetaRequest::ReadLink(m) => m.inode.id,
             MetaRequest::MakeNode(m) => m.parent.id,
             MetaRequest::CreateFile(m) => m.parent.id,

@@ -121,7 +121,7 @@ impl After {
             | MetaRequest::Resolve(_)
             | MetaRequest::AtPath(_)
             | MetaRequest::Walk(_)
-            | MetaRequest::ChangeEntries(_)
+            | MetaRequest::ChangeTree(_)
             | MetaRequest::SetPolicy(_)
             | MetaRequest::SealFile(_)
             | MetaRequest::AdminQuery(_)

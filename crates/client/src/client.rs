@@ -7,7 +7,7 @@ use crate::route::Ways;
 use crate::stats::Stats;
 use braid_api::admin::{AdminAnswer, AdminQuery, Waiting};
 use braid_api::data::DataPeers;
-use braid_api::meta::{EntriesChanged, Namespace, NodeSpec, Resolved, TreeChange};
+use braid_api::meta::{Namespace, NodeSpec, Resolved, TreeChange, TreeOp};
 use braid_api::*;
 use braid_env::Env;
 use braid_types::{Attr, ByteRange, InodeId, Mode, Name, SessionId};
@@ -81,14 +81,9 @@ impl Client {
         self.0.move_off().await
     }
 
-    /// A page of chmod -R or chown -R: see [`braid_api::meta::ChangeEntries`].
-    pub async fn change_entries(
-        &self,
-        dir: InodeId,
-        after: Option<Name>,
-        change: TreeChange,
-    ) -> Result<EntriesChanged> {
-        self.0.change_entries(dir, after, change).await
+    /// Begins chmod -R, chown -R or setfacl -R: see [`braid_api::meta::ChangeTree`].
+    pub async fn change_tree(&self, dir: InodeId, change: TreeChange) -> Result<TreeOp> {
+        self.0.change_tree(dir, change).await
     }
 
     /// What administrators ask the metadata server.

@@ -96,6 +96,7 @@ impl MetaServer {
             AdminQuery::Accounts { after, limit } => AdminAnswer::Accounts(self.accounts(after, limit).await?),
             AdminQuery::Miscounts => AdminAnswer::Miscounts(self.miscounts().await?),
             AdminQuery::Summary { waiting } => self.sum_up(waiting).await?,
+            AdminQuery::TreeOp { op, after } => AdminAnswer::TreeOp(self.tree_op(op, after).await?),
             AdminQuery::CreateSnapshot { dir, name, wait_ms } => {
                 AdminAnswer::CreateSnapshot(self.create_snapshot(dir, name, wait_ms).await?)
             }

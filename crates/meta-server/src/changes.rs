@@ -8,7 +8,6 @@ use braid_api::admin::Repair;
 use braid_api::meta::*;
 use braid_api::{Code, Error, Result};
 use braid_lease::Key;
-use braid_meta_namespace::ops::change_entries::{EntriesIn, mark};
 use braid_meta_namespace::ops::stand_for::StandFor;
 use braid_types::{FileKind, InodeId, Name, SessionId};
 
@@ -24,8 +23,6 @@ pub(crate) struct Scope {
     pub keys: Vec<Key>,
     /// The names that lose what they stand for: its attributes change as well.
     names: Vec<(InodeId, Name)>,
-    /// The attributes of all that is in a page of a directory change.
-    page: Option<(InodeId, Option<Name>)>,
     /// Nothing is announced: it changes nothing that is ever granted.
     nothing: bool,
 }
@@ -64,7 +61,7 @@ impl Scope {
             MetaRequest::Unlink(m) => Scope::default().child(m.parent.id, &m.name),
             MetaRequest::RemoveDir(m) => Scope::default().child(m.parent.id, &m.name),
             MetaRequest::Rename(m) => Scope::default().child(m.from.id, &m.from_name).child(m.to.id, &m.to_name),
-            MetaRequest::ChangeEntries(m) => Scope { page: Some((m.dir.id, m.after.clone())), ..Scope::default() },
+            MetaRequest::ChangeTree(m) => Scope::attr(m.dir.id),
             MetaRequest::CreateTemporary(_) => Scope::default(),
             _ => Scope { nothing: true, ..Scope::default() },
         }
@@ -133,20 +130,14 @@ impl MetaServer {
                 let cause = "who holds what has changed before it was made";
                 return Err(Error::new(Code::HeldElsewhere, request.name(), cause));
             }
-            let Scope { mut keys, names, page, nothing } = Scope::of(request);
+            let Scope { mut keys, names, nothing } = Scope::of(request);
             if nothing {
                 let (after, answer) = change(None).await;
                 *call = after;
                 return answer;
             }
             let mut children = None;
-            let is_named = names.is_empty() && page.is_none();
-            let all_named = is_named || self.leases.others_cache(session);
-            if let (true, Some((dir, after))) = (all_named, page) {
-                let found = self.ask(call, dir, EntriesIn { dir, after }).await?;
-                children = Some([mark(found.iter().copied()), InodeId(0)]);
-                keys.extend(found.into_iter().map(Key::Attr));
-            }
+            let all_named = names.is_empty() || self.leases.others_cache(session);
             if all_named && !names.is_empty() {
                 let mut found = [InodeId(0); 2];
                 let first = names.first().map_or(InodeId(0), |(parent, _)| *parent);

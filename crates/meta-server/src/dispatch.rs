@@ -300,6 +300,7 @@ impl MetaServer {
             return Err(Error::new(Code::BadMessage, request.name(), "a change needs a session and a request id"));
         }
         let is_tree = matches!(&request, MetaRequest::RemoveDir(m) if m.tree);
+        let policy_of = if let MetaRequest::SetPolicy(m) = &request { Some(m.inode.id) } else { None };
         let looked_through = match &request {
             MetaRequest::RemoveDir(m) if m.tree && before.is_none() => {
                 self.expect_no_seals(call, Some((session, cx.request)), m).await?
@@ -329,8 +330,12 @@ impl MetaServer {
             }
         };
         self.complete(&mut answer).await?;
-        if let (true, MetaAnswer::RemoveDir(gone)) = (is_tree, &answer) {
-            self.tree_removed(gone.attr.id).await;
+        // What is left to do behind the answer, it waits for.
+        match (&answer, policy_of) {
+            (MetaAnswer::RemoveDir(gone), _) if is_tree => self.tree_removed(gone.attr.id).await,
+            (MetaAnswer::ChangeTree(op), _) => self.tree_is_changed(*op).await?,
+            (MetaAnswer::SetPolicy(()), Some(top)) => self.policy_is_told(top).await?,
+            _ => {}
         }
         Ok(answer)
     }
@@ -408,9 +413,9 @@ impl MetaServer {
                 self.hint(&mut m.inode);
                 self.record(call, m.inode.id, op, number, m, MetaAnswer::DropChunks).await?
             }
-            MetaRequest::ChangeEntries(mut m) => {
+            MetaRequest::ChangeTree(mut m) => {
                 self.hint(&mut m.dir);
-                self.record(call, m.dir.id, op, number, m, MetaAnswer::ChangeEntries).await?
+                self.record(call, m.dir.id, op, number, m, MetaAnswer::ChangeTree).await?
             }
             MetaRequest::Unlink(mut m) => {
                 self.hint(&mut m.parent);
@@ -472,7 +477,7 @@ impl MetaServer {
             m @ (MetaRequest::TakeRoom(_) | MetaRequest::ReturnRoom(_)) => self.room(call, op, number, m).await?,
             MetaRequest::SetPolicy(mut m) => {
                 self.hint(&mut m.inode);
-                self.set_policy(call, op, number, m).await?
+                self.record(call, m.inode.id, op, number, m, MetaAnswer::SetPolicy).await?
             }
             MetaRequest::TakeSpares(m) => self.take_spares(call, op, number, m).await?,
             MetaRequest::TakeBeside(m) => self.take_beside(call, op, number, m).await?,

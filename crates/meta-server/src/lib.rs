@@ -54,6 +54,7 @@ mod spares;
 mod strays;
 mod subtree_ops;
 mod trash;
+mod tree_changes;
 mod trees;
 mod walks;
 mod why;

@@ -3,13 +3,10 @@
 //! Promises: what is set holds in the directory itself when it is answered, whatever dies then it comes to hold in all below that have none
 //! of their own, and the answer waits for that for as long as a call may take.
 
-use crate::dispatch::Call;
 use crate::server::MetaServer;
 use crate::subtree_ops::BREATH;
-use braid_api::meta::{MetaAnswer, SetPolicy};
 use braid_api::{Error, Result};
 use braid_meta_engine::Engine;
-use braid_meta_namespace::OpContext;
 use braid_meta_namespace::ops::spread::SpreadPolicy;
 use braid_meta_namespace::ops::subtree_ops::{ENTRIES_A_PAGE, Listed};
 use braid_types::InodeId;
@@ -18,29 +15,10 @@ use std::time::Duration;
 
 /// Less than a client waits (`client.deadline` is 60 s, unless set): one that gives up earlier is told so, and the policy holds.
 const WAIT_MAX: Duration = Duration::from_secs(30);
-/// Between two looks whether all have been told; doubled up to this.
-const LOOK_MAX: Duration = Duration::from_millis(64);
 
 impl MetaServer {
-    pub(crate) async fn set_policy(
-        &self,
-        call: &mut Call,
-        op: OpContext,
-        number: u8,
-        request: SetPolicy,
-    ) -> Result<MetaAnswer> {
-        let top = request.inode.id;
-        let answer = self.record(call, top, op, number, request, MetaAnswer::SetPolicy).await?;
-        let until = self.env.clock.now().0.saturating_add(WAIT_MAX);
-        let mut pause = BREATH;
-        while self.any_listed(|listed| matches!(listed, Listed::Spread(_, of) if *of == top)).await?
-            && self.env.clock.now().0 < until
-            && !self.stopping.load(Relaxed)
-        {
-            self.env.sleep(pause).await;
-            pause = LOOK_MAX.min(2 * pause);
-        }
-        Ok(answer)
+    pub(crate) async fn policy_is_told(&self, top: InodeId) -> Result<()> {
+        self.until_looked_through(WAIT_MAX, |listed| matches!(listed, Listed::Spread(_, of) if *of == top)).await
     }
 
     pub(crate) async fn spread_policy(&self, dir: InodeId) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use super::path::ClusterPath;
 use super::session::{Last, Paths, Session, brief};
-use super::trees::change_below;
+use super::trees::change_tree;
 use anyhow::{Result, anyhow};
 use braid_api::SetAttr;
 use braid_api::meta::TreeChange;
@@ -17,7 +17,7 @@ pub struct ChmodArgs {
     mode: ModeChange,
     #[arg(required = true)]
     paths: Vec<ClusterPath>,
-    /// What is in directories too: each directory in one step, or 1,024 entries of it.
+    /// What is in directories too. It is done by the metadata servers, and goes on if the command is interrupted.
     #[arg(short = 'R')]
     recursive: bool,
 }
@@ -34,12 +34,11 @@ impl ChmodArgs {
 
     async fn argument<F: Paths>(&self, s: &Session<F>, path: &ClusterPath) -> Result<()> {
         let attr = s.find(path, Last::Follow).await?;
-        self.one(s, path, &attr).await?;
         if self.recursive && attr.is_dir() {
             let change = TreeChange { mode: Some(self.mode.clone()), ..TreeChange::default() };
-            change_below(s, path, attr.id, &change).await;
+            return change_tree(s, path, attr.id, change).await;
         }
-        Ok(())
+        self.one(s, path, &attr).await
     }
 
     async fn one<F: Paths>(&self, s: &Session<F>, path: &ClusterPath, attr: &Attr) -> Result<()> {

@@ -3,7 +3,7 @@
 use super::chmod::set;
 use super::path::ClusterPath;
 use super::session::{Last, Paths, Session};
-use super::trees::change_below;
+use super::trees::change_tree;
 use anyhow::Result;
 use braid_api::SetAttr;
 use braid_api::meta::TreeChange;
@@ -17,7 +17,7 @@ pub struct ChownArgs {
     owner: Owner,
     #[arg(required = true)]
     paths: Vec<ClusterPath>,
-    /// What is in directories too: each directory in one step, or 1,024 entries of it.
+    /// What is in directories too. It is done by the metadata servers, and goes on if the command is interrupted.
     #[arg(short = 'R')]
     recursive: bool,
     /// Change a symbolic link itself.
@@ -79,12 +79,11 @@ impl ChownArgs {
     async fn argument<F: Paths>(&self, s: &Session<F>, path: &ClusterPath) -> Result<()> {
         let change = SetAttr { uid: self.owner.uid, gid: self.owner.gid, kill_privileges: true, ..SetAttr::default() };
         let attr = s.find(path, if self.no_dereference { Last::Keep } else { Last::Follow }).await?;
-        set(s, path, attr.id, change).await?;
         if self.recursive && attr.is_dir() {
             let change = TreeChange { uid: change.uid, gid: change.gid, ..TreeChange::default() };
-            change_below(s, path, attr.id, &change).await;
+            return change_tree(s, path, attr.id, change).await;
         }
-        Ok(())
+        set(s, path, attr.id, change).await
     }
 }
 

@@ -4,7 +4,7 @@ use super::path::{ClusterPath, Step, parse};
 pub use crate::output::brief;
 use anyhow::{Result, anyhow, bail};
 use braid_api::admin::{AdminAnswer, AdminQuery};
-use braid_api::meta::{EntriesChanged, Resolved, TreeChange};
+use braid_api::meta::{Resolved, TreeChange, TreeOp};
 use braid_api::{Caller, Code, FileSystem};
 use braid_client::Client;
 use braid_types::{Attr, FileKind, InodeId, Name};
@@ -21,13 +21,8 @@ pub trait Paths: FileSystem {
     /// What administrators ask.
     fn admin(&self, query: AdminQuery) -> impl Future<Output = braid_api::Result<AdminAnswer>> + Send;
 
-    /// The same change for everything in a directory, a page at a time.
-    fn change_entries(
-        &self,
-        dir: InodeId,
-        after: Option<Name>,
-        change: TreeChange,
-    ) -> impl Future<Output = braid_api::Result<EntriesChanged>> + Send;
+    /// The same change for a directory and everything below it, begun.
+    fn change_tree(&self, dir: InodeId, change: TreeChange) -> impl Future<Output = braid_api::Result<TreeOp>> + Send;
 }
 
 impl Paths for Client {
@@ -39,13 +34,8 @@ impl Paths for Client {
         Client::admin(self, query).await
     }
 
-    async fn change_entries(
-        &self,
-        dir: InodeId,
-        after: Option<Name>,
-        change: TreeChange,
-    ) -> braid_api::Result<EntriesChanged> {
-        Client::change_entries(self, dir, after, change).await
+    async fn change_tree(&self, dir: InodeId, change: TreeChange) -> braid_api::Result<TreeOp> {
+        Client::change_tree(self, dir, change).await
     }
 }
 

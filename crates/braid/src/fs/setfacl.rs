@@ -1,9 +1,9 @@
-//! `braid fs setfacl` and `getfacl`: access lists, also of whole trees, a directory in a step.
+//! `braid fs setfacl` and `getfacl`: access lists, also of whole trees.
 
 use super::chown::number_of;
 use super::path::ClusterPath;
 use super::session::{Last, Paths, Session, brief};
-use super::trees::change_below;
+use super::trees::change_tree;
 use anyhow::{Result, anyhow};
 use braid_api::meta::TreeChange;
 use braid_api::{Code, SetAttr, XattrMode};
@@ -35,7 +35,7 @@ pub struct SetfaclArgs {
     remove_default: bool,
     #[arg(required = true)]
     paths: Vec<ClusterPath>,
-    /// What is in directories too: each directory in one step, or 1,024 entries of it.
+    /// What is in directories too. It is done by the metadata servers, and goes on if the command is interrupted.
     #[arg(short = 'R')]
     recursive: bool,
 }
@@ -78,12 +78,11 @@ impl SetfaclArgs {
         if !attr.is_dir() && !self.recursive && change.edits.iter().any(|edit| edit.default) {
             return Err(anyhow!("{path}: only directories have default lists"));
         }
-        one(s, &attr, change).await.map_err(|e| anyhow!("{path}: {e}"))?;
         if self.recursive && attr.is_dir() {
             let change = TreeChange { acl: Some(change.clone()), ..TreeChange::default() };
-            change_below(s, path, attr.id, &change).await;
+            return change_tree(s, path, attr.id, change).await;
         }
-        Ok(())
+        one(s, &attr, change).await.map_err(|e| anyhow!("{path}: {e}"))
     }
 }
 

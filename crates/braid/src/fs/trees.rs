@@ -1,56 +1,53 @@
-//! What is done to all that lies below a directory: a message a page, many directories at once.
+//! What is done to a directory and all that lies below it: begun here, done by the metadata servers.
 
 use super::path::ClusterPath;
+use super::progress::Stage;
 use super::session::{Paths, Session, brief};
-use anyhow::anyhow;
-use braid_api::meta::TreeChange;
-use braid_types::{InodeId, Name};
-use futures_util::stream::{FuturesUnordered, StreamExt};
+use anyhow::{Result, anyhow};
+use braid_api::admin::{AdminAnswer, AdminQuery};
+use braid_api::meta::{LeftInDir, TreeChange};
+use braid_types::InodeId;
+use std::time::Duration;
 
-/// Directories under way at once: their transactions share syncs.
-const AT_ONCE: usize = 32;
+/// Between two questions how far it is; doubled up to this.
+const LOOK_MAX: Duration = Duration::from_millis(500);
 
-/// A page of a directory.
-struct Page {
-    path: ClusterPath,
-    dir: InodeId,
-    after: Option<Name>,
+/// Changes `dir` and everything below it, in no particular order, and returns when that is done. What was left as it is is noted.
+pub async fn change_tree<F: Paths>(s: &Session<F>, path: &ClusterPath, dir: InodeId, change: TreeChange) -> Result<()> {
+    let failed = |e: braid_api::Error| anyhow!("{path}: {}", brief(&e));
+    let op = s.fs.change_tree(dir, change).await.map_err(failed)?;
+    let progress = Stage::start();
+    let (mut after, mut pause) = (None, Duration::from_millis(16));
+    loop {
+        let answer = s.fs.admin(AdminQuery::TreeOp { op, after: after.take() }).await.map_err(failed)?;
+        let AdminAnswer::TreeOp(status) = answer else { return Err(anyhow!("{path}: a strange answer")) };
+        if status.waiting > 0 {
+            progress.says(&format!("{path}: directories left: {}", status.waiting));
+            tokio::time::sleep(pause).await;
+            pause = LOOK_MAX.min(2 * pause);
+            continue;
+        }
+        status.left.iter().for_each(|left| note(s, left));
+        match status.next {
+            Some(next) => after = Some(next),
+            None => return Ok(()),
+        }
+    }
 }
 
-/// Changes everything below `dir`, a directory at a time, in no particular order. What goes wrong is noted, the rest is done.
-pub async fn change_below<F: Paths>(s: &Session<F>, path: &ClusterPath, dir: InodeId, change: &TreeChange) {
-    let mut waiting = vec![Page { path: path.clone(), dir, after: None }];
-    let mut under_way = FuturesUnordered::new();
-    loop {
-        while under_way.len() < AT_ONCE
-            && let Some(page) = waiting.pop()
-        {
-            under_way.push(async move {
-                let done = s.fs.change_entries(page.dir, page.after.clone(), change.clone()).await;
-                (page, done)
-            });
-        }
-        let Some((page, done)) = under_way.next().await else { return };
-        let Page { path, dir, .. } = page;
-        match done {
-            Ok(done) => {
-                for name in done.sealed {
-                    s.note(&anyhow!("{}: it is sealed", path.join(&name)));
-                }
-                for name in done.refused {
-                    s.note(&anyhow!(
-                        "{}: its access list would have names and no mask, or is damaged",
-                        path.join(&name)
-                    ));
-                }
-                waiting.extend(done.dirs.into_iter().map(|(name, dir)| Page {
-                    path: path.join(&name),
-                    dir,
-                    after: None,
-                }));
-                waiting.extend(done.next.map(|after| Page { path, dir, after: Some(after) }));
-            }
-            Err(e) => s.note(&anyhow!("{path}: {}", brief(&e))),
-        }
+fn note<F: Paths>(s: &Session<F>, left: &LeftInDir) {
+    let path = |name: &[u8]| {
+        let names: Vec<String> = left.dir.iter().map(|name| name.escape_ascii().to_string()).collect();
+        [names, vec![name.escape_ascii().to_string()]]
+            .concat()
+            .iter()
+            .map(|name| format!("/{name}"))
+            .collect::<String>()
+    };
+    for name in &left.sealed {
+        s.note(&anyhow!("{}: it is sealed", path(name)));
+    }
+    for name in &left.refused {
+        s.note(&anyhow!("{}: its access list would have names and no mask, or is damaged", path(name)));
     }
 }

@@ -32,6 +32,7 @@ mod sql;
 mod together;
 mod transfer;
 mod trash;
+mod tree_changes;
 mod two_mounts;
 mod why;
 

@@ -5,11 +5,11 @@ use crate::commit::Reach;
 use crate::core::{Core, Op};
 use crate::inode::{FileState, Inode};
 use braid_api::meta::{
-    AttrAnswer, ChangeAttr, ChangeEntries, EntriesChanged, GetAttr, GetPlace, GetStatFs, NewTime, ReadLink, TreeChange,
+    AttrAnswer, ChangeAttr, ChangeTree, GetAttr, GetPlace, GetStatFs, NewTime, ReadLink, TreeChange, TreeOp,
 };
 use braid_api::{AttrReply, Caller, Code, Error, Result, SetAttr, StatFs, TimeOrNow};
 use braid_lease::{Key, Want};
-use braid_types::{Attr, FILE_BYTES_MAX, InodeId, Name};
+use braid_types::{Attr, FILE_BYTES_MAX, InodeId};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -136,17 +136,12 @@ impl Core {
         self.get_attr(cx, id).await
     }
 
-    /// What was changed is asked for again.
-    pub async fn change_entries(
-        &self,
-        dir: InodeId,
-        after: Option<Name>,
-        change: TreeChange,
-    ) -> Result<EntriesChanged> {
-        let message = ChangeEntries { dir: self.cache.existing(dir)?, after, change };
-        let answer = self.call(message, self.own_op()).await?;
-        answer.changed.iter().for_each(|id| self.cache.changed(*id));
-        Ok(answer)
+    /// What is below is recalled as it changes; the directory itself is asked for again.
+    pub async fn change_tree(&self, dir: InodeId, change: TreeChange) -> Result<TreeOp> {
+        let message = ChangeTree { dir: self.cache.existing(dir)?, change };
+        let op = self.call(message, self.own_op()).await?;
+        self.cache.changed(dir);
+        Ok(op)
     }
 
     /// Truncates a file that nobody has open here: its map is needed to cut the chunk at the border.

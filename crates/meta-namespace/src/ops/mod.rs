@@ -6,7 +6,7 @@ pub mod admin;
 mod attr;
 pub mod chains;
 mod change_attr;
-pub mod change_entries;
+pub mod change_tree;
 pub mod check;
 mod commit;
 pub mod content;

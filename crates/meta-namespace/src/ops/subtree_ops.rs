@@ -1,10 +1,11 @@
 //! The list of directories whose entries are to be looked through behind what made that necessary.
 
-use crate::rows::{Inode, RestampRow, RowFormat, SpreadRow, keys};
+use crate::rows::{Inode, LeftRow, RestampRow, RowFormat, SpreadRow, keys};
 use crate::{OpError, Unit};
 use braid_api::Code;
+use braid_api::meta::TreeOp;
 use braid_meta_engine::{Key, Lock, Operation, Table, Tx};
-use braid_types::{InodeId, Name};
+use braid_types::{InodeId, Name, Timestamp};
 
 /// Entries of one transaction: about 10 µs each.
 pub const ENTRIES_A_PAGE: usize = 256;
@@ -15,6 +16,10 @@ pub enum Listed {
     Restamp(InodeId, Vec<InodeId>),
     /// Another policy holds for them: [`super::spread::SpreadPolicy`]. Because that of the latter was changed.
     Spread(InodeId, InodeId),
+    /// What is in it is changed: [`super::change_tree::ChangeEntries`].
+    Change(InodeId, TreeOp),
+    /// Nothing is to be done: what such a change left as it is, and when.
+    Left(Timestamp),
 }
 
 /// What is listed, after this row.
@@ -36,6 +41,8 @@ impl Operation for ListSubtreeOps {
             let listed = match key {
                 _ if key == keys::restamp(dir) => Listed::Restamp(dir, RestampRow::decode(&key, &row)?.roots),
                 _ if key == keys::spread(dir) => Listed::Spread(dir, SpreadRow::decode(&key, &row)?.top),
+                _ if let Some(op) = keys::tree_change_of(&key) => Listed::Change(dir, op),
+                _ if keys::left_of(&key).is_some() => Listed::Left(LeftRow::decode(&key, &row)?.at),
                 _ => return Err(super::content::damaged(&key)),
             };
             list.push((key, listed));

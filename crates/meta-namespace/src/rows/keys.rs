@@ -1,5 +1,6 @@
 //! Where each row lies: table, partition, rest of the primary key.
 
+use braid_api::meta::TreeOp;
 use braid_api::quota::Payer;
 use braid_meta_engine::{Key, Table};
 use braid_types::{ChunkId, ChunkIndex, ContainerId, InodeId, Name, RequestId, ServerId, SessionId, SnapshotHandle};
@@ -140,6 +141,8 @@ const GROUP: u8 = 3;
 const ROOM: u8 = 4;
 const RESTAMP: u8 = 1;
 const SPREAD: u8 = 2;
+const TREE_CHANGE: u8 = 3;
+const LEFT: u8 = 4;
 
 /// Quotas of users and groups lie where no inode's do.
 fn of_payer(payer: Payer, rest: &[u8]) -> Key {
@@ -277,6 +280,46 @@ pub fn restamp(dir: InodeId) -> Key {
 /// That the directories in a directory are to be told whose policy holds for them, see [`super::SpreadRow`].
 pub fn spread(dir: InodeId) -> Key {
     Key::new(Table::SubtreeOps, dir.0, &[SPREAD])
+}
+
+fn of_tree_op(partition: InodeId, kind: u8, op: TreeOp, rest: &[u8]) -> Key {
+    let mut bytes = vec![kind];
+    [op.top.0, op.session.0, op.request.0].iter().for_each(|n| bytes.extend_from_slice(&number(*n)));
+    bytes.extend_from_slice(rest);
+    Key::new(Table::SubtreeOps, partition.0, &bytes)
+}
+
+fn tree_op_of(key: &Key, kind: u8) -> Option<(TreeOp, &[u8])> {
+    let (found, mut rest) = key.rest().split_first()?;
+    let mut next = || {
+        let (number, behind) = rest.split_first_chunk::<8>()?;
+        rest = behind;
+        Some(u64::from_be_bytes(*number))
+    };
+    let op = TreeOp { top: InodeId(next()?), session: SessionId(next()?), request: RequestId(next()?) };
+    (*found == kind).then_some((op, rest))
+}
+
+/// That what is in a directory is to be changed, see [`super::ChangeRow`].
+pub fn tree_change(dir: InodeId, op: TreeOp) -> Key {
+    of_tree_op(dir, TREE_CHANGE, op, b"")
+}
+
+pub fn tree_change_of(key: &Key) -> Option<TreeOp> {
+    tree_op_of(key, TREE_CHANGE).filter(|(_, rest)| rest.is_empty()).map(|(op, _)| op)
+}
+
+/// What was left as it is in the page of a directory behind this name, see [`super::LeftRow`]. All of an operation are in one partition.
+pub fn left(op: TreeOp, dir: InodeId, after: &[u8]) -> Key {
+    of_tree_op(op.top, LEFT, op, &[&number(dir.0), after].concat())
+}
+
+pub fn all_left(op: TreeOp) -> Key {
+    of_tree_op(op.top, LEFT, op, b"")
+}
+
+pub fn left_of(key: &Key) -> Option<TreeOp> {
+    tree_op_of(key, LEFT).map(|(op, _)| op)
 }
 
 /// Single rows. Their names are on disk.

@@ -14,6 +14,7 @@ mod rebalance;
 mod roster;
 mod session;
 mod snapshot;
+mod tree_change;
 
 pub use container::{ChunkRow, ContainerRow, CopiesRow, MovesRow, ReclaimRow, ServerRow, SpareRow};
 pub use handover::{HandoverRow, RestoredRow};
@@ -25,6 +26,7 @@ pub use rebalance::{MoveRow, RebalanceRow};
 pub use roster::RosterRow;
 pub use session::{RequestRow, SessionRow};
 pub use snapshot::{HandleRow, KeptInode, OldRow, SnapshotEntry, SnapshotsRow};
+pub use tree_change::{ChangeRow, LeftRow};
 
 use crate::OpError;
 use braid_api::{Code, Error};

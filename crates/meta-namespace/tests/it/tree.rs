@@ -4,6 +4,7 @@ use braid_api::meta::*;
 use braid_api::quota::{Account, Limits, Miscount, Payer};
 use braid_api::{Code, Error};
 use braid_meta_engine::{Awaited, Counts, Engine, Key, Lock, Operation, Page, Row, Table, Tx};
+use braid_meta_namespace::ops::change_tree::ChangeEntries;
 use braid_meta_namespace::ops::quota::{ListAccounts, SetQuota, Tally};
 use braid_meta_namespace::ops::restamp::{Restamp, Restamped};
 use braid_meta_namespace::ops::subtree_ops::{ENTRIES_A_PAGE, ListSubtreeOps, Listed};
@@ -276,6 +277,16 @@ impl<E: Engine> Tree<E> {
 
     pub async fn restamp(&self, dir: InodeId) -> Restamped {
         self.run(Restamp { dir, limit: self.page }).await.unwrap()
+    }
+
+    /// A page of a directory that is listed for chown -R; false: there is none.
+    pub async fn change_entries(&self) -> bool {
+        let listed = self.run(ListSubtreeOps { after: None, limit: usize::MAX >> 1 }).await.unwrap();
+        let change = |(_, listed)| if let Listed::Change(dir, op) = listed { Some((dir, op)) } else { None };
+        let Some((dir, op)) = listed.into_iter().find_map(change) else { return false };
+        let page = ChangeEntries { dir, op, limit: self.page, announced: None, now: Timestamp(5) };
+        self.run(page).await.unwrap();
+        true
     }
 
     /// Until nothing is listed any more.

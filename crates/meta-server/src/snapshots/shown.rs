@@ -59,7 +59,7 @@ pub(crate) fn asks_of(request: &MetaRequest) -> Option<InodeId> {
         MetaRequest::HoldSealed(m) => m.inode.id,
         MetaRequest::MoveChunk(m) => m.inode.id,
         MetaRequest::TakeRoom(m) => m.inode.id,
-        MetaRequest::ChangeEntries(m) => m.dir.id,
+        MetaRequest::ChangeTree(m) => m.dir.id,
         MetaRequest::MakeNode(m) => m.parent.id,
         MetaRequest::CreateFile(m) => m.parent.id,
         MetaRequest::CreateTemporary(m) => m.parent.id,

@@ -23,4 +23,5 @@ mod reports;
 mod requests;
 mod silent;
 mod spread;
+mod tree_changes;
 mod trees;

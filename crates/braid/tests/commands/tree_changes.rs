@@ -1,0 +1,77 @@
+//! chmod -R, chown -R and setfacl -R: one change of a tree, which is done whoever is killed meanwhile.
+
+use super::Cluster;
+use super::mounted::eventually;
+use std::process::Stdio;
+use std::time::Duration;
+
+const DIRS: usize = 40;
+const FILES: usize = 150;
+
+/// How many inodes of the tree have which mode and owner.
+fn rights(c: &Cluster) -> Vec<(u64, u64, u64)> {
+    let sql =
+        "select mode, uid, count(*) from files where path = '/t' or path like '/t/%' group by mode, uid order by 3";
+    let ran = c.braid(&["admin", "sql", "--json", sql].map(AsRef::as_ref));
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let rows =
+        ran.out.lines().map(|line| serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(line).unwrap());
+    rows.map(|row| {
+        let number = |key: &str| row[key].as_u64().unwrap();
+        (number("mode"), number("uid"), number("count(*)"))
+    })
+    .collect()
+}
+
+#[test]
+fn a_tree_is_changed_though_the_command_or_the_metadata_server_is_killed() {
+    let c = Cluster::start();
+    let local = tempfile::tempdir().unwrap();
+    for dir in 0..DIRS {
+        let at = local.path().join(format!("d{}/d{dir}", dir % 5));
+        std::fs::create_dir_all(&at).unwrap();
+        (0..FILES).for_each(|file| std::fs::write(at.join(format!("f{file}")), "").unwrap());
+    }
+    c.says(&format!("fs put -r {} /t", local.path().display()));
+    let all = (1 + 5 + DIRS + DIRS * FILES) as u64;
+    assert_eq!(rights(&c).iter().map(|(_, _, count)| count).sum::<u64>(), all);
+    let (mut begun, mut halves) = (0, 0);
+    for (round, (delay_ms, kills_server)) in
+        [(5, false), (20, false), (40, false), (60, false), (20, true), (40, true), (60, true)].into_iter().enumerate()
+    {
+        let uid = 1000 + round as u64;
+        let argument = format!("{uid}:{uid}");
+        let mut command = c.command(&["fs", "chown", "-R", &argument, "/t"].map(AsRef::as_ref));
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(delay_ms));
+        if kills_server {
+            c.kill("metadata");
+        }
+        let _ = child.kill();
+        child.wait().unwrap();
+        if kills_server {
+            assert_eq!(c.up().code, 0);
+        }
+        let now = rights(&c);
+        if now.iter().any(|(_, of, _)| *of == uid) {
+            begun += 1;
+            halves += u32::from(now.len() > 1);
+            eventually("all to be changed", Duration::from_secs(30), || {
+                let now = rights(&c);
+                now.iter().all(|(_, of, _)| *of == uid) && now.iter().map(|(_, _, count)| count).sum::<u64>() == all
+            });
+        }
+    }
+    println!("{begun} had begun when they were killed, {halves} were seen half done");
+    // One that nobody disturbs, however many were begun before.
+    c.says("fs chown -R 7:8 /t");
+    assert!(rights(&c).iter().all(|(_, uid, _)| *uid == 7));
+    c.says("fs seal /t/d1/d1/f3");
+    let said = c.fails("fs chmod -R u=rwX,go=rX /t");
+    assert_eq!(said.trim(), "braid: /t/d1/d1/f3: it is sealed");
+    c.says("fs chmod -R u=rwX,go=rX /t/d0");
+    c.says("fs setfacl -R -m u:9:rwX,d:u:9:rwX /t/d0");
+    assert!(c.says("fs getfacl /t/d0/d0/f0").contains("user:9:rw-"));
+    assert!(c.says("fs getfacl /t/d0/d0").contains("default:user:9:rwx"));
+    eventually("a clean fsck", Duration::from_secs(30), || c.run("admin fsck").out.starts_with("clean: "));
+}
