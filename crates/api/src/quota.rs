@@ -70,6 +70,24 @@ pub struct ToSum {
     pub after: Option<Name>,
 }
 
+/// What is no directory, one or many, as far as their sizes are saved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Weight {
+    /// What quotas count.
+    pub bytes: u64,
+    /// What programs see: sizes, and blocks of 512 bytes.
+    pub size: u64,
+    pub blocks: u64,
+}
+
+impl Weight {
+    pub fn add(&mut self, other: Weight) {
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.size = self.size.saturating_add(other.size);
+        self.blocks = self.blocks.saturating_add(other.blocks);
+    }
+}
+
 /// What a part of a tree has.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Summary {
@@ -77,9 +95,9 @@ pub struct Summary {
     /// Whatever is no directory and has one name.
     pub files: u64,
     /// Of these.
-    pub bytes: u64,
-    /// What has several names, once for each name that was met, with its bytes.
-    pub several: Vec<(InodeId, u64)>,
+    pub weight: Weight,
+    /// What has several names, once for each name that was met.
+    pub several: Vec<(InodeId, Weight)>,
     /// What is left to ask for; empty: all of it is summed up.
     pub waiting: Vec<ToSum>,
 }

@@ -3,7 +3,7 @@
 use crate::output::{Table, bytes};
 use anyhow::{Result, bail};
 use braid_api::admin::{AdminAnswer, AdminQuery};
-use braid_api::quota::{Account, Payer, ToSum};
+use braid_api::quota::{Account, Payer, ToSum, Weight};
 use braid_types::InodeId;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -122,20 +122,37 @@ impl Sum {
     }
 }
 
-/// Page by page, by the server; what has several names counts once.
-pub async fn sum_up(asked: &impl Asked, top: InodeId) -> Result<Sum> {
-    let (mut directories, mut files, mut bytes) = (1, 0, 0_u64);
-    let mut several = BTreeMap::new();
+/// What is below a directory, as the server counts it.
+#[derive(Debug, Default)]
+pub struct Counted {
+    pub directories: u64,
+    /// What is no directory and has one name.
+    pub files: u64,
+    pub weight: Weight,
+    pub several: BTreeMap<InodeId, Weight>,
+}
+
+/// Page by page, each of them told.
+pub async fn count(asked: &impl Asked, top: InodeId, mut page_counted: impl FnMut(u64)) -> Result<Counted> {
+    let mut counted = Counted::default();
     let mut waiting = vec![ToSum { dir: top, after: None }];
     while !waiting.is_empty() {
         let AdminAnswer::Summary(page) = asked.ask(AdminQuery::Summary { waiting }).await? else { return strange() };
-        directories += page.directories;
-        files += page.files;
-        bytes = bytes.saturating_add(page.bytes);
-        several.extend(page.several);
+        page_counted(page.directories + page.files + page.several.len() as u64);
+        counted.directories += page.directories;
+        counted.files += page.files;
+        counted.weight.add(page.weight);
+        counted.several.extend(page.several);
         waiting = page.waiting;
     }
-    files += several.len() as u64;
-    bytes = several.values().fold(bytes, |sum, of| sum.saturating_add(*of));
+    Ok(counted)
+}
+
+/// The directory itself, and what is below it; what has several names counts once.
+pub async fn sum_up(asked: &impl Asked, top: InodeId) -> Result<Sum> {
+    let mut counted = count(asked, top, |_| {}).await?;
+    counted.several.values().for_each(|weight| counted.weight.add(*weight));
+    let (directories, files) = (1 + counted.directories, counted.files + counted.several.len() as u64);
+    let bytes = counted.weight.bytes;
     Ok(Sum { inodes: directories + files, bytes, directories: Some(directories), files: Some(files) })
 }

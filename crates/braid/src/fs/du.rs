@@ -3,8 +3,10 @@
 use super::attributes::print_json;
 use super::path::ClusterPath;
 use super::progress::Counting;
+use super::quota::ByClient;
 use super::session::{Last, Paths, Session};
 use crate::output::{Table, bytes};
+use crate::quota::count;
 use anyhow::Result;
 use braid_types::{Attr, InodeId};
 use clap::Args;
@@ -65,64 +67,16 @@ impl DuArgs {
     pub async fn run<F: Paths>(self, s: &Session<F>) -> Result<ExitCode> {
         let progress = Counting::start();
         progress.of("files and directories");
-        let (mut lines, mut seen) = (Vec::new(), HashSet::new());
+        let mut summing = Summing { s, depth: self.depth, seen: HashSet::new(), lines: Vec::new(), progress };
         for path in &self.paths {
-            if let Err(e) = self.one(s, path, &mut seen, &mut lines, &progress).await {
+            if let Err(e) = summing.argument(path).await {
                 s.note(&e);
             }
         }
+        let Summing { lines, progress, .. } = summing;
         drop(progress);
         self.print(&lines)?;
         Ok(s.exit_code())
-    }
-
-    async fn one<F: Paths>(
-        &self,
-        s: &Session<F>,
-        path: &ClusterPath,
-        seen: &mut HashSet<InodeId>,
-        lines: &mut Vec<Line>,
-        progress: &Counting,
-    ) -> Result<()> {
-        let top = s.find(path, Last::Follow).await?;
-        // The directories that the walk is in, each with its sum.
-        let mut open = vec![(path.clone(), Sum::default())];
-        if let Some((_, sum)) = open.first_mut() {
-            sum.add(&top);
-        }
-        if top.is_dir() {
-            let mut walk = s.walk(path, top.id).await?;
-            while let Some(met) = walk.next().await {
-                progress.more(1);
-                while open.len() > met.depth + 1 {
-                    self.close(&mut open, lines);
-                }
-                if met.attr.nlink > 1 && !met.attr.is_dir() && !seen.insert(met.attr.id) {
-                    continue;
-                }
-                if met.attr.is_dir() {
-                    open.push((met.path, Sum::default()));
-                }
-                if let Some((_, sum)) = open.last_mut() {
-                    sum.add(&met.attr);
-                }
-            }
-        }
-        while !open.is_empty() {
-            self.close(&mut open, lines);
-        }
-        Ok(())
-    }
-
-    /// The innermost directory is finished.
-    fn close(&self, open: &mut Vec<(ClusterPath, Sum)>, lines: &mut Vec<Line>) {
-        let Some((path, sum)) = open.pop() else { return };
-        if let Some((_, above)) = open.last_mut() {
-            above.merge(sum);
-        }
-        if open.len() <= self.depth {
-            lines.push(Line { path: path.to_string(), sum });
-        }
     }
 
     fn print(&self, lines: &[Line]) -> Result<()> {
@@ -141,5 +95,76 @@ impl DuArgs {
         }
         table.print();
         Ok(())
+    }
+}
+
+/// Directories that have a line of their own are listed here; what is below them, the server adds up.
+struct Summing<'s, F: Paths> {
+    s: &'s Session<F>,
+    /// Levels with lines of their own, below an argument.
+    depth: usize,
+    /// What has several names and was counted.
+    seen: HashSet<InodeId>,
+    lines: Vec<Line>,
+    progress: Counting,
+}
+
+impl<F: Paths> Summing<'_, F> {
+    async fn argument(&mut self, path: &ClusterPath) -> Result<()> {
+        let top = self.s.find(path, Last::Follow).await?;
+        let mut sum = Sum::default();
+        sum.add(&top);
+        if top.is_dir() {
+            // A line for each directory in it, the innermost first.
+            sum.merge(Box::pin(self.below(path, top.id, 0)).await?);
+        }
+        self.lines.push(Line { path: path.to_string(), sum });
+        Ok(())
+    }
+
+    async fn below(&mut self, path: &ClusterPath, dir: InodeId, level: usize) -> Result<Sum> {
+        // What is in a snapshot is put together for each who asks.
+        if level == self.depth && !dir.is_in_snapshot() {
+            return self.counted(dir).await;
+        }
+        let (mut sum, mut listing) = (Sum::default(), self.s.list(path, dir).await?);
+        loop {
+            let page = listing.page().await?;
+            if page.is_empty() {
+                return Ok(sum);
+            }
+            self.progress.more(page.len() as u64);
+            for (name, attr) in page {
+                if attr.nlink > 1 && !attr.is_dir() && !self.seen.insert(attr.id) {
+                    continue;
+                }
+                let mut of = Sum::default();
+                of.add(&attr);
+                if attr.is_dir() {
+                    let path = path.join(&name);
+                    match Box::pin(self.below(&path, attr.id, level + 1)).await {
+                        Ok(below) => of.merge(below),
+                        Err(e) => self.s.note(&e),
+                    }
+                    if level < self.depth {
+                        self.lines.push(Line { path: path.to_string(), sum: of });
+                    }
+                }
+                sum.merge(of);
+            }
+        }
+    }
+
+    async fn counted(&mut self, dir: InodeId) -> Result<Sum> {
+        let counted = count(&ByClient(self.s), dir, |more| self.progress.more(more)).await?;
+        let mut sum = Sum { files: counted.files, directories: counted.directories, ..Sum::default() };
+        let mut weight = counted.weight;
+        for (id, of) in counted.several {
+            if self.seen.insert(id) {
+                sum.files += 1;
+                weight.add(of);
+            }
+        }
+        Ok(Sum { size: weight.size, occupied: weight.blocks * 512, ..sum })
     }
 }

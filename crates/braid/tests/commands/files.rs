@@ -107,6 +107,21 @@ fn trees_are_searched_and_summed() {
     assert_eq!((&du[1]["path"], &du[1]["files"], &du[1]["directories"]), (&"/t".into(), &4.into(), &3.into()));
     assert_eq!(du[0]["size"], 3_000_001);
     assert!(c.says("fs du /t").contains("2.9 MiB"));
+    // Added up by the server, or listed: the same, and what has several names counts once.
+    c.says("fs ln /t/d/e/large /t/again");
+    c.says("fs ln /t/d/e/large /t/d/too");
+    c.says("fs ln -s d /t/other");
+    let line = |command: &str| c.says(command).lines().next_back().unwrap().to_owned();
+    let shown = line("fs du --json /t");
+    let sum: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    let size = du[1]["size"].as_u64().unwrap() + 1;
+    assert_eq!((&sum["files"], &sum["directories"], &sum["size"]), (&5.into(), &3.into(), &size.into()));
+    for depth in 1..4 {
+        assert_eq!(line(&format!("fs du --json -d {depth} /t")), line("fs du --json /t"), "{depth} levels listed");
+    }
+    c.says("fs snapshot create /t s");
+    c.says("fs rm /t/again");
+    assert_eq!(line("fs du --json /t/.braid/snapshots/s").replace("/.braid/snapshots/s", ""), shown);
     assert!(c.says("fs df").contains('%'));
 }
 

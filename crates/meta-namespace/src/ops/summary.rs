@@ -3,7 +3,7 @@
 use super::entries::{Entries, locate};
 use crate::{OpError, Query, Unit};
 use braid_api::Code;
-use braid_api::quota::{Summary, ToSum};
+use braid_api::quota::{Summary, ToSum, Weight};
 
 /// Entries looked at in one page.
 const ENTRIES_A_PAGE: usize = 4096;
@@ -38,11 +38,15 @@ impl Query for SumUp {
                 if inode.is_dir() {
                     sum.directories += 1;
                     sum.waiting.push(ToSum { dir: inode.id, after: None });
-                } else if inode.nlink > 1 {
-                    sum.several.push((inode.id, inode.charge().bytes));
+                    continue;
+                }
+                let attr = inode.attr();
+                let weight = Weight { bytes: inode.charge().bytes, size: attr.size, blocks: attr.blocks };
+                if inode.nlink > 1 {
+                    sum.several.push((inode.id, weight));
                 } else {
                     sum.files += 1;
-                    sum.bytes = sum.bytes.saturating_add(inode.charge().bytes);
+                    sum.weight.add(weight);
                 }
             }
             // An empty directory costs a look, too.

@@ -6,7 +6,7 @@ use crate::common::*;
 use braid_api::Code;
 use braid_api::admin::{AdminAnswer, AdminQuery};
 use braid_api::meta::*;
-use braid_api::quota::{Account, Limits, Miscount, Payer, ToSum};
+use braid_api::quota::{Account, Limits, Miscount, Payer, ToSum, Weight};
 use braid_meta_engine::MemStore;
 use braid_meta_server::MetaConfig;
 use braid_types::*;
@@ -214,18 +214,21 @@ async fn a_tree_is_summed_up_page_by_page() {
     let linked = w.lookup(top, "d9").await.unwrap().id;
     let file = w.lookup(linked, "f5").await.unwrap();
     w.call(Link { inode: file.id.into(), parent: top.into(), name: name("again") }).await.unwrap();
-    let (mut waiting, mut sum) = (vec![ToSum { dir: top, after: None }], (0, 0, 0, Vec::new()));
+    let (mut waiting, mut sum) = (vec![ToSum { dir: top, after: None }], (0, 0, Weight::default(), Vec::new()));
     while !waiting.is_empty() {
         let AdminAnswer::Summary(page) = w.call(AdminQuery::Summary { waiting }).await.unwrap() else {
             panic!("another answer")
         };
         sum.0 += page.directories;
         sum.1 += page.files;
-        sum.2 += page.bytes;
+        sum.2.add(page.weight);
         sum.3.extend(page.several);
         waiting = page.waiting;
     }
     let bytes: u64 = (0..40u64).flat_map(|n| 0..n).sum();
-    assert_eq!((sum.0, sum.1, sum.2), (40, 779, bytes - 5));
-    assert_eq!(sum.3, [(file.id, 5); 2]);
+    // Each has a block, but for those of no bytes.
+    let empty = 39;
+    let weight = Weight { bytes: bytes - 5, size: bytes - 5, blocks: 8 * (779 - empty) };
+    assert_eq!((sum.0, sum.1, sum.2), (40, 779, weight));
+    assert_eq!(sum.3, [(file.id, Weight { bytes: 5, size: 5, blocks: 8 }); 2]);
 }

@@ -187,7 +187,7 @@ impl Connection {
                     let AdminAnswer::Summary(sum) = self.ask(AdminQuery::Summary { waiting }).await? else {
                         return Err("it answered something else".to_owned());
                     };
-                    (waiting, bytes) = (sum.waiting, bytes + sum.bytes);
+                    (waiting, bytes) = (sum.waiting, bytes + sum.weight.bytes);
                 }
                 if bytes == 0 { Err("no file has bytes".to_owned()) } else { Ok(()) }
             }

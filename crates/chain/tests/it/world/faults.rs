@@ -25,7 +25,53 @@ pub enum Fault {
     Full(usize, Us),
 }
 
+/// A fault at a place that no clock can name.
+#[derive(Clone, Copy, Debug)]
+pub enum ByNumber {
+    /// Before this step is made: a message arrives, work on a disk is done, a clock ticks.
+    Step(u64, Fault),
+    /// Whoever is to carry out this command dies before it does, all that it did before done: of a server, its page cache stays or not.
+    Command(u64, bool),
+}
+
 impl World {
+    /// Before a step.
+    pub fn fault_by_step(&mut self) {
+        if let Some(ByNumber::Step(step, fault)) = self.by_number
+            && step == self.steps
+        {
+            self.fault_and_back(fault);
+        }
+    }
+
+    /// Before a command of a server, or of the leader. True if it is not carried out, nor any after it.
+    pub fn dies_before_command(&mut self, server: Option<usize>) -> bool {
+        self.commands += 1;
+        let Some(ByNumber::Command(command, power)) = self.by_number else { return false };
+        if command != self.commands {
+            return false;
+        }
+        self.fault_and_back(match server {
+            Some(node) if power => Fault::Power(node),
+            Some(node) => Fault::Kill(node),
+            None => Fault::LeaderDies,
+        });
+        true
+    }
+
+    /// It starts again a second later.
+    fn fault_and_back(&mut self, fault: Fault) {
+        if self.calm {
+            return;
+        }
+        self.fault(fault);
+        match fault {
+            Fault::Kill(node) | Fault::Power(node) => self.at(S, Item::Fault(Fault::Start(node))),
+            Fault::LeaderDies => self.at(S, Item::Fault(Fault::LeaderStarts)),
+            _ => {}
+        }
+    }
+
     /// A random plan of faults.
     pub fn plan_faults(&mut self, count: u64, may_lose: bool) {
         let (storm, servers) = (self.setup.storm, self.setup.servers);

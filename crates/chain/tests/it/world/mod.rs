@@ -188,6 +188,10 @@ pub struct World {
     pub place_goes_to: Option<ServerId>,
     pub seen: BTreeMap<&'static str, u64>,
     pub steps: u64,
+    /// Messages sent, work begun on disks, answers: of servers and of the leader.
+    pub commands: u64,
+    /// What goes wrong by number and not by time.
+    pub by_number: Option<faults::ByNumber>,
     pub log: Vec<String>,
 }
 
@@ -258,6 +262,8 @@ impl World {
             place_goes_to: None,
             seen: BTreeMap::new(),
             steps: 0,
+            commands: 0,
+            by_number: None,
             log: Vec::new(),
             setup,
         };

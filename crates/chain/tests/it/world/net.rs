@@ -28,6 +28,9 @@ impl World {
         let Some(machine) = self.nodes[index].machine.as_mut() else { return };
         let commands = machine.on(now, event);
         for command in commands {
+            if self.dies_before_command(Some(index)) {
+                return;
+            }
             self.carry_out(index, command, content);
         }
     }
@@ -159,6 +162,9 @@ impl World {
         let Some(machine) = self.leader.machine.as_mut() else { return };
         let commands = machine.on(now, event, &mut FirstSpare);
         for command in commands {
+            if self.dies_before_command(None) {
+                return;
+            }
             match command {
                 LeaderCommand::Send { to, incarnation, message } => {
                     if !matches!(message, FromLeader::Grant { .. }) {

@@ -46,6 +46,7 @@ impl World {
             }
             self.now = due.at;
             self.steps += 1;
+            self.fault_by_step();
             self.handle(due.item);
             self.check_step()?;
             if until_whole && self.now >= looked + 500 * MS {
