@@ -2,7 +2,7 @@
 //! random faults are rare, all of these are looked at.
 #![allow(clippy::unwrap_used)]
 
-use crate::world::faults::Fault;
+use crate::world::faults::{ByNumber, Fault};
 use crate::world::*;
 
 fn kinds(node: usize) -> Vec<Fault> {
@@ -53,4 +53,36 @@ fn a_second_fault_at_every_place_of_the_first_ones_mending() {
             }
         }
     }
+}
+
+/// The owner loses its power, or a member is lost for ever and another gets its place; from then on until all is whole again whoever is to send
+/// a message, to begin work on its disk, to answer or to commit dies before it does.
+#[test]
+fn a_death_before_every_command_of_the_first_ones_mending() {
+    let begun = 500 * MS;
+    let world = |seed: u64, first: Fault, by_number: Option<ByNumber>| {
+        let mut world = World::calm(seed, 2, 9 * S);
+        world.by_number = by_number;
+        world.at(begun, Item::Fault(first));
+        if let Fault::Power(node) = first {
+            world.at(begun + S, Item::Fault(Fault::Start(node)));
+        }
+        world
+    };
+    let mut ran = 0;
+    for (seed, first) in [(11, Fault::Power(0)), (12, Fault::Lose(2)), (13, Fault::Lose(0))] {
+        let mut mending = world(seed, first, None);
+        mending.run_for(begun).unwrap();
+        let before = mending.commands;
+        mending.run_for(8 * S).unwrap();
+        let leader = mending.leader.machine.as_ref().unwrap();
+        let members = leader.row(C).unwrap().members().to_vec();
+        assert!(leader.is_settled(C) && members.len() == 3, "seed {seed}, {first:?}: {members:?}");
+        for command in before + 1..mending.commands + 1 {
+            let failure = world(seed, first, Some(ByNumber::Command(command, command % 2 == 0))).run().failure;
+            assert_eq!(failure, None, "seed {seed}, {first:?}, command {command}");
+            ran += 1;
+        }
+    }
+    assert!(ran > 1000, "{ran} deaths");
 }
