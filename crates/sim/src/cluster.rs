@@ -195,8 +195,12 @@ impl Cluster {
     }
 
     pub fn lives(&self, server: ServerId) -> u64 {
-        let machine = self.servers().into_iter().find(|(_, known)| known.id() == server).map(|(machine, _)| machine);
-        machine.map_or(0, |machine| self.starts(machine))
+        self.machine_of(server).map_or(0, |machine| self.starts(machine))
+    }
+
+    /// Where it runs.
+    pub fn machine_of(&self, server: ServerId) -> Option<Machine> {
+        self.servers().into_iter().find(|(_, known)| known.id() == server).map(|(machine, _)| machine)
     }
 
     /// A data server stops, and forgets what it was told and has not written down. True if another has before, and not

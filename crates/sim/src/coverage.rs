@@ -44,6 +44,10 @@ pub const MUST_BE_REACHED: &[&str] = &[
     "write repeated to a server that had lost it",
 ];
 
+/// Where data servers stop at messages.
+pub const MUST_BE_REACHED_AT_MESSAGES: &[&str] =
+    &["chunk owned beside its writer", "chunk taken over by another member", "member removed from a chain"];
+
 /// The same of chunks with several copies.
 pub const MUST_BE_REACHED_WITH_COPIES: &[&str] = &[
     "bad block mended from another copy",

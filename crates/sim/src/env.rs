@@ -12,12 +12,14 @@ mod pause;
 mod random;
 mod spawn;
 mod transport;
+mod trap;
 
 pub use clock::Skew;
 pub use handing::Handing;
 pub use links::Links;
 pub use pause::PauseGate;
 pub use spawn::SimSpawn;
+pub use trap::Trap;
 
 use crate::failures::Failures;
 use crate::history::History;
@@ -37,6 +39,7 @@ pub struct Surroundings {
     pub failures: Arc<Failures>,
     pub links: Arc<Links>,
     pub handing: Arc<Handing>,
+    pub trap: Arc<Trap>,
 }
 
 /// What a machine keeps over the lives of its process.
@@ -57,7 +60,7 @@ pub fn process_env(around: &Surroundings, hardware: &Hardware, life: u64) -> (En
         clock: Arc::new(SimClock::new(hardware.skew, lateness)),
         random: Arc::new(SimRandom::new(around.seed, hardware.name, life)),
         disk: Arc::new(hardware.disk.clone()),
-        transport: Arc::new(SimTransport::new(hardware.name, around)),
+        transport: Arc::new(SimTransport::new(hardware, around)),
         spawner: spawner.clone(),
     };
     (env, spawner)

@@ -37,7 +37,13 @@ pub struct Injector {
     links: BTreeMap<Pair, (Ill, Duration)>,
     /// The second of two, when it comes and until when it lasts.
     second: Option<(Duration, Machine, Kind, Duration)>,
+    /// What becomes of the machine whose trap springs.
+    trapped: Option<Kind>,
 }
+
+/// Messages that a machine still sends before it stops: of a move each side sends about so many while it lasts.
+const MESSAGES_OF_A_MOVE: u64 = 12;
+const MESSAGES: u64 = 60;
 
 /// Where clients write, so that there is something to rot.
 const ROT_AT: [u64; 5] = [0, 1000, 5000, 70_000, 100_000];
@@ -61,12 +67,14 @@ impl Injector {
             paused: BTreeMap::new(),
             links: BTreeMap::new(),
             second: None,
+            trapped: None,
         }
     }
 
     /// Repairs what is due and, unless it is calm, breaks something new if it is time for that.
     pub fn step(&mut self, sim: &mut Sim<'static>, now: Duration) {
         self.repair(sim, |until| until <= now);
+        self.spring(sim, now);
         if !self.cluster.is_calm() && now >= self.next {
             let mean = self.every.as_millis() as u64;
             self.next = now + Duration::from_millis(self.random.random_range(1..=2 * mean));
@@ -85,7 +93,45 @@ impl Injector {
     }
 
     pub fn repair_all(&mut self, sim: &mut Sim<'static>) {
+        self.cluster.around.trap.clear();
         self.repair(sim, |_| true);
+    }
+
+    /// A machine has stopped in the middle of a step.
+    fn spring(&mut self, sim: &mut Sim<'static>, now: Duration) {
+        let Some(name) = self.cluster.around.trap.take_sprung() else { return };
+        let found = self.cluster.settings.machines().into_iter().find(|machine| machine.name() == name);
+        let (Some(machine), Some(kind)) = (found, self.trapped.take()) else { return };
+        let until = now + kind.lasts(&mut self.random);
+        let is_done = !self.cluster.is_calm()
+            && match kind {
+                Kind::PauseAtMessage => self.pause(machine, until),
+                _ => self.stop(sim, &[machine], kind == Kind::PowerAtMessage, until),
+            };
+        match is_done {
+            true => self.cluster.coverage.count(kind.text()),
+            // It is to stay, or was the last thing before the calm.
+            false => self.cluster.hardware(machine).pause.resume(),
+        }
+    }
+
+    fn set_trap(&mut self, kind: Kind) {
+        let after = self.random.random_bool(0.5);
+        let trap = &self.cluster.around.trap;
+        let is_set = match self.random.random_bool(0.7) {
+            true => {
+                let taker = self.random.random_bool(0.5);
+                trap.set_at_move(taker, self.random.random_range(0..MESSAGES_OF_A_MOVE), after)
+            }
+            false => {
+                let messages = self.random.random_range(0..MESSAGES);
+                let machine = self.an_owner().unwrap_or_else(|| self.any_of(Role::Data));
+                self.cluster.around.trap.set_at_message(machine.name(), messages, after)
+            }
+        };
+        if is_set {
+            self.trapped = Some(kind);
+        }
     }
 
     /// Turns bits over in blocks of files, on one data server's disk: when every copy is whole again, because a block that is
@@ -162,6 +208,11 @@ impl Injector {
             Kind::KillOwner | Kind::PowerOwner | Kind::PauseOwner => {
                 self.an_owner().is_some_and(|machine| self.one(sim, machine, kind, until))
             }
+            // Counted when it springs.
+            Kind::KillAtMessage | Kind::PowerAtMessage | Kind::PauseAtMessage => {
+                self.set_trap(kind);
+                false
+            }
             Kind::TwoData => {
                 let (first, second) = (self.any_of(Role::Data), self.any_of(Role::Data));
                 let what = [Kind::KillData, Kind::PowerData, Kind::PauseData];
@@ -211,9 +262,8 @@ impl Injector {
                 continue;
             }
             any = true;
-            if self.paused.remove(&machine).is_some() {
-                self.cluster.hardware(machine).pause.resume();
-            }
+            self.paused.remove(&machine);
+            self.cluster.hardware(machine).pause.resume();
             let how = if power { "loses its power" } else { "is killed" };
             self.cluster.note(machine.name(), format_args!("{how}"));
             if machine.role() == Role::Data {

@@ -43,6 +43,7 @@ fn scenario(arguments: &Arguments, seed: u64) -> Result<Scenario, String> {
             let all = [
                 scenario::all(),
                 scenario::with_copies(),
+                scenario::at_messages(),
                 scenario::growing(),
                 scenario::growing_plain(),
                 scenario::litmus(),

@@ -10,7 +10,7 @@ use crate::work::{
     Shared, Sizes, Snapshots, Sure, Tree, Work,
 };
 use copies::in_turn;
-pub use copies::with_copies;
+pub use copies::{at_messages, with_copies};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -442,6 +442,7 @@ impl Scenario {
         all()
             .into_iter()
             .chain(with_copies())
+            .chain(at_messages())
             .chain(trees())
             .chain(reporting())
             .chain(growing())
@@ -497,6 +498,10 @@ impl Scenario {
 
     pub fn with_copies_of_seed(seed: u64) -> Scenario {
         of_seed(with_copies(), seed)
+    }
+
+    pub fn at_messages_of_seed(seed: u64) -> Scenario {
+        of_seed(at_messages(), seed)
     }
 
     pub fn with_bug(mut self, bug: Bug) -> Scenario {

@@ -106,8 +106,8 @@ struct World {
 
 impl World {
     fn new(seed: u64, scenario: &Scenario, print: bool) -> Self {
-        let (history, failures, links, handing) = Default::default();
-        let around = Surroundings { seed, history, failures, links, handing };
+        let (history, failures, links, handing, trap) = Default::default();
+        let around = Surroundings { seed, history, failures, links, handing, trap };
         around.history.print(print);
         let cluster = Cluster::new(around, scenario.settings.clone());
         let mut sim = turmoil::Builder::new()

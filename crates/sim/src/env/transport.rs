@@ -1,6 +1,7 @@
-use super::Surroundings;
 use super::handing::Handing;
 use super::links::{LinkEnd, Links};
+use super::trap::{Passes, Trap};
+use super::{Hardware, PauseGate, Surroundings};
 use crate::history::History;
 use braid_env::{Address, BoxFuture, Connection, DiskFile, Listener, Tickets, Transport};
 use std::io;
@@ -19,12 +20,14 @@ pub struct SimTransport {
     links: Arc<Links>,
     history: Arc<History>,
     handing: Arc<Handing>,
+    trap: Arc<Trap>,
+    gate: Arc<PauseGate>,
 }
 
 impl SimTransport {
-    pub fn new(machine: &'static str, around: &Surroundings) -> Self {
-        let Surroundings { links, history, handing, .. } = around.clone();
-        SimTransport { machine, links, history, handing }
+    pub fn new(hardware: &Hardware, around: &Surroundings) -> Self {
+        let Surroundings { links, history, handing, trap, .. } = around.clone();
+        SimTransport { machine: hardware.name, links, history, handing, trap, gate: hardware.pause.clone() }
     }
 
     fn connection(&self, stream: TcpStream, peer: String) -> Connection {
@@ -35,6 +38,8 @@ impl SimTransport {
             machine: self.machine,
             peer: peer.clone(),
             history: self.history.clone(),
+            trap: self.trap.clone(),
+            gate: self.gate.clone(),
         });
         Connection {
             reader: Box::new(SimReader { inner: reader, end: end.clone() }),
@@ -109,6 +114,8 @@ struct End {
     machine: &'static str,
     peer: String,
     history: Arc<History>,
+    trap: Arc<Trap>,
+    gate: Arc<PauseGate>,
 }
 
 impl End {
@@ -150,6 +157,11 @@ struct SimWriter {
 impl AsyncWrite for SimWriter {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         self.end.check()?;
+        if self.end.trap.at_message(self.end.machine, &self.end.gate) == Passes::Not {
+            // It is asked again by the gate, when that is open.
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         let poll = Pin::new(&mut self.inner).poll_write(cx, buf);
         if let Poll::Ready(Ok(n)) = &poll {
             self.end.history.bytes(self.end.machine, &self.end.peer, &buf[..*n]);

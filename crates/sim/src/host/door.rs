@@ -520,7 +520,7 @@ impl DataNode for DataDoor {
         match &mut request {
             DataRequest::PeerSays(says) => {
                 words::spoil(bug, says);
-                self.cluster.words.of_peer(&self.cluster, says);
+                self.cluster.words.of_peer(&self.cluster, self.server.id(), says);
             }
             DataRequest::LeaderSays(_) => {
                 self.cluster.words.of_leader(&self.cluster, &payload);

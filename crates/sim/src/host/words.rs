@@ -2,6 +2,7 @@
 
 use crate::bug::Bug;
 use crate::cluster::Cluster;
+use crate::machine::Machine;
 use braid_api::copies::ServerSays;
 use braid_api::data::{DataRequest, PeerSays};
 use braid_api::{Code, Result};
@@ -109,8 +110,14 @@ impl Words {
     }
 
     /// From another data server.
-    pub fn of_peer(&self, cluster: &Cluster, says: &PeerSays) {
+    pub fn of_peer(&self, cluster: &Cluster, to: ServerId, says: &PeerSays) {
         let Ok(Envelope { chunk, epoch, term, body, .. }) = Envelope::decode(&says.message) else { return };
+        if matches!(body, Body::Want) {
+            let name = |server| cluster.machine_of(server).map(Machine::name);
+            if let (Some(owner), Some(taker)) = (name(to), name(says.from)) {
+                cluster.around.trap.move_begins(owner, taker);
+            }
+        }
         if matches!(body, Body::Owns) && self.0.lock().moved.insert((chunk, epoch, term)) {
             cluster.coverage.count("chunk owned beside its writer");
         }

@@ -5,6 +5,7 @@ mod growing;
 mod hunt;
 mod litmus;
 mod many;
+mod messages;
 mod planted;
 mod removals;
 mod replay;

@@ -1,0 +1,34 @@
+//! Data servers that stop in the middle of what they do: at a message, most of them of a move.
+//!
+//! `SIM_MESSAGES_SEEDS` and `SIM_MESSAGES_FIRST_SEED` run others than the default ones.
+#![allow(clippy::unwrap_used)]
+
+use crate::hunt::hunt;
+use braid_sim::coverage::MUST_BE_REACHED_AT_MESSAGES;
+use braid_sim::{Bug, Invariant, Scenario, run, scenario};
+
+const SEEDS: u64 = 45;
+
+#[test]
+fn no_seed_fails_whose_data_servers_stop_at_messages() {
+    let (seeds, all) = (crate::many::seeds("MESSAGES", SEEDS), scenario::at_messages());
+    crate::many::none_fails_and_all_is_reached(seeds, Scenario::at_messages_of_seed, &all, MUST_BE_REACHED_AT_MESSAGES);
+}
+
+#[test]
+fn the_same_seed_stops_at_the_same_messages() {
+    for scenario in scenario::at_messages() {
+        let (first, second) = (run(1, &scenario, false), run(1, &scenario, false));
+        assert_eq!((first.hash, first.events), (second.hash, second.events), "{}", scenario.name);
+    }
+}
+
+#[test]
+fn a_past_owner_that_answers_is_found() {
+    hunt(Bug::PastOwnerAnswers, "messages-moves", 20, Invariant::CloseToOpen, &[]);
+}
+
+#[test]
+fn an_fsync_that_is_answered_by_who_does_not_own_the_chunk_any_more_is_found() {
+    hunt(Bug::PastOwnerAnswers, "messages-moves-fsync", 100, Invariant::FsyncIsKept, &[]);
+}
