@@ -51,6 +51,62 @@ fn ownership_stays_where_it_is_while_a_member_does_not_answer() {
     assert_eq!(world.run().failure, None);
 }
 
+/// For how much of so much more time calls wait at the first server for a move.
+fn waits(world: &mut World, time: Us) -> Us {
+    let end = world.now + time;
+    let mut waits = 0;
+    while world.now < end {
+        world.run_for(MS).unwrap();
+        waits += if world.nodes[0].machine.as_ref().unwrap().is_moving(C, CHUNK) { MS } else { 0 };
+    }
+    waits
+}
+
+/// What is refused costs nobody anything: no call waits for a move that cannot be.
+#[test]
+fn nobody_waits_for_a_move_that_is_refused() {
+    // A member has not answered for as long as a move may last.
+    let mut world = World::calm(3, 1, 20 * S);
+    world.run_for(S).unwrap();
+    world.at(0, Item::Fault(Fault::Pause(2, 1_700 * MS)));
+    world.run_for(1_300 * MS).unwrap();
+    world.at(0, Item::Want { node: 1, chunk: CHUNK });
+    assert_eq!(waits(&mut world, 350 * MS), 0, "while another member is silent");
+    assert_eq!(owner(&world), [ServerId(1)]);
+    assert_eq!(world.run().failure, None);
+    // Who asks lacks more than what is on its way while a stream is written.
+    let mut setup = World::calm(3, 1, 20 * S).setup;
+    (setup.blocks, setup.limits.announce_blocks) = (12, 1);
+    let mut world = World::new(3, setup);
+    world.run_for(S).unwrap();
+    world.at(0, Item::Fault(Fault::Full(1, 3 * S)));
+    world.run_for(S).unwrap();
+    let asks = copy(&world, 1);
+    assert!(asks.invalid.len() > 2 && asks.told > asks.complete, "{asks:?}");
+    world.at(0, Item::Want { node: 1, chunk: CHUNK });
+    assert_eq!(waits(&mut world, 800 * MS), 0, "while who asks lacks much");
+    assert_eq!(owner(&world), [ServerId(1)]);
+    assert_eq!(world.run().failure, None);
+}
+
+/// Who asks lacks little, and does not get it: what waits goes on after a second, where it was, in the same epoch.
+#[test]
+fn a_move_that_comes_to_nothing_ends_after_a_second() {
+    let mut world = World::calm(3, 1, 20 * S);
+    world.run_for(S).unwrap();
+    world.at(0, Item::Fault(Fault::Full(1, 4 * S)));
+    while copy(&world, 1).invalid.is_empty() {
+        world.run_for(MS).unwrap();
+    }
+    world.at(0, Item::Want { node: 1, chunk: CHUNK });
+    let waited = waits(&mut world, 1_800 * MS);
+    // It asks again as long as a writer is beside it, for a second: by then the move that began first is over.
+    // Clocks are off by up to 1 %, and tick every 50 ms.
+    assert!((980 * MS..1_070 * MS).contains(&waited), "calls waited for {waited} us");
+    assert_eq!((owner(&world), copy(&world, 0).epoch), (vec![ServerId(1)], Some(ChainEpoch(1))));
+    assert_eq!(world.run().failure, None);
+}
+
 #[test]
 fn who_has_come_to_own_keeps_it_for_a_while() {
     let mut world = World::calm(3, 1, 20 * S);
