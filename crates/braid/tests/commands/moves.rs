@@ -154,3 +154,53 @@ fn the_loss_of_the_server_that_ownership_moved_to_loses_nothing_that_was_synced(
     there.sync_data().unwrap();
     assert!(all(&here) == bytes && all(&there) == bytes);
 }
+
+/// Two programs on two hosts that write the same chunk all the time: ownership goes to and fro a few times, each owner keeping it twice as long as
+/// the one before (250 ms, 500 ms, … 16 s), and settles. Neither of them waits for long, and what each has written is there.
+#[test]
+fn two_hosts_that_contend_for_a_chunk_settle() {
+    let Some(hosts) = Hosts::new() else { return };
+    let files = [hosts.open(0), hosts.open(1)];
+    files[0].write_all_at(&pattern(LEN), 0).unwrap();
+    files[0].sync_all().unwrap();
+    let moves = |hosts: &Hosts| {
+        let here = ["data-1", "data-2"].map(|name| {
+            let at = std::fs::read_to_string(hosts.c.root().join(format!("run/{name}.http"))).unwrap();
+            pages::metric(at.trim(), "braid_data_moves_total")
+        });
+        here.iter().sum::<u64>() + hosts.metric("braid_data_moves_total")
+    };
+    assert_eq!(moves(&hosts), 0);
+    let begun = Instant::now();
+    let contended = Duration::from_secs(14);
+    let wrote = std::thread::scope(|scope| {
+        let writers = [0_usize, 1].map(|n| {
+            let file = &files[n];
+            scope.spawn(move || {
+                let (mut rounds, mut longest) = (0_u64, Duration::ZERO);
+                while begun.elapsed() < contended {
+                    let call = Instant::now();
+                    file.write_all_at(&[rounds as u8; 4_096], (n * 8_192) as u64).unwrap();
+                    file.sync_data().unwrap();
+                    longest = longest.max(call.elapsed());
+                    rounds += 1;
+                }
+                (rounds, longest)
+            })
+        });
+        writers.map(|writer| writer.join().unwrap())
+    });
+    let moved = moves(&hosts);
+    println!("{moved} moves; {wrote:?}");
+    // 0.25 + 0.5 + 1 + 2 + 4 = 7.75 s lie between six moves, and 15.75 s between seven. The first may take a second to be asked for.
+    assert!((3..=6).contains(&moved), "{moved} moves in {contended:?}");
+    for (rounds, longest) in wrote {
+        assert!(rounds > 50 && longest < Duration::from_secs(5), "{wrote:?}");
+    }
+    for file in &files {
+        let seen = all(file);
+        for (n, (rounds, _)) in wrote.iter().enumerate() {
+            assert!(seen[n * 8_192..][..4_096].iter().all(|byte| *byte == (rounds - 1) as u8), "of host {n}");
+        }
+    }
+}
