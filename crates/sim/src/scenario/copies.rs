@@ -116,22 +116,23 @@ pub fn with_copies() -> Vec<Scenario> {
 
 /// Those in which chunks are moved, and data servers stop at messages; seed n runs the (n mod their number)th.
 pub fn at_messages() -> Vec<Scenario> {
+    // With short ones a client that was cut off for long loses what its owner has forgotten: two faults, which are more than one.
+    let in_turn = in_turn(Settings::with_copies_and_long_sessions(3));
     let base = Scenario {
         name: "messages-moves",
         faults: fault::COPIES_AT_MESSAGES,
         fault_every: Duration::from_millis(500),
         stormy: Duration::from_secs(12),
-        settings: Settings { beside: true, ..in_turn(Settings::with_copies(3)) },
+        settings: Settings { beside: true, ..in_turn.clone() },
         lossy: false,
         make: |seed| Handover::new(seed),
     };
-    let three = Settings { third_client: true, ..in_turn(Settings::with_copies_and_long_sessions(3)) };
     vec![
         base.clone(),
         // Three that write the same places, each of whom would own them beside it.
         Scenario {
             name: "messages-bytes-three",
-            settings: Settings { beside: true, ..three },
+            settings: Settings { beside: true, third_client: true, ..in_turn },
             make: |_| Bytes::new(false),
             ..base.clone()
         },
