@@ -253,6 +253,20 @@ pub struct LookupAnswer {
     pub grant: Grant,
 }
 
+/// A lookup of who is about to read what it finds, most likely: a file comes with all that an open of it would be told, if nobody has to be
+/// asked for that. A session that holds the file already is told nothing anew.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LookToOpen {
+    pub parent: InodeId,
+    pub name: Name,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LookedToOpen {
+    pub found: LookupAnswer,
+    pub opened: Option<Box<OpenAnswer>>,
+}
+
 /// Attributes of several names of one directory: one message and one round trip to the database, one more if some of
 /// the files have several links. For whoever knows names already and keeps nothing: the answer grants nothing. More than
 /// [`StatNames::MAX`] are refused.
@@ -943,6 +957,7 @@ messages! {
     HasOrphan -> ();
     StillAt -> bool;
     Walk -> Walked;
+    LookToOpen -> LookedToOpen;
 }
 
 impl MetaRequest {

@@ -80,6 +80,7 @@ impl MetaRequest {
     pub fn about(&self) -> About {
         let inode = match self {
             MetaRequest::Lookup(m) => m.parent,
+            MetaRequest::LookToOpen(m) => m.parent,
             MetaRequest::StatNames(m) => m.parent,
             MetaRequest::GetAttr(m) => m.inode.id,
             MetaRequest::ChangeAttr(m) => m.inode.id,

@@ -14,6 +14,7 @@ use crate::lru::Lru;
 use crate::memory::Memory;
 use crate::nearer::Written;
 use crate::quota::Returns;
+use crate::readers::Readers;
 use crate::reopens::Reopens;
 use crate::requests::Requests;
 use crate::room::Room;
@@ -53,6 +54,7 @@ pub struct Core {
     pub files: Files,
     pub told: Told,
     pub reopens: Reopens,
+    pub readers: Readers,
     /// Files that are marked for several writers, as far as that is remembered.
     pub marked: Mutex<Lru<InodeId, ()>>,
     pub inodes: Inodes,

@@ -382,10 +382,18 @@ impl Core {
         self.files.tell();
     }
 
-    /// What the maker of a file was granted with it, unless that was recalled before the answer came, or ended with its term since it `asked`.
-    pub fn heard_lease_of_new(&self, inode: InodeId, lease: FileLease, asked: crate::cache::Ticket, _made: &Made<'_>) {
+    /// What was granted of a file that was not known when it was `asked` for, unless that was recalled before the answer came, or ended with its term
+    /// since.
+    pub fn heard_lease_of_new(
+        &self,
+        inode: InodeId,
+        want: Want,
+        lease: FileLease,
+        asked: crate::cache::Ticket,
+        _made: &Made<'_>,
+    ) {
         // From here on a recall that overtakes the grant is noticed there.
-        let take = self.begin_take(inode, Want::Once);
+        let take = self.begin_take(inode, want);
         let recalled = self.files.making.lock().recalled.get(&inode).copied();
         let is_recalled = recalled.is_some_and(|(recalled, _)| recalled > Generation(lease.generation.0));
         let is_over = is_recalled || !self.cache.valid(inode, asked);

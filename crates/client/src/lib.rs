@@ -48,6 +48,7 @@ mod prefetch;
 mod quota;
 mod ranges;
 mod readahead;
+mod readers;
 mod regions;
 mod reopens;
 mod replay;

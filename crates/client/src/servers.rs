@@ -231,7 +231,10 @@ impl Directory {
     pub fn learn(&self, containers: &[ContainerInfo]) {
         let mut known = self.containers.lock();
         for info in containers {
-            known.insert(info.id, Arc::new(info.clone()));
+            // An answer that is given again, or was overtaken, may be of an epoch that has passed.
+            if known.get(&info.id).is_none_or(|known| known.epoch <= info.epoch) {
+                known.insert(info.id, Arc::new(info.clone()));
+            }
         }
         drop(known);
         let copies = self.copies.lock();

@@ -47,6 +47,7 @@ impl Touched {
     pub fn told_in(answer: &MetaAnswer) -> Touched {
         match answer {
             MetaAnswer::Lookup(a) => Touched::of(a.attr.map(|attr| attr.id)),
+            MetaAnswer::LookToOpen(a) => Touched::of(a.found.attr.map(|attr| attr.id)),
             // With what it leads to, each directory that it was looked for in.
             MetaAnswer::Walk(a) => Touched::of(a.found.attrs.iter().map(|attr| attr.id)),
             MetaAnswer::StatNames(a) => Touched::of(a.iter().flatten().map(|attr| attr.id)),

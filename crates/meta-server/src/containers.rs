@@ -1,4 +1,7 @@
 //! Containers in memory: chains for answers, and those with room for new chunks. Rebuilt from rows at start.
+//!
+//! Promises: what is known of a chain never goes back to an older epoch, in whatever order rows that were read, and answers that are repeated,
+//! come to be known: whoever is sent to the servers of an epoch that has passed is refused by all of them, and would ask here again for ever.
 
 use braid_api::meta::{ChunkPage, ContainerInfo};
 use braid_meta_namespace::rows::ContainerRow;
@@ -13,6 +16,14 @@ type Open = BTreeMap<(String, u64, Vec<ServerId>), (ContainerId, u32)>;
 struct State {
     chains: HashMap<ContainerId, ContainerInfo>,
     open: Open,
+}
+
+impl State {
+    fn learn(&mut self, info: ContainerInfo) {
+        if self.chains.get(&info.id).is_none_or(|known| known.epoch <= info.epoch) {
+            self.chains.insert(info.id, info);
+        }
+    }
 }
 
 #[derive(Default)]
@@ -36,7 +47,7 @@ impl Containers {
     /// Learns a container's row.
     pub fn learn(&self, id: ContainerId, row: &ContainerRow) {
         let mut state = self.state.write();
-        state.chains.insert(id, row.info(id));
+        state.learn(row.info(id));
         if row.given < CONTAINER_CHUNKS_MAX {
             let room = CONTAINER_CHUNKS_MAX - row.given;
             let min_copies = row.copies.as_ref().map_or(1, |copies| copies.min_copies);
@@ -46,7 +57,7 @@ impl Containers {
     }
 
     pub fn learn_chain(&self, info: ContainerInfo) {
-        self.state.write().chains.insert(info.id, info);
+        self.state.write().learn(info);
     }
 
     /// Takes up to `count` places in a container with this chain, if one is open: (container, places).
@@ -66,7 +77,7 @@ impl Containers {
     /// A container made just now has room left.
     pub fn opened(&self, kind: Kind, info: &ContainerInfo, room: u32) {
         let mut state = self.state.write();
-        state.chains.insert(info.id, info.clone());
+        state.learn(info.clone());
         if room > 0 {
             state.open.insert(purpose(kind, &info.chain), (info.id, room));
         }
@@ -82,7 +93,7 @@ impl Containers {
         {
             state.open.insert((key.0, key.1, info.chain.clone()), room);
         }
-        state.chains.insert(info.id, info);
+        state.learn(info);
     }
 
     /// Its row is gone.
@@ -137,6 +148,25 @@ mod tests {
         assert_eq!(containers.take_room(PLAIN, &chain, 4), Some((ContainerId(7), 1)));
         assert_eq!(containers.take_room(PLAIN, &chain, 4), None);
         assert_eq!(containers.get(ContainerId(7)), Some(info));
+    }
+
+    /// A row that was read before the chain changed, and an answer of before that is given again, are heard of after that.
+    #[test]
+    fn a_chain_is_never_again_what_it_was() {
+        let containers = Containers::default();
+        let at = |epoch: u32, chain: &[u64]| ContainerInfo {
+            id: ContainerId(7),
+            epoch: ChainEpoch(epoch),
+            chain: chain.iter().copied().map(ServerId).collect(),
+        };
+        containers.learn_chain(at(1, &[1, 2]));
+        containers.chain_changed(at(2, &[2, 3]));
+        containers.learn_chain(at(1, &[1, 2]));
+        containers.opened(PLAIN, &at(1, &[1, 2]), 5);
+        containers.chain_changed(at(1, &[1, 2]));
+        assert_eq!(containers.get(ContainerId(7)), Some(at(2, &[2, 3])));
+        containers.learn_chain(at(3, &[3, 1]));
+        assert_eq!(containers.get(ContainerId(7)), Some(at(3, &[3, 1])));
     }
 
     #[test]

@@ -173,6 +173,7 @@ impl MetaServer {
                 MetaAnswer::CloseSession(())
             }
             MetaRequest::Lookup(m) => MetaAnswer::Lookup(self.lookup(call, session, m).await?),
+            MetaRequest::LookToOpen(m) => MetaAnswer::LookToOpen(self.look_to_open(call, session, m).await?),
             MetaRequest::StatNames(m) => MetaAnswer::StatNames(self.stat_names(call, session, m).await?),
             MetaRequest::Resolve(m) => MetaAnswer::Resolve(self.resolve(call, session, m).await?),
             MetaRequest::AtPath(m) => MetaAnswer::AtPath(self.at_path(call, cx, m).await?),
@@ -188,14 +189,8 @@ impl MetaServer {
                 self.hint(&mut m.inode);
                 MetaAnswer::ReadLink(self.ask(call, m.inode.id, m).await?)
             }
-            MetaRequest::OpenFile(mut m) if !m.truncate => {
-                self.hint(&mut m.inode);
-                let ask = self.leases.ask(session);
-                let mut answer = self.ask(call, m.inode.id, self.opening(m)).await?;
-                answer.grant = claim(ask, None, Some(answer.attr.id));
-                answer.lease = lease;
-                self.complete_map(&mut answer.map).await?;
-                MetaAnswer::OpenFile(answer)
+            MetaRequest::OpenFile(m) if !m.truncate => {
+                MetaAnswer::OpenFile(self.open_file(call, session, m, lease).await?)
             }
             MetaRequest::GetMap(mut m) => {
                 self.hint(&mut m.inode);
@@ -284,6 +279,23 @@ impl MetaServer {
                 answer
             }
         })
+    }
+
+    /// What is told of a file that is opened, and not cut, under this lease.
+    pub(crate) async fn open_file(
+        &self,
+        call: &mut Call,
+        session: SessionId,
+        mut m: OpenFile,
+        lease: FileLease,
+    ) -> Result<OpenAnswer> {
+        self.hint(&mut m.inode);
+        let ask = self.leases.ask(session);
+        let mut answer = self.ask(call, m.inode.id, self.opening(m)).await?;
+        answer.grant = claim(ask, None, Some(answer.attr.id));
+        answer.lease = lease;
+        self.complete_map(&mut answer.map).await?;
+        Ok(answer)
     }
 
     /// Runs a change, or with what it was answered under repeats it.

@@ -3,9 +3,12 @@
 use crate::complete::{claim, claim_page};
 use crate::dispatch::Call;
 use crate::server::MetaServer;
-use braid_api::Result;
-use braid_api::meta::{DirPage, Lookup, LookupAnswer, ReadDir, Resolve, Resolved, StatFsAnswer, StatNames};
-use braid_lease::Key;
+use braid_api::meta::{
+    DirPage, FileWant, LeaseState, LookToOpen, LookedToOpen, Lookup, LookupAnswer, OpenAnswer, OpenFile, ReadDir,
+    Resolve, Resolved, StatFsAnswer, StatNames,
+};
+use braid_api::{Code, Result};
+use braid_lease::{Key, Want};
 use braid_meta_namespace::ops::lookup::ResolveAlong;
 use braid_types::{Attr, FileKind, InodeId, SessionId};
 
@@ -31,6 +34,44 @@ impl MetaServer {
             },
         }
         Ok(answer)
+    }
+
+    pub(crate) async fn look_to_open(
+        &self,
+        call: &mut Call,
+        session: SessionId,
+        m: LookToOpen,
+    ) -> Result<LookedToOpen> {
+        let found = self.lookup(call, session, Lookup { parent: m.parent, name: m.name }).await?;
+        let file = found.attr.filter(|attr| attr.is_file() && attr.nlink > 0 && !attr.id.is_in_snapshot());
+        let opened = match file {
+            Some(attr) => self.open_if_free(call, session, attr.id).await?,
+            None => None,
+        };
+        Ok(LookedToOpen { found, opened })
+    }
+
+    /// What an open for reading would be told, if the session does not hold the file and no other has to give anything up for that.
+    async fn open_if_free(
+        &self,
+        call: &mut Call,
+        session: SessionId,
+        inode: InodeId,
+    ) -> Result<Option<Box<OpenAnswer>>> {
+        if self.foreign(inode).is_some() || !self.leases.may_be_read(session, inode) {
+            return Ok(None);
+        }
+        let lease = self.leases.take_file(session, inode, Want::Read).await?;
+        if lease.state == LeaseState::None {
+            return Ok(None);
+        }
+        let open = OpenFile { inode: inode.into(), want: FileWant::Read, truncate: false };
+        match self.open_file(call, session, open, lease).await {
+            Ok(opened) => Ok(Some(Box::new(opened))),
+            // It has gone meanwhile; who opens it is told so, and what was granted of it ends with it.
+            Err(error) if error.code == Code::Stale => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     pub(crate) async fn read_dir(&self, call: &mut Call, session: SessionId, m: ReadDir) -> Result<DirPage> {

@@ -93,6 +93,8 @@ impl Injector {
     }
 
     pub fn repair_all(&mut self, sim: &mut Sim<'static>) {
+        // One that has stopped in the last step goes on: it is calm.
+        self.spring(sim, Duration::ZERO);
         self.cluster.around.trap.clear();
         self.repair(sim, |_| true);
     }

@@ -8,6 +8,7 @@ use crate::core::Core;
 use crate::local::LocalReads;
 use crate::lru::Lru;
 use crate::memory::Memory;
+use crate::readers::Readers;
 use crate::reopens::Reopens;
 use crate::route::{Doors, Members, Route};
 use crate::servers::Directory;
@@ -101,6 +102,7 @@ impl Core {
             locks: Default::default(),
             told: Default::default(),
             reopens: Reopens::default(),
+            readers: Readers::default(),
             marked: Mutex::new(Lru::new(MARKED_MAX)),
             lost: Mutex::new(Lru::new(LOST_MAX)),
             local: LocalReads::default(),

@@ -32,7 +32,8 @@ impl Core {
     pub async fn lookup(&self, cx: &Caller, parent: InodeId, name: &Name) -> Result<LookupReply> {
         let op = self.op(cx.trace);
         loop {
-            let Some(found) = self.lookup_once(cx, parent, name, op).await? else { continue };
+            let opens = self.readers.will_open(parent);
+            let Some(found) = self.lookup_once(cx, parent, name, opens, op).await? else { continue };
             let file = found.attr.as_ref().filter(|attr| attr.is_file()).map(|attr| attr.id);
             match file {
                 Some(id) if !self.is_there_to_open(parent, name, id, op).await? => {}
@@ -42,7 +43,15 @@ impl Core {
     }
 
     /// `None` if the answer was overtaken: what it found has gone.
-    async fn lookup_once(&self, cx: &Caller, parent: InodeId, name: &Name, op: Op) -> Result<Option<LookupReply>> {
+    /// `opens`: it is to be opened for reading next, most likely.
+    pub async fn lookup_once(
+        &self,
+        cx: &Caller,
+        parent: InodeId,
+        name: &Name,
+        opens: bool,
+        op: Op,
+    ) -> Result<Option<LookupReply>> {
         let now = self.now();
         self.cache.exists(parent)?;
         match self.cache.name(parent, name, now) {
@@ -66,14 +75,38 @@ impl Core {
         self.counters.cache_misses.fetch_add(1, Relaxed);
         let asking = self.cache.ask(parent);
         let ticket = asking.ticket;
-        let answer = self.call(Lookup { parent, name: name.clone() }, op).await?;
+        let opens = opens && !self.route.is_several() && !parent.is_in_snapshot();
+        let made = opens.then(|| self.files.making());
+        let (mut answer, opened) = match opens {
+            true => {
+                let looked = self.call(LookToOpen { parent, name: name.clone() }, op).await?;
+                (looked.found, looked.opened)
+            }
+            false => (self.call(Lookup { parent, name: name.clone() }, op).await?, None),
+        };
         if answer.attr.is_none() {
             self.expect_dir(cx, parent).await?;
         }
         let id = answer.attr.map(|attr| attr.id);
+        if let Some(file) = answer.attr.filter(Attr::is_file) {
+            self.readers.looked(parent, file.id);
+        }
+        // It is to be open for a moment, so that it is kept as what was open before, until it is opened or another changes it.
+        let core = self.this.upgrade();
+        let adopted = match (&core, &opened, &made) {
+            (Some(core), Some(opened), Some(made)) => {
+                (answer.attr, answer.grant.attr) = (Some(opened.attr), opened.grant.attr);
+                Some((core, core.adopt_looked(opened, ticket, made)))
+            }
+            _ => None,
+        };
+        drop(made);
         let mut learnt = vec![Learnt::Name(parent, name, id, answer.grant.entry)];
         learnt.extend(answer.attr.as_ref().map(|attr| Learnt::Attr(attr, answer.grant.attr)));
         let valid = self.cache.learn(asking, ticket, self.now(), &learnt);
+        if let Some((core, inode)) = adopted {
+            core.close_inode(&inode);
+        }
         let attr = answer.attr.map(|attr| self.shown(&attr));
         match attr {
             // As in `shown_since`: a save ended meanwhile, and what it saved is not in the answer.

@@ -4,6 +4,7 @@ use crate::believed::keeps_pages;
 use crate::cache::{Learnt, Stamp, Task, Ticket, entry_keys};
 use crate::commit::Reach;
 use crate::core::{Core, Op};
+use crate::files::Made;
 use crate::handles::Handle;
 use crate::inode::Inode;
 use crate::shared::asked;
@@ -85,6 +86,18 @@ impl Core {
         inode
     }
 
+    /// The inode of what a lookup was told as an open is, counted as open once more.
+    pub fn adopt_looked(self: &Arc<Self>, answer: &OpenAnswer, asked_at: Ticket, made: &Made<'_>) -> Arc<Inode> {
+        let id = answer.attr.id;
+        let inode = self.adopt_opened(answer, self.version_of(id), false);
+        self.heard_lease_of_new(id, Want::Read, answer.lease, asked_at, made);
+        if !self.cache.valid(id, asked_at) {
+            // As in `not_overtaken`; who opens it asks again.
+            inode.state.lock().stale = true;
+        }
+        inode
+    }
+
     pub async fn open(self: &Arc<Self>, cx: &Caller, id: InodeId, flags: OpenFlags) -> Result<Opened> {
         let opened = self.open_now(cx, id, flags).await;
         if opened.as_ref().is_err_and(|error| error.code == Code::Stale) {
@@ -97,6 +110,9 @@ impl Core {
         let op = self.op(cx.trace);
         let _opening = self.inodes.opening(id, flags.write);
         flags.direct |= self.marked.lock().get(&id).is_some();
+        if !flags.write && !flags.truncate {
+            self.readers.opened(id);
+        }
         // Who may write asks: what else is said to a writer, of quotas, nobody holds.
         if !flags.truncate
             && !flags.write
@@ -231,7 +247,7 @@ impl Core {
         let version = self.version_of(id);
         // Of a file that was there room may have gone back since this was asked.
         let inode = self.adopt_opened(&answer, version, answer.created);
-        self.heard_lease_of_new(id, answer.lease, ticket, &made);
+        self.heard_lease_of_new(id, Want::Once, answer.lease, ticket, &made);
         drop(made);
         self.heard_mark(id, answer.shared, &mut flags);
         self.not_overtaken(&inode, ticket, answer.created, op).await?;
@@ -272,7 +288,7 @@ impl Core {
         let made = self.files.making();
         let answer = self.call(message, self.op(cx.trace)).await?;
         let inode = self.adopt_opened(&answer, 0, true);
-        self.heard_lease_of_new(inode.id, answer.lease, asking.ticket, &made);
+        self.heard_lease_of_new(inode.id, Want::Once, answer.lease, asking.ticket, &made);
         drop(made);
         self.heard_mark(inode.id, answer.shared, &mut flags);
         // O_EXCL says that the file shall never get a name.

@@ -81,7 +81,10 @@ impl Core {
     ) -> Result<(Attr, Opened)> {
         let op = self.op(cx.trace);
         let opened = loop {
-            let id = self.walk_to_end(from, path, false, op).await?.id();
+            let id = match self.look_to_open(cx, from, path, flags, op).await? {
+                Some(id) => id,
+                None => self.walk_to_end(from, path, false, op).await?.id(),
+            };
             match self.open(cx, id, flags).await {
                 Err(error) if error.code == Code::Stale && !op.deadline.left(&self.env).is_zero() => {}
                 opened => break opened?,
@@ -90,6 +93,24 @@ impl Core {
         let file = self.handles.file(opened.handle)?;
         let state = file.inode.state.lock();
         Ok((state.shown(&state.attr), opened))
+    }
+
+    /// Where all but the last name is known: what that leads to, and with it what an open would be told.
+    async fn look_to_open(
+        &self,
+        cx: &Caller,
+        from: InodeId,
+        path: &[Name],
+        flags: OpenFlags,
+        op: Op,
+    ) -> Result<Option<InodeId>> {
+        let way = self.known_way(from, path)?;
+        let [name] = &path[way.names..] else { return Ok(None) };
+        if flags.write || flags.truncate || self.route.is_several() || way.end.is_in_snapshot() {
+            return Ok(None);
+        }
+        let Some(found) = self.lookup_once(cx, way.end, name, true, op).await? else { return Ok(None) };
+        found.attr.map(|attr| Some(attr.id)).ok_or_else(|| lacks(name))
     }
 
     fn known_way(&self, from: InodeId, path: &[Name]) -> Result<Way> {

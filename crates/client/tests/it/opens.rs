@@ -286,3 +286,117 @@ async fn a_file_that_a_create_finds_outlives_its_names() {
         }
     }
 }
+
+/// What a kernel does with a name that it does not know.
+async fn look_and_cat(client: &Client, text: &str) -> Vec<u8> {
+    let attr = client.lookup(&cx(), ROOT, &name(text)).await.unwrap().attr.unwrap();
+    cat(client, attr.id).await
+}
+
+/// A kernel looks a name up and then opens what it found. Once files of a directory have been opened so, that costs one message to the metadata server
+/// for each file that was not known here, and none else for small files.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn files_that_are_read_one_after_the_other_cost_a_message_each() {
+    let world = World::new(Storage::Memory, SMALL).await;
+    let (a, b) = (world.client().await, world.client().await);
+    let contents: Vec<Vec<u8>> = (0..24).map(|n| pattern(n, LENS[n as usize % 2])).collect();
+    for (n, bytes) in contents.iter().enumerate() {
+        put(&a, &format!("f{n}"), bytes).await;
+    }
+    // Its maker has what it made for itself: nobody is asked for that because of a guess.
+    for n in 0..12 {
+        cat(&b, b.lookup(&cx(), ROOT, &name(&format!("f{n}"))).await.unwrap().attr.unwrap().id).await;
+    }
+    let c = world.client().await;
+    for (n, bytes) in contents.iter().enumerate().take(2) {
+        assert_same(&look_and_cat(&c, &format!("f{n}")).await, bytes, "the first ones");
+    }
+    let known = c.stats().opens_known;
+    let messages = asked(&world, async {
+        for (n, bytes) in contents.iter().enumerate().take(12).skip(2) {
+            assert_same(&look_and_cat(&c, &format!("f{n}")).await, bytes, "read");
+        }
+    })
+    .await;
+    assert_eq!(messages, BTreeMap::from([("LookToOpen", 10)]));
+    assert_eq!(c.stats().opens_known - known, 10);
+    // What another has for itself is looked up as ever, and taken from it by the open alone: its owner is told the same by a guess as by none.
+    let (guesses, looks) = (c, world.client().await);
+    let mut told = Vec::new();
+    for (client, text, message) in [(&guesses, "f20", "LookToOpen"), (&looks, "f22", "Lookup")] {
+        let messages = asked(&world, async { _ = client.lookup(&cx(), ROOT, &name(text)).await.unwrap() }).await;
+        assert_eq!(messages.get(message), Some(&1), "{messages:?}");
+        let others = messages.into_iter().filter(|(name, _)| *name != message).collect::<Vec<_>>();
+        told.push((others, asked(&world, async { _ = look_and_cat(&a, text).await }).await));
+    }
+    assert_eq!(told[0], told[1]);
+    // Who only looks is told no more than that, after a time.
+    let d = world.client().await;
+    let messages = asked(&world, async {
+        for n in 0..20 {
+            d.lookup(&cx(), ROOT, &name(&format!("f{n}"))).await.unwrap();
+        }
+    })
+    .await;
+    assert_eq!(messages, BTreeMap::from([("Lookup", 20)]));
+}
+
+/// Between the two another writes the file, cuts it, puts another in its place, or removes it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_told_with_a_lookup_holds_until_another_changes_the_file() {
+    let world = World::new(Storage::Memory, SMALL).await;
+    let (a, b) = (world.client().await, world.client().await);
+    let warm = async |n: usize| {
+        for file in 0..3 {
+            put(&a, &format!("warm{n}.{file}"), b"warm").await;
+            cat(&a, b.lookup(&cx(), ROOT, &name(&format!("warm{n}.{file}"))).await.unwrap().attr.unwrap().id).await;
+            look_and_cat(&b, &format!("warm{n}.{file}")).await;
+        }
+    };
+    for (n, len) in LENS.into_iter().enumerate() {
+        warm(n).await;
+        let before = pattern(7, len);
+        for change in ["written", "cut", "replaced", "removed"] {
+            let text = format!("{change}{n}");
+            let id = put(&a, &text, &before).await;
+            // Given up, so that it may be told to who looks.
+            cat(&b, id).await;
+            let c = world.client().await;
+            for file in 0..3 {
+                look_and_cat(&c, &format!("warm{n}.{file}")).await;
+            }
+            let messages = asked(&world, async {
+                assert_eq!(c.lookup(&cx(), ROOT, &name(&text)).await.unwrap().attr.unwrap().size, len as u64);
+            })
+            .await;
+            assert_eq!(messages, BTreeMap::from([("LookToOpen", 1)]), "{text}");
+            let expected = match change {
+                "written" => {
+                    let handle = open(&a, id, READ_WRITE).await;
+                    a.write(handle, 100, Bytes::from_static(b"written since")).await.unwrap();
+                    close(&a, handle).await.unwrap();
+                    [&before[..100], b"written since", &before[113..]].concat()
+                }
+                "cut" => {
+                    let cut = SetAttr { size: Some(50), ..SetAttr::default() };
+                    a.set_attr(&cx(), id, None, cut).await.unwrap();
+                    before[..50].to_vec()
+                }
+                "replaced" => {
+                    put(&a, "other", b"another file").await;
+                    let (from, to) = (name("other"), name(&text));
+                    a.rename(&cx(), (ROOT, &from), (ROOT, &to), RenameMode::Replace).await.unwrap();
+                    b"another file".to_vec()
+                }
+                _ => {
+                    a.unlink(&cx(), ROOT, &name(&text)).await.unwrap();
+                    assert!(c.lookup(&cx(), ROOT, &name(&text)).await.unwrap().attr.is_none(), "{text}");
+                    let opened = c.open(&cx(), id, READ_WRITE).await;
+                    assert_eq!(opened.unwrap_err().code, Code::Stale, "{text}");
+                    continue;
+                }
+            };
+            assert_same(&look_and_cat(&c, &text).await, &expected, &text);
+        }
+    }
+}

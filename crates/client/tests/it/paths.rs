@@ -79,7 +79,7 @@ async fn what_is_not_known_of_a_path_is_one_message_and_what_is_known_none() {
     // From the directory that is known.
     let (read, messages) = asked(&world, content(&b, "one/two/three/four/large")).await;
     assert_same(&read, &bytes[1], "opened by path");
-    assert_eq!(messages, BTreeMap::from([("OpenFile", 1), ("Walk", 1)]));
+    assert_eq!(messages, BTreeMap::from([("LookToOpen", 1)]), "its name, and what an open is told");
     for _ in 0..3 {
         let (read, messages) = asked(&world, content(&b, "one/two/three/four/large")).await;
         assert_same(&read, &bytes[1], "opened again");

@@ -353,6 +353,27 @@ async fn a_chain_gets_a_successor_for_a_server_that_is_gone() {
     assert_eq!(world.row(info.id).await, row);
 }
 
+/// An answer that was lost is given again as it was, with the chains of then. Whoever asks for a chain after that is told the one of now, or would
+/// be refused by all of its servers for ever.
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_repeated_takes_no_chain_back() {
+    let world = World::new(4).await;
+    let (chunk, info) = world.spare().await;
+    let repeated = RequestId(world.request.load(SeqCst) - 1);
+    world.write(&info, chunk, 7).await;
+    world.power_cut(1, 5);
+    world.write(&info, chunk, 8).await;
+    let now = world.settled(info.id).await.info(info.id);
+    assert!(now.epoch > info.epoch);
+    let chain = async || world.ask(GetContainers { ids: vec![info.id] }).await.unwrap();
+    assert_eq!(chain().await, [now.clone()]);
+    world.request.store(repeated.0, SeqCst);
+    let (again, told) = world.spare().await;
+    assert_eq!((again, &told), (chunk, &info), "as it was answered first");
+    world.request.store(repeated.0 + 1000, SeqCst);
+    assert_eq!(chain().await, [now]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_server_that_returns_takes_its_place_when_there_is_no_other() {
     let world = World::new(3).await;

@@ -31,6 +31,9 @@ struct Seen {
     beside: BTreeMap<(ContainerId, ServerId), Vec<ServerId>>,
     /// Read whole by their servers since, and found good.
     read_back: BTreeSet<(ServerId, ChunkId)>,
+    /// Copies outside their chains, of this epoch, of which no member knew anything once: there was nothing to wait for when they were told to
+    /// go, and the word may come when a client has made the chunk anew.
+    alone: BTreeSet<(ServerId, ChunkId, ChainEpoch)>,
 }
 
 fn chunks_at(cluster: &Cluster, container: ContainerId, members: &[ServerId]) -> BTreeSet<ChunkId> {
@@ -56,6 +59,15 @@ impl Seen {
         }
     }
 
+    fn follow_strays(&mut self, cluster: &Cluster, container: ContainerId, epoch: ChainEpoch, chain: &[ServerId]) {
+        let known = chunks_at(cluster, container, chain);
+        for (_, server) in cluster.servers().into_iter().filter(|(_, server)| !chain.contains(&server.id())) {
+            let here = server.copies(ChunkId(0), usize::MAX).into_iter();
+            let alone = here.filter(|copy| copy.container == container && !known.contains(&copy.chunk));
+            self.alone.extend(alone.map(|copy| (server.id(), copy.chunk, epoch)));
+        }
+    }
+
     /// Members that came to the chain when this server was not in it any more, and have not read what they got of the chunk.
     fn unread(&self, at: ServerId, container: ContainerId, chunk: ChunkId, chain: &[ServerId]) -> Vec<ServerId> {
         let Some(beside) = self.beside.get(&(container, at)) else { return Vec::new() };
@@ -77,6 +89,7 @@ impl Moves {
         }
         for (id, row) in chains(cluster) {
             seen.follow(cluster, id, &row.chain);
+            seen.follow_strays(cluster, id, row.epoch, &row.chain);
             let copies = row.copies.as_ref().map_or(0, |copies| usize::from(copies.copies));
             let is_known = seen.grown.get(&id).is_some_and(|(_, members, _)| *members == row.chain);
             if row.chain.len() <= copies || is_known {
@@ -143,7 +156,8 @@ pub fn check(cluster: &Cluster, at: ServerId, outside: ChainEpoch, deleted: &[Ch
             .collect();
         // Freed, and deleted at one member after the other, while it was read.
         let is_freed = freed.contains(&keys::reclaim_chunk(chunk));
-        if is_freed || held.iter().all(|(_, copy)| copy.is_none()) {
+        let is_alone = seen.alone.contains(&(at, chunk, outside)) || held.iter().all(|(_, copy)| copy.is_none());
+        if is_freed || is_alone {
             continue;
         }
         for (id, copy) in &held {

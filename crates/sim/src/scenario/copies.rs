@@ -138,7 +138,7 @@ pub fn at_messages() -> Vec<Scenario> {
         },
         Scenario {
             name: "messages-moves-fsync",
-            settings: Settings { beside: true, late_words: true, ..Settings::with_copies(3) },
+            settings: Settings { beside: true, late_words: true, ..Settings::with_copies_and_long_sessions(3) },
             lossy: true,
             make: |_| Durable::new(Sure::AtFsync),
             ..base
