@@ -366,7 +366,7 @@ async fn an_answer_that_is_repeated_takes_no_chain_back() {
     let now = world.settled(info.id).await.info(info.id);
     assert!(now.epoch > info.epoch);
     let chain = async || world.ask(GetContainers { ids: vec![info.id] }).await.unwrap();
-    assert_eq!(chain().await, [now.clone()]);
+    assert_eq!(chain().await, std::slice::from_ref(&now));
     world.request.store(repeated.0, SeqCst);
     let (again, told) = world.spare().await;
     assert_eq!((again, &told), (chunk, &info), "as it was answered first");
