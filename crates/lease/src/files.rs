@@ -172,6 +172,13 @@ impl Files {
         held.filter(|(_, held)| held.handles.writes()).map(|(session, _)| *session)
     }
 
+    /// Whoever has a lease of it only reads it, and nobody waits for one: another that reads it takes nothing from anybody.
+    pub fn is_only_read(&self, inode: InodeId) -> bool {
+        let Some(file) = self.files.get(&inode) else { return true };
+        let only_reads = |held: &Held| matches!(held.mode, Mode::None | Mode::Shared) && !held.handles.writes();
+        file.queue.is_empty() && !file.storing && file.held.iter().all(|(_, held)| only_reads(held))
+    }
+
     // --- requests ---
 
     pub fn take(&mut self, ask: AskId, session: SessionId, inode: InodeId, want: Want, around: &mut Around<'_>) {

@@ -374,6 +374,11 @@ impl Holder {
         self.files.holders(inode)
     }
 
+    /// See [`Files::is_only_read`].
+    pub fn is_only_read(&self, inode: InodeId) -> bool {
+        self.files.is_only_read(inode)
+    }
+
     /// Sessions that are known to have it open for writing. Of one that was never in anybody's way nothing is known.
     pub fn writers(&self, inode: InodeId) -> impl Iterator<Item = SessionId> + '_ {
         self.files.writers(inode)

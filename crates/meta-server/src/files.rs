@@ -278,11 +278,12 @@ impl Leases {
         self.state.lock().holder.owner(inode)
     }
 
-    /// A session that holds nothing of the file could read it without waiting for anybody.
+    /// A session that holds nothing of the file could read it, nobody waits for it, and it takes nothing from anybody.
     pub(crate) fn may_be_read(&self, session: SessionId, inode: InodeId) -> bool {
-        let state = self.state.lock();
-        let owners = state.holder.owner(inode).into_iter().chain(state.holder.may_own(inode));
-        owners.count() == 0 && state.holder.holders(inode).all(|holder| holder != session)
+        let holder = &self.state.lock().holder;
+        holder.may_own(inode).count() == 0
+            && holder.is_only_read(inode)
+            && holder.holders(inode).all(|other| other != session)
     }
 
     /// Another session has size and times that are not in the row; or may have, and has not said so since this server began.

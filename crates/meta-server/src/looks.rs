@@ -3,11 +3,11 @@
 use crate::complete::{claim, claim_page};
 use crate::dispatch::Call;
 use crate::server::MetaServer;
+use braid_api::Result;
 use braid_api::meta::{
     DirPage, FileWant, LeaseState, LookToOpen, LookedToOpen, Lookup, LookupAnswer, OpenAnswer, OpenFile, ReadDir,
     Resolve, Resolved, StatFsAnswer, StatNames,
 };
-use braid_api::{Code, Result};
 use braid_lease::{Key, Want};
 use braid_meta_namespace::ops::lookup::ResolveAlong;
 use braid_types::{Attr, FileKind, InodeId, SessionId};
@@ -45,7 +45,8 @@ impl MetaServer {
         let found = self.lookup(call, session, Lookup { parent: m.parent, name: m.name }).await?;
         let file = found.attr.filter(|attr| attr.is_file() && attr.nlink > 0 && !attr.id.is_in_snapshot());
         let opened = match file {
-            Some(attr) => self.open_if_free(call, session, attr.id).await?,
+            // Whatever is wrong with it is said to who opens it.
+            Some(attr) => self.open_if_free(call, session, attr.id).await.unwrap_or_default(),
             None => None,
         };
         Ok(LookedToOpen { found, opened })
@@ -66,12 +67,9 @@ impl MetaServer {
             return Ok(None);
         }
         let open = OpenFile { inode: inode.into(), want: FileWant::Read, truncate: false };
-        match self.open_file(call, session, open, lease).await {
-            Ok(opened) => Ok(Some(Box::new(opened))),
-            // It has gone meanwhile; who opens it is told so, and what was granted of it ends with it.
-            Err(error) if error.code == Code::Stale => Ok(None),
-            Err(error) => Err(error),
-        }
+        let opened = self.open_file(call, session, open, lease).await?;
+        // No handle of a file that is marked for several writers is cached. What was granted for nothing is given up when it is recalled.
+        Ok(Some(Box::new(opened)).filter(|opened| !opened.shared))
     }
 
     pub(crate) async fn read_dir(&self, call: &mut Call, session: SessionId, m: ReadDir) -> Result<DirPage> {

@@ -5,13 +5,14 @@
 //! through keeps none of the others waiting, and is named by `braid admin why`; memory is bounded by a page of the list.
 
 use crate::server::MetaServer;
+use crate::tree_changes::LEFT_KEPT;
 use braid_api::admin::Waiting;
 use braid_api::{Error, Result};
 use braid_meta_engine::{Engine, Key};
 use braid_meta_namespace::ops::subtree_ops::{ListSubtreeOps, Listed};
 use futures_util::StreamExt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::sync::Notify;
 
@@ -29,11 +30,13 @@ pub(crate) const BREATH: Duration = Duration::from_millis(1);
 pub(crate) struct SubtreeOps {
     /// There may be something listed, or all is over.
     bell: Notify,
+    /// What changes of trees have left as they are is among the rows.
+    tells: AtomicBool,
 }
 
 impl Default for SubtreeOps {
     fn default() -> Self {
-        let ops = SubtreeOps { bell: Notify::new() };
+        let ops = SubtreeOps { bell: Notify::new(), tells: AtomicBool::new(false) };
         // What an older server has left.
         ops.look();
         ops
@@ -52,7 +55,11 @@ impl MetaServer {
         let env = self.env.clone();
         env.spawn("looking through trees", async move {
             loop {
-                self.subtree_ops.bell.notified().await;
+                match self.subtree_ops.tells.load(Relaxed) {
+                    // What changes have left as they are is told for an hour.
+                    true => _ = self.env.timeout(LEFT_KEPT, self.subtree_ops.bell.notified()).await,
+                    false => self.subtree_ops.bell.notified().await,
+                }
                 while !self.stopping.load(Relaxed) {
                     if !self.recovery.is_open() {
                         self.env.sleep(PAUSE).await;
@@ -85,11 +92,15 @@ impl MetaServer {
     /// Some of what is listed; false: there was nothing.
     async fn look_through_listed(&self) -> Result<bool> {
         let (mut after, mut found, mut failed) = (None, false, None);
+        self.subtree_ops.tells.store(false, Relaxed);
         loop {
             let page = self.listed_behind(after.clone()).await?;
             let Some((last, _)) = page.last() else { break };
             after = Some(last.clone());
             found |= page.iter().any(|(_, listed)| !matches!(listed, Listed::Left(_)));
+            if page.iter().any(|(_, listed)| matches!(listed, Listed::Left(_))) {
+                self.subtree_ops.tells.store(true, Relaxed);
+            }
             let each = page.into_iter().map(|(key, listed)| self.look_through(key, listed));
             let mut under_way = futures_util::stream::iter(each).buffer_unordered(AT_ONCE);
             while let Some(done) = under_way.next().await {
@@ -124,8 +135,16 @@ impl MetaServer {
         Ok(self.count_listed(1, is_it).await? > 0)
     }
 
-    /// How many are listed of some kind: no more than `most` are counted.
+    /// How many are listed of some kind: no more than `most` are counted. The list is read in pages, and one that was listed behind the last page
+    /// by one that has gone before the next is in neither: where there seem to be none it is looked again.
     pub(crate) async fn count_listed(&self, most: u64, is_it: impl Fn(&Listed) -> bool) -> Result<u64> {
+        match self.count_once(most, &is_it).await? {
+            0 => self.count_once(most, &is_it).await,
+            count => Ok(count),
+        }
+    }
+
+    async fn count_once(&self, most: u64, is_it: &impl Fn(&Listed) -> bool) -> Result<u64> {
         let (mut after, mut count) = (None, 0);
         loop {
             let page = self.listed_behind(after).await?;

@@ -20,7 +20,9 @@ use std::time::Duration;
 /// A tree of some thousand inodes is changed when the request is answered.
 const WAIT_MAX: Duration = Duration::from_millis(500);
 /// How long whoever asked may ask what was left as it is.
-const LEFT_KEPT: Duration = Duration::from_secs(3600);
+pub(crate) const LEFT_KEPT: Duration = Duration::from_secs(3600);
+/// Of one directory, before it is the turn of others.
+const PAGES_A_TURN: u32 = 8;
 /// Directories that wait are counted up to this.
 const WAITING_MAX: u64 = 100_000;
 /// Pages of what was left in an answer: with names of 255 bytes a megabyte.
@@ -34,13 +36,13 @@ impl MetaServer {
         self.until_looked_through(WAIT_MAX, |listed| matches!(listed, Listed::Change(_, of) if *of == op)).await
     }
 
-    /// Changes what is in a listed directory, a page at a time.
+    /// Changes some of what is in a listed directory, a page at a time: others that are listed have their turn then.
     pub(crate) async fn change_entries(&self, dir: InodeId, op: TreeOp) -> Result<()> {
-        let mut attempts = 0;
-        while !self.stopping.load(Relaxed) {
+        let (mut attempts, mut pages) = (0, 0);
+        while !self.stopping.load(Relaxed) && pages < PAGES_A_TURN {
             match self.change_page(dir, op).await {
                 Ok(false) => return Ok(()),
-                Ok(true) => attempts = 0,
+                Ok(true) => (attempts, pages) = (0, pages + 1),
                 Err(e) if e.code == Code::StaleLease && attempts < ATTEMPTS => attempts += 1,
                 Err(e) => return Err(e),
             }
@@ -52,15 +54,9 @@ impl MetaServer {
     /// Answers whether there are more.
     async fn change_page(&self, dir: InodeId, op: TreeOp) -> Result<bool> {
         let (own, limit) = (SessionId(0), ENTRIES_A_PAGE);
-        let announced = match self.leases.others_cache(own) {
-            true => {
-                let next = ReadOnly(NextEntries { dir, op, limit });
-                let Some(next) = self.engine.read(dir.0, next).await.map_err(Error::from)? else { return Ok(false) };
-                Some(next)
-            }
-            false => None,
-        };
-        let mut keys: Vec<Key> = announced.iter().flatten().map(|id| Key::Attr(*id)).collect();
+        let next = ReadOnly(NextEntries { dir, op, limit });
+        let Some(announced) = self.engine.read(dir.0, next).await.map_err(Error::from)? else { return Ok(false) };
+        let mut keys: Vec<Key> = announced.iter().map(|id| Key::Attr(*id)).collect();
         keys.sort();
         keys.dedup();
         let page = ChangeEntries { dir, op, limit, announced, now: self.env.clock.wall() };

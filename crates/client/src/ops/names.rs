@@ -96,7 +96,7 @@ impl Core {
         let adopted = match (&core, &opened, &made) {
             (Some(core), Some(opened), Some(made)) => {
                 (answer.attr, answer.grant.attr) = (Some(opened.attr), opened.grant.attr);
-                Some((core, core.adopt_looked(opened, ticket, made)))
+                core.adopt_looked(opened, ticket, made).map(|inode| (core, inode))
             }
             _ => None,
         };

@@ -86,16 +86,26 @@ impl Core {
         inode
     }
 
-    /// The inode of what a lookup was told as an open is, counted as open once more.
-    pub fn adopt_looked(self: &Arc<Self>, answer: &OpenAnswer, asked_at: Ticket, made: &Made<'_>) -> Arc<Inode> {
+    /// The inode of what a lookup was told as an open is, counted as open once more: if it is not in use here, and nothing of it was changed or
+    /// revoked since it was asked about. Who opens it asks again then.
+    pub fn adopt_looked(
+        self: &Arc<Self>,
+        answer: &OpenAnswer,
+        asked_at: Ticket,
+        made: &Made<'_>,
+    ) -> Option<Arc<Inode>> {
         let id = answer.attr.id;
-        let inode = self.adopt_opened(answer, self.version_of(id), false);
+        let in_use = self.inodes.get(id).is_some();
+        self.heard_mark(id, answer.shared, &mut OpenFlags::default());
         self.heard_lease_of_new(id, Want::Read, answer.lease, asked_at, made);
+        if in_use || answer.shared || answer.attr.nlink == 0 || !self.cache.valid(id, asked_at) {
+            return None;
+        }
+        let inode = self.adopt_opened(answer, self.version_of(id), false);
         if !self.cache.valid(id, asked_at) {
-            // As in `not_overtaken`; who opens it asks again.
             inode.state.lock().stale = true;
         }
-        inode
+        Some(inode)
     }
 
     pub async fn open(self: &Arc<Self>, cx: &Caller, id: InodeId, flags: OpenFlags) -> Result<Opened> {

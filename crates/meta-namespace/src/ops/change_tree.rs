@@ -1,8 +1,9 @@
 //! chmod -R, chown -R and setfacl -R: a directory and all that is below it (design.md §4 *Directories and subtrees*).
 //!
 //! Promises: the directory itself is changed, and listed, in the transaction that is answered; what is in a listed directory is changed a page
-//! at a time, each page in one transaction, which lists the directories in it as it changes them, so that everything is changed once
-//! whatever dies in between; whoever serves the rows next goes on, as the list says how far each directory was looked through. What is
+//! at a time, each page in one transaction, which lists the directories in it as it changes them, so that nothing is changed a second time
+//! because something died in between; whoever serves the rows next goes on, as the list says how far each directory was looked through. What is
+//! moved into what was not looked through yet, or has two names in the tree, may be changed twice, as by chmod(1). What is
 //! sealed stays as it is, and is kept by name until whoever asked has read it; a symbolic link has no mode of its own; what Linux takes
 //! away with a change of the owner (setuid, setgid of what the group may execute) goes.
 
@@ -16,6 +17,7 @@ use braid_api::meta::{ChangeTree, TreeChange, TreeOp};
 use braid_api::{Code, Error};
 use braid_meta_engine::{Key, Lock, Operation, Tx};
 use braid_types::{FileKind, InodeId, Name, Timestamp};
+use std::collections::HashSet;
 
 impl Unit<'_> {
     fn list_change(&mut self, dir: InodeId, op: TreeOp, change: &TreeChange) {
@@ -43,6 +45,9 @@ impl Mutation for ChangeTree {
     }
 }
 
+/// With names of 255 bytes 16 KiB: a row of a database has 29,000 bytes at most.
+const LEFT_A_ROW: usize = 64;
+
 /// What the next page of a listed directory has in it, so that it can be announced; nothing if it is listed no more.
 pub struct NextEntries {
     pub dir: InodeId,
@@ -61,14 +66,15 @@ impl Query for NextEntries {
     }
 }
 
-/// Changes a page of a listed directory. Answers whether there are more entries; [`Code::StaleLease`] if others are in it than were announced.
+/// Changes a page of a listed directory, or as much of it as was announced. Answers whether there are more entries; [`Code::StaleLease`] if
+/// the first of them was not.
 pub struct ChangeEntries {
     pub dir: InodeId,
     pub op: TreeOp,
     /// Entries of the page. At about 10 µs each whoever waits for it waits for 3 ms if they are 256.
     pub limit: usize,
-    /// `None`: nobody caches anything.
-    pub announced: Option<Vec<InodeId>>,
+    /// What was in it; something may have been made or removed since.
+    pub announced: Vec<InodeId>,
     pub now: Timestamp,
 }
 
@@ -83,39 +89,54 @@ impl Operation for ChangeEntries {
         if row.change.uid.is_some() {
             unit.exempt_users();
         }
-        let page = Entries::read(unit, dir.id, Name::new(&row.after).ok().as_ref(), self.limit).await?;
-        if let Some(announced) = &self.announced
-            && !page.list.iter().map(|(_, entry)| entry.id()).eq(announced.iter().copied())
-        {
-            let cause = "others are in it than were announced";
-            return Err(Error::new(Code::StaleLease, format_args!("directory {}", dir.id), cause).into());
+        let mut page = Entries::read(unit, dir.id, Name::new(&row.after).ok().as_ref(), self.limit).await?;
+        let announced: HashSet<InodeId> = self.announced.iter().copied().collect();
+        if let Some(end) = page.list.iter().position(|(_, entry)| !announced.contains(&entry.id())) {
+            if end == 0 {
+                let cause = "it begins with what was not announced";
+                return Err(Error::new(Code::StaleLease, format_args!("directory {}", dir.id), cause).into());
+            }
+            page.list.truncate(end);
+            page.more = true;
         }
         page.load_elsewhere(unit).await?;
         load_lists(unit, &row.change, &page).await?;
         let next = page.next();
-        let mut left = LeftRow { dir: dir.id, sealed: Vec::new(), refused: Vec::new(), at: self.now };
+        let mut left = Vec::new();
         for (name, entry) in page.list {
             let Some(mut found) = locate(unit, dir.id, &name, entry).await? else { continue };
             if found.inode.is_dir() {
                 unit.list_change(found.inode.id, self.op, &row.change);
             }
             if found.inode.has(flags::SEALED) {
-                left.sealed.push(name.as_bytes().to_vec());
+                left.push((name, true));
                 continue;
             }
             match change(unit, self.now, &row.change, &mut found).await {
                 Ok(()) => {}
                 // Nothing of it was written.
-                Err(OpError(error)) if error.code == Code::Invalid => left.refused.push(name.as_bytes().to_vec()),
+                Err(OpError(error)) if error.code == Code::Invalid => left.push((name, false)),
                 Err(error) => return Err(error),
             }
         }
-        if !left.sealed.is_empty() || !left.refused.is_empty() {
-            unit.put(keys::left(self.op, dir.id, &row.after), &left);
-        }
+        self.keep(unit, dir.id, left);
         let more = goes_on(unit, by, next, |after| ChangeRow { after, ..row });
         unit.charge_without_limits().await?;
         Ok(more)
+    }
+}
+
+impl ChangeEntries {
+    /// What was left as it is, and whether because it is sealed: in rows that every engine takes.
+    fn keep(&self, unit: &mut Unit<'_>, dir: InodeId, left: Vec<(Name, bool)>) {
+        for names in left.chunks(LEFT_A_ROW) {
+            let of = |sealed: bool| names.iter().filter(move |(_, is)| *is == sealed);
+            let list = |sealed: bool| of(sealed).map(|(name, _)| name.as_bytes().to_vec()).collect();
+            let row = LeftRow { dir, sealed: list(true), refused: list(false), at: self.now };
+            if let Some((first, _)) = names.first() {
+                unit.put(keys::left(self.op, dir, first.as_bytes()), &row);
+            }
+        }
     }
 }
 

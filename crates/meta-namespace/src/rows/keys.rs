@@ -309,9 +309,9 @@ pub fn tree_change_of(key: &Key) -> Option<TreeOp> {
     tree_op_of(key, TREE_CHANGE).filter(|(_, rest)| rest.is_empty()).map(|(op, _)| op)
 }
 
-/// What was left as it is in the page of a directory behind this name, see [`super::LeftRow`]. All of an operation are in one partition.
-pub fn left(op: TreeOp, dir: InodeId, after: &[u8]) -> Key {
-    of_tree_op(op.top, LEFT, op, &[&number(dir.0), after].concat())
+/// What was left as it is in a directory, from this name on, see [`super::LeftRow`]. All of an operation are in one partition.
+pub fn left(op: TreeOp, dir: InodeId, first: &[u8]) -> Key {
+    of_tree_op(op.top, LEFT, op, &[&number(dir.0), first].concat())
 }
 
 pub fn all_left(op: TreeOp) -> Key {

@@ -4,7 +4,7 @@ use braid_api::meta::*;
 use braid_api::quota::{Account, Limits, Miscount, Payer};
 use braid_api::{Code, Error};
 use braid_meta_engine::{Awaited, Counts, Engine, Key, Lock, Operation, Page, Row, Table, Tx};
-use braid_meta_namespace::ops::change_tree::ChangeEntries;
+use braid_meta_namespace::ops::change_tree::{ChangeEntries, NextEntries};
 use braid_meta_namespace::ops::quota::{ListAccounts, SetQuota, Tally};
 use braid_meta_namespace::ops::restamp::{Restamp, Restamped};
 use braid_meta_namespace::ops::subtree_ops::{ENTRIES_A_PAGE, ListSubtreeOps, Listed};
@@ -284,7 +284,9 @@ impl<E: Engine> Tree<E> {
         let listed = self.run(ListSubtreeOps { after: None, limit: usize::MAX >> 1 }).await.unwrap();
         let change = |(_, listed)| if let Listed::Change(dir, op) = listed { Some((dir, op)) } else { None };
         let Some((dir, op)) = listed.into_iter().find_map(change) else { return false };
-        let page = ChangeEntries { dir, op, limit: self.page, announced: None, now: Timestamp(5) };
+        let next = ReadOnly(NextEntries { dir, op, limit: self.page });
+        let announced = self.engine.read(1, next).await.map_err(Error::from).unwrap().unwrap_or_default();
+        let page = ChangeEntries { dir, op, limit: self.page, announced, now: Timestamp(5) };
         self.run(page).await.unwrap();
         true
     }

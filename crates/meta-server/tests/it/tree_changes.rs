@@ -42,6 +42,13 @@ async fn left(w: &World, op: TreeOp) -> Vec<LeftInDir> {
     }
 }
 
+/// The next page of a directory, as a server would announce it.
+async fn page_of(w: &World, dir: InodeId, op: TreeOp, now: Timestamp) -> ChangeEntries {
+    let next = ReadOnly(NextEntries { dir, op, limit: ENTRIES_A_PAGE });
+    let announced = w.engine.read(1, next).await.unwrap().unwrap();
+    ChangeEntries { dir, op, limit: ENTRIES_A_PAGE, announced, now }
+}
+
 async fn change(w: &World, dir: InodeId, change: TreeChange) -> Vec<LeftInDir> {
     let op = w.call(ChangeTree { dir: dir.into(), change }).await.unwrap();
     left(w, op).await
@@ -92,6 +99,52 @@ async fn a_tree_is_changed_and_what_is_sealed_stays() {
     );
 }
 
+/// Something is made in the page between its announcement and its change: what was announced is changed, and the rest is the next page's.
+#[tokio::test]
+async fn a_page_is_changed_as_far_as_it_was_announced() {
+    let w = World::new().await;
+    let top = w.mkdir(ROOT, "d").await.id;
+    let mut files = Vec::new();
+    for text in ["b", "d", "f"] {
+        files.push(w.create(top, text).await.attr.id);
+    }
+    w.server.stop();
+    let wanted = TreeChange { mode: Some(ModeChange::Octal(0o640)), ..TreeChange::default() };
+    let op = w.call(ChangeTree { dir: top.into(), change: wanted }).await.unwrap();
+    let page = page_of(&w, top, op, now(0)).await;
+    let made = w.create(top, "c").await.attr.id;
+    w.call(Unlink { parent: top.into(), name: name("b"), open_here: false }).await.unwrap();
+    assert_eq!(w.engine.transact(1, page).await.map_err(|e| e.0.code), Err(Code::StaleLease), "it begins with another");
+    let page = page_of(&w, top, op, now(0)).await;
+    let last = w.create(top, "e").await.attr.id;
+    w.call(Unlink { parent: top.into(), name: name("c"), open_here: false }).await.unwrap();
+    assert!(w.engine.transact(1, page).await.unwrap(), "there is more");
+    let modes = async |id: InodeId| rights(&w, id).await.0;
+    assert_eq!((modes(files[1]).await, modes(last).await, modes(files[2]).await), (0o640, 0o644, 0o644));
+    assert!(w.attr(made).await.is_err() || modes(made).await == 0o644);
+    let page = page_of(&w, top, op, now(0)).await;
+    assert!(!w.engine.transact(1, page).await.unwrap());
+    assert_eq!((modes(last).await, modes(files[2]).await), (0o640, 0o640));
+}
+
+/// Names of sealed files may be long, and many: they are told all the same.
+#[tokio::test]
+async fn what_is_left_as_it_is_is_told_whatever_room_its_names_take() {
+    let w = World::new().await;
+    let top = w.mkdir(ROOT, "d").await.id;
+    let mut names = Vec::new();
+    for i in 0..200 {
+        let text = format!("{i:03}{}", "n".repeat(252));
+        let file = w.create(top, &text).await.attr.id;
+        w.call(SealFile { inode: file.into(), sealed: true, wait_ms: 1000 }).await.unwrap();
+        names.push(text.into_bytes());
+    }
+    let wanted = TreeChange { mode: Some(ModeChange::Octal(0o640)), ..TreeChange::default() };
+    let told: Vec<Vec<u8>> = change(&w, top, wanted).await.into_iter().flat_map(|left| left.sealed).collect();
+    assert_eq!(told, names);
+    assert_eq!(w.engine.rows(Table::SubtreeOps), Some(4), "each of less than 29,000 bytes");
+}
+
 /// What begins with the request is gone on with by whoever serves next, from where the last has come to: what was changed is not changed a
 /// second time, and what it had left as it is is told.
 #[tokio::test]
@@ -111,11 +164,11 @@ async fn another_start_goes_on_with_the_change_of_a_tree() {
     let op = first.call(ChangeTree { dir: top.into(), change: wanted }).await.unwrap();
     assert_eq!(rights(&first, top).await.0, 0o640, "the directory itself is changed when it is answered");
     assert_eq!(rights(&first, files[0]).await.0, 0o644);
-    let page = || ChangeEntries { dir: top, op, limit: ENTRIES_A_PAGE, announced: None, now: now(0) };
-    let unsaid = ChangeEntries { announced: Some(vec![top]), ..page() };
+    let page = async || page_of(&first, top, op, now(0)).await;
+    let unsaid = ChangeEntries { announced: vec![top], ..page().await };
     assert_eq!(first.engine.transact(1, unsaid).await.map_err(|e| e.0.code), Err(Code::StaleLease), "not as announced");
     assert_eq!(rights(&first, files[0]).await.0, 0o644);
-    assert!(first.engine.transact(1, page()).await.unwrap(), "there is a second page");
+    assert!(first.engine.transact(1, page().await).await.unwrap(), "there is a second page");
     first.call(chmod(files[0], 0o600)).await.unwrap();
     assert_eq!(rights(&first, files[ENTRIES_A_PAGE]).await.0, 0o644, "it has gone away in between");
 
@@ -147,7 +200,7 @@ async fn a_tree_may_be_changed_while_others_work_in_it() {
     first.server.stop();
     let wanted = TreeChange { mode: Some(ModeChange::Octal(0o700)), ..TreeChange::default() };
     let op = first.call(ChangeTree { dir: top.into(), change: wanted.clone() }).await.unwrap();
-    let page = ChangeEntries { dir: top, op, limit: ENTRIES_A_PAGE, announced: None, now: now(0) };
+    let page = page_of(&first, top, op, now(0)).await;
     assert!(!first.engine.transact(1, page).await.unwrap());
     let waiting = first.engine.read(1, ListSubtreeOps { after: None, limit: 100 }).await.unwrap();
     assert_eq!(waiting.len(), 2, "the directories in it: {waiting:?}");
@@ -178,10 +231,10 @@ async fn what_a_change_left_as_it_is_is_forgotten_after_an_hour() {
     first.server.stop();
     let wanted = TreeChange { mode: Some(ModeChange::Octal(0o700)), ..TreeChange::default() };
     let old = first.call(ChangeTree { dir: top.into(), change: wanted.clone() }).await.unwrap();
-    let page = ChangeEntries { dir: top, op: old, limit: ENTRIES_A_PAGE, announced: None, now: now(-3700) };
+    let page = page_of(&first, top, old, now(-3700)).await;
     assert!(!first.engine.transact(1, page).await.unwrap());
     let new = first.call(ChangeTree { dir: top.into(), change: wanted }).await.unwrap();
-    let page = ChangeEntries { dir: top, op: new, limit: ENTRIES_A_PAGE, announced: None, now: now(-3500) };
+    let page = page_of(&first, top, new, now(-3500)).await;
     assert!(!first.engine.transact(1, page).await.unwrap());
     assert_eq!((left(&first, old).await.len(), left(&first, new).await.len()), (1, 1));
     let second = World::on(first.store.clone(), first.peers.clone()).await;
@@ -231,8 +284,8 @@ async fn access_lists_of_a_directorys_entries_change_at_once() {
 
     w.server.stop();
     let op = w.call(ChangeTree { dir: top.into(), change: acl(edits("g:9:r", false)) }).await.unwrap();
+    let page = page_of(&w, top, op, now(0)).await;
     let before = w.engine.stats().snapshot().round_trips;
-    let page = ChangeEntries { dir: top, op, limit: ENTRIES_A_PAGE, announced: None, now: now(0) };
     assert!(!w.engine.transact(1, page).await.unwrap());
     let trips = w.engine.stats().snapshot().round_trips - before;
     assert_eq!(list(files[19], access).await.unwrap().len(), 4 + 6 * 8);
