@@ -12,7 +12,7 @@ use braid_meta_engine::{Engine, Key};
 use braid_meta_namespace::ops::subtree_ops::{ListSubtreeOps, Listed};
 use futures_util::StreamExt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::sync::Notify;
 
@@ -30,13 +30,11 @@ pub(crate) const BREATH: Duration = Duration::from_millis(1);
 pub(crate) struct SubtreeOps {
     /// There may be something listed, or all is over.
     bell: Notify,
-    /// What changes of trees have left as they are is among the rows.
-    tells: AtomicBool,
 }
 
 impl Default for SubtreeOps {
     fn default() -> Self {
-        let ops = SubtreeOps { bell: Notify::new(), tells: AtomicBool::new(false) };
+        let ops = SubtreeOps { bell: Notify::new() };
         // What an older server has left.
         ops.look();
         ops
@@ -55,11 +53,8 @@ impl MetaServer {
         let env = self.env.clone();
         env.spawn("looking through trees", async move {
             loop {
-                match self.subtree_ops.tells.load(Relaxed) {
-                    // What changes have left as they are is told for an hour.
-                    true => _ = self.env.timeout(LEFT_KEPT, self.subtree_ops.bell.notified()).await,
-                    false => self.subtree_ops.bell.notified().await,
-                }
+                // What changes have left as it is is told for an hour, and nobody rings when that is over.
+                let _ = self.env.timeout(LEFT_KEPT, self.subtree_ops.bell.notified()).await;
                 while !self.stopping.load(Relaxed) {
                     if !self.recovery.is_open() {
                         self.env.sleep(PAUSE).await;
@@ -92,15 +87,11 @@ impl MetaServer {
     /// Some of what is listed; false: there was nothing.
     async fn look_through_listed(&self) -> Result<bool> {
         let (mut after, mut found, mut failed) = (None, false, None);
-        self.subtree_ops.tells.store(false, Relaxed);
         loop {
             let page = self.listed_behind(after.clone()).await?;
             let Some((last, _)) = page.last() else { break };
             after = Some(last.clone());
             found |= page.iter().any(|(_, listed)| !matches!(listed, Listed::Left(_)));
-            if page.iter().any(|(_, listed)| matches!(listed, Listed::Left(_))) {
-                self.subtree_ops.tells.store(true, Relaxed);
-            }
             let each = page.into_iter().map(|(key, listed)| self.look_through(key, listed));
             let mut under_way = futures_util::stream::iter(each).buffer_unordered(AT_ONCE);
             while let Some(done) = under_way.next().await {

@@ -92,7 +92,7 @@ impl Core {
             self.readers.looked(parent, file.id);
         }
         // It is to be open for a moment, so that it is kept as what was open before, until it is opened or another changes it.
-        let core = self.this.upgrade();
+        let core = opened.as_ref().and_then(|_| self.this.upgrade());
         let adopted = match (&core, &opened, &made) {
             (Some(core), Some(opened), Some(made)) => {
                 (answer.attr, answer.grant.attr) = (Some(opened.attr), opened.grant.attr);
