@@ -14,7 +14,9 @@ use braid_lease::Key;
 use braid_meta_engine::Engine;
 use braid_meta_namespace::ReadOnly;
 use braid_meta_namespace::ops::check::CheckPath;
-use braid_meta_namespace::ops::remove_tree::{DeadEntries, EmptyTree, FindSealed, MaySeal, Rescue};
+use braid_meta_namespace::ops::remove_tree::{
+    DeadEntries, EmptyTree, FindSealed, Rescue, SealedBelow, Seals, WhereSealed,
+};
 use braid_meta_namespace::ops::session::MissingRequests;
 use braid_meta_namespace::ops::stand_for::StandFor;
 use braid_types::{FileKind, InodeId, Name, RequestId, SessionId};
@@ -229,7 +231,8 @@ impl MetaServer {
         request: Option<(SessionId, RequestId)>,
         remove: &RemoveDir,
     ) -> Result<Option<InodeId>> {
-        if !self.ask(call, InodeId(0), MaySeal).await? {
+        let seals = self.ask(call, InodeId(0), WhereSealed).await?;
+        if seals == Seals::Nowhere {
             return Ok(None);
         }
         if let Some((session, request)) = request {
@@ -241,25 +244,55 @@ impl MetaServer {
         }
         let names = vec![(remove.parent.id, remove.name.clone())];
         let top = self.ask(call, remove.parent.id, StandFor { names }).await?.into_iter().flatten().next();
-        let mut waiting: Vec<InodeId> = top.into_iter().collect();
-        while let Some(dir) = waiting.pop() {
-            let mut after = None;
-            loop {
-                let looked = self.ask(call, dir, FindSealed { dir, after }).await?;
-                if let Some(sealed) = looked.sealed {
-                    let mut path = self.ask(call, dir, CheckPath(dir)).await?.names;
-                    path.push(sealed.as_bytes().to_vec());
-                    let path: Vec<String> = path.iter().map(|name| name.escape_ascii().to_string()).collect();
-                    let cause = "it is sealed, and nothing of it changes until it is unsealed";
-                    return Err(Error::new(Code::Sealed, format_args!("/{}", path.join("/")), cause));
-                }
-                waiting.extend(looked.dirs);
-                after = looked.next;
-                if after.is_none() {
-                    break;
-                }
-            }
+        let Some(dir) = top else { return Ok(None) };
+        match seals {
+            Seals::Counted => self.expect_none_counted(call, dir).await?,
+            _ => self.expect_none_below(call, dir).await?,
         }
         Ok(top)
+    }
+
+    /// Looks at those directories alone in which there are sealed files.
+    async fn expect_none_counted(&self, call: &mut Call, top: InodeId) -> Result<()> {
+        let mut after = None;
+        loop {
+            let below = self.ask(call, InodeId(0), SealedBelow { top, after }).await?;
+            for dir in below.dirs {
+                self.expect_none_in(call, dir).await?;
+            }
+            after = below.next;
+            if after.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Looks through the tree.
+    async fn expect_none_below(&self, call: &mut Call, top: InodeId) -> Result<()> {
+        let mut waiting = vec![top];
+        while let Some(dir) = waiting.pop() {
+            waiting.extend(self.expect_none_in(call, dir).await?);
+        }
+        Ok(())
+    }
+
+    /// The directories in this one, unless there is a sealed file.
+    async fn expect_none_in(&self, call: &mut Call, dir: InodeId) -> Result<Vec<InodeId>> {
+        let (mut dirs, mut after) = (Vec::new(), None);
+        loop {
+            let looked = self.ask(call, dir, FindSealed { dir, after }).await?;
+            if let Some(sealed) = looked.sealed {
+                let mut path = self.ask(call, dir, CheckPath(dir)).await?.names;
+                path.push(sealed.as_bytes().to_vec());
+                let path: Vec<String> = path.iter().map(|name| name.escape_ascii().to_string()).collect();
+                let cause = "it is sealed, and nothing of it changes until it is unsealed";
+                return Err(Error::new(Code::Sealed, format_args!("/{}", path.join("/")), cause));
+            }
+            dirs.extend(looked.dirs);
+            after = looked.next;
+            if after.is_none() {
+                return Ok(dirs);
+            }
+        }
     }
 }

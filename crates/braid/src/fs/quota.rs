@@ -10,22 +10,28 @@ use anyhow::{Result, anyhow, bail};
 use braid_api::admin::{AdminAnswer, AdminQuery, PathEnd};
 use braid_api::quota::{Account, Limits, Payer};
 use braid_types::InodeId;
-use clap::Subcommand;
+use clap::{ArgGroup, Subcommand};
 use std::process::ExitCode;
 
 #[derive(Subcommand)]
 #[command(after_help = "Example:\n  braid fs quota set /projects --bytes 10GiB")]
 pub enum QuotaCommand {
-    /// Limit what a directory has, with all that is below it.
-    #[command(after_help = "Example:\n  braid fs quota set /projects --inodes 100000 --bytes 10GiB")]
+    /// Limit what a directory has, with all that is below it, or count it from now on.
+    #[command(
+        after_help = "Examples:\n  braid fs quota set /projects --inodes 100000 --bytes 10GiB\n  braid fs quota set /projects/one --unlimited"
+    )]
+    #[command(group = ArgGroup::new("limits").args(["inodes", "bytes", "unlimited"]).required(true).multiple(true))]
     Set {
         dir: ClusterPath,
         /// Files, directories and whatever else has an inode, the directory itself among them.
-        #[arg(long, required_unless_present = "bytes")]
+        #[arg(long)]
         inodes: Option<u64>,
         /// Sizes of files, such as 500MiB or 10GiB.
         #[arg(long)]
         bytes: Option<ByteSize>,
+        /// Refuse nothing: what the directory has is only counted, so that `get` and `braid fs summary` know it at once, whatever its size.
+        #[arg(long, conflicts_with_all = ["inodes", "bytes"])]
+        unlimited: bool,
     },
     /// Show what a directory with a quota has, and may have.
     #[command(after_help = "Example:\n  braid fs quota get /projects")]
@@ -61,7 +67,8 @@ impl QuotaCommand {
     pub async fn run<F: Paths>(self, s: &Session<F>) -> Result<ExitCode> {
         let asked = ByClient(s);
         match self {
-            QuotaCommand::Set { dir, inodes, bytes } => {
+            QuotaCommand::Set { dir, inodes, bytes, unlimited: _ } => {
+                // Neither: as much as there is.
                 let limits = Limits { inodes, bytes: bytes.map(|size| size.0) };
                 change(s, &dir, Some(limits)).await?;
             }

@@ -45,6 +45,37 @@ fn quotas_are_set_shown_and_cleared() {
     c.says("admin fsck");
 }
 
+/// What a directory has is known without looking through it, whatever has been made and moved below it.
+#[test]
+fn a_directory_is_counted_without_a_limit() {
+    let c = Cluster::start();
+    c.says("fs mkdir -p /p/q/r /elsewhere/deep");
+    c.says("fs put /proc/self/comm /p/q/r/f");
+    c.says("fs put /proc/self/comm /elsewhere/deep/f");
+    for (command, why) in [("set /p", "--unlimited"), ("set /p --unlimited --inodes 3", "cannot be used with")] {
+        let words = format!("fs quota {command}");
+        let refused = c.braid(&words.split(' ').map(AsRef::as_ref).collect::<Vec<_>>());
+        assert!(refused.code == 2 && refused.err.contains(why), "{command}: {}", refused.err);
+    }
+    c.says("fs quota set /p --unlimited");
+    let known = |inodes: u64| {
+        let summary = shown(&c, "fs summary --json /p");
+        summary["inodes"] == inodes && summary.get("files").is_none()
+    };
+    eventually("it is counted", Duration::from_secs(5), || known(4));
+    let account = shown(&c, "fs quota get --json /p");
+    assert!(account["inodes_max"].is_null() && account["bytes_max"].is_null(), "{account}");
+    c.says("fs mkdir /p/q/more");
+    assert!(known(5));
+    c.says("fs mv /elsewhere/deep /p/q/r/deep");
+    eventually("what was moved is counted", Duration::from_secs(5), || known(7));
+    c.says("fs rm -r /p/q/r/deep");
+    eventually("what was removed is not", Duration::from_secs(5), || known(5));
+    c.says("admin fsck");
+    c.says("fs quota clear /p");
+    assert_eq!(shown(&c, "fs summary --json /p")["files"], 1);
+}
+
 /// The write is refused that goes beyond, while the file is open; what was written before is there, and close and fsync say nothing.
 #[test]
 fn a_program_is_told_of_a_quota_by_the_write_that_goes_beyond_it() {

@@ -133,7 +133,7 @@ pub async fn destroy(unit: &mut Unit<'_>, inode: &Inode) -> Result<(), OpError> 
     drop_inline(unit, &mut inode);
     if inode.has(flags::SEALED) {
         // While it was open without a name.
-        super::seal::count_sealed(unit, -1).await?;
+        super::seal::count_sealed(unit, None, -1).await?;
     }
     if inode.has(flags::XATTRS) {
         let prefix = keys::xattrs(inode.id);

@@ -11,11 +11,13 @@ use super::entries::{Entries, locate};
 use super::free::destroy;
 use super::make_node::count_entry;
 use super::repair::free_name;
+use super::seal::leave_sealed;
 use super::unlink::drop_link;
 use crate::rows::{Entry, IdRow, Inode, ReclaimRow, SealedCount, flags, keys};
 use crate::{OpContext, OpError, Query, Unit};
 use braid_meta_engine::{Key, Lock, Operation, Tx};
 use braid_types::{ContainerId, FileKind, InodeId, Name, Timestamp};
+use std::collections::HashMap;
 
 /// Takes a directory out of the tree: the caller has deleted its entry.
 pub(super) fn bury(unit: &mut Unit<'_>, now: Timestamp, mut dir: Inode) {
@@ -167,6 +169,9 @@ impl Operation for Rescue {
         let name = free_name(&mut unit, entry.id()).await?;
         unit.delete(old);
         if let Entry::Here(inode) = &mut entry {
+            if inode.has(flags::SEALED) {
+                leave_sealed(&mut unit, self.dir).await?;
+            }
             // Snapshots may have it where it was: it stays their root's.
             inode.quota_roots.clear();
         }
@@ -184,14 +189,77 @@ impl Operation for Rescue {
     }
 }
 
-/// Whether there may be a sealed file anywhere.
-pub struct MaySeal;
+/// Where sealed files may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seals {
+    Nowhere,
+    /// In the directories that [`SealedBelow`] finds.
+    Counted,
+    Anywhere,
+}
 
-impl Query for MaySeal {
-    type Answer = bool;
+pub struct WhereSealed;
 
-    async fn ask(&self, unit: &mut Unit<'_>) -> Result<bool, OpError> {
-        Ok(unit.get::<SealedCount>(&keys::sealed_count()).await?.is_none_or(|SealedCount(count)| count > 0))
+impl Query for WhereSealed {
+    type Answer = Seals;
+
+    async fn ask(&self, unit: &mut Unit<'_>) -> Result<Seals, OpError> {
+        let [all, elsewhere] = [keys::sealed_count(), keys::sealed_elsewhere()];
+        unit.load(&[all.clone(), elsewhere.clone()]).await?;
+        Ok(match (unit.get(&all).await?, unit.get(&elsewhere).await?) {
+            (Some(SealedCount(0)), _) => Seals::Nowhere,
+            (Some(_), Some(SealedCount(0))) => Seals::Counted,
+            _ => Seals::Anywhere,
+        })
+    }
+}
+
+/// Which of the directories with sealed files are this one, or below it: goes up from each of them, all one step at a time.
+pub struct SealedBelow {
+    pub top: InodeId,
+    pub after: Option<InodeId>,
+}
+
+#[derive(Debug, Default)]
+pub struct Below {
+    pub dirs: Vec<InodeId>,
+    /// Go on after this one.
+    pub next: Option<InodeId>,
+}
+
+/// Of which all are gone up from at once.
+const DIRS_A_PAGE: usize = 1024;
+
+impl Query for SealedBelow {
+    type Answer = Below;
+
+    async fn ask(&self, unit: &mut Unit<'_>) -> Result<Below, OpError> {
+        let after = self.after.map(keys::sealed_in);
+        let page = unit.scan(&keys::all_sealed_in(), after.as_ref(), DIRS_A_PAGE).await?;
+        let dirs: Vec<InodeId> = page.rows.iter().filter_map(|(key, _)| keys::of_sealed_in(key)).collect();
+        let mut parents: HashMap<InodeId, InodeId> = HashMap::new();
+        let mut step = dirs.clone();
+        // Ends where trees have circles too: nothing is asked for twice.
+        while !step.is_empty() {
+            unit.load(&step.iter().map(|dir| keys::inode_id(*dir)).collect::<Vec<_>>()).await?;
+            let mut above = Vec::new();
+            for dir in step {
+                // What is being removed, or is not there any more, is below nothing.
+                let Some(IdRow::At { parent, .. }) = unit.get(&keys::inode_id(dir)).await? else { continue };
+                parents.insert(dir, parent);
+                above.push(parent);
+            }
+            above.sort_unstable();
+            above.dedup();
+            above.retain(|dir| *dir != self.top && *dir != InodeId::ROOT && !parents.contains_key(dir));
+            step = above;
+        }
+        let is_below = |dir: &InodeId| {
+            let way = std::iter::successors(Some(*dir), |at| parents.get(at).copied());
+            way.take(parents.len() + 1).any(|at| at == self.top)
+        };
+        let next = page.more.then(|| dirs.last().copied()).flatten();
+        Ok(Below { dirs: dirs.into_iter().filter(is_below).collect(), next })
     }
 }
 
@@ -203,7 +271,7 @@ pub struct FindSealed {
 
 #[derive(Debug, Default)]
 pub struct Looked {
-    /// One that is sealed.
+    /// The first that is sealed.
     pub sealed: Option<Name>,
     pub dirs: Vec<InodeId>,
     /// Go on after this name.
@@ -222,7 +290,7 @@ impl Query for FindSealed {
         for (name, entry) in page.list {
             let Some(found) = locate(unit, self.dir, &name, entry).await? else { continue };
             if found.inode.has(flags::SEALED) {
-                looked.sealed = Some(name);
+                looked.sealed.get_or_insert(name);
             } else if found.inode.is_dir() {
                 looked.dirs.push(found.inode.id);
             }

@@ -5,11 +5,11 @@
 
 use super::attr::attr_answer;
 use crate::rows::{Inode, SealedCount, flags, keys};
-use crate::{Mutation, OpContext, OpError, Query, Unit};
+use crate::{Mutation, OpContext, OpError, Place, Query, Unit};
 use braid_api::meta::{AttrAnswer, HoldSealed, SealFile};
 use braid_api::{Code, Error};
 use braid_meta_engine::Key;
-use braid_types::{Attr, Timestamp};
+use braid_types::{Attr, InodeId, Timestamp};
 
 pub(super) fn expect_unsealed(inode: &Inode) -> Result<(), OpError> {
     if inode.has(flags::SEALED) {
@@ -35,18 +35,60 @@ impl Mutation for SealFile {
             let later = Timestamp(located.inode.ctime.0.saturating_add(1));
             located.inode.change(cx.now.max(later));
             unit.store(&located);
-            count_sealed(unit, if self.sealed { 1 } else { -1 }).await?;
+            let by = if self.sealed { 1 } else { -1 };
+            count_sealed(unit, directory(&located.place), by).await?;
         }
         Ok(attr_answer(&self.inode, &located))
     }
 }
 
-/// So that a tree need not be looked through for sealed files where nothing is sealed. Only a store that was made before they were
-/// counted has no count, and gets none: how many there are then is unknown.
-pub(super) async fn count_sealed(unit: &mut Unit<'_>, by: i64) -> Result<(), OpError> {
-    let key = keys::sealed_count();
-    if let Some(SealedCount(count)) = unit.get(&key).await? {
-        unit.put(key, &SealedCount(count.saturating_add_signed(by)));
+/// The directory with the one name of what has one.
+fn directory(place: &Place) -> Option<InodeId> {
+    match place {
+        Place::Entry(parent, Some(_)) => Some(*parent),
+        Place::Entry(_, None) | Place::Id => None,
+    }
+}
+
+/// So that a tree need not be looked through for sealed files where nothing is sealed, nor where it is known in which directories files
+/// are. A store in which something was sealed before that was counted begins when nothing is; one that was made before files were
+/// counted at all has no count, and gets none: how many there are then is unknown.
+pub(super) async fn count_sealed(unit: &mut Unit<'_>, dir: Option<InodeId>, by: i64) -> Result<(), OpError> {
+    let (all, elsewhere) = (keys::sealed_count(), keys::sealed_elsewhere());
+    let here = match dir {
+        // Nobody removes it.
+        Some(InodeId::ROOT) => None,
+        Some(dir) => Some(keys::sealed_in(dir)),
+        None => Some(elsewhere.clone()),
+    };
+    let rows = [Some(all.clone()), Some(elsewhere.clone()), here.clone()];
+    unit.load(&rows.into_iter().flatten().collect::<Vec<_>>()).await?;
+    let Some(SealedCount(count)) = unit.get(&all).await? else { return Ok(()) };
+    unit.put(all, &SealedCount(count.saturating_add_signed(by)));
+    if unit.get::<SealedCount>(&elsewhere).await?.is_none() {
+        if count > 0 {
+            return Ok(());
+        }
+        unit.put(elsewhere.clone(), &SealedCount(0));
+    }
+    match here {
+        Some(here) => add(unit, here, by).await,
+        None => Ok(()),
+    }
+}
+
+/// What is sealed in it leaves a directory that is being removed, for the root directory.
+pub(super) async fn leave_sealed(unit: &mut Unit<'_>, dir: InodeId) -> Result<(), OpError> {
+    add(unit, keys::sealed_in(dir), -1).await
+}
+
+async fn add(unit: &mut Unit<'_>, key: Key, by: i64) -> Result<(), OpError> {
+    let was = unit.get::<SealedCount>(&key).await?.map_or(0, |SealedCount(count)| count);
+    let count = was.saturating_add_signed(by);
+    if count == 0 && key != keys::sealed_elsewhere() {
+        unit.delete(key);
+    } else {
+        unit.put(key, &SealedCount(count));
     }
     Ok(())
 }

@@ -202,7 +202,7 @@ pub struct OrphanRow {
 
 impl RowFormat for OrphanRow {}
 
-/// The row behind [`super::keys::sealed_count`].
+/// The rows behind [`super::keys::sealed_count`], [`super::keys::sealed_elsewhere`] and [`super::keys::sealed_in`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SealedCount(pub u64);
 

@@ -338,6 +338,29 @@ pub fn sealed_count() -> Key {
     global("sealed")
 }
 
+/// How many of them have no name, or several: those are in no directory's count. Only a store in which nothing was sealed when
+/// directories began to be counted has this row: in others a sealed file may be anywhere.
+pub fn sealed_elsewhere() -> Key {
+    global("sealed_elsewhere")
+}
+
+/// Before a directory in which files are sealed.
+const SEALED_IN: &[u8] = b"sealed_in_";
+
+pub fn all_sealed_in() -> Key {
+    Key::new(Table::Globals, 0, SEALED_IN)
+}
+
+/// How many of them have their one name in this directory; no row: none.
+pub fn sealed_in(dir: InodeId) -> Key {
+    Key::new(Table::Globals, 0, &[SEALED_IN, &number(dir.0)].concat())
+}
+
+pub fn of_sealed_in(key: &Key) -> Option<InodeId> {
+    let bytes = key.rest().strip_prefix(SEALED_IN)?;
+    Some(InodeId(u64::from_be_bytes(bytes.try_into().ok()?)))
+}
+
 /// Whether these rows may be served; most stores have no such row.
 pub fn handover() -> Key {
     global("handover")

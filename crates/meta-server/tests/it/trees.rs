@@ -6,7 +6,9 @@ use crate::common::*;
 use braid_api::Code;
 use braid_api::admin::Pending;
 use braid_api::meta::*;
-use braid_meta_engine::{Engine, Table};
+use braid_meta_engine::{Engine, Key, Lock, Operation, Table, Tx};
+use braid_meta_namespace::OpError;
+use braid_meta_namespace::rows::keys;
 use braid_types::*;
 use bytes::Bytes;
 
@@ -151,6 +153,114 @@ async fn a_removal_costs_the_same_for_every_tree() {
     assert!(costs[0] <= 4, "{costs:?} round trips: one for the seals, three as any removal");
 }
 
+/// Nor where all that is sealed has one name each: directories with sealed files are counted, and it is gone up from them.
+#[tokio::test]
+async fn where_files_are_sealed_elsewhere_no_tree_is_looked_through() {
+    let w = World::new().await;
+    let archive = w.mkdir(w.mkdir(ROOT, "archive").await.id, "deep").await.id;
+    for i in 0..3 {
+        seal(&w, put(&w, archive, &format!("kept{i}")).await.id).await;
+    }
+    seal(&w, put(&w, ROOT, "kept").await.id).await;
+    for (dir, dirs) in [("small", 1), ("large", 60)] {
+        let top = w.mkdir(ROOT, dir).await.id;
+        for i in 0..dirs {
+            put(&w, w.mkdir(top, &format!("d{i}")).await.id, "f").await;
+        }
+    }
+    w.server.stop();
+    let mut costs = Vec::new();
+    for dir in ["small", "large"] {
+        costs.push(w.counted(RemoveDir { parent: ROOT.into(), name: name(dir), tree: true }).await.0);
+    }
+    assert_eq!(costs[0], costs[1]);
+    assert!(costs[0] <= 9, "{costs:?} round trips: nine with those up from the archive");
+}
+
+#[tokio::test]
+async fn what_is_sealed_is_found_wherever_its_directory_was_moved() {
+    let w = World::new().await;
+    let top = w.mkdir(ROOT, "d").await.id;
+    let kept = w.mkdir(w.mkdir(ROOT, "outside").await.id, "kept").await.id;
+    let two = [put(&w, kept, "a").await.id, put(&w, kept, "b").await.id];
+    for file in two {
+        seal(&w, file).await;
+    }
+    remove(&w, "d").await.unwrap();
+    let top_again = w.mkdir(ROOT, "d").await.id;
+    assert_ne!(top, top_again);
+    let sub = w.mkdir(top_again, "sub").await.id;
+    w.rename((ROOT, "outside"), (sub, "inside"), RenameKind::Replace).await.unwrap();
+    let refused = remove(&w, "d").await.unwrap_err();
+    assert_eq!((refused.code, refused.subject()), (Code::Sealed, "/d/sub/inside/kept/a"));
+    unseal(&w, two[0]).await;
+    let refused = remove(&w, "d").await.unwrap_err();
+    assert_eq!((refused.code, refused.subject()), (Code::Sealed, "/d/sub/inside/kept/b"));
+    let globals = w.engine.rows(Table::Globals).unwrap();
+    unseal(&w, two[1]).await;
+    assert_eq!(w.engine.rows(Table::Globals), Some(globals - 1), "a directory is counted while it has any");
+    remove(&w, "d").await.unwrap();
+}
+
+/// What has several names is in no directory's count, and what was sealed before they were counted is in none either.
+#[tokio::test]
+async fn what_is_in_no_directorys_count_is_looked_for_in_the_tree() {
+    let w = World::new().await;
+    let sub = w.mkdir(w.mkdir(ROOT, "d").await.id, "sub").await.id;
+    let two = put(&w, sub, "two").await.id;
+    w.call(Link { inode: two.into(), parent: ROOT.into(), name: name("outside") }).await.unwrap();
+    seal(&w, two).await;
+    let is_refused = async |path: &str| {
+        let refused = remove(&w, "d").await.unwrap_err();
+        assert_eq!((refused.code, refused.subject()), (Code::Sealed, path));
+    };
+    is_refused("/d/sub/two").await;
+    unseal(&w, two).await;
+    let old = put(&w, sub, "old").await.id;
+    w.engine.transact(0, Forget(keys::sealed_elsewhere())).await.unwrap();
+    let counted = w.engine.rows(Table::Globals);
+    seal(&w, old).await;
+    assert_eq!(
+        w.engine.rows(Table::Globals),
+        counted.map(|rows| rows + 2),
+        "nothing was sealed: it is counted from here on"
+    );
+    w.engine.transact(0, Forget(keys::sealed_elsewhere())).await.unwrap();
+    w.engine.transact(0, Forget(keys::sealed_in(sub))).await.unwrap();
+    is_refused("/d/sub/old").await;
+    let later = put(&w, ROOT, "later").await.id;
+    seal(&w, later).await;
+    is_refused("/d/sub/old").await;
+    for file in [old, later] {
+        unseal(&w, file).await;
+    }
+    remove(&w, "d").await.unwrap();
+}
+
+struct Has(Key);
+
+impl Operation for Has {
+    type Output = bool;
+    type Error = OpError;
+
+    async fn run(&self, tx: &mut dyn Tx) -> Result<bool, OpError> {
+        Ok(tx.get(std::slice::from_ref(&self.0), Lock::None).await?.iter().any(Option::is_some))
+    }
+}
+
+/// As rows of a version that does not know of this one.
+struct Forget(Key);
+
+impl Operation for Forget {
+    type Output = ();
+    type Error = OpError;
+
+    async fn run(&self, tx: &mut dyn Tx) -> Result<(), OpError> {
+        tx.delete(self.0.clone());
+        Ok(())
+    }
+}
+
 #[tokio::test]
 async fn a_directory_that_was_moved_away_from_its_policy_gets_that_of_where_it_is() {
     let w = World::new().await;
@@ -169,6 +279,10 @@ async fn a_directory_that_was_moved_away_from_its_policy_gets_that_of_where_it_i
 
 async fn seal(w: &World, inode: InodeId) {
     w.call(SealFile { inode: inode.into(), sealed: true, wait_ms: 1000 }).await.unwrap();
+}
+
+async fn unseal(w: &World, inode: InodeId) {
+    w.call(SealFile { inode: inode.into(), sealed: false, wait_ms: 1000 }).await.unwrap();
 }
 
 #[tokio::test]
@@ -217,8 +331,11 @@ async fn what_leaves_a_removed_tree_in_time_is_saved_and_what_is_sealed_in_it_is
     assert_eq!(second.attr(ROOT).await.unwrap().nlink, 3, "below");
     // Unsealed they can go, and then nothing is looked through any more.
     for inode in [sealed, two] {
-        second.call(SealFile { inode: inode.into(), sealed: false, wait_ms: 1000 }).await.unwrap();
+        unseal(&second, inode).await;
     }
+    let key = keys::sealed_in(sub);
+    let left = second.engine.read(0, Has(key)).await.unwrap();
+    assert!(!left, "nothing is sealed in a directory that is gone");
     let costs = second.counted(RemoveDir { parent: ROOT.into(), name: name("below"), tree: true }).await.0;
     assert!(costs <= 6, "{costs} round trips");
 }
