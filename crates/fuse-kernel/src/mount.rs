@@ -225,23 +225,59 @@ fn unmount_path(point: &Path, lazy: bool, by_helper: bool) -> io::Result<()> {
 /// How long a file system may think before it counts as alive.
 const PROBE: Duration = Duration::from_secs(5);
 
+/// What a file system says when it is asked whether anyone is there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    Lives,
+    Gone,
+    /// Nothing.
+    None,
+}
+
 /// Removes the mount that a killed daemon left at `path`. False when there is none: nothing, another file system, or a FUSE mount
-/// that lives.
+/// that lives. A daemon that does not answer lives.
 pub fn clear_stale_mount(path: &Path) -> io::Result<bool> {
+    clear(path, false)
+}
+
+/// The same of a mount whose daemon is known to have been killed, also if it does not answer: a thread of it that waits in the kernel
+/// for an answer of its own mount keeps the connection, and with it all who wait, until somebody ends that. One that answers is
+/// somebody else's, and lives.
+pub fn clear_killed_mount(path: &Path) -> io::Result<bool> {
+    clear(path, true)
+}
+
+fn clear(path: &Path, is_killed: bool) -> io::Result<bool> {
     let point = canonical(path)?;
-    if !mountinfo::find(&point)?.is_some_and(|entry| entry.is_fuse()) || !is_dead(&point)? {
+    if !mountinfo::find(&point)?.is_some_and(|entry| entry.is_fuse()) {
         return Ok(false);
     }
-    unmount_path(&point, true, !rustix::process::geteuid().is_root())?;
+    let is_root = rustix::process::geteuid().is_root();
+    match asked(&point)? {
+        Answer::Gone => {}
+        // Ends the connection, for every mount of it.
+        Answer::None if is_killed && is_root => {
+            let _ = unmount(&point, UnmountFlags::NOFOLLOW | UnmountFlags::FORCE);
+            if !mountinfo::find(&point)?.is_some_and(|entry| entry.is_fuse()) {
+                return Ok(true);
+            }
+        }
+        Answer::Lives | Answer::None => return Ok(false),
+    }
+    unmount_path(&point, true, !is_root)?;
     Ok(true)
 }
 
-/// `statfs` is never answered from a cache, so it tells whether anyone is there. A daemon that does not answer lives.
-fn is_dead(point: &Path) -> io::Result<bool> {
+/// `statfs` is never answered from a cache.
+fn asked(point: &Path) -> io::Result<Answer> {
     let (send, receive) = mpsc::channel();
     let path = point.to_owned();
     thread::Builder::new().name("fuse-probe".into()).spawn(move || send.send(rustix::fs::statfs(&path).map(drop)))?;
-    Ok(matches!(receive.recv_timeout(PROBE), Ok(Err(Errno::NOTCONN | Errno::CONNABORTED | Errno::CONNREFUSED))))
+    Ok(match receive.recv_timeout(PROBE) {
+        Ok(Err(Errno::NOTCONN | Errno::CONNABORTED | Errno::CONNREFUSED)) => Answer::Gone,
+        Ok(_) => Answer::Lives,
+        Err(_) => Answer::None,
+    })
 }
 
 #[cfg(test)]

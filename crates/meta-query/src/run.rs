@@ -18,6 +18,7 @@ pub const TABLES: &[Table] = &[
     Table::Chunks,
     Table::Xattrs,
     Table::Quotas,
+    Table::Snapshots,
     Table::Policies,
     Table::Sessions,
     Table::Spares,
@@ -73,6 +74,7 @@ fn open(source: &Shared, stop: Stop) -> rusqlite::Result<Connection> {
     register::<tables::Servers>(&connection, source)?;
     register::<tables::Policies>(&connection, source)?;
     register::<tables::Quotas>(&connection, source)?;
+    register::<tables::Snapshots>(&connection, source)?;
     register::<tables::Xattrs>(&connection, source)?;
     register::<tables::Sessions>(&connection, source)?;
     register::<tables::Orphans>(&connection, source)?;

@@ -64,6 +64,7 @@ pub fn schema() -> Vec<TableDoc> {
         doc::<tables::Servers>(),
         doc::<tables::Policies>(),
         doc::<tables::Quotas>(),
+        doc::<tables::Snapshots>(),
         doc::<tables::Xattrs>(),
         doc::<tables::Sessions>(),
         doc::<tables::Orphans>(),

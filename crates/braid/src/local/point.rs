@@ -41,6 +41,9 @@ impl Point {
                 _ => Ok(Point { place: there, is_served: false }),
             };
         }
+        if let Some(layout) = &layout {
+            clear_dead(layout, NAME);
+        }
         let place = wanted.unwrap_or_else(|| root.join("mnt"));
         if served(layout.as_ref(), &place) {
             return Ok(Point { place, is_served: true });
@@ -108,8 +111,11 @@ pub fn dead(layout: &Layout, name: &str) -> Option<PathBuf> {
 /// Takes away what the mount `name` has left where it was, if it was killed; answers where. A mount that lives stays,
 /// whose ever it is.
 pub fn clear_dead(layout: &Layout, name: &str) -> Option<PathBuf> {
-    let place = said_place(layout, name)?;
-    matches!(braid_fuse_kernel::clear_stale_mount(&place), Ok(true)).then_some(place)
+    let cleared = match dead(layout, name) {
+        Some(place) => braid_fuse_kernel::clear_killed_mount(&place),
+        None => braid_fuse_kernel::clear_stale_mount(&said_place(layout, name)?),
+    };
+    matches!(cleared, Ok(true)).then(|| said_place(layout, name)).flatten()
 }
 
 /// A mount point on the cluster's own files would hide them.

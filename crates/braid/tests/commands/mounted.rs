@@ -127,6 +127,34 @@ fn down_takes_away_what_killed_mounts_have_left() {
     std::fs::write(lives.join("f"), "served").unwrap();
 }
 
+/// A thread that waits in the kernel for its own mount keeps the connection of a process that was killed; here another process does.
+/// Whoever waits for an answer is told that there will be none, and `up` mounts anew.
+#[test]
+fn a_killed_mount_whose_connection_stays_is_ended_and_mounted_again() {
+    let Some((c, at)) = mounted(PLAIN) else { return };
+    std::fs::write(at.join("kept"), "kept").unwrap();
+    std::fs::File::open(at.join("kept")).unwrap().sync_all().unwrap();
+    let pid = process_of(&at);
+    let fds = std::fs::read_dir(format!("/proc/{}/fd", pid.as_raw_nonzero())).unwrap().flatten();
+    let of_kernel = fds.filter(|fd| std::fs::read_link(fd.path()).is_ok_and(|to| to == Path::new("/dev/fuse")));
+    let numbers: Vec<i32> = of_kernel.map(|fd| fd.file_name().to_str().unwrap().parse().unwrap()).collect();
+    let process = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).unwrap();
+    let take = |number| rustix::process::pidfd_getfd(&process, number, rustix::process::PidfdGetfdFlags::empty());
+    let held: Vec<_> = numbers.into_iter().map(|number| take(number).unwrap()).collect();
+    assert!(!held.is_empty());
+    c.kill("mount");
+    eventually("the end of the mount", Duration::from_secs(20), || !c.is_running("mount"));
+    let waits = std::thread::spawn({
+        let at = at.clone();
+        move || std::fs::read_dir(at.join("none")).map(drop)
+    });
+    let said = c.says(&format!("up {} --mount {}", c.root().display(), at.display()));
+    assert!(said.contains(&format!("BraidFS is mounted at {}", at.display())), "{said}");
+    assert!(waits.join().unwrap().is_err());
+    assert_eq!(std::fs::read(at.join("kept")).unwrap(), b"kept");
+    drop(held);
+}
+
 /// Calls wait while the server that they need stands still, and go on when it does.
 #[test]
 fn calls_wait_for_servers_that_stand_still_and_go_on() {

@@ -8,6 +8,7 @@ mod pending;
 mod quotas;
 mod servers;
 mod side;
+mod snapshots;
 mod walk;
 
 pub use chunks::Chunks;
@@ -18,3 +19,4 @@ pub use pending::{Orphans, Reclaim, Spares};
 pub use quotas::Quotas;
 pub use servers::{Servers, Sessions};
 pub use side::{Policies, Xattrs};
+pub use snapshots::Snapshots;

@@ -1,5 +1,6 @@
 //! The same tree answers the same on every engine.
 
+use super::examples::examples;
 use super::server::{database, open, shared};
 use super::{Answer, ask, lines, memory, runtime, tree};
 use braid_meta_engine::Engine;
@@ -19,6 +20,7 @@ fn queries() -> Vec<String> {
     ] {
         queries.push(query.to_owned());
     }
+    queries.extend(examples().into_iter().map(|(_, query)| query.to_owned()));
     queries
 }
 

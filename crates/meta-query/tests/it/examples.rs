@@ -6,7 +6,7 @@ use braid_meta_query::schema;
 const PAGE: &str = include_str!("../../../../docs/sql-metadata.md");
 
 /// Titles of examples with their queries.
-fn examples() -> Vec<(&'static str, &'static str)> {
+pub fn examples() -> Vec<(&'static str, &'static str)> {
     let of = |section: &'static str| {
         let (title, rest) = section.split_once('\n')?;
         let query = rest.split_once("```sql\n")?.1.split_once("```")?.0;
@@ -32,6 +32,7 @@ const ANSWERS: &[(&str, &[&str])] = &[
         &["/home/ben/Copy/notes.txt|12000", "/home/ben/Copy/report.txt|300"],
     ),
     ("Hard links", &["2|1000|/data/the-same /home/ben/linked"]),
+    ("Snapshots that are older than a month", &["/data|before"]),
     ("Files with chunks on fewer live servers than they should be on", &["/data/on-a-dead-server", "/data/short"]),
 ];
 
@@ -88,6 +89,8 @@ fn every_column_of_every_table_can_be_asked_for() {
     assert_eq!(one("SELECT size, nlink FROM inodes JOIN orphans ON orphans.inode = inodes.id"), "77|0");
     let quotas = asked("SELECT kind, id, inodes, bytes, inodes_max, bytes_max FROM quotas");
     assert_eq!(lines(&quotas), ["user|1001|6|2097152|-|1073741824", "directory|4096|40|5|-|-"]);
+    let snapshots = asked("SELECT number, name, unixepoch() - made > 86400 FROM snapshots ORDER BY number");
+    assert_eq!(lines(&snapshots), ["1|before|1", "3|after|1"], "2 is being removed");
     let half = "SELECT mtime - CAST(mtime AS INTEGER), datetime(0, 'unixepoch') FROM files WHERE path = '/home'";
     assert_eq!(one(half), "0.5|1970-01-01 00:00:00");
 }

@@ -154,6 +154,13 @@ fn steps() -> Vec<Step> {
     let lost = tree.inode(FileKind::File, 0, 1, 30, root);
     tree.name(InodeId(999_999), b"lost", lost);
 
+    let snapshot = |number, name: &str, days| SnapshotEntry {
+        number,
+        name: name.into(),
+        made: Timestamp::from_parts(now - days * DAY, 0),
+    };
+    let kept = vec![snapshot(1, "before", 60), snapshot(3, "after", 2)];
+    tree.put(keys::snapshots(data), &SnapshotsRow { kept, going: vec![2] });
     let limits = Limits { inodes: None, bytes: Some(1 << 30) };
     tree.put(keys::limit(Payer::User(1001)), &LimitRow(limits));
     for share in [0, 3] {
