@@ -231,7 +231,8 @@ pub trait FileSystem: Send + Sync + 'static {
         drop(watcher);
     }
 
-    fn statfs(&self, cx: &Caller) -> impl Future<Output = Result<StatFs>> + Send;
+    /// How much room there is for what `id` is, or what is made in it.
+    fn statfs(&self, cx: &Caller, id: InodeId) -> impl Future<Output = Result<StatFs>> + Send;
 
     fn lookup(&self, cx: &Caller, parent: InodeId, name: &Name) -> impl Future<Output = Result<LookupReply>> + Send;
 

@@ -734,8 +734,12 @@ pub struct PutFile {
     pub open_here: bool,
 }
 
+/// How much room there is: of the file system, and to what this is, or is made in it, no more than the directories with quotas above it
+/// leave. 0: of the file system alone.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct GetStatFs {}
+pub struct GetStatFs {
+    pub of: InodeId,
+}
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StatFsAnswer {

@@ -130,8 +130,8 @@ impl FileSystem for Client {
         self.0.leases.watch(watcher);
     }
 
-    async fn statfs(&self, cx: &Caller) -> Result<StatFs> {
-        self.0.statfs(cx).await
+    async fn statfs(&self, cx: &Caller, id: InodeId) -> Result<StatFs> {
+        self.0.statfs(cx, id).await
     }
 
     async fn lookup(&self, cx: &Caller, parent: InodeId, name: &Name) -> Result<LookupReply> {

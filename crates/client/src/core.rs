@@ -68,7 +68,8 @@ pub struct Core {
     pub memory: Arc<Memory>,
     pub counters: Counters,
     pub waits: Waits,
-    pub statfs: Mutex<Option<(StatFs, Monotonic)>>,
+    /// By what was asked about: of the last who asked, those of one `df`.
+    pub statfs: Mutex<Lru<InodeId, (StatFs, Monotonic)>>,
     /// Reads not yet reported, and since when.
     pub atimes: Mutex<HashMap<InodeId, (Timestamp, Monotonic)>>,
     /// Wakes the write-back: something became dirty, or memory is short.

@@ -182,7 +182,7 @@ impl<F: FileSystem> Dispatch for Door<F> {
             Operation::Statx { fh, .. } => self.statx(&request, reply, id, *fh),
             Operation::Setattr(change) => self.set_attr(&request, reply, id, change),
             Operation::Readlink => self.read_link(&request, reply, id),
-            Operation::Statfs => self.statfs(&request, reply),
+            Operation::Statfs => self.statfs(&request, reply, id),
             Operation::Symlink { name, target } => self.symlink(&request, reply, id, name, target),
             Operation::Mknod { name, mode, umask, rdev } => {
                 self.make_node(&request, reply, id, name, *mode, *umask, *rdev);

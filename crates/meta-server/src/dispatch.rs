@@ -212,7 +212,7 @@ impl MetaServer {
                 self.hint(&mut m.inode);
                 MetaAnswer::GetPolicy(self.ask(call, m.inode.id, m).await?)
             }
-            MetaRequest::GetStatFs(_) => MetaAnswer::GetStatFs(self.statfs()),
+            MetaRequest::GetStatFs(m) => MetaAnswer::GetStatFs(self.statfs(call, m.of).await?),
             MetaRequest::GetContainers(m) => MetaAnswer::GetContainers(self.read_containers(m.ids).await?),
             MetaRequest::GetServers(_) => MetaAnswer::GetServers(Servers {
                 version: self.servers.version(),

@@ -3,13 +3,14 @@
 use crate::complete::{claim, claim_page};
 use crate::dispatch::Call;
 use crate::server::MetaServer;
-use braid_api::Result;
 use braid_api::meta::{
     DirPage, FileWant, LeaseState, LookToOpen, LookedToOpen, Lookup, LookupAnswer, OpenAnswer, OpenFile, ReadDir,
     Resolve, Resolved, StatFsAnswer, StatNames,
 };
+use braid_api::{Code, Result};
 use braid_lease::{Key, Want};
 use braid_meta_namespace::ops::lookup::ResolveAlong;
+use braid_meta_namespace::ops::quota::{Left, LeftTo};
 use braid_types::{Attr, FileKind, InodeId, SessionId};
 
 impl MetaServer {
@@ -122,11 +123,26 @@ impl MetaServer {
         self.walk_then(m, found).await
     }
 
-    pub(crate) fn statfs(&self) -> StatFsAnswer {
+    pub(crate) async fn statfs(&self, call: &mut Call, of: InodeId) -> Result<StatFsAnswer> {
         let (bytes_total, bytes_free) = self.servers.space();
-        let files = self.inodes();
         // Inodes are rows: there is no table to fill up, so as many are free as 4 KiB of free space would hold.
-        StatFsAnswer { bytes_total, bytes_free, files: files + bytes_free / 4096, files_free: bytes_free / 4096 }
+        let files_free = bytes_free / 4096;
+        let all = StatFsAnswer { bytes_total, bytes_free, files: self.inodes() + files_free, files_free };
+        if of == InodeId(0) || !self.quotas.are_any() {
+            return Ok(all);
+        }
+        let left = match self.ask(call, of, LeftTo(of)).await {
+            // It has no name any more, and is open.
+            Err(error) if error.code == Code::Stale => return Ok(all),
+            left => left?,
+        };
+        let within = |of: Option<Left>, total: u64, free: u64| match of {
+            Some(of) => (total.min(of.limit), free.min(of.left)),
+            None => (total, free),
+        };
+        let (bytes_total, bytes_free) = within(left.bytes, all.bytes_total, all.bytes_free);
+        let (files, files_free) = within(left.inodes, all.files, all.files_free);
+        Ok(StatFsAnswer { bytes_total, bytes_free, files, files_free })
     }
 
     /// Only files are owned; after a start of this server others are not waited for.

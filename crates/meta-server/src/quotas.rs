@@ -45,6 +45,11 @@ impl Default for Quotas {
 }
 
 impl Quotas {
+    /// Somebody may have no more than so much.
+    pub(crate) fn are_any(&self) -> bool {
+        self.limits.load(Relaxed)
+    }
+
     fn counts(&self, roots: &[InodeId], by: u64) {
         let mut counting = self.counting.lock();
         roots.iter().for_each(|root| *counting.entry(*root).or_default() += by);
@@ -54,14 +59,14 @@ impl Quotas {
 impl MetaServer {
     /// What may stand against a change. `new`: it was not answered before, else refused it would be lost.
     pub(crate) fn may_refuse(&self, new: bool) -> OpContext {
-        let limits = new && self.quotas.limits.load(Relaxed);
+        let limits = new && self.quotas.are_any();
         OpContext { row_copies: new.then(|| self.row_copies()), limits, ..OpContext::default() }
     }
 
     /// A file that is written says who pays for it.
     pub(crate) fn opening(&self, open: OpenFile) -> OpenLimited {
         let writes = matches!(open.want, FileWant::WriteDirect | FileWant::Alone);
-        OpenLimited { open, limits: writes && self.quotas.limits.load(Relaxed) }
+        OpenLimited { open, limits: writes && self.quotas.are_any() }
     }
 
     pub(crate) async fn room(

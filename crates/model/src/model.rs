@@ -80,7 +80,7 @@ impl FileSystem for Model {
         *self.watcher.lock() = Some(watcher);
     }
 
-    async fn statfs(&self, _cx: &Caller) -> Result<StatFs> {
+    async fn statfs(&self, _cx: &Caller, _id: InodeId) -> Result<StatFs> {
         let state = self.state.lock();
         let files = state.inodes.len() as u64;
         let used: u64 = state.inodes.values().map(|inode| inode.stat().blocks * 512).sum();

@@ -150,7 +150,7 @@ impl<'a, F: FileSystem> World<'a, F> {
         let (fs, cx) = (self.fs, &callers()[0]);
         Ok(match op {
             // Totals are each file system's own; only that they can be had counts.
-            Op::StatFs => fs.statfs(cx).await.map(|_| Answer::Nothing)?,
+            Op::StatFs => fs.statfs(cx, InodeId::ROOT).await.map(|_| Answer::Nothing)?,
             Op::Lookup { at } => {
                 let (dir, name) = self.at(*at)?;
                 fs.lookup(cx, dir, &name).await?.attr.map_or(Answer::Absent, Answer::Attr)

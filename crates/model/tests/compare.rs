@@ -54,7 +54,7 @@ macro_rules! pass {
 
 impl FileSystem for Broken {
     pass! {
-        statfs(cx: &Caller) -> Result<StatFs>;
+        statfs(cx: &Caller, id: InodeId) -> Result<StatFs>;
         lookup(cx: &Caller, parent: InodeId, name: &Name) -> Result<LookupReply>;
         parent(cx: &Caller, dir: InodeId) -> Result<InodeId>;
         get_attr(cx: &Caller, id: InodeId, handle: Option<HandleId>) -> Result<AttrReply>;

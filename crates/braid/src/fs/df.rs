@@ -1,7 +1,8 @@
 //! `braid fs df`.
 
 use super::attributes::print_json;
-use super::session::{Paths, Session};
+use super::path::ClusterPath;
+use super::session::{Last, Paths, Session};
 use crate::output::{Table, bytes};
 use anyhow::Result;
 use clap::Args;
@@ -9,8 +10,11 @@ use serde::Serialize;
 use std::process::ExitCode;
 
 #[derive(Args)]
-#[command(after_help = "Example:\n  braid fs df")]
+#[command(after_help = "Examples:\n  braid fs df\n  braid fs df /projects")]
 pub struct DfArgs {
+    /// Below a directory with a quota: no more than that leaves.
+    #[arg(default_value = "/")]
+    path: ClusterPath,
     /// An object.
     #[arg(long)]
     json: bool,
@@ -27,7 +31,8 @@ struct Space {
 
 impl DfArgs {
     pub async fn run<F: Paths>(self, s: &Session<F>) -> Result<ExitCode> {
-        let found = s.fs.statfs(&s.caller).await?;
+        let id = s.find(&self.path, Last::Follow).await?.id;
+        let found = s.fs.statfs(&s.caller, id).await?;
         let used = found.bytes_total.saturating_sub(found.bytes_free);
         if self.json {
             let (files, files_free) = (found.files, found.files_free);

@@ -76,6 +76,24 @@ fn a_directory_is_counted_without_a_limit() {
     assert_eq!(shown(&c, "fs summary --json /p")["files"], 1);
 }
 
+#[test]
+fn df_below_a_quota_says_what_it_leaves() {
+    let Some((c, at)) = mounted(PLAIN) else { return };
+    std::fs::create_dir_all(at.join("d/sub")).unwrap();
+    std::fs::write(at.join("d/sub/f"), vec![7; 1 << 20]).unwrap();
+    c.says("fs quota set /d --bytes 8MiB --inodes 100");
+    let free = || {
+        let found = rustix::fs::statvfs(at.join("d/sub")).unwrap();
+        (found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize, found.f_files, found.f_ffree)
+    };
+    eventually("what is left", Duration::from_secs(10), || free() == (8 << 20, 7 << 20, 100, 97));
+    let whole = rustix::fs::statvfs(&at).unwrap();
+    assert!(whole.f_blocks * whole.f_frsize > 8 << 20);
+    let df = |path: &str| shown(&c, &format!("fs df --json {path}"));
+    assert_eq!((&df("/d")["bytes_total"], &df("/d/sub")["bytes_free"]), (&(8 << 20).into(), &(7 << 20).into()));
+    assert!(df("")["bytes_total"].as_u64().unwrap() > 8 << 20);
+}
+
 /// The write is refused that goes beyond, while the file is open; what was written before is there, and close and fsync say nothing.
 #[test]
 fn a_program_is_told_of_a_quota_by_the_write_that_goes_beyond_it() {

@@ -201,21 +201,23 @@ impl Core {
         Ok(parent)
     }
 
-    pub async fn statfs(&self, cx: &Caller) -> Result<StatFs> {
+    pub async fn statfs(&self, cx: &Caller, id: InodeId) -> Result<StatFs> {
         let now = self.now();
-        if let Some((totals, at)) = *self.statfs.lock()
+        // What is in a snapshot does not grow.
+        let of = if id.is_in_snapshot() { InodeId(0) } else { id };
+        if let Some((totals, at)) = self.statfs.lock().get(&of).copied()
             && now.since(at) < self.config.statfs_valid
         {
             return Ok(totals);
         }
-        let answer = self.call(GetStatFs {}, self.op(cx.trace)).await?;
+        let answer = self.call(GetStatFs { of }, self.op(cx.trace)).await?;
         let totals = StatFs {
             bytes_total: answer.bytes_total,
             bytes_free: answer.bytes_free,
             files: answer.files,
             files_free: answer.files_free,
         };
-        *self.statfs.lock() = Some((totals, now));
+        self.statfs.lock().insert(of, (totals, now));
         Ok(totals)
     }
 }

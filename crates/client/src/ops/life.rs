@@ -27,6 +27,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 
+/// Answers to `statfs` that are kept, each a second: of a few that are asked about again and again.
+const STATFS_KEPT: usize = 16;
+
 /// Before it is asked again who leads.
 const AGAIN: Duration = Duration::from_millis(100);
 
@@ -110,7 +113,7 @@ impl Core {
             memory,
             counters: Default::default(),
             waits: Waits::default(),
-            statfs: Mutex::default(),
+            statfs: Mutex::new(Lru::new(STATFS_KEPT)),
             atimes: Mutex::default(),
             wake: Notify::new(),
             marks: Arc::default(),

@@ -66,9 +66,9 @@ impl<F: FileSystem> Door<F> {
         self.answer(reply, async move { fs.read_link(&cx, id).await }, |reply, target| reply.data(&target));
     }
 
-    pub fn statfs(&self, request: &Request<'_>, reply: Reply) {
+    pub fn statfs(&self, request: &Request<'_>, reply: Reply, id: InodeId) {
         let (fs, cx) = (self.fs.clone(), caller(request));
-        self.answer(reply, async move { fs.statfs(&cx).await }, |reply, totals| {
+        self.answer(reply, async move { fs.statfs(&cx, id).await }, |reply, totals| {
             let blocks = |bytes: u64| bytes / u64::from(BLOCK_BYTES);
             reply.statfs(&StatfsOut {
                 blocks: blocks(totals.bytes_total),

@@ -114,6 +114,54 @@ impl Query for GetAccount {
     }
 }
 
+/// What the directories with quotas above an inode, itself among them, leave to it: the least of each.
+pub struct LeftTo(pub InodeId);
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeftBy {
+    pub inodes: Option<Left>,
+    pub bytes: Option<Left>,
+}
+
+/// Of a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Left {
+    pub left: u64,
+    pub limit: u64,
+}
+
+impl Left {
+    fn least(of: &mut Option<Left>, limit: Option<u64>, has: i64) {
+        let Some(limit) = limit else { return };
+        let this = Left { left: limit.saturating_sub(u64::try_from(has).unwrap_or(0)), limit };
+        if of.is_none_or(|least| this.left < least.left) {
+            *of = Some(this);
+        }
+    }
+}
+
+impl Query for LeftTo {
+    type Answer = LeftBy;
+
+    async fn ask(&self, unit: &mut Unit<'_>) -> Result<LeftBy, OpError> {
+        let mut payers = vec![InodeId::ROOT];
+        payers.extend(unit.find(&self.0.into()).await?.inode.quota_roots);
+        let payers: Vec<Payer> = payers.into_iter().map(Payer::Dir).collect();
+        unit.load(&payers.iter().map(|payer| keys::limit(*payer)).collect::<Vec<_>>()).await?;
+        let mut left = LeftBy::default();
+        for payer in payers {
+            let Some(LimitRow(limits)) = unit.get(&keys::limit(payer)).await? else { continue };
+            if limits.is_none() {
+                continue;
+            }
+            let has = usage_of(recorded(unit, payer).await?);
+            Left::least(&mut left.inodes, limits.inodes, has.inodes);
+            Left::least(&mut left.bytes, limits.bytes, has.bytes);
+        }
+        Ok(left)
+    }
+}
+
 fn shares(payer: Payer) -> impl Iterator<Item = Key> {
     (0..SHARES_MAX).map(move |share| keys::usage(payer, share))
 }

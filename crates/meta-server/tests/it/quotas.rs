@@ -50,6 +50,39 @@ async fn counted_to_the_end(w: &World, payer: Payer) {
 }
 
 #[tokio::test]
+async fn there_is_no_more_room_than_quotas_above_leave() {
+    let w = World::new().await;
+    w.add_data_server().await;
+    let top = w.mkdir(ROOT, "top").await.id;
+    let sub = w.mkdir(top, "sub").await.id;
+    let file = w.call(put(sub, "f", 1000)).await.unwrap().attr.id;
+    let room = async |of: InodeId| {
+        let found = w.call(GetStatFs { of }).await.unwrap();
+        (found.bytes_total, found.bytes_free, found.files, found.files_free)
+    };
+    let all = room(InodeId(0)).await;
+    assert_eq!((all.0, all.1, room(file).await), (100 << 30, 100 << 30, all));
+    // Counted, and without a limit.
+    set(&w, Payer::Dir(top), None, None).await;
+    counted_to_the_end(&w, Payer::Dir(top)).await;
+    assert_eq!(room(sub).await, all);
+    set(&w, Payer::Dir(top), Some(10), Some(1 << 20)).await;
+    assert_eq!(room(ROOT).await, all);
+    for of in [top, sub, file] {
+        assert_eq!(room(of).await, (1 << 20, (1 << 20) - 1000, 10, 7));
+    }
+    // Of bytes the inner leaves less, of inodes the outer.
+    set(&w, Payer::Dir(sub), Some(1 << 50), Some(1500)).await;
+    counted_to_the_end(&w, Payer::Dir(sub)).await;
+    assert_eq!((room(top).await, room(file).await), ((1 << 20, (1 << 20) - 1000, 10, 7), (1500, 500, 10, 7)));
+    // The root directory's is everybody's; who has more than he may has nothing left.
+    set(&w, Payer::Dir(ROOT), Some(2), None).await;
+    assert_eq!(room(file).await, (1500, 500, 2, 0));
+    assert_eq!(room(InodeId(0)).await, all, "of the file system alone");
+    assert_eq!(room(InodeId(999_999)).await, all, "open, and without a name");
+}
+
+#[tokio::test]
 async fn a_tree_is_counted_behind_its_quota_also_by_the_next_server() {
     let w = World::new().await;
     let top = w.mkdir(ROOT, "top").await.id;

@@ -4,7 +4,7 @@
 use crate::common::World;
 use braid_api::Code;
 use braid_api::meta::{GetStatFs, Heartbeat, RegisterServer, TakeSpares};
-use braid_types::{Policy, ServerId};
+use braid_types::{InodeId, Policy, ServerId};
 use std::collections::BTreeMap;
 
 #[tokio::test]
@@ -84,11 +84,11 @@ async fn servers_of_a_host_on_one_disk_count_its_room_once() {
     world.call(beat(one, 7, 1000, 500)).await.unwrap();
     world.call(beat(two, 7, 1000, 400)).await.unwrap();
     world.call(beat(three, 8, 100, 50)).await.unwrap();
-    let space = world.call(GetStatFs {}).await.unwrap();
+    let space = world.call(GetStatFs { of: InodeId::ROOT }).await.unwrap();
     assert_eq!((space.bytes_total, space.bytes_free), (1100, 450));
     // Those who cannot tell have a disk each.
     world.call(beat(one, 0, 1000, 500)).await.unwrap();
     world.call(beat(two, 0, 1000, 400)).await.unwrap();
-    let space = world.call(GetStatFs {}).await.unwrap();
+    let space = world.call(GetStatFs { of: InodeId::ROOT }).await.unwrap();
     assert_eq!((space.bytes_total, space.bytes_free), (2100, 950));
 }
