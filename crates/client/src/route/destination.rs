@@ -91,7 +91,7 @@ mod tests {
             CloseSession {}.wrap(),
             EndSession {}.wrap(),
             Settle {}.wrap(),
-            GetStatFs {}.wrap(),
+            GetStatFs { of: InodeId(0) }.wrap(),
             GetContainers { ids: Vec::new() }.wrap(),
             GetServers {}.wrap(),
             GetRoster {}.wrap(),
