@@ -112,6 +112,11 @@ impl<M: Mutation> Operation for Recorded<M> {
 pub trait Query: Send + Sync + 'static {
     type Answer: Send + 'static;
 
+    /// What it reads first, for who reads something beside it in the same round trip; may be less than all.
+    fn ahead(&self) -> Vec<Key> {
+        Vec::new()
+    }
+
     fn ask(&self, unit: &mut Unit<'_>) -> impl Future<Output = Result<Self::Answer, OpError>> + Send;
 }
 

@@ -2,9 +2,10 @@
 
 use crate::dispatch::Call;
 use crate::server::MetaServer;
-use braid_api::meta::{AtPath, FileLease, InodeRef, MetaAnswer, Reached, Resolve, Then, ThenAnswer};
+use braid_api::meta::{AtPath, FileLease, FileWant, InodeRef, MetaAnswer, Reached, Resolve, Then, ThenAnswer};
 use braid_api::{Code, Context, Error, Result};
-use braid_types::InodeId;
+use braid_meta_namespace::ops::lookup::Step;
+use braid_types::{InodeId, Name};
 use std::future::Future;
 use std::pin::Pin;
 
@@ -24,6 +25,9 @@ impl MetaServer {
             if paths.len() != then.paths() {
                 let cause = format_args!("{} paths, and it has {}", paths.len(), then.paths());
                 return Err(Error::new(Code::Invalid, then.name(), cause));
+            }
+            if let Some(answer) = self.at_known_path(call, cx, from, &paths, &then).await? {
+                return Ok(answer);
             }
             let is_change = then.is_mutation();
             if is_change {
@@ -49,6 +53,36 @@ impl MetaServer {
             }
             reached(answer)
         })
+    }
+
+    /// Of a path that has led to a file before: the file is asked about, and in the same read whether the path still leads there. `None`
+    /// if it may not. Only what takes nothing from anybody: it may be another file's.
+    async fn at_known_path(
+        &self,
+        call: &mut Call,
+        cx: Context,
+        from: InodeId,
+        paths: &[Vec<Name>],
+        then: &Then,
+    ) -> Result<Option<Reached>> {
+        let ([path], Then::OpenFile(open)) = (paths, then) else { return Ok(None) };
+        if open.truncate || open.want != FileWant::Read || from.is_in_snapshot() {
+            return Ok(None);
+        }
+        let Some(steps) = self.hints.led(from, path) else { return Ok(None) };
+        let Some(Step { dir, name, to }) = steps.last().cloned() else { return Ok(None) };
+        if self.foreign(to).is_some() || self.leases.owner(to).is_some() {
+            return Ok(None);
+        }
+        call.led_by = Some(steps);
+        let about = InodeRef { id: to, hint: Some((dir, name)) };
+        let answer = self.dispatch(call, cx, then.clone().about(about, from.into())).await;
+        let is_asked = call.led_by.take().is_none();
+        match answer {
+            Ok(answer) if is_asked => reached(answer).map(Some),
+            Err(error) if is_asked && error.code != Code::Stale => Err(error),
+            _ => Ok(None),
+        }
     }
 
     async fn done_before(&self, call: &mut Call, cx: Context, then: Then) -> Option<Reached> {

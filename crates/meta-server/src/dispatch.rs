@@ -11,6 +11,7 @@ use crate::snapshots::{asks_of, expect_reading};
 use braid_api::meta::*;
 use braid_api::{Code, Context, Error, Namespace, Result, When, trace};
 use braid_meta_engine::{Early, Engine, Order};
+use braid_meta_namespace::ops::lookup::{IfLedBy, Step};
 use braid_meta_namespace::ops::rename::RenameAlong;
 use braid_meta_namespace::ops::{mark_stable, move_chunk};
 use braid_meta_namespace::{Mutation, OpContext, OpError, Query, ReadOnly, Recorded};
@@ -33,6 +34,8 @@ pub(crate) struct Call {
     pub repeated: bool,
     /// The directory that has nothing sealed in it.
     looked_through: Option<InodeId>,
+    /// The file is asked about as what this path leads to, which nobody has looked at yet: taken by who does.
+    pub led_by: Option<Vec<Step>>,
 }
 
 impl Call {
@@ -44,6 +47,7 @@ impl Call {
             now: Timestamp::default(),
             repeated: false,
             looked_through: None,
+            led_by: None,
         }
     }
 
@@ -291,7 +295,11 @@ impl MetaServer {
     ) -> Result<OpenAnswer> {
         self.hint(&mut m.inode);
         let ask = self.leases.ask(session);
-        let mut answer = self.ask(call, m.inode.id, self.opening(m)).await?;
+        let (id, query) = (m.inode.id, self.opening(m));
+        let mut answer = match call.led_by.take() {
+            Some(steps) => self.ask(call, id, IfLedBy { steps, query }).await?,
+            None => self.ask(call, id, query).await?,
+        };
         answer.grant = claim(ask, None, Some(answer.attr.id));
         answer.lease = lease;
         self.complete_map(&mut answer.map).await?;

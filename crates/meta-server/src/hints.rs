@@ -1,6 +1,7 @@
 //! Where inodes were last seen, and where paths led: HopsFS's inode hint cache. Soft, may be wrong: whoever uses a hint finds that out in
 //! the rows themselves, and it costs a second round trip then.
 
+use braid_meta_namespace::ops::lookup::Step;
 use braid_types::{Attr, FileKind, InodeId, Name};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -14,6 +15,8 @@ pub struct HintCache {
     places: Shards<InodeId, (InodeId, Name)>,
     /// What names of directories lead to.
     dirs: Shards<(InodeId, Name), InodeId>,
+    /// What names led to, at the end of paths, that is no directory.
+    files: Shards<(InodeId, Name), InodeId>,
     /// Whose policy held in a directory.
     policies: Shards<InodeId, InodeId>,
 }
@@ -21,7 +24,8 @@ pub struct HintCache {
 impl HintCache {
     /// So many of each.
     pub fn new(hints_max: usize) -> Self {
-        HintCache { places: Shards::new(hints_max), dirs: Shards::new(hints_max), policies: Shards::new(hints_max) }
+        let (places, dirs) = (Shards::new(hints_max), Shards::new(hints_max));
+        HintCache { places, dirs, files: Shards::new(hints_max), policies: Shards::new(hints_max) }
     }
 
     pub fn get(&self, id: InodeId) -> Option<(InodeId, Name)> {
@@ -62,6 +66,24 @@ impl HintCache {
             at = next;
         }
         way
+    }
+
+    /// What `path` led to from `from` the last time, if that was no directory, each step of it.
+    pub fn led(&self, from: InodeId, path: &[Name]) -> Option<Vec<Step>> {
+        let (last, dirs) = path.split_last()?;
+        let mut way = self.way_down(from, dirs);
+        let dir = way.last().copied().unwrap_or(from);
+        if way.len() < dirs.len() {
+            return None;
+        }
+        way.push(self.files.get(spread(dir), &(dir, last.clone()))?);
+        let froms = std::iter::once(from).chain(way.clone());
+        Some(froms.zip(path).zip(way).map(|((dir, name), to)| Step { dir, name: name.clone(), to }).collect())
+    }
+
+    /// A path has led to it, which is no directory.
+    pub fn led_to(&self, file: InodeId, dir: InodeId, name: &Name) {
+        self.files.set(spread(dir), (dir, name.clone()), file);
     }
 
     /// The directories above `dir`, itself the first and the root left out, as far as that is known.

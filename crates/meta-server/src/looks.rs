@@ -119,6 +119,9 @@ impl MetaServer {
         let parents = std::iter::once(m.from).chain(found.attrs.iter().map(|attr| attr.id));
         for ((attr, parent), name) in found.attrs.iter().zip(parents).zip(&m.path) {
             self.hints.note(attr, parent, name);
+            if attr.kind != FileKind::Directory {
+                self.hints.led_to(attr.id, parent, name);
+            }
         }
         self.walk_then(m, found).await
     }

@@ -4,7 +4,7 @@ use crate::rows::{Entry, flags, keys};
 use crate::{OpError, Query, Unit};
 use braid_api::meta::{Grant, Lookup, LookupAnswer, Resolve, Resolved, StatNames};
 use braid_api::{Code, Error};
-use braid_types::{Attr, FileKind, InodeId};
+use braid_types::{Attr, FileKind, InodeId, Name};
 
 impl Query for Lookup {
     type Answer = LookupAnswer;
@@ -60,6 +60,38 @@ impl Query for ResolveAlong {
         let entries: Vec<_> = dirs.zip(path).map(|(dir, name)| keys::entry(dir, name)).collect();
         unit.load(&entries).await?;
         self.resolve.ask(unit).await
+    }
+}
+
+/// That a name in a directory leads to an inode.
+#[derive(Clone, Debug)]
+pub struct Step {
+    pub dir: InodeId,
+    pub name: Name,
+    pub to: InodeId,
+}
+
+/// A question about what a path leads to, asked in the same moment as whether it does: [`Code::Stale`] if it leads elsewhere.
+pub struct IfLedBy<Q> {
+    pub steps: Vec<Step>,
+    pub query: Q,
+}
+
+impl<Q: Query> Query for IfLedBy<Q> {
+    type Answer = Q::Answer;
+
+    async fn ask(&self, unit: &mut Unit<'_>) -> Result<Q::Answer, OpError> {
+        let entry = |step: &Step| keys::entry(step.dir, &step.name);
+        let mut first: Vec<_> = self.steps.iter().map(entry).collect();
+        first.extend(self.query.ahead());
+        unit.load(&first).await?;
+        for step in &self.steps {
+            let found = unit.get::<Entry>(&entry(step)).await?;
+            if found.is_none_or(|entry| entry.id() != step.to) {
+                return Err(Code::Stale.into());
+            }
+        }
+        self.query.ask(unit).await
     }
 }
 

@@ -39,10 +39,14 @@ pub(super) async fn open_answer(unit: &mut Unit<'_>, inode: &Inode, created: boo
 impl Query for OpenFile {
     type Answer = OpenAnswer;
 
-    async fn ask(&self, unit: &mut Unit<'_>) -> Result<OpenAnswer, OpError> {
+    fn ahead(&self) -> Vec<Key> {
         let mut first = super::keys_of(&self.inode);
         first.extend(keys_ahead(self.inode.id));
-        unit.load(&first).await?;
+        first
+    }
+
+    async fn ask(&self, unit: &mut Unit<'_>) -> Result<OpenAnswer, OpError> {
+        unit.load(&self.ahead()).await?;
         let located = unit.find(&self.inode).await?;
         expect_file(&located.inode)?;
         if matches!(self.want, FileWant::WriteDirect | FileWant::Alone) {

@@ -86,6 +86,10 @@ pub struct OpenLimited {
 impl Query for OpenLimited {
     type Answer = OpenAnswer;
 
+    fn ahead(&self) -> Vec<Key> {
+        self.open.ahead()
+    }
+
     async fn ask(&self, unit: &mut Unit<'_>) -> Result<OpenAnswer, OpError> {
         let answer = Query::ask(&self.open, unit).await?;
         if !self.limits {
