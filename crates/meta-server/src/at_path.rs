@@ -2,7 +2,9 @@
 
 use crate::dispatch::Call;
 use crate::server::MetaServer;
-use braid_api::meta::{AtPath, FileLease, FileWant, InodeRef, MetaAnswer, Reached, Resolve, Then, ThenAnswer};
+use braid_api::meta::{
+    AtPath, CreateFile, FileLease, FileWant, InodeRef, MetaAnswer, PutFile, Reached, Resolve, Then, ThenAnswer,
+};
 use braid_api::{Code, Context, Error, Result};
 use braid_meta_namespace::ops::lookup::Step;
 use braid_types::{InodeId, Name};
@@ -46,7 +48,15 @@ impl MetaServer {
                 }
             }
             let [first, second] = about;
+            let made = match &then {
+                Then::CreateFile(CreateFile { name, .. }) | Then::PutFile(PutFile { name, .. }) => Some(name.clone()),
+                _ => None,
+            };
+            let dir = first.id;
             let mut answer = self.dispatch(call, cx, then.about(first, second)).await?;
+            if let (Some(name), Some(file)) = (made, id_of(&answer)) {
+                self.hints.led_to(file, dir, &name);
+            }
             if let (true, MetaAnswer::OpenFile(opened)) = (call.repeated, &mut answer) {
                 // The answer is of what its path led to the first time, the lease of what it leads to now.
                 opened.lease = FileLease::default();
@@ -89,6 +99,15 @@ impl MetaServer {
         let request = then.about(NOTHING.into(), NOTHING.into());
         let answer = self.mutate(call, cx, request.number(), request, None).await.ok()?;
         reached(answer).ok().filter(|_| call.repeated)
+    }
+}
+
+/// The file that a request has made.
+fn id_of(answer: &MetaAnswer) -> Option<InodeId> {
+    match answer {
+        MetaAnswer::CreateFile(made) => Some(made.attr.id),
+        MetaAnswer::PutFile(put) => Some(put.attr.id),
+        _ => None,
     }
 }
 
