@@ -3,10 +3,12 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::common::*;
-use braid_api::lease::{Acknowledge, LeaseKey, Listen, Order, Reassert};
+use braid_api::admin::AdminQuery;
+use braid_api::lease::{Acknowledge, LeaseKey, Listen, Order, Reassert, YieldFiles};
 use braid_api::meta::*;
 use braid_api::{Context, Namespace};
 use braid_types::*;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 const ROOT: InodeId = InodeId::ROOT;
@@ -32,17 +34,34 @@ impl Mount {
         w.server.call(w.cx_of(&self.0), lookup).await.unwrap().grant
     }
 
+    /// The orders of one message.
+    async fn listen(&self, w: &World, wait_ms: u32) -> Vec<Order> {
+        let Term { member, epoch, .. } = self.0.term.unwrap();
+        let listen = Listen { member, epoch, wait_ms, revocations: Vec::new() };
+        w.server.call(w.cx_of(&self.0), listen).await.unwrap().orders
+    }
+
+    /// Gives up whatever is recalled in one message, all at once; gives the files.
+    async fn stores(&self, w: &World) -> BTreeSet<InodeId> {
+        let Term { member, .. } = self.0.term.unwrap();
+        let recalled = |order| match order {
+            Order::Recall { inode, generation, to, .. } => (inode, generation, to),
+            other => panic!("{other:?}"),
+        };
+        let files: Vec<_> = self.listen(w, 5000).await.into_iter().map(recalled).collect();
+        let all = files.iter().map(|(inode, ..)| *inode).collect();
+        w.server
+            .call(w.cx_of(&self.0), YieldFiles { member, files, locks: Vec::new(), locks_done: 0, handles: Vec::new() })
+            .await
+            .unwrap();
+        all
+    }
+
     /// Acknowledges whatever is revoked; gives the keys.
     async fn obey(&self, w: &World) -> Vec<LeaseKey> {
-        let Term { member, epoch, .. } = self.0.term.unwrap();
-        let orders = w
-            .server
-            .call(w.cx_of(&self.0), Listen { member, epoch, wait_ms: 5000, revocations: Vec::new() })
-            .await
-            .unwrap()
-            .orders;
+        let Term { member, .. } = self.0.term.unwrap();
         let mut all = Vec::new();
-        for order in orders {
+        for order in self.listen(w, 5000).await {
             let Order::Revoke { revocation, keys } = order else { continue };
             all.extend(keys);
             let done = Acknowledge { member, revocations: vec![revocation] };
@@ -94,6 +113,34 @@ async fn an_unlink_revokes_what_the_name_stood_for() {
     // The link count that it shows under the other name is old, and whatever it has of absences in the directory.
     assert!(keys.contains(&LeaseKey::Attr(file.id)) && keys.contains(&LeaseKey::Dir(ROOT)), "{keys:?}");
     assert!(!keys.contains(&LeaseKey::Name(ROOT, name("other"))), "{keys:?}");
+}
+
+/// Whatever a session writes below, it is told of all of it in one message; who writes elsewhere is told nothing.
+#[tokio::test]
+async fn a_snapshot_takes_a_message_to_each_session_that_writes_below() {
+    let w = World::new().await;
+    let (dir, elsewhere) = (w.mkdir(ROOT, "dir").await.id, w.mkdir(ROOT, "elsewhere").await.id);
+    let (one, two, other) = (Mount::open(&w, 2).await, Mount::open(&w, 3).await, Mount::open(&w, 4).await);
+    let mut written = Vec::new();
+    for (mount, below) in [(&one, dir), (&two, dir), (&other, elsewhere)] {
+        let sub = w.mkdir(below, &format!("sub{}", mount.0.session)).await.id;
+        for n in 0..40 {
+            let file = w.create(sub, &format!("f{n}")).await.attr.id;
+            let open = OpenFile { inode: file.into(), want: FileWant::Alone, truncate: false };
+            let opened = w.server.call(w.cx_of(&mount.0), open).await.unwrap();
+            assert_eq!(opened.lease.state, LeaseState::Exclusive);
+            written.push(file);
+        }
+    }
+    let make = AdminQuery::CreateSnapshot { dir, name: name("one"), wait_ms: 5000 };
+    let both = async { tokio::join!(one.stores(&w), two.stores(&w)) };
+    let (made, told) = tokio::join!(w.call(make), both);
+    made.unwrap();
+    let of = |files: &[InodeId]| files.iter().copied().collect::<BTreeSet<_>>();
+    assert_eq!((told.0, told.1), (of(&written[..40]), of(&written[40..80])));
+    for mount in [&one, &two, &other] {
+        assert_eq!(mount.listen(&w, 50).await, [], "nothing more");
+    }
 }
 
 #[tokio::test]
