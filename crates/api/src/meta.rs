@@ -747,6 +747,8 @@ pub struct StatFsAnswer {
     pub bytes_free: u64,
     pub files: u64,
     pub files_free: u64,
+    /// Some directory may have a quota: the answer holds for what was asked about alone.
+    pub limited: bool,
 }
 
 // --- policies, chunks, servers ------------------------------------------------------------------------------

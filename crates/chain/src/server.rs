@@ -84,6 +84,12 @@ pub enum Command {
         server: ServerId,
     },
     ToLeader(ToLeader),
+    /// Nothing to do: here, at the owner, it came to be known that all members have this much of a chunk on stable storage. A
+    /// checkpoint of it (AwareFS, section 4), which members are told of next.
+    Agreed {
+        chunk: ChunkId,
+        upto: Version,
+    },
 }
 
 /// What a data server keeps in memory of its chains.

@@ -17,6 +17,7 @@ pub(crate) struct Gauges {
     /// Bad blocks of copies that were taken from another copy.
     pub mended_blocks: u64,
     pub moves: u64,
+    pub checkpoints: u64,
     pub copied_bytes: u64,
     pub lacks: Lacks,
     pub lacking_ms: u64,
@@ -41,6 +42,11 @@ pub(crate) fn text(c: &DataCounters, g: &Gauges) -> String {
         ("braid_data_mended_blocks_total", "Damaged blocks taken from another copy.", g.mended_blocks),
         ("braid_data_copied_bytes_total", "Bytes of content sent to other copies.", g.copied_bytes),
         ("braid_data_moves_total", "Chunks owned here since their writers are on this host.", g.moves),
+        (
+            "braid_data_checkpoints_total",
+            "Times a chunk owned here came to be on stable storage at all of its servers.",
+            g.checkpoints,
+        ),
         ("braid_data_region_lock_waits_total", "Requests that waited for what another had locked.", g.regions.waits),
         (
             "braid_data_region_lock_wait_microseconds_total",

@@ -177,6 +177,7 @@ impl DataServer {
             memory_held_bytes: core.budget.bytes_held(),
             mended_blocks: core.chains.mended(),
             moves: core.chains.moves(),
+            checkpoints: core.chains.agreed(),
             copied_bytes: core.chains.copied_bytes(),
             lacks: core.chains.lacks(),
             lacking_ms: core.chains.behind().as_millis() as u64,

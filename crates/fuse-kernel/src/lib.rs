@@ -33,7 +33,7 @@ pub use buffers::Payload;
 pub use channel::Channel;
 pub use dir::{DirBuffer, DirPlusBuffer};
 pub use init::{Config, InitFlags, Negotiated};
-pub use mount::{MountOptions, clear_killed_mount, clear_stale_mount};
+pub use mount::{MountOptions, clear_killed_mount, clear_stale_mount, mount_identity};
 pub use mountinfo::{DeviceNumber, set_read_ahead_kb};
 pub use notify::Notifier;
 pub use passthrough::BackingFile;

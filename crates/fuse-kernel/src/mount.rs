@@ -6,6 +6,7 @@
 use crate::device::open_device;
 use crate::fusermount;
 use crate::mountinfo::{self, DeviceNumber, canonical};
+use rustix::fs::{AtFlags, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::ffi::CString;
@@ -14,7 +15,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{fs, io, thread};
 
 /// How the file system is mounted. The default lets root's mounts have devices and set-uid programs, as a local disk does;
@@ -224,60 +225,65 @@ fn unmount_path(point: &Path, lazy: bool, by_helper: bool) -> io::Result<()> {
 
 /// How long a file system may think before it counts as alive.
 const PROBE: Duration = Duration::from_secs(5);
-
-/// What a file system says when it is asked whether anyone is there.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Answer {
-    Lives,
-    Gone,
-    /// Nothing.
-    None,
-}
+const CALLED_OFF_AGAIN: Duration = Duration::from_millis(5);
 
 /// Removes the mount that a killed daemon left at `path`. False when there is none: nothing, another file system, or a FUSE mount
 /// that lives. A daemon that does not answer lives.
 pub fn clear_stale_mount(path: &Path) -> io::Result<bool> {
-    clear(path, false)
-}
-
-/// The same of a mount whose daemon is known to have been killed, also if it does not answer: a thread of it that waits in the kernel
-/// for an answer of its own mount keeps the connection, and with it all who wait, until somebody ends that. One that answers is
-/// somebody else's, and lives.
-pub fn clear_killed_mount(path: &Path) -> io::Result<bool> {
-    clear(path, true)
-}
-
-fn clear(path: &Path, is_killed: bool) -> io::Result<bool> {
     let point = canonical(path)?;
-    if !mountinfo::find(&point)?.is_some_and(|entry| entry.is_fuse()) {
+    if !mountinfo::find(&point)?.is_some_and(|entry| entry.is_fuse()) || !is_dead(&point)? {
         return Ok(false);
     }
-    let is_root = rustix::process::geteuid().is_root();
-    match asked(&point)? {
-        Answer::Gone => {}
-        // Ends the connection, for every mount of it.
-        Answer::None if is_killed && is_root => {
-            let _ = unmount(&point, UnmountFlags::NOFOLLOW | UnmountFlags::FORCE);
-            if !mountinfo::find(&point)?.is_some_and(|entry| entry.is_fuse()) {
-                return Ok(true);
-            }
-        }
-        Answer::Lives | Answer::None => return Ok(false),
-    }
-    unmount_path(&point, true, !is_root)?;
+    unmount_path(&point, true, !rustix::process::geteuid().is_root())?;
     Ok(true)
 }
 
-/// `statfs` is never answered from a cache.
-fn asked(point: &Path) -> io::Result<Answer> {
+/// The same of the mount with this identity, whose daemon was killed, also if it does not answer: a thread of it that waits in the kernel
+/// for an answer of its own mount keeps the connection, and with it all who wait, until somebody ends that. Root alone can.
+pub fn clear_killed_mount(path: &Path, identity: &str) -> io::Result<bool> {
+    let is_it = || mount_identity(path).is_some_and(|found| found == identity);
+    if clear_stale_mount(path)? {
+        return Ok(true);
+    }
+    if !is_it() || !rustix::process::geteuid().is_root() {
+        return Ok(false);
+    }
+    // Ends the connection, and unmounts if nobody is in it.
+    let _ = unmount(&canonical(path)?, UnmountFlags::NOFOLLOW | UnmountFlags::FORCE);
+    if is_it() {
+        unmount_path(&canonical(path)?, true, false)?;
+    }
+    Ok(true)
+}
+
+/// `STATX_MNT_ID_UNIQUE`, Linux 6.8: a number that no other mount gets until the next boot.
+const MNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
+
+/// Which mount of all that there ever were is on top at `path`; `None` where the kernel does not say. Asks no daemon.
+pub fn mount_identity(path: &Path) -> Option<String> {
+    let flags = AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC | AtFlags::SYMLINK_NOFOLLOW;
+    let found = rustix::fs::statx(rustix::fs::CWD, path, flags, MNT_ID_UNIQUE).ok()?;
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    (found.stx_mask & MNT_ID_UNIQUE.bits() != 0).then(|| format!("{} {}", boot.trim(), found.stx_mnt_id))
+}
+
+/// `statfs` is never answered from a cache, so it tells whether anyone is there. A daemon that does not answer lives.
+fn is_dead(point: &Path) -> io::Result<bool> {
     let (send, receive) = mpsc::channel();
     let path = point.to_owned();
-    thread::Builder::new().name("fuse-probe".into()).spawn(move || send.send(rustix::fs::statfs(&path).map(drop)))?;
-    Ok(match receive.recv_timeout(PROBE) {
-        Ok(Err(Errno::NOTCONN | Errno::CONNABORTED | Errno::CONNREFUSED)) => Answer::Gone,
-        Ok(_) => Answer::Lives,
-        Err(_) => Answer::None,
-    })
+    let ask = move || {
+        let begun = Instant::now();
+        // While the rings of one that was killed are put away whoever asks is told that it was called off: it has no answer yet.
+        while begun.elapsed() < PROBE {
+            match rustix::fs::statfs(&path) {
+                Err(Errno::CANCELED) => thread::sleep(CALLED_OFF_AGAIN),
+                said => return send.send(said.map(drop)),
+            }
+        }
+        Ok(())
+    };
+    thread::Builder::new().name("fuse-probe".into()).spawn(ask)?;
+    Ok(matches!(receive.recv_timeout(PROBE), Ok(Err(Errno::NOTCONN | Errno::CONNABORTED | Errno::CONNREFUSED))))
 }
 
 #[cfg(test)]

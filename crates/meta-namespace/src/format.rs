@@ -70,7 +70,6 @@ impl Operation for FormatCluster {
         unit.put(keys::root_entry(), &Entry::Here(root));
         unit.put(keys::policy(InodeId::ROOT), &crate::rows::PolicyRow { policy: self.policy });
         unit.put(keys::sealed_count(), &SealedCount(0));
-        unit.put(keys::sealed_elsewhere(), &SealedCount(0));
         unit.put(keys::global("format"), &Format { version: FORMAT_VERSION, cluster: self.cluster });
         unit.charge_without_limits().await?;
         Ok(self.cluster)

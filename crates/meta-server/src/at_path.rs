@@ -48,13 +48,16 @@ impl MetaServer {
                 }
             }
             let [first, second] = about;
-            let made = match &then {
-                Then::CreateFile(CreateFile { name, .. }) | Then::PutFile(PutFile { name, .. }) => Some(name.clone()),
+            // Under which name in which directory a file is that is opened, or made.
+            let named = match &then {
+                Then::CreateFile(CreateFile { name, .. }) | Then::PutFile(PutFile { name, .. }) => {
+                    Some((first.id, name.clone()))
+                }
+                Then::OpenFile(_) => first.hint.clone(),
                 _ => None,
             };
-            let dir = first.id;
             let mut answer = self.dispatch(call, cx, then.about(first, second)).await?;
-            if let (Some(name), Some(file)) = (made, id_of(&answer)) {
+            if let (Some((dir, name)), Some(file)) = (named, file_of(&answer)) {
                 self.hints.led_to(file, dir, &name);
             }
             if let (true, MetaAnswer::OpenFile(opened)) = (call.repeated, &mut answer) {
@@ -81,17 +84,20 @@ impl MetaServer {
         }
         let Some(steps) = self.hints.led(from, path) else { return Ok(None) };
         let Some(Step { dir, name, to }) = steps.last().cloned() else { return Ok(None) };
-        if self.foreign(to).is_some() || self.leases.owner(to).is_some() {
+        if self.foreign(to).is_some() || !self.leases.takes_nothing(to) {
             return Ok(None);
         }
         call.led_by = Some(steps);
-        let about = InodeRef { id: to, hint: Some((dir, name)) };
+        let about = InodeRef { id: to, hint: Some((dir, name.clone())) };
         let answer = self.dispatch(call, cx, then.clone().about(about, from.into())).await;
         let is_asked = call.led_by.take().is_none();
         match answer {
             Ok(answer) if is_asked => reached(answer).map(Some),
             Err(error) if is_asked && error.code != Code::Stale => Err(error),
-            _ => Ok(None),
+            _ => {
+                self.hints.led_elsewhere(dir, &name);
+                Ok(None)
+            }
         }
     }
 
@@ -102,10 +108,10 @@ impl MetaServer {
     }
 }
 
-/// The file that a request has made.
-fn id_of(answer: &MetaAnswer) -> Option<InodeId> {
+/// The file that a request has opened or made.
+fn file_of(answer: &MetaAnswer) -> Option<InodeId> {
     match answer {
-        MetaAnswer::CreateFile(made) => Some(made.attr.id),
+        MetaAnswer::OpenFile(opened) | MetaAnswer::CreateFile(opened) => Some(opened.attr.id),
         MetaAnswer::PutFile(put) => Some(put.attr.id),
         _ => None,
     }

@@ -24,7 +24,8 @@ pub struct MetaConfig {
     pub server_lease: Duration,
     /// How often the house is kept.
     pub housekeeping: Duration,
-    /// Places of inodes remembered, about 100 bytes each: 256 Ki are 25 MiB.
+    /// Places of inodes remembered, and as many names of directories, of files that were opened by path, and policies of directories; about
+    /// 100 bytes each: 256 Ki are 25 MiB of each kind.
     pub hints_max: usize,
     /// What a data server must have free to be given a new chunk.
     pub chunk_reserve_bytes: u64,

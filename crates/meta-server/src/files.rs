@@ -280,10 +280,13 @@ impl Leases {
 
     /// A session that holds nothing of the file could read it, nobody waits for it, and it takes nothing from anybody.
     pub(crate) fn may_be_read(&self, session: SessionId, inode: InodeId) -> bool {
+        self.takes_nothing(inode) && self.state.lock().holder.holders(inode).all(|other| other != session)
+    }
+
+    /// To read the file takes nothing from anybody, and waits for nobody.
+    pub(crate) fn takes_nothing(&self, inode: InodeId) -> bool {
         let holder = &self.state.lock().holder;
-        holder.may_own(inode).count() == 0
-            && holder.is_only_read(inode)
-            && holder.holders(inode).all(|other| other != session)
+        holder.may_own(inode).count() == 0 && holder.is_only_read(inode)
     }
 
     /// Another session has size and times that are not in the row; or may have, and has not said so since this server began.

@@ -86,6 +86,11 @@ impl HintCache {
         self.files.set(spread(dir), (dir, name.clone()), file);
     }
 
+    /// The name leads to something else, or to nothing.
+    pub fn led_elsewhere(&self, dir: InodeId, name: &Name) {
+        self.files.forget(spread(dir), &(dir, name.clone()));
+    }
+
     /// The directories above `dir`, itself the first and the root left out, as far as that is known.
     pub fn way_up(&self, dir: InodeId) -> Vec<InodeId> {
         let (mut way, mut at) = (Vec::new(), dir);

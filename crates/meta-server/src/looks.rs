@@ -4,8 +4,8 @@ use crate::complete::{claim, claim_page};
 use crate::dispatch::Call;
 use crate::server::MetaServer;
 use braid_api::meta::{
-    DirPage, FileWant, LeaseState, LookToOpen, LookedToOpen, Lookup, LookupAnswer, OpenAnswer, OpenFile, ReadDir,
-    Resolve, Resolved, StatFsAnswer, StatNames,
+    DirPage, FileWant, InodeRef, LeaseState, LookToOpen, LookedToOpen, Lookup, LookupAnswer, OpenAnswer, OpenFile,
+    ReadDir, Resolve, Resolved, StatFsAnswer, StatNames,
 };
 use braid_api::{Code, Result};
 use braid_lease::{Key, Want};
@@ -119,9 +119,6 @@ impl MetaServer {
         let parents = std::iter::once(m.from).chain(found.attrs.iter().map(|attr| attr.id));
         for ((attr, parent), name) in found.attrs.iter().zip(parents).zip(&m.path) {
             self.hints.note(attr, parent, name);
-            if attr.kind != FileKind::Directory {
-                self.hints.led_to(attr.id, parent, name);
-            }
         }
         self.walk_then(m, found).await
     }
@@ -130,12 +127,15 @@ impl MetaServer {
         let (bytes_total, bytes_free) = self.servers.space();
         // Inodes are rows: there is no table to fill up, so as many are free as 4 KiB of free space would hold.
         let files_free = bytes_free / 4096;
-        let all = StatFsAnswer { bytes_total, bytes_free, files: self.inodes() + files_free, files_free };
-        if of == InodeId(0) || !self.quotas.are_any() {
+        let (files, limited) = (self.inodes() + files_free, self.quotas.are_any());
+        let all = StatFsAnswer { bytes_total, bytes_free, files, files_free, limited };
+        if of == InodeId(0) || !limited {
             return Ok(all);
         }
-        let left = match self.ask(call, of, LeftTo(of)).await {
-            // It has no name any more, and is open.
+        let mut of = InodeRef::from(of);
+        self.hint(&mut of);
+        let left = match self.ask(call, of.id, LeftTo(of)).await {
+            // It has gone while a program was in it.
             Err(error) if error.code == Code::Stale => return Ok(all),
             left => left?,
         };
@@ -145,7 +145,7 @@ impl MetaServer {
         };
         let (bytes_total, bytes_free) = within(left.bytes, all.bytes_total, all.bytes_free);
         let (files, files_free) = within(left.inodes, all.files, all.files_free);
-        Ok(StatFsAnswer { bytes_total, bytes_free, files, files_free })
+        Ok(StatFsAnswer { bytes_total, bytes_free, files, files_free, limited })
     }
 
     /// Only files are owned; after a start of this server others are not waited for.

@@ -33,6 +33,10 @@ const ENTRIES_AT_ONCE: usize = 256;
 /// A tree of some thousand inodes has gone when its removal is answered; a larger one is emptied behind it.
 const WAIT_MAX: Duration = Duration::from_millis(500);
 
+/// Directories of a tree that are looked through for sealed files before it is gone up from all that have some, of which there may be more
+/// than the tree has directories.
+const LOOKS_FIRST: usize = 64;
+
 /// After an error; a store that is down is asked once a second.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -245,9 +249,9 @@ impl MetaServer {
         let names = vec![(remove.parent.id, remove.name.clone())];
         let top = self.ask(call, remove.parent.id, StandFor { names }).await?.into_iter().flatten().next();
         let Some(dir) = top else { return Ok(None) };
-        match seals {
-            Seals::Counted => self.expect_none_counted(call, dir).await?,
-            _ => self.expect_none_below(call, dir).await?,
+        let looks = if seals == Seals::Counted { LOOKS_FIRST } else { usize::MAX };
+        if !self.expect_none_below(call, dir, looks).await? {
+            self.expect_none_counted(call, dir).await?;
         }
         Ok(top)
     }
@@ -267,13 +271,17 @@ impl MetaServer {
         }
     }
 
-    /// Looks through the tree.
-    async fn expect_none_below(&self, call: &mut Call, top: InodeId) -> Result<()> {
-        let mut waiting = vec![top];
+    /// Looks through the tree; false if it has more directories than that.
+    async fn expect_none_below(&self, call: &mut Call, top: InodeId, looks: usize) -> Result<bool> {
+        let (mut waiting, mut looked) = (vec![top], 0);
         while let Some(dir) = waiting.pop() {
+            if looked == looks {
+                return Ok(false);
+            }
+            looked += 1;
             waiting.extend(self.expect_none_in(call, dir).await?);
         }
-        Ok(())
+        Ok(true)
     }
 
     /// The directories in this one, unless there is a sealed file.

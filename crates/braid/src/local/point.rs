@@ -111,11 +111,13 @@ pub fn dead(layout: &Layout, name: &str) -> Option<PathBuf> {
 /// Takes away what the mount `name` has left where it was, if it was killed; answers where. A mount that lives stays,
 /// whose ever it is.
 pub fn clear_dead(layout: &Layout, name: &str) -> Option<PathBuf> {
-    let cleared = match dead(layout, name) {
-        Some(place) => braid_fuse_kernel::clear_killed_mount(&place),
-        None => braid_fuse_kernel::clear_stale_mount(&said_place(layout, name)?),
+    let place = said_place(layout, name)?;
+    let identity = ready::read_identity(&layout.ready(name)).filter(|_| process::running(layout, name).is_none());
+    let cleared = match identity {
+        Some(identity) => braid_fuse_kernel::clear_killed_mount(&place, &identity),
+        None => braid_fuse_kernel::clear_stale_mount(&place),
     };
-    matches!(cleared, Ok(true)).then(|| said_place(layout, name)).flatten()
+    matches!(cleared, Ok(true)).then_some(place)
 }
 
 /// A mount point on the cluster's own files would hide them.

@@ -130,6 +130,7 @@ impl MountArgs {
                 // Of two mounts with one configuration one has the port, and both are mounted.
                 Err(error) => tracing::warn!("the mount has no health page: {error:#}"),
             }
+            ready.write_identity(braid_fuse_kernel::mount_identity(mount_point).as_deref())?;
             ready.write(&mount_point.display().to_string())?;
             wait_for_end(mount_point, asked).await;
             ready.withdraw();

@@ -10,6 +10,9 @@ pub const PAGES: &str = "http";
 /// And of the one of a process that serves only when another has ended.
 pub const STANDS_BY: &str = "standby";
 
+/// And of the one that tells which mount it is, of one that has it.
+pub const IDENTITY: &str = "identity";
+
 /// A file that exists while the process serves. Holds one line: where.
 pub struct ReadyFile(Option<PathBuf>);
 
@@ -35,12 +38,21 @@ impl ReadyFile {
         }
     }
 
+    /// Beside it, which mount of all that there ever were this process serves.
+    pub fn write_identity(&self, identity: Option<&str>) -> Result<()> {
+        match (&self.0, identity) {
+            (Some(path), Some(identity)) => write(&path.with_extension(IDENTITY), identity),
+            _ => Ok(()),
+        }
+    }
+
     /// It ends: whoever wants it to run waits until it has, and starts it again.
     pub fn withdraw(&self) {
         if let Some(path) = &self.0 {
             let _ = std::fs::remove_file(path);
             let _ = std::fs::remove_file(path.with_extension(PAGES));
             let _ = std::fs::remove_file(path.with_extension(STANDS_BY));
+            let _ = std::fs::remove_file(path.with_extension(IDENTITY));
         }
     }
 }
@@ -62,6 +74,11 @@ fn write(path: &Path, line: &str) -> Result<()> {
 /// What the process says in its ready file if it serves, or beside it if it stands by.
 pub fn said(path: &Path) -> Option<String> {
     read(path).or_else(|| read(&path.with_extension(STANDS_BY)))
+}
+
+/// Which mount the process serves, or served when it was killed.
+pub fn read_identity(path: &Path) -> Option<String> {
+    read(&path.with_extension(IDENTITY))
 }
 
 /// The line of a ready file, if the process serves.

@@ -127,6 +127,19 @@ fn down_takes_away_what_killed_mounts_have_left() {
     std::fs::write(lives.join("f"), "served").unwrap();
 }
 
+/// Also while the kernel is still ending what the killed one had under way: over io_uring calls are told `ECANCELED` for a moment then.
+#[test]
+fn a_killed_mount_is_mounted_again_at_once() {
+    let Some((c, at)) = mounted(PLAIN) else { return };
+    std::fs::write(at.join("kept"), "kept").unwrap();
+    std::fs::File::open(at.join("kept")).unwrap().sync_all().unwrap();
+    for _ in 0..8 {
+        c.kill("mount");
+        c.says(&format!("up {} --mount {}", c.root().display(), at.display()));
+        assert_eq!(std::fs::read(at.join("kept")).unwrap(), b"kept");
+    }
+}
+
 /// A thread that waits in the kernel for its own mount keeps the connection of a process that was killed; here another process does.
 /// Whoever waits for an answer is told that there will be none, and `up` mounts anew.
 #[test]

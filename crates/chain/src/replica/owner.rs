@@ -462,7 +462,7 @@ impl Replica {
 
     /// What all members have on stable storage needs no history, unless the chain is short of members: who comes back
     /// or is added is then told what changed since.
-    fn agree(&mut self, cx: &Cx) {
+    fn agree(&mut self, cx: &mut Cx) {
         let Some(owning) = &mut self.owning else { return };
         if !owning.opened || cx.members.len() < cx.copies {
             return;
@@ -470,7 +470,10 @@ impl Replica {
         let others = cx.members.iter().filter(|member| **member != cx.me);
         let stable = others.map(|member| owning.peers.get(member).map_or(Version::default(), |peer| peer.stable));
         let agreed = stable.chain([self.stable]).min().unwrap_or_default();
-        owning.agreed = owning.agreed.max(agreed);
+        if owning.agreed < agreed {
+            owning.agreed = agreed;
+            cx.out.push(Command::Agreed { chunk: self.chunk, upto: agreed });
+        }
         self.claims.changes.forget(agreed);
     }
 

@@ -205,10 +205,13 @@ impl Core {
         let now = self.now();
         // What is in a snapshot does not grow.
         let of = if id.is_in_snapshot() { InodeId(0) } else { id };
-        if let Some((totals, at)) = self.statfs.lock().get(&of).copied()
-            && now.since(at) < self.config.statfs_valid
-        {
-            return Ok(totals);
+        // What holds for everything is kept under 0.
+        for known in [of, InodeId(0)] {
+            if let Some((totals, at)) = self.statfs.lock().get(&known).copied()
+                && now.since(at) < self.config.statfs_valid
+            {
+                return Ok(totals);
+            }
         }
         let answer = self.call(GetStatFs { of }, self.op(cx.trace)).await?;
         let totals = StatFs {
@@ -217,7 +220,11 @@ impl Core {
             files: answer.files,
             files_free: answer.files_free,
         };
-        self.statfs.lock().insert(of, (totals, now));
+        let of = if answer.limited { of } else { InodeId(0) };
+        // Asked about nothing where there are quotas: that is no answer for the rest.
+        if of != InodeId(0) || !answer.limited {
+            self.statfs.lock().insert(of, (totals, now));
+        }
         Ok(totals)
     }
 }

@@ -66,6 +66,7 @@ pub(crate) struct Chains {
     mended: AtomicU64,
     /// Chunks that this server came to own because their writers are here.
     moves: AtomicU64,
+    agreed: AtomicU64,
     copied_bytes: AtomicU64,
     /// What it knows of writes beside others stays with it, and so do their chunks.
     once: Arc<Writes>,
@@ -228,6 +229,10 @@ impl Chains {
                 Command::Discard { container, chunk } => {
                     self.end_local(chunk);
                     self.enqueue(state, container, chunk, Job::Remove { done: None });
+                }
+                Command::Agreed { chunk, upto } => {
+                    tracing::debug!(%chunk, ?upto, "all copies have it on stable storage");
+                    self.agreed.fetch_add(1, Relaxed);
                 }
                 Command::Remove { container, epoch, server } => {
                     self.to_leader(&ToLeader::Remove { container, epoch, server });
@@ -490,6 +495,11 @@ impl Chains {
     /// Chunks that came to be owned here since this start because their writers are here.
     pub fn moves(&self) -> u64 {
         self.moves.load(Relaxed)
+    }
+
+    /// As [`Self::moves`], times that a chunk owned here came to be on stable storage at all of its servers.
+    pub fn agreed(&self) -> u64 {
+        self.agreed.load(Relaxed)
     }
 
     /// Bytes of content that were given to the links for other copies since this start.

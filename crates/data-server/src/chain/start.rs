@@ -77,6 +77,7 @@ impl Chains {
             links: RwLock::default(),
             mended: AtomicU64::new(0),
             moves: AtomicU64::new(0),
+            agreed: AtomicU64::new(0),
             copied_bytes: AtomicU64::new(0),
             once,
             late,

@@ -4,6 +4,7 @@ use super::restamp::{differing, expect_depth};
 use crate::charges::{counts, sum, usage_of};
 use crate::rows::{LimitRow, RowFormat, keys};
 use crate::{OpError, Place, Query, Unit};
+use braid_api::meta::InodeRef;
 use braid_api::quota::{Account, Limits, Miscount, Payer, Usage};
 use braid_api::{Code, Error};
 use braid_meta_engine::{Counts, Key, Lock, Operation, Table, Tx};
@@ -115,7 +116,7 @@ impl Query for GetAccount {
 }
 
 /// What the directories with quotas above an inode, itself among them, leave to it: the least of each.
-pub struct LeftTo(pub InodeId);
+pub struct LeftTo(pub InodeRef);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeftBy {
@@ -145,9 +146,10 @@ impl Query for LeftTo {
 
     async fn ask(&self, unit: &mut Unit<'_>) -> Result<LeftBy, OpError> {
         let mut payers = vec![InodeId::ROOT];
-        payers.extend(unit.find(&self.0.into()).await?.inode.quota_roots);
+        payers.extend(unit.find(&self.0).await?.inode.quota_roots);
         let payers: Vec<Payer> = payers.into_iter().map(Payer::Dir).collect();
-        unit.load(&payers.iter().map(|payer| keys::limit(*payer)).collect::<Vec<_>>()).await?;
+        let rows = payers.iter().flat_map(|payer| shares(*payer).chain([keys::limit(*payer)]));
+        unit.load(&rows.collect::<Vec<_>>()).await?;
         let mut left = LeftBy::default();
         for payer in payers {
             let Some(LimitRow(limits)) = unit.get(&keys::limit(payer)).await? else { continue };

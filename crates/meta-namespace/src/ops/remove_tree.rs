@@ -11,7 +11,7 @@ use super::entries::{Entries, locate};
 use super::free::destroy;
 use super::make_node::count_entry;
 use super::repair::free_name;
-use super::seal::leave_sealed;
+use super::seal::moves_sealed;
 use super::unlink::drop_link;
 use crate::rows::{Entry, IdRow, Inode, ReclaimRow, SealedCount, flags, keys};
 use crate::{OpContext, OpError, Query, Unit};
@@ -170,7 +170,7 @@ impl Operation for Rescue {
         unit.delete(old);
         if let Entry::Here(inode) = &mut entry {
             if inode.has(flags::SEALED) {
-                leave_sealed(&mut unit, self.dir).await?;
+                moves_sealed(&mut unit, self.dir, InodeId::ROOT).await?;
             }
             // Snapshots may have it where it was: it stays their root's.
             inode.quota_roots.clear();
@@ -204,11 +204,12 @@ impl Query for WhereSealed {
     type Answer = Seals;
 
     async fn ask(&self, unit: &mut Unit<'_>) -> Result<Seals, OpError> {
-        let [all, elsewhere] = [keys::sealed_count(), keys::sealed_elsewhere()];
-        unit.load(&[all.clone(), elsewhere.clone()]).await?;
-        Ok(match (unit.get(&all).await?, unit.get(&elsewhere).await?) {
-            (Some(SealedCount(0)), _) => Seals::Nowhere,
-            (Some(_), Some(SealedCount(0))) => Seals::Counted,
+        let [all, placed] = [keys::sealed_count(), keys::sealed_placed()];
+        unit.load(&[all.clone(), placed.clone()]).await?;
+        let (all, placed) = (unit.get::<SealedCount>(&all).await?, unit.get::<SealedCount>(&placed).await?);
+        Ok(match all {
+            Some(SealedCount(0)) => Seals::Nowhere,
+            Some(all) if placed == Some(all) => Seals::Counted,
             _ => Seals::Anywhere,
         })
     }

@@ -51,44 +51,47 @@ fn directory(place: &Place) -> Option<InodeId> {
 }
 
 /// So that a tree need not be looked through for sealed files where nothing is sealed, nor where it is known in which directories files
-/// are. A store in which something was sealed before that was counted begins when nothing is; one that was made before files were
-/// counted at all has no count, and gets none: how many there are then is unknown.
+/// are. What has several names, or none, or was sealed before directories were counted, is in no directory's count, and so not in the
+/// sum of these. A store that was made before files were counted at all has no count, and gets none: how many there are then is unknown.
 pub(super) async fn count_sealed(unit: &mut Unit<'_>, dir: Option<InodeId>, by: i64) -> Result<(), OpError> {
-    let (all, elsewhere) = (keys::sealed_count(), keys::sealed_elsewhere());
-    let here = match dir {
-        // Nobody removes it.
-        Some(InodeId::ROOT) => None,
-        Some(dir) => Some(keys::sealed_in(dir)),
-        None => Some(elsewhere.clone()),
-    };
-    let rows = [Some(all.clone()), Some(elsewhere.clone()), here.clone()];
-    unit.load(&rows.into_iter().flatten().collect::<Vec<_>>()).await?;
+    let all = keys::sealed_count();
+    let mut rows = vec![all.clone(), keys::sealed_placed()];
+    rows.extend(dir.map(keys::sealed_in));
+    unit.load(&rows).await?;
     let Some(SealedCount(count)) = unit.get(&all).await? else { return Ok(()) };
     unit.put(all, &SealedCount(count.saturating_add_signed(by)));
-    if unit.get::<SealedCount>(&elsewhere).await?.is_none() {
-        if count > 0 {
-            return Ok(());
+    match dir {
+        Some(dir) if by > 0 || unit.get_raw(&keys::sealed_in(dir)).await?.is_some() => {
+            add(unit, keys::sealed_placed(), by).await?;
+            add(unit, keys::sealed_in(dir), by).await
         }
-        unit.put(elsewhere.clone(), &SealedCount(0));
-    }
-    match here {
-        Some(here) => add(unit, here, by).await,
-        None => Ok(()),
+        _ => Ok(()),
     }
 }
 
-/// What is sealed in it leaves a directory that is being removed, for the root directory.
-pub(super) async fn leave_sealed(unit: &mut Unit<'_>, dir: InodeId) -> Result<(), OpError> {
-    add(unit, keys::sealed_in(dir), -1).await
+/// A sealed file's one name goes from one directory to another: none is renamed, but what would be removed is given another.
+pub(in crate::ops) async fn moves_sealed(unit: &mut Unit<'_>, from: InodeId, to: InodeId) -> Result<(), OpError> {
+    if unit.get_raw(&keys::sealed_in(from)).await?.is_some() {
+        add(unit, keys::sealed_in(from), -1).await?;
+        add(unit, keys::sealed_in(to), 1).await?;
+    }
+    Ok(())
+}
+
+/// The name of a sealed file that was in this directory's count leads to a row elsewhere now.
+pub(in crate::ops) async fn is_elsewhere(unit: &mut Unit<'_>, dir: InodeId) -> Result<(), OpError> {
+    if unit.get_raw(&keys::sealed_in(dir)).await?.is_some() {
+        add(unit, keys::sealed_in(dir), -1).await?;
+        add(unit, keys::sealed_placed(), -1).await?;
+    }
+    Ok(())
 }
 
 async fn add(unit: &mut Unit<'_>, key: Key, by: i64) -> Result<(), OpError> {
     let was = unit.get::<SealedCount>(&key).await?.map_or(0, |SealedCount(count)| count);
-    let count = was.saturating_add_signed(by);
-    if count == 0 && key != keys::sealed_elsewhere() {
-        unit.delete(key);
-    } else {
-        unit.put(key, &SealedCount(count));
+    match was.saturating_add_signed(by) {
+        0 => unit.delete(key),
+        count => unit.put(key, &SealedCount(count)),
     }
     Ok(())
 }

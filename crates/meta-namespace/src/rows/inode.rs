@@ -202,7 +202,7 @@ pub struct OrphanRow {
 
 impl RowFormat for OrphanRow {}
 
-/// The rows behind [`super::keys::sealed_count`], [`super::keys::sealed_elsewhere`] and [`super::keys::sealed_in`].
+/// The rows behind [`super::keys::sealed_count`], [`super::keys::sealed_placed`] and [`super::keys::sealed_in`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SealedCount(pub u64);
 

@@ -338,10 +338,9 @@ pub fn sealed_count() -> Key {
     global("sealed")
 }
 
-/// How many of them have no name, or several: those are in no directory's count. Only a store in which nothing was sealed when
-/// directories began to be counted has this row: in others a sealed file may be anywhere.
-pub fn sealed_elsewhere() -> Key {
-    global("sealed_elsewhere")
+/// How many of them are in the count of a directory; no row: none.
+pub fn sealed_placed() -> Key {
+    global("sealed_placed")
 }
 
 /// Before a directory in which files are sealed.
@@ -351,7 +350,7 @@ pub fn all_sealed_in() -> Key {
     Key::new(Table::Globals, 0, SEALED_IN)
 }
 
-/// How many of them have their one name in this directory; no row: none.
+/// How many files with one name, which is in this directory, were sealed; no row: none.
 pub fn sealed_in(dir: InodeId) -> Key {
     Key::new(Table::Globals, 0, &[SEALED_IN, &number(dir.0)].concat())
 }

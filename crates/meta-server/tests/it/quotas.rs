@@ -79,7 +79,10 @@ async fn there_is_no_more_room_than_quotas_above_leave() {
     set(&w, Payer::Dir(ROOT), Some(2), None).await;
     assert_eq!(room(file).await, (1500, 500, 2, 0));
     assert_eq!(room(InodeId(0)).await, all, "of the file system alone");
-    assert_eq!(room(InodeId(999_999)).await, all, "open, and without a name");
+    assert_eq!(room(InodeId(999_999)).await, all, "what has gone");
+    // Open, and without a name: it is charged still.
+    w.unlink(sub, "f", true).await.unwrap();
+    assert_eq!(room(file).await, (1500, 500, 2, 0));
 }
 
 #[tokio::test]

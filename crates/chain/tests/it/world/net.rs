@@ -108,6 +108,7 @@ impl World {
                 self.tell_leader(index, ToLeader::Remove { container, epoch, server });
             }
             Command::ToLeader(message) => self.tell_leader(index, message),
+            Command::Agreed { .. } => self.saw("all members have it on stable storage"),
         }
     }
 

@@ -3,7 +3,8 @@
 use crate::ops::check::{entry_key, path_of};
 use crate::ops::make_node::count_entry;
 use crate::ops::restamp::Above;
-use crate::rows::{Entry, IdRow, keys};
+use crate::ops::seal::{is_elsewhere, moves_sealed};
+use crate::rows::{Entry, IdRow, flags, keys};
 use crate::{OpError, Unit};
 use braid_api::Code;
 use braid_api::admin::PathEnd;
@@ -97,6 +98,9 @@ pub async fn duplicate(
     let Some(Entry::Here(inode)) = unit.get::<Entry>(&key).await? else { return Ok(None) };
     match unit.get::<IdRow>(&keys::inode_id(inode.id)).await? {
         Some(IdRow::Attributes(_)) => {
+            if inode.has(flags::SEALED) {
+                is_elsewhere(unit, parent).await?;
+            }
             unit.put(key, &Entry::Elsewhere { id: inode.id, kind: inode.kind });
             Ok(Some(format!("\"{shown}\" in directory {parent} now leads to the one inode {}", inode.id)))
         }
@@ -144,6 +148,9 @@ pub async fn move_entry(
     unit.delete(key);
     uncount(unit, now, parent, is_dir).await?;
     if let Entry::Here(inode) = &mut entry {
+        if inode.has(flags::SEALED) {
+            moves_sealed(unit, parent, InodeId::ROOT).await?;
+        }
         // Snapshots that have it where it was go on having it: it stays their root's.
         crate::ops::restamp::come_below(unit, inode, &Above::NOTHING).await?;
     }
