@@ -80,6 +80,8 @@ async fn variables(session: &mut Session) -> Result<Variables, EngineError> {
         "log_bin",
         "sync_binlog",
         "wsrep_on",
+        "group_replication_group_name",
+        "group_replication_single_primary_mode",
         "ndb_version_string",
         "tidb_enable_shared_lock_promotion",
     ];
@@ -106,6 +108,12 @@ fn judge(variables: &Variables) -> Result<Capabilities, EngineError> {
     let bytes = number("max_allowed_packet").unwrap_or(MESSAGE_BYTES_MIN);
     if bytes < MESSAGE_BYTES_MIN {
         return refuse(format!("max_allowed_packet is {bytes}, and {MESSAGE_BYTES_MIN} are needed"));
+    }
+    // Its servers see each other's row locks as little as Galera's, and fences were never tried with it.
+    if !of("group_replication_group_name").is_empty() && of("group_replication_single_primary_mode") == "OFF" {
+        let cause = "group_replication_single_primary_mode is OFF: where several servers of a group take writes, locks of one hold \
+                     nobody up at another";
+        return refuse(cause.to_owned());
     }
     let galera = of("wsrep_on") == "ON";
     let mut warnings = Vec::new();
@@ -286,6 +294,13 @@ mod tests {
         assert!(small.contains("max_allowed_packet is 1048576"), "{small}");
         let lazy = judged(&[maria, ("innodb_flush_log_at_trx_commit", "2")]).unwrap_err();
         assert!(lazy.contains("innodb_flush_log_at_trx_commit is 2"), "{lazy}");
+        let mysql = ("version", "8.4.0");
+        let group = ("group_replication_group_name", "3e11fa47-71ca-11e1-9e33-c80aa9429562");
+        let several = judged(&[mysql, group, ("group_replication_single_primary_mode", "OFF")]).unwrap_err();
+        assert!(several.contains("group_replication_single_primary_mode is OFF"), "{several}");
+        assert!(judged(&[mysql, group, ("group_replication_single_primary_mode", "ON")]).is_ok());
+        // A server that is in no group has the variable too, where the plugin is there.
+        assert!(judged(&[mysql, ("group_replication_single_primary_mode", "OFF")]).is_ok());
         assert!(judged(&[("version", "5.7.44")]).unwrap_err().contains("older than 8.0"));
         assert!(judged(&[("version", "8.0.11-TiDB-v7.5.0")]).unwrap_err().contains("older than 8.3"));
     }

@@ -102,6 +102,8 @@ pub enum Kind {
     Any,
     /// `user.braid.shared=1`.
     Marked,
+    /// Data servers hand nothing out (`data.local_reads`): every byte comes by a message, as to a host without a copy.
+    Messages,
     /// Made on the reader's host, and owned on the other, which writes it.
     Moved,
 }
@@ -139,6 +141,7 @@ const NO_TIME: &str = "a store moves the times when it is written back (mmap(2))
 const IN_ROW: &str = "bytes beside a row are at no data server";
 const NO_MAP: &str = "a marked file is not mapped shared (ENODEV; docs/posix.md)";
 const NO_METRIC: &str = "of a mount that `up` has not made it is not known that the path is in use";
+const NO_HAND_OUT: &str = "servers hand out no files";
 const NO_OWNER: &str = "whoever owns the chunk, this is the metadata server's and the lease's";
 
 const EXCEPTIONS: &[Exception] = &[
@@ -154,6 +157,8 @@ const EXCEPTIONS: &[Exception] = &[
     no_path(Kind::Marked, ("", "load"), NO_MAP),
     no_path(Kind::Marked, ("", "pread without a message"), "its handles keep no pages: it is the first of the reads"),
     no_path(Kind::Marked, ("", "seal, read, unseal; open, read"), "its handles are not passed through"),
+    no_path(Kind::Messages, ("", "pread without a message"), NO_HAND_OUT),
+    no_path(Kind::Messages, ("", "seal, read, unseal; open, read"), NO_HAND_OUT),
     no_path(Kind::Moved, (", inline", ""), IN_ROW),
     no_path(Kind::Moved, ("out of the row and back", ""), IN_ROW),
     no_path(Kind::Moved, ("rename", ""), "its chunk is another, which was made there"),
@@ -217,6 +222,11 @@ fn whatever_changes_a_file_with_one_copy_the_next_read_sees_it() {
 #[test]
 fn whatever_changes_a_file_with_two_copies_the_next_read_sees_it() {
     of_two("files with two copies", &[], Kind::Any);
+}
+
+#[test]
+fn whatever_changes_a_file_that_is_read_by_messages_the_next_read_sees_it() {
+    of_two("files with two copies, read by messages", &["--set", "data.local_reads=false"], Kind::Messages);
 }
 
 #[test]
