@@ -2,6 +2,7 @@
 
 use super::drain::{self, DrainArgs};
 use super::{Cluster, strange};
+use crate::config::ByteSize;
 use crate::local::Layout;
 use crate::local::servers::{self, Own};
 use anyhow::{Result, bail};
@@ -15,12 +16,20 @@ use std::process::ExitCode;
 #[command(after_help = "\
 The server is drained first, if it is not yet. Then its id is never used again, and its directory is refused; the process can
 be stopped and the disk taken out. Refused as long as anything counts the server, so the last copy of something is never lost.
-Example:
-  braid admin decommission 2")]
+While it is drained it may be paused and gone on with by `braid admin drain`.
+Examples:
+  braid admin decommission 2 --plan
+  braid admin decommission 2 --rate 20MiB")]
 pub struct DecommissionArgs {
     /// The data server's number, of `braid admin servers`.
     #[arg(value_name = "SERVER")]
     server: u64,
+    /// Say what the drain would do, and do nothing.
+    #[arg(long, conflicts_with = "rate")]
+    plan: bool,
+    /// Bytes a second for all moves of the cluster together, from now on: 500KiB, 20MiB, 1GiB.
+    #[arg(long, value_name = "SIZE")]
+    rate: Option<ByteSize>,
     /// An object.
     #[arg(long)]
     json: bool,
@@ -29,12 +38,16 @@ pub struct DecommissionArgs {
 impl DecommissionArgs {
     pub async fn run(self, cluster: &Cluster) -> Result<ExitCode> {
         let server = ServerId(self.server);
+        drain::check_rate(self.rate)?;
         let seen = drain::look(cluster, server).await?;
+        if self.plan {
+            return drain::show_plan(&seen, self.json);
+        }
         if seen.duty == Duty::Paused {
             bail!("the drain of data server {server} is paused: braid admin drain {server} --resume");
         }
         if seen.duty != Duty::Drained {
-            let left = DrainArgs::to_the_end(cluster, server).await?;
+            let left = DrainArgs::to_the_end(cluster, server, self.rate).await?;
             if left.duty != Duty::Drained {
                 left.reasons.iter().for_each(|reason| eprintln!("cannot move: {reason}"));
                 bail!("data server {server} is {}, with {} containers left: it stays", left.duty, left.left.containers);

@@ -61,8 +61,7 @@ impl DrainArgs {
         check_rate(self.rate)?;
         if self.plan {
             let drain = look(cluster, server).await?;
-            self.print(&drain)?;
-            return Ok(u8::from(drain.stuck.containers > 0).into());
+            return show_plan(&drain, self.json);
         }
         let duty = match (self.pause, self.cancel) {
             (true, _) => Duty::Paused,
@@ -78,25 +77,31 @@ impl DrainArgs {
         if duty == Duty::Drains && !self.no_wait {
             drain = wait(cluster, drain).await?;
         }
-        self.print(&drain)?;
+        show(&drain, self.json)?;
         let is_stuck = duty == Duty::Drains && !self.no_wait && drain.duty != Duty::Drained;
         Ok(u8::from(is_stuck).into())
     }
 
     /// Drains it, for as long as that gets on.
-    pub async fn to_the_end(cluster: &Cluster, server: ServerId) -> Result<Drain> {
-        let set = AdminQuery::SetDuty { server, duty: Duty::Drains, move_rate: None };
+    pub async fn to_the_end(cluster: &Cluster, server: ServerId, rate: Option<ByteSize>) -> Result<Drain> {
+        let set = AdminQuery::SetDuty { server, duty: Duty::Drains, move_rate: rate.map(|rate| rate.0) };
         let AdminAnswer::SetDuty(drain) = cluster.ask(set).await? else { return strange() };
         wait(cluster, *drain).await
     }
+}
 
-    fn print(&self, drain: &Drain) -> Result<()> {
-        match self.json {
-            true => println!("{}", serde_json::to_string_pretty(&json(drain))?),
-            false => print(drain),
-        }
-        Ok(())
+fn show(drain: &Drain, as_json: bool) -> Result<()> {
+    match as_json {
+        true => println!("{}", serde_json::to_string_pretty(&json(drain))?),
+        false => print(drain),
     }
+    Ok(())
+}
+
+/// What would be done; 1 if something cannot go anywhere.
+pub fn show_plan(drain: &Drain, as_json: bool) -> Result<ExitCode> {
+    show(drain, as_json)?;
+    Ok(u8::from(drain.stuck.containers > 0).into())
 }
 
 /// Of all moves.

@@ -83,7 +83,7 @@ impl<'a> Pair<'a> {
         pair.bytes = pair.fresh(change.len);
         fs::write(if place.kind == Kind::Moved { pair.here() } else { pair.there() }, &pair.bytes).unwrap();
         match place.kind {
-            Kind::Any => {}
+            Kind::Any | Kind::Messages => {}
             Kind::Marked => setxattr(pair.there(), "user.braid.shared", b"1", XattrFlags::empty()).unwrap(),
             Kind::Moved => pair.moves(),
         }
