@@ -44,7 +44,7 @@ pub(crate) fn text(c: &DataCounters, g: &Gauges) -> String {
         ("braid_data_moves_total", "Chunks owned here since their writers are on this host.", g.moves),
         (
             "braid_data_checkpoints_total",
-            "Times a chunk owned here came to be on stable storage at all of its servers.",
+            "Times a chunk owned here was found to be on stable storage at all of its servers, as far as it was not known to be.",
             g.checkpoints,
         ),
         ("braid_data_region_lock_waits_total", "Requests that waited for what another had locked.", g.regions.waits),

@@ -227,31 +227,41 @@ fn unmount_path(point: &Path, lazy: bool, by_helper: bool) -> io::Result<()> {
 const PROBE: Duration = Duration::from_secs(5);
 const CALLED_OFF_AGAIN: Duration = Duration::from_millis(5);
 
+/// What is said when a file system is asked whether anyone is there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    Lives,
+    Gone,
+    /// Nothing.
+    None,
+}
+
 /// Removes the mount that a killed daemon left at `path`. False when there is none: nothing, another file system, or a FUSE mount
 /// that lives. A daemon that does not answer lives.
 pub fn clear_stale_mount(path: &Path) -> io::Result<bool> {
-    let point = canonical(path)?;
-    if !mountinfo::find(&point)?.is_some_and(|entry| entry.is_fuse()) || !is_dead(&point)? {
-        return Ok(false);
-    }
-    unmount_path(&point, true, !rustix::process::geteuid().is_root())?;
-    Ok(true)
+    clear(path, None)
 }
 
-/// The same of the mount with this identity, whose daemon was killed, also if it does not answer: a thread of it that waits in the kernel
-/// for an answer of its own mount keeps the connection, and with it all who wait, until somebody ends that. Root alone can.
+/// The same; the mount with this identity also if it does not answer: a thread of a daemon that was killed, and waits in the kernel for an
+/// answer of its own mount, keeps the connection, and with it all who wait, until somebody ends that. Root alone can.
 pub fn clear_killed_mount(path: &Path, identity: &str) -> io::Result<bool> {
-    let is_it = || mount_identity(path).is_some_and(|found| found == identity);
-    if clear_stale_mount(path)? {
-        return Ok(true);
-    }
-    if !is_it() || !rustix::process::geteuid().is_root() {
+    clear(path, Some(identity))
+}
+
+fn clear(path: &Path, killed: Option<&str>) -> io::Result<bool> {
+    let point = canonical(path)?;
+    if !mountinfo::find(&point)?.is_some_and(|entry| entry.is_fuse()) {
         return Ok(false);
     }
-    // Ends the connection, and unmounts if nobody is in it.
-    let _ = unmount(&canonical(path)?, UnmountFlags::NOFOLLOW | UnmountFlags::FORCE);
-    if is_it() {
-        unmount_path(&canonical(path)?, true, false)?;
+    let is_root = rustix::process::geteuid().is_root();
+    let is_killed = || killed.is_some() && mount_identity(&point).as_deref() == killed;
+    match asked(&point)? {
+        Answer::Gone => unmount_path(&point, true, !is_root)?,
+        // Ends the connection.
+        Answer::None if is_root && is_killed() => {
+            unmount(&point, UnmountFlags::NOFOLLOW | UnmountFlags::FORCE | UnmountFlags::DETACH)?;
+        }
+        Answer::Lives | Answer::None => return Ok(false),
     }
     Ok(true)
 }
@@ -267,8 +277,8 @@ pub fn mount_identity(path: &Path) -> Option<String> {
     (found.stx_mask & MNT_ID_UNIQUE.bits() != 0).then(|| format!("{} {}", boot.trim(), found.stx_mnt_id))
 }
 
-/// `statfs` is never answered from a cache, so it tells whether anyone is there. A daemon that does not answer lives.
-fn is_dead(point: &Path) -> io::Result<bool> {
+/// `statfs` is never answered from a cache, so it tells whether anyone is there.
+fn asked(point: &Path) -> io::Result<Answer> {
     let (send, receive) = mpsc::channel();
     let path = point.to_owned();
     let ask = move || {
@@ -283,7 +293,11 @@ fn is_dead(point: &Path) -> io::Result<bool> {
         Ok(())
     };
     thread::Builder::new().name("fuse-probe".into()).spawn(ask)?;
-    Ok(matches!(receive.recv_timeout(PROBE), Ok(Err(Errno::NOTCONN | Errno::CONNABORTED | Errno::CONNREFUSED))))
+    Ok(match receive.recv_timeout(PROBE) {
+        Ok(Err(Errno::NOTCONN | Errno::CONNABORTED | Errno::CONNREFUSED)) => Answer::Gone,
+        Ok(_) => Answer::Lives,
+        Err(_) => Answer::None,
+    })
 }
 
 #[cfg(test)]

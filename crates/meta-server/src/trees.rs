@@ -33,9 +33,9 @@ const ENTRIES_AT_ONCE: usize = 256;
 /// A tree of some thousand inodes has gone when its removal is answered; a larger one is emptied behind it.
 const WAIT_MAX: Duration = Duration::from_millis(500);
 
-/// Directories of a tree that are looked through for sealed files before it is gone up from all that have some, of which there may be more
-/// than the tree has directories.
-const LOOKS_FIRST: usize = 64;
+/// Pages of a tree that are looked through for sealed files before it is gone up from all directories that have some, of which there may be
+/// more than the tree has: as long as going up from a thousand of them takes.
+const PAGES_FIRST: usize = 8;
 
 /// After an error; a store that is down is asked once a second.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -249,8 +249,8 @@ impl MetaServer {
         let names = vec![(remove.parent.id, remove.name.clone())];
         let top = self.ask(call, remove.parent.id, StandFor { names }).await?.into_iter().flatten().next();
         let Some(dir) = top else { return Ok(None) };
-        let looks = if seals == Seals::Counted { LOOKS_FIRST } else { usize::MAX };
-        if !self.expect_none_below(call, dir, looks).await? {
+        let pages = if seals == Seals::Counted { PAGES_FIRST } else { usize::MAX };
+        if !self.expect_none_below(call, dir, pages).await? {
             self.expect_none_counted(call, dir).await?;
         }
         Ok(top)
@@ -262,7 +262,7 @@ impl MetaServer {
         loop {
             let below = self.ask(call, InodeId(0), SealedBelow { top, after }).await?;
             for dir in below.dirs {
-                self.expect_none_in(call, dir).await?;
+                self.expect_none_in(call, dir, &mut { usize::MAX }).await?;
             }
             after = below.next;
             if after.is_none() {
@@ -271,23 +271,24 @@ impl MetaServer {
         }
     }
 
-    /// Looks through the tree; false if it has more directories than that.
-    async fn expect_none_below(&self, call: &mut Call, top: InodeId, looks: usize) -> Result<bool> {
-        let (mut waiting, mut looked) = (vec![top], 0);
+    /// Looks through the tree; false if it has more than so many pages.
+    async fn expect_none_below(&self, call: &mut Call, top: InodeId, mut pages: usize) -> Result<bool> {
+        let mut waiting = vec![top];
         while let Some(dir) = waiting.pop() {
-            if looked == looks {
-                return Ok(false);
+            match self.expect_none_in(call, dir, &mut pages).await? {
+                Some(dirs) => waiting.extend(dirs),
+                None => return Ok(false),
             }
-            looked += 1;
-            waiting.extend(self.expect_none_in(call, dir).await?);
         }
         Ok(true)
     }
 
-    /// The directories in this one, unless there is a sealed file.
-    async fn expect_none_in(&self, call: &mut Call, dir: InodeId) -> Result<Vec<InodeId>> {
+    /// The directories in this one, unless there is a sealed file; `None` if it has more pages than are left.
+    async fn expect_none_in(&self, call: &mut Call, dir: InodeId, pages: &mut usize) -> Result<Option<Vec<InodeId>>> {
         let (mut dirs, mut after) = (Vec::new(), None);
         loop {
+            let Some(left) = pages.checked_sub(1) else { return Ok(None) };
+            *pages = left;
             let looked = self.ask(call, dir, FindSealed { dir, after }).await?;
             if let Some(sealed) = looked.sealed {
                 let mut path = self.ask(call, dir, CheckPath(dir)).await?.names;
@@ -299,7 +300,7 @@ impl MetaServer {
             dirs.extend(looked.dirs);
             after = looked.next;
             if after.is_none() {
-                return Ok(dirs);
+                return Ok(Some(dirs));
             }
         }
     }

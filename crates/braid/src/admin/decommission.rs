@@ -54,7 +54,8 @@ impl DecommissionArgs {
             }
         }
         // Its vote about the metadata is taken back within a second or so: until then it is busy, and asked again.
-        let set = AdminQuery::SetDuty { server, duty: Duty::Decommissioned, move_rate: None };
+        let move_rate = self.rate.map(|rate| rate.0);
+        let set = AdminQuery::SetDuty { server, duty: Duty::Decommissioned, move_rate };
         let AdminAnswer::SetDuty(_) = cluster.ask(set).await? else { return strange() };
         forget_here(cluster, server);
         match self.json {

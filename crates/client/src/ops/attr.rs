@@ -206,7 +206,7 @@ impl Core {
         // What is in a snapshot does not grow.
         let of = if id.is_in_snapshot() { InodeId(0) } else { id };
         // What holds for everything is kept under 0.
-        for known in [of, InodeId(0)] {
+        for known in [id, InodeId(0)] {
             if let Some((totals, at)) = self.statfs.lock().get(&known).copied()
                 && now.since(at) < self.config.statfs_valid
             {
@@ -220,11 +220,8 @@ impl Core {
             files: answer.files,
             files_free: answer.files_free,
         };
-        let of = if answer.limited { of } else { InodeId(0) };
-        // Asked about nothing where there are quotas: that is no answer for the rest.
-        if of != InodeId(0) || !answer.limited {
-            self.statfs.lock().insert(of, (totals, now));
-        }
+        let of = if answer.limited { id } else { InodeId(0) };
+        self.statfs.lock().insert(of, (totals, now));
         Ok(totals)
     }
 }

@@ -174,7 +174,7 @@ async fn where_files_are_sealed_elsewhere_no_large_tree_is_looked_through() {
         costs.push(w.counted(RemoveDir { parent: ROOT.into(), name: name(dir), tree: true }).await.0);
     }
     assert!(costs[0] <= 8, "{costs:?} round trips: the tree is smaller than the archive");
-    assert!(costs[1] == costs[2] && costs[1] <= 64 + 10, "{costs:?} round trips");
+    assert!(costs[1] == costs[2] && costs[1] <= 8 + 10, "{costs:?} round trips");
 }
 
 #[tokio::test]
@@ -189,6 +189,10 @@ async fn what_is_sealed_is_found_wherever_its_directory_was_moved() {
     remove(&w, "d").await.unwrap();
     let top_again = w.mkdir(ROOT, "d").await.id;
     assert_ne!(top, top_again);
+    // More than are looked through before it is gone up: what is last in it is not met.
+    for n in 0..70 {
+        w.mkdir(top_again, &format!("z{n}")).await;
+    }
     let sub = w.mkdir(top_again, "sub").await.id;
     w.rename((ROOT, "outside"), (sub, "inside"), RenameKind::Replace).await.unwrap();
     let refused = remove(&w, "d").await.unwrap_err();
