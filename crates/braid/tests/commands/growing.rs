@@ -100,6 +100,13 @@ fn a_drain_goes_on_after_the_loss_of_the_metadata_server_and_of_the_drained_one(
     let files = put(&c, local.path(), (0..8).map(|n| format!("f{n}")));
     let begun = json(&c, "admin drain 2 --rate 1MiB --no-wait --json");
     assert_eq!(begun["duty"], "draining", "{begun}");
+    // Paused and resumed.
+    c.says("admin drain 2 --pause");
+    let paused = json(&c, "admin decommission 2 --plan --json");
+    assert_eq!((&paused["duty"], &paused["done"]), (&"paused".into(), &false.into()), "{paused}");
+    assert!(c.fails("admin decommission 2 --rate 1").contains("at least 64KiB"));
+    let resumed = json(&c, "admin drain 2 --resume --rate 1MiB --no-wait --json");
+    assert_eq!(resumed["duty"], "draining", "{resumed}");
     std::thread::sleep(Duration::from_secs(2));
     c.kill("metadata");
     c.kill("data-2");
@@ -107,11 +114,7 @@ fn a_drain_goes_on_after_the_loss_of_the_metadata_server_and_of_the_drained_one(
     all_read_after(&c, &files);
     let seen = json(&c, "admin drain 2 --plan --json");
     assert_eq!((&seen["move_bytes_per_s"], seen["duty"] != "serves"), (&(1 << 20).into(), true), "{seen}");
-    c.says("admin drain 2 --pause");
-    let paused = json(&c, "admin decommission 2 --plan --json");
-    assert_eq!((&paused["duty"], &paused["done"]), (&"paused".into(), &false.into()), "{paused}");
-    assert!(c.fails("admin decommission 2 --rate 1").contains("at least 64KiB"));
-    c.says("admin drain 2 --resume --rate 200MiB --no-wait");
+    c.says("admin drain 2 --rate 200MiB --no-wait");
     drained(&c, 2);
     assert!(chains(&c).iter().all(|chain| !chain.contains(&2)), "{:?}", chains(&c));
     all_read(&c, &files);
