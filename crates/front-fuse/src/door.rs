@@ -1,5 +1,6 @@
 use crate::asked::Asked;
 use crate::convert::inode_of;
+use crate::ends::Ends;
 use crate::errno::errno_of;
 use crate::handles::Handles;
 use crate::interrupts::Interrupts;
@@ -33,6 +34,7 @@ pub struct Door<F> {
     pub paged: Arc<Paged>,
     pub asked: Arc<Asked>,
     pub told: Arc<Told>,
+    pub ends: Arc<Ends>,
     pub passing: Arc<Passing>,
     pub waiting: WaitingRequests,
     pub privileges: Arc<Privileges>,
@@ -55,6 +57,7 @@ impl<F: FileSystem> Door<F> {
             paged: Arc::default(),
             asked: Arc::default(),
             told: Arc::default(),
+            ends: Arc::default(),
             passing: Arc::default(),
             waiting: WaitingRequests::default(),
             privileges: Arc::default(),
@@ -151,6 +154,7 @@ impl<F: FileSystem> Dispatch for Door<F> {
             self.paged.clone(),
             self.asked.clone(),
             self.told.clone(),
+            self.ends.clone(),
         )));
         if negotiated.flags.contains(InitFlags::PASSTHROUGH) {
             let fs = self.fs.clone();

@@ -43,6 +43,10 @@ impl Invalidator {
         Invalidator { notifier, runtime, stats }
     }
 
+    pub fn runtime(&self) -> &Handle {
+        &self.runtime
+    }
+
     /// Attributes alone. Gives the inodes that the kernel does not know, or not yet.
     pub async fn attributes(&self, ids: Vec<InodeId>) -> io::Result<Vec<InodeId>> {
         self.send(move |notifier| {

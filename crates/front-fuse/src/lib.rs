@@ -13,6 +13,7 @@ mod caller;
 mod config;
 mod convert;
 mod door;
+mod ends;
 mod errno;
 mod handles;
 mod interrupts;

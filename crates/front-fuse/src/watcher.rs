@@ -1,6 +1,7 @@
 //! Has the kernel forget what the file system says is not to be shown any more.
 
 use crate::asked::Asked;
+use crate::ends::Ends;
 use crate::invalidator::Invalidator;
 use crate::paged::Paged;
 use crate::told::Told;
@@ -9,10 +10,9 @@ use braid_types::{ByteRange, InodeId, Name};
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
-use tokio::runtime::Handle;
 
 /// An answer that was at hand is with the kernel by then.
 const ARRIVES: Duration = Duration::from_millis(5);
@@ -27,9 +27,6 @@ pub struct Replies {
     started: Instant,
     /// When the last one was given, in microseconds since `started`.
     last: AtomicU64,
-    /// Notifications that made the kernel doubt the size of some file.
-    doubts: AtomicU64,
-    invalidator: OnceLock<Invalidator>,
 }
 
 /// One of them, until dropped.
@@ -41,8 +38,7 @@ pub struct OnItsWay {
 impl Default for Replies {
     fn default() -> Self {
         let (open, listings, last) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
-        let (doubts, invalidator) = (AtomicU64::new(0), OnceLock::new());
-        Replies { open, listings, started: Instant::now(), last, doubts, invalidator }
+        Replies { open, listings, started: Instant::now(), last }
     }
 }
 
@@ -63,29 +59,6 @@ impl Replies {
     /// Nothing is under way that could wait for another mount while the kernel keeps a directory locked for it.
     fn only_listings(&self) -> bool {
         self.open.load(SeqCst) <= self.listings.load(SeqCst)
-    }
-
-    /// To be compared with what it is when a read has been answered.
-    pub fn doubts(&self) -> u64 {
-        self.doubts.load(SeqCst)
-    }
-
-    fn doubt(&self) {
-        self.doubts.fetch_add(1, SeqCst);
-    }
-
-    /// A read ended before what was asked for, and while it was under way the kernel was told to doubt sizes. Then it does not take
-    /// the end of the answer for the end of the file: it fills the page with zeros, keeps it, and shows it as far as the file was
-    /// long before. It is to drop it as soon as it has taken it in (docs/posix.md).
-    pub fn ended_early(self: &Arc<Self>, runtime: &Handle, id: InodeId, end: u64) {
-        let Some(invalidator) = self.invalidator.get().cloned() else { return };
-        self.doubt();
-        runtime.spawn(async move {
-            // Waits for the page, which is the kernel's until it has taken the answer in.
-            if let Err(error) = invalidator.pages(id, ByteRange::new(end, u64::MAX)).await {
-                tracing::debug!(%error, "the kernel drops no pages");
-            }
-        });
     }
 
     fn now(&self) -> u64 {
@@ -114,6 +87,7 @@ pub struct KernelWatcher {
     paged: Arc<Paged>,
     asked: Arc<Asked>,
     told: Arc<Told>,
+    ends: Arc<Ends>,
 }
 
 impl KernelWatcher {
@@ -123,9 +97,10 @@ impl KernelWatcher {
         paged: Arc<Paged>,
         asked: Arc<Asked>,
         told: Arc<Told>,
+        ends: Arc<Ends>,
     ) -> Self {
-        let _ = replies.invalidator.set(invalidator.clone());
-        KernelWatcher { invalidator, replies, paged, asked, told }
+        ends.tell_by(invalidator.clone());
+        KernelWatcher { invalidator, replies, paged, asked, told, ends }
     }
 }
 
@@ -140,7 +115,7 @@ impl Watcher for KernelWatcher {
     /// Of a file that was only opened there are no pages.
     fn forget(&self, mut shown: Vec<Shown>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         let (invalidator, replies, asked) = (self.invalidator.clone(), self.replies.clone(), self.asked.clone());
-        let told = self.told.clone();
+        let (told, ends) = (self.told.clone(), self.ends.clone());
         shown.retain(|shown| !matches!(shown, Shown::Pages(id, ..) if !self.paged.may_have(*id)));
         for what in &shown {
             if let Shown::Attr(id) = what {
@@ -149,14 +124,12 @@ impl Watcher for KernelWatcher {
         }
         Box::pin(async move {
             forget_names(&invalidator, &replies, &shown).await;
-            if shown.iter().any(|shown| matches!(shown, Shown::Attr(_) | Shown::Pages(..))) {
-                replies.doubt();
-            }
             let doubted = shown.iter().filter_map(|what| match what {
                 Shown::Attr(id) | Shown::Pages(id, ..) => Some(*id),
                 _ => None,
             });
-            asked.until_answered(doubted).await;
+            doubted.clone().for_each(|id| ends.doubt(id));
+            asked.until_answered(doubted.clone()).await;
             let attributes = shown.iter().filter_map(|what| if let Shown::Attr(id) = what { Some(*id) } else { None });
             let mut unknown = forget_attributes(&invalidator, attributes.collect()).await;
             let parents: BTreeSet<InodeId> = unknown.iter().filter_map(|id| told.parent(*id)).collect();
@@ -165,6 +138,7 @@ impl Watcher for KernelWatcher {
                 unknown = forget_attributes(&invalidator, unknown).await;
             }
             forget_pages(&invalidator, &shown).await;
+            ends.until_over(doubted).await;
             forget_listings(&invalidator, &shown).await;
             let listings = shown.iter().any(|shown| matches!(shown, Shown::Listing(_)));
             if replies.some() && (listings || !unknown.is_empty()) {

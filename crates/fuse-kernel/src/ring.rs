@@ -206,6 +206,11 @@ impl Ring {
     pub fn run(mut self, mut serve: impl FnMut(Asked)) -> io::Result<()> {
         while self.with_kernel > 0 || !self.is_over() {
             self.take_answers()?;
+            if !self.kept.is_empty() {
+                // The wait below ends with the next request, which may be hours away: others would wait for what this answer keeps.
+                // It is a system call more, 0.3 µs of 14.
+                self.submit(0)?;
+            }
             self.keep_stock();
             self.answers.sleeps.store(true, SeqCst);
             // What was answered before that woke nobody.

@@ -20,9 +20,31 @@ pub struct Model {
     clock: Clock,
     valid: Duration,
     watcher: Mutex<Option<Arc<dyn Watcher>>>,
-    /// Answers to lookups are given under it.
-    lookups: RwLock<()>,
-    lookups_made: AtomicUsize,
+    lookups: Answers,
+    reads: Answers,
+}
+
+/// Answers of one kind. They can be made and not given: late by what a test does meanwhile.
+#[derive(Default)]
+pub struct Answers {
+    given: RwLock<()>,
+    made: AtomicUsize,
+}
+
+impl Answers {
+    /// None is given as long as this is kept.
+    pub fn hold(&self) -> impl Drop + '_ {
+        self.given.write()
+    }
+
+    pub fn made(&self) -> usize {
+        self.made.load(SeqCst)
+    }
+
+    fn one(&self) {
+        self.made.fetch_add(1, SeqCst);
+        drop(self.given.read());
+    }
 }
 
 impl Default for Model {
@@ -40,8 +62,8 @@ impl Model {
             clock,
             valid: Duration::from_secs(1),
             watcher: Mutex::default(),
-            lookups: RwLock::default(),
-            lookups_made: AtomicUsize::new(0),
+            lookups: Answers::default(),
+            reads: Answers::default(),
         }
     }
 
@@ -56,14 +78,12 @@ impl Model {
         self.watcher.lock().clone()
     }
 
-    /// What lookups answer is made and not given as long as this is kept: it is late by what the test does meanwhile.
-    pub fn hold_lookups(&self) -> impl Drop + '_ {
-        self.lookups.write()
+    pub fn lookups(&self) -> &Answers {
+        &self.lookups
     }
 
-    /// How many answers to lookups have been made.
-    pub fn lookups_made(&self) -> usize {
-        self.lookups_made.load(SeqCst)
+    pub fn reads(&self) -> &Answers {
+        &self.reads
     }
 
     fn entry(&self, attr: Attr) -> EntryReply {
@@ -97,8 +117,7 @@ impl FileSystem for Model {
             let state = self.state.lock();
             state.find(parent, name)?.map(|id| state.stat(id)).transpose()?
         };
-        self.lookups_made.fetch_add(1, SeqCst);
-        drop(self.lookups.read());
+        self.lookups.one();
         Ok(LookupReply { attr, valid: self.valid })
     }
 
@@ -181,6 +200,7 @@ impl FileSystem for Model {
 
     async fn read(&self, handle: HandleId, offset: u64, len: u32) -> Result<Vec<Bytes>> {
         let bytes = self.state.lock().read(handle, offset, len, self.clock.now())?;
+        self.reads.one();
         Ok(if bytes.is_empty() { Vec::new() } else { vec![bytes.into()] })
     }
 

@@ -15,11 +15,14 @@ impl<F: FileSystem> Door<F> {
     pub fn read(&self, reply: Reply, id: InodeId, fh: u64, offset: u64, size: u32) {
         self.paged.add(id);
         let fs = self.fs.clone();
-        let (replies, runtime) = (self.replies.clone(), self.runtime.clone());
-        let doubts = replies.doubts();
+        let reading = self.ends.reading(id);
         let call = async move { fs.read(handle(fh), offset, size).await };
         self.answer_read(reply, call, move |reply, pieces| {
             let len: usize = pieces.iter().map(|piece| piece.len()).sum();
+            let reply = match len < size as usize {
+                true => reply.holding(reading.ends_early(offset + len as u64)),
+                false => reply,
+            };
             match &pieces[..] {
                 [] => reply.data(&[]),
                 [one] => reply.data(one),
@@ -28,9 +31,6 @@ impl<F: FileSystem> Door<F> {
                     reply.data_vectored(&slices);
                 }
                 many => reply.data(&many.concat()),
-            }
-            if len < size as usize && replies.doubts() != doubts {
-                replies.ended_early(&runtime, id, offset + len as u64);
             }
         });
     }

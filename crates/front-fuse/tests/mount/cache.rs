@@ -5,7 +5,7 @@ use braid_api::{Caller, FileSystem, NewNode, NodeKind, OpenFlags, SetAttr, Shown
 use braid_front_fuse::MountConfig;
 use braid_types::{ByteRange, InodeId, Mode, Name};
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -163,11 +163,11 @@ fn a_late_answer_is_not_kept() {
         make_behind(w, "f");
         let found = w.runtime.block_on(w.model.lookup(&Caller::default(), InodeId::ROOT, &name("f"))).unwrap();
         let id = found.attr.expect("it has been made").id;
-        let made = w.model.lookups_made();
+        let made = w.model.lookups().made();
         std::thread::scope(|scope| {
-            let held = w.model.hold_lookups();
+            let held = w.model.lookups().hold();
             let looks = scope.spawn(mode);
-            while w.model.lookups_made() == made {
+            while w.model.lookups().made() == made {
                 std::thread::yield_now();
             }
             let change = SetAttr { mode: Some(Mode(0o600)), ..SetAttr::default() };
@@ -177,6 +177,56 @@ fn a_late_answer_is_not_kept() {
             looks.join().unwrap();
         });
         assert_eq!(mode(), 0o600);
+    });
+}
+
+/// A read is under way up to the end when another mount moves the end. Whatever the kernel has to be told of that is told when the change
+/// is over: the next read beyond the end asks for the size, and the answer counts.
+#[test]
+fn the_next_read_after_an_append_ends_where_it_does() {
+    const ROUNDS: usize = 200;
+    with_world(MountConfig::default(), LONG, |w| {
+        let path = w.path("f");
+        let mut content = vec![b'x'; 5_000];
+        fs::write(&path, &content).unwrap();
+        let id = InodeId(fs::metadata(&path).unwrap().ino());
+        let watcher = w.model.watcher().expect("the door watches");
+        for round in 0..ROUNDS {
+            let file = fs::File::open(&path).unwrap();
+            let read = || {
+                let mut bytes = vec![0; content.len() + 10_000];
+                let len = file.read_at(&mut bytes, 0).unwrap();
+                bytes.truncate(len);
+                bytes
+            };
+            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+            let made = w.model.reads().made();
+            let end = content.len() as u64;
+            std::thread::scope(|scope| {
+                let held = w.model.reads().hold();
+                let reads = scope.spawn(read);
+                while w.model.reads().made() == made {
+                    std::thread::yield_now();
+                }
+                w.runtime.block_on(async {
+                    let flags = OpenFlags { write: true, ..OpenFlags::default() };
+                    let handle = w.model.open(&Caller::default(), id, flags).await.unwrap().handle;
+                    w.model.write(handle, end, vec![b'y'; 100].into()).await.unwrap();
+                    w.model.release(handle).await;
+                });
+                let forget = watcher.forget(vec![Shown::Attr(id), Shown::Pages(id, end, u64::MAX)]);
+                let forgets = scope.spawn(|| w.runtime.block_on(forget));
+                // That the read is still under way when the kernel is told is what this is about; nothing fails if it is not.
+                std::thread::sleep(Duration::from_millis(2));
+                drop(held);
+                forgets.join().unwrap();
+                let bytes = read();
+                assert_eq!(bytes.len(), content.len() + 100, "round {round}");
+                assert!(bytes.ends_with(&[b'y'; 100]), "round {round}");
+                reads.join().unwrap();
+            });
+            content.extend([b'y'; 100]);
+        }
     });
 }
 

@@ -13,9 +13,10 @@ use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 #[test]
 fn files_are_made_written_read_listed_and_removed() {
@@ -220,6 +221,21 @@ fn ranges_locks_and_holes_reach_the_file_system() {
         assert_eq!(rustix::fs::seek(&from, rustix::fs::SeekFrom::Hole(3)).unwrap(), 4);
         rustix::fs::fallocate(&to, rustix::fs::FallocateFlags::empty(), 0, 100).unwrap();
         assert_eq!(to.metadata().unwrap().size(), 100);
+    });
+}
+
+/// And not when the next request comes: others may wait for it.
+#[test]
+fn what_an_answer_keeps_is_dropped_when_it_is_given() {
+    with_mount(Config::default(), |at| {
+        for _ in 0..20 {
+            rustix::fs::statfs(&at.point).unwrap();
+            let end = Instant::now() + Duration::from_secs(10);
+            while Arc::strong_count(&at.memory.statfs) > 1 {
+                assert!(Instant::now() < end, "nothing else is asked for, and it is still kept");
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
     });
 }
 

@@ -27,6 +27,8 @@ pub struct Memory {
     pub last_umask: AtomicU32,
     pub last_groups: Mutex<Vec<u32>>,
     pub destroyed: AtomicUsize,
+    /// What each answer to STATFS keeps.
+    pub statfs: Arc<()>,
     /// What opens of `backed` are answered with.
     pub backed: Mutex<Backed>,
 }
@@ -180,6 +182,7 @@ impl Dispatch for Memory {
             }
             Op::Write(write) => self.write(id, &write, reply),
             Op::Statfs => {
+                let reply = reply.holding(self.statfs.clone());
                 reply.statfs(&StatfsOut { blocks: 1000, bfree: 600, bsize: 4096, frsize: 4096, ..StatfsOut::default() })
             }
             Op::Setxattr { name, value, .. } => {

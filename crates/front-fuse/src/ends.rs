@@ -1,0 +1,190 @@
+//! Reads that ended before what was asked for, as those at the end of a file do.
+//!
+//! Why: if the kernel was told to doubt the size of a file while such a read of it was under way, it does not take the end of the answer
+//! for the end of the file. It fills the page with zeros, keeps it, and shows it as far as the file was long before, so it is to drop
+//! the page as soon as it has taken it in (docs/posix.md). Telling it that is a doubt, too: a question for the size that is on its way
+//! then is answered in vain, and a read beyond the end that was known ends there. So whoever has the kernel forget what another mount
+//! changes waits for those that are under way, before that mount's call returns.
+//!
+//! Promises: a read is counted from before its answer is given until the kernel has dropped what it made of it, if it has to. Doubts of one
+//! file are not those of another, but for one in 1,024. Nobody waits for longer than [`PATIENCE`].
+
+use crate::invalidator::Invalidator;
+use braid_types::{ByteRange, InodeId};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+/// For pages that the kernel keeps until another request is answered, which may wait for this very change.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// 2¹⁰ places of 16 bytes.
+const PLACES_LOG2: u32 = 10;
+
+#[derive(Default)]
+struct Place {
+    /// Notifications that made the kernel doubt the size of some file of this place.
+    doubts: AtomicU64,
+    /// Answers that ended early, and what follows from them.
+    under_way: AtomicU64,
+}
+
+pub struct Ends {
+    places: Box<[Place]>,
+    over: Notify,
+    invalidator: OnceLock<Invalidator>,
+}
+
+/// A read, to be taken before the file system is asked for the bytes.
+pub struct Reading {
+    of: Arc<Ends>,
+    id: InodeId,
+    doubts: u64,
+}
+
+/// Its answer, until dropped, which is to be done when the kernel has it.
+pub struct EndsEarly {
+    reading: Reading,
+    end: u64,
+    counted: Option<Counted>,
+}
+
+struct Counted(Arc<Ends>, InodeId);
+
+impl Default for Ends {
+    fn default() -> Self {
+        let places = (0..1 << PLACES_LOG2).map(|_| Place::default()).collect();
+        Ends { places, over: Notify::new(), invalidator: OnceLock::new() }
+    }
+}
+
+impl Ends {
+    pub fn tell_by(&self, invalidator: Invalidator) {
+        let _ = self.invalidator.set(invalidator);
+    }
+
+    fn place(&self, id: InodeId) -> &Place {
+        // As in `paged`.
+        &self.places[(id.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - PLACES_LOG2)) as usize]
+    }
+
+    pub fn reading(self: &Arc<Self>, id: InodeId) -> Reading {
+        Reading { of: self.clone(), id, doubts: self.doubts(id) }
+    }
+
+    fn doubts(&self, id: InodeId) -> u64 {
+        self.place(id).doubts.load(SeqCst)
+    }
+
+    /// To be called before the kernel is told.
+    pub fn doubt(&self, id: InodeId) {
+        self.place(id).doubts.fetch_add(1, SeqCst);
+    }
+
+    /// Returns when nothing is under way of these any more, or after [`PATIENCE`]. To be called after the kernel has been told: it has
+    /// then taken in the answers that came before, with the pages that it was to drop.
+    pub async fn until_over(&self, ids: impl Iterator<Item = InodeId>) {
+        let over = async {
+            for id in ids {
+                self.until_over_of(id).await;
+            }
+        };
+        if timeout(PATIENCE, over).await.is_err() {
+            tracing::debug!("pages at the ends of files are not dropped yet");
+        }
+    }
+
+    async fn until_over_of(&self, id: InodeId) {
+        loop {
+            let mut over = std::pin::pin!(self.over.notified());
+            // Registered before the look, so that nothing between the two is missed.
+            over.as_mut().enable();
+            if self.place(id).under_way.load(SeqCst) == 0 {
+                return;
+            }
+            over.await;
+        }
+    }
+}
+
+impl Reading {
+    pub fn ends_early(self, end: u64) -> EndsEarly {
+        self.of.place(self.id).under_way.fetch_add(1, SeqCst);
+        let counted = Some(Counted(self.of.clone(), self.id));
+        EndsEarly { reading: self, end, counted }
+    }
+}
+
+impl Drop for EndsEarly {
+    fn drop(&mut self) {
+        let (Reading { of, id, doubts }, end) = (&self.reading, self.end);
+        let Some(invalidator) = of.invalidator.get().filter(|_| of.doubts(*id) != *doubts).cloned() else { return };
+        of.doubt(*id);
+        let (id, counted) = (*id, self.counted.take());
+        invalidator.runtime().clone().spawn(async move {
+            let _counted = counted;
+            // Waits for the page, which is the kernel's until it has taken the answer in.
+            if let Err(error) = invalidator.pages(id, ByteRange::new(end, u64::MAX)).await {
+                tracing::debug!(%error, "the kernel drops no pages");
+            }
+        });
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.place(self.1).under_way.fetch_sub(1, SeqCst);
+        self.0.over.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::Future;
+    use std::task::{Context, Waker};
+
+    const FILE: InodeId = InodeId(7);
+
+    fn is_over(ends: &Ends) -> bool {
+        let waits = std::pin::pin!(ends.until_over([FILE].into_iter()));
+        waits.poll(&mut Context::from_waker(Waker::noop())).is_ready()
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_ended_early_is_waited_for_until_the_kernel_has_it() {
+        let ends = Arc::new(Ends::default());
+        let reading = ends.reading(FILE);
+        ends.doubt(FILE);
+        assert!(is_over(&ends), "how it ends is not known yet");
+        let early = reading.ends_early(5);
+        assert!(!is_over(&ends));
+        let (ends, waiter) = (ends.clone(), ends);
+        let waiting = tokio::spawn(async move { waiter.until_over([FILE].into_iter()).await });
+        tokio::task::yield_now().await;
+        drop(early);
+        waiting.await.unwrap();
+        assert!(is_over(&ends));
+    }
+
+    #[tokio::test]
+    async fn nobody_waits_for_ever() {
+        let ends = Arc::new(Ends::default());
+        let _early = ends.reading(FILE).ends_early(5);
+        ends.until_over([FILE].into_iter()).await;
+        assert!(!is_over(&ends));
+    }
+
+    #[test]
+    fn doubts_of_one_file_are_not_those_of_others() {
+        let ends = Arc::new(Ends::default());
+        let readings: Vec<Reading> = (8..1_000).map(|id| ends.reading(InodeId(id))).collect();
+        let read = ends.reading(FILE);
+        ends.doubt(FILE);
+        assert_ne!(ends.doubts(FILE), read.doubts);
+        let doubted = readings.iter().filter(|of| ends.doubts(of.id) != of.doubts).count();
+        assert!(doubted <= 2, "{doubted} share its place");
+    }
+}
