@@ -70,6 +70,8 @@ bugs! {
     SkippedFence = "skipped-fence";
     /// A member that does not own a chunk answers an fsync of it: what is on its own disk is all that it knows of.
     PastOwnerAnswers = "past-owner-answers";
+    /// Who has owned a chunk answers writes as it did then.
+    PastOwnerWrites = "past-owner-writes";
     /// Data servers take the leader's leases for a minute longer than they are.
     LeaseTooLong = "lease-too-long";
     /// Data servers say of every chunk with one copy that nothing was written to it.

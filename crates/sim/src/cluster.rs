@@ -2,6 +2,7 @@
 
 use crate::bug::Bug;
 use crate::check::chains::{chains, is_settled};
+use crate::check::instant::Answered;
 use crate::check::unlinked::Moves;
 use crate::coverage::Coverage;
 use crate::env::{Hardware, SimSpawn, Skew, Surroundings, process_env};
@@ -42,6 +43,8 @@ pub struct Cluster {
     pub meta_store: MemStore,
     /// What the servers' doors saw.
     pub witness: Witness,
+    /// Who has answered changes of chunks with copies.
+    pub answered: Answered,
     /// The same of chains.
     pub words: Words,
     /// Who drains data servers, if [`Settings::operator`] says that there is somebody.
@@ -110,6 +113,7 @@ impl Cluster {
             coverage: Coverage::default(),
             meta_store,
             witness: Witness::default(),
+            answered: Answered::default(),
             words: Words::default(),
             machines,
             lives: Mutex::default(),

@@ -53,6 +53,8 @@ pub const MUST_BE_REACHED_WITH_COPIES: &[&str] = &[
     "bad block mended from another copy",
     "block rotted",
     "blocks that nobody had went back",
+    "change answered in the order of terms",
+    "change answered while all others were looked at",
     "chunk brought to who writes it",
     "chunk owned beside its writer",
     "chunk reclaimed",
@@ -72,7 +74,6 @@ pub const MUST_BE_REACHED_WITH_COPIES: &[&str] = &[
     "suspect blocks reported after a restart",
     "torn block reported after a restart",
     "torn block settled",
-    "write answered while all others were looked at",
     "write repeated at another member",
 ];
 

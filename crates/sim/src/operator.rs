@@ -32,10 +32,14 @@ enum Step {
 pub struct Operator {
     steps: Mutex<VecDeque<Step>>,
     out: Mutex<Option<ServerId>>,
+    /// By the metadata server's clock: the one that is drained has copies.
+    left_since: Mutex<Option<Duration>>,
 }
 
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(200);
+/// Members whose chunks it had read these back first, and it is heard of its copies once a second.
+const CLEARED: Duration = Duration::from_secs(10);
 
 impl Operator {
     /// The first server is emptied and taken back, all are evened out, another is emptied. Now and then each of these is paused, or
@@ -66,7 +70,7 @@ impl Operator {
         steps.extend([Step::UntilQuiet, Step::Duty(second, Duty::Serves)]);
         steps.extend([Step::Rebalance(RebalanceChange::Run), Step::UntilEven]);
         steps.extend([Step::Duty(first, Duty::Drains), Step::UntilDrained(first)]);
-        Operator { steps: Mutex::new(steps.into()), out: Mutex::new(Some(first)) }
+        Operator { steps: Mutex::new(steps.into()), out: Mutex::new(Some(first)), left_since: Mutex::default() }
     }
 
     pub fn is_done(&self) -> bool {
@@ -92,7 +96,7 @@ pub async fn run(process: Process, server: Arc<MetaServer>) {
         if let Step::Wait(time) = step {
             process.env.clock.sleep(time).await;
         }
-        match take(cluster, &server, step).await {
+        match take(cluster, &server, step, process.env.clock.now().0).await {
             Ok(true) => {
                 cluster.note("operator", format_args!("{step:?} is done"));
                 cluster.operator.steps.lock().pop_front();
@@ -104,7 +108,7 @@ pub async fn run(process: Process, server: Arc<MetaServer>) {
 }
 
 /// True if the next step may come.
-async fn take(cluster: &Cluster, meta: &MetaServer, step: Step) -> Result<bool> {
+async fn take(cluster: &Cluster, meta: &MetaServer, step: Step, now: Duration) -> Result<bool> {
     let ask = |query: AdminQuery| meta.call(Context::default(), query);
     let answer = match step {
         Step::Wait(_) => return Ok(true),
@@ -126,11 +130,8 @@ async fn take(cluster: &Cluster, meta: &MetaServer, step: Step) -> Result<bool> 
             let is_drained = drain.duty == Duty::Drained;
             if is_drained {
                 cluster.coverage.count("data server drained");
-                if cluster.moves.is_quiet() {
-                    nothing_is_left(cluster, server);
-                }
             }
-            is_drained
+            is_drained && (!cluster.moves.is_quiet() || nothing_is_left(cluster, server, now))
         }
         (Step::UntilEven, AdminAnswer::Rebalance(seen)) => {
             if seen.state == RebalanceState::Done && seen.moved.copies > 0 {
@@ -143,21 +144,29 @@ async fn take(cluster: &Cluster, meta: &MetaServer, step: Step) -> Result<bool> 
     })
 }
 
-/// A server that is said to be drained, and that can be reached, has no copy any more.
-fn nothing_is_left(cluster: &Cluster, drained: ServerId) {
+/// A server that is said to be drained, and that can be reached, has no copy any more: at once, but if it was drained while it could not be
+/// reached and has come back since, in [`CLEARED`]. False until then.
+fn nothing_is_left(cluster: &Cluster, drained: ServerId, now: Duration) -> bool {
     let runs = cluster.servers().into_iter().find(|(_, server)| server.id() == drained);
-    let Some((_, server)) = runs else { return };
-    if !cluster.settings.has_copies() {
-        let left = server.store().list(ChunkId(0), usize::MAX);
-        if !left.is_empty() {
-            let text = format!("data server {drained} is drained, and has {left:?}");
-            cluster.around.failures.add(crate::Invariant::UnlinkedAfterReplaced, text);
+    let left = runs.map_or(String::new(), |(_, server)| match cluster.settings.has_copies() {
+        false => shown(&server.store().list(ChunkId(0), usize::MAX)),
+        true if server.store().usage().is_err() => String::new(),
+        true => shown(&server.copies(ChunkId(0), usize::MAX)),
+    });
+    let mut since = cluster.operator.left_since.lock();
+    if left.is_empty() {
+        if since.take().is_some() {
+            cluster.coverage.count("drained data server came back and was emptied");
         }
-        return;
+        return true;
     }
-    let left = server.copies(ChunkId(0), usize::MAX);
-    if !left.is_empty() && server.store().usage().is_ok() {
-        let text = format!("data server {drained} is drained, and has {left:?}");
+    if now > since.get_or_insert(now).saturating_add(CLEARED) {
+        let text = format!("data server {drained} is drained, and has {left}");
         cluster.around.failures.add(crate::Invariant::UnlinkedAfterReplaced, text);
     }
+    false
+}
+
+fn shown<T: std::fmt::Debug>(left: &[T]) -> String {
+    if left.is_empty() { String::new() } else { format!("{left:?}") }
 }

@@ -101,9 +101,6 @@ impl Moves {
             if !seen.is_quiet {
                 continue;
             }
-            if let Some(newest) = row.chain.last() {
-                seen.read_back.retain(|(server, chunk)| server != newest || !chunks.contains(chunk));
-            }
             seen.grown.insert(id, (row.epoch, row.chain, chunks));
         }
     }

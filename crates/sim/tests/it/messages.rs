@@ -32,3 +32,8 @@ fn a_past_owner_that_answers_is_found() {
 fn an_fsync_that_is_answered_by_who_does_not_own_the_chunk_any_more_is_found() {
     hunt(Bug::PastOwnerAnswers, "messages-moves-fsync", 100, Invariant::FsyncIsKept, &[]);
 }
+
+#[test]
+fn a_write_that_is_answered_by_who_does_not_own_the_chunk_any_more_is_found() {
+    hunt(Bug::PastOwnerWrites, "messages-moves", 20, Invariant::OneOwnerAtAnInstant, &[]);
+}
