@@ -86,7 +86,7 @@ pub enum Asked {
     Waiting,
 }
 
-#[derive(Clone, Copy, Debug, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Lock {
     ask: Ask,
     /// It came from the owner before, and nobody has asked for it here: it keeps its place and is not granted.
@@ -100,7 +100,7 @@ impl Lock {
 }
 
 /// The locks of one chunk.
-#[derive(Clone, Debug, Default, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Regions {
     granted: Vec<Lock>,
     /// In the order in which they are granted where they are in each other's way: what is asked for again first.

@@ -44,9 +44,22 @@ pub const MUST_BE_REACHED: &[&str] = &[
     "write repeated to a server that had lost it",
 ];
 
-/// Where data servers stop at messages.
-pub const MUST_BE_REACHED_AT_MESSAGES: &[&str] =
-    &["chunk owned beside its writer", "chunk taken over by another member", "member removed from a chain"];
+/// Where data servers stop at messages: before and after each of a move, and the most frequent others.
+pub const MUST_BE_REACHED_AT_MESSAGES: &[&str] = &[
+    "chunk owned beside its writer",
+    "chunk taken over by another member",
+    "member removed from a chain",
+    "stopped after Ack",
+    "stopped after Hand",
+    "stopped after Owns",
+    "stopped after Tell",
+    "stopped after Want",
+    "stopped before Ack",
+    "stopped before Hand",
+    "stopped before Owns",
+    "stopped before Tell",
+    "stopped before Want",
+];
 
 /// The same of chunks with several copies.
 pub const MUST_BE_REACHED_WITH_COPIES: &[&str] = &[

@@ -19,7 +19,7 @@ pub use handing::Handing;
 pub use links::Links;
 pub use pause::PauseGate;
 pub use spawn::SimSpawn;
-pub use trap::Trap;
+pub use trap::{Trap, WORDS};
 
 use crate::failures::Failures;
 use crate::history::History;

@@ -2,6 +2,7 @@
 
 use crate::check::rows;
 use crate::cluster::Cluster;
+use crate::env::WORDS;
 use crate::fault::{Kind, Weights, pick};
 use crate::machine::{Machine, Role};
 use crate::seed::{Stream, stream};
@@ -101,8 +102,8 @@ impl Injector {
 
     /// A machine has stopped in the middle of a step.
     fn spring(&mut self, sim: &mut Sim<'static>, now: Duration) {
-        let Some(name) = self.cluster.around.trap.take_sprung() else { return };
-        let found = self.cluster.settings.machines().into_iter().find(|machine| machine.name() == name);
+        let Some(sprung) = self.cluster.around.trap.take_sprung() else { return };
+        let found = self.cluster.settings.machines().into_iter().find(|machine| machine.name() == sprung.machine);
         let (Some(machine), Some(kind)) = (found, self.trapped.take()) else { return };
         let until = now + kind.lasts(&mut self.random);
         let is_done = !self.cluster.is_calm()
@@ -111,7 +112,10 @@ impl Injector {
                 _ => self.stop(sim, &[machine], kind == Kind::PowerAtMessage, until),
             };
         match is_done {
-            true => self.cluster.coverage.count(kind.text()),
+            true => {
+                self.cluster.coverage.count(kind.text());
+                sprung.at.into_iter().for_each(|at| self.cluster.coverage.count(at));
+            }
             // It is to stay, or was the last thing before the calm.
             false => self.cluster.hardware(machine).pause.resume(),
         }
@@ -120,12 +124,15 @@ impl Injector {
     fn set_trap(&mut self, kind: Kind) {
         let after = self.random.random_bool(0.5);
         let trap = &self.cluster.around.trap;
-        let is_set = match self.random.random_bool(0.7) {
-            true => {
+        let is_set = match self.random.random_range(0..10) {
+            0..4 => {
                 let taker = self.random.random_bool(0.5);
                 trap.set_at_move(taker, self.random.random_range(0..MESSAGES_OF_A_MOVE), after)
             }
-            false => {
+            // Of a move, which are few beside all others.
+            4..7 => trap.set_at_word(self.random.random_range(0..3), after),
+            7 => trap.set_at_word(self.random.random_range(3..WORDS.len()), after),
+            _ => {
                 let messages = self.random.random_range(0..MESSAGES);
                 let machine = self.an_owner().unwrap_or_else(|| self.any_of(Role::Data));
                 self.cluster.around.trap.set_at_message(machine.name(), messages, after)

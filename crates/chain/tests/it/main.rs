@@ -3,6 +3,7 @@
 mod drain;
 mod explore;
 mod full;
+mod locks;
 mod lost;
 mod moves;
 mod nothing;

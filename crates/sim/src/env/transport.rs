@@ -157,7 +157,7 @@ struct SimWriter {
 impl AsyncWrite for SimWriter {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         self.end.check()?;
-        if self.end.trap.at_message(self.end.machine, &self.end.gate) == Passes::Not {
+        if self.end.trap.at_message(self.end.machine, &self.end.gate, buf) == Passes::Not {
             // It is asked again by the gate, when that is open.
             cx.waker().wake_by_ref();
             return Poll::Pending;

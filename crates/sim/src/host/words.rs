@@ -111,7 +111,10 @@ impl Words {
 
     /// From another data server.
     pub fn of_peer(&self, cluster: &Cluster, to: ServerId, says: &PeerSays) {
-        let Ok(Envelope { chunk, epoch, term, body, .. }) = Envelope::decode(&says.message) else { return };
+        let Ok((Envelope { chunk, epoch, term, body, .. }, _)) = Envelope::decode_first(&says.message) else { return };
+        if matches!(body, Body::HandQueue { .. }) {
+            cluster.coverage.count("chunk handed over with who waits for its regions");
+        }
         if matches!(body, Body::Want) {
             let name = |server| cluster.machine_of(server).map(Machine::name);
             if let (Some(owner), Some(taker)) = (name(to), name(says.from)) {

@@ -23,6 +23,16 @@ fn the_same_seed_stops_at_the_same_messages() {
     }
 }
 
+/// Each of whom would own what it writes.
+#[test]
+fn chunks_move_between_three_writers() {
+    let all = scenario::at_messages();
+    let three = all.iter().find(|scenario| scenario.settings.third_client).unwrap();
+    let moves: Vec<u64> =
+        (0..6).map(|seed| run(seed, three, false).coverage.of("chunk owned beside its writer")).collect();
+    assert!(moves.iter().filter(|moves| **moves > 0).count() >= 3, "{moves:?}");
+}
+
 #[test]
 fn a_past_owner_that_answers_is_found() {
     hunt(Bug::PastOwnerAnswers, "messages-moves", 20, Invariant::CloseToOpen, &[]);
