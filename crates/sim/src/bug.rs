@@ -1,6 +1,6 @@
 //! Bugs that are planted at the servers' doors or on their disks, to see that the checkers find them.
 //!
-//! To add a bug: a line here, what it does in `host/door.rs`, `host/words.rs` or `cluster.rs`, and a hunt in the tests.
+//! To add a bug: a line here, what it does in `host/{meta,data}_door.rs`, `host/words.rs` or `cluster.rs`, and a hunt in the tests.
 
 macro_rules! bugs {
     ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {

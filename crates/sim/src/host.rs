@@ -3,7 +3,8 @@
 mod beneath;
 mod client;
 mod data;
-mod door;
+mod data_door;
+mod meta_door;
 mod metadata;
 mod mount;
 mod pages;

@@ -298,7 +298,8 @@ fn explore(left: Left) -> Result<(usize, usize), String> {
                 None => {}
                 Some(Ok(next)) => {
                     // What may be had for ever is no way out.
-                    is_end &= next == state || matches!(action, Action::SessionEnds(_) | Action::Late(_) | Action::Epoch | Action::Want);
+                    is_end &= next == state
+                        || matches!(action, Action::SessionEnds(_) | Action::Late(_) | Action::Epoch | Action::Want);
                     found.push((next, action));
                 }
                 Some(Err(wrong)) => return Err(way(format!("{action:?}: {wrong}"))),

@@ -1,4 +1,4 @@
-use super::door::DataDoor;
+use super::data_door::DataDoor;
 use super::{PORT, endpoint, namespace};
 use crate::cluster::Process;
 use braid_api::data::DataRequest;

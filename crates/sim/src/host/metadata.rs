@@ -1,4 +1,4 @@
-use super::door::MetaDoor;
+use super::meta_door::MetaDoor;
 use super::{PORT, endpoint, snapshots};
 use crate::bug::Bug;
 use crate::cluster::Process;

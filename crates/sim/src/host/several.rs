@@ -1,6 +1,6 @@
 //! One of several metadata servers that serve at once, over a database that never goes (docs/design/0027-several-that-serve.md).
 
-use super::door::MetaDoor;
+use super::meta_door::MetaDoor;
 use super::{PORT, endpoint};
 use crate::bug::Bug;
 use crate::cluster::Process;
