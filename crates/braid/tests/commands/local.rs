@@ -102,3 +102,50 @@ fn it_can_be_switched_off() {
     (0..20).for_each(|_| assert!(read_anew(&here, LEN) == pattern(LEN)));
     assert_eq!(local_reads(&two), 0);
 }
+
+/// As long as nobody changes the file: however it is read, and also by who opens it later.
+fn held_pages_ask_for_nothing(settings: &[&str]) {
+    const LEN: usize = 4 << 20;
+    let Some(two) = Two::with(settings) else { return };
+    let bytes = pattern(LEN);
+    std::fs::write(two.at[1].join("f"), &bytes).unwrap();
+    let here = two.at[0].join("f");
+    assert!(std::fs::read(&here).unwrap() == bytes);
+    let status: serde_json::Value = serde_json::from_str(&two.c.says("admin status --json")).unwrap();
+    let asked = || pages::metric(status["pages"]["mount"].as_str().unwrap(), "braid_mount_read_bytes_total");
+    // What was read ahead is on its way.
+    eventually("all that was asked for", Duration::from_secs(10), || {
+        let before = asked();
+        std::thread::sleep(Duration::from_millis(100));
+        asked() == before
+    });
+    let before = asked();
+    assert!(before > 0);
+    for size in [4 << 10, 128 << 10, 1 << 20] {
+        let file = File::open(&here).unwrap();
+        let mut seen = vec![0; size];
+        let pieces = LEN / size;
+        // In order, and then not: an odd number of steps apart meets each once.
+        let in_order = (0..pieces).map(|n| n * size);
+        let at_random = (0..pieces).map(|n| n * 7_919 % pieces * size);
+        for at in in_order.chain(at_random) {
+            file.read_exact_at(&mut seen, at as u64).unwrap();
+            assert!(seen == bytes[at..at + size], "{size} bytes at {at}");
+        }
+    }
+    assert_eq!(asked(), before, "the mount was asked for what the kernel holds");
+    // And it is known when it is not held any more.
+    std::fs::write(two.at[1].join("f"), &bytes[..LEN / 2]).unwrap();
+    assert!(std::fs::read(&here).unwrap() == bytes[..LEN / 2]);
+    assert!(asked() > before);
+}
+
+#[test]
+fn pages_that_the_kernel_holds_ask_the_mount_for_nothing() {
+    held_pages_ask_for_nothing(PLAIN);
+}
+
+#[test]
+fn pages_of_files_with_two_copies_ask_the_mount_for_nothing() {
+    held_pages_ask_for_nothing(&[]);
+}
