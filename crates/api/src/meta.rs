@@ -851,13 +851,15 @@ impl LiveSessions {
 pub struct Heartbeat {
     pub id: ServerId,
     pub incarnation: u64,
-    /// Which disk of its host; servers on one disk share its room. 0 if that is not known.
+    /// Which disk of its host: servers on one disk fail together. 0 if that is not known.
     pub disk: u64,
     pub bytes_total: u64,
     pub bytes_free: u64,
     pub chunks: u64,
     pub bad_blocks: u64,
     pub sealed_blocks: u64,
+    /// Which file system of its host: servers on one share its room. 0 if that is not known.
+    pub filesystem: u64,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

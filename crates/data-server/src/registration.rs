@@ -26,14 +26,29 @@ pub struct Announcement {
     pub host: String,
     /// Where it stands; empty: nobody said.
     pub rack: String,
+    /// Servers of this host which say the same are on one disk; empty: those on one file system are.
+    pub disk: String,
     /// The last stop was a clean one.
     pub clean_stop: bool,
 }
 
 impl Announcement {
     fn message(&self, id: ServerId, incarnation: u64) -> RegisterServer {
-        let Announcement { addresses, host, rack, clean_stop } = self.clone();
+        let Announcement { addresses, host, rack, clean_stop, .. } = self.clone();
         RegisterServer { id, incarnation, addresses, host, clean_stop, rack }
+    }
+
+    /// The number of its disk. A name's has the highest bit, which a file system's number does not have (`st_dev`), and is FNV-1a: servers
+    /// of other builds find the same.
+    fn disk(&self, filesystem: u64) -> u64 {
+        match self.disk.as_bytes() {
+            [] => filesystem,
+            name => {
+                name.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+                    (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+                }) | 1 << 63
+            }
+        }
     }
 }
 
@@ -161,7 +176,8 @@ impl<N: Namespace> Reporter<N> {
         let message = Heartbeat {
             id: core.id,
             incarnation: core.incarnation,
-            disk: usage.disk,
+            disk: self.announcement.disk(usage.disk),
+            filesystem: usage.disk,
             bytes_total: usage.total_bytes,
             bytes_free: usage.free_bytes,
             chunks: usage.chunks,
@@ -193,4 +209,19 @@ fn pause(env: &Env, failures: u32) -> Duration {
     let full = PAUSE_MIN.saturating_mul(1 << failures.saturating_sub(1).min(10)).min(PAUSE_MAX);
     let half = full / 2;
     half + Duration::from_nanos(env.random.below(half.as_nanos() as u64 + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_has_the_number_of_its_name_or_of_its_file_system() {
+        let named = |name: &str| Announcement { disk: name.to_owned(), ..Announcement::default() };
+        assert_eq!((named("").disk(0), named("").disk(65_025)), (0, 65_025));
+        assert_eq!(named("a").disk(1), named("a").disk(2));
+        assert_ne!(named("a").disk(1), named("b").disk(1));
+        // As other builds find it: FNV-1a of "a" has its highest bit set already.
+        assert_eq!(named("a").disk(1), 0xaf63_dc4c_8601_ec8c);
+    }
 }

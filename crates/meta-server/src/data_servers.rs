@@ -24,6 +24,7 @@ struct Known {
 struct Room {
     /// Of its host; 0 if that is not known.
     disk: u64,
+    filesystem: u64,
     bytes_total: u64,
     bytes_free: u64,
     chunks: u64,
@@ -70,8 +71,8 @@ impl DataServers {
             return false;
         };
         known.seen = Some(now);
-        let Heartbeat { disk, bytes_total, bytes_free, chunks, .. } = *beat;
-        known.room = Room { disk, bytes_total, bytes_free, chunks };
+        let Heartbeat { disk, filesystem, bytes_total, bytes_free, chunks, .. } = *beat;
+        known.room = Room { disk, filesystem, bytes_total, bytes_free, chunks };
         true
     }
 
@@ -147,23 +148,23 @@ impl DataServers {
         self.state.lock().known.get(&id).map(|k| info(id, k, now))
     }
 
-    /// (bytes in all, bytes free) of the disks of the servers that are up: servers of a host that are on one disk share it.
+    /// (bytes in all, bytes free) of the file systems of the servers that are up: servers of a host that are on one share it.
     pub fn space(&self) -> (u64, u64) {
         let state = self.state.lock();
-        let mut disks: BTreeMap<(&str, u64), Room> = BTreeMap::new();
+        let mut shares: BTreeMap<(&str, u64), Room> = BTreeMap::new();
         let mut own = Vec::new();
         for known in state.known.values().filter(|k| k.up) {
-            match known.room.disk {
+            match known.room.filesystem {
                 0 => own.push(known.room),
-                disk => {
-                    let shared = disks.entry((&known.row.host, disk)).or_insert(known.room);
+                filesystem => {
+                    let shared = shares.entry((&known.row.host, filesystem)).or_insert(known.room);
                     shared.bytes_total = shared.bytes_total.max(known.room.bytes_total);
                     // The least is what is left when each has set aside what it promised.
                     shared.bytes_free = shared.bytes_free.min(known.room.bytes_free);
                 }
             }
         }
-        let all = own.iter().chain(disks.values());
+        let all = own.iter().chain(shares.values());
         all.fold((0, 0), |(total, free), room| (total + room.bytes_total, free + room.bytes_free))
     }
 }
@@ -171,7 +172,8 @@ impl DataServers {
 fn candidate(id: ServerId, known: &Known) -> Candidate {
     let (rack, host, disk) = (known.row.rack.clone(), known.row.host.clone(), known.room.disk);
     let (bytes_free, up, takes_new) = (known.room.bytes_free, known.up, known.row.duty.takes_new());
-    Candidate { id, domain: Domain { rack, host, disk }, bytes_free, up, takes_new }
+    let filesystem = known.room.filesystem;
+    Candidate { id, domain: Domain { rack, host, disk }, filesystem, bytes_free, up, takes_new }
 }
 
 fn info(id: ServerId, known: &Known, now: Monotonic) -> ServerInfo {

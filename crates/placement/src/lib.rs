@@ -23,6 +23,8 @@ use braid_types::ServerId;
 pub struct Candidate {
     pub id: ServerId,
     pub domain: Domain,
+    /// Which file system of its host: servers on one see the same bytes free. 0 if that is not known, and then it is its own.
+    pub filesystem: u64,
     pub bytes_free: u64,
     pub up: bool,
     /// False for one that is drained: what is there goes elsewhere, nothing comes.
@@ -70,6 +72,7 @@ mod testing {
     }
 
     pub fn candidate(id: u64, domain: Domain, bytes_free: u64) -> Candidate {
-        Candidate { id: ServerId(id), domain, bytes_free, up: true, takes_new: true }
+        let filesystem = domain.disk;
+        Candidate { id: ServerId(id), domain, filesystem, bytes_free, up: true, takes_new: true }
     }
 }

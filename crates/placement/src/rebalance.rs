@@ -79,7 +79,7 @@ pub struct Shift {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fill {
     pub server: ServerId,
-    /// What it has of chunks and could have more: servers that share a disk have equal parts of it.
+    /// What it has of chunks and could have more: servers that share a file system have equal parts of it.
     pub capacity: u64,
     pub bytes_now: u64,
     /// After the plan.
@@ -105,6 +105,7 @@ struct Server {
     rack: usize,
     host: usize,
     disk: usize,
+    filesystem: usize,
     capacity: u64,
     free: u64,
     before: u64,
@@ -184,18 +185,20 @@ fn number<K: Ord>(known: &mut BTreeMap<K, usize>, key: K) -> usize {
 
 impl<'a> Cluster<'a> {
     fn new(candidates: &[Candidate], holdings: &'a [Holding], goal: Goal) -> Cluster<'a> {
-        let (mut racks, mut hosts, mut disks) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let (mut racks, mut hosts) = (BTreeMap::new(), BTreeMap::new());
+        let (mut disks, mut filesystems) = (BTreeMap::new(), BTreeMap::new());
         let mut usable: Vec<&Candidate> = candidates.iter().filter(|c| c.up && c.takes_new).collect();
         usable.sort_by_key(|candidate| candidate.id);
         let mut servers: Vec<Server> = Vec::with_capacity(usable.len());
-        for Candidate { id, domain, bytes_free, .. } in usable {
-            // A disk that is not known is nobody else's.
-            let own = if domain.disk == 0 { *id } else { ServerId(0) };
+        for Candidate { id, domain, filesystem, bytes_free, .. } in usable {
+            // What is not known is nobody else's.
+            let own = |number: u64| if number == 0 { *id } else { ServerId(0) };
             servers.push(Server {
                 id: *id,
                 rack: number(&mut racks, &domain.rack),
                 host: number(&mut hosts, &domain.host),
-                disk: number(&mut disks, (&domain.host, domain.disk, own)),
+                disk: number(&mut disks, (&domain.host, domain.disk, own(domain.disk))),
+                filesystem: number(&mut filesystems, (&domain.host, *filesystem, own(*filesystem))),
                 capacity: 0,
                 free: *bytes_free,
                 before: 0,
@@ -216,14 +219,14 @@ impl<'a> Cluster<'a> {
                 kept.push(holding);
             }
         }
-        // What a disk could hold: what its servers have, and what is free, which each of them sees.
-        let mut of_disk: BTreeMap<usize, (u64, u64, u64)> = BTreeMap::new();
+        // What a file system could hold: what its servers have, and what is free, which each of them sees.
+        let mut shared: BTreeMap<usize, (u64, u64, u64)> = BTreeMap::new();
         for server in &servers {
-            let (used, free, count) = of_disk.entry(server.disk).or_insert((0, u64::MAX, 0));
+            let (used, free, count) = shared.entry(server.filesystem).or_insert((0, u64::MAX, 0));
             (*used, *free, *count) = (*used + server.used, server.free.min(*free), *count + 1);
         }
         for server in &mut servers {
-            let (used, free, count) = of_disk[&server.disk];
+            let (used, free, count) = shared[&server.filesystem];
             (server.capacity, server.before) = ((used + free) / count, server.used);
             server.holds.sort_by_key(|held| (std::cmp::Reverse(kept[*held].bytes), kept[*held].container));
         }
@@ -248,7 +251,7 @@ impl<'a> Cluster<'a> {
     fn apart_with(&self, held: usize, from: usize, to: usize) -> Option<Apart> {
         let chain = &self.chains[held];
         let needed = self.holdings[held].bytes.saturating_add(self.goal.bytes_reserved);
-        // On the same disk nothing more is needed in the end, but for the time of the move it is.
+        // On the same file system nothing more is needed in the end, but for the time of the move it is.
         if chain.contains(&to) || self.servers[to].free < needed {
             return None;
         }
@@ -271,10 +274,10 @@ impl<'a> Cluster<'a> {
     fn transfer(&mut self, from: usize, to: usize, bytes: u64) {
         self.servers[from].used -= bytes;
         self.servers[to].used += bytes;
-        // Each server of a disk sees what is free there.
-        let (gives, takes) = (self.servers[from].disk, self.servers[to].disk);
+        // Each server of a file system sees what is free there.
+        let (gives, takes) = (self.servers[from].filesystem, self.servers[to].filesystem);
         for server in &mut self.servers {
-            match (server.disk == gives, server.disk == takes) {
+            match (server.filesystem == gives, server.filesystem == takes) {
                 (true, false) => server.free += bytes,
                 (false, true) => server.free -= bytes,
                 _ => {}

@@ -114,7 +114,7 @@ pub(crate) async fn data_server(
 ) -> Result<(Arc<DataServer>, braid_env::TaskHandle)> {
     let address = Address::Unix(dir.join("data.sock"));
     let addresses = vec![address.to_string()];
-    let announcement = Announcement { addresses, host: "here".to_owned(), rack: String::new(), clean_stop: false };
+    let announcement = Announcement { addresses, host: "here".to_owned(), ..Announcement::default() };
     let control = Arc::new(control);
     let identity = enrol(env, &*control, None, &announcement).await.map_err(text)?;
     let (disk, place) = (env.disk.clone(), dir.join("chunks"));

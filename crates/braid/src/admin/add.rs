@@ -1,5 +1,6 @@
 //! `braid admin add`: a further data server for a cluster that `braid up` made; for others, what to run where.
 
+use super::add_plan::{self, Planned};
 use super::{Cluster, rebalance};
 use crate::local::servers::{self, Own};
 use crate::local::{Layout, metadata, process};
@@ -18,7 +19,7 @@ use std::time::{Duration, Instant};
 The new server gets new chunks at once; what is there moves to it with --rebalance, or later by braid admin rebalance. It comes up again
 with the next braid up. If it cannot be started, nothing has changed.
 Examples:
-  braid admin add --cluster ./var
+  braid admin add --cluster ./var --plan
   braid admin add --cluster ./var --dir /mnt/disk2/braid --rack r2 --rebalance
   braid admin add --cluster ./var --elsewhere")]
 pub struct AddArgs {
@@ -31,6 +32,12 @@ pub struct AddArgs {
     /// What may fail together with it: copies are kept in different racks.
     #[arg(long, value_name = "NAME")]
     rack: Option<String>,
+    /// Which disk of its host it is on, where several file systems are on one: servers that say the same are not trusted with two copies.
+    #[arg(long, value_name = "NAME")]
+    disk: Option<String>,
+    /// Say where they would be and what would move to them, and do nothing.
+    #[arg(long, conflicts_with_all = ["rebalance", "elsewhere"])]
+    plan: bool,
     /// Then even out all servers, and wait for it.
     #[arg(long)]
     rebalance: bool,
@@ -76,6 +83,12 @@ impl AddArgs {
         servers::check_pages(&cluster.config, known + self.count)?;
         let new: Vec<New> =
             (known + 1..=known + self.count).map(|number| self.plan(&layout, number)).collect::<Result<_>>()?;
+        if self.plan {
+            let planned: Vec<Planned<'_>> =
+                new.iter().map(|New { name, own, dir, .. }| Planned { name, own, dir }).collect();
+            add_plan::show(cluster, &layout, &planned, self.json).await?;
+            return Ok(ExitCode::SUCCESS);
+        }
         let mut added = Vec::new();
         for new in &new {
             let info = match self.start(cluster, &layout, new).await {
@@ -103,7 +116,7 @@ impl AddArgs {
     fn plan(&self, layout: &Layout, number: u32) -> Result<New> {
         let name = servers::name(number);
         let dir = self.dir.as_deref().map(std::path::absolute).transpose().context("--dir is no path")?;
-        let own = Own { dir, rack: self.rack.clone(), decommissioned: false };
+        let own = Own { dir, rack: self.rack.clone(), disk: self.disk.clone(), decommissioned: false };
         let dir = servers::dir(layout, &name, &own);
         place::for_data(&dir)?;
         if let Some(known) = servers::identity(&dir)? {
@@ -186,10 +199,13 @@ impl AddArgs {
         addresses.retain(|address| !is_here(address));
         let list = addresses.iter().map(|address| format!("\"{address}\"")).collect::<Vec<_>>().join(", ");
         let dir = self.dir.as_deref().unwrap_or(Path::new("/var/lib/braid/data")).display().to_string();
-        let rack = self.rack.as_ref().map(|rack| format!(" --set data.rack={rack}")).unwrap_or_default();
+        let said = |setting: &str, name: &Option<String>| {
+            name.as_ref().map(|name| format!(" --set data.{setting}={name}")).unwrap_or_default()
+        };
+        let names = said("rack", &self.rack) + &said("disk", &self.disk);
         println!("Run this where the data server is to be, with an address of that machine for HOST:\n");
         println!(
-            "  braid serve data --set 'cluster.metadata=[{list}]' --set data.dir={dir} --set 'data.listen=[\"tcp:HOST:7401\"]'{rack}"
+            "  braid serve data --set 'cluster.metadata=[{list}]' --set data.dir={dir} --set 'data.listen=[\"tcp:HOST:7401\"]'{names}"
         );
         println!("\nThen: braid admin servers, and braid admin rebalance.");
         Ok(ExitCode::SUCCESS)

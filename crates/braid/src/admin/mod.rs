@@ -3,6 +3,7 @@
 //! One file a command. None of them opens a session: what they ask leaves no trace in the cluster.
 
 mod add;
+mod add_plan;
 mod containers;
 mod decommission;
 mod drain;

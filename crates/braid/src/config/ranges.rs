@@ -134,6 +134,9 @@ impl Config {
         if data.rack.len() > HOST_MAX || data.rack.chars().any(|ch| ch.is_control() || ch.is_whitespace()) {
             return bad("data.rack", format!("{:?} is no name of a rack", data.rack));
         }
+        if data.disk.len() > HOST_MAX || data.disk.chars().any(|ch| ch.is_control() || ch.is_whitespace()) {
+            return bad("data.disk", format!("{:?} is no name of a disk", data.disk));
+        }
         metadata.policy().or_else(|why| bad("metadata.policy", why))?;
         metadata.times().check().or_else(|why| bad("metadata", why))?;
         match mount.locks.as_str() {

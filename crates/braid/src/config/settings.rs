@@ -65,6 +65,7 @@ pub struct MetadataSettings {
 pub struct DataSettings {
     pub dir: PathBuf,
     pub rack: String,
+    pub disk: String,
     pub listen: Vec<String>,
     pub advertise: Vec<String>,
     pub http: String,
@@ -161,6 +162,7 @@ impl Default for DataSettings {
         DataSettings {
             dir: "/var/lib/braid/data".into(),
             rack: String::new(),
+            disk: String::new(),
             listen: vec!["tcp:127.0.0.1:0".to_owned()],
             advertise: Vec::new(),
             http: ANY_PORT.to_owned(),

@@ -24,6 +24,8 @@ pub struct Own {
     pub dir: Option<PathBuf>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rack: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disk: Option<String>,
     /// It is no more: never started again.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub decommissioned: bool,
@@ -104,7 +106,9 @@ pub fn start(layout: &Layout, config: &Config, name: &str, own: &Own) -> Result<
         format!("data.listen=[\"unix:{}\", \"tcp:127.0.0.1:0\"]", layout.socket(name).display()),
     ];
     // Quoted: "2" is a name too.
-    set.extend(own.rack.iter().map(|rack| format!("data.rack={}", toml::Value::String(rack.clone()))));
+    let quoted = |name: &String| toml::Value::String(name.clone());
+    set.extend(own.rack.iter().map(|rack| format!("data.rack={}", quoted(rack))));
+    set.extend(own.disk.iter().map(|disk| format!("data.disk={}", quoted(disk))));
     if let Some(at) = pages_of(config, name) {
         set.push(format!("data.http={at}"));
     }

@@ -46,7 +46,8 @@ pub async fn serve(config: Config, ready: ReadyFile) -> Result<()> {
     let listeners = listen(&env, &roles::addresses(&settings.listen)?).await?;
     let local: Vec<String> = listeners.iter().map(|l| l.local().to_string()).collect();
     let addresses = if settings.advertise.is_empty() { local.clone() } else { settings.advertise.clone() };
-    let announcement = Announcement { addresses, host: config.host(), rack: settings.rack.clone(), clean_stop: false };
+    let (rack, disk) = (settings.rack.clone(), settings.disk.clone());
+    let announcement = Announcement { addresses, host: config.host(), rack, disk, clean_stop: false };
     let control = Arc::new(connect::namespace(&endpoint, &config));
     if let Some(known) = known
         && let Some(refusal) = refused(&*control, known.server).await

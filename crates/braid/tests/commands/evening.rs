@@ -164,7 +164,11 @@ fn a_server_that_is_added_in_a_directory_elsewhere_comes_up_there_again() {
     let c = Cluster::start_with(PLAIN);
     let local = tempfile::tempdir().unwrap();
     let dir = local.path().join("disk");
-    let added = lines(&c, &format!("admin add --dir {} --rack r2 --json", dir.display()));
+    let add = format!("admin add --dir {} --rack r2 --disk sdb --json", dir.display());
+    let planned = lines(&c, &format!("{add} --plan"));
+    assert_eq!((&planned[0]["name"], &planned[0]["disk"]), (&"data-3".into(), &"sdb".into()), "{planned:?}");
+    assert!(!dir.exists() && lines(&c, "admin servers --json").len() == 2, "a plan changes nothing");
+    let added = lines(&c, &add);
     assert_eq!((&added[0]["server"], &added[0]["rack"]), (&3.into(), &"r2".into()), "{added:?}");
     assert!(dir.join("store.toml").exists() && !c.root().join("data-3").exists());
     let down = || assert_eq!(c.run(&format!("down {}", c.root().display())).code, 0);
@@ -177,6 +181,9 @@ fn a_server_that_is_added_in_a_directory_elsewhere_comes_up_there_again() {
     assert_eq!(c.up().code, 0);
     let servers = lines(&c, "admin servers --json");
     assert!(servers.len() == 3 && servers[2]["rack"] == "r2", "{servers:?}");
+    // The name of its disk counts, and not that it is on the file system of the others.
+    assert_eq!(servers[0]["disk"], servers[1]["disk"]);
+    assert_ne!(servers[0]["disk"], servers[2]["disk"]);
     all_are_up(&c, 3);
 }
 
@@ -191,6 +198,9 @@ fn an_add_that_cannot_be_changes_nothing() {
     std::fs::write(local.path().join("mine"), "").unwrap();
     assert!(c.fails(&format!("admin add --dir {}", local.path().display())).contains("not empty (mine is in it)"));
     assert!(c.fails("admin add --count 0").contains("--count 0"));
+    assert!(c.fails("admin add --plan --count 0").contains("--count 0"));
+    let plan = c.says("admin add --plan --count 2");
+    assert!(plan.contains("data-3") && plan.contains("data-4") && plan.contains("Nothing was done"), "{plan}");
     assert!(c.fails("admin add --count 63").contains("64 are the most"));
     assert!(c.fails("admin add --elsewhere").contains("from this machine only"));
     let entries = || std::fs::read_dir(c.root()).unwrap().count();

@@ -179,8 +179,7 @@ impl World {
         let env = env_of(&self.disks[&id]);
         let front = Arc::new(Front(self.net.clone(), id));
         let addresses = vec![format!("unix:/{id}")];
-        let announcement =
-            Announcement { addresses, host: format!("host{id}"), rack: String::new(), clean_stop: false };
+        let announcement = Announcement { addresses, host: format!("host{id}"), ..Announcement::default() };
         let identity = StoreIdentity { cluster: CLUSTER, server: id };
         if first {
             let made = braid_data_server::enrol(&env, &*front, None, &announcement).await.unwrap();

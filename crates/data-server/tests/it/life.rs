@@ -170,7 +170,7 @@ impl Namespace for Registry {
 }
 
 fn announcement() -> Announcement {
-    Announcement { addresses: vec!["tcp:h:1".into()], host: "h".into(), rack: String::new(), clean_stop: false }
+    Announcement { addresses: vec!["tcp:h:1".into()], host: "h".into(), ..Announcement::default() }
 }
 
 #[tokio::test(start_paused = true)]

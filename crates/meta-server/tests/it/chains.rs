@@ -231,7 +231,7 @@ impl World {
         let front = Arc::new(Front(self.net.clone(), id));
         let addresses = vec![format!("unix:/{id}")];
         let rack = if self.racks == 0 { String::new() } else { format!("rack{}", id.0 % self.racks) };
-        let announcement = Announcement { addresses, host: format!("host{id}"), rack, clean_stop: false };
+        let announcement = Announcement { addresses, host: format!("host{id}"), rack, ..Announcement::default() };
         let identity = StoreIdentity { cluster: CLUSTER, server: id };
         if first {
             let made = braid_data_server::enrol(&env, &*front, None, &announcement).await.unwrap();

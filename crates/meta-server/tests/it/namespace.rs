@@ -409,6 +409,7 @@ async fn a_lost_client_leaves_the_size_of_what_it_appended() {
         id: server,
         incarnation: 1,
         disk: 0,
+        filesystem: 0,
         bytes_total: 1 << 40,
         bytes_free: 1 << 40,
         chunks: 0,

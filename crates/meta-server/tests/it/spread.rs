@@ -5,7 +5,7 @@ use crate::common::World;
 use braid_api::Code;
 use braid_api::meta::{GetStatFs, Heartbeat, RegisterServer, TakeSpares};
 use braid_types::{InodeId, Policy, ServerId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 #[tokio::test]
 async fn the_chunks_of_a_plain_file_go_round_all_servers_whoever_is_beside_the_writer() {
@@ -41,6 +41,7 @@ async fn full_disks_are_no_space_and_missing_servers_are_no_servers() {
         id,
         incarnation: 1,
         disk: 0,
+        filesystem: 0,
         bytes_total: 1 << 30,
         bytes_free: 1 << 20,
         chunks: 1,
@@ -70,13 +71,14 @@ async fn a_server_whose_room_is_not_known_yet_is_waited_for() {
     assert_eq!(world.call(take).await.unwrap_err().code, Code::NoServers);
 }
 
-/// What `df` shows of a machine whose servers are on one disk is that disk.
+/// What `df` shows of a machine whose servers are on one file system is that file system.
 #[tokio::test]
-async fn servers_of_a_host_on_one_disk_count_its_room_once() {
+async fn servers_of_a_host_on_one_file_system_count_its_room_once() {
     let world = World::new().await;
-    let beat = |id, disk, bytes_total, bytes_free| {
-        let (incarnation, chunks, bad_blocks, sealed_blocks) = (1, 0, 0, 0);
-        Heartbeat { id, incarnation, disk, bytes_total, bytes_free, chunks, bad_blocks, sealed_blocks }
+    // All that is asked for here is of file systems: they say that they are on one disk.
+    let beat = |id, filesystem, bytes_total, bytes_free| {
+        let (incarnation, disk, chunks, bad_blocks, sealed_blocks) = (1, 9, 0, 0, 0);
+        Heartbeat { id, incarnation, disk, bytes_total, bytes_free, chunks, bad_blocks, sealed_blocks, filesystem }
     };
     let [one, two, three] =
         [world.add_data_server().await, world.add_data_server().await, world.add_data_server().await];
@@ -86,9 +88,40 @@ async fn servers_of_a_host_on_one_disk_count_its_room_once() {
     world.call(beat(three, 8, 100, 50)).await.unwrap();
     let space = world.call(GetStatFs { of: InodeId::ROOT }).await.unwrap();
     assert_eq!((space.bytes_total, space.bytes_free), (1100, 450));
-    // Those who cannot tell have a disk each.
+    // Those who cannot tell have one each.
     world.call(beat(one, 0, 1000, 500)).await.unwrap();
     world.call(beat(two, 0, 1000, 400)).await.unwrap();
     let space = world.call(GetStatFs { of: InodeId::ROOT }).await.unwrap();
     assert_eq!((space.bytes_total, space.bytes_free), (2100, 950));
+}
+
+/// Partitions of a disk fail together: with three servers of a host on two disks, each chain is on both.
+#[tokio::test]
+async fn copies_are_kept_on_different_disks_whatever_file_systems_these_have() {
+    let world = World::new().await;
+    let gib = 1 << 30;
+    let mut of_disk = BTreeMap::new();
+    for (filesystem, disk) in [(1, 7), (2, 7), (3, 8)] {
+        let id = world.add_data_server().await;
+        of_disk.insert(id, disk);
+        let beat = Heartbeat {
+            id,
+            incarnation: 1,
+            disk,
+            bytes_total: 100 * gib,
+            bytes_free: 100 * gib,
+            chunks: 0,
+            bad_blocks: 0,
+            sealed_blocks: 0,
+            filesystem,
+        };
+        world.call(beat).await.unwrap();
+    }
+    let take = TakeSpares { policy: "replica:2".parse().unwrap(), count: 8, beside: None, for_moves: false };
+    let given = world.call(take).await.unwrap();
+    for container in &given.containers {
+        let disks: BTreeSet<u64> = container.chain.iter().map(|id| of_disk[id]).collect();
+        assert_eq!(disks.len(), 2, "{:?}", container.chain);
+    }
+    assert!(!given.containers.is_empty());
 }

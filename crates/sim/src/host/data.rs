@@ -18,8 +18,7 @@ pub async fn run(process: Process) {
     let namespace = Arc::new(namespace(&process, &endpoint));
     let name = machine.name().to_owned();
     let at = Address::Tcp(format!("{name}:{PORT}"));
-    let announcement =
-        Announcement { addresses: vec![at.to_string()], host: name, rack: String::new(), clean_stop: false };
+    let announcement = Announcement { addresses: vec![at.to_string()], host: name, ..Announcement::default() };
     let known = StoreIdentity::read(env.disk.as_ref(), Path::new(DIR)).expect("the identity can be read");
     let identity = enrol(env, &*namespace, known, &announcement).await.expect("the metadata server gives an id");
     let options = StoreOptions::default();

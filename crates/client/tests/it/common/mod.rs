@@ -479,6 +479,7 @@ async fn beat(meta: &MetaServer, id: ServerId) {
         id,
         incarnation: 1,
         disk: 0,
+        filesystem: 0,
         bytes_total: bytes,
         bytes_free: bytes,
         chunks: 0,

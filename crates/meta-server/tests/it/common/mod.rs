@@ -209,6 +209,7 @@ impl World {
             id,
             incarnation: 1,
             disk: 0,
+            filesystem: 0,
             bytes_total: 100 << 30,
             bytes_free: 100 << 30,
             chunks: 0,

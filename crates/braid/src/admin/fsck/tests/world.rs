@@ -193,6 +193,7 @@ impl World {
             id,
             incarnation: 1,
             disk: 0,
+            filesystem: 0,
             bytes_total,
             bytes_free,
             chunks: 0,
