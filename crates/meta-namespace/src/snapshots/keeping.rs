@@ -6,6 +6,7 @@ use braid_meta_engine::{
 };
 use braid_types::{ChunkId, ContainerId, InodeId};
 use bytes::Bytes;
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 type Result<T> = std::result::Result<T, EngineError>;
@@ -14,6 +15,7 @@ type Result<T> = std::result::Result<T, EngineError>;
 #[derive(Debug, Default)]
 pub struct Keeping {
     watch: Watch,
+    known: Known,
     /// Planted bug, for tests of the tests: what changes is not kept.
     forgetful: bool,
 }
@@ -39,13 +41,39 @@ impl Between for Keeping {
     }
 
     fn over<'t>(&'t self, tx: &'t mut dyn Tx) -> Box<dyn Passing + 't> {
-        Box::new(Change { tx, seen: HashMap::new(), writes: Overlay::default() })
+        Box::new(Change { tx, known: &self.known, seen: HashMap::new(), writes: Overlay::default() })
+    }
+}
+
+/// Under which numbers rows of a root may have been kept since its newest snapshot, as it was when it was last looked at: with that what was kept is
+/// read in one round trip with the root's own row, which says whether it is still so.
+#[derive(Debug, Default)]
+struct Known(Mutex<HashMap<InodeId, Vec<u64>>>);
+
+/// Roots are few. Of those beyond, that were not looked at for a while, each costs a round trip once more.
+const KNOWN_MAX: usize = 4096;
+
+impl Known {
+    fn numbers(&self, root: InodeId) -> Vec<u64> {
+        self.0.lock().get(&root).cloned().unwrap_or_default()
+    }
+
+    fn learn(&self, root: InodeId, numbers: &[u64]) {
+        let mut known = self.0.lock();
+        if known.get(&root).is_some_and(|known| known == numbers) {
+            return;
+        }
+        if known.len() >= KNOWN_MAX {
+            known.clear();
+        }
+        known.insert(root, numbers.to_vec());
     }
 }
 
 /// A transaction whose writes wait until it is known what was there before.
 struct Change<'t> {
     tx: &'t mut dyn Tx,
+    known: &'t Known,
     /// What was read of the tables that are kept, as it is before the transaction.
     seen: HashMap<Key, Option<Row>>,
     /// Of those tables, and of what is to be freed.
@@ -69,6 +97,25 @@ struct Written {
     key: Key,
     before: Option<Row>,
     after: Option<Row>,
+}
+
+/// The same before it is known what was there.
+struct Changed {
+    key: Key,
+    /// Below which it may lie.
+    roots: Vec<InodeId>,
+    /// `None`: nobody has looked.
+    before: Option<Option<Row>>,
+    after: Option<Row>,
+    /// Nothing has to be looked up to know whether it has been kept.
+    says_so: bool,
+}
+
+/// What was read to know what is to be kept.
+struct Below {
+    snapshots: BTreeMap<InodeId, SnapshotsRow>,
+    /// Rows that were there before, and those that were kept.
+    read: HashMap<Key, Option<Row>>,
 }
 
 /// What is to be kept of it.
@@ -109,9 +156,12 @@ impl Change<'_> {
     async fn keep(mut self: Box<Self>) -> Result<()> {
         let stamps = self.stamps()?;
         let roots: BTreeSet<InodeId> = stamps.values().map(|stamp| stamp.root).filter(|root| root.0 != 0).collect();
-        let snapshots = self.snapshots(roots).await?;
-        if snapshots.values().any(|row| row.newest() > 0) {
-            self.keep_below(&stamps, &snapshots).await?;
+        if !roots.is_empty() {
+            let changed = self.changed(&stamps)?;
+            let below = self.look(roots, &changed).await?;
+            if below.snapshots.values().any(|row| row.newest() > 0) {
+                self.keep_below(&stamps, changed, below).await?;
+            }
         }
         self.writes.check_inserts(|_| Ok(false))?;
         for (key, Pending { must_be_absent, row }) in self.writes.writes() {
@@ -143,29 +193,73 @@ impl Change<'_> {
         Ok(stamps)
     }
 
-    /// Shared until the commit: who makes a snapshot writes the row, so that each transaction is either in it or after it.
-    async fn snapshots(&mut self, roots: BTreeSet<InodeId>) -> Result<BTreeMap<InodeId, SnapshotsRow>> {
-        let wanted: Vec<Key> = roots.iter().map(|root| keys::snapshots(*root)).collect();
-        if wanted.is_empty() {
-            return Ok(BTreeMap::new());
-        }
-        let rows = self.tx.get(&wanted, Lock::Shared).await?;
-        let mut found = BTreeMap::new();
-        for ((root, key), row) in roots.into_iter().zip(&wanted).zip(rows) {
-            if let Some(row) = row {
-                found.insert(root, SnapshotsRow::decode(key, &row).map_err(damaged)?);
+    /// What is changed below what may be a snapshot root.
+    fn changed(&self, stamps: &BTreeMap<InodeId, Stamp>) -> Result<Vec<Changed>> {
+        let root_of = |key: &Key| stamps.get(&InodeId(key.partition())).map_or(InodeId(0), |stamp| stamp.root);
+        let mut found = Vec::new();
+        for (key, Pending { must_be_absent, row }) in self.writes.writes().filter(|(key, _)| is_kept(key.table())) {
+            // Names lie below their directory, all else below its own inode; the root's own name lies where its root is not.
+            let of_row = match row {
+                Some(row) => inode_in(key, row).map_err(damaged)?.map(|inode| inode.snapshot_root),
+                None => None,
+            };
+            let of_seen = match self.seen.get(key) {
+                Some(Some(row)) => inode_in(key, row).map_err(damaged)?.map(|inode| inode.snapshot_root),
+                _ => None,
+            };
+            let mut roots: Vec<InodeId> = [Some(root_of(key)), of_row, of_seen].into_iter().flatten().collect();
+            roots.retain(|root| root.0 != 0);
+            roots.dedup();
+            if !roots.is_empty() {
+                let before = if *must_be_absent { Some(None) } else { self.seen.get(key).cloned() };
+                // Attributes say themselves whether they have been kept.
+                let says_so = of_row.is_some() && (of_seen.is_some() || *must_be_absent);
+                found.push(Changed { key: key.clone(), roots, before, after: row.clone(), says_so });
             }
         }
         Ok(found)
     }
 
+    /// In one round trip: the rows of roots, shared until the commit (who makes a snapshot writes them, so that each transaction is either in it
+    /// or after it), what was there before that is not known, and what may have been kept of that already.
+    async fn look(&mut self, roots: BTreeSet<InodeId>, changed: &[Changed]) -> Result<Below> {
+        let of_roots = roots.iter().map(|root| keys::snapshots(*root));
+        let unknown = changed.iter().filter(|one| one.before.is_none()).map(|one| one.key.clone());
+        let kept = changed.iter().filter(|one| !one.says_so).flat_map(|one| {
+            let numbers = one.roots.iter().flat_map(|root| self.known.numbers(*root).into_iter().map(|n| (*root, n)));
+            numbers.map(|(root, number)| keys::old_row(root, &one.key, number)).collect::<Vec<_>>()
+        });
+        let wanted: Vec<Key> = of_roots.chain(unknown).chain(kept).collect();
+        let shares: fn(&Key) -> bool = |key| key.table() == Table::Snapshots;
+        let rows = self.tx.get_sharing(&wanted, Lock::Exclusive, shares).await?;
+        let mut read: HashMap<Key, Option<Row>> = wanted.into_iter().zip(rows).collect();
+        let mut snapshots = BTreeMap::new();
+        for root in roots {
+            let key = keys::snapshots(root);
+            if let Some(row) = read.remove(&key).flatten() {
+                let row = SnapshotsRow::decode(&key, &row).map_err(damaged)?;
+                self.known.learn(root, &row.numbers_from(row.newest()));
+                snapshots.insert(root, row);
+            }
+        }
+        Ok(Below { snapshots, read })
+    }
+
     async fn keep_below(
         &mut self,
         stamps: &BTreeMap<InodeId, Stamp>,
-        snapshots: &BTreeMap<InodeId, SnapshotsRow>,
+        changed: Vec<Changed>,
+        below: Below,
     ) -> Result<()> {
+        let Below { snapshots, mut read } = below;
         let newest = |root: InodeId| snapshots.get(&root).map_or(0, SnapshotsRow::newest);
-        let written = self.written(stamps, &newest).await?;
+        let of_snapshots = changed.into_iter().filter(|one| one.roots.iter().any(|root| newest(*root) > 0));
+        let written: Vec<Written> = of_snapshots
+            .map(|Changed { key, before, after, .. }| {
+                let before = before.unwrap_or_else(|| read.remove(&key).flatten());
+                Written { key, before, after }
+            })
+            .collect();
         let mut keep: Vec<(Keep, &Written)> = Vec::new();
         for one in &written {
             keep.extend(what_to_keep(one, stamps, &newest)?.map(|keep| (keep, one)));
@@ -182,11 +276,13 @@ impl Change<'_> {
         let olds: Vec<Key> = once
             .flat_map(|(root, one)| numbers(root).into_iter().map(|number| keys::old_row(*root, &one.key, number)))
             .collect();
-        let mut kept_already = match olds.is_empty() {
-            true => Vec::new(),
-            false => self.tx.get(&olds, Lock::Exclusive).await?,
+        // Where there is another snapshot than was known.
+        let missing: Vec<Key> = olds.iter().filter(|old| !read.contains_key(*old)).cloned().collect();
+        if !missing.is_empty() {
+            let rows = self.tx.get(&missing, Lock::Exclusive).await?;
+            read.extend(missing.into_iter().zip(rows));
         }
-        .into_iter();
+        let mut kept_already = olds.iter().map(|old| read.remove(old).flatten());
         // Chunks that stay although their rows go.
         let mut stay: BTreeSet<ChunkId> = BTreeSet::new();
         for (keep, one) in keep {
@@ -213,45 +309,6 @@ impl Change<'_> {
         }
         self.stamp(&written, stamps, &newest)?;
         self.hold_back(&stay, stamps, &newest)
-    }
-
-    /// What is changed below a snapshot root, and what was there before.
-    async fn written(
-        &mut self,
-        stamps: &BTreeMap<InodeId, Stamp>,
-        newest: &impl Fn(InodeId) -> u64,
-    ) -> Result<Vec<Written>> {
-        let root_of = |key: &Key| stamps.get(&InodeId(key.partition())).map_or(InodeId(0), |stamp| stamp.root);
-        let mut found = Vec::new();
-        for (key, Pending { must_be_absent, row }) in self.writes.writes().filter(|(key, _)| is_kept(key.table())) {
-            // Names lie below their directory, all else below its own inode; the root's own name lies where its root is not.
-            let of_row = match row {
-                Some(row) => inode_in(key, row).map_err(damaged)?.map(|inode| inode.snapshot_root),
-                None => None,
-            };
-            let of_seen = match self.seen.get(key) {
-                Some(Some(row)) => inode_in(key, row).map_err(damaged)?.map(|inode| inode.snapshot_root),
-                _ => None,
-            };
-            let roots = [Some(root_of(key)), of_row, of_seen];
-            if roots.into_iter().flatten().any(|root| newest(root) > 0) {
-                let before = if *must_be_absent { Some(None) } else { self.seen.get(key).cloned() };
-                found.push((key.clone(), before, row.clone()));
-            }
-        }
-        let unknown: Vec<Key> =
-            found.iter().filter(|(_, before, _)| before.is_none()).map(|(key, ..)| key.clone()).collect();
-        let mut read = match unknown.is_empty() {
-            true => Vec::new(),
-            false => self.tx.get(&unknown, Lock::Exclusive).await?,
-        }
-        .into_iter();
-        let written = |(key, before, after): (Key, Option<Option<Row>>, Option<Row>)| Written {
-            before: before.unwrap_or_else(|| read.next().flatten()),
-            key,
-            after,
-        };
-        Ok(found.into_iter().map(written).collect())
     }
 
     /// Does some snapshot name this chunk in this place?

@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::common::*;
+use braid_api::Namespace;
+use braid_api::admin::AdminQuery;
 use braid_api::meta::*;
 use braid_meta_server::MetaConfig;
 use braid_types::*;
@@ -33,6 +35,7 @@ crate::on_every_engine! {
     a_directory_that_goes_to_another_parent_is_three_round_trips
     unlink_is_at_most_three_whatever_the_file_has
     an_open_with_o_creat_is_three_round_trips_whether_or_not_the_file_exists
+    what_snapshots_have_costs_a_change_one_more
 }
 
 async fn reads_are_one_round_trip(rows: Rows) {
@@ -295,4 +298,81 @@ async fn an_open_with_o_creat_is_three_round_trips_whether_or_not_the_file_exist
         let left = if truncate { &b""[..] } else { b"hello" };
         assert_eq!(answer.map.content, Content::Inline(bytes::Bytes::from_static(left)), "its bytes come with it");
     }
+}
+
+/// Below a snapshot root (0028).
+async fn what_snapshots_have_costs_a_change_one_more(rows: Rows) {
+    let w = quiet(&rows).await;
+    let dir = w.mkdir(ROOT, "dir").await.id;
+    let sub = w.mkdir(dir, "sub").await.id;
+    for text in ["a", "b", "c", "d", "e"] {
+        let file = w.create(sub, text).await.attr;
+        w.commit(&file, 5, CommitContent::Inline(bytes::Bytes::from_static(b"hello"))).await.unwrap();
+    }
+    let make = AdminQuery::CreateSnapshot { dir, name: name("one"), wait_ms: 20_000 };
+    w.server.call(w.cx(), make).await.unwrap();
+    w.until_nothing_is_asked().await;
+    let file = w.lookup(sub, "a").await.unwrap();
+    let bytes = || CommitContent::Inline(bytes::Bytes::from_static(b"later"));
+    let first = w.counted(commit(&file, 5, bytes())).await.0;
+    assert_eq!(first, 4, "which snapshot it is has to be found first");
+    w.create(sub, "warm").await;
+    let (b, d) = (w.lookup(sub, "b").await.unwrap(), w.lookup(sub, "d").await.unwrap());
+    let a = w.lookup(sub, "a").await.unwrap();
+    let replace = RenameKind::Replace;
+    let trips = [
+        ("lookup", w.counted(Lookup { parent: sub, name: name("a") }).await.0),
+        ("stat", w.counted(GetAttr { inode: b.id.into() }).await.0),
+        // One for the root's newest snapshot, which is in the map of a file.
+        ("open", w.counted(OpenFile { inode: b.id.into(), ..OpenFile::default() }).await.0),
+        ("create", w.counted(create(sub, "new")).await.0),
+        ("close, the first since", w.counted(commit(&d, 5, bytes())).await.0),
+        ("close, again", w.counted(commit(&a, 5, bytes())).await.0),
+        ("chmod", w.counted(chmod(b.id, 0o600)).await.0),
+        ("rename", w.counted(rename((sub, "b"), (sub, "b2"), replace)).await.0),
+        ("rename over", w.counted(rename((sub, "c"), (sub, "d"), replace)).await.0),
+        ("unlink", w.counted(Unlink { parent: sub.into(), name: name("e"), open_here: false }).await.0),
+    ];
+    let below = [
+        ("lookup", 1),
+        ("stat", 1),
+        ("open", 2),
+        ("create", 4),
+        ("close, the first since", 3),
+        ("close, again", 3),
+        ("chmod", 3),
+        ("rename", 3),
+        ("rename over", 3),
+        ("unlink", 3),
+    ];
+    assert_eq!(trips, below);
+    // What is read of the snapshot: rows as they are, and whether they were kept.
+    let mut trips = Vec::new();
+    let mut at = dir;
+    for text in [".braid", "snapshots", "one", "sub"] {
+        let (n, found) = w.counted(Lookup { parent: at, name: name(text) }).await;
+        trips.push((text, n));
+        at = found.attr.unwrap().id;
+    }
+    let (n, found) = w.counted(Lookup { parent: at, name: name("a") }).await;
+    trips.push(("what has changed", n));
+    let a = found.attr.unwrap();
+    trips.push(("stat", w.counted(GetAttr { inode: a.id.into() }).await.0));
+    let (n, answer) = w.counted(OpenFile { inode: a.id.into(), ..OpenFile::default() }).await;
+    trips.push(("open", n));
+    assert_eq!(answer.map.content, Content::Inline(bytes::Bytes::from_static(b"hello")));
+    let (n, page) = w.counted(ReadDir { inode: at, after: None, limit: 100, plus: true, knows: Vec::new() }).await;
+    trips.push(("list", n));
+    assert_eq!(page.entries.len(), 5);
+    let within = [
+        (".braid", 3),
+        ("snapshots", 2),
+        ("one", 3),
+        ("sub", 2),
+        ("what has changed", 2),
+        ("stat", 3),
+        ("open", 4),
+        ("list", 3),
+    ];
+    assert_eq!(trips, within);
 }
