@@ -44,6 +44,7 @@ use read::Fetch;
 use sequence::Sequence;
 use share::Shares;
 use space::Space;
+pub use space::spare_bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, Range};
 use std::path::{Path, PathBuf};

@@ -17,7 +17,7 @@ mod memory;
 mod store;
 
 pub use checksum::record_sum;
-pub use disk::{DiskStore, StoreOptions};
+pub use disk::{DiskStore, StoreOptions, spare_bytes};
 pub use error::{BadBlockCause, Result, StoreError};
 pub use identity::{FORMAT_VERSION, StoreIdentity};
 pub use memory::MemoryStore;

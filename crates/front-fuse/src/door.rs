@@ -46,6 +46,7 @@ pub struct Door<F> {
 
 impl<F: FileSystem> Door<F> {
     pub fn new(fs: Arc<F>, runtime: Handle) -> Self {
+        let asked: Arc<Asked> = Arc::default();
         Door {
             fs,
             runtime,
@@ -55,9 +56,9 @@ impl<F: FileSystem> Door<F> {
             interrupts: Arc::default(),
             replies: Arc::default(),
             paged: Arc::default(),
-            asked: Arc::default(),
+            ends: Arc::new(Ends::new(asked.clone())),
+            asked,
             told: Arc::default(),
-            ends: Arc::default(),
             passing: Arc::default(),
             waiting: WaitingRequests::default(),
             privileges: Arc::default(),

@@ -6,9 +6,11 @@
 //! then is answered in vain, and a read beyond the end that was known ends there. So whoever has the kernel forget what another mount
 //! changes waits for those that are under way, before that mount's call returns.
 //!
-//! Promises: a read is counted from before its answer is given until the kernel has dropped what it made of it, if it has to. Doubts of one
-//! file are not those of another, but for one in 1,024. Nobody waits for longer than [`PATIENCE`].
+//! Promises: a read is counted from before its answer is given until the kernel has dropped what it made of it, if it has to, and no longer
+//! than [`STUCK`] after that was begun. Doubts of one file are not those of another, but for one in 1,024. Nobody waits for longer than
+//! [`PATIENCE`].
 
+use crate::asked::Asked;
 use crate::invalidator::Invalidator;
 use braid_types::{ByteRange, InodeId};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -17,16 +19,22 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-/// For pages that the kernel keeps until another request is answered, which may wait for this very change.
-const PATIENCE: Duration = Duration::from_millis(100);
+/// For pages that the kernel keeps until another request is answered, which may wait for this very change. With the 20 ms for which questions
+/// are waited for it is less than what a recall has for one try (`SHUT_MAX` of the client, 50 ms): it would try for ever.
+const PATIENCE: Duration = Duration::from_millis(10);
 
-/// 2¹⁰ places of 16 bytes.
+/// A page that is not dropped by then belongs to a request that waits, perhaps for this: who comes later is not to wait for it.
+const STUCK: Duration = Duration::from_millis(20);
+
+/// 2¹⁰ places of 24 bytes.
 const PLACES_LOG2: u32 = 10;
 
 #[derive(Default)]
 struct Place {
     /// Notifications that made the kernel doubt the size of some file of this place.
     doubts: AtomicU64,
+    /// Notifications that are being given.
+    telling: AtomicU64,
     /// Answers that ended early, and what follows from them.
     under_way: AtomicU64,
 }
@@ -34,8 +42,12 @@ struct Place {
 pub struct Ends {
     places: Box<[Place]>,
     over: Notify,
+    asked: Arc<Asked>,
     invalidator: OnceLock<Invalidator>,
 }
+
+/// The kernel is being told, until dropped.
+pub struct Telling(Arc<Ends>, InodeId);
 
 /// A read, to be taken before the file system is asked for the bytes.
 pub struct Reading {
@@ -53,14 +65,12 @@ pub struct EndsEarly {
 
 struct Counted(Arc<Ends>, InodeId);
 
-impl Default for Ends {
-    fn default() -> Self {
-        let places = (0..1 << PLACES_LOG2).map(|_| Place::default()).collect();
-        Ends { places, over: Notify::new(), invalidator: OnceLock::new() }
-    }
-}
-
 impl Ends {
+    pub fn new(asked: Arc<Asked>) -> Self {
+        let places = (0..1 << PLACES_LOG2).map(|_| Place::default()).collect();
+        Ends { places, over: Notify::new(), asked, invalidator: OnceLock::new() }
+    }
+
     pub fn tell_by(&self, invalidator: Invalidator) {
         let _ = self.invalidator.set(invalidator);
     }
@@ -78,9 +88,17 @@ impl Ends {
         self.place(id).doubts.load(SeqCst)
     }
 
-    /// To be called before the kernel is told.
-    pub fn doubt(&self, id: InodeId) {
-        self.place(id).doubts.fetch_add(1, SeqCst);
+    /// To be called before the kernel is told. What begins from here on until it has been told is doubted as well.
+    pub fn tell(self: &Arc<Self>, id: InodeId) -> Telling {
+        let place = self.place(id);
+        place.telling.fetch_add(1, SeqCst);
+        place.doubts.fetch_add(1, SeqCst);
+        Telling(self.clone(), id)
+    }
+
+    fn is_doubted(&self, id: InodeId, doubts: u64) -> bool {
+        let place = self.place(id);
+        place.doubts.load(SeqCst) != doubts || place.telling.load(SeqCst) > 0
     }
 
     /// Returns when nothing is under way of these any more, or after [`PATIENCE`]. To be called after the kernel has been told: it has
@@ -120,16 +138,27 @@ impl Reading {
 impl Drop for EndsEarly {
     fn drop(&mut self) {
         let (Reading { of, id, doubts }, end) = (&self.reading, self.end);
-        let Some(invalidator) = of.invalidator.get().filter(|_| of.doubts(*id) != *doubts).cloned() else { return };
-        of.doubt(*id);
-        let (id, counted) = (*id, self.counted.take());
+        let Some(invalidator) = of.invalidator.get().filter(|_| of.is_doubted(*id, *doubts)).cloned() else { return };
+        // Not as one who tells: what is read again because its page is dropped would be dropped again, for as long as somebody reads.
+        of.place(*id).doubts.fetch_add(1, SeqCst);
+        let (id, counted, asked) = (*id, self.counted.take(), of.asked.clone());
         invalidator.runtime().clone().spawn(async move {
             let _counted = counted;
-            // Waits for the page, which is the kernel's until it has taken the answer in.
-            if let Err(error) = invalidator.pages(id, ByteRange::new(end, u64::MAX)).await {
+            asked.until_answered([id].into_iter()).await;
+            // Waits for the page, which is the kernel's until it has taken the answer in. It goes on when nobody waits.
+            let dropped = timeout(STUCK, invalidator.pages(id, ByteRange::new(end, u64::MAX))).await;
+            if let Ok(Err(error)) = dropped {
                 tracing::debug!(%error, "the kernel drops no pages");
             }
         });
+    }
+}
+
+impl Drop for Telling {
+    fn drop(&mut self) {
+        let place = self.0.place(self.1);
+        place.doubts.fetch_add(1, SeqCst);
+        place.telling.fetch_sub(1, SeqCst);
     }
 }
 
@@ -148,6 +177,10 @@ mod tests {
 
     const FILE: InodeId = InodeId(7);
 
+    fn ends() -> Arc<Ends> {
+        Arc::new(Ends::new(Arc::default()))
+    }
+
     fn is_over(ends: &Ends) -> bool {
         let waits = std::pin::pin!(ends.until_over([FILE].into_iter()));
         waits.poll(&mut Context::from_waker(Waker::noop())).is_ready()
@@ -155,13 +188,13 @@ mod tests {
 
     #[tokio::test]
     async fn an_answer_that_ended_early_is_waited_for_until_the_kernel_has_it() {
-        let ends = Arc::new(Ends::default());
+        let ends = ends();
         let reading = ends.reading(FILE);
-        ends.doubt(FILE);
+        drop(ends.tell(FILE));
         assert!(is_over(&ends), "how it ends is not known yet");
         let early = reading.ends_early(5);
         assert!(!is_over(&ends));
-        let (ends, waiter) = (ends.clone(), ends);
+        let waiter = ends.clone();
         let waiting = tokio::spawn(async move { waiter.until_over([FILE].into_iter()).await });
         tokio::task::yield_now().await;
         drop(early);
@@ -171,20 +204,32 @@ mod tests {
 
     #[tokio::test]
     async fn nobody_waits_for_ever() {
-        let ends = Arc::new(Ends::default());
+        let ends = ends();
         let _early = ends.reading(FILE).ends_early(5);
         ends.until_over([FILE].into_iter()).await;
         assert!(!is_over(&ends));
     }
 
     #[test]
+    fn what_is_read_while_the_kernel_is_told_is_doubted() {
+        let ends = ends();
+        let before = ends.doubts(FILE);
+        let telling = ends.tell(FILE);
+        let between = ends.doubts(FILE);
+        assert!(ends.is_doubted(FILE, before) && ends.is_doubted(FILE, between));
+        drop(telling);
+        assert!(ends.is_doubted(FILE, between), "it was asked for before the kernel had been told");
+        assert!(!ends.is_doubted(FILE, ends.doubts(FILE)));
+    }
+
+    #[test]
     fn doubts_of_one_file_are_not_those_of_others() {
-        let ends = Arc::new(Ends::default());
+        let ends = ends();
         let readings: Vec<Reading> = (8..1_000).map(|id| ends.reading(InodeId(id))).collect();
         let read = ends.reading(FILE);
-        ends.doubt(FILE);
-        assert_ne!(ends.doubts(FILE), read.doubts);
-        let doubted = readings.iter().filter(|of| ends.doubts(of.id) != of.doubts).count();
+        drop(ends.tell(FILE));
+        assert!(ends.is_doubted(FILE, read.doubts));
+        let doubted = readings.iter().filter(|of| ends.is_doubted(of.id, of.doubts)).count();
         assert!(doubted <= 2, "{doubted} share its place");
     }
 }

@@ -1,7 +1,7 @@
 //! Has the kernel forget what the file system says is not to be shown any more.
 
 use crate::asked::Asked;
-use crate::ends::Ends;
+use crate::ends::{Ends, Telling};
 use crate::invalidator::Invalidator;
 use crate::paged::Paged;
 use crate::told::Told;
@@ -128,7 +128,7 @@ impl Watcher for KernelWatcher {
                 Shown::Attr(id) | Shown::Pages(id, ..) => Some(*id),
                 _ => None,
             });
-            doubted.clone().for_each(|id| ends.doubt(id));
+            let telling: Vec<Telling> = doubted.clone().map(|id| ends.tell(id)).collect();
             asked.until_answered(doubted.clone()).await;
             let attributes = shown.iter().filter_map(|what| if let Shown::Attr(id) = what { Some(*id) } else { None });
             let mut unknown = forget_attributes(&invalidator, attributes.collect()).await;
@@ -138,6 +138,7 @@ impl Watcher for KernelWatcher {
                 unknown = forget_attributes(&invalidator, unknown).await;
             }
             forget_pages(&invalidator, &shown).await;
+            drop(telling);
             ends.until_over(doubted).await;
             forget_listings(&invalidator, &shown).await;
             let listings = shown.iter().any(|shown| matches!(shown, Shown::Listing(_)));

@@ -1,5 +1,5 @@
-//! Requests over io_uring (Linux 6.14 and later, where root has switched it on): a request and the answer before it are one system call,
-//! and go to a thread of the processor that asks.
+//! Requests over io_uring (Linux 6.14 and later, where root has switched it on): they go to a thread of the processor that asks, and the answers
+//! of those that came together are one system call, before the one that waits for the next.
 //!
 //! The kernel has a queue for each processor, and requests of a processor go to slots registered in its queue. Here each thread has a ring and slots of its own
 //! in one queue, and registers more when few of them are free: a request that waits (for a lock that another request would free) must not keep others out.

@@ -3,7 +3,7 @@
 use braid_api::meta::{Duty, Heartbeat, ServerInfo, ServerState};
 use braid_env::Monotonic;
 use braid_meta_namespace::rows::ServerRow;
-use braid_placement::{Candidate, Domain};
+use braid_placement::{Candidate, Domain, unite_disks};
 use braid_types::ServerId;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -93,7 +93,9 @@ impl DataServers {
     }
 
     pub fn candidates(&self) -> Vec<Candidate> {
-        self.state.lock().known.iter().map(|(id, known)| candidate(*id, known)).collect()
+        let mut all: Vec<Candidate> = self.state.lock().known.iter().map(|(id, known)| candidate(*id, known)).collect();
+        unite_disks(&mut all);
+        all
     }
 
     pub fn duty(&self, id: ServerId) -> Option<Duty> {

@@ -2,7 +2,7 @@
 
 use crate::Candidate;
 use braid_types::ServerId;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 /// Where a data server stands.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -12,6 +12,29 @@ pub struct Domain {
     pub host: String,
     /// Which disk of its host; 0 if that is not known, and then it is a disk of its own.
     pub disk: u64,
+}
+
+/// Whatever their configurations say, servers on one file system are on one disk, and so is whoever says that it is on the disk of one of them.
+pub fn unite_disks(candidates: &mut [Candidate]) {
+    let mut leads: Vec<usize> = (0..candidates.len()).collect();
+    fn lead(leads: &[usize], mut at: usize) -> usize {
+        while leads[at] != at {
+            at = leads[at];
+        }
+        at
+    }
+    let mut first: HashMap<(&str, bool, u64), usize> = HashMap::new();
+    for (at, Candidate { domain, filesystem, .. }) in candidates.iter().enumerate() {
+        for (is_disk, number) in [(true, domain.disk), (false, *filesystem)] {
+            if number != 0 {
+                let other = *first.entry((&domain.host, is_disk, number)).or_insert(at);
+                let (one, other) = (lead(&leads, at), lead(&leads, other));
+                leads[one.max(other)] = one.min(other);
+            }
+        }
+    }
+    let disks: Vec<u64> = (0..candidates.len()).map(|at| candidates[lead(&leads, at)].domain.disk).collect();
+    candidates.iter_mut().zip(disks).for_each(|(candidate, disk)| candidate.domain.disk = disk);
 }
 
 /// How far two servers are apart: nearer ones are less.
@@ -91,6 +114,24 @@ mod tests {
         assert_eq!(one.distance(&at("r2", "b", 5)), Distance::OtherRack);
         assert_eq!(at("r1", "a", 0).distance(&at("r1", "a", 0)), Distance::SameHost, "not known to be the same");
         assert_eq!(one.distance(&at("r2", "a", 6)), Distance::SameHost, "a host is in one rack");
+    }
+
+    #[test]
+    fn servers_on_one_file_system_are_on_one_disk_whatever_they_say() {
+        let one = |id, host, disk, filesystem| Candidate { filesystem, ..candidate(id, at("", host, disk), 1) };
+        let mut all = [
+            one(1, "a", 7, 7),
+            // Named, on the same file system; and another partition of the disk of that name.
+            one(2, "a", 90, 7),
+            one(3, "a", 90, 8),
+            one(4, "a", 9, 9),
+            // Of another host, and such that are not known.
+            one(5, "b", 7, 7),
+            one(6, "a", 0, 0),
+            one(7, "a", 0, 0),
+        ];
+        unite_disks(&mut all);
+        assert_eq!(all.each_ref().map(|candidate| candidate.domain.disk), [7, 7, 7, 9, 7, 0, 0]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ mod rendezvous;
 mod spread;
 mod successor;
 
-pub use apart::{Apart, Domain, apart, apart_at_best};
+pub use apart::{Apart, Domain, apart, apart_at_best, unite_disks};
 pub use rebalance::{Fill, Goal, Holding, Loose, Move, Plan, Shift, rebalance};
 pub use rendezvous::{rendezvous, rendezvous_score};
 pub use spread::Spread;

@@ -144,8 +144,8 @@ async fn take(cluster: &Cluster, meta: &MetaServer, step: Step, now: Duration) -
     })
 }
 
-/// A server that is said to be drained, and that can be reached, has no copy any more: at once, but if it was drained while it could not be
-/// reached and has come back since, in [`CLEARED`]. False until then.
+/// A server that is said to be drained, and that can be reached, has no copy any more: at once where the drain began when all was quiet; in
+/// [`CLEARED`] where it may have been drained while it could not be reached, and has come back since. False until then.
 fn nothing_is_left(cluster: &Cluster, drained: ServerId, now: Duration) -> bool {
     let runs = cluster.servers().into_iter().find(|(_, server)| server.id() == drained);
     let left = runs.map_or(String::new(), |(_, server)| match cluster.settings.has_copies() {
@@ -153,6 +153,7 @@ fn nothing_is_left(cluster: &Cluster, drained: ServerId, now: Duration) -> bool 
         true if server.store().usage().is_err() => String::new(),
         true => shown(&server.copies(ChunkId(0), usize::MAX)),
     });
+    let may_have_come_back = cluster.operator.steps.lock().contains(&Step::UntilQuiet);
     let mut since = cluster.operator.left_since.lock();
     if left.is_empty() {
         if since.take().is_some() {
@@ -160,7 +161,7 @@ fn nothing_is_left(cluster: &Cluster, drained: ServerId, now: Duration) -> bool 
         }
         return true;
     }
-    if now > since.get_or_insert(now).saturating_add(CLEARED) {
+    if !may_have_come_back || now > since.get_or_insert(now).saturating_add(CLEARED) {
         let text = format!("data server {drained} is drained, and has {left}");
         cluster.around.failures.add(crate::Invariant::UnlinkedAfterReplaced, text);
     }

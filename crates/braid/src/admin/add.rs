@@ -2,6 +2,7 @@
 
 use super::add_plan::{self, Planned};
 use super::{Cluster, rebalance};
+use crate::config::{NAME_MAX, is_name};
 use crate::local::servers::{self, Own};
 use crate::local::{Layout, metadata, process};
 use crate::output::{Table, bytes};
@@ -65,6 +66,11 @@ struct New {
 
 impl AddArgs {
     pub async fn run(self, cluster: &Cluster) -> Result<ExitCode> {
+        for (option, name) in [("--rack", &self.rack), ("--disk", &self.disk)] {
+            if let Some(name) = name.as_deref().filter(|name| !is_name(name)) {
+                bail!("{option} {name:?}: no name; at most {NAME_MAX} characters, and no blanks");
+            }
+        }
         // Whoever is to take it in must be there, whatever comes next.
         let before = cluster.servers().await?;
         if self.elsewhere {
@@ -200,7 +206,8 @@ impl AddArgs {
         let list = addresses.iter().map(|address| format!("\"{address}\"")).collect::<Vec<_>>().join(", ");
         let dir = self.dir.as_deref().unwrap_or(Path::new("/var/lib/braid/data")).display().to_string();
         let said = |setting: &str, name: &Option<String>| {
-            name.as_ref().map(|name| format!(" --set data.{setting}={name}")).unwrap_or_default()
+            let quoted = |name: &String| format!(" --set 'data.{setting}={}'", toml::Value::String(name.clone()));
+            name.as_ref().map(quoted).unwrap_or_default()
         };
         let names = said("rack", &self.rack) + &said("disk", &self.disk);
         println!("Run this where the data server is to be, with an address of that machine for HOST:\n");

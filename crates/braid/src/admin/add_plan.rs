@@ -5,6 +5,7 @@ use crate::local::Layout;
 use crate::local::servers::{self, Own};
 use crate::output::{Table, bytes};
 use anyhow::{Context, Result};
+use braid_data_store::spare_bytes;
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -44,8 +45,10 @@ fn shares(total: u64, capacity: u64, rooms: &BTreeMap<u64, Room>, new: &[u64]) -
 fn filesystem(dir: &Path) -> Result<(u64, u64)> {
     let there = dir.ancestors().find(|at| at.exists()).unwrap_or(Path::new("."));
     let cannot = || format!("cannot look at {}", there.display());
-    let free = rustix::fs::statvfs(there).with_context(cannot)?;
-    Ok((there.metadata().with_context(cannot)?.dev(), free.f_bavail * free.f_frsize))
+    let disk = rustix::fs::statvfs(there).with_context(cannot)?;
+    // A server leaves something to others, as what it says of its room does.
+    let spare = spare_bytes(disk.f_blocks * disk.f_frsize);
+    Ok((there.metadata().with_context(cannot)?.dev(), (disk.f_bavail * disk.f_frsize).saturating_sub(spare)))
 }
 
 pub async fn show(cluster: &Cluster, layout: &Layout, new: &[Planned<'_>], as_json: bool) -> Result<()> {
@@ -82,10 +85,12 @@ pub async fn show(cluster: &Cluster, layout: &Layout, new: &[Planned<'_>], as_js
         }
         return Ok(());
     }
-    let mut table = Table::new(&["name", "rack", "free", "fair share", "directory"]);
+    let mut table = Table::new(&["name", "rack", "disk", "free", "fair share", "directory"]);
     for ((planned, (_, free)), share) in new.iter().zip(&places).zip(&shares) {
-        let rack = planned.own.rack.clone().unwrap_or_else(|| "-".to_owned());
-        table.row([planned.name.to_owned(), rack, bytes(*free), bytes(*share), planned.dir.display().to_string()]);
+        let said = |name: &Option<String>| name.clone().unwrap_or_else(|| "-".to_owned());
+        let (rack, disk) = (said(&planned.own.rack), said(&planned.own.disk));
+        let dir = planned.dir.display().to_string();
+        table.row([planned.name.to_owned(), rack, disk, bytes(*free), bytes(*share), dir]);
     }
     table.print();
     let moves: u64 = shares.iter().sum();

@@ -9,7 +9,7 @@ mod settings;
 mod tests;
 mod units;
 
-pub use ranges::{log_level, port};
+pub use ranges::{NAME_MAX, is_name, log_level, port};
 pub use settings::{Config, parse_addresses};
 pub use units::{ByteSize, Span};
 

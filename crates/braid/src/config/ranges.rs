@@ -128,13 +128,13 @@ impl Config {
                 );
             }
         }
-        if cluster.host.len() > HOST_MAX || cluster.host.chars().any(|ch| ch.is_control() || ch.is_whitespace()) {
+        if !is_name(&cluster.host) {
             return bad("cluster.host", format!("{:?} is no name of a machine", cluster.host));
         }
-        if data.rack.len() > HOST_MAX || data.rack.chars().any(|ch| ch.is_control() || ch.is_whitespace()) {
+        if !is_name(&data.rack) {
             return bad("data.rack", format!("{:?} is no name of a rack", data.rack));
         }
-        if data.disk.len() > HOST_MAX || data.disk.chars().any(|ch| ch.is_control() || ch.is_whitespace()) {
+        if !is_name(&data.disk) {
             return bad("data.disk", format!("{:?} is no name of a disk", data.disk));
         }
         metadata.policy().or_else(|why| bad("metadata.policy", why))?;
@@ -148,7 +148,12 @@ impl Config {
 }
 
 /// As DNS has it.
-const HOST_MAX: usize = 253;
+pub const NAME_MAX: usize = 253;
+
+/// May be the name of a machine, a rack or a disk; none at all may.
+pub fn is_name(name: &str) -> bool {
+    name.len() <= NAME_MAX && !name.chars().any(|ch| ch.is_control() || ch.is_whitespace())
+}
 
 /// The port of `host:port`.
 pub fn port(at: &str) -> Option<u16> {

@@ -53,9 +53,14 @@ struct State {
     reserved_total: u64,
 }
 
+/// What a server leaves to others of a disk of so many bytes.
+pub fn spare_bytes(total: u64) -> u64 {
+    (total / SPARE_SHARE).min(SPARE_BYTES_MAX)
+}
+
 impl State {
     fn spare(&self) -> u64 {
-        (self.total / SPARE_SHARE).min(SPARE_BYTES_MAX)
+        spare_bytes(self.total)
     }
 
     fn available(&self) -> u64 {

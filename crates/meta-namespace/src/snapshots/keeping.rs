@@ -54,8 +54,9 @@ struct Known(Mutex<HashMap<InodeId, Vec<u64>>>);
 const KNOWN_MAX: usize = 4096;
 
 impl Known {
-    fn numbers(&self, root: InodeId) -> Vec<u64> {
-        self.0.lock().get(&root).cloned().unwrap_or_default()
+    /// Empty if there was no snapshot, `None` if nobody has looked.
+    fn numbers(&self, root: InodeId) -> Option<Vec<u64>> {
+        self.0.lock().get(&root).cloned()
     }
 
     fn learn(&self, root: InodeId, numbers: &[u64]) {
@@ -109,6 +110,18 @@ struct Changed {
     after: Option<Row>,
     /// Nothing has to be looked up to know whether it has been kept.
     says_so: bool,
+}
+
+impl Changed {
+    /// Where it may have been kept already, below roots of which rows may have been under these numbers.
+    fn kept(&self, numbers: impl Fn(InodeId) -> Vec<u64>) -> Vec<Key> {
+        let roots = if self.says_so { &[][..] } else { &self.roots };
+        let of_root = |root: &InodeId| {
+            let root = *root;
+            numbers(root).into_iter().map(move |number| keys::old_row(root, &self.key, number)).collect::<Vec<_>>()
+        };
+        roots.iter().flat_map(of_root).collect()
+    }
 }
 
 /// What was read to know what is to be kept.
@@ -224,11 +237,12 @@ impl Change<'_> {
     /// or after it), what was there before that is not known, and what may have been kept of that already.
     async fn look(&mut self, roots: BTreeSet<InodeId>, changed: &[Changed]) -> Result<Below> {
         let of_roots = roots.iter().map(|root| keys::snapshots(*root));
-        let unknown = changed.iter().filter(|one| one.before.is_none()).map(|one| one.key.clone());
-        let kept = changed.iter().filter(|one| !one.says_so).flat_map(|one| {
-            let numbers = one.roots.iter().flat_map(|root| self.known.numbers(*root).into_iter().map(|n| (*root, n)));
-            numbers.map(|(root, number)| keys::old_row(root, &one.key, number)).collect::<Vec<_>>()
-        });
+        let known: BTreeMap<InodeId, Vec<u64>> =
+            roots.iter().filter_map(|root| Some((*root, self.known.numbers(*root)?))).collect();
+        // Below a root that has none any more nothing is kept.
+        let may_have = |one: &&Changed| one.roots.iter().any(|root| known.get(root).is_none_or(|of| !of.is_empty()));
+        let unknown = changed.iter().filter(may_have).filter(|one| one.before.is_none()).map(|one| one.key.clone());
+        let kept = changed.iter().flat_map(|one| one.kept(|root| known.get(&root).cloned().unwrap_or_default()));
         let wanted: Vec<Key> = of_roots.chain(unknown).chain(kept).collect();
         let shares: fn(&Key) -> bool = |key| key.table() == Table::Snapshots;
         let rows = self.tx.get_sharing(&wanted, Lock::Exclusive, shares).await?;
@@ -236,13 +250,22 @@ impl Change<'_> {
         let mut snapshots = BTreeMap::new();
         for root in roots {
             let key = keys::snapshots(root);
-            if let Some(row) = read.remove(&key).flatten() {
-                let row = SnapshotsRow::decode(&key, &row).map_err(damaged)?;
-                self.known.learn(root, &row.numbers_from(row.newest()));
-                snapshots.insert(root, row);
-            }
+            let row = read.remove(&key).flatten();
+            let row = row.map(|row| SnapshotsRow::decode(&key, &row).map_err(damaged)).transpose()?;
+            let newest = row.as_ref().map(SnapshotsRow::newest).filter(|newest| *newest > 0);
+            let numbers = newest.zip(row.as_ref()).map(|(newest, row)| row.numbers_from(newest));
+            self.known.learn(root, &numbers.unwrap_or_default());
+            snapshots.extend(row.map(|row| (root, row)));
         }
         Ok(Below { snapshots, read })
+    }
+
+    async fn read_too(&mut self, read: &mut HashMap<Key, Option<Row>>, missing: Vec<Key>) -> Result<()> {
+        if !missing.is_empty() {
+            let rows = self.tx.get(&missing, Lock::Exclusive).await?;
+            read.extend(missing.into_iter().zip(rows));
+        }
+        Ok(())
     }
 
     async fn keep_below(
@@ -253,8 +276,20 @@ impl Change<'_> {
     ) -> Result<()> {
         let Below { snapshots, mut read } = below;
         let newest = |root: InodeId| snapshots.get(&root).map_or(0, SnapshotsRow::newest);
-        let of_snapshots = changed.into_iter().filter(|one| one.roots.iter().any(|root| newest(*root) > 0));
+        let of_snapshots: Vec<Changed> =
+            changed.into_iter().filter(|one| one.roots.iter().any(|root| newest(*root) > 0)).collect();
+        // A snapshot that is going has been kept for all the same: what it has will be the one's before it.
+        let numbers = |root: InodeId| {
+            let row = snapshots.get(&root).filter(|row| row.newest() > 0);
+            row.map(|row| row.numbers_from(row.newest())).unwrap_or_default()
+        };
+        // Where there is another snapshot than was known.
+        let before = of_snapshots.iter().filter(|one| one.before.is_none()).map(|one| one.key.clone());
+        let kept = of_snapshots.iter().flat_map(|one| one.kept(numbers));
+        let missing: Vec<Key> = before.chain(kept).filter(|key| !read.contains_key(key)).collect();
+        self.read_too(&mut read, missing).await?;
         let written: Vec<Written> = of_snapshots
+            .into_iter()
             .map(|Changed { key, before, after, .. }| {
                 let before = before.unwrap_or_else(|| read.remove(&key).flatten());
                 Written { key, before, after }
@@ -264,24 +299,15 @@ impl Change<'_> {
         for one in &written {
             keep.extend(what_to_keep(one, stamps, &newest)?.map(|keep| (keep, one)));
         }
-        // A snapshot that is going has been kept for all the same: what it has will be the one's before it.
-        let numbers = |root: &InodeId| {
-            let row = snapshots.get(root);
-            row.map(|row| row.numbers_from(row.newest())).unwrap_or_default()
-        };
         let once = keep.iter().filter_map(|(keep, one)| match keep {
             Keep::Once(root) => Some((root, one)),
             Keep::Surely(_) => None,
         });
         let olds: Vec<Key> = once
-            .flat_map(|(root, one)| numbers(root).into_iter().map(|number| keys::old_row(*root, &one.key, number)))
+            .flat_map(|(root, one)| numbers(*root).into_iter().map(|number| keys::old_row(*root, &one.key, number)))
             .collect();
-        // Where there is another snapshot than was known.
         let missing: Vec<Key> = olds.iter().filter(|old| !read.contains_key(*old)).cloned().collect();
-        if !missing.is_empty() {
-            let rows = self.tx.get(&missing, Lock::Exclusive).await?;
-            read.extend(missing.into_iter().zip(rows));
-        }
+        self.read_too(&mut read, missing).await?;
         let mut kept_already = olds.iter().map(|old| read.remove(old).flatten());
         // Chunks that stay although their rows go.
         let mut stay: BTreeSet<ChunkId> = BTreeSet::new();
@@ -289,7 +315,7 @@ impl Change<'_> {
             let (root, is_kept) = match keep {
                 Keep::Surely(root) => (root, false),
                 Keep::Once(root) => {
-                    let of_row: Vec<_> = kept_already.by_ref().take(numbers(&root).len()).collect();
+                    let of_row: Vec<_> = kept_already.by_ref().take(numbers(root).len()).collect();
                     (root, of_row.iter().any(Option::is_some))
                 }
             };
