@@ -15,13 +15,14 @@ use crate::invalidator::Invalidator;
 use braid_types::{ByteRange, InodeId};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::Notify;
-use tokio::time::timeout;
+use tokio::time::{timeout, timeout_at};
 
-/// For pages that the kernel keeps until another request is answered, which may wait for this very change. With the 20 ms for which questions
-/// are waited for it is less than what a recall has for one try (`SHUT_MAX` of the client, 50 ms): it would try for ever.
-const PATIENCE: Duration = Duration::from_millis(10);
+/// Since somebody began to have the kernel forget: pages may be the kernel's until another request is answered, which may wait for this very
+/// change. Less than what a recall has for one try (`SHUT_MAX` of the client, 50 ms), or it would try for ever; and as much as a late word
+/// may take, [`STUCK`] and the 20 ms for which questions are let in before.
+pub const PATIENCE: Duration = Duration::from_millis(40);
 
 /// A page that is not dropped by then belongs to a request that waits, perhaps for this: who comes later is not to wait for it.
 const STUCK: Duration = Duration::from_millis(20);
@@ -98,18 +99,19 @@ impl Ends {
 
     fn is_doubted(&self, id: InodeId, doubts: u64) -> bool {
         let place = self.place(id);
-        place.doubts.load(SeqCst) != doubts || place.telling.load(SeqCst) > 0
+        // In this order: whoever has told counts it as a doubt before it ends.
+        place.telling.load(SeqCst) > 0 || place.doubts.load(SeqCst) != doubts
     }
 
-    /// Returns when nothing is under way of these any more, or after [`PATIENCE`]. To be called after the kernel has been told: it has
+    /// Returns when nothing is under way of these any more, or [`PATIENCE`] after `begun`. To be called after the kernel has been told: it has
     /// then taken in the answers that came before, with the pages that it was to drop.
-    pub async fn until_over(&self, ids: impl Iterator<Item = InodeId>) {
+    pub async fn until_over(&self, ids: impl Iterator<Item = InodeId>, begun: Instant) {
         let over = async {
             for id in ids {
                 self.until_over_of(id).await;
             }
         };
-        if timeout(PATIENCE, over).await.is_err() {
+        if timeout_at((begun + PATIENCE).into(), over).await.is_err() {
             tracing::debug!("pages at the ends of files are not dropped yet");
         }
     }
@@ -182,7 +184,7 @@ mod tests {
     }
 
     fn is_over(ends: &Ends) -> bool {
-        let waits = std::pin::pin!(ends.until_over([FILE].into_iter()));
+        let waits = std::pin::pin!(ends.until_over([FILE].into_iter(), Instant::now()));
         waits.poll(&mut Context::from_waker(Waker::noop())).is_ready()
     }
 
@@ -195,7 +197,7 @@ mod tests {
         let early = reading.ends_early(5);
         assert!(!is_over(&ends));
         let waiter = ends.clone();
-        let waiting = tokio::spawn(async move { waiter.until_over([FILE].into_iter()).await });
+        let waiting = tokio::spawn(async move { waiter.until_over([FILE].into_iter(), Instant::now()).await });
         tokio::task::yield_now().await;
         drop(early);
         waiting.await.unwrap();
@@ -206,7 +208,7 @@ mod tests {
     async fn nobody_waits_for_ever() {
         let ends = ends();
         let _early = ends.reading(FILE).ends_early(5);
-        ends.until_over([FILE].into_iter()).await;
+        ends.until_over([FILE].into_iter(), Instant::now()).await;
         assert!(!is_over(&ends));
     }
 

@@ -124,6 +124,7 @@ impl Watcher for KernelWatcher {
         }
         Box::pin(async move {
             forget_names(&invalidator, &replies, &shown).await;
+            let begun = Instant::now();
             let doubted = shown.iter().filter_map(|what| match what {
                 Shown::Attr(id) | Shown::Pages(id, ..) => Some(*id),
                 _ => None,
@@ -139,7 +140,7 @@ impl Watcher for KernelWatcher {
             }
             forget_pages(&invalidator, &shown).await;
             drop(telling);
-            ends.until_over(doubted).await;
+            ends.until_over(doubted, begun).await;
             forget_listings(&invalidator, &shown).await;
             let listings = shown.iter().any(|shown| matches!(shown, Shown::Listing(_)));
             if replies.some() && (listings || !unknown.is_empty()) {

@@ -206,7 +206,9 @@ impl AddArgs {
         let list = addresses.iter().map(|address| format!("\"{address}\"")).collect::<Vec<_>>().join(", ");
         let dir = self.dir.as_deref().unwrap_or(Path::new("/var/lib/braid/data")).display().to_string();
         let said = |setting: &str, name: &Option<String>| {
-            let quoted = |name: &String| format!(" --set 'data.{setting}={}'", toml::Value::String(name.clone()));
+            // TOML between quotes of the shell.
+            let toml = |name: &String| toml::Value::String(name.clone()).to_string().replace('\'', r"'\''");
+            let quoted = |name: &String| format!(" --set 'data.{setting}={}'", toml(name));
             name.as_ref().map(quoted).unwrap_or_default()
         };
         let names = said("rack", &self.rack) + &said("disk", &self.disk);

@@ -166,7 +166,8 @@ impl Machine {
     pub fn says(&self, line: &str) -> Vec<u8> {
         let words: Vec<&str> = line.split_whitespace().collect();
         let ran = self.braid(&words).output().unwrap();
-        assert!(ran.status.success(), "{line}: {}", String::from_utf8_lossy(&ran.stderr));
+        let [out, err] = [&ran.stdout, &ran.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
+        assert!(ran.status.success(), "{line}: {err}{out}");
         ran.stdout
     }
 
