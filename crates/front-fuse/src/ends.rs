@@ -12,6 +12,7 @@
 
 use crate::asked::Asked;
 use crate::invalidator::Invalidator;
+use crate::paged::place_of;
 use braid_types::{ByteRange, InodeId};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
@@ -77,8 +78,7 @@ impl Ends {
     }
 
     fn place(&self, id: InodeId) -> &Place {
-        // As in `paged`.
-        &self.places[(id.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - PLACES_LOG2)) as usize]
+        &self.places[place_of(id, PLACES_LOG2)]
     }
 
     pub fn reading(self: &Arc<Self>, id: InodeId) -> Reading {

@@ -12,6 +12,11 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 /// 2²² bits are 512 KiB.
 const BITS_LOG2: u32 = 22;
 
+/// One of 2^`places_log2` places. Numbers of inodes follow each other: the odd constant (2⁶⁴ over the golden ratio) spreads them.
+pub fn place_of(id: InodeId, places_log2: u32) -> usize {
+    (id.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - places_log2)) as usize
+}
+
 pub struct Paged(Box<[AtomicU64]>);
 
 impl Default for Paged {
@@ -21,10 +26,10 @@ impl Default for Paged {
 }
 
 impl Paged {
-    /// The word and the bit in it. Numbers of inodes follow each other: the odd constant (2⁶⁴ over the golden ratio) spreads them.
+    /// The word and the bit in it.
     fn place(id: InodeId) -> (usize, u64) {
-        let bit = id.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - BITS_LOG2);
-        ((bit >> 6) as usize, 1 << (bit & 63))
+        let bit = place_of(id, BITS_LOG2);
+        (bit >> 6, 1 << (bit & 63))
     }
 
     /// To be called before a request for its bytes is carried out.

@@ -10,6 +10,7 @@
 //! Promises: nobody waits here. An answer begun before [`Told::forget`] is either told without time or found by [`Told::parent`] for a
 //! second. Of two inodes in one place within that second only the later is found.
 
+use crate::paged::place_of;
 use braid_types::InodeId;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -56,8 +57,7 @@ impl Default for Told {
 
 impl Told {
     fn place(&self, id: InodeId) -> &Place {
-        // As in `paged`.
-        &self.places[(id.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - PLACES_LOG2)) as usize]
+        &self.places[place_of(id, PLACES_LOG2)]
     }
 
     /// To be called before the file system is asked for what is in `parent`.

@@ -4,12 +4,12 @@ use super::{Cluster, rebalance};
 use crate::local::Layout;
 use crate::local::servers::{self, Own};
 use crate::output::{Table, bytes};
+use crate::roles::place;
 use anyhow::{Context, Result};
 use braid_data_store::spare_bytes;
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::time::Duration;
 
 /// A server that would be.
 pub struct Planned<'a> {
@@ -43,7 +43,7 @@ fn shares(total: u64, capacity: u64, rooms: &BTreeMap<u64, Room>, new: &[u64]) -
 
 /// The number of the file system, and what is free on it, of a directory that need not be there yet.
 fn filesystem(dir: &Path) -> Result<(u64, u64)> {
-    let there = dir.ancestors().find(|at| at.exists()).unwrap_or(Path::new("."));
+    let there = place::nearest(dir);
     let cannot = || format!("cannot look at {}", there.display());
     let disk = rustix::fs::statvfs(there).with_context(cannot)?;
     // A server leaves something to others, as what it says of its room does.
@@ -94,13 +94,12 @@ pub async fn show(cluster: &Cluster, layout: &Layout, new: &[Planned<'_>], as_js
     }
     table.print();
     let moves: u64 = shares.iter().sum();
-    let takes = Duration::from_secs(moves.checked_div(seen.move_rate).unwrap_or(0));
+    let seconds = moves.checked_div(seen.move_rate).unwrap_or(0).max(u64::from(moves > 0));
     println!(
-        "\nNothing was done. With --rebalance about {} of {} would move there, in {} s at {} a second (braid admin rebalance --rate); \
+        "\nNothing was done. With --rebalance about {} of {} would move there, in {seconds} s at {} a second (braid admin rebalance --rate); \
          without it they get new chunks alone.",
         bytes(moves),
         bytes(total),
-        takes.as_secs().max(u64::from(moves > 0)),
         bytes(seen.move_rate)
     );
     Ok(())

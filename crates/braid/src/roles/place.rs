@@ -81,9 +81,14 @@ pub fn for_cluster(dir: &Path, point: Option<&Path>) -> Result<()> {
     Ok(())
 }
 
+/// The directory, or what is there of the way to it.
+pub fn nearest(dir: &Path) -> &Path {
+    dir.ancestors().find(|at| at.exists()).unwrap_or(Path::new("."))
+}
+
 /// A disk that cannot be written is told before anything else fails on it.
 pub fn writable(dir: &Path) -> Result<()> {
-    let there = dir.ancestors().find(|at| at.exists()).unwrap_or(Path::new("."));
+    let there = nearest(dir);
     let disk = rustix::fs::statvfs(there).with_context(|| format!("cannot look at {}", there.display()))?;
     if disk.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY) {
         bail!("{} is on a read-only disk: make it writable (mount -o remount,rw)", dir.display());
