@@ -6,6 +6,10 @@
 //! then is answered in vain, and a read beyond the end that was known ends there. So whoever has the kernel forget what another mount
 //! changes waits for those that are under way, before that mount's call returns.
 //!
+//! A read that the kernel began before it was told, and that was taken up here when it had been, looks like one that came later, and is not
+//! doubted. To doubt all that is taken up within 100 ms was tried: then nobody waits for the words that follow, and reads after an
+//! append ended where the file had, in one run of a few.
+//!
 //! Promises: a read is counted from before its answer is given until the kernel has dropped what it made of it, if it has to, and no longer
 //! than [`STUCK`] after that was begun. Doubts of one file are not those of another, but for one in 1,024. Nobody waits for longer than
 //! [`PATIENCE`].

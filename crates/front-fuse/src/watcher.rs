@@ -145,7 +145,10 @@ impl Watcher for KernelWatcher {
             let listings = shown.iter().any(|shown| matches!(shown, Shown::Listing(_)));
             if replies.some() && (listings || !unknown.is_empty()) {
                 tokio::time::sleep(ARRIVES).await;
-                forget_attributes(&invalidator, unknown).await;
+                let telling: Vec<Telling> = unknown.iter().map(|id| ends.tell(*id)).collect();
+                forget_attributes(&invalidator, unknown.clone()).await;
+                drop(telling);
+                ends.until_over(unknown.into_iter(), begun).await;
                 forget_listings(&invalidator, &shown).await;
             }
         })

@@ -21,6 +21,9 @@ pub struct Capabilities {
     pub cluster_wide_locks: bool,
     /// One of several servers that replicate to each other (Galera).
     pub galera: bool,
+    /// Of the tables; 0: they have none, where the database knows none. Then rows of one directory are not kept together by it, nor those of
+    /// several apart, and all else is the same.
+    pub partitions: u64,
     /// Several statements can read one moment. If not, reads of several calls lock what they read.
     pub snapshots: bool,
     /// A commit is seen by others only when a crash cannot take it back (`docs/design/0019-sql-engine.md`).
@@ -63,6 +66,10 @@ impl fmt::Display for Capabilities {
         )?;
         let wide = if self.cluster_wide_locks { "yes" } else { "no (fence rows are written)" };
         write!(f, ", cluster-wide locks {wide}")?;
+        match self.partitions {
+            0 => write!(f, ", partitions no (a table is in one piece)")?,
+            partitions => write!(f, ", partitions {partitions}")?,
+        }
         write!(f, ", snapshots {}", if self.snapshots { "yes" } else { "no (reads lock)" })?;
         let durable = if self.shows_only_durable { "yes" } else { "no" };
         write!(f, ", shows only what is durable {durable}, messages up to {} bytes", self.message_bytes_max)?;

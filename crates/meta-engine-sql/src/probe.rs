@@ -1,7 +1,7 @@
 //! The first conversation with a database: what it is, what it can do, whether it can be used; and making the tables.
 
 use crate::capabilities::{Capabilities, Kind};
-use crate::failure::Cause;
+use crate::failure::{Cause, Failed};
 use crate::fence;
 use crate::options::SqlOptions;
 use crate::schema::{self, FORMAT};
@@ -40,6 +40,7 @@ pub(crate) async fn probe(options: &SqlOptions) -> Result<Probed, EngineError> {
     statements.push(&chosen);
     ask(&mut session, &statements).await?;
     tables(&mut session, options, capabilities.kind).await?;
+    capabilities.partitions = partitions(&mut session).await?;
     ask(&mut session, &[&Mark::prune()]).await?;
     let mut other = Session::connect(options, address, true).await.map_err(Cause::into_error)?;
     ask(&mut other, &set_up.iter().map(String::as_str).collect::<Vec<_>>()).await?;
@@ -134,9 +135,10 @@ fn judge(variables: &Variables) -> Result<Capabilities, EngineError> {
     Ok(Capabilities {
         kind,
         version,
-        // To be tried.
+        // To be tried, as partitions are.
         shared_locks: false,
         cluster_wide_locks: !galera,
+        partitions: 0,
         galera,
         // NDB knows only READ COMMITTED.
         snapshots: kind != Kind::Ndb,
@@ -219,13 +221,32 @@ async fn tables(session: &mut Session, options: &SqlOptions, kind: Kind) -> Resu
         Some(other) => return Err(EngineError::Storage(format!("the format version {other} makes no sense"))),
         None => {}
     }
-    for statement in schema::create(kind, options.partitions) {
+    let mut statements = schema::create(kind, Some(options.partitions));
+    // The first is tried. Of databases that know no partitions some refuse them, and some make a table without. Where the reason is another the
+    // statement fails without them, too.
+    match session.run(&Message::of([statements[0].as_str()])).await {
+        Ok(_) => {}
+        Err(Failed { cause: Cause::Other { message: why, .. } | Cause::NotNow(why), .. }) => {
+            tracing::warn!(why, "the database makes no table with partitions: trying without");
+            statements = schema::create(kind, None);
+        }
+        Err(failed) => return Err(failed.cause.into_error()),
+    }
+    for statement in statements {
         ask(session, &[&statement]).await?;
     }
     // The format comes last: where it is, all is.
     let format = format!("INSERT IGNORE INTO about (name,num,txt) VALUES ('lock',0,''),('format',{FORMAT},'')");
     ask(session, &[&fence::create(), &format]).await?;
     Ok(())
+}
+
+/// How many those tables have that have some.
+async fn partitions(session: &mut Session) -> Result<u64, EngineError> {
+    let text = "SELECT COUNT(partition_name) FROM information_schema.partitions WHERE table_schema=DATABASE() AND table_name='inodes'";
+    let mut done = ask(session, &[text]).await?;
+    let row = done.pop().and_then(|mut done| done.rows.pop());
+    Ok(row.and_then(|mut cells| number(cells.pop())).unwrap_or(0))
 }
 
 /// Tries it: whether two can share a row, and that nobody gets it for himself meanwhile.

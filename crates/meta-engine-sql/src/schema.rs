@@ -74,19 +74,23 @@ pub(crate) fn check_size(key: &Key, row: &[u8]) -> Result<(), EngineError> {
     }
 }
 
-/// The statements that make all tables where they are not, the smallest last: when that is there, all are.
-pub(crate) fn create(kind: Kind, partitions: u16) -> Vec<String> {
+/// The statements that make all tables where they are not, the smallest last: when that is there, all are. The first is one with `partitions`,
+/// if there are to be any.
+pub(crate) fn create(kind: Kind, partitions: Option<u16>) -> Vec<String> {
     let mut statements = Vec::new();
     for table in Table::ALL {
         let val = if is_large(table) { "MEDIUMBLOB".to_owned() } else { format!("VARBINARY({HOT_BYTES_MAX})") };
         let mut text = format!(
             "CREATE TABLE IF NOT EXISTS {} (part BIGINT UNSIGNED NOT NULL, rest VARBINARY({REST_BYTES_MAX}) NOT NULL, \
-             val {val} NOT NULL, PRIMARY KEY (part, rest)) {} PARTITION BY KEY (part)",
+             val {val} NOT NULL, PRIMARY KEY (part, rest)) {}",
             name(table),
             tail(kind)
         );
-        if kind != Kind::Ndb {
-            let _ = write!(text, " PARTITIONS {partitions}");
+        if let Some(partitions) = partitions {
+            text.push_str(" PARTITION BY KEY (part)");
+            if kind != Kind::Ndb {
+                let _ = write!(text, " PARTITIONS {partitions}");
+            }
         }
         statements.push(text);
     }
@@ -111,13 +115,14 @@ mod tests {
     #[test]
     fn only_the_tail_differs_by_engine() {
         for kind in [Kind::MariaDb, Kind::MySql, Kind::Ndb, Kind::TiDb] {
-            let statements = create(kind, 8);
+            let statements = create(kind, Some(8));
             assert_eq!(statements.len(), Table::ALL.len() + OWN.len());
             let partitioned = statements.iter().filter(|text| text.contains("PARTITION BY KEY (part)")).count();
             assert_eq!(partitioned, Table::ALL.len());
             assert!(statements[0].starts_with("CREATE TABLE IF NOT EXISTS globals (part BIGINT UNSIGNED NOT NULL"));
         }
-        assert!(!create(Kind::Ndb, 8)[0].contains("PARTITIONS"), "it spreads over its data nodes by itself");
+        assert!(!create(Kind::Ndb, Some(8))[0].contains("PARTITIONS"), "it spreads over its data nodes by itself");
+        assert!(!create(Kind::MariaDb, None).iter().any(|text| text.contains("PARTITION")));
     }
 
     #[test]

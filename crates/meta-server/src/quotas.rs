@@ -15,6 +15,7 @@ use braid_meta_namespace::ops::quota::{
 };
 use braid_meta_namespace::ops::restamp::Restamp;
 use braid_meta_namespace::ops::room::OpenLimited;
+use braid_meta_namespace::ops::snapshot::BelowOneOf;
 use braid_meta_namespace::ops::subtree_ops::{ENTRIES_A_PAGE, Listed};
 use braid_meta_namespace::ops::summary::SumUp;
 use braid_meta_namespace::{OpContext, OpError, Outcome, ReadOnly};
@@ -64,9 +65,10 @@ impl MetaServer {
     }
 
     /// A file that is written says who pays for it.
-    pub(crate) fn opening(&self, open: OpenFile) -> OpenLimited {
+    pub(crate) fn opening(&self, open: OpenFile) -> BelowOneOf<OpenLimited> {
         let writes = matches!(open.want, FileWant::WriteDirect | FileWant::Alone);
-        OpenLimited { open, limits: writes && self.quotas.are_any() }
+        let query = OpenLimited { open, limits: writes && self.quotas.are_any() };
+        BelowOneOf { roots: self.snapshots.few_roots(), query }
     }
 
     pub(crate) async fn room(

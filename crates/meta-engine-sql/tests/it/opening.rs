@@ -20,7 +20,21 @@ async fn what_the_server_can_do_is_found_out() {
     assert_eq!(found.kind, Kind::MariaDb);
     assert!(found.shared_locks && found.cluster_wide_locks && found.snapshots && !found.galera, "{found}");
     assert!(found.to_string().starts_with("MariaDB 10."), "{found}");
+    assert_eq!(found.partitions, 4, "{found}");
     assert!(found.to_string().contains("WARNING: without log_bin"), "{found}");
+}
+
+/// It does with tables that are in one piece what it does with others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_without_partitions_is_found_out_and_used() {
+    let server = Server::start(&["--partition=OFF"]);
+    for n in 1..3 {
+        let engine = open(server.options("x")).await;
+        let found = engine.capabilities();
+        assert_eq!(found.partitions, 0);
+        assert!(found.to_string().contains("partitions no"), "{found}");
+        assert_eq!(engine.transact(1, Count(key(1, "n"))).await.expect("it commits"), n);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -30,6 +30,27 @@ pub fn handle_of(number: u64) -> SnapshotHandle {
 
 const HANDLES: u64 = SnapshotHandle::MAX as u64 - 1;
 
+/// A question that may be about something below one of these snapshot roots: their rows are read with what it reads first.
+pub struct BelowOneOf<Q> {
+    pub roots: Vec<InodeId>,
+    pub query: Q,
+}
+
+impl<Q: Query> Query for BelowOneOf<Q> {
+    type Answer = Q::Answer;
+
+    fn ahead(&self) -> Vec<Key> {
+        let mut first = self.query.ahead();
+        first.extend(self.roots.iter().map(|root| keys::snapshots(*root)));
+        first
+    }
+
+    async fn ask(&self, unit: &mut Unit<'_>) -> Result<Q::Answer, OpError> {
+        unit.load(&self.ahead()).await?;
+        self.query.ask(unit).await
+    }
+}
+
 /// Makes a directory a snapshot root, if it is none. What is below it says so when it has been looked through.
 pub struct MakeRoot {
     pub dir: InodeId,

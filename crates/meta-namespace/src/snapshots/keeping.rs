@@ -1,3 +1,6 @@
+use super::rules::{
+    Keep, Stamp, Written, born_of, chunk_of, gone_chunk, numbers_in, snapshots_in, stamped, what_to_keep,
+};
 use super::{damaged, inode_in, is_kept};
 use crate::rows::{ChunkRow, Entry, IdRow, Inode, KeptInode, OldRow, ReclaimRow, RowFormat, SnapshotsRow, keys};
 use braid_meta_engine::{
@@ -41,7 +44,13 @@ impl Between for Keeping {
     }
 
     fn over<'t>(&'t self, tx: &'t mut dyn Tx) -> Box<dyn Passing + 't> {
-        Box::new(Change { tx, known: &self.known, seen: HashMap::new(), writes: Overlay::default() })
+        Box::new(Change {
+            tx,
+            known: &self.known,
+            seen: HashMap::new(),
+            of_roots: HashMap::new(),
+            writes: Overlay::default(),
+        })
     }
 }
 
@@ -77,27 +86,14 @@ struct Change<'t> {
     known: &'t Known,
     /// What was read of the tables that are kept, as it is before the transaction.
     seen: HashMap<Key, Option<Row>>,
+    /// Rows of roots that it has locked, and not written.
+    of_roots: HashMap<Key, Option<Row>>,
     /// Of those tables, and of what is to be freed.
     writes: Overlay,
 }
 
 fn waits(table: Table) -> bool {
     is_kept(table) || table == Table::Reclaim
-}
-
-/// What an inode's row says of its snapshots.
-#[derive(Clone, Copy)]
-struct Stamp {
-    root: InodeId,
-    /// `None`: it is made by this transaction.
-    born: Option<u64>,
-}
-
-/// A row that is changed.
-struct Written {
-    key: Key,
-    before: Option<Row>,
-    after: Option<Row>,
 }
 
 /// The same before it is known what was there.
@@ -129,24 +125,6 @@ struct Below {
     snapshots: BTreeMap<InodeId, SnapshotsRow>,
     /// Rows that were there before, and those that were kept.
     read: HashMap<Key, Option<Row>>,
-}
-
-/// What is to be kept of it.
-enum Keep {
-    /// Nobody has kept it since that snapshot, as the row itself says.
-    Surely(InodeId),
-    /// Unless it has been.
-    Once(InodeId),
-}
-
-/// When its inode came.
-fn born_of(one: &Written, stamps: &BTreeMap<InodeId, Stamp>) -> Result<u64> {
-    let own = match &one.before {
-        Some(row) => inode_in(&one.key, row).map_err(damaged)?.map(|inode| inode.born),
-        None => None,
-    };
-    let stamp = || stamps.get(&InodeId(one.key.partition())).and_then(|stamp| stamp.born);
-    Ok(own.or_else(stamp).unwrap_or(0))
 }
 
 impl Passing for Change<'_> {
@@ -224,9 +202,13 @@ impl Change<'_> {
             roots.retain(|root| root.0 != 0);
             roots.dedup();
             if !roots.is_empty() {
-                let before = if *must_be_absent { Some(None) } else { self.seen.get(key).cloned() };
+                // Beside an inode that is made by this transaction nothing was.
+                let stamp = stamps.get(&InodeId(key.partition()));
+                let is_beside_new = key.table() != Table::Inodes && stamp.is_some_and(|stamp| stamp.born.is_none());
+                let was_absent = *must_be_absent || is_beside_new;
+                let before = if was_absent { Some(None) } else { self.seen.get(key).cloned() };
                 // Attributes say themselves whether they have been kept.
-                let says_so = of_row.is_some() && (of_seen.is_some() || *must_be_absent);
+                let says_so = is_beside_new || of_row.is_some() && (of_seen.is_some() || was_absent);
                 found.push(Changed { key: key.clone(), roots, before, after: row.clone(), says_so });
             }
         }
@@ -234,27 +216,34 @@ impl Change<'_> {
     }
 
     /// In one round trip: the rows of roots, shared until the commit (who makes a snapshot writes them, so that each transaction is either in it
-    /// or after it), what was there before that is not known, and what may have been kept of that already.
+    /// or after it), what was there before that is not known, and what may have been kept of that already. Nothing of what is locked already
+    /// is read again, and without anything to be read there is no round trip.
     async fn look(&mut self, roots: BTreeSet<InodeId>, changed: &[Changed]) -> Result<Below> {
-        let of_roots = roots.iter().map(|root| keys::snapshots(*root));
-        let known: BTreeMap<InodeId, Vec<u64>> =
-            roots.iter().filter_map(|root| Some((*root, self.known.numbers(*root)?))).collect();
+        let mut read: HashMap<Key, Option<Row>> = std::mem::take(&mut self.of_roots);
+        let of_roots = roots.iter().map(|root| keys::snapshots(*root)).filter(|key| !read.contains_key(key));
+        let mut known: BTreeMap<InodeId, Vec<u64>> = BTreeMap::new();
+        for root in &roots {
+            let key = keys::snapshots(*root);
+            match read.get(&key) {
+                Some(row) => drop(known.insert(*root, numbers_in(snapshots_in(&key, row.as_ref())?.as_ref()))),
+                None => known.extend(self.known.numbers(*root).map(|numbers| (*root, numbers))),
+            }
+        }
         // Below a root that has none any more nothing is kept.
         let may_have = |one: &&Changed| one.roots.iter().any(|root| known.get(root).is_none_or(|of| !of.is_empty()));
         let unknown = changed.iter().filter(may_have).filter(|one| one.before.is_none()).map(|one| one.key.clone());
         let kept = changed.iter().flat_map(|one| one.kept(|root| known.get(&root).cloned().unwrap_or_default()));
         let wanted: Vec<Key> = of_roots.chain(unknown).chain(kept).collect();
-        let shares: fn(&Key) -> bool = |key| key.table() == Table::Snapshots;
-        let rows = self.tx.get_sharing(&wanted, Lock::Exclusive, shares).await?;
-        let mut read: HashMap<Key, Option<Row>> = wanted.into_iter().zip(rows).collect();
+        if !wanted.is_empty() {
+            let shares: fn(&Key) -> bool = |key| key.table() == Table::Snapshots;
+            let rows = self.tx.get_sharing(&wanted, Lock::Exclusive, shares).await?;
+            read.extend(wanted.into_iter().zip(rows));
+        }
         let mut snapshots = BTreeMap::new();
         for root in roots {
             let key = keys::snapshots(root);
-            let row = read.remove(&key).flatten();
-            let row = row.map(|row| SnapshotsRow::decode(&key, &row).map_err(damaged)).transpose()?;
-            let newest = row.as_ref().map(SnapshotsRow::newest).filter(|newest| *newest > 0);
-            let numbers = newest.zip(row.as_ref()).map(|(newest, row)| row.numbers_from(newest));
-            self.known.learn(root, &numbers.unwrap_or_default());
+            let row = snapshots_in(&key, read.remove(&key).flatten().as_ref())?;
+            self.known.learn(root, &numbers_in(row.as_ref()));
             snapshots.extend(row.map(|row| (root, row)));
         }
         Ok(Below { snapshots, read })
@@ -279,10 +268,7 @@ impl Change<'_> {
         let of_snapshots: Vec<Changed> =
             changed.into_iter().filter(|one| one.roots.iter().any(|root| newest(*root) > 0)).collect();
         // A snapshot that is going has been kept for all the same: what it has will be the one's before it.
-        let numbers = |root: InodeId| {
-            let row = snapshots.get(&root).filter(|row| row.newest() > 0);
-            row.map(|row| row.numbers_from(row.newest())).unwrap_or_default()
-        };
+        let numbers = |root: InodeId| numbers_in(snapshots.get(&root));
         // Where there is another snapshot than was known.
         let before = of_snapshots.iter().filter(|one| one.before.is_none()).map(|one| one.key.clone());
         let kept = of_snapshots.iter().flat_map(|one| one.kept(numbers));
@@ -427,6 +413,8 @@ impl Change<'_> {
             });
             if is_kept(key.table()) {
                 self.seen.entry(key.clone()).or_insert(row);
+            } else if key.table() == Table::Snapshots && lock != Lock::None {
+                self.of_roots.insert(key.clone(), row);
             }
         }
         Ok(found)
@@ -447,78 +435,6 @@ impl Change<'_> {
     }
 }
 
-/// What has to be kept of a row that is changed.
-fn what_to_keep(
-    one: &Written,
-    stamps: &BTreeMap<InodeId, Stamp>,
-    newest: &impl Fn(InodeId) -> u64,
-) -> Result<Option<Keep>> {
-    let Written { key, before, after } = one;
-    let read = |row: &Option<Row>| match row {
-        Some(row) => inode_in(key, row).map_err(damaged),
-        None => Ok(None),
-    };
-    let inode = read(before)?;
-    if let Some(inode) = &inode
-        && inode.changed < newest(inode.snapshot_root)
-    {
-        return Ok(Some(Keep::Surely(inode.snapshot_root)));
-    }
-    let own = stamps.get(&InodeId(key.partition()));
-    // Who changes what is there under a name has not always read the directory.
-    let root = inode.map(|inode| inode.snapshot_root).or(own.map(|stamp| stamp.root)).unwrap_or_default();
-    if newest(root) == 0 {
-        return Ok(None);
-    }
-    let is_attributes = |row: &Option<Row>| row.is_some() && read(row).is_ok_and(|inode| inode.is_some());
-    Ok(match key.table() {
-        // A name that leads to attributes elsewhere says nothing of when it came: that there was none before it is kept as well.
-        Table::Inodes => {
-            let leads_elsewhere = |row: &Option<Row>| row.is_some() && !is_attributes(row);
-            (leads_elsewhere(before) || leads_elsewhere(after)).then_some(Keep::Once(root))
-        }
-        _ if own.is_some_and(|stamp| stamp.born.is_none_or(|born| born >= newest(root))) => None,
-        // Where an inode is that was nowhere before is found by nobody who reads what was.
-        Table::InodeIds => (before.is_some() && !is_attributes(before)).then_some(Keep::Once(root)),
-        // The same bytes, or the same bytes in another place.
-        Table::Chunks if is_same_content(key, before, after)? => None,
-        _ => (before != after).then_some(Keep::Once(root)),
-    })
-}
-
-fn chunk_of(key: &Key, row: Option<&Row>) -> Result<Option<ChunkId>> {
-    row.map(|row| Ok(ChunkRow::decode(key, row).map_err(damaged)?.chunk)).transpose()
-}
-
-/// A chunk that is moved says when it came, and one that is new does not.
-fn is_same_content(key: &Key, before: &Option<Row>, after: &Option<Row>) -> Result<bool> {
-    let (Some(before), Some(after)) = (before, after) else { return Ok(before.is_none() && after.is_none()) };
-    let [before, after] = [before, after].map(|row| ChunkRow::decode(key, row).map_err(damaged));
-    let (before, after) = (before?, after?);
-    Ok(before.chunk == after.chunk || after.born.is_some())
-}
-
-/// The chunk of which this was the row, if the file does not have it any more.
-fn gone_chunk(one: &Written) -> Result<Option<ChunkId>> {
-    if one.key.table() != Table::Chunks {
-        return Ok(None);
-    }
-    let [before, after] = [&one.before, &one.after].map(|row| chunk_of(&one.key, row.as_ref()));
-    let (before, after) = (before?, after?);
-    Ok(before.filter(|_| before != after))
-}
-
-fn stamped(inode: Inode, stamps: &BTreeMap<InodeId, Stamp>, newest: &impl Fn(InodeId) -> u64) -> Inode {
-    match newest(inode.snapshot_root) {
-        0 => inode,
-        changed => {
-            let is_new = stamps.get(&inode.id).is_none_or(|stamp| stamp.born.is_none());
-            let born = if is_new { changed } else { inode.born };
-            Inode { born, changed, ..inode }
-        }
-    }
-}
-
 impl Tx for Change<'_> {
     fn get<'a>(&'a mut self, keys: &'a [Key], lock: Lock) -> Awaited<'a, Vec<Option<Row>>> {
         self.get_sharing(keys, lock, |_| false)
@@ -530,7 +446,7 @@ impl Tx for Change<'_> {
         lock: Lock,
         shares: fn(&Key) -> bool,
     ) -> Awaited<'a, Vec<Option<Row>>> {
-        match keys.iter().any(|key| waits(key.table())) {
+        match keys.iter().any(|key| waits(key.table()) || key.table() == Table::Snapshots) {
             true => Awaited::waits(self.read(keys, lock, shares)),
             false => self.tx.get_sharing(keys, lock, shares),
         }
@@ -549,14 +465,17 @@ impl Tx for Change<'_> {
     }
 
     fn put(&mut self, key: Key, row: Row) {
+        self.of_roots.remove(&key);
         if waits(key.table()) { self.writes.put(key, row) } else { self.tx.put(key, row) }
     }
 
     fn insert(&mut self, key: Key, row: Row) {
+        self.of_roots.remove(&key);
         if waits(key.table()) { self.writes.insert(key, row) } else { self.tx.insert(key, row) }
     }
 
     fn delete(&mut self, key: Key) {
+        self.of_roots.remove(&key);
         if waits(key.table()) { self.writes.delete(key) } else { self.tx.delete(key) }
     }
 

@@ -8,6 +8,7 @@
 //! were; of all other rows that is known by whether they have been kept already.
 
 mod keeping;
+mod rules;
 mod view;
 
 pub use keeping::Keeping;

@@ -26,6 +26,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio::sync::Notify;
 
+/// As many rows of roots as an open reads beside its own: a few microseconds of the embedded engine, and of a database one statement in the
+/// same round trip.
+const FEW_ROOTS: usize = 8;
+
 #[derive(Default)]
 pub(crate) struct Snapshots {
     keeping: Arc<Keeping>,
@@ -63,6 +67,15 @@ impl Snapshots {
 
     pub fn has_roots(&self) -> bool {
         !self.roots.read().is_empty()
+    }
+
+    /// Roots with snapshots, if they are so few that whoever opens a file may read all of their rows; else none. As they are known here.
+    pub fn few_roots(&self) -> Vec<InodeId> {
+        let roots = self.roots.read();
+        match roots.len() {
+            0..=FEW_ROOTS => roots.iter().filter(|(_, row)| row.newest() > 0).map(|(root, _)| *root).collect(),
+            _ => Vec::new(),
+        }
     }
 
     /// To be asked before anything is shown of it.

@@ -1,10 +1,11 @@
 //! Requests by path: one message, with the effect and the errors of the two that it stands for.
 
+#![allow(clippy::unwrap_used)]
+
 use crate::common::*;
 use braid_api::meta::*;
 use braid_api::{Carries, Code, Context};
 use braid_meta_engine::MemStore;
-use braid_meta_server::MetaConfig;
 use braid_types::*;
 use bytes::Bytes;
 use std::time::Duration;
@@ -135,11 +136,13 @@ async fn a_change_by_path_takes_effect_once_wherever_its_path_leads_by_then() {
     assert_eq!(code(w.server.call(cx, AtPath::new(path("away"), no_change(InodeId(0)))).await), Code::RequestReused);
 }
 
+crate::on_every_engine! {
+    a_read_by_path_is_one_message_and_two_round_trips_whatever_the_depth
+}
+
 /// Two round trips to the engine: the walk, and what the request takes beyond it.
-#[tokio::test]
-async fn a_read_by_path_is_one_message_and_two_round_trips_whatever_the_depth() {
-    let config = MetaConfig { housekeeping: Duration::from_secs(3600), ..fast_config() };
-    let w = World::with(MemStore::new(), Peers::default(), config, 1).await;
+async fn a_read_by_path_is_one_message_and_two_round_trips_whatever_the_depth(rows: Rows) {
+    let w = rows.world(without_housekeeping()).await;
     let (mut dir, mut at) = (ROOT, String::new());
     for n in 0..20 {
         dir = w.mkdir(dir, &format!("d{n}")).await.id;
@@ -227,8 +230,7 @@ async fn what_a_path_led_to_is_no_answer_when_it_leads_elsewhere() {
 /// on the way is nothing to it.
 #[tokio::test]
 async fn a_walk_grants_the_names_and_what_they_lead_to_in_one_round_trip() {
-    let config = MetaConfig { housekeeping: Duration::from_secs(3600), ..fast_config() };
-    let w = World::with(MemStore::new(), Peers::default(), config, 1).await;
+    let w = World::with(MemStore::new(), Peers::default(), without_housekeeping(), 1).await;
     let open = OpenSession {
         client: 7,
         former: None,

@@ -113,7 +113,12 @@ impl DataDoor {
                 return;
             }
             let chunk = chunk_of(&request);
+            // Nobody waits for the answer; that it would have been given is as bad.
+            let change = Change::asked(&cluster, &request, payload.len());
             let done = server.execute(cx, request, payload).await;
+            if let Some(change) = change {
+                change.answered(&cluster, server.id(), &done);
+            }
             if let (Ok(_), Some(chunk)) = (&done, chunk) {
                 cluster.witness.comes_late(chunk);
             }

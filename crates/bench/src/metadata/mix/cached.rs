@@ -1,4 +1,5 @@
-//! The client that mounts use, with its caches and its early answers, one for each client of the benchmark.
+//! The client that mounts use, with its caches and its early answers: one for each client of the benchmark, or one for all of them, as programs
+//! have it that work on one mount.
 
 use super::cluster::{Cluster, text};
 use super::plain::{Connection, components};
@@ -15,8 +16,16 @@ use std::sync::Arc;
 /// What clients send beside their operations.
 const BESIDE: &[&str] = &["OpenSession", "RenewSession", "Listen", "Acknowledge"];
 
+/// Who has a cache together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mounts {
+    One,
+    OneEach,
+}
+
 pub struct Cached {
     cluster: Arc<Cluster>,
+    mounts: Mounts,
     clients: Vec<Arc<Client>>,
     /// For what no client asks for by itself: it has chunks in advance.
     plain: Vec<Arc<Connection>>,
@@ -35,16 +44,17 @@ const READ: OpenFlags = OpenFlags {
 };
 
 impl Cached {
-    pub async fn start(cluster: Arc<Cluster>, plain: Vec<Arc<Connection>>) -> Result<Cached> {
+    pub async fn start(cluster: Arc<Cluster>, plain: Vec<Arc<Connection>>, mounts: Mounts) -> Result<Cached> {
         let mut clients = Vec::new();
-        for _ in &plain {
+        let wanted = if mounts == Mounts::One { 1 } else { plain.len() };
+        for _ in 0..wanted {
             let config =
                 ClientConfig { description: "benchmark".into(), host: "here".into(), ..ClientConfig::default() };
             let peers = WirePeers::new(&cluster.clients);
             let started = Client::start(cluster.env.clone(), cluster.stub(), cluster.stub(), peers, config).await;
             clients.push(started.map_err(text)?);
         }
-        Ok(Cached { cluster, clients, plain })
+        Ok(Cached { cluster, mounts, clients, plain })
     }
 
     pub async fn stop(&self) -> Result<()> {
@@ -54,8 +64,13 @@ impl Cached {
         Ok(())
     }
 
+    /// Of this client of the benchmark.
+    fn mount(&self, client: usize) -> &Client {
+        &self.clients[client % self.clients.len()]
+    }
+
     async fn do_step(&self, client: usize, step: &Step) -> Result<()> {
-        let (c, cx, path) = (&*self.clients[client], Caller::default(), step.path.as_str());
+        let (c, cx, path) = (self.mount(client), Caller::default(), step.path.as_str());
         let write = OpenFlags { write: true, exclusive: true, ..READ };
         match step.op {
             Op::Read => {
@@ -163,12 +178,19 @@ async fn list(c: &Client, dir: InodeId) -> Result<Vec<DirEntry>> {
 
 impl Target for Cached {
     fn name(&self) -> String {
-        "BraidFS, caching clients".to_owned()
+        match self.mounts {
+            Mounts::One => "BraidFS, one mount".to_owned(),
+            Mounts::OneEach => "BraidFS, caching clients".to_owned(),
+        }
     }
 
     fn conditions(&self) -> String {
+        let whose = match self.mounts {
+            Mounts::One => "in one cache for all clients",
+            Mounts::OneEach => "in a cache of each client",
+        };
         format!(
-            "{}, names and attributes cached under leases, rows in memory; ordered when it returned, durable within 20 ms",
+            "{}, names and attributes {whose}, under leases, rows in memory; ordered when it returned, durable within 20 ms",
             self.cluster.way()
         )
     }
@@ -189,7 +211,7 @@ impl Target for Cached {
             if step.op != Op::Mkdirs {
                 return self.do_step(client, step).await;
             }
-            let c = &*self.clients[client];
+            let c = self.mount(client);
             let (parent, name) = place(c, &step.path).await?;
             c.remove_dir(&Caller::default(), parent, &name).await.map_err(text)
         })

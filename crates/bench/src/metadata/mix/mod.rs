@@ -11,6 +11,7 @@ pub mod run;
 use crate::report::Report;
 use braid_meta_engine_embedded::{EmbeddedEngine, EmbeddedOptions};
 use braid_meta_engine_sql::{SqlEngine, SqlOptions};
+use cached::{Cached, Mounts};
 use cluster::{Cluster, text};
 use plan::{Op, Plan, Tree, Zipf};
 use run::{Course, Result, Target, Workload, take_turns};
@@ -32,7 +33,7 @@ pub struct Settings {
     pub mix: bool,
     /// Done alone, one after the other.
     pub alone: Vec<Op>,
-    /// Also with the client that mounts use.
+    /// Also with the client that mounts use: one for each client, and one for all of them.
     pub cached: bool,
     /// The metadata server is reached by TCP.
     pub tcp: bool,
@@ -69,15 +70,16 @@ pub async fn compare(dir: &Path, settings: Settings) -> Result<Report> {
     let plain = plain::Plain::start(name, cluster, settings.clients).await?;
     plain.fill(&plan.tree).await?;
     targets.push(Arc::new(plain));
-    // A cluster of its own: what others cache would have to be revoked before those change it that cache nothing.
-    let mut cached = None;
-    if settings.cached {
-        let cluster = self::cluster(&dir.join("cached"), &settings).await?;
+    // Clusters of their own: what others cache would have to be revoked before those change it that cache nothing.
+    let mut cached = Vec::new();
+    let mounts = [("cached", Mounts::OneEach), ("mount", Mounts::One)];
+    for (name, mounts) in mounts.into_iter().filter(|_| settings.cached) {
+        let cluster = self::cluster(&dir.join(name), &settings).await?;
         let plain = plain::Plain::start("", cluster.clone(), settings.clients).await?;
         plain.fill(&plan.tree).await?;
-        let clients = Arc::new(cached::Cached::start(cluster, plain.connections).await?);
+        let clients = Arc::new(Cached::start(cluster, plain.connections, mounts).await?);
         targets.push(clients.clone());
-        cached = Some(clients);
+        cached.push(clients);
     }
     let mut workloads = Vec::new();
     if settings.mix {
@@ -86,7 +88,7 @@ pub async fn compare(dir: &Path, settings: Settings) -> Result<Report> {
     workloads.extend(settings.alone.iter().map(|op| Workload::alone(*op, settings.operations)));
     let course = Course { clients: settings.clients, turns: settings.turns };
     let cells = take_turns(&targets, &plan, &workloads, course).await?;
-    if let Some(cached) = cached {
+    for cached in cached {
         cached.stop().await?;
     }
     let engine = if settings.database.is_some() { "a database" } else { "the embedded engine" };

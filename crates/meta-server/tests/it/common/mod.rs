@@ -95,6 +95,11 @@ pub fn fast_config() -> MetaConfig {
     MetaConfig { housekeeping: Duration::from_millis(20), ..MetaConfig::default() }
 }
 
+/// Whose round trips would be counted too.
+pub fn without_housekeeping() -> MetaConfig {
+    MetaConfig { housekeeping: Duration::from_secs(3600), ..fast_config() }
+}
+
 impl World {
     pub async fn new() -> World {
         World::on(MemStore::new(), Peers::default()).await
