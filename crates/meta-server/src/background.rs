@@ -65,6 +65,7 @@ impl MetaServer {
                     self.settle_idle().await,
                     self.prune().await,
                     self.look_through_sizes().await,
+                    self.forget_ended().await,
                 ];
                 let causes: Vec<String> = steps.into_iter().filter_map(Result::err).map(|e| e.to_string()).collect();
                 // Told once while it stays the same: the metadata may be held still for long.

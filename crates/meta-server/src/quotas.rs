@@ -11,7 +11,7 @@ use braid_api::quota::{Account, Limits, Miscount, Payer, ToSum};
 use braid_api::{Code, Error, Result};
 use braid_meta_engine::{Engine, Key, Row, Snapshot, Table};
 use braid_meta_namespace::ops::quota::{
-    AnyLimit, FoldAccounts, ForgetAccount, GetAccount, ListAccounts, SetQuota, Tally,
+    AnyLimit, FoldAccounts, ForgetAccount, GetAccount, ListAccounts, SetQuota, Tally, WithoutLimit,
 };
 use braid_meta_namespace::ops::restamp::Restamp;
 use braid_meta_namespace::ops::room::OpenLimited;
@@ -35,13 +35,20 @@ pub(crate) struct Quotas {
     limits: AtomicBool,
     /// Of directories with quotas, or that had one: how many inodes of the trees that are being counted are charged right by now.
     counting: Mutex<BTreeMap<InodeId, u64>>,
+    /// There may be accounts of directories without a quota.
+    ended: AtomicBool,
     /// Held by who sets one, until `limits` says what is so then.
     setting: tokio::sync::Mutex<()>,
 }
 
 impl Default for Quotas {
     fn default() -> Self {
-        Quotas { limits: AtomicBool::new(true), counting: Mutex::default(), setting: tokio::sync::Mutex::default() }
+        Quotas {
+            limits: AtomicBool::new(true),
+            counting: Mutex::default(),
+            ended: AtomicBool::new(true),
+            setting: tokio::sync::Mutex::default(),
+        }
     }
 }
 
@@ -49,6 +56,11 @@ impl Quotas {
     /// Somebody may have no more than so much.
     pub(crate) fn are_any(&self) -> bool {
         self.limits.load(Relaxed)
+    }
+
+    /// A quota was taken from a directory, or a tree has gone, in which there may have been some.
+    pub(crate) fn may_have_ended(&self) {
+        self.ended.store(true, Relaxed);
     }
 
     fn counts(&self, roots: &[InodeId], by: u64) {
@@ -124,6 +136,9 @@ impl MetaServer {
         self.quotas.limits.store(true, Relaxed);
         let partition = if let Payer::Dir(id) = payer { id.0 } else { 0 };
         let set = SetQuota { payer, limits };
+        if limits.is_none() {
+            self.quotas.may_have_ended();
+        }
         let done = self.engine.transact(partition, set).await.map_err(Error::from);
         if let (Ok(true), Payer::Dir(id)) = (&done, payer) {
             self.quotas.counts(&[id], 0);
@@ -181,10 +196,38 @@ impl MetaServer {
     pub(crate) async fn all_are_charged(&self) -> Result<()> {
         let done: Vec<InodeId> = self.quotas.counting.lock().keys().copied().collect();
         for root in done {
-            self.engine.transact(root.0, ForgetAccount { root }).await.map_err(Error::from)?;
+            self.forget_account(root).await?;
             self.quotas.counting.lock().remove(&root);
         }
         Ok(())
+    }
+
+    async fn forget_account(&self, root: InodeId) -> Result<()> {
+        if self.engine.transact(root.0, ForgetAccount { root }).await.map_err(Error::from)? {
+            self.quotas.may_have_ended();
+        }
+        Ok(())
+    }
+
+    /// Accounts go that were left because something was charged to them still, when nothing is any more.
+    pub(crate) async fn forget_ended(&self) -> Result<()> {
+        if !self.quotas.ended.swap(false, Relaxed) {
+            return Ok(());
+        }
+        let done = async {
+            let mut after = None;
+            loop {
+                let (ended, next) = self.engine.read(0, ReadOnly(WithoutLimit { after })).await.map_err(Error::from)?;
+                for root in ended {
+                    self.forget_account(root).await?;
+                }
+                after = next;
+                if after.is_none() {
+                    return Ok(());
+                }
+            }
+        };
+        done.await.inspect_err(|_| self.quotas.may_have_ended())
     }
 
     pub(crate) async fn charge_entries(&self, dir: InodeId, roots: &[InodeId]) -> Result<()> {

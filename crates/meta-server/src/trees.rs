@@ -93,7 +93,8 @@ impl Trees {
         state.waiting.len() as u32
     }
 
-    fn gone(&self, dir: InodeId, top: InodeId) {
+    /// True if all of its tree has.
+    fn gone(&self, dir: InodeId, top: InodeId) -> bool {
         let mut state = self.state.lock();
         state.waiting.retain(|(waiting, _)| *waiting != dir);
         state.known.remove(&dir);
@@ -102,8 +103,10 @@ impl Trees {
             if *left == 0 {
                 state.left.remove(&top);
                 self.done.notify_waiters();
+                return true;
             }
         }
+        false
     }
 
     fn is_done(&self, top: InodeId) -> bool {
@@ -131,7 +134,11 @@ impl MetaServer {
                 }
                 match self.empty_tree(dir, top).await {
                     Ok(Goes::On) => {}
-                    Ok(Goes::Later) => self.trees.gone(dir, top),
+                    Ok(Goes::Later) => {
+                        if self.trees.gone(dir, top) {
+                            self.quotas.may_have_ended();
+                        }
+                    }
                     Err(e) => {
                         tracing::warn!("removed directory {dir} is emptied later: {e}");
                         self.freeing_waits(Waiting::new(format!("emptying of removed directory {dir}"), e.to_string()));

@@ -9,7 +9,7 @@ use braid_api::quota::{Account, Limits, Miscount, Payer, Usage};
 use braid_api::{Code, Error};
 use braid_meta_engine::{Counts, Key, Lock, Operation, Table, Tx};
 use braid_types::InodeId;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Accounts are shared out over so many rows at the most.
 const SHARES_MAX: u8 = 16;
@@ -69,31 +69,55 @@ impl SetQuota {
     }
 }
 
-/// A directory that had a quota, and all that was charged to it is charged to others: its account goes.
+/// The account of a directory that has no quota any more, and may have gone, goes when nothing is charged to it. Answers whether something is:
+/// what was removed is charged until it is freed, and what has a name elsewhere until it is moved or goes.
 pub struct ForgetAccount {
     pub root: InodeId,
 }
 
 impl Operation for ForgetAccount {
-    type Output = ();
+    type Output = bool;
     type Error = OpError;
 
-    async fn run(&self, tx: &mut dyn Tx) -> Result<(), OpError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<bool, OpError> {
         let payer = Payer::Dir(self.root);
-        if self.root == InodeId::ROOT {
-            return Ok(());
-        }
         let mut unit = Unit::new(tx, Lock::Exclusive);
         unit.load(&shares(payer).chain([keys::limit(payer)]).collect::<Vec<_>>()).await?;
-        if unit.get_raw(&keys::limit(payer)).await?.is_none() && recorded(&mut unit, payer).await? == Counts::default()
-        {
-            for key in shares(payer) {
-                if unit.get_raw(&key).await?.is_some() {
-                    unit.delete(key);
-                }
+        if self.root == InodeId::ROOT || unit.get_raw(&keys::limit(payer)).await?.is_some() {
+            return Ok(false);
+        }
+        if recorded(&mut unit, payer).await? != Counts::default() {
+            return Ok(true);
+        }
+        for key in shares(payer) {
+            if unit.get_raw(&key).await?.is_some() {
+                unit.delete(key);
             }
         }
-        Ok(())
+        Ok(false)
+    }
+}
+
+/// Directories with an account and, as far as a page of all accounts says, without a quota; and behind which row to go on.
+pub struct WithoutLimit {
+    pub after: Option<Key>,
+}
+
+impl Query for WithoutLimit {
+    type Answer = (BTreeSet<InodeId>, Option<Key>);
+
+    async fn ask(&self, unit: &mut Unit<'_>) -> Result<Self::Answer, OpError> {
+        let page = unit.scan_table(Table::Quotas, self.after.as_ref(), ROWS_A_PAGE).await?;
+        let (mut limited, mut found) = (BTreeSet::new(), BTreeSet::new());
+        for (key, _) in &page.rows {
+            match keys::account(key) {
+                Some(keys::Account::Limit(Payer::Dir(dir))) => drop(limited.insert(dir)),
+                Some(keys::Account::Usage(Payer::Dir(dir))) if dir != InodeId::ROOT => drop(found.insert(dir)),
+                _ => {}
+            }
+        }
+        found.retain(|dir| !limited.contains(dir));
+        Ok((found, page.rows.into_iter().next_back().filter(|_| page.more).map(|(key, _)| key)))
     }
 }
 

@@ -4,7 +4,7 @@
 
 use crate::common::*;
 use braid_api::Code;
-use braid_api::admin::{AdminAnswer, AdminQuery};
+use braid_api::admin::{AdminAnswer, AdminQuery, SideTable};
 use braid_api::meta::*;
 use braid_api::quota::{Account, Limits, Miscount, Payer, ToSum, Weight};
 use braid_types::*;
@@ -80,6 +80,50 @@ async fn there_is_no_more_room_than_quotas_above_leave() {
     // Open, and without a name: it is charged still.
     w.unlink(sub, "f", true).await.unwrap();
     assert_eq!(room(file).await, (1500, 500, 2, 0));
+}
+
+/// Also where what was in it is freed last, being open or below other directories; and where another server comes to free it.
+#[tokio::test]
+async fn a_removed_tree_leaves_no_account() {
+    let w = World::new().await;
+    let mut held = Vec::new();
+    for (text, cleared) in [("with", false), ("without", true)] {
+        let top = w.mkdir(ROOT, text).await.id;
+        let sub = w.mkdir(top, "sub").await.id;
+        for n in 0..300 {
+            w.call(put(sub, &format!("f{n}"), 10)).await.unwrap();
+        }
+        held.push(w.call(put(sub, "open", 10)).await.unwrap().attr.id);
+        set(&w, Payer::Dir(top), Some(1000), None).await;
+        counted_to_the_end(&w, Payer::Dir(top)).await;
+        if cleared {
+            w.call(AdminQuery::SetQuota { payer: Payer::Dir(top), limits: None }).await.unwrap();
+        }
+        w.call(RemoveDir { parent: ROOT.into(), name: name(text), tree: true }).await.unwrap();
+    }
+    let of_directories = async |w: &World| {
+        let AdminAnswer::SideRows(rows) = w.call(AdminQuery::SideRows { after: None, limit: 1000 }).await.unwrap()
+        else {
+            panic!("another answer")
+        };
+        rows.into_iter().filter(|row| row.table == SideTable::Quotas && row.inode != ROOT).count()
+    };
+    eventually("all but the open ones", async || {
+        disclaim(&w, &held).await;
+        let AdminAnswer::Accounts(all) = w.call(AdminQuery::Accounts { after: None, limit: 100 }).await.unwrap() else {
+            panic!("another answer")
+        };
+        all.iter().any(|account| account.payer == Payer::User(1000) && account.usage.inodes == 2)
+    })
+    .await;
+    assert!(of_directories(&w).await > 0, "an open file is charged still");
+    w.server.stop();
+    let w = World::on(w.store.clone(), w.peers.clone()).await;
+    eventually("nothing is left", async || {
+        disclaim(&w, &[]).await;
+        of_directories(&w).await == 0
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -28,13 +28,6 @@ async fn nothing_waits(w: &World) -> bool {
     !w.pending(1000).await.iter().any(|p| !matches!(p, Pending::Spare(..)))
 }
 
-/// Reads the list of orphans, as clients do with their renewals, and holds these.
-async fn disclaim(w: &World, held: &[InodeId]) {
-    let renew = |seen| RenewSession { low_water: RequestId(0), orphans_seen: seen, orphans_held: held.to_vec() };
-    let told = w.call(renew(0)).await.unwrap();
-    w.call(renew(told.orphans_seen)).await.unwrap();
-}
-
 #[tokio::test]
 async fn a_tree_is_out_of_sight_at_once_and_all_of_it_is_freed() {
     let w = World::new().await;

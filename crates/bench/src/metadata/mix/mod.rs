@@ -126,8 +126,8 @@ async fn cluster(dir: &Path, settings: &Settings) -> Result<Arc<Cluster>> {
 
 fn notes(settings: &Settings) -> Vec<String> {
     let mut notes = vec![format!(
-        "Files by Zipf's law with exponent {:.2}; seed {}; {} turns after a warm-up turn of a quarter; the medians of their rates. Server \
-         and clients are one process. What a turn makes is removed after it.",
+        "Files by Zipf's law with exponent {:.2}; seed {}; {} turns after a warm-up turn of a quarter; the medians of their rates. Servers \
+         and clients are one process, with threads of their own. What a turn makes is removed after it.",
         settings.zipf_exponent, settings.seed, settings.turns
     )];
     notes.push(

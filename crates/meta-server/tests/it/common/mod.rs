@@ -95,6 +95,13 @@ pub fn fast_config() -> MetaConfig {
     MetaConfig { housekeeping: Duration::from_millis(20), ..MetaConfig::default() }
 }
 
+/// Reads the list of orphans, as clients do with their renewals, and holds these.
+pub async fn disclaim(w: &World, held: &[InodeId]) {
+    let renew = |seen| RenewSession { low_water: RequestId(0), orphans_seen: seen, orphans_held: held.to_vec() };
+    let told = w.call(renew(0)).await.unwrap();
+    w.call(renew(told.orphans_seen)).await.unwrap();
+}
+
 /// Whose round trips would be counted too.
 pub fn without_housekeeping() -> MetaConfig {
     MetaConfig { housekeeping: Duration::from_secs(3600), ..fast_config() }
