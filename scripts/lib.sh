@@ -76,4 +76,12 @@ kill_hard() { # names...
 # Starts what does not run.
 up_again() { "$braid" up "$var" --mount "$mnt" >>"$work/up.log" 2>&1 || broken "braid up after a kill"; }
 
+settled() { # cluster: every copy has everything
+    for _ in $(seq 1 100); do
+        [ "$("$braid" admin status --cluster "$1" --json | jq .copies.chunks_lacking)" = 0 ] && return
+        sleep 0.2
+    done
+    die "copies are behind: $("$braid" admin status --cluster "$1")"
+}
+
 fsck_clean() { "$braid" admin fsck --cluster "$var" >"$work/fsck.log" 2>&1 || { cat "$work/fsck.log"; broken "fsck is not clean"; }; }

@@ -31,7 +31,10 @@ impl Core {
     fn adopt_row(&self, row: KnownRoster) {
         match Members::of(row) {
             // Whoever holds everything says so with a term.
-            None => self.leases.say_soon(),
+            None => {
+                self.route.doubt();
+                self.leases.say_soon();
+            }
             Some(members) if members.is_several() && !self.route.has_ways() => {
                 tracing::warn!("several metadata servers serve, and this client was given no way to each");
             }

@@ -99,6 +99,8 @@ pub struct Route {
     /// Of what is known, for who looks often.
     is_several: AtomicBool,
     epoch: AtomicU64,
+    /// Somebody serves who is in no roster: see [`Route::doubt`].
+    is_doubted: AtomicBool,
     changed: Notify,
     /// Held while the roster is asked for; when it was asked for last.
     pub learning: tokio::sync::Mutex<Option<Monotonic>>,
@@ -138,6 +140,7 @@ impl Route {
             known: RwLock::new(Known { roster, leader: nobody, seats: BTreeMap::new() }),
             is_several: AtomicBool::new(false),
             epoch: AtomicU64::new(0),
+            is_doubted: AtomicBool::new(false),
             changed: Notify::new(),
             learning: Default::default(),
             seeking: Default::default(),
@@ -262,11 +265,19 @@ impl Route {
         self.execute(&way, Destination::Leader, Context { manner: way.manner(), ..cx }, request).await
     }
 
+    /// One of those with which the client was started answers and knows of no roster: several have become one that serves alone, it may be, and
+    /// nobody was left to say so. What is said to the leader next goes to any.
+    pub fn doubt(&self) {
+        self.is_doubted.store(true, SeqCst);
+    }
+
     /// What is said beside operations, to whoever leads.
     pub async fn say_to_leader(&self, cx: Context, request: MetaRequest) -> Result<(MetaAnswer, Mark)> {
         match self.way(Destination::Leader) {
-            Way::Member(seat) => self.say(&*seat, Context { manner: Manner::Once, ..cx }, request).await,
-            Way::Any => self.control.any.execute(cx, request).await,
+            Way::Member(seat) if !self.is_doubted.swap(false, SeqCst) => {
+                self.say(&*seat, Context { manner: Manner::Once, ..cx }, request).await
+            }
+            _ => self.control.any.execute(cx, request).await,
         }
     }
 

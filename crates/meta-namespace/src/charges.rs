@@ -39,6 +39,8 @@ pub struct Charges {
     seen: HashMap<Key, Option<Row>>,
     /// A directory was listed whose entries are to be charged to others.
     pub restamps: bool,
+    /// A directory with a quota goes, and something is charged to it still.
+    pub outlived: bool,
 }
 
 type Sums = BTreeMap<Payer, Counts>;
@@ -129,6 +131,8 @@ impl Unit<'_> {
             if left == Counts::default() {
                 sums.remove(&payer);
                 rows.into_iter().zip(found).filter(|(_, row)| row.is_some()).for_each(|(key, _)| self.delete(key));
+            } else {
+                self.charges.outlived = true;
             }
         }
         let share = self.changed.keys().next().map_or(0, |key| mixed(key.partition()) % u64::from(spread.max(1)));

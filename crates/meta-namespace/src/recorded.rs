@@ -1,3 +1,4 @@
+use crate::charges::Charges;
 use crate::rows::{RequestRow, SessionRow, keys};
 use crate::{OpContext, OpError, Unit};
 use braid_api::meta::{DirAfter, MetaAnswer};
@@ -38,13 +39,15 @@ pub struct Outcome {
     pub repeated: bool,
     /// A directory was listed whose entries are to be charged to others.
     pub restamps: bool,
+    /// A directory with a quota has gone, and something is charged to it still.
+    pub outlived: bool,
     /// A directory in which something was made, and the one whose policy holds there ([`OpContext::policy_root`]).
     pub policy_of: Option<(InodeId, InodeId)>,
 }
 
 impl Outcome {
     fn durable(answer: MetaAnswer) -> Self {
-        Outcome { answer, may_be_early: false, repeated: false, restamps: false, policy_of: None }
+        Outcome { answer, may_be_early: false, repeated: false, restamps: false, outlived: false, policy_of: None }
     }
 }
 
@@ -64,7 +67,8 @@ impl<M: Mutation> Operation for Recorded<M> {
             unit.load(&self.mutation.first_keys()).await?;
             let answer = (self.answer)(self.mutation.apply(&mut unit, cx).await?);
             unit.charge(cx).await?;
-            return Ok(Outcome { restamps: unit.charges.restamps, ..Outcome::durable(answer) });
+            let Charges { restamps, outlived, .. } = unit.charges;
+            return Ok(Outcome { restamps, outlived, ..Outcome::durable(answer) });
         }
         let (session_key, request_key) = (keys::session(cx.session), keys::request(cx.session, cx.request));
         let mut first = self.mutation.first_keys();
@@ -103,8 +107,9 @@ impl<M: Mutation> Operation for Recorded<M> {
             // It must be known durably for whom a restart waits, before anything is answered that it may lose.
             unit.put(session_key, &SessionRow { keeps: true, ..session });
         }
-        let (restamps, policy_of) = (unit.charges.restamps, unit.policy_of);
-        Ok(Outcome { answer, may_be_early, repeated: false, restamps, policy_of })
+        let policy_of = unit.policy_of;
+        let Charges { restamps, outlived, .. } = unit.charges;
+        Ok(Outcome { answer, may_be_early, repeated: false, restamps, outlived, policy_of })
     }
 }
 

@@ -9,6 +9,7 @@ use braid_api::admin::AdminAnswer;
 use braid_api::meta::{FileWant, MetaAnswer, MetaRequest, OpenFile};
 use braid_api::quota::{Account, Limits, Miscount, Payer, ToSum};
 use braid_api::{Code, Error, Result};
+use braid_env::Monotonic;
 use braid_meta_engine::{Engine, Key, Row, Snapshot, Table};
 use braid_meta_namespace::ops::quota::{
     AnyLimit, FoldAccounts, ForgetAccount, GetAccount, ListAccounts, SetQuota, Tally, WithoutLimit,
@@ -35,18 +36,31 @@ pub(crate) struct Quotas {
     limits: AtomicBool,
     /// Of directories with quotas, or that had one: how many inodes of the trees that are being counted are charged right by now.
     counting: Mutex<BTreeMap<InodeId, u64>>,
-    /// There may be accounts of directories without a quota.
-    ended: AtomicBool,
+    ended: Mutex<Ended>,
     /// Held by who sets one, until `limits` says what is so then.
     setting: tokio::sync::Mutex<()>,
 }
+
+/// Accounts of directories without a quota.
+struct Ended {
+    /// There may be some.
+    sought: bool,
+    /// When they were looked for last, and how long it is until they are again.
+    looked: Monotonic,
+    pause: Duration,
+}
+
+/// To look for them is to read all accounts.
+const LOOK_MIN: Duration = Duration::from_secs(1);
+/// What has another name elsewhere may be charged to a directory that has gone for years.
+const LOOK_MAX: Duration = Duration::from_secs(64);
 
 impl Default for Quotas {
     fn default() -> Self {
         Quotas {
             limits: AtomicBool::new(true),
             counting: Mutex::default(),
-            ended: AtomicBool::new(true),
+            ended: Mutex::new(Ended { sought: true, looked: Monotonic::default(), pause: Duration::ZERO }),
             setting: tokio::sync::Mutex::default(),
         }
     }
@@ -60,7 +74,24 @@ impl Quotas {
 
     /// A quota was taken from a directory, or a tree has gone, in which there may have been some.
     pub(crate) fn may_have_ended(&self) {
-        self.ended.store(true, Relaxed);
+        let mut ended = self.ended.lock();
+        (ended.sought, ended.pause) = (true, ended.pause.min(LOOK_MIN));
+    }
+
+    /// Somebody looks for accounts without a quota now.
+    fn seeks_ended(&self, now: Monotonic) -> bool {
+        let mut ended = self.ended.lock();
+        let is_due = ended.sought && now.0 >= ended.looked.0 + ended.pause;
+        if is_due {
+            (ended.sought, ended.looked, ended.pause) = (false, now, ended.pause.max(LOOK_MIN));
+        }
+        is_due
+    }
+
+    /// Something is charged to some of them still.
+    fn seeks_again(&self) {
+        let mut ended = self.ended.lock();
+        (ended.sought, ended.pause) = (true, LOOK_MAX.min(2 * ended.pause));
     }
 
     fn counts(&self, roots: &[InodeId], by: u64) {
@@ -109,6 +140,9 @@ impl MetaServer {
         if done.restamps {
             self.subtree_ops.look();
         }
+        if done.outlived {
+            self.quotas.may_have_ended();
+        }
         done.repeated
     }
 
@@ -136,10 +170,10 @@ impl MetaServer {
         self.quotas.limits.store(true, Relaxed);
         let partition = if let Payer::Dir(id) = payer { id.0 } else { 0 };
         let set = SetQuota { payer, limits };
+        let done = self.engine.transact(partition, set).await.map_err(Error::from);
         if limits.is_none() {
             self.quotas.may_have_ended();
         }
-        let done = self.engine.transact(partition, set).await.map_err(Error::from);
         if let (Ok(true), Payer::Dir(id)) = (&done, payer) {
             self.quotas.counts(&[id], 0);
             self.subtree_ops.look();
@@ -196,38 +230,48 @@ impl MetaServer {
     pub(crate) async fn all_are_charged(&self) -> Result<()> {
         let done: Vec<InodeId> = self.quotas.counting.lock().keys().copied().collect();
         for root in done {
-            self.forget_account(root).await?;
+            if self.is_charged_still(root).await? {
+                self.quotas.may_have_ended();
+            }
             self.quotas.counting.lock().remove(&root);
         }
         Ok(())
     }
 
-    async fn forget_account(&self, root: InodeId) -> Result<()> {
-        if self.engine.transact(root.0, ForgetAccount { root }).await.map_err(Error::from)? {
-            self.quotas.may_have_ended();
-        }
-        Ok(())
+    /// If not, its account goes, unless it has a quota.
+    async fn is_charged_still(&self, root: InodeId) -> Result<bool> {
+        self.engine.transact(root.0, ForgetAccount { root }).await.map_err(Error::from)
     }
 
     /// Accounts go that were left because something was charged to them still, when nothing is any more.
     pub(crate) async fn forget_ended(&self) -> Result<()> {
-        if !self.quotas.ended.swap(false, Relaxed) {
+        if !self.quotas.seeks_ended(self.env.clock.now()) {
             return Ok(());
         }
-        let done = async {
-            let mut after = None;
+        let some_are_charged = async {
+            let (mut after, mut any) = (None, false);
             loop {
                 let (ended, next) = self.engine.read(0, ReadOnly(WithoutLimit { after })).await.map_err(Error::from)?;
                 for root in ended {
-                    self.forget_account(root).await?;
+                    any |= self.is_charged_still(root).await?;
                 }
                 after = next;
                 if after.is_none() {
-                    return Ok(());
+                    return Ok(any);
                 }
             }
         };
-        done.await.inspect_err(|_| self.quotas.may_have_ended())
+        match some_are_charged.await {
+            Ok(false) => Ok(()),
+            Ok(true) => {
+                self.quotas.seeks_again();
+                Ok(())
+            }
+            Err(error) => {
+                self.quotas.may_have_ended();
+                Err(error)
+            }
+        }
     }
 
     pub(crate) async fn charge_entries(&self, dir: InodeId, roots: &[InodeId]) -> Result<()> {

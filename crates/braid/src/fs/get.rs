@@ -3,12 +3,14 @@
 use super::local::{read_pieces, write_all};
 use super::path::{ClusterPath, os_name};
 use super::progress::Copying;
+use super::put::AT_ONCE;
 use super::session::{Last, Paths, Session, brief};
 use super::walk::Met;
 use anyhow::{Context, Result, anyhow, bail};
 use braid_types::{Attr, FileKind};
 use bytes::Bytes;
 use clap::Args;
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -34,7 +36,7 @@ impl GetArgs {
         if self.from.len() > 1 && !self.to.is_dir() {
             bail!("{}: is no directory, and there are several files to copy", self.to.display());
         }
-        let mut work = Get { s, progress: Copying::start() };
+        let work = Get { s, progress: Copying::start() };
         for from in &self.from {
             if let Err(e) = work.argument(from, &self.to, self.recursive).await {
                 s.note(&e);
@@ -50,7 +52,7 @@ struct Get<'s, F> {
 }
 
 impl<F: Paths> Get<'_, F> {
-    async fn argument(&mut self, from: &ClusterPath, to: &Path, recursive: bool) -> Result<()> {
+    async fn argument(&self, from: &ClusterPath, to: &Path, recursive: bool) -> Result<()> {
         let last = if recursive { Last::Keep } else { Last::Follow };
         let attr = self.s.find(from, last).await?;
         let to = match from.split() {
@@ -67,6 +69,7 @@ impl<F: Paths> Get<'_, F> {
         // The local directory of each level, and modes that are set when the directory is full.
         let (mut at, mut modes) = (vec![to.clone()], vec![(to, attr)]);
         let mut walk = self.s.walk(from, attr.id).await?;
+        let mut under_way = FuturesUnordered::new();
         while let Some(Met { path, name, attr, depth }) = walk.next().await {
             at.truncate(depth + 1);
             let Some(to) = at.last().map(|dir| dir.join(os_name(&name))) else { continue };
@@ -74,10 +77,16 @@ impl<F: Paths> Get<'_, F> {
                 at.push(to.clone());
                 modes.push((to.clone(), attr));
             }
-            if let Err(e) = self.one(&path, &attr, &to).await {
-                self.s.note(&e);
+            if attr.kind != FileKind::File {
+                self.noted(path, attr, to).await;
+                continue;
             }
+            if under_way.len() == AT_ONCE {
+                under_way.next().await;
+            }
+            under_way.push(self.noted(path, attr, to));
         }
+        while under_way.next().await.is_some() {}
         for (dir, attr) in modes.iter().rev() {
             let mode = fs::Permissions::from_mode(attr.mode.0 & 0o777);
             fs::set_permissions(dir, mode).with_context(|| format!("cannot set the mode of {}", dir.display()))?;
@@ -85,7 +94,13 @@ impl<F: Paths> Get<'_, F> {
         Ok(())
     }
 
-    async fn one(&mut self, from: &ClusterPath, attr: &Attr, to: &Path) -> Result<()> {
+    async fn noted(&self, from: ClusterPath, attr: Attr, to: PathBuf) {
+        if let Err(e) = self.one(&from, &attr, &to).await {
+            self.s.note(&e);
+        }
+    }
+
+    async fn one(&self, from: &ClusterPath, attr: &Attr, to: &Path) -> Result<()> {
         match attr.kind {
             FileKind::File => self.file(from, attr, to).await,
             FileKind::Directory => match fs::create_dir(to) {
@@ -108,7 +123,7 @@ impl<F: Paths> Get<'_, F> {
         }
     }
 
-    async fn file(&mut self, from: &ClusterPath, attr: &Attr, to: &Path) -> Result<()> {
+    async fn file(&self, from: &ClusterPath, attr: &Attr, to: &Path) -> Result<()> {
         self.progress.file(from);
         let new = !to.exists();
         let mut options = fs::OpenOptions::new();

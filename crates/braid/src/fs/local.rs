@@ -11,6 +11,20 @@ use std::io::{Read, Write};
 /// Read or written at once; the client's own buffers do the rest.
 const PIECE: usize = 1 << 20;
 
+/// Of a file that is said to be empty there may be something all the same, as in /proc.
+const PIECE_MIN: usize = 4096;
+
+/// Room for what is read next of what is `expected` to be so long: for all that is left, and a byte more, which says whether it has become longer.
+/// Most files are small, and to clear a whole piece takes longer than to copy one of those.
+fn room(expected: Option<u64>, offset: u64) -> usize {
+    match expected {
+        Some(all) if offset == 0 || offset < all => {
+            (all - offset).saturating_add(1).clamp(PIECE_MIN as u64, PIECE as u64) as usize
+        }
+        _ => PIECE,
+    }
+}
+
 /// Blocks this thread, which the runtime replaces meanwhile.
 pub fn write_all(out: &mut impl Write, pieces: &[Bytes]) -> std::io::Result<()> {
     tokio::task::block_in_place(|| {
@@ -49,13 +63,14 @@ pub async fn read_pieces<F: Paths>(
     result
 }
 
-/// Writes all of `from` into the file `name`, which is made or cut to nothing first. `sent` hears of each piece.
+/// Writes all of `from`, of which the length may be known, into the file `name`, which is made or cut to nothing first. `sent` hears of each
+/// piece.
 pub async fn write_file<F: Paths>(
     s: &Session<F>,
     path: &ClusterPath,
     place: (InodeId, &Name),
     mode: Mode,
-    from: &mut impl Read,
+    (from, len): (&mut impl Read, Option<u64>),
     mut sent: impl FnMut(u64),
 ) -> Result<()> {
     let at = |e: braid_api::Error| anyhow!("{path}: {}", brief(&e));
@@ -68,7 +83,7 @@ pub async fn write_file<F: Paths>(
                 if entry.attr.is_dir() { Code::IsDirectory } else { Code::Invalid }.text()
             ));
         }
-        copy(s, path, opened.handle, from, &mut sent).await?;
+        copy(s, path, opened.handle, (from, len), &mut sent).await?;
         // Reports what failed after it was written.
         s.fs.flush(opened.handle).await.map_err(at)
     };
@@ -81,20 +96,23 @@ async fn copy<F: Paths>(
     s: &Session<F>,
     path: &ClusterPath,
     handle: HandleId,
-    from: &mut impl Read,
+    (from, expected): (&mut impl Read, Option<u64>),
     sent: &mut impl FnMut(u64),
 ) -> Result<()> {
     let mut offset = 0;
     loop {
-        let mut piece = BytesMut::zeroed(PIECE);
+        let room = room(expected, offset);
+        let mut piece = BytesMut::zeroed(room);
         let len = tokio::task::block_in_place(|| fill(from, &mut piece)).map_err(|e| anyhow!("cannot read: {e}"))?;
-        if len == 0 {
+        if len > 0 {
+            piece.truncate(len);
+            s.fs.write(handle, offset, piece.freeze()).await.map_err(|e| anyhow!("{path}: {}", brief(&e)))?;
+            offset += len as u64;
+            sent(len as u64);
+        }
+        if len < room {
             return Ok(());
         }
-        piece.truncate(len);
-        s.fs.write(handle, offset, piece.freeze()).await.map_err(|e| anyhow!("{path}: {}", brief(&e)))?;
-        offset += len as u64;
-        sent(len as u64);
     }
 }
 

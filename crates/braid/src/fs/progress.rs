@@ -1,11 +1,12 @@
 //! Progress on a terminal, at the standard error; nothing elsewhere.
 
 use indicatif::{ProgressBar, ProgressStyle};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Bytes and files so far, where the end is not known.
 pub struct Copying {
     bar: ProgressBar,
-    files: u64,
+    files: AtomicU64,
 }
 
 fn spinner(template: &str) -> ProgressBar {
@@ -20,12 +21,12 @@ fn spinner(template: &str) -> ProgressBar {
 
 impl Copying {
     pub fn start() -> Self {
-        Copying { bar: spinner("{spinner} {binary_bytes} {binary_bytes_per_sec} {wide_msg}"), files: 0 }
+        Copying { bar: spinner("{spinner} {binary_bytes} {binary_bytes_per_sec} {wide_msg}"), files: AtomicU64::new(0) }
     }
 
-    pub fn file(&mut self, path: impl std::fmt::Display) {
-        self.files += 1;
-        self.bar.set_message(format!("file {}: {path}", self.files));
+    pub fn file(&self, path: impl std::fmt::Display) {
+        let files = 1 + self.files.fetch_add(1, Relaxed);
+        self.bar.set_message(format!("file {files}: {path}"));
     }
 
     pub fn bytes(&self, n: u64) {

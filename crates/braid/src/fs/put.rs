@@ -9,6 +9,7 @@ use braid_api::{Code, NewNode, NodeKind};
 use braid_types::{InodeId, Mode, Name};
 use bytes::Bytes;
 use clap::Args;
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -34,7 +35,7 @@ impl PutArgs {
         if self.from.len() > 1 {
             s.find_dir(&self.to).await?;
         }
-        let mut work = Put { s, recursive: self.recursive, progress: Copying::start() };
+        let work = Put { s, recursive: self.recursive, progress: Copying::start() };
         for from in &self.from {
             if let Err(e) = work.argument(from, &self.to).await {
                 s.note(&e);
@@ -50,14 +51,17 @@ struct Put<'s, F> {
     progress: Copying,
 }
 
+/// Files and directories of a tree that are copied at once: of a small file nearly all time goes by with waiting.
+pub(super) const AT_ONCE: usize = 8;
+
 impl<F: Paths> Put<'_, F> {
-    async fn argument(&mut self, from: &Path, to: &ClusterPath) -> Result<()> {
+    async fn argument(&self, from: &Path, to: &ClusterPath) -> Result<()> {
         if from.as_os_str() == "-" {
             let to = self.s.target(to, None).await?;
             let (dir, name) = self.s.place(&to).await?;
             self.progress.file(&to);
             let bytes = |n| self.progress.bytes(n);
-            return write_file(self.s, &to, (dir, &name), Mode(0o666), &mut std::io::stdin(), bytes).await;
+            return write_file(self.s, &to, (dir, &name), Mode(0o666), (&mut std::io::stdin(), None), bytes).await;
         }
         let name = local_name(from)?;
         let to = self.s.target(to, Some(&name)).await?;
@@ -66,27 +70,38 @@ impl<F: Paths> Put<'_, F> {
     }
 
     /// A file, a link or a whole tree. What fails inside a tree is noted and passed over.
-    async fn tree(&mut self, from: &Path, to: &ClusterPath, dir: InodeId, name: &Name) -> Result<()> {
-        let mut left = vec![(from.to_owned(), to.clone(), dir, name.clone())];
-        let mut first = true;
-        while let Some((from, to, dir, name)) = left.pop() {
-            match self.one(&from, &to, dir, &name).await {
-                Ok(Some(made)) => {
-                    if let Err(e) = inside(&from, &to, made, &mut left) {
-                        self.s.note(&e);
-                    }
-                }
+    async fn tree(&self, from: &Path, to: &ClusterPath, dir: InodeId, name: &Name) -> Result<()> {
+        let Some(top) = self.one(from, to, dir, name).await? else { return Ok(()) };
+        let (mut left, mut under_way) = (Vec::new(), FuturesUnordered::new());
+        self.enter(from, to, top, &mut left);
+        loop {
+            while under_way.len() < AT_ONCE
+                && let Some(next) = left.pop()
+            {
+                under_way.push(self.next(next));
+            }
+            let Some((from, to, made)) = under_way.next().await else { return Ok(()) };
+            match made {
+                Ok(Some(made)) => self.enter(&from, &to, made, &mut left),
                 Ok(None) => {}
-                Err(e) if first => return Err(e),
                 Err(e) => self.s.note(&e),
             }
-            first = false;
         }
-        Ok(())
+    }
+
+    async fn next(&self, (from, to, dir, name): Left) -> (PathBuf, ClusterPath, Result<Option<InodeId>>) {
+        let made = self.one(&from, &to, dir, &name).await;
+        (from, to, made)
+    }
+
+    fn enter(&self, from: &Path, to: &ClusterPath, made: InodeId, left: &mut Vec<Left>) {
+        if let Err(e) = inside(from, to, made, left) {
+            self.s.note(&e);
+        }
     }
 
     /// Answers the directory if it is one.
-    async fn one(&mut self, from: &Path, to: &ClusterPath, dir: InodeId, name: &Name) -> Result<Option<InodeId>> {
+    async fn one(&self, from: &Path, to: &ClusterPath, dir: InodeId, name: &Name) -> Result<Option<InodeId>> {
         // As cp: with -r links are copied, else what they lead to.
         let look = if self.recursive { std::fs::symlink_metadata(from) } else { std::fs::metadata(from) };
         let what = look.with_context(|| format!("cannot read {}", from.display()))?;
@@ -104,7 +119,7 @@ impl<F: Paths> Put<'_, F> {
             self.progress.file(to);
             let bytes = |n| self.progress.bytes(n);
             let mode = Mode(mode.0 & 0o777);
-            write_file(self.s, to, (dir, name), mode, &mut file, bytes)
+            write_file(self.s, to, (dir, name), mode, (&mut file, Some(what.len())), bytes)
                 .await
                 .with_context(|| format!("cannot copy {}", from.display()))?;
         } else {

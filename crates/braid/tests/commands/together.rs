@@ -189,15 +189,21 @@ fn a_mount_goes_on_while_one_alone_becomes_several_and_one_alone_again() {
         m.until("it serves again", || m.is_ready("metadata-1"));
     }
     let at = m.mount_point();
-    m.says(&format!("mount {} --log {}", at.display(), m.path("mount.log").display()));
+    let log = m.path("mount.log");
+    m.says(&format!("mount {} --log {}", at.display(), log.display()));
     (0..10).for_each(|n| std::fs::create_dir(at.join(format!("dir-{n}"))).unwrap());
     let large = |round: u8| vec![round; 300_000];
     let change = |round: u8| {
         for n in 0..10 {
             let file = at.join(format!("dir-{n}/file"));
-            std::fs::write(&file, large(round)).unwrap();
-            std::fs::File::open(&file).unwrap().sync_all().unwrap();
-            std::fs::write(at.join(format!("dir-{n}/of-{round}")), "x").unwrap();
+            let changed = || {
+                std::fs::write(&file, large(round))?;
+                std::fs::File::open(&file)?.sync_all()?;
+                std::fs::write(at.join(format!("dir-{n}/of-{round}")), "x")
+            };
+            changed().unwrap_or_else(|e: std::io::Error| {
+                panic!("round {round}, dir-{n}: {e}; the mount says\n{}", std::fs::read_to_string(&log).unwrap())
+            });
         }
     };
     change(1);
@@ -217,9 +223,25 @@ fn a_mount_goes_on_while_one_alone_becomes_several_and_one_alone_again() {
     m.serve("metadata", 1);
     m.until("it serves alone again", || m.is_ready("metadata-1"));
     change(3);
+
+    // Nobody is left who could tell the mount that they are several no more.
+    m.signal("metadata-1", Signal::TERM);
+    assert_eq!(m.ended("metadata-1"), 0);
+    serve(&mut m, 1);
+    m.until("the first of several serves once more", || m.is_ready("metadata-1"));
+    serve(&mut m, 2);
+    until_members(&m, 1, &[1, 2]);
+    change(4);
+    m.signal("metadata-1", Signal::KILL);
+    m.signal("metadata-2", Signal::KILL);
+    m.ended("metadata-1");
+    m.ended("metadata-2");
+    m.serve("metadata", 1);
+    m.until("it serves alone for good", || m.is_ready("metadata-1"));
+    change(5);
     for n in 0..10 {
-        assert!(std::fs::read(at.join(format!("dir-{n}/file"))).unwrap() == large(3), "dir-{n}");
-        assert_eq!(std::fs::read_dir(at.join(format!("dir-{n}"))).unwrap().count(), 4);
+        assert!(std::fs::read(at.join(format!("dir-{n}/file"))).unwrap() == large(5), "dir-{n}");
+        assert_eq!(std::fs::read_dir(at.join(format!("dir-{n}"))).unwrap().count(), 6);
     }
     m.says(&format!("umount {}", at.display()));
     m.is_clean();

@@ -413,7 +413,8 @@ impl Change<'_> {
             });
             if is_kept(key.table()) {
                 self.seen.entry(key.clone()).or_insert(row);
-            } else if key.table() == Table::Snapshots && lock != Lock::None {
+            } else if key.table() == Table::Snapshots && lock != Lock::None && row.is_some() {
+                // One that is not there cannot be locked: whether it has come since is looked at again.
                 self.of_roots.insert(key.clone(), row);
             }
         }

@@ -86,9 +86,17 @@ async fn there_is_no_more_room_than_quotas_above_leave() {
 #[tokio::test]
 async fn a_removed_tree_leaves_no_account() {
     let w = World::new().await;
-    let mut held = Vec::new();
+    let (mut held, mut roots) = (Vec::new(), Vec::new());
+    // Removed name by name.
+    let emptied = w.mkdir(ROOT, "emptied").await.id;
+    held.push(w.call(put(emptied, "open", 10)).await.unwrap().attr.id);
+    set(&w, Payer::Dir(emptied), Some(1000), None).await;
+    counted_to_the_end(&w, Payer::Dir(emptied)).await;
+    w.unlink(emptied, "open", true).await.unwrap();
+    w.call(RemoveDir { parent: ROOT.into(), name: name("emptied"), tree: false }).await.unwrap();
     for (text, cleared) in [("with", false), ("without", true)] {
         let top = w.mkdir(ROOT, text).await.id;
+        roots.push(top);
         let sub = w.mkdir(top, "sub").await.id;
         for n in 0..300 {
             w.call(put(sub, &format!("f{n}"), 10)).await.unwrap();
@@ -101,27 +109,36 @@ async fn a_removed_tree_leaves_no_account() {
         }
         w.call(RemoveDir { parent: ROOT.into(), name: name(text), tree: true }).await.unwrap();
     }
-    let of_directories = async |w: &World| {
+    let of_directories = async |w: &World| -> Vec<InodeId> {
         let AdminAnswer::SideRows(rows) = w.call(AdminQuery::SideRows { after: None, limit: 1000 }).await.unwrap()
         else {
             panic!("another answer")
         };
-        rows.into_iter().filter(|row| row.table == SideTable::Quotas && row.inode != ROOT).count()
+        let quotas = rows.into_iter().filter(|row| row.table == SideTable::Quotas && row.inode != ROOT);
+        quotas.map(|row| row.inode).collect()
     };
     eventually("all but the open ones", async || {
         disclaim(&w, &held).await;
         let AdminAnswer::Accounts(all) = w.call(AdminQuery::Accounts { after: None, limit: 100 }).await.unwrap() else {
             panic!("another answer")
         };
-        all.iter().any(|account| account.payer == Payer::User(1000) && account.usage.inodes == 2)
+        all.iter().any(|account| account.payer == Payer::User(1000) && account.usage.inodes == 3)
     })
     .await;
-    assert!(of_directories(&w).await > 0, "an open file is charged still");
+    let charged = of_directories(&w).await;
+    assert!(charged.contains(&emptied) && charged.contains(&roots[0]), "open files are charged still: {charged:?}");
+    // By the server that has seen it go, while others are charged.
+    eventually("the one that was emptied", async || {
+        disclaim(&w, &held[1..]).await;
+        !of_directories(&w).await.contains(&emptied)
+    })
+    .await;
+    assert!(of_directories(&w).await.contains(&roots[0]));
     w.server.stop();
     let w = World::on(w.store.clone(), w.peers.clone()).await;
     eventually("nothing is left", async || {
         disclaim(&w, &[]).await;
-        of_directories(&w).await == 0
+        of_directories(&w).await.is_empty()
     })
     .await;
 }

@@ -95,6 +95,11 @@ impl Change {
         Some(Change { chunk, is_replaced, before: cluster.answered.newest(chunk), copies })
     }
 
+    /// One that was on its way may make a chunk again whose file has another in its place: a block report removes that.
+    pub fn comes_late(self) -> Change {
+        Change { is_replaced: false, ..self }
+    }
+
     /// To be called when server `at` answers it.
     pub fn answered(self, cluster: &Cluster, at: ServerId, result: &Result<(DataAnswer, Bytes)>) {
         // A cut says no version: it is in the order by what it keeps from others alone.

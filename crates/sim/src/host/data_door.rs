@@ -114,7 +114,7 @@ impl DataDoor {
             }
             let chunk = chunk_of(&request);
             // Nobody waits for the answer; that it would have been given is as bad.
-            let change = Change::asked(&cluster, &request, payload.len());
+            let change = Change::asked(&cluster, &request, payload.len()).map(Change::comes_late);
             let done = server.execute(cx, request, payload).await;
             if let Some(change) = change {
                 change.answered(&cluster, server.id(), &done);

@@ -109,7 +109,7 @@ async fn cluster(dir: &Path, settings: &Settings) -> Result<Arc<Cluster>> {
     std::fs::create_dir_all(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
     let started = match &settings.database {
         Some(_) if settings.cached => {
-            return Err("the two kinds of clients need a database each: leave one out".to_owned());
+            return Err("these kinds of clients need a database each: leave one out".to_owned());
         }
         Some(url) => {
             let options = SqlOptions::from_url(url).map_err(text)?;
