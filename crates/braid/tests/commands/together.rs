@@ -174,6 +174,16 @@ fn a_snapshot_of_what_several_hold_is_of_one_moment() {
     m.is_clean();
 }
 
+/// The one that serves alone ends, and serves beside another.
+fn one_becomes_two(m: &mut Machine) {
+    m.signal("metadata-1", Signal::TERM);
+    assert_eq!(m.ended("metadata-1"), 0);
+    serve(m, 1);
+    m.until("the first of several serves", || m.is_ready("metadata-1"));
+    serve(m, 2);
+    until_members(m, 1, &[1, 2]);
+}
+
 /// Epochs of servers alone and of several rise together: what a mount and data servers know of the one setting is outdated under the next.
 #[test]
 fn a_mount_goes_on_while_one_alone_becomes_several_and_one_alone_again() {
@@ -208,12 +218,7 @@ fn a_mount_goes_on_while_one_alone_becomes_several_and_one_alone_again() {
     };
     change(1);
 
-    m.signal("metadata-1", Signal::TERM);
-    assert_eq!(m.ended("metadata-1"), 0);
-    serve(&mut m, 1);
-    m.until("the first of several serves", || m.is_ready("metadata-1"));
-    serve(&mut m, 2);
-    until_members(&m, 1, &[1, 2]);
+    one_becomes_two(&mut m);
     change(2);
 
     m.signal("metadata-2", Signal::TERM);
@@ -225,12 +230,7 @@ fn a_mount_goes_on_while_one_alone_becomes_several_and_one_alone_again() {
     change(3);
 
     // Nobody is left who could tell the mount that they are several no more.
-    m.signal("metadata-1", Signal::TERM);
-    assert_eq!(m.ended("metadata-1"), 0);
-    serve(&mut m, 1);
-    m.until("the first of several serves once more", || m.is_ready("metadata-1"));
-    serve(&mut m, 2);
-    until_members(&m, 1, &[1, 2]);
+    one_becomes_two(&mut m);
     change(4);
     m.signal("metadata-1", Signal::KILL);
     m.signal("metadata-2", Signal::KILL);
