@@ -4,7 +4,7 @@
 //! Every insert is answered when it is synced to the disk that holds DIR; reads wait for no disk. Everything
 //! fits the page cache.
 
-use braid_meta_engine::{AnyEngine, Engine, EngineError, Key, Lock, Operation, Table, Tx};
+use braid_meta_engine::{AnyEngine, Early, Engine, EngineError, Key, Lock, Operation, Table, Tx};
 use braid_meta_engine_embedded::{EmbeddedEngine, EmbeddedOptions};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -101,6 +101,26 @@ async fn inserts(engine: &Arc<EmbeddedEngine>, writers: u64, one_directory: bool
     done as f64 / begun.elapsed().as_secs_f64()
 }
 
+/// Half of all answers of one owner within this, and 99 of 100 within that, while others wait for the disk.
+async fn early(engine: &Arc<EmbeddedEngine>, durable: u64, first: u64) -> (Duration, Duration) {
+    let of_others = {
+        let engine = engine.clone();
+        tokio::spawn(async move { inserts(&engine, durable, false, first).await })
+    };
+    let begun = Instant::now();
+    let mut all = Vec::new();
+    while begun.elapsed() < TIME {
+        let (asked, n) = (Instant::now(), first / 2 + all.len() as u64);
+        engine.transact_early(0, Early::of(1), Create { parent: 2_000_000, n }).await.expect("it commits");
+        all.push(asked.elapsed());
+        // As a program that does something else between two changes.
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    of_others.await.expect("the writers end");
+    all.sort();
+    (all[all.len() / 2], all[all.len() * 99 / 100])
+}
+
 fn reads<E: Engine>(engine: &Arc<E>, threads: u64, one: fn(&E, u64)) -> f64 {
     let begun = Instant::now();
     let reader = |thread: u64| {
@@ -162,5 +182,10 @@ async fn main() {
         let share = (after.transactions - before.transactions) as f64 / (after.syncs - before.syncs) as f64;
         let place = if one_directory { "one directory" } else { "1000 directories" };
         println!("durable inserts, {writers} writers, {place}: {rate:.0}/s (synced, {share:.1} a sync)");
+    }
+    for (case, durable) in (8..).zip([0, 1, 8, 32]) {
+        let (half, most) = early(&engine, durable, case << 24).await;
+        let (half, most) = (half.as_micros(), most.as_micros());
+        println!("early inserts of one, beside {durable} durable writers: p50 {half} µs, p99 {most} µs (ordered)");
     }
 }

@@ -22,6 +22,8 @@ pub struct Ordered {
 struct Inner {
     /// Of the group that is open.
     open: Dirty,
+    /// What it has for those who wait for its commit. Readers are shown what was before, and need not know of it.
+    waiting: Dirty,
     /// Groups that are on this disk and not yet kept elsewhere, each with the number of its last change.
     sealed: VecDeque<(u64, Dirty)>,
     /// How often something has been cleared.
@@ -31,6 +33,10 @@ struct Inner {
 impl Inner {
     fn groups(&self) -> impl Iterator<Item = &Dirty> {
         self.sealed.iter().map(|(_, dirty)| dirty).chain([&self.open])
+    }
+
+    fn seen(&self, by_writer: bool) -> impl Iterator<Item = &Dirty> {
+        self.groups().chain(by_writer.then_some(&self.waiting))
     }
 }
 
@@ -53,9 +59,16 @@ impl Ordered {
         self.any.store(true, SeqCst);
     }
 
+    /// Changed for one who waits for the commit, by the write thread, which alone sees it until then.
+    pub fn wait<'a>(&self, keys: impl Iterator<Item = &'a Key>) {
+        let mut inner = self.inner.lock();
+        keys.for_each(|key| inner.waiting.add_for_nobody(key));
+    }
+
     /// The open group is committed here; `number` is that of its last change.
     pub fn seal(&self, number: u64) {
         let mut inner = self.inner.lock();
+        inner.waiting.clear();
         if !inner.open.is_empty() {
             let group = std::mem::take(&mut inner.open);
             inner.sealed.push_back((number, group));
@@ -103,6 +116,8 @@ pub struct Looker<'a> {
     owner: Option<u64>,
     /// There was something when it began, or when its snapshot was taken.
     any: bool,
+    /// It is in the open group's transaction, and sees what that has for those who wait.
+    writes: bool,
     pub touched: Touched,
 }
 
@@ -111,14 +126,23 @@ impl<'a> Looker<'a> {
         // What was committed after the view was taken may be in the snapshot, and not be durable yet where copies are kept:
         // by then it is here.
         let any = view.0.is_some() || ordered.any.load(SeqCst);
-        Looker { ordered, owner, any, touched: Touched::default() }
+        Looker { ordered, owner, any, writes: false, touched: Touched::default() }
+    }
+
+    /// Of a transaction on the write thread.
+    pub fn of_writer(ordered: &'a Ordered, owner: Option<u64>) -> Self {
+        let inner = ordered.inner.lock();
+        let any = !inner.waiting.is_empty() || inner.groups().any(|dirty| !dirty.is_empty());
+        drop(inner);
+        Looker { ordered, owner, any, writes: true, touched: Touched::default() }
     }
 
     pub fn keys<'k>(&mut self, keys: impl IntoIterator<Item = &'k Key>) {
         if self.any {
             let inner = self.ordered.inner.lock();
             for key in keys {
-                inner.groups().for_each(|dirty| dirty.touch(key, self.owner, &mut self.touched));
+                let (owner, touched) = (self.owner, &mut self.touched);
+                inner.seen(self.writes).for_each(|dirty| dirty.touch(key, owner, touched));
             }
         }
     }
@@ -126,14 +150,16 @@ impl<'a> Looker<'a> {
     pub fn partition(&mut self, table: Table, partition: u64) {
         if self.any {
             let inner = self.ordered.inner.lock();
-            inner.groups().for_each(|dirty| dirty.touch_partition(table, partition, self.owner, &mut self.touched));
+            let (owner, touched) = (self.owner, &mut self.touched);
+            inner.seen(self.writes).for_each(|dirty| dirty.touch_partition(table, partition, owner, touched));
         }
     }
 
     pub fn table(&mut self, table: Table) {
         if self.any {
             let inner = self.ordered.inner.lock();
-            inner.groups().for_each(|dirty| dirty.touch_table(table, self.owner, &mut self.touched));
+            let (owner, touched) = (self.owner, &mut self.touched);
+            inner.seen(self.writes).for_each(|dirty| dirty.touch_table(table, owner, touched));
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The write thread: groups of transactions, one LMDB commit and one wait for the disk, that of the log, each.
 //!
 //! A group ends when nobody has anything to add and somebody waits for it, when it is full, or, if all it did was
-//! answered early, when it has been held long enough. After a transaction that changed something and waits for the
-//! commit no other of its group is answered early: it may have seen what nobody keeps.
+//! answered early, when it has been held long enough. What a transaction that waits for the commit has changed is
+//! nobody's until then: who touches it is not answered early, and waits as well.
 
 use crate::error::store_error;
 use crate::job::Job;
@@ -154,7 +154,7 @@ impl Writer {
         let near = self.room.is_near();
         let ops_max = if self.low { LOW_GROUP_OPS_MAX } else { store.options.group_ops_max };
         // What is tried again is answered when it is durable.
-        let mut written = Written { late: !grow, ..Written::default() };
+        let mut written = Written { again: !grow, ..Written::default() };
         let mut end = None;
         let mut next = 0;
         loop {
@@ -190,7 +190,7 @@ impl Writer {
         }
         let store = self.store.clone();
         let early = job.early();
-        let looker = Looker::new(&store.ordered, store.ordered.view(), early.map(|early| early.owner));
+        let looker = Looker::of_writer(&store.ordered, early.map(|early| early.owner));
         let mut tx = WriteTx::new(txn, &store.tables, looker);
         let ran = catch_unwind(AssertUnwindSafe(|| job.run(&mut tx)));
         let mut writes = *ran.as_ref().unwrap_or(&false) && tx.wrote();
@@ -218,7 +218,7 @@ impl Writer {
             return job.outcome().map(drop).map_err(|()| lost());
         }
         let touched = tx.looker.touched;
-        match early.filter(|_| may_answer(written.late, touched, job.outcome())) {
+        match early.filter(|_| !written.again && may_answer(touched, job.outcome())) {
             Some(early) => {
                 if writes {
                     store.ordered.add(early.owner, tx.keys());
@@ -226,10 +226,11 @@ impl Writer {
                 job.answer(if writes || touched.own { Order::Early(self.number) } else { Order::Durable });
             }
             None => {
-                if writes && self.settler.is_some() {
-                    store.ordered.hide(tx.keys());
+                match &self.settler {
+                    Some(_) if writes => store.ordered.hide(tx.keys()),
+                    None if writes => store.ordered.wait(tx.keys()),
+                    _ => {}
                 }
-                written.late |= writes;
                 written.awaited = true;
             }
         }
@@ -329,8 +330,8 @@ impl Writer {
 struct Written {
     any: bool,
     bytes: usize,
-    /// Something was changed for one who waits for the commit.
-    late: bool,
+    /// It is tried once more, alone: nothing is answered early.
+    again: bool,
     /// Somebody waits for the commit.
     awaited: bool,
     /// For copies elsewhere.

@@ -111,12 +111,12 @@ impl Dirty {
     }
 }
 
-/// May a transaction be answered now that it has run? `late` says that one which changed something and waits for
-/// durability has run since the last durable moment: after it everybody waits, for nobody keeps what it did.
+/// May a transaction be answered now that it has run? Not if it touched what nobody keeps, or another: what has been changed for those
+/// who wait for durability is to be among what it `touched` ([`Dirty::add_for_nobody`]).
 ///
 /// Failures are told early as well: what they come from is the owner's, who keeps it.
-pub fn may_answer(late: bool, touched: Touched, result: Result<bool, ()>) -> bool {
-    !late && !touched.foreign && result.unwrap_or(true)
+pub fn may_answer(touched: Touched, result: Result<bool, ()>) -> bool {
+    !touched.foreign && result.unwrap_or(true)
 }
 
 #[cfg(test)]
@@ -169,10 +169,9 @@ mod tests {
     fn who_may_be_answered() {
         let (clean, own, foreign) =
             (Touched::default(), Touched { own: true, foreign: false }, Touched { own: false, foreign: true });
-        assert!(may_answer(false, own, Ok(true)) && may_answer(false, clean, Err(())));
-        assert!(!may_answer(true, clean, Ok(true)), "after one that waits");
-        assert!(!may_answer(false, foreign, Ok(true)), "on what another one keeps");
-        assert!(may_answer(false, own, Err(())), "its reason is kept");
-        assert!(!may_answer(false, clean, Ok(false)), "the operation said no");
+        assert!(may_answer(own, Ok(true)) && may_answer(clean, Err(())));
+        assert!(!may_answer(foreign, Ok(true)), "on what another one keeps, or nobody");
+        assert!(may_answer(own, Err(())), "its reason is kept");
+        assert!(!may_answer(clean, Ok(false)), "the operation said no");
     }
 }

@@ -1,10 +1,13 @@
 //! Transactions that share a commit, and do not share their failures.
 
 use braid_meta_engine::conformance::{Script, ScriptError, Step};
-use braid_meta_engine::{Engine, EngineError, Key, Operation, Table, Tx};
+use braid_meta_engine::{Early, Engine, EngineError, Key, Lock, Operation, Order, Table, Tx};
 use braid_meta_engine_embedded::{EmbeddedEngine, EmbeddedOptions};
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::mpsc;
+use std::task::Poll;
 use tempfile::TempDir;
 
 fn open() -> (TempDir, Arc<EmbeddedEngine>) {
@@ -115,6 +118,58 @@ async fn failures_do_not_touch_the_others_of_their_group() {
     let stats = engine.stats().snapshot();
     assert!(stats.syncs - syncs <= 2, "they were one group: {stats:?}");
     assert_eq!(stats.retries, 0, "an operation's failure is not the group's");
+}
+
+/// Polls it once: it is in the queue then, behind what was there.
+async fn submitted<F: Future>(asked: F) -> Pin<Box<F>> {
+    let mut asked = Box::pin(asked);
+    let polled = std::future::poll_fn(|cx| Poll::Ready(asked.as_mut().poll(cx))).await;
+    assert!(polled.is_pending());
+    asked
+}
+
+/// Of one group: what waits for the commit holds up what touches it, and nothing else.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_for_the_commit_holds_up_only_what_touches_it() {
+    let (_dir, engine) = open();
+    let gate = close_gate(&engine).await;
+    let waits = submitted(engine.transact(1, insert(1, "nobody's"))).await;
+    let submit = |step: Step| submitted(engine.transact_early(1, Early::of(7), Script(vec![step])));
+    let get = |rest: &str| Step::Get(vec![key(1, rest)], Lock::None);
+    let put = |rest: &str| Step::Put(key(1, rest), b"y".to_vec());
+    let scan = |partition: u64| Step::Scan { prefix: key(partition, ""), after: None, limit: 9 };
+    let table = Step::ScanTable { table: Table::Inodes, after: None, limit: 9 };
+    // The second change of the group, a look at it, and a look at nothing that is not durable.
+    let (mut apart, mut touching) = (Vec::new(), Vec::new());
+    for (step, order) in [(put("mine"), Order::Early(2)), (get("mine"), Order::Early(2)), (scan(2), Order::Durable)] {
+        apart.push((submit(step).await, order));
+    }
+    // The last is on what one of them has made of what is nobody's.
+    for step in [get("nobody's"), scan(1), table, put("nobody's"), Step::Delete(key(1, "nobody's"))] {
+        touching.push(submit(step).await);
+    }
+    let (open, end) = mpsc::channel();
+    let end = submitted(engine.transact(0, Gate(parking_lot::Mutex::new(end)))).await;
+    open_gate(gate).await;
+
+    for (answer, order) in apart {
+        let limit = std::time::Duration::from_secs(30);
+        let answer = tokio::time::timeout(limit, answer).await.expect("it is answered before the group's end");
+        assert_eq!(answer.expect("it runs").1, order);
+    }
+    assert_eq!(engine.durable(), 0, "it is one group, and open");
+    let mut late = Vec::new();
+    for job in touching {
+        late.push(submitted(job).await);
+    }
+    let waits = submitted(waits).await;
+    drop(open);
+    end.await.expect("it ends");
+    waits.await.expect("it commits");
+    for job in late {
+        assert_eq!(job.await.expect("it runs").1, Order::Durable);
+    }
+    assert_eq!(count(&engine).await, 1, "what was put on mine is there");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -55,7 +55,8 @@ impl MemEngine {
         if state.life != self.life {
             return Placed { answer: Err(EngineError::Closed.into()), wait_for: None, order: Order::Durable };
         }
-        let mut tx = MemTx::new(&state.view, &state.dirty, owner);
+        let dirty = [&state.dirty, &state.waiting];
+        let mut tx = MemTx::new(&state.view, &dirty, owner);
         let ran = match run_ready(op.run(&mut tx)) {
             Some(Ok(output)) => tx.check_inserts().map(|()| output).map_err(O::Error::from),
             Some(Err(error)) => Err(error),
@@ -69,7 +70,7 @@ impl MemEngine {
             _ => ran,
         };
         let outcome = ran.as_ref().map(|output| op.may_be_early(output)).map_err(drop);
-        let early = owner.filter(|_| may_answer(state.late, touched, outcome));
+        let early = owner.filter(|_| may_answer(touched, outcome));
         let wrote = ran.is_ok() && !overlay.is_empty();
         let answer = match ran {
             Ok(output) => self.commit(&mut state, &overlay, early).map(|()| output).map_err(O::Error::from),
@@ -143,7 +144,8 @@ impl MemEngine {
         if state.life != self.life {
             return Some(Err(EngineError::Closed.into()));
         }
-        let mut tx = MemTx::new(state.readable(), &state.dirty, owner);
+        let dirty = [&state.dirty];
+        let mut tx = MemTx::new(state.readable(), &dirty, owner);
         let ran = run_ready(op.run(&mut tx));
         if tx.touched.own || (tx.touched.foreign && state.bug != Some(PlantedBug::DirtyRead)) {
             return None;

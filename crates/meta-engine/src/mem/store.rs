@@ -67,8 +67,9 @@ impl MemStore {
         if let Some(outlet) = state.copies.take() {
             outlet.close("the store crashed");
         }
-        (state.holding, state.late) = (false, false);
+        state.holding = false;
         state.dirty.clear();
+        state.waiting.clear();
         state.view = state.durable.clone();
         state.life += 1;
         lost
@@ -126,8 +127,8 @@ pub(super) struct State {
     pub delay: Option<Arc<dyn Fn() -> CommitDelay + Send + Sync>>,
     /// Of the pending, those that were answered early.
     pub dirty: Dirty,
-    /// One of the pending waits for its durability: nothing ordered after it is answered early.
-    pub late: bool,
+    /// Of the pending, those that somebody waits for: what touches them is not answered early. Reads do not see them.
+    pub waiting: Dirty,
     hold: Option<Arc<dyn Fn(CommitDelay) + Send + Sync>>,
     /// The hook has been given what makes the pending durable.
     holding: bool,
@@ -184,10 +185,8 @@ impl State {
         match early {
             Some(owner) => overlay.writes().for_each(|(key, _)| self.dirty.add(key, owner)),
             None => {
-                self.late = true;
-                if self.copies.is_some() {
-                    overlay.writes().for_each(|(key, _)| self.dirty.add_for_nobody(key));
-                }
+                let dirty = if self.copies.is_some() { &mut self.dirty } else { &mut self.waiting };
+                overlay.writes().for_each(|(key, _)| dirty.add_for_nobody(key));
             }
         }
         let writes: Vec<_> = overlay.writes().map(|(key, pending)| (key.clone(), pending.row.clone())).collect();
@@ -255,11 +254,11 @@ impl State {
 
     fn look_at_dirty(&mut self) {
         self.dirty.clear();
-        self.late = self.pending.iter().any(|ordered| ordered.early.is_none());
+        self.waiting.clear();
         let mut add = |key: &Key, owner: Option<u64>, hidden: bool| match owner {
             Some(owner) => self.dirty.add(key, owner),
             None if hidden => self.dirty.add_for_nobody(key),
-            None => {}
+            None => self.waiting.add_for_nobody(key),
         };
         let hidden = self.copies.is_some();
         self.unkept.iter().flat_map(|group| &group.rows).for_each(|(key, owner)| add(key, *owner, hidden));

@@ -5,7 +5,7 @@ use std::ops::Bound;
 /// A transaction over rows that nobody changes meanwhile: the store is locked while an operation runs.
 pub(super) struct MemTx<'a> {
     rows: &'a Rows,
-    dirty: &'a Dirty,
+    dirty: &'a [&'a Dirty],
     owner: Option<u64>,
     pub touched: Touched,
     pub overlay: Overlay,
@@ -14,12 +14,13 @@ pub(super) struct MemTx<'a> {
 }
 
 impl<'a> MemTx<'a> {
-    pub fn new(rows: &'a Rows, dirty: &'a Dirty, owner: Option<u64>) -> Self {
+    pub fn new(rows: &'a Rows, dirty: &'a [&'a Dirty], owner: Option<u64>) -> Self {
         MemTx { rows, dirty, owner, touched: Touched::default(), overlay: Overlay::default(), round_trips: 0 }
     }
 
     fn touch(&mut self, key: &Key) {
-        self.dirty.touch(key, self.owner, &mut self.touched);
+        let (owner, touched) = (self.owner, &mut self.touched);
+        self.dirty.iter().for_each(|dirty| dirty.touch(key, owner, touched));
     }
 
     pub fn check_inserts(&self) -> Result<(), EngineError> {
@@ -46,12 +47,14 @@ impl Tx for MemTx<'_> {
     }
 
     fn scan<'a>(&'a mut self, prefix: &'a Key, after: Option<&'a Key>, limit: usize, _lock: Lock) -> Awaited<'a, Page> {
-        self.dirty.touch_partition(prefix.table(), prefix.partition(), self.owner, &mut self.touched);
+        let (owner, touched) = (self.owner, &mut self.touched);
+        self.dirty.iter().for_each(|dirty| dirty.touch_partition(prefix.table(), prefix.partition(), owner, touched));
         Awaited::ready(self.page(ScanRange::prefix(prefix, after), limit))
     }
 
     fn scan_table<'a>(&'a mut self, table: Table, after: Option<&'a Key>, limit: usize) -> Awaited<'a, Page> {
-        self.dirty.touch_table(table, self.owner, &mut self.touched);
+        let (owner, touched) = (self.owner, &mut self.touched);
+        self.dirty.iter().for_each(|dirty| dirty.touch_table(table, owner, touched));
         Awaited::ready(self.page(ScanRange::table(table, after), limit))
     }
 
