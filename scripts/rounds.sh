@@ -104,7 +104,16 @@ mount_lives() { # after what
     [ "$(timeout 60 cat "$mnt/probe")" = "$1" ] || broken "the mount reads wrong after $1"
 }
 
+# Of `status`: `up` is also who was heard 9 s ago and is about to be down; a heartbeat comes every second.
+all_are_back='(.servers | all(.state == "up" and .silent_ms < 3000))'
+
+# fsck cannot ask who has not come back to the metadata server yet, and says so.
 fsck_data_clean() { # after what
+    local begun=$(ms_now)
+    until "$braid" admin status --json --cluster "$var" 2>/dev/null | jq -e "$all_are_back" >/dev/null; do
+        [ $(( $(ms_now) - begun )) -lt 60000 ] || { "$braid" admin status --cluster "$var" >&2; broken "servers are not back 60 s after $1"; }
+        sleep 0.2
+    done
     timeout 120 "$braid" admin fsck --data --cluster "$var" >"$work/fsck.log" 2>&1 ||
         { cat "$work/fsck.log"; broken "fsck --data is not clean after $1"; }
 }
@@ -154,13 +163,12 @@ crash_once() { # name seed victims...
 }
 
 # Every copy there should be, whole: what `status` says has nothing lacking, and every server is back, or fsck could not ask it.
-# `up` is also who was heard 9 s ago and is about to be down; a heartbeat comes every second.
 # Prints how long that took.
 whole_again() {
     local begun=$(ms_now) status
     while :; do
         status=$("$braid" admin status --json --cluster "$var") || true
-        if jq -e '(.servers | all(.state == "up" and .silent_ms < 3000)) and (.copies | .containers > 0 and .containers_short + .containers_changing + .copies_lacking + .bytes_lacking + .servers_with_strays == 0)' \
+        if jq -e "$all_are_back"' and (.copies | .containers > 0 and .containers_short + .containers_changing + .copies_lacking + .bytes_lacking + .servers_with_strays == 0)' \
             <<<"$status" >/dev/null; then break; fi
         [ $(( $(ms_now) - begun )) -lt 120000 ] || { say "$status" >&2; broken "copies are not whole 120 s after ${fault:-a fault}"; }
         sleep 0.2

@@ -50,5 +50,7 @@ pub const BLOCK_BYTES: u64 = 4096;
 pub const INLINE_BYTES_DEFAULT: u32 = 16 << 10;
 /// The most a policy may keep inline.
 pub const INLINE_BYTES_MAX: u32 = 64 << 10;
+/// Of that, what databases keep in memory unless the policy says less (HopsFS: 1 KiB).
+pub const INLINE_SMALL_BYTES_MAX: u16 = 1 << 10;
 /// Largest file: 2^63 - 1 bytes, what `off_t` can address.
 pub const FILE_BYTES_MAX: u64 = i64::MAX as u64;

@@ -1,4 +1,4 @@
-use crate::{CHUNK_BYTES_DEFAULT, INLINE_BYTES_DEFAULT, INLINE_BYTES_MAX};
+use crate::{CHUNK_BYTES_DEFAULT, INLINE_BYTES_DEFAULT, INLINE_BYTES_MAX, INLINE_SMALL_BYTES_MAX};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -37,6 +37,7 @@ pub enum Medium {
 /// A directory's choice of layout, redundancy, medium and durability. Written and read as
 /// `replica:3,durability=close,inline=4KiB`; only what differs from the default is printed after the layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(from = "Encoded", into = "Encoded")]
 pub struct Policy {
     pub layout: Layout,
     pub durability: Durability,
@@ -45,8 +46,39 @@ pub struct Policy {
     pub min_copies: u8,
     /// Largest file kept beside its row; 0 is never.
     pub inline_bytes: u32,
+    /// Of these, the largest file kept in the table `inline_small`, which databases have in memory; 0 is none.
+    pub inline_small_bytes: u16,
     /// Bytes in a chunk: a power of two from 1 MiB to 1 TiB.
     pub chunk_bytes: u64,
+}
+
+/// A policy in rows and messages: as it was before there was `inline_small_bytes`, which is in bits of a varint that were 0.
+#[derive(Serialize, Deserialize)]
+struct Encoded {
+    layout: Layout,
+    durability: Durability,
+    medium: Medium,
+    min_copies: u8,
+    /// `inline_bytes`, and from bit 32 on what `inline_small_bytes` lacks to its maximum.
+    inline: u64,
+    chunk_bytes: u64,
+}
+
+impl From<Policy> for Encoded {
+    fn from(policy: Policy) -> Encoded {
+        let Policy { layout, durability, medium, min_copies, inline_bytes, inline_small_bytes, chunk_bytes } = policy;
+        let less = INLINE_SMALL_BYTES_MAX.saturating_sub(inline_small_bytes);
+        let inline = u64::from(inline_bytes) | u64::from(less) << 32;
+        Encoded { layout, durability, medium, min_copies, inline, chunk_bytes }
+    }
+}
+
+impl From<Encoded> for Policy {
+    fn from(encoded: Encoded) -> Policy {
+        let Encoded { layout, durability, medium, min_copies, inline, chunk_bytes } = encoded;
+        let inline_small_bytes = INLINE_SMALL_BYTES_MAX.saturating_sub((inline >> 32) as u16);
+        Policy { layout, durability, medium, min_copies, inline_bytes: inline as u32, inline_small_bytes, chunk_bytes }
+    }
 }
 
 /// Why a text is not a policy. The message says what would be right.
@@ -54,7 +86,7 @@ pub struct Policy {
 pub enum PolicyError {
     #[error("{0:?} is not a layout; use plain, replica:N (1 to 8), rain:K+M (2 to 32 + 1 to 8) or memory")]
     Layout(String),
-    #[error("{0:?} is not a setting of a policy; use durability, medium, min_copies, inline or chunk")]
+    #[error("{0:?} is not a setting of a policy; use durability, medium, min_copies, inline, inline_small or chunk")]
     Setting(String),
     #[error("{value:?} does not fit {setting}: {expected}")]
     Value { setting: &'static str, value: String, expected: &'static str },
@@ -72,6 +104,7 @@ impl Policy {
         medium: Medium::Disk,
         min_copies: 0,
         inline_bytes: INLINE_BYTES_DEFAULT,
+        inline_small_bytes: INLINE_SMALL_BYTES_MAX,
         chunk_bytes: CHUNK_BYTES_DEFAULT,
     };
 
@@ -174,6 +207,12 @@ impl FromStr for Policy {
                         _ => return Err(bad("inline", "0 to 64KiB")),
                     }
                 }
+                "inline_small" => {
+                    policy.inline_small_bytes = match parse_bytes(value) {
+                        Some(n) if n <= u64::from(INLINE_SMALL_BYTES_MAX) => n as u16,
+                        _ => return Err(bad("inline_small", "0 to 1KiB")),
+                    }
+                }
                 "chunk" => {
                     policy.chunk_bytes = match parse_bytes(value) {
                         Some(n) if n.is_power_of_two() && (CHUNK_BYTES_MIN..=CHUNK_BYTES_MAX).contains(&n) => n,
@@ -223,6 +262,9 @@ impl fmt::Display for Policy {
         if self.inline_bytes != INLINE_BYTES_DEFAULT {
             write!(f, ",inline={}", show_bytes(self.inline_bytes.into()))?;
         }
+        if self.inline_small_bytes != INLINE_SMALL_BYTES_MAX {
+            write!(f, ",inline_small={}", show_bytes(self.inline_small_bytes.into()))?;
+        }
         if self.chunk_bytes != CHUNK_BYTES_DEFAULT {
             write!(f, ",chunk={}", show_bytes(self.chunk_bytes))?;
         }
@@ -243,11 +285,25 @@ mod tests {
             "memory",
             "replica:3,durability=close,min_copies=2,inline=4KiB,chunk=1GiB",
             "plain,durability=write,medium=memory,inline=0",
+            "plain,inline=64KiB,inline_small=0",
+            "replica:2,inline_small=300",
         ] {
             let policy: Policy = text.parse().unwrap();
             assert_eq!(policy.to_string(), text);
+            let bytes = postcard::to_allocvec(&policy).unwrap();
+            assert_eq!(postcard::from_bytes::<Policy>(&bytes).unwrap(), policy, "{text}");
         }
         assert_eq!("replica:1".parse::<Policy>().unwrap().to_string(), "plain");
+    }
+
+    /// As they were written before one could say what lies in memory.
+    #[test]
+    fn policies_of_before_are_read_and_written_as_they_were() {
+        let before = (Layout::Replica { copies: 2 }, Durability::Close, Medium::Disk, 1_u8, 4096_u32, 1_u64 << 30);
+        let policy: Policy = "replica:2,durability=close,min_copies=1,inline=4KiB,chunk=1GiB".parse().unwrap();
+        let bytes = postcard::to_allocvec(&before).unwrap();
+        assert_eq!(postcard::from_bytes::<Policy>(&bytes).unwrap(), policy);
+        assert_eq!(postcard::to_allocvec(&policy).unwrap(), bytes);
     }
 
     #[test]
@@ -260,6 +316,7 @@ mod tests {
             ("raid5", "rain:K+M"),
             ("plain,colour=red", "durability"),
             ("plain,inline=1MiB", "64KiB"),
+            ("plain,inline_small=2KiB", "1KiB"),
             ("plain,chunk=3MiB", "power of two"),
             ("plain,min_copies=2", "number of copies"),
             ("plain,inline=99999999999999999999KiB", "64KiB"),

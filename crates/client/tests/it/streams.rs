@@ -1,17 +1,19 @@
-//! One file, random operations, against a vector of bytes: across the inline limit and chunk borders.
+//! One file, random operations, against a vector of bytes: across the inline limits and chunk borders, under a name that changes.
 
 #![allow(clippy::unwrap_used)]
 
 use crate::common::*;
 use braid_api::{FallocateMode, FileSystem, HandleId, OpenFlags, SeekWhence, SetAttr};
 use braid_client::{Client, ClientConfig};
-use braid_types::{ByteRange, InodeId};
+use braid_types::{ByteRange, InodeId, Policy};
 use bytes::Bytes;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// Beyond this a file of the policy's default lies in another table.
+const SMALL_BYTES: u64 = braid_types::INLINE_SMALL_BYTES_MAX as u64;
 /// Three chunks and a bit.
 const SIZE_MAX: u64 = 3 * CHUNK + 50_000;
 
@@ -20,6 +22,9 @@ struct Stream {
     client: Arc<Client>,
     id: InodeId,
     handle: HandleId,
+    inline: u64,
+    /// Of its name, which is the last that it got.
+    names: u32,
     truth: Vec<u8>,
     log: Vec<String>,
 }
@@ -27,11 +32,14 @@ struct Stream {
 impl Stream {
     /// Borders are where mistakes are.
     fn offset(&mut self) -> u64 {
-        let inline = u64::from(INLINE);
-        let near = [0, inline, CHUNK, 2 * CHUNK, 3 * CHUNK, self.truth.len() as u64, 2 * inline];
-        match self.rng.random_range(0..4) {
+        let inline = self.inline;
+        let near = [0, SMALL_BYTES, inline, CHUNK, 2 * CHUNK, 3 * CHUNK, self.truth.len() as u64, 2 * inline];
+        // Where files are small they stay so for a while.
+        let kinds = if self.inline > 0 && self.truth.len() as u64 <= self.inline { 1..6 } else { 0..4 };
+        match self.rng.random_range(kinds) {
             0 => self.rng.random_range(0..SIZE_MAX),
-            1 => self.rng.random_range(0..3 * inline),
+            1 => self.rng.random_range(0..3 * inline.max(SMALL_BYTES)),
+            4 | 5 => self.rng.random_range(0..=inline),
             _ => {
                 let base = near[self.rng.random_range(0..near.len())];
                 let shift = *[0, 1, 100, 4096].get(self.rng.random_range(0..4usize)).unwrap_or(&0);
@@ -42,6 +50,9 @@ impl Stream {
     }
 
     fn len(&mut self) -> u64 {
+        if (self.truth.len() as u64) < self.inline && self.rng.random_range(0..4) > 0 {
+            return self.rng.random_range(1..2000);
+        }
         match self.rng.random_range(0..10) {
             0 => self.rng.random_range(1..CHUNK + 100_000),
             1..4 => self.rng.random_range(1..200_000),
@@ -150,9 +161,21 @@ impl Stream {
                 self.note("fsync".into());
                 self.client.fsync(self.handle, false).await.unwrap();
             }
-            94..99 => {
+            94..97 => {
                 self.note("reopen".into());
                 self.reopen(READ_WRITE).await;
+            }
+            97..99 => {
+                let (old, new) = (self.names, self.names + 1);
+                let keep_open: bool = self.rng.random();
+                self.note(format!("link {new}, unlink {old}, keep open {keep_open}"));
+                let linked = self.client.link(&cx(), self.id, InodeId::ROOT, &name(&new.to_string())).await.unwrap();
+                assert_eq!(linked.attr.nlink, 2);
+                self.client.unlink(&cx(), InodeId::ROOT, &name(&old.to_string())).await.unwrap();
+                self.names = new;
+                if !keep_open {
+                    self.reopen(READ_WRITE).await;
+                }
             }
             _ => {
                 self.note("open with truncate".into());
@@ -185,16 +208,18 @@ impl Stream {
 }
 
 /// As many seeds as there is time for, and at least so many, however slow the machine is.
-async fn streams(storage: Storage, seeds: std::ops::Range<u64>, at_least: u64, config: &ClientConfig) {
+async fn streams(storage: Storage, inlines: &[u32], seeds: std::ops::Range<u64>, at_least: u64, config: &ClientConfig) {
     let started = Instant::now();
     let mut done = 0;
     for seed in seeds {
-        let world = World::new(storage, SMALL).await;
+        let inline = inlines[seed as usize % inlines.len()];
+        let world = World::new(storage, Policy { inline_bytes: inline, ..SMALL }).await;
         let client = world.client_with(config.clone()).await;
-        let (id, handle) = create(&client, "file").await;
+        let (id, handle) = create(&client, "0").await;
         let rng = StdRng::seed_from_u64(seed);
         let log = vec![format!("seed {seed}")];
-        let mut stream = Stream { rng, client: client.clone(), id, handle, truth: Vec::new(), log };
+        let inline = u64::from(inline);
+        let mut stream = Stream { rng, client: client.clone(), id, handle, inline, names: 0, truth: Vec::new(), log };
         for _ in 0..60 {
             let step = tokio::time::timeout(Duration::from_secs(20), stream.step()).await;
             let last = stream.log.len().saturating_sub(12);
@@ -206,7 +231,9 @@ async fn streams(storage: Storage, seeds: std::ops::Range<u64>, at_least: u64, c
         client.shutdown().await.unwrap();
         // Another client sees the same: nothing was true only here.
         let other = world.client().await;
-        assert_eq!(other.get_attr(&cx(), id, None).await.unwrap().attr.size, stream.truth.len() as u64, "seed {seed}");
+        let named = other.lookup(&cx(), InodeId::ROOT, &name(&stream.names.to_string())).await.unwrap().attr.unwrap();
+        let expected = (id, 1, stream.truth.len() as u64);
+        assert_eq!((named.id, named.nlink, named.size), expected, "seed {seed}");
         let handle = open(&other, id, READ).await;
         let got = read(&other, handle, 0, 8 << 20).await;
         let last = stream.log.len().saturating_sub(12);
@@ -221,7 +248,13 @@ async fn streams(storage: Storage, seeds: std::ops::Range<u64>, at_least: u64, c
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_file_is_a_vector_of_bytes() {
-    streams(Storage::Memory, 0..400, 20, &ClientConfig::default()).await;
+    streams(Storage::Memory, &[INLINE], 0..400, 20, &ClientConfig::default()).await;
+}
+
+/// Most of the time around what lies in the one table of small files, in the other, and in chunks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_small_file_is_a_vector_of_bytes() {
+    streams(Storage::Memory, &[1024, 64 << 10, 0, 700], 2000..2800, 40, &ClientConfig::default()).await;
 }
 
 /// Saving runs beside everything else, and memory is always short.
@@ -238,5 +271,5 @@ async fn a_file_is_a_vector_of_bytes_under_pressure() {
         spares_ahead: 1,
         ..ClientConfig::default()
     };
-    streams(Storage::Disk, 1000..1400, 10, &config).await;
+    streams(Storage::Disk, &[INLINE], 1000..1400, 10, &config).await;
 }

@@ -8,9 +8,6 @@ use braid_meta_engine::Key;
 use braid_types::{ChunkIndex, InodeId, LayoutGen, Policy};
 use bytes::Bytes;
 
-/// Inline bytes up to this many lie in `inline_small`, which databases keep in memory (HopsFS).
-pub const INLINE_SMALL_BYTES: usize = 1024;
-
 /// Chunks in one answer: 256 × about 20 bytes are 5 KiB, and cover 16 GiB of a file.
 pub const CHUNKS_A_PAGE: usize = 256;
 
@@ -58,11 +55,12 @@ pub async fn inline_bytes(unit: &mut Unit<'_>, inode: &Inode) -> Result<Bytes, O
     Ok(unit.get_raw(&key).await?.map(Bytes::from).unwrap_or_default())
 }
 
-/// Writes `bytes` as all of the file's inline content.
+/// Writes `bytes` as all of the file's inline content: up to what its policy says in `inline_small`, which databases keep in memory (HopsFS),
+/// else in `inline_large`.
 pub fn put_inline(unit: &mut Unit<'_>, inode: &mut Inode, bytes: &[u8]) {
     let state = match bytes.len() {
         0 => InlineState::None,
-        n if n <= INLINE_SMALL_BYTES => InlineState::Small,
+        n if n <= usize::from(policy_of(inode).inline_small_bytes) => InlineState::Small,
         _ => InlineState::Large,
     };
     if inode.inline != state {

@@ -34,6 +34,7 @@ impl Relation for Policies {
             integer("min_copies", "copies on stable storage that an fsync waits for"),
             integer("inline_bytes", "files up to this size lie beside their row"),
             integer("chunk_bytes", "size of chunks"),
+            integer("inline_small_bytes", "and up to this size where a database keeps rows in memory"),
         ]
     }
 
@@ -55,6 +56,7 @@ impl Relation for Policies {
             4 => number(policy.min_copies() as u64),
             5 => number(policy.inline_bytes.into()),
             6 => number(policy.chunk_bytes),
+            7 => number(policy.inline_small_bytes.into()),
             _ => SqlValue::Null,
         })
     }

@@ -5,6 +5,7 @@
 use crate::common::*;
 use braid_api::meta::*;
 use braid_api::{Code, Context, Namespace};
+use braid_meta_engine::{Engine, Table};
 use braid_meta_server::MetaConfig;
 use braid_types::*;
 use bytes::Bytes;
@@ -566,6 +567,36 @@ async fn a_whole_small_file_goes_in_one_message() {
     let third = w.call(PutFile { open_here: true, ..put(b"third", true) }).await.unwrap();
     assert_eq!(third.replaced.map(|gone| gone.id), Some(second.attr.id));
     assert_eq!(w.attr(second.attr.id).await.unwrap().nlink, 0, "who replaced it has it open");
+}
+
+/// Which of the tables of small files has it, by what its directory's policy says.
+#[tokio::test]
+async fn small_files_lie_where_their_policy_says_and_move_as_they_grow_and_shrink() {
+    let w = World::new().await;
+    for (text, small, large) in [
+        ("plain", Some(1024), Some(16 << 10)),
+        ("plain,inline_small=300", Some(300), Some(16 << 10)),
+        ("plain,inline_small=0,inline=64KiB", None, Some(64 << 10)),
+        ("plain,inline=512", Some(512), None),
+    ] {
+        let dir = w.mkdir(ROOT, text).await.id;
+        w.call(SetPolicy { inode: dir.into(), policy: Some(text.parse().unwrap()) }).await.unwrap();
+        let file = w.create(dir, "f").await.attr;
+        let rows = |table| w.engine.rows(table).unwrap();
+        let sizes = [small, small.map(|n| n + 1).filter(|n| Some(*n) <= large), large, Some(1), large, small];
+        for size in sizes.into_iter().flatten() {
+            let bytes = Bytes::from(vec![7; size]);
+            let kept = w.commit(&file, size as u64, CommitContent::Inline(bytes.clone())).await;
+            kept.unwrap_or_else(|e| panic!("{text}, {size}: {e}"));
+            let is_small = small.is_some_and(|small| size <= small);
+            let expected = (u64::from(is_small), u64::from(!is_small));
+            assert_eq!((rows(Table::InlineSmall), rows(Table::InlineLarge)), expected, "{text}, {size}");
+            let map = w.call(GetMap { inode: file.id.into(), first: ChunkIndex(0) }).await.unwrap().map;
+            assert_eq!(map.content, Content::Inline(bytes), "{text}, {size}");
+        }
+        w.unlink(dir, "f", false).await.unwrap();
+        eventually("freeing", async || rows(Table::InlineSmall) + rows(Table::InlineLarge) == 0).await;
+    }
 }
 
 #[tokio::test]
