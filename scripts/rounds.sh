@@ -105,7 +105,7 @@ mount_lives() { # after what
 }
 
 # Of `status`: `up` is also who was heard 9 s ago and is about to be down; a heartbeat comes every second.
-all_are_back='(.servers | all(.state == "up" and .silent_ms < 3000))'
+all_are_back='(.servers | length > 0 and all(.state == "up" and .silent_ms < 3000))'
 
 # fsck cannot ask who has not come back to the metadata server yet, and says so.
 fsck_data_clean() { # after what

@@ -272,7 +272,7 @@ impl Requests {
         let old = state.kept.iter().filter(|(_, e)| e.session == session && e.incarnation != state.incarnation);
         let mut kept: Vec<Kept> = old.map(|(id, entry)| entry.kept(*id)).collect();
         kept.sort_by_key(|kept| kept.mark.number);
-        // Whether an earlier server has carried them out is not known; if not, then none after what it had answered.
+        // Whether an earlier server has carried them out is not known; what it has answered behind them does not depend on them.
         let unanswered = state.behind.iter().filter(|(_, (of, ..))| *of == session);
         kept.extend(unanswered.map(|(id, (_, message))| Kept {
             request: RequestId(*id),

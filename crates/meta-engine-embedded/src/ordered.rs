@@ -59,7 +59,8 @@ impl Ordered {
         self.any.store(true, SeqCst);
     }
 
-    /// Changed for one who waits for the commit, by the write thread, which alone sees it until then.
+    /// Changed for one who waits for the commit, by the write thread, which alone sees it until then. What was added to is not in it
+    /// (`Tx::add`).
     pub fn wait<'a>(&self, keys: impl Iterator<Item = &'a Key>) {
         let mut inner = self.inner.lock();
         keys.for_each(|key| inner.waiting.add_for_nobody(key));
@@ -68,7 +69,8 @@ impl Ordered {
     /// The open group is committed here; `number` is that of its last change.
     pub fn seal(&self, number: u64) {
         let mut inner = self.inner.lock();
-        inner.waiting.clear();
+        // As large as the largest group, if it were cleared.
+        inner.waiting = Dirty::default();
         if !inner.open.is_empty() {
             let group = std::mem::take(&mut inner.open);
             inner.sealed.push_back((number, group));

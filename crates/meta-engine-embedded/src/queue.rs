@@ -61,6 +61,10 @@ impl Queue {
         self.state.lock().jobs.pop_front()
     }
 
+    pub fn len(&self) -> usize {
+        self.state.lock().jobs.len()
+    }
+
     /// Where the write thread sends what it commits, from the next group on.
     pub fn copy_to(&self, outlet: Arc<Outlet>) {
         self.state.lock().outlet = Some(outlet);

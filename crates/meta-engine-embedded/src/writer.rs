@@ -1,7 +1,8 @@
 //! The write thread: groups of transactions, one LMDB commit and one wait for the disk, that of the log, each.
 //!
 //! A group ends when nobody has anything to add and somebody waits for it, when it is full, or, if all it did was
-//! answered early, when it has been held long enough. What a transaction that waits for the commit has changed is
+//! answered early, when it has been held long enough. Where somebody waits for it, those who are answered early and come
+//! again are too late for it, or it would be held up by them. What a transaction that waits for the commit has changed is
 //! nobody's until then: who touches it is not answered early, and waits as well.
 
 use crate::error::store_error;
@@ -162,6 +163,9 @@ impl Writer {
                 if !grow || next >= ops_max || written.bytes >= store.options.group_bytes_max {
                     break;
                 }
+                if written.end_at.is_some_and(|end| next >= end) {
+                    break;
+                }
                 let more = match self.queue.try_take() {
                     None if written.any && !written.awaited && !near => {
                         self.queue.wait_until(*end.get_or_insert_with(|| Instant::now() + store.options.group_hold))
@@ -171,8 +175,11 @@ impl Writer {
                 let Some(job) = more else { break };
                 group.push(job);
             }
-            self.execute(&mut txn, &mut *group[next], &mut written).map_err(Failure::Undone)?;
+            let early = self.execute(&mut txn, &mut *group[next], &mut written).map_err(Failure::Undone)?;
             next += 1;
+            if early && written.awaited && written.end_at.is_none() {
+                written.end_at = Some(group.len() + self.queue.len());
+            }
         }
         if !written.any {
             txn.abort();
@@ -182,11 +189,11 @@ impl Writer {
         self.commit(txn, written.changes, sync)
     }
 
-    /// Runs one operation, applies its writes and answers it if it may be answered early. An error is the store's; the
-    /// operation's own is its answer.
-    fn execute(&mut self, txn: &mut RwTxn<'_>, job: &mut dyn Job, written: &mut Written) -> Result<(), EngineError> {
+    /// Runs one operation, applies its writes and answers it if it may be answered early: whether it was. An error is the
+    /// store's; the operation's own is its answer.
+    fn execute(&mut self, txn: &mut RwTxn<'_>, job: &mut dyn Job, written: &mut Written) -> Result<bool, EngineError> {
         if job.is_abandoned() {
-            return Ok(());
+            return Ok(false);
         }
         let store = self.store.clone();
         let early = job.early();
@@ -199,7 +206,8 @@ impl Writer {
             job.refuse(EngineError::Storage("the operation panicked".into()));
         }
         if writes {
-            match self.admit(&tx, job.may_use_reserve()) {
+            // What was answered had been admitted.
+            match self.admit(&tx, job.may_use_reserve() || job.is_answered()) {
                 Ok(()) => {
                     written.bytes += tx.apply()?;
                     tx.record(&mut written.changes);
@@ -215,7 +223,7 @@ impl Writer {
         if job.is_answered() {
             // It is tried again, and its answer stands; what it changed is held by its owner since.
             let lost = || EngineError::Storage("a change that was answered cannot be repeated".into());
-            return job.outcome().map(drop).map_err(|()| lost());
+            return job.outcome().map(|_| false).map_err(|()| lost());
         }
         let touched = tx.looker.touched;
         match early.filter(|_| !written.again && may_answer(touched, job.outcome())) {
@@ -224,6 +232,7 @@ impl Writer {
                     store.ordered.add(early.owner, tx.keys());
                 }
                 job.answer(if writes || touched.own { Order::Early(self.number) } else { Order::Durable });
+                Ok(true)
             }
             None => {
                 match &self.settler {
@@ -232,9 +241,9 @@ impl Writer {
                     _ => {}
                 }
                 written.awaited = true;
+                Ok(false)
             }
         }
-        Ok(())
     }
 
     fn admit(&self, tx: &WriteTx<'_, '_>, admitted: bool) -> Result<(), EngineError> {
@@ -334,6 +343,8 @@ struct Written {
     again: bool,
     /// Somebody waits for the commit.
     awaited: bool,
+    /// How many operations it may have: those that were there when, while somebody waited, one was answered early.
+    end_at: Option<usize>,
     /// For copies elsewhere.
     changes: RowChanges,
 }

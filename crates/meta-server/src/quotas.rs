@@ -12,7 +12,7 @@ use braid_api::{Code, Error, Result};
 use braid_env::Monotonic;
 use braid_meta_engine::{Engine, Key, Row, Snapshot, Table};
 use braid_meta_namespace::ops::quota::{
-    AnyLimit, FoldAccounts, ForgetAccount, GetAccount, ListAccounts, SetQuota, Tally, WithoutLimit,
+    AnyLimit, FoldAccounts, ForgetAccount, GetAccount, ListAccounts, SayAnyLimit, SetQuota, Tally, WithoutLimit,
 };
 use braid_meta_namespace::ops::restamp::Restamp;
 use braid_meta_namespace::ops::room::OpenLimited;
@@ -104,13 +104,15 @@ impl MetaServer {
     /// What may stand against a change. `new`: it was not answered before, else refused it would be lost.
     pub(crate) fn may_refuse(&self, new: bool) -> OpContext {
         let limits = new && self.quotas.are_any();
-        OpContext { row_copies: new.then(|| self.row_copies()), limits, ..OpContext::default() }
+        let asks_limits = limits && !self.leads();
+        OpContext { row_copies: new.then(|| self.row_copies()), limits, asks_limits, ..OpContext::default() }
     }
 
     /// A file that is written says who pays for it.
     pub(crate) fn opening(&self, open: OpenFile) -> BelowOneOf<OpenLimited> {
         let writes = matches!(open.want, FileWant::WriteDirect | FileWant::Alone);
-        let query = OpenLimited { open, limits: writes && self.quotas.are_any() };
+        let limits = writes && self.quotas.are_any();
+        let query = OpenLimited { open, limits, asks_limits: limits && !self.leads() };
         BelowOneOf { roots: self.snapshots.few_roots(), query }
     }
 
@@ -160,6 +162,10 @@ impl MetaServer {
     async fn look_for_quotas(&self) -> Result<()> {
         let any = self.engine.read(0, ReadOnly(AnyLimit)).await.map_err(Error::from)?;
         self.quotas.limits.store(any, Relaxed);
+        // The others, who set none and so do not know it.
+        if self.beside.is_some() {
+            self.engine.transact(0, SayAnyLimit(any)).await.map_err(Error::from)?;
+        }
         Ok(())
     }
 

@@ -76,7 +76,7 @@ impl From<Policy> for Encoded {
 impl From<Encoded> for Policy {
     fn from(encoded: Encoded) -> Policy {
         let Encoded { layout, durability, medium, min_copies, inline, chunk_bytes } = encoded;
-        let inline_small_bytes = INLINE_SMALL_BYTES_MAX.saturating_sub((inline >> 32) as u16);
+        let inline_small_bytes = INLINE_SMALL_BYTES_MAX.saturating_sub(u16::try_from(inline >> 32).unwrap_or(u16::MAX));
         Policy { layout, durability, medium, min_copies, inline_bytes: inline as u32, inline_small_bytes, chunk_bytes }
     }
 }

@@ -12,8 +12,6 @@ use rand::{RngExt, SeedableRng};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Beyond this a file of the policy's default lies in another table.
-const SMALL_BYTES: u64 = braid_types::INLINE_SMALL_BYTES_MAX as u64;
 /// Three chunks and a bit.
 const SIZE_MAX: u64 = 3 * CHUNK + 50_000;
 
@@ -22,7 +20,9 @@ struct Stream {
     client: Arc<Client>,
     id: InodeId,
     handle: HandleId,
-    inline: u64,
+    policy: Policy,
+    /// It is cut when it has grown out of its row.
+    stays_small: bool,
     /// Of its name, which is the last that it got.
     names: u32,
     truth: Vec<u8>,
@@ -32,14 +32,13 @@ struct Stream {
 impl Stream {
     /// Borders are where mistakes are.
     fn offset(&mut self) -> u64 {
-        let inline = self.inline;
-        let near = [0, SMALL_BYTES, inline, CHUNK, 2 * CHUNK, 3 * CHUNK, self.truth.len() as u64, 2 * inline];
-        // Where files are small they stay so for a while.
-        let kinds = if self.inline > 0 && self.truth.len() as u64 <= self.inline { 1..6 } else { 0..4 };
-        match self.rng.random_range(kinds) {
-            0 => self.rng.random_range(0..SIZE_MAX),
-            1 => self.rng.random_range(0..3 * inline.max(SMALL_BYTES)),
-            4 | 5 => self.rng.random_range(0..=inline),
+        let (inline, small) = (u64::from(self.policy.inline_bytes), u64::from(self.policy.inline_small_bytes));
+        let size = self.truth.len() as u64;
+        let near = [0, size, small, inline, inline / 2, 2 * inline, CHUNK, 2 * CHUNK, 3 * CHUNK];
+        let near = if self.stays_small { &near[..5] } else { &near[..] };
+        match self.rng.random_range(0..4) {
+            0 if !self.stays_small => self.rng.random_range(0..SIZE_MAX),
+            0 | 1 => self.rng.random_range(0..=inline.max(1000)),
             _ => {
                 let base = near[self.rng.random_range(0..near.len())];
                 let shift = *[0, 1, 100, 4096].get(self.rng.random_range(0..4usize)).unwrap_or(&0);
@@ -50,14 +49,28 @@ impl Stream {
     }
 
     fn len(&mut self) -> u64 {
-        if (self.truth.len() as u64) < self.inline && self.rng.random_range(0..4) > 0 {
-            return self.rng.random_range(1..2000);
+        if self.stays_small {
+            return match self.rng.random_range(0..10) {
+                0 => self.rng.random_range(1..100_000),
+                1..7 => self.rng.random_range(1..500),
+                _ => [1, 100, 300, 1024][self.rng.random_range(0..4)],
+            };
         }
         match self.rng.random_range(0..10) {
             0 => self.rng.random_range(1..CHUNK + 100_000),
             1..4 => self.rng.random_range(1..200_000),
             4..7 => self.rng.random_range(1..10_000),
             _ => [1, 100, 4096, 4095][self.rng.random_range(0..4)],
+        }
+    }
+
+    /// Where its bytes lie when all is saved, as far as its size says it: nowhere, in the one table, in the other, in chunks.
+    fn place(&self) -> usize {
+        match self.truth.len() {
+            0 => 0,
+            n if n > self.policy.inline_bytes as usize => 3,
+            n if n <= usize::from(self.policy.inline_small_bytes) => 1,
+            _ => 2,
         }
     }
 
@@ -91,8 +104,13 @@ impl Stream {
     }
 
     async fn step(&mut self) {
-        let (offset, len) = (self.offset(), self.len());
-        match self.rng.random_range(0..100) {
+        let (mut offset, len) = (self.offset(), self.len());
+        let mut kind = self.rng.random_range(0..100);
+        if self.stays_small && self.place() == 3 && self.rng.random() {
+            // To a size at which it goes back there.
+            (kind, offset) = (60, self.rng.random_range(0..=u64::from(self.policy.inline_bytes) / 2));
+        }
+        match kind {
             0..35 => {
                 let bytes = self.bytes(len);
                 self.note(format!("write {offset} +{len}"));
@@ -110,7 +128,8 @@ impl Stream {
                 self.put(self.truth.len() as u64, &bytes);
             }
             60..68 => {
-                let size = if self.rng.random_range(0..4) == 0 { offset % 5000 } else { offset };
+                let cut = !self.stays_small && self.rng.random_range(0..4) == 0;
+                let size = if cut { offset % 5000 } else { offset };
                 self.note(format!("truncate {size}"));
                 let change = SetAttr { size: Some(size), ..SetAttr::default() };
                 let reply = self.client.set_attr(&cx(), self.id, Some(self.handle), change).await.unwrap();
@@ -207,24 +226,32 @@ impl Stream {
     }
 }
 
-/// As many seeds as there is time for, and at least so many, however slow the machine is.
-async fn streams(storage: Storage, inlines: &[u32], seeds: std::ops::Range<u64>, at_least: u64, config: &ClientConfig) {
+/// As many seeds as there is time for, and at least so many, however slow the machine is. Of the policies each seed has one. Answers after
+/// how many steps the file was how large ([`Stream::place`]).
+async fn streams(
+    storage: Storage,
+    (policies, stays_small): (&[Policy], bool),
+    seeds: std::ops::Range<u64>,
+    at_least: u64,
+    config: &ClientConfig,
+) -> [u64; 4] {
     let started = Instant::now();
-    let mut done = 0;
+    let (mut done, mut places) = (0, [0; 4]);
     for seed in seeds {
-        let inline = inlines[seed as usize % inlines.len()];
-        let world = World::new(storage, Policy { inline_bytes: inline, ..SMALL }).await;
+        let policy = policies[seed as usize % policies.len()];
+        let world = World::new(storage, policy).await;
         let client = world.client_with(config.clone()).await;
         let (id, handle) = create(&client, "0").await;
         let rng = StdRng::seed_from_u64(seed);
         let log = vec![format!("seed {seed}")];
-        let inline = u64::from(inline);
-        let mut stream = Stream { rng, client: client.clone(), id, handle, inline, names: 0, truth: Vec::new(), log };
+        let (of, truth) = (client.clone(), Vec::new());
+        let mut stream = Stream { rng, client: of, id, handle, policy, stays_small, names: 0, truth, log };
         for _ in 0..60 {
             let step = tokio::time::timeout(Duration::from_secs(20), stream.step()).await;
             let last = stream.log.len().saturating_sub(12);
             let waiting = client.waiting();
             assert!(step.is_ok(), "it hangs, waiting for {waiting:?}: {:#?}", &stream.log[last..]);
+            places[stream.place()] += 1;
         }
         stream.check(ByteRange::at(0, 8 * CHUNK)).await;
         close(&client, stream.handle).await.unwrap();
@@ -243,18 +270,23 @@ async fn streams(storage: Storage, inlines: &[u32], seeds: std::ops::Range<u64>,
             break;
         }
     }
-    println!("{done} seeds in {:?}", started.elapsed());
+    println!("{done} seeds in {:?}, steps by place {places:?}", started.elapsed());
+    places
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_file_is_a_vector_of_bytes() {
-    streams(Storage::Memory, &[INLINE], 0..400, 20, &ClientConfig::default()).await;
+    streams(Storage::Memory, (&[SMALL], false), 0..400, 20, &ClientConfig::default()).await;
 }
 
-/// Most of the time around what lies in the one table of small files, in the other, and in chunks.
+/// Around what lies in the one table of small files, in the other, and in chunks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_small_file_is_a_vector_of_bytes() {
-    streams(Storage::Memory, &[1024, 64 << 10, 0, 700], 2000..2800, 40, &ClientConfig::default()).await;
+    let policy = |inline_bytes, inline_small_bytes| Policy { inline_bytes, inline_small_bytes, ..SMALL };
+    let policies = [policy(64 << 10, 1024), policy(2048, 300), policy(3000, 1024), policy(700, 1024), policy(2000, 0)];
+    let places = streams(Storage::Memory, (&policies, true), 2000..2800, 40, &ClientConfig::default()).await;
+    let share = places.map(|steps| steps * 100 / places.iter().sum::<u64>());
+    assert!(share[1] >= 10 && share[2] >= 20 && share[3] >= 10, "percent of the steps: {share:?}");
 }
 
 /// Saving runs beside everything else, and memory is always short.
@@ -271,5 +303,5 @@ async fn a_file_is_a_vector_of_bytes_under_pressure() {
         spares_ahead: 1,
         ..ClientConfig::default()
     };
-    streams(Storage::Disk, &[INLINE], 1000..1400, 10, &config).await;
+    streams(Storage::Disk, (&[SMALL], false), 1000..1400, 10, &config).await;
 }

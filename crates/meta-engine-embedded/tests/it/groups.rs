@@ -6,6 +6,7 @@ use braid_meta_engine_embedded::{EmbeddedEngine, EmbeddedOptions};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::mpsc;
 use std::task::Poll;
 use tempfile::TempDir;
@@ -120,6 +121,20 @@ async fn failures_do_not_touch_the_others_of_their_group() {
     assert_eq!(stats.retries, 0, "an operation's failure is not the group's");
 }
 
+/// Says that it is reached, and waits to be opened.
+struct SecondGate(parking_lot::Mutex<Option<mpsc::Sender<()>>>, parking_lot::Mutex<mpsc::Receiver<()>>);
+
+impl Operation for SecondGate {
+    type Output = ();
+    type Error = EngineError;
+
+    async fn run(&self, _tx: &mut dyn Tx) -> Result<(), EngineError> {
+        drop(self.0.lock().take());
+        let _ = self.1.lock().recv();
+        Ok(())
+    }
+}
+
 /// Polls it once: it is in the queue then, behind what was there.
 async fn submitted<F: Future>(asked: F) -> Pin<Box<F>> {
     let mut asked = Box::pin(asked);
@@ -148,8 +163,9 @@ async fn who_waits_for_the_commit_holds_up_only_what_touches_it() {
     for step in [get("nobody's"), scan(1), table, put("nobody's"), Step::Delete(key(1, "nobody's"))] {
         touching.push(submit(step).await);
     }
+    let (entered, reached) = mpsc::channel();
     let (open, end) = mpsc::channel();
-    let end = submitted(engine.transact(0, Gate(parking_lot::Mutex::new(end)))).await;
+    let end = submitted(engine.transact(0, SecondGate(parking_lot::Mutex::new(Some(entered)), end.into()))).await;
     open_gate(gate).await;
 
     for (answer, order) in apart {
@@ -157,6 +173,7 @@ async fn who_waits_for_the_commit_holds_up_only_what_touches_it() {
         let answer = tokio::time::timeout(limit, answer).await.expect("it is answered before the group's end");
         assert_eq!(answer.expect("it runs").1, order);
     }
+    assert!(reached.recv().is_err(), "what says it is dropped when it is reached");
     assert_eq!(engine.durable(), 0, "it is one group, and open");
     let mut late = Vec::new();
     for job in touching {
@@ -170,6 +187,48 @@ async fn who_waits_for_the_commit_holds_up_only_what_touches_it() {
         assert_eq!(job.await.expect("it runs").1, Order::Durable);
     }
     assert_eq!(count(&engine).await, 1, "what was put on mine is there");
+}
+
+/// A change of a row of its own, which takes a millisecond.
+struct Slow(u64);
+
+impl Operation for Slow {
+    type Output = ();
+    type Error = EngineError;
+
+    async fn run(&self, tx: &mut dyn Tx) -> Result<(), EngineError> {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        tx.put(key(self.0, "slow"), b"x".to_vec());
+        Ok(())
+    }
+}
+
+/// Those who are answered early come again while others of them are under way: the queue is never empty.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_for_the_commit_is_not_held_up_by_early_answers() {
+    let (_dir, engine) = open();
+    let gate = close_gate(&engine).await;
+    let waits = submitted(engine.transact(1, insert(1, "waits"))).await;
+    let (answered, over) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    let client = |owner: u64| {
+        let (engine, answered, over) = (engine.clone(), answered.clone(), over.clone());
+        tokio::spawn(async move {
+            while !over.load(SeqCst) {
+                engine.transact_early(owner, Early::of(owner), Slow(owner)).await.expect("it runs");
+                answered.fetch_add(1, SeqCst);
+            }
+        })
+    };
+    let clients: Vec<_> = (10..14).map(client).collect();
+    open_gate(gate).await;
+    waits.await.expect("it commits");
+    let before = answered.load(SeqCst);
+    over.store(true, SeqCst);
+    for client in clients {
+        client.await.expect("the task ends");
+    }
+    // Each of the four once, and again while the first was carried out.
+    assert!(before <= 16, "{before} were carried out before its group ended");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

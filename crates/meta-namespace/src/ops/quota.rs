@@ -2,7 +2,7 @@
 
 use super::restamp::{differing, expect_depth};
 use crate::charges::{counts, sum, usage_of};
-use crate::rows::{LimitRow, RowFormat, keys};
+use crate::rows::{AnyLimitRow, LimitRow, RowFormat, keys};
 use crate::{OpError, Place, Query, Unit};
 use braid_api::meta::InodeRef;
 use braid_api::quota::{Account, Limits, Miscount, Payer, Usage};
@@ -38,7 +38,10 @@ impl Operation for SetQuota {
             _ => {}
         }
         match self.limits {
-            Some(limits) => unit.put(key, &LimitRow(limits)),
+            Some(limits) => {
+                unit.put(key, &LimitRow(limits));
+                unit.put(keys::any_limit(), &AnyLimitRow(true));
+            }
             None if unit.get_raw(&key).await?.is_some() => unit.delete(key),
             None => {}
         }
@@ -245,6 +248,22 @@ impl Query for AnyLimit {
                 _ => return Ok(false),
             }
         }
+    }
+}
+
+/// Says in a row what [`AnyLimit`] has found, for servers that do not set quotas. To be run by the one that does, while it sets none.
+pub struct SayAnyLimit(pub bool);
+
+impl Operation for SayAnyLimit {
+    type Output = ();
+    type Error = OpError;
+
+    async fn run(&self, tx: &mut dyn Tx) -> Result<(), OpError> {
+        let mut unit = Unit::new(tx, Lock::Exclusive);
+        if unit.get::<AnyLimitRow>(&keys::any_limit()).await? != Some(AnyLimitRow(self.0)) {
+            unit.put(keys::any_limit(), &AnyLimitRow(self.0));
+        }
+        Ok(())
     }
 }
 

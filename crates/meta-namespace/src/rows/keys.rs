@@ -371,6 +371,7 @@ pub fn restored() -> Key {
 }
 
 /// Before a handle of snapshots that was let go of.
+const ANY_LIMIT: &[u8] = b"any_limit";
 const HANDLE: &[u8] = b"snapshot_handle_";
 
 pub fn handles() -> Key {
@@ -385,6 +386,15 @@ pub fn handle(handle: SnapshotHandle) -> Key {
 pub fn of_handle(key: &Key) -> Option<SnapshotHandle> {
     let bytes = key.rest().strip_prefix(HANDLE)?;
     Some(SnapshotHandle(u16::from_be_bytes(bytes.try_into().ok()?)))
+}
+
+/// Whether somebody has a quota ([`super::AnyLimitRow`]).
+pub fn any_limit() -> Key {
+    Key::new(Table::Globals, 0, ANY_LIMIT)
+}
+
+pub fn is_any_limit(key: &Key) -> bool {
+    key.table() == Table::Globals && key.rest() == ANY_LIMIT
 }
 
 pub fn global(name: &str) -> Key {

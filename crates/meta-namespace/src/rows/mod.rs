@@ -21,7 +21,7 @@ pub use handover::{HandoverRow, RestoredRow};
 pub use inode::{Entry, IdRow, InlineState, Inode, OrphanRow, SealedCount, flags};
 pub use lead::LeadRow;
 pub use policy::{PolicyRow, SpreadRow};
-pub use quota::{Charge, LimitRow, RestampRow};
+pub use quota::{AnyLimitRow, Charge, LimitRow, RestampRow};
 pub use rebalance::{MoveRow, RebalanceRow};
 pub use roster::RosterRow;
 pub use session::{RequestRow, SessionRow};

@@ -9,6 +9,12 @@ pub struct LimitRow(pub Limits);
 
 impl RowFormat for LimitRow {}
 
+/// Whether somebody has a quota, for servers that do not set them. Only while none is being set it says that there is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AnyLimitRow(pub bool);
+
+impl RowFormat for AnyLimitRow {}
+
 /// A directory whose entries may be charged to others than it is: they are looked through, a page at a time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RestampRow {

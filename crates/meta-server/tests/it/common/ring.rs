@@ -6,7 +6,7 @@ use braid_api::meta::*;
 use braid_api::{Carries, Code, Context, Namespace, Result};
 use braid_env::Env;
 use braid_members::{Question, Reply, Roster, Seat};
-use braid_meta_engine::{AnyEngine, MemEngine, MemStore};
+use braid_meta_engine::{AnyEngine, Engine, MemEngine, MemStore};
 use braid_meta_server::{Backing, MetaConfig, MetaServer, Others};
 use braid_types::*;
 use parking_lot::Mutex;
@@ -19,6 +19,8 @@ pub const LEADER: MemberId = MemberId(1);
 struct State {
     roster: Roster,
     servers: BTreeMap<MemberId, Arc<MetaServer>>,
+    /// Of all that were started.
+    engines: Vec<AnyEngine>,
 }
 
 /// All of them. The first leads.
@@ -93,7 +95,7 @@ impl Ring {
             lease_ms: 9000,
             members: Vec::new(),
         };
-        let state = Mutex::new(State { roster, servers: BTreeMap::new() });
+        let state = Mutex::new(State { roster, servers: BTreeMap::new(), engines: Vec::new() });
         let ring = Arc::new(Ring { state, store: MemStore::new(), peers: Peers::default(), config });
         for id in 1..=count {
             ring.start(MemberId(id)).await;
@@ -108,6 +110,7 @@ impl Ring {
         let peers = braid_api::AnyPeers::new(self.peers.clone());
         let others: Arc<dyn Others> = Arc::new(Place { ring: Arc::downgrade(self), me });
         let backing = Backing { others: Some(others), ..Backing::default() };
+        self.state.lock().engines.push(engine.clone());
         let (env, config) = (Env::os(), self.config.clone());
         let leads = me == self.roster().leader;
         let server = match leads {
@@ -154,6 +157,19 @@ impl Ring {
         for (id, server) in &servers {
             let (had, has) = (before.slots_of(*id), roster.slots_of(*id));
             server.gain(roster.epoch, has.without(&had)).await.unwrap();
+        }
+    }
+
+    /// Of all engines together.
+    pub fn round_trips(&self) -> u64 {
+        self.state.lock().engines.iter().map(|engine| engine.stats().snapshot().round_trips).sum()
+    }
+
+    pub async fn until_nothing_is_asked(&self) {
+        let mut before = None;
+        while before != Some(self.round_trips()) {
+            before = Some(self.round_trips());
+            tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
 
