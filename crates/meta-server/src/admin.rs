@@ -2,16 +2,17 @@
 
 use crate::server::MetaServer;
 use braid_api::admin::{AdminAnswer, AdminQuery, ContainerStatus, MemberStatus, Repair, SessionStatus, Status};
+use braid_api::quota::Payer;
 use braid_api::{Code, Error, Result};
 use braid_meta_engine::{Engine, Table};
 use braid_meta_namespace::ReadOnly;
 use braid_meta_namespace::ops::{admin, check, repair, side, snapshot, spares};
-use braid_types::{SLOT_COUNT, SessionId, Slot};
+use braid_types::{InodeId, SLOT_COUNT, SessionId, Slot};
 
 impl MetaServer {
     pub(crate) async fn admin(&self, query: AdminQuery) -> Result<AdminAnswer> {
         Ok(match query {
-            AdminQuery::Status => AdminAnswer::Status(self.status()),
+            AdminQuery::Status => AdminAnswer::Status(self.status().await?),
             AdminQuery::Sessions => {
                 let now = self.env.clock.now();
                 let all = self.sessions.snapshot().into_iter().map(|(session, s)| SessionStatus {
@@ -117,9 +118,13 @@ impl MetaServer {
         self.engine.read(0, ReadOnly(query)).await.map_err(Error::from)
     }
 
-    /// Every inode has a row that says where it is, but for the root directory, which is where it is.
-    pub(crate) fn inodes(&self) -> u64 {
-        self.engine.rows(Table::InodeIds).unwrap_or(0) + 1
+    /// Every inode has a row that says where it is, but for the root directory, which is where it is. A database does not know how many rows
+    /// it has; who pays for all of them does.
+    pub(crate) async fn inodes(&self) -> Result<u64> {
+        match self.engine.rows(Table::InodeIds) {
+            Some(rows) => Ok(rows + 1),
+            None => Ok(self.account(Payer::Dir(InodeId::ROOT)).await?.usage.inodes.max(1) as u64),
+        }
     }
 
     fn member(&self) -> Result<MemberStatus> {
@@ -145,12 +150,12 @@ impl MetaServer {
         self.env.clock.now().since(self.started).as_millis() as u64
     }
 
-    fn status(&self) -> Status {
+    async fn status(&self) -> Result<Status> {
         let servers = self.servers.candidates();
         let up = servers.iter().filter(|s| s.up).count() as u32;
         let stats = self.engine.stats().snapshot();
         let (wanted, copies) = self.copies.as_ref().map(|copies| copies.health()).unwrap_or_default();
-        Status {
+        Ok(Status {
             cluster: self.cluster,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             engine: self.engine.name().to_owned(),
@@ -159,7 +164,7 @@ impl MetaServer {
             leases_run_out: self.leases.run_out(),
             servers_up: up,
             servers_down: servers.len() as u32 - up,
-            inodes: self.inodes(),
+            inodes: self.inodes().await?,
             metadata_bytes: self.engine.bytes().unwrap_or(0),
             // The one here, and those of the set.
             metadata_copies: 1 + copies.iter().filter(|copy| copy.is_member).count() as u32,
@@ -172,6 +177,6 @@ impl MetaServer {
             copies,
             restored: *self.restored.lock(),
             reports: Box::new(self.reports.status()),
-        }
+        })
     }
 }

@@ -231,6 +231,27 @@ async fn room_is_taken_before_bytes_are_written() {
 crate::on_every_engine! {
     what_is_made_below_quotas_takes_three_round_trips_at_most
     of_many_that_ask_at_once_no_more_get_in_than_fit
+    how_many_inodes_there_are_is_told
+}
+
+/// By `braid admin status`, and by `df -i`.
+async fn how_many_inodes_there_are_is_told(rows: Rows) {
+    let w = rows.world(fast_config()).await;
+    let told = async || {
+        let AdminAnswer::Status(status) = w.call(AdminQuery::Status).await.unwrap() else { panic!("no status") };
+        let found = w.call(GetStatFs { of: InodeId(0) }).await.unwrap();
+        assert_eq!(found.files - found.files_free, status.inodes);
+        status.inodes
+    };
+    assert_eq!(told().await, 1, "the root directory");
+    let dir = w.mkdir(ROOT, "dir").await.id;
+    let file = w.create(dir, "file").await.attr.id;
+    w.call(Link { inode: file.into(), parent: ROOT.into(), name: name("link") }).await.unwrap();
+    w.call(put(dir, "small", 100)).await.unwrap();
+    assert_eq!(told().await, 4);
+    w.unlink(dir, "small", false).await.unwrap();
+    w.unlink(ROOT, "link", false).await.unwrap();
+    eventually("what was removed is freed", async || told().await == 3).await;
 }
 
 /// Also where an account is spread over several rows: all of them are locked when so little is left.
