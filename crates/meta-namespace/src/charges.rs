@@ -7,7 +7,7 @@
 //! Promises: without a quota anywhere no row of an account is read and nothing costs a round trip; what would go beyond a quota is refused
 //! with [`Code::QuotaExceeded`] before anything is changed; what makes an account smaller is never refused.
 
-use crate::rows::{AnyLimitRow, LimitRow, RestampRow, RowFormat, keys};
+use crate::rows::{LimitRow, RestampRow, RowFormat, keys};
 use crate::{OpContext, OpError, Unit};
 use braid_api::quota::{Limits, Payer, Usage};
 use braid_api::{Code, Error};
@@ -84,11 +84,6 @@ impl Unit<'_> {
         }
         let rows = payers.flat_map(|payer| [keys::limit(payer), keys::usage(payer, 0)]);
         self.load(&rows.chain(with).collect::<Vec<_>>()).await
-    }
-
-    /// A row says that nobody has a quota.
-    pub async fn has_no_limits(&mut self) -> Result<bool, OpError> {
-        Ok(self.get::<AnyLimitRow>(&keys::any_limit()).await? == Some(AnyLimitRow(false)))
     }
 
     /// The last thing before the commit of what somebody asked for.

@@ -24,8 +24,6 @@ pub struct OpContext {
     pub row_copies: Option<usize>,
     /// Somebody has a quota, and what goes beyond one is refused. Not of what was answered before.
     pub limits: bool,
-    /// `limits` is not known: a row says whether there are any, which is read with the first ones.
-    pub asks_limits: bool,
     /// Whose policy held in the request's directory when something was last made there, if that is known: its row is read with the first
     /// ones, and is of no use if another's holds by now.
     pub policy_root: Option<InodeId>,

@@ -61,7 +61,7 @@ impl<M: Mutation> Operation for Recorded<M> {
 
     async fn run(&self, tx: &mut dyn Tx) -> Result<Outcome, OpError> {
         let mut unit = Unit::new(tx, Lock::Exclusive);
-        let mut cx = &self.cx;
+        let cx = &self.cx;
         if cx.session == SessionId(0) {
             // The server's own housekeeping: no session, nothing to repeat.
             unit.load(&self.mutation.first_keys()).await?;
@@ -73,20 +73,13 @@ impl<M: Mutation> Operation for Recorded<M> {
         let (session_key, request_key) = (keys::session(cx.session), keys::request(cx.session, cx.request));
         let mut first = self.mutation.first_keys();
         first.extend([session_key.clone(), request_key.clone()]);
-        // The session is to stay until the commit, and its other changes need not wait for this one; nor those of a policy, and of what
-        // says that there are no quotas.
+        // The session is to stay until the commit, and its other changes need not wait for this one; nor those of a policy.
         let shares: fn(&Key) -> bool = match cx.policy_root {
-            Some(_) => |key| matches!(key.table(), Table::Sessions | Table::Policies) || keys::is_any_limit(key),
-            None => |key| key.table() == Table::Sessions || keys::is_any_limit(key),
+            Some(_) => |key| matches!(key.table(), Table::Sessions | Table::Policies),
+            None => |key| key.table() == Table::Sessions,
         };
         first.extend(cx.policy_root.map(keys::policy));
-        let asks = cx.limits && cx.asks_limits;
-        first.extend(asks.then(keys::any_limit));
         unit.load_sharing(&first, shares).await?;
-        let without = OpContext { limits: false, ..*cx };
-        if asks && unit.has_no_limits().await? {
-            cx = &without;
-        }
         let live = unit.get::<SessionRow>(&session_key).await?.filter(|row| !row.has_ended());
         let session = match live {
             Some(row) if row.epoch == cx.session_epoch => row,

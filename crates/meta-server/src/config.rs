@@ -45,6 +45,9 @@ pub struct MetaConfig {
     pub trash_keep: Duration,
     /// How often what data servers have is compared with what rows name; zero: never.
     pub report_every: Duration,
+    /// For so long a server that sets no quotas believes, from when it asked, that there are none. Who sets the first waits for a quarter longer;
+    /// the same at every metadata server.
+    pub limits_known: Duration,
     /// How long a call to a data server may take when the house is kept.
     pub data_deadline: Duration,
     /// Times of chunks with several copies; the same at every data server.
@@ -92,6 +95,7 @@ impl Default for MetaConfig {
             rebalance_least_bytes: 1 << 20,
             trash_keep: Duration::from_secs(7 * 24 * 3600),
             report_every: Duration::from_secs(300),
+            limits_known: Duration::from_secs(2),
             data_deadline: Duration::from_secs(5),
             chain_limits: Limits::default(),
             planted: None,

@@ -127,7 +127,7 @@ impl MetaServer {
         let (bytes_total, bytes_free) = self.servers.space();
         // Inodes are rows: there is no table to fill up, so as many are free as 4 KiB of free space would hold.
         let files_free = bytes_free / 4096;
-        let (files, limited) = (self.inodes().await? + files_free, self.quotas.are_any());
+        let (files, limited) = (self.inodes().await? + files_free, self.are_limits());
         let all = StatFsAnswer { bytes_total, bytes_free, files, files_free, limited };
         if of == InodeId(0) || !limited {
             return Ok(all);

@@ -1,7 +1,8 @@
 //! Quotas: set and shown; and a tree is charged to others, a directory at a time (`meta_namespace::ops::restamp`).
 //!
 //! Promises: whether there is a quota at all is known without looking, so that where there is none nothing is looked for; memory is
-//! bounded by the number of quotas whose trees are being counted.
+//! bounded by the number of quotas whose trees are being counted. Where several serve, those that set none read it in a row, and believe
+//! it for [`MetaConfig::limits_known`](crate::MetaConfig::limits_known) from when they asked; who sets the first waits for that.
 
 use crate::dispatch::Call;
 use crate::server::MetaServer;
@@ -12,7 +13,8 @@ use braid_api::{Code, Error, Result};
 use braid_env::Monotonic;
 use braid_meta_engine::{Engine, Key, Row, Snapshot, Table};
 use braid_meta_namespace::ops::quota::{
-    AnyLimit, FoldAccounts, ForgetAccount, GetAccount, ListAccounts, SayAnyLimit, SetQuota, Tally, WithoutLimit,
+    AnyLimit, FoldAccounts, ForgetAccount, GetAccount, ListAccounts, NoLimitSaid, SayAnyLimit, SetQuota, Tally,
+    WithoutLimit,
 };
 use braid_meta_namespace::ops::restamp::Restamp;
 use braid_meta_namespace::ops::room::OpenLimited;
@@ -32,13 +34,24 @@ const ROWS_A_PAGE: usize = 4096;
 const COUNT_MAX: Duration = Duration::from_secs(40);
 
 pub(crate) struct Quotas {
-    /// Somebody has a quota.
+    /// Somebody has a quota: of a server that sets them.
     limits: AtomicBool,
+    /// Of one that does not.
+    heard: Mutex<Heard>,
     /// Of directories with quotas, or that had one: how many inodes of the trees that are being counted are charged right by now.
     counting: Mutex<BTreeMap<InodeId, u64>>,
     ended: Mutex<Ended>,
     /// Held by who sets one, until `limits` says what is so then.
     setting: tokio::sync::Mutex<()>,
+}
+
+/// What a server that sets no quotas has read of them.
+#[derive(Default)]
+struct Heard {
+    /// Until then nobody has one.
+    none_until: Monotonic,
+    /// When it was asked last; `None`: never.
+    asked: Option<Monotonic>,
 }
 
 /// Accounts of directories without a quota.
@@ -59,6 +72,7 @@ impl Default for Quotas {
     fn default() -> Self {
         Quotas {
             limits: AtomicBool::new(true),
+            heard: Mutex::default(),
             counting: Mutex::default(),
             ended: Mutex::new(Ended { sought: true, looked: Monotonic::default(), pause: Duration::ZERO }),
             setting: tokio::sync::Mutex::default(),
@@ -67,11 +81,6 @@ impl Default for Quotas {
 }
 
 impl Quotas {
-    /// Somebody may have no more than so much.
-    pub(crate) fn are_any(&self) -> bool {
-        self.limits.load(Relaxed)
-    }
-
     /// A quota was taken from a directory, or a tree has gone, in which there may have been some.
     pub(crate) fn may_have_ended(&self) {
         let mut ended = self.ended.lock();
@@ -101,18 +110,40 @@ impl Quotas {
 }
 
 impl MetaServer {
+    /// Somebody may have no more than so much.
+    pub(crate) fn are_limits(&self) -> bool {
+        if self.leads() {
+            return self.quotas.limits.load(Relaxed);
+        }
+        let (now, known) = (self.env.clock.now(), self.config.limits_known);
+        let mut heard = self.quotas.heard.lock();
+        // In time before that is over, so that a server at work always knows.
+        if heard.asked.is_none_or(|asked| now >= asked + known / 2) {
+            heard.asked = Some(now);
+            self.hear_of_limits(now);
+        }
+        now >= heard.none_until
+    }
+
+    fn hear_of_limits(&self, asked: Monotonic) {
+        let Some(server) = self.this.upgrade() else { return };
+        self.env.spawn("whether there are quotas", async move {
+            if let Ok(true) = server.engine.read(0, ReadOnly(NoLimitSaid)).await {
+                server.quotas.heard.lock().none_until = asked + server.config.limits_known;
+            }
+        });
+    }
+
     /// What may stand against a change. `new`: it was not answered before, else refused it would be lost.
     pub(crate) fn may_refuse(&self, new: bool) -> OpContext {
-        let limits = new && self.quotas.are_any();
-        let asks_limits = limits && !self.leads();
-        OpContext { row_copies: new.then(|| self.row_copies()), limits, asks_limits, ..OpContext::default() }
+        let limits = new && self.are_limits();
+        OpContext { row_copies: new.then(|| self.row_copies()), limits, ..OpContext::default() }
     }
 
     /// A file that is written says who pays for it.
     pub(crate) fn opening(&self, open: OpenFile) -> BelowOneOf<OpenLimited> {
         let writes = matches!(open.want, FileWant::WriteDirect | FileWant::Alone);
-        let limits = writes && self.quotas.are_any();
-        let query = OpenLimited { open, limits, asks_limits: limits && !self.leads() };
+        let query = OpenLimited { open, limits: writes && self.are_limits() };
         BelowOneOf { roots: self.snapshots.few_roots(), query }
     }
 
@@ -160,11 +191,28 @@ impl MetaServer {
     }
 
     async fn look_for_quotas(&self) -> Result<()> {
-        let any = self.engine.read(0, ReadOnly(AnyLimit)).await.map_err(Error::from)?;
+        let any = match self.beside.is_some() {
+            // The others set none, and so do not know it.
+            true => {
+                let say = SayAnyLimit { is_to_come: false };
+                self.engine.transact(0, say).await.map_err(Error::from)?.any
+            }
+            false => self.engine.read(0, ReadOnly(AnyLimit)).await.map_err(Error::from)?,
+        };
         self.quotas.limits.store(any, Relaxed);
-        // The others, who set none and so do not know it.
-        if self.beside.is_some() {
-            self.engine.transact(0, SayAnyLimit(any)).await.map_err(Error::from)?;
+        Ok(())
+    }
+
+    /// Returns when no other server believes any more that nobody has a quota.
+    async fn others_look_for_limits(&self) -> Result<()> {
+        if self.beside.is_none() {
+            return Ok(());
+        }
+        let said = self.engine.transact(0, SayAnyLimit { is_to_come: true }).await.map_err(Error::from)?;
+        if said.was_none {
+            let known = self.config.limits_known;
+            // Their clocks may run slower than this one.
+            self.env.sleep(known + known / 4).await;
         }
         Ok(())
     }
@@ -174,18 +222,21 @@ impl MetaServer {
         let _alone = self.quotas.setting.lock().await;
         // From before it is there: nobody passes by it unseen when it is set.
         self.quotas.limits.store(true, Relaxed);
+        if limits.is_some() {
+            self.others_look_for_limits().await?;
+        }
         let partition = if let Payer::Dir(id) = payer { id.0 } else { 0 };
-        let set = SetQuota { payer, limits };
-        let done = self.engine.transact(partition, set).await.map_err(Error::from);
         if limits.is_none() {
             self.quotas.may_have_ended();
         }
-        if let (Ok(true), Payer::Dir(id)) = (&done, payer) {
+        // If this fails it is perhaps set all the same: until another one is, or this server starts again, there may be some.
+        let restamps = self.engine.transact(partition, SetQuota { payer, limits }).await.map_err(Error::from)?;
+        if let (true, Payer::Dir(id)) = (restamps, payer) {
             self.quotas.counts(&[id], 0);
             self.subtree_ops.look();
         }
         self.look_for_quotas().await?;
-        done.map(|_| AdminAnswer::SetQuota(()))
+        Ok(AdminAnswer::SetQuota(()))
     }
 
     /// Is something below this root still to be looked through?

@@ -4,7 +4,7 @@ use crate::database::{Machine, writer};
 use rustix::process::Signal;
 
 /// A process that serves beside others at an address of its own.
-fn serve(m: &mut Machine, number: u32) {
+pub fn serve(m: &mut Machine, number: u32) {
     // What one before it said is not its own.
     let _ = std::fs::remove_file(m.path(&format!("metadata-{number}.log")));
     let at = m.path(&format!("together-{number}.sock"));
@@ -29,6 +29,17 @@ pub fn until_members(m: &Machine, leader: u32, all: &[u32]) {
         let leads = members(m, &format!("metadata-{leader}"), LEADS) == count;
         leads && all.iter().all(|number| members(m, &format!("metadata-{number}"), FOLLOWS) == count)
     });
+}
+
+/// Who leads of two is killed, the other leads, and it comes back. Answers who leads.
+pub fn leader_is_killed(m: &mut Machine, leader: u32) -> u32 {
+    let (name, other) = (format!("metadata-{leader}"), 3 - leader);
+    m.signal(&name, Signal::KILL);
+    m.ended(&name);
+    m.until("the other leads", || members(m, &format!("metadata-{other}"), LEADS) == Some(1));
+    serve(m, leader);
+    until_members(m, other, &[1, 2]);
+    other
 }
 
 /// Three, of which the first leads, and a data server.

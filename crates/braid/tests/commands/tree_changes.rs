@@ -1,7 +1,9 @@
 //! chmod -R, chown -R and setfacl -R: one change of a tree, which is done whoever is killed meanwhile.
 
 use super::Cluster;
+use super::database::Machine;
 use super::mounted::eventually;
+use super::together;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -74,4 +76,55 @@ fn a_tree_is_changed_though_the_command_or_the_metadata_server_is_killed() {
     assert!(c.says("fs getfacl /t/d0/d0/f0").contains("user:9:rw-"));
     assert!(c.says("fs getfacl /t/d0/d0").contains("default:user:9:rwx"));
     eventually("a clean fsck", Duration::from_secs(30), || c.run("admin fsck").out.starts_with("clean: "));
+}
+
+/// Over a database, where two serve: who leads is killed while a tree is changed, counted, given a policy and removed, and the other goes on.
+#[test]
+fn trees_are_finished_by_the_other_metadata_server_over_a_database() {
+    let mut m = Machine::new();
+    together::serve(&mut m, 1);
+    m.until("the first serves", || m.is_ready("metadata-1"));
+    together::serve(&mut m, 2);
+    m.serve("data", 1);
+    m.until("the data server serves", || m.is_ready("data-1"));
+    together::until_members(&m, 1, &[1, 2]);
+    let asked = |m: &Machine, line: &str| -> serde_json::Value { serde_json::from_slice(&m.says(line)).unwrap() };
+    let inodes = |m: &Machine| asked(m, "admin status --json")["inodes"].as_u64().unwrap();
+    let empty = inodes(&m);
+    let local = tempfile::tempdir().unwrap();
+    for dir in 0..DIRS {
+        let at = local.path().join(format!("d{}/d{dir}", dir % 5));
+        std::fs::create_dir_all(&at).unwrap();
+        (0..FILES).for_each(|file| std::fs::write(at.join(format!("f{file}")), "").unwrap());
+    }
+    m.says(&format!("fs put -r {} /t", local.path().display()));
+    let all = (1 + 5 + DIRS + DIRS * FILES) as u64;
+    assert_eq!(inodes(&m), empty + all);
+    let during = |m: &mut Machine, leader: u32, words: &[&str]| {
+        let mut command = m.braid(words).stdout(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(150));
+        let leader = together::leader_is_killed(m, leader);
+        assert!(command.wait().unwrap().success(), "{words:?}");
+        leader
+    };
+    let leader = during(&mut m, 1, &["fs", "chown", "-R", "7:8", "/t"]);
+    let sql =
+        ["admin", "sql", "--csv", "SELECT uid, count(*) FROM files WHERE path = '/t' OR path LIKE '/t/%' GROUP BY uid"];
+    let owners = m.braid(&sql).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&owners.stdout), format!("uid,count(*)\n7,{all}\n"), "{owners:?}");
+    let leader = during(&mut m, leader, &["fs", "policy", "set", "/t", "plain,chunk=8MiB"]);
+    let policy = m.says("fs policy get /t/d3/d38");
+    assert!(String::from_utf8_lossy(&policy).contains("chunk=8MiB"), "{}", String::from_utf8_lossy(&policy));
+
+    // Both are answered when the directory itself is done; the rest of it is behind that.
+    m.says("fs quota set /t --inodes 100000");
+    let leader = together::leader_is_killed(&mut m, leader);
+    m.until("all of it is counted", || {
+        let account = asked(&m, "fs quota get --json /t");
+        account["counting"].is_null() && account["inodes"].as_u64() == Some(all)
+    });
+    m.says("fs rm -r /t");
+    together::leader_is_killed(&mut m, leader);
+    m.until("all of it is freed", || inodes(&m) == empty);
+    m.is_clean();
 }

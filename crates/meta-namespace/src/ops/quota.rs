@@ -251,19 +251,55 @@ impl Query for AnyLimit {
     }
 }
 
-/// Says in a row what [`AnyLimit`] has found, for servers that do not set quotas. To be run by the one that does, while it sets none.
-pub struct SayAnyLimit(pub bool);
+/// Says in a row whether somebody has a quota, for servers that do not set them. To be run by the one that does.
+pub struct SayAnyLimit {
+    /// One is about to be set.
+    pub is_to_come: bool,
+}
+
+/// What [`SayAnyLimit`] says, and whether it said before that there are none.
+pub struct SaidLimit {
+    pub any: bool,
+    pub was_none: bool,
+}
 
 impl Operation for SayAnyLimit {
-    type Output = ();
+    type Output = SaidLimit;
     type Error = OpError;
 
-    async fn run(&self, tx: &mut dyn Tx) -> Result<(), OpError> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<SaidLimit, OpError> {
         let mut unit = Unit::new(tx, Lock::Exclusive);
-        if unit.get::<AnyLimitRow>(&keys::any_limit()).await? != Some(AnyLimitRow(self.0)) {
-            unit.put(keys::any_limit(), &AnyLimitRow(self.0));
+        let said = unit.get::<AnyLimitRow>(&keys::any_limit()).await?;
+        // Looked for with the row locked, which who sets one writes as well: also a commit that nobody waited for to its end is found.
+        let any = self.is_to_come || AnyLimit.ask(&mut unit).await?;
+        if said != Some(AnyLimitRow(any)) {
+            unit.put(keys::any_limit(), &AnyLimitRow(any));
         }
-        Ok(())
+        Ok(SaidLimit { any, was_none: said == Some(AnyLimitRow(false)) })
+    }
+}
+
+/// That row says that there are none.
+pub struct NoLimitSaid;
+
+impl Query for NoLimitSaid {
+    type Answer = bool;
+
+    async fn ask(&self, unit: &mut Unit<'_>) -> Result<bool, OpError> {
+        Ok(unit.get::<AnyLimitRow>(&keys::any_limit()).await? == Some(AnyLimitRow(false)))
+    }
+}
+
+/// How many inodes are charged to the root directory, which are all.
+pub struct CountInodes;
+
+impl Query for CountInodes {
+    type Answer = u64;
+
+    async fn ask(&self, unit: &mut Unit<'_>) -> Result<u64, OpError> {
+        let payer = Payer::Dir(InodeId::ROOT);
+        unit.load(&shares(payer).collect::<Vec<_>>()).await?;
+        Ok(usage_of(recorded(unit, payer).await?).inodes.max(1) as u64)
     }
 }
 

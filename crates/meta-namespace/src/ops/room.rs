@@ -81,22 +81,18 @@ pub(super) async fn opened(unit: &mut Unit<'_>, inode: &Inode) -> Result<Option<
 pub struct OpenLimited {
     pub open: OpenFile,
     pub limits: bool,
-    /// As [`OpContext::asks_limits`].
-    pub asks_limits: bool,
 }
 
 impl Query for OpenLimited {
     type Answer = OpenAnswer;
 
     fn ahead(&self) -> Vec<Key> {
-        let mut first = self.open.ahead();
-        first.extend(self.asks_limits.then(keys::any_limit));
-        first
+        self.open.ahead()
     }
 
     async fn ask(&self, unit: &mut Unit<'_>) -> Result<OpenAnswer, OpError> {
         let answer = Query::ask(&self.open, unit).await?;
-        if !self.limits || (self.asks_limits && unit.has_no_limits().await?) {
+        if !self.limits {
             return Ok(answer);
         }
         let inode = unit.find(&self.open.inode).await?.inode;

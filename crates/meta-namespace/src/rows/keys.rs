@@ -371,7 +371,6 @@ pub fn restored() -> Key {
 }
 
 /// Before a handle of snapshots that was let go of.
-const ANY_LIMIT: &[u8] = b"any_limit";
 const HANDLE: &[u8] = b"snapshot_handle_";
 
 pub fn handles() -> Key {
@@ -390,11 +389,7 @@ pub fn of_handle(key: &Key) -> Option<SnapshotHandle> {
 
 /// Whether somebody has a quota ([`super::AnyLimitRow`]).
 pub fn any_limit() -> Key {
-    Key::new(Table::Globals, 0, ANY_LIMIT)
-}
-
-pub fn is_any_limit(key: &Key) -> bool {
-    key.table() == Table::Globals && key.rest() == ANY_LIMIT
+    global("any_limit")
 }
 
 pub fn global(name: &str) -> Key {

@@ -217,6 +217,8 @@ async fn two_that_serve_keep_within_the_budget_of_round_trips() {
             mount.of(dir.id, make(dir, text)).await.unwrap();
         }
     }
+    // Each has heard that there are none.
+    ring.until_nothing_is_asked().await;
     let mut trips = Vec::new();
     macro_rules! count {
         ($what:literal, $at:expr, $message:expr) => {{
@@ -256,7 +258,7 @@ async fn two_that_serve_keep_within_the_budget_of_round_trips() {
     assert_eq!(trips, [&of_one[..], &of_one, &of_both].concat());
 }
 
-/// Only who leads sets quotas; the other finds in a row whether there are any.
+/// Only who leads sets quotas; the other reads in a row whether there are any, and believes for a while that there are none.
 #[tokio::test]
 async fn a_quota_holds_at_every_server_from_when_it_is_set_until_it_is_taken() {
     use braid_api::admin::AdminQuery;

@@ -92,7 +92,8 @@ pub struct World {
 }
 
 pub fn fast_config() -> MetaConfig {
-    MetaConfig { housekeeping: Duration::from_millis(20), ..MetaConfig::default() }
+    let (housekeeping, limits_known) = (Duration::from_millis(20), Duration::from_millis(200));
+    MetaConfig { housekeeping, limits_known, ..MetaConfig::default() }
 }
 
 /// Reads the list of orphans, as clients do with their renewals, and holds these.
@@ -104,7 +105,8 @@ pub async fn disclaim(w: &World, held: &[InodeId]) {
 
 /// Whose round trips would be counted too.
 pub fn without_housekeeping() -> MetaConfig {
-    MetaConfig { housekeeping: Duration::from_secs(3600), ..fast_config() }
+    let long = Duration::from_secs(3600);
+    MetaConfig { housekeeping: long, limits_known: long, ..fast_config() }
 }
 
 impl World {
