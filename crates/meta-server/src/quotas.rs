@@ -10,7 +10,7 @@ use braid_api::admin::AdminAnswer;
 use braid_api::meta::{FileWant, MetaAnswer, MetaRequest, OpenFile};
 use braid_api::quota::{Account, Limits, Miscount, Payer, ToSum};
 use braid_api::{Code, Error, Result};
-use braid_env::Monotonic;
+use braid_env::{Clock, Monotonic};
 use braid_meta_engine::{Engine, Key, Row, Snapshot, Table};
 use braid_meta_namespace::ops::quota::{
     AnyLimit, FoldAccounts, ForgetAccount, GetAccount, ListAccounts, NoLimitSaid, SayAnyLimit, SetQuota, Tally,
@@ -25,6 +25,7 @@ use braid_meta_namespace::{OpContext, OpError, Outcome, ReadOnly};
 use braid_types::InodeId;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -38,6 +39,8 @@ pub(crate) struct Quotas {
     limits: AtomicBool,
     /// Of one that does not.
     heard: Mutex<Heard>,
+    /// That goes on while this process stands still: others go on meanwhile, and who sets a quota does not wait for it.
+    clock: Arc<dyn Clock>,
     /// Of directories with quotas, or that had one: how many inodes of the trees that are being counted are charged right by now.
     counting: Mutex<BTreeMap<InodeId, u64>>,
     ended: Mutex<Ended>,
@@ -68,11 +71,12 @@ const LOOK_MIN: Duration = Duration::from_secs(1);
 /// What has another name elsewhere may be charged to a directory that has gone for years.
 const LOOK_MAX: Duration = Duration::from_secs(64);
 
-impl Default for Quotas {
-    fn default() -> Self {
+impl Quotas {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
         Quotas {
             limits: AtomicBool::new(true),
             heard: Mutex::default(),
+            clock,
             counting: Mutex::default(),
             ended: Mutex::new(Ended { sought: true, looked: Monotonic::default(), pause: Duration::ZERO }),
             setting: tokio::sync::Mutex::default(),
@@ -115,7 +119,7 @@ impl MetaServer {
         if self.leads() {
             return self.quotas.limits.load(Relaxed);
         }
-        let (now, known) = (self.env.clock.now(), self.config.limits_known);
+        let (now, known) = (self.quotas.clock.now(), self.config.limits_known);
         let mut heard = self.quotas.heard.lock();
         // In time before that is over, so that a server at work always knows.
         if heard.asked.is_none_or(|asked| now >= asked + known / 2) {
@@ -128,9 +132,9 @@ impl MetaServer {
     fn hear_of_limits(&self, asked: Monotonic) {
         let Some(server) = self.this.upgrade() else { return };
         self.env.spawn("whether there are quotas", async move {
-            if let Ok(true) = server.engine.read(0, ReadOnly(NoLimitSaid)).await {
-                server.quotas.heard.lock().none_until = asked + server.config.limits_known;
-            }
+            let Ok(none) = server.engine.read(0, ReadOnly(NoLimitSaid)).await else { return };
+            let until = if none { asked + server.config.limits_known } else { Monotonic::default() };
+            server.quotas.heard.lock().none_until = until;
         });
     }
 
@@ -229,14 +233,14 @@ impl MetaServer {
         if limits.is_none() {
             self.quotas.may_have_ended();
         }
-        // If this fails it is perhaps set all the same: until another one is, or this server starts again, there may be some.
-        let restamps = self.engine.transact(partition, SetQuota { payer, limits }).await.map_err(Error::from)?;
-        if let (true, Payer::Dir(id)) = (restamps, payer) {
+        let done = self.engine.transact(partition, SetQuota { payer, limits }).await.map_err(Error::from);
+        if let (Ok(true), Payer::Dir(id)) = (&done, payer) {
             self.quotas.counts(&[id], 0);
             self.subtree_ops.look();
         }
+        // Also of one that was refused: it was said to be coming.
         self.look_for_quotas().await?;
-        Ok(AdminAnswer::SetQuota(()))
+        done.map(|_| AdminAnswer::SetQuota(()))
     }
 
     /// Is something below this root still to be looked through?

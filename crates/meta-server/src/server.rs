@@ -235,6 +235,7 @@ impl MetaServer {
     ) -> Arc<Self> {
         let clock = AwakeClock::over(env.clock.clone());
         clock.keep_looking(&env);
+        let quotas = Quotas::new(env.clock.clone());
         let env = Env { clock, ..env };
         let now = env.clock.now();
         let snapshots = Snapshots::new(config.planted);
@@ -254,7 +255,7 @@ impl MetaServer {
             orphans: Orphans::new(epoch),
             reclaim_from: ReclaimFrom::default(),
             trees: Trees::default(),
-            quotas: Quotas::default(),
+            quotas,
             subtree_ops: SubtreeOps::default(),
             read_back: ReadBack::default(),
             sizes: SizesToCheck::default(),

@@ -229,7 +229,7 @@ async fn room_is_taken_before_bytes_are_written() {
 }
 
 crate::on_every_engine! {
-    what_is_made_below_quotas_takes_three_round_trips_at_most
+    what_is_made_below_quotas_takes_three_round_trips_and_four_over_a_database
     of_many_that_ask_at_once_no_more_get_in_than_fit
     how_many_inodes_there_are_is_told
 }
@@ -293,7 +293,7 @@ async fn of_many_that_ask_at_once_no_more_get_in_than_fit(rows: Rows) {
 }
 
 /// The budget of design.md §4 with quotas that are looked at.
-async fn what_is_made_below_quotas_takes_three_round_trips_at_most(rows: Rows) {
+async fn what_is_made_below_quotas_takes_three_round_trips_and_four_over_a_database(rows: Rows) {
     let over_database = matches!(rows, Rows::Database(_));
     let w = rows.world(without_housekeeping()).await;
     let (outer, to) = (w.mkdir(ROOT, "outer").await.id, w.mkdir(ROOT, "to").await.id);
