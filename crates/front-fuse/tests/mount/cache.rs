@@ -8,7 +8,7 @@ use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const LONG: Duration = Duration::from_secs(3600);
 
@@ -215,13 +215,15 @@ fn the_next_read_after_an_append_ends_where_it_does() {
                     w.model.release(handle).await;
                 });
                 let forget = watcher.forget(vec![Shown::Attr(id), Shown::Pages(id, end, u64::MAX)]);
+                let begun = Instant::now();
                 let forgets = scope.spawn(|| w.runtime.block_on(forget));
                 // That the read is still under way when the kernel is told is what this is about; nothing fails if it is not.
                 std::thread::sleep(Duration::from_millis(2));
                 drop(held);
                 forgets.join().unwrap();
+                let waited = begun.elapsed();
                 let bytes = read();
-                assert_eq!(bytes.len(), content.len() + 100, "round {round}");
+                assert_eq!(bytes.len(), content.len() + 100, "round {round}, waited {waited:?}");
                 assert!(bytes.ends_with(&[b'y'; 100]), "round {round}");
                 reads.join().unwrap();
             });
