@@ -156,19 +156,17 @@ impl Writer {
         let ops_max = if self.low { LOW_GROUP_OPS_MAX } else { store.options.group_ops_max };
         // What is tried again is answered when it is durable.
         let mut written = Written { again: !grow, ..Written::default() };
-        let mut end = None;
+        let mut held = None;
         let mut next = 0;
         loop {
             if next == group.len() {
-                if !grow || next >= ops_max || written.bytes >= store.options.group_bytes_max {
-                    break;
-                }
-                if written.end_at.is_some_and(|end| next >= end) {
+                let end = written.end_at.map_or(ops_max, |end| end.min(ops_max));
+                if !grow || next >= end || written.bytes >= store.options.group_bytes_max {
                     break;
                 }
                 let more = match self.queue.try_take() {
                     None if written.any && !written.awaited && !near => {
-                        self.queue.wait_until(*end.get_or_insert_with(|| Instant::now() + store.options.group_hold))
+                        self.queue.wait_until(*held.get_or_insert_with(|| Instant::now() + store.options.group_hold))
                     }
                     more => more,
                 };

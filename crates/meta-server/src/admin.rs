@@ -2,11 +2,12 @@
 
 use crate::server::MetaServer;
 use braid_api::admin::{AdminAnswer, AdminQuery, ContainerStatus, MemberStatus, Repair, SessionStatus, Status};
+use braid_api::quota::Payer;
 use braid_api::{Code, Error, Result};
 use braid_meta_engine::{Engine, Table};
 use braid_meta_namespace::ReadOnly;
-use braid_meta_namespace::ops::{admin, check, quota, repair, side, snapshot, spares};
-use braid_types::{SLOT_COUNT, SessionId, Slot};
+use braid_meta_namespace::ops::{admin, check, repair, side, snapshot, spares};
+use braid_types::{InodeId, SLOT_COUNT, SessionId, Slot};
 
 impl MetaServer {
     pub(crate) async fn admin(&self, query: AdminQuery) -> Result<AdminAnswer> {
@@ -122,7 +123,7 @@ impl MetaServer {
     pub(crate) async fn inodes(&self) -> Result<u64> {
         match self.engine.rows(Table::InodeIds) {
             Some(rows) => Ok(rows + 1),
-            None => self.rows(quota::CountInodes).await,
+            None => Ok(self.account(Payer::Dir(InodeId::ROOT)).await?.usage.inodes.max(1) as u64),
         }
     }
 

@@ -9,6 +9,19 @@ use std::time::Duration;
 
 const DIRS: usize = 40;
 const FILES: usize = 150;
+/// Inodes, the topmost directory among them.
+const ALL: u64 = (1 + 5 + DIRS + DIRS * FILES) as u64;
+
+/// A directory on the local disk.
+fn tree() -> tempfile::TempDir {
+    let local = tempfile::tempdir().unwrap();
+    for dir in 0..DIRS {
+        let at = local.path().join(format!("d{}/d{dir}", dir % 5));
+        std::fs::create_dir_all(&at).unwrap();
+        (0..FILES).for_each(|file| std::fs::write(at.join(format!("f{file}")), "").unwrap());
+    }
+    local
+}
 
 /// How many inodes of the tree have which mode and owner.
 fn rights(c: &Cluster) -> Vec<(u64, u64, u64)> {
@@ -28,15 +41,9 @@ fn rights(c: &Cluster) -> Vec<(u64, u64, u64)> {
 #[test]
 fn a_tree_is_changed_though_the_command_or_the_metadata_server_is_killed() {
     let c = Cluster::start();
-    let local = tempfile::tempdir().unwrap();
-    for dir in 0..DIRS {
-        let at = local.path().join(format!("d{}/d{dir}", dir % 5));
-        std::fs::create_dir_all(&at).unwrap();
-        (0..FILES).for_each(|file| std::fs::write(at.join(format!("f{file}")), "").unwrap());
-    }
+    let local = tree();
     c.says(&format!("fs put -r {} /t", local.path().display()));
-    let all = (1 + 5 + DIRS + DIRS * FILES) as u64;
-    assert_eq!(rights(&c).iter().map(|(_, _, count)| count).sum::<u64>(), all);
+    assert_eq!(rights(&c).iter().map(|(_, _, count)| count).sum::<u64>(), ALL);
     let (mut begun, mut halves) = (0, 0);
     for (round, (delay_ms, kills_server)) in
         [(5, false), (20, false), (40, false), (60, false), (20, true), (40, true), (60, true)].into_iter().enumerate()
@@ -60,7 +67,7 @@ fn a_tree_is_changed_though_the_command_or_the_metadata_server_is_killed() {
             halves += u32::from(now.len() > 1);
             eventually("all to be changed", Duration::from_secs(30), || {
                 let now = rights(&c);
-                now.iter().all(|(_, of, _)| *of == uid) && now.iter().map(|(_, _, count)| count).sum::<u64>() == all
+                now.iter().all(|(_, of, _)| *of == uid) && now.iter().map(|(_, _, count)| count).sum::<u64>() == ALL
             });
         }
     }
@@ -94,15 +101,9 @@ fn trees_are_finished_by_the_other_metadata_server_over_a_database() {
     };
     let inodes = |m: &Machine| asked(m, &["admin", "status", "--json"])["inodes"].as_u64().unwrap_or_default();
     let empty = inodes(&m);
-    let local = tempfile::tempdir().unwrap();
-    for dir in 0..DIRS {
-        let at = local.path().join(format!("d{}/d{dir}", dir % 5));
-        std::fs::create_dir_all(&at).unwrap();
-        (0..FILES).for_each(|file| std::fs::write(at.join(format!("f{file}")), "").unwrap());
-    }
+    let local = tree();
     m.says(&format!("fs put -r {} /t", local.path().display()));
-    let all = (1 + 5 + DIRS + DIRS * FILES) as u64;
-    assert_eq!(inodes(&m), empty + all);
+    assert_eq!(inodes(&m), empty + ALL);
     let during = |m: &mut Machine, leader: u32, words: &[&str]| {
         let mut command = m.braid(words).stdout(Stdio::null()).spawn().unwrap();
         std::thread::sleep(Duration::from_millis(150));
@@ -114,7 +115,7 @@ fn trees_are_finished_by_the_other_metadata_server_over_a_database() {
     let sql =
         ["admin", "sql", "--csv", "SELECT uid, count(*) FROM files WHERE path = '/t' OR path LIKE '/t/%' GROUP BY uid"];
     let owners = m.braid(&sql).output().unwrap();
-    assert_eq!(String::from_utf8_lossy(&owners.stdout), format!("uid,count(*)\n7,{all}\n"), "{owners:?}");
+    assert_eq!(String::from_utf8_lossy(&owners.stdout), format!("uid,count(*)\n7,{ALL}\n"), "{owners:?}");
     let leader = during(&mut m, leader, &["fs", "policy", "set", "/t", "plain,chunk=8MiB"]);
     let policy = m.says("fs policy get /t/d3/d38");
     assert!(String::from_utf8_lossy(&policy).contains("chunk=8MiB"), "{}", String::from_utf8_lossy(&policy));
@@ -124,7 +125,7 @@ fn trees_are_finished_by_the_other_metadata_server_over_a_database() {
     let leader = together::leader_is_killed(&mut m, leader);
     m.until("all of it is counted", || {
         let account = asked(&m, &["fs", "quota", "get", "--json", "/t"]);
-        account["counting"].is_null() && account["inodes"].as_u64() == Some(all)
+        account["counting"].is_null() && account["inodes"].as_u64() == Some(ALL)
     });
     m.says("fs rm -r /t");
     together::leader_is_killed(&mut m, leader);

@@ -132,7 +132,10 @@ impl Query for GetAccount {
 
     async fn ask(&self, unit: &mut Unit<'_>) -> Result<Account, OpError> {
         let payer = self.0;
-        if let Payer::Dir(id) = payer {
+        // The root directory is there.
+        if let Payer::Dir(id) = payer
+            && id != InodeId::ROOT
+        {
             unit.find_dir(&id.into()).await?;
         }
         let limit = keys::limit(payer);
@@ -287,19 +290,6 @@ impl Query for NoLimitSaid {
 
     async fn ask(&self, unit: &mut Unit<'_>) -> Result<bool, OpError> {
         Ok(unit.get::<AnyLimitRow>(&keys::any_limit()).await? == Some(AnyLimitRow(false)))
-    }
-}
-
-/// How many inodes are charged to the root directory, which are all.
-pub struct CountInodes;
-
-impl Query for CountInodes {
-    type Answer = u64;
-
-    async fn ask(&self, unit: &mut Unit<'_>) -> Result<u64, OpError> {
-        let payer = Payer::Dir(InodeId::ROOT);
-        unit.load(&shares(payer).collect::<Vec<_>>()).await?;
-        Ok(usage_of(recorded(unit, payer).await?).inodes.max(1) as u64)
     }
 }
 

@@ -103,6 +103,15 @@ pub async fn disclaim(w: &World, held: &[InodeId]) {
     w.call(renew(told.orphans_seen)).await.unwrap();
 }
 
+/// For 50 ms.
+pub async fn until_it_stays(count: impl Fn() -> u64) {
+    let mut before = None;
+    while before != Some(count()) {
+        before = Some(count());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
 /// Whose round trips would be counted too.
 pub fn without_housekeeping() -> MetaConfig {
     let long = Duration::from_secs(3600);
@@ -157,12 +166,7 @@ impl World {
 
     /// What the server does behind its answers has come to an end.
     pub async fn until_nothing_is_asked(&self) {
-        let trips = || self.engine.stats().snapshot().round_trips;
-        let mut before = None;
-        while before != Some(trips()) {
-            before = Some(trips());
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+        until_it_stays(|| self.engine.stats().snapshot().round_trips).await;
     }
 
     /// Engine round trips of one call, with its answer.

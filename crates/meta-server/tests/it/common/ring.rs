@@ -1,6 +1,6 @@
 //! Several metadata servers over one store, and who holds what as the test says it.
 
-use super::{Peers, fast_config, open_session};
+use super::{Peers, fast_config, open_session, until_it_stays};
 use braid_api::erased::Meta;
 use braid_api::meta::*;
 use braid_api::{Carries, Code, Context, Namespace, Result};
@@ -166,11 +166,7 @@ impl Ring {
     }
 
     pub async fn until_nothing_is_asked(&self) {
-        let mut before = None;
-        while before != Some(self.round_trips()) {
-            before = Some(self.round_trips());
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+        until_it_stays(|| self.round_trips()).await;
     }
 
     pub fn roster(&self) -> Roster {
