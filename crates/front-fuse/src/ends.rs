@@ -10,6 +10,10 @@
 //! doubted. To doubt all that is taken up within 100 ms was tried: then nobody waits for the words that follow, and reads after an
 //! append ended where the file had, in one run of a few.
 //!
+//! A read that was taken up since, while a page was dropped late for one of before, is doubted by the kernel as well, and nobody
+//! may be waiting any more. If it ended farther on than that one, the file has grown: what it has is of after the change, the kernel
+//! believes in no size beyond it, and asks for the size before it reads on. So its page is good, and nothing is said.
+//!
 //! Promises: a read is counted from before its answer is given until the kernel has dropped what it made of it, if it has to, and no longer
 //! than [`STUCK`] after that was begun. Doubts of one file are not those of another, but for one in 1,024. Nobody waits for longer than
 //! [`PATIENCE`].
@@ -32,7 +36,7 @@ pub const PATIENCE: Duration = Duration::from_millis(40);
 /// A page that is not dropped by then belongs to a request that waits, perhaps for this: who comes later is not to wait for it.
 const STUCK: Duration = Duration::from_millis(20);
 
-/// 2¹⁰ places of 24 bytes.
+/// 2¹⁰ places of 40 bytes.
 const PLACES_LOG2: u32 = 10;
 
 #[derive(Default)]
@@ -41,6 +45,10 @@ struct Place {
     doubts: AtomicU64,
     /// Notifications that are being given.
     telling: AtomicU64,
+    /// Those that have been begun.
+    tells: AtomicU64,
+    /// Where the farthest answer ended whose page was dropped late since the last of them was begun; 0 if there was none.
+    ended: AtomicU64,
     /// Answers that ended early, and what follows from them.
     under_way: AtomicU64,
 }
@@ -59,13 +67,14 @@ pub struct Telling(Arc<Ends>, InodeId);
 pub struct Reading {
     of: Arc<Ends>,
     id: InodeId,
+    tells: u64,
     doubts: u64,
 }
 
 /// Its answer, until dropped, which is to be done when the kernel has it.
 pub struct EndsEarly {
     reading: Reading,
-    end: u64,
+    answered: ByteRange,
     counted: Option<Counted>,
 }
 
@@ -86,7 +95,9 @@ impl Ends {
     }
 
     pub fn reading(self: &Arc<Self>, id: InodeId) -> Reading {
-        Reading { of: self.clone(), id, doubts: self.doubts(id) }
+        // In this order: what is told between the two counts as told after.
+        let tells = self.place(id).tells.load(SeqCst);
+        Reading { of: self.clone(), id, tells, doubts: self.doubts(id) }
     }
 
     fn doubts(&self, id: InodeId) -> u64 {
@@ -97,6 +108,8 @@ impl Ends {
     pub fn tell(self: &Arc<Self>, id: InodeId) -> Telling {
         let place = self.place(id);
         place.telling.fetch_add(1, SeqCst);
+        place.tells.fetch_add(1, SeqCst);
+        place.ended.store(0, SeqCst);
         place.doubts.fetch_add(1, SeqCst);
         Telling(self.clone(), id)
     }
@@ -134,19 +147,36 @@ impl Ends {
 }
 
 impl Reading {
-    pub fn ends_early(self, end: u64) -> EndsEarly {
+    /// It is answered with these, fewer than were asked for.
+    pub fn ends_early(self, answered: ByteRange) -> EndsEarly {
         self.of.place(self.id).under_way.fetch_add(1, SeqCst);
         let counted = Some(Counted(self.of.clone(), self.id));
-        EndsEarly { reading: self, end, counted }
+        EndsEarly { reading: self, answered, counted }
+    }
+
+    /// What it has made of the kernel's page may be of before a change, or be shown farther than the file goes.
+    fn is_to_be_dropped(&self, answered: ByteRange) -> bool {
+        let place = self.of.place(self.id);
+        if !self.of.is_doubted(self.id, self.doubts) {
+            return false;
+        }
+        let ended = place.ended.load(SeqCst);
+        let has_grown = ended > 0 && answered.end > ended && !answered.is_empty();
+        !has_grown || place.tells.load(SeqCst) != self.tells
     }
 }
 
 impl Drop for EndsEarly {
     fn drop(&mut self) {
-        let (Reading { of, id, doubts }, end) = (&self.reading, self.end);
-        let Some(invalidator) = of.invalidator.get().filter(|_| of.is_doubted(*id, *doubts)).cloned() else { return };
+        let (Reading { of, id, .. }, end) = (&self.reading, self.answered.end);
+        if !self.reading.is_to_be_dropped(self.answered) {
+            return;
+        }
+        // Before the doubt: whoever finds that finds this.
+        of.place(*id).ended.fetch_max(end, SeqCst);
         // Not as one who tells: what is read again because its page is dropped would be dropped again, for as long as somebody reads.
         of.place(*id).doubts.fetch_add(1, SeqCst);
+        let Some(invalidator) = of.invalidator.get().cloned() else { return };
         let (id, counted, asked) = (*id, self.counted.take(), of.asked.clone());
         invalidator.runtime().clone().spawn(async move {
             let _counted = counted;
@@ -198,7 +228,7 @@ mod tests {
         let reading = ends.reading(FILE);
         drop(ends.tell(FILE));
         assert!(is_over(&ends), "how it ends is not known yet");
-        let early = reading.ends_early(5);
+        let early = reading.ends_early(ByteRange::new(0, 5));
         assert!(!is_over(&ends));
         let waiter = ends.clone();
         let waiting = tokio::spawn(async move { waiter.until_over([FILE].into_iter(), Instant::now()).await });
@@ -211,7 +241,7 @@ mod tests {
     #[tokio::test]
     async fn nobody_waits_for_ever() {
         let ends = ends();
-        let _early = ends.reading(FILE).ends_early(5);
+        let _early = ends.reading(FILE).ends_early(ByteRange::new(0, 5));
         ends.until_over([FILE].into_iter(), Instant::now()).await;
         assert!(!is_over(&ends));
     }
@@ -226,6 +256,23 @@ mod tests {
         drop(telling);
         assert!(ends.is_doubted(FILE, between), "it was asked for before the kernel had been told");
         assert!(!ends.is_doubted(FILE, ends.doubts(FILE)));
+    }
+
+    #[test]
+    fn what_ends_beyond_what_was_dropped_late_is_kept() {
+        let ends = ends();
+        let before = ends.reading(FILE);
+        let telling = ends.tell(FILE);
+        let meanwhile: Vec<Reading> = (0..5).map(|_| ends.reading(FILE)).collect();
+        drop(telling);
+        let ended = |end| ByteRange::new(0, end);
+        assert!(meanwhile[0].is_to_be_dropped(ended(9)), "the kernel may believe in a size beyond it");
+        drop(before.ends_early(ended(5)));
+        let dropped = [0, 5, 4, 6].map(|end| meanwhile[1].is_to_be_dropped(ended(end)));
+        assert_eq!(dropped, [true, true, true, false], "the file has grown to 6, or is as long as before, or shorter");
+        assert!(meanwhile[1].is_to_be_dropped(ByteRange::new(6, 6)), "where it ends is not known");
+        drop(ends.tell(FILE));
+        assert!(meanwhile[1].is_to_be_dropped(ended(6)), "it may be of before the next change");
     }
 
     #[test]

@@ -20,7 +20,7 @@ impl<F: FileSystem> Door<F> {
         self.answer_read(reply, call, move |reply, pieces| {
             let len: usize = pieces.iter().map(|piece| piece.len()).sum();
             let reply = match len < size as usize {
-                true => reply.holding(reading.ends_early(offset + len as u64)),
+                true => reply.holding(reading.ends_early(ByteRange::at(offset, len as u64))),
                 false => reply,
             };
             match &pieces[..] {
