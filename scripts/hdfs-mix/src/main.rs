@@ -1,7 +1,10 @@
 //! The same operations as `braid bench metadata --mix`, against an HDFS NameNode; prints the same report as JSON.
 //!
 //!     hdfs-mix NAMENODE [--mix] [--op OPERATION]... [--ops] [--clients N] [--files N] [--files-a-dir N] [--operations N]
-//!              [--turns N] [--seed N] [--zipf EXPONENT] [--replication N]
+//!              [--turns N] [--seed N] [--zipf EXPONENT] [--replication N] [--write-plan FILE]
+//!
+//! With `--write-plan` nothing is done but to write down what would be, for `java/HadoopMix.java`: a step in a line (workload, turn, client,
+//! phase, operation, path, where to).
 //!
 //! What it shares with BraidFS is included, not copied: the sequence, the turns and the report.
 
@@ -30,6 +33,7 @@ struct Wanted {
     seed: u64,
     zipf: f64,
     replication: u32,
+    plan: Option<String>,
 }
 
 fn wanted(mut words: impl Iterator<Item = String>) -> Result<Wanted, String> {
@@ -45,6 +49,7 @@ fn wanted(mut words: impl Iterator<Item = String>) -> Result<Wanted, String> {
         seed: 1,
         zipf: Zipf::EXPONENT,
         replication: 1,
+        plan: None,
     };
     while let Some(word) = words.next() {
         match word.as_str() {
@@ -62,6 +67,7 @@ fn wanted(mut words: impl Iterator<Item = String>) -> Result<Wanted, String> {
                     "--turns" => wanted.turns = number()?.max(1) as usize,
                     "--seed" => wanted.seed = number()?,
                     "--zipf" => wanted.zipf = value.parse().map_err(|e| format!("{word} {value}: {e}"))?,
+                    "--write-plan" => wanted.plan = Some(value.clone()),
                     "--replication" => wanted.replication = number()?.clamp(1, 512) as u32,
                     _ => return Err(format!("{word} is not known")),
                 }
@@ -71,15 +77,45 @@ fn wanted(mut words: impl Iterator<Item = String>) -> Result<Wanted, String> {
     Ok(wanted)
 }
 
+impl Wanted {
+    fn plan(&self) -> Plan {
+        Plan::new(Tree::new("mix", self.files, self.files_a_dir), self.zipf, self.seed)
+    }
+
+    fn workloads(&self) -> Vec<Workload> {
+        let mix = self.mix.then(|| Workload::mix(self.operations));
+        mix.into_iter().chain(self.alone.iter().map(|op| Workload::alone(*op, self.operations))).collect()
+    }
+}
+
+/// The turns of [`take_turns`], but the one that warms up is as long as the others: a virtual machine that compiles what runs often needs it.
+fn write_plan(wanted: &Wanted, file: &str) -> Result<(), String> {
+    use std::fmt::Write;
+    let (plan, clients, mut number, mut text) = (wanted.plan(), wanted.clients as u64, 0, String::new());
+    for workload in wanted.workloads() {
+        for turn in 0..=wanted.turns {
+            for client in 0..clients {
+                let script = plan.script(&workload.mix, number, client, clients, workload.operations);
+                // Also where a client has nothing to do.
+                let _ = writeln!(text, "{}\t{turn}\t{client}\t\t\t\t", workload.name);
+                for (phase, steps) in [("before", script.before), ("steps", script.steps), ("left", script.left)] {
+                    for step in steps {
+                        let (op, name) = (step.op.name(), &workload.name);
+                        let _ = writeln!(text, "{name}\t{turn}\t{client}\t{phase}\t{op}\t{}\t{}", step.path, step.to);
+                    }
+                }
+            }
+            number += 1;
+        }
+    }
+    std::fs::write(file, text).map_err(|e| format!("{file}: {e}"))
+}
+
 async fn run(wanted: Wanted) -> Result<Report, String> {
-    let plan = Plan::new(Tree::new("mix", wanted.files, wanted.files_a_dir), wanted.zipf, wanted.seed);
+    let plan = wanted.plan();
     let hdfs = Arc::new(hdfs::Hdfs::open(&wanted.namenode, wanted.clients, wanted.replication).await?);
     hdfs.fill(&plan.tree).await?;
-    let mut workloads = Vec::new();
-    if wanted.mix {
-        workloads.push(Workload::mix(wanted.operations));
-    }
-    workloads.extend(wanted.alone.iter().map(|op| Workload::alone(*op, wanted.operations)));
+    let workloads = wanted.workloads();
     let course = Course { clients: wanted.clients, turns: wanted.turns };
     let targets: Vec<Arc<dyn Target>> = vec![hdfs];
     let cells = take_turns(&targets, &plan, &workloads, course).await?;
@@ -89,6 +125,9 @@ async fn run(wanted: Wanted) -> Result<Report, String> {
 
 fn main() -> Result<(), String> {
     let wanted = wanted(std::env::args().skip(1))?;
+    if let Some(file) = &wanted.plan {
+        return write_plan(&wanted, file);
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|e| e.to_string())?;
     let report = runtime.block_on(run(wanted))?;
     println!("{}", serde_json::to_string_pretty(&report).map_err(|e| e.to_string())?);
