@@ -43,7 +43,6 @@ public class HadoopMix {
     /** As hdfs-mix: a block that was added and is not written counts as full. */
     static final long BLOCK_BYTES = 1 << 20;
     static final int SMALL_BYTES = 4096;
-    static final int LISTED_AT_ONCE = 1000;
 
     record Step(String op, String path, String to) {}
 
