@@ -13,13 +13,15 @@ mod random;
 mod spawn;
 mod transport;
 mod trap;
+mod word;
 
 pub use clock::Skew;
 pub use handing::Handing;
 pub use links::Links;
 pub use pause::PauseGate;
 pub use spawn::SimSpawn;
-pub use trap::{Trap, WORDS};
+pub use trap::Trap;
+pub use word::Word;
 
 use crate::failures::Failures;
 use crate::history::History;

@@ -43,10 +43,10 @@ kinds! {
     TwoData = "one data server and soon another", 300..5000 ms;
     PowerAllData = "power cut of all data servers", 50..2500 ms;
     PowerEverything = "power cut of everything", 50..2500 ms;
-    /// At a message that it sends, most of them of a move: before or after it, and nothing it would do then is done.
-    KillAtMessage = "kill of a data server at a message", 50..3500 ms;
-    PowerAtMessage = "power cut of a data server at a message", 50..3500 ms;
-    PauseAtMessage = "pause of a data server at a message", 50..5000 ms;
+    /// At a message that a machine sends, most of them of a move: before or after it, and nothing it would do then is done.
+    KillAtMessage = "kill at a message", 50..3500 ms;
+    PowerAtMessage = "power cut at a message", 50..3500 ms;
+    PauseAtMessage = "pause at a message", 50..5000 ms;
     /// The process is stopped, time goes on.
     PauseMeta = "pause of the metadata server", 50..3000 ms;
     PauseData = "pause of a data server", 50..3000 ms;
@@ -157,7 +157,7 @@ pub const COPIES_IN_TURN: Weights = &[
     (Kind::Slow, 2),
 ];
 
-/// The same, and data servers stop at messages and at no other time.
+/// The same, and data servers stop at messages and at no other time; so does whoever else says a word of a chain.
 pub const COPIES_AT_MESSAGES: Weights = &[
     (Kind::KillMeta, 1),
     (Kind::PowerMeta, 1),
@@ -166,6 +166,18 @@ pub const COPIES_AT_MESSAGES: Weights = &[
     (Kind::PowerAtMessage, 8),
     (Kind::PauseAtMessage, 6),
     (Kind::Hold, 2),
+    (Kind::Cut, 3),
+    (Kind::Break, 2),
+];
+
+/// And two of them soon one after the other.
+pub const TWO_COPIES_AT_MESSAGES: Weights = &[
+    (Kind::KillMeta, 1),
+    (Kind::PowerMeta, 1),
+    (Kind::TwoData, 8),
+    (Kind::KillAtMessage, 4),
+    (Kind::PowerAtMessage, 6),
+    (Kind::PauseAtMessage, 4),
     (Kind::Cut, 3),
     (Kind::Break, 2),
 ];

@@ -2,9 +2,10 @@
 
 use crate::check::rows;
 use crate::cluster::Cluster;
-use crate::env::WORDS;
+use crate::env::Word;
 use crate::fault::{Kind, Weights, pick};
 use crate::machine::{Machine, Role};
+use crate::scenario::Scenario;
 use crate::seed::{Stream, stream};
 use crate::work::Work;
 use rand::RngExt;
@@ -38,8 +39,9 @@ pub struct Injector {
     links: BTreeMap<Pair, (Ill, Duration)>,
     /// The second of two, when it comes and until when it lasts.
     second: Option<(Duration, Machine, Kind, Duration)>,
-    /// What becomes of the machine whose trap springs.
-    trapped: Option<Kind>,
+    /// What becomes of the machine whose trap springs next.
+    trapped: Kind,
+    clients_may_die: bool,
 }
 
 /// Messages that a machine still sends before it stops: of a move each side sends about so many while it lasts.
@@ -55,7 +57,8 @@ pub const LATENCY_MIN: Duration = Duration::from_millis(1);
 pub const LATENCY_MAX: Duration = Duration::from_millis(6);
 
 impl Injector {
-    pub fn new(cluster: Arc<Cluster>, work: Arc<dyn Work>, weights: Weights, every: Duration, first: Duration) -> Self {
+    pub fn new(cluster: Arc<Cluster>, work: Arc<dyn Work>, scenario: &Scenario, first: Duration) -> Self {
+        let Scenario { faults: weights, fault_every: every, lossy: clients_may_die, .. } = *scenario;
         let random = stream(cluster.around.seed, "faults", 0);
         Injector {
             cluster,
@@ -68,7 +71,8 @@ impl Injector {
             paused: BTreeMap::new(),
             links: BTreeMap::new(),
             second: None,
-            trapped: None,
+            trapped: Kind::PauseAtMessage,
+            clients_may_die,
         }
     }
 
@@ -104,7 +108,10 @@ impl Injector {
     fn spring(&mut self, sim: &mut Sim<'static>, now: Duration) {
         let Some(sprung) = self.cluster.around.trap.take_sprung() else { return };
         let found = self.cluster.settings.machines().into_iter().find(|machine| machine.name() == sprung.machine);
-        let (Some(machine), Some(kind)) = (found, self.trapped.take()) else { return };
+        let Some(machine) = found else { return };
+        let kind = self.trapped;
+        // What a client's programs were told and it has not saved goes with it: where that must not be lost it stands still.
+        let kind = if machine.role() == Role::Client && !self.clients_may_die { Kind::PauseAtMessage } else { kind };
         let until = now + kind.lasts(&mut self.random);
         let is_done = !self.cluster.is_calm()
             && match kind {
@@ -122,24 +129,26 @@ impl Injector {
     }
 
     fn set_trap(&mut self, kind: Kind) {
+        self.trapped = kind;
         let after = self.random.random_bool(0.5);
         let trap = &self.cluster.around.trap;
-        let is_set = match self.random.random_range(0..10) {
+        // It waits until it springs: most of the time for something rare.
+        trap.set_at_rare_word(Word::ALL[self.random.random_range(0..Word::ALL.len())], self.random.random_bool(0.5));
+        match self.random.random_range(0..10) {
             0..4 => {
                 let taker = self.random.random_bool(0.5);
-                trap.set_at_move(taker, self.random.random_range(0..MESSAGES_OF_A_MOVE), after)
+                trap.set_at_move(taker, self.random.random_range(0..MESSAGES_OF_A_MOVE), after);
             }
             // Of a move, which are few beside all others.
-            4..7 => trap.set_at_word(self.random.random_range(0..3), after),
-            7 => trap.set_at_word(self.random.random_range(3..WORDS.len()), after),
+            4..7 => {
+                let words = if self.cluster.settings.beside { Word::OF_A_MOVE } else { Word::OF_A_TAKEOVER };
+                trap.set_at_word(words[self.random.random_range(0..words.len())], after);
+            }
             _ => {
                 let messages = self.random.random_range(0..MESSAGES);
                 let machine = self.an_owner().unwrap_or_else(|| self.any_of(Role::Data));
-                self.cluster.around.trap.set_at_message(machine.name(), messages, after)
+                self.cluster.around.trap.set_at_message(machine.name(), messages, after);
             }
-        };
-        if is_set {
-            self.trapped = Some(kind);
         }
     }
 

@@ -117,10 +117,14 @@ impl Settings {
 
     /// Sessions end soon after their lease, so that living clients lose theirs.
     pub fn with_short_sessions() -> Settings {
-        let mut settings = Settings { sessions_end: true, ..Settings::default() };
-        settings.meta.session_expiry = Duration::from_millis(4000);
-        settings.meta.gather = Duration::from_millis(4000);
-        settings
+        Settings::default().and_short_sessions()
+    }
+
+    pub fn and_short_sessions(mut self) -> Settings {
+        self.sessions_end = true;
+        self.meta.session_expiry = Duration::from_millis(4000);
+        self.meta.gather = Duration::from_millis(4000);
+        self
     }
 
     /// The same with several copies.

@@ -134,7 +134,7 @@ impl World {
                 }
             });
         }
-        let injector = Injector::new(cluster.clone(), work.clone(), scenario.faults, scenario.fault_every, FIRST_FAULT);
+        let injector = Injector::new(cluster.clone(), work.clone(), scenario, FIRST_FAULT);
         World { sim, cluster, scenario: scenario.clone(), work, injector, next_look: LOOK }
     }
 

@@ -307,7 +307,8 @@ async fn nobody_starves_behind_a_program_that_removes_and_removes() {
     for n in 0..MANY {
         make(&a, dir, &format!("g{n}")).await;
     }
-    late(&world, Duration::from_millis(40));
+    // No more than 64 are on their way, so the row takes more than two seconds, whatever the machine.
+    late(&world, Duration::from_millis(100));
     let removing = tokio::spawn({
         let a = a.clone();
         async move {
@@ -319,12 +320,10 @@ async fn nobody_starves_behind_a_program_that_removes_and_removes() {
     while a.stats().removed_behind < 100 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    let begun = Instant::now();
     a.sync_fs().await.unwrap();
     mkdir(&a, "beside").await;
     a.rename(&cx(), (ROOT, &name("beside")), (ROOT, &name("moved")), Default::default()).await.unwrap();
-    assert!(!removing.is_finished(), "it was too quick to say anything");
-    assert!(begun.elapsed() < Duration::from_millis(600), "{:?}", begun.elapsed());
+    assert!(!removing.is_finished(), "it waited for the whole row");
     removing.await.unwrap();
     assert!(names(&a, dir).await.is_empty());
 }

@@ -1,8 +1,10 @@
 use super::handing::Handing;
 use super::links::{LinkEnd, Links};
 use super::trap::{Passes, Trap};
+use super::word::{To, Word};
 use super::{Hardware, PauseGate, Surroundings};
 use crate::history::History;
+use crate::machine::Machine;
 use braid_env::{Address, BoxFuture, Connection, DiskFile, Listener, Tickets, Transport};
 use std::io;
 use std::path::Path;
@@ -36,6 +38,7 @@ impl SimTransport {
             link: self.links.join(self.machine, &peer),
             links: self.links.clone(),
             machine: self.machine,
+            to: if Machine::METAS.iter().any(|meta| meta.name() == peer) { To::Meta } else { To::Other },
             peer: peer.clone(),
             history: self.history.clone(),
             trap: self.trap.clone(),
@@ -43,7 +46,7 @@ impl SimTransport {
         });
         Connection {
             reader: Box::new(SimReader { inner: reader, end: end.clone() }),
-            writer: Box::new(SimWriter { inner: writer, end }),
+            writer: Box::new(SimWriter { inner: writer, end, carried: None }),
             peer,
         }
     }
@@ -113,6 +116,7 @@ struct End {
     links: Arc<Links>,
     machine: &'static str,
     peer: String,
+    to: To,
     history: Arc<History>,
     trap: Arc<Trap>,
     gate: Arc<PauseGate>,
@@ -152,12 +156,15 @@ impl AsyncRead for SimReader {
 struct SimWriter {
     inner: OwnedWriteHalf,
     end: Arc<End>,
+    /// Of a word of the leader the first part has been written.
+    carried: Option<usize>,
 }
 
 impl AsyncWrite for SimWriter {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         self.end.check()?;
-        if self.end.trap.at_message(self.end.machine, &self.end.gate, buf) == Passes::Not {
+        let to = self.carried.map_or(self.end.to, To::Carried);
+        if self.end.trap.at_message(self.end.machine, &self.end.gate, buf, to) == Passes::Not {
             // It is asked again by the gate, when that is open.
             cx.waker().wake_by_ref();
             return Poll::Pending;
@@ -165,6 +172,7 @@ impl AsyncWrite for SimWriter {
         let poll = Pin::new(&mut self.inner).poll_write(cx, buf);
         if let Poll::Ready(Ok(n)) = &poll {
             self.end.history.bytes(self.end.machine, &self.end.peer, &buf[..*n]);
+            self.carried = Word::carried_after(&buf[..*n]);
         }
         poll
     }

@@ -4,9 +4,7 @@
 //! a message that it sends or after it: nothing of the machine runs from there on, and the injector finds it sprung and goes on from there.
 
 use super::PauseGate;
-use braid_api::data::DataRequest;
-use braid_chain::{Body, Envelope, Message};
-use braid_wire::{Header, Kind, Limits, PREFIX_BYTES};
+use super::word::{To, Word};
 use parking_lot::Mutex;
 
 #[derive(Default)]
@@ -15,34 +13,27 @@ pub struct Trap {
 }
 
 #[derive(Default)]
-enum State {
-    #[default]
-    Open,
+struct State {
+    /// At a message of one machine.
+    of_one: Option<OfOne>,
+    /// At the next word of this kind, whoever says it: before or after it. Beside the other, because it may never be said, and two, because
+    /// one of them waits for what is rare.
+    at_words: [Option<(Word, bool)>; 2],
+    sprung: Option<Sprung>,
+}
+
+enum OfOne {
     /// At the next move of ownership, of which the one side or the other stops.
-    AtMove {
-        taker: bool,
-        messages: u64,
-        after: bool,
-    },
+    AtMove { taker: bool, messages: u64, after: bool },
     /// At the message after so many.
-    AtMessage {
-        machine: String,
-        messages: u64,
-        after: bool,
-    },
-    /// At the next word of this kind, whoever says it.
-    AtWord {
-        before: &'static str,
-        after: bool,
-    },
-    Sprung(Sprung),
+    AtMessage { machine: String, messages: u64, after: bool },
 }
 
 /// A machine has stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sprung {
     pub machine: String,
-    /// Before or after which word between data servers, if it was one.
+    /// Before or after which word, if it was one.
     pub at: Option<&'static str>,
 }
 
@@ -57,119 +48,84 @@ pub enum Passes {
 }
 
 impl Trap {
-    /// False if there is one already.
-    pub fn set_at_message(&self, machine: &str, messages: u64, after: bool) -> bool {
-        self.set(State::AtMessage { machine: machine.to_owned(), messages, after })
+    /// Unless there is one already of a machine.
+    pub fn set_at_message(&self, machine: &str, messages: u64, after: bool) {
+        self.set(OfOne::AtMessage { machine: machine.to_owned(), messages, after })
     }
 
-    pub fn set_at_move(&self, taker: bool, messages: u64, after: bool) -> bool {
-        self.set(State::AtMove { taker, messages, after })
+    pub fn set_at_move(&self, taker: bool, messages: u64, after: bool) {
+        self.set(OfOne::AtMove { taker, messages, after })
     }
 
-    /// `word` is of [`WORDS`].
-    pub fn set_at_word(&self, word: usize, after: bool) -> bool {
-        self.set(State::AtWord { before: WORDS[word % WORDS.len()].0, after })
+    fn set(&self, trap: OfOne) {
+        self.state.lock().of_one.get_or_insert(trap);
     }
 
-    fn set(&self, trap: State) -> bool {
-        let mut state = self.state.lock();
-        let is_open = matches!(*state, State::Open);
-        if is_open {
-            *state = trap;
-        }
-        is_open
+    /// Instead of the one that was set so.
+    pub fn set_at_word(&self, word: Word, after: bool) {
+        self.state.lock().at_words[0] = Some((word, after));
+    }
+
+    /// Unless there is one already that was set so.
+    pub fn set_at_rare_word(&self, word: Word, after: bool) {
+        self.state.lock().at_words[1].get_or_insert((word, after));
     }
 
     /// One asks another for a chunk.
     pub fn move_begins(&self, owner: &str, taker: &str) {
         let mut state = self.state.lock();
-        if let State::AtMove { taker: of_taker, messages, after } = *state {
+        if let Some(OfOne::AtMove { taker: of_taker, messages, after }) = state.of_one {
             let machine = if of_taker { taker } else { owner }.to_owned();
-            *state = State::AtMessage { machine, messages, after };
+            state.of_one = Some(OfOne::AtMessage { machine, messages, after });
         }
     }
 
     /// Once.
     pub fn take_sprung(&self) -> Option<Sprung> {
-        let mut state = self.state.lock();
-        if !matches!(*state, State::Sprung(_)) {
-            return None;
-        }
-        match std::mem::take(&mut *state) {
-            State::Sprung(sprung) => Some(sprung),
-            _ => None,
-        }
+        self.state.lock().sprung.take()
     }
 
     /// Nothing is set any more.
     pub fn clear(&self) {
-        *self.state.lock() = State::Open;
+        *self.state.lock() = State::default();
     }
 
     /// A message of this machine is to be sent: these bytes of it now.
-    pub fn at_message(&self, machine: &str, gate: &PauseGate, bytes: &[u8]) -> Passes {
+    pub fn at_message(&self, machine: &str, gate: &PauseGate, bytes: &[u8], to: To) -> Passes {
         let mut state = self.state.lock();
-        if gate.is_closed() {
+        // One machine is stopped in a step.
+        if gate.is_closed() || state.sprung.is_some() {
             return Passes::Goes;
         }
-        let (after, word) = match &mut *state {
-            State::AtMessage { machine: trapped, messages: 0, after } if trapped == machine => (*after, word_in(bytes)),
-            State::AtMessage { machine: trapped, messages, .. } if trapped == machine => {
-                *messages -= 1;
-                return Passes::Goes;
-            }
-            State::AtWord { before, after } => match word_in(bytes) {
-                Some(word) if named(&word).0 == *before => (*after, Some(word)),
-                _ => return Passes::Goes,
-            },
-            _ => return Passes::Goes,
-        };
-        let at = word.map(|word| if after { named(&word).1 } else { named(&word).0 });
-        *state = State::Sprung(Sprung { machine: machine.to_owned(), at });
+        let Some((word, after)) = state.stops_at(machine, bytes, to) else { return Passes::Goes };
+        let at = word.map(|word| if after { word.after() } else { word.before() });
+        state.sprung = Some(Sprung { machine: machine.to_owned(), at });
         gate.pause();
         if after { Passes::Last } else { Passes::Not }
     }
 }
 
-/// The first word of one data server to another that begins in these bytes.
-fn word_in(bytes: &[u8]) -> Option<Body> {
-    let mut rest = bytes;
-    loop {
-        let header = Header::decode(rest.first_chunk::<PREFIX_BYTES>()?, &Limits::default()).ok()?;
-        let body = rest.get(PREFIX_BYTES..PREFIX_BYTES + header.body_len)?;
-        if header.kind == Kind::Request
-            && let Ok(DataRequest::PeerSays(says)) = braid_wire::decode(body)
-            && let Ok((Envelope { body, .. }, _)) = Envelope::decode_first(&says.message)
-        {
-            return Some(body);
+impl State {
+    /// At which word, if it is one, and whether after it.
+    fn stops_at(&mut self, machine: &str, bytes: &[u8], to: To) -> Option<(Option<Word>, bool)> {
+        if self.at_words != [None; 2] {
+            let words = Word::all_in(bytes, to);
+            let found = self.at_words.iter_mut().find(|at| at.is_some_and(|(word, _)| words.contains(&word)));
+            if let Some((word, after)) = found.and_then(Option::take) {
+                return Some((Some(word), after));
+            }
         }
-        rest = rest.get(PREFIX_BYTES + header.body_len + header.payload_len..)?;
+        match &mut self.of_one {
+            Some(OfOne::AtMessage { machine: trapped, messages, .. }) if trapped == machine && *messages > 0 => {
+                *messages -= 1;
+                None
+            }
+            Some(OfOne::AtMessage { machine: trapped, after, .. }) if trapped == machine => {
+                let after = *after;
+                self.of_one = None;
+                Some((Word::all_in(bytes, to).first().copied(), after))
+            }
+            _ => None,
+        }
     }
-}
-
-/// As coverage counts them: who says it stopped before that, and after it.
-pub const WORDS: [(&str, &str); 9] = [
-    ("stopped before Want", "stopped after Want"),
-    ("stopped before Hand", "stopped after Hand"),
-    ("stopped before Owns", "stopped after Owns"),
-    ("stopped before Hello", "stopped after Hello"),
-    ("stopped before Tell", "stopped after Tell"),
-    ("stopped before Ack", "stopped after Ack"),
-    ("stopped before Blocks", "stopped after Blocks"),
-    ("stopped before Pull", "stopped after Pull"),
-    ("stopped before a fetch", "stopped after a fetch"),
-];
-
-fn named(word: &Body) -> (&'static str, &'static str) {
-    WORDS[match word {
-        Body::Want => 0,
-        Body::Hand { .. } | Body::HandQueue { .. } => 1,
-        Body::Owns => 2,
-        Body::Hello { .. } => 3,
-        Body::Tell { .. } => 4,
-        Body::Ack { .. } => 5,
-        Body::Blocks { .. } => 6,
-        Body::Pull { .. } => 7,
-        Body::Fetch { .. } | Body::Fetched { .. } => 8,
-    }]
 }

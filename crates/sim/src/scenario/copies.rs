@@ -3,7 +3,7 @@
 use super::Scenario;
 use crate::fault;
 use crate::settings::Settings;
-use crate::work::{Bytes, Durable, Handover, Sure};
+use crate::work::{Bytes, Durable, Evicted, Handover, Sure};
 use std::time::Duration;
 
 /// One data server after the other stops, and what is late is late between them too.
@@ -109,6 +109,15 @@ pub fn with_copies() -> Vec<Scenario> {
             lossy: true,
             settings: Settings { late_words: true, ..Settings::with_copies_beside(2) },
             make: |_| Durable::new(Sure::AtFsync),
+            ..base.clone()
+        },
+        // Mounts stand still until their sessions have ended, and what they sent comes after that.
+        Scenario {
+            name: "copies-evicted",
+            faults: fault::FREEZES,
+            stormy: Duration::from_secs(20),
+            settings: Settings { late_copies: true, very_late: true, ..Settings::with_copies(3).and_short_sessions() },
+            make: |_| Evicted::new(),
             ..base
         },
     ]
@@ -141,6 +150,14 @@ pub fn at_messages() -> Vec<Scenario> {
             settings: Settings { beside: true, late_words: true, ..Settings::with_copies_and_long_sessions(3) },
             lossy: true,
             make: |_| Durable::new(Sure::AtFsync),
+            ..base.clone()
+        },
+        // Where one goes while another is away, what its successor knows is not all.
+        Scenario {
+            name: "messages-fetch",
+            faults: fault::TWO_COPIES_AT_MESSAGES,
+            settings: Settings::with_copies_and_long_sessions(2),
+            make: |_| Durable::new(Sure::BytesAtFsync),
             ..base
         },
     ]

@@ -1,4 +1,5 @@
-//! Data servers that stop in the middle of what they do: at a message, most of them of a move.
+//! Machines that stop in the middle of what they do: before or after each word of a chain, between data servers, of the leader and to it, and
+//! of clients.
 //!
 //! `SIM_MESSAGES_SEEDS` and `SIM_MESSAGES_FIRST_SEED` run others than the default ones.
 #![allow(clippy::unwrap_used)]
@@ -7,10 +8,10 @@ use crate::hunt::hunt;
 use braid_sim::coverage::MUST_BE_REACHED_AT_MESSAGES;
 use braid_sim::{Bug, Invariant, Scenario, run, scenario};
 
-const SEEDS: u64 = 45;
+const SEEDS: u64 = 60;
 
 #[test]
-fn no_seed_fails_whose_data_servers_stop_at_messages() {
+fn no_seed_fails_whose_machines_stop_at_messages() {
     let (seeds, all) = (crate::many::seeds("MESSAGES", SEEDS), scenario::at_messages());
     crate::many::none_fails_and_all_is_reached(seeds, Scenario::at_messages_of_seed, &all, MUST_BE_REACHED_AT_MESSAGES);
 }

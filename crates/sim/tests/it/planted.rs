@@ -65,6 +65,11 @@ fn a_fence_that_is_skipped_is_found() {
 }
 
 #[test]
+fn a_fence_that_is_skipped_where_there_are_copies_is_found() {
+    hunt(Bug::SkippedFence, "copies-evicted", 60, Invariant::BytesAreLinearizable, &[]);
+}
+
+#[test]
 fn a_write_beside_others_that_is_carried_out_again_is_found() {
     // One that is repeated under a lease that is over is no repetition any more, and is refused until its deadline.
     let also = [Invariant::OperationsSurviveFaults];
@@ -76,6 +81,12 @@ fn a_lock_that_is_freed_too_early_is_found() {
     // A write that is repeated after its lock was freed comes too late for its server, until its deadline.
     let also = [Invariant::OperationsSurviveFaults];
     hunt(Bug::LockFreedTooEarly, "bytes-sync", 20, Invariant::BytesAreLinearizable, &also);
+}
+
+#[test]
+fn a_lock_that_is_freed_too_early_where_there_are_copies_is_found() {
+    let also = [Invariant::OperationsSurviveFaults];
+    hunt(Bug::LockFreedTooEarly, "copies-sync", 20, Invariant::BytesAreLinearizable, &also);
 }
 
 #[test]
