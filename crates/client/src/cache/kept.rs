@@ -9,10 +9,11 @@ use braid_types::InodeId;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// A map takes about 1 KiB: 16 MiB. Half of them at the least.
-const FILES_MAX: usize = 16 << 10;
-/// Of the small files among them, whose bytes are in the map.
-const BYTES_MAX: usize = 32 << 20;
+/// A map takes about 1 KiB: 64 MiB. Half of them at the least: a tree of so many files is read again without a message. A metadata server keeps
+/// 384 Ki leases on files by default, of all sessions.
+const FILES_MAX: usize = 64 << 10;
+/// Of the small files among them, whose bytes are in the map: half of the files at 4 KiB each.
+const BYTES_MAX: usize = 128 << 20;
 
 struct File {
     inode: Arc<Inode>,
