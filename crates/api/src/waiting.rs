@@ -82,6 +82,7 @@ impl MetaRequest {
             MetaRequest::Lookup(m) => m.parent,
             MetaRequest::LookToOpen(m) => m.parent,
             MetaRequest::StatNames(m) => m.parent,
+            MetaRequest::OpenAhead(m) => m.inodes.first().copied().unwrap_or(InodeId(0)),
             MetaRequest::GetAttr(m) => m.inode.id,
             MetaRequest::ChangeAttr(m) => m.inode.id,
             MetaRequest::ChangeTree(m) => m.dir.id,

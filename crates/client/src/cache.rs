@@ -525,6 +525,11 @@ impl Cache {
         }
     }
 
+    /// In which it was found last.
+    pub fn dir_of(&self, id: InodeId) -> Option<InodeId> {
+        self.maps.lock().places.get(&id).map(|(dir, _)| *dir)
+    }
+
     pub fn drop_place(&self, id: InodeId, parent: InodeId, name: &Name) {
         let mut maps = self.maps.lock();
         if maps.places.get(&id).is_some_and(|place| place.0 == parent && place.1 == *name) {

@@ -1,5 +1,6 @@
 //! The parts of a client, and its background tasks' reins.
 
+use crate::ahead::Ahead;
 use crate::behind::Behind;
 use crate::beneath::Beneath;
 use crate::cache::Cache;
@@ -55,6 +56,7 @@ pub struct Core {
     pub told: Told,
     pub reopens: Reopens,
     pub readers: Readers,
+    pub ahead: Ahead,
     /// Files that are marked for several writers, as far as that is remembered.
     pub marked: Mutex<Lru<InodeId, ()>>,
     pub inodes: Inodes,

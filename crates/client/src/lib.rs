@@ -9,6 +9,7 @@
 //! reconnecting (`wire`).
 
 mod acks;
+mod ahead;
 mod behind;
 mod believed;
 mod beneath;

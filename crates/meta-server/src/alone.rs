@@ -39,6 +39,7 @@ impl Touched {
             MetaRequest::Walk(m) => Touched::of([m.from]),
             MetaRequest::Rename(m) => Touched::of([m.from.id, m.to.id]),
             MetaRequest::Link(m) => Touched::of([m.inode.id, m.parent.id]),
+            MetaRequest::OpenAhead(m) => Touched::of(m.inodes.iter().copied()),
             other => Touched::of([other.about().inode]),
         }
     }

@@ -178,6 +178,7 @@ impl MetaServer {
             }
             MetaRequest::Lookup(m) => MetaAnswer::Lookup(self.lookup(call, session, m).await?),
             MetaRequest::LookToOpen(m) => MetaAnswer::LookToOpen(self.look_to_open(call, session, m).await?),
+            MetaRequest::OpenAhead(m) => MetaAnswer::OpenAhead(self.open_ahead(call, session, m).await?),
             MetaRequest::StatNames(m) => MetaAnswer::StatNames(self.stat_names(call, session, m).await?),
             MetaRequest::Resolve(m) => MetaAnswer::Resolve(self.resolve(call, session, m).await?),
             MetaRequest::AtPath(m) => MetaAnswer::AtPath(self.at_path(call, cx, m).await?),

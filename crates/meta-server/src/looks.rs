@@ -4,10 +4,10 @@ use crate::complete::{claim, claim_page};
 use crate::dispatch::Call;
 use crate::server::MetaServer;
 use braid_api::meta::{
-    DirPage, FileWant, InodeRef, LeaseState, LookToOpen, LookedToOpen, Lookup, LookupAnswer, OpenAnswer, OpenFile,
-    ReadDir, Resolve, Resolved, StatFsAnswer, StatNames,
+    Content, DirPage, FileWant, InodeRef, LeaseState, LookToOpen, LookedToOpen, Lookup, LookupAnswer, OpenAhead,
+    OpenAnswer, OpenFile, ReadDir, Resolve, Resolved, StatFsAnswer, StatNames,
 };
-use braid_api::{Code, Result};
+use braid_api::{Code, Error, Result};
 use braid_lease::{Key, Want};
 use braid_meta_namespace::ops::lookup::ResolveAlong;
 use braid_meta_namespace::ops::quota::{Left, LeftTo};
@@ -51,6 +51,31 @@ impl MetaServer {
             None => None,
         };
         Ok(LookedToOpen { found, opened })
+    }
+
+    pub(crate) async fn open_ahead(
+        &self,
+        call: &mut Call,
+        session: SessionId,
+        m: OpenAhead,
+    ) -> Result<Vec<Option<Box<OpenAnswer>>>> {
+        if m.inodes.len() > OpenAhead::MAX {
+            return Err(Error::new(Code::Invalid, "OpenAhead", format_args!("{} files", m.inodes.len())));
+        }
+        let (mut opened, mut bytes) = (Vec::with_capacity(m.inodes.len()), 0);
+        for inode in m.inodes {
+            let is_told = bytes < OpenAhead::BYTES_MAX && !inode.is_in_snapshot();
+            let answer = match is_told {
+                true => self.open_if_free(call, session, inode).await.unwrap_or_default(),
+                false => None,
+            };
+            let answer = answer.filter(|answer| answer.attr.nlink > 0);
+            if let Some(Content::Inline(inline)) = answer.as_ref().map(|answer| &answer.map.content) {
+                bytes += inline.len();
+            }
+            opened.push(answer);
+        }
+        Ok(opened)
     }
 
     /// What an open for reading would be told, if the session does not hold the file and no other has to give anything up for that.

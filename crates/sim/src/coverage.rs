@@ -149,6 +149,7 @@ pub const MUST_BE_REACHED_BY_LITMUS: &[&str] = &[
     "directory changed between two pages of its listing",
     "file given up for another mount",
     "file lease kept through a start of the metadata server",
+    "file opened with one before it",
     "leases dropped for another mount's change",
     "living client told that locks went with its session",
     "lock granted by the metadata server",

@@ -6,8 +6,8 @@ use crate::bug::Bug;
 use crate::fault::{self, Weights};
 use crate::settings::Settings;
 use crate::work::{
-    Bytes, Durable, Evicted, Handover, Listings, Locks, Mapped, Modelled, Names, OpenFiles, Removals, Rights, Sealed,
-    Shared, Sizes, Snapshots, Sure, Tree, Work,
+    Ahead, Bytes, Durable, Evicted, Handover, Listings, Locks, Mapped, Modelled, Names, OpenFiles, Removals, Rights,
+    Sealed, Shared, Sizes, Snapshots, Sure, Tree, Work,
 };
 use copies::in_turn;
 pub use copies::{at_messages, with_copies};
@@ -200,7 +200,14 @@ pub fn litmus() -> Vec<Scenario> {
             make: |_| Locks::work(),
             ..base
         },
-        Scenario { name: "open-by-path", make: |_| OpenFiles::work(true), ..with_servers },
+        Scenario { name: "open-by-path", make: |_| OpenFiles::work(true), ..with_servers.clone() },
+        // With a third mount, so that what the second has taken from the first is nobody's alone.
+        Scenario {
+            name: "ahead",
+            settings: Settings { third_client: true, ..with_servers.settings.clone() },
+            make: |_| Ahead::work(),
+            ..with_servers
+        },
     ]
 }
 

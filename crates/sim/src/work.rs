@@ -16,7 +16,7 @@ pub use bytes::{ByteOp, Bytes};
 pub use durable::{Durable, Sure};
 pub use evicted::Evicted;
 pub use handover::Handover;
-pub use litmus::{Listings, Locks, Mapped, OpenFiles, Rights, Sealed, Sizes};
+pub use litmus::{Ahead, Listings, Locks, Mapped, OpenFiles, Rights, Sealed, Sizes};
 pub use modelled::Modelled;
 pub use names::{NameOp, Names};
 pub use removals::Removals;

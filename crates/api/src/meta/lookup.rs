@@ -31,6 +31,20 @@ pub struct LookedToOpen {
     pub opened: Option<Box<OpenAnswer>>,
 }
 
+/// Of who reads the files of a directory one after the other: what an open for reading would be told of each, under the rules of [`LookToOpen`];
+/// `None` where somebody would have to be asked, where anything is wrong, and after [`OpenAhead::BYTES_MAX`] of small files. More than
+/// [`OpenAhead::MAX`] are refused.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct OpenAhead {
+    pub inodes: Vec<InodeId>,
+}
+
+impl OpenAhead {
+    pub const MAX: usize = 64;
+    /// Of small files, whose bytes come along: a sixteenth of what the body of a message may have, so that nobody waits long behind it.
+    pub const BYTES_MAX: usize = 512 << 10;
+}
+
 /// Attributes of several names of one directory: one message and one round trip to the database, one more if some of
 /// the files have several links. For whoever knows names already and keeps nothing: the answer grants nothing. More than
 /// [`StatNames::MAX`] are refused.

@@ -133,6 +133,7 @@ messages! {
     StillAt -> bool;
     Walk -> Walked;
     LookToOpen -> LookedToOpen;
+    OpenAhead -> Vec<Option<Box<OpenAnswer>>>;
 }
 
 impl MetaRequest {

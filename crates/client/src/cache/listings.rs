@@ -4,8 +4,8 @@ use super::{At, Cache, Ticket, moment};
 use crate::dirpages::{PAGE_ENTRIES, Pages};
 use braid_api::meta::DirPage;
 use braid_env::Monotonic;
-use braid_lease::{KeyRef, Moment};
-use braid_types::{InodeId, Name, SlotSet};
+use braid_lease::{KeyRef, Mode, Moment};
+use braid_types::{INLINE_BYTES_MAX, InodeId, Name, SlotSet};
 use hashbrown::{HashMap, HashSet};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -210,6 +210,30 @@ impl Cache {
         let mut known: Vec<InodeId> = known.collect();
         known.sort_unstable();
         known
+    }
+
+    /// Behind the file in the order of a listing, of a directory of which all names are known: files that are known and not held, so that who opens them
+    /// has to ask. At most `count`, and as many as have `bytes` together.
+    pub fn files_after(&self, file: InodeId, count: usize, bytes: usize) -> Vec<InodeId> {
+        let maps = &mut *self.maps.lock();
+        let Some((dir, name)) = maps.places.get(&file).cloned() else { return Vec::new() };
+        let Some(names) = maps.whole.names_after(dir, Some(&name)) else { return Vec::new() };
+        let (mut found, mut left) = (Vec::new(), bytes as u64);
+        // A directory in which nothing is to be asked for is not gone through again and again.
+        for name in names.take(4 * count) {
+            let attr = maps.names.get(&At(dir, name)).and_then(|id| maps.attrs.get(id)).copied();
+            let Some(attr) = attr.filter(|attr| attr.is_file() && attr.nlink > 0) else { continue };
+            if maps.leases.of(attr.id).is_some_and(|held| held.file(attr.id).0 != Mode::None) {
+                continue;
+            }
+            // Of a large file the map alone comes.
+            left = left.saturating_sub(if attr.size <= u64::from(INLINE_BYTES_MAX) { attr.size } else { 0 });
+            if found.len() == count || left == 0 {
+                break;
+            }
+            found.push(attr.id);
+        }
+        found
     }
 
     /// The listing that has been read of a directory and is still right, and what `..` stands for in it if that is known.

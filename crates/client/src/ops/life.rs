@@ -1,5 +1,6 @@
 //! Start and end of a client.
 
+use crate::ahead::Ahead;
 use crate::beneath::Beneath;
 use crate::cache::Cache;
 use crate::commit::Reach;
@@ -106,6 +107,7 @@ impl Core {
             told: Default::default(),
             reopens: Reopens::default(),
             readers: Readers::default(),
+            ahead: Ahead::default(),
             marked: Mutex::new(Lru::new(MARKED_MAX)),
             lost: Mutex::new(Lru::new(LOST_MAX)),
             local: LocalReads::default(),

@@ -8,7 +8,7 @@ use crate::files::Made;
 use crate::handles::Handle;
 use crate::inode::Inode;
 use crate::shared::asked;
-use braid_api::meta::{AttrAnswer, ChangeAttr, Content, CreateFile, CreateTemporary, OpenAnswer, OpenFile};
+use braid_api::meta::{AttrAnswer, ChangeAttr, Content, CreateFile, CreateTemporary, OpenAhead, OpenAnswer, OpenFile};
 use braid_api::{Caller, Code, EntryReply, Error, HandleId, OpenFlags, Opened, Result};
 use braid_lease::{Key, Want};
 use braid_types::{Durability, FileKind, InodeId, Mode, Name};
@@ -130,6 +130,12 @@ impl Core {
         {
             return self.opened(inode, flags);
         }
+        if !flags.write
+            && !flags.truncate
+            && let Some(inode) = self.open_with_next(id, flags, op).await
+        {
+            return self.opened(inode, flags);
+        }
         // Given up or failed, it may have taken effect.
         let changing = flags.truncate.then_some(Key::Attr(id));
         let asking = self.cache.change(id, changing.into_iter().collect());
@@ -204,7 +210,38 @@ impl Core {
             return None;
         }
         self.counters.opens_known.fetch_add(1, Relaxed);
+        self.ahead.opened(id);
         Some(inode)
+    }
+
+    /// Asks for the file and, where others of its directory were opened before it, for those that come next, as if all were opened for a moment.
+    /// `None` if that was not so, or the file cannot be had without asking somebody to give it up: then it is opened by itself.
+    async fn open_with_next(self: &Arc<Self>, id: InodeId, flags: OpenFlags, op: Op) -> Option<Arc<Inode>> {
+        let dir = self.cache.dir_of(id)?;
+        let is_new = self.inodes.get(id).is_none() && !self.cache.holds_file(id);
+        // Several servers each know of their own slots who may read.
+        if !is_new || flags.direct || self.route.is_several() || id.is_in_snapshot() {
+            return None;
+        }
+        let count = self.ahead.missed(dir);
+        let next = if count > 0 { self.cache.files_after(id, count, OpenAhead::BYTES_MAX) } else { Vec::new() };
+        let next: Vec<InodeId> = next.into_iter().filter(|next| !self.ahead.is_brought(*next)).collect();
+        if next.is_empty() {
+            return None;
+        }
+        self.ahead.brings(dir, &next);
+        let asking = self.cache.ask(dir);
+        let (ticket, made) = (asking.ticket, self.files.making());
+        let inodes = std::iter::once(id).chain(next).collect();
+        // What is wrong with it is said to who opens it by itself.
+        let answers = self.call(OpenAhead { inodes }, op).await.ok()?;
+        let answers: Vec<_> = answers.into_iter().flatten().collect();
+        let adopted: Vec<_> = answers.iter().filter_map(|answer| self.adopt_looked(answer, ticket, &made)).collect();
+        drop(made);
+        let learnt: Vec<_> = answers.iter().map(|answer| Learnt::Attr(&answer.attr, answer.grant.attr)).collect();
+        self.cache.learn(asking, ticket, self.now(), &learnt);
+        adopted.iter().for_each(|inode| self.close_inode(inode));
+        self.open_known(id, flags)
     }
 
     /// No handle of a marked file is cached. The next open knows before it asks for a lease.

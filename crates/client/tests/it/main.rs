@@ -15,6 +15,7 @@ mod messages;
 mod model;
 mod moves;
 mod opens;
+mod opens_ahead;
 mod paths;
 mod promises;
 mod regions;

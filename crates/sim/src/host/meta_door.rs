@@ -115,6 +115,9 @@ impl MetaDoor {
                         self.cluster.coverage.add("file lease kept through a start of the metadata server", kept);
                         self.cluster.coverage.add("locks lost to another mount", answer.locks_lost.len() as u64);
                     }
+                    MetaAnswer::OpenAhead(opened) if opened.iter().skip(1).any(Option::is_some) => {
+                        self.count("file opened with one before it");
+                    }
                     MetaAnswer::YieldFiles(()) => self.count("file given up for another mount"),
                     MetaAnswer::Heartbeat(beat) if beat.register_again => self.count("data server registered again"),
                     _ => {}

@@ -1,6 +1,7 @@
 //! What programs on two mounts do to each other, as histories that must have one order (design.md §8): each mount runs two tasks of
 //! one [`Program`], through crashes of servers and a network that fails.
 
+mod ahead;
 mod history;
 mod listings;
 mod locks;
@@ -10,6 +11,7 @@ mod rights;
 mod sealed;
 mod sizes;
 
+pub use ahead::Ahead;
 pub use listings::Listings;
 pub use locks::Locks;
 pub use mapped::Mapped;

@@ -1,0 +1,105 @@
+//! Files of a directory that are opened one after the other: those that come next are asked for together with one that has to be asked for. Which, is
+//! decided here. Pure but for its lock.
+//!
+//! Promises: of what was asked for ahead in a directory at least half has been opened before more is.
+
+use crate::lru::Lru;
+use braid_api::meta::OpenAhead;
+use braid_types::InodeId;
+use parking_lot::Mutex;
+
+/// Directories of which it is remembered, and files that were asked for ahead and not opened yet.
+const DIRS_MAX: usize = 256;
+const BROUGHT_MAX: usize = 8192;
+/// So many that had to be asked for say that more will be.
+const MISSES_MIN: u32 = 3;
+/// Of the first message; of each next one twice as many.
+const FIRST: usize = 8;
+
+pub struct Ahead(Mutex<State>);
+
+struct State {
+    dirs: Lru<InodeId, Run>,
+    /// With the directory of each.
+    brought: Lru<InodeId, InodeId>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Run {
+    misses: u32,
+    brought: u32,
+    used: u32,
+    last: usize,
+}
+
+impl Default for Ahead {
+    fn default() -> Self {
+        Ahead(Mutex::new(State { dirs: Lru::new(DIRS_MAX), brought: Lru::new(BROUGHT_MAX) }))
+    }
+}
+
+impl Ahead {
+    /// A file in this directory has to be asked for. Gives how many are to be asked for with it.
+    pub fn missed(&self, dir: InodeId) -> usize {
+        let state = &mut *self.0.lock();
+        let mut run = state.dirs.get(&dir).copied().unwrap_or_default();
+        run.misses += 1;
+        let more = run.misses >= MISSES_MIN && 2 * run.used >= run.brought;
+        if more {
+            run.last = (2 * run.last).clamp(FIRST, OpenAhead::MAX - 1);
+        }
+        state.dirs.insert(dir, run);
+        if more { run.last } else { 0 }
+    }
+
+    pub fn is_brought(&self, file: InodeId) -> bool {
+        self.0.lock().brought.get(&file).is_some()
+    }
+
+    pub fn brings(&self, dir: InodeId, files: &[InodeId]) {
+        let state = &mut *self.0.lock();
+        files.iter().for_each(|file| state.brought.insert(*file, dir));
+        if let Some(run) = state.dirs.get(&dir) {
+            run.brought += files.len() as u32;
+        }
+    }
+
+    /// It is opened, and nobody had to be asked.
+    pub fn opened(&self, file: InodeId) {
+        let state = &mut *self.0.lock();
+        let Some(dir) = state.brought.remove(&file) else { return };
+        if let Some(run) = state.dirs.get(&dir) {
+            run.used += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_and_more_is_brought_to_who_opens_all_and_nothing_to_who_opens_few() {
+        let (ahead, all, few) = (Ahead::default(), InodeId(1), InodeId(2));
+        let (mut next, mut sizes) = (100, Vec::new());
+        for _ in 0..8 {
+            let count = ahead.missed(all);
+            let files: Vec<InodeId> = (next..next + count as u64).map(InodeId).collect();
+            ahead.brings(all, &files);
+            assert!(files.iter().all(|file| ahead.is_brought(*file)));
+            files.iter().for_each(|file| ahead.opened(*file));
+            assert!(!files.iter().any(|file| ahead.is_brought(*file)));
+            next += count as u64;
+            sizes.push(count);
+        }
+        assert_eq!(sizes, [0, 0, 8, 16, 32, 63, 63, 63]);
+        assert_eq!([0, 0].map(|_| ahead.missed(few)), [0, 0]);
+        let files: Vec<InodeId> = (900..908).map(InodeId).collect();
+        assert_eq!(ahead.missed(few), 8);
+        ahead.brings(few, &files);
+        files[..3].iter().for_each(|file| ahead.opened(*file));
+        assert_eq!([0; 5].map(|_| ahead.missed(few)), [0; 5], "of eight three were opened");
+        ahead.opened(files[3]);
+        assert_eq!(ahead.missed(few), 16);
+    }
+}
