@@ -64,7 +64,7 @@ impl Ahead {
         }
     }
 
-    /// It is opened, and nobody had to be asked.
+    /// It is opened to be read.
     pub fn opened(&self, file: InodeId) {
         let state = &mut *self.0.lock();
         let Some(dir) = state.brought.remove(&file) else { return };

@@ -122,6 +122,8 @@ impl Core {
         flags.direct |= self.marked.lock().get(&id).is_some();
         if !flags.write && !flags.truncate {
             self.readers.opened(id);
+            // Also if what was asked for ahead is still on its way: it was no wrong guess.
+            self.ahead.opened(id);
         }
         // Who may write asks: what else is said to a writer, of quotas, nobody holds.
         if !flags.truncate
@@ -210,7 +212,6 @@ impl Core {
             return None;
         }
         self.counters.opens_known.fetch_add(1, Relaxed);
-        self.ahead.opened(id);
         Some(inode)
     }
 
