@@ -22,7 +22,7 @@ pub(crate) enum Touched {
 }
 
 impl Touched {
-    fn of(inodes: impl IntoIterator<Item = InodeId>) -> Touched {
+    pub fn of(inodes: impl IntoIterator<Item = InodeId>) -> Touched {
         Touched::Slots(inodes.into_iter().filter(|inode| inode.0 != 0).map(InodeId::slot).collect())
     }
 
@@ -39,7 +39,6 @@ impl Touched {
             MetaRequest::Walk(m) => Touched::of([m.from]),
             MetaRequest::Rename(m) => Touched::of([m.from.id, m.to.id]),
             MetaRequest::Link(m) => Touched::of([m.inode.id, m.parent.id]),
-            MetaRequest::OpenAhead(m) => Touched::of(m.inodes.iter().copied()),
             other => Touched::of([other.about().inode]),
         }
     }
@@ -51,6 +50,7 @@ impl Touched {
             MetaAnswer::LookToOpen(a) => Touched::of(a.found.attr.map(|attr| attr.id)),
             // With what it leads to, each directory that it was looked for in.
             MetaAnswer::Walk(a) => Touched::of(a.found.attrs.iter().map(|attr| attr.id)),
+            MetaAnswer::OpenAhead(a) => Touched::of(a.iter().flatten().map(|opened| opened.attr.id)),
             MetaAnswer::StatNames(a) => Touched::of(a.iter().flatten().map(|attr| attr.id)),
             MetaAnswer::ReadDir(a) => Touched::of(a.entries.iter().filter_map(|(.., attr)| Some(attr.as_ref()?.id))),
             _ => Touched::of([]),

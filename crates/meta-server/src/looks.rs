@@ -1,5 +1,6 @@
 //! Looks at names, with the attributes of what they stand for: where another session owns a file, it is asked first.
 
+use crate::alone::Touched;
 use crate::complete::{claim, claim_page};
 use crate::dispatch::Call;
 use crate::server::MetaServer;
@@ -64,15 +65,20 @@ impl MetaServer {
         }
         let (mut opened, mut bytes) = (Vec::with_capacity(m.inodes.len()), 0);
         for inode in m.inodes {
-            let is_told = bytes < OpenAhead::BYTES_MAX && !inode.is_in_snapshot();
+            // Nobody leaves a slot because of a guess; for the first it is waited as for any that is opened.
+            let is_in_the_way = || self.leases.is_in_the_way(session, &Touched::of([inode]));
+            let is_told = bytes < OpenAhead::BYTES_MAX && !inode.is_in_snapshot() && !is_in_the_way();
             let answer = match is_told {
                 true => self.open_if_free(call, session, inode).await.unwrap_or_default(),
                 false => None,
             };
             let answer = answer.filter(|answer| answer.attr.nlink > 0);
-            if let Some(Content::Inline(inline)) = answer.as_ref().map(|answer| &answer.map.content) {
-                bytes += inline.len();
-            }
+            bytes += match answer.as_ref().map(|answer| &answer.map.content) {
+                Some(Content::Inline(inline)) => inline.len(),
+                // At most about so many bytes each.
+                Some(Content::Chunked(page)) => 32 * page.chunks.len() + 64 * page.containers.len(),
+                None => 0,
+            };
             opened.push(answer);
         }
         Ok(opened)

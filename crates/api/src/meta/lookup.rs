@@ -32,7 +32,7 @@ pub struct LookedToOpen {
 }
 
 /// Of who reads the files of a directory one after the other: what an open for reading would be told of each, under the rules of [`LookToOpen`];
-/// `None` where somebody would have to be asked, where anything is wrong, and after [`OpenAhead::BYTES_MAX`] of small files. More than
+/// `None` where somebody would have to be asked, where anything is wrong, and after [`OpenAhead::BYTES_MAX`] of answers. More than
 /// [`OpenAhead::MAX`] are refused.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct OpenAhead {
@@ -41,7 +41,7 @@ pub struct OpenAhead {
 
 impl OpenAhead {
     pub const MAX: usize = 64;
-    /// Of small files, whose bytes come along: a sixteenth of what the body of a message may have, so that nobody waits long behind it.
+    /// Half of what the body of a message may have (1 MiB): what comes last may be a file of 64 KiB or a map of 256 chunks.
     pub const BYTES_MAX: usize = 512 << 10;
 }
 

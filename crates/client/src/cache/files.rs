@@ -63,13 +63,16 @@ impl Cache {
         let is_same = held_as == Some(number);
         let untouched = self.valid(id, ticket) && !maps.is_changing(KeyRef::Attr(id));
         if is_same && untouched && maps.gone.get(&id).is_none() {
-            maps.kept.insert(inode, number, bytes);
+            let forgotten = maps.kept.insert(inode, number, bytes);
+            drop(maps);
+            drop(forgotten);
         }
     }
 
     /// Something with an unknown name was replaced: it may be any of these.
     pub fn forget_kept(&self) {
-        self.maps.lock().kept.clear();
+        let forgotten = std::mem::take(&mut self.maps.lock().kept);
+        drop(forgotten);
     }
 
     /// Others write it at the same time.

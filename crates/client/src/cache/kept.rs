@@ -47,15 +47,18 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// `bytes`: of the file, in its map.
-    pub fn insert(&mut self, inode: Arc<Inode>, number: Generation, bytes: usize) {
+    /// `bytes`: of the file, in its map. Gives what is forgotten for it, up to half of all: to be dropped when no lock is held.
+    #[must_use]
+    pub fn insert(&mut self, inode: Arc<Inode>, number: Generation, bytes: usize) -> Option<Kept> {
         let id = inode.id;
         self.forget(id);
-        if self.young.is_full(bytes) {
-            self.old = std::mem::take(&mut self.young);
-        }
+        let forgotten = self.young.is_full(bytes).then(|| {
+            let old = std::mem::replace(&mut self.old, std::mem::take(&mut self.young));
+            Kept { young: Files::default(), old }
+        });
         self.young.bytes += bytes;
         self.young.map.insert(id, File { inode, number, bytes });
+        forgotten
     }
 
     /// Takes it out, if it was kept under this lease; else it is of no use.
@@ -94,12 +97,12 @@ mod tests {
     #[test]
     fn a_file_is_given_once_and_under_its_lease() {
         let (mut kept, one, two) = (Kept::default(), Generation(1), Generation(2));
-        kept.insert(inode(7), one, 0);
+        _ = kept.insert(inode(7), one, 0);
         assert!(kept.take(InodeId(7), two).is_none() && kept.take(InodeId(7), one).is_none(), "the lease was another");
-        kept.insert(inode(7), one, 0);
-        kept.insert(inode(7), two, 0);
+        _ = kept.insert(inode(7), one, 0);
+        _ = kept.insert(inode(7), two, 0);
         assert!(kept.take(InodeId(7), two).is_some() && kept.take(InodeId(7), two).is_none());
-        kept.insert(inode(7), two, 0);
+        _ = kept.insert(inode(7), two, 0);
         kept.forget(InodeId(7));
         assert!(kept.take(InodeId(7), two).is_none());
     }
@@ -109,12 +112,12 @@ mod tests {
         let (mut kept, one) = (Kept::default(), Generation(1));
         let all = |kept: &Kept| kept.young.map.len() + kept.old.map.len();
         for id in 0..100_000 {
-            kept.insert(inode(id), one, 0);
+            _ = kept.insert(inode(id), one, 0);
             assert!(all(&kept) <= FILES_MAX);
         }
         assert!(all(&kept) >= FILES_MAX / 2 && kept.take(InodeId(99_999), one).is_some());
         for id in 0..10_000 {
-            kept.insert(inode(id), one, 64 << 10);
+            _ = kept.insert(inode(id), one, 64 << 10);
             assert!(kept.young.bytes + kept.old.bytes <= BYTES_MAX);
         }
         assert!(kept.take(InodeId(9_999), one).is_some());

@@ -5,7 +5,7 @@ use crate::dirpages::{PAGE_ENTRIES, Pages};
 use braid_api::meta::DirPage;
 use braid_env::Monotonic;
 use braid_lease::{KeyRef, Mode, Moment};
-use braid_types::{INLINE_BYTES_MAX, InodeId, Name, SlotSet};
+use braid_types::{Attr, INLINE_BYTES_MAX, InodeId, Name, SlotSet};
 use hashbrown::{HashMap, HashSet};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -37,6 +37,11 @@ struct Listing {
     names: usize,
     /// What `..` stands for, once it was asked for.
     parent: Option<InodeId>,
+}
+
+/// What of it may come with its map: of a large file nothing.
+fn inline_at_most(attr: &Attr) -> u64 {
+    if attr.size <= u64::from(INLINE_BYTES_MAX) { attr.size } else { 0 }
 }
 
 /// A page of a directory that is known here, as the metadata server would give it.
@@ -218,7 +223,9 @@ impl Cache {
         let maps = &mut *self.maps.lock();
         let Some((dir, name)) = maps.places.get(&file).cloned() else { return Vec::new() };
         let Some(names) = maps.whole.names_after(dir, Some(&name)) else { return Vec::new() };
-        let (mut found, mut left) = (Vec::new(), bytes as u64);
+        // What is asked for with them comes first.
+        let first = maps.attrs.get(&file).map_or(0, |attr| inline_at_most(attr));
+        let (mut found, mut left) = (Vec::new(), (bytes as u64).saturating_sub(first));
         // A directory in which nothing is to be asked for is not gone through again and again.
         for name in names.take(4 * count) {
             let attr = maps.names.get(&At(dir, name)).and_then(|id| maps.attrs.get(id)).copied();
@@ -226,8 +233,7 @@ impl Cache {
             if maps.leases.of(attr.id).is_some_and(|held| held.file(attr.id).0 != Mode::None) {
                 continue;
             }
-            // Of a large file the map alone comes.
-            left = left.saturating_sub(if attr.size <= u64::from(INLINE_BYTES_MAX) { attr.size } else { 0 });
+            left = left.saturating_sub(inline_at_most(&attr));
             if found.len() == count || left == 0 {
                 break;
             }

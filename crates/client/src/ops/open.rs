@@ -12,6 +12,7 @@ use braid_api::meta::{AttrAnswer, ChangeAttr, Content, CreateFile, CreateTempora
 use braid_api::{Caller, Code, EntryReply, Error, HandleId, OpenFlags, Opened, Result};
 use braid_lease::{Key, Want};
 use braid_types::{Durability, FileKind, InodeId, Mode, Name};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -95,17 +96,16 @@ impl Core {
         made: &Made<'_>,
     ) -> Option<Arc<Inode>> {
         let id = answer.attr.id;
-        let in_use = self.inodes.get(id).is_some();
         self.heard_mark(id, answer.shared, &mut OpenFlags::default());
+        // Of one that is in use here what is known may be from before it was given up: it must be asked for again under the lease that comes now.
+        let in_use = self.inodes.get(id).inspect(|inode| inode.state.lock().stale = true).is_some();
+        let is_good = !in_use && !answer.shared && answer.attr.nlink > 0 && self.cache.valid(id, asked_at);
+        let inode = is_good.then(|| self.adopt_opened(answer, self.version_of(id), false));
         self.heard_lease_of_new(id, Want::Read, answer.lease, asked_at, made);
-        if in_use || answer.shared || answer.attr.nlink == 0 || !self.cache.valid(id, asked_at) {
-            return None;
-        }
-        let inode = self.adopt_opened(answer, self.version_of(id), false);
-        if !self.cache.valid(id, asked_at) {
+        if let Some(inode) = inode.as_ref().filter(|_| !self.cache.valid(id, asked_at)) {
             inode.state.lock().stale = true;
         }
-        Some(inode)
+        inode
     }
 
     pub async fn open(self: &Arc<Self>, cx: &Caller, id: InodeId, flags: OpenFlags) -> Result<Opened> {
@@ -226,17 +226,20 @@ impl Core {
         }
         let count = self.ahead.missed(dir);
         let next = if count > 0 { self.cache.files_after(id, count, OpenAhead::BYTES_MAX) } else { Vec::new() };
-        let next: Vec<InodeId> = next.into_iter().filter(|next| !self.ahead.is_brought(*next)).collect();
+        let is_new = |next: &InodeId| !self.ahead.is_brought(*next) && self.inodes.get(*next).is_none();
+        let next: Vec<InodeId> = next.into_iter().filter(is_new).collect();
         if next.is_empty() {
             return None;
         }
         self.ahead.brings(dir, &next);
         let asking = self.cache.ask(dir);
         let (ticket, made) = (asking.ticket, self.files.making());
-        let inodes = std::iter::once(id).chain(next).collect();
+        let inodes = std::iter::once(id).chain(next.iter().copied()).collect();
         // What is wrong with it is said to who opens it by itself.
-        let answers = self.call(OpenAhead { inodes }, op).await.ok()?;
+        let answers = self.call(OpenAhead { inodes }, op).await.unwrap_or_default();
         let answers: Vec<_> = answers.into_iter().flatten().collect();
+        let came: HashSet<InodeId> = answers.iter().map(|answer| answer.attr.id).collect();
+        self.ahead.did_not_come(next.iter().filter(|next| !came.contains(*next)));
         let adopted: Vec<_> = answers.iter().filter_map(|answer| self.adopt_looked(answer, ticket, &made)).collect();
         drop(made);
         let learnt: Vec<_> = answers.iter().map(|answer| Learnt::Attr(&answer.attr, answer.grant.attr)).collect();

@@ -134,3 +134,66 @@ async fn what_was_asked_for_ahead_holds_until_another_changes_it() {
     }
     assert!(reader.open(&cx(), ids[9], READ).await.is_err(), "it is gone");
 }
+
+/// Of a file that stays open here after another has written it, what is known is of before. It comes with those before it, or with a lookup: the handle
+/// shows what is in it now.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handle_shows_what_another_wrote_whatever_came_of_the_file_meanwhile() {
+    for by_lookup in [false, true] {
+        let world = World::new(Storage::Memory, SMALL).await;
+        let [reader, writer] = of_files(&world).await;
+        let ids = list(if by_lookup { &writer } else { &reader }).await;
+        for n in [5, 7] {
+            reader.lookup(&cx(), ROOT, &name(&file(n))).await.unwrap();
+            let handle = open(&reader, ids[n], READ).await;
+            assert_same(&read(&reader, handle, 0, 1 << 20).await, &content(n), "before");
+            let writing = open(&writer, ids[n], READ_WRITE).await;
+            writer.write(writing, 0, Bytes::from(vec![7; 350_000])).await.unwrap();
+            close(&writer, writing).await.unwrap();
+            // Who only looks has the writer keep it as one that reads.
+            let third = world.client().await;
+            assert_eq!(third.get_attr(&cx(), ids[n], None).await.unwrap().attr.size, 350_000);
+            assert_same(&cat(&third, ids[n]).await, &[7; 350_000], "a third");
+            match by_lookup {
+                true => {
+                    for at in 10 + n..13 + n {
+                        reader.lookup(&cx(), ROOT, &name(&file(at))).await.unwrap();
+                        cat(&reader, ids[at]).await;
+                    }
+                    world.take_messages();
+                    reader.lookup(&cx(), ROOT, &name(&file(n))).await.unwrap();
+                    assert_eq!(world.take_messages().0.get("LookToOpen"), Some(&1));
+                }
+                false => {
+                    for id in &ids[..5] {
+                        cat(&reader, *id).await;
+                    }
+                }
+            }
+            assert_same(&read(&reader, handle, 0, 1 << 20).await, &[7; 350_000], format_args!("{by_lookup} {n}"));
+            close(&reader, handle).await.unwrap();
+        }
+    }
+}
+
+/// Whoever made the files still has them for itself: each is taken from it by its open, and it is not guessed again and again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn files_that_another_holds_cost_a_message_each_and_few_guesses() {
+    let world = World::new(Storage::Memory, SMALL).await;
+    let maker = world.client().await;
+    for n in 0..FILES {
+        let (_, handle) = create(&maker, &file(n)).await;
+        maker.write(handle, 0, Bytes::from(content(n))).await.unwrap();
+        close(&maker, handle).await.unwrap();
+    }
+    let reader = world.client().await;
+    let ids = list(&reader).await;
+    let sent = opens(&world, async {
+        for (n, id) in ids.iter().enumerate() {
+            assert_same(&cat(&reader, *id).await, &content(n), "read");
+        }
+    })
+    .await;
+    assert_eq!(sent.get("OpenFile"), Some(&(FILES as u64)));
+    assert!(sent.get("OpenAhead").is_none_or(|guesses| *guesses <= 3), "{sent:?}");
+}

@@ -1,7 +1,7 @@
 use super::handing::Handing;
 use super::links::{LinkEnd, Links};
 use super::trap::{Passes, Trap};
-use super::word::{To, Word};
+use super::word::{Sent, Word};
 use super::{Hardware, PauseGate, Surroundings};
 use crate::history::History;
 use crate::machine::Machine;
@@ -38,7 +38,8 @@ impl SimTransport {
             link: self.links.join(self.machine, &peer),
             links: self.links.clone(),
             machine: self.machine,
-            to: if Machine::METAS.iter().any(|meta| meta.name() == peer) { To::Meta } else { To::Other },
+            by_meta: is_meta(self.machine),
+            to_meta: is_meta(&peer),
             peer: peer.clone(),
             history: self.history.clone(),
             trap: self.trap.clone(),
@@ -50,6 +51,10 @@ impl SimTransport {
             peer,
         }
     }
+}
+
+fn is_meta(machine: &str) -> bool {
+    Machine::METAS.iter().any(|meta| meta.name() == machine)
 }
 
 fn refused(at: &Address) -> io::Error {
@@ -116,7 +121,8 @@ struct End {
     links: Arc<Links>,
     machine: &'static str,
     peer: String,
-    to: To,
+    by_meta: bool,
+    to_meta: bool,
     history: Arc<History>,
     trap: Arc<Trap>,
     gate: Arc<PauseGate>,
@@ -163,8 +169,8 @@ struct SimWriter {
 impl AsyncWrite for SimWriter {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         self.end.check()?;
-        let to = self.carried.map_or(self.end.to, To::Carried);
-        if self.end.trap.at_message(self.end.machine, &self.end.gate, buf, to) == Passes::Not {
+        let sent = Sent { by_meta: self.end.by_meta, to_meta: self.end.to_meta, carried: self.carried };
+        if self.end.trap.at_message(self.end.machine, &self.end.gate, buf, sent) == Passes::Not {
             // It is asked again by the gate, when that is open.
             cx.waker().wake_by_ref();
             return Poll::Pending;

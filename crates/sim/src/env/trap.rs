@@ -4,7 +4,7 @@
 //! a message that it sends or after it: nothing of the machine runs from there on, and the injector finds it sprung and goes on from there.
 
 use super::PauseGate;
-use super::word::{To, Word};
+use super::word::{Sent, Word};
 use parking_lot::Mutex;
 
 #[derive(Default)]
@@ -66,9 +66,12 @@ impl Trap {
         self.state.lock().at_words[0] = Some((word, after));
     }
 
-    /// Unless there is one already that was set so.
-    pub fn set_at_rare_word(&self, word: Word, after: bool) {
-        self.state.lock().at_words[1].get_or_insert((word, after));
+    /// False if there is one already that was set so.
+    pub fn set_at_rare_word(&self, word: Word, after: bool) -> bool {
+        let trap = &mut self.state.lock().at_words[1];
+        let is_open = trap.is_none();
+        trap.get_or_insert((word, after));
+        is_open
     }
 
     /// One asks another for a chunk.
@@ -91,13 +94,13 @@ impl Trap {
     }
 
     /// A message of this machine is to be sent: these bytes of it now.
-    pub fn at_message(&self, machine: &str, gate: &PauseGate, bytes: &[u8], to: To) -> Passes {
+    pub fn at_message(&self, machine: &str, gate: &PauseGate, bytes: &[u8], sent: Sent) -> Passes {
         let mut state = self.state.lock();
         // One machine is stopped in a step.
         if gate.is_closed() || state.sprung.is_some() {
             return Passes::Goes;
         }
-        let Some((word, after)) = state.stops_at(machine, bytes, to) else { return Passes::Goes };
+        let Some((word, after)) = state.stops_at(machine, bytes, sent) else { return Passes::Goes };
         let at = word.map(|word| if after { word.after() } else { word.before() });
         state.sprung = Some(Sprung { machine: machine.to_owned(), at });
         gate.pause();
@@ -107,9 +110,9 @@ impl Trap {
 
 impl State {
     /// At which word, if it is one, and whether after it.
-    fn stops_at(&mut self, machine: &str, bytes: &[u8], to: To) -> Option<(Option<Word>, bool)> {
+    fn stops_at(&mut self, machine: &str, bytes: &[u8], sent: Sent) -> Option<(Option<Word>, bool)> {
         if self.at_words != [None; 2] {
-            let words = Word::all_in(bytes, to);
+            let words = Word::all_in(bytes, sent);
             let found = self.at_words.iter_mut().find(|at| at.is_some_and(|(word, _)| words.contains(&word)));
             if let Some((word, after)) = found.and_then(Option::take) {
                 return Some((Some(word), after));
@@ -123,7 +126,7 @@ impl State {
             Some(OfOne::AtMessage { machine: trapped, after, .. }) if trapped == machine => {
                 let after = *after;
                 self.of_one = None;
-                Some((Word::all_in(bytes, to).first().copied(), after))
+                Some((Word::all_in(bytes, sent).first().copied(), after))
             }
             _ => None,
         }

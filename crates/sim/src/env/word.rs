@@ -41,6 +41,7 @@ words! {
     Fetched = "Fetched";
     // From the leader.
     Grant = "Grant";
+    TellChains = "TellChains";
     Prepare = "Prepare";
     Install = "Install";
     Opened = "Opened";
@@ -55,28 +56,29 @@ words! {
     Written = "the answer to a write";
     Wait = "an fsync";
     Waited = "the answer to an fsync";
+    Read = "a read";
     WantChunk = "asking for a chunk";
 }
 
 impl Word {
     /// Those of a move of ownership, which are few beside all others.
-    pub const OF_A_MOVE: &[Word] = &[Word::Want, Word::Hand, Word::Owns];
+    pub const OF_A_MOVE: &[Word] = &[Word::WantChunk, Word::Want, Word::Hand, Word::Owns];
     /// The rarest of a takeover.
     pub const OF_A_TAKEOVER: &[Word] = &[Word::Fetch, Word::Fetched];
 
-    /// Those in these bytes, which are sent to a metadata server or to another machine.
-    pub fn all_in(bytes: &[u8], to: To) -> Vec<Word> {
-        let mut words = Vec::new();
-        if let To::Carried(len) = to {
+    /// Those in these bytes.
+    pub fn all_in(bytes: &[u8], sent: Sent) -> Vec<Word> {
+        let (mut words, mut rest) = (Vec::new(), bytes);
+        if let Some(len) = sent.carried {
             words.extend(bytes.get(..len).and_then(from_leader));
+            rest = bytes.get(len..).unwrap_or_default();
         }
-        let mut rest = bytes;
         while let Some((header, body, after_body)) = first_message(rest) {
             let carried = after_body.get(..header.payload_len).unwrap_or_default();
             match header.kind {
-                Kind::Request if to == To::Meta => words.extend(to_leader(body)),
+                Kind::Request if sent.to_meta => words.extend(to_leader(body)),
                 Kind::Request => of_request(body, carried, &mut words),
-                Kind::Answer => words.extend(of_answer(body)),
+                Kind::Answer if !sent.by_meta => words.extend(of_answer(body)),
                 _ => {}
             }
             rest = after_body.get(header.payload_len..).unwrap_or_default();
@@ -100,13 +102,13 @@ impl Word {
     }
 }
 
-/// Whose bytes they are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum To {
-    Meta,
-    Other,
-    /// As that, after a word of the leader whose first so many bytes these are.
-    Carried(usize),
+/// Who sends bytes to whom.
+#[derive(Clone, Copy, Debug)]
+pub struct Sent {
+    pub by_meta: bool,
+    pub to_meta: bool,
+    /// The first so many are what a word of the leader carries, whose beginning has been sent.
+    pub carried: Option<usize>,
 }
 
 fn first_message(bytes: &[u8]) -> Option<(Header, &[u8], &[u8])> {
@@ -127,6 +129,7 @@ fn of_request(body: &[u8], payload: &[u8], words: &mut Vec<Word>) {
         Ok(DataRequest::LeaderSays(_)) => words.extend(from_leader(payload)),
         Ok(DataRequest::WriteCopies(_)) => words.push(Word::Write),
         Ok(DataRequest::WaitCopies(_)) => words.push(Word::Wait),
+        Ok(DataRequest::ReadCopy(_)) => words.push(Word::Read),
         Ok(DataRequest::WantChunk(_)) => words.push(Word::WantChunk),
         _ => {}
     }
@@ -161,7 +164,7 @@ fn from_leader(bytes: &[u8]) -> Option<Word> {
         FromLeader::Prepare { .. } => Some(Word::Prepare),
         FromLeader::Install { .. } => Some(Word::Install),
         FromLeader::Opened { .. } => Some(Word::Opened),
-        FromLeader::TellChains { .. } => None,
+        FromLeader::TellChains { .. } => Some(Word::TellChains),
     }
 }
 

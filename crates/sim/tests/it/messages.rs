@@ -8,7 +8,7 @@ use crate::hunt::hunt;
 use braid_sim::coverage::MUST_BE_REACHED_AT_MESSAGES;
 use braid_sim::{Bug, Invariant, Scenario, run, scenario};
 
-const SEEDS: u64 = 60;
+const SEEDS: u64 = 64;
 
 #[test]
 fn no_seed_fails_whose_machines_stop_at_messages() {

@@ -1,4 +1,5 @@
-//! A directory of files that are read one after the other, so that those that come next are asked for together, and written meanwhile.
+//! A directory of files that are read one after the other, so that those that come next are asked for together, and written meanwhile. Some stay
+//! open where they were read.
 
 use super::super::bytes::{filled, value_in};
 use super::{Given, Litmus, Program, name};
@@ -11,12 +12,15 @@ use braid_api::{Caller, FileSystem, HandleId, OpenFlags, Result};
 use braid_model::objects::{SlotOp, Slots};
 use braid_types::{InodeId, Mode, Name};
 use rand::RngExt;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 const FILES: usize = 12;
 /// Beside the row, in its table, and in a chunk.
 const LENS: [usize; 3] = [600, 5000, 70_000];
+/// Of four.
+const STAYS: usize = 1;
 const READ: OpenFlags = OpenFlags {
     read: true,
     write: false,
@@ -67,21 +71,21 @@ impl Program for Ahead {
     const BREAKS: Invariant = Invariant::BytesAreLinearizable;
     const TASKS: usize = 1;
     type Object = Slots;
-    /// The files.
-    type Life = Vec<InodeId>;
+    /// The files, and handles of those that stay open.
+    type Life = (Vec<InodeId>, BTreeMap<usize, HandleId>);
 
     fn object(&self) -> Slots {
         Slots(vec![0; FILES])
     }
 
-    async fn open(&self, _: &Process, fs: &Mount) -> Result<Vec<InodeId>> {
+    async fn open(&self, _: &Process, fs: &Mount) -> Result<Self::Life> {
         let mut files = Vec::new();
         for at in 0..FILES {
             let (entry, opened) = fs.create(&Caller::default(), InodeId::ROOT, &path(at), Mode(0o644), WRITE).await?;
             fs.release(opened.handle).await;
             files.push(entry.attr.id);
         }
-        Ok(files)
+        Ok((files, BTreeMap::new()))
     }
 
     fn draw(&self, _: usize, random: &mut Stream) -> SlotOp {
@@ -97,7 +101,13 @@ impl Program for Ahead {
         (0..FILES).map(SlotOp::Read).collect()
     }
 
-    async fn perform(&self, _: &Process, fs: &Mount, files: &mut Vec<InodeId>, op: &SlotOp) -> Given<Option<u64>> {
+    async fn perform(
+        &self,
+        _: &Process,
+        fs: &Mount,
+        (files, open): &mut Self::Life,
+        op: &SlotOp,
+    ) -> Given<Option<u64>> {
         let (cx, len) = (Caller::default(), |file: usize| LENS[file % LENS.len()]);
         match *op {
             SlotOp::Write(file, value) => {
@@ -109,9 +119,15 @@ impl Program for Ahead {
             }
             SlotOp::Size => Ok(Ok(Some(listed(fs).await?))),
             SlotOp::Read(file) => {
+                if let Some(handle) = open.get(&file) {
+                    return read(fs, *handle, len(file)).await;
+                }
                 let handle = fs.open(&cx, files[file], READ).await?.handle;
                 let given = read(fs, handle, len(file)).await?;
-                fs.release(handle).await;
+                match file % 4 == STAYS {
+                    true => _ = open.insert(file, handle),
+                    false => fs.release(handle).await,
+                }
                 Ok(given)
             }
             SlotOp::Append(_) | SlotOp::Truncate(_) => Ok(Err("it is not drawn".to_owned())),
