@@ -137,7 +137,7 @@ impl Injector {
         let trap = &self.cluster.around.trap;
         // It waits until it springs: most of the time for something rare. In turn, and from seed to seed, so that none is left to luck.
         let turn = (self.cluster.around.seed as usize).wrapping_mul(5).wrapping_add(self.turn);
-        if trap.set_at_rare_word(Word::ALL[turn / 2 % Word::ALL.len()], turn % 2 == 0) {
+        if trap.set_at_rare_word(Word::ALL[turn / 2 % Word::ALL.len()], turn.is_multiple_of(2)) {
             self.turn += 1;
         }
         match self.random.random_range(0..10) {
