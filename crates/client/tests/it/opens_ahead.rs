@@ -156,9 +156,9 @@ async fn a_handle_shows_what_another_wrote_whatever_came_of_the_file_meanwhile()
             assert_same(&cat(&third, ids[n]).await, &[7; 350_000], "a third");
             match by_lookup {
                 true => {
-                    for at in 10 + n..13 + n {
+                    for (at, id) in ids.iter().enumerate().skip(10 + n).take(3) {
                         reader.lookup(&cx(), ROOT, &name(&file(at))).await.unwrap();
-                        cat(&reader, ids[at]).await;
+                        cat(&reader, *id).await;
                     }
                     world.take_messages();
                     reader.lookup(&cx(), ROOT, &name(&file(n))).await.unwrap();
