@@ -111,9 +111,14 @@ impl Core {
         match attr {
             // As in `shown_since`: a save ended meanwhile, and what it saved is not in the answer.
             Some(attr) if !self.cache.valid(attr.id, ticket) => {
-                match self.get_attr(cx, attr.id).await {
+                let newer = self.get_attr(cx, attr.id).await.and_then(|newer| match newer.attr.nlink {
+                    // Somebody has it open yet.
+                    0 => Err(Code::Stale.into()),
+                    _ => Ok(newer),
+                });
+                match newer {
                     Ok(newer) => Ok(Some(LookupReply { attr: Some(newer.attr), valid: valid.min(newer.valid) })),
-                    // This client has removed it, so that the name stands for something else, or for nothing.
+                    // It has been removed, so that the name stands for something else, or for nothing.
                     Err(error) if error.code == Code::Stale && !op.deadline.left(&self.env).is_zero() => Ok(None),
                     Err(error) => Err(error),
                 }
@@ -132,6 +137,7 @@ impl Core {
     ) -> Result<Option<LookupReply>> {
         let found = match self.get_attr(cx, id).await {
             Err(error) if matches!(error.code, Code::Stale | Code::NotFound) => return Ok(None),
+            Ok(found) if found.attr.nlink == 0 => return Ok(None),
             found => found?,
         };
         let known = self.cache.name(parent, name, self.now()).filter(|(known, _)| *known == Some(id));

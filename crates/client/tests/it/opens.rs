@@ -408,3 +408,26 @@ async fn what_was_told_with_a_lookup_holds_until_another_changes_the_file() {
         }
     }
 }
+
+/// A name is looked up while its file is changed here and loses that name elsewhere, where it stays open: what has no name is not what the name stands for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_name_never_leads_to_what_has_lost_its_last_name() {
+    const LATE: Duration = Duration::from_millis(1500);
+    let world = World::new(Storage::Memory, SMALL).await;
+    let (a, b) = (world.client().await, world.client().await);
+    let id = put(&b, "f", b"bytes").await;
+    let kept = open(&b, id, READ).await;
+    world.answered_late.lock().insert("Lookup", LATE);
+    let looking = tokio::spawn({
+        let a = a.clone();
+        async move { a.lookup(&cx(), ROOT, &name("f")).await }
+    });
+    tokio::time::sleep(LATE / 3).await;
+    world.answered_late.lock().clear();
+    a.set_attr(&cx(), id, None, SetAttr { mode: Some(Mode(0o600)), ..SetAttr::default() }).await.unwrap();
+    b.unlink(&cx(), ROOT, &name("f")).await.unwrap();
+    assert_eq!(b.get_attr(&cx(), id, Some(kept)).await.unwrap().attr.nlink, 0);
+    assert!(!looking.is_finished(), "its answer is on its way");
+    assert_eq!(looking.await.unwrap().unwrap().attr, None);
+    close(&b, kept).await.unwrap();
+}
