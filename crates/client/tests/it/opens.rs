@@ -9,32 +9,9 @@ use braid_meta_server::MetaConfig;
 use braid_types::*;
 use bytes::Bytes;
 use std::collections::BTreeMap;
-use std::future::Future;
 use std::time::{Duration, Instant};
 
 const ROOT: InodeId = InodeId::ROOT;
-
-async fn put(client: &Client, text: &str, bytes: &[u8]) -> InodeId {
-    let (id, handle) = create(client, text).await;
-    client.write(handle, 0, Bytes::copy_from_slice(bytes)).await.unwrap();
-    close(client, handle).await.unwrap();
-    id
-}
-
-/// As `cat` does it: opened, read, closed.
-async fn cat(client: &Client, id: InodeId) -> Vec<u8> {
-    let handle = open(client, id, READ).await;
-    let bytes = read(client, handle, 0, 1 << 20).await;
-    close(client, handle).await.unwrap();
-    bytes
-}
-
-/// Messages to the metadata server of what is done.
-async fn asked(world: &World, what: impl Future<Output = ()>) -> BTreeMap<&'static str, u64> {
-    world.take_messages();
-    what.await;
-    world.take_messages().0
-}
 
 /// Small files and files in chunks.
 const LENS: [usize; 2] = [900, 300_000];

@@ -25,9 +25,7 @@ fn file(n: usize) -> String {
 async fn of_files(world: &World) -> [Arc<Client>; 2] {
     let maker = world.client().await;
     for n in 0..FILES {
-        let (_, handle) = create(&maker, &file(n)).await;
-        maker.write(handle, 0, Bytes::from(content(n))).await.unwrap();
-        close(&maker, handle).await.unwrap();
+        put(&maker, &file(n), &content(n)).await;
     }
     maker.shutdown().await.unwrap();
     [world.client().await, world.client().await]
@@ -47,18 +45,9 @@ async fn list(client: &Client) -> Vec<InodeId> {
     (0..FILES).map(|n| found[&file(n)]).collect()
 }
 
-async fn cat(client: &Client, id: InodeId) -> Vec<u8> {
-    let handle = open(client, id, READ).await;
-    let bytes = read(client, handle, 0, 1 << 20).await;
-    close(client, handle).await.unwrap();
-    bytes
-}
-
 /// Messages that open files.
 async fn opens(world: &World, what: impl Future<Output = ()>) -> BTreeMap<&'static str, u64> {
-    world.take_messages();
-    what.await;
-    let mut sent = world.take_messages().0;
+    let mut sent = asked(world, what).await;
     sent.retain(|name, _| ["OpenFile", "OpenAhead", "GetMap", "Lookup", "GetAttr"].contains(name));
     sent
 }
@@ -182,9 +171,7 @@ async fn files_that_another_holds_cost_a_message_each_and_few_guesses() {
     let world = World::new(Storage::Memory, SMALL).await;
     let maker = world.client().await;
     for n in 0..FILES {
-        let (_, handle) = create(&maker, &file(n)).await;
-        maker.write(handle, 0, Bytes::from(content(n))).await.unwrap();
-        close(&maker, handle).await.unwrap();
+        put(&maker, &file(n), &content(n)).await;
     }
     let reader = world.client().await;
     let ids = list(&reader).await;

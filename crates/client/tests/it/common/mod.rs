@@ -529,6 +529,29 @@ pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
         .collect()
 }
 
+/// A file in the root that is written and closed.
+pub async fn put(client: &Client, text: &str, bytes: &[u8]) -> InodeId {
+    let (id, handle) = create(client, text).await;
+    client.write(handle, 0, Bytes::copy_from_slice(bytes)).await.unwrap();
+    close(client, handle).await.unwrap();
+    id
+}
+
+/// As `cat` does it: opened, read, closed.
+pub async fn cat(client: &Client, id: InodeId) -> Vec<u8> {
+    let handle = open(client, id, READ).await;
+    let bytes = read(client, handle, 0, 1 << 20).await;
+    close(client, handle).await.unwrap();
+    bytes
+}
+
+/// Messages to the metadata server of what is done.
+pub async fn asked(world: &World, what: impl Future<Output = ()>) -> BTreeMap<&'static str, u64> {
+    world.take_messages();
+    what.await;
+    world.take_messages().0
+}
+
 /// The first difference, short enough to read.
 #[track_caller]
 pub fn assert_same(got: &[u8], expected: &[u8], context: impl std::fmt::Display) {

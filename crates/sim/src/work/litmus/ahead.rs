@@ -2,13 +2,13 @@
 //! open where they were read.
 
 use super::super::bytes::{filled, value_in};
-use super::{Given, Litmus, Program, name};
+use super::{Given, Litmus, Program, READ, READ_WRITE, name};
 use crate::cluster::Process;
 use crate::failures::Invariant;
 use crate::host::Mount;
 use crate::seed::Stream;
 use crate::work::Work;
-use braid_api::{Caller, FileSystem, HandleId, OpenFlags, Result};
+use braid_api::{Caller, FileSystem, HandleId, Result};
 use braid_model::objects::{SlotOp, Slots};
 use braid_types::{InodeId, Mode, Name};
 use rand::RngExt;
@@ -21,16 +21,6 @@ const FILES: usize = 12;
 const LENS: [usize; 3] = [600, 5000, 70_000];
 /// Of four.
 const STAYS: usize = 1;
-const READ: OpenFlags = OpenFlags {
-    read: true,
-    write: false,
-    append: false,
-    truncate: false,
-    exclusive: false,
-    sync: false,
-    direct: false,
-};
-const WRITE: OpenFlags = OpenFlags { write: true, ..READ };
 
 /// Each file is a slot, and `Size` is to list them all.
 pub struct Ahead {
@@ -81,7 +71,8 @@ impl Program for Ahead {
     async fn open(&self, _: &Process, fs: &Mount) -> Result<Self::Life> {
         let mut files = Vec::new();
         for at in 0..FILES {
-            let (entry, opened) = fs.create(&Caller::default(), InodeId::ROOT, &path(at), Mode(0o644), WRITE).await?;
+            let (entry, opened) =
+                fs.create(&Caller::default(), InodeId::ROOT, &path(at), Mode(0o644), READ_WRITE).await?;
             fs.release(opened.handle).await;
             files.push(entry.attr.id);
         }
@@ -111,7 +102,7 @@ impl Program for Ahead {
         let (cx, len) = (Caller::default(), |file: usize| LENS[file % LENS.len()]);
         match *op {
             SlotOp::Write(file, value) => {
-                let handle = fs.open(&cx, files[file], WRITE).await?.handle;
+                let handle = fs.open(&cx, files[file], READ_WRITE).await?.handle;
                 fs.write(handle, 0, filled(value, len(file)).into()).await?;
                 fs.flush(handle).await?;
                 fs.release(handle).await;

@@ -1,6 +1,6 @@
 //! Files that are open: replaced by rename, removed, opened, written, read and counted through handles of both mounts.
 
-use super::{Given, Litmus, Program, TASKS, name};
+use super::{Given, Litmus, Program, READ, READ_WRITE, TASKS, name};
 use crate::cluster::Process;
 use crate::failures::Invariant;
 use crate::host::Mount;
@@ -15,11 +15,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 const NAMES: usize = 2;
-const READ_WRITE: OpenFlags =
-    OpenFlags { read: true, write: true, append: false, truncate: false, exclusive: false, sync: false, direct: false };
-
-const READ: OpenFlags = OpenFlags { write: false, ..READ_WRITE };
-
 pub struct OpenFiles {
     last: AtomicU64,
     by_path: bool,

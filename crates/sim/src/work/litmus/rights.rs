@@ -1,7 +1,7 @@
 //! Names that are made, moved and removed, and a file whose mode is changed: what one mount allows the other sees at its next look.
 
 use super::open::open_name;
-use super::{Given, Litmus, Program, name};
+use super::{Given, Litmus, Program, READ, name};
 use crate::cluster::Process;
 use crate::failures::Invariant;
 use crate::host::Mount;
@@ -15,15 +15,6 @@ use std::sync::Arc;
 
 /// It stays: a path is looked up before its mode is changed, and of another name the two would not be one operation.
 const FIXED: usize = NAMES - 1;
-const EXISTING: OpenFlags = OpenFlags {
-    read: true,
-    write: false,
-    append: false,
-    truncate: false,
-    exclusive: false,
-    sync: false,
-    direct: false,
-};
 
 pub struct Rights;
 
@@ -118,7 +109,7 @@ impl Program for Rights {
                 return Ok(Ok((attr.is_some(), attr.map(|attr| attr.mode.0 & 0o777))));
             }
             ModeOp::Open(at) => {
-                let opened = open_name(fs, &path(at), EXISTING).await?;
+                let opened = open_name(fs, &path(at), READ).await?;
                 if let Some((_, handle)) = opened {
                     fs.release(handle).await;
                 }

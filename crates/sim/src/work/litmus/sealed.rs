@@ -6,7 +6,7 @@
 
 use super::super::bytes::{filled, value_in};
 use super::open::close;
-use super::{Given, Litmus, Program, TASKS, name};
+use super::{Given, Litmus, Program, READ, READ_WRITE, TASKS, name};
 use crate::cluster::Process;
 use crate::failures::Invariant;
 use crate::host::{Beneath, Mount};
@@ -27,16 +27,6 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 const NAMES: usize = 3;
-const READ: OpenFlags = OpenFlags {
-    read: true,
-    write: false,
-    append: false,
-    truncate: false,
-    exclusive: false,
-    sync: false,
-    direct: false,
-};
-const READ_WRITE: OpenFlags = OpenFlags { write: true, ..READ };
 /// In one chunk, in the row, in two chunks: by the number of the file.
 const LENGTHS: [u64; 5] = [20 << 10, 900, 20 << 10, 20 << 10, (1 << 20) + 4096];
 /// Of a file of two chunks only its beginning is written.
