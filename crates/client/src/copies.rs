@@ -146,6 +146,16 @@ impl Copies {
         }
     }
 
+    /// Who is waited for by whoever waits for all of them.
+    pub fn servers_name(&self) -> String {
+        let chain = self.state.lock().info.chain.clone();
+        let ids: Vec<String> = chain.iter().map(ServerId::to_string).collect();
+        match ids.as_slice() {
+            [id] => format!("data server {id}"),
+            _ => format!("data servers {}", ids.join(", ")),
+        }
+    }
+
     /// The members in the order in which they are asked: `first`, then as the chain has them.
     fn members(&self, first: Option<ServerId>) -> VecDeque<(ServerId, Arc<dyn Node>)> {
         let mut chain = self.state.lock().info.chain.clone();

@@ -35,7 +35,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 pub struct Lane {
     pub id: ServerId,
     /// It is the servers of this container's copies, together.
-    container: Option<ContainerId>,
+    copies: Option<(ContainerId, Arc<Copies>)>,
     peer: Mutex<(ServerInfo, Arc<dyn Node>)>,
     /// Writes hold it for reading while they are on their way, a repetition after a restart for writing: so
     /// nothing newer can be overtaken by what is repeated.
@@ -140,8 +140,8 @@ impl Lane {
     }
 
     pub fn name(&self) -> String {
-        if let Some(id) = self.container {
-            return format!("the copies of container {id}");
+        if let Some((id, copies)) = &self.copies {
+            return format!("{}, the copies of container {id}", copies.servers_name());
         }
         let peer = self.peer.lock();
         let at = peer.0.addresses.first().map_or("", String::as_str);
@@ -150,7 +150,7 @@ impl Lane {
 
     /// Whose copies it leads to, if it does.
     pub fn container(&self) -> Option<ContainerId> {
-        self.container
+        self.copies.as_ref().map(|(id, _)| *id)
     }
 
     pub fn answered(&self) -> u64 {
@@ -211,10 +211,10 @@ impl Directory {
         }
     }
 
-    fn lane(&self, info: ServerInfo, container: Option<ContainerId>, node: Arc<dyn Node>) -> Lane {
+    fn lane(&self, info: ServerInfo, copies: Option<(ContainerId, Arc<Copies>)>, node: Arc<dyn Node>) -> Lane {
         Lane {
             id: info.id,
-            container,
+            copies,
             peer: Mutex::new((info, node)),
             gate: RwLock::new(()),
             window: Semaphore::new(self.writes_max),
@@ -264,7 +264,7 @@ impl Directory {
                 disk: 0,
                 duty: braid_api::meta::Duty::Serves,
             };
-            let lane = self.lane(nobody, Some(info.id), Arc::new(CopiesNode(copies.clone())));
+            let lane = self.lane(nobody, Some((info.id, copies.clone())), Arc::new(CopiesNode(copies.clone())));
             (copies, Arc::new(lane))
         });
         copies.learn(info);

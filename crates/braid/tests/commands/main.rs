@@ -177,6 +177,12 @@ impl Cluster {
         }
     }
 
+    /// `admin why`, twice a second, until the value is dropped. By a process that has no file of a mount open: to end one it would wait itself.
+    pub fn asks_why_over_and_over(&self, into: &Path) -> Ends {
+        let script = format!("while sleep 0.5; do \"$0\" admin why; done >{} 2>/dev/null", into.display());
+        Ends(self.shell(&script).spawn().unwrap())
+    }
+
     pub fn pid(&self, name: &str) -> Pid {
         let text = std::fs::read_to_string(self.root().join("run").join(format!("{name}.pid"))).unwrap();
         Pid::from_raw(text.trim().parse().unwrap()).unwrap()
@@ -215,7 +221,13 @@ pub fn ran(output: Output) -> Ran {
 }
 
 impl Drop for Cluster {
+    /// A test that failed may have left servers stopped, which a mount would wait for.
     fn drop(&mut self) {
+        let running = std::fs::read_dir(self.root().join("run")).into_iter().flatten().flatten();
+        let names = running.filter_map(|file| Some(file.file_name().to_str()?.strip_suffix(".pid")?.to_owned()));
+        for pid in names.map(|name| self.pid(&name)).filter(|pid| is_alive(*pid)) {
+            let _ = rustix::process::kill_process(pid, Signal::CONT);
+        }
         let _ = self.command(&["down".as_ref(), self.root().as_os_str()]).output();
     }
 }

@@ -231,12 +231,8 @@ fn past_the_deadline_is_an_error_that_names_the_server_and_loses_nothing() {
     let Some((c, at)) = mounted(&["--set", "client.deadline=8s"]) else { return };
     let path = at.join("file");
     std::fs::write(&path, pattern(400_000)).unwrap();
-    // Asked over and over by a process that has no file of the mount open: to end one it would wait itself.
     let asked = c.root().join("log/why.log");
-    let mut asking = c
-        .shell(&format!("while sleep 0.5; do \"$0\" admin why; done >{} 2>/dev/null", asked.display()))
-        .spawn()
-        .unwrap();
+    let asking = c.asks_why_over_and_over(&asked);
     let open = || std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
     let (one, two) = (open(), open());
     one.sync_all().unwrap();
@@ -263,8 +259,7 @@ fn past_the_deadline_is_an_error_that_names_the_server_and_loses_nothing() {
         let why = std::fs::read_to_string(&asked).unwrap_or_default();
         why.lines().any(|line| line.contains("data server") && line.contains("mount"))
     });
-    asking.kill().unwrap();
-    asking.wait().unwrap();
+    drop(asking);
     // The bytes were kept, and go out by themselves or with the next fsync.
     eventually("a sync that succeeds", Duration::from_secs(20), || one.sync_all().is_ok());
     two.sync_all().ok();
@@ -286,10 +281,7 @@ fn past_the_deadline_changes_of_names_fail_and_the_metadata_server_is_named() {
     let Some((c, at)) = mounted(&["--set", "client.deadline=15s"]) else { return };
     std::fs::create_dir(at.join("before")).unwrap();
     let asked = c.root().join("log/why.log");
-    let mut asking = c
-        .shell(&format!("while sleep 0.5; do \"$0\" admin why; done >{} 2>/dev/null", asked.display()))
-        .spawn()
-        .unwrap();
+    let asking = c.asks_why_over_and_over(&asked);
     c.signal("metadata", Signal::STOP);
     let begun = Instant::now();
     let refused = std::fs::create_dir(at.join("during")).unwrap_err();
@@ -302,8 +294,7 @@ fn past_the_deadline_changes_of_names_fail_and_the_metadata_server_is_named() {
     let why = std::fs::read_to_string(&asked).unwrap_or_default();
     assert!(why.lines().any(|line| line.contains("metadata server") && line.contains("mount")), "{why}");
     c.signal("metadata", Signal::CONT);
-    asking.kill().unwrap();
-    asking.wait().unwrap();
+    drop(asking);
     // Whether the one that failed took effect after all is open, as with any file system; nothing else is.
     eventually("a change of names", Duration::from_secs(20), || std::fs::create_dir(at.join("after")).is_ok());
     let mut names: Vec<_> = std::fs::read_dir(&at).unwrap().map(|entry| entry.unwrap().file_name()).collect();

@@ -61,3 +61,26 @@ async fn an_fsync_that_a_full_disk_holds_up_ends() {
     let error = client.fsync(handle, false).await.unwrap_err();
     assert!(begun.elapsed() < 50 * DEADLINE, "{error}: {:?}", begun.elapsed());
 }
+
+/// Whatever ends the wait first, an attempt's time or what the servers say: who is waited for is named.
+#[tokio::test(start_paused = true)]
+async fn a_wait_for_copies_that_ends_names_their_servers() {
+    for attempt_ms in [1_000, 10_000] {
+        let world = World::new(2, "replica:2").await;
+        let attempt = Duration::from_millis(attempt_ms);
+        let config = ClientConfig { host: "host1".to_owned(), deadline: DEADLINE, attempt, ..ClientConfig::default() };
+        let client = world.client_of(0, config).await;
+        let (_, handle) = create(&client, "f").await;
+        client.write(handle, 0, Bytes::from_static(b"before")).await.unwrap();
+        client.fsync(handle, false).await.unwrap();
+        for id in [1, 2].map(ServerId) {
+            world.net.away.lock().insert(id);
+            world.net.still.lock().insert(id);
+        }
+        client.write(handle, 0, Bytes::from_static(b"after")).await.unwrap();
+        let error = client.fsync(handle, false).await.unwrap_err().to_string();
+        let names = ["data servers 1, 2", "data server 1", "data server 2"];
+        assert!(names.iter().any(|name| error.contains(name)), "{error}");
+        assert!(error.contains("deadline"), "{error}");
+    }
+}
