@@ -104,6 +104,16 @@ pub const MUST_BE_REACHED_AT_MESSAGES: &[&str] = &[
     "stopped before the answer to an fsync",
 ];
 
+/// Where who takes a chunk over stops before the others know.
+pub const MUST_BE_REACHED_BY_QUEUES: &[&str] = &[
+    "chunk handed over with who waits for its regions",
+    "chunk owned beside its writer",
+    "chunk taken over by another member",
+    "member removed from a chain",
+    "stopped after Owns",
+    "stopped before Owns",
+];
+
 /// The same of chunks with several copies.
 pub const MUST_BE_REACHED_WITH_COPIES: &[&str] = &[
     "bad block mended from another copy",

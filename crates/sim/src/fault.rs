@@ -170,6 +170,10 @@ pub const COPIES_AT_MESSAGES: Weights = &[
     (Kind::Break, 2),
 ];
 
+/// They go on, or soon do again: most of the time nobody has been removed by then.
+pub const PAUSES_AT_MESSAGES: Weights =
+    &[(Kind::KillAtMessage, 2), (Kind::PowerAtMessage, 1), (Kind::PauseAtMessage, 6), (Kind::Cut, 1), (Kind::Break, 1)];
+
 /// And two of them soon one after the other.
 pub const TWO_COPIES_AT_MESSAGES: Weights = &[
     (Kind::KillMeta, 1),

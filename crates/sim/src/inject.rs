@@ -135,6 +135,9 @@ impl Injector {
         self.trapped = kind;
         let after = self.random.random_bool(0.5);
         let trap = &self.cluster.around.trap;
+        if let Some(word) = self.cluster.settings.stops_at {
+            return trap.set_at_word(word, after);
+        }
         // It waits until it springs: most of the time for something rare. In turn, and from seed to seed, so that none is left to luck.
         let turn = (self.cluster.around.seed as usize).wrapping_mul(5).wrapping_add(self.turn);
         if trap.set_at_rare_word(Word::ALL[turn / 2 % Word::ALL.len()], turn.is_multiple_of(2)) {

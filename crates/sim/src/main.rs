@@ -44,6 +44,7 @@ fn scenario(arguments: &Arguments, seed: u64) -> Result<Scenario, String> {
                 scenario::all(),
                 scenario::with_copies(),
                 scenario::at_messages(),
+                scenario::queued(),
                 scenario::growing(),
                 scenario::growing_plain(),
                 scenario::litmus(),

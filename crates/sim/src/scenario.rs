@@ -10,7 +10,7 @@ use crate::work::{
     Sealed, Shared, Sizes, Snapshots, Sure, Tree, Work,
 };
 use copies::in_turn;
-pub use copies::{at_messages, with_copies};
+pub use copies::{at_messages, queued, with_copies};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -450,6 +450,7 @@ impl Scenario {
             .into_iter()
             .chain(with_copies())
             .chain(at_messages())
+            .chain(queued())
             .chain(trees())
             .chain(reporting())
             .chain(growing())
@@ -509,6 +510,10 @@ impl Scenario {
 
     pub fn at_messages_of_seed(seed: u64) -> Scenario {
         of_seed(at_messages(), seed)
+    }
+
+    pub fn queued_of_seed(seed: u64) -> Scenario {
+        of_seed(queued(), seed)
     }
 
     pub fn with_bug(mut self, bug: Bug) -> Scenario {

@@ -1,6 +1,7 @@
 //! Times and sizes of a simulated cluster: those of a real one, divided so that seconds show what hours would.
 
 use crate::bug::Bug;
+use crate::env::Word;
 use crate::machine::{Machine, Role};
 use braid_chain::Limits;
 use braid_client::ClientConfig;
@@ -44,6 +45,8 @@ pub struct Settings {
     pub third_client: bool,
     /// So it is, and each reads its files.
     pub local_reads: bool,
+    /// Machines that stop at messages do so before or after this word, and nowhere else.
+    pub stops_at: Option<Word>,
     /// Data servers are drained and evened out meanwhile.
     pub operator: bool,
     /// Snapshots of the root directory are made and let go of meanwhile.
@@ -100,6 +103,7 @@ impl Default for Settings {
             beside: false,
             third_client: false,
             local_reads: false,
+            stops_at: None,
             operator: false,
             snapshots: false,
             bug: None,

@@ -1,9 +1,10 @@
 //! Chunks with several copies.
 
 use super::Scenario;
+use crate::env::Word;
 use crate::fault;
 use crate::settings::Settings;
-use crate::work::{Bytes, Durable, Evicted, Handover, Sure};
+use crate::work::{Bytes, Durable, Evicted, Handover, Queued, Sure};
 use std::time::Duration;
 
 /// One data server after the other stops, and what is late is late between them too.
@@ -161,4 +162,24 @@ pub fn at_messages() -> Vec<Scenario> {
             ..base
         },
     ]
+}
+
+/// Who waits for a region of a chunk that is handed over goes along with it: taken over by one that stops before the others know.
+pub fn queued() -> Vec<Scenario> {
+    vec![Scenario {
+        name: "messages-queued",
+        faults: fault::PAUSES_AT_MESSAGES,
+        fault_every: Duration::from_millis(1000),
+        stormy: Duration::from_secs(12),
+        // Each of three hosts has a copy.
+        settings: Settings {
+            beside: true,
+            third_client: true,
+            machines: 6,
+            stops_at: Some(Word::Owns),
+            ..in_turn(Settings::with_copies_and_long_sessions(3))
+        },
+        lossy: false,
+        make: |_| Queued::new(),
+    }]
 }

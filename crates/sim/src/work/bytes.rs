@@ -49,10 +49,59 @@ impl Sequential for Place {
     }
 }
 
+/// Places of one file, and the order that all answers must have.
+pub(super) struct Places {
+    offsets: &'static [u64],
+    all: Vec<Mutex<Linear<Place>>>,
+    last: Mutex<u64>,
+}
+
+impl Places {
+    pub fn new(offsets: &'static [u64]) -> Places {
+        let all = offsets.iter().map(|_| Mutex::new(Linear::new(Place::default()))).collect();
+        Places { offsets, all, last: Mutex::default() }
+    }
+
+    pub fn len(&self) -> usize {
+        self.offsets.len()
+    }
+
+    pub fn draw_write(&self) -> ByteOp {
+        let mut last = self.last.lock();
+        *last += 1;
+        ByteOp::Write(*last)
+    }
+
+    pub fn draw(&self, random: &mut Stream) -> ByteOp {
+        if random.random_range(0..5) < 3 { ByteOp::Read } else { self.draw_write() }
+    }
+
+    pub async fn once(&self, process: &Process, fs: &Mount, handle: HandleId, place: usize, op: ByteOp) {
+        process.note(format_args!("{op:?} at place {place}"));
+        let id = self.all[place].lock().begin(op);
+        let failures = &process.cluster.around.failures;
+        let answer = match perform(fs, handle, self.offsets[place], op).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(mixture)) => {
+                return failures
+                    .add(Invariant::BytesAreLinearizable, format_args!("{op:?} at place {place}: {mixture}"));
+            }
+            Err(error) => {
+                return failures.add(Invariant::OperationsSurviveFaults, format_args!("{op:?} at {place}: {error}"));
+            }
+        };
+        process.note(format_args!("{op:?} at place {place}: {answer:?}"));
+        if !self.all[place].lock().end(id, &answer) {
+            let who = process.machine.name();
+            let text = format_args!("nothing explains that {op:?} at place {place} on {who} gave {answer:?}");
+            failures.add(Invariant::BytesAreLinearizable, text);
+        }
+    }
+}
+
 pub struct Bytes {
     direct: bool,
-    places: Vec<Mutex<Linear<Place>>>,
-    last: Mutex<u64>,
+    places: Places,
 }
 
 /// Tells one value from another at each of its bytes' positions.
@@ -87,13 +136,7 @@ pub(super) fn value_in(bytes: &[u8], len: usize) -> std::result::Result<u64, Str
 impl Bytes {
     /// `direct`: by handles that cache nothing, under the lease `sync`.
     pub fn new(direct: bool) -> Arc<Self> {
-        let places = if direct { &DIRECT_PLACES[..] } else { &PLACES };
-        let linear = places.iter().map(|_| Mutex::new(Linear::new(Place::default()))).collect();
-        Arc::new(Bytes { direct, places: linear, last: Mutex::new(0) })
-    }
-
-    fn offset_of(&self, place: usize) -> u64 {
-        if self.direct { DIRECT_PLACES[place] } else { PLACES[place] }
+        Arc::new(Bytes { direct, places: Places::new(if direct { &DIRECT_PLACES } else { &PLACES }) })
     }
 
     /// A call over two chunks by a handle that caches is one for other mounts, not for the other task of its own.
@@ -106,42 +149,11 @@ impl Bytes {
         while !process.cluster.is_calm() {
             process.env.sleep(Duration::from_millis(random.random_range(0..PAUSE_MS_MAX))).await;
             let place = random.random_range(0..self.places_of(number));
-            let op = self.draw(&mut random);
-            self.once(&process, &fs, handle, place, op).await;
+            let op = self.places.draw(&mut random);
+            self.places.once(&process, &fs, handle, place, op).await;
         }
         for place in 0..self.places_of(number) {
-            self.once(&process, &fs, handle, place, ByteOp::Read).await;
-        }
-    }
-
-    fn draw(&self, random: &mut Stream) -> ByteOp {
-        if random.random_range(0..5) < 3 {
-            return ByteOp::Read;
-        }
-        let mut last = self.last.lock();
-        *last += 1;
-        ByteOp::Write(*last)
-    }
-
-    async fn once(&self, process: &Process, fs: &Mount, handle: HandleId, place: usize, op: ByteOp) {
-        process.note(format_args!("{op:?} at place {place}"));
-        let id = self.places[place].lock().begin(op);
-        let failures = &process.cluster.around.failures;
-        let answer = match perform(fs, handle, self.offset_of(place), op).await {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(mixture)) => {
-                return failures
-                    .add(Invariant::BytesAreLinearizable, format_args!("{op:?} at place {place}: {mixture}"));
-            }
-            Err(error) => {
-                return failures.add(Invariant::OperationsSurviveFaults, format_args!("{op:?} at {place}: {error}"));
-            }
-        };
-        process.note(format_args!("{op:?} at place {place}: {answer:?}"));
-        if !self.places[place].lock().end(id, &answer) {
-            let who = process.machine.name();
-            let text = format_args!("nothing explains that {op:?} at place {place} on {who} gave {answer:?}");
-            failures.add(Invariant::BytesAreLinearizable, text);
+            self.places.once(&process, &fs, handle, place, ByteOp::Read).await;
         }
     }
 }

@@ -5,15 +5,23 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::hunt::hunt;
-use braid_sim::coverage::MUST_BE_REACHED_AT_MESSAGES;
+use braid_sim::coverage::{MUST_BE_REACHED_AT_MESSAGES, MUST_BE_REACHED_BY_QUEUES};
 use braid_sim::{Bug, Invariant, Scenario, run, scenario};
 
 const SEEDS: u64 = 64;
+const QUEUED_SEEDS: u64 = 24;
 
 #[test]
 fn no_seed_fails_whose_machines_stop_at_messages() {
     let (seeds, all) = (crate::many::seeds("MESSAGES", SEEDS), scenario::at_messages());
     crate::many::none_fails_and_all_is_reached(seeds, Scenario::at_messages_of_seed, &all, MUST_BE_REACHED_AT_MESSAGES);
+}
+
+/// `SIM_QUEUED_SEEDS`, `SIM_QUEUED_FIRST_SEED`.
+#[test]
+fn who_waits_for_a_region_of_a_chunk_that_moves_goes_along() {
+    let (seeds, all) = (crate::many::seeds("QUEUED", QUEUED_SEEDS), scenario::queued());
+    crate::many::none_fails_and_all_is_reached(seeds, Scenario::queued_of_seed, &all, MUST_BE_REACHED_BY_QUEUES);
 }
 
 #[test]
