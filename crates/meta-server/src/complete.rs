@@ -9,6 +9,7 @@ use braid_meta_engine::Engine;
 use braid_meta_namespace::OpContext;
 use braid_meta_namespace::ops::{policy::as_served, spares};
 use braid_types::InodeId;
+use std::collections::BTreeSet;
 
 impl MetaServer {
     /// Adds what is not in rows: where chunks are.
@@ -77,6 +78,13 @@ pub(crate) fn claim(ask: Option<Ask<'_>>, entry: Option<Key>, attr: Option<Inode
     let granted = ask.claim(entry.iter().chain(&attr).cloned().collect());
     let has = |key: &Option<Key>| key.as_ref().is_some_and(|key| granted.contains(key));
     Grant { entry: has(&entry), attr: has(&attr) }
+}
+
+/// Of which of these what an answer says may be kept.
+pub(crate) fn claim_attrs(ask: Option<Ask<'_>>, of: impl Iterator<Item = InodeId>) -> BTreeSet<InodeId> {
+    let granted = ask.map(|ask| ask.claim(of.map(Key::Attr).collect()));
+    let attr = |key| if let Key::Attr(inode) = key { Some(inode) } else { None };
+    granted.into_iter().flatten().filter_map(attr).collect()
 }
 
 /// The same for each entry of a page that is `wanted`, and for what is in the directory.

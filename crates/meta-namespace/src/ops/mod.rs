@@ -22,7 +22,7 @@ pub mod lookup;
 mod make_node;
 pub mod mark_stable;
 pub mod move_chunk;
-mod open;
+pub mod open;
 pub mod policy;
 mod put_file;
 pub mod quota;

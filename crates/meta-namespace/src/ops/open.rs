@@ -56,6 +56,31 @@ impl Query for OpenFile {
     }
 }
 
+/// Questions about several files at one moment, whose rows are read together: one round trip to a database where those ahead are all that each
+/// needs. `None` for what is no file, or none any more.
+pub struct OfEach<Q>(pub Vec<Q>);
+
+impl<Q: Query> Query for OfEach<Q> {
+    type Answer = Vec<Option<Q::Answer>>;
+
+    fn ahead(&self) -> Vec<Key> {
+        self.0.iter().flat_map(Q::ahead).collect()
+    }
+
+    async fn ask(&self, unit: &mut Unit<'_>) -> Result<Self::Answer, OpError> {
+        unit.load(&self.ahead()).await?;
+        let mut answers = Vec::with_capacity(self.0.len());
+        for query in &self.0 {
+            answers.push(match query.ask(unit).await {
+                Ok(answer) => Some(answer),
+                Err(OpError(error)) if matches!(error.code, Code::Stale | Code::IsDirectory | Code::Invalid) => None,
+                Err(error) => return Err(error),
+            });
+        }
+        Ok(answers)
+    }
+}
+
 /// With truncation.
 impl Mutation for OpenFile {
     type Answer = OpenAnswer;

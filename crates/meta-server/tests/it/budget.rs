@@ -6,6 +6,7 @@ use crate::common::*;
 use braid_api::Namespace;
 use braid_api::admin::AdminQuery;
 use braid_api::meta::*;
+use braid_meta_engine::Engine;
 use braid_types::*;
 
 const ROOT: InodeId = InodeId::ROOT;
@@ -22,6 +23,7 @@ crate::on_every_engine! {
     changes_are_at_most_three_with_commit
     a_file_is_made_under_the_policy_that_holds_now
     opening_a_file_of_a_few_chunks_is_one_round_trip
+    files_that_are_opened_together_are_one_round_trip_for_sixteen
     a_directory_of_several_pages_is_one_round_trip_a_page
     a_rename_to_another_parent_is_no_more_than_one_within_it
     a_path_of_any_depth_is_one_round_trip
@@ -141,6 +143,39 @@ async fn opening_a_file_of_a_few_chunks_is_one_round_trip(rows: Rows) {
     let Content::Chunked(page) = answer.map.content else { panic!("inline") };
     assert_eq!((page.chunks.len(), page.more), (3, false));
     assert!(!page.containers.is_empty(), "chains come with the chunks");
+}
+
+/// What is no file, or none any more, is passed over, and the others are told all the same.
+async fn files_that_are_opened_together_are_one_round_trip_for_sixteen(rows: Rows) {
+    let w = quiet(&rows).await;
+    let dir = w.mkdir(ROOT, "dir").await.id;
+    let bytes = |n: usize| bytes::Bytes::from(vec![n as u8 + 1; 700]);
+    let mut files = Vec::new();
+    for n in 0..40 {
+        let file = w.create(dir, &n.to_string()).await.attr;
+        w.commit(&file, 700, CommitContent::Inline(bytes(n))).await.unwrap();
+        files.push(file.id);
+    }
+    let (client, host) = (2, "h".to_owned());
+    let open =
+        OpenSession { client, former: None, since: SessionId(0), description: "mount".into(), host, caches: true };
+    let mount = w.server.call(braid_api::Context::default(), open).await.unwrap();
+    let ahead = async |inodes: Vec<InodeId>| {
+        let before = w.engine.stats().snapshot().round_trips;
+        let told = w.server.call(w.cx_of(&mount), OpenAhead { inodes }).await.unwrap();
+        (w.engine.stats().snapshot().round_trips - before, told)
+    };
+    let (trips, told) = ahead(files[..36].to_vec()).await;
+    assert_eq!(trips, 3, "of 36");
+    for (n, answer) in told.iter().enumerate() {
+        let answer = answer.as_ref().unwrap();
+        assert_eq!((answer.attr.id, &answer.map.content), (files[n], &Content::Inline(bytes(n))));
+        assert!(answer.grant.attr && answer.lease.state != LeaseState::None);
+    }
+    w.call(Unlink { parent: dir.into(), name: name("37"), open_here: false }).await.unwrap();
+    let (_, told) = ahead(vec![dir, files[36], files[37], files[38]]).await;
+    let told: Vec<_> = told.into_iter().map(|answer| answer.map(|answer| answer.attr.id)).collect();
+    assert_eq!(told, [None, Some(files[36]), None, Some(files[38])]);
 }
 
 async fn a_directory_of_several_pages_is_one_round_trip_a_page(rows: Rows) {
