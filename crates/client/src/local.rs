@@ -1,7 +1,7 @@
 //! Reads of chunks whose server is on this host, without asking it (docs/design/0013-local-reads.md).
 //!
 //! The first read of a chunk asks as any other and has its files asked for beside it. What was handed out is believed as long as its
-//! server's board says so, looked at after each read; what is not believed any more is given up, and that read asks.
+//! server's board says so, looked at before and after each read; what is not believed any more is given up, and that read asks.
 
 use crate::core::{Core, Op};
 use crate::lru::Lru;

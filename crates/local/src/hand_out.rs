@@ -46,8 +46,9 @@ impl HandOut {
         fetch: LocalFetch,
         now: impl Fn() -> Monotonic,
     ) -> Option<LocalRead> {
-        // Not before, which would take two system calls more: values of words only rise, so that the one of the ticket has been there all the
-        // while if it is there in the end.
+        if !self.holds(&now) {
+            return None;
+        }
         let read = self.chunk.read(offset, buf, fetch);
         // What the files had is worth something only if the word was the same afterwards: it changes before the server answers
         // whoever has ended this.

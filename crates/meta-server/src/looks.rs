@@ -81,7 +81,7 @@ impl MetaServer {
                     false => None,
                 });
             }
-            let mut answers = self.open_files(call, session, files).await?;
+            let mut answers = self.open_files(call, session, files).await.unwrap_or_default();
             opened.extend(inodes.iter().map(|inode| {
                 let answer =
                     answers.remove(inode).filter(|answer| answer.attr.nlink > 0 && bytes < OpenAhead::BYTES_MAX);
@@ -134,14 +134,17 @@ impl MetaServer {
         });
         let answers = self.ask(call, *first, OfEach(opens.collect())).await?;
         let found = answers.into_iter().zip(files).filter_map(|(answer, (inode, lease))| Some((inode, lease, answer?)));
-        let mut found: Vec<_> = found.filter(|(.., answer)| !answer.shared).collect();
+        let found: Vec<_> = found.filter(|(.., answer)| !answer.shared).collect();
         let granted = claim_attrs(ask, found.iter().map(|(inode, ..)| *inode));
-        for (inode, lease, answer) in &mut found {
-            answer.grant.attr = granted.contains(inode);
-            answer.lease = *lease;
-            self.complete_map(&mut answer.map).await?;
+        let mut opened = HashMap::with_capacity(found.len());
+        for (inode, lease, mut answer) in found {
+            answer.grant.attr = granted.contains(&inode);
+            answer.lease = lease;
+            if self.complete_map(&mut answer.map).await.is_ok() {
+                opened.insert(inode, Box::new(answer));
+            }
         }
-        Ok(found.into_iter().map(|(inode, _, answer)| (inode, Box::new(answer))).collect())
+        Ok(opened)
     }
 
     pub(crate) async fn read_dir(&self, call: &mut Call, session: SessionId, m: ReadDir) -> Result<DirPage> {

@@ -170,7 +170,7 @@ pub const COPIES_AT_MESSAGES: Weights = &[
     (Kind::Break, 2),
 ];
 
-/// They go on, or soon do again: most of the time nobody has been removed by then.
+/// Pauses most of all: of a word that is said again some have been heard when the machine goes on, within its lease or after that.
 pub const PAUSES_AT_MESSAGES: Weights =
     &[(Kind::KillAtMessage, 2), (Kind::PowerAtMessage, 1), (Kind::PauseAtMessage, 6), (Kind::Cut, 1), (Kind::Break, 1)];
 

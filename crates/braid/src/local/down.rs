@@ -1,5 +1,6 @@
 //! `braid down`: the mounts first, which send what they have, also those made by `braid mount` on this machine; then the
-//! metadata server (those that stand by first), whose last changes data servers keep copies of; then these, which sync.
+//! metadata server (those that stand by first), whose last changes data servers keep copies of; then these, which sync. What somebody has stopped
+//! (SIGSTOP) goes on before that.
 //! Where a mount was killed, every access to its mount point fails until somebody unmounts it: `down` does.
 
 use super::layout::Layout;
@@ -37,6 +38,8 @@ impl DownArgs {
             let number: Option<u32> = name.rsplit('-').next().and_then(|number| number.parse().ok());
             (rank, number, name.clone())
         });
+        // A mount sends what it has to servers, and one that stands still cannot end.
+        names.iter().for_each(|name| process::resume(&layout, name));
         let mut ran = false;
         for name in names {
             let has_stopped = process::stop(&layout, &name, STOP_LIMIT)?;

@@ -191,14 +191,21 @@ pub fn ensure(layout: &Layout, name: &str, arguments: Vec<OsString>, log: &Path,
     Ok(true)
 }
 
-/// Ends `name` by SIGTERM and waits; answers whether it ran. One that somebody has stopped (SIGSTOP) goes on, so that it can end.
+/// One that somebody has stopped (SIGSTOP) goes on.
+pub fn resume(layout: &Layout, name: &str) {
+    if let Some(pid) = running(layout, name) {
+        // It may have ended just now.
+        let _ = rustix::process::kill_process(pid, Signal::CONT);
+    }
+}
+
+/// Ends `name` by SIGTERM and waits; answers whether it ran.
 pub fn stop(layout: &Layout, name: &str, limit: Duration) -> Result<bool> {
     let Some(pid) = running(layout, name) else {
         let _ = std::fs::remove_file(layout.pid(name));
         return Ok(false);
     };
     rustix::process::kill_process(pid, Signal::TERM).with_context(|| format!("cannot stop {name}"))?;
-    let _ = rustix::process::kill_process(pid, Signal::CONT);
     let begun = Instant::now();
     // To its end: what it had open, its disk may be wanted for something else.
     while running(layout, name).is_some() || is_ending(pid.as_raw_nonzero().get()) {

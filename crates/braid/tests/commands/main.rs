@@ -221,13 +221,7 @@ pub fn ran(output: Output) -> Ran {
 }
 
 impl Drop for Cluster {
-    /// A test that failed may have left servers stopped, which a mount would wait for.
     fn drop(&mut self) {
-        let running = std::fs::read_dir(self.root().join("run")).into_iter().flatten().flatten();
-        let names = running.filter_map(|file| Some(file.file_name().to_str()?.strip_suffix(".pid")?.to_owned()));
-        for pid in names.map(|name| self.pid(&name)).filter(|pid| is_alive(*pid)) {
-            let _ = rustix::process::kill_process(pid, Signal::CONT);
-        }
         let _ = self.command(&["down".as_ref(), self.root().as_os_str()]).output();
     }
 }

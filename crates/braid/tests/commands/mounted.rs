@@ -201,6 +201,30 @@ fn calls_wait_for_servers_that_stand_still_and_go_on() {
     }
 }
 
+/// All go on before the first is ended: the mount has bytes for those that stand still.
+#[test]
+fn down_ends_servers_that_stand_still_and_nothing_is_lost() {
+    let Some((c, at)) = mounted(&[]) else { return };
+    std::fs::write(at.join("before"), b"x").unwrap();
+    let mut file = std::fs::File::create(at.join("unsaved")).unwrap();
+    file.write_all(&pattern(500_000)).unwrap();
+    for name in ["data-1", "data-2", "metadata"] {
+        c.signal(name, Signal::STOP);
+    }
+    let closing = std::thread::spawn(move || drop(file));
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(!closing.is_finished(), "its bytes wait for the servers");
+    let begun = Instant::now();
+    let said = c.says(&format!("down {}", c.root().display()));
+    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}: {said}", begun.elapsed());
+    closing.join().unwrap();
+    for name in ["mount", "metadata", "data-1", "data-2"] {
+        assert!(said.lines().any(|line| line.split_whitespace().eq([name, "stopped"])), "{said}");
+    }
+    assert_eq!(c.up_mounted(&[]).code, 0);
+    assert!(std::fs::read(at.join("unsaved")).unwrap() == pattern(500_000));
+}
+
 /// A laptop that was closed, a virtual machine that was paused: as soon as it goes on the metadata server's clock says that all
 /// sessions are over, before it has read what their mounts said meanwhile.
 #[test]

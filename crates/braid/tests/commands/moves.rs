@@ -36,9 +36,20 @@ impl Hosts {
         });
         for (at, host) in hosts.at.iter().zip(["", " --set cluster.host=there"]) {
             std::fs::create_dir(at).unwrap();
-            hosts.c.says(&format!("mount {}{host}", at.display()));
+            hosts.c.says(&format!("mount {} --log {}{host}", at.display(), hosts.log_of(at).display()));
         }
         Some(hosts)
+    }
+
+    fn log_of(&self, at: &Path) -> PathBuf {
+        self.c.root().join("log").join(at.file_name().unwrap()).with_extension("log")
+    }
+
+    /// Of the mount on the host of `up`: where its metrics are.
+    pub fn page_here(&self) -> String {
+        let log = std::fs::read_to_string(self.log_of(&self.at[0])).unwrap();
+        let address = log.split_once("health page and metrics at ").unwrap().1.split_whitespace().next().unwrap();
+        address.to_owned()
     }
 
     fn ready(&self) -> PathBuf {

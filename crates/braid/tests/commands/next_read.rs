@@ -140,7 +140,6 @@ const NO_SIZE: &str = "a page fault asks nobody for the size (docs/posix.md)";
 const NO_TIME: &str = "a store moves the times when it is written back (mmap(2))";
 const IN_ROW: &str = "bytes beside a row are at no data server";
 const NO_MAP: &str = "a marked file is not mapped shared (ENODEV; docs/posix.md)";
-const NO_METRIC: &str = "of a mount that `up` has not made it is not known that the path is in use";
 const NO_HAND_OUT: &str = "servers hand out no files";
 const NO_OWNER: &str = "whoever owns the chunk, this is the metadata server's and the lease's";
 
@@ -162,8 +161,6 @@ const EXCEPTIONS: &[Exception] = &[
     no_path(Kind::Moved, (", inline", ""), IN_ROW),
     no_path(Kind::Moved, ("out of the row and back", ""), IN_ROW),
     no_path(Kind::Moved, ("rename", ""), "its chunk is another, which was made there"),
-    no_path(Kind::Moved, ("", "pread without a message"), NO_METRIC),
-    no_path(Kind::Moved, ("", "seal, read, unseal; open, read"), NO_METRIC),
     no_path(Kind::Moved, ("", "fstat"), NO_OWNER),
     no_path(Kind::Moved, ("", "stat"), NO_OWNER),
 ];
@@ -211,7 +208,9 @@ fn every_pair(place: &Place<'_>) {
 
 fn of_two(title: &'static str, settings: &[&str], kind: Kind) {
     let Some(two) = Two::with(settings) else { return };
-    every_pair(&Place::new(title, &two.c, &two.at, kind, &|| 0));
+    let status: serde_json::Value = serde_json::from_str(&two.c.says("admin status --json")).unwrap();
+    let page = status["pages"]["mount"].as_str().unwrap().to_owned();
+    every_pair(&Place::new(title, &two.c, &two.at, kind, &|| 0, page));
 }
 
 #[test]
@@ -238,5 +237,5 @@ fn whatever_changes_a_file_marked_as_shared_the_next_read_sees_it() {
 fn whatever_changes_a_file_whose_owner_has_moved_the_next_read_sees_it() {
     let Some(hosts) = Hosts::new() else { return };
     let moves = || hosts.metric("braid_data_moves_total");
-    every_pair(&Place::new("files whose owner has moved", &hosts.c, &hosts.at, Kind::Moved, &moves));
+    every_pair(&Place::new("files whose owner has moved", &hosts.c, &hosts.at, Kind::Moved, &moves, hosts.page_here()));
 }

@@ -57,7 +57,7 @@ impl Query for OpenFile {
 }
 
 /// Questions about several files at one moment, whose rows are read together: one round trip to a database where those ahead are all that each
-/// needs. `None` for what is no file, or none any more.
+/// needs. `None` where anything is wrong with one.
 pub struct OfEach<Q>(pub Vec<Q>);
 
 impl<Q: Query> Query for OfEach<Q> {
@@ -73,8 +73,9 @@ impl<Q: Query> Query for OfEach<Q> {
         for query in &self.0 {
             answers.push(match query.ask(unit).await {
                 Ok(answer) => Some(answer),
-                Err(OpError(error)) if matches!(error.code, Code::Stale | Code::IsDirectory | Code::Invalid) => None,
-                Err(error) => return Err(error),
+                // Of the engine, and of all of them.
+                Err(error) if matches!(error.0.code, Code::Busy | Code::NotServing | Code::Newer) => return Err(error),
+                Err(_) => None,
             });
         }
         Ok(answers)

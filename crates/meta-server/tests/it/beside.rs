@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod limits;
+mod snapshots;
+
 use crate::common::ring::*;
 use crate::common::*;
 use braid_api::lease::{LeaseKey, Order};
@@ -25,6 +28,12 @@ async fn dir_of(mount: &Mount, id: MemberId, text: &str) -> Attr {
         }
     }
     panic!("of 200 directories none is of {id}")
+}
+
+/// The name of a directory below the root.
+async fn name_of(mount: &Mount, dir: InodeId) -> String {
+    let place = mount.of(dir, GetPlace { id: dir }).await.unwrap();
+    String::from_utf8(place.name.unwrap().as_bytes().to_vec()).unwrap()
 }
 
 fn open(id: InodeId, want: FileWant) -> OpenFile {
@@ -192,115 +201,6 @@ async fn a_server_that_dies_takes_nothing_with_it() {
     assert_eq!(moving.await.unwrap().unwrap().moved.id, made.attr.id);
 }
 
-/// The budget of design.md §4 (`budget.rs`) where two serve: each operation at whoever holds what it is of, also if the other holds its second
-/// directory, with hints as mounts send them. What the two tell each other are messages, and no round trips to the engine; but what a rename or
-/// unlink takes away is read before, to know who is to be told: one more, and within the budget.
-#[tokio::test]
-async fn two_that_serve_keep_within_the_budget_of_round_trips() {
-    let ring = Ring::with(2, without_housekeeping()).await;
-    let mount = Mount::open(&ring, 1).await;
-    let (dir, other) = (dir_of(&mount, LEADER, "dir").await.id, dir_of(&mount, MemberId(2), "other").await.id);
-    let mut hinted = Vec::new();
-    for id in [dir, other] {
-        hinted.push(InodeRef { id, hint: Some((ROOT, name(&name_of(&mount, id).await))) });
-    }
-    let (from, to) = (hinted[0].clone(), hinted[1].clone());
-    let make = |dir: &InodeRef, text: &str| CreateFile { parent: dir.clone(), ..create(dir.id, text) };
-    let moves = |from: &InodeRef, old: &str, to: &InodeRef, new: &str| Rename {
-        from: from.clone(),
-        to: to.clone(),
-        ..rename((from.id, old), (to.id, new), RenameKind::Replace)
-    };
-    for dir in [&from, &to] {
-        // Whose policy holds there is known then, what users may have, and each has ids of its own.
-        for text in ["warm", "a", "b"] {
-            mount.of(dir.id, make(dir, text)).await.unwrap();
-        }
-    }
-    // Each has heard that there are none.
-    ring.until_nothing_is_asked().await;
-    let mut trips = Vec::new();
-    macro_rules! count {
-        ($what:literal, $at:expr, $message:expr) => {{
-            let before = ring.round_trips();
-            let answer = mount.of($at, $message).await.unwrap();
-            trips.push(($what, ring.round_trips() - before));
-            answer
-        }};
-    }
-    for dir in [&from, &to] {
-        let file = count!("lookup", dir.id, Lookup { parent: dir.id, name: name("a") }).attr.unwrap();
-        let hint = || InodeRef { id: file.id, hint: Some((dir.id, name("a"))) };
-        count!("stat", file.id, GetAttr { inode: hint() });
-        count!("open and read", file.id, OpenFile { inode: hint(), ..OpenFile::default() });
-        let made = count!("create", dir.id, make(dir, "new")).attr;
-        let bytes = CommitContent::Inline(bytes::Bytes::from_static(b"x"));
-        count!("close", made.id, commit(&made, 1, bytes));
-        count!("chmod", file.id, ChangeAttr { inode: hint(), ..chmod(file.id, 0o600) });
-        count!("rename", dir.id, moves(dir, "a", dir, "a2"));
-        count!("unlink", dir.id, Unlink { parent: dir.clone(), name: name("a2"), open_here: false });
-        // The file is freed.
-        ring.until_nothing_is_asked().await;
-    }
-    count!("rename to the other's", dir, moves(&from, "b", &to, "b2"));
-    count!("rename over a file there", other, moves(&to, "b", &from, "new"));
-    let of_one = [
-        ("lookup", 1),
-        ("stat", 1),
-        ("open and read", 1),
-        ("create", 2),
-        ("close", 2),
-        ("chmod", 2),
-        ("rename", 3),
-        ("unlink", 3),
-    ];
-    let of_both = [("rename to the other's", 3), ("rename over a file there", 3)];
-    assert_eq!(trips, [&of_one[..], &of_one, &of_both].concat());
-}
-
-/// Only who leads sets quotas; the other reads in a row whether there are any, and believes for a while that there are none.
-#[tokio::test]
-async fn a_quota_holds_at_every_server_from_when_it_is_set_until_it_is_taken() {
-    use braid_api::admin::AdminQuery;
-    use braid_api::quota::{Limits, Payer};
-    let ring = Ring::of(2).await;
-    let mount = Mount::open(&ring, 1).await;
-    let dir = dir_of(&mount, MemberId(2), "dir").await.id;
-    let payer = Payer::User(spec(FileKind::File).uid);
-    let set = async |inodes: Option<u64>| {
-        let limits = inodes.map(|inodes| Limits { inodes: Some(inodes), bytes: None });
-        mount.at(&ring.leader(), AdminQuery::SetQuota { payer, limits }).await.unwrap();
-    };
-    let made = async |text: &str| mount.of(dir, create(dir, text)).await.map(|made| made.attr.id);
-    for round in 0..3 {
-        let before = made(&format!("{round}, before")).await.expect("there is no quota");
-        set(Some(1)).await;
-        assert_eq!(code(made(&format!("{round}, beyond")).await), Code::QuotaExceeded);
-        let opened = mount.of(before, open(before, FileWant::WriteDirect)).await.unwrap();
-        assert_eq!(opened.room, None, "it is of inodes");
-        let limits = Some(Limits { inodes: None, bytes: Some(1000) });
-        mount.at(&ring.leader(), AdminQuery::SetQuota { payer, limits }).await.unwrap();
-        let opened = mount.of(before, open(before, FileWant::WriteDirect)).await.unwrap();
-        assert_eq!(opened.room, Some(0));
-        set(None).await;
-        let opened = mount.of(before, open(before, FileWant::WriteDirect)).await.unwrap();
-        assert_eq!(opened.room, None);
-    }
-    // The next leader says so anew.
-    set(Some(1)).await;
-    ring.lead_anew(MemberId(3)).await;
-    mount.renew().await;
-    eventually("whoever holds it answers", async || {
-        let beyond = code(made("beyond").await);
-        assert!(
-            matches!(beyond, Code::QuotaExceeded | Code::HeldElsewhere | Code::Recovering | Code::Busy),
-            "{beyond:?}"
-        );
-        beyond == Code::QuotaExceeded
-    })
-    .await;
-}
-
 #[tokio::test]
 async fn a_request_repeated_at_another_takes_effect_once() {
     let ring = Ring::of(2).await;
@@ -369,155 +269,6 @@ async fn what_needs_one_server_alone_is_refused() {
     mount.renew().await;
     let refused = mount.at(&ring.leader(), hold()).await.unwrap_err();
     assert_eq!(refused.code, Code::NotSupported, "only this ring has no place for it: {refused}");
-}
-
-fn snapshot(text: &str, wait_ms: u64) -> braid_api::admin::AdminQuery {
-    braid_api::admin::AdminQuery::CreateSnapshot { dir: ROOT, name: name(text), wait_ms }
-}
-
-/// Gives up what is recalled at a server, and says of what.
-async fn yields(mount: &Mount, id: MemberId) -> Vec<InodeId> {
-    let mut recalled = Vec::new();
-    for order in mount.listens(id, Duration::from_millis(100)).await {
-        if let Order::Recall { inode, generation, to, .. } = order {
-            let files = vec![(inode, generation, to)];
-            let said = YieldFiles { member: id, files, locks: Vec::new(), locks_done: 0, handles: Vec::new() };
-            mount.at(&mount.ring.server(id), said).await.unwrap();
-            recalled.push(inode);
-        }
-    }
-    recalled
-}
-
-/// What is under a name of a snapshot, by any server's way.
-async fn then(mount: &Mount, at: MemberId, snapshot: &str, path: &[&str]) -> Option<Attr> {
-    let path: Vec<Name> = [".braid", "snapshots", snapshot].iter().chain(path).map(|text| name(text)).collect();
-    let wanted = path.len();
-    let found = mount.at(&mount.ring.server(at), Resolve { from: ROOT, path }).await.unwrap();
-    (found.attrs.len() == wanted).then(|| *found.attrs.last().unwrap())
-}
-
-#[tokio::test]
-async fn a_snapshot_waits_for_who_writes_at_another_server_and_is_shown_by_all() {
-    let ring = Ring::of(2).await;
-    let mount = Mount::open(&ring, 1).await;
-    let (one, two) = (dir_of(&mount, LEADER, "one").await.id, dir_of(&mount, MemberId(2), "two").await.id);
-    let [at_one, at_two] = [one, two].map(|dir| (dir, create(dir, "f")));
-    let (at_one, at_two) = (mount.of(at_one.0, at_one.1).await.unwrap(), mount.of(at_two.0, at_two.1).await.unwrap());
-    assert_eq!(at_two.lease.state, LeaseState::Exclusive);
-    let (leader, cx) = (ring.leader(), mount.cx());
-    let making = tokio::spawn(async move { leader.call(cx, snapshot("s", 20_000)).await });
-    tokio::time::sleep(SHORT).await;
-    assert_eq!(yields(&mount, LEADER).await, [at_one.attr.id]);
-    tokio::time::sleep(SHORT).await;
-    assert!(!making.is_finished(), "what is written at the other is not stored yet");
-    // Meanwhile that one goes on, with all but this file.
-    let beside = mount.of(two, create(two, "beside")).await.unwrap();
-    assert_eq!(beside.lease.state, LeaseState::Exclusive);
-    // Until the last of them has been given up.
-    let mut given = Vec::new();
-    eventually("all is given up", async || {
-        given.extend(yields(&mount, MemberId(2)).await);
-        making.is_finished()
-    })
-    .await;
-    making.await.unwrap().unwrap();
-    assert!(given.contains(&at_two.attr.id) && given.contains(&beside.attr.id), "{given:?}");
-    mount.of(two, MakeNode { parent: two.into(), name: name("later"), spec: spec(FileKind::Directory) }).await.unwrap();
-    for id in [LEADER, MemberId(2)] {
-        let found = then(&mount, id, "s", &[&name_of(&mount, two).await, "f"]).await;
-        assert!(found.is_some_and(|attr| attr.id.is_in_snapshot()), "{id}");
-        assert_eq!(then(&mount, id, "s", &[&name_of(&mount, two).await, "later"]).await, None, "{id}");
-        assert_eq!(then(&mount, id, "other", &[]).await, None, "{id}");
-    }
-    // And it is let go of: the file can be written again.
-    eventually("it is written again", async || {
-        let opened = mount.of(two, open(at_two.attr.id, FileWant::Alone)).await.unwrap();
-        opened.lease.state == LeaseState::Exclusive
-    })
-    .await;
-    let dropped = braid_api::admin::AdminQuery::DropSnapshot { dir: ROOT, name: name("s") };
-    mount.at(&ring.leader(), dropped).await.unwrap();
-    for id in [LEADER, MemberId(2)] {
-        assert_eq!(then(&mount, id, "s", &[]).await, None, "{id}");
-    }
-}
-
-/// The name of a directory below the root.
-async fn name_of(mount: &Mount, dir: InodeId) -> String {
-    let place = mount.of(dir, GetPlace { id: dir }).await.unwrap();
-    String::from_utf8(place.name.unwrap().as_bytes().to_vec()).unwrap()
-}
-
-#[tokio::test]
-async fn where_servers_come_while_a_snapshot_is_made_it_is_made_of_what_they_hold_too() {
-    let ring = Ring::of(2).await;
-    let mount = Mount::open(&ring, 1).await;
-    let dir = dir_of(&mount, MemberId(2), "d").await.id;
-    let file = mount.of(dir, create(dir, "f")).await.unwrap();
-    let (leader, cx) = (ring.leader(), mount.cx());
-    let making = tokio::spawn(async move { leader.call(cx, snapshot("s", 20_000)).await });
-    tokio::time::sleep(SHORT).await;
-    // The one that was asked is none any more, and what it held is held elsewhere, as the session says.
-    ring.kill(MemberId(2));
-    ring.start(MemberId(3)).await;
-    ring.turn([1, 3].map(MemberId).to_vec()).await;
-    let holder = ring.roster().holder_of(dir.slot()).unwrap();
-    for id in [LEADER, MemberId(3)] {
-        let term = mount.at(&ring.server(id), RenewTerm {}).await.unwrap().term.unwrap();
-        let held = (id == holder).then_some((file.attr.id, LeaseState::Exclusive));
-        if let Some(round) = term.reassert {
-            mount.reassert(&ring.server(id), term, round, held.into_iter().collect()).await;
-        }
-    }
-    tokio::time::sleep(SHORT).await;
-    assert!(!making.is_finished(), "whoever holds it now has its writer, who has stored nothing");
-    let mut given = Vec::new();
-    eventually("it is given up", async || {
-        given.extend(yields(&mount, holder).await);
-        making.is_finished()
-    })
-    .await;
-    assert!(given.contains(&file.attr.id), "{given:?}");
-    making.await.unwrap().unwrap();
-    assert!(then(&mount, MemberId(3), "s", &[]).await.is_some());
-}
-
-#[tokio::test]
-async fn a_word_about_a_snapshot_that_comes_late_holds_up_nobody() {
-    let ring = Ring::of(2).await;
-    let mount = Mount::open(&ring, 1).await;
-    let dir = dir_of(&mount, MemberId(2), "d").await.id;
-    // What is below it says so from now on.
-    mount.at(&ring.leader(), snapshot("first", 5_000)).await.unwrap();
-    let server = ring.server(MemberId(2));
-    let (to, epoch) = (MemberId(2), ring.roster().epoch);
-    let say = |turn, step| {
-        let word = StillAt { to, epoch, number: 5, turn, root: ROOT, step };
-        server.call(Context::default(), word)
-    };
-    assert!(say(1, StillStep::Files).await.unwrap());
-    assert!(say(2, StillStep::Writes).await.unwrap());
-    assert!(say(2, StillStep::Writes).await.unwrap(), "it was not known that it is done");
-    assert_eq!(code(say(1, StillStep::Files).await), Code::HeldElsewhere, "what holds now goes on holding");
-    let (at, cx) = (server.clone(), mount.cx());
-    let waits = tokio::spawn(async move { at.call(cx, create(dir, "f")).await });
-    tokio::time::sleep(SHORT).await;
-    assert!(!waits.is_finished() || waits.await.unwrap().unwrap().lease.state != LeaseState::Exclusive);
-    assert!(say(3, StillStep::LetGo).await.unwrap());
-    assert!(say(3, StillStep::LetGo).await.unwrap());
-    assert_eq!(code(say(2, StillStep::Writes).await), Code::HeldElsewhere);
-    mount.renew().await;
-    let opened = mount.of(dir, create(dir, "g")).await.unwrap();
-    assert_eq!(opened.lease.state, LeaseState::Exclusive, "nothing is held");
-    // The leader has gone without a word.
-    let begun = |number| StillAt { to, epoch, number, turn: 1, root: ROOT, step: StillStep::Writes };
-    assert!(!server.call(Context::default(), begun(6)).await.unwrap(), "it has a writer");
-    ring.turn([1, 2].map(MemberId).to_vec()).await;
-    mount.renew().await;
-    assert_eq!(code(server.call(Context::default(), begun(7)).await), Code::HeldElsewhere, "of another epoch");
-    let opened = mount.of(dir, create(dir, "h")).await.unwrap();
-    assert_eq!(opened.lease.state, LeaseState::Exclusive, "nothing is held");
 }
 
 /// Clients of all kinds of changes, while servers come and go: nothing that was acknowledged is lost, and nothing happens twice.

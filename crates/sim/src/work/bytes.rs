@@ -57,9 +57,10 @@ pub(super) struct Places {
 }
 
 impl Places {
-    pub fn new(offsets: &'static [u64]) -> Places {
+    /// Values are above `last`.
+    pub fn new(offsets: &'static [u64], last: u64) -> Places {
         let all = offsets.iter().map(|_| Mutex::new(Linear::new(Place::default()))).collect();
-        Places { offsets, all, last: Mutex::default() }
+        Places { offsets, all, last: Mutex::new(last) }
     }
 
     pub fn len(&self) -> usize {
@@ -136,7 +137,7 @@ pub(super) fn value_in(bytes: &[u8], len: usize) -> std::result::Result<u64, Str
 impl Bytes {
     /// `direct`: by handles that cache nothing, under the lease `sync`.
     pub fn new(direct: bool) -> Arc<Self> {
-        Arc::new(Bytes { direct, places: Places::new(if direct { &DIRECT_PLACES } else { &PLACES }) })
+        Arc::new(Bytes { direct, places: Places::new(if direct { &DIRECT_PLACES } else { &PLACES }, 0) })
     }
 
     /// A call over two chunks by a handle that caches is one for other mounts, not for the other task of its own.

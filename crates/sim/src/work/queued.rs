@@ -1,7 +1,8 @@
 //! Rounds, each with a file of its own: one client makes it, and the second writes it by a handle that caches nothing, so that its chunk moves to the
 //! server beside it. As soon as that has begun all three read and write it beside each other: where the word that hands the chunk over does
 //! not arrive, they wait for regions of it at the owner before, and go along when it is said again (docs/design/0018-region-locks.md, *A move*). The
-//! answers of each file must have one order, through crashes of data servers.
+//! answers of each file must have one order, through crashes of data servers, and everybody must be through in the end. (In which order who goes along is
+//! let in is what `chain/tests/it/locks.rs` looks at.)
 //!
 //! A chunk that was written beside others stays where it is, so each file gets there once; and only clients on three hosts do: of two, one
 //! made the file.
@@ -50,7 +51,9 @@ enum Part {
 
 impl Round {
     fn new(number: u64) -> Round {
-        Round { number, places: Arc::new(Places::new(&PLACES)), made: false, through: BTreeSet::new(), over: false }
+        // What one file has is never right in another.
+        let places = Arc::new(Places::new(&PLACES, number << 20));
+        Round { number, places, made: false, through: BTreeSet::new(), over: false }
     }
 
     /// What there is to do for it now.

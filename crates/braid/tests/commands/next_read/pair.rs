@@ -33,9 +33,8 @@ impl<'a> Place<'a> {
         at: &'a [PathBuf; 2],
         kind: Kind,
         moves: &'a dyn Fn() -> u64,
+        page: String,
     ) -> Place<'a> {
-        let status: serde_json::Value = serde_json::from_str(&c.says("admin status --json")).unwrap();
-        let page = status["pages"]["mount"].as_str().unwrap_or_default().to_owned();
         Place { title, c, at, kind, moves, page }
     }
 
