@@ -97,6 +97,20 @@ pub struct OpenFlags {
     pub direct: bool,
 }
 
+impl OpenFlags {
+    /// For reading alone, and nothing else.
+    pub const READ: OpenFlags = OpenFlags {
+        read: true,
+        write: false,
+        append: false,
+        truncate: false,
+        exclusive: false,
+        sync: false,
+        direct: false,
+    };
+    pub const READ_WRITE: OpenFlags = OpenFlags { write: true, ..OpenFlags::READ };
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opened {
     pub handle: HandleId,

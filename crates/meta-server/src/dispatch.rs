@@ -287,7 +287,7 @@ impl MetaServer {
     }
 
     /// What is told of a file that is opened, and not cut, under this lease.
-    pub(crate) async fn open_file(
+    async fn open_file(
         &self,
         call: &mut Call,
         session: SessionId,

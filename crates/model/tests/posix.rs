@@ -19,8 +19,7 @@ fn cx() -> Caller {
     Caller::default()
 }
 
-const RW: OpenFlags =
-    OpenFlags { read: true, write: true, append: false, truncate: false, exclusive: false, sync: false, direct: false };
+const RW: OpenFlags = OpenFlags::READ_WRITE;
 
 async fn file(fs: &Model, text: &str) -> (InodeId, HandleId) {
     let (made, opened) = fs.create(&cx(), ROOT, &name(text), Mode(0o644), RW).await.unwrap();

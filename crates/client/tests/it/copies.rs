@@ -229,8 +229,7 @@ impl World {
     }
 }
 
-const READ_WRITE: OpenFlags =
-    OpenFlags { read: true, write: true, append: false, truncate: false, exclusive: false, sync: false, direct: false };
+const READ_WRITE: OpenFlags = OpenFlags::READ_WRITE;
 
 fn cx() -> Caller {
     Caller { uid: 1000, gid: 1000, umask: 0o022, ..Caller::default() }

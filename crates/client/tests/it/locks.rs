@@ -16,8 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 const WHOLE: ByteRange = ByteRange { start: 0, end: u64::MAX };
-const BOTH: OpenFlags =
-    OpenFlags { read: true, write: true, append: false, truncate: false, exclusive: false, sync: false, direct: false };
+const BOTH: OpenFlags = OpenFlags::READ_WRITE;
 
 fn posix(owner: u64, kind: LockKind, range: ByteRange) -> LockRequest {
     LockRequest { space: LockSpace::Posix, owner, pid: owner as u32, kind, range }

@@ -258,6 +258,15 @@ impl Work for Durable {
     }
 }
 
+/// The end of a client's work, however it went.
+pub async fn leave(process: &Process, fs: &Mount, played: Result<()>) {
+    for ended in [played, fs.shutdown().await] {
+        if let Err(error) = ended {
+            fail(process, &error);
+        }
+    }
+}
+
 pub fn fail(process: &Process, error: &Error) {
     let invariant = match error.code {
         // What was on stable storage is what fsync has waited for, or might have.

@@ -4,7 +4,7 @@
 //! In odd seeds the writer syncs before it closes, in even ones it only closes; what is read must be right whatever happened to
 //! servers in between: before another mount may read or write the file, what this one wrote is stable.
 
-use super::durable::fail;
+use super::durable::leave;
 use super::{Task, Work};
 use crate::cluster::Process;
 use crate::failures::Invariant;
@@ -166,12 +166,8 @@ impl Work for Handover {
     fn run(self: Arc<Self>, process: Process) -> Task {
         Box::pin(async move {
             let (fs, mut random) = (mount(&process).await, process.stream("handover"));
-            if let Err(error) = self.play(&process, &fs, &mut random).await {
-                fail(&process, &error);
-            }
-            if let Err(error) = fs.shutdown().await {
-                fail(&process, &error);
-            }
+            let played = self.play(&process, &fs, &mut random).await;
+            leave(&process, &fs, played).await;
         })
     }
 

@@ -28,7 +28,7 @@ use crate::failures::Invariant;
 use crate::host::{Mount, mount};
 use crate::machine::Machine;
 use crate::seed::Stream;
-use braid_api::{Code, OpenFlags, Result};
+use braid_api::{Code, Result};
 use braid_model::linear::Sequential;
 use braid_types::Name;
 use parking_lot::Mutex;
@@ -43,17 +43,6 @@ use std::time::Duration;
 pub(super) const TASKS: usize = 2;
 /// Keeps the history short enough to be explained.
 pub(super) const PAUSE_MS_MAX: u64 = 60;
-
-pub(super) const READ: OpenFlags = OpenFlags {
-    read: true,
-    write: false,
-    append: false,
-    truncate: false,
-    exclusive: false,
-    sync: false,
-    direct: false,
-};
-pub(super) const READ_WRITE: OpenFlags = OpenFlags { write: true, ..READ };
 
 /// What a call gave: an answer, or what no order of calls could give.
 pub(super) type Given<T> = Result<std::result::Result<T, String>>;

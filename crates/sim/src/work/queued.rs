@@ -8,7 +8,7 @@
 //! made the file.
 
 use super::bytes::{ByteOp, Places, opened_as};
-use super::durable::fail;
+use super::durable::leave;
 use super::{Task, Work};
 use crate::cluster::Process;
 use crate::host::{Mount, mount};
@@ -148,12 +148,8 @@ impl Work for Queued {
     fn run(self: Arc<Self>, process: Process) -> Task {
         Box::pin(async move {
             let (fs, mut random) = (mount(&process).await, process.stream("queued"));
-            if let Err(error) = self.play(&process, &fs, &mut random).await {
-                fail(&process, &error);
-            }
-            if let Err(error) = fs.shutdown().await {
-                fail(&process, &error);
-            }
+            let played = self.play(&process, &fs, &mut random).await;
+            leave(&process, &fs, played).await;
         })
     }
 

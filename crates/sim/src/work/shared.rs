@@ -1,7 +1,7 @@
 //! Both clients write, cut and read the same few files at once, and open them anew for every few calls. What a read shows
 //! meanwhile is checked by `bytes`; here no call may fail, no session may end, and when both have closed, both see the same.
 
-use super::durable::fail;
+use super::durable::leave;
 use super::{Task, Work};
 use crate::cluster::Process;
 use crate::failures::Invariant;
@@ -109,12 +109,8 @@ impl Work for Shared {
     fn run(self: Arc<Self>, process: Process) -> Task {
         Box::pin(async move {
             let (fs, mut random) = (mount(&process).await, process.stream("shared"));
-            if let Err(error) = self.play(&process, &fs, &mut random).await {
-                fail(&process, &error);
-            }
-            if let Err(error) = fs.shutdown().await {
-                fail(&process, &error);
-            }
+            let played = self.play(&process, &fs, &mut random).await;
+            leave(&process, &fs, played).await;
         })
     }
 

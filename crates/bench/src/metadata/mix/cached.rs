@@ -33,16 +33,6 @@ pub struct Cached {
 
 const ENTRIES: usize = 1000;
 
-const READ: OpenFlags = OpenFlags {
-    read: true,
-    write: false,
-    append: false,
-    truncate: false,
-    exclusive: false,
-    sync: false,
-    direct: false,
-};
-
 impl Cached {
     pub async fn start(cluster: Arc<Cluster>, plain: Vec<Arc<Connection>>, mounts: Mounts) -> Result<Cached> {
         let mut clients = Vec::new();
@@ -71,10 +61,11 @@ impl Cached {
 
     async fn do_step(&self, client: usize, step: &Step) -> Result<()> {
         let (c, cx, path) = (self.mount(client), Caller::default(), step.path.as_str());
-        let write = OpenFlags { write: true, exclusive: true, ..READ };
+        let write = OpenFlags { write: true, exclusive: true, ..OpenFlags::READ };
         match step.op {
             Op::Read => {
-                let (_, opened) = c.open_at(&cx, InodeId::ROOT, &components(path)?, READ).await.map_err(text)?;
+                let (_, opened) =
+                    c.open_at(&cx, InodeId::ROOT, &components(path)?, OpenFlags::READ).await.map_err(text)?;
                 c.release(opened.handle).await;
                 Ok(())
             }
@@ -133,7 +124,8 @@ impl Cached {
                 close(c, opened.handle).await
             }
             Op::GetSmall => {
-                let (_, opened) = c.open_at(&cx, InodeId::ROOT, &components(path)?, READ).await.map_err(text)?;
+                let (_, opened) =
+                    c.open_at(&cx, InodeId::ROOT, &components(path)?, OpenFlags::READ).await.map_err(text)?;
                 let pieces = c.read(opened.handle, 0, SMALL_BYTES as u32).await.map_err(text)?;
                 c.release(opened.handle).await;
                 let bytes: usize = pieces.iter().map(Bytes::len).sum();

@@ -497,9 +497,8 @@ pub fn name(text: &str) -> Name {
     text.parse().unwrap()
 }
 
-pub const READ_WRITE: OpenFlags =
-    OpenFlags { read: true, write: true, append: false, truncate: false, exclusive: false, sync: false, direct: false };
-pub const READ: OpenFlags = OpenFlags { write: false, ..READ_WRITE };
+pub const READ_WRITE: OpenFlags = OpenFlags::READ_WRITE;
+pub const READ: OpenFlags = OpenFlags::READ;
 
 /// Makes or opens a file in the root.
 pub async fn create(client: &Client, text: &str) -> (InodeId, HandleId) {

@@ -2,13 +2,13 @@
 //! open where they were read.
 
 use super::super::bytes::{filled, value_in};
-use super::{Given, Litmus, Program, READ, READ_WRITE, name};
+use super::{Given, Litmus, Program, name};
 use crate::cluster::Process;
 use crate::failures::Invariant;
 use crate::host::Mount;
 use crate::seed::Stream;
 use crate::work::Work;
-use braid_api::{Caller, FileSystem, HandleId, Result};
+use braid_api::{Caller, FileSystem, HandleId, OpenFlags, Result};
 use braid_model::objects::{SlotOp, Slots};
 use braid_types::{InodeId, Mode, Name};
 use rand::RngExt;
@@ -72,7 +72,7 @@ impl Program for Ahead {
         let mut files = Vec::new();
         for at in 0..FILES {
             let (entry, opened) =
-                fs.create(&Caller::default(), InodeId::ROOT, &path(at), Mode(0o644), READ_WRITE).await?;
+                fs.create(&Caller::default(), InodeId::ROOT, &path(at), Mode(0o644), OpenFlags::READ_WRITE).await?;
             fs.release(opened.handle).await;
             files.push(entry.attr.id);
         }
@@ -102,7 +102,7 @@ impl Program for Ahead {
         let (cx, len) = (Caller::default(), |file: usize| LENS[file % LENS.len()]);
         match *op {
             SlotOp::Write(file, value) => {
-                let handle = fs.open(&cx, files[file], READ_WRITE).await?.handle;
+                let handle = fs.open(&cx, files[file], OpenFlags::READ_WRITE).await?.handle;
                 fs.write(handle, 0, filled(value, len(file)).into()).await?;
                 fs.flush(handle).await?;
                 fs.release(handle).await;
@@ -113,7 +113,7 @@ impl Program for Ahead {
                 if let Some(handle) = open.get(&file) {
                     return read(fs, *handle, len(file)).await;
                 }
-                let handle = fs.open(&cx, files[file], READ).await?.handle;
+                let handle = fs.open(&cx, files[file], OpenFlags::READ).await?.handle;
                 let given = read(fs, handle, len(file)).await?;
                 match file % 4 == STAYS {
                     true => _ = open.insert(file, handle),

@@ -1,6 +1,6 @@
 //! Files that are open: replaced by rename, removed, opened, written, read and counted through handles of both mounts.
 
-use super::{Given, Litmus, Program, READ, READ_WRITE, TASKS, name};
+use super::{Given, Litmus, Program, TASKS, name};
 use crate::cluster::Process;
 use crate::failures::Invariant;
 use crate::host::Mount;
@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 const NAMES: usize = 2;
+
 pub struct OpenFiles {
     last: AtomicU64,
     by_path: bool,
@@ -51,7 +52,7 @@ pub(super) async fn open_name(fs: &Mount, at: &Name, flags: OpenFlags) -> Result
 /// The same for reading, by its path.
 async fn open_path(fs: &Mount, at: Name) -> Result<Option<(InodeId, HandleId)>> {
     loop {
-        match fs.open_at(&Caller::default(), InodeId::ROOT, std::slice::from_ref(&at), READ).await {
+        match fs.open_at(&Caller::default(), InodeId::ROOT, std::slice::from_ref(&at), OpenFlags::READ).await {
             Ok((attr, opened)) => return Ok(Some((attr.id, opened.handle))),
             Err(error) if error.code == Code::NotFound => return Ok(None),
             Err(error) if error.code == Code::Stale => {}
@@ -124,7 +125,7 @@ impl Program for OpenFiles {
                 }
                 *life = match self.only_reads(who) {
                     true => open_path(fs, path(at)).await?,
-                    false => open_name(fs, &path(at), READ_WRITE).await?,
+                    false => open_name(fs, &path(at), OpenFlags::READ_WRITE).await?,
                 };
                 life.map(|_| 1)
             }

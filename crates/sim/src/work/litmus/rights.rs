@@ -1,7 +1,7 @@
 //! Names that are made, moved and removed, and a file whose mode is changed: what one mount allows the other sees at its next look.
 
 use super::open::open_name;
-use super::{Given, Litmus, Program, READ, name};
+use super::{Given, Litmus, Program, name};
 use crate::cluster::Process;
 use crate::failures::Invariant;
 use crate::host::Mount;
@@ -109,7 +109,7 @@ impl Program for Rights {
                 return Ok(Ok((attr.is_some(), attr.map(|attr| attr.mode.0 & 0o777))));
             }
             ModeOp::Open(at) => {
-                let opened = open_name(fs, &path(at), READ).await?;
+                let opened = open_name(fs, &path(at), OpenFlags::READ).await?;
                 if let Some((_, handle)) = opened {
                     fs.release(handle).await;
                 }

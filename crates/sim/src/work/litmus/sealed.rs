@@ -6,7 +6,7 @@
 
 use super::super::bytes::{filled, value_in};
 use super::open::close;
-use super::{Given, Litmus, Program, READ, READ_WRITE, TASKS, name};
+use super::{Given, Litmus, Program, TASKS, name};
 use crate::cluster::Process;
 use crate::failures::Invariant;
 use crate::host::{Beneath, Mount};
@@ -124,7 +124,7 @@ impl Sealed {
             self.made.lock().insert(attr.id, at as u64);
             return Ok(());
         }
-        let (entry, opened) = fs.create(&cx, InodeId::ROOT, &path(at), Mode(0o644), READ_WRITE).await?;
+        let (entry, opened) = fs.create(&cx, InodeId::ROOT, &path(at), Mode(0o644), OpenFlags::READ_WRITE).await?;
         self.made.lock().insert(entry.attr.id, at as u64);
         let change = SetAttr { size: Some(len), ..SetAttr::default() };
         fs.set_attr(&cx, entry.attr.id, Some(opened.handle), change).await?;
@@ -136,7 +136,7 @@ impl Sealed {
 
     async fn put(&self, fs: &Mount, who: &str, at: usize, file: u64) -> Result<SealedAnswer> {
         let (cx, new, root) = (Caller::default(), name(&format!("new-{who}-{file}")), InodeId::ROOT);
-        let flags = OpenFlags { exclusive: true, ..READ_WRITE };
+        let flags = OpenFlags { exclusive: true, ..OpenFlags::READ_WRITE };
         let (entry, opened) = fs.create(&cx, root, &new, Mode(0o644), flags).await?;
         let id = entry.attr.id;
         self.made.lock().insert(id, file);
@@ -235,7 +235,8 @@ impl Program for Sealed {
                 let (from, to) = (path(from), path(to));
                 done(fs.rename(&cx, (InodeId::ROOT, &from), (InodeId::ROOT, &to), RenameMode::Replace).await)?
             }
-            (SealedOp::Open(_, at), open @ None) => match super::open::open_name(fs, &path(at), READ).await? {
+            (SealedOp::Open(_, at), open @ None) => match super::open::open_name(fs, &path(at), OpenFlags::READ).await?
+            {
                 Some((id, handle)) => {
                     *open = Some(Open { id, handle, writes: false, beneath: None });
                     SealedAnswer::Done
@@ -243,7 +244,7 @@ impl Program for Sealed {
                 None => SealedAnswer::Nothing,
             },
             (SealedOp::Open(..), Some(_)) | (SealedOp::Die(_), _) | (_, None) => SealedAnswer::Nothing,
-            (SealedOp::OpenToWrite(_), Some(open)) => match fs.open(&cx, open.id, READ_WRITE).await {
+            (SealedOp::OpenToWrite(_), Some(open)) => match fs.open(&cx, open.id, OpenFlags::READ_WRITE).await {
                 Ok(opened) => {
                     close(fs, std::mem::replace(&mut open.handle, opened.handle)).await?;
                     open.writes = true;
