@@ -14,6 +14,10 @@ pub struct Machine {
 
 impl Drop for Machine {
     fn drop(&mut self) {
+        // Of a test that failed, it may stand still: nobody else would end it then.
+        if let Some(mount) = self.mount() {
+            let _ = kill_process(mount, Signal::KILL);
+        }
         let _ = Command::new("umount").arg("-l").arg(self.mount_point()).output();
         for (_, child) in &mut self.children {
             let _ = child.kill();
@@ -87,6 +91,18 @@ impl Machine {
 
     pub fn mount_point(&self) -> PathBuf {
         self.path("mount")
+    }
+
+    /// The process that serves the mount point, if there is one.
+    pub fn mount(&self) -> Option<Pid> {
+        let at = self.mount_point();
+        let is_it = |id: &i32| {
+            let words = std::fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
+            let mut words = words.split(|byte| *byte == 0);
+            words.nth(1) == Some(b"mount") && words.any(|word| word == at.as_os_str().as_encoded_bytes())
+        };
+        let all = std::fs::read_dir("/proc").ok()?.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+        { all }.find(is_it).and_then(Pid::from_raw)
     }
 
     fn spawn(&mut self, name: &str, mut command: Command) {

@@ -6,6 +6,7 @@ use super::{PLAIN, pages, pattern};
 use rustix::process::Signal;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 const LEN: usize = 300_000;
@@ -103,6 +104,22 @@ fn it_can_be_switched_off() {
     assert_eq!(local_reads(&two), 0);
 }
 
+/// By who opens it anew, in pieces of several sizes, in order and not.
+fn reads_in_all_ways(path: &Path, bytes: &[u8]) {
+    for size in [4 << 10, 128 << 10, 1 << 20] {
+        let file = File::open(path).unwrap();
+        let mut seen = vec![0; size];
+        let pieces = bytes.len() / size;
+        // In order, and then not: an odd number of steps apart meets each once.
+        let in_order = (0..pieces).map(|n| n * size);
+        let at_random = (0..pieces).map(|n| n * 7_919 % pieces * size);
+        for at in in_order.chain(at_random) {
+            file.read_exact_at(&mut seen, at as u64).unwrap();
+            assert!(seen == bytes[at..at + size], "{size} bytes at {at}");
+        }
+    }
+}
+
 /// As long as nobody changes the file: however it is read, and also by who opens it later.
 fn held_pages_ask_for_nothing(settings: &[&str]) {
     const LEN: usize = 4 << 20;
@@ -119,21 +136,16 @@ fn held_pages_ask_for_nothing(settings: &[&str]) {
         std::thread::sleep(Duration::from_millis(100));
         asked() == before
     });
-    let before = asked();
-    assert!(before > 0);
-    for size in [4 << 10, 128 << 10, 1 << 20] {
-        let file = File::open(&here).unwrap();
-        let mut seen = vec![0; size];
-        let pieces = LEN / size;
-        // In order, and then not: an odd number of steps apart meets each once.
-        let in_order = (0..pieces).map(|n| n * size);
-        let at_random = (0..pieces).map(|n| n * 7_919 % pieces * size);
-        for at in in_order.chain(at_random) {
-            file.read_exact_at(&mut seen, at as u64).unwrap();
-            assert!(seen == bytes[at..at + size], "{size} bytes at {at}");
-        }
+    assert!(asked() > 0);
+    // A kernel that has other files to read takes pages back (in 3 of 100 runs beside one that goes through 60 GiB), but not time after time.
+    let mut asked_for = Vec::new();
+    while asked_for.last() != Some(&0) {
+        assert!(asked_for.len() < 5, "the mount was asked for what the kernel holds: {asked_for:?}");
+        let before = asked();
+        reads_in_all_ways(&here, &bytes);
+        asked_for.push(asked() - before);
     }
-    assert_eq!(asked(), before, "the mount was asked for what the kernel holds");
+    let before = asked();
     // And it is known when it is not held any more.
     std::fs::write(two.at[1].join("f"), &bytes[..LEN / 2]).unwrap();
     assert!(std::fs::read(&here).unwrap() == bytes[..LEN / 2]);

@@ -213,7 +213,8 @@ async fn what_may_fail_or_is_in_use_is_asked_for() {
     a.write(held.handle, 0, bytes::Bytes::from_static(b"still there")).await.unwrap();
     assert_eq!(a.get_attr(&cx(), entry.attr.id, Some(held.handle)).await.unwrap().attr.nlink, 0);
     close(&a, held.handle).await.unwrap();
-    late(&world, Duration::from_millis(2));
+    // Of 2 ms the machine may take all for the sending, and what is answered by then did not go behind.
+    late(&world, LATE);
     remove(&a, dir, &file(next)).await;
     assert_eq!(a.stats().removed_behind, before + 1, "the others still go behind");
 }
@@ -276,7 +277,7 @@ async fn a_file_that_is_being_opened_outlives_its_name() {
     let id = attr(&b, dir, &file(next)).await.unwrap().id;
     b.shutdown().await.unwrap();
     tokio::time::sleep(Duration::from_millis(1100)).await;
-    late(&world, Duration::from_millis(2));
+    late(&world, Duration::from_millis(20));
     for n in next + 1..next + 12 {
         remove(&a, dir, &file(n)).await;
     }
@@ -448,7 +449,9 @@ async fn of_small_directories_after_another_most_names_go_behind() {
         "{} of 48",
         after.removed_behind - before.removed_behind
     );
-    assert_eq!(after.sent("TakeSlot") - before.sent("TakeSlot"), 8);
+    // Of directories that share a slot, which chance decides, the second has it.
+    let slots: BTreeSet<_> = dirs.iter().filter(|dir| dir.slot() != first.slot()).map(|dir| dir.slot()).collect();
+    assert_eq!(after.sent("TakeSlot") - before.sent("TakeSlot"), slots.len() as u64);
     let begun = Instant::now();
     while a.stats().sent("LeaveSlots") == 0 {
         assert!(begun.elapsed() < Duration::from_secs(5));
