@@ -41,6 +41,8 @@ impl MetaRequest {
             MetaRequest::OpenFile(_)
             | MetaRequest::CreateFile(_)
             | MetaRequest::CreateTemporary(_)
+            | MetaRequest::LookToOpen(_)
+            | MetaRequest::OpenAhead(_)
             | MetaRequest::SetLock(_)
             | MetaRequest::TestLock(_)
             | MetaRequest::SealFile(_)
@@ -64,7 +66,7 @@ impl MetaRequest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::meta::{GetAttr, GetServers, Lookup, OpenSession, RemoveDir, SetLock, TakeSlot};
+    use crate::meta::{GetAttr, GetServers, LookToOpen, Lookup, OpenAhead, OpenSession, RemoveDir, SetLock, TakeSlot};
     use crate::{LockKind, LockRequest, LockSpace};
     use braid_types::{ByteRange, Name};
 
@@ -92,6 +94,8 @@ mod tests {
         let table = [
             (MetaRequest::Lookup(Lookup { parent: DIR, name: name.clone() }), GoesTo::BestAt(DIR)),
             (MetaRequest::GetAttr(GetAttr { inode: DIR.into() }), GoesTo::BestAt(DIR)),
+            (MetaRequest::LookToOpen(LookToOpen { parent: DIR, name: name.clone() }), GoesTo::Holder(DIR.slot())),
+            (MetaRequest::OpenAhead(OpenAhead { inodes: vec![DIR, InodeId(9)] }), GoesTo::Holder(DIR.slot())),
             (removes(false), GoesTo::BestAt(DIR)),
             (removes(true), GoesTo::Leader),
             (

@@ -204,6 +204,11 @@ impl Route {
         }
     }
 
+    /// Who answers for the one answers for the other, under whatever roster: of several servers that is so of one slot alone.
+    pub fn is_answered_with(&self, one: InodeId, other: InodeId) -> bool {
+        !self.is_several() || one.slot() == other.slot()
+    }
+
     // --- where to ---
 
     /// The way to who answers it now.

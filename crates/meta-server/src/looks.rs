@@ -52,7 +52,8 @@ impl MetaServer {
     ) -> Result<LookedToOpen> {
         let found = self.lookup(call, session, Lookup { parent: m.parent, name: m.name }).await?;
         let file = found.attr.filter(|attr| attr.is_file() && attr.nlink > 0 && !attr.id.is_in_snapshot());
-        let opened = match file {
+        // Where others serve, a client takes no lease of another slot than the one it asked about.
+        let opened = match file.filter(|attr| self.beside.is_none() || attr.id.slot() == m.parent.slot()) {
             // Whatever is wrong with it is said to who opens it.
             Some(attr) => self.open_if_free(call, session, attr.id).await.unwrap_or_default(),
             None => None,
@@ -97,7 +98,7 @@ impl MetaServer {
         Ok(opened)
     }
 
-    /// The lease for reading, if the session does not hold the file and no other has to give anything up for that.
+    /// The lease for reading, if it is given here, the session does not hold the file, and no other has to give anything up for that.
     async fn lease_if_free(&self, session: SessionId, inode: InodeId) -> Result<Option<FileLease>> {
         if self.foreign(inode).is_some() || !self.leases.may_be_read(session, inode) {
             return Ok(None);

@@ -184,6 +184,7 @@ pub const MUST_BE_REACHED_BY_LITMUS: &[&str] = &[
 /// The same where several metadata servers serve at once.
 pub const MUST_BE_REACHED_BY_SEVERAL: &[&str] = &[
     "file given up for another mount",
+    "file opened with one before it",
     "leases dropped for another mount's change",
     "metadata server led several",
     "metadata server served beside the one that leads",

@@ -242,6 +242,13 @@ pub fn several() -> Vec<Scenario> {
         Scenario { name: "several-rights", make: |_| Rights::work(), ..base.clone() },
         Scenario { name: "several-listings", make: |_| Listings::work(), ..base.clone() },
         Scenario {
+            name: "several-ahead",
+            settings: Settings { third_client: true, ..base.settings.clone() },
+            make: |_| Ahead::work(),
+            ..base.clone()
+        },
+        Scenario { name: "several-open-files", make: |_| OpenFiles::work(false), ..base.clone() },
+        Scenario {
             name: "several-client-loss",
             faults: fault::CLIENTS,
             settings: Settings::default().with_several(),

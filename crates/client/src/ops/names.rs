@@ -75,7 +75,7 @@ impl Core {
         self.counters.cache_misses.fetch_add(1, Relaxed);
         let asking = self.cache.ask(parent);
         let ticket = asking.ticket;
-        let opens = opens && !self.route.is_several() && !parent.is_in_snapshot();
+        let opens = opens && !parent.is_in_snapshot();
         let made = opens.then(|| self.files.making());
         let (mut answer, opened) = match opens {
             true => {
@@ -96,7 +96,7 @@ impl Core {
         let adopted = match (&core, &opened, &made) {
             (Some(core), Some(opened), Some(made)) => {
                 (answer.attr, answer.grant.attr) = (Some(opened.attr), opened.grant.attr);
-                core.adopt_looked(opened, ticket, made).map(|inode| (core, inode))
+                core.adopt_looked(parent, opened, ticket, made).map(|inode| (core, inode))
             }
             _ => None,
         };

@@ -87,15 +87,20 @@ impl Core {
         inode
     }
 
-    /// The inode of what a lookup was told as an open is, counted as open once more: if it is not in use here, and nothing of it was changed or
+    /// The inode of what a question about another was told as an open is, counted as open once more: if it is not in use here, and nothing of it was changed or
     /// revoked since it was asked about. Who opens it asks again then.
     pub fn adopt_looked(
         self: &Arc<Self>,
+        about: InodeId,
         answer: &OpenAnswer,
         asked_at: Ticket,
         made: &Made<'_>,
     ) -> Option<Arc<Inode>> {
         let id = answer.attr.id;
+        // Else its lease would count under the term of another holder than the one that gave it, if that is not known here yet.
+        if !self.route.is_answered_with(about, id) {
+            return None;
+        }
         self.heard_mark(id, answer.shared, &mut OpenFlags::default());
         // Of one that is in use here what is known may be from before it was given up: it must be asked for again under the lease that comes now.
         let in_use = self.inodes.get(id).inspect(|inode| inode.state.lock().stale = true).is_some();
@@ -220,14 +225,14 @@ impl Core {
     async fn open_with_next(self: &Arc<Self>, id: InodeId, flags: OpenFlags, op: Op) -> Option<Arc<Inode>> {
         let dir = self.cache.dir_of(id)?;
         let is_new = self.inodes.get(id).is_none() && !self.cache.holds_file(id);
-        // Several servers each know of their own slots who may read.
-        if !is_new || flags.direct || self.route.is_several() || id.is_in_snapshot() {
+        if !is_new || flags.direct || id.is_in_snapshot() {
             return None;
         }
         let count = self.ahead.missed(dir);
         let next = if count > 0 { self.cache.files_after(id, count, OpenAhead::BYTES_MAX) } else { Vec::new() };
         let is_new = |next: &InodeId| !self.ahead.is_brought(*next) && self.inodes.get(*next).is_none();
-        let next: Vec<InodeId> = next.into_iter().filter(is_new).collect();
+        let is_answered = |next: &InodeId| self.route.is_answered_with(id, *next);
+        let next: Vec<InodeId> = next.into_iter().filter(|next| is_new(next) && is_answered(next)).collect();
         if next.is_empty() {
             return None;
         }
@@ -240,7 +245,8 @@ impl Core {
         let answers: Vec<_> = answers.into_iter().flatten().collect();
         let came: HashSet<InodeId> = answers.iter().map(|answer| answer.attr.id).collect();
         self.ahead.did_not_come(next.iter().filter(|next| !came.contains(*next)));
-        let adopted: Vec<_> = answers.iter().filter_map(|answer| self.adopt_looked(answer, ticket, &made)).collect();
+        let adopted: Vec<_> =
+            answers.iter().filter_map(|answer| self.adopt_looked(id, answer, ticket, &made)).collect();
         drop(made);
         let learnt: Vec<_> = answers.iter().map(|answer| Learnt::Attr(&answer.attr, answer.grant.attr)).collect();
         self.cache.learn(asking, ticket, self.now(), &learnt);

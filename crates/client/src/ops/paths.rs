@@ -106,7 +106,7 @@ impl Core {
     ) -> Result<Option<InodeId>> {
         let way = self.known_way(from, path)?;
         let [name] = &path[way.names..] else { return Ok(None) };
-        if flags.write || flags.truncate || self.route.is_several() || way.end.is_in_snapshot() {
+        if flags.write || flags.truncate || way.end.is_in_snapshot() {
             return Ok(None);
         }
         let Some(found) = self.lookup_once(cx, way.end, name, true, op).await? else { return Ok(None) };

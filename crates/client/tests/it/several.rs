@@ -133,6 +133,122 @@ async fn what_is_granted_costs_nothing_whoever_granted_it() {
     client.shutdown().await.unwrap();
 }
 
+/// The messages that find and open files.
+fn opens(ring: &Ring) -> BTreeMap<&'static str, u64> {
+    let mut sent = ring.take_messages();
+    sent.retain(|name, _| ["Lookup", "LookToOpen", "OpenFile", "OpenAhead", "GetAttr", "GetMap"].contains(name));
+    sent
+}
+
+fn numbered(n: usize) -> String {
+    format!("f{n:02}")
+}
+
+/// A directory at this server with the files `f00` to `f39` of nobody's, of which the last was made in one of the other's slots.
+async fn with_forty_files(ring: &Arc<Ring>, id: MemberId) -> (InodeId, Vec<InodeId>) {
+    let maker = ring.client(ClientConfig::default()).await;
+    let other = if id == LEADER { MemberId(2) } else { LEADER };
+    let (dir, elsewhere) = (
+        dir_of(ring, &maker, id, &format!("of-{id}-")).await,
+        dir_of(ring, &maker, other, &format!("beside-{id}-")).await,
+    );
+    let mut files = Vec::new();
+    for n in 0..39 {
+        files.push(make(&maker, dir, &numbered(n), numbered(n).as_bytes()).await);
+    }
+    files.push(make(&maker, elsewhere, "moves", numbered(39).as_bytes()).await);
+    rename(&maker, (elsewhere, "moves"), (dir, &numbered(39))).await;
+    maker.shutdown().await.unwrap();
+    (dir, files)
+}
+
+/// Once it has a term there.
+async fn knows(ring: &Arc<Ring>, dir: InodeId) -> Arc<Client> {
+    let client = ring.client(ClientConfig::default()).await;
+    eventually("the absence of a name is kept", async || {
+        ring.take_messages();
+        assert_eq!(find(&client, dir, "absent").await, None);
+        ring.take_messages().is_empty()
+    })
+    .await;
+    client
+}
+
+/// As a kernel that is asked for all of it: names and attributes. Gives how many.
+async fn list(client: &Client, dir: InodeId) -> usize {
+    let handle = client.open_dir(&cx(), dir).await.unwrap().handle;
+    let (mut count, mut at) = (0, 0);
+    loop {
+        let page = client.read_dir(&cx(), handle, at, 1000, true).await.unwrap();
+        let Some(last) = page.last() else { break };
+        (at, count) = (last.offset, count + page.len());
+    }
+    client.release(handle).await;
+    count
+}
+
+/// As where one serves: what was made in a directory is of its slot, so the server that answers for the directory answers for its files.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn files_of_a_directory_are_opened_together_and_with_their_names_whoever_holds_it() {
+    let ring = Ring::of(2, SMALL).await;
+    for id in [LEADER, MemberId(2)] {
+        let (dir, files) = with_forty_files(&ring, id).await;
+        let (reader, looker) = (knows(&ring, dir).await, knows(&ring, dir).await);
+        assert!(list(&reader, dir).await >= files.len());
+        ring.take_messages();
+        for (n, file) in files.iter().enumerate() {
+            assert_eq!(content(&reader, *file).await, numbered(n).as_bytes());
+        }
+        // Two by themselves; then one with eight, with 16, and with the rest. The one that was made elsewhere by itself, at the other server.
+        assert_eq!(opens(&ring), BTreeMap::from([("OpenFile", 3), ("OpenAhead", 3)]), "at {id}");
+        for n in 0..40 {
+            let found = find(&looker, dir, &numbered(n)).await.unwrap();
+            assert_eq!(content(&looker, found).await, numbered(n).as_bytes());
+        }
+        let sent = opens(&ring);
+        let told = sent.get("LookToOpen").copied().unwrap_or_default();
+        assert!(told >= 37 && sent.values().sum::<u64>() <= 45, "at {id}: {sent:?}");
+        // Of what both hold by now no change goes unseen.
+        let writer = ring.client(ClientConfig::default()).await;
+        for (n, file) in files.iter().enumerate() {
+            let handle = open(&writer, *file, READ_WRITE).await;
+            writer.write(handle, 0, Bytes::from_static(b"new")).await.unwrap();
+            for client in [&reader, &looker] {
+                assert_eq!(content(client, *file).await, b"new", "{n} at {id}");
+            }
+            close(&writer, handle).await.unwrap();
+        }
+        for client in [reader, looker, writer] {
+            client.shutdown().await.unwrap();
+        }
+    }
+}
+
+/// What was told of files before their slot moved is nobody's to say afterwards.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_opened_ahead_is_asked_for_again_when_its_server_has_gone() {
+    let ring = Ring::of(2, SMALL).await;
+    let (dir, files) = with_forty_files(&ring, MemberId(2)).await;
+    let reader = knows(&ring, dir).await;
+    assert!(list(&reader, dir).await >= files.len());
+    for (n, file) in files.iter().enumerate().take(3) {
+        assert_eq!(content(&reader, *file).await, numbered(n).as_bytes());
+    }
+    assert_eq!(opens(&ring).get("OpenAhead"), Some(&1));
+    ring.kill(MemberId(2));
+    ring.turn(vec![LEADER]).await;
+    let writer = ring.client(ClientConfig::default()).await;
+    for (n, file) in files.iter().enumerate().take(20) {
+        let handle = open(&writer, *file, READ_WRITE).await;
+        writer.write(handle, 0, Bytes::from_static(b"new")).await.unwrap();
+        assert_eq!(content(&reader, *file).await, b"new", "{n}");
+        close(&writer, handle).await.unwrap();
+    }
+    for client in [reader, writer] {
+        client.shutdown().await.unwrap();
+    }
+}
+
 /// A lookup that leads to a slot of another tells what it finds without a lease; who looks again asks that one, and then nobody.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_path_through_both_costs_nothing_in_the_end() {
