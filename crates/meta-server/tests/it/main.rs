@@ -12,6 +12,7 @@ mod growing;
 mod ids;
 mod lead;
 mod leases;
+mod lost;
 mod membership;
 mod namespace;
 mod next_session;
