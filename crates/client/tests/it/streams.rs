@@ -5,12 +5,20 @@
 use crate::common::*;
 use braid_api::{FallocateMode, FileSystem, HandleId, OpenFlags, SeekWhence, SetAttr};
 use braid_client::{Client, ClientConfig};
+use braid_meta_engine::AnyEngine;
+use braid_meta_engine_embedded::{EmbeddedEngine, EmbeddedOptions};
+use braid_meta_engine_sql::SqlEngine;
 use braid_types::{ByteRange, InodeId, Policy};
 use bytes::Bytes;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+#[path = "../../../meta-engine-sql/tests/it/server.rs"]
+#[allow(dead_code)]
+mod mariadb;
 
 /// Three chunks and a bit.
 const SIZE_MAX: u64 = 3 * CHUNK + 50_000;
@@ -226,9 +234,36 @@ impl Stream {
     }
 }
 
+/// The engine below the metadata server.
+#[derive(Clone, Copy)]
+enum Rows {
+    Memory,
+    Directory,
+    Database,
+}
+
+impl Rows {
+    /// A cluster over it, and what is to be kept as long.
+    async fn world(self, storage: Storage, policy: Policy) -> (World, Option<TempDir>) {
+        let dir = matches!(self, Rows::Directory).then(|| tempfile::tempdir().unwrap());
+        let engine = match (self, &dir) {
+            (Rows::Directory, Some(dir)) => {
+                AnyEngine::new(Arc::new(EmbeddedEngine::open(dir.path(), EmbeddedOptions::default()).unwrap()))
+            }
+            (Rows::Database, _) => {
+                let options = mariadb::shared().options(&mariadb::database());
+                AnyEngine::new(Arc::new(SqlEngine::open(options).await.unwrap()))
+            }
+            _ => return (World::new(storage, policy).await, None),
+        };
+        (World::over((Default::default(), engine), storage, policy, Default::default()).await, dir)
+    }
+}
+
 /// As many seeds as there is time for, and at least so many, however slow the machine is. Of the policies each seed has one. Answers after
 /// how many steps the file was how large ([`Stream::place`]).
 async fn streams(
+    rows: Rows,
     storage: Storage,
     (policies, stays_small): (&[Policy], bool),
     seeds: std::ops::Range<u64>,
@@ -239,7 +274,7 @@ async fn streams(
     let (mut done, mut places) = (0, [0; 4]);
     for seed in seeds {
         let policy = policies[seed as usize % policies.len()];
-        let world = World::new(storage, policy).await;
+        let (world, _dir) = rows.world(storage, policy).await;
         let client = world.client_with(config.clone()).await;
         let (id, handle) = create(&client, "0").await;
         let rng = StdRng::seed_from_u64(seed);
@@ -276,17 +311,31 @@ async fn streams(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_file_is_a_vector_of_bytes() {
-    streams(Storage::Memory, (&[SMALL], false), 0..400, 20, &ClientConfig::default()).await;
+    streams(Rows::Memory, Storage::Memory, (&[SMALL], false), 0..400, 20, &ClientConfig::default()).await;
 }
 
 /// Around what lies in the one table of small files, in the other, and in chunks.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_small_file_is_a_vector_of_bytes() {
+async fn small_streams(rows: Rows, seeds: std::ops::Range<u64>, at_least: u64) {
     let policy = |inline_bytes, inline_small_bytes| Policy { inline_bytes, inline_small_bytes, ..SMALL };
     let policies = [policy(64 << 10, 1024), policy(2048, 300), policy(3000, 1024), policy(700, 1024), policy(2000, 0)];
-    let places = streams(Storage::Memory, (&policies, true), 2000..2800, 40, &ClientConfig::default()).await;
+    let places = streams(rows, Storage::Memory, (&policies, true), seeds, at_least, &ClientConfig::default()).await;
     let share = places.map(|steps| steps * 100 / places.iter().sum::<u64>());
     assert!(share[1] >= 10 && share[2] >= 20 && share[3] >= 10, "percent of the steps: {share:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_small_file_is_a_vector_of_bytes() {
+    small_streams(Rows::Memory, 2000..2800, 40).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_small_file_is_a_vector_of_bytes_over_the_embedded_engine() {
+    small_streams(Rows::Directory, 3000..3800, 20).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_small_file_is_a_vector_of_bytes_over_a_database() {
+    small_streams(Rows::Database, 4000..4800, 10).await;
 }
 
 /// Saving runs beside everything else, and memory is always short.
@@ -303,5 +352,5 @@ async fn a_file_is_a_vector_of_bytes_under_pressure() {
         spares_ahead: 1,
         ..ClientConfig::default()
     };
-    streams(Storage::Disk, (&[SMALL], false), 1000..1400, 10, &config).await;
+    streams(Rows::Memory, Storage::Disk, (&[SMALL], false), 1000..1400, 10, &config).await;
 }

@@ -14,7 +14,7 @@ use braid_data_server::{DataServer, DataServerConfig};
 use braid_data_store::{DiskStore, MemoryStore, StoreIdentity, StoreOptions};
 use braid_env::Env;
 use braid_env::simdisk::SimDisk;
-use braid_meta_engine::{MemEngine, MemStore};
+use braid_meta_engine::{AnyEngine, MemEngine, MemStore};
 use braid_meta_server::{MetaConfig, MetaServer};
 use braid_types::*;
 use bytes::Bytes;
@@ -277,13 +277,24 @@ impl World {
     }
 
     pub async fn with(storage: Storage, policy: Policy, config: MetaConfig) -> World {
+        let store = MemStore::new();
+        let engine = AnyEngine::new(Arc::new(MemEngine::new(store.clone())));
+        World::over((store, engine), storage, policy, config).await
+    }
+
+    /// Over an engine, whose rows are this store's or lie elsewhere.
+    pub async fn over(
+        (store, engine): (MemStore, AnyEngine),
+        storage: Storage,
+        policy: Policy,
+        config: MetaConfig,
+    ) -> World {
         let env = Env::os();
         let peers = Peers { nodes: Arc::default(), storage, messages: Messages::default() };
-        let store = MemStore::new();
-        let engine = Arc::new(MemEngine::new(store.clone()));
         let config = MetaConfig { housekeeping: Duration::from_millis(50), ..config };
-        let meta =
-            MetaServer::start(env.clone(), engine, peers.clone(), config.clone(), CLUSTER, policy).await.unwrap();
+        let meta = MetaServer::start(env.clone(), Arc::new(engine), peers.clone(), config.clone(), CLUSTER, policy)
+            .await
+            .unwrap();
         let serving = Arc::new(Mutex::new(meta.clone()));
         let mut nodes = Vec::new();
         for host in ["one", "two", "three"] {
