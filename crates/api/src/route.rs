@@ -41,7 +41,6 @@ impl MetaRequest {
             MetaRequest::OpenFile(_)
             | MetaRequest::CreateFile(_)
             | MetaRequest::CreateTemporary(_)
-            | MetaRequest::LookToOpen(_)
             | MetaRequest::OpenAhead(_)
             | MetaRequest::SetLock(_)
             | MetaRequest::TestLock(_)
@@ -94,7 +93,7 @@ mod tests {
         let table = [
             (MetaRequest::Lookup(Lookup { parent: DIR, name: name.clone() }), GoesTo::BestAt(DIR)),
             (MetaRequest::GetAttr(GetAttr { inode: DIR.into() }), GoesTo::BestAt(DIR)),
-            (MetaRequest::LookToOpen(LookToOpen { parent: DIR, name: name.clone() }), GoesTo::Holder(DIR.slot())),
+            (MetaRequest::LookToOpen(LookToOpen { parent: DIR, name: name.clone() }), GoesTo::BestAt(DIR)),
             (MetaRequest::OpenAhead(OpenAhead { inodes: vec![DIR, InodeId(9)] }), GoesTo::Holder(DIR.slot())),
             (removes(false), GoesTo::BestAt(DIR)),
             (removes(true), GoesTo::Leader),

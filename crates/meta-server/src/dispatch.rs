@@ -32,6 +32,8 @@ pub(crate) struct Call {
     now: Timestamp,
     /// It was answered before.
     pub repeated: bool,
+    /// It came to who holds the slot of what it is about, who may grant what is told with the answer.
+    pub at_holder: bool,
     /// The directory that has nothing sealed in it.
     looked_through: Option<InodeId>,
     /// The file is asked about as what this path leads to, which nobody has looked at yet: taken by who does.
@@ -46,6 +48,7 @@ impl Call {
             fresh: InodeId(0),
             now: Timestamp::default(),
             repeated: false,
+            at_holder: false,
             looked_through: None,
             led_by: None,
         }
@@ -71,7 +74,8 @@ impl Namespace for MetaServer {
         // What it asks for is that nothing else be answered any more.
         let leaves = matches!(request, MetaRequest::AdminQuery(AdminQuery::MoveAway { .. }));
         let (name, begun) = (request.name(), self.expect_own(&request)?);
-        let answer = trace::under(cx.trace, self.dispatch(&mut Call::new(None), cx, request)).await;
+        let mut call = Call { at_holder: begun.is_at_holder(), ..Call::new(None) };
+        let answer = trace::under(cx.trace, self.dispatch(&mut call, cx, request)).await;
         if !leaves {
             self.may_answer().await?;
         }
@@ -84,8 +88,8 @@ impl Namespace for MetaServer {
         let early =
             (cx.when == When::Early && self.config.early_reply && self.beside.is_none() && session != SessionId(0))
                 .then(|| Early::of(session.0));
-        let mut call = Call::new(early);
         let (name, begun) = (request.name(), self.expect_own(&request)?);
+        let mut call = Call { at_holder: begun.is_at_holder(), ..Call::new(early) };
         // What it waits for is found by the operation it is for.
         let answer = trace::under(cx.trace, self.dispatch(&mut call, cx, request)).await;
         self.may_answer().await?;

@@ -52,8 +52,9 @@ impl MetaServer {
     ) -> Result<LookedToOpen> {
         let found = self.lookup(call, session, Lookup { parent: m.parent, name: m.name }).await?;
         let file = found.attr.filter(|attr| attr.is_file() && attr.nlink > 0 && !attr.id.is_in_snapshot());
-        // Where others serve, a client takes no lease of another slot than the one it asked about.
-        let opened = match file.filter(|attr| self.beside.is_none() || attr.id.slot() == m.parent.slot()) {
+        // Where others serve, a client takes no lease of another slot than the one it asked about; of that who holds it gives one.
+        let may_grant = |attr: &Attr| !self.has_others() || (call.at_holder && attr.id.slot() == m.parent.slot());
+        let opened = match file.filter(may_grant) {
             // Whatever is wrong with it is said to who opens it.
             Some(attr) => self.open_if_free(call, session, attr.id).await.unwrap_or_default(),
             None => None,

@@ -237,7 +237,7 @@ impl Core {
             return None;
         }
         self.ahead.brings(dir, &next);
-        let asking = self.cache.ask(dir);
+        let asking = self.cache.ask(id);
         let (ticket, made) = (asking.ticket, self.files.making());
         let inodes = std::iter::once(id).chain(next.iter().copied()).collect();
         // What is wrong with it is said to who opens it by itself.

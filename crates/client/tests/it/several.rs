@@ -144,20 +144,29 @@ fn numbered(n: usize) -> String {
     format!("f{n:02}")
 }
 
-/// A directory at this server with the files `f00` to `f39` of nobody's, of which the last was made in one of the other's slots.
+/// Those of the files below that were made in another slot of the same server, and in one of the other's.
+const MOVED: [usize; 2] = [20, 21];
+
+/// A directory at this server with the files `f00` to `f39`, of which nobody holds one.
 async fn with_forty_files(ring: &Arc<Ring>, id: MemberId) -> (InodeId, Vec<InodeId>) {
     let maker = ring.client(ClientConfig::default()).await;
     let other = if id == LEADER { MemberId(2) } else { LEADER };
-    let (dir, elsewhere) = (
-        dir_of(ring, &maker, id, &format!("of-{id}-")).await,
-        dir_of(ring, &maker, other, &format!("beside-{id}-")).await,
-    );
+    let dir = dir_of(ring, &maker, id, &format!("of-{id}-")).await;
+    let beside = dir_of(ring, &maker, id, &format!("beside-{id}-")).await;
+    let elsewhere = dir_of(ring, &maker, other, &format!("elsewhere-{id}-")).await;
+    assert_ne!(dir.slot(), beside.slot());
     let mut files = Vec::new();
-    for n in 0..39 {
-        files.push(make(&maker, dir, &numbered(n), numbered(n).as_bytes()).await);
+    for n in 0..40 {
+        let (at, text) = match MOVED.iter().position(|moved| *moved == n) {
+            None => (dir, numbered(n)),
+            Some(0) => (beside, "moves".to_owned()),
+            Some(_) => (elsewhere, "moves".to_owned()),
+        };
+        files.push(make(&maker, at, &text, numbered(n).as_bytes()).await);
+        if at != dir {
+            rename(&maker, (at, &text), (dir, &numbered(n))).await;
+        }
     }
-    files.push(make(&maker, elsewhere, "moves", numbered(39).as_bytes()).await);
-    rename(&maker, (elsewhere, "moves"), (dir, &numbered(39))).await;
     maker.shutdown().await.unwrap();
     (dir, files)
 }
@@ -195,19 +204,24 @@ async fn files_of_a_directory_are_opened_together_and_with_their_names_whoever_h
         let (dir, files) = with_forty_files(&ring, id).await;
         let (reader, looker) = (knows(&ring, dir).await, knows(&ring, dir).await);
         assert!(list(&reader, dir).await >= files.len());
+        // As well known as the others, though the directory's holder does not grant what is known of the one.
+        for moved in MOVED {
+            reader.get_attr(&cx(), files[moved], None).await.unwrap();
+        }
         ring.take_messages();
         for (n, file) in files.iter().enumerate() {
             assert_eq!(content(&reader, *file).await, numbered(n).as_bytes());
         }
-        // Two by themselves; then one with eight, with 16, and with the rest. The one that was made elsewhere by itself, at the other server.
-        assert_eq!(opens(&ring), BTreeMap::from([("OpenFile", 3), ("OpenAhead", 3)]), "at {id}");
+        // Two by themselves; then one with eight, with 16, and with the rest. Those that were made in other slots by themselves.
+        assert_eq!(opens(&ring), BTreeMap::from([("OpenFile", 4), ("OpenAhead", 3)]), "at {id}");
         for n in 0..40 {
             let found = find(&looker, dir, &numbered(n)).await.unwrap();
             assert_eq!(content(&looker, found).await, numbered(n).as_bytes());
         }
         let sent = opens(&ring);
         let told = sent.get("LookToOpen").copied().unwrap_or_default();
-        assert!(told >= 37 && sent.values().sum::<u64>() <= 45, "at {id}: {sent:?}");
+        // Until it is known that files are opened here a lookup and an open each, as are those of other slots.
+        assert!(told >= 36 && (2..=6).contains(&sent["OpenFile"]), "at {id}: {sent:?}");
         // Of what both hold by now no change goes unseen.
         let writer = ring.client(ClientConfig::default()).await;
         for (n, file) in files.iter().enumerate() {
@@ -246,6 +260,41 @@ async fn what_was_opened_ahead_is_asked_for_again_when_its_server_has_gone() {
     }
     for client in [reader, writer] {
         client.shutdown().await.unwrap();
+    }
+}
+
+/// The server has granted what nobody heard of, and goes. Another answers, and what is read is what is there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_told_with_another_answer_is_of_no_value_when_its_server_went_before_it_came() {
+    for message in ["OpenAhead", "LookToOpen"] {
+        let ring = Ring::of(2, SMALL).await;
+        let (dir, files) = with_forty_files(&ring, MemberId(2)).await;
+        let reader = knows(&ring, dir).await;
+        if message == "OpenAhead" {
+            assert!(list(&reader, dir).await >= files.len());
+        }
+        let reads = async |n: usize| {
+            let found = find(&reader, dir, &numbered(n)).await.unwrap();
+            assert_eq!((found, content(&reader, found).await), (files[n], numbered(n).into_bytes()));
+        };
+        reads(0).await;
+        reads(1).await;
+        ring.silence(MemberId(2), message);
+        tokio::join!(reads(2), async {
+            eventually("it is carried out", async || ring.unsaid() > 0).await;
+            ring.kill(MemberId(2));
+            ring.turn(vec![LEADER]).await;
+        });
+        let writer = ring.client(ClientConfig::default()).await;
+        for (n, file) in files.iter().enumerate().take(12) {
+            let handle = open(&writer, *file, READ_WRITE).await;
+            writer.write(handle, 0, Bytes::from_static(b"new")).await.unwrap();
+            assert_eq!(content(&reader, *file).await, b"new", "{n} after {message}");
+            close(&writer, handle).await.unwrap();
+        }
+        for client in [reader, writer] {
+            client.shutdown().await.unwrap();
+        }
     }
 }
 

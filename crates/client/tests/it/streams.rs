@@ -243,10 +243,9 @@ enum Rows {
 }
 
 impl Rows {
-    /// A cluster over it, and what is to be kept as long.
-    async fn world(self, storage: Storage, policy: Policy) -> (World, Option<TempDir>) {
-        let dir = matches!(self, Rows::Directory).then(|| tempfile::tempdir().unwrap());
-        let engine = match (self, &dir) {
+    /// A cluster over it.
+    async fn world(self, dir: Option<&TempDir>, storage: Storage, policy: Policy) -> World {
+        let engine = match (self, dir) {
             (Rows::Directory, Some(dir)) => {
                 AnyEngine::new(Arc::new(EmbeddedEngine::open(dir.path(), EmbeddedOptions::default()).unwrap()))
             }
@@ -254,9 +253,9 @@ impl Rows {
                 let options = mariadb::shared().options(&mariadb::database());
                 AnyEngine::new(Arc::new(SqlEngine::open(options).await.unwrap()))
             }
-            _ => return (World::new(storage, policy).await, None),
+            _ => return World::new(storage, policy).await,
         };
-        (World::over((Default::default(), engine), storage, policy, Default::default()).await, dir)
+        World::over((Default::default(), engine), storage, policy, Default::default()).await
     }
 }
 
@@ -274,7 +273,8 @@ async fn streams(
     let (mut done, mut places) = (0, [0; 4]);
     for seed in seeds {
         let policy = policies[seed as usize % policies.len()];
-        let (world, _dir) = rows.world(storage, policy).await;
+        let dir = matches!(rows, Rows::Directory).then(|| tempfile::tempdir().unwrap());
+        let world = rows.world(dir.as_ref(), storage, policy).await;
         let client = world.client_with(config.clone()).await;
         let (id, handle) = create(&client, "0").await;
         let rng = StdRng::seed_from_u64(seed);
@@ -300,6 +300,8 @@ async fn streams(
         let got = read(&other, handle, 0, 8 << 20).await;
         let last = stream.log.len().saturating_sub(12);
         assert_same(&got, &stream.truth, format_args!("another client, seed {seed}: {:#?}", &stream.log[last..]));
+        // Else its housekeeping goes on beside the next seeds'.
+        world.meta.stop();
         done += 1;
         if started.elapsed() > Duration::from_secs(8) && done >= at_least {
             break;

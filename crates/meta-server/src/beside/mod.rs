@@ -155,6 +155,13 @@ impl Drop for Apart<'_> {
 #[derive(Clone, Copy)]
 pub(crate) struct Begun(Option<(MembershipEpoch, Option<Slot>)>);
 
+impl Begun {
+    /// It is answered by who holds that slot, and by nobody else until it has been told ([`MetaServer::still_own`]).
+    pub fn is_at_holder(self) -> bool {
+        self.0.is_none_or(|(_, slot)| slot.is_some())
+    }
+}
+
 pub(crate) fn elsewhere(what: &str, cause: &str) -> Error {
     Error::new(Code::HeldElsewhere, what, cause)
 }
@@ -188,6 +195,11 @@ impl MetaServer {
             true => Ok(()),
             false => Err(elsewhere(name, "who holds what has changed meanwhile")),
         }
+    }
+
+    /// Others serve beside it, or it is not known yet.
+    pub(crate) fn has_others(&self) -> bool {
+        self.beside.as_ref().is_some_and(|beside| beside.others.count() != Some(0))
     }
 
     /// For what this server does without asking others: they must not be there, and do not come before it is done.
