@@ -1,6 +1,6 @@
 //! Requests by path: the walk, and the request about what it found ([`braid_api::meta::AtPath`]).
 
-use crate::dispatch::Call;
+use crate::call::Call;
 use crate::server::MetaServer;
 use braid_api::meta::{
     AtPath, CreateFile, FileLease, FileWant, InodeRef, MetaAnswer, PutFile, Reached, Resolve, Then, ThenAnswer,

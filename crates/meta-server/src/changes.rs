@@ -1,7 +1,7 @@
 //! What a change makes old: announced before it is transacted, released after (docs/design/0005-leases.md *Names*).
 
 use crate::announcing::UnderWay;
-use crate::dispatch::Call;
+use crate::call::Call;
 use crate::server::MetaServer;
 use crate::settling::{UntilSettled, is_open};
 use braid_api::admin::Repair;

@@ -2,6 +2,7 @@
 
 use crate::alone::Touched;
 use crate::background::Leaves;
+use crate::call::Call;
 use crate::changes::makes_file_in;
 use crate::complete::claim;
 use crate::config::PlantedBug;
@@ -10,64 +11,16 @@ use crate::server::MetaServer;
 use crate::snapshots::{asks_of, expect_reading};
 use braid_api::meta::*;
 use braid_api::{Code, Context, Error, Namespace, Result, When, trace};
-use braid_meta_engine::{Early, Engine, Order};
-use braid_meta_namespace::ops::lookup::{IfLedBy, Step};
+use braid_meta_engine::{Early, Engine};
+use braid_meta_namespace::ops::lookup::IfLedBy;
 use braid_meta_namespace::ops::rename::RenameAlong;
 use braid_meta_namespace::ops::{mark_stable, move_chunk};
 use braid_meta_namespace::{Mutation, OpContext, OpError, Query, ReadOnly, Recorded};
-use braid_types::{InodeId, Name, SessionId, Timestamp};
+use braid_types::{InodeId, Name, SessionId};
 
 /// How often what a question leads to is read again because another session was alone there. Whoever is asked to leave a slot does not
 /// have it again for a second.
 const LOOKS: u32 = 16;
-
-/// One message's dealings with the engine.
-pub(crate) struct Call {
-    /// For whom it may be answered before it is durable.
-    pub early: Option<Early>,
-    /// What must be durable before the answer is.
-    order: Order,
-    /// What was drawn for it.
-    fresh: InodeId,
-    now: Timestamp,
-    /// It was answered before.
-    pub repeated: bool,
-    /// It came to who holds the slot of what it is about, who may grant what is told with the answer.
-    pub at_holder: bool,
-    /// The directory that has nothing sealed in it.
-    looked_through: Option<InodeId>,
-    /// The file is asked about as what this path leads to, which nobody has looked at yet: taken by who does.
-    pub led_by: Option<Vec<Step>>,
-}
-
-impl Call {
-    pub fn new(early: Option<Early>) -> Self {
-        Call {
-            early,
-            order: Order::Durable,
-            fresh: InodeId(0),
-            now: Timestamp::default(),
-            repeated: false,
-            at_holder: false,
-            looked_through: None,
-            led_by: None,
-        }
-    }
-
-    fn saw(&mut self, order: Order) {
-        self.order = match (self.order, order) {
-            (Order::Early(a), Order::Early(b)) => Order::Early(a.max(b)),
-            (Order::Durable, other) | (other, Order::Durable) => other,
-        };
-    }
-
-    fn mark(&self) -> Option<EarlyMark> {
-        match self.order {
-            Order::Early(number) => Some(EarlyMark { number, fresh: self.fresh, now: self.now }),
-            Order::Durable => None,
-        }
-    }
-}
 
 impl Namespace for MetaServer {
     async fn execute(&self, cx: Context, request: MetaRequest) -> Result<MetaAnswer> {

@@ -6,7 +6,7 @@
 //! [`Limits::longest_wait_for_a_file`](braid_lease::Limits::longest_wait_for_a_file).
 
 use crate::background::Leaves;
-use crate::dispatch::Call;
+use crate::call::Call;
 use crate::leases::{Leases, State};
 use crate::locks::held_by;
 use crate::server::MetaServer;

@@ -16,6 +16,7 @@ mod at_path;
 mod awake;
 mod background;
 mod beside;
+mod call;
 mod chains;
 mod changes;
 mod complete;

@@ -1,8 +1,8 @@
 //! Looks at names, with the attributes of what they stand for: where another session owns a file, it is asked first.
 
 use crate::alone::Touched;
+use crate::call::Call;
 use crate::complete::{claim, claim_attrs, claim_page};
-use crate::dispatch::Call;
 use crate::server::MetaServer;
 use braid_api::meta::{
     Content, DirPage, FileLease, FileWant, InodeRef, LeaseState, LookToOpen, LookedToOpen, Lookup, LookupAnswer,

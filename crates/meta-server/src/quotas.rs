@@ -4,7 +4,7 @@
 //! bounded by the number of quotas whose trees are being counted. Where several serve, those that set none read it in a row, and believe
 //! it for [`MetaConfig::limits_known`](crate::MetaConfig::limits_known) from when they asked; who sets the first waits for that.
 
-use crate::dispatch::Call;
+use crate::call::Call;
 use crate::server::MetaServer;
 use braid_api::admin::AdminAnswer;
 use braid_api::meta::{FileWant, MetaAnswer, MetaRequest, OpenFile};

@@ -236,7 +236,7 @@ impl MetaServer {
         let token = Token { session, session_epoch, ..Token::default() };
         let cx = Context { token, request: kept.request, ..Context::default() };
         let number = kept.message.number();
-        let mut call = crate::dispatch::Call::new(Some(Early { owner: session.0, admitted: true }));
+        let mut call = crate::call::Call::new(Some(Early { owner: session.0, admitted: true }));
         self.mutate(&mut call, cx, number, kept.message, Some(kept.mark)).await.map(drop)
     }
 

@@ -5,7 +5,7 @@
 //! said that it holds a sealed file it is known until it has said that it does not, or its session has ended; until then
 //! the file is not unsealed. Nobody waits for longer than it asked for, and is told who is in the way.
 
-use crate::dispatch::Call;
+use crate::call::Call;
 use crate::leases::Leases;
 use crate::server::MetaServer;
 use crate::settling::{UntilSettled, is_open};

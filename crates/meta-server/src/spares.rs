@@ -1,7 +1,7 @@
 //! Spare chunks for sessions: where they are chosen, and which containers they are of.
 
+use crate::call::Call;
 use crate::containers::Kind;
-use crate::dispatch::Call;
 use crate::server::MetaServer;
 use braid_api::meta::{MetaAnswer, TakeBeside, TakeSpares};
 use braid_api::{Code, Error, Result};

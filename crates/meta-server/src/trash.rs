@@ -3,7 +3,7 @@
 //! Promises: an item that `braid fs trash` made goes when it was put there longer ago than `trash_keep`, some minutes later at the latest; an
 //! item with a sealed file in it stays; what somebody put there by hand is not looked at; one that cannot be removed keeps no other.
 
-use crate::dispatch::Call;
+use crate::call::Call;
 use crate::server::MetaServer;
 use braid_api::meta::{GetXattr, Lookup, MetaAnswer, ReadDir, RemoveDir};
 use braid_api::{Code, Error, Result, trash};

@@ -4,7 +4,7 @@
 //! is bounded by the depth of a tree and a page a level, because what was found last is emptied first, and by a number of files that
 //! sessions have not disclaimed yet; a directory that cannot be emptied keeps no other from it.
 
-use crate::dispatch::Call;
+use crate::call::Call;
 use crate::freeing::Goes;
 use crate::server::MetaServer;
 use braid_api::admin::Waiting;

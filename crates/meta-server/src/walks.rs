@@ -1,6 +1,6 @@
 //! Walks of clients that keep what they learn ([`braid_api::meta::Walk`]).
 
-use crate::dispatch::Call;
+use crate::call::Call;
 use crate::leases::Ask;
 use crate::server::MetaServer;
 use braid_api::Result;

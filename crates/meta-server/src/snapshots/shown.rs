@@ -5,8 +5,8 @@
 //! caches by ids never takes one for the other. What is read is what a query would have answered then. Nothing changes.
 
 use super::gone;
+use crate::call::Call;
 use crate::complete::{claim, claim_page};
-use crate::dispatch::Call;
 use crate::server::MetaServer;
 use braid_api::meta::*;
 use braid_api::snapshots::{PLACE, is_unlisted};
