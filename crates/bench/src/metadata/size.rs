@@ -24,6 +24,8 @@ pub struct SizeReport {
     /// Of this process, in which server and clients run; pages of the store that the kernel keeps for it apart.
     pub resident_anonymous_bytes: u64,
     pub resident_file_bytes: u64,
+    /// Pages of a store that lies on tmpfs; one on a disk is among those of files.
+    pub resident_shared_bytes: u64,
 }
 
 /// Operations a second of each, medians of turns that alternate: what else the machine does meanwhile slows down both. One turn before them
@@ -73,5 +75,6 @@ pub async fn measure_size(dir: &Path, few: u64, files: u64, span: Duration) -> R
         store_bytes_an_inode: store_bytes as f64 / files.max(1) as f64,
         resident_anonymous_bytes: kib("RssAnon:") << 10,
         resident_file_bytes: kib("RssFile:") << 10,
+        resident_shared_bytes: kib("RssShmem:") << 10,
     })
 }

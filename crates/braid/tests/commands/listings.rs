@@ -121,6 +121,12 @@ fn a_change_of_a_name_is_one_message() {
         run("mkdir", "MakeNode", &|n| fs::create_dir(path("d", n)).unwrap());
         run("create", "CreateFile", &|n| drop(File::create(path("f", n)).unwrap()));
         run("rename", "Rename", &|n| fs::rename(path("f", n), path("g", n)).unwrap());
+        // With its bytes two.
+        let before = sent(&two);
+        (0..COUNT).for_each(|n| fs::write(path("s", n), b"bytes").unwrap());
+        let expected = ["CommitFile", "CreateFile"].map(|name| (name.to_owned(), COUNT)).into();
+        assert_eq!(more(&two, &before), expected, "small files in {}", dir.display());
+        (0..COUNT).for_each(|n| fs::rename(path("s", n), path("g", n)).unwrap());
         // The directory to itself, for most of them.
         run_beside("unlink", "Unlink", &["TakeSlot"], &|n| fs::remove_file(path("g", n)).unwrap());
         run("rmdir", "RemoveDir", &|n| fs::remove_dir(path("d", n)).unwrap());

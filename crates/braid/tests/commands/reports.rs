@@ -1,5 +1,6 @@
 //! Block reports, on real processes: what is removed from a data server's directory by hand comes back from the others.
 
+use super::database::Machine;
 use super::growing::put;
 use super::mounted::eventually;
 use super::{Cluster, PLAIN, pattern};
@@ -22,7 +23,18 @@ fn headers(data: &Path) -> Vec<PathBuf> {
 
 #[test]
 fn chunk_files_of_a_member_that_were_removed_by_hand_are_restored_and_counted() {
-    let c = Cluster::start_with(&[&["--data-servers=3"], OFTEN].concat());
+    chunk_files_of_a_member_come_back(&[]);
+}
+
+/// Where two metadata servers serve; one of them compares.
+#[test]
+fn chunk_files_that_were_removed_by_hand_are_restored_and_counted_over_a_database() {
+    let m = Machine::with_database();
+    chunk_files_of_a_member_come_back(&["--database", &m.database(), "--together"]);
+}
+
+fn chunk_files_of_a_member_come_back(how: &[&str]) {
+    let c = Cluster::start_with(&[&["--data-servers=3"], OFTEN, how].concat());
     let local = tempfile::tempdir().unwrap();
     let names = put(&c, local.path(), (0..6).map(|n| format!("f{n}")));
     let data = c.root().join("data-2");

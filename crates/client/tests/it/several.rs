@@ -20,11 +20,18 @@ fn directory() -> NewNode {
 
 /// A directory below the root whose slot this server holds.
 async fn dir_of(ring: &Ring, client: &Client, id: MemberId, text: &str) -> InodeId {
+    dir_in(ring, client, (ROOT, id), text).await.0
+}
+
+/// The same below another directory, with its name.
+async fn dir_in(ring: &Ring, client: &Client, (parent, id): (InodeId, MemberId), text: &str) -> (InodeId, String) {
     for attempt in 0..200 {
-        let made = client.make_node(&cx(), ROOT, &name(&format!("{text}{attempt}")), directory()).await.unwrap();
+        let text = format!("{text}{attempt}");
+        let made = client.make_node(&cx(), parent, &name(&text), directory()).await.unwrap();
         if ring.holder(made.attr.id) == id {
-            return made.attr.id;
+            return (made.attr.id, text);
         }
+        client.remove_dir(&cx(), parent, &name(&text)).await.unwrap();
     }
     panic!("of 200 directories none is of {id}")
 }
@@ -365,6 +372,57 @@ async fn a_name_moves_between_directories_of_two() {
     assert_eq!(find(&two, here, "g").await, Some(other));
     assert_eq!(two.get_attr(&cx(), file, None).await.unwrap().attr.nlink, 1);
     for client in [one, two] {
+        client.shutdown().await.unwrap();
+    }
+}
+
+/// All that lies below it, by their numbers.
+async fn all_below(client: &Client, top: InodeId) -> Vec<InodeId> {
+    let (mut found, mut left) = (Vec::new(), vec![top]);
+    while let Some(dir) = left.pop() {
+        let handle = client.open_dir(&cx(), dir).await.unwrap().handle;
+        let page = client.read_dir(&cx(), handle, 0, 1000, true).await.unwrap();
+        client.release(handle).await;
+        let below = page.iter().filter(|entry| !entry.name.as_bytes().starts_with(b"."));
+        let below: Vec<InodeId> = below.map(|entry| entry.id).collect();
+        found.extend(&below);
+        left.extend(below);
+    }
+    found
+}
+
+/// Each of two servers carries out one of the renames that together would make a loop.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn directories_of_two_servers_that_are_moved_into_each_other_at_once_never_make_a_loop() {
+    let ring = Ring::of(2, SMALL).await;
+    let [one, two, third] = [LEADER, MemberId(2), LEADER].map(|at| ring.client_at(at, ClientConfig::default()));
+    let (one, two, third) = tokio::join!(one, two, third);
+    for round in 0..30 {
+        let top = one.make_node(&cx(), ROOT, &name(&format!("round {round}")), directory()).await.unwrap().attr.id;
+        let here = dir_in(&ring, &one, (top, LEADER), "here").await.0;
+        let there = dir_in(&ring, &one, (top, MemberId(2)), "there").await.0;
+        let (a, a_name) = dir_in(&ring, &one, (here, LEADER), "a").await;
+        let (b, b_name) = dir_in(&ring, &one, (there, MemberId(2)), "b").await;
+        let (in_a, _) = dir_in(&ring, &one, (a, MemberId(2)), "in").await;
+        let (in_b, _) = dir_in(&ring, &one, (b, LEADER), "in").await;
+        // Into each other, or into what is in the other.
+        let (into_a, into_b) = if round % 2 == 0 { (a, b) } else { (in_a, in_b) };
+        let move_of = async |client: &Client, (from, text): (InodeId, &str), to: InodeId| {
+            client.rename(&cx(), (from, &name(text)), (to, &name("moved")), RenameMode::Replace).await
+        };
+        let (first, second) =
+            tokio::join!(move_of(&one, (here, &a_name), into_b), move_of(&two, (there, &b_name), into_a));
+        let refused: Vec<Code> = [first, second].into_iter().filter_map(|done| Some(done.err()?.code)).collect();
+        assert_eq!(refused, [Code::Invalid], "round {round}: one succeeds, and the other is told why");
+        for client in [&one, &two, &third] {
+            let mut found = all_below(client, top).await;
+            let mut made = vec![here, there, a, b, in_a, in_b];
+            found.sort();
+            made.sort();
+            assert_eq!(found, made, "round {round}: every directory is found from the root, once");
+        }
+    }
+    for client in [one, two, third] {
         client.shutdown().await.unwrap();
     }
 }

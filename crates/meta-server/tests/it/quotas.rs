@@ -9,6 +9,8 @@ use braid_api::meta::*;
 use braid_api::quota::{Account, Limits, Miscount, Payer, ToSum, Weight};
 use braid_types::*;
 use bytes::Bytes;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
 use std::sync::Arc;
 
 const ROOT: InodeId = InodeId::ROOT;
@@ -231,6 +233,7 @@ async fn room_is_taken_before_bytes_are_written() {
 crate::on_every_engine! {
     what_is_made_below_quotas_takes_three_round_trips_and_four_over_a_database
     of_many_that_ask_at_once_no_more_get_in_than_fit
+    what_many_move_between_quotas_at_once_is_charged_where_it_is
     how_many_inodes_there_are_is_told
 }
 
@@ -289,6 +292,68 @@ async fn of_many_that_ask_at_once_no_more_get_in_than_fit(rows: Rows) {
         assert_eq!(answers.len() - refused.len(), fit);
     }
     assert_eq!(usage(&w, Payer::Dir(top)).await, (inodes as i64, bytes as i64));
+    assert_eq!(miscounts(&w).await, []);
+}
+
+/// Below three quotas, one of them above another, with no room until something leaves.
+async fn what_many_move_between_quotas_at_once_is_charged_where_it_is(rows: Rows) {
+    const FILES: usize = 24;
+    const TASKS: u64 = 8;
+    let w = Arc::new(rows.world(fast_config()).await);
+    let outer = w.mkdir(ROOT, "outer").await.id;
+    let dirs = [w.mkdir(outer, "inner").await.id, w.mkdir(ROOT, "beside").await.id, w.mkdir(ROOT, "free").await.id];
+    for n in 0..FILES {
+        w.call(put(dirs[n % 2], &format!("f{n}"), 100)).await.unwrap();
+    }
+    let (fits, above) = (FILES as u64 / 2 + 1, FILES as u64 / 2 + 2);
+    for (dir, inodes) in [(outer, above), (dirs[0], fits), (dirs[1], fits)] {
+        set(&w, Payer::Dir(dir), Some(inodes), Some(100 * 1000)).await;
+        counted_to_the_end(&w, Payer::Dir(dir)).await;
+    }
+    let mut tasks = tokio::task::JoinSet::new();
+    for task in 0..TASKS {
+        let w = w.clone();
+        tasks.spawn(async move {
+            let (mut moved, mut refused) = (0, 0);
+            let mut random = StdRng::seed_from_u64(task);
+            for _ in 0..60 {
+                let n = random.random_range(0..FILES);
+                // Rather to where there is no room.
+                let (from, to) = (dirs[random.random_range(0..3)], dirs[[0, 0, 1, 1, 2][random.random_range(0..5)]]);
+                let text = name(&format!("f{n}"));
+                let rename = Rename {
+                    from: from.into(),
+                    from_name: text.clone(),
+                    to: to.into(),
+                    to_name: text,
+                    mode: RenameKind::NoReplace,
+                    open_here: false,
+                };
+                match w.call(rename).await.map_err(|error| error.code) {
+                    Ok(_) => moved += u32::from(from != to),
+                    Err(Code::QuotaExceeded) => refused += 1,
+                    Err(code) => assert!(matches!(code, Code::NotFound | Code::Exists | Code::Busy), "{code:?}"),
+                }
+            }
+            (moved, refused)
+        });
+    }
+    let all = tasks.join_all().await;
+    let sum = all.iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+    assert!(sum.0 > FILES as u32 && sum.1 > 0, "moved and refused: {sum:?}");
+    let mut there = Vec::new();
+    for dir in dirs {
+        let page = ReadDir { inode: dir, after: None, limit: 1000, plus: false, knows: Vec::new() };
+        there.push(w.call(page).await.unwrap().entries.len() as i64);
+    }
+    assert_eq!(there.iter().sum::<i64>(), FILES as i64);
+    // Each directory with itself.
+    let expected =
+        [(outer, there[0] + 2, there[0]), (dirs[0], there[0] + 1, there[0]), (dirs[1], there[1] + 1, there[1])];
+    for ((dir, inodes, files), most) in expected.into_iter().zip([above, fits, fits]) {
+        assert_eq!(usage(&w, Payer::Dir(dir)).await, (inodes, 100 * files));
+        assert!(inodes <= most as i64);
+    }
     assert_eq!(miscounts(&w).await, []);
 }
 
