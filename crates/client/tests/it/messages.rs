@@ -3,10 +3,9 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::common::*;
-use braid_api::meta::NodeSpec;
 use braid_api::{Code, FileSystem, SetAttr, TimeOrNow, XattrMode};
 use braid_client::{Client, ClientConfig};
-use braid_types::{DeviceId, FileKind, InodeId, Mode, Policy, Timestamp};
+use braid_types::{InodeId, Mode, Policy, Timestamp};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -56,19 +55,10 @@ async fn a_small_file_costs_two_messages_to_make_and_one_to_read() {
 async fn a_small_file_that_is_put_as_a_whole_costs_one_message() {
     let world = World::new(Storage::Memory, POLICY).await;
     let client = world.client().await;
-    let spec = NodeSpec {
-        kind: FileKind::File,
-        mode: Mode(0o644),
-        umask: 0,
-        uid: 0,
-        gid: 0,
-        rdev: DeviceId(0),
-        target: Bytes::new(),
-    };
     for (n, text) in ["new", "new", "other"].into_iter().enumerate() {
         let data = Bytes::from(pattern(n as u64, 4096));
         world.take_messages();
-        let put = client.put_file(InodeId::ROOT, &name(text), spec.clone(), data.clone(), true).await.unwrap();
+        let put = client.put_file(InodeId::ROOT, &name(text), file_spec(), data.clone(), true).await.unwrap();
         assert_eq!(world.take_messages(), (BTreeMap::from([("PutFile", 1)]), none()), "{n}: {text}");
         assert_same(&cat(&client, put.id).await, &data, text);
     }

@@ -143,16 +143,7 @@ async fn a_file_replaced_by_a_native_put_is_read_anew() {
     let id = put(&a, "f", b"before").await;
     cat(&a, id).await;
     let handle = open(&a, id, READ).await;
-    let spec = braid_api::meta::NodeSpec {
-        kind: FileKind::File,
-        mode: Mode(0o644),
-        umask: 0,
-        uid: 0,
-        gid: 0,
-        rdev: DeviceId(0),
-        target: Bytes::new(),
-    };
-    let put = a.put_file(ROOT, &name("f"), spec, Bytes::from_static(b"after that"), true).await.unwrap();
+    let put = a.put_file(ROOT, &name("f"), file_spec(), Bytes::from_static(b"after that"), true).await.unwrap();
     assert_ne!(put.id, id, "another file has the name");
     a.fsync(handle, false).await.unwrap();
     assert_eq!(read(&a, handle, 0, 9).await, b"before", "it is open");

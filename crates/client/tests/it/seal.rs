@@ -76,16 +76,7 @@ async fn nothing_of_a_sealed_file_changes_whoever_asks() {
             let set = client.set_xattr(&cx(), id, b"user.y", Bytes::new(), Default::default()).await;
             assert_eq!(code(set), Code::Sealed);
             assert_eq!(code(client.remove_xattr(&cx(), id, b"user.x").await), Code::Sealed);
-            let spec = braid_api::meta::NodeSpec {
-                kind: FileKind::File,
-                mode: Mode(0o644),
-                umask: 0,
-                uid: 0,
-                gid: 0,
-                rdev: DeviceId(0),
-                target: Bytes::new(),
-            };
-            let put = client.put_file(ROOT, &f, spec, Bytes::from_static(b"new"), true).await;
+            let put = client.put_file(ROOT, &f, file_spec(), Bytes::from_static(b"new"), true).await;
             assert_eq!(code(put), Code::Sealed);
             assert_eq!(client.lookup(&cx(), ROOT, &f).await.unwrap().attr, Some(before));
             let handle = open(client, id, READ).await;

@@ -203,6 +203,20 @@ async fn list(client: &Client, dir: InodeId) -> usize {
     count
 }
 
+/// A client that comes now writes them, and while it has each open the others read what it wrote.
+async fn changes_are_seen(ring: &Arc<Ring>, files: &[InodeId], by: &[&Client]) {
+    let writer = ring.client(ClientConfig::default()).await;
+    for (n, file) in files.iter().enumerate() {
+        let handle = open(&writer, *file, READ_WRITE).await;
+        writer.write(handle, 0, Bytes::from_static(b"new")).await.unwrap();
+        for client in by {
+            assert_eq!(content(client, *file).await, b"new", "{n}");
+        }
+        close(&writer, handle).await.unwrap();
+    }
+    writer.shutdown().await.unwrap();
+}
+
 /// As where one serves: what was made in a directory is of its slot, so the server that answers for the directory answers for its files.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn files_of_a_directory_are_opened_together_and_with_their_names_whoever_holds_it() {
@@ -230,16 +244,8 @@ async fn files_of_a_directory_are_opened_together_and_with_their_names_whoever_h
         // Until it is known that files are opened here a lookup and an open each, as are those of other slots.
         assert!(told >= 36 && (2..=6).contains(&sent["OpenFile"]), "at {id}: {sent:?}");
         // Of what both hold by now no change goes unseen.
-        let writer = ring.client(ClientConfig::default()).await;
-        for (n, file) in files.iter().enumerate() {
-            let handle = open(&writer, *file, READ_WRITE).await;
-            writer.write(handle, 0, Bytes::from_static(b"new")).await.unwrap();
-            for client in [&reader, &looker] {
-                assert_eq!(content(client, *file).await, b"new", "{n} at {id}");
-            }
-            close(&writer, handle).await.unwrap();
-        }
-        for client in [reader, looker, writer] {
+        changes_are_seen(&ring, &files, &[&reader, &looker]).await;
+        for client in [reader, looker] {
             client.shutdown().await.unwrap();
         }
     }
@@ -258,16 +264,8 @@ async fn what_was_opened_ahead_is_asked_for_again_when_its_server_has_gone() {
     assert_eq!(opens(&ring).get("OpenAhead"), Some(&1));
     ring.kill(MemberId(2));
     ring.turn(vec![LEADER]).await;
-    let writer = ring.client(ClientConfig::default()).await;
-    for (n, file) in files.iter().enumerate().take(20) {
-        let handle = open(&writer, *file, READ_WRITE).await;
-        writer.write(handle, 0, Bytes::from_static(b"new")).await.unwrap();
-        assert_eq!(content(&reader, *file).await, b"new", "{n}");
-        close(&writer, handle).await.unwrap();
-    }
-    for client in [reader, writer] {
-        client.shutdown().await.unwrap();
-    }
+    changes_are_seen(&ring, &files[..20], &[&reader]).await;
+    reader.shutdown().await.unwrap();
 }
 
 /// The server has granted what nobody heard of, and goes. Another answers, and what is read is what is there.
@@ -292,16 +290,8 @@ async fn what_is_told_with_another_answer_is_of_no_value_when_its_server_went_be
             ring.kill(MemberId(2));
             ring.turn(vec![LEADER]).await;
         });
-        let writer = ring.client(ClientConfig::default()).await;
-        for (n, file) in files.iter().enumerate().take(12) {
-            let handle = open(&writer, *file, READ_WRITE).await;
-            writer.write(handle, 0, Bytes::from_static(b"new")).await.unwrap();
-            assert_eq!(content(&reader, *file).await, b"new", "{n} after {message}");
-            close(&writer, handle).await.unwrap();
-        }
-        for client in [reader, writer] {
-            client.shutdown().await.unwrap();
-        }
+        changes_are_seen(&ring, &files[..12], &[&reader]).await;
+        reader.shutdown().await.unwrap();
     }
 }
 

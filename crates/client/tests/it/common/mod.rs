@@ -547,6 +547,19 @@ pub async fn put(client: &Client, text: &str, bytes: &[u8]) -> InodeId {
     id
 }
 
+/// Of a file that is put as a whole.
+pub fn file_spec() -> NodeSpec {
+    NodeSpec {
+        kind: FileKind::File,
+        mode: Mode(0o644),
+        umask: 0,
+        uid: 0,
+        gid: 0,
+        rdev: DeviceId(0),
+        target: Bytes::new(),
+    }
+}
+
 /// As `cat` does it: opened, read, closed.
 pub async fn cat(client: &Client, id: InodeId) -> Vec<u8> {
     let handle = open(client, id, READ).await;
