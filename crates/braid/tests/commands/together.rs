@@ -307,7 +307,7 @@ fn status_and_why_ask_each_of_several_metadata_servers() {
         let told = String::from_utf8(m.says("admin why")).unwrap();
         let names = told.lines().filter_map(|line| {
             let (_, rest) = line.split_once("metadata server ")?;
-            Some(rest.chars().take_while(char::is_ascii_digit).collect::<String>())
+            Some(rest.split_whitespace().next()?.to_owned())
         });
         names.collect::<std::collections::BTreeSet<_>>().len()
     };
