@@ -10,6 +10,15 @@ use std::time::Duration;
 /// True time.
 type Us = u64;
 
+#[derive(Clone, Copy, PartialEq)]
+enum Weather {
+    Calm,
+    /// One answer in twenty takes up to 6 s, some are lost, and processes stand still or are killed.
+    Stormy,
+    /// Each answer takes seconds.
+    Slow,
+}
+
 #[derive(Clone, Copy)]
 enum Under {
     Nothing,
@@ -65,6 +74,8 @@ impl Process {
 const STEP: Us = 1_000;
 const STORMY: Us = 120_000_000;
 const CALM: Us = 90_000_000;
+/// There and back.
+const SLOWEST: Us = 7_000_000;
 
 struct World {
     random: SmallRng,
@@ -110,32 +121,28 @@ impl World {
         self.processes.push(Process { machine, speed, offset, paused: 0, under: Under::Nothing });
     }
 
-    fn latency(&mut self, is_stormy: bool) -> Us {
-        match is_stormy && self.random.random_bool(0.05) {
-            true => self.random.random_range(100_000..6_000_000),
-            false => self.random.random_range(300..30_000),
+    fn latency(&mut self, weather: Weather) -> Us {
+        match weather {
+            Weather::Slow => self.random.random_range(1_000_000..SLOWEST / 2),
+            Weather::Stormy if self.random.random_bool(0.05) => self.random.random_range(100_000..6_000_000),
+            _ => self.random.random_range(300..30_000),
         }
     }
 
-    fn run(&mut self, is_stormy: bool, time: Us) -> Result<(), String> {
+    fn run(&mut self, weather: Weather, time: Us) -> Result<(), String> {
         let end = self.now + time;
         while self.now < end {
             self.now += STEP;
-            if is_stormy && self.random.random_bool(0.0005) {
+            if weather == Weather::Stormy && self.random.random_bool(0.0005) {
                 let which = self.random.random_range(0..self.processes.len());
                 match self.random.random_bool(0.3) {
-                    true => {
-                        // What it has sent may still arrive: it is left under way, and nobody hears the answer.
-                        self.processes[which].paused = u64::MAX;
-                        self.processes[which].machine = Candidate::new(0, self.limits.clone());
-                        self.start();
-                    }
+                    true => self.kill(which),
                     false => self.processes[which].paused = self.now + self.random.random_range(100_000..15_000_000),
                 }
             }
             self.deliver();
             for which in 0..self.processes.len() {
-                self.go_on(which, is_stormy);
+                self.go_on(which, weather);
             }
             let answering: Vec<usize> = (0..self.processes.len())
                 .filter(|which| {
@@ -149,6 +156,30 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    /// Kills who answers. For how long nobody does then, in a database that is well.
+    fn silence_after_a_kill(&mut self) -> Us {
+        let may_answer = |process: &Process, now| process.machine.may_answer(process.clock(now));
+        // If nobody does yet, somebody will.
+        let leads = (0..300).find_map(|_| {
+            self.run(Weather::Calm, 100_000).unwrap();
+            self.processes.iter().position(|process| process.paused <= self.now && may_answer(process, self.now))
+        });
+        self.kill(leads.expect("nobody leads though all is well"));
+        let killed_at = self.now;
+        while !self.processes.iter().any(|process| process.paused <= self.now && may_answer(process, self.now)) {
+            assert!(self.now - killed_at < 120_000_000, "nobody leads");
+            self.run(Weather::Calm, 100_000).unwrap();
+        }
+        self.now - killed_at
+    }
+
+    /// What it has sent may still arrive: it is left under way, and nobody hears the answer.
+    fn kill(&mut self, which: usize) {
+        self.processes[which].paused = Us::MAX;
+        self.processes[which].machine = Candidate::new(0, self.limits.clone());
+        self.start();
     }
 
     /// The database carries out what has arrived, one after the other.
@@ -171,12 +202,12 @@ impl World {
         }
     }
 
-    fn go_on(&mut self, which: usize, is_stormy: bool) {
+    fn go_on(&mut self, which: usize, weather: Weather) {
         if self.processes[which].paused > self.now {
             return;
         }
         let (is_lost, to, fro) =
-            (is_stormy && self.random.random_bool(0.02), self.latency(is_stormy), self.latency(is_stormy));
+            (weather == Weather::Stormy && self.random.random_bool(0.02), self.latency(weather), self.latency(weather));
         let never_arrives = is_lost && self.random.random_bool(0.5);
         let process = &mut self.processes[which];
         let clock = process.clock(self.now);
@@ -197,6 +228,7 @@ impl World {
             }
             Under::Nothing | Under::Sleep { .. } => {}
         }
+        let patience = process.machine.patience().as_micros() as Us;
         process.under = match process.machine.next(clock) {
             _ if process.machine.role() == Role::Over => Under::Dead,
             Step::Wait(until) => Under::Sleep { until: process.time_of(until) },
@@ -207,7 +239,8 @@ impl World {
                     self.pending.push(Pending { at: self.now + to, id, step });
                 }
                 // Nobody waits longer than this.
-                let back = self.now + if is_lost { 3_000_000 } else { (to + fro).min(3_000_000) };
+                let is_lost = is_lost || to + fro > patience;
+                let back = self.now + if is_lost { patience } else { to + fro };
                 Under::Call { id, step, began: clock, back, is_lost }
             }
         };
@@ -228,15 +261,42 @@ fn in_no_seed_do_two_answer_at_once_and_one_does_when_all_is_well() {
     let (mut leaders, mut answers) = (0, 0);
     for seed in first..first + seeds {
         let mut world = World::new(seed, Limits::default());
-        let ran = world.run(true, STORMY).and_then(|()| world.run(false, CALM));
+        let ran = world.run(Weather::Stormy, STORMY).and_then(|()| world.run(Weather::Calm, CALM));
         assert_eq!(ran, Ok(()), "seed {seed}");
         let before = (world.answers, world.leaders);
-        world.run(false, 10_000_000).unwrap();
+        world.run(Weather::Calm, 10_000_000).unwrap();
         assert!(world.answers - before.0 >= 9_990, "seed {seed}: nobody answers though all is well");
         assert_eq!(world.leaders, before.1, "seed {seed}: the leader changes though all is well");
         (leaders, answers) = (leaders + world.leaders, answers + world.answers);
     }
     assert!(leaders > 4 * seeds && answers > 100_000 * seeds, "{leaders} leaders, {answers} moments with one");
+}
+
+/// Housekeeping stands still for no longer than this, whatever the database was like before: it had been slow for minutes, and is well.
+#[test]
+fn who_leads_is_succeeded_within_seconds_also_after_a_storm() {
+    let limits = Limits::default();
+    // A lease, a twentieth by a clock that is slower by a twentieth, a round of looks, and the answers.
+    let bound =
+        |lease: Duration| (lease * 23 / 20 + limits.round(lease) + Duration::from_millis(300)).as_micros() as Us;
+    let mut longest = [0, 0];
+    for seed in 0..number("ELECTION_SEEDS", 40) {
+        let worlds = || {
+            let mut world = World::new(seed, limits.clone());
+            world.run(Weather::Stormy, 30_000_000).unwrap();
+            world.run(Weather::Slow, STORMY).unwrap();
+            world
+        };
+        let (mut soon, mut later) = (worlds(), worlds());
+        later.run(Weather::Calm, 30_000_000).unwrap();
+        let took = [soon.silence_after_a_kill(), later.silence_after_a_kill()];
+        // What was asked while it was slow is answered late.
+        let bounds = [bound(limits.lease_max) + SLOWEST, bound(limits.lease_min)];
+        assert!(took[0] <= bounds[0] && took[1] <= bounds[1], "seed {seed}: {took:?} µs of {bounds:?}");
+        longest = [0, 1].map(|at| took[at].max(longest[at]));
+    }
+    // It had become longer, or there was nothing to come down from.
+    assert!(longest[0] > 2 * bound(limits.lease_min) && longest[1] > 4_000_000, "{longest:?} µs");
 }
 
 /// One that counts from when it had asked, or allows for no drift, is a mistake that this finds.
@@ -246,7 +306,7 @@ fn a_leader_that_is_believed_for_too_short_is_found() {
     let found = (0..200).any(|seed| {
         let mut world = World::new(seed, Limits::default());
         world.processes.iter_mut().for_each(|process| process.speed = process.speed * 8 / 10);
-        world.run(true, STORMY).is_err()
+        world.run(Weather::Stormy, STORMY).is_err()
     });
     assert!(found, "clocks that differ by more than is allowed for do no harm: the search finds nothing");
 }

@@ -98,9 +98,9 @@ fn a_slow_database_makes_the_lease_longer_and_a_fast_one_shorter_again() {
     let limits = Limits::default();
     assert_eq!(limits.next_lease(ms(4000), ms(2000)), ms(8000));
     assert_eq!(limits.next_lease(ms(8000), ms(2000)), ms(8000));
-    assert_eq!(limits.next_lease(ms(8000), ms(500)), ms(7200));
+    assert_eq!(limits.next_lease(ms(8000), ms(500)), ms(6000));
     assert_eq!(limits.next_lease(ms(4000), ms(1)), ms(4000));
-    assert_eq!(limits.next_lease(ms(50_000), ms(40_000)), ms(60_000));
+    assert_eq!(limits.next_lease(ms(16_000), ms(12_000)), ms(20_000));
     let (mut one, _) = leader();
     let Step::Write { record, .. } = one.next(ms(1000)) else { panic!("a beat is due") };
     assert_eq!(record.lease_ms, 4000);
