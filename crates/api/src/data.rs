@@ -336,7 +336,8 @@ pub struct SetChains {
 pub struct FenceSession {
     pub session: SessionId,
     pub epoch: SessionEpoch,
-    /// Of the metadata server that says so. Refused of one that others have succeeded since: it may have stood still, and the session lives.
+    /// Of the metadata server that says so. Refused of one that others have succeeded since, or may have: it may have stood still, and the
+    /// session lives.
     pub by: MembershipEpoch,
 }
 

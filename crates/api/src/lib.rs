@@ -48,4 +48,4 @@ pub use meta::Namespace;
 pub use route::GoesTo;
 
 /// Version of the protocol; raised when an old peer could misunderstand. See `wire` for the hello.
-pub const PROTOCOL_VERSION: u16 = 33;
+pub const PROTOCOL_VERSION: u16 = 34;

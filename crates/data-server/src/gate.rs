@@ -54,6 +54,9 @@ struct State {
     heard: LiveSessions,
     /// The newest metadata server heard of.
     newest: MembershipEpoch,
+    /// No other leads before then: a later word of it may be of one that stood still since. `None`: no other ever does, or none was
+    /// heard of.
+    leads_until: Option<Monotonic>,
     /// Leases `sync` up to this one are for repetitions only.
     sync_floor: LeaseGen,
     /// Up to where each session waits for no change any more; of copies for each container.
@@ -89,6 +92,7 @@ impl Gate {
     pub fn await_sessions(&self) {
         let mut state = self.state.lock();
         (state.awaits, state.heard_until) = (true, Some(Monotonic::default()));
+        state.leads_until = Some(Monotonic::default());
     }
 
     /// Sessions that had begun before and are not among these have ended. Nothing of any session begins until nothing of theirs is being
@@ -209,23 +213,33 @@ impl Gate {
         Ok(Pass { gate: self.clone(), id })
     }
 
-    /// A metadata server of this epoch has answered: what those before it say does not count any more.
-    pub fn hears_of(&self, epoch: MembershipEpoch) {
+    /// A metadata server of this epoch has answered: what those before it say does not count any more, and what it says itself counts
+    /// until then. `None`: for ever.
+    pub fn hears_of(&self, epoch: MembershipEpoch, leads_until: Option<Monotonic>) {
         let mut state = self.state.lock();
         state.newest = state.newest.max(epoch);
+        // An answer that comes late says less. No two of those that lead say anything of one moment, so that the latest may count for
+        // whoever comes after the one that said it: it had not begun before.
+        state.leads_until = leads_until.map(|until| state.leads_until.map_or(until, |before| before.max(until)));
     }
 
     /// Refuses the session from now on; returns when nothing of it is being applied any more. False if the session
     /// has registered anew since, which a fence that comes late does not touch.
     ///
     /// # Errors
-    /// [`Code::NotServing`] of a metadata server that another has succeeded: nothing is refused then.
+    /// [`Code::NotServing`] of a metadata server that another has succeeded, or may have: nothing is refused then.
     pub async fn fence(&self, fence: &FenceSession) -> Result<bool> {
         let has_ended = {
+            let now = self.clock.now();
             let mut state = self.state.lock();
-            if fence.by < state.newest {
+            let cause = match state.leads_until {
+                _ if fence.by < state.newest => Some("the metadata server that ends it has been succeeded"),
+                Some(until) if now >= until => Some("the metadata server that ends it may have been succeeded"),
+                _ => None,
+            };
+            if let Some(cause) = cause {
                 let here = format_args!("session {} at data server {}", fence.session, self.server);
-                return Err(Error::new(Code::NotServing, here, "the metadata server that ends it has been succeeded"));
+                return Err(Error::new(Code::NotServing, here, cause));
             }
             state.settled.retain(|(_, session), _| *session != fence.session);
             let known = state.sessions.entry(fence.session).or_default();
@@ -352,13 +366,30 @@ mod tests {
     #[test]
     fn a_metadata_server_that_was_succeeded_ends_no_session() {
         let gate = Gate::new(ServerId(1), braid_env::Env::os().clock);
-        gate.hears_of(MembershipEpoch(4));
-        gate.hears_of(MembershipEpoch(3));
+        gate.hears_of(MembershipEpoch(4), None);
+        gate.hears_of(MembershipEpoch(3), None);
         let by = |epoch| FenceSession { by: MembershipEpoch(epoch), ..fence(5, 1) };
         assert_eq!(ready(gate.fence(&by(3))).unwrap().unwrap_err().code, Code::NotServing);
         assert!(gate.check(&token(5, 1, 0), NONE).is_ok());
         assert_eq!(ready(gate.fence(&by(4))).unwrap(), Ok(true));
         assert_eq!(gate.check(&token(5, 1, 0), NONE).unwrap_err().code, Code::SessionFenced);
+    }
+
+    #[test]
+    fn a_metadata_server_that_may_have_been_succeeded_ends_no_session() {
+        let gate = Gate::new(ServerId(1), braid_env::Env::os().clock);
+        let ends = |session| ready(gate.fence(&fence(session, 1))).unwrap().is_ok();
+        let now = gate.clock.now();
+        let later = |secs| Some(Monotonic(now.0 + std::time::Duration::from_secs(secs)));
+        gate.await_sessions();
+        assert!(!ends(5), "none was heard of");
+        gate.hears_of(MembershipEpoch(0), Some(now));
+        assert!(!ends(5), "its time is over");
+        gate.hears_of(MembershipEpoch(0), later(3000));
+        gate.hears_of(MembershipEpoch(0), Some(now));
+        assert!(ends(5), "an answer that came late says less");
+        gate.hears_of(MembershipEpoch(0), None);
+        assert!(ends(6));
     }
 
     #[test]

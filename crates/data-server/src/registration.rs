@@ -144,14 +144,14 @@ impl<N: Namespace> Reporter<N> {
         let message = self.announcement.message(core.id, core.incarnation);
         let asked = self.env.clock.now();
         let answer: RegisterAnswer = self.namespace.call(context(), message).await?;
-        let RegisterAnswer { id, cluster, heartbeat_ms, sessions, sync_floor, lease_ms, epoch } = answer;
+        let RegisterAnswer { id, cluster, heartbeat_ms, sessions, sync_floor, lease_ms, epoch, leads_for_ms } = answer;
         if (id, cluster) != (core.id, core.cluster) {
             let subject = format_args!("data server {} of cluster {}", core.id, core.cluster);
             let cause = format_args!("was registered as {id} of {cluster}");
             return Err(Error::new(Code::WrongCluster, subject, cause));
         }
         core.gate.raise_sync_floor(sync_floor);
-        core.gate.hears_of(epoch);
+        core.gate.hears_of(epoch, until(asked, leads_for_ms));
         self.lives_for = held_of(Duration::from_millis(lease_ms.into()));
         // Signs of life go on meanwhile: what is being applied may wait for a disk.
         self.env.spawn("what ended sessions had sent", core.gate.learn(sessions));
@@ -192,11 +192,16 @@ impl<N: Namespace> Reporter<N> {
             return Ok(Duration::ZERO);
         }
         core.gate.heard(Monotonic(asked.0 + self.lives_for));
-        core.gate.hears_of(answer.epoch);
+        core.gate.hears_of(answer.epoch, until(asked, answer.leads_for_ms));
         core.chains.move_rate(answer.move_bytes_per_s);
         // From one to the next as it is sent, however long the answer takes.
         Ok(every.saturating_sub(self.env.clock.now().since(asked)))
     }
+}
+
+/// Counted from when it was asked for, which is before it was true. `None`: without an end.
+fn until(asked: Monotonic, leads_for_ms: u32) -> Option<Monotonic> {
+    (leads_for_ms != u32::MAX).then(|| Monotonic(asked.0 + Duration::from_millis(leads_for_ms.into())))
 }
 
 fn context() -> Context {

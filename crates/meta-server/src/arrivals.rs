@@ -69,6 +69,7 @@ impl MetaServer {
         let lease_ms = self.config.server_lease.as_millis() as u32;
         let sync_floor = self.new_sync_floor().await?;
         let epoch = self.leases.epoch();
-        Ok(RegisterAnswer { id, cluster: self.cluster, heartbeat_ms, sessions, sync_floor, lease_ms, epoch })
+        let (cluster, leads_for_ms) = (self.cluster, self.leads_for_ms());
+        Ok(RegisterAnswer { id, cluster, heartbeat_ms, sessions, sync_floor, lease_ms, epoch, leads_for_ms })
     }
 }

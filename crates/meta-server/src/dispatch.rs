@@ -185,6 +185,7 @@ impl MetaServer {
                 register_again: !self.servers.heartbeat(&m, self.env.clock.now()),
                 move_bytes_per_s: self.move_share(),
                 epoch: self.leases.epoch(),
+                leads_for_ms: self.leads_for_ms(),
             }),
             MetaRequest::AdminQuery(m) => MetaAnswer::AdminQuery(self.admin(m).await?),
             MetaRequest::Listen(m) => MetaAnswer::Listen(self.leases.listen(session, &m).await?),

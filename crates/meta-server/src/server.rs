@@ -42,6 +42,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 /// A metadata server over any engine and any way to data servers.
 pub struct MetaServer {
@@ -394,6 +395,18 @@ impl MetaServer {
             Some(copies) => copies.may_answer().await,
             None => Ok(()),
         }
+    }
+
+    /// For how long from now no other leads, as far as is known: what data servers are to count from when they asked.
+    pub(crate) fn leads_for_ms(&self) -> u32 {
+        let until = match (&self.lead, &self.beside, &self.copies) {
+            (Some(lead), _, _) => Some(lead.term().map_or(Duration::ZERO, |(_, until)| until)),
+            (None, Some(beside), _) => beside.others.leads_until().map(|until| until.0),
+            (None, None, Some(copies)) => Some(copies.leads_until()),
+            (None, None, None) => None,
+        };
+        let left = until.map(|until| until.saturating_sub(self.env.clock.now().0).as_millis());
+        left.map_or(u32::MAX, |ms| ms.min(u128::from(u32::MAX - 1)) as u32)
     }
 
     /// Ends housekeeping; what is being answered is answered.

@@ -9,6 +9,7 @@ use crate::work::{
     Ahead, Bytes, Durable, Evicted, Handover, Listings, Locks, Mapped, Modelled, Names, OpenFiles, Removals, Rights,
     Sealed, Shared, Sizes, Snapshots, Sure, Tree, Work,
 };
+use braid_model::objects::{NestPlay, Play};
 use copies::in_turn;
 pub use copies::{at_messages, queued, with_copies};
 use std::sync::Arc;
@@ -408,12 +409,16 @@ fn snapshots_quiet() -> Scenario {
     Scenario { name: "snapshots-quiet", faults: &[], ..snapshots().swap_remove(0) }
 }
 
-/// Files and directories of two directories, by every call that changes or shows names.
+/// Files and directories of two directories, by every call that changes or shows names, and directories that are moved into each other.
 pub fn trees() -> Vec<Scenario> {
-    let of = |base: Vec<Scenario>, name| {
-        base.into_iter().take(1).map(move |it| Scenario { name, make: |_| Tree::new(), ..it })
+    let of = |base: Vec<Scenario>, [tree, nest]: [&'static str; 2]| {
+        let base = base.into_iter().take(1);
+        base.flat_map(move |it| {
+            let nest = Scenario { name: nest, make: |_| Tree::<NestPlay>::new(), ..it.clone() };
+            [Scenario { name: tree, make: |_| Tree::<Play>::new(), ..it }, nest]
+        })
     };
-    of(all(), "tree").chain(of(several(), "several-tree")).collect()
+    of(all(), ["tree", "nest"]).chain(of(several(), ["several-tree", "several-nest"])).collect()
 }
 
 /// Whatever a program may call, compared with the model.

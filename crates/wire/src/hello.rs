@@ -8,7 +8,7 @@ use bytes::Bytes;
 use std::fmt;
 
 /// The oldest protocol this version still speaks.
-pub const PROTOCOL_VERSION_MIN: u16 = 33;
+pub const PROTOCOL_VERSION_MIN: u16 = 34;
 
 const MAGIC: [u8; 8] = *b"BraidFS\n";
 /// Before the authentication's bytes.

@@ -138,6 +138,9 @@ pub struct RegisterAnswer {
     pub lease_ms: u32,
     /// Of the metadata server: [`crate::data::FenceSession::by`] is not older from now on.
     pub epoch: MembershipEpoch,
+    /// From when this was asked for no other metadata server leads for so long, unless this one stops in good order. `u32::MAX`: no other
+    /// ever does. A [`crate::data::FenceSession`] that comes later than that is refused, since its sender may have been succeeded.
+    pub leads_for_ms: u32,
 }
 
 /// Which sessions may still send something to data servers.
@@ -179,4 +182,6 @@ pub struct HeartbeatAnswer {
     pub move_bytes_per_s: u64,
     /// As in [`RegisterAnswer`].
     pub epoch: MembershipEpoch,
+    /// As in [`RegisterAnswer`].
+    pub leads_for_ms: u32,
 }

@@ -1,4 +1,4 @@
-//! Names in two directories that several clients work in at once, over a database, while metadata servers are killed: there is one order
+//! Names in two directories, and directories in each other, that several clients work in at once, over a database, while metadata servers are killed: there is one order
 //! of it all that explains every answer. Of the servers one serves and the other stands by, or both serve at once.
 
 use super::Cluster;
@@ -8,7 +8,7 @@ use braid_api::{Caller, FileSystem, NewNode, NodeKind};
 use braid_client::{Client, ClientConfig, Ways};
 use braid_env::Env;
 use braid_model::linear::Linear;
-use braid_model::objects::{Play, Shared};
+use braid_model::objects::{NestPlay, Play, Plays};
 use braid_types::{ClusterId, InodeId, Mode, ServerId};
 use braid_wire::{Endpoint, Identity, Limits, Remote, RemoteNamespace, Role, WireMetaPeers, WirePeers};
 use rustix::process::{Pid, Signal, kill_process};
@@ -34,17 +34,17 @@ impl Dice {
 }
 
 /// What all tasks share.
-struct Work {
+struct Work<P: Plays> {
     dirs: [InodeId; 2],
-    linear: Mutex<(Linear<Shared>, VecDeque<String>)>,
-    play: Play,
+    linear: Mutex<(Linear<P::Object>, VecDeque<String>)>,
+    play: P,
     done: AtomicU32,
     /// Calls whose end nobody knows.
     unknown: AtomicU32,
     is_over: AtomicBool,
 }
 
-impl Work {
+impl<P: Plays> Work<P> {
     async fn run(&self, who: usize, client: Arc<Client>) {
         let mut dice = Dice(who as u64 + 1);
         while !self.is_over.load(SeqCst) {
@@ -98,15 +98,21 @@ fn leader(root: &Path) -> Option<(String, Pid)> {
 
 #[test]
 fn names_of_several_clients_have_one_order_over_a_database_whose_metadata_servers_are_killed() {
-    have_one_order(&[]);
+    have_one_order::<Play>(&[]);
 }
 
 #[test]
 fn names_of_several_clients_have_one_order_where_metadata_servers_serve_at_once_and_are_killed() {
-    have_one_order(&["--together"]);
+    have_one_order::<Play>(&["--together"]);
 }
 
-fn have_one_order(how: &[&str]) {
+/// Two that are moved into each other at once make no loop, and what is moved into one that is removed at once is not lost with it.
+#[test]
+fn directories_that_several_clients_move_into_each_other_have_one_order_where_metadata_servers_are_killed() {
+    have_one_order::<NestPlay>(&["--together"]);
+}
+
+fn have_one_order<P: Plays>(how: &[&str]) {
     let m = Machine::with_database();
     let c = Cluster::unmade();
     // Sessions outlive the change of the leader.
@@ -132,10 +138,10 @@ fn have_one_order(how: &[&str]) {
         }
         (clients, [dirs[0], dirs[1]])
     });
-    let work = Arc::new(Work {
+    let work = Arc::new(Work::<P> {
         dirs,
-        linear: Mutex::new((Linear::new(Shared::default()), VecDeque::new())),
-        play: Play::default(),
+        linear: Mutex::new((Linear::new(P::Object::default()), VecDeque::new())),
+        play: P::default(),
         done: AtomicU32::new(0),
         unknown: AtomicU32::new(0),
         is_over: AtomicBool::new(false),

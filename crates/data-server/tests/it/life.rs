@@ -132,6 +132,7 @@ struct Registry {
     sessions: Mutex<LiveSessions>,
     registered: Mutex<Vec<RegisterServer>>,
     beats: Mutex<Vec<Heartbeat>>,
+    leads_for_ms: Mutex<Option<u32>>,
 }
 
 impl Namespace for Registry {
@@ -152,6 +153,7 @@ impl Namespace for Registry {
                     sync_floor: Default::default(),
                     lease_ms: 4000,
                     epoch: MembershipEpoch(0),
+                    leads_for_ms: self.leads_for_ms.lock().unwrap_or(u32::MAX),
                 };
                 Ok(MetaAnswer::RegisterServer(answer))
             }
@@ -162,6 +164,7 @@ impl Namespace for Registry {
                     register_again,
                     move_bytes_per_s: u64::MAX,
                     epoch: MembershipEpoch(0),
+                    leads_for_ms: self.leads_for_ms.lock().unwrap_or(u32::MAX),
                 }))
             }
             _ => Err(Code::NotSupported.into()),
@@ -302,4 +305,45 @@ async fn a_server_out_of_touch_changes_nothing_until_it_has_heard_which_sessions
     tokio::time::sleep(Duration::from_secs(6)).await;
     assert_eq!(registry.registered.lock().len(), 2);
     make(6, 4).await.unwrap();
+}
+
+/// A metadata server that stood still between its last look at whether it leads and its word that a session has ended says what may be
+/// untrue by now: another may have succeeded it, of which the data server has not heard yet.
+#[tokio::test(start_paused = true)]
+async fn no_session_is_ended_by_a_metadata_server_that_may_have_been_succeeded() {
+    let (world, registry) = (World::new(10), Arc::new(Registry::default()));
+    *registry.leads_for_ms.lock() = Some(3000);
+    let server = world.serve(world.open(), quiet());
+    let end = async |session, by| {
+        let (session, by) = (SessionId(session), MembershipEpoch(by));
+        ask(&*server, FenceSession { session, epoch: SessionEpoch(1), by }).await
+    };
+    let of = |session| {
+        let token = Token { session: SessionId(session), session_epoch: SessionEpoch(1), ..Token::default() };
+        Context { token, ..cx() }
+    };
+    let make = async |session, chunk| server.call(of(session), write_of(chunk, 0), Bytes::from_static(b"x")).await;
+    server.report_to(registry.clone(), announcement());
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    end(4, 0).await.unwrap();
+    assert_eq!(code(make(4, 1).await), Code::SessionFenced);
+    *registry.away.lock() = true;
+    // A second for the last sign of life to have been asked for, and three: within four the data server still lives for its sessions.
+    let silent = tokio::time::Instant::now();
+    let refused = loop {
+        match end(3, 0).await {
+            Ok(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+            Err(error) => break error,
+        }
+    };
+    let within = Duration::from_millis(1990)..Duration::from_millis(3020);
+    assert!(within.contains(&silent.elapsed()), "{:?}", silent.elapsed());
+    assert_eq!(refused.code, Code::NotServing);
+    assert_eq!(code(end(5, 7).await), Code::NotServing, "a newer one is to be heard of first");
+    make(5, 2).await.unwrap();
+    *registry.away.lock() = false;
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    make(5, 3).await.unwrap();
+    end(5, 7).await.unwrap();
+    assert_eq!(code(make(5, 4).await), Code::SessionFenced);
 }

@@ -163,16 +163,20 @@ impl World {
         let may_answer = |process: &Process, now| process.machine.may_answer(process.clock(now));
         // If nobody does yet, somebody will.
         let leads = (0..300).find_map(|_| {
-            self.run(Weather::Calm, 100_000).unwrap();
+            self.is_calm_for_a_moment();
             self.processes.iter().position(|process| process.paused <= self.now && may_answer(process, self.now))
         });
         self.kill(leads.expect("nobody leads though all is well"));
         let killed_at = self.now;
         while !self.processes.iter().any(|process| process.paused <= self.now && may_answer(process, self.now)) {
             assert!(self.now - killed_at < 120_000_000, "nobody leads");
-            self.run(Weather::Calm, 100_000).unwrap();
+            self.is_calm_for_a_moment();
         }
         self.now - killed_at
+    }
+
+    fn is_calm_for_a_moment(&mut self) {
+        self.run(Weather::Calm, 100_000).expect("two answer at once though all is well");
     }
 
     /// What it has sent may still arrive: it is left under way, and nobody hears the answer.

@@ -170,13 +170,18 @@ impl CopySet {
         let _ = self.env.timeout(most, news.changed()).await;
     }
 
+    /// Until then no other leads, by this process's clock.
+    pub fn leads_until(&self) -> Duration {
+        self.leader.lock().progress().lease
+    }
+
     /// Waits until this server may answer: what it says is not outdated by another one.
     pub async fn may_answer(&self) -> Result<()> {
         let mut news = self.news.subscribe();
         let end = self.env.clock.now() + LEASE_WAIT;
         loop {
             let now = self.env.clock.now();
-            if self.leader.lock().progress().lease > now.0 {
+            if self.leads_until() > now.0 {
                 return Ok(());
             }
             let left = end.since(now);

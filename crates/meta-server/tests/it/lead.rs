@@ -1,8 +1,12 @@
 //! Who leads, over a store that takes its time.
 
+use crate::common::{FakeNode, Peers, World, fast_config};
+use braid_api::meta::{Heartbeat, RegisterServer};
+use braid_api::{AnyPeers, Context, Namespace};
 use braid_env::Env;
 use braid_meta_engine::{AnyEngine, Engine, EngineError, EngineStats, MemEngine, MemStore, Operation, Snapshot, Table};
-use braid_meta_server::{Lead, LeadLimits};
+use braid_meta_server::{Backing, Lead, LeadLimits, MetaServer};
+use braid_types::{ClusterId, Policy, ServerId};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,4 +53,48 @@ async fn who_takes_longer_than_a_lease_to_fence_the_others_leads_all_the_same() 
     lead.may_answer().expect("its lease has been renewed all the while");
     assert!(!other.is_finished(), "two lead");
     other.abort();
+}
+
+/// Data servers take the end of a session from nobody who may have been succeeded, so they are told until when that is not so.
+#[tokio::test]
+async fn data_servers_hear_for_how_long_no_other_leads() {
+    let register = || RegisterServer {
+        id: ServerId(0),
+        incarnation: 1,
+        addresses: vec!["tcp:nowhere:1".into()],
+        host: "h".into(),
+        clean_stop: false,
+        rack: String::new(),
+    };
+    let beat = |id| Heartbeat {
+        id,
+        incarnation: 1,
+        disk: 0,
+        filesystem: 0,
+        bytes_total: 1 << 30,
+        bytes_free: 1 << 30,
+        chunks: 0,
+        bad_blocks: 0,
+        sealed_blocks: 0,
+    };
+    let alone = World::new().await;
+    let registered = alone.call(register()).await.unwrap();
+    let heard = alone.call(beat(registered.id)).await.unwrap();
+    assert_eq!([registered.leads_for_ms, heard.leads_for_ms], [u32::MAX; 2], "no other can ever lead");
+
+    let lease = Duration::from_secs(60);
+    let limits = LeadLimits { lease_min: lease, lease_max: lease, ..LeadLimits::default() };
+    let engine = AnyEngine::new(Arc::new(MemEngine::new(MemStore::new())));
+    let lead = Lead::win(Env::os(), engine.clone(), limits).await.unwrap();
+    let (backing, peers) = (Backing { lead: Some(lead), ..Backing::default() }, Peers(Arc::new(FakeNode::default())));
+    let (config, cluster) = (fast_config(), ClusterId([7; 16]));
+    let start =
+        MetaServer::start_with(Env::os(), engine, AnyPeers::new(peers), config, cluster, Policy::PLAIN, backing);
+    let server = start.await.unwrap();
+    let registered = server.call(Context::default(), register()).await.unwrap();
+    assert!((30_000..60_000).contains(&registered.leads_for_ms), "{}", registered.leads_for_ms);
+    // Its lease goes on for a quarter of a minute before the next sign of life.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let heard = server.call(Context::default(), beat(registered.id)).await.unwrap();
+    assert!(heard.leads_for_ms + 300 <= registered.leads_for_ms, "{}", heard.leads_for_ms);
 }

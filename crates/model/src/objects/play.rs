@@ -1,6 +1,7 @@
 //! [`Shared`] played on a file system: what is drawn is done there, and its answer is one of the object's.
 
-use super::{Place, SharedAnswer, SharedOp};
+use super::{Place, SEARCHES, Shared, SharedAnswer, SharedOp};
+use crate::linear::{End, Sequential};
 use braid_api::{Caller, Code, FileSystem, NewNode, NodeKind, OpenFlags, RenameMode, Result};
 use braid_types::{FileKind, InodeId, Mode, Name};
 use parking_lot::Mutex;
@@ -11,7 +12,7 @@ const NAMES: u64 = 3;
 /// Only of so many that were made last a further name is made: older ones have gone, most of them.
 const RECENT: u32 = 8;
 
-const REFUSALS: [Code; 7] = [
+pub(super) const REFUSALS: [Code; 7] = [
     Code::NotFound,
     Code::Stale,
     Code::Exists,
@@ -21,6 +22,27 @@ const REFUSALS: [Code; 7] = [
     Code::NotPermitted,
 ];
 
+/// An object that is played on a file system, in two directories.
+pub trait Plays: Default + Send + Sync + 'static {
+    type Object: Sequential<Op: Copy + Send + std::fmt::Debug, Answer: std::fmt::Debug> + Default;
+    /// One of [`SEARCHES`].
+    const SEARCH: fn() -> End<Self::Object>;
+
+    /// `throw(n)` is a number below n.
+    fn draw(&self, throw: impl FnMut(u64) -> u64) -> <Self::Object as Sequential>::Op;
+
+    /// With why it was refused, for whoever reads the log.
+    ///
+    /// # Errors
+    /// Those that are no answer: it may take effect yet.
+    fn perform(
+        &self,
+        fs: &impl FileSystem,
+        dirs: [InodeId; 2],
+        op: <Self::Object as Sequential>::Op,
+    ) -> impl Future<Output = Result<(<Self::Object as Sequential>::Answer, Option<Code>)>> + Send;
+}
+
 /// What all that play know of each other.
 #[derive(Debug, Default)]
 pub struct Play {
@@ -29,18 +51,20 @@ pub struct Play {
     last: Mutex<u32>,
 }
 
-fn name(number: u8) -> Name {
+pub(super) fn name(number: impl std::fmt::Display) -> Name {
     Name::new(format!("n{number}").as_bytes()).expect("a short name")
 }
 
-fn number(name: &Name) -> u8 {
+pub(super) fn number<N: std::str::FromStr + From<u8>>(name: &Name) -> N {
     let digits = name.as_bytes().get(1..).and_then(|digits| std::str::from_utf8(digits).ok());
-    digits.and_then(|digits| digits.parse().ok()).unwrap_or(u8::MAX)
+    digits.and_then(|digits| digits.parse().ok()).unwrap_or(N::from(u8::MAX))
 }
 
-impl Play {
-    /// `throw(n)` is a number below n.
-    pub fn draw(&self, mut throw: impl FnMut(u64) -> u64) -> SharedOp {
+impl Plays for Play {
+    type Object = Shared;
+    const SEARCH: fn() -> End<Shared> = || SEARCHES.5;
+
+    fn draw(&self, mut throw: impl FnMut(u64) -> u64) -> SharedOp {
         let mut place = || -> Place { (throw(2) as u8, throw(NAMES) as u8) };
         let (one, other) = (place(), place());
         match throw(12) {
@@ -67,11 +91,7 @@ impl Play {
         }
     }
 
-    /// With why it was refused, for whoever reads the log.
-    ///
-    /// # Errors
-    /// Those that are no answer: it may take effect yet.
-    pub async fn perform(
+    async fn perform(
         &self,
         fs: &impl FileSystem,
         dirs: [InodeId; 2],

@@ -1,5 +1,5 @@
-//! Mounts that make, link, rename, remove, look up and list files and directories in two directories that all of them work in: the answers
-//! must have one order (design.md §8 *Linearizable metadata*), through lost answers and crashes of metadata servers.
+//! Mounts that make, link, rename, remove, look up and list files and directories in two directories that all of them work in, or directories
+//! in directories that they move into each other: the answers must have one order (design.md §8 *Linearizable metadata*), through lost answers and crashes of metadata servers.
 
 use super::litmus::on_mount;
 use super::{Task, Work};
@@ -8,7 +8,7 @@ use crate::failures::Invariant;
 use crate::host::Mount;
 use braid_api::{Caller, Code, Error, FileSystem, NewNode, NodeKind, Result};
 use braid_model::linear::{Linear, TooMany};
-use braid_model::objects::{Play, SEARCHES, Shared};
+use braid_model::objects::Plays;
 use braid_types::{InodeId, Mode, Name};
 use parking_lot::Mutex;
 use rand::RngExt;
@@ -19,16 +19,16 @@ const TASKS: usize = 2;
 /// Keeps the history short enough to be explained; calls take a few milliseconds each.
 const PAUSE_MS_MAX: u64 = 80;
 
-pub struct Tree {
-    play: Play,
+pub struct Tree<P: Plays> {
+    play: P,
     /// Nothing: too much happened at once for a verdict.
-    linear: Mutex<Option<Linear<Shared>>>,
+    linear: Mutex<Option<Linear<P::Object>>>,
 }
 
-impl Tree {
+impl<P: Plays> Tree<P> {
     pub fn new() -> Arc<Self> {
-        let linear = Mutex::new(Some(Linear::new(Shared::default())));
-        Arc::new(Tree { play: Play::default(), linear })
+        let linear = Mutex::new(Some(Linear::new(P::Object::default())));
+        Arc::new(Tree { play: P::default(), linear })
     }
 
     async fn task(self: Arc<Self>, process: Process, fs: Arc<Mount>, number: usize) {
@@ -52,9 +52,12 @@ impl Tree {
                 }
             };
             process.note(format_args!("{op:?}: {answer:?} {why:?}"));
+            if why == Some(Code::Invalid) {
+                process.cluster.coverage.count("move of a directory into itself refused");
+            }
             let mut judged = self.linear.lock();
             let (Some(linear), Some(id)) = (&mut *judged, id) else { continue };
-            match (SEARCHES.5)(linear, id, &answer) {
+            match P::SEARCH()(linear, id, &answer) {
                 Ok(true) => process.cluster.coverage.count("answer about a tree explained"),
                 Ok(false) => {
                     let who = process.machine.name();
@@ -84,7 +87,7 @@ async fn made(fs: &Mount, text: &str) -> Result<InodeId> {
     }
 }
 
-impl Work for Tree {
+impl<P: Plays> Work for Tree<P> {
     fn run(self: Arc<Self>, process: Process) -> Task {
         Box::pin(async move {
             on_mount(&process, TASKS, |fs, number| self.clone().task(process.clone(), fs, number)).await;
