@@ -100,6 +100,8 @@ impl Core {
         loop {
             let token = self.session.token();
             still()?;
+            // Before it is looked where to: a newer one that comes in between is not what that was found by.
+            let roster = self.route.epoch();
             // A server that lost its power after it took the request answers nothing, and nothing says so.
             let left = op.deadline.left(&self.env).min(self.config.attempt);
             let trace = op.trace;
@@ -108,6 +110,7 @@ impl Core {
             let way = begun_there.clone().or(guess.take()).unwrap_or_else(|| self.route.way(to));
             let manner = way.manner();
             let cx = Context { token, request: id, trace, when, deadline: left, about, manner, ..Context::default() };
+            let cx = if is_change { cx.under(roster) } else { cx };
             self.counters.message(name);
             let sent = self.route.execute(&way, to, cx, request.clone());
             let error = match self.env.timeout(left, sent).await {

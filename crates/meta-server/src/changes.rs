@@ -6,7 +6,7 @@ use crate::server::MetaServer;
 use crate::settling::{UntilSettled, is_open};
 use braid_api::admin::Repair;
 use braid_api::meta::*;
-use braid_api::{Code, Error, Result};
+use braid_api::{Code, Context, Error, Result};
 use braid_lease::Key;
 use braid_meta_namespace::ops::stand_for::StandFor;
 use braid_types::{FileKind, InodeId, Name, SessionId};
@@ -115,7 +115,7 @@ impl MetaServer {
     pub(crate) async fn announced<F, R>(
         &self,
         call: &mut Call,
-        session: SessionId,
+        cx: Context,
         request: &MetaRequest,
         mut change: F,
     ) -> Result<MetaAnswer>
@@ -123,7 +123,16 @@ impl MetaServer {
         F: FnMut(Option<[InodeId; 2]>) -> R,
         R: Future<Output = (Call, Result<MetaAnswer>)>,
     {
+        let session = cx.token.session;
         let begun = self.beside.as_ref().map(|_| self.leases.epoch());
+        if begun.is_some_and(|epoch| cx.is_under_older_than(epoch)) {
+            // As below; and whoever it was sent to may be another than this start of the server.
+            return Err(Error::new(
+                Code::HeldElsewhere,
+                request.name(),
+                "it was sent under an older roster than this server's",
+            ));
+        }
         for _ in 0..ATTEMPTS {
             if begun.is_some_and(|epoch| self.leases.epoch() != epoch) {
                 // Whoever asked may have asked another meanwhile, and been told that it fails.

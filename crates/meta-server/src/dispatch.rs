@@ -299,7 +299,7 @@ impl MetaServer {
                         (call, answer)
                     }
                 };
-                self.announced(call, session, &request, change).await.map_err(|e| match looked_through {
+                self.announced(call, cx, &request, change).await.map_err(|e| match looked_through {
                     // Another directory has the name by now, which nobody has looked through.
                     Some(dir) if e.code == Code::StaleLease => {
                         Error::new(Code::Busy, format_args!("inode {dir}"), "another has its name by now")

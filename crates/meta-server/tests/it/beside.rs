@@ -113,6 +113,27 @@ async fn who_makes_a_change_is_not_asked_by_anybody() {
     }
 }
 
+/// Whoever sent it may have heard of the newer roster since, seen that the start of the server which it had asked is none of it, asked
+/// another one and been told that it fails: it must not be made behind that. The process may be the same, and a member as another.
+#[tokio::test]
+async fn a_change_that_was_sent_under_an_older_roster_is_not_made() {
+    let ring = Ring::of(2).await;
+    let mount = Mount::open(&ring, 1).await;
+    let dir = dir_of(&mount, MemberId(2), "d").await;
+    let before = ring.roster().epoch;
+    ring.turn([1, 2].map(MemberId).to_vec()).await;
+    let now = ring.roster().epoch;
+    mount.renew().await;
+    let server = ring.server(MemberId(2));
+    let late = server.call(mount.cx().under(before), create(dir.id, "f")).await;
+    assert_eq!(code(late), Code::HeldElsewhere);
+    let found = server.call(mount.cx().under(before), Lookup { parent: dir.id, name: name("f") }).await.unwrap();
+    assert!(found.attr.is_none(), "and a question is answered");
+    for (text, under) in [("of now", now), ("of a newer one", now.next())] {
+        server.call(mount.cx().under(under), create(dir.id, text)).await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn what_stays_where_it_is_is_kept_and_what_moves_waits_for_everybody() {
     let ring = Ring::of(2).await;
