@@ -53,7 +53,7 @@ struct State {
     /// As heard last.
     heard: LiveSessions,
     /// The newest metadata server heard of.
-    newest: MembershipEpoch,
+    newest: Option<MembershipEpoch>,
     /// No other leads before then: a later word of it may be of one that stood still since. `None`: no other ever does, or none was
     /// heard of.
     leads_until: Option<Monotonic>,
@@ -217,10 +217,9 @@ impl Gate {
     /// until then. `None`: for ever.
     pub fn hears_of(&self, epoch: MembershipEpoch, leads_until: Option<Monotonic>) {
         let mut state = self.state.lock();
-        state.newest = state.newest.max(epoch);
-        // An answer that comes late says less. No two of those that lead say anything of one moment, so that the latest may count for
-        // whoever comes after the one that said it: it had not begun before.
-        state.leads_until = leads_until.map(|until| state.leads_until.map_or(until, |before| before.max(until)));
+        if state.newest.is_none_or(|newest| newest <= epoch) {
+            (state.newest, state.leads_until) = (Some(epoch), leads_until);
+        }
     }
 
     /// Refuses the session from now on; returns when nothing of it is being applied any more. False if the session
@@ -233,7 +232,13 @@ impl Gate {
             let now = self.clock.now();
             let mut state = self.state.lock();
             let cause = match state.leads_until {
-                _ if fence.by < state.newest => Some("the metadata server that ends it has been succeeded"),
+                _ if state.newest.is_some_and(|newest| fence.by < newest) => {
+                    Some("the metadata server that ends it has been succeeded")
+                }
+                // How long that one leads is not known here.
+                _ if state.newest.is_some_and(|newest| fence.by > newest) => {
+                    Some("nothing has been heard of the metadata server that ends it")
+                }
                 Some(until) if now >= until => Some("the metadata server that ends it may have been succeeded"),
                 _ => None,
             };
@@ -386,10 +391,15 @@ mod tests {
         gate.hears_of(MembershipEpoch(0), Some(now));
         assert!(!ends(5), "its time is over");
         gate.hears_of(MembershipEpoch(0), later(3000));
-        gate.hears_of(MembershipEpoch(0), Some(now));
-        assert!(ends(5), "an answer that came late says less");
+        assert!(ends(5));
+        gate.hears_of(MembershipEpoch(1), later(3000));
+        assert!(!ends(6), "of another that has been succeeded");
         gate.hears_of(MembershipEpoch(0), None);
-        assert!(ends(6));
+        assert!(!ends(6), "an answer that comes late says nothing");
+        let by_later = FenceSession { by: MembershipEpoch(2), ..fence(6, 1) };
+        assert!(ready(gate.fence(&by_later)).unwrap().is_err(), "for how long that one leads was not heard");
+        gate.hears_of(MembershipEpoch(2), None);
+        assert_eq!(ready(gate.fence(&by_later)).unwrap(), Ok(true));
     }
 
     #[test]

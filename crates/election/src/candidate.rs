@@ -110,7 +110,7 @@ impl Candidate {
         {
             self.state = State::Over;
         }
-        match &self.state {
+        let step = match &self.state {
             State::Stands { seen, look_at } => {
                 let Some((record, since)) = seen else { return Step::Read };
                 if may_be_taken(record.as_ref(), *since, now) {
@@ -126,7 +126,12 @@ impl Candidate {
             }
             State::Leads { beat_at, .. } => Step::Wait(*beat_at),
             State::Over => Step::Wait(Duration::MAX),
+        };
+        if let (Step::Write { record, .. }, State::Leads { until, .. }) = (step, &mut self.state) {
+            // Whoever reads a shorter lease than the one before waits no longer than that.
+            *until = (*until).min(now + record.lease());
         }
+        step
     }
 
     /// Says that it leads no more: the write to be made, if it led.
@@ -196,7 +201,8 @@ impl Candidate {
             }
             (State::Leads { .. }, Written::Not(_)) => self.state = State::Over,
             (State::Leads { tried, lease, asked, beat_at, .. }, Written::Unknown) => {
-                *lease = limits.next_lease(record.lease(), now.saturating_sub(began));
+                // One that fails at once says nothing of how soon others are answered.
+                *lease = limits.next_lease(record.lease(), now.saturating_sub(began)).max(record.lease());
                 (*tried, *asked, *beat_at) = (record.beat, Some((record, began)), now);
             }
             (State::Over, _) => {}

@@ -5,7 +5,7 @@ use crate::server::MetaServer;
 use braid_api::meta::{
     AtPath, CreateFile, FileLease, FileWant, InodeRef, MetaAnswer, PutFile, Reached, Resolve, Then, ThenAnswer,
 };
-use braid_api::{Code, Context, Error, Result};
+use braid_api::{Code, Context, Error, Result, Retry};
 use braid_meta_namespace::ops::lookup::Step;
 use braid_types::{InodeId, Name};
 use std::future::Future;
@@ -41,7 +41,7 @@ impl MetaServer {
                 match self.walk(call, &resolve).await? {
                     found if found.rest > 0 => {
                         // A change that had its effect is answered as it was, whatever has become of its path.
-                        let done = if is_change { self.done_before(call, cx, then).await } else { None };
+                        let done = if is_change { self.done_before(call, cx, then).await? } else { None };
                         return Ok(done.unwrap_or(Reached::Short { path: i as u32, found }));
                     }
                     found => *place = found.end(from, &resolve.path),
@@ -101,10 +101,18 @@ impl MetaServer {
         }
     }
 
-    async fn done_before(&self, call: &mut Call, cx: Context, then: Then) -> Option<Reached> {
+    async fn done_before(&self, call: &mut Call, cx: Context, then: Then) -> Result<Option<Reached>> {
         let request = then.about(NOTHING.into(), NOTHING.into());
-        let answer = self.mutate(call, cx, request.number(), request, None).await.ok()?;
-        reached(answer).ok().filter(|_| call.repeated)
+        match self.mutate(call, cx, request.number(), request, None).await {
+            Ok(answer) => Ok(reached(answer).ok().filter(|_| call.repeated)),
+            // Another knows, or it is known later.
+            Err(error)
+                if error.code == Code::HeldElsewhere || matches!(error.retry(), Retry::Yes | Retry::IfIdempotent) =>
+            {
+                Err(error)
+            }
+            Err(_) => Ok(None),
+        }
     }
 }
 

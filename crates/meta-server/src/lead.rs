@@ -122,6 +122,11 @@ impl Lead {
         }
     }
 
+    /// For how long from now no other leads, if nothing more is heard.
+    pub(crate) fn leads_for(&self) -> Duration {
+        self.term().map_or(Duration::ZERO, |(_, until)| until.saturating_sub(self.now()))
+    }
+
     /// Changes when [`Lead::term`] may have changed.
     pub(crate) fn heard(&self) -> watch::Receiver<u64> {
         self.heard.subscribe()

@@ -329,12 +329,6 @@ impl Others for Membership {
         Membership::asks(self, question)
     }
 
-    fn leads_until(&self) -> Option<Monotonic> {
-        let state = self.state.lock();
-        let term = state.leading.as_ref().and_then(|leading| leading.lead.term());
-        Some(Monotonic(term.map_or(Moment::ZERO, |(_, until)| until)))
-    }
-
     fn stay_alone(&self, until: Monotonic) {
         if let Some(leading) = &mut self.state.lock().leading {
             leading.leader.stays_alone(until.0);

@@ -399,14 +399,14 @@ impl MetaServer {
 
     /// For how long from now no other leads, as far as is known: what data servers are to count from when they asked.
     pub(crate) fn leads_for_ms(&self) -> u32 {
-        let until = match (&self.lead, &self.beside, &self.copies) {
-            (Some(lead), _, _) => Some(lead.term().map_or(Duration::ZERO, |(_, until)| until)),
-            (None, Some(beside), _) => beside.others.leads_until().map(|until| until.0),
-            (None, None, Some(copies)) => Some(copies.leads_until()),
-            (None, None, None) => None,
+        // By their own clocks, and not by that of this server, which stands still where the process does.
+        let left = match (&self.lead, &self.copies) {
+            (Some(lead), _) => lead.leads_for(),
+            (None, Some(copies)) => copies.leads_for(),
+            _ if !self.leads() || self.handovers.as_ref().is_some_and(|rows| rows.may_have_gone()) => Duration::ZERO,
+            (None, None) => return u32::MAX,
         };
-        let left = until.map(|until| until.saturating_sub(self.env.clock.now().0).as_millis());
-        left.map_or(u32::MAX, |ms| ms.min(u128::from(u32::MAX - 1)) as u32)
+        left.as_millis().min(u128::from(u32::MAX - 1)) as u32
     }
 
     /// Ends housekeeping; what is being answered is answered.

@@ -339,11 +339,11 @@ async fn no_session_is_ended_by_a_metadata_server_that_may_have_been_succeeded()
     let within = Duration::from_millis(1990)..Duration::from_millis(3020);
     assert!(within.contains(&silent.elapsed()), "{:?}", silent.elapsed());
     assert_eq!(refused.code, Code::NotServing);
-    assert_eq!(code(end(5, 7).await), Code::NotServing, "a newer one is to be heard of first");
+    assert_eq!(code(end(5, 7).await), Code::NotServing);
     make(5, 2).await.unwrap();
     *registry.away.lock() = false;
     tokio::time::sleep(Duration::from_secs(6)).await;
     make(5, 3).await.unwrap();
-    end(5, 7).await.unwrap();
+    end(5, 0).await.unwrap();
     assert_eq!(code(make(5, 4).await), Code::SessionFenced);
 }

@@ -233,7 +233,12 @@ impl World {
             Under::Nothing | Under::Sleep { .. } => {}
         }
         let patience = process.machine.patience().as_micros() as Us;
-        process.under = match process.machine.next(clock) {
+        let step = process.machine.next(clock);
+        if let Step::Write { record, .. } = step {
+            // Whoever reads it takes the lead after that.
+            assert!(!process.machine.may_answer(clock + record.lease()), "it believes to lead for longer than it says");
+        }
+        process.under = match step {
             _ if process.machine.role() == Role::Over => Under::Dead,
             Step::Wait(until) => Under::Sleep { until: process.time_of(until) },
             step => {
@@ -243,8 +248,10 @@ impl World {
                     self.pending.push(Pending { at: self.now + to, id, step });
                 }
                 // Nobody waits longer than this.
-                let is_lost = is_lost || to + fro > patience;
-                let back = self.now + if is_lost { patience } else { to + fro };
+                // What is lost is noticed when nobody waits any more, or fails at once, whatever becomes of it.
+                let (is_late, is_known) = (to + fro > patience, is_lost && self.random.random_bool(0.5));
+                let (is_lost, took) = (is_lost || is_late, if is_known { 1_000 } else { patience });
+                let back = self.now + if is_lost { took } else { to + fro };
                 Under::Call { id, step, began: clock, back, is_lost }
             }
         };

@@ -58,10 +58,6 @@ pub trait Others: Send + Sync + 'static {
     }
     /// To the one that leads.
     fn asks(&self, question: Question) -> ServeReply;
-    /// As the one that leads: until then no other does, if nothing more is heard. `None`: no other ever does.
-    fn leads_until(&self) -> Option<Monotonic> {
-        None
-    }
     /// As the one that leads: until then no other is to serve. Those that do stop as soon as what they were granted is over.
     fn stay_alone(&self, until: Monotonic);
     /// There is a newer roster, or may be.

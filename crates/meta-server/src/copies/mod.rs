@@ -170,9 +170,9 @@ impl CopySet {
         let _ = self.env.timeout(most, news.changed()).await;
     }
 
-    /// Until then no other leads, by this process's clock.
-    pub fn leads_until(&self) -> Duration {
-        self.leader.lock().progress().lease
+    /// For how long from now no other leads, if nothing more is heard.
+    pub fn leads_for(&self) -> Duration {
+        self.leader.lock().progress().lease.saturating_sub(self.env.clock.now().0)
     }
 
     /// Waits until this server may answer: what it says is not outdated by another one.
@@ -181,7 +181,7 @@ impl CopySet {
         let end = self.env.clock.now() + LEASE_WAIT;
         loop {
             let now = self.env.clock.now();
-            if self.leads_until() > now.0 {
+            if !self.leads_for().is_zero() {
                 return Ok(());
             }
             let left = end.since(now);

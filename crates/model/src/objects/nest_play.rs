@@ -7,7 +7,7 @@ use crate::linear::End;
 use braid_api::{Caller, Code, FileSystem, NewNode, NodeKind, RenameMode, Result};
 use braid_types::{InodeId, Mode};
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// So many are moved into each other: few, so that two moves that go on at once often concern each other.
 const AT_ONCE: usize = 4;
@@ -24,13 +24,24 @@ struct State {
     ids: HashMap<DirNumber, InodeId>,
     /// Of these those that are not known to have been removed, and where they were last.
     seen: Vec<(DirNumber, DirNumber)>,
+    /// Answers come in another order than what they tell of.
+    removed: HashSet<DirNumber>,
     last: DirNumber,
 }
 
 impl State {
     fn goes(&mut self, dir: DirNumber, to: Option<DirNumber>) {
         self.seen.retain(|(known, _)| *known != dir);
-        self.seen.extend(to.map(|to| (dir, to)));
+        match to {
+            None => _ = self.removed.insert(dir),
+            Some(to) if !self.removed.contains(&dir) => self.seen.push((dir, to)),
+            Some(_) => {}
+        }
+    }
+
+    /// It is not where it was seen last: it may have been removed by who never heard of it, and others are made instead.
+    fn is_missed(&mut self, dir: DirNumber, at: DirNumber) {
+        self.seen.retain(|seen| *seen != (dir, at));
     }
 }
 
@@ -93,12 +104,14 @@ impl Plays for NestPlay {
                 moved.map(|()| self.state.lock().goes(dir, Some(to)))
             }
             NestOp::Lookup { dir, parent } => {
-                return match fs.lookup(&cx, id(parent), &name(dir)).await {
-                    Ok(found) if found.attr.is_some() => Ok((NestAnswer::Found, None)),
-                    Ok(_) => Ok((NestAnswer::Nothing, None)),
-                    Err(error) if has_gone(error.code) => Ok((NestAnswer::Nothing, Some(error.code))),
-                    Err(error) => Err(error),
+                let why = match fs.lookup(&cx, id(parent), &name(dir)).await {
+                    Ok(found) if found.attr.is_some() => return Ok((NestAnswer::Found, None)),
+                    Ok(_) => None,
+                    Err(error) if has_gone(error.code) => Some(error.code),
+                    Err(error) => return Err(error),
                 };
+                self.state.lock().is_missed(dir, parent);
+                return Ok((NestAnswer::Nothing, why));
             }
             NestOp::List(of) => {
                 let listed = async {
@@ -109,7 +122,8 @@ impl Plays for NestPlay {
                 };
                 return match listed.await {
                     Ok(listed) => {
-                        let mut names: Vec<_> = listed.iter().map(|entry| number(&entry.name)).collect();
+                        let mut names: Vec<_> =
+                            listed.iter().map(|entry| number(&entry.name, DirNumber::MAX)).collect();
                         names.sort_unstable();
                         Ok((NestAnswer::Listed(names), None))
                     }

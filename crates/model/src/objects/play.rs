@@ -55,9 +55,10 @@ pub(super) fn name(number: impl std::fmt::Display) -> Name {
     Name::new(format!("n{number}").as_bytes()).expect("a short name")
 }
 
-pub(super) fn number<N: std::str::FromStr + From<u8>>(name: &Name) -> N {
+/// `other`: of what is not one of these names.
+pub(super) fn number<N: std::str::FromStr>(name: &Name, other: N) -> N {
     let digits = name.as_bytes().get(1..).and_then(|digits| std::str::from_utf8(digits).ok());
-    digits.and_then(|digits| digits.parse().ok()).unwrap_or(N::from(u8::MAX))
+    digits.and_then(|digits| digits.parse().ok()).unwrap_or(other)
 }
 
 impl Plays for Play {
@@ -139,7 +140,7 @@ impl Plays for Play {
                 let listed = fs.read_dir(&cx, handle, 0, 100, false).await;
                 fs.release(handle).await;
                 let is_dir = |kind| kind == FileKind::Directory;
-                let mut names: Vec<_> = listed?.iter().map(|e| (number(&e.name), is_dir(e.kind))).collect();
+                let mut names: Vec<_> = listed?.iter().map(|e| (number(&e.name, u8::MAX), is_dir(e.kind))).collect();
                 names.sort_unstable();
                 return Ok((SharedAnswer::Listed(names), None));
             }
