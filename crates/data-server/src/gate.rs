@@ -23,6 +23,7 @@ use braid_api::{Code, Error, Result};
 use braid_env::{Clock, Monotonic};
 use braid_types::{ChainEpoch, ContainerId, LeaseGen, MembershipEpoch, ServerId, SessionEpoch, SessionId, Token};
 use parking_lot::Mutex;
+use std::cmp::Ordering::{Greater, Less};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
@@ -231,15 +232,13 @@ impl Gate {
         let has_ended = {
             let now = self.clock.now();
             let mut state = self.state.lock();
-            let cause = match state.leads_until {
-                _ if state.newest.is_some_and(|newest| fence.by < newest) => {
-                    Some("the metadata server that ends it has been succeeded")
-                }
+            let cause = match state.newest.map(|newest| fence.by.cmp(&newest)) {
+                Some(Less) => Some("the metadata server that ends it has been succeeded"),
                 // How long that one leads is not known here.
-                _ if state.newest.is_some_and(|newest| fence.by > newest) => {
-                    Some("nothing has been heard of the metadata server that ends it")
+                Some(Greater) => Some("nothing has been heard of the metadata server that ends it"),
+                _ if state.leads_until.is_some_and(|until| now >= until) => {
+                    Some("the metadata server that ends it may have been succeeded")
                 }
-                Some(until) if now >= until => Some("the metadata server that ends it may have been succeeded"),
                 _ => None,
             };
             if let Some(cause) = cause {

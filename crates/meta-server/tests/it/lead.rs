@@ -1,7 +1,6 @@
 //! Who leads, over a store that takes its time.
 
-use crate::common::{FakeNode, Peers, World, fast_config};
-use braid_api::meta::{Heartbeat, RegisterServer};
+use crate::common::{FakeNode, Peers, World, beat, fast_config, registers};
 use braid_api::{AnyPeers, Context, Namespace};
 use braid_env::Env;
 use braid_meta_engine::{AnyEngine, Engine, EngineError, EngineStats, MemEngine, MemStore, Operation, Snapshot, Table};
@@ -58,27 +57,8 @@ async fn who_takes_longer_than_a_lease_to_fence_the_others_leads_all_the_same() 
 /// Data servers take the end of a session from nobody who may have been succeeded, so they are told until when that is not so.
 #[tokio::test]
 async fn data_servers_hear_for_how_long_no_other_leads() {
-    let register = || RegisterServer {
-        id: ServerId(0),
-        incarnation: 1,
-        addresses: vec!["tcp:nowhere:1".into()],
-        host: "h".into(),
-        clean_stop: false,
-        rack: String::new(),
-    };
-    let beat = |id| Heartbeat {
-        id,
-        incarnation: 1,
-        disk: 0,
-        filesystem: 0,
-        bytes_total: 1 << 30,
-        bytes_free: 1 << 30,
-        chunks: 0,
-        bad_blocks: 0,
-        sealed_blocks: 0,
-    };
     let alone = World::new().await;
-    let registered = alone.call(register()).await.unwrap();
+    let registered = alone.call(registers(ServerId(0))).await.unwrap();
     let heard = alone.call(beat(registered.id)).await.unwrap();
     assert_eq!([registered.leads_for_ms, heard.leads_for_ms], [u32::MAX; 2], "no other can ever lead");
 
@@ -91,7 +71,7 @@ async fn data_servers_hear_for_how_long_no_other_leads() {
     let start =
         MetaServer::start_with(Env::os(), engine, AnyPeers::new(peers), config, cluster, Policy::PLAIN, backing);
     let server = start.await.unwrap();
-    let registered = server.call(Context::default(), register()).await.unwrap();
+    let registered = server.call(Context::default(), registers(ServerId(0))).await.unwrap();
     assert!((30_000..60_000).contains(&registered.leads_for_ms), "{}", registered.leads_for_ms);
     // Its lease goes on for a quarter of a minute before the next sign of life.
     tokio::time::sleep(Duration::from_millis(300)).await;

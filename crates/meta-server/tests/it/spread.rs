@@ -1,9 +1,9 @@
 //! Where spare chunks come from: one copy is spread over all servers, chunk by chunk.
 #![allow(clippy::unwrap_used)]
 
-use crate::common::World;
+use crate::common::{World, beat, registers};
 use braid_api::Code;
-use braid_api::meta::{GetStatFs, Heartbeat, RegisterServer, TakeSpares};
+use braid_api::meta::{GetStatFs, Heartbeat, TakeSpares};
 use braid_types::{InodeId, Policy, ServerId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -58,15 +58,7 @@ async fn full_disks_are_no_space_and_missing_servers_are_no_servers() {
 #[tokio::test]
 async fn a_server_whose_room_is_not_known_yet_is_waited_for() {
     let world = World::new().await;
-    let register = RegisterServer {
-        id: ServerId(0),
-        incarnation: 1,
-        addresses: vec!["tcp:nowhere:1".into()],
-        host: "h".into(),
-        clean_stop: false,
-        rack: String::new(),
-    };
-    world.call(register).await.unwrap();
+    world.call(registers(ServerId(0))).await.unwrap();
     let take = TakeSpares { policy: Policy::PLAIN, count: 1, beside: None, for_moves: false };
     assert_eq!(world.call(take).await.unwrap_err().code, Code::NoServers);
 }
@@ -99,23 +91,11 @@ async fn servers_of_a_host_on_one_file_system_count_its_room_once() {
 #[tokio::test]
 async fn copies_are_kept_on_different_disks_whatever_file_systems_these_have() {
     let world = World::new().await;
-    let gib = 1 << 30;
     let mut of_disk = BTreeMap::new();
     for (filesystem, disk) in [(1, 7), (2, 7), (3, 8)] {
         let id = world.add_data_server().await;
         of_disk.insert(id, disk);
-        let beat = Heartbeat {
-            id,
-            incarnation: 1,
-            disk,
-            bytes_total: 100 * gib,
-            bytes_free: 100 * gib,
-            chunks: 0,
-            bad_blocks: 0,
-            sealed_blocks: 0,
-            filesystem,
-        };
-        world.call(beat).await.unwrap();
+        world.call(Heartbeat { disk, filesystem, ..beat(id) }).await.unwrap();
     }
     let take = TakeSpares { policy: "replica:2".parse().unwrap(), count: 8, beside: None, for_moves: false };
     let given = world.call(take).await.unwrap();

@@ -214,27 +214,8 @@ impl World {
 
     /// The same of one that has an id from before.
     pub async fn data_server(&self, id: ServerId) -> ServerId {
-        let register = RegisterServer {
-            id,
-            incarnation: 1,
-            addresses: vec!["tcp:nowhere:1".into()],
-            host: "h".into(),
-            clean_stop: false,
-            rack: String::new(),
-        };
-        let id = self.call(register).await.unwrap().id;
-        let beat = Heartbeat {
-            id,
-            incarnation: 1,
-            disk: 0,
-            filesystem: 0,
-            bytes_total: 100 << 30,
-            bytes_free: 100 << 30,
-            chunks: 0,
-            bad_blocks: 0,
-            sealed_blocks: 0,
-        };
-        assert!(!self.call(beat).await.unwrap().register_again);
+        let id = self.call(registers(id)).await.unwrap().id;
+        assert!(!self.call(beat(id)).await.unwrap().register_again);
         id
     }
 
@@ -329,6 +310,33 @@ pub fn spec(kind: FileKind) -> NodeSpec {
         gid: 1000,
         rdev: DeviceId(0),
         target: if kind == FileKind::Symlink { Bytes::from_static(b"target") } else { Bytes::new() },
+    }
+}
+
+/// A data server that is nowhere.
+pub fn registers(id: ServerId) -> RegisterServer {
+    RegisterServer {
+        id,
+        incarnation: 1,
+        addresses: vec!["tcp:nowhere:1".into()],
+        host: "h".into(),
+        clean_stop: false,
+        rack: String::new(),
+    }
+}
+
+/// Its sign of life.
+pub fn beat(id: ServerId) -> Heartbeat {
+    Heartbeat {
+        id,
+        incarnation: 1,
+        disk: 0,
+        filesystem: 0,
+        bytes_total: 100 << 30,
+        bytes_free: 100 << 30,
+        chunks: 0,
+        bad_blocks: 0,
+        sealed_blocks: 0,
     }
 }
 
